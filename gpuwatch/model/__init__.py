@@ -1,0 +1,1 @@
+"""Nouns: frozen records without I/O, the vocabulary every other folder shares."""

@@ -1,0 +1,1 @@
+"""The long-running loops that wire sources to rules to sinks."""

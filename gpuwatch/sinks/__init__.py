@@ -1,0 +1,1 @@
+"""The world out: metrics, HTTP, files."""

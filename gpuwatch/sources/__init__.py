@@ -1,0 +1,1 @@
+"""The world in: one file per outside interface."""
