@@ -1,0 +1,35 @@
+"""The exceptions gpuwatch raises on purpose; each says what failed, why, and what to do next.
+
+    GpuwatchError                 exit 1   could not answer
+    |- UsageError                 exit 2   usage or configuration
+    |- NoGpuStack                 exit 5   no driver, no NVML, no GPU
+    `- PermissionMissing          exit 6   a right or capability is missing
+"""
+
+
+class GpuwatchError(Exception):
+    """Something asked for cannot be had. `str()` gives `WHAT; WHY; NEXT STEP` without empty parts."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, why: str = "", next_step: str = "") -> None:
+        self.what, self.why, self.next_step = what, why, next_step
+        super().__init__("; ".join(part for part in (what, why, next_step) if part))
+
+
+class UsageError(GpuwatchError):
+    """The command line or the configuration is wrong."""
+
+    exit_code = 2
+
+
+class NoGpuStack(GpuwatchError):
+    """There is no driver, no NVML library or no GPU to ask."""
+
+    exit_code = 5
+
+
+class PermissionMissing(GpuwatchError):
+    """A file permission or a capability is missing; `next_step` names it."""
+
+    exit_code = 6
