@@ -1,0 +1,332 @@
+"""What one look at the node found: an immutable tree from node to GPU to link, in base units.
+
+Every optional value is `None` when the GPU does not support it, the driver does not know it or the read failed; it is
+never 0, -1 or NaN for "unknown". Ratios are 0..1, sizes bytes, clocks hertz, power watts, energy joules, times unix
+seconds. Field names follow NVML; `sources.nvml.FIELDS` says which call fills which path.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of all nouns: immutable, compared by value, small on the wire."""
+
+
+class Utilization(Record):
+    """Share of the driver's sampling window in which an engine was busy, 0..1 (nvmlDeviceGetUtilizationRates and kin)."""
+
+    gpu: float | None = None
+    memory: float | None = None
+    encoder: float | None = None
+    decoder: float | None = None
+    jpeg: float | None = None
+    ofa: float | None = None
+    gpu_mean: float | None = None  # over all driver samples since the previous look
+    gpu_max: float | None = None
+
+
+class Activity(Record):
+    """Share of cycles a unit did work since the previous look, 0..1 (GPM, Hopper and newer)."""
+
+    graphics: float | None = None
+    sm: float | None = None
+    sm_occupancy: float | None = None
+    integer: float | None = None
+    tensor: float | None = None
+    dram: float | None = None
+    fp64: float | None = None
+    fp32: float | None = None
+    fp16: float | None = None
+    window_seconds: float | None = None
+
+
+class Memory(Record):
+    """Frame buffer bytes (nvmlDeviceGetMemoryInfo_v2; `used` excludes `reserved`)."""
+
+    total: int | None = None
+    used: int | None = None
+    free: int | None = None
+    reserved: int | None = None
+
+
+class Power(Record):
+    """Board draw and limits in watts, energy in joules since the driver was loaded."""
+
+    average: float | None = None
+    instant: float | None = None
+    mean: float | None = None  # over all driver samples since the previous look
+    max: float | None = None
+    energy: float | None = None
+    limit_enforced: float | None = None
+    limit_configured: float | None = None
+    limit_default: float | None = None
+    limit_min: float | None = None
+    limit_max: float | None = None
+
+
+class Temperature(Record):
+    """Degrees Celsius. Newer GPUs state thresholds as margins: distance in degrees, smaller is hotter."""
+
+    gpu: float | None = None
+    memory: float | None = None
+    margin: float | None = None  # T.Limit: degrees left before the GPU slows down
+    threshold_shutdown: float | None = None
+    threshold_slowdown: float | None = None
+    threshold_max_operating: float | None = None
+    threshold_memory_max: float | None = None
+    threshold_target: float | None = None
+    margin_shutdown: float | None = None  # the same four, stated relative to T.Limit
+    margin_slowdown: float | None = None
+    margin_max_operating: float | None = None
+    margin_memory_max: float | None = None
+
+
+class Clocks(Record):
+    """Clock per domain in hertz, now and at most."""
+
+    graphics: float | None = None
+    sm: float | None = None
+    memory: float | None = None
+    video: float | None = None
+    graphics_max: float | None = None
+    sm_max: float | None = None
+    memory_max: float | None = None
+    video_max: float | None = None
+
+
+class ClockEvents(Record):
+    """Why clocks are held down: `active` maps reason to on or off, `seconds` maps reason to time spent so.
+
+    Reasons are the names of `sources.nvml.CLOCK_EVENT_REASONS`; a reason the driver does not know is missing.
+    """
+
+    active: dict[str, bool] = {}
+    seconds: dict[str, float] = {}
+
+
+class Pcie(Record):
+    """Link state and traffic; byte counters grow since the driver was loaded."""
+
+    generation: int | None = None
+    generation_max: int | None = None
+    width: int | None = None
+    width_max: int | None = None
+    replays: int | None = None
+    transmit_bytes: int | None = None
+    receive_bytes: int | None = None
+
+
+class NvLink(Record):
+    """One NVLink; `errors` maps error kind (crc_flit, crc_data, replay, recovery, ecc_data, ...) to its count."""
+
+    link: int
+    active: bool | None = None
+    speed_bytes_per_second: float | None = None
+    version: str | None = None
+    remote_pci: str | None = None
+    transmit_bytes: int | None = None
+    receive_bytes: int | None = None
+    errors: dict[str, int] = {}
+
+
+class EccCount(Record):
+    """One ECC counter. `kind` corrected|uncorrected, `scope` volatile|aggregate, `location` dram, sram, total, ..."""
+
+    kind: str
+    scope: str
+    location: str
+    count: int
+
+
+class Ecc(Record):
+    """ECC mode and counters; an unreadable counter is missing from `counts`, never zero."""
+
+    enabled: bool | None = None
+    pending: bool | None = None
+    counts: tuple[EccCount, ...] = ()
+    sram_threshold_exceeded: bool | None = None
+    channel_repair_pending: bool | None = None
+    tpc_repair_pending: bool | None = None
+    unrepairable_memory: bool | None = None
+
+
+class RowRemap(Record):
+    """Row remapping (Ampere and newer); `banks` maps spare availability (max, high, partial, low, none) to banks."""
+
+    corrected: int | None = None
+    uncorrected: int | None = None
+    pending: bool | None = None
+    failure: bool | None = None
+    banks: dict[str, int] = {}
+
+
+class RetiredPages(Record):
+    """Page retirement (Volta and older)."""
+
+    single_bit: int | None = None
+    double_bit: int | None = None
+    pending: bool | None = None
+
+
+class Fabric(Record):
+    """NVSwitch fabric registration (nvmlDeviceGetGpuFabricInfo): state 0 not supported, 1 not started, 2 in progress,
+    3 completed; `status` is the nvmlReturn of the registration; clique and cluster identify the NVLink domain.
+    """
+
+    state: int | None = None
+    status: int | None = None
+    clique_id: int | None = None
+    cluster_uuid: str | None = None
+    health_mask: int | None = None
+
+
+class GpuProcess(Record):
+    """One process on a GPU or a MIG instance, with host pid; memory in bytes, utilization 0..1 of the whole GPU."""
+
+    pid: int
+    type: str  # compute | graphics | mps
+    name: str | None = None
+    used_memory: int | None = None
+    gi: int | None = None
+    ci: int | None = None
+    sm_utilization: float | None = None
+    memory_utilization: float | None = None
+    encoder_utilization: float | None = None
+    decoder_utilization: float | None = None
+
+
+class MigInstance(Record):
+    """One MIG device: a compute instance `ci` in GPU instance `gi`."""
+
+    index: int
+    uuid: str
+    gi: int
+    ci: int
+    profile: str | None = None
+    memory: Memory = Memory()
+    bar1: Memory = Memory()
+    activity: Activity = Activity()
+    multiprocessors: int | None = None
+    ecc_sram_uncorrected: int | None = None
+
+
+class Vgpu(Record):
+    """One active vGPU of a host GPU."""
+
+    uuid: str
+    instance: int
+    type: str | None = None
+    vm: str | None = None
+    vm_name: str | None = None
+    used_memory: int | None = None
+    utilization: float | None = None
+    licensed: bool | None = None
+
+
+class Identity(Record):
+    """What a GPU is; cached by the reader at registration so that a lost GPU keeps its name."""
+
+    index: int
+    uuid: str
+    pci_bus_id: str  # as NVML writes it: 00000000:3B:00.0
+    name: str | None = None
+    brand: str | None = None
+    architecture: str | None = None
+    compute_capability: str | None = None
+    serial: str | None = None
+    board_part_number: str | None = None
+    vbios: str | None = None
+    inforom_image: str | None = None
+    gsp_firmware: str | None = None
+    minor: int | None = None
+    cores: int | None = None
+    memory_bus_width: int | None = None
+    numa_node: int | None = None
+
+
+class Gpu(Record):
+    """One GPU as one sample saw it."""
+
+    identity: Identity
+    at: float = 0.0  # unix seconds of the sample
+    utilization: Utilization = Utilization()
+    activity: Activity = Activity()
+    memory: Memory = Memory()
+    bar1: Memory = Memory()
+    power: Power = Power()
+    temperature: Temperature = Temperature()
+    clocks: Clocks = Clocks()
+    clock_events: ClockEvents = ClockEvents()
+    performance_state: int | None = None
+    fans: tuple[float, ...] = ()  # ratio per fan
+    pcie: Pcie = Pcie()
+    nvlinks: tuple[NvLink, ...] = ()
+    ecc: Ecc = Ecc()
+    row_remap: RowRemap = RowRemap()
+    retired_pages: RetiredPages = RetiredPages()
+    recovery_action: int | None = None
+    fabric: Fabric = Fabric()
+    persistence_mode: bool | None = None
+    display_active: bool | None = None
+    compute_mode: str | None = None
+    virtualization_mode: str | None = None
+    mig_enabled: bool | None = None
+    mig_pending: bool | None = None
+    mig: tuple[MigInstance, ...] = ()
+    vgpus: tuple[Vgpu, ...] = ()
+    processes: tuple[GpuProcess, ...] | None = None
+    unsupported: tuple[str, ...] = ()  # FIELDS paths this GPU or driver does not offer
+    errors: dict[str, str] = {}  # FIELDS path -> NVML error of a read that failed this time
+    read_seconds: float | None = None  # time the driver took for this sample
+
+
+class GpuState(StrEnum):
+    """How a GPU's last sample went; `health` is judged elsewhere."""
+
+    FRESH = "fresh"
+    UNRESPONSIVE = "unresponsive"  # a driver call does not return, or samples stopped
+    LOST = "lost"  # NVML answers GPU_IS_LOST or the GPU vanished from NVML
+
+
+class GpuStatus(Record):
+    """Presence of one GPU, known even when it cannot be read: `detail` says in words what was seen."""
+
+    identity: Identity
+    state: GpuState
+    detail: str = ""
+    since: float | None = None
+
+
+class SourceStatus(Record):
+    """How one outside interface (nvml, gpm, kmsg, podresources, procfs, pci) is doing; `up` None means switched off."""
+
+    name: str
+    up: bool | None
+    reason: str = ""
+    duration_seconds: float | None = None
+    last_success: float | None = None
+    failures: int = 0
+
+
+class Driver(Record):
+    """Versions as NVML tells them; `cuda` such as 12.8."""
+
+    version: str | None = None
+    nvml: str | None = None
+    cuda: str | None = None
+
+
+class Snapshot(Record):
+    """One look at the node. `gpus` holds fresh samples only; `statuses` every GPU ever seen in this agent's life."""
+
+    at: float
+    interval: float
+    driver: Driver | None = None
+    gpus: tuple[Gpu, ...] = ()
+    statuses: tuple[GpuStatus, ...] = ()
+    sources: tuple[SourceStatus, ...] = ()
+    bus: tuple[str, ...] | None = None  # PCI addresses of NVIDIA GPUs on the bus, from sysfs; None when unreadable
+    expected_gpus: int | None = None
+    node: str | None = None
