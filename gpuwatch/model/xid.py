@@ -1,0 +1,120 @@
+"""What went wrong, as NVML and the kernel log tell it: XIDs of GPUs, SXids of NVSwitches, a GPU lost from the bus.
+
+A `KernelLine` is what one line of text says; an event is an occurrence on this node, with a time and an origin.
+"""
+
+from typing import Literal
+
+import msgspec
+
+LineKind = Literal["xid", "sxid", "sxid_detail", "bus_loss", "gpu_uuid", "gpu_serial", "other"]
+XidSource = Literal["nvml", "kernel"]
+
+
+class NvLinkError(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of XIDs 144-150 (NVLink 5): `UNIT Fatal|Nonfatal XC0 i0 Link 01 (6 words)`."""
+
+    unit: str
+    severity: Literal["fatal", "nonfatal"]
+    link: int | None = None
+    """None where the driver writes -1: not about one link."""
+    xc: int = 0
+    injected: bool = False
+    words: tuple[int, ...] = ()
+    """The first is NVIDIA's `intrInfo`, the second its `errorStatus`; empty when the line was cut."""
+
+
+class KernelLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel log line, read. Absent is None. The JSON of `gpuwatch xid parse`."""
+
+    kind: LineKind
+    pci: str | None = None
+    """As exact as the line: `0000:3b:00` on Xid lines, `0000:3b:00.0` where the function is given."""
+    xid: int | None = None
+    sxid: int | None = None
+    pid: int | None = None
+    name: str | None = None
+    """Owner of the channel or of the call, 15 characters of it. Never proof of guilt."""
+    gi: int | None = None
+    ci: int | None = None
+    message: str | None = None
+    recovery: int | None = None
+    """XID 154: the recovery action the GPU now asks for (NVML_GPU_RECOVERY_ACTION_*); 0 = recovered."""
+    recovery_previous: int | None = None
+    nvlink: NvLinkError | None = None
+    caused_by: int | None = None
+    uuid: str | None = None
+    serial: str | None = None
+    switch: int | None = None
+    severity: str | None = None
+    """SXid: `fatal`, `non-fatal`, `correctable`."""
+    link: int | None = None
+    """SXid: the NVLink the switch blames."""
+
+
+class KernelEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of this node's kernel log about a GPU or an NVSwitch."""
+
+    at: float
+    """Unix seconds, from the record's own monotonic time."""
+    line: KernelLine
+    boot_id: str | None = None
+    sequence: int | None = None
+    """The record's number, unique within one boot; None where the kernel gives no numbers (klogctl)."""
+    historical: bool = False
+    """Written before the agent started."""
+
+
+class XidEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One XID of one GPU."""
+
+    at: float
+    """Unix seconds."""
+    xid: int
+    source: XidSource
+    """Who told first."""
+    also: XidSource | None = None
+    """The other source, once it has told of the same occurrence."""
+    pci: str | None = None
+    """Match key, `0000:3b:00`."""
+    uuid: str | None = None
+    gi: int | None = None
+    ci: int | None = None
+    pid: int | None = None
+    name: str | None = None
+    message: str | None = None
+    recovery: int | None = None
+    nvlink: NvLinkError | None = None
+    caused_by: int | None = None
+    boot_id: str | None = None
+    sequence: int | None = None
+    historical: bool = False
+
+
+class SxidEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One SXid of one NVSwitch (systems up to Hopper)."""
+
+    at: float
+    sxid: int
+    switch: int
+    """N of `nvidia-nvswitchN`."""
+    pci: str | None = None
+    severity: str
+    link: int | None = None
+    message: str | None = None
+    boot_id: str | None = None
+    sequence: int | None = None
+    historical: bool = False
+
+
+class BusLossEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The driver lost a GPU from PCIe; with or without an XID 79 beside it."""
+
+    at: float
+    pci: str
+    """Match key, `0000:3b:00`."""
+    uuid: str | None = None
+    message: str | None = None
+    boot_id: str | None = None
+    sequence: int | None = None
+    historical: bool = False
