@@ -1,0 +1,104 @@
+"""Who uses which GPU: what the kubelet allocated, who owns a process, and the two joined.
+
+Unknown is `None`: a pod found only through its processes may have a uid and no name, one known only to the
+kubelet a name and no uid.
+"""
+
+import msgspec
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """One container of a pod."""
+
+    namespace: str | None = None
+    pod: str | None = None
+    container: str | None = None
+    pod_uid: str | None = None
+
+
+class Allocation(msgspec.Struct, frozen=True, kw_only=True):
+    """Devices the kubelet gave to a container, under one resource name or one dynamic claim.
+
+    `device_ids` are the device plugin's or DRA driver's own words; `device_id.parse` reads them. `resource` is
+    `nvidia.com/gpu`, `nvidia.com/mig-1g.10gb`, ..., or for dynamic allocation the driver's name; `claim` is
+    `namespace/name` of the ResourceClaim.
+    """
+
+    workload: Workload
+    resource: str
+    device_ids: tuple[str, ...]
+    claim: str | None = None
+
+
+class Allocatable(msgspec.Struct, frozen=True, kw_only=True):
+    """All devices the kubelet could hand out under one resource name (GetAllocatableResources)."""
+
+    resource: str
+    device_ids: tuple[str, ...]
+
+
+class ProcessOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom a host process belongs to. `start_time` (clock ticks since boot, proc(5)) tells reused pids apart."""
+
+    pid: int
+    start_time: int
+    name: str | None = (
+        None  # the kernel's comm, 15 bytes at most; never the command line, which may hold secrets
+    )
+    uid: int | None = None
+    user: str | None = None
+    pod_uid: str | None = None
+    container_id: str | None = None
+    workload: Workload | None = None  # set when the process lives in a pod
+    slurm_job: str | None = None
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """One workload on a device. `resource` None: seen only by its processes, the kubelet gave it nothing."""
+
+    workload: Workload
+    resource: str | None = None
+    replicas: int = 1  # slots of a time-sliced or MPS device
+
+
+class DeviceUse(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that can be handed out, a GPU or a MIG instance, and who holds it.
+
+    A GPU that is cut into MIG instances has one row for each instance and none for itself. `allocated` None: no
+    kubelet to ask, and nobody seen on it.
+    """
+
+    gpu: str  # uuid of the physical GPU
+    mig: str | None = None  # uuid of the MIG instance
+    gi: int | None = None
+    ci: int | None = None
+    profile: str | None = None
+    allocated: bool | None = None
+    holders: tuple[Holder, ...] = ()
+
+
+class PodUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one container does on one GPU or GPU instance, summed over its own processes.
+
+    `memory` bytes; `utilization` 0..1 of the whole GPU; `energy_share` 0..1 of the physical GPU's energy. The
+    shares of one GPU sum to at most 1; the rest belongs to processes outside pods or to nobody.
+    """
+
+    gpu: str
+    gi: int | None = None
+    workload: Workload
+    processes: int = 0
+    memory: int | None = None
+    utilization: float | None = None
+    energy_share: float = 0.0
+
+
+class Attribution(msgspec.Struct, frozen=True, kw_only=True):
+    """The join of GPUs, allocations and processes at one time.
+
+    `unknown_devices` are allocated ids that name no GPU of this node: a reason to look at it again at once.
+    """
+
+    devices: tuple[DeviceUse, ...] = ()
+    usage: tuple[PodUsage, ...] = ()
+    unknown_devices: tuple[str, ...] = ()
