@@ -131,21 +131,14 @@ class NvLink(Record):
     errors: dict[str, int] = {}
 
 
-class EccCount(Record):
-    """One ECC counter. `kind` corrected|uncorrected, `scope` volatile|aggregate, `location` dram, sram, total, ..."""
-
-    kind: str
-    scope: str
-    location: str
-    count: int
-
-
 class Ecc(Record):
-    """ECC mode and counters; an unreadable counter is missing from `counts`, never zero."""
+    """ECC mode and counters. `counts` maps `kind/scope/location` (corrected|uncorrected / volatile|aggregate / dram,
+    sram, sram_parity, ..., total) to a count; a counter that cannot be read is missing, never zero.
+    """
 
     enabled: bool | None = None
     pending: bool | None = None
-    counts: tuple[EccCount, ...] = ()
+    counts: dict[str, int] = {}
     sram_threshold_exceeded: bool | None = None
     channel_repair_pending: bool | None = None
     tpc_repair_pending: bool | None = None
@@ -327,6 +320,8 @@ class Snapshot(Record):
     gpus: tuple[Gpu, ...] = ()
     statuses: tuple[GpuStatus, ...] = ()
     sources: tuple[SourceStatus, ...] = ()
-    bus: tuple[str, ...] | None = None  # PCI addresses of NVIDIA GPUs on the bus, from sysfs; None when unreadable
+    bus: tuple[str, ...] | None = (
+        None  # PCI addresses of NVIDIA GPUs on the bus, from sysfs; None when unreadable
+    )
     expected_gpus: int | None = None
     node: str | None = None

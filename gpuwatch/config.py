@@ -1,0 +1,162 @@
+"""Settings: one frozen struct per section, filled from YAML; an unknown key is an error that names its path.
+
+Values come from, weakest first: the defaults here, the file, `GPUWATCH_*` variables and options of the command line.
+"""
+
+import difflib
+import os
+from pathlib import Path
+from typing import Any, Literal, get_args, get_type_hints
+
+import msgspec
+
+from gpuwatch.model.errors import UsageError
+
+Profile = Literal["native", "dcgm-4.8", "dcgm-4.9"]
+SourceName = Literal["gpm", "kmsg", "podresources", "procfs", "pci"]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all settings."""
+
+
+class AgentConfig(Section):
+    """`agent:` how often to look and where to answer."""
+
+    listen: str = ":9400"
+    socket: str = ""  # empty: the runtime directory's agent.sock
+    interval: float = 2.0  # seconds between samples
+    web_config: str = ""  # exporter-toolkit web configuration file
+    max_connections: int = 512
+    max_scrapes: int = 40  # concurrent; more get 503
+    expected_gpus: int | None = None  # GPUs this node should have; None: what was first seen
+
+
+class MetricsConfig(Section):
+    """`metrics:` what leaves through /metrics."""
+
+    profiles: tuple[Profile, ...] = ("native",)
+    workload_labels: Literal["info", "inline"] = (
+        "info"  # inline: namespace, pod, container on every GPU series
+    )
+    processes: bool = False  # per-process series
+    max_series: int = 50_000  # more are dropped, whole families at a time, and counted
+
+
+class SourcesConfig(Section):
+    """`sources:` where the world is read; paths change inside containers and in tests."""
+
+    nvml_library: str = ""
+    disabled: tuple[SourceName, ...] = ()
+    kmsg: str = "/dev/kmsg"
+    pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    pod_resources_interval: float = 10.0
+    resource_names: tuple[str, ...] = ()  # besides nvidia.com/*
+    proc: str = "/proc"
+    sys: str = "/sys"
+    pod_logs: str = "/var/log/pods"
+    sample_buffers: bool = (
+        True  # read the driver's own sample buffers, so that peaks between looks are not lost
+    )
+
+
+class Config(Section):
+    """The whole file. `checks`, `remediation`, `tuning` and `rightsizing` are kept for the parts that own them."""
+
+    agent: AgentConfig = AgentConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    sources: SourcesConfig = SourcesConfig()
+    state_dir: str = "/var/lib/gpuwatch"
+
+
+def runtime_dir() -> Path:
+    """Where sockets live: /run/gpuwatch for root, else below XDG_RUNTIME_DIR or /tmp."""
+    if os.geteuid() == 0:
+        return Path("/run/gpuwatch")
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(base) / "gpuwatch" if base else Path(f"/tmp/gpuwatch-{os.getuid()}")  # noqa: S108
+
+
+def load(path: Path | None) -> Config:
+    """The configuration in a file, or the defaults.
+
+    Raises:
+        UsageError: the file cannot be read, is no YAML, has an unknown key or a value of the wrong type.
+    """
+    if path is None:
+        return Config()
+    import yaml
+
+    try:
+        document = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise UsageError(
+            f"cannot read configuration {path}", error.strerror or str(error), "check --config"
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not YAML", " ".join(str(error).split())) from None
+    return parse({} if document is None else document, str(path))
+
+
+def parse(document: Any, origin: str) -> Config:
+    """Turn a decoded YAML document into settings; `origin` names it in errors.
+
+    Raises:
+        UsageError: unknown key (the nearest known one is named) or wrong value.
+    """
+    if not isinstance(document, dict):
+        raise UsageError(
+            f"{origin} is no configuration", "the top level is not a mapping", "see `gpuwatch config show`"
+        )
+    unknown = _unknown(document, Config, "")
+    if unknown:
+        where, nearest = unknown
+        hint = f"did you mean {nearest}?" if nearest else "see `gpuwatch config show` for all keys"
+        raise UsageError(f"unknown key {where} in {origin}", "gpuwatch does not know it", hint)
+    try:
+        config = msgspec.convert(document, Config)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"wrong value in {origin}", str(error).replace("`$.", "`"), "see `gpuwatch config schema`"
+        ) from None
+    _check_ranges(config, origin)
+    return config
+
+
+def _unknown(
+    document: dict[Any, Any], section: type[msgspec.Struct], prefix: str
+) -> tuple[str, str | None] | None:
+    hints = get_type_hints(section)
+    for key, value in document.items():
+        if key not in hints:
+            near = difflib.get_close_matches(str(key), hints, n=1, cutoff=0.5)
+            return f"{prefix}{key}", f"{prefix}{near[0]}" if near else None
+        inner = next((t for t in (hints[key], *get_args(hints[key])) if _is_section(t)), None)
+        if inner is not None and isinstance(value, dict):
+            found = _unknown(value, inner, f"{prefix}{key}.")
+            if found:
+                return found
+    return None
+
+
+def _is_section(candidate: Any) -> bool:
+    return isinstance(candidate, type) and issubclass(candidate, Section)
+
+
+RANGES = {
+    ("agent", "interval"): (0.1, 3600),
+    ("agent", "max_connections"): (8, 100_000),
+    ("agent", "max_scrapes"): (1, 10_000),
+    ("metrics", "max_series"): (100, 10_000_000),
+    ("sources", "pod_resources_interval"): (1, 3600),
+}
+"""(section, key) -> smallest and largest value that make sense."""
+
+
+def _check_ranges(config: Config, origin: str) -> None:
+    for (section, key), (low, high) in RANGES.items():
+        value = getattr(getattr(config, section), key)
+        if not low <= value <= high:
+            raise UsageError(
+                f"wrong value in {origin}", f"{section}.{key} is {value}", f"use {low} to {high}"
+            )

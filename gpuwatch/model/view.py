@@ -1,0 +1,73 @@
+"""The View: everything a reader of the agent may see, and the contract between gpuwatch's processes.
+
+`/api/v1/view` serves it as JSON; the command line, the remediator and the tuner read nothing else. `schema` grows when a
+member changes meaning, and a reader refuses a schema it does not know.
+"""
+
+from gpuwatch.model.finding import Judgement
+from gpuwatch.model.snapshot import Record, Snapshot
+from gpuwatch.model.workload import Attribution, ProcessOwner, Workload
+from gpuwatch.model.xid import BusLossEvent, SxidEvent, XidEvent
+
+SCHEMA = 1
+
+
+class XidCount(Record):
+    """Occurrences of one XID on one GPU since the agent started; `last` None when it never happened."""
+
+    xid: int
+    uuid: str | None = None
+    pci: str | None = None
+    count: int = 0
+    last: float | None = None
+
+
+class SxidCount(Record):
+    """Occurrences of one SXid on one NVSwitch since the agent started."""
+
+    sxid: int
+    switch: int
+    severity: str
+    count: int = 0
+
+
+class PodEnergy(Record):
+    """Joules one container's processes used on one GPU since the agent first saw them."""
+
+    gpu: str
+    workload: Workload
+    joules: float
+
+
+class AgentStatus(Record):
+    """The agent about itself."""
+
+    version: str
+    started: float
+    reader_restarts: int = 0
+    kmsg_lost: int = 0
+    unknown_xids: int = 0
+    config_error: str | None = None
+
+
+class View(Record):
+    """One snapshot, judged, with who uses what."""
+
+    snapshot: Snapshot
+    agent: AgentStatus
+    schema: int = SCHEMA
+    attribution: Attribution = Attribution()
+    owners: tuple[ProcessOwner, ...] = ()
+    pod_energy: tuple[PodEnergy, ...] = ()
+    xids: tuple[XidCount, ...] = ()
+    sxids: tuple[SxidCount, ...] = ()
+    judgement: Judgement = Judgement()
+
+
+class Events(Record):
+    """What happened lately, newest last: the body of `/api/v1/events`."""
+
+    schema: int = SCHEMA
+    xids: tuple[XidEvent, ...] = ()
+    sxids: tuple[SxidEvent, ...] = ()
+    bus_losses: tuple[BusLossEvent, ...] = ()
