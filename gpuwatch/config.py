@@ -36,9 +36,7 @@ class MetricsConfig(Section):
     """`metrics:` what leaves through /metrics."""
 
     profiles: tuple[Profile, ...] = ("native",)
-    workload_labels: Literal["info", "inline"] = (
-        "info"  # inline: namespace, pod, container on every GPU series
-    )
+    workload_labels: Literal["info", "inline"] = "info"  # inline: namespace, pod, container on every GPU series
     processes: bool = False  # per-process series
     max_series: int = 50_000  # more are dropped, whole families at a time, and counted
 
@@ -55,18 +53,27 @@ class SourcesConfig(Section):
     proc: str = "/proc"
     sys: str = "/sys"
     pod_logs: str = "/var/log/pods"
-    sample_buffers: bool = (
-        True  # read the driver's own sample buffers, so that peaks between looks are not lost
-    )
+    sample_buffers: bool = True  # read the driver's own sample buffers, so that peaks between looks are not lost
 
 
 class Config(Section):
-    """The whole file. `checks`, `remediation`, `tuning` and `rightsizing` are kept for the parts that own them."""
+    """The whole file."""
 
     agent: AgentConfig = AgentConfig()
     metrics: MetricsConfig = MetricsConfig()
     sources: SourcesConfig = SourcesConfig()
     state_dir: str = "/var/lib/gpuwatch"
+
+
+class Backend(Section):
+    """Which pynvml-shaped module the reader opens: `factory` is `module:function`, called with `target`.
+
+    The default is the machine's own driver, `target` being the path of libnvidia-ml or empty; the simulator and recorded
+    captures take its place without the reader knowing.
+    """
+
+    factory: str = "gpuwatch.sources.nvml:open_library"
+    target: str = ""
 
 
 def runtime_dir() -> Path:
@@ -90,9 +97,7 @@ def load(path: Path | None) -> Config:
     try:
         document = yaml.safe_load(path.read_text())
     except OSError as error:
-        raise UsageError(
-            f"cannot read configuration {path}", error.strerror or str(error), "check --config"
-        ) from None
+        raise UsageError(f"cannot read configuration {path}", error.strerror or str(error), "check --config") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not YAML", " ".join(str(error).split())) from None
     return parse({} if document is None else document, str(path))
@@ -123,9 +128,7 @@ def parse(document: Any, origin: str) -> Config:
     return config
 
 
-def _unknown(
-    document: dict[Any, Any], section: type[msgspec.Struct], prefix: str
-) -> tuple[str, str | None] | None:
+def _unknown(document: dict[Any, Any], section: type[msgspec.Struct], prefix: str) -> tuple[str, str | None] | None:
     hints = get_type_hints(section)
     for key, value in document.items():
         if key not in hints:
@@ -157,6 +160,4 @@ def _check_ranges(config: Config, origin: str) -> None:
     for (section, key), (low, high) in RANGES.items():
         value = getattr(getattr(config, section), key)
         if not low <= value <= high:
-            raise UsageError(
-                f"wrong value in {origin}", f"{section}.{key} is {value}", f"use {low} to {high}"
-            )
+            raise UsageError(f"wrong value in {origin}", f"{section}.{key} is {value}", f"use {low} to {high}")

@@ -320,8 +320,6 @@ class Snapshot(Record):
     gpus: tuple[Gpu, ...] = ()
     statuses: tuple[GpuStatus, ...] = ()
     sources: tuple[SourceStatus, ...] = ()
-    bus: tuple[str, ...] | None = (
-        None  # PCI addresses of NVIDIA GPUs on the bus, from sysfs; None when unreadable
-    )
+    bus: tuple[str, ...] | None = None  # PCI addresses of NVIDIA GPUs on the bus, from sysfs; None when unreadable
     expected_gpus: int | None = None
     node: str | None = None

@@ -68,8 +68,7 @@ class Pair:
             name: answer.metrics[slot].value / 100
             for slot, name in enumerate(METRICS)
             # a metric without data comes back as NaN, which compares unequal to itself
-            if not answer.metrics[slot].nvmlReturn
-            and answer.metrics[slot].value == answer.metrics[slot].value
+            if not answer.metrics[slot].nvmlReturn and answer.metrics[slot].value == answer.metrics[slot].value
         }
         return Activity(**ratios, window_seconds=window)
 

@@ -6,7 +6,6 @@ Everything above this file sees a pynvml-shaped module, so the simulator and rec
 import ctypes
 from collections.abc import Callable
 from enum import StrEnum
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -77,9 +76,7 @@ def ask(nvml: Nvml, name: str, *args: Any) -> Any:
         return OUT_STRUCTS[name](nvml, function, *args) if name in OUT_STRUCTS else function(*args)
     except pynvml.NVMLError as error:
         raise failure(error.value) from None
-    except (
-        pynvml.NVMLLibraryMismatchError
-    ):  # a plain Exception: raised where a process list lacks its _v3 symbol
+    except pynvml.NVMLLibraryMismatchError:  # a plain Exception: raised where a process list lacks its _v3 symbol
         raise failure(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND) from None
 
 
@@ -108,15 +105,15 @@ def text(value: Any) -> str | None:
     return decoded if decoded and decoded != "N/A" else None
 
 
-def open_library(path: Path | None = None) -> ModuleType:
+def open_library(path: str = "") -> ModuleType:
     """pynvml with its library loaded: the system's, or `path` for drivers in odd roots. Does not call nvmlInit.
 
     Raises:
         NoGpuStack: the file is not a loadable libnvidia-ml.
     """
-    if path is not None:
+    if path:
         try:
-            pynvml.nvmlLib = ctypes.CDLL(str(path))
+            pynvml.nvmlLib = ctypes.CDLL(path)
         except OSError as error:
             raise NoGpuStack(
                 f"cannot load the NVML library {path}", str(error), "give the path of libnvidia-ml.so.1"

@@ -311,9 +311,7 @@ FIELDS: tuple[Field, ...] = (
     _one("pcie.width", Tier.FAST, Call("nvmlDeviceGetCurrPcieLinkWidth")),
     _one("pcie.generation_max", Tier.STATIC, Call("nvmlDeviceGetMaxPcieLinkGeneration")),
     _one("pcie.width_max", Tier.STATIC, Call("nvmlDeviceGetMaxPcieLinkWidth")),
-    _one(
-        "pcie.replays", Tier.FAST, FieldId("DEV_PCIE_REPLAY_COUNTER"), Call("nvmlDeviceGetPcieReplayCounter")
-    ),
+    _one("pcie.replays", Tier.FAST, FieldId("DEV_PCIE_REPLAY_COUNTER"), Call("nvmlDeviceGetPcieReplayCounter")),
     _one("pcie.transmit_bytes", Tier.FAST, FieldId("DEV_PCIE_COUNT_TX_BYTES", since=525)),
     _one("pcie.receive_bytes", Tier.FAST, FieldId("DEV_PCIE_COUNT_RX_BYTES", since=525)),
     _one("recovery_action", Tier.FAST, FieldId("DEV_GET_GPU_RECOVERY_ACTION", since=570)),
@@ -360,9 +358,7 @@ FIELDS: tuple[Field, ...] = (
     _one(
         "retired_pages.single_bit",
         Tier.SLOW,
-        Call(
-            "nvmlDeviceGetRetiredPages", ("NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS",), len
-        ),
+        Call("nvmlDeviceGetRetiredPages", ("NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS",), len),
     ),
     _one(
         "retired_pages.double_bit",

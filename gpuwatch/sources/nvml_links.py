@@ -147,9 +147,7 @@ class LinkReader:
         for label in sorted(self._counters):
             counter = COUNTER_ERRORS[label]
             try:
-                errors[label] = int(
-                    ask(self._nvml, "nvmlDeviceGetNvLinkErrorCounter", self._handle, link, counter)
-                )
+                errors[label] = int(ask(self._nvml, "nvmlDeviceGetNvLinkErrorCounter", self._handle, link, counter))
             except NvmlFailure as error:
                 if error.kind is Failure.LOST:
                     raise

@@ -12,9 +12,7 @@ BATCH = 128
 """Field values per driver call: older drivers refuse more."""
 
 
-def field_values(
-    nvml: Nvml, handle: Any, wanted: list[tuple[int, int]]
-) -> dict[tuple[int, int], float | NvmlFailure]:
+def field_values(nvml: Nvml, handle: Any, wanted: list[tuple[int, int]]) -> dict[tuple[int, int], float | NvmlFailure]:
     """Read (field id, scope id) pairs in batches; each has its own value or its own failure.
 
     Raises:
