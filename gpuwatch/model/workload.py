@@ -19,7 +19,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     """Devices the kubelet gave to a container, under one resource name or one dynamic claim.
 
-    `device_ids` are the device plugin's or DRA driver's own words; `device_id.parse` reads them. `resource` is
+    `device_ids` are the device plugin's or DRA driver's own words (see `device_id.parse`). `resource` is
     `nvidia.com/gpu`, `nvidia.com/mig-1g.10gb`, ..., or for dynamic allocation the driver's name; `claim` is
     `namespace/name` of the ResourceClaim.
     """
@@ -38,13 +38,11 @@ class Allocatable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessOwner(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a host process belongs to. `start_time` (clock ticks since boot, proc(5)) tells reused pids apart."""
+    """Whom a host process belongs to. `start_time` (clock ticks since boot, proc(5)) tells pids apart."""
 
     pid: int
     start_time: int
-    name: str | None = (
-        None  # the kernel's comm, 15 bytes at most; never the command line, which may hold secrets
-    )
+    name: str | None = None  # the kernel's comm, 15 bytes at most; never the command line, which may hold secrets
     uid: int | None = None
     user: str | None = None
     pod_uid: str | None = None
@@ -64,8 +62,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 class DeviceUse(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that can be handed out, a GPU or a MIG instance, and who holds it.
 
-    A GPU that is cut into MIG instances has one row for each instance and none for itself. `allocated` None: no
-    kubelet to ask, and nobody seen on it.
+    A GPU that is cut into MIG instances has one row for each instance and none for itself. `allocated` None:
+    no kubelet to ask, and nobody seen on it.
     """
 
     gpu: str  # uuid of the physical GPU
