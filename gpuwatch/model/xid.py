@@ -1,6 +1,6 @@
-"""What went wrong, as NVML and the kernel log tell it: XIDs of GPUs, SXids of NVSwitches, a GPU lost from the bus.
+"""What went wrong, as NVML and the kernel log tell it: XIDs, SXids of NVSwitches, a GPU lost from the bus.
 
-A `KernelLine` is what one line of text says; an event is an occurrence on this node, with a time and an origin.
+A `KernelLine` is what one line of text says; an event is an occurrence on this node, with time and origin.
 """
 
 from typing import Literal
