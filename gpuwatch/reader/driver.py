@@ -1,0 +1,121 @@
+"""The threads that call the driver: one that starts it, one per GPU, one for the event set."""
+
+import importlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.snapshot import Driver
+from gpuwatch.reader.gpu_thread import GpuThread
+from gpuwatch.reader.messages import Failed, Happened, Registered, Settings
+from gpuwatch.reader.outbox import Outbox
+from gpuwatch.sources.nvml import Failure, Nvml, NvmlFailure, ask, text
+from gpuwatch.sources.nvml_events import EventReader
+
+log = logging.getLogger(__name__)
+
+EVENT_WAIT_MS = 500
+EVENT_BACKOFF_SECONDS = (0.1, 5.0)
+NO_GPU_RECHECK_SECONDS = 30
+
+
+class DriverThread(threading.Thread):
+    """Opens the driver and starts the other threads; `starting` says what it waits for, None once it runs."""
+
+    def __init__(self, settings: Settings, outbox: Outbox, leave: Callable[[Failed], None]) -> None:
+        super().__init__(name="driver", daemon=True)
+        self._settings, self._outbox, self._leave = settings, outbox, leave
+        self._gpus: list[GpuThread] = []
+        self.starting: str | None = "loading the library"
+
+    def run(self) -> None:
+        """Open the driver, then wait for its events for ever."""
+        try:
+            nvml = self._open()
+            self._read_events(nvml)
+        except NvmlFailure as error:
+            self._leave(Failed(reason=f"{self.starting or 'the driver'}: {error}", kind=error.kind))
+        except GpuwatchError as error:
+            self._leave(Failed(reason=str(error), kind=Failure.DRIVER_GONE, retry=False))
+
+    def refresh(self) -> None:
+        """Have every GPU read now, rarely-read values included."""
+        for gpu in self._gpus:
+            gpu.refresh()
+
+    def stuck(self) -> dict[str, tuple[str, float]]:
+        """uuid (or `index N`) -> part of the read and seconds so far, of reads longer than one interval."""
+        found = {}
+        for gpu in self._gpus:
+            part, seconds = gpu.busy()
+            if part is not None and seconds >= self._settings.interval:
+                found[gpu.key] = (part, seconds)
+        return found
+
+    def _open(self) -> Nvml:
+        module, _, function = self._settings.factory.partition(":")
+        nvml = getattr(importlib.import_module(module), function)(self._settings.target)
+        self.starting = "nvmlInit"
+        ask(nvml, "nvmlInit")
+        self.starting = "counting the GPUs"
+        count = int(ask(nvml, "nvmlDeviceGetCount"))
+        self._outbox.send(Registered(driver=versions(nvml), count=count))
+        self.starting = None
+        events = self._event_set(nvml)
+        self._gpus = [
+            GpuThread(nvml, index, self._settings, self._outbox, events, self._leave) for index in range(count)
+        ]
+        for gpu in self._gpus:
+            gpu.start()
+        self._events = events
+        if not count:
+            time.sleep(NO_GPU_RECHECK_SECONDS)
+            self._leave(Failed(reason="no GPU in NVML", kind=Failure.TRANSIENT))
+        return nvml
+
+    @staticmethod
+    def _event_set(nvml: Nvml) -> EventReader | None:
+        try:
+            return EventReader(nvml)
+        except NvmlFailure as error:
+            log.warning("no driver events; %s; XIDs come from the kernel log only", error)
+            return None
+
+    def _read_events(self, nvml: Nvml) -> None:
+        events, shortest = self._events, EVENT_BACKOFF_SECONDS[0]
+        backoff = shortest
+        while events is not None:
+            try:
+                event = events.wait(EVENT_WAIT_MS, time.time)
+            except NvmlFailure as error:
+                if error.kind is Failure.DRIVER_GONE:
+                    raise
+                time.sleep(backoff)
+                backoff = min(backoff * 2, EVENT_BACKOFF_SECONDS[1])
+                continue
+            backoff = shortest
+            if event is not None:
+                self._outbox.send(Happened(event=event))
+                for gpu in self._gpus:
+                    if event.uuid is None or gpu.key == event.uuid:
+                        gpu.refresh()
+
+
+def versions(nvml: Nvml) -> Driver:
+    """Driver, NVML and CUDA versions; what the driver does not tell is None."""
+
+    def get(name: str) -> Any | None:
+        try:
+            return ask(nvml, name)
+        except NvmlFailure:
+            return None
+
+    cuda = get("nvmlSystemGetCudaDriverVersion_v2")
+    return Driver(
+        version=text(get("nvmlSystemGetDriverVersion") or ""),
+        nvml=text(get("nvmlSystemGetNVMLVersion") or ""),
+        cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
+    )

@@ -1,0 +1,98 @@
+"""One thread per GPU: registers it, samples it on the common grid, tells of trouble, and never hurts its siblings."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from gpuwatch.reader.messages import Failed, Found, Refused, Sample, Settings, Trouble
+from gpuwatch.reader.outbox import Outbox
+from gpuwatch.sources.nvml import Failure, Nvml, NvmlFailure
+from gpuwatch.sources.nvml_events import EventReader
+from gpuwatch.sources.nvml_gpu import GpuReader, register
+
+
+class GpuThread(threading.Thread):
+    """Samples the GPU at one NVML index for ever. `key` is its uuid once known, `index N` before."""
+
+    def __init__(
+        self,
+        nvml: Nvml,
+        index: int,
+        settings: Settings,
+        outbox: Outbox,
+        events: EventReader | None,
+        leave: Callable[[Failed], None],
+    ) -> None:
+        super().__init__(name=f"gpu {index}", daemon=True)
+        self._nvml, self._index, self._settings = nvml, index, settings
+        self._outbox, self._events, self._leave = outbox, events, leave
+        self._reader: GpuReader | None = None
+        self._since: float | None = time.monotonic()
+        self._wake = threading.Event()
+        self.key = f"index {index}"
+
+    def busy(self) -> tuple[str | None, float]:
+        """(part of the read under way or None, seconds since it began)."""
+        since = self._since
+        if since is None:
+            return None, 0.0
+        part = self._reader.calling if self._reader else "registration"
+        return part or "start", time.monotonic() - since
+
+    def refresh(self) -> None:
+        """Sample now, rarely-read values included."""
+        self._wake.set()
+
+    def run(self) -> None:
+        """Register, then sample on the grid of whole intervals."""
+        while True:
+            forced = self._wake.is_set()
+            self._wake.clear()
+            self._since = time.monotonic()
+            try:
+                if self._reader is None:
+                    self._reader = self._register()
+                self._sample(self._reader, forced)
+            except NvmlFailure as error:
+                self._tell(error)
+            except Exception as error:  # noqa: BLE001 one odd GPU must not take the others' reader down
+                self._tell_reason(f"reading failed: {type(error).__name__}: {error}", lost=False)
+            self._since = None
+            self._wake.wait(self._until_next())
+
+    def _until_next(self) -> float:
+        """Seconds to the next grid point, which all GPUs share."""
+        interval = self._settings.interval
+        return interval - time.monotonic() % interval
+
+    def _register(self) -> GpuReader:
+        handle, identity = register(self._nvml, self._index)
+        refused = None if self._events else "the driver has no event sets"
+        if self._events:
+            try:
+                self._events.add(handle, identity)
+            except NvmlFailure as error:
+                if error.kind is Failure.DRIVER_GONE:
+                    raise
+                refused = str(error)
+        self.key = identity.uuid
+        self._outbox.send(Found(identity=identity, events_refused=refused))
+        return GpuReader(self._nvml, handle, identity, with_gpm=self._settings.with_gpm, buffers=self._settings.buffers)
+
+    def _sample(self, reader: GpuReader, forced: bool) -> None:
+        start = time.monotonic()
+        gpu = reader.read(time.time(), start, forced)
+        self._outbox.send(Sample(gpu=msgspec.structs.replace(gpu, read_seconds=time.monotonic() - start)))
+
+    def _tell(self, error: NvmlFailure) -> None:
+        if error.kind is Failure.DRIVER_GONE:
+            self._leave(Failed(reason=str(error), kind=error.kind))
+        self._tell_reason(str(error), lost=error.kind is Failure.LOST)
+
+    def _tell_reason(self, reason: str, lost: bool) -> None:
+        if self._reader is None:
+            self._outbox.send(Refused(index=self._index, reason=reason))
+        else:
+            self._outbox.send(Trouble(uuid=self.key, lost=lost, reason=reason))

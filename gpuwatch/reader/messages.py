@@ -1,0 +1,132 @@
+"""The pipe protocol: length-prefixed msgpack messages from the reader to the agent, one-byte commands back."""
+
+from collections.abc import Callable
+from struct import Struct as Layout
+
+import msgspec
+
+from gpuwatch.model.driver_event import DriverEvent
+from gpuwatch.model.snapshot import Driver, Gpu, Identity
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The reader's only argument, as JSON."""
+
+    factory: str
+    target: str = ""
+    interval: float = 2.0
+    with_gpm: bool = True
+    buffers: bool = True
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="t"):
+    """Base of everything the reader says."""
+
+
+class Registered(Message, tag="registered"):
+    """The driver answered; `count` GPUs are in NVML."""
+
+    driver: Driver
+    count: int
+
+
+class Found(Message, tag="found"):
+    """One GPU answered its identity; `events` says why it tells no driver events, None when it does."""
+
+    identity: Identity
+    events_refused: str | None = None
+
+
+class Refused(Message, tag="refused"):
+    """The GPU at an NVML index does not answer its identity; asked again by and by."""
+
+    index: int
+    reason: str
+
+
+class Sample(Message, tag="sample"):
+    """One look at one GPU."""
+
+    gpu: Gpu
+
+
+class Trouble(Message, tag="trouble"):
+    """A GPU could not be read. `lost` False: this read failed, ask again."""
+
+    uuid: str
+    lost: bool
+    reason: str
+
+
+class Happened(Message, tag="event"):
+    """The event set told something."""
+
+    event: DriverEvent
+
+
+class Beat(Message, tag="beat"):
+    """The reader lives. `stuck` maps uuid to `part it is in` and seconds so far, for reads longer than an interval;
+    `starting` says what the start is waiting for.
+    """
+
+    stuck: dict[str, tuple[str, float]] = {}
+    starting: str | None = None
+
+
+class Failed(Message, tag="failed"):
+    """The reader ends. `retry` says whether a new process may help (driver reloaded, GPU came or went)."""
+
+    reason: str
+    kind: str
+    retry: bool = True
+
+
+AnyMessage = Registered | Found | Refused | Sample | Trouble | Happened | Beat | Failed
+
+LENGTH = Layout(">I")
+MAX_FRAME = 16 << 20
+
+REFRESH = b"R"  # command: read rarely-read values at the next sample
+"""The only command; closing the pipe means stop."""
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(message: AnyMessage) -> bytes:
+    """One frame."""
+    body = _encoder.encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+class ProtocolError(Exception):
+    """The other side does not speak this protocol; only a new process helps."""
+
+
+class FrameBuffer:
+    """Cuts a byte stream into messages."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._decode: Callable[[bytes], AnyMessage] = msgspec.msgpack.Decoder(AnyMessage).decode
+
+    def feed(self, data: bytes) -> list[AnyMessage]:
+        """Messages completed by `data`.
+
+        Raises:
+            ProtocolError: a frame is too long or is no message.
+        """
+        self._bytes += data
+        messages = []
+        while len(self._bytes) >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(self._bytes)
+            if length > MAX_FRAME:
+                raise ProtocolError(f"frame of {length} bytes")
+            end = LENGTH.size + length
+            if len(self._bytes) < end:
+                break
+            try:
+                messages.append(self._decode(bytes(self._bytes[LENGTH.size : end])))
+            except msgspec.MsgspecError as error:
+                raise ProtocolError(str(error)) from None
+            del self._bytes[:end]
+        return messages
