@@ -20,7 +20,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Base of all settings."""
 
 
-class AgentConfig(Section):
+class AgentConfig(Section, frozen=True, kw_only=True):
     """`agent:` how often to look and where to answer."""
 
     listen: str = ":9400"
@@ -32,7 +32,7 @@ class AgentConfig(Section):
     expected_gpus: int | None = None  # GPUs this node should have; None: what was first seen
 
 
-class MetricsConfig(Section):
+class MetricsConfig(Section, frozen=True, kw_only=True):
     """`metrics:` what leaves through /metrics."""
 
     profiles: tuple[Profile, ...] = ("native",)
@@ -41,7 +41,7 @@ class MetricsConfig(Section):
     max_series: int = 50_000  # more are dropped, whole families at a time, and counted
 
 
-class SourcesConfig(Section):
+class SourcesConfig(Section, frozen=True, kw_only=True):
     """`sources:` where the world is read; paths change inside containers and in tests."""
 
     nvml_library: str = ""
@@ -56,7 +56,7 @@ class SourcesConfig(Section):
     sample_buffers: bool = True  # read the driver's own sample buffers, so that peaks between looks are not lost
 
 
-class Config(Section):
+class Config(Section, frozen=True, kw_only=True):
     """The whole file."""
 
     agent: AgentConfig = AgentConfig()
@@ -65,7 +65,7 @@ class Config(Section):
     state_dir: str = "/var/lib/gpuwatch"
 
 
-class Backend(Section):
+class Backend(Section, frozen=True, kw_only=True):
     """Which pynvml-shaped module the reader opens: `factory` is `module:function`, called with `target`.
 
     The default is the machine's own driver, `target` being the path of libnvidia-ml or empty; the simulator and recorded

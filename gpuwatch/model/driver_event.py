@@ -3,7 +3,7 @@
 from gpuwatch.model.snapshot import Record
 
 
-class DriverEvent(Record):
+class DriverEvent(Record, frozen=True, kw_only=True):
     """One NVML event. `kind` is a key of `sources.nvml_events.EVENT_TYPES` or the type in hex; `data` is the XID for
     `xid` and the new action for `recovery_action`; `at` unix seconds of its arrival.
     """

@@ -22,7 +22,7 @@ class Health(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Finding(Record):
+class Finding(Record, frozen=True, kw_only=True):
     """One judged fact. `gpu` is a uuid, None for the node itself; `action` is what a person should do next."""
 
     check: str
@@ -33,7 +33,7 @@ class Finding(Record):
     action: str = ""
 
 
-class Judgement(Record):
+class Judgement(Record, frozen=True, kw_only=True):
     """All findings of one snapshot and the health they mean: of the node and of each GPU by uuid."""
 
     node: Health = Health.UNKNOWN

@@ -14,7 +14,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of all nouns: immutable, compared by value, small on the wire."""
 
 
-class Utilization(Record):
+class Utilization(Record, frozen=True, kw_only=True):
     """Share of the driver's sampling window in which an engine was busy, 0..1 (nvmlDeviceGetUtilizationRates and kin)."""
 
     gpu: float | None = None
@@ -27,7 +27,7 @@ class Utilization(Record):
     gpu_max: float | None = None
 
 
-class Activity(Record):
+class Activity(Record, frozen=True, kw_only=True):
     """Share of cycles a unit did work since the previous look, 0..1 (GPM, Hopper and newer)."""
 
     graphics: float | None = None
@@ -42,7 +42,7 @@ class Activity(Record):
     window_seconds: float | None = None
 
 
-class Memory(Record):
+class Memory(Record, frozen=True, kw_only=True):
     """Frame buffer bytes (nvmlDeviceGetMemoryInfo_v2; `used` excludes `reserved`)."""
 
     total: int | None = None
@@ -51,7 +51,7 @@ class Memory(Record):
     reserved: int | None = None
 
 
-class Power(Record):
+class Power(Record, frozen=True, kw_only=True):
     """Board draw and limits in watts, energy in joules since the driver was loaded."""
 
     average: float | None = None
@@ -66,7 +66,7 @@ class Power(Record):
     limit_max: float | None = None
 
 
-class Temperature(Record):
+class Temperature(Record, frozen=True, kw_only=True):
     """Degrees Celsius. Newer GPUs state thresholds as margins: distance in degrees, smaller is hotter."""
 
     gpu: float | None = None
@@ -83,7 +83,7 @@ class Temperature(Record):
     margin_memory_max: float | None = None
 
 
-class Clocks(Record):
+class Clocks(Record, frozen=True, kw_only=True):
     """Clock per domain in hertz, now and at most."""
 
     graphics: float | None = None
@@ -96,7 +96,7 @@ class Clocks(Record):
     video_max: float | None = None
 
 
-class ClockEvents(Record):
+class ClockEvents(Record, frozen=True, kw_only=True):
     """Why clocks are held down: `active` maps reason to on or off, `seconds` maps reason to time spent so.
 
     Reasons are the names of `sources.nvml.CLOCK_EVENT_REASONS`; a reason the driver does not know is missing.
@@ -106,7 +106,7 @@ class ClockEvents(Record):
     seconds: dict[str, float] = {}
 
 
-class Pcie(Record):
+class Pcie(Record, frozen=True, kw_only=True):
     """Link state and traffic; byte counters grow since the driver was loaded."""
 
     generation: int | None = None
@@ -118,7 +118,7 @@ class Pcie(Record):
     receive_bytes: int | None = None
 
 
-class NvLink(Record):
+class NvLink(Record, frozen=True, kw_only=True):
     """One NVLink; `errors` maps error kind (crc_flit, crc_data, replay, recovery, ecc_data, ...) to its count."""
 
     link: int
@@ -131,7 +131,7 @@ class NvLink(Record):
     errors: dict[str, int] = {}
 
 
-class Ecc(Record):
+class Ecc(Record, frozen=True, kw_only=True):
     """ECC mode and counters. `counts` maps `kind/scope/location` (corrected|uncorrected / volatile|aggregate / dram,
     sram, sram_parity, ..., total) to a count; a counter that cannot be read is missing, never zero.
     """
@@ -145,7 +145,7 @@ class Ecc(Record):
     unrepairable_memory: bool | None = None
 
 
-class RowRemap(Record):
+class RowRemap(Record, frozen=True, kw_only=True):
     """Row remapping (Ampere and newer); `banks` maps spare availability (max, high, partial, low, none) to banks."""
 
     corrected: int | None = None
@@ -155,7 +155,7 @@ class RowRemap(Record):
     banks: dict[str, int] = {}
 
 
-class RetiredPages(Record):
+class RetiredPages(Record, frozen=True, kw_only=True):
     """Page retirement (Volta and older)."""
 
     single_bit: int | None = None
@@ -163,7 +163,7 @@ class RetiredPages(Record):
     pending: bool | None = None
 
 
-class Fabric(Record):
+class Fabric(Record, frozen=True, kw_only=True):
     """NVSwitch fabric registration (nvmlDeviceGetGpuFabricInfo): state 0 not supported, 1 not started, 2 in progress,
     3 completed; `status` is the nvmlReturn of the registration; clique and cluster identify the NVLink domain.
     """
@@ -175,7 +175,7 @@ class Fabric(Record):
     health_mask: int | None = None
 
 
-class GpuProcess(Record):
+class GpuProcess(Record, frozen=True, kw_only=True):
     """One process on a GPU or a MIG instance, with host pid; memory in bytes, utilization 0..1 of the whole GPU."""
 
     pid: int
@@ -190,7 +190,7 @@ class GpuProcess(Record):
     decoder_utilization: float | None = None
 
 
-class MigInstance(Record):
+class MigInstance(Record, frozen=True, kw_only=True):
     """One MIG device: a compute instance `ci` in GPU instance `gi`."""
 
     index: int
@@ -205,7 +205,7 @@ class MigInstance(Record):
     ecc_sram_uncorrected: int | None = None
 
 
-class Vgpu(Record):
+class Vgpu(Record, frozen=True, kw_only=True):
     """One active vGPU of a host GPU."""
 
     uuid: str
@@ -218,7 +218,7 @@ class Vgpu(Record):
     licensed: bool | None = None
 
 
-class Identity(Record):
+class Identity(Record, frozen=True, kw_only=True):
     """What a GPU is; cached by the reader at registration so that a lost GPU keeps its name."""
 
     index: int
@@ -239,7 +239,7 @@ class Identity(Record):
     numa_node: int | None = None
 
 
-class Gpu(Record):
+class Gpu(Record, frozen=True, kw_only=True):
     """One GPU as one sample saw it."""
 
     identity: Identity
@@ -283,7 +283,7 @@ class GpuState(StrEnum):
     LOST = "lost"  # NVML answers GPU_IS_LOST or the GPU vanished from NVML
 
 
-class GpuStatus(Record):
+class GpuStatus(Record, frozen=True, kw_only=True):
     """Presence of one GPU, known even when it cannot be read: `detail` says in words what was seen."""
 
     identity: Identity
@@ -292,7 +292,7 @@ class GpuStatus(Record):
     since: float | None = None
 
 
-class SourceStatus(Record):
+class SourceStatus(Record, frozen=True, kw_only=True):
     """How one outside interface (nvml, gpm, kmsg, podresources, procfs, pci) is doing; `up` None means switched off."""
 
     name: str
@@ -303,7 +303,7 @@ class SourceStatus(Record):
     failures: int = 0
 
 
-class Driver(Record):
+class Driver(Record, frozen=True, kw_only=True):
     """Versions as NVML tells them; `cuda` such as 12.8."""
 
     version: str | None = None
@@ -311,7 +311,7 @@ class Driver(Record):
     cuda: str | None = None
 
 
-class Snapshot(Record):
+class Snapshot(Record, frozen=True, kw_only=True):
     """One look at the node. `gpus` holds fresh samples only; `statuses` every GPU ever seen in this agent's life."""
 
     at: float

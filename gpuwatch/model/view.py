@@ -12,7 +12,7 @@ from gpuwatch.model.xid import BusLossEvent, SxidEvent, XidEvent
 SCHEMA = 1
 
 
-class XidCount(Record):
+class XidCount(Record, frozen=True, kw_only=True):
     """Occurrences of one XID on one GPU since the agent started; `last` None when it never happened."""
 
     xid: int
@@ -22,7 +22,7 @@ class XidCount(Record):
     last: float | None = None
 
 
-class SxidCount(Record):
+class SxidCount(Record, frozen=True, kw_only=True):
     """Occurrences of one SXid on one NVSwitch since the agent started."""
 
     sxid: int
@@ -31,7 +31,7 @@ class SxidCount(Record):
     count: int = 0
 
 
-class PodEnergy(Record):
+class PodEnergy(Record, frozen=True, kw_only=True):
     """Joules one container's processes used on one GPU since the agent first saw them."""
 
     gpu: str
@@ -39,7 +39,7 @@ class PodEnergy(Record):
     joules: float
 
 
-class AgentStatus(Record):
+class AgentStatus(Record, frozen=True, kw_only=True):
     """The agent about itself."""
 
     version: str
@@ -50,7 +50,7 @@ class AgentStatus(Record):
     config_error: str | None = None
 
 
-class View(Record):
+class View(Record, frozen=True, kw_only=True):
     """One snapshot, judged, with who uses what."""
 
     snapshot: Snapshot
@@ -64,7 +64,7 @@ class View(Record):
     judgement: Judgement = Judgement()
 
 
-class Events(Record):
+class Events(Record, frozen=True, kw_only=True):
     """What happened lately, newest last: the body of `/api/v1/events`."""
 
     schema: int = SCHEMA

@@ -118,3 +118,25 @@ class BusLossEvent(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str | None = None
     sequence: int | None = None
     historical: bool = False
+
+
+class XidCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How often one GPU raised one XID since the agent started."""
+
+    uuid: str | None
+    """None until the GPU behind `pci` is known."""
+    pci: str | None
+    xid: int
+    count: int = 0
+    last: float | None = None
+    """Unix seconds of the latest occurrence, historical ones included; None = never seen."""
+
+
+class SxidCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How often one NVSwitch raised one SXid since the agent started."""
+
+    switch: int
+    sxid: int
+    severity: str
+    count: int = 0
+    last: float | None = None

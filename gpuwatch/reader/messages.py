@@ -23,34 +23,34 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="t"):
     """Base of everything the reader says."""
 
 
-class Registered(Message, tag="registered"):
+class Registered(Message, frozen=True, kw_only=True, tag="registered"):
     """The driver answered; `count` GPUs are in NVML."""
 
     driver: Driver
     count: int
 
 
-class Found(Message, tag="found"):
+class Found(Message, frozen=True, kw_only=True, tag="found"):
     """One GPU answered its identity; `events` says why it tells no driver events, None when it does."""
 
     identity: Identity
     events_refused: str | None = None
 
 
-class Refused(Message, tag="refused"):
+class Refused(Message, frozen=True, kw_only=True, tag="refused"):
     """The GPU at an NVML index does not answer its identity; asked again by and by."""
 
     index: int
     reason: str
 
 
-class Sample(Message, tag="sample"):
+class Sample(Message, frozen=True, kw_only=True, tag="sample"):
     """One look at one GPU."""
 
     gpu: Gpu
 
 
-class Trouble(Message, tag="trouble"):
+class Trouble(Message, frozen=True, kw_only=True, tag="trouble"):
     """A GPU could not be read. `lost` False: this read failed, ask again."""
 
     uuid: str
@@ -58,13 +58,13 @@ class Trouble(Message, tag="trouble"):
     reason: str
 
 
-class Happened(Message, tag="event"):
+class Happened(Message, frozen=True, kw_only=True, tag="event"):
     """The event set told something."""
 
     event: DriverEvent
 
 
-class Beat(Message, tag="beat"):
+class Beat(Message, frozen=True, kw_only=True, tag="beat"):
     """The reader lives. `stuck` maps uuid to `part it is in` and seconds so far, for reads longer than an interval;
     `starting` says what the start is waiting for.
     """
@@ -73,7 +73,7 @@ class Beat(Message, tag="beat"):
     starting: str | None = None
 
 
-class Failed(Message, tag="failed"):
+class Failed(Message, frozen=True, kw_only=True, tag="failed"):
     """The reader ends. `retry` says whether a new process may help (driver reloaded, GPU came or went)."""
 
     reason: str

@@ -20,7 +20,7 @@ class Tier(IntEnum):
 
 
 class Call(NamedTuple):
-    """One NVML function taking a handle; string arguments name constants of the module. `since`: first driver branch."""
+    """One NVML function of a handle; string arguments name constants of the module. `since`: first driver branch."""
 
     name: str
     args: tuple[Any, ...] = ()

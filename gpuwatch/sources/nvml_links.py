@@ -116,8 +116,8 @@ class LinkReader:
                 self._dead.add(field)
         return values
 
-    def _traffic(self, values: dict[tuple[int, int], float | NvmlFailure], link: int) -> dict[str, int]:
-        found = {}
+    def _traffic(self, values: dict[tuple[int, int], float | NvmlFailure], link: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
         for member, ways in TRAFFIC.items():
             for name, unit in ways:
                 value = values.get((self._ids[name], link))
