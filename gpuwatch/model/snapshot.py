@@ -15,7 +15,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Utilization(Record, frozen=True, kw_only=True):
-    """Share of the driver's sampling window in which an engine was busy, 0..1 (nvmlDeviceGetUtilizationRates and kin)."""
+    """Share of the driver's sampling window in which an engine was busy, 0..1 (nvmlDeviceGetUtilizationRates etc.)."""
 
     gpu: float | None = None
     memory: float | None = None
@@ -281,6 +281,7 @@ class GpuState(StrEnum):
     FRESH = "fresh"
     UNRESPONSIVE = "unresponsive"  # a driver call does not return, or samples stopped
     LOST = "lost"  # NVML answers GPU_IS_LOST or the GPU vanished from NVML
+    UNKNOWN = "unknown"  # nobody reads: the monitor failed, which says nothing about the GPU
 
 
 class GpuStatus(Record, frozen=True, kw_only=True):
