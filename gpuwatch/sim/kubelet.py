@@ -46,7 +46,7 @@ class SimKubelet:
         self._stopping = threading.Event()
         self._undo = contextlib.ExitStack()
 
-    def set(self, allocations: Iterable[Allocation], allocatable: Iterable[Allocatable] = ()) -> None:
+    def show(self, allocations: Iterable[Allocation], allocatable: Iterable[Allocatable] = ()) -> None:
         """Answer with these from the next call on."""
         self._allocations, self._allocatable = tuple(allocations), tuple(allocatable)
 

@@ -53,7 +53,7 @@ def test_every_kind_of_allocation_comes_back_as_it_was_given(kubelet: SimKubelet
         allocation(SERVE, "GPU-d::3", resource="nvidia.com/gpu.shared"),
         allocation(SERVE, "gpu-5", resource="gpu.nvidia.com", claim="web/one-gpu"),
     }
-    kubelet.set(given_out)
+    kubelet.show(given_out)
     assert set(client.allocations()) == given_out
 
 
@@ -64,7 +64,7 @@ def test_an_empty_node_has_no_allocations(client: PodResources) -> None:
 def test_answers_follow_the_kubelet_without_a_new_connection(kubelet: SimKubelet, client: PodResources) -> None:
     seen = []
     for number in range(3):
-        kubelet.set([allocation(TRAIN, f"GPU-{number}")])
+        kubelet.show([allocation(TRAIN, f"GPU-{number}")])
         seen += [found.device_ids for found in client.allocations()]
     assert seen == [("GPU-0",), ("GPU-1",), ("GPU-2",)]
 
@@ -73,7 +73,7 @@ def test_foreign_resources_are_left_out_and_configured_ones_are_let_in(kubelet: 
     named = {
         name: allocation(TRAIN, "x", resource=name) for name in ("nvidia.com/gpu", "nvidia.com/A100", "amd.com/gpu")
     }
-    kubelet.set(
+    kubelet.show(
         [
             *named.values(),
             allocation(SERVE, "channel-0", resource="compute-domain.nvidia.com", claim="web/imex"),
@@ -88,12 +88,12 @@ def test_foreign_resources_are_left_out_and_configured_ones_are_let_in(kubelet: 
 
 def test_rows_of_several_numa_nodes_are_one_answer(kubelet: SimKubelet, client: PodResources) -> None:
     all_devices = Allocatable(resource="nvidia.com/gpu", device_ids=("GPU-a", "GPU-b", "GPU-c"))
-    kubelet.set([], [all_devices, Allocatable(resource="intel.com/nic", device_ids=("eth1",))])
+    kubelet.show([], [all_devices, Allocatable(resource="intel.com/nic", device_ids=("eth1",))])
     assert client.allocatable() == (all_devices,)
 
 
 def test_one_pod_can_be_asked_for(kubelet: SimKubelet, client: PodResources) -> None:
-    kubelet.set([allocation(TRAIN, "GPU-a"), allocation(SERVE, "GPU-b")])
+    kubelet.show([allocation(TRAIN, "GPU-a"), allocation(SERVE, "GPU-b")])
     assert client.pod("web", SERVE.pod or "") == (allocation(SERVE, "GPU-b"),)
     assert client.pod("web", "gone") == ()
 
@@ -103,7 +103,7 @@ def test_a_call_the_kubelet_does_not_offer_is_none_and_asked_once_per_kubelet(
     kubelet: SimKubelet, client: PodResources, fault: Fault
 ) -> None:
     kubelet.fail(fault)
-    kubelet.set([allocation(TRAIN, "GPU-a")])
+    kubelet.show([allocation(TRAIN, "GPU-a")])
     for _ in range(3):
         assert client.pod("ml", "train-0") is None
         assert client.allocatable() is None
@@ -126,7 +126,7 @@ def test_a_call_the_kubelet_does_not_offer_is_none_and_asked_once_per_kubelet(
 def test_a_sick_kubelet_is_an_error_with_a_reason_and_heals(
     kubelet: SimKubelet, client: PodResources, fault: Fault, reason: str
 ) -> None:
-    kubelet.set([allocation(TRAIN, "GPU-a")])
+    kubelet.show([allocation(TRAIN, "GPU-a")])
     kubelet.fail(fault)
     assert [reason_of(client), reason_of(client)] == [reason, reason]
     kubelet.fail(None)
@@ -146,7 +146,7 @@ def test_a_slow_kubelet_costs_one_deadline(kubelet: SimKubelet) -> None:
 def test_replies_above_grpcs_own_limit_are_read_up_to_ours(tmp_path: Path, size: int, reason: str | None) -> None:
     with SimKubelet(tmp_path / "kubelet.sock", reply_bytes=size) as kubelet:
         kubelet.fail("oversized")
-        kubelet.set([allocation(TRAIN, "GPU-a")])
+        kubelet.show([allocation(TRAIN, "GPU-a")])
         client = PodResources(kubelet.path)
         if reason:
             assert reason_of(client) == reason
@@ -238,14 +238,14 @@ def test_messages_written_with_the_kubelets_whole_schema_are_understood(tmp_path
 def test_a_claimed_device_is_named_as_exactly_as_it_can_be(
     kubelet: SimKubelet, client: PodResources, ids: tuple[str, ...], told: tuple[str, ...]
 ) -> None:
-    kubelet.set([allocation(TRAIN, *ids, resource="gpu.nvidia.com", claim="ml/gpu")])
+    kubelet.show([allocation(TRAIN, *ids, resource="gpu.nvidia.com", claim="ml/gpu")])
     assert [found.device_ids for found in client.allocations()] == [told]
 
 
 def test_before_1_31_a_claim_is_recognised_by_its_cdi_name(kubelet: SimKubelet, client: PodResources) -> None:
     ours = allocation(TRAIN, "k8s.gpu.nvidia.com/device=gpu-1", resource="", claim="ml/gpu")
     imex = allocation(SIDE, "k8s.compute-domain.nvidia.com/device=channel-0", resource="", claim="ml/imex")
-    kubelet.set([ours, imex])
+    kubelet.show([ours, imex])
     assert [(found.claim, found.device_ids) for found in client.allocations()] == [("ml/gpu", ours.device_ids)]
 
 
