@@ -1,34 +1,15 @@
 """The View: everything a reader of the agent may see, and the contract between gpuwatch's processes.
 
-`/api/v1/view` serves it as JSON; the command line, the remediator and the tuner read nothing else. `schema` grows when a
-member changes meaning, and a reader refuses a schema it does not know.
+`/api/v1/view` serves it as JSON; the command line, the remediator and the tuner read nothing else. `schema` grows when
+a member changes meaning, and a reader refuses a schema it does not know.
 """
 
 from gpuwatch.model.finding import Judgement
 from gpuwatch.model.snapshot import Record, Snapshot
 from gpuwatch.model.workload import Attribution, ProcessOwner, Workload
-from gpuwatch.model.xid import BusLossEvent, SxidEvent, XidEvent
+from gpuwatch.model.xid import BusLossEvent, SxidCount, SxidEvent, XidCount, XidEvent
 
 SCHEMA = 1
-
-
-class XidCount(Record, frozen=True, kw_only=True):
-    """Occurrences of one XID on one GPU since the agent started; `last` None when it never happened."""
-
-    xid: int
-    uuid: str | None = None
-    pci: str | None = None
-    count: int = 0
-    last: float | None = None
-
-
-class SxidCount(Record, frozen=True, kw_only=True):
-    """Occurrences of one SXid on one NVSwitch since the agent started."""
-
-    sxid: int
-    switch: int
-    severity: str
-    count: int = 0
 
 
 class PodEnergy(Record, frozen=True, kw_only=True):

@@ -113,7 +113,7 @@ class Supervisor(threading.Thread):
         stdout, frames, told = process.stdout, FrameBuffer(), False
         assert stdout is not None  # noqa: S101 Popen was asked for a pipe
         while True:
-            readable, _, _ = select.select([stdout, self._wake_out], [], [], SILENCE_SECONDS)
+            readable, _, _ = select.select([stdout.fileno(), self._wake_out], [], [], SILENCE_SECONDS)
             if self._wake_out in readable:
                 os.read(self._wake_out, 64)
                 return False
