@@ -1,0 +1,177 @@
+"""The control file that a test and the fake library both map: one definition, read by Python, printed as C.
+
+Every number a test may change is an int64; ABSENT stands for "this GPU does not support it" and makes the call
+answer NVML_ERROR_NOT_SUPPORTED. Units are NVML's own (mW, mJ, MHz, °C, bytes, KB/s), so that reading `control.h`
+beside nvml.h needs no conversion table.
+"""
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+ABSENT = -(2**63)
+MAX_GPUS, MAX_MIG, MAX_LINKS, MAX_PROCESSES = 16, 8, 18, 64
+MAX_EVENTS, MAX_SAMPLES, MAX_FIELDS, MAX_GPM, MAX_CALLS = 256, 256, 512, 512, 512
+
+I64, U64, U32, DOUBLE = ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_double
+
+GPU_VALUES = (
+    # identity
+    *("present", "lost", "minor_number", "board_id", "module_id", "brand", "architecture", "cc_major", "cc_minor"),
+    *("pci_domain", "pci_bus", "pci_device", "pci_device_id", "pci_subsystem_id", "numa_node", "cores", "bus_width"),
+    # modes: 0 or 1 (nvmlEnableState_t) unless NVML says otherwise
+    *("persistence_mode", "compute_mode", "display_mode", "display_active", "accounting_mode", "gsp_mode"),
+    *("ecc_mode", "ecc_pending", "mig_mode", "mig_pending", "virtualization_mode", "addressing_mode"),
+    # power; energy_mj is the value at energy_since_ns (CLOCK_MONOTONIC), from where power_mw is integrated
+    *("power_mw", "power_average_mw", "memory_power_mw", "energy_mj", "energy_since_ns"),
+    *("power_limit_mw", "power_limit_enforced_mw", "power_limit_default_mw"),
+    *("power_limit_min_mw", "power_limit_max_mw"),
+    # temperature; the *_tlimit values are margins to the throttling point (Hopper and newer)
+    *("temperature", "memory_temperature", "margin", "temperature_shutdown", "temperature_slowdown"),
+    *("temperature_memory_max", "temperature_gpu_max", "shutdown_tlimit", "slowdown_tlimit"),
+    *("memory_max_tlimit", "gpu_max_tlimit", "fans", "fan_percent"),
+    # load and memory
+    *("util_gpu", "util_memory", "util_encoder", "util_decoder", "util_jpeg", "util_ofa", "pstate"),
+    *("memory_total", "memory_used", "memory_reserved", "bar1_total", "bar1_used"),
+    # clocks
+    *("clock_events", "clock_events_supported", "locked_min_mhz", "locked_max_mhz"),
+    # PCIe
+    *("pcie_gen", "pcie_gen_max", "pcie_width", "pcie_width_max", "pcie_tx_kbps", "pcie_rx_kbps", "pcie_replays"),
+    # reliability
+    *("remapped_correctable", "remapped_uncorrectable", "remap_pending", "remap_failure"),
+    *("retired_sbe", "retired_dbe", "retired_pending", "recovery_action"),
+    *("sram_parity_volatile", "sram_secded_volatile", "sram_corrected_volatile", "sram_parity", "sram_secded"),
+    *("sram_corrected", "sram_bucket_l2", "sram_bucket_sm", "sram_bucket_pcie", "sram_bucket_mcu"),
+    *("sram_bucket_other", "sram_threshold_exceeded", "channel_repair_pending", "tpc_repair_pending"),
+    # NVLink, fabric, capabilities
+    *("nvlinks", "nvlink_version", "nvlink_speed_mbps", "fabric_state", "fabric_status", "fabric_clique"),
+    *("fabric_health_mask", "fabric_health_summary", "gpm", "supported_events"),
+)
+
+
+class Rule(ctypes.Structure):
+    """How one function misbehaves for one GPU; error is 0 for none, else nvmlReturn_t + 1."""
+
+    _fields_ = (("hang", U32), ("crash", U32), ("delay_us", U32), ("error", U32))
+
+
+class Call(ctypes.Structure):
+    """One function of nvml.h: how often it was called, how many calls are inside it now, and its rules."""
+
+    _fields_ = (("count", U64), ("in_flight", U32), ("padding", U32), ("rules", Rule * (MAX_GPUS + 1)))
+
+
+class Link(ctypes.Structure):
+    """One NVLink; errors are replay, recovery, CRC flit, CRC data, ECC data."""
+
+    _fields_ = (("active", I64), ("tx_kib", I64), ("rx_kib", I64), ("errors", I64 * 5))
+
+
+class Field(ctypes.Structure):
+    """An answer of nvmlDeviceGetFieldValues that a test dictates; it grows by `rate` a second since `since_ns`."""
+
+    _fields_ = (("set", U32), ("result", U32), ("type", U32), ("padding", U32), ("value", I64), ("rate", DOUBLE),
+                ("since_ns", U64))  # fmt: skip
+
+
+class Process(ctypes.Structure):
+    """A client of the GPU; kind is a mask (1 compute, 2 graphics, 4 MPS); seen_us 0 stands for "just now"."""
+
+    _fields_ = (("pid", U32), ("kind", U32), ("gi", U32), ("ci", U32), ("memory", I64), ("seen_us", U64),
+                ("sm", I64), ("mem", I64), ("enc", I64), ("dec", I64), ("jpg", I64), ("ofa", I64),
+                ("name", ctypes.c_char * 64))  # fmt: skip
+
+
+class Mig(ctypes.Structure):
+    """A MIG device: one compute instance of one GPU instance."""
+
+    _fields_ = (("gi", U32), ("ci", U32), ("profile", U32), ("multiprocessors", U32), ("slices", U32),
+                ("ci_slices", U32), ("copy_engines", U32), ("decoders", U32), ("encoders", U32), ("jpegs", U32),
+                ("ofas", U32), ("padding", U32), ("memory_total", I64), ("memory_used", I64), ("memory_reserved", I64),
+                ("uuid", ctypes.c_char * 80), ("name", ctypes.c_char * 96), ("gpm", DOUBLE * MAX_GPM))  # fmt: skip
+
+
+class Sample(ctypes.Structure):
+    """An entry of the driver's sample ring (nvmlDeviceGetSamples)."""
+
+    _fields_ = (("type", U32), ("value", U32), ("timestamp_us", U64))
+
+
+class Gpu(ctypes.Structure):
+    """One GPU slot."""
+
+    _fields_ = (
+        *((name, I64) for name in GPU_VALUES),
+        ("clock_mhz", I64 * 4),  # graphics, sm, memory, video
+        ("clock_max_mhz", I64 * 4),
+        ("event_ns", I64 * 12),  # time under each nvmlPerfPolicyType_t
+        ("ecc", I64 * 8 * 2 * 2),  # [0 volatile, 1 aggregate][0 corrected, 1 uncorrected][nvmlMemoryLocation_t]
+        ("remap_banks", I64 * 5),  # max, high, partial, low, none
+        ("name", ctypes.c_char * 96),
+        ("uuid", ctypes.c_char * 80),
+        ("serial", ctypes.c_char * 32),
+        ("vbios", ctypes.c_char * 32),
+        ("part_number", ctypes.c_char * 80),
+        ("inforom", ctypes.c_char * 32),
+        ("links", Link * MAX_LINKS),
+        ("fields", Field * MAX_FIELDS),
+        ("gpm_values", DOUBLE * MAX_GPM),  # by nvmlGpmMetricId_t, NaN = unsupported
+        ("process_count", U64),
+        ("processes", Process * MAX_PROCESSES),
+        ("mig_count", U64),
+        ("migs", Mig * MAX_MIG),
+        ("sample_count", U64),
+        ("samples", Sample * MAX_SAMPLES),
+    )
+
+
+class Event(ctypes.Structure):
+    """One event of the ring that nvmlEventSetWait reads."""
+
+    _fields_ = (("type", U64), ("data", U64), ("gpu", U32), ("gi", U32), ("ci", U32), ("padding", U32))
+
+
+class Control(ctypes.Structure):
+    """The whole file."""
+
+    _fields_ = (
+        ("magic", U64),  # the layout's hash: an old library refuses a new file
+        ("generation", U32),  # driver loads so far; a process that saw an older one is out
+        ("gpu_count", U32),
+        ("event_head", U32),  # events pushed so far, and the futex that waiters sleep on
+        ("cuda_version", U32),
+        ("driver_version", ctypes.c_char * 80),
+        ("nvml_version", ctypes.c_char * 80),
+        ("calls", Call * MAX_CALLS),  # index 0 stands for every function
+        ("events", Event * MAX_EVENTS),
+        ("gpus", Gpu * MAX_GPUS),
+    )
+
+
+STRUCTS: Sequence[type[ctypes.Structure]] = (
+    Rule, Call, Link, Field, Process, Mig, Sample, Gpu, Event, Control)  # fmt: skip
+_C_TYPES: dict[Any, str] = {
+    I64: "int64_t", U64: "uint64_t", U32: "uint32_t", DOUBLE: "double", ctypes.c_char: "char"}  # fmt: skip
+
+
+def _declaration(name: str, kind: Any) -> str:
+    dimensions = ""
+    while hasattr(kind, "_length_"):
+        dimensions += f"[{kind._length_}]"
+        kind = kind._type_
+    base = _C_TYPES.get(kind) or f"struct {kind.__name__.lower()}"
+    return f"{base} {name}{dimensions};"
+
+
+def c_header() -> Iterator[str]:
+    """The lines of `control.h`: the structs above as C, with their sizes asserted."""
+    yield f"#define ABSENT INT64_MIN\n#define MAX_GPUS {MAX_GPUS}\n#define MAX_MIG {MAX_MIG}"
+    yield f"#define MAX_LINKS {MAX_LINKS}\n#define MAX_PROCESSES {MAX_PROCESSES}\n#define MAX_EVENTS {MAX_EVENTS}"
+    yield f"#define MAX_SAMPLES {MAX_SAMPLES}\n#define MAX_FIELDS {MAX_FIELDS}\n#define MAX_GPM {MAX_GPM}"
+    for struct in STRUCTS:
+        name = struct.__name__.lower()
+        yield f"struct {name} {{"
+        for field, kind, *_ in struct._fields_:
+            yield f"    {_declaration(field, kind)}"
+        yield "};"
+        yield f'_Static_assert(sizeof(struct {name}) == {ctypes.sizeof(struct)}, "layout of {name}");'
