@@ -15,9 +15,7 @@ import msgspec
 PATTERN = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[01][0-9A-Fa-f](?:\.[0-7])?"
 """A regular expression for an address with its domain, as the kernel log writes it."""
 
-_ADDRESS = re.compile(
-    r"(?:PCI:)?(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([01][0-9A-Fa-f])(?:\.([0-7]))?", re.ASCII
-)
+_ADDRESS = re.compile(r"(?:PCI:)?(?:([0-9A-Fa-f]{4,8}):)?([0-9A-Fa-f]{2}):([01][0-9A-Fa-f])(?:\.([0-7]))?", re.ASCII)
 
 
 class PciAddress(msgspec.Struct, frozen=True, order=True):
