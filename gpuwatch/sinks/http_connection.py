@@ -79,5 +79,9 @@ class Connection:
         except OSError:
             self._service.tally.rejected["tls_handshake"] += 1
             raise
-        transport.set_write_buffer_limits(high=0)
+        if guard is not None and not guard.knows(transport.get_extra_info("peercert")):
+            self._service.tally.rejected["tls_handshake"] += 1
+            transport.abort()
+            raise ConnectionAbortedError("the client's certificate bears no allowed name")
+        transport.set_write_buffer_limits(high=1)  # drain() means sent; 0 would make asyncio's TLS wait for ever
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)

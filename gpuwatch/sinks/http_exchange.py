@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
@@ -91,8 +92,9 @@ class Exchange:
         while (request := await self._receive(wait)) is not None:
             self.waiting_since = None
             await self._answer(request)
-            if {self._http.our_state, self._http.their_state} != {h11.DONE}:
+            if self._http.their_state in (h11.SEND_BODY, h11.ERROR):
                 await self._linger()
+            if {self._http.our_state, self._http.their_state} != {h11.DONE}:
                 return
             self._http.start_next_cycle()
             self.waiting_since, wait = time.monotonic(), self._limits.idle_seconds
@@ -140,8 +142,10 @@ class Exchange:
     async def _refuse(self, request: Request) -> Response | None:
         """Return why `request` gets no page, or None; credentials come before everything else."""
         guard, routes = self._service.guard, self._service.routes
-        if guard is not None and (refusal := await guard.refuse(request.headers.get("authorization"))):
-            return refusal
+        if guard is not None:
+            refusal = await guard.refresh().refuse(request.headers.get("authorization"))
+            if refusal is not None:
+                return refusal
         if request.method not in _METHODS:
             return text(405, "only GET and HEAD are served", (("Allow", ", ".join(_METHODS)),))
         if request.path not in routes:
@@ -163,7 +167,10 @@ class Exchange:
         if response.status in REJECTIONS:
             self._tally.rejected[REJECTIONS[response.status]] += 1
         body = b"" if self._bodiless else response.body
-        head = self._http.send(h11.Response(status_code=response.status, headers=self._headers(response)))
+        reason = HTTPStatus(response.status).phrase
+        head = self._http.send(
+            h11.Response(status_code=response.status, reason=reason, headers=self._headers(response))
+        )
         if body:
             self._http.send_with_data_passthrough(h11.Data(data=body))
         self._http.send(h11.EndOfMessage())

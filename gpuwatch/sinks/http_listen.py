@@ -39,11 +39,13 @@ def listen_tcp(address: str) -> socket.socket:
     """
     host, port = parse_address(address)
     try:
-        return _bind_any(port) if not host else _bind(host, port)
+        listener = _bind(host, port) if host else _bind_any(port)
     except (OSError, UnicodeError) as error:
         number = error.errno if isinstance(error, OSError) else None
         advice = _NEXT_STEPS.get(number or 0, "check the address given with --listen")
         raise UsageError(f"cannot listen on {address}", _reason(error), advice) from error
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited; asyncio misses it on proto 0
+    return listener
 
 
 def _bind_any(port: int) -> socket.socket:
@@ -103,4 +105,6 @@ def _refuse_taken(path: Path, what: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+    """Return the kernel's own words, without what Python's library adds to them."""
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number and number > 0 else str(error)
