@@ -14,10 +14,10 @@ vendor.com/class=<any of these>     CDI name; DRA puts the claim's uid and a das
 import re
 from typing import Any
 
-import msgspec
+from gpuwatch.model.snapshot import Record
 
 
-class DeviceId(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceId(Record, frozen=True, kw_only=True):
     """One parsed id. Exactly one of `uuid`, `index` and `minor` is set; the rest narrows it down to MIG."""
 
     uuid: str | None = None  # of the GPU, or of the MIG instance when it starts with MIG-
@@ -37,9 +37,7 @@ class DeviceId(msgspec.Struct, frozen=True, kw_only=True):
         return (self.uuid or "").startswith("MIG-") or any(part is not None for part in parts)
 
 
-_CDI = re.compile(
-    r"[A-Za-z0-9][\w.-]*/[\w.-]+=(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-(?=gpu-))?", re.ASCII
-)
+_CDI = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+=(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-(?=gpu-))?", re.ASCII)
 _REPLICA = r"(?:::(?P<replica>[\w.-]{1,32}))?"
 _FORMS = tuple(
     re.compile(form + _REPLICA, re.ASCII)

@@ -4,10 +4,10 @@ Unknown is `None`: a pod found only through its processes may have a uid and no 
 kubelet a name and no uid.
 """
 
-import msgspec
+from gpuwatch.model.snapshot import Record
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True):
+class Workload(Record, frozen=True, kw_only=True):
     """One container of a pod."""
 
     namespace: str | None = None
@@ -16,7 +16,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     pod_uid: str | None = None
 
 
-class Allocation(msgspec.Struct, frozen=True, kw_only=True):
+class Allocation(Record, frozen=True, kw_only=True):
     """Devices the kubelet gave to a container, under one resource name or one dynamic claim.
 
     `device_ids` are the device plugin's or DRA driver's own words (see `device_id.parse`). `resource` is
@@ -30,14 +30,14 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     claim: str | None = None
 
 
-class Allocatable(msgspec.Struct, frozen=True, kw_only=True):
+class Allocatable(Record, frozen=True, kw_only=True):
     """All devices the kubelet could hand out under one resource name (GetAllocatableResources)."""
 
     resource: str
     device_ids: tuple[str, ...]
 
 
-class ProcessOwner(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessOwner(Record, frozen=True, kw_only=True):
     """Whom a host process belongs to. `start_time` (clock ticks since boot, proc(5)) tells pids apart."""
 
     pid: int
@@ -51,7 +51,7 @@ class ProcessOwner(msgspec.Struct, frozen=True, kw_only=True):
     slurm_job: str | None = None
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
+class Holder(Record, frozen=True, kw_only=True):
     """One workload on a device. `resource` None: seen only by its processes, the kubelet gave it nothing."""
 
     workload: Workload
@@ -59,7 +59,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 1  # slots of a time-sliced or MPS device
 
 
-class DeviceUse(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceUse(Record, frozen=True, kw_only=True):
     """One thing that can be handed out, a GPU or a MIG instance, and who holds it.
 
     A GPU that is cut into MIG instances has one row for each instance and none for itself. `allocated` None:
@@ -75,7 +75,7 @@ class DeviceUse(msgspec.Struct, frozen=True, kw_only=True):
     holders: tuple[Holder, ...] = ()
 
 
-class PodUsage(msgspec.Struct, frozen=True, kw_only=True):
+class PodUsage(Record, frozen=True, kw_only=True):
     """What one container does on one GPU or GPU instance, summed over its own processes.
 
     `memory` bytes; `utilization` 0..1 of the whole GPU; `energy_share` 0..1 of the physical GPU's energy. The
@@ -91,7 +91,7 @@ class PodUsage(msgspec.Struct, frozen=True, kw_only=True):
     energy_share: float = 0.0
 
 
-class Attribution(msgspec.Struct, frozen=True, kw_only=True):
+class Attribution(Record, frozen=True, kw_only=True):
     """The join of GPUs, allocations and processes at one time.
 
     `unknown_devices` are allocated ids that name no GPU of this node: a reason to look at it again at once.
