@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 EVENT_WAIT_MS = 500
 EVENT_BACKOFF_SECONDS = (0.1, 5.0)
 NO_GPU_RECHECK_SECONDS = 30
+LIBRARY_NOT_FOUND = 12  # NVML_ERROR_LIBRARY_NOT_FOUND
 
 
 class DriverThread(threading.Thread):
@@ -37,7 +38,9 @@ class DriverThread(threading.Thread):
             nvml = self._open()
             self._read_events(nvml)
         except NvmlFailure as error:
-            self._leave(Failed(reason=f"{self.starting or 'the driver'}: {error}", kind=error.kind))
+            # a library that is not installed stays so for the life of this machine or container
+            retry = error.code != LIBRARY_NOT_FOUND
+            self._leave(Failed(reason=f"{self.starting or 'the driver'}: {error}", kind=error.kind, retry=retry))
         except GpuwatchError as error:
             self._leave(Failed(reason=str(error), kind=Failure.DRIVER_GONE, retry=False))
 

@@ -1,0 +1,215 @@
+"""The agent: reader, kernel log, kubelet and /proc in; one View per round out, served over HTTP.
+
+Threads: this one publishes; the supervisor reads the pipe; one follows the kernel log; two ask the kubelet and the bus
+now and then; one serves HTTP. Only the publisher joins what they found, so no slow source delays another.
+"""
+
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+from types import FrameType
+
+from gpuwatch import __version__
+from gpuwatch.config import Backend, Config, runtime_dir
+from gpuwatch.model.clock import Clock, SystemClock
+from gpuwatch.model.errors import NoGpuStack
+from gpuwatch.model.pci import pci_key
+from gpuwatch.model.view import AgentStatus, Events, View
+from gpuwatch.model.xid import BusLossEvent, KernelEvent, SxidEvent, XidEvent
+from gpuwatch.reader.messages import AnyMessage, Failed, Found, Happened, Registered, Settings
+from gpuwatch.reader.supervisor import Supervisor
+from gpuwatch.roles.assembly import Assembly
+from gpuwatch.roles.kernel_loop import KernelLoop
+from gpuwatch.roles.node_state import NodeState
+from gpuwatch.roles.pages import routes
+from gpuwatch.roles.periodic import Periodic
+from gpuwatch.rules.xids import XidLedger
+from gpuwatch.sinks.board import Board
+from gpuwatch.sinks.http import HttpServer, Limits
+
+MIN_PUBLISH_GAP = 0.02
+"""Seconds: a storm of XIDs must not become a storm of snapshots."""
+
+BUS_SECONDS = 10.0
+
+
+class Agent:
+    """One node's agent. `start` binds and returns; `run` also waits for SIGTERM or SIGINT."""
+
+    def __init__(self, config: Config, backend: Backend, clock: Clock | None = None) -> None:
+        self._config, self._clock = config, clock or SystemClock()
+        self.profiles: tuple[str, ...] = config.metrics.profiles
+        self.socket_path = Path(config.agent.socket) if config.agent.socket else runtime_dir() / "agent.sock"
+        self._lock = threading.Lock()
+        self._due = threading.Event()
+        self._stopping = threading.Event()
+        self._state = NodeState(config.agent.interval, self._clock.monotonic())
+        self._ledger = XidLedger()
+        self._fatal: Failed | None = None
+        self._published = self._clock.monotonic()
+        self._view: View | None = None
+        self._started = self._clock.time()
+        node = os.environ.get("NODE_NAME") or socket.gethostname()
+        self._assembly = Assembly(config, self._clock, node)
+        self._supervisor = Supervisor(
+            Settings(
+                factory=backend.factory,
+                target=backend.target or config.sources.nvml_library,
+                interval=config.agent.interval,
+                with_gpm="gpm" not in config.sources.disabled,
+                buffers=config.sources.sample_buffers,
+            ),
+            self._on_message,
+        )
+        self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel)
+        self._pods = Periodic("pods", config.sources.pod_resources_interval, self._assembly.refresh_allocations)
+        self._bus = Periodic("bus", BUS_SECONDS, self._look_at_bus)
+        self._publisher = threading.Thread(target=self._publish_for_ever, name="publisher", daemon=True)
+        self._http = HttpServer(
+            routes(self),
+            listen=config.agent.listen or None,
+            socket_path=self.socket_path,
+            web_config=Path(config.agent.web_config) if config.agent.web_config else None,
+            limits=Limits(connections=config.agent.max_connections, requests_per_path=config.agent.max_scrapes),
+        )
+        self.board = Board(config.metrics, node=node, clock=self._clock, http=self._http.stats)
+
+    @property
+    def port(self) -> int | None:
+        """TCP port in use once started."""
+        return self._http.port
+
+    def start(self) -> None:
+        """Bind and begin.
+
+        Raises:
+            UsageError: an address, the socket path or the web configuration cannot be used.
+        """
+        self.socket_path.parent.mkdir(parents=True, exist_ok=True)
+        self._http.start()
+        for thread in (self._supervisor, self._kernel, self._pods, self._bus, self._publisher):
+            thread.start()
+
+    def run(self) -> None:
+        """Start and serve until SIGTERM or SIGINT.
+
+        Raises:
+            NoGpuStack: there is no NVML library, and there will be none without a restart.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        self.start()
+        self._stopping.wait()
+        self.stop()
+        if self._fatal is not None:
+            raise NoGpuStack("no NVIDIA driver found", self._fatal.reason, "install the driver, or try --source sim")
+
+    def stop(self) -> None:
+        """End within two seconds, whatever the driver does."""
+        self._stopping.set()
+        self._due.set()
+        self._kernel.stop()
+        self._pods.stop()
+        self._bus.stop()
+        self._supervisor.stop()
+        self._http.stop()
+
+    def ready(self) -> str | None:
+        """None when a fresh snapshot exists, else why not."""
+        view = self._view
+        if view is None:
+            return "no snapshot yet"
+        nvml = next((source for source in view.snapshot.sources if source.name == "nvml"), None)
+        return None if nvml is None or nvml.up else f"nvml: {nvml.reason}"
+
+    def view(self) -> View | None:
+        """The newest View; None before the first."""
+        return self._view
+
+    def events(self) -> Events:
+        """Recent XIDs, SXids and bus losses."""
+        with self._lock:
+            events = self._ledger.events()
+        return Events(
+            xids=tuple(e for e in events if isinstance(e, XidEvent)),
+            sxids=tuple(e for e in events if isinstance(e, SxidEvent)),
+            bus_losses=tuple(e for e in events if isinstance(e, BusLossEvent)),
+        )
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopping.set()
+
+    def _on_message(self, message: AnyMessage) -> None:
+        """News from the reader, on the supervisor's thread."""
+        now = self._clock.monotonic()
+        with self._lock:
+            self._state.handle(message, now)
+            if isinstance(message, Found):
+                self._ledger.know({message.identity.pci_bus_id: message.identity.uuid})
+            urgent = isinstance(message, Registered | Failed) or self._observe(message)
+            due = urgent or self._state.round_complete(self._published, now)
+        if isinstance(message, Failed) and not message.retry and self._view is None:
+            self._fatal = message
+            self._stopping.set()
+        if due:
+            self._due.set()
+
+    def _observe(self, message: AnyMessage) -> bool:
+        if not isinstance(message, Happened) or message.event.kind != "xid":
+            return isinstance(message, Happened)
+        event = message.event
+        pci = pci_key(event.pci_bus_id)
+        told = XidEvent(at=event.at, xid=event.data, source="nvml", uuid=event.uuid, pci=pci, gi=event.gi, ci=event.ci)
+        return self._ledger.observe(told) is not None
+
+    def _on_kernel(self, events: list[KernelEvent]) -> None:
+        """News from the kernel log, on its thread."""
+        with self._lock:
+            news = [self._ledger.observe(event) for event in events]
+        if any(event is not None and not event.historical for event in news):
+            self._supervisor.refresh()
+            self._due.set()
+
+    def _look_at_bus(self) -> None:
+        """GPUs that appeared on the bus, or came back, need a reader that opens the driver anew."""
+        if self._assembly.refresh_bus():
+            self._supervisor.replace()
+
+    def _publish_for_ever(self) -> None:
+        interval = self._config.agent.interval
+        while not self._stopping.is_set():
+            self._due.wait(interval)
+            self._due.clear()
+            if self._stopping.is_set():
+                return
+            with self._lock:
+                settled = self._state.settled(self._clock.monotonic()) or self._state.failure is not None
+            if settled or self._view is not None:
+                self._publish()
+            self._stopping.wait(MIN_PUBLISH_GAP)
+
+    def _publish(self) -> None:
+        now, at = self._clock.monotonic(), self._clock.time()
+        with self._lock:
+            state = self._state
+            gpus, last_seen = state.gpus(now), state.last_seen(now)
+            statuses, driver = state.statuses(now, at), state.driver
+            sources = (state.nvml_status(now), state.gpm_status(now), self._kernel.status())
+            xids, sxids, unknown = self._ledger.xids(), self._ledger.sxids(), self._ledger.unknown
+            self._published = now
+        status = AgentStatus(
+            version=__version__,
+            started=self._started,
+            reader_restarts=self._supervisor.restarts,
+            kmsg_lost=self._kernel.lost,
+            unknown_xids=unknown,
+        )
+        view = self._assembly.view(
+            at, gpus, statuses, driver, last_seen=last_seen, sources=sources, agent=status, xids=xids, sxids=sxids
+        )
+        self._view = view
+        self.board.publish(view)
+        if self._assembly.wants_allocations:
+            self._pods.wake()

@@ -1,0 +1,154 @@
+"""Joins what all sources found into one View: snapshot, who uses what, energy per pod, judgement."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuwatch.config import Config
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.snapshot import Driver, Gpu, GpuStatus, Snapshot, SourceStatus
+from gpuwatch.model.view import AgentStatus, PodEnergy, View
+from gpuwatch.model.workload import Allocation, Attribution, ProcessOwner, Workload
+from gpuwatch.model.xid import SxidCount, XidCount
+from gpuwatch.roles.source_health import SourceHealth
+from gpuwatch.rules.attribution import attribute
+from gpuwatch.rules.health import judge
+from gpuwatch.sources.pci import BusGpu, bus_gpus
+from gpuwatch.sources.podlogs import PodLogs
+from gpuwatch.sources.procfs import Processes
+
+if TYPE_CHECKING:
+    from gpuwatch.sources.podresources import PodResources
+
+OFF = "switched off in the configuration"
+
+
+class Assembly:
+    """The last state of the slower sources, and the join. `refresh_*` may run on threads of their own."""
+
+    def __init__(self, config: Config, clock: Clock, node: str) -> None:
+        sources = config.sources
+        self._config, self._clock, self._node = config, clock, node
+        off = {name: OFF if name in sources.disabled else None for name in ("podresources", "procfs", "pci")}
+        self._health = {name: SourceHealth(name, clock, reason) for name, reason in off.items()}
+        self._enabled = {name for name, reason in off.items() if reason is None}
+        self._kubelet: PodResources | None = None
+        self._allocations: tuple[Allocation, ...] | None = None
+        self._bus: tuple[BusGpu, ...] | None = None
+        self._processes = Processes(Path(sources.proc), PodLogs(Path(sources.pod_logs).parent))
+        self._seen_pids: frozenset[int] = frozenset()
+        self._energy = EnergyMeter()
+        self.wants_allocations = False
+
+    def refresh_allocations(self) -> None:
+        """Ask the kubelet. A node without one is no failure: pods are then unknown, processes are not."""
+        if "podresources" not in self._enabled:
+            return
+        from gpuwatch.sources.podresources import PodResources, PodResourcesError
+
+        path = Path(self._config.sources.pod_resources)
+        if self._allocations is None and not path.parent.exists():
+            self._health["podresources"].switch_off(f"{path} is not there: no kubelet on this machine, or not mounted")
+            return
+        if self._kubelet is None:
+            self._kubelet = PodResources(path, resources=self._config.sources.resource_names)
+        with self._health["podresources"].asking(PodResourcesError):
+            self._allocations = self._kubelet.allocations()
+            self.wants_allocations = False
+
+    def refresh_bus(self) -> bool:
+        """Look at the PCI bus; True when GPUs came or went since the last look."""
+        if "pci" not in self._enabled:
+            return False
+        before = self._bus
+        with self._health["pci"].asking():
+            self._bus = bus_gpus(Path(self._config.sources.sys) / "bus/pci/devices")
+        if self._bus is None:
+            self._health["pci"].switch_off(f"{self._config.sources.sys}/bus/pci/devices cannot be read")
+            return False
+        return before is not None and {gpu.address for gpu in before} != {gpu.address for gpu in self._bus}
+
+    def view(
+        self,
+        at: float,
+        gpus: Sequence[Gpu],
+        statuses: tuple[GpuStatus, ...],
+        driver: Driver | None,
+        *,
+        last_seen: Sequence[Gpu],
+        sources: Sequence[SourceStatus],
+        agent: AgentStatus,
+        xids: tuple[XidCount, ...],
+        sxids: tuple[SxidCount, ...],
+    ) -> View:
+        """One View of unix time `at`. `last_seen`: the last sample of GPUs that are not fresh."""
+        owners = self._owners(gpus)
+        attribution = attribute((*gpus, *last_seen), self._allocations, owners)
+        self._notice_news(attribution, owners)
+        snapshot = Snapshot(
+            at=at,
+            interval=self._config.agent.interval,
+            driver=driver,
+            gpus=tuple(gpus),
+            statuses=statuses,
+            sources=(*sources, *(health.status for health in self._health.values())),
+            bus=None if self._bus is None else tuple(gpu.address for gpu in self._bus if gpu.driver != "vfio-pci"),
+            expected_gpus=self._config.agent.expected_gpus,
+            node=self._node,
+        )
+        return View(
+            snapshot=snapshot,
+            agent=agent,
+            attribution=attribution,
+            owners=tuple(owners.values()),
+            pod_energy=self._energy.update(gpus, attribution),
+            xids=xids,
+            sxids=sxids,
+            judgement=judge(snapshot),
+        )
+
+    def _owners(self, gpus: Sequence[Gpu]) -> dict[int, ProcessOwner]:
+        if "procfs" not in self._enabled:
+            return {}
+        pids = {process.pid for gpu in gpus for process in gpu.processes or ()}
+        owners: dict[int, ProcessOwner] = {}
+        with self._health["procfs"].asking(OSError):
+            owners = self._processes.owners(pids)
+            if pids and not owners:
+                raise PermissionError(
+                    f"none of {len(pids)} GPU processes can be seen in {self._config.sources.proc}; "
+                    "run in the host's pid namespace (hostPID)"
+                )
+        return owners
+
+    def _notice_news(self, attribution: Attribution, owners: dict[int, ProcessOwner]) -> None:
+        """A device or pod process nobody told us of: the kubelet knows more by now."""
+        pids = frozenset(pid for pid, owner in owners.items() if owner.pod_uid)
+        if pids - self._seen_pids or attribution.unknown_devices:
+            self.wants_allocations = True
+        self._seen_pids = pids
+
+
+class EnergyMeter:
+    """Joules per pod and GPU, from the GPU's energy counter and each pod's share of it."""
+
+    def __init__(self) -> None:
+        self._counters: dict[str, float] = {}
+        self._joules: dict[tuple[str, Workload], float] = {}
+
+    def update(self, gpus: Sequence[Gpu], attribution: Attribution) -> tuple[PodEnergy, ...]:
+        """Add what was used since the previous update; pods that left are forgotten."""
+        used: dict[str, float] = {}
+        for gpu in gpus:
+            uuid, counter = gpu.identity.uuid, gpu.power.energy
+            if counter is not None:
+                # a smaller counter is one that began anew with the driver
+                used[uuid] = max(0.0, counter - self._counters.get(uuid, counter))
+                self._counters[uuid] = counter
+        joules: dict[tuple[str, Workload], float] = {}
+        for row in attribution.usage:
+            key = (row.gpu, row.workload)
+            before = joules.get(key, self._joules.get(key, 0.0))
+            joules[key] = before + row.energy_share * used.get(row.gpu, 0.0)
+        self._joules = joules
+        return tuple(PodEnergy(gpu=gpu, workload=w, joules=j) for (gpu, w), j in joules.items())

@@ -1,0 +1,134 @@
+"""One look at the node without a running agent, for the command line."""
+
+import os
+import socket
+import threading
+
+from gpuwatch import __version__
+from gpuwatch.config import Backend, Config
+from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.errors import GpuwatchError, NoGpuStack
+from gpuwatch.model.view import AgentStatus, View
+from gpuwatch.model.xid import KernelEvent
+from gpuwatch.reader.messages import AnyMessage, Found, Sample, Settings
+from gpuwatch.reader.supervisor import Supervisor
+from gpuwatch.roles.assembly import Assembly
+from gpuwatch.roles.kernel_loop import KernelLoop
+from gpuwatch.roles.node_state import NodeState
+from gpuwatch.rules.xids import XidLedger
+
+SAMPLE_SECONDS = 0.25
+"""Interval of a short look: longer than GPM's smallest window, short enough for a person."""
+
+
+class Look:
+    """A reader for as long as somebody looks; `view` joins its samples with kernel log, kubelet and /proc."""
+
+    def __init__(self, config: Config, backend: Backend, interval: float = SAMPLE_SECONDS) -> None:
+        self._clock = SystemClock()
+        self._state = NodeState(interval, self._clock.monotonic())
+        self._ledger = XidLedger()
+        self._changed = threading.Condition()
+        self._samples: dict[str, int] = {}
+        self._started = self._clock.time()
+        self._assembly = Assembly(config, self._clock, os.environ.get("NODE_NAME") or socket.gethostname())
+        self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel)
+        settings = Settings(
+            factory=backend.factory,
+            target=backend.target or config.sources.nvml_library,
+            interval=interval,
+            with_gpm="gpm" not in config.sources.disabled,
+            buffers=config.sources.sample_buffers,
+        )
+        self._supervisor = Supervisor(settings, self._on_message)
+
+    def __enter__(self) -> "Look":
+        self._supervisor.start()
+        self._kernel.start()
+        self._assembly.refresh_bus()
+        self._assembly.refresh_allocations()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kernel.stop()
+        self._supervisor.stop()
+
+    def wait(self, samples: int, deadline: float) -> None:
+        """Until every GPU gave so many samples, or is known not to answer.
+
+        Raises:
+            NoGpuStack: there is no driver or no GPU.
+            GpuwatchError: nothing was heard within `deadline` seconds.
+        """
+        with self._changed:
+            done = self._changed.wait_for(lambda: self._is_enough(samples), deadline)
+            failure = self._state.failure
+        if failure is not None and not self._state.identities():
+            raise NoGpuStack("no NVIDIA GPU found", failure.reason, "install or load the driver, or try --source sim")
+        if not done and not self._state.identities():
+            raise GpuwatchError(
+                f"the driver did not answer within {deadline:.0f} s",
+                self._state.nvml_status(self._clock.monotonic()).reason,
+                "look at the kernel log: dmesg | grep NVRM",
+            )
+
+    def view(self) -> View:
+        """What is known now."""
+        now, at = self._clock.monotonic(), self._clock.time()
+        with self._changed:
+            state, ledger = self._state, self._ledger
+            gpus, last_seen, statuses = state.gpus(now), state.last_seen(now), state.statuses(now, at)
+            driver, sources = state.driver, (state.nvml_status(now), state.gpm_status(now), self._kernel.status())
+            xids, sxids, unknown = ledger.xids(), ledger.sxids(), ledger.unknown
+        return self._assembly.view(
+            at,
+            gpus,
+            statuses,
+            driver,
+            last_seen=last_seen,
+            sources=sources,
+            agent=AgentStatus(version=__version__, started=self._started, unknown_xids=unknown),
+            xids=xids,
+            sxids=sxids,
+        )
+
+    def _is_enough(self, samples: int) -> bool:
+        if self._state.failure is not None:
+            return True
+        unsettled = any(
+            self._samples.get(identity.uuid, 0) < samples and not self._has_trouble(identity.uuid)
+            for identity in self._state.identities()
+        )
+        return self._state.settled(self._clock.monotonic()) and not unsettled
+
+    def _has_trouble(self, uuid: str) -> bool:
+        now = self._clock.monotonic()
+        status = next(s for s in self._state.statuses(now, self._clock.time()) if s.identity.uuid == uuid)
+        return bool(status.detail)
+
+    def _on_message(self, message: AnyMessage) -> None:
+        with self._changed:
+            self._state.handle(message, self._clock.monotonic())
+            if isinstance(message, Found):
+                self._ledger.know({message.identity.pci_bus_id: message.identity.uuid})
+            if isinstance(message, Sample):
+                uuid = message.gpu.identity.uuid
+                self._samples[uuid] = self._samples.get(uuid, 0) + 1
+            self._changed.notify_all()
+
+    def _on_kernel(self, events: list[KernelEvent]) -> None:
+        with self._changed:
+            for event in events:
+                self._ledger.observe(event)
+
+
+def look(config: Config, backend: Backend, samples: int = 1, deadline: float = 10.0) -> View:
+    """Start a reader, wait for `samples` samples of every GPU, end it.
+
+    Raises:
+        NoGpuStack: there is no driver or no GPU.
+        GpuwatchError: the driver does not answer.
+    """
+    with Look(config, backend) as looking:
+        looking.wait(samples, deadline)
+        return looking.view()

@@ -1,0 +1,216 @@
+"""Turns what the reader says into snapshots: which GPUs are fresh, which are not, and why.
+
+No I/O and no clock of its own: times are handed in, so every judgement about freshness is testable.
+"""
+
+import msgspec
+
+from gpuwatch.model.snapshot import Driver, Gpu, GpuState, GpuStatus, Identity, SourceStatus
+from gpuwatch.reader.messages import AnyMessage, Beat, Failed, Found, Refused, Registered, Sample, Trouble
+
+STALE_INTERVALS = 3
+"""Past so many intervals without a sample a GPU's values are withheld."""
+
+BEAT_SECONDS = 3.0
+"""A reader silent for longer does not count as reading."""
+
+SETTLE_SECONDS = 3.0
+"""A GPU that has not answered so long after registration is missing from NVML."""
+
+
+class _Known(msgspec.Struct):
+    """One GPU ever seen, and how its last samples went."""
+
+    identity: Identity
+    sample: Gpu | None = None
+    sampled: float | None = None  # monotonic
+    trouble: str | None = None
+    lost: bool = False
+    present: bool = True  # answered since the last registration
+    changed: float | None = None  # unix time its state last changed
+    state: GpuState = GpuState.UNKNOWN
+
+
+class NodeState:
+    """The reader's news, kept. Not thread-safe: the agent guards it with one lock."""
+
+    def __init__(self, interval: float, now: float) -> None:
+        self._interval = interval
+        self._known: dict[str, _Known] = {}
+        self._refused: dict[int, str] = {}
+        self._stuck: dict[str, tuple[str, float]] = {}
+        self._starting: str | None = None
+        self._beat = now
+        self._registered: float | None = None
+        self._count = 0
+        self._last_success: float | None = None
+        self.driver: Driver | None = None
+        self.failure: Failed | None = None
+        self.failures = 0
+
+    def handle(self, message: AnyMessage, now: float) -> None:
+        """Take one message that arrived at monotonic `now`."""
+        self._beat = now
+        match message:
+            case Beat():
+                self._stuck, self._starting = message.stuck, message.starting
+            case Registered():
+                self._register(message, now)
+            case Found():
+                self._find(message.identity)
+            case Refused():
+                self._refuse(message)
+            case Sample():
+                self._take(message.gpu, now)
+            case Trouble():
+                self._trouble(message)
+            case Failed():
+                self.failure, self._registered = message, None
+                self._stuck = {}
+                self.failures += 1
+
+    def round_complete(self, since: float, now: float) -> bool:
+        """Whether every GPU that can be expected to answer has a sample newer than monotonic `since`."""
+        live = [k for k in self._known.values() if self._state(k, now)[0] is GpuState.FRESH or k.sampled is None]
+        answered = len(self._known) + len(self._refused) >= self._count
+        return (
+            self._registered is not None and answered and all(k.sampled is not None and k.sampled > since for k in live)
+        )
+
+    def identities(self) -> tuple[Identity, ...]:
+        """Every GPU ever seen."""
+        return tuple(known.identity for known in self._known.values())
+
+    def gpus(self, now: float) -> tuple[Gpu, ...]:
+        """The samples that are fresh enough to show, by index."""
+        horizon = now - STALE_INTERVALS * self._interval
+        fresh = [
+            known.sample
+            for known in self._known.values()
+            if known.sample
+            and known.sampled is not None
+            and known.sampled >= horizon
+            and not known.lost
+            and known.present
+        ]
+        return tuple(sorted(fresh, key=lambda gpu: gpu.identity.index))
+
+    def last_seen(self, now: float) -> tuple[Gpu, ...]:
+        """The last sample of each GPU that is not fresh, without its processes: who held it stays known."""
+        fresh = {gpu.identity.uuid for gpu in self.gpus(now)}
+        return tuple(
+            msgspec.structs.replace(known.sample, processes=())
+            for uuid, known in self._known.items()
+            if known.sample is not None and uuid not in fresh
+        )
+
+    def statuses(self, now: float, at: float) -> tuple[GpuStatus, ...]:
+        """How every GPU ever seen is doing at monotonic `now`, which is unix time `at`."""
+        return tuple(
+            self._status(known, now, at) for known in sorted(self._known.values(), key=lambda k: k.identity.index)
+        )
+
+    def nvml_status(self, now: float) -> SourceStatus:
+        """How reading NVML goes as a whole."""
+        gpus = self.gpus(now)
+        reason = ""
+        if self.failure is not None and self._registered is None:
+            reason = self.failure.reason
+        elif self._registered is None:
+            reason = f"starting: {self._starting or 'the reader'}"
+        elif not gpus:
+            reason = "; ".join(self._refused.values()) or ("no GPU answers" if self._known else "no GPU in NVML")
+        durations = [gpu.read_seconds for gpu in gpus if gpu.read_seconds is not None]
+        return SourceStatus(
+            name="nvml",
+            up=not reason,
+            reason=reason,
+            duration_seconds=max(durations, default=None),
+            last_success=self._last_success,
+            failures=self.failures,
+        )
+
+    def gpm_status(self, now: float) -> SourceStatus:
+        """Whether activity ratios come; off where no GPU has the counters."""
+        gpus = self.gpus(now)
+        errors = [gpu.errors["activity"] for gpu in gpus if "activity" in gpu.errors]
+        if any(gpu.activity.sm is not None or any(mig.activity.sm is not None for mig in gpu.mig) for gpu in gpus):
+            return SourceStatus(name="gpm", up=True, last_success=self._last_success)
+        if errors:
+            return SourceStatus(name="gpm", up=False, reason=errors[0])
+        return SourceStatus(name="gpm", up=None, reason="no GPU offers it (Hopper and newer do)")
+
+    def settled(self, now: float) -> bool:
+        """Whether the first look is as complete as it will get: every GPU answered, refused or had its time."""
+        if self._registered is None:
+            return False
+        answered = all(k.sampled is not None or k.trouble for k in self._known.values())
+        complete = len(self._known) + len(self._refused) >= self._count and answered
+        return complete or now - self._registered > SETTLE_SECONDS
+
+    def _register(self, message: Registered, now: float) -> None:
+        self.driver, self._count = message.driver, message.count
+        self._registered, self.failure, self._starting = now, None, None
+        self._refused, self._stuck = {}, {}
+        for known in self._known.values():
+            known.present = False
+
+    def _find(self, identity: Identity) -> None:
+        known = self._known.setdefault(identity.uuid, _Known(identity=identity))
+        known.identity, known.present, known.lost, known.trouble = identity, True, False, None
+        self._refused.pop(identity.index, None)
+
+    def _refuse(self, message: Refused) -> None:
+        self.failures += 1
+        self._refused[message.index] = message.reason
+        for known in self._known.values():
+            if known.identity.index == message.index and not known.present:
+                known.trouble, known.lost = message.reason, True
+
+    def _take(self, gpu: Gpu, now: float) -> None:
+        known = self._known.get(gpu.identity.uuid)
+        if known is not None:
+            known.sample, known.sampled, known.trouble, known.lost = gpu, now, None, False
+            self._last_success = gpu.at
+
+    def _trouble(self, message: Trouble) -> None:
+        self.failures += 1
+        known = self._known.get(message.uuid)
+        if known is not None:
+            known.trouble, known.lost = message.reason, message.lost
+
+    def _status(self, known: _Known, now: float, at: float) -> GpuStatus:
+        state, detail = self._state(known, now)
+        if state is not known.state or known.changed is None:
+            known.state, known.changed = state, at
+        return GpuStatus(identity=known.identity, state=state, detail=detail, since=known.changed)
+
+    def _state(self, known: _Known, now: float) -> tuple[GpuState, str]:
+        if known.lost:
+            return GpuState.LOST, known.trouble or "GPU is lost"
+        if self._registered is None or now - self._beat > BEAT_SECONDS:
+            return self._unread(known, now)
+        if known.present:
+            return self._answering(known, now, self._registered)
+        if now - self._registered > SETTLE_SECONDS:
+            return GpuState.LOST, "vanished from NVML"
+        return self._unread(known, now)
+
+    def _answering(self, known: _Known, now: float, registered: float) -> tuple[GpuState, str]:
+        """The state of a GPU that NVML has, under a reader that lives."""
+        limit = max(1.9 * self._interval, self._interval + 0.7)
+        age = now - (registered if known.sampled is None else max(known.sampled, registered))
+        if known.identity.uuid in self._stuck and age > limit:
+            part, seconds = self._stuck[known.identity.uuid]
+            return GpuState.UNRESPONSIVE, f"a driver call does not return ({part}, {seconds:.0f} s)"
+        if known.trouble:
+            return GpuState.UNKNOWN, known.trouble
+        if age > limit:
+            return GpuState.UNRESPONSIVE, f"no sample for {age:.0f} s"
+        return GpuState.FRESH, ""
+
+    def _unread(self, known: _Known, now: float) -> tuple[GpuState, str]:
+        """Nobody reads: a sample stays good until it is stale, and nothing is held against the GPU."""
+        if known.sampled is not None and now - known.sampled <= STALE_INTERVALS * self._interval:
+            return GpuState.FRESH, ""
+        return GpuState.UNKNOWN, self.failure.reason if self.failure else "the reader is starting"

@@ -1,0 +1,109 @@
+"""The agent's pages: path to handler. Every body is ready before it is asked for, or rendered from one View."""
+
+from collections.abc import Mapping
+from typing import Protocol, get_args
+
+import msgspec
+
+from gpuwatch.config import Profile
+from gpuwatch.model.view import Events, View
+from gpuwatch.sinks.board import Board
+from gpuwatch.sinks.http import Handler, Request, Response, text
+from gpuwatch.sinks.http_accept import accepts_gzip, negotiate_format
+from gpuwatch.sinks.landing import landing_page
+
+CONTENT_TYPES = {
+    "text": "text/plain; version=0.0.4; charset=utf-8",
+    "openmetrics": "application/openmetrics-text; version=1.0.0; charset=utf-8",
+}
+JSON = "application/json"
+
+
+class Backstage(Protocol):
+    """What the pages need to know of the agent."""
+
+    board: Board
+    profiles: tuple[str, ...]
+
+    def ready(self) -> str | None:
+        """None when a fresh snapshot exists, else why not."""
+        ...
+
+    def view(self) -> View | None:
+        """The newest View."""
+        ...
+
+    def events(self) -> Events:
+        """What happened lately."""
+        ...
+
+
+def routes(agent: Backstage) -> Mapping[str, Handler]:
+    """The table that the HTTP server serves."""
+
+    def metrics(request: Request) -> Response:
+        profiles = tuple(dict.fromkeys(request.query.get("profile", agent.profiles)))
+        unknown = [name for name in profiles if name not in get_args(Profile)]
+        if unknown:
+            return text(400, f"unknown profile {unknown[0]}; use one of {', '.join(get_args(Profile))}")
+        form = negotiate_format(request.headers.get("accept"))
+        gzip = accepts_gzip(request.headers.get("accept-encoding"))
+        body = agent.board.page(profiles, form == "openmetrics", gzip)
+        headers = (("Content-Encoding", "gzip"), ("Vary", "Accept, Accept-Encoding")) if gzip else ()
+        return Response(content_type=CONTENT_TYPES[form], body=body, headers=headers)
+
+    def healthy(_: Request) -> Response:
+        return text(200, "ok")
+
+    def ready(_: Request) -> Response:
+        why = agent.ready()
+        return text(200, "ready") if why is None else text(503, f"not ready: {why}")
+
+    def view(_: Request) -> Response:
+        newest = agent.view()
+        if newest is None:
+            return text(503, "no snapshot yet; ask again in a moment")
+        return Response(content_type=JSON, body=msgspec.json.encode(newest))
+
+    def events(_: Request) -> Response:
+        return Response(content_type=JSON, body=msgspec.json.encode(agent.events()))
+
+    return {
+        "/metrics": metrics,
+        **dict.fromkeys(("/-/healthy", "/healthz"), healthy),
+        **dict.fromkeys(("/-/ready", "/readyz", "/health"), ready),
+        "/api/v1/view": view,
+        "/api/v1/events": events,
+        "/": lambda _: _landing(agent),
+    }
+
+
+LINKS = (
+    ("/metrics", "metrics for Prometheus"),
+    ("/api/v1/view", "everything as JSON"),
+    ("/api/v1/events", "recent XIDs and other events"),
+    ("/-/ready", "readiness"),
+    ("/-/healthy", "liveness"),
+)
+
+
+def _landing(agent: Backstage) -> Response:
+    view = agent.view()
+    rows: list[tuple[str, str]] = []
+    version = ""
+    if view is not None:
+        version = view.agent.version
+        driver = view.snapshot.driver
+        rows = [
+            ("Node", f"{view.snapshot.node or ''} is {view.judgement.node}".strip()),
+            ("Driver", driver.version if driver and driver.version else "not answering"),
+            *(
+                (
+                    f"GPU {status.identity.index}",
+                    f"{status.identity.name or 'GPU'}, {view.judgement.gpus.get(status.identity.uuid, 'unknown')}",
+                )
+                for status in view.snapshot.statuses
+            ),
+            *((finding.check, f"{finding.message}; {finding.action}") for finding in view.judgement.findings),
+        ]
+    return landing_page(name="gpuwatch agent", version=version, links=LINKS, rows=rows)
