@@ -5,6 +5,7 @@ tests' business.
 """
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterable
@@ -14,10 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-import grpc
-
 from gpuwatch.model.workload import Allocatable, Allocation
 from gpuwatch.sources.podresources_proto import MESSAGES, METHODS, SERVICE
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # stopping a server is part of the play, not worth a line on stderr
+import grpc  # noqa: E402
 
 Fault = Literal[
     "absent",  # no socket

@@ -11,13 +11,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
-import grpc
 from google.protobuf.message import DecodeError
 
 from gpuwatch.model import device_id
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.workload import Allocatable, Allocation, Workload
 from gpuwatch.sources.podresources_proto import MESSAGES, METHODS, SERVICE
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core prints every lost connection; the errors below say it once
+import grpc  # noqa: E402
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*")
