@@ -19,7 +19,7 @@ from gpuwatch.model.workload import Allocatable, Allocation
 from gpuwatch.sources.podresources_proto import MESSAGES, METHODS, SERVICE
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # stopping a server is part of the play, not worth a line on stderr
-import grpc  # noqa: E402
+import grpc
 
 Fault = Literal[
     "absent",  # no socket

@@ -19,7 +19,7 @@ from gpuwatch.model.workload import Allocatable, Allocation, Workload
 from gpuwatch.sources.podresources_proto import MESSAGES, METHODS, SERVICE
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core prints every lost connection; the errors below say it once
-import grpc  # noqa: E402
+import grpc
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*")
