@@ -15,8 +15,9 @@ hangs a call or pushes an XID, and every process that has the library loaded see
 `python -m gpuwatch.sim.fakelib COMMAND...` runs a command, such as `nvitop -1`, on eight idle GPUs.
 """
 
-from gpuwatch.sim.fakelib.driver import COMPUTE, GRAPHICS, MPS, NO_INSTANCE, FakeDriver, FakeMig, FakeProcess
+from gpuwatch.sim.fakelib.driver import FakeDriver
 from gpuwatch.sim.fakelib.library import PROFILES, build
+from gpuwatch.sim.fakelib.tenants import COMPUTE, GRAPHICS, MPS, NO_INSTANCE, FakeMig, FakeProcess, FakeVgpu
 
 __all__ = [
     "COMPUTE",
@@ -27,5 +28,6 @@ __all__ = [
     "FakeDriver",
     "FakeMig",
     "FakeProcess",
+    "FakeVgpu",
     "build",
 ]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 ABSENT = -(2**63)
-MAX_GPUS, MAX_MIG, MAX_LINKS, MAX_PROCESSES = 16, 8, 18, 64
+MAX_GPUS, MAX_MIG, MAX_LINKS, MAX_PROCESSES, MAX_VGPUS = 16, 8, 18, 64, 16
 MAX_EVENTS, MAX_SAMPLES, MAX_FIELDS, MAX_GPM, MAX_CALLS = 256, 256, 512, 512, 512
 
 I64, U64, U32, DOUBLE = ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_double
@@ -43,6 +43,7 @@ GPU_VALUES = (
     *("sram_parity_volatile", "sram_secded_volatile", "sram_corrected_volatile", "sram_parity", "sram_secded"),
     *("sram_corrected", "sram_bucket_l2", "sram_bucket_sm", "sram_bucket_pcie", "sram_bucket_mcu"),
     *("sram_bucket_other", "sram_threshold_exceeded", "channel_repair_pending", "tpc_repair_pending"),
+    "unrepairable_memory",
     # NVLink, fabric, capabilities
     *("nvlinks", "nvlink_version", "nvlink_speed_mbps", "fabric_state", "fabric_status", "fabric_clique"),
     *("fabric_health_mask", "fabric_health_summary", "gpm", "supported_events"),
@@ -91,6 +92,21 @@ class Mig(ctypes.Structure):
                 ("uuid", ctypes.c_char * 80), ("name", ctypes.c_char * 96), ("gpm", DOUBLE * MAX_GPM))  # fmt: skip
 
 
+class Vgpu(ctypes.Structure):
+    """A vGPU instance of a hypervisor's GPU; utilization in percent."""
+
+    _fields_ = (
+        ("instance", U32),
+        ("type", U32),
+        ("licensed", U32),
+        ("utilization", U32),
+        ("memory_used", U64),
+        ("uuid", ctypes.c_char * 80),
+        ("vm", ctypes.c_char * 80),
+        ("name", ctypes.c_char * 64),
+    )
+
+
 class Sample(ctypes.Structure):
     """An entry of the driver's sample ring (nvmlDeviceGetSamples)."""
 
@@ -120,6 +136,8 @@ class Gpu(ctypes.Structure):
         ("processes", Process * MAX_PROCESSES),
         ("mig_count", U64),
         ("migs", Mig * MAX_MIG),
+        ("vgpu_count", U64),
+        ("vgpus", Vgpu * MAX_VGPUS),
         ("sample_count", U64),
         ("samples", Sample * MAX_SAMPLES),
     )
@@ -148,8 +166,7 @@ class Control(ctypes.Structure):
     )
 
 
-STRUCTS: Sequence[type[ctypes.Structure]] = (
-    Rule, Call, Link, Field, Process, Mig, Sample, Gpu, Event, Control)  # fmt: skip
+STRUCTS: Sequence[type[ctypes.Structure]] = (Rule, Call, Link, Field, Process, Mig, Vgpu, Sample, Gpu, Event, Control)
 _C_TYPES: dict[Any, str] = {
     I64: "int64_t", U64: "uint64_t", U32: "uint32_t", DOUBLE: "double", ctypes.c_char: "char"}  # fmt: skip
 
@@ -165,9 +182,8 @@ def _declaration(name: str, kind: Any) -> str:
 
 def c_header() -> Iterator[str]:
     """The lines of `control.h`: the structs above as C, with their sizes asserted."""
-    yield f"#define ABSENT INT64_MIN\n#define MAX_GPUS {MAX_GPUS}\n#define MAX_MIG {MAX_MIG}"
-    yield f"#define MAX_LINKS {MAX_LINKS}\n#define MAX_PROCESSES {MAX_PROCESSES}\n#define MAX_EVENTS {MAX_EVENTS}"
-    yield f"#define MAX_SAMPLES {MAX_SAMPLES}\n#define MAX_FIELDS {MAX_FIELDS}\n#define MAX_GPM {MAX_GPM}"
+    yield "#define ABSENT INT64_MIN"
+    yield from (f"#define {name} {value}" for name, value in globals().items() if name.startswith("MAX_"))
     for struct in STRUCTS:
         name = struct.__name__.lower()
         yield f"struct {name} {{"
@@ -175,3 +191,23 @@ def c_header() -> Iterator[str]:
             yield f"    {_declaration(field, kind)}"
         yield "};"
         yield f'_Static_assert(sizeof(struct {name}) == {ctypes.sizeof(struct)}, "layout of {name}");'
+
+
+def fill(array: Any, values: Sequence[Any] | None) -> None:
+    """Writes a whole array of int64; None stands for ABSENT, for one item or for all."""
+    for index in range(len(array)):
+        value = None if values is None else values[index]
+        array[index] = ABSENT if value is None else value
+
+
+def assign(target: Any, name: str, value: Any) -> None:
+    """Writes one field of a structure; AttributeError for a name it does not have (ctypes would accept any)."""
+    kind = next((kind for field, kind, *_ in target._fields_ if field == name), None)
+    if kind is None:
+        raise AttributeError(f"{type(target).__name__} has no {name}")
+    if isinstance(value, str):
+        setattr(target, name, value.encode())
+    elif hasattr(kind, "_length_") and kind._type_ is I64:
+        fill(getattr(target, name), value)
+    else:
+        setattr(target, name, ABSENT if value is None else value)

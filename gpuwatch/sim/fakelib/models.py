@@ -23,7 +23,7 @@ COMMON: Values = {
     "recovery_action": 0, "sram_parity_volatile": 0, "sram_secded_volatile": 0, "sram_corrected_volatile": 0,
     "sram_parity": 0, "sram_secded": 0, "sram_corrected": 0, "sram_bucket_l2": 0, "sram_bucket_sm": 0,
     "sram_bucket_pcie": 0, "sram_bucket_mcu": 0, "sram_bucket_other": 0, "sram_threshold_exceeded": 0,
-    "channel_repair_pending": 0, "tpc_repair_pending": 0, "gpm": 0,
+    "channel_repair_pending": 0, "tpc_repair_pending": 0, "unrepairable_memory": 0, "gpm": 0,
     "supported_events": CLASSIC_EVENTS | RECOVERY | UNAVAILABLE,
     "event_ns": (0, 0, 0, 0, 0, 0, 0, 0, 0, None, 0, 0),
 }  # fmt: skip
@@ -64,8 +64,10 @@ T4: Values = {
     "power_limit_max_mw": 70_000, "temperature": 32, "temperature_shutdown": 96, "temperature_slowdown": 93,
     "temperature_gpu_max": 85, "memory_total": 15360 * MIB, "memory_reserved": 442 * MIB, "bar1_total": 256 * MIB,
     "clock_mhz": (300, 300, 405, 540), "clock_max_mhz": (1590, 1590, 5001, 1470), "pcie_gen": 1, "pcie_gen_max": 3,
-    "pstate": 8, "remapped_correctable": None, "retired_sbe": 0, "retired_dbe": 0, "retired_pending": 0,
-    "util_jpeg": None, "util_ofa": None, "sram_parity": None, "channel_repair_pending": None,
+    "pstate": 8, "retired_sbe": 0, "retired_dbe": 0, "retired_pending": 0,
+    "util_jpeg": None, "util_ofa": None, "remapped_correctable": None, "remapped_uncorrectable": None,
+    "remap_pending": None, "remap_failure": None, "sram_parity": None, "channel_repair_pending": None,
+    "unrepairable_memory": None,
 }  # fmt: skip
 
 MODELS: Mapping[str, Values] = {"H100": H100, "A100": A100, "T4": T4}
@@ -86,3 +88,16 @@ VERSIONS: Mapping[str, tuple[str, int]] = {
 }
 GPM_AT_REST: Mapping[int, float] = {
     **dict.fromkeys((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13), 0.0), 20: 0.0, 21: 0.0, 60: 0.0, 61: 0.0}  # fmt: skip
+ECC_LOCATIONS = (None, None, 0, None, None, None, None, 0)  # DRAM and SRAM count, the caches are not told apart
+
+
+def identity(gpu: int) -> Values:
+    """What tells the GPU in one slot from the others of its model."""
+    return {
+        "minor_number": gpu,
+        "module_id": gpu,
+        "pci_bus": 0x0F * (gpu + 1),
+        "board_id": 0x0F00 * (gpu + 1),
+        "serial": f"165122{gpu:07d}",
+        "uuid": f"GPU-{gpu:08x}-5e4d-4c3b-2a19-{gpu:012x}",
+    }

@@ -222,6 +222,7 @@ nvmlReturn_t fake_nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memor
     struct gpu *gpu = gpu_of(device);
     if (gpu->bar1_total == ABSENT) return NVML_ERROR_NOT_SUPPORTED;
     uint64_t total = (uint64_t)gpu->bar1_total, used = (uint64_t)gpu->bar1_used;
+    if (device->mig >= 0) total = total / 8 * mig_of(device)->slices, used = 0;
     *out = (nvmlBAR1Memory_t){total, total - used, used};
     return NVML_SUCCESS;
 }
@@ -333,6 +334,10 @@ nvmlReturn_t fake_nvmlDeviceGetRepairStatus(nvmlDevice_t device, nvmlRepairStatu
     out->bTpcRepairPending = (unsigned int)gpu->tpc_repair_pending;
     return NVML_SUCCESS;
 }
+nvmlReturn_t fake_nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t device, nvmlUnrepairableMemoryStatus_v1_t *out) {
+    if (gpu_of(device)->unrepairable_memory == ABSENT) return NVML_ERROR_NOT_SUPPORTED;
+    return out->bUnrepairableMemory = (unsigned int)gpu_of(device)->unrepairable_memory, NVML_SUCCESS;
+}
 GETTER(nvmlDeviceGetRetiredPagesPendingStatus, nvmlEnableState_t, gpu->retired_pending)
 nvmlReturn_t fake_nvmlDeviceGetRetiredPages(nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *count,
                                             unsigned long long *addresses) {
@@ -357,6 +362,14 @@ nvmlReturn_t fake_nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned 
     if ((int64_t)link >= gpu->nvlinks || (unsigned int)counter >= NVML_NVLINK_ERROR_COUNT) return NVML_ERROR_INVALID_ARGUMENT;
     if (gpu->links[link].errors[counter] == ABSENT) return NVML_ERROR_NOT_SUPPORTED;
     return *out = (uint64_t)gpu->links[link].errors[counter], NVML_SUCCESS;
+}
+nvmlReturn_t fake_nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *out) {
+    struct gpu *gpu = gpu_of(device); /* every link ends at one of four NVSwitches */
+    if ((int64_t)link >= gpu->nvlinks) return NVML_ERROR_INVALID_ARGUMENT;
+    *out = (nvmlPciInfo_t){.bus = 0xc0 + link % 4, .pciDeviceId = 0x22a310de};
+    snprintf(out->busIdLegacy, sizeof out->busIdLegacy, "0000:%02X:00.0", out->bus);
+    snprintf(out->busId, sizeof out->busId, "00000000:%02X:00.0", out->bus);
+    return NVML_SUCCESS;
 }
 nvmlReturn_t fake_nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *out) {
     struct gpu *gpu = gpu_of(device);
