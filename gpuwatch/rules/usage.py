@@ -26,14 +26,15 @@ class Claim(NamedTuple):
 def pod_usage(
     gpu: Gpu, workloads: Mapping[tuple[str, int], Workload], devices: Iterable[DeviceUse]
 ) -> tuple[PodUsage, ...]:
-    """One row per pod container and instance of this GPU; holders without a process have energy only."""
+    """One row per pod container and instance of this GPU; holders without a process have an energy share only."""
     uuid = gpu.identity.uuid
-    claims = _claims(gpu, {pid: workload for (where, pid), workload in workloads.items() if where == uuid})
-    if not claims:
-        held = (device for device in devices if device.gpu == uuid)
-        claims = list({Claim(holder.workload, device.gi): None for device in held for holder in device.holders})
+    active = _claims(gpu, {pid: workload for (where, pid), workload in workloads.items() if where == uuid})
+    present = {(claim.workload, claim.gi) for claim in active}
+    held = ((holder.workload, device.gi) for device in devices if device.gpu == uuid for holder in device.holders)
+    idle = [Claim(*holder) for holder in dict.fromkeys(held) if holder not in present]
     sizes: dict[int | None, int] = {mig.gi: mig.multiprocessors or 1 for mig in gpu.mig}
-    rows = zip(claims, energy_shares(claims, sizes), strict=True)
+    shares = energy_shares(active or idle, sizes) + (0.0,) * (len(idle) if active else 0)
+    rows = zip([*active, *idle], shares, strict=True)
     return tuple(
         PodUsage(
             gpu=uuid,

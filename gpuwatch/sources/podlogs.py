@@ -29,10 +29,11 @@ class PodLogs:
     def refresh(self) -> None:
         """List both folders anew."""
         rows = (entry.split("_") for entry in _entries(self._root / "pods"))
-        self._pods = {row[2]: Workload(namespace=row[0], pod=row[1], pod_uid=row[2]) for row in rows if len(row) == 3}
-        self._uids = {}
-        for uid, pod in self._pods.items():
-            self._uids.setdefault((pod.namespace, pod.pod), set()).add(uid)
+        pods = {row[2]: Workload(namespace=row[0], pod=row[1], pod_uid=row[2]) for row in rows if len(row) == 3}
+        uids: dict[tuple[str | None, str | None], set[str]] = {}
+        for uid, pod in pods.items():
+            uids.setdefault((pod.namespace, pod.pod), set()).add(uid)
+        self._pods, self._uids = pods, uids  # whole at once: another thread may be asking
         logs = (_CONTAINER_LOG.fullmatch(entry) for entry in _entries(self._root / "containers"))
         self._containers = {
             log["id"]: Workload(namespace=log["namespace"], pod=log["pod"], container=log["container"])

@@ -149,6 +149,15 @@ def test_a_gpu_held_and_left_idle_is_paid_for_by_its_holder() -> None:
     assert [(row.gpu, row.processes, row.memory, row.energy_share) for row in found.usage] == [("GPU-0", 0, None, 1.0)]
 
 
+def test_an_idle_holder_beside_a_busy_one_keeps_its_row_and_pays_nothing() -> None:
+    both = [given_to(pod("a"), "GPU-0::0"), given_to(pod("b"), "GPU-0::1")]
+    found = usage_by_pod(join([gpu(0, process(1))], both, owned(1, pod("a", uid="ua"))))
+    assert [(name, row.processes, row.memory, row.energy_share) for name, row in sorted(found.items(), key=str)] == [
+        ("a", 1, GIB, 1.0),
+        ("b", 0, None, 0.0),
+    ]
+
+
 def test_a_holder_by_two_resources_has_one_row() -> None:
     found = join([gpu(0)], [given_to(pod("a"), "GPU-0"), given_to(pod("a"), "0", resource="gpu.nvidia.com")])
     assert (len(found.devices[0].holders), [row.energy_share for row in found.usage]) == (2, [1.0])
