@@ -72,7 +72,7 @@ class Agent:
             listen=config.agent.listen or None,
             socket_path=self.socket_path,
             web_config=Path(config.agent.web_config) if config.agent.web_config else None,
-            limits=Limits(connections=config.agent.max_connections, requests_per_path=config.agent.max_scrapes),
+            limits=Limits(connections=config.agent.max_connections, scrapes=config.agent.max_scrapes),
         )
         self.board = Board(config.metrics, node=node, clock=self._clock, http=self._http.stats)
 

@@ -60,10 +60,10 @@ def routes(agent: Backstage) -> Mapping[str, Handler]:
         return text(200, "ready") if why is None else text(503, f"not ready: {why}")
 
     def view(_: Request) -> Response:
-        newest = agent.view()
-        if newest is None:
+        body = agent.board.view_json()
+        if body is None:
             return text(503, "no snapshot yet; ask again in a moment")
-        return Response(content_type=JSON, body=msgspec.json.encode(newest))
+        return Response(content_type=JSON, body=body)
 
     def events(_: Request) -> Response:
         return Response(content_type=JSON, body=msgspec.json.encode(agent.events()))

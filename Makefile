@@ -1,0 +1,60 @@
+# Everything a person or CI does here. `make run` and `make test` need nothing but Debian or Ubuntu with Python 3.11+.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+SOURCE ?= $(shell test -e /dev/nvidiactl && echo nvml || echo sim)
+LISTEN ?= 127.0.0.1:9400
+CI     ?=
+
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+$(VENV)/installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gpuwatch needs Python 3.11 or newer; this is $$($(PYTHON) --version); set PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || ./scripts/system-packages python3-venv
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/installed-test: $(VENV)/installed
+	@./scripts/system-packages gcc libc6-dev prometheus
+	$(BIN)/python -m pip install --quiet --group test
+	@touch $@
+
+run: $(VENV)/installed  ## run the agent: on the GPUs of this machine, or on the simulator where there are none
+	@$(BIN)/gpuwatch --source $(SOURCE) agent --listen $(LISTEN)
+
+test: $(VENV)/installed-test  ## install what the tests need, then run all of them
+	$(MAKE) check
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not gpu and not bench" --cov --cov-report=term:skip-covered
+
+check: $(VENV)/installed-test  ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+generate: $(VENV)/installed-test  ## regenerate docs and golden files; a test fails where they differ
+	$(BIN)/python -m gpuwatch.sinks.metrics_doc > docs/metrics.md
+	$(BIN)/python -m gpuwatch.cli.docs > docs/cli.md
+
+bench: $(VENV)/installed-test  ## compare with nvitop-exporter and prometheus-client; prints both
+	$(BIN)/python -m tests.bench
+
+soak: $(VENV)/installed-test  ## 24 simulated hours, accelerated; memory, threads and files must stay flat
+	$(BIN)/python -m tests.bench.soak
+
+test-gpu: $(VENV)/installed-test  ## tests that read a real GPU; nothing is ever changed
+	$(BIN)/python -m pytest -m gpu tests/gpu -s
+
+test-cluster: $(VENV)/installed-test  ## tests with a real cluster; none yet
+	@echo "no cluster tests yet: they come with the remediator"
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.PHONY: help run test check generate bench soak test-gpu test-cluster clean
