@@ -35,8 +35,9 @@ class Assembly:
         self._kubelet: PodResources | None = None
         self._allocations: tuple[Allocation, ...] | None = None
         self._bus: tuple[BusGpu, ...] | None = None
-        self._processes = Processes(Path(sources.proc), PodLogs(Path(sources.pod_logs).parent))
-        self._seen_pids: frozenset[int] = frozenset()
+        self._logs = PodLogs(Path(sources.pod_logs).parent)
+        self._processes = Processes(Path(sources.proc), self._logs)
+        self._strangers: frozenset[int | str] = frozenset()
         self._energy = EnergyMeter()
         self.wants_allocations = False
 
@@ -53,8 +54,9 @@ class Assembly:
         if self._kubelet is None:
             self._kubelet = PodResources(path, resources=self._config.sources.resource_names)
         with self._health["podresources"].asking(PodResourcesError):
-            self._allocations = self._kubelet.allocations()
-            self.wants_allocations = False
+            allocations = self._kubelet.allocations()
+            self._logs.refresh()
+            self._allocations = tuple(self._logs.with_uid(allocation) for allocation in allocations)
 
     def refresh_bus(self) -> bool:
         """Look at the PCI bus; True when GPUs came or went since the last look."""
@@ -122,11 +124,15 @@ class Assembly:
         return owners
 
     def _notice_news(self, attribution: Attribution, owners: dict[int, ProcessOwner]) -> None:
-        """A device or pod process nobody told us of: the kubelet knows more by now."""
-        pids = frozenset(pid for pid, owner in owners.items() if owner.pod_uid)
-        if pids - self._seen_pids or attribution.unknown_devices:
-            self.wants_allocations = True
-        self._seen_pids = pids
+        """A device or pod process nobody told us of: the kubelet may know more by now. Each is asked about once."""
+        pods = {pid for pid, owner in owners.items() if owner.pod_uid}
+        strangers: frozenset[int | str] = frozenset((*pods, *attribution.unknown_devices))
+        self.wants_allocations = bool(strangers - self._strangers)
+        self._strangers = strangers
+
+
+_Party = tuple[str, str | None, str | None, str | None]
+"""GPU, namespace, pod (its uid while the name is unknown), container: a workload learns its uid only later."""
 
 
 class EnergyMeter:
@@ -134,7 +140,7 @@ class EnergyMeter:
 
     def __init__(self) -> None:
         self._counters: dict[str, float] = {}
-        self._joules: dict[tuple[str, Workload], float] = {}
+        self._joules: dict[_Party, float] = {}
 
     def update(self, gpus: Sequence[Gpu], attribution: Attribution) -> tuple[PodEnergy, ...]:
         """Add what was used since the previous update; pods that left are forgotten."""
@@ -145,10 +151,12 @@ class EnergyMeter:
                 # a smaller counter is one that began anew with the driver
                 used[uuid] = max(0.0, counter - self._counters.get(uuid, counter))
                 self._counters[uuid] = counter
-        joules: dict[tuple[str, Workload], float] = {}
+        joules: dict[_Party, float] = {}
+        workloads: dict[_Party, Workload] = {}
         for row in attribution.usage:
-            key = (row.gpu, row.workload)
+            key = (row.gpu, row.workload.namespace, row.workload.pod or row.workload.pod_uid, row.workload.container)
             before = joules.get(key, self._joules.get(key, 0.0))
             joules[key] = before + row.energy_share * used.get(row.gpu, 0.0)
+            workloads[key] = row.workload
         self._joules = joules
-        return tuple(PodEnergy(gpu=gpu, workload=w, joules=j) for (gpu, w), j in joules.items())
+        return tuple(PodEnergy(gpu=key[0], workload=workloads[key], joules=j) for key, j in joules.items())
