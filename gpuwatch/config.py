@@ -68,8 +68,8 @@ class Config(Section, frozen=True, kw_only=True):
 class Backend(Section, frozen=True, kw_only=True):
     """Which pynvml-shaped module the reader opens: `factory` is `module:function`, called with `target`.
 
-    The default is the machine's own driver, `target` being the path of libnvidia-ml or empty; the simulator and recorded
-    captures take its place without the reader knowing.
+    The default is the machine's own driver, `target` being the path of libnvidia-ml or empty; the simulator and
+    recorded captures take its place without the reader knowing.
     """
 
     factory: str = "gpuwatch.sources.nvml:open_library"

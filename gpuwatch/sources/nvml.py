@@ -6,7 +6,6 @@ Everything above this file sees a pynvml-shaped module, so the simulator and rec
 import ctypes
 from collections.abc import Callable
 from enum import StrEnum
-from types import ModuleType
 from typing import Any
 
 import pynvml
@@ -60,7 +59,7 @@ def failure(code: int) -> NvmlFailure:
 
 def error_text(code: int) -> str:
     """pynvml's own words for an nvmlReturn; they need no loaded library."""
-    return pynvml.NVMLError._errcode_to_string.get(code, f"NVML error {code}")
+    return str(pynvml.NVMLError._errcode_to_string.get(code, f"NVML error {code}"))
 
 
 def ask(nvml: Nvml, name: str, *args: Any) -> Any:
@@ -105,7 +104,7 @@ def text(value: Any) -> str | None:
     return decoded if decoded and decoded != "N/A" else None
 
 
-def open_library(path: str = "") -> ModuleType:
+def open_library(path: str = "") -> Nvml:
     """pynvml with its library loaded: the system's, or `path` for drivers in odd roots. Does not call nvmlInit.
 
     Raises:
