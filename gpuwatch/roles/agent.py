@@ -25,6 +25,7 @@ from gpuwatch.roles.kernel_loop import KernelLoop
 from gpuwatch.roles.node_state import NodeState
 from gpuwatch.roles.pages import routes
 from gpuwatch.roles.periodic import Periodic
+from gpuwatch.roles.reload import WATCH_SECONDS, ConfigWatch
 from gpuwatch.rules.xids import XidLedger
 from gpuwatch.sinks.board import Board
 from gpuwatch.sinks.http import HttpServer, Limits
@@ -38,8 +39,11 @@ BUS_SECONDS = 10.0
 class Agent:
     """One node's agent. `start` binds and returns; `run` also waits for SIGTERM or SIGINT."""
 
-    def __init__(self, config: Config, backend: Backend, clock: Clock | None = None) -> None:
-        self._config, self._clock = config, clock or SystemClock()
+    def __init__(
+        self, config: Config, backend: Backend, *, clock: Clock | None = None, watch: ConfigWatch | None = None
+    ) -> None:
+        self._config, self._clock, self._watch = config, clock or SystemClock(), watch
+        self._hangup = False
         self.profiles: tuple[str, ...] = config.metrics.profiles
         self.socket_path = Path(config.agent.socket) if config.agent.socket else runtime_dir() / "agent.sock"
         self._lock = threading.Lock()
@@ -74,12 +78,16 @@ class Agent:
             web_config=Path(config.agent.web_config) if config.agent.web_config else None,
             limits=Limits(connections=config.agent.max_connections, scrapes=config.agent.max_scrapes),
         )
-        self.board = Board(config.metrics, node=node, clock=self._clock, http=self._http.stats)
+        self._node = node
+        self.board = self._new_board()
 
     @property
     def port(self) -> int | None:
         """TCP port in use once started."""
         return self._http.port
+
+    def _new_board(self) -> Board:
+        return Board(self._config.metrics, node=self._node, clock=self._clock, http=self._http.stats)
 
     def start(self) -> None:
         """Bind and begin.
@@ -98,10 +106,11 @@ class Agent:
         Raises:
             NoGpuStack: there is no NVML library, and there will be none without a restart.
         """
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
         self.start()
-        self._stopping.wait()
+        while not self._stopping.wait(WATCH_SECONDS):
+            self._follow_configuration()
         self.stop()
         if self._fatal is not None:
             raise NoGpuStack("no NVIDIA driver found", self._fatal.reason, "install the driver, or try --source sim")
@@ -139,7 +148,24 @@ class Agent:
         )
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._stopping.set()
+        if number == signal.SIGHUP:
+            self._hangup = True
+        else:
+            self._stopping.set()
+
+    def _follow_configuration(self) -> None:
+        """Take over a changed file; what is shown changes with the next View."""
+        if self._watch is None or not (self._watch.changed() or self._hangup):
+            return
+        self._hangup = False
+        new = self._watch.reload()
+        if new is not None:
+            self._config = new
+            self.profiles = new.metrics.profiles
+            board = self._new_board()
+            if self._view is not None:
+                board.publish(self._view)
+            self.board = board
 
     def _on_message(self, message: AnyMessage) -> None:
         """News from the reader, on the supervisor's thread."""
@@ -205,6 +231,7 @@ class Agent:
             reader_restarts=self._supervisor.restarts,
             kmsg_lost=self._kernel.lost,
             unknown_xids=unknown,
+            config_error=self._watch.error if self._watch else None,
         )
         view = self._assembly.view(
             at, gpus, statuses, driver, last_seen=last_seen, sources=sources, agent=status, xids=xids, sxids=sxids
