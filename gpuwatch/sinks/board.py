@@ -82,7 +82,7 @@ class Board:
         now = self._clock.monotonic()
         edition = Edition(view, now)
         with self._rendering:
-            self._profiles.observe(view)
+            self._profiles.observe(view, now)
             for variant, asked in self._asked.copy().items():
                 if now - asked <= WARM_SECONDS:
                     self._render(edition, variant)
