@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.sinks.http_acceptor import Acceptor
-from gpuwatch.sinks.http_exchange import Limits, Service, Tally
 from gpuwatch.sinks.http_listen import listen_tcp, listen_unix
 from gpuwatch.sinks.http_message import Handler, Request, Response, text
+from gpuwatch.sinks.http_service import Limits, Service, Tally
 
 if TYPE_CHECKING:
     from gpuwatch.sinks.web_guard import WebGuard

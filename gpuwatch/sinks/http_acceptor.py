@@ -4,8 +4,8 @@ import asyncio
 import logging
 import socket
 
-from gpuwatch.sinks.http_connection import Connection
-from gpuwatch.sinks.http_exchange import Service
+from gpuwatch.sinks.http_connection import Connection, readable
+from gpuwatch.sinks.http_service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +26,15 @@ class Acceptor:
         """Connections accepted and not yet closed."""
         return len(self._connections)
 
+    @property
+    def _encrypted(self) -> bool:
+        return self._service.guard is not None and self._service.guard.context is not None
+
+    @property
+    def _bound(self) -> int:
+        limits = self._service.limits
+        return min(limits.connections, limits.tls_connections) if self._encrypted else limits.connections
+
     async def run(self) -> None:
         """Accept until cancelled; then close every connection at once."""
         try:
@@ -39,14 +48,19 @@ class Acceptor:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _accept(self) -> None:
+        await readable(self._listener)
         try:
-            client, _ = await asyncio.get_running_loop().sock_accept(self._listener)
-        except OSError as error:  # the client has left already, or no file descriptor is left
+            client, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):  # the client has left already
+            return
+        except OSError as error:  # no file descriptor is left: room has to be made, and time given to it
             logger.debug("cannot accept a connection: %s", error)
+            self._service.tally.rejected["connections"] += 1
             self._evict()
             await asyncio.sleep(_PAUSE_SECONDS)
             return
-        if len(self._connections) < self._service.limits.connections or self._evict():
+        client.setblocking(False)
+        if len(self._connections) < self._bound or self._evict():
             self._admit(client)
         else:
             self._turn_away(client)
@@ -78,7 +92,7 @@ class Acceptor:
     def _turn_away(self, client: socket.socket) -> None:
         self._service.tally.rejected["connections"] += 1
         with client:
-            if self._service.guard is None or self._service.guard.context is None:
+            if not self._encrypted:
                 try:
                     client.send(_FULL)
                 except OSError as error:

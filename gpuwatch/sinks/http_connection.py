@@ -9,7 +9,8 @@ import logging
 import socket
 import time
 
-from gpuwatch.sinks.http_exchange import Exchange, Service
+from gpuwatch.sinks.http_exchange import Exchange
+from gpuwatch.sinks.http_service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -32,22 +33,14 @@ class Connection:
     async def run(self) -> None:
         """Serve until either side has had enough; a failure here is this connection's alone."""
         try:
-            await self._first_byte()
+            async with asyncio.timeout(self._service.limits.head_seconds):
+                await readable(self._socket)
             await self._serve()
         except (OSError, TimeoutError) as error:
             logger.debug("connection closed: %r", error)
         except Exception:
             self._service.tally.handler_errors += 1
             logger.exception("a connection failed; others are served on")
-
-    async def _first_byte(self) -> None:
-        loop, readable = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(self._socket, readable.set)
-        try:
-            async with asyncio.timeout(self._service.limits.head_seconds):
-                await readable.wait()
-        finally:
-            loop.remove_reader(self._socket)
 
     async def _serve(self) -> None:
         limits = self._service.limits
@@ -85,3 +78,13 @@ class Connection:
             raise ConnectionAbortedError("the client's certificate bears no allowed name")
         transport.set_write_buffer_limits(high=1)  # drain() means sent; 0 would make asyncio's TLS wait for ever
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+async def readable(sock: socket.socket) -> None:
+    """Wait until `sock` can be read without blocking; nothing is read, so nothing is lost when it is cancelled."""
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sock, event.set)
+    try:
+        await event.wait()
+    finally:
+        loop.remove_reader(sock)

@@ -4,19 +4,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter
-from collections.abc import Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
 import h11
-import msgspec
 
-from gpuwatch.sinks.http_message import Handler, Request, Response, text
-
-if TYPE_CHECKING:
-    from gpuwatch.sinks.web_guard import WebGuard
+from gpuwatch.sinks.http_message import RETRY_AFTER, Request, Response, text
+from gpuwatch.sinks.http_service import REJECTIONS, Service
 
 logger = logging.getLogger(__name__)
 
@@ -26,50 +20,6 @@ _LINGER_SECONDS = 0.5
 _LINGER_READS = 16
 _MAX_QUERY_FIELDS = 100
 _METHODS = ("GET", "HEAD")
-RETRY_AFTER = (("Retry-After", "1"),)
-REJECTIONS = {
-    400: "malformed",
-    401: "unauthorized",
-    405: "method",
-    408: "slow_request",
-    413: "body",
-    431: "oversized_request",
-    503: "busy",
-}
-"""Status of a refusal to the reason it is counted under."""
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one listener spends on its clients; seconds and bytes."""
-
-    connections: int = 100
-    requests_per_path: int = 40
-    head_bytes: int = 8 * 1024
-    head_seconds: float = 5.0
-    handshake_seconds: float = 5.0
-    idle_seconds: float = 120.0
-    write_seconds: float = 10.0
-
-
-class Tally:
-    """Counts kept by the event loop's thread alone; other threads take copies."""
-
-    def __init__(self) -> None:
-        self.requests: Counter[int] = Counter()
-        reasons = (*REJECTIONS.values(), "connections", "evicted", "slow_reader", "tls_handshake")
-        self.rejected: Counter[str] = Counter(dict.fromkeys(reasons, 0))
-        self.handler_errors = 0
-
-
-class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """What the connections of one listener share."""
-
-    routes: Mapping[str, Handler]
-    limits: Limits
-    tally: Tally
-    guard: "WebGuard | None" = None
-    busy: Counter[str] = msgspec.field(default_factory=Counter)
-    """Responses being made or sent, by path: slow readers of one page do not shut out another."""
 
 
 class Exchange:
@@ -92,12 +42,13 @@ class Exchange:
         while (request := await self._receive(wait)) is not None:
             self.waiting_since = None
             await self._answer(request)
+            self.waiting_since = time.monotonic()
             if self._http.their_state in (h11.SEND_BODY, h11.ERROR):
                 await self._linger()
             if {self._http.our_state, self._http.their_state} != {h11.DONE}:
                 return
             self._http.start_next_cycle()
-            self.waiting_since, wait = time.monotonic(), self._limits.idle_seconds
+            wait = self._limits.idle_seconds
 
     async def _receive(self, wait: float) -> Request | Response | None:
         """Return the next request, the refusal of a bad one, or None when the client has left."""
@@ -129,9 +80,9 @@ class Exchange:
 
     async def _answer(self, request: Request | Response) -> None:
         if isinstance(request, Response):
-            await self._send(request)
+            await self._reject(request)
         elif (refusal := await self._refuse(request)) is not None:
-            await self._send(refusal)
+            await self._reject(refusal)
         else:
             self._service.busy[request.path] += 1
             try:
@@ -150,7 +101,7 @@ class Exchange:
             return text(405, "only GET and HEAD are served", (("Allow", ", ".join(_METHODS)),))
         if request.path not in routes:
             return text(404, f"no such page; there are {' '.join(sorted(routes))}")
-        if self._service.busy[request.path] >= self._limits.requests_per_path:
+        if self._service.busy[request.path] >= self._limits.scrapes:
             return text(503, "too many requests for this page at once", RETRY_AFTER)
         return None
 
@@ -162,10 +113,13 @@ class Exchange:
             logger.exception("the page %s failed; other pages are served on", request.path)
             return text(500, "this page failed; the log says why")
 
+    async def _reject(self, refusal: Response) -> None:
+        if refusal.status in REJECTIONS:
+            self._tally.rejected[REJECTIONS[refusal.status]] += 1
+        await self._send(refusal)
+
     async def _send(self, response: Response) -> None:
         self._tally.requests[response.status] += 1
-        if response.status in REJECTIONS:
-            self._tally.rejected[REJECTIONS[response.status]] += 1
         body = b"" if self._bodiless else response.body
         reason = HTTPStatus(response.status).phrase
         head = self._http.send(

@@ -6,6 +6,7 @@ from types import MappingProxyType
 import msgspec
 
 TEXT = "text/plain; charset=utf-8"
+RETRY_AFTER = (("Retry-After", "1"),)
 
 _NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})

@@ -12,8 +12,7 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping
 
-from gpuwatch.sinks.http_exchange import RETRY_AFTER
-from gpuwatch.sinks.http_message import Response, text
+from gpuwatch.sinks.http_message import RETRY_AFTER, Response, text
 
 _REMEMBERED = 32
 _QUEUE = 8

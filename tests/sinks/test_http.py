@@ -131,6 +131,13 @@ def test_a_page_that_fails_is_logged_counted_and_survived(serve, caplog):
     assert get(server)[0] == 200
 
 
+def test_a_pages_own_error_is_no_rejection(serve):
+    server = serve({"/-/ready": lambda request: Response(status=503)})
+    assert get(server, "/-/ready")[0] == 503
+    assert server.stats().requests == {503: 1}
+    assert set(server.stats().rejected.values()) == {0}
+
+
 def test_a_response_that_is_no_http_is_survived(serve, caplog):
     server = serve({"/metrics": metrics, "/broken": lambda request: Response(content_type="a\r\nb: c")})
     with pytest.raises(http.client.RemoteDisconnected):

@@ -4,6 +4,8 @@ import contextlib
 import socket
 import ssl
 import statistics
+import subprocess
+import sys
 import time
 
 import pytest
@@ -89,6 +91,26 @@ def test_idle_sockets_beyond_the_bound_make_room(serve):
         assert clients[0].recv(1) == b"", "the longest idle goes first"
 
 
+def test_tls_has_a_bound_of_its_own(serve, tmp_path):
+    server = serve(web_config=_tls(tmp_path, trustme.CA()), limits=Limits(tls_connections=5))
+    with contextlib.ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(connect(server)).sendall(b"\x16\x03\x01\x02\x00")
+        until(lambda: server.stats().rejected["evicted"] == 15)
+        assert server.stats().open_connections == 5
+
+
+def test_tls_clients_that_do_not_say_goodbye_make_room(serve, tmp_path):
+    authority = trustme.CA()
+    server = serve(web_config=_tls(tmp_path, authority), limits=Limits(tls_connections=2))
+    context = _client_context(authority)
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            client = stack.enter_context(context.wrap_socket(connect(server), server_hostname="localhost"))
+            client.sendall(REQUEST)
+            assert client.recv(12) == b"HTTP/1.1 200"
+
+
 def test_when_all_are_being_answered_a_newcomer_gets_503(serve):
     server = serve({"/metrics": lambda request: Response(body=bytes(20_000_000))}, limits=Limits(connections=3))
     with contextlib.ExitStack() as stack:
@@ -100,7 +122,7 @@ def test_when_all_are_being_answered_a_newcomer_gets_503(serve):
 
 def test_slow_readers_of_one_page_shut_out_no_other(serve):
     routes = {"/metrics": lambda request: Response(body=bytes(20_000_000)), "/-/healthy": lambda request: Response()}
-    server = serve(routes, limits=Limits(requests_per_path=4))
+    server = serve(routes, limits=Limits(scrapes=4))
     with contextlib.ExitStack() as stack:
         _slow_readers(stack, server, 4)
         until(lambda: server.stats().requests.get(200) == 4)
@@ -117,7 +139,7 @@ def test_tcp_clients_leave_the_unix_socket_alone(serve, tmp_path):
     server = serve(
         {"/metrics": lambda request: Response(body=bytes(20_000_000))},
         socket_path=path,
-        limits=Limits(connections=3, requests_per_path=3),
+        limits=Limits(connections=3, scrapes=3),
     )
     with contextlib.ExitStack() as stack:
         _slow_readers(stack, server, 3)
@@ -127,6 +149,32 @@ def test_tcp_clients_leave_the_unix_socket_alone(serve, tmp_path):
         client.connect(str(path))
         client.sendall(REQUEST)
         assert client.recv(12) == b"HTTP/1.1 200"
+
+
+CHILD = """
+import resource, sys
+from gpuwatch.sinks.http import HttpServer, Response
+server = HttpServer({"/metrics": lambda request: Response(body=b"gpuwatch_up 1\\n")}, listen="127.0.0.1:0")
+server.start()
+resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30))
+print(server.port, flush=True)
+sys.stdin.read()
+print(server.stats().rejected["connections"], flush=True)
+"""
+
+
+def test_without_file_descriptors_the_longest_idle_make_room():
+    command = [sys.executable, "-c", CHILD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        address = ("127.0.0.1", int(child.stdout.readline()))
+        with contextlib.ExitStack() as stack:
+            for _ in range(40):
+                stack.enter_context(socket.create_connection(address, timeout=5))
+            client = stack.enter_context(socket.create_connection(address, timeout=5))
+            client.sendall(REQUEST)
+            assert read_all(client).endswith(BODY)
+        refused, _ = child.communicate(timeout=5)
+    assert int(refused) > 0
 
 
 def test_a_slow_reader_is_cut_off(serve):
