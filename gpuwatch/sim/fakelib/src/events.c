@@ -12,15 +12,15 @@ GETTER(nvmlDeviceGetSupportedEventTypes, unsigned long long, gpu->supported_even
 
 nvmlReturn_t fake_nvmlEventSetCreate(nvmlEventSet_t *out) {
     struct nvmlEventSet_st *set = calloc(1, sizeof *set);
-    if (!set) return NVML_ERROR_MEMORY;
+    REQUIRE(set, MEMORY);
     set->cursor = __atomic_load_n(&control->event_head, __ATOMIC_ACQUIRE);
     *out = set;
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t fake_nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set) {
-    if (!set) return NVML_ERROR_INVALID_ARGUMENT;
-    if (types & ~(uint64_t)gpu_of(device)->supported_events) return NVML_ERROR_NOT_SUPPORTED;
+DEVICE(nvmlDeviceRegisterEvents, unsigned long long types, nvmlEventSet_t set) {
+    REQUIRE(set, INVALID_ARGUMENT);
+    REQUIRE(!(types & ~gpu_of(device)->supported_events), NOT_SUPPORTED);
     set->types[device->gpu] |= types;
     return NVML_SUCCESS;
 }
@@ -38,14 +38,14 @@ static bool next(nvmlEventSet_t set, uint32_t head, nvmlEventData_t *out) {
 }
 
 nvmlReturn_t fake_nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *out, unsigned int timeout_ms) {
-    if (!set || !out) return NVML_ERROR_INVALID_ARGUMENT;
-    uint64_t deadline = fake_monotonic_ns() + (uint64_t)timeout_ms * 1000000u;
+    REQUIRE(set && out, INVALID_ARGUMENT);
+    uint64_t deadline = fake_monotonic_ns() + timeout_ms * 1000000ull;
     for (;;) {
         uint32_t head = __atomic_load_n(&control->event_head, __ATOMIC_ACQUIRE);
-        if (fake_driver_gone()) return NVML_ERROR_UNINITIALIZED;
+        REQUIRE(!fake_driver_gone(), UNINITIALIZED);
         if (next(set, head, out)) return NVML_SUCCESS;
-        int64_t left = (int64_t)(deadline - fake_monotonic_ns());
-        if (left <= 0) return NVML_ERROR_TIMEOUT;
+        int64_t left = deadline - fake_monotonic_ns();
+        REQUIRE(left > 0, TIMEOUT);
         fake_futex_wait(&control->event_head, head, left);
     }
 }

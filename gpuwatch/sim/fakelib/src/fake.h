@@ -38,7 +38,7 @@ void fake_futex_wait(const uint32_t *word, uint32_t value, int64_t timeout_ns);
 uint64_t fake_monotonic_ns(void);
 uint64_t fake_unix_us(void);
 
-/* device.c */
+/* device.c, health.c */
 int64_t fake_energy_mj(const struct gpu *gpu);
 int64_t fake_ecc_total(const struct gpu *gpu, int aggregate, int uncorrected);
 
@@ -47,49 +47,53 @@ static inline struct mig *mig_of(nvmlDevice_t device) {
     return device->mig < 0 ? NULL : &gpu_of(device)->migs[device->mig];
 }
 
+/* The head of a function whose first parameter is a device; what a call needs before it answers. */
+#define DEVICE(function, ...) nvmlReturn_t fake_##function(nvmlDevice_t device, __VA_ARGS__)
+#define REQUIRE(condition, error) \
+    do { if (!(condition)) return NVML_ERROR_##error; } while (0)
+
 static inline nvmlReturn_t copy_text(char *out, unsigned int length, const char *text) {
-    if (!out) return NVML_ERROR_INVALID_ARGUMENT;
-    if (!*text) return NVML_ERROR_NOT_SUPPORTED;
-    if (strlen(text) >= length) return NVML_ERROR_INSUFFICIENT_SIZE;
+    REQUIRE(out, INVALID_ARGUMENT);
+    REQUIRE(*text, NOT_SUPPORTED);
+    REQUIRE(strlen(text) < length, INSUFFICIENT_SIZE);
     strcpy(out, text);
     return NVML_SUCCESS;
 }
 
-/* The rows of device.c: one number of the GPU; a MIG handle has none of its own. */
-#define GETTER(function, type, expression)                                          \
-    nvmlReturn_t fake_##function(nvmlDevice_t device, type *out) {                  \
-        struct gpu *gpu = gpu_of(device);                                           \
-        int64_t value = (expression);                                               \
-        if (!out) return NVML_ERROR_INVALID_ARGUMENT;                               \
-        if (device->mig >= 0 || value == ABSENT) return NVML_ERROR_NOT_SUPPORTED;   \
-        *out = (type)value;                                                         \
-        return NVML_SUCCESS;                                                        \
+/* The rows of the tables: one number of the GPU, two, or one chosen by a second argument. A MIG device has none. */
+#define GETTER(function, type, expression)                              \
+    DEVICE(function, type *out) {                                       \
+        struct gpu *gpu = gpu_of(device);                               \
+        int64_t value = (expression);                                   \
+        REQUIRE(out, INVALID_ARGUMENT);                                 \
+        REQUIRE(device->mig < 0 && value != ABSENT, NOT_SUPPORTED);     \
+        *out = (type)value;                                             \
+        return NVML_SUCCESS;                                            \
     }
-#define PAIR(function, type1, expression1, type2, expression2)                      \
-    nvmlReturn_t fake_##function(nvmlDevice_t device, type1 *out1, type2 *out2) {   \
-        struct gpu *gpu = gpu_of(device);                                           \
-        int64_t value1 = (expression1), value2 = (expression2);                     \
-        if (!out1 || !out2) return NVML_ERROR_INVALID_ARGUMENT;                     \
-        if (device->mig >= 0 || value1 == ABSENT) return NVML_ERROR_NOT_SUPPORTED;  \
-        *out1 = (type1)value1, *out2 = (type2)value2;                               \
-        return NVML_SUCCESS;                                                        \
+#define PAIR(function, type, expression1, expression2)                  \
+    DEVICE(function, type *out1, type *out2) {                          \
+        struct gpu *gpu = gpu_of(device);                               \
+        int64_t value1 = (expression1), value2 = (expression2);         \
+        REQUIRE(out1 && out2, INVALID_ARGUMENT);                        \
+        REQUIRE(device->mig < 0 && value1 != ABSENT, NOT_SUPPORTED);    \
+        *out1 = (type)value1, *out2 = (type)value2;                     \
+        return NVML_SUCCESS;                                            \
     }
-/* A number chosen by a second argument. */
-#define INDEXED(function, index_type, type, bound, expression)                      \
-    nvmlReturn_t fake_##function(nvmlDevice_t device, index_type i, type *out) {    \
-        struct gpu *gpu = gpu_of(device);                                           \
-        int64_t end = (bound);                                                      \
-        if (device->mig >= 0 || end == ABSENT) return NVML_ERROR_NOT_SUPPORTED;     \
-        if (!out || (int64_t)i >= end) return NVML_ERROR_INVALID_ARGUMENT;          \
-        int64_t value = (expression);                                               \
-        if (value == ABSENT) return NVML_ERROR_NOT_SUPPORTED;                       \
-        *out = (type)value;                                                         \
-        return NVML_SUCCESS;                                                        \
+#define INDEXED(function, index_type, type, bound, expression)          \
+    DEVICE(function, index_type i, type *out) {                         \
+        struct gpu *gpu = gpu_of(device);                               \
+        int64_t end = (bound);                                          \
+        REQUIRE(device->mig < 0 && end != ABSENT, NOT_SUPPORTED);       \
+        REQUIRE(out && (int64_t)i < end, INVALID_ARGUMENT);             \
+        int64_t value = (expression);                                   \
+        REQUIRE(value != ABSENT, NOT_SUPPORTED);                        \
+        *out = (type)value;                                             \
+        return NVML_SUCCESS;                                            \
     }
-#define TEXT(function, expression)                                                  \
-    nvmlReturn_t fake_##function(nvmlDevice_t device, char *out, unsigned int length) { \
-        struct gpu *gpu = gpu_of(device);                                           \
-        return copy_text(out, length, (expression));                                \
+#define TEXT(function, expression)                                      \
+    DEVICE(function, char *out, unsigned int length) {                  \
+        struct gpu *gpu = gpu_of(device);                               \
+        return copy_text(out, length, (expression));                    \
     }
 
 #endif

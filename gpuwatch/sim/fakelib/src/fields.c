@@ -1,6 +1,7 @@
 /* nvmlDeviceGetFieldValues: what the GPU's own numbers answer, unless the test dictates a field. */
 #include "fake.h"
 
+#include <limits.h>
 #include <stddef.h>
 
 struct reading {
@@ -17,7 +18,8 @@ static int64_t links(const struct gpu *gpu, unsigned int scope, size_t member) {
     int64_t total = ABSENT;
     for (int64_t i = 0; i < gpu->nvlinks; i++) {
         int64_t value = *(const int64_t *)((const char *)&gpu->links[i] + member);
-        if ((scope == (unsigned int)i || scope == 0xffffffffu) && value != ABSENT) total = (total == ABSENT ? 0 : total) + value;
+        bool meant = scope == i || scope == UINT_MAX;
+        if (meant && value != ABSENT) total = (total == ABSENT ? 0 : total) + value;
     }
     return total;
 }
@@ -28,7 +30,7 @@ static int64_t links(const struct gpu *gpu, unsigned int scope, size_t member) {
 #define ERRORS(name, index)                                                                                    \
     case PER_LINK(name): return scope = id - NVML_FI_DEV_NVLINK_##name##_L0, ULL(LINKS(errors[index]));         \
     case PER_LINK_MORE(name): return scope = id - NVML_FI_DEV_NVLINK_##name##_L6 + 6, ULL(LINKS(errors[index])); \
-    case NVML_FI_DEV_NVLINK_##name##_TOTAL: return scope = 0xffffffffu, ULL(LINKS(errors[index]));
+    case NVML_FI_DEV_NVLINK_##name##_TOTAL: return scope = UINT_MAX, ULL(LINKS(errors[index]));
 
 static struct reading read_field(const struct gpu *gpu, unsigned int id, unsigned int scope) {
     switch (id) {
@@ -50,8 +52,6 @@ static struct reading read_field(const struct gpu *gpu, unsigned int id, unsigne
     case NVML_FI_DEV_REMAPPED_PENDING: return UINT(gpu->remap_pending);
     case NVML_FI_DEV_REMAPPED_FAILURE: return UINT(gpu->remap_failure);
     case NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: return UINT(gpu->recovery_action);
-    case NVML_FI_DEV_RESET_STATUS: return UINT(gpu->recovery_action == ABSENT ? ABSENT : gpu->recovery_action == 1);
-    case NVML_FI_DEV_DRAIN_AND_RESET_STATUS: return UINT(gpu->recovery_action == ABSENT ? ABSENT : gpu->recovery_action == 4);
     ERRORS(REPLAY_ERROR_COUNT, 0)
     ERRORS(RECOVERY_ERROR_COUNT, 1)
     ERRORS(CRC_FLIT_ERROR_COUNT, 2)
@@ -74,7 +74,8 @@ static struct reading read_field(const struct gpu *gpu, unsigned int id, unsigne
     case NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT: return ULL(gpu->event_ns[NVML_PERF_POLICY_BOARD_LIMIT]);
     case NVML_FI_DEV_PERF_POLICY_LOW_UTILIZATION: return ULL(gpu->event_ns[NVML_PERF_POLICY_LOW_UTILIZATION]);
     case NVML_FI_DEV_PERF_POLICY_RELIABILITY: return ULL(gpu->event_ns[NVML_PERF_POLICY_RELIABILITY]);
-    case NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN: return ULL(gpu->event_ns[6]); /* policies 6-9 do not exist */
+    /* policies 6 to 9 do not exist: their places hold the reasons that are none */
+    case NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN: return ULL(gpu->event_ns[6]);
     case NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN: return ULL(gpu->event_ns[7]);
     case NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN: return ULL(gpu->event_ns[8]);
     case NVML_FI_DEV_MEMORY_TEMP: return UINT(gpu->memory_temperature);
@@ -101,14 +102,13 @@ static struct reading read_field(const struct gpu *gpu, unsigned int id, unsigne
 }
 
 static void answer(const struct gpu *gpu, nvmlFieldValue_t *out) {
-    out->timestamp = (long long)fake_unix_us();
-    out->latencyUsec = 0;
+    out->timestamp = fake_unix_us(), out->latencyUsec = 0;
     const struct field *dictated = out->fieldId < MAX_FIELDS ? &gpu->fields[out->fieldId] : NULL;
     struct reading reading = {ABSENT, NVML_VALUE_TYPE_UNSIGNED_INT};
     if (dictated && dictated->set) {
-        double seconds = (double)(fake_monotonic_ns() - dictated->since_ns) / 1e9;
-        reading = (struct reading){dictated->value + (int64_t)(dictated->rate * seconds), (nvmlValueType_t)dictated->type};
-        out->nvmlReturn = (nvmlReturn_t)dictated->result;
+        double seconds = (fake_monotonic_ns() - dictated->since_ns) / 1e9;
+        reading = (struct reading){dictated->value + (int64_t)(dictated->rate * seconds), dictated->type};
+        out->nvmlReturn = dictated->result;
     } else {
         reading = read_field(gpu, out->fieldId, out->scopeId);
         out->nvmlReturn = reading.value == ABSENT ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
@@ -116,12 +116,12 @@ static void answer(const struct gpu *gpu, nvmlFieldValue_t *out) {
     out->valueType = reading.type;
     out->value.ullVal = 0;
     if (out->nvmlReturn != NVML_SUCCESS) return;
-    if (reading.type == NVML_VALUE_TYPE_DOUBLE) out->value.dVal = (double)reading.value;
+    if (reading.type == NVML_VALUE_TYPE_DOUBLE) out->value.dVal = reading.value;
     else out->value.sllVal = reading.value; /* little endian: the narrower members read the same bytes */
 }
 
-nvmlReturn_t fake_nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
-    if (count <= 0 || !values) return NVML_ERROR_INVALID_ARGUMENT;
+DEVICE(nvmlDeviceGetFieldValues, int count, nvmlFieldValue_t *values) {
+    REQUIRE(count > 0 && values, INVALID_ARGUMENT);
     for (int i = 0; i < count; i++) {
         if (device->mig < 0) answer(gpu_of(device), &values[i]);
         else values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;

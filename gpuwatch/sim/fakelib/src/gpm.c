@@ -10,7 +10,7 @@ struct nvmlGpmSample_st {
     double values[MAX_GPM];
 };
 
-nvmlReturn_t fake_nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *out) {
+DEVICE(nvmlGpmQueryDeviceSupport, nvmlGpmSupport_t *out) {
     return out->isSupportedDevice = gpu_of(device)->gpm == 1, NVML_SUCCESS;
 }
 nvmlReturn_t fake_nvmlGpmSampleAlloc(nvmlGpmSample_t *out) {
@@ -20,34 +20,34 @@ nvmlReturn_t fake_nvmlGpmSampleAlloc(nvmlGpmSample_t *out) {
 nvmlReturn_t fake_nvmlGpmSampleFree(nvmlGpmSample_t sample) { return free(sample), NVML_SUCCESS; }
 
 static nvmlReturn_t take(const double *values, nvmlGpmSample_t sample) {
-    if (!sample) return NVML_ERROR_INVALID_ARGUMENT;
+    REQUIRE(sample, INVALID_ARGUMENT);
     sample->taken_ns = fake_monotonic_ns();
     memcpy(sample->values, values, sizeof sample->values);
     return NVML_SUCCESS;
 }
-nvmlReturn_t fake_nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample) {
+DEVICE(nvmlGpmSampleGet, nvmlGpmSample_t sample) {
     const struct gpu *gpu = gpu_of(device);
-    if (gpu->gpm != 1 || device->mig >= 0) return NVML_ERROR_NOT_SUPPORTED;
+    REQUIRE(device->mig < 0 && gpu->gpm == 1, NOT_SUPPORTED);
     return take(gpu->gpm_values, sample);
 }
-nvmlReturn_t fake_nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned int gi, nvmlGpmSample_t sample) {
+DEVICE(nvmlGpmMigSampleGet, unsigned int gi, nvmlGpmSample_t sample) {
     const struct gpu *gpu = gpu_of(device);
-    if (gpu->gpm != 1) return NVML_ERROR_NOT_SUPPORTED;
+    REQUIRE(gpu->gpm == 1, NOT_SUPPORTED);
     for (uint64_t m = 0; gpu->mig_mode == 1 && m < gpu->mig_count; m++)
         if (gpu->migs[m].gi == gi) return take(gpu->migs[m].gpm, sample);
     return NVML_ERROR_INVALID_ARGUMENT;
 }
 
 nvmlReturn_t fake_nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *request) {
-    if (request->version != NVML_GPM_METRICS_GET_VERSION) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    if (!request->sample1 || !request->sample2 || request->numMetrics > NVML_GPM_METRIC_MAX) return NVML_ERROR_INVALID_ARGUMENT;
-    if (request->sample2->taken_ns <= request->sample1->taken_ns) return NVML_ERROR_INVALID_ARGUMENT;
+    const struct nvmlGpmSample_st *older = request->sample1, *newer = request->sample2;
+    REQUIRE(request->version == NVML_GPM_METRICS_GET_VERSION, ARGUMENT_VERSION_MISMATCH);
+    REQUIRE(older && newer && request->numMetrics <= NVML_GPM_METRIC_MAX, INVALID_ARGUMENT);
+    REQUIRE(newer->taken_ns > older->taken_ns, INVALID_ARGUMENT);
     for (unsigned int i = 0; i < request->numMetrics; i++) {
         nvmlGpmMetric_t *metric = &request->metrics[i];
-        bool known = metric->metricId < MAX_GPM;
-        double value = known ? (request->sample1->values[metric->metricId] + request->sample2->values[metric->metricId]) / 2 : NAN;
-        metric->nvmlReturn = isnan(value) ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
-        metric->value = value;
+        unsigned int id = metric->metricId;
+        metric->value = id < MAX_GPM ? (older->values[id] + newer->values[id]) / 2 : NAN;
+        metric->nvmlReturn = isnan(metric->value) ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
     }
     return NVML_SUCCESS;
 }

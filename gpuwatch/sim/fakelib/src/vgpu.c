@@ -1,25 +1,25 @@
 /* vGPUs that run on a GPU: an instance is a number of its own, so each call looks for its GPU first. */
 #include "fake.h"
 
-nvmlReturn_t fake_nvmlDeviceGetActiveVgpus(nvmlDevice_t device, unsigned int *count, nvmlVgpuInstance_t *out) {
+DEVICE(nvmlDeviceGetActiveVgpus, unsigned int *count, nvmlVgpuInstance_t *out) {
     const struct gpu *gpu = gpu_of(device);
-    if (gpu->virtualization_mode != NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU) return NVML_ERROR_NOT_SUPPORTED;
+    REQUIRE(gpu->virtualization_mode == NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU, NOT_SUPPORTED);
     unsigned int room = *count;
-    *count = (unsigned int)gpu->vgpu_count;
-    if (*count && (!out || room < *count)) return NVML_ERROR_INSUFFICIENT_SIZE;
+    *count = gpu->vgpu_count;
+    REQUIRE(!*count || (out && room >= *count), INSUFFICIENT_SIZE);
     for (unsigned int v = 0; v < *count; v++) out[v] = gpu->vgpus[v].instance;
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t fake_nvmlDeviceGetVgpuUtilization(nvmlDevice_t device, unsigned long long since, nvmlValueType_t *type,
-                                               unsigned int *count, nvmlVgpuInstanceUtilizationSample_t *out) {
+DEVICE(nvmlDeviceGetVgpuUtilization, unsigned long long since, nvmlValueType_t *type, unsigned int *count,
+       nvmlVgpuInstanceUtilizationSample_t *out) {
     const struct gpu *gpu = gpu_of(device);
     uint64_t now = fake_unix_us();
-    if (gpu->virtualization_mode != NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU) return NVML_ERROR_NOT_SUPPORTED;
-    if (since >= now) return NVML_ERROR_NOT_FOUND;
+    REQUIRE(gpu->virtualization_mode == NVML_GPU_VIRTUALIZATION_MODE_HOST_VGPU, NOT_SUPPORTED);
+    REQUIRE(since < now, NOT_FOUND);
     unsigned int room = *count;
-    *count = (unsigned int)gpu->vgpu_count, *type = NVML_VALUE_TYPE_UNSIGNED_INT;
-    if (*count && (!out || room < *count)) return NVML_ERROR_INSUFFICIENT_SIZE;
+    *count = gpu->vgpu_count, *type = NVML_VALUE_TYPE_UNSIGNED_INT;
+    REQUIRE(!*count || (out && room >= *count), INSUFFICIENT_SIZE);
     for (unsigned int v = 0; v < *count; v++)
         out[v] = (nvmlVgpuInstanceUtilizationSample_t){
             .vgpuInstance = gpu->vgpus[v].instance, .timeStamp = now, .smUtil.uiVal = gpu->vgpus[v].utilization};
@@ -49,7 +49,7 @@ OF_VGPU(nvmlVgpuInstanceGetFbUsage, (nvmlVgpuInstance_t instance, unsigned long 
 OF_VGPU(nvmlVgpuInstanceGetType, (nvmlVgpuInstance_t instance, nvmlVgpuTypeId_t *out),
         (*out = vgpu->type, NVML_SUCCESS))
 OF_VGPU(nvmlVgpuInstanceGetLicenseInfo_v2, (nvmlVgpuInstance_t instance, nvmlVgpuLicenseInfo_t *out),
-        (memset(out, 0, sizeof *out), out->isLicensed = (unsigned char)vgpu->licensed, NVML_SUCCESS))
+        (memset(out, 0, sizeof *out), out->isLicensed = vgpu->licensed, NVML_SUCCESS))
 
 nvmlReturn_t fake_nvmlVgpuTypeGetName(nvmlVgpuTypeId_t type, char *out, unsigned int *size) {
     for (int g = 0; g < MAX_GPUS; g++)
