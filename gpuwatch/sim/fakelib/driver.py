@@ -182,6 +182,8 @@ class FakeDriver(Faults):
             self.set_link(gpu, link, active=1, tx_kib=0, rx_kib=0, errors=(0, 0, 0, 0, 0))
         if target.gpm == 1:
             self.set_gpm(gpu, models.GPM_AT_REST)
+            for field, rate in models.PCIE_BYTES_A_SECOND.items():
+                self.set_field(gpu, field, rate=rate)
 
 
 def _rebase_energy(target: Any) -> None:

@@ -86,8 +86,8 @@ VERSIONS: Mapping[str, tuple[str, int]] = {
     "590": ("590.48.01", 13010),
     "all": ("615.36.01", 13050),
 }
-GPM_AT_REST: Mapping[int, float] = {
-    **dict.fromkeys((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13), 0.0), 20: 0.0, 21: 0.0, 60: 0.0, 61: 0.0}  # fmt: skip
+GPM_AT_REST: Mapping[int, float] = dict.fromkeys((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 20, 21, 60, 61), 0.0)
+PCIE_BYTES_A_SECOND: Mapping[int, float] = {197: 352_000.0, 198: 329_000.0}  # field: sent, received; Hopper and newer
 ECC_LOCATIONS = (None, None, 0, None, None, None, None, 0)  # DRAM and SRAM count, the caches are not told apart
 
 
