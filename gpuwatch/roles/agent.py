@@ -17,10 +17,10 @@ from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.errors import NoGpuStack
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.view import AgentStatus, Events, View
-from gpuwatch.model.xid import BusLossEvent, KernelEvent, SxidEvent, XidEvent
+from gpuwatch.model.xid import KernelEvent, XidEvent
 from gpuwatch.reader.messages import AnyMessage, Failed, Found, Happened, Registered, Settings
 from gpuwatch.reader.supervisor import Supervisor
-from gpuwatch.roles.assembly import Assembly
+from gpuwatch.roles.assembly import Assembly, happened
 from gpuwatch.roles.kernel_loop import KernelLoop
 from gpuwatch.roles.node_state import NodeState
 from gpuwatch.roles.pages import routes
@@ -140,12 +140,7 @@ class Agent:
     def events(self) -> Events:
         """Recent XIDs, SXids and bus losses."""
         with self._lock:
-            events = self._ledger.events()
-        return Events(
-            xids=tuple(e for e in events if isinstance(e, XidEvent)),
-            sxids=tuple(e for e in events if isinstance(e, SxidEvent)),
-            bus_losses=tuple(e for e in events if isinstance(e, BusLossEvent)),
-        )
+            return happened(self._ledger)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.snapshot import Driver, Gpu, GpuStatus, Snapshot, SourceStatus
-from gpuwatch.model.view import AgentStatus, PodEnergy, View
+from gpuwatch.model.view import AgentStatus, Events, PodEnergy, View
 from gpuwatch.model.workload import Allocation, Attribution, ProcessOwner, Workload
-from gpuwatch.model.xid import SxidCount, XidCount
+from gpuwatch.model.xid import BusLossEvent, SxidCount, SxidEvent, XidCount, XidEvent
 from gpuwatch.roles.source_health import SourceHealth
 from gpuwatch.rules.attribution import attribute
 from gpuwatch.rules.health import judge
+from gpuwatch.rules.xids import XidLedger
 from gpuwatch.sources.pci import BusGpu, bus_gpus
 from gpuwatch.sources.podlogs import PodLogs
 from gpuwatch.sources.procfs import Processes
@@ -129,6 +130,16 @@ class Assembly:
         strangers: frozenset[int | str] = frozenset((*pods, *attribution.unknown_devices))
         self.wants_allocations = bool(strangers - self._strangers)
         self._strangers = strangers
+
+
+def happened(ledger: XidLedger) -> Events:
+    """The ledger's recent occurrences by kind."""
+    events = ledger.events()
+    return Events(
+        xids=tuple(e for e in events if isinstance(e, XidEvent)),
+        sxids=tuple(e for e in events if isinstance(e, SxidEvent)),
+        bus_losses=tuple(e for e in events if isinstance(e, BusLossEvent)),
+    )
 
 
 _Party = tuple[str, str | None, str | None, str | None]

@@ -8,11 +8,11 @@ from gpuwatch import __version__
 from gpuwatch.config import Backend, Config
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack
-from gpuwatch.model.view import AgentStatus, View
+from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import KernelEvent
 from gpuwatch.reader.messages import AnyMessage, Found, Sample, Settings
 from gpuwatch.reader.supervisor import Supervisor
-from gpuwatch.roles.assembly import Assembly
+from gpuwatch.roles.assembly import Assembly, happened
 from gpuwatch.roles.kernel_loop import KernelLoop
 from gpuwatch.roles.node_state import NodeState
 from gpuwatch.rules.xids import XidLedger
@@ -91,6 +91,11 @@ class Look:
             xids=xids,
             sxids=sxids,
         )
+
+    def events(self) -> Events:
+        """Recent XIDs, SXids and bus losses, the kernel log's history included."""
+        with self._changed:
+            return happened(self._ledger)
 
     def _is_enough(self, samples: int) -> bool:
         if self._state.failure is not None:
