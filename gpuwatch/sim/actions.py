@@ -1,0 +1,236 @@
+"""Everything that can happen to a simulated node, as data: lines of a scenario's timeline and of `sim inject`.
+
+`at` counts simulated seconds from the node's start; `every` repeats until `times` are over. `gpu` is an index, a list
+of them or `all`.
+"""
+
+from typing import Literal
+
+import msgspec
+
+Gpus = int | tuple[int, ...] | Literal["all"]
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Work that somebody runs: in a pod (`namespace/name`), in a Slurm job or as a plain user.
+
+    `gpus` names GPUs by index (`0`), MIG instances (`0:2`), or slots of a shared GPU (`0::1`); one process each.
+    """
+
+    name: str  # namespace/pod for a pod, anything else otherwise
+    container: str = "main"
+    gpus: tuple[int | str, ...] = ()
+    load: str = "inference"
+    scale: float = 1.0
+    memory: float = 0.5  # share of the device
+    process: str = "python3"
+    kind: Literal["compute", "graphics", "mps"] = "compute"
+    slurm: str | None = None
+    user: int | None = None
+    cgroup: str | None = None  # a layout of sim.proctree
+
+    @property
+    def pod(self) -> tuple[str, str] | None:
+        """(namespace, pod), None outside Kubernetes."""
+        if self.slurm is not None or self.user is not None:
+            return None
+        namespace, slash, pod = self.name.partition("/")
+        return (namespace, pod) if slash else ("default", self.name)
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="do"):
+    """Base: when it happens."""
+
+    at: float = 0.0
+    every: float | None = None
+    times: int | None = None
+
+
+class Xid(Action, frozen=True, kw_only=True, tag="xid"):
+    """An XID: the driver's kernel line, an NVML event, or both. `gi`: of a MIG instance's fault."""
+
+    gpu: Gpus
+    xid: int
+    message: str | None = None
+    pid: int | None = None
+    process: str | None = None
+    gi: int | None = None
+    ci: int | None = None
+    kernel: bool = True
+    event: bool = True
+
+
+class Sxid(Action, frozen=True, kw_only=True, tag="sxid"):
+    """An NVSwitch error in the kernel log."""
+
+    sxid: int
+    switch: int = 0
+    severity: Literal["Fatal", "Non-fatal", "Correctable"] = "Non-fatal"
+    link: int = 0
+    message: str = "LTSSM Fault Up"
+
+
+class Kernel(Action, frozen=True, kw_only=True, tag="kernel"):
+    """Any line in the kernel log; a `facility` other than 0 means that user space wrote it."""
+
+    line: str
+    facility: int = 0
+
+
+class Lose(Action, frozen=True, kw_only=True, tag="lose"):
+    """The GPU no longer answers. `announce`: with the driver's lines and XID 79; `from_bus`: sysfs loses it too."""
+
+    gpu: Gpus
+    announce: bool = True
+    from_bus: bool = False
+
+
+class Recover(Action, frozen=True, kw_only=True, tag="recover"):
+    """Undo every fault of the GPU, as after a reset or a power cycle."""
+
+    gpu: Gpus
+
+
+class Hang(Action, frozen=True, kw_only=True, tag="hang"):
+    """Calls about the GPU do not return until `unhang`; without `gpu` no call of the driver does."""
+
+    gpu: Gpus | None = None
+
+
+class Unhang(Action, frozen=True, kw_only=True, tag="unhang"):
+    """Let hanging calls return."""
+
+    gpu: Gpus | None = None
+
+
+class Slow(Action, frozen=True, kw_only=True, tag="slow"):
+    """Every call about the GPU takes so many real seconds longer; 0 ends it."""
+
+    gpu: Gpus
+    delay: float
+
+
+class Reload(Action, frozen=True, kw_only=True, tag="reload"):
+    """The driver is unloaded and comes back, perhaps as another version. Lost GPUs do not come back with it."""
+
+    seconds: float = 5.0
+    driver: str | None = None
+
+
+class Loaded(Action, frozen=True, kw_only=True, tag="loaded"):
+    """The end of a reload; follows it by itself."""
+
+
+class Ecc(Action, frozen=True, kw_only=True, tag="ecc"):
+    """Memory errors that ECC found."""
+
+    gpu: Gpus
+    kind: Literal["corrected", "uncorrected"] = "corrected"
+    location: Literal["dram", "sram"] = "dram"
+    count: int = 1
+
+
+class Remap(Action, frozen=True, kw_only=True, tag="remap"):
+    """Rows are taken out of service (Ampere and newer)."""
+
+    gpu: Gpus
+    cause: Literal["corrected", "uncorrected"] = "uncorrected"
+    rows: int = 1
+    pending: bool = True
+    failure: bool = False
+
+
+class Retire(Action, frozen=True, kw_only=True, tag="retire"):
+    """Pages are retired (Turing and older)."""
+
+    gpu: Gpus
+    cause: Literal["single_bit", "double_bit"] = "double_bit"
+    pages: int = 1
+    pending: bool = True
+
+
+class Thermal(Action, frozen=True, kw_only=True, tag="thermal"):
+    """Inlet air in degrees and how well the cooling works, 1 being well."""
+
+    gpu: Gpus
+    ambient: float | None = None
+    cooling: float = 1.0
+
+
+class PowerBrake(Action, frozen=True, kw_only=True, tag="power_brake"):
+    """The power supply pulls the brake line of the board."""
+
+    gpu: Gpus
+    on: bool = True
+
+
+class PowerLimit(Action, frozen=True, kw_only=True, tag="power_limit"):
+    """Somebody sets the limit."""
+
+    gpu: Gpus
+    watts: float
+
+
+class Nvlink(Action, frozen=True, kw_only=True, tag="nvlink"):
+    """Links go down or up, or count errors by their names in `sources.nvml_links.ERRORS`."""
+
+    gpu: Gpus
+    link: int | None = None  # None: all of them
+    active: bool | None = None
+    errors: dict[str, int] = {}
+
+
+class Fabric(Action, frozen=True, kw_only=True, tag="fabric"):
+    """NVSwitch fabric registration: nvmlGpuFabricState_t and health mask."""
+
+    gpu: Gpus
+    state: int = 3
+    status: int = 0
+    health: int = 0
+
+
+class Pcie(Action, frozen=True, kw_only=True, tag="pcie"):
+    """The link trains lower, or replays packets."""
+
+    gpu: Gpus
+    generation: int | None = None
+    width: int | None = None
+    replays: int = 0
+
+
+class RecoveryAction(Action, frozen=True, kw_only=True, tag="recovery_action"):
+    """The GPU asks for NVML_GPU_RECOVERY_ACTION_*: field, event, and XID 154 in the log."""
+
+    gpu: Gpus
+    action: int
+
+
+class Start(Action, frozen=True, kw_only=True, tag="start"):
+    """Work begins: a pod or process appears."""
+
+    workload: Workload
+
+
+class Stop(Action, frozen=True, kw_only=True, tag="stop"):
+    """Work of that name ends."""
+
+    name: str
+
+
+class Mig(Action, frozen=True, kw_only=True, tag="mig"):
+    """Cut the GPU into instances of these profiles; an empty list switches MIG off. What ran there ends."""
+
+    gpu: Gpus
+    profiles: tuple[str, ...] = ()
+
+
+class Kubelet(Action, frozen=True, kw_only=True, tag="kubelet"):
+    """A fault of `sim.kubelet`, or `ok`."""
+
+    state: Literal["ok", "absent", "refused", "noise", "garbage", "oversized", "slow", "old", "gated", "limited"]
+
+
+AnyAction = (
+    Xid | Sxid | Kernel | Lose | Recover | Hang | Unhang | Slow | Reload | Loaded | Ecc | Remap | Retire | Thermal
+    | PowerBrake | PowerLimit | Nvlink | Fabric | Pcie | RecoveryAction | Start | Stop | Mig | Kubelet
+)  # fmt: skip

@@ -1,0 +1,194 @@
+"""A running simulation as files, so that several processes see the same node.
+
+node.json      scenario, seed, speed, and the moment it began on the machine's monotonic clock
+inject.jsonl   one action a line, `at` in simulated seconds: what was done to it since
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuwatch.config import runtime_dir
+from gpuwatch.model.clock import Clock, SystemClock
+from gpuwatch.model.errors import GpuwatchError, NoGpuStack
+from gpuwatch.sim.actions import AnyAction
+from gpuwatch.sim.node import Node
+from gpuwatch.sim.scenario import Scenario, parse_action
+
+LEAD_SECONDS = 0.15
+"""Real time between an injection and its effect, so that every process has read it before."""
+
+POLL_SECONDS = 0.05
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """node.json."""
+
+    scenario: Scenario
+    seed: int
+    speed: float
+    epoch: float  # monotonic seconds
+    started: float  # unix seconds of the same moment
+    boot_id: str
+    pid: int
+    schema: int = 1
+
+
+class Timekeeper:
+    """Turns real time into simulated seconds and keeps a node up to date with its directory. Not thread-safe."""
+
+    def __init__(self, directory: Path, record: Record, clock: Clock, physical: bool) -> None:
+        self.record, self.clock = record, clock
+        self.node = Node(record.scenario, record.seed, record.speed, physical)
+        self._inject = directory / "inject.jsonl"
+        self._read = 0
+        self._polled = float("-inf")
+
+    @property
+    def now(self) -> float:
+        """Simulated seconds since the node began."""
+        return (self.clock.monotonic() - self.record.epoch) * self.record.speed
+
+    def wall_time(self, t: float) -> float:
+        """Unix time of a simulated second, as the simulated machine's clock shows it."""
+        return self.record.started + t
+
+    def update(self) -> Node:
+        """The node at this moment, injections included."""
+        real = self.clock.monotonic()
+        if real - self._polled >= POLL_SECONDS:
+            self._polled = real
+            self._read_injections()
+        self.node.advance(self.now)
+        return self.node
+
+    def until_next(self) -> float:
+        """Real seconds until something may happen, at most one poll."""
+        due = self.node.next_action
+        if due is None:
+            return POLL_SECONDS
+        return min(POLL_SECONDS, max(0.0, (due - self.now) / self.record.speed))
+
+    def _read_injections(self) -> None:
+        try:
+            if self._inject.stat().st_size == self._read:
+                return
+            with self._inject.open("rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except OSError:
+            return
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            self.node.schedule(msgspec.json.decode(line, type=AnyAction))
+
+
+def default_directory() -> Path:
+    """Where `gpuwatch sim run` puts its node."""
+    return runtime_dir() / "sim"
+
+
+def create(directory: Path, scenario: Scenario, seed: int, speed: float, clock: Clock) -> Record:
+    """Begin a node in `directory`, in place of a finished one.
+
+    Raises:
+        GpuwatchError: another simulation runs there, or the directory cannot be written.
+    """
+    old = _record(directory)
+    if old is not None and _alive(old):
+        raise GpuwatchError(
+            f"a simulated node already runs in {directory}", f"process {old.pid} keeps it", "stop it or choose another"
+        )
+    record = Record(
+        scenario=scenario,
+        seed=seed,
+        speed=speed,
+        epoch=clock.monotonic(),
+        started=clock.time(),
+        boot_id=_boot_id(),
+        pid=os.getpid(),
+    )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "inject.jsonl").write_bytes(b"")
+        new = directory / ".node.json"
+        new.write_bytes(msgspec.json.encode(record))
+        new.replace(directory / "node.json")
+    except OSError as error:
+        raise GpuwatchError(f"cannot simulate in {directory}", error.strerror or str(error)) from None
+    return record
+
+
+def attach(directory: Path, clock: Clock | None = None, *, physical: bool = True) -> Timekeeper:
+    """Follow the node that runs in `directory`.
+
+    Raises:
+        NoGpuStack: there is none, or it is from before the machine's last start.
+    """
+    record = _record(directory)
+    if record is None:
+        raise NoGpuStack(f"no simulated node in {directory}", "it has no node.json", "try `gpuwatch sim run`")
+    if record.boot_id != _boot_id():
+        raise NoGpuStack(
+            f"the simulated node in {directory} is over", "the machine was started anew", "try `gpuwatch sim run`"
+        )
+    return Timekeeper(directory, record, clock or SystemClock(), physical)
+
+
+def end(directory: Path) -> None:
+    """Remove the node's files."""
+    for name in ("node.json", "inject.jsonl"):
+        (directory / name).unlink(missing_ok=True)
+
+
+def inject(directory: Path, action: dict[str, Any] | AnyAction, clock: Clock | None = None) -> AnyAction:
+    """Let something happen to the running node: `{"do": "xid", "gpu": 3, "xid": 79}`. `at` counts from now.
+
+    Returns the action with the simulated second at which it happens.
+
+    Raises:
+        UsageError: no such action, or wrong arguments.
+        NoGpuStack: nothing runs in `directory`.
+    """
+    parsed = parse_action(action) if isinstance(action, dict) else action
+    record = attach(directory, clock, physical=False).record
+    real = (clock or SystemClock()).monotonic()
+    at = (real + LEAD_SECONDS - record.epoch) * record.speed + parsed.at
+    timed: AnyAction = msgspec.structs.replace(parsed, at=at)
+    line = msgspec.json.encode(timed) + b"\n"
+    fd = os.open(directory / "inject.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        os.write(fd, line)
+    finally:
+        os.close(fd)
+    return timed
+
+
+def _record(directory: Path) -> Record | None:
+    try:
+        return msgspec.json.decode((directory / "node.json").read_bytes(), type=Record)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _alive(record: Record) -> bool:
+    if record.boot_id != _boot_id() or record.pid == os.getpid():
+        return False
+    try:
+        os.kill(record.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,168 @@
+"""What load does to a GPU: clocks, watts, degrees and counters, in steps of simulated time.
+
+    P(f) = base + load * (full - base) * (s + (1 - s) * (f / fmax) ** a)      s, a: power_static, power_exponent
+    T'   = (ambient + R * P - T) / tau
+
+The clock is the highest 15 MHz step whose draw stays below the power limit and below the draw that keeps the GPU under
+its highest operating temperature; above the slowdown threshold, or on the power brake, the hardware halves it.
+"""
+
+import math
+from collections import deque
+from typing import NamedTuple
+
+from gpuwatch.sim.gpu import SimGpu
+from gpuwatch.sim.load import NOTHING, Load
+from gpuwatch.sim.noise import uniform
+
+AMBIENT = 26.0
+CLOCK_STEP = 15
+HISTORY = 240
+
+IDLE, SW_POWER, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, HW_BRAKE = 0x1, 0x4, 0x8, 0x20, 0x40, 0x80
+"""nvmlClocksEventReason* bits."""
+
+
+class Moment(NamedTuple):
+    """One step as the driver's sample buffers remember it."""
+
+    t: float
+    power: float
+    busy: float
+
+
+class Physics:
+    """The running state of one GPU. Counters are exact at `time`; `counter` extends them to any later moment."""
+
+    def __init__(self, gpu: SimGpu, start: float = 0.0) -> None:
+        self.gpu, self.time = gpu, start
+        self.load: Load = NOTHING
+        self.power, self.clock, self.reasons = gpu.model.power_idle, float(gpu.model.clock_idle), IDLE
+        self.temperature = AMBIENT + gpu.model.thermal_resistance * self.power
+        self.energy = 0.0  # joules
+        self.seconds = dict.fromkeys((IDLE, SW_POWER, SW_THERMAL, HW_THERMAL, HW_BRAKE), 0.0)
+        self.nvlink_bytes = self.pcie_sent = self.pcie_received = 0.0
+        self.history: deque[Moment] = deque(maxlen=HISTORY)
+
+    def advance(self, t: float) -> None:
+        """Let time pass to `t` with the draw of the last decision."""
+        dt = t - self.time
+        if dt <= 0:
+            return
+        load, model = self.load, self.gpu.model
+        self.energy += self.power * dt
+        for bit in self.seconds:
+            if self.reasons & bit:
+                self.seconds[bit] += dt
+        self.nvlink_bytes += self.nvlink_rate * dt
+        self.pcie_sent += self.pcie_rate * dt
+        self.pcie_received += 0.6 * self.pcie_rate * dt
+        for unit in self.gpu.units:
+            totals, of = unit.totals, unit.load
+            totals[0] += of.busy * dt
+            totals[1] += of.sm * dt
+            totals[2] += of.tensor * dt
+            totals[3] += of.dram * dt
+        target = self.ambient + self.resistance * self.power
+        self.temperature = target + (self.temperature - target) * math.exp(-dt / model.thermal_seconds)
+        self.time = t
+        self.history.append(Moment(t, self.power, load.busy))
+
+    def decide(self) -> None:
+        """Choose clock and draw for the load of this moment."""
+        units = self.gpu.units
+        for unit in units:
+            unit.load = unit.demand(self.time)
+        self.load = units[0].load if len(units) == 1 and units[0].share == 1.0 else _weighted(self.gpu)
+        base = self._base()
+        dynamic = self.load.power * (self.gpu.model.power_full - self.gpu.model.power_context)
+        dynamic *= 1 + 0.01 * (uniform(self.gpu.stream, int(self.time * 1000)) - 0.5)
+        self.clock = self._clock(base, dynamic)
+        self.power = base + dynamic * self._draw(self.clock)
+        self._stretch()
+
+    def driver_reloaded(self) -> None:
+        """Counters start again."""
+        self.energy = self.nvlink_bytes = self.pcie_sent = self.pcie_received = 0.0
+        self.seconds = dict.fromkeys(self.seconds, 0.0)
+
+    def counter(self, total: float, rate: float, t: float) -> float:
+        """A counter at `t`, not before the last step."""
+        return total + rate * max(0.0, t - self.time)
+
+    @property
+    def ambient(self) -> float:
+        """Inlet air, degrees; GPUs further along the air's way get it warmer."""
+        ambient = self.gpu.faults.ambient
+        return (AMBIENT if ambient is None else ambient) + self.gpu.index % 4
+
+    @property
+    def resistance(self) -> float:
+        """Degrees per watt with the cooling as it is."""
+        return self.gpu.model.thermal_resistance / self.gpu.faults.cooling
+
+    @property
+    def nvlink_rate(self) -> float:
+        """Bytes a second in each direction over all active links."""
+        if not self.load.nvlink:
+            return 0.0
+        return self.load.nvlink * sum(self.gpu.faults.link_active) * self.gpu.model.nvlink_speed * 1e6 * 0.7
+
+    @property
+    def pcie_rate(self) -> float:
+        """Bytes a second sent to the host."""
+        generation = self.gpu.faults.pcie_generation or self.gpu.model.pcie_generation
+        width = self.gpu.faults.pcie_width or 16
+        return 3e5 + self.load.pcie * width * 0.985e9 * 2.0 ** (generation - 3) * 0.8
+
+    def _base(self) -> float:
+        """Draw without any work: with clocks up as soon as a process holds the GPU."""
+        model = self.gpu.model
+        return model.power_context if any(unit.processes for unit in self.gpu.units) else model.power_idle
+
+    def _draw(self, clock: float) -> float:
+        """Share of the dynamic draw at full clock."""
+        model = self.gpu.model
+        ratio = clock / model.clock_max
+        return model.power_static + (1 - model.power_static) * ratio**model.power_exponent
+
+    def _clock(self, base: float, dynamic: float) -> float:
+        """Sets `reasons` on the way."""
+        gpu, model = self.gpu, self.gpu.model
+        held = any(unit.processes for unit in gpu.units)
+        self.reasons = 0 if self.load.busy > 0.005 else IDLE
+        clock = float(model.clock_max if held else model.clock_idle)
+        # at the highest operating temperature, what is left is the draw that the cooling carries away there
+        thermal = (
+            model.max_operating - self.ambient + 0.5 * (model.max_operating - self.temperature)
+        ) / self.resistance
+        allowed = min(gpu.power_limit, thermal)
+        if dynamic and base + dynamic > allowed:
+            left = ((allowed - base) / dynamic - model.power_static) / (1 - model.power_static)
+            clock = model.clock_max * max(0.0, left) ** (1 / model.power_exponent) // CLOCK_STEP * CLOCK_STEP
+            self.reasons |= SW_THERMAL if thermal < gpu.power_limit else SW_POWER
+        if self.temperature >= model.slowdown:
+            self.reasons |= HW_SLOWDOWN | HW_THERMAL
+        if gpu.faults.power_brake:
+            self.reasons |= HW_SLOWDOWN | HW_BRAKE
+        if self.reasons & HW_SLOWDOWN:
+            clock = min(clock, model.clock_max / 2 // CLOCK_STEP * CLOCK_STEP)
+        return max(clock, float(model.clock_idle))
+
+    def _stretch(self) -> None:
+        """A lower clock makes the clock-bound part of the work take longer: less passes through the memory."""
+        bound, ratio = self.load.clock_bound, self.clock / self.gpu.model.clock_max
+        if not bound or ratio >= 1:
+            return
+        pace = 1 / (1 - bound + bound / ratio)
+        self.load = self.load._replace(dram=self.load.dram * pace, nvlink=self.load.nvlink * pace)
+        for unit in self.gpu.units:
+            unit.load = unit.load._replace(dram=unit.load.dram * pace)
+
+
+def _weighted(gpu: SimGpu) -> Load:
+    """The load of MIG instances on the whole GPU."""
+    if not any(unit.processes for unit in gpu.units):
+        return NOTHING
+    parts = [[x * unit.share for x in unit.load] for unit in gpu.units]
+    return Load(*(sum(column) for column in zip(*parts, strict=True)))
