@@ -158,5 +158,5 @@ class LinkReader:
 
 _MISSING = NvmlFailure(Failure.TRANSIENT, 0, "not read")
 
-VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0"}
+VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
 """NVML_NVLINK_VERSION_* (nvml.h)."""
