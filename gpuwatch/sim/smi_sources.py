@@ -1,0 +1,69 @@
+"""How one value is found in an nvidia-smi dump: where it is printed in which driver generation, and its unit."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gpuwatch.sim.smi_node import Node
+from gpuwatch.sim.smi_values import NoValue
+
+Source = Callable[[Node], Any]
+"""A value in NVML's unit from a GPU's (or MIG device's) node; raises NoValue."""
+
+
+def at(convert: Callable[[str], Any], *paths: str) -> Source:
+    """The value at the first of these paths that the dump has; the same value is printed under one of them only."""
+
+    def get(gpu: Node) -> Any:
+        problem = NoValue()
+        for path in paths:
+            try:
+                return convert(gpu.text(path))
+            except NoValue as error:
+                problem = problem if gpu.find(path) is None else error
+        raise problem
+
+    return get
+
+
+def always(value: Any) -> Source:
+    """A constant member of an answer."""
+    return lambda _: value
+
+
+def total(*sources: Source) -> Source:
+    """The sum, when every part is known."""
+    return lambda gpu: sum(source(gpu) for source in sources)
+
+
+def either(*sources: Source) -> Source:
+    """The first that has a value."""
+
+    def get(gpu: Node) -> Any:
+        problem: NoValue | None = None
+        for source in sources:
+            try:
+                return source(gpu)
+            except NoValue as error:
+                problem = problem or error
+        raise problem or NoValue()
+
+    return get
+
+
+def bits(convert: Callable[[str], int], places: dict[int, tuple[str, ...]], required: bool = True) -> Source:
+    """A mask: each place's bits times its printed value; what is N/A is 0, and all N/A is no value."""
+
+    def get(gpu: Node) -> int:
+        mask, known = 0, 0
+        problem = NoValue()
+        for place, paths in places.items():
+            try:
+                mask |= place * at(convert, *paths)(gpu)
+                known += 1
+            except NoValue as error:
+                problem = error
+        if required and not known:
+            raise problem
+        return mask
+
+    return get
