@@ -110,7 +110,8 @@ def _fb_used_ratio(reading: Reading) -> float | None:
     memory = reading.gpu.memory
     if memory.used is None or not memory.total or memory.reserved is None:
         return None
-    return memory.used / (memory.total - memory.reserved)
+    ratio: float = memory.used / (memory.total - memory.reserved)
+    return ratio
 
 
 def _event_mask(reading: Reading) -> float | None:

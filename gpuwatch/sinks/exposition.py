@@ -5,9 +5,13 @@ made once for each series and kept until the series vanishes.
 """
 
 from collections.abc import Iterable
+from math import isfinite
+from operator import itemgetter
 
 from gpuwatch.sinks.metric import Family, Key
 from gpuwatch.sinks.scene import label_text
+
+_value = itemgetter(1)
 
 
 class Encoder:
@@ -30,18 +34,16 @@ class Encoder:
 
     def _samples(self, family: Family) -> list[str]:
         known = self._known.setdefault(family.name, {})
-        style = family.style
-        lines = []
-        for key, value in family.samples:
-            if value - value != 0:  # infinite or not a number
-                continue
-            try:
-                start = known[key]
-            except KeyError:
-                start = known[key] = _start(family, key)
-            lines.append(start + style(+value))  # the plus makes numbers of booleans
-        if len(known) > len(family.samples):
-            self._known[family.name] = {key: known[key] for key, _ in family.samples if key in known}
+        samples, style = family.samples, family.style
+        if not isfinite(sum(map(_value, samples))):  # the sum tells whether any is not
+            samples = [sample for sample in samples if isfinite(_value(sample))]
+        try:
+            lines = [known[key] + style(+value) for key, value in samples]  # the plus makes numbers of booleans
+        except KeyError:
+            known.update({key: _start(family, key) for key, _ in samples if key not in known})
+            lines = [known[key] + style(+value) for key, value in samples]
+        if len(known) > len(samples):
+            self._known[family.name] = {key: known[key] for key, _ in samples}
         return lines
 
 

@@ -1,5 +1,6 @@
 """Rows of METRICS about one GPU's own readings. A path is a member of `model.snapshot.Gpu`."""
 
+from functools import cache
 from operator import attrgetter
 
 from gpuwatch.model.snapshot import Gpu
@@ -18,15 +19,25 @@ def _entries(path: str) -> Samples[Scene]:
 def _links(member: str) -> Samples[Scene]:
     """One value of every NVLink."""
     get = attrgetter(member)
-    return each(lambda gpu: (((str(link.link),), get(link)) for link in gpu.nvlinks))
+    return lambda scene: [(key, value) for key, link in scene.links if (value := get(link)) is not None]
 
 
-def _link_errors(gpu: Gpu) -> Parts:
-    return (((str(link.link), error), count) for link in gpu.nvlinks for error, count in link.errors.items())
+def _link_errors(scene: Scene) -> list[Sample]:
+    return [
+        ((subject, (own[0], error)), count)
+        for (subject, own), link in scene.links
+        for error, count in link.errors.items()
+    ]
 
 
-def _link_info(gpu: Gpu) -> Parts:
-    return (((str(link.link), link.version, link.remote_pci), 1) for link in gpu.nvlinks)
+def _link_info(scene: Scene) -> list[Sample]:
+    return [((subject, (own[0], link.version, link.remote_pci)), 1) for (subject, own), link in scene.links]
+
+
+@cache
+def _ecc_labels(name: str) -> tuple[str, ...]:
+    """`corrected/volatile/dram` taken apart; there are a few dozen."""
+    return tuple(name.split("/", 2))
 
 
 def _fans(gpu: Gpu) -> Parts:
@@ -42,7 +53,7 @@ def _fabric_info(gpu: Gpu) -> Parts:
 def _ecc_errors(scene: Scene) -> list[Sample]:
     """Of a GPU whatever it counts; of a GPU instance NVML tells the uncorrected SRAM errors only."""
     gpus: list[Sample] = [
-        ((subject, tuple(name.split("/", 2))), count)
+        ((subject, _ecc_labels(name)), count)
         for (subject, _), gpu in scene.gpus
         for name, count in gpu.ecc.counts.items()
     ]
@@ -261,7 +272,7 @@ READINGS: tuple[Row, ...] = (
 
 LINKS: tuple[Row, ...] = (
     Row("gpu_nvlink_active", "Whether the NVLink is up.", _links("active"), ("link",)),
-    Row("gpu_nvlink_errors_total", "Errors of the NVLink by kind.", each(_link_errors), ("link", "error")),
+    Row("gpu_nvlink_errors_total", "Errors of the NVLink by kind.", _link_errors, ("link", "error")),
     Row(
         "gpu_nvlink_transmit_bytes_total",
         "Bytes the GPU sent over the NVLink.",
@@ -283,7 +294,7 @@ LINKS: tuple[Row, ...] = (
     Row(
         "gpu_nvlink_info",
         "Version of the NVLink and PCI address of its other end.",
-        each(_link_info),
+        _link_info,
         ("link", "version", "remote_pci"),
     ),
 )

@@ -82,13 +82,13 @@ def _findings(scene: Scene) -> list[Sample]:
 
 
 def _xid_errors(scene: Scene) -> list[Sample]:
-    return summed(((scene.subject(row.uuid, pci=row.pci), (str(row.xid),)), row.count) for row in scene.view.xids)
+    return summed(((scene.subject_at(row.uuid, row.pci), (str(row.xid),)), row.count) for row in scene.view.xids)
 
 
 def _xid_last(scene: Scene) -> list[Sample]:
     newest: dict[tuple[str, tuple[str | None, ...]], float] = {}
     for row in scene.view.xids:
-        key = (scene.subject(row.uuid, pci=row.pci), (str(row.xid),))
+        key = (scene.subject_at(row.uuid, row.pci), (str(row.xid),))
         if row.last is not None:
             newest[key] = max(row.last, newest.get(key, row.last))
     return list(newest.items())

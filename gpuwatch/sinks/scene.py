@@ -2,15 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from gpuwatch.model.pci import pci_key
-from gpuwatch.model.snapshot import Gpu, GpuStatus, Identity, MigInstance
+from gpuwatch.model.snapshot import Gpu, GpuStatus, Identity, MigInstance, NvLink
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import Workload
 
-SubjectKey = tuple[str, tuple[str | None, ...]]
-"""A sample's key without labels of its own; made once, so that most samples cost no new tuple."""
+SubjectKey = tuple[str, tuple[()]]
+"""The key of a sample without labels of its own; made once, so that most samples cost no new tuple."""
+LinkKey = tuple[str, tuple[str | None]]
+"""The key of a sample whose only label of its own is the NVLink."""
 Naming = Callable[[Identity, MigInstance | None, Workload | None], str]
 """The label text of a GPU or GPU instance and the workload that has it to itself."""
 
@@ -56,11 +59,21 @@ class Scene:
             for (uuid, gi), mig in self._mig.items()
         ]
 
-    def subject(self, uuid: str | None, gi: int | None = None, *, pci: str | None = None) -> str:
-        """Label text of a GPU or GPU instance by name, also when it is lost; "" for neither uuid nor address."""
+        self._subjects: dict[tuple[str, int | None], str] = {}
+
+    def subject(self, uuid: str, gi: int | None = None) -> str:
+        """Label text of a GPU or GPU instance by name, also when it is lost; never with a workload."""
+        known = self._subjects.get((uuid, gi))
+        if known is None:
+            known = self._subjects[uuid, gi] = self._subject(uuid, gi)
+        return known
+
+    def subject_at(self, uuid: str | None, pci: str | None) -> str:
+        """As `subject`, for what may know a GPU by its address only; "" for neither."""
         uuid = uuid or self._by_pci.get(pci_key(pci))
-        if uuid is None:
-            return label_text(pci_bus_id=pci)
+        return self.subject(uuid) if uuid else label_text(pci_bus_id=pci)
+
+    def _subject(self, uuid: str, gi: int | None) -> str:
         identity, mig = self._identities.get(uuid), None if gi is None else self._mig.get((uuid, gi))
         if identity is None:
             return label_text(uuid=uuid, gi=gi)
@@ -68,10 +81,15 @@ class Scene:
             mig = MigInstance(index=0, uuid="", gi=gi, ci=0)
         return self._naming(identity, mig, None)
 
+    @cached_property
+    def links(self) -> list[tuple[LinkKey, NvLink]]:
+        """Every NVLink of every fresh GPU."""
+        return [((subject, (str(link.link),)), link) for (subject, _), gpu in self.gpus for link in gpu.nvlinks]
+
     @property
     def identities(self) -> list[tuple[str, Identity]]:
         """Every GPU ever seen, fresh or not."""
-        return [(self._naming(identity, None, None), identity) for identity in self._identities.values()]
+        return [(self.subject(uuid), identity) for uuid, identity in self._identities.items()]
 
     @property
     def statuses(self) -> list[tuple[str, GpuStatus]]:
