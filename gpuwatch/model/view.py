@@ -1,7 +1,7 @@
 """The View: everything a reader of the agent may see, and the contract between gpuwatch's processes.
 
 `/api/v1/view` serves it as JSON; the command line, the remediator and the tuner read nothing else. `schema` grows when
-a member changes meaning, and a reader refuses a schema it does not know.
+a member changes meaning, and a reader refuses a schema it does not know; hence it is always on the wire, default or not.
 """
 
 from gpuwatch.model.finding import Judgement
@@ -31,7 +31,7 @@ class AgentStatus(Record, frozen=True, kw_only=True):
     config_error: str | None = None
 
 
-class View(Record, frozen=True, kw_only=True):
+class View(Record, frozen=True, kw_only=True, omit_defaults=False):
     """One snapshot, judged, with who uses what."""
 
     snapshot: Snapshot
@@ -45,7 +45,7 @@ class View(Record, frozen=True, kw_only=True):
     judgement: Judgement = Judgement()
 
 
-class Events(Record, frozen=True, kw_only=True):
+class Events(Record, frozen=True, kw_only=True, omit_defaults=False):
     """What happened lately, newest last: the body of `/api/v1/events`."""
 
     schema: int = SCHEMA

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -100,8 +101,8 @@ class Agent:
         for thread in (self._supervisor, self._kernel, self._pods, self._bus, self._publisher):
             thread.start()
 
-    def run(self) -> None:
-        """Start and serve until SIGTERM or SIGINT.
+    def run(self, started: Callable[[], None] = lambda: None) -> None:
+        """Start, call `started`, and serve until SIGTERM or SIGINT.
 
         Raises:
             NoGpuStack: there is no NVML library, and there will be none without a restart.
@@ -109,6 +110,7 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
         self.start()
+        started()
         while not self._stopping.wait(WATCH_SECONDS):
             self._follow_configuration()
         self.stop()

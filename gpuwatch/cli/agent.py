@@ -1,0 +1,61 @@
+"""`gpuwatch agent`: the long-running exporter of one node."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli.options import option
+from gpuwatch.cli.session import Session, pass_session
+from gpuwatch.cli.settings import settings_options
+
+if TYPE_CHECKING:
+    from gpuwatch.config import Config
+    from gpuwatch.roles.agent import Agent
+
+HELP = """Run the node agent.
+
+Serves /metrics, /api/v1/view and a landing page, and answers other commands on a unix socket. SIGTERM ends it.
+
+\b
+Examples:
+  gpuwatch agent
+  gpuwatch agent --listen 127.0.0.1:9400 --profile native --profile dcgm-4.8
+  gpuwatch --source sim agent
+"""
+
+
+@click.command(help=HELP, short_help="Run the node agent.")
+@settings_options
+@option("--sim-dir", metavar="DIR", help="With --source sim: where the simulated node lives, for `sim inject`.")
+@pass_session
+def agent(session: Session, /, sim_dir: str | None, **options: Any) -> None:
+    """Wire the source to the agent and run it."""
+    from msgspec.structs import replace
+
+    from gpuwatch.cli.settings import effective
+    from gpuwatch.cli.source import Source, node, parse_source
+    from gpuwatch.roles.agent import Agent
+    from gpuwatch.roles.reload import ConfigWatch
+
+    session.start_logging(default="INFO")
+    source = parse_source(session.source) if session.source else Source("nvml")
+    with node(source, effective(session, options).config, sim_dir) as (config, backend):
+
+        def reread() -> Config:
+            new = effective(session, options).config
+            return new if source.kind == "nvml" else replace(new, sources=config.sources)
+
+        watch = ConfigWatch(config, session.config_path, reread)
+        running = Agent(config, backend, watch=watch)
+        running.run(started=lambda: _tell(session, running, config))
+
+
+def _tell(session: Session, agent: "Agent", config: "Config") -> None:
+    """Where to look, once it listens."""
+    if agent.port is not None:
+        scheme = "https" if config.agent.web_config else "http"
+        host = config.agent.listen.rpartition(":")[0] or "localhost"
+        session.terminal.hint(f"landing page  {scheme}://{host}:{agent.port}/")
+        session.terminal.hint(f"metrics       {scheme}://{host}:{agent.port}/metrics")
+    session.terminal.hint(f"socket        {agent.socket_path}")
+    session.terminal.hint("try           gpuwatch status")

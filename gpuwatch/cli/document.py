@@ -1,0 +1,60 @@
+"""The JSON and YAML that scripts read: `apiVersion`, `kind`, `items`; base units, RFC 3339 times, null for unknown."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import Enum
+from typing import Any, TypeVar
+
+import msgspec
+
+API_VERSION = "gpuwatch/v1"
+
+Item = TypeVar("Item", bound=msgspec.Struct)
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """What surrounds the items of every command. `at`: when the node was looked at."""
+
+    apiVersion: str = API_VERSION
+    kind: str
+    node: str | None = None
+    at: datetime | None = None
+    items: tuple[Any, ...]
+
+
+def plain(value: Any) -> Any:
+    """Structs as mappings with every member, so that what is unknown is null and not missing."""
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return {key: plain(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(member) for member in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def to_json(document: Any, *, lines: bool = False) -> str:
+    """Indented, or on one line for NDJSON."""
+    encoded = msgspec.json.encode(plain(document))
+    return (encoded if lines else msgspec.json.format(encoded, indent=2)).decode()
+
+
+def to_yaml(document: Any) -> str:
+    """The same as block YAML; several in a row form a stream."""
+    import yaml
+
+    return yaml.safe_dump(msgspec.to_builtins(plain(document)), sort_keys=False, allow_unicode=True).rstrip("\n")
+
+
+def schema(kind: str, item: type[msgspec.Struct], envelope: type[msgspec.Struct] = Envelope) -> str:
+    """JSON Schema of the document of a kind."""
+    (top, inner), definitions = msgspec.json.schema_components((envelope, item), ref_template="#/$defs/{name}")
+    for definition in definitions.values():
+        if "properties" in definition:
+            definition["required"] = list(definition["properties"])
+    document = definitions.pop(top["$ref"].rpartition("/")[2])
+    document["properties"]["kind"] = {"const": kind}
+    document["properties"]["apiVersion"] = {"const": API_VERSION}
+    document["properties"]["items"] = {"type": "array", "items": inner}
+    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", **document, "title": kind, "$defs": definitions}
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode()

@@ -1,0 +1,259 @@
+"""From a View to items: joins what the View keeps apart (sample, presence, health, users) by GPU."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from gpuwatch.cli.items import FindingItem, GpuItem, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
+from gpuwatch.cli.words import utc
+from gpuwatch.model.finding import Health, Severity
+from gpuwatch.model.pci import pci_key
+from gpuwatch.model.snapshot import Gpu, GpuProcess, GpuStatus
+from gpuwatch.model.view import View
+from gpuwatch.model.workload import DeviceUse, PodUsage, ProcessOwner, Workload
+from gpuwatch.model.xid import XidCount
+from gpuwatch.model.xid_catalogue import explain
+
+_ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+READINGS = tuple(set(GpuItem.__struct_fields__) & set(Gpu.__struct_fields__) - {"at", "processes"})
+"""What an item takes over from the sample as it is."""
+
+
+def gpu_items(view: View) -> list[GpuItem]:
+    """Every GPU ever seen, by index."""
+    samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
+    xids = _latest(xid_items(view))
+    return [_gpu(view, status, samples.get(status.identity.uuid), xids) for status in view.snapshot.statuses]
+
+
+def process_items(view: View) -> list[ProcessItem]:
+    """Every process on every fresh GPU."""
+    owners = {owner.pid: owner for owner in view.owners}
+    return [
+        ProcessItem(
+            gpu=gpu.identity.index,
+            uuid=gpu.identity.uuid,
+            gi=process.gi,
+            ci=process.ci,
+            pid=process.pid,
+            type=process.type,
+            name=(owner.name if owner else None) or process.name,
+            memory=process.used_memory,
+            utilization=process.sm_utilization,
+            user=owner.user if owner else None,
+            workload=owner.workload if owner else None,
+            slurm_job=owner.slurm_job if owner else None,
+        )
+        for gpu in view.snapshot.gpus
+        for process in gpu.processes or ()
+        for owner in [owners.get(process.pid)]
+    ]
+
+
+def pod_items(view: View) -> list[PodItem]:
+    """Every container that was given a device or has a process on one."""
+    usage = {(row.gpu, row.gi, row.workload): row for row in view.attribution.usage}
+    joules = {(row.gpu, row.workload): row.joules for row in view.pod_energy}
+    indices = _indices(view)
+    rows: dict[tuple[str, int | None, Workload], PodItem] = {}
+    for device in view.attribution.devices:
+        for holder in device.holders:
+            key = (device.gpu, device.gi, holder.workload)
+            rows[key] = _pod(
+                device, holder.workload, indices, usage.get(key), joules.get((device.gpu, holder.workload))
+            )
+            rows[key] = _given(rows[key], holder.resource, holder.replicas)
+    for key, used in usage.items():
+        if key not in rows:
+            device = DeviceUse(gpu=used.gpu, gi=used.gi)
+            rows[key] = _pod(device, used.workload, indices, used, joules.get((used.gpu, used.workload)))
+    return sorted(rows.values(), key=lambda pod: (pod.namespace or "", pod.pod or "", pod.gpu or 0, pod.gi or 0))
+
+
+def mig_items(view: View) -> list[MigItem]:
+    """Every MIG device of every fresh GPU."""
+    uses = {device.mig: device for device in view.attribution.devices if device.mig}
+    return [
+        MigItem(
+            gpu=gpu.identity.index,
+            index=mig.index,
+            uuid=mig.uuid,
+            gi=mig.gi,
+            ci=mig.ci,
+            profile=mig.profile,
+            memory=mig.memory,
+            activity=mig.activity,
+            multiprocessors=mig.multiprocessors,
+            allocated=use.allocated if use else None,
+            users=_users(view, gpu, [use] if use else [], mig.gi),
+        )
+        for gpu in view.snapshot.gpus
+        for mig in gpu.mig
+        for use in [uses.get(mig.uuid)]
+    ]
+
+
+def nvlink_items(view: View) -> list[NvLinkItem]:
+    """Every NVLink of every fresh GPU."""
+    return [
+        NvLinkItem(
+            gpu=gpu.identity.index,
+            uuid=gpu.identity.uuid,
+            link=link.link,
+            active=link.active,
+            version=link.version,
+            speed_bytes_per_second=link.speed_bytes_per_second,
+            transmit_bytes=link.transmit_bytes,
+            receive_bytes=link.receive_bytes,
+            errors=link.errors,
+            remote_pci=link.remote_pci,
+        )
+        for gpu in view.snapshot.gpus
+        for link in gpu.nvlinks
+    ]
+
+
+def finding_items(view: View) -> list[FindingItem]:
+    """What was judged, the worst first."""
+    indices = _indices(view)
+    items = [
+        FindingItem(
+            gpu=indices.get(finding.gpu or ""),
+            uuid=finding.gpu,
+            check=finding.check,
+            severity=finding.severity,
+            since=_time(finding.since),
+            message=finding.message,
+            action=finding.action,
+        )
+        for finding in view.judgement.findings
+    ]
+    return sorted(items, key=lambda item: (_ORDER[item.severity], -1 if item.gpu is None else item.gpu))
+
+
+def xid_items(view: View) -> list[XidItem]:
+    """Every XID that was seen, by GPU and code."""
+    indices = _indices(view)
+    by_pci = {pci_key(s.identity.pci_bus_id): s.identity.uuid for s in view.snapshot.statuses}
+    seen = [xid for xid in view.xids if xid.count or xid.last is not None]
+    items = [_xid(xid, xid.uuid or by_pci.get(pci_key(xid.pci)), indices) for xid in seen]
+    return sorted(items, key=lambda item: (item.gpu is None, item.gpu or 0, item.xid))
+
+
+def process_workload(item: ProcessItem) -> str | None:
+    """Whose process it is, in a word or two."""
+    return _owner_name(item.workload, item.slurm_job, item.user, item.name)
+
+
+def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidItem]) -> GpuItem:
+    identity, uuid = status.identity, status.identity.uuid
+    devices = [device for device in view.attribution.devices if device.gpu == uuid]
+    known = [device.allocated for device in devices if device.allocated is not None]
+    readings = {name: getattr(sample, name) for name in READINGS} if sample else {}
+    return GpuItem(
+        index=identity.index,
+        uuid=uuid,
+        pci_bus_id=identity.pci_bus_id,
+        name=identity.name,
+        serial=identity.serial,
+        architecture=identity.architecture,
+        health=view.judgement.gpus.get(uuid, Health.UNKNOWN),
+        state=status.state,
+        detail=status.detail or None,
+        since=_time(status.since),
+        at=_time(sample.at) if sample else None,
+        mig_instances=len(sample.mig) if sample else 0,
+        processes=len(sample.processes) if sample and sample.processes is not None else None,
+        allocated=any(known) if known else None,
+        users=_users(view, sample, devices),
+        holders=tuple(holder for device in devices for holder in device.holders),
+        last_xid=xids.get(uuid),
+        **readings,
+    )
+
+
+def _users(view: View, gpu: Gpu | None, devices: Iterable[DeviceUse], gi: int | None = None) -> tuple[str, ...]:
+    """Names of who holds or uses a device: pods first, then what runs outside of pods."""
+    holders = (holder.workload for device in devices for holder in device.holders)
+    names = dict.fromkeys(_owner_name(workload) for workload in holders)
+    owners = {owner.pid: owner for owner in view.owners}
+    for process in (gpu.processes or ()) if gpu else ():
+        if gi is None or process.gi == gi:
+            names[_process_name(process, owners.get(process.pid))] = None
+    return tuple(name for name in names if name)
+
+
+def _process_name(process: GpuProcess, owner: ProcessOwner | None) -> str | None:
+    if owner is None:
+        return process.name
+    if owner.workload is not None or owner.pod_uid is not None:
+        return _owner_name(owner.workload or Workload(pod_uid=owner.pod_uid))
+    return _owner_name(None, owner.slurm_job, owner.user, owner.name or process.name)
+
+
+def _owner_name(
+    workload: Workload | None, slurm_job: str | None = None, user: str | None = None, process: str | None = None
+) -> str | None:
+    if workload is not None:
+        return f"{workload.namespace}/{workload.pod}" if workload.pod else f"pod {workload.pod_uid}"
+    if slurm_job is not None:
+        return f"slurm {slurm_job}"
+    return f"{user}: {process}" if user and process else process or user
+
+
+def _pod(
+    device: DeviceUse, workload: Workload, indices: dict[str, int], used: PodUsage | None, joules: float | None
+) -> PodItem:
+    return PodItem(
+        namespace=workload.namespace,
+        pod=workload.pod,
+        container=workload.container,
+        pod_uid=workload.pod_uid,
+        gpu=indices.get(device.gpu),
+        uuid=device.gpu,
+        gi=device.gi,
+        profile=device.profile,
+        resource=None,
+        replicas=None,
+        processes=used.processes if used else 0,
+        memory=used.memory if used else None,
+        utilization=used.utilization if used else None,
+        energy=joules,
+    )
+
+
+def _given(item: PodItem, resource: str | None, replicas: int) -> PodItem:
+    from msgspec.structs import replace
+
+    return replace(item, resource=resource, replicas=replicas if resource else None)
+
+
+def _xid(xid: XidCount, uuid: str | None, indices: dict[str, int]) -> XidItem:
+    info = explain(xid.xid)
+    return XidItem(
+        gpu=indices.get(uuid or ""),
+        uuid=uuid,
+        pci_bus_id=xid.pci,
+        xid=xid.xid,
+        count=xid.count,
+        last=_time(xid.last),
+        mnemonic=info.name if info else None,
+        description=info.description if info else None,
+        severity=info.severity if info else None,
+        category=info.category if info else None,
+        action=info.action if info else None,
+    )
+
+
+def _latest(items: Iterable[XidItem]) -> dict[str, XidItem]:
+    """The newest XID of each GPU."""
+    newest: Callable[[XidItem], float] = lambda item: item.last.timestamp() if item.last else 0.0  # noqa: E731
+    return {item.uuid: item for item in sorted(items, key=newest) if item.uuid}
+
+
+def _indices(view: View) -> dict[str, int]:
+    return {status.identity.uuid: status.identity.index for status in view.snapshot.statuses}
+
+
+def _time(at: float | None) -> datetime | None:
+    return None if at is None else utc(at)

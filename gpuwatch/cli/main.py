@@ -1,0 +1,94 @@
+"""The command `gpuwatch`: global options and the table of commands. Nothing but click is loaded for `--help`."""
+
+import click
+
+from gpuwatch import __version__
+from gpuwatch.cli.failures import Root
+from gpuwatch.cli.lazy import Entry
+from gpuwatch.cli.options import option
+from gpuwatch.cli.session import Session
+
+COMMANDS = (
+    Entry("status", "Show the node on one screen: verdict, GPUs, findings.", "status:status", "Look"),
+    Entry("top", "Watch the GPUs live.", "top:top", "Look"),
+    Entry("get", "List gpus, processes, pods, mig, nvlinks, findings or xids.", "get:get", "Look"),
+    Entry("describe", "Tell everything about one GPU, units spelled out.", "describe:describe", "Look"),
+    Entry("xid", "Explain, list, parse and watch XIDs.", "xid:xid", "Look"),
+    Entry("events", "Show what happened lately: XIDs, SXids, lost GPUs.", "events:events", "Look"),
+    Entry("agent", "Run the node agent.", "agent:agent", "Run"),
+    Entry("demo", "Run a simulated node through a story of faults.", "demo:demo", "Run"),
+    Entry("metrics", "Print the metrics once, or list them.", "metrics:metrics", "Develop"),
+    Entry("capture", "Record what the driver answers, for replay elsewhere.", "capture:capture", "Develop"),
+    Entry("sim", "Run and disturb a simulated node.", "sim:sim", "Develop"),
+    Entry("config", "Show and check the configuration.", "config:config", "Develop"),
+    Entry("completion", "Print the completion script of a shell.", "completion:completion", "Develop"),
+)
+
+HELP = """See, judge and export the NVIDIA GPUs of this node.
+
+\b
+Examples:
+  gpuwatch status
+  gpuwatch get gpus -o wide
+  gpuwatch --source sim top
+"""
+
+EPILOG = """\b
+Exit codes:
+  0 healthy, done        3 degraded    5 no GPU stack
+  1 could not answer     4 failed      6 permission missing
+  2 wrong usage or configuration     130 interrupted
+
+https://gpuwatch.io/docs
+"""
+
+
+@click.group(
+    cls=Root,
+    entries=COMMANDS,
+    help=HELP,
+    epilog=EPILOG,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "auto_envvar_prefix": "GPUWATCH",
+        "max_content_width": 100,
+    },
+)
+@option("--config", "config_file", metavar="FILE", envvar="GPUWATCH_CONFIG", help="Configuration file (YAML).")
+@option(
+    "--source",
+    metavar="SOURCE",
+    help="nvml | sim[:SCENARIO] | capture:FILE[#SECTION] | agent[:URL]. "
+    "Default: the agent of this node if one answers, else nvml.",
+)
+@option("--nvml-library", metavar="PATH", help="libnvidia-ml.so.1 to load, for odd driver roots.")
+@option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="Colour the output. NO_COLOR and FORCE_COLOR are honoured. Default: auto.",
+)
+@option("-v", "--verbose", count=True, help="Log more; -vv logs everything and shows tracebacks.")
+@option("-q", "--quiet", is_flag=True, help="No hints on stderr, only errors.")
+@click.version_option(__version__, "-V", "--version", prog_name="gpuwatch", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(
+    ctx: click.Context,
+    config_file: str | None,
+    source: str | None,
+    nvml_library: str | None,
+    color: str,
+    verbose: int,
+    quiet: bool,
+) -> None:
+    """Keep what the global options say for the command."""
+    session = ctx.ensure_object(Session)
+    session.config_file, session.source, session.nvml_library = config_file, source, nvml_library
+    session.verbose, session.quiet, session.color = verbose, quiet, color
+    session.start_logging()
+    ctx.color = session.terminal.color
+
+
+def main() -> None:
+    """The entry point of the package."""
+    cli.main(prog_name="gpuwatch")

@@ -1,0 +1,37 @@
+"""Options that several commands share; every option can also be given as a GPUWATCH_* variable."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from gpuwatch.cli.session import Session
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def option(*names: str, **attributes: Any) -> Callable[[Command], Command]:
+    """`click.option`, its variable shown in the help."""
+    return click.option(*names, show_envvar=True, **attributes)
+
+
+def output(*formats: str) -> Callable[[Command], Command]:
+    """`-o FORMAT`; the first is the default."""
+
+    def remember(ctx: click.Context, _: click.Parameter, value: str) -> str:
+        ctx.ensure_object(Session).json_errors = value == "json"
+        return value
+
+    return option(
+        "-o",
+        "--output",
+        type=click.Choice(formats),
+        default=formats[0],
+        callback=remember,
+        help=f"Output format. Default: {formats[0]}.",
+    )
+
+
+def gpus(command: Command) -> Command:
+    """`--gpu 0,3`."""
+    return option("--gpu", "gpu", metavar="ID,...", help="Only these GPUs: index, UUID or PCI address.")(command)

@@ -1,0 +1,127 @@
+"""The status screen: a line for the node, a line per GPU, what is wrong and what to do about it."""
+
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gpuwatch.cli.columns import GPUS, HEALTH_STYLES, SEVERITY_STYLES
+from gpuwatch.cli.document import Envelope
+from gpuwatch.cli.gather import finding_items, gpu_items
+from gpuwatch.cli.items import FindingItem
+from gpuwatch.cli.table import table
+from gpuwatch.cli.terminal import Glyphs
+from gpuwatch.cli.words import Words, utc
+from gpuwatch.model.finding import Health
+from gpuwatch.model.snapshot import Driver, SourceStatus
+from gpuwatch.model.view import View
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+LONGEST = 120
+"""Columns beyond which the verdict does not drift to the right."""
+
+
+class StatusDocument(Envelope, frozen=True, kw_only=True):
+    """The Envelope of `status`: `items` are the GPUs."""
+
+    health: Health
+    driver: Driver | None
+    findings: tuple[FindingItem, ...]
+    sources: tuple[SourceStatus, ...]
+
+
+def status_document(view: View) -> StatusDocument:
+    """What scripts get."""
+    at: datetime = utc(view.snapshot.at)
+    return StatusDocument(
+        kind="Status",
+        node=view.snapshot.node,
+        at=at,
+        items=tuple(gpu_items(view)),
+        health=view.judgement.node,
+        driver=view.snapshot.driver,
+        findings=tuple(finding_items(view)),
+        sources=view.snapshot.sources,
+    )
+
+
+def status_lines(view: View, glyphs: Glyphs, width: int, *, wide: bool = False) -> "list[Text]":
+    """What people get."""
+    from rich.text import Text
+
+    words = Words(glyphs, view.snapshot.at)
+    lines = [node_line(view, words, min(width, LONGEST)), Text("")]
+    gpus = gpu_items(view)
+    if gpus:
+        shown = [c for c in GPUS if c.header != "XID" or any(gpu.last_xid for gpu in gpus)]
+        lines += table(shown, gpus, words, width=width, wide=wide)
+    else:
+        lines.append(Text("no GPU", "dim"))
+    findings = [line for finding in finding_items(view) for line in finding_lines(finding, words)]
+    return [*lines, Text(""), *findings] if findings else lines
+
+
+def node_line(view: View, words: Words, width: int) -> "Text":
+    """`NODE name  8 × NVIDIA H100   driver 580.95  CUDA 13.0        HEALTHY`."""
+    from rich.text import Text
+
+    driver = view.snapshot.driver
+    parts = [gpu_models(view, words.glyphs)]
+    if driver is not None and driver.version:
+        parts.append(f"driver {driver.version}")
+    if driver is not None and driver.cuda:
+        parts.append(f"CUDA {driver.cuda}")
+    health = view.judgement.node
+    line = Text.assemble(("NODE ", "dim"), (view.snapshot.node or words.glyphs.dash, "bold"), no_wrap=True, end="")
+    line.append("   " + "   ".join(part for part in parts if part))
+    line.truncate(max(width - len(health.value) - 3, 20), overflow="ellipsis")
+    line.append(" " * max(3, width - len(health.value) - line.cell_len))
+    line.append(health.value.upper(), HEALTH_STYLES[health])
+    return line
+
+
+def gpu_models(view: View, glyphs: Glyphs) -> str:
+    """`8 × NVIDIA H100 80GB HBM3`, every model of the node."""
+    models = Counter(status.identity.name or "GPU" for status in view.snapshot.statuses)
+    return ", ".join(f"{count} {glyphs.times} {name}" for name, count in models.items())
+
+
+def finding_lines(finding: FindingItem, words: Words) -> "list[Text]":
+    """What is wrong, and below it what to do."""
+    from rich.text import Text
+
+    who = "node" if finding.gpu is None else f"gpu {finding.gpu}"
+    when = f"  {words.ago(finding.since.timestamp())}" if finding.since else ""
+    head = Text.assemble(
+        ("! ", SEVERITY_STYLES[finding.severity]),
+        f"{who:<7}",
+        (f"{finding.severity.value}  ", SEVERITY_STYLES[finding.severity]),
+        (finding.check, "bold"),
+        (when, "dim"),
+        end="",
+    )
+    indent = " " * 9
+    return [
+        head,
+        Text(f"{indent}{finding.message}", end=""),
+        *([Text(f"{indent}{words.glyphs.arrow} {finding.action}", end="")] if finding.action else []),
+    ]
+
+
+def off_sources(view: View) -> list[str]:
+    """Hints about what is not looked at, and why."""
+    return [
+        f"hint: {source.name} is off; {source.reason}"
+        for source in view.snapshot.sources
+        if source.up is None and source.reason
+    ]
+
+
+def plugin_line(view: View) -> str:
+    """The verdict in one line of text for other monitors."""
+    healths = Counter(health.value for health in view.judgement.gpus.values())
+    counts = ", ".join(f"{count} {health}" for health, count in healths.items()) or "no GPU"
+    worst = finding_items(view)[:1]
+    who = [("node" if f.gpu is None else f"gpu {f.gpu}") + f" {f.check}: {f.message}" for f in worst]
+    return "; ".join([f"{len(view.judgement.gpus)} GPUs: {counts}", *who])

@@ -1,0 +1,136 @@
+"""The configuration a command runs with, and where each value came from: default, file, variable or option.
+
+A row of OVERRIDES is a setting that the command line can change. Its variable is that of its option.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from gpuwatch.cli.options import option
+
+if TYPE_CHECKING:
+    from gpuwatch.cli.session import Session
+    from gpuwatch.config import Config
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Override(NamedTuple):
+    """`path` is the key in the configuration, `name` the option's parameter; `many`: may be given several times."""
+
+    path: str
+    name: str
+    metavar: str
+    help: str
+    variable: str
+    many: bool = False
+    type: type = str
+
+    @property
+    def flag(self) -> str:
+        """The option as it is typed."""
+        return "--" + self.name.replace("_", "-")
+
+
+OVERRIDES = (
+    Override("agent.listen", "listen", "ADDR:PORT", "Where to serve HTTP.", "GPUWATCH_AGENT_LISTEN"),
+    Override("agent.socket", "socket", "PATH", "Unix socket for the command line.", "GPUWATCH_AGENT_SOCKET"),
+    Override("agent.interval", "interval", "SECONDS", "Time between samples.", "GPUWATCH_AGENT_INTERVAL", type=float),
+    Override(
+        "agent.web_config", "web_config", "FILE", "TLS and users (exporter-toolkit).", "GPUWATCH_AGENT_WEB_CONFIG"
+    ),
+    Override(
+        "metrics.profiles",
+        "profile",
+        "NAME",
+        "native, dcgm-4.8 or dcgm-4.9; repeatable.",
+        "GPUWATCH_AGENT_PROFILE",
+        many=True,
+    ),
+    Override("state_dir", "state_dir", "DIR", "Where state is kept.", "GPUWATCH_STATE_DIR"),
+)
+"""Options of the agent. `--nvml-library` is global and handled beside them."""
+
+NVML_LIBRARY = Override("sources.nvml_library", "nvml_library", "PATH", "", "GPUWATCHNVML_LIBRARY")
+
+
+class Effective(NamedTuple):
+    """A configuration; `origins` maps key path to `file PATH`, `env VARIABLE` or `option --x`; missing is default."""
+
+    config: "Config"
+    origins: Mapping[str, str]
+
+
+def settings_options(command: Command) -> Command:
+    """Add every option of OVERRIDES."""
+    for row in reversed(OVERRIDES):
+        command = option(
+            row.flag,
+            row.name,
+            metavar=row.metavar,
+            help=row.help,
+            envvar=row.variable,
+            multiple=row.many,
+            type=row.type,
+            default=() if row.many else None,
+        )(command)
+    return command
+
+
+def effective(session: "Session", options: Mapping[str, Any]) -> Effective:
+    """Defaults, then the file, then variables and options of the running command.
+
+    Raises:
+        UsageError: the file or a value is wrong; the message names the key.
+    """
+    import msgspec
+
+    from gpuwatch.config import load, parse
+
+    path = session.config_path
+    config = load(path)
+    origins = dict.fromkeys(_keys_in(path), f"file {path}") if path else {}
+    given = [(row, options.get(row.name)) for row in OVERRIDES] + [(NVML_LIBRARY, session.nvml_library)]
+    document = msgspec.to_builtins(config)
+    for row, value in given:
+        if value is not None and value != ():
+            _put(document, row.path, value)
+            origins[row.path] = _origin(row)
+    return Effective(parse(document, "the command line"), origins)
+
+
+def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Key path to value of every setting in a nested document."""
+    found: dict[str, Any] = {}
+    for key, value in document.items():
+        nested = isinstance(value, Mapping) and value
+        found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return found
+
+
+def _keys_in(path: Path) -> list[str]:
+    """Settings the file names, also where it repeats a default; `load` has found it good."""
+    import yaml
+
+    return list(flat(yaml.safe_load(path.read_text()) or {}))
+
+
+def _put(document: dict[str, Any], path: str, value: Any) -> None:
+    *sections, key = path.split(".")
+    for section in sections:
+        document = document[section]
+    document[key] = value
+
+
+def _origin(row: Override) -> str:
+    ctx: click.Context | None = click.get_current_context()
+    while ctx is not None:
+        source = ctx.get_parameter_source(row.name)
+        if source is not None:
+            environment = source is click.core.ParameterSource.ENVIRONMENT
+            return f"env {row.variable}" if environment else f"option {row.flag}"
+        ctx = ctx.parent
+    return "option"

@@ -1,0 +1,167 @@
+"""Asks a running agent for its View, over its unix socket or over HTTP: how every other process sees the node."""
+
+import base64
+import http.client
+import logging
+import os
+import socket
+import ssl
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import SplitResult, unquote, urlencode, urlsplit
+
+import msgspec
+
+from gpuwatch.config import runtime_dir
+from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
+from gpuwatch.model.view import SCHEMA, Events, View
+
+log = logging.getLogger(__name__)
+
+TIMEOUT = 5.0
+"""Seconds for each step of an exchange."""
+
+MAX_BODY = 256 << 20
+
+SYSTEM_SOCKET = Path("/run/gpuwatch/agent.sock")
+
+Body = TypeVar("Body", View, Events)
+
+
+class _Versioned(msgspec.Struct):
+    schema: int | None = None
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        """Open the socket file instead of a TCP port."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class AgentClient:
+    """One agent. `url` is an http(s) URL, which may carry user and password, or the path of a unix socket."""
+
+    def __init__(self, url: str | None = None, timeout: float = TIMEOUT) -> None:
+        text = url or str(_sockets()[0])
+        parts = urlsplit(text)
+        self._timeout = timeout
+        self._path = None if parts.scheme in ("http", "https") else Path(text.removeprefix("unix:"))
+        self._parts = parts
+        if self._path is None and not parts.hostname:
+            raise UsageError(f"{text} is no agent's address", "it names no host", "write http://HOST:9400 or a path")
+        self.name = str(self._path) if self._path else f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+    def view(self) -> View:
+        """The agent's newest View.
+
+        Raises:
+            GpuwatchError: it cannot be reached, has no View yet or speaks another schema.
+            PermissionMissing: the socket or the web configuration keeps us out.
+        """
+        return self._decode(self.get("/api/v1/view"), View)
+
+    def events(self) -> Events:
+        """What happened lately. Raises as `view` does."""
+        return self._decode(self.get("/api/v1/events"), Events)
+
+    def metrics(self, profiles: tuple[str, ...] = (), *, openmetrics: bool = False) -> bytes:
+        """The agent's own exposition. Raises as `view` does."""
+        query = urlencode([("profile", profile) for profile in profiles])
+        accept = "application/openmetrics-text; version=1.0.0" if openmetrics else "text/plain"
+        return self.get("/metrics" + (f"?{query}" if query else ""), accept)
+
+    def answers(self) -> bool:
+        """Whether somebody listens there."""
+        connection = self._connection()
+        try:
+            connection.connect()
+        except OSError as error:
+            log.info("no agent at %s; %s", self.name, error.strerror or error)
+            return False
+        finally:
+            connection.close()
+        return True
+
+    def get(self, path: str, accept: str = "application/json") -> bytes:
+        """The body of one page. Raises as `view` does."""
+        connection = self._connection()
+        try:
+            connection.request("GET", self._prefix() + path, headers={"Accept": accept, **_credentials(self._parts)})
+            response = connection.getresponse()
+            body = response.read(MAX_BODY)
+        except PermissionError as error:
+            raise PermissionMissing(
+                f"cannot reach the agent at {self.name}", "permission denied", "run as root or as a member of its group"
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from error
+        finally:
+            connection.close()
+        if response.status != http.HTTPStatus.OK:
+            raise self._refused(response.status, path, body)
+        return body
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._path is not None:
+            return _UnixConnection(self._path, self._timeout)
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme == "https":
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(host, port, timeout=self._timeout, context=context)
+        return http.client.HTTPConnection(host, port, timeout=self._timeout)
+
+    def _prefix(self) -> str:
+        return "" if self._path else self._parts.path.rstrip("/")
+
+    def _unreachable(self, error: Exception) -> GpuwatchError:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+        return GpuwatchError(
+            f"cannot reach the agent at {self.name}", why, "start it with `gpuwatch agent`, or use --source nvml"
+        )
+
+    def _refused(self, status: int, path: str, body: bytes) -> GpuwatchError:
+        what = f"the agent at {self.name} refused {path}"
+        said = body[:200].decode("utf-8", "replace").strip()
+        if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
+            return PermissionMissing(what, said, "put user and password into the URL, or use its unix socket")
+        if status == http.HTTPStatus.SERVICE_UNAVAILABLE:
+            return GpuwatchError(what, said, "try again in a moment")
+        return GpuwatchError(what, f"status {status}: {said}", "is it a gpuwatch agent?")
+
+    def _decode(self, body: bytes, type_: type[Body]) -> Body:
+        what = f"cannot read the answer of the agent at {self.name}"
+        try:
+            schema = msgspec.json.decode(body, type=_Versioned).schema
+            if schema == SCHEMA:
+                return msgspec.json.decode(body, type=type_)
+        except msgspec.MsgspecError as error:
+            raise GpuwatchError(what, str(error), "is it a gpuwatch agent?") from error
+        why = f"it speaks schema {schema}, this gpuwatch knows {SCHEMA}" if schema else "it names no schema"
+        raise GpuwatchError(what, why, "use the gpuwatch version of the agent")
+
+
+def find_agent() -> AgentClient | None:
+    """The agent of this node, when one listens on its usual socket."""
+    clients = (AgentClient(str(path)) for path in _sockets() if path.exists())
+    return next((client for client in clients if client.answers()), None)
+
+
+def _sockets() -> tuple[Path, ...]:
+    named = os.environ.get("GPUWATCH_AGENT_SOCKET")
+    usual = (runtime_dir() / "agent.sock", SYSTEM_SOCKET)
+    return (Path(named), *usual) if named else usual
+
+
+def _credentials(parts: SplitResult) -> dict[str, str]:
+    if parts.username is None:
+        return {}
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
