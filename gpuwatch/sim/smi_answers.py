@@ -10,9 +10,11 @@ from gpuwatch.sim.smi_extras import Extras
 from gpuwatch.sim.smi_fabric import fabric
 from gpuwatch.sim.smi_node import Node
 from gpuwatch.sim.smi_processes import names, process_lists, utilization
+from gpuwatch.sim.smi_row import Row
 from gpuwatch.sim.smi_sources import at
-from gpuwatch.sim.smi_table import MIG_ROWS, ROWS, Row
-from gpuwatch.sim.smi_values import NoValue, count, hexadecimal, plain
+from gpuwatch.sim.smi_table import MIG_ROWS, ROWS
+from gpuwatch.sim.smi_text import NO_HANDLE
+from gpuwatch.sim.smi_values import NoValue, count, hexadecimal
 
 MAX_GPUS = 64
 MAX_MIG = 128
@@ -28,6 +30,9 @@ def recording(log: Node, extras: Extras) -> Recording:
     _system(answers, log, extras, len(gpus))
     known: set[str] = set()
     for index, gpu in enumerate(gpus):
+        if refusal := _refusal(gpu):
+            answers.add(("nvmlDeviceGetHandleByIndex", index), error(refusal))
+            continue
         _identity(answers, gpu, index, known)
         _gpu(answers, gpu, index, extras)
     return answers
@@ -43,6 +48,17 @@ def _system(answers: Recording, log: Node, extras: Extras, gpus: int) -> None:
     major, _, minor = (cuda or "").partition(".")
     if major.isdecimal() and minor.isdecimal():
         answers.add(("nvmlSystemGetCudaDriverVersion_v2",), int(major[:4]) * 1000 + int(minor[:2]) * 10)
+
+
+def _refusal(gpu: Node) -> int | None:
+    """The error NVML gave for the handle of a GPU that does not answer."""
+    if gpu.find(NO_HANDLE) is None:
+        return None
+    try:
+        gpu.text(NO_HANDLE)
+    except NoValue as problem:
+        return problem.code
+    return int(pynvml.NVML_ERROR_UNKNOWN)
 
 
 def _identity(answers: Recording, gpu: Node, index: int, known: set[str]) -> None:

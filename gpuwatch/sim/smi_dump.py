@@ -20,7 +20,7 @@ _START = re.compile(
     re.MULTILINE,
 )
 _BARE_START = re.compile(r"^[ \t]*(?:Driver Version|Attached GPUs)[ \t]+: ", re.MULTILINE)
-_HEADING = re.compile(r"^#+ *([^$\s].*?)\s*$", re.MULTILINE)
+_HEADING = re.compile(r"^#+ +([^$#\s].*?)\s*$", re.MULTILINE)
 _NEXT_OUTPUT = re.compile(r"^(?:#|\$ |\[?\w+@|timestamp, |\+---)", re.MULTILINE)
 _XML_END = "</nvidia_smi_log>"
 

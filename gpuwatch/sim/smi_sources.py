@@ -25,14 +25,26 @@ def at(convert: Callable[[str], Any], *paths: str) -> Source:
     return get
 
 
-def always(value: Any) -> Source:
-    """A constant member of an answer."""
-    return lambda _: value
-
-
 def total(*sources: Source) -> Source:
     """The sum, when every part is known."""
     return lambda gpu: sum(source(gpu) for source in sources)
+
+
+def known(*sources: Source) -> Source:
+    """The sum of the parts that are known, of which there must be one."""
+
+    def get(gpu: Node) -> Any:
+        found, problem = [], NoValue()
+        for source in sources:
+            try:
+                found.append(source(gpu))
+            except NoValue as error:
+                problem = error
+        if not found:
+            raise problem
+        return sum(found)
+
+    return get
 
 
 def either(*sources: Source) -> Source:

@@ -6,10 +6,13 @@ from gpuwatch.sim.smi_node import Node
 
 GPU_HEADER = re.compile(r"GPU\s+([0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f]+(?:\.[0-9A-Fa-f])?|\[?N/A\]?)\s*:?")
 LOST_LINE = re.compile(
-    r"Unable to determine the device handle for (?:GPU|gpu)\s*[0-9]*\s*:?\s*"
-    r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*:\s*(.*)"
+    r"Unable to determine the device handle for GPU\s*(?:[0-9]+:\s+)?"
+    r"([0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f]+(?:\.[0-9A-Fa-f])?)\s*:\s*(.*)"
 )
 """What nvidia-smi says instead of a GPU's block when the GPU does not answer."""
+
+NO_HANDLE = "no_handle"
+"""Label of the child that says why such a GPU has no handle."""
 
 MAX_DEPTH = 64
 
@@ -35,7 +38,7 @@ def _node(line: str) -> Node:
     lost = LOST_LINE.search(line)
     if lost:
         node = Node("gpu", lost[1])
-        node.children.append(Node("Product Name", lost[2].rstrip(". ")))
+        node.children.append(Node(NO_HANDLE, lost[2]))
         return node
     header = GPU_HEADER.fullmatch(line)
     if header:
