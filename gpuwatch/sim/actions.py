@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+KubeletState = Literal["ok", "absent", "refused", "noise", "garbage", "oversized", "slow", "old", "gated", "limited"]
 Gpus = int | tuple[int, ...] | Literal["all"]
 
 
@@ -227,7 +228,7 @@ class Mig(Action, frozen=True, kw_only=True, tag="mig"):
 class Kubelet(Action, frozen=True, kw_only=True, tag="kubelet"):
     """A fault of `sim.kubelet`, or `ok`."""
 
-    state: Literal["ok", "absent", "refused", "noise", "garbage", "oversized", "slow", "old", "gated", "limited"]
+    state: KubeletState
 
 
 AnyAction = (

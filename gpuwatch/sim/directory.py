@@ -4,7 +4,9 @@ node.json      scenario, seed, speed, and the moment it began on the machine's m
 inject.jsonl   one action a line, `at` in simulated seconds: what was done to it since
 """
 
+import fcntl
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from gpuwatch.model.errors import GpuwatchError, NoGpuStack
 from gpuwatch.sim.actions import AnyAction
 from gpuwatch.sim.node import Node
 from gpuwatch.sim.scenario import Scenario, parse_action
+
+NODE, INJECTIONS = "node.json", "inject.jsonl"
 
 LEAD_SECONDS = 0.15
 """Real time between an injection and its effect, so that every process has read it before."""
@@ -33,7 +37,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     epoch: float  # monotonic seconds
     started: float  # unix seconds of the same moment
     boot_id: str
-    pid: int
     schema: int = 1
 
 
@@ -43,7 +46,7 @@ class Timekeeper:
     def __init__(self, directory: Path, record: Record, clock: Clock, physical: bool) -> None:
         self.record, self.clock = record, clock
         self.node = Node(record.scenario, record.seed, record.speed, physical)
-        self._inject = directory / "inject.jsonl"
+        self._inject = directory / INJECTIONS
         self._read = 0
         self._polled = float("-inf")
 
@@ -92,35 +95,45 @@ def default_directory() -> Path:
     return runtime_dir() / "sim"
 
 
-def create(directory: Path, scenario: Scenario, seed: int, speed: float, clock: Clock) -> Record:
-    """Begin a node in `directory`, in place of a finished one.
+class Hold:
+    """The right to run a node in a directory; ends with `release` or with the process."""
+
+    def __init__(self, record: Record, fd: int) -> None:
+        self.record, self._fd = record, fd
+
+    def release(self) -> None:
+        """Let somebody else run a node there."""
+        os.close(self._fd)
+
+
+def create(directory: Path, scenario: Scenario, seed: int, speed: float, clock: Clock) -> Hold:
+    """Begin a node in `directory`, in place of one that has ended.
 
     Raises:
         GpuwatchError: another simulation runs there, or the directory cannot be written.
     """
-    old = _record(directory)
-    if old is not None and _alive(old):
-        raise GpuwatchError(
-            f"a simulated node already runs in {directory}", f"process {old.pid} keeps it", "stop it or choose another"
-        )
-    record = Record(
-        scenario=scenario,
-        seed=seed,
-        speed=speed,
-        epoch=clock.monotonic(),
-        started=clock.time(),
-        boot_id=_boot_id(),
-        pid=os.getpid(),
-    )
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "inject.jsonl").write_bytes(b"")
-        new = directory / ".node.json"
+        fd = _lock(directory, fcntl.LOCK_EX, tries=2)  # a second one, for `inject` looks whether it is held
+        if fd is None:
+            raise GpuwatchError(
+                f"a simulated node already runs in {directory}", "another process keeps it", "stop it or choose another"
+            )
+        record = Record(
+            scenario=scenario,
+            seed=seed,
+            speed=speed,
+            epoch=clock.monotonic(),
+            started=clock.time(),
+            boot_id=_boot_id(),
+        )
+        (directory / INJECTIONS).write_bytes(b"")
+        new = directory / f".{NODE}"
         new.write_bytes(msgspec.json.encode(record))
-        new.replace(directory / "node.json")
+        new.replace(directory / NODE)
     except OSError as error:
         raise GpuwatchError(f"cannot simulate in {directory}", error.strerror or str(error)) from None
-    return record
+    return Hold(record, fd)
 
 
 def attach(directory: Path, clock: Clock | None = None, *, physical: bool = True) -> Timekeeper:
@@ -129,19 +142,13 @@ def attach(directory: Path, clock: Clock | None = None, *, physical: bool = True
     Raises:
         NoGpuStack: there is none, or it is from before the machine's last start.
     """
-    record = _record(directory)
-    if record is None:
-        raise NoGpuStack(f"no simulated node in {directory}", "it has no node.json", "try `gpuwatch sim run`")
-    if record.boot_id != _boot_id():
-        raise NoGpuStack(
-            f"the simulated node in {directory} is over", "the machine was started anew", "try `gpuwatch sim run`"
-        )
+    record = _current(directory)
     return Timekeeper(directory, record, clock or SystemClock(), physical)
 
 
 def end(directory: Path) -> None:
     """Remove the node's files."""
-    for name in ("node.json", "inject.jsonl"):
+    for name in (NODE, INJECTIONS):
         (directory / name).unlink(missing_ok=True)
 
 
@@ -155,12 +162,14 @@ def inject(directory: Path, action: dict[str, Any] | AnyAction, clock: Clock | N
         NoGpuStack: nothing runs in `directory`.
     """
     parsed = parse_action(action) if isinstance(action, dict) else action
-    record = attach(directory, clock, physical=False).record
+    record = _current(directory)
+    if not _runs(directory):
+        raise NoGpuStack(f"no simulated node runs in {directory}", "it has ended", "try `gpuwatch sim run`")
     real = (clock or SystemClock()).monotonic()
     at = (real + LEAD_SECONDS - record.epoch) * record.speed + parsed.at
     timed: AnyAction = msgspec.structs.replace(parsed, at=at)
     line = msgspec.json.encode(timed) + b"\n"
-    fd = os.open(directory / "inject.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    fd = os.open(directory / INJECTIONS, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     try:
         os.write(fd, line)
     finally:
@@ -168,23 +177,43 @@ def inject(directory: Path, action: dict[str, Any] | AnyAction, clock: Clock | N
     return timed
 
 
+def _current(directory: Path) -> Record:
+    record = _record(directory)
+    if record is None:
+        raise NoGpuStack(f"no simulated node in {directory}", "it has no node.json", "try `gpuwatch sim run`")
+    if record.boot_id != _boot_id():
+        raise NoGpuStack(
+            f"the simulated node in {directory} is over", "the machine was started anew", "try `gpuwatch sim run`"
+        )
+    return record
+
+
 def _record(directory: Path) -> Record | None:
     try:
-        return msgspec.json.decode((directory / "node.json").read_bytes(), type=Record)
+        return msgspec.json.decode((directory / NODE).read_bytes(), type=Record)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def _alive(record: Record) -> bool:
-    if record.boot_id != _boot_id() or record.pid == os.getpid():
-        return False
-    try:
-        os.kill(record.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def _lock(directory: Path, kind: int, tries: int = 1) -> int | None:
+    """A lock on the directory, or None when another process keeps it."""
+    fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for _ in range(tries):
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if tries > 1:
+                threading.Event().wait(0.05)
+    os.close(fd)
+    return None
+
+
+def _runs(directory: Path) -> bool:
+    fd = _lock(directory, fcntl.LOCK_SH)
+    if fd is not None:
+        os.close(fd)
+    return fd is None
 
 
 def _boot_id() -> str:

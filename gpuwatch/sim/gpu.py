@@ -7,7 +7,7 @@ import msgspec
 from gpuwatch.model.pci import PciAddress
 from gpuwatch.sim import noise
 from gpuwatch.sim.actions import Workload
-from gpuwatch.sim.load import NOTHING, PATTERNS, Load
+from gpuwatch.sim.load import NOTHING, PATTERNS, Load, scaled
 from gpuwatch.sim.profiles import MigProfile, Model
 
 FIRST_GI = {7: 0, 4: 1, 3: 1, 2: 3, 1: 7}
@@ -25,7 +25,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
         """What it asks for at a simulated second."""
         load = PATTERNS[self.workload.load](t, self.stream)
         scale = self.workload.scale
-        return load if scale == 1.0 else Load(*(x * scale for x in load[:-1]), load.clock_bound)
+        return load if scale == 1.0 else scaled(load, scale)
 
 
 class Unit:
@@ -46,7 +46,8 @@ class Unit:
         loads = [process.load(t) for process in self.processes]
         total = [sum(parts) for parts in zip(*loads, strict=True)]
         squeeze = 1 / max(1.0, total[0], total[4])
-        return Load(*(min(1.1, x * squeeze) for x in total[:-1]), max(load.clock_bound for load in loads))
+        bound = max(load.clock_bound for load in loads)
+        return Load(*[min(1.1, x * squeeze) for x in total])._replace(clock_bound=bound)
 
     @property
     def used(self) -> int:

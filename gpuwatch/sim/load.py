@@ -27,6 +27,11 @@ class Load(NamedTuple):
 NOTHING = Load()
 
 
+def scaled(load: Load, scale: float) -> Load:
+    """The same work, more or less of it."""
+    return Load(*[x * scale for x in load])._replace(clock_bound=load.clock_bound)
+
+
 def _noise(stream: int, t: float, seconds: float) -> float:
     """A number that stays the same for `seconds`."""
     return uniform(stream, int(t / seconds))

@@ -14,7 +14,7 @@ import msgspec
 
 from gpuwatch.model.pci import PciAddress
 from gpuwatch.sim import noise
-from gpuwatch.sim.actions import Action, AnyAction, Gpus, Workload
+from gpuwatch.sim.actions import Action, AnyAction, Gpus, KubeletState, Workload
 from gpuwatch.sim.effects import apply
 from gpuwatch.sim.gpu import Process, SimGpu, Unit
 from gpuwatch.sim.physics import Physics
@@ -63,7 +63,7 @@ class Node:
         self.workloads: dict[str, Workload] = {}
         self.driver = spec.driver or self.model.driver
         self.driver_up, self.driver_hung, self.generation = True, False, 1
-        self.kubelet = "ok"
+        self.kubelet: KubeletState = "ok"
         self.lines: deque[Line] = deque(maxlen=10_000)
         self.events: deque[Event] = deque(maxlen=10_000)
         self.event_count = 0

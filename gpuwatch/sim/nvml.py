@@ -1,9 +1,10 @@
 """A module shaped like pynvml whose driver is a simulated node; the reader process opens it in place of pynvml.
 
-Functions that the simulator has are looked up in tables; constants, structs and exceptions are pynvml's own. Every
-call goes through `SimNvml.call`, where a lost, hung, slow or reloaded driver makes itself felt.
+Functions are looked up in tables; constants, structs and exceptions are pynvml's own. Every function comes in through
+`SimNvml.enter`, where a reloaded, hung, slow or lost driver makes itself felt.
 """
 
+import functools
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,22 +16,23 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.sim.directory import POLL_SECONDS, Timekeeper, attach
 from gpuwatch.sim.gpu import SimGpu, Unit
 from gpuwatch.sim.node import Node
+from gpuwatch.sim.nvml_answers import Handle, refuse
 from gpuwatch.sim.nvml_device import DEVICE, MIG_DEVICE
 from gpuwatch.sim.nvml_events import EVENTS
 from gpuwatch.sim.nvml_gpm import GPM, MetricsGet
 from gpuwatch.sim.nvml_since import SINCE
+from gpuwatch.sim.nvml_system import SYSTEM
 from gpuwatch.sim.physics import Physics
 
+DRIVER: dict[str, Callable[..., Any]] = {**SYSTEM, **EVENTS, **GPM}
+"""Functions that get the whole driver first; those of DEVICE and MIG_DEVICE get a resolved handle."""
 
-class Handle(NamedTuple):
-    """What nvmlDeviceGetHandleBy... gives: a GPU by its place in the node, or one of its MIG devices by uuid."""
-
-    gpu: int
-    mig: str | None = None
+CALLS = tuple("nvml" + part for part in ("Device", "System", "Vgpu", "Gpm", "Event", "Gpu", "Unit", "Init", "Shut"))
+"""How the names of pynvml's driver calls begin, unlike those of its helpers."""
 
 
 class Device(NamedTuple):
-    """A handle resolved at this moment: what every function of the tables gets first."""
+    """A handle resolved at this moment: what every function of a device gets first."""
 
     nvml: "SimNvml"
     node: Node
@@ -47,146 +49,78 @@ class SimNvml:
 
     def __init__(self, keeper: Timekeeper) -> None:
         self.keeper = keeper
-        self.lock = threading.RLock()
-        self._node = keeper.update()
-        self._generation: int | None = None
-        self._system: dict[str, Callable[..., Any]] = {
-            "nvmlInit": self._init,
-            "nvmlInitWithFlags": lambda flags: self._init(),
-            "nvmlShutdown": lambda: None,
-            "nvmlSystemGetDriverVersion": lambda: self._node.driver,
-            "nvmlSystemGetNVMLVersion": lambda: "13." + self._node.driver,
-            "nvmlSystemGetCudaDriverVersion": lambda: self._node.model.cuda,
-            "nvmlSystemGetCudaDriverVersion_v2": lambda: self._node.model.cuda,
-            "nvmlDeviceGetCount": lambda: len(self._attached()),
-            "nvmlDeviceGetHandleByIndex": self._by_index,
-            "nvmlDeviceGetHandleByUUID": self._by_uuid,
-            "nvmlDeviceGetHandleByPciBusId": self._by_address,
-        }
+        self.lock = threading.Lock()
+        self.generation: int | None = None  # of the driver that this process has initialized
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if name in self._system or name in DEVICE or name in EVENTS or name in GPM:
-            bound: Any = lambda *args: self.call(name, *args)  # noqa: E731
-        elif callable(value := getattr(pynvml, name)) and name.startswith("nvml") and not isinstance(value, type):
-            bound = _unsupported
+        if name in DRIVER:
+            bound: Any = functools.partial(DRIVER[name], self)
+        elif name in DEVICE or name in MIG_DEVICE:
+            bound = functools.partial(self._ask, name)
         else:
-            return value
+            bound = getattr(pynvml, name)
+            if name.startswith(CALLS) and callable(bound) and not isinstance(bound, type):
+                bound = functools.partial(self._unknown, name)
         self.__dict__[name] = bound
         return bound
 
-    def call(self, name: str, *args: Any) -> Any:
-        """One driver call.
+    def enter(self, gpu: int | None = None) -> Node:
+        """The node at this moment, once the driver lets the call through; hold `lock` around it and its use.
 
         Raises:
-            pynvml.NVMLError: as the real driver would.
+            pynvml.NVMLError: not initialized, or another driver is loaded by now.
         """
-        if name in EVENTS:
-            return EVENTS[name](self, *args)
-        if name in GPM:
-            return GPM[name](self, *args)
-        with self.lock:
-            node = self._node = self.keeper.update()
-            if name not in ("nvmlInit", "nvmlInitWithFlags", "nvmlShutdown"):
-                self.check(node)
-            if name in self._system:
-                wait = node.driver_hung
-                if not wait:
-                    return self._system[name](*args)
-        if name in self._system:
-            self._wait_while(lambda: self.keeper.node.driver_hung)
-            return self.call(name, *args)
-        device = self.device(args[0], name)
-        table = DEVICE if device.unit is None else MIG_DEVICE
-        function = table.get(name)
-        if function is None:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        with self.lock:
-            return function(device, *args[1:])
+        node = self.keeper.update()
+        while node.driver_hung or (gpu is not None and node.gpus[gpu].faults.hung):
+            self._wait(POLL_SECONDS)
+            node = self.keeper.update()
+        if gpu is not None and (delay := node.gpus[gpu].faults.delay):
+            self._wait(delay)
+            node = self.keeper.update()
+        if self.generation is None:
+            refuse(pynvml.NVML_ERROR_UNINITIALIZED)
+        if self.generation != node.generation:
+            refuse(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
+        return node
 
     def device(self, handle: Handle, name: str = "") -> Device:
-        """The device behind a handle; waits while it hangs.
+        """The device behind a handle; `lock` must be held.
 
         Raises:
-            pynvml.NVMLError: the driver or the GPU is gone, or the driver is too old for the function.
+            pynvml.NVMLError: as `enter`, the GPU is gone, or the driver is too old for the function.
         """
+        node = self.enter(handle.gpu)
+        if SINCE.get(name, 0) > int(node.driver.split(".")[0]):
+            refuse(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        gpu = node.gpus[handle.gpu]
+        if gpu.faults.lost or not gpu.attached:
+            refuse(pynvml.NVML_ERROR_GPU_IS_LOST)
+        unit = None
+        if handle.mig is not None:
+            unit = next((unit for unit in gpu.units if unit.uuid == handle.mig), None)
+            if unit is None:
+                refuse(pynvml.NVML_ERROR_NOT_FOUND)
+        return Device(self, node, gpu, node.physics[gpu.index], unit, node.time)
+
+    def _ask(self, name: str, handle: Handle, *args: Any) -> Any:
         with self.lock:
-            node = self._node = self.keeper.update()
-            self.check(node)
-            gpu = node.gpus[handle.gpu]
-            faults = gpu.faults
-            if SINCE.get(name, 0) > int(node.driver.split(".")[0]):
-                raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        if faults.delay:
-            threading.Event().wait(faults.delay)
-        if faults.hung or node.driver_hung:
-            self._wait_while(lambda: gpu.faults.hung or node.driver_hung)
+            device = self.device(handle, name)
+            function = (DEVICE if device.unit is None else MIG_DEVICE).get(name)
+            return refuse() if function is None else function(device, *args)
+
+    def _unknown(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """A call that no simulated GPU offers."""
         with self.lock:
-            self.check(node)
-            if gpu.faults.lost or not gpu.attached:
-                raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-            unit = None
-            if handle.mig is not None:
-                unit = next((unit for unit in gpu.units if unit.uuid == handle.mig), None)
-                if unit is None:
-                    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-            return Device(self, node, gpu, node.physics[gpu.index], unit, node.time)
+            self.enter(args[0].gpu if args and isinstance(args[0], Handle) else None)
+        return refuse()
 
-    def check(self, node: Node) -> None:
-        """Whether this process may still talk to the driver at all. Raises pynvml.NVMLError."""
-        if self._generation is None:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_UNINITIALIZED)
-        if self._generation != node.generation:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
-
-    def _init(self) -> None:
-        node = self._node
-        if not node.driver_up:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
-        if self._generation is None:
-            self._generation = node.generation
-        self.check(node)
-
-    def _wait_while(self, hanging: Callable[[], bool]) -> None:
-        pause = threading.Event()
-        while True:
-            with self.lock:
-                self.keeper.update()
-                if not hanging():
-                    return
-            pause.wait(POLL_SECONDS)
-
-    def _attached(self) -> list[SimGpu]:
-        return [gpu for gpu in self._node.gpus if gpu.attached]
-
-    def _by_index(self, index: int) -> Handle:
-        gpus = self._attached()
-        if not 0 <= index < len(gpus):
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-        if gpus[index].faults.lost:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-        return Handle(gpus[index].index)
-
-    def _by_uuid(self, uuid: str | bytes) -> Handle:
-        wanted = uuid.decode() if isinstance(uuid, bytes) else uuid
-        for gpu in self._attached():
-            if gpu.uuid == wanted:
-                return Handle(gpu.index)
-            if any(unit.uuid == wanted for unit in gpu.units):
-                return Handle(gpu.index, wanted)
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-
-    def _by_address(self, address: str | bytes) -> Handle:
-        wanted = address.decode() if isinstance(address, bytes) else address
-        for gpu in self._attached():
-            if wanted.lower() in (gpu.address.nvml.lower(), str(gpu.address)):
-                return Handle(gpu.index)
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-
-
-def _unsupported(*args: Any, **kwargs: Any) -> Any:
-    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    def _wait(self, seconds: float) -> None:
+        """Let other calls in meanwhile: only this one hangs."""
+        self.lock.release()
+        try:
+            threading.Event().wait(seconds)
+        finally:
+            self.lock.acquire()
 
 
 def open_node(target: str, clock: Clock | None = None) -> Any:

@@ -2,11 +2,18 @@
 
 import ctypes
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import pynvml
 
 MIB = 1 << 20
+
+
+class Handle(NamedTuple):
+    """What nvmlDeviceGetHandleBy... gives: a GPU by its place in the node, or one of its MIG devices by uuid."""
+
+    gpu: int
+    mig: str | None = None
 
 
 def refuse(code: int = pynvml.NVML_ERROR_NOT_SUPPORTED) -> NoReturn:

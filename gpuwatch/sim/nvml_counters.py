@@ -135,7 +135,8 @@ SIGNED = 5
 def field_values(d: "Device", wanted: list[Any]) -> list[SimpleNamespace]:
     """One answer for each field id or (field id, scope id), each with its own return code."""
     branch = int(d.node.driver.split(".")[0])
-    return [_field(d, *(item if isinstance(item, tuple | list) else (item, 0)), branch) for item in wanted]
+    pairs = (item if isinstance(item, tuple | list) else (item, 0) for item in wanted)
+    return [_field(d, field, scope, branch) for field, scope in pairs]
 
 
 def _field(d: "Device", field: int, scope: int, branch: int) -> SimpleNamespace:

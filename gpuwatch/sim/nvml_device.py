@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pynvml
 
-from gpuwatch.sim.nvml_answers import MIB, fill, refuse, struct
+from gpuwatch.sim.nvml_answers import MIB, Handle, fill, refuse, struct
 from gpuwatch.sim.nvml_counters import field_values, process_utilization, processes, samples
 from gpuwatch.sim.nvml_ecc import ECC
 from gpuwatch.sim.physics import HW_BRAKE, HW_SLOWDOWN
@@ -176,8 +176,6 @@ def _fan(d: "Device", fan: int = 0) -> int:
 
 
 def _mig_handle(d: "Device", index: int) -> Any:
-    from gpuwatch.sim.nvml import Handle
-
     if not d.gpu.mig_enabled or index >= len(d.gpu.units):
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
     return Handle(d.gpu.index, d.gpu.units[index].uuid)

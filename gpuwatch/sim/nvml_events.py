@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pynvml
 
-from gpuwatch.sim.nvml_answers import refuse, struct
+from gpuwatch.sim.nvml_answers import Handle, refuse, struct
 
 if TYPE_CHECKING:
-    from gpuwatch.sim.nvml import Handle, SimNvml
+    from gpuwatch.sim.nvml import SimNvml
 
 NO_INSTANCE = 0xFFFFFFFF
 SUPPORTED = 0x1 | 0x2 | 0x4 | 0x8 | 0x10 | 0x400 | 0x800 | 0x4000 | 0x8000
@@ -26,20 +26,20 @@ class EventSet:
 
 def _create(nvml: "SimNvml") -> EventSet:
     with nvml.lock:
-        node = nvml.keeper.update()
-        nvml.check(node)
         made = EventSet()
-        made.told = node.event_count
+        made.told = nvml.enter().event_count
         return made
 
 
-def _supported(nvml: "SimNvml", handle: "Handle") -> int:
-    nvml.device(handle)
+def _supported(nvml: "SimNvml", handle: Handle) -> int:
+    with nvml.lock:
+        nvml.device(handle)
     return SUPPORTED
 
 
-def _register(nvml: "SimNvml", handle: "Handle", types: int, events: EventSet) -> None:
-    device = nvml.device(handle)
+def _register(nvml: "SimNvml", handle: Handle, types: int, events: EventSet) -> None:
+    with nvml.lock:
+        device = nvml.device(handle)
     if types & ~SUPPORTED:
         refuse()
     events.types[device.gpu.index] = types
@@ -51,9 +51,7 @@ def _wait(nvml: "SimNvml", events: EventSet, timeout_ms: int) -> SimpleNamespace
     deadline = nvml.keeper.clock.monotonic() + timeout_ms / 1000
     while True:
         with nvml.lock:
-            node = nvml.keeper.update()
-            nvml.check(node)
-            found = _next(node, events)
+            found = _next(nvml.enter(), events)
             soon = nvml.keeper.until_next()
         if found is not None:
             return found

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pynvml
 
-from gpuwatch.sim.nvml_answers import refuse, struct
+from gpuwatch.sim.nvml_answers import Handle, refuse, struct
 
 if TYPE_CHECKING:
-    from gpuwatch.sim.nvml import Handle, SimNvml
+    from gpuwatch.sim.nvml import SimNvml
 
 BUSY, SM, TENSOR, DRAM = range(4)
 SHARES = {
@@ -33,7 +33,7 @@ class Sample:
 
     def __init__(self) -> None:
         self.t: float | None = None
-        self.totals = (0.0, 0.0, 0.0, 0.0)
+        self.totals = [0.0, 0.0, 0.0, 0.0]
 
 
 class MetricsGet:
@@ -46,24 +46,27 @@ class MetricsGet:
         self.metrics = [struct(metricId=0, nvmlReturn=0, value=0.0) for _ in range(SLOTS)]
 
 
-def _support(nvml: "SimNvml", handle: "Handle") -> SimpleNamespace:
-    device = nvml.device(handle, "nvmlGpmQueryDeviceSupport")
-    return struct(version=1, isSupportedDevice=int(device.gpu.model.gpm))
+def _support(nvml: "SimNvml", handle: Handle) -> SimpleNamespace:
+    with nvml.lock:
+        device = nvml.device(handle, "nvmlGpmQueryDeviceSupport")
+        return struct(version=1, isSupportedDevice=int(device.gpu.model.gpm))
 
 
-def _sample(nvml: "SimNvml", handle: "Handle", sample: Sample) -> Sample:
-    device = nvml.device(handle, "nvmlGpmSampleGet")
-    if not device.gpu.model.gpm or device.gpu.mig_enabled:
-        refuse()
-    return _fill(device, sample, device.gpu.units)
+def _sample(nvml: "SimNvml", handle: Handle, sample: Sample) -> Sample:
+    with nvml.lock:
+        device = nvml.device(handle, "nvmlGpmSampleGet")
+        if not device.gpu.model.gpm or device.gpu.mig_enabled:
+            refuse()
+        return _fill(device, sample, device.gpu.units)
 
 
-def _mig_sample(nvml: "SimNvml", handle: "Handle", gi: int, sample: Sample) -> Sample:
-    device = nvml.device(handle, "nvmlGpmMigSampleGet")
-    units = [unit for unit in device.gpu.units if unit.profile is not None and unit.gi == gi]
-    if not device.gpu.model.gpm or not units:
-        refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT if device.gpu.model.gpm else pynvml.NVML_ERROR_NOT_SUPPORTED)
-    return _fill(device, sample, units)
+def _mig_sample(nvml: "SimNvml", handle: Handle, gi: int, sample: Sample) -> Sample:
+    with nvml.lock:
+        device = nvml.device(handle, "nvmlGpmMigSampleGet")
+        units = [unit for unit in device.gpu.units if unit.profile is not None and unit.gi == gi]
+        if not device.gpu.model.gpm or not units:
+            refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT if device.gpu.model.gpm else pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return _fill(device, sample, units)
 
 
 def _fill(device: Any, sample: Sample, units: list[Any]) -> Sample:
@@ -71,7 +74,7 @@ def _fill(device: Any, sample: Sample, units: list[Any]) -> Sample:
     unit = units[0]
     rates = (unit.load.busy, unit.load.sm, unit.load.tensor, unit.load.dram)
     sample.t = device.t
-    sample.totals = tuple(total + rate * since for total, rate in zip(unit.totals, rates, strict=True))  # type: ignore[assignment]
+    sample.totals = [total + rate * since for total, rate in zip(unit.totals, rates, strict=True)]
     return sample
 
 

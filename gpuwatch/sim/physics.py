@@ -124,7 +124,7 @@ class Physics:
         """Share of the dynamic draw at full clock."""
         model = self.gpu.model
         ratio = clock / model.clock_max
-        return model.power_static + (1 - model.power_static) * ratio**model.power_exponent
+        return model.power_static + (1 - model.power_static) * math.pow(ratio, model.power_exponent)
 
     def _clock(self, base: float, dynamic: float) -> float:
         """Sets `reasons` on the way."""
@@ -139,7 +139,8 @@ class Physics:
         allowed = min(gpu.power_limit, thermal)
         if dynamic and base + dynamic > allowed:
             left = ((allowed - base) / dynamic - model.power_static) / (1 - model.power_static)
-            clock = model.clock_max * max(0.0, left) ** (1 / model.power_exponent) // CLOCK_STEP * CLOCK_STEP
+            share = math.pow(max(0.0, left), 1 / model.power_exponent)
+            clock = model.clock_max * share // CLOCK_STEP * CLOCK_STEP
             self.reasons |= SW_THERMAL if thermal < gpu.power_limit else SW_POWER
         if self.temperature >= model.slowdown:
             self.reasons |= HW_SLOWDOWN | HW_THERMAL

@@ -93,13 +93,6 @@ def _mig(*rows: tuple[str, int, int, float]) -> tuple[MigProfile, ...]:
     )
 
 
-_HOPPER_CLOCKS = {
-    "clock_idle": 345,
-    "clock_max": 1980,
-    "video_clock_idle": 765,
-    "video_clock_max": 1545,
-}
-
 _ROWS = (
     Model(
         key="t4", name="Tesla T4", architecture=6, compute_capability=(7, 5), cores=2560, multiprocessors=40,
@@ -129,7 +122,8 @@ _ROWS = (
         bus_width=5120, power_limit=700, power_min=200, power_max=700, power_idle=69.8, power_context=118,
         power_full=745, memory_clock=2619, memory_clock_idle=2619, thermal_resistance=0.058, shutdown=95, slowdown=89,
         max_operating=87, memory_max=95, pcie_generation=5, nvlinks=18, nvlink_version=6, nvlink_speed=26562,
-        fabric=True, gpm=True, remap_banks=2560, **_HOPPER_CLOCKS,
+        fabric=True, gpm=True, remap_banks=2560, clock_idle=345,
+        clock_max=1980, video_clock_idle=765, video_clock_max=1545,
         mig=_mig(("1g.10gb", 1, 16, 9.75), ("1g.20gb", 2, 26, 19.62), ("2g.20gb", 2, 32, 19.62),
                  ("3g.40gb", 4, 60, 39.5), ("4g.40gb", 4, 64, 39.5), ("7g.80gb", 8, 132, 79.25)),
     ),
@@ -140,9 +134,9 @@ _ROWS = (
         power_min=200, power_max=700, power_idle=77.9, power_context=126, power_full=750, memory_clock=3201,
         memory_clock_idle=3201, thermal_resistance=0.055, shutdown=95, slowdown=89, max_operating=87, memory_max=95,
         pcie_generation=5, nvlinks=18, nvlink_version=6, nvlink_speed=26562, fabric=True, gpm=True, remap_banks=2560,
-        **_HOPPER_CLOCKS,
-        mig=_mig(("1g.18gb", 1, 16, 16.0), ("1g.35gb", 2, 26, 32.5), ("2g.35gb", 2, 32, 32.5), ("3g.71gb", 4, 60, 69.75),
-                 ("4g.71gb", 4, 64, 69.75), ("7g.141gb", 8, 132, 140.0)),
+        clock_idle=345, clock_max=1980, video_clock_idle=765, video_clock_max=1545,
+        mig=_mig(("1g.18gb", 1, 16, 16.0), ("1g.35gb", 2, 26, 32.5), ("2g.35gb", 2, 32, 32.5),
+                 ("3g.71gb", 4, 60, 69.75), ("4g.71gb", 4, 64, 69.75), ("7g.141gb", 8, 132, 140.0)),
     ),
     Model(
         key="b200", name="NVIDIA B200", architecture=10, compute_capability=(10, 0), cores=18944, multiprocessors=148,

@@ -37,9 +37,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     timeline: tuple[AnyAction, ...] = ()
 
 
-ACTIONS: dict[str, type[Action]] = {
-    str(kind.__struct_config__.tag): kind for kind in get_args(AnyAction) if isinstance(kind, type)
-}
+ACTIONS: dict[str, type[Action]] = {kind.__struct_config__.tag: kind for kind in get_args(AnyAction)}
 """Word behind `do:` -> action."""
 
 
@@ -133,14 +131,14 @@ def _action(entry: Any, path: str, origin: str) -> dict[str, Any]:
     _check_keys(entry, kind, path, origin, also=("do",))
     if kind is Start:
         _check_keys(entry.get("workload"), Workload, f"{path}workload.", origin)
-    entry = dict(entry)
+    document: dict[str, Any] = dict(entry)
     for name in DURATIONS:
-        if entry.get(name) is not None:
-            found = seconds(entry[name])
+        if document.get(name) is not None:
+            found = seconds(document[name])
             if found is None or found < 0:
-                raise UsageError(f"wrong value in {origin}", f"{path}{name} is {entry[name]}", "write 90s or 1h30m")
-            entry[name] = found
-    return entry
+                raise UsageError(f"wrong value in {origin}", f"{path}{name} is {document[name]}", "write 90s or 1h30m")
+            document[name] = found
+    return document
 
 
 def _check_keys(document: Any, kind: type[msgspec.Struct], path: str, origin: str, also: tuple[str, ...] = ()) -> None:

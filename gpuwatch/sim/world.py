@@ -1,0 +1,177 @@
+"""Everything around the simulated driver: kernel log, kubelet, /proc and sysfs, hosted by one thread.
+
+The driver itself is not here: the reader process opens it through `backend` and computes the same node on its own.
+"""
+
+import logging
+import os
+import re
+import stat
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from gpuwatch.config import Backend, SourcesConfig
+from gpuwatch.model.clock import Clock, SystemClock
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.sim import cluster
+from gpuwatch.sim.actions import AnyAction, KubeletState
+from gpuwatch.sim.directory import Timekeeper, create, end, inject
+from gpuwatch.sim.kubelet import SimKubelet
+from gpuwatch.sim.node import Line, Node
+from gpuwatch.sim.pcitree import PciTree
+from gpuwatch.sim.proctree import ProcTree
+from gpuwatch.sim.scenario import Scenario, load
+
+log = logging.getLogger(__name__)
+
+_WARNING = 4
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
+
+
+class World:
+    """One running simulation. Use `start` and `stop`, or as a context manager.
+
+    Raises on construction:
+        UsageError: there is no such scenario, or it is wrong.
+    """
+
+    def __init__(
+        self,
+        scenario: str | Path | Scenario,
+        directory: Path,
+        *,
+        seed: int = 1,
+        speed: float = 1.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.directory = directory
+        self._scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
+        self._seed, self._speed, self._clock = seed, speed, clock or SystemClock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._kubelet_state = "ok"
+
+    @property
+    def backend(self) -> Backend:
+        """What the reader must open."""
+        return Backend(factory="gpuwatch.sim.nvml:open_node", target=str(self.directory))
+
+    @property
+    def sources(self) -> SourcesConfig:
+        """Where this node's kernel log, kubelet, /proc and /sys are."""
+        return SourcesConfig(
+            kmsg=str(self.directory / "kmsg"),
+            pod_resources=str(self.directory / "kubelet.sock"),
+            pod_resources_interval=2.0,
+            proc=str(self.directory / "proc"),
+            sys=str(self.directory / "sys"),
+            pod_logs=str(self.directory / "log/pods"),
+        )
+
+    def start(self) -> Self:
+        """Make the files and sockets, begin the scenario and follow it in a thread of its own.
+
+        Raises:
+            GpuwatchError: another simulation runs in the directory, or it cannot be written.
+        """
+        self._hold = create(self.directory, self._scenario, self._seed, self._speed, self._clock)
+        self._keeper = Timekeeper(self.directory, self._hold.record, self._clock, physical=False)
+        try:
+            self._kmsg = KernelRing(self.directory / "kmsg", self._clock)
+            self._processes = ProcTree(self.directory)
+            self._bus = PciTree(self.directory)
+            _write_boot_id(self.directory, self._hold.record.boot_id)
+            self._kubelet = SimKubelet(self.directory / "kubelet.sock")
+            self._show(self._keeper.update())
+            self._kubelet.start()
+        except (OSError, RuntimeError) as error:
+            self._hold.release()
+            raise GpuwatchError(
+                f"cannot simulate in {self.directory}", str(error), "choose another directory"
+            ) from None
+        self._kmsg.write(Line(0.0, f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {self._keeper.node.driver}"))
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._run, name="sim-world", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End the node and remove its files."""
+        self._stopping.set()
+        if self._thread is None:
+            return
+        self._thread.join()
+        self._thread = None
+        self._kubelet.stop()
+        self._kmsg.close()
+        end(self.directory)
+        self._hold.release()
+
+    def inject(self, action: dict[str, Any] | AnyAction) -> AnyAction:
+        """Let something happen; see `directory.inject`."""
+        return inject(self.directory, action, self._clock)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        changes = self._keeper.node.changes
+        while not self._stopping.wait(self._keeper.until_next()):
+            node = self._keeper.update()
+            while node.lines:
+                self._kmsg.write(node.lines.popleft())
+            if node.changes != changes:
+                changes = node.changes
+                self._show(node)
+
+    def _show(self, node: Node) -> None:
+        self._processes.show(cluster.processes(node), cluster.pods(node))
+        self._bus.show(node)
+        self._kubelet.show(cluster.allocations(node), cluster.allocatable(node))
+        self._set_fault(node.kubelet)
+
+    def _set_fault(self, state: KubeletState) -> None:
+        if state != self._kubelet_state:
+            self._kubelet_state = state
+            self._kubelet.fail(None if state == "ok" else state)
+
+
+class KernelRing:
+    """A FIFO that speaks as /dev/kmsg does. When nobody reads and it is full, records are lost, numbers go on."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        if not (path.exists() and stat.S_ISFIFO(path.stat().st_mode)):
+            path.unlink(missing_ok=True)
+            os.mkfifo(path, 0o600)
+        self._path, self._clock = path, clock
+        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._sequence = 0
+
+    def write(self, line: Line) -> None:
+        """One record with the next number."""
+        self._sequence += 1
+        text = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", line.text)
+        priority = line.facility * 8 + _WARNING
+        record = f"{priority},{self._sequence},{int(self._clock.monotonic() * 1e6)},-;{text}\n"
+        try:
+            os.write(self._fd, record.encode())
+        except BlockingIOError:
+            log.debug("simulated kernel log is full, record %d is lost", self._sequence)
+
+    def close(self) -> None:
+        """Remove the FIFO."""
+        os.close(self._fd)
+        self._path.unlink(missing_ok=True)
+
+
+def _write_boot_id(directory: Path, boot_id: str) -> None:
+    path = directory / "proc/sys/kernel/random/boot_id"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(boot_id + "\n")
