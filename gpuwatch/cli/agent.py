@@ -41,7 +41,7 @@ def agent(session: Session, /, sim_dir: str | None, **options: Any) -> None:
     source = parse_source(session.source) if session.source else Source("nvml")
     with node(source, effective(session, options).config, sim_dir) as (config, backend):
 
-        def reread() -> Config:
+        def reread() -> "Config":
             new = effective(session, options).config
             return new if source.kind == "nvml" else replace(new, sources=config.sources)
 
