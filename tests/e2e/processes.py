@@ -73,8 +73,9 @@ class Series(NamedTuple):
 
 
 def series(page: bytes) -> dict[Series, float]:
-    """What a page in the text format says."""
-    families = text_string_to_metric_families(page.decode())
+    """What a page in the text format says, type aside: the parser gives every counter the ending `_total`."""
+    samples = [line for line in page.decode().splitlines() if not line.startswith("#")]
+    families = text_string_to_metric_families("\n".join(samples) + "\n")
     return {Series(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
 
 
