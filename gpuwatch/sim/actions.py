@@ -162,7 +162,7 @@ class PowerBrake(Action, frozen=True, kw_only=True, tag="power_brake"):
     """The power supply pulls the brake line of the board."""
 
     gpu: Gpus
-    on: bool = True
+    engaged: bool = True
 
 
 class PowerLimit(Action, frozen=True, kw_only=True, tag="power_limit"):

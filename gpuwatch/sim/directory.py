@@ -5,7 +5,9 @@ inject.jsonl   one action a line, `at` in simulated seconds: what was done to it
 """
 
 import fcntl
+import logging
 import os
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,13 @@ from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack
 from gpuwatch.sim.actions import AnyAction
 from gpuwatch.sim.node import Node
-from gpuwatch.sim.scenario import Scenario, parse_action
+from gpuwatch.sim.scenario import Scenario, check_action, parse_action
 
 NODE, INJECTIONS = "node.json", "inject.jsonl"
+
+TREES = ("proc", "log", "sys")
+
+log = logging.getLogger(__name__)
 
 LEAD_SECONDS = 0.15
 """Real time between an injection and its effect, so that every process has read it before."""
@@ -87,7 +93,10 @@ class Timekeeper:
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.splitlines():
-            self.node.schedule(msgspec.json.decode(line, type=AnyAction))
+            try:
+                self.node.schedule(msgspec.json.decode(line, type=AnyAction))
+            except msgspec.MsgspecError as error:
+                log.warning("no action in %s: %s", INJECTIONS, error)
 
 
 def default_directory() -> Path:
@@ -127,6 +136,7 @@ def create(directory: Path, scenario: Scenario, seed: int, speed: float, clock: 
             started=clock.time(),
             boot_id=_boot_id(),
         )
+        end(directory)
         (directory / INJECTIONS).write_bytes(b"")
         new = directory / f".{NODE}"
         new.write_bytes(msgspec.json.encode(record))
@@ -150,6 +160,8 @@ def end(directory: Path) -> None:
     """Remove the node's files."""
     for name in (NODE, INJECTIONS):
         (directory / name).unlink(missing_ok=True)
+    for name in TREES:
+        shutil.rmtree(directory / name, ignore_errors=True)
 
 
 def inject(directory: Path, action: dict[str, Any] | AnyAction, clock: Clock | None = None) -> AnyAction:
@@ -161,10 +173,12 @@ def inject(directory: Path, action: dict[str, Any] | AnyAction, clock: Clock | N
         UsageError: no such action, or wrong arguments.
         NoGpuStack: nothing runs in `directory`.
     """
-    parsed = parse_action(action) if isinstance(action, dict) else action
     record = _current(directory)
     if not _runs(directory):
         raise NoGpuStack(f"no simulated node runs in {directory}", "it has ended", "try `gpuwatch sim run`")
+    node = record.scenario.node
+    parsed = parse_action(action, node) if isinstance(action, dict) else action
+    check_action(parsed, node, "the action")
     real = (clock or SystemClock()).monotonic()
     at = (real + LEAD_SECONDS - record.epoch) * record.speed + parsed.at
     timed: AnyAction = msgspec.structs.replace(parsed, at=at)

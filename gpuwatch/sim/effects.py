@@ -139,7 +139,7 @@ def _thermal(node: Node, gpu: SimGpu, action: a.Thermal) -> None:
 
 
 def _power_brake(node: Node, gpu: SimGpu, action: a.PowerBrake) -> None:
-    gpu.faults.power_brake = action.on
+    gpu.faults.power_brake = action.engaged
 
 
 def _power_limit(node: Node, gpu: SimGpu, action: a.PowerLimit) -> None:

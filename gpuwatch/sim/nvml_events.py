@@ -1,6 +1,7 @@
 """Event sets: what happened to the registered GPUs since registration, delivered within milliseconds."""
 
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,7 @@ def _next(node: Any, events: EventSet) -> SimpleNamespace | None:
     return None
 
 
-EVENTS = {
+EVENTS: dict[str, Callable[..., Any]] = {
     "nvmlEventSetCreate": _create,
     "nvmlEventSetFree": lambda nvml, events: None,
     "nvmlDeviceGetSupportedEventTypes": _supported,

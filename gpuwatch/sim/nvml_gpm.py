@@ -1,6 +1,7 @@
 """GPM: samples are the counters at one moment, metrics the means between two."""
 
 import math
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,7 @@ def _metrics(nvml: "SimNvml", request: MetricsGet) -> MetricsGet:
     return request
 
 
-GPM = {
+GPM: dict[str, Callable[..., Any]] = {
     "nvmlGpmQueryDeviceSupport": _support,
     "nvmlGpmSampleAlloc": lambda nvml: Sample(),
     "nvmlGpmSampleFree": lambda nvml, sample: None,

@@ -11,9 +11,12 @@ import msgspec
 from gpuwatch.model.errors import UsageError
 from gpuwatch.sim.actions import Action, AnyAction, Mig, Start, Workload
 from gpuwatch.sim.load import PATTERNS
+from gpuwatch.sim.proctree import CONTAINER_LAYOUTS, LAYOUTS, SLURM_LAYOUTS
 from gpuwatch.sim.profiles import MODELS
 
 DEFAULT = "healthy"
+MOST_GPUS = 32
+CGROUPS = (*LAYOUTS, *SLURM_LAYOUTS, *CONTAINER_LAYOUTS)
 DURATIONS = ("at", "every", "seconds", "delay")
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
 
@@ -97,13 +100,27 @@ def parse(document: Any, origin: str) -> Scenario:
     return found
 
 
-def parse_action(document: Any, origin: str = "the action") -> AnyAction:
-    """One action, as `sim inject` writes it.
+def parse_action(document: Any, node: NodeSpec, origin: str = "the action") -> AnyAction:
+    """One action on a node, as `sim inject` writes it.
 
     Raises:
         UsageError: as in `parse`.
     """
-    return _convert(_action(document, "", origin), AnyAction, origin)  # type: ignore[no-any-return]
+    action: AnyAction = _convert(_action(document, "", origin), AnyAction, origin)
+    check_action(action, node, origin)
+    return action
+
+
+def check_action(action: AnyAction, node: NodeSpec, origin: str) -> None:
+    """What the types alone do not say. Raises UsageError."""
+    if isinstance(action, Start):
+        _check_workload(action.workload, origin)
+    if isinstance(action, Mig):
+        _check_profiles(action.profiles, node, origin)
+    gpus = getattr(action, "gpu", None)
+    for gpu in (gpus,) if isinstance(gpus, int) else gpus if isinstance(gpus, tuple) else ():
+        if not 0 <= gpu < node.gpus:
+            raise UsageError(f"no GPU {gpu} in {origin}", f"the node has {node.gpus}", f"use 0 to {node.gpus - 1}")
 
 
 def seconds(value: Any) -> float | None:
@@ -160,23 +177,31 @@ def _convert(document: Any, kind: Any, origin: str) -> Any:
 
 
 def _check_sense(scenario: Scenario, origin: str) -> None:
-    """What types alone do not say."""
     node = scenario.node
     if node.model not in MODELS:
         raise UsageError(f"unknown model {node.model} in {origin}", "node.model", f"use one of {', '.join(MODELS)}")
-    if not 0 <= node.gpus <= 32 or node.replicas < 1:
-        raise UsageError(f"wrong value in {origin}", "node.gpus is 0 to 32, node.replicas 1 or more")
-    started = [action.workload for action in scenario.timeline if isinstance(action, Start)]
-    for workload in (*scenario.workloads, *started):
-        if workload.load not in PATTERNS:
-            raise UsageError(
-                f"unknown load {workload.load} in {origin}", f"of {workload.name}", f"use one of {', '.join(PATTERNS)}"
-            )
-    profiles = {profile.name for profile in MODELS[node.model].mig}
-    cuts = [action.profiles for action in scenario.timeline if isinstance(action, Mig)]
-    for profile in (name for cut in (*node.mig.values(), *cuts) for name in cut):
-        if profile not in profiles:
-            raise UsageError(
-                f"unknown MIG profile {profile} in {origin}",
-                f"{node.model} has {', '.join(sorted(profiles)) or 'no MIG'}",
-            )
+    if not 0 <= node.gpus <= MOST_GPUS or node.replicas < 1:
+        raise UsageError(f"wrong value in {origin}", f"node.gpus is 0 to {MOST_GPUS}, node.replicas 1 or more")
+    for profiles in node.mig.values():
+        _check_profiles(profiles, node, origin)
+    for workload in scenario.workloads:
+        _check_workload(workload, origin)
+    for action in scenario.timeline:
+        check_action(action, node, origin)
+
+
+def _check_workload(workload: Workload, origin: str) -> None:
+    if workload.load not in PATTERNS:
+        known = f"use one of {', '.join(PATTERNS)}"
+        raise UsageError(f"unknown load {workload.load} in {origin}", f"of workload {workload.name}", known)
+    if workload.cgroup is not None and workload.cgroup not in CGROUPS:
+        known = f"use one of {', '.join(CGROUPS)}"
+        raise UsageError(f"unknown cgroup {workload.cgroup} in {origin}", f"of workload {workload.name}", known)
+
+
+def _check_profiles(profiles: tuple[str, ...], node: NodeSpec, origin: str) -> None:
+    known = [profile.name for profile in MODELS[node.model].mig]
+    for name in profiles:
+        if name not in known:
+            why = f"{node.model} has {', '.join(known) or 'no MIG'}"
+            raise UsageError(f"unknown MIG profile {name} in {origin}", why)

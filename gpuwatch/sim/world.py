@@ -3,6 +3,7 @@
 The driver itself is not here: the reader process opens it through `backend` and computes the same node on its own.
 """
 
+import contextlib
 import logging
 import os
 import re
@@ -76,22 +77,16 @@ class World:
         Raises:
             GpuwatchError: another simulation runs in the directory, or it cannot be written.
         """
-        self._hold = create(self.directory, self._scenario, self._seed, self._speed, self._clock)
-        self._keeper = Timekeeper(self.directory, self._hold.record, self._clock, physical=False)
-        try:
-            self._kmsg = KernelRing(self.directory / "kmsg", self._clock)
-            self._processes = ProcTree(self.directory)
-            self._bus = PciTree(self.directory)
-            _write_boot_id(self.directory, self._hold.record.boot_id)
-            self._kubelet = SimKubelet(self.directory / "kubelet.sock")
-            self._show(self._keeper.update())
-            self._kubelet.start()
-        except (OSError, RuntimeError) as error:
-            self._hold.release()
-            raise GpuwatchError(
-                f"cannot simulate in {self.directory}", str(error), "choose another directory"
-            ) from None
-        self._kmsg.write(Line(0.0, f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {self._keeper.node.driver}"))
+        with contextlib.ExitStack() as undo:
+            hold = create(self.directory, self._scenario, self._seed, self._speed, self._clock)
+            undo.callback(hold.release)
+            undo.callback(end, self.directory)
+            self._keeper = Timekeeper(self.directory, hold.record, self._clock, physical=False)
+            try:
+                self._make(undo, hold.record.boot_id)
+            except (OSError, RuntimeError) as error:
+                raise GpuwatchError(f"cannot simulate in {self.directory}", str(error), "choose another") from None
+            self._undo = undo.pop_all()
         self._stopping.clear()
         self._thread = threading.Thread(target=self._run, name="sim-world", daemon=True)
         self._thread.start()
@@ -99,15 +94,12 @@ class World:
 
     def stop(self) -> None:
         """End the node and remove its files."""
-        self._stopping.set()
         if self._thread is None:
             return
+        self._stopping.set()
         self._thread.join()
         self._thread = None
-        self._kubelet.stop()
-        self._kmsg.close()
-        end(self.directory)
-        self._hold.release()
+        self._undo.close()
 
     def inject(self, action: dict[str, Any] | AnyAction) -> AnyAction:
         """Let something happen; see `directory.inject`."""
@@ -121,6 +113,18 @@ class World:
     ) -> None:
         self.stop()
 
+    def _make(self, undo: contextlib.ExitStack, boot_id: str) -> None:
+        self._kmsg = KernelRing(self.directory / "kmsg", self._clock)
+        undo.callback(self._kmsg.close)
+        self._processes = ProcTree(self.directory)
+        self._bus = PciTree(self.directory)
+        _write_boot_id(self.directory, boot_id)
+        self._kubelet = SimKubelet(self.directory / "kubelet.sock").start()
+        undo.callback(self._kubelet.stop)
+        node = self._keeper.update()
+        self._kmsg.write(Line(0.0, f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {node.driver}"))
+        self._show(node)
+
     def _run(self) -> None:
         changes = self._keeper.node.changes
         while not self._stopping.wait(self._keeper.until_next()):
@@ -129,7 +133,10 @@ class World:
                 self._kmsg.write(node.lines.popleft())
             if node.changes != changes:
                 changes = node.changes
-                self._show(node)
+                try:
+                    self._show(node)
+                except OSError as error:
+                    log.error("cannot show the simulated node; %s", error)
 
     def _show(self, node: Node) -> None:
         self._processes.show(cluster.processes(node), cluster.pods(node))
