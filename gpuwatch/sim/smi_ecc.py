@@ -110,6 +110,16 @@ def _remapped(convert: Callable[[str], int], text: str, xml: str) -> Source:
     return at(convert, f"remapped_rows/{text}", f"remapped_rows/remapped_row_{xml}")
 
 
+_REMAPS_V2 = {
+    "corrActiveRemaps": _remapped(count, "correctable_error", "corr"),
+    "corrInactiveRemaps": _remapped(count, "inactive_correctable_error", "inactive_corr"),
+    "uncActiveRemaps": _remapped(count, "uncorrectable_error", "unc"),
+    "uncInactiveRemaps": _remapped(count, "inactive_uncorrectable_error", "inactive_unc"),
+    "bPending": _remapped(flag, "pending", "pending"),
+    "bfailureOccurred": _remapped(flag, "remapping_failure_occurred", "failure"),
+}
+"""Members of nvmlRemappedRowsInfo_v2_t, printed by drivers from 595 on."""
+
 MAX_RETIRED = 4096
 """No GPU retires more pages than some dozens."""
 
@@ -130,6 +140,12 @@ REPAIRS = [
             _remapped(flag, "remapping_failure_occurred", "failure"),
         ),
         pair,
+    ),
+    Row(
+        "nvmlDeviceGetRemappedRows_v2",
+        (),
+        tuple(_REMAPS_V2.values()),
+        lambda *values: {"fills": [dict(zip(_REMAPS_V2, values, strict=True))]},
     ),
     Row(
         "nvmlDeviceGetRowRemapperHistogram",
