@@ -36,10 +36,12 @@ def agent(session: Session, /, sim_dir: str | None, **options: Any) -> None:
     from gpuwatch.cli.source import Source, node, parse_source
     from gpuwatch.roles.agent import Agent
     from gpuwatch.roles.reload import ConfigWatch
+    from gpuwatch.sim.directory import default_directory
 
     session.start_logging(default="INFO")
     source = parse_source(session.source) if session.source else Source("nvml")
-    with node(source, effective(session, options).config, sim_dir) as (config, backend):
+    place = sim_dir or str(default_directory())
+    with node(source, effective(session, options).config, place) as (config, backend):
 
         def reread() -> "Config":
             new = effective(session, options).config

@@ -92,6 +92,6 @@ def list_(session: Session, output: str) -> None:
 
         click.echo(to_json(Envelope(kind="MetricList", items=tuple(metric_items()))))
     else:
-        from gpuwatch.sinks.metrics import markdown
+        from gpuwatch.sinks.metrics_doc import markdown
 
         click.echo(markdown(), nl=False)

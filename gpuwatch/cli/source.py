@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gpuwatch.cli.session import Session
@@ -18,6 +18,8 @@ SAMPLES = 2
 """Some readings (GPM, rates) are differences of two samples."""
 
 DEADLINE = 10.0
+
+DEFAULT_SCENARIO = "healthy"
 
 
 class Source(NamedTuple):
@@ -40,7 +42,7 @@ class Looking(Protocol):
 
 
 def parse_source(text: str) -> Source:
-    """Read `nvml`, `sim[:SCENARIO]`, `capture:FILE[#SECTION]` or `agent[:URL]`.
+    """Read `nvml`, `sim[:SCENARIO|DIR]`, `capture:FILE[#SECTION]` or `agent[:URL]`.
 
     Raises:
         UsageError: it is none of these.
@@ -92,7 +94,7 @@ def node(
 ) -> AbstractContextManager[tuple["Config", "Backend"]]:
     """The configuration and backend of a node that is not an agent's: the machine, a recording or a simulation.
 
-    `sim_dir`: where a simulation lives, so that others can reach it; None: a place of its own.
+    `sim_dir`: where a simulation of our own lives, so that others can reach it; None: where nobody looks.
     """
     from gpuwatch.config import Backend
 
@@ -101,7 +103,7 @@ def node(
     if source.kind == "capture":
         return nullcontext(_recorded(config, source.argument))
     if source.kind == "sim":
-        return _simulated(config, source.argument or "healthy", sim_dir)
+        return _simulated(config, source.argument, sim_dir)
     raise UsageError("an agent cannot run on --source agent", "", "use nvml, sim[:SCENARIO] or capture:FILE")
 
 
@@ -116,18 +118,22 @@ def _recorded(config: "Config", target: str) -> tuple["Config", "Backend"]:
 
 
 @contextmanager
-def _simulated(config: "Config", scenario: str, directory: str | None) -> Iterator[tuple["Config", "Backend"]]:
+def _simulated(config: "Config", argument: str, sim_dir: str | None) -> Iterator[tuple["Config", "Backend"]]:
+    """The node that runs already, when no scenario is named or its directory is; else one of our own."""
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
     from msgspec.structs import replace
 
+    from gpuwatch.sim.directory import default_directory, runs
     from gpuwatch.sim.world import World
 
-    with TemporaryDirectory(prefix="gpuwatch-sim-") if directory is None else nullcontext(directory) as place:
-        world = World(scenario, Path(place))
-        world.start()
-        try:
-            yield replace(config, sources=world.sources), world.backend
-        finally:
-            world.stop()
+    named = Path(argument) if "/" in argument and Path(argument).is_dir() else None
+    there = named or Path(sim_dir or default_directory())
+    with ExitStack() as stack:
+        if named or (not argument and runs(there)):
+            world = World(DEFAULT_SCENARIO, there)
+        else:
+            place = sim_dir or stack.enter_context(TemporaryDirectory(prefix="gpuwatch-sim-"))
+            world = stack.enter_context(World(argument or DEFAULT_SCENARIO, Path(place)))
+        yield replace(config, sources=world.sources), world.backend

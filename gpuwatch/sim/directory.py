@@ -174,7 +174,7 @@ def inject(directory: Path, action: dict[str, Any] | AnyAction, clock: Clock | N
         NoGpuStack: nothing runs in `directory`.
     """
     record = _current(directory)
-    if not _runs(directory):
+    if not runs(directory):
         raise NoGpuStack(f"no simulated node runs in {directory}", "it has ended", "try `gpuwatch sim run`")
     node = record.scenario.node
     parsed = parse_action(action, node) if isinstance(action, dict) else action
@@ -223,7 +223,10 @@ def _lock(directory: Path, kind: int, tries: int = 1) -> int | None:
     return None
 
 
-def _runs(directory: Path) -> bool:
+def runs(directory: Path) -> bool:
+    """Whether some process keeps a node in `directory` now."""
+    if not (directory / NODE).exists():
+        return False
     fd = _lock(directory, fcntl.LOCK_SH)
     if fd is not None:
         os.close(fd)

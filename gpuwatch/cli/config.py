@@ -1,0 +1,96 @@
+"""`gpuwatch config`: what would be used and why, whether a file is right, what may be in it."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuwatch.cli.lazy import Entry, LazyGroup
+from gpuwatch.cli.options import option
+from gpuwatch.cli.session import Session, pass_session
+from gpuwatch.cli.settings import settings_options
+
+ENTRIES = (
+    Entry("show", "Show the configuration in force and where each value is from.", "config:show", "Commands"),
+    Entry("check", "Check a configuration file.", "config:check", "Commands"),
+    Entry("schema", "Print the JSON Schema of the configuration.", "config:schema", "Commands"),
+)
+
+
+@click.group(cls=LazyGroup, entries=ENTRIES)
+def config() -> None:
+    """Show and check the configuration."""
+
+
+@click.command(short_help="Show the configuration in force and where each value is from.")
+@settings_options
+@option("-o", "--output", type=click.Choice(["table", "yaml", "json"]), default="table", help="Default: table.")
+@pass_session
+def show(session: Session, /, output: str, **options: Any) -> None:
+    """Show the configuration in force and where each value is from.
+
+    Takes the options of `agent`, so it tells what `agent` would do with them. As YAML it can be saved and used.
+
+    \b
+    Examples:
+      gpuwatch --config gpuwatch.yaml config show
+      gpuwatch config show -o yaml > gpuwatch.yaml
+    """
+    import msgspec
+
+    from gpuwatch.cli.document import to_json, to_yaml
+    from gpuwatch.cli.settings import effective, flat
+
+    found = effective(session, options)
+    if output == "json":
+        click.echo(to_json(found.config))
+    elif output == "yaml":
+        click.echo(to_yaml(found.config))
+    else:
+        values = flat(msgspec.to_builtins(found.config))
+        session.terminal.show(*_lines(values, found.origins))
+
+
+def _lines(values: dict[str, Any], origins: Any) -> list[Any]:
+    """Key, value, origin; what is not default stands out."""
+    import msgspec
+    from rich.text import Text
+
+    written = {key: msgspec.json.encode(value).decode() for key, value in values.items()}
+    key_width, value_width = (max(map(len, texts)) for texts in (written, written.values()))
+    return [
+        Text.assemble(
+            f"{key:<{key_width}}  {value:<{value_width}}  ",
+            (origins[key], "bold") if key in origins else ("default", "dim"),
+            no_wrap=True,
+            end="",
+        )
+        for key, value in written.items()
+    ]
+
+
+@click.command(short_help="Check a configuration file.")
+@click.argument("file", type=click.Path(dir_okay=False))
+@pass_session
+def check(session: Session, file: str) -> None:
+    """Check a configuration file: exit 0 when the agent would take it, 2 with the reason when not.
+
+    \b
+    Example:
+      gpuwatch config check /etc/gpuwatch.yaml
+    """
+    from gpuwatch.config import load
+
+    load(Path(file))
+    session.terminal.hint(f"{file} is a good configuration")
+
+
+@click.command(short_help="Print the JSON Schema of the configuration.")
+def schema() -> None:
+    """Print the JSON Schema of the configuration, for editors and validators."""
+    import msgspec
+
+    from gpuwatch.config import Config
+
+    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Config)}
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))

@@ -1,0 +1,41 @@
+"""`gpuwatch describe gpu ID`: everything about one GPU, and why the rest is not known."""
+
+import click
+
+from gpuwatch.cli.options import output
+from gpuwatch.cli.session import Session, pass_session
+
+HELP = """Tell everything about one GPU, units spelled out.
+
+ID is an index, a UUID or its beginning, or a PCI address. What a GPU does not support is said to be so.
+
+\b
+Examples:
+  gpuwatch describe gpu 0
+  gpuwatch describe gpu 0000:3b:00 -o json
+"""
+
+
+@click.command(help=HELP, short_help="Tell everything about one GPU, units spelled out.")
+@click.argument("resource", type=click.Choice(["gpu"]), metavar="gpu")
+@click.argument("id_", metavar="ID")
+@output("text", "json", "yaml", "schema")
+@pass_session
+def describe(session: Session, resource: str, id_: str, output: str) -> None:
+    """Look once and tell."""
+    from gpuwatch.cli.description import GpuDescription, description, text_lines
+    from gpuwatch.cli.document import Envelope, schema, to_json, to_yaml
+    from gpuwatch.cli.selection import find_gpu
+    from gpuwatch.cli.source import one_view
+    from gpuwatch.cli.words import Words, utc
+
+    if output == "schema":
+        click.echo(schema("GpuDescription", GpuDescription))
+        return
+    view = one_view(session)
+    item = description(view, find_gpu(view, id_).uuid)
+    if output == "text":
+        session.terminal.show(*text_lines(item, Words(session.terminal.glyphs, view.snapshot.at)))
+        return
+    document = Envelope(kind="GpuDescription", node=view.snapshot.node, at=utc(view.snapshot.at), items=(item,))
+    click.echo(to_json(document) if output == "json" else to_yaml(document))

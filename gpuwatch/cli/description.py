@@ -1,0 +1,162 @@
+"""One GPU with all its parts, as an item for scripts and as text for people."""
+
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from gpuwatch.cli.columns import HEALTH_STYLES, MIG, NVLINKS, PROCESSES, XIDS, gpu_user
+from gpuwatch.cli.describe_rows import SECTIONS, Row
+from gpuwatch.cli.gather import finding_items, gpu_items, mig_items, nvlink_items, process_items, xid_items
+from gpuwatch.cli.items import FindingItem, GpuItem, MigItem, NvLinkItem, ProcessItem, XidItem
+from gpuwatch.cli.table import table
+from gpuwatch.cli.words import Words
+from gpuwatch.model.snapshot import Identity, Vgpu
+from gpuwatch.model.view import View
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+LABEL = 30
+WIDTH = 100
+
+PARTS = (
+    ("NVLink", "nvlinks", NVLINKS),
+    ("MIG instances", "mig", MIG),
+    ("Processes", "process_list", PROCESSES),
+    ("XIDs", "xids", XIDS),
+)
+"""Lists, printed as tables where they have rows."""
+
+
+class GpuDescription(GpuItem, frozen=True, kw_only=True):
+    """A GpuItem and all that belongs to it. `errors` maps a path to the driver's error; `unsupported` lists paths."""
+
+    identity: Identity
+    display_active: bool | None = None
+    virtualization_mode: str | None = None
+    mig_pending: bool | None = None
+    nvlinks: tuple[NvLinkItem, ...] = ()
+    mig: tuple[MigItem, ...] = ()
+    vgpus: tuple[Vgpu, ...] = ()
+    process_list: tuple[ProcessItem, ...] = ()
+    xids: tuple[XidItem, ...] = ()
+    findings: tuple[FindingItem, ...] = ()
+    unsupported: tuple[str, ...] = ()
+    errors: dict[str, str] = {}
+    read_seconds: float | None = None
+
+
+def description(view: View, uuid: str) -> GpuDescription:
+    """All that the View has about one GPU."""
+    item = next(gpu for gpu in gpu_items(view) if gpu.uuid == uuid)
+    status = next(s for s in view.snapshot.statuses if s.identity.uuid == uuid)
+    sample = next((gpu for gpu in view.snapshot.gpus if gpu.identity.uuid == uuid), None)
+    also = ("display_active", "virtualization_mode", "mig_pending", "vgpus", "unsupported", "errors", "read_seconds")
+    indices = {status.identity.index}
+    return GpuDescription(
+        **{name: getattr(item, name) for name in GpuItem.__struct_fields__},
+        **({name: getattr(sample, name) for name in also} if sample else {}),
+        identity=status.identity,
+        nvlinks=tuple(link for link in nvlink_items(view) if link.uuid == uuid),
+        mig=tuple(mig for mig in mig_items(view) if mig.gpu in indices),
+        process_list=tuple(process for process in process_items(view) if process.uuid == uuid),
+        xids=tuple(xid for xid in xid_items(view) if xid.uuid == uuid),
+        findings=tuple(finding for finding in finding_items(view) if finding.uuid == uuid),
+    )
+
+
+def text_lines(item: GpuDescription, words: Words) -> "list[Text]":
+    """Sections of `label  value`, then the lists."""
+    from rich.text import Text
+
+    head = Text.assemble(
+        (f"GPU {item.index}", "bold"),
+        f"  {item.name or ''}   ",
+        (item.health.value.upper(), HEALTH_STYLES[item.health]),
+    )
+    lines = [head, *_presence(item, words), *_findings(item, words)]
+    for title, rows in SECTIONS:
+        body = [_row(item, row, words) for row in rows]
+        if item.at is not None or title == "Identity":
+            lines += [Text(""), Text(title, "bold"), *body]
+    lines += _clock_events(item, words) + _counts(item)
+    for title, name, columns in PARTS:
+        rows_of = getattr(item, name)
+        if rows_of:
+            lines += [Text(""), Text(title, "bold"), *_indented(table(columns, rows_of, words, width=WIDTH - 2))]
+    return lines
+
+
+def why_unknown(item: GpuDescription, path: str) -> str:
+    """What to say where a value is missing: not supported, failed, or just not known."""
+    for part in _prefixes(path):
+        if part in item.errors:
+            return f"could not be read: {item.errors[part]}"
+    if any(part in item.unsupported for part in _prefixes(path)):
+        return "not supported by this GPU"
+    return "unknown"
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    parts = path.split(".")
+    return (".".join(parts[:size]) for size in range(len(parts), 0, -1))
+
+
+def _presence(item: GpuDescription, words: Words) -> "list[Text]":
+    from rich.text import Text
+
+    state = item.state.value + (f", {item.detail}" if item.detail else "")
+    facts = [("State", state), ("Used by", gpu_user(item, words))]
+    return [Text(f"  {label:<{LABEL}}{value}", end="") for label, value in facts]
+
+
+def _findings(item: GpuDescription, words: Words) -> "list[Text]":
+    from gpuwatch.cli.screen import finding_lines
+
+    return [line for finding in item.findings for line in finding_lines(finding, words)]
+
+
+def _row(item: GpuDescription, row: Row, words: Words) -> "Text":
+    from rich.text import Text
+
+    value: Any = attrgetter(row.path)(item)
+    known = value is not None and value != () and value != {}
+    line = Text(f"  {row.label:<{LABEL}}", overflow="fold", end="")
+    return line.append(row.words(words, value)) if known else line.append(why_unknown(item, row.path), "dim")
+
+
+def _clock_events(item: GpuDescription, words: Words) -> "list[Text]":
+    from rich.text import Text
+
+    events = item.clock_events
+    reasons = list(dict.fromkeys([*events.active, *events.seconds]))
+    if not reasons:
+        return []
+    lines = [Text(""), Text("Clock event reasons", "bold")]
+    for reason in reasons:
+        active, seconds = events.active.get(reason), events.seconds.get(reason)
+        state = {True: "active", False: "not active", None: ""}[active]
+        held = f"{seconds:.3f} s in all" if seconds is not None else ""
+        text = ", ".join(part for part in (state, held) if part)
+        lines.append(Text(f"  {reason:<{LABEL}}{text}", "yellow" if active and reason != "gpu_idle" else "", end=""))
+    return lines
+
+
+def _counts(item: GpuDescription) -> "list[Text]":
+    """ECC counters: a line for each kind and scope, its locations side by side."""
+    from rich.text import Text
+
+    groups: dict[str, list[str]] = {}
+    for name, count in item.ecc.counts.items():
+        kind, scope, location = name.split("/", 2)
+        groups.setdefault(f"{kind}, {scope}", []).append(f"{location} {count}")
+    if not groups:
+        return []
+    body = [Text(f"  {label:<{LABEL}}{'  '.join(counts)}", overflow="fold", end="") for label, counts in groups.items()]
+    return [Text(""), Text("ECC errors", "bold"), *body]
+
+
+def _indented(lines: "Iterable[Text]") -> "list[Text]":
+    from rich.text import Text
+
+    return [Text("  ", end="").append_text(line) for line in lines]

@@ -1,0 +1,141 @@
+"""`gpuwatch sim`: a node without a GPU, and what can happen to it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli.lazy import Entry, LazyGroup
+from gpuwatch.cli.options import option, output
+from gpuwatch.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+ENTRIES = (
+    Entry("list", "List the scenarios.", "sim:list_", "Commands"),
+    Entry("run", "Run a simulated node until interrupted.", "sim:run", "Commands"),
+    Entry("inject", "Let something happen to a running simulated node.", "sim:inject", "Commands"),
+)
+
+
+@click.group(cls=LazyGroup, entries=ENTRIES)
+def sim() -> None:
+    """Run and disturb a simulated node."""
+
+
+def directory_option(command: Any) -> Any:
+    """`--dir`: where the node lives."""
+    return option(
+        "--dir",
+        "directory",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Where the node lives. Default: below the runtime directory.",
+    )(command)
+
+
+def _scenarios(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[str | CompletionItem]":
+    from gpuwatch.sim.scenario import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+def _actions(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[str | CompletionItem]":
+    from gpuwatch.sim.scenario import ACTIONS
+
+    return [name for name in ACTIONS if name.startswith(incomplete)]
+
+
+@click.command("list", short_help="List the scenarios.")
+@output("table", "json", "yaml", "name")
+@pass_session
+def list_(session: Session, output: str) -> None:
+    """List the scenarios."""
+    from gpuwatch.cli.document import Envelope, to_json, to_yaml
+    from gpuwatch.cli.table import Column, table
+    from gpuwatch.cli.words import Words
+    from gpuwatch.sim.scenario import scenarios
+
+    rows = scenarios()
+    terminal = session.terminal
+    if output == "table":
+        columns: tuple[Column[tuple[str, str]], ...] = (
+            Column("SCENARIO", lambda row, _: row[0]),
+            Column("WHAT HAPPENS", lambda row, _: row[1], shorten=True),
+        )
+        terminal.show(*table(columns, rows, Words(terminal.glyphs, 0.0), width=terminal.width))
+    elif output == "name":
+        click.echo("\n".join(name for name, _ in rows))
+    else:
+        items = tuple({"name": name, "description": description} for name, description in rows)
+        document = Envelope(kind="ScenarioList", items=items)
+        click.echo(to_json(document) if output == "json" else to_yaml(document))
+
+
+@click.command(short_help="Run a simulated node until interrupted.")
+@click.argument("scenario", default="healthy", shell_complete=_scenarios)
+@directory_option
+@option("--speed", type=click.FloatRange(min=0.01), default=1.0, metavar="FACTOR", help="Simulated per real second.")
+@option("--seed", type=int, default=1, metavar="N", help="Same seed, same node. Default: 1.")
+@pass_session
+def run(session: Session, scenario: str, directory: Path | None, speed: float, seed: int) -> None:
+    """Run a simulated node until interrupted. SCENARIO is a name of `sim list` or a file.
+
+    \b
+    Examples:
+      gpuwatch sim run thermal --speed 10
+      gpuwatch --source sim status        (in another terminal)
+      gpuwatch --source sim agent
+    """
+    import signal
+
+    from gpuwatch.sim.directory import default_directory
+    from gpuwatch.sim.world import World
+
+    session.start_logging(default="INFO")
+    place = directory or default_directory()
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    with World(scenario, place, seed=seed, speed=speed):
+        session.terminal.hint(f"{scenario} runs in {place}")
+        session.terminal.hint(f"look with   gpuwatch --source sim{f':{place}' if directory else ''} status")
+        session.terminal.hint(
+            f"disturb it  gpuwatch sim inject xid gpu=3 xid=79{f' --dir {place}' if directory else ''}"
+        )
+        signal.pause()
+
+
+@click.command(short_help="Let something happen to a running simulated node.")
+@click.argument("action", shell_complete=_actions)
+@click.argument("values", nargs=-1, metavar="[KEY=VALUE]...")
+@directory_option
+@pass_session
+def inject(session: Session, action: str, values: tuple[str, ...], directory: Path | None) -> None:
+    """Let something happen to a running simulated node.
+
+    ACTION is what a scenario's timeline calls `do`, the rest its keys; values are YAML.
+
+    \b
+    Examples:
+      gpuwatch sim inject xid gpu=3 xid=79
+      gpuwatch sim inject lose gpu=3
+      gpuwatch sim inject thermal gpu=2 cooling=0.4
+      gpuwatch sim inject recover gpu=all
+    """
+    import yaml
+
+    from gpuwatch.model.errors import UsageError
+    from gpuwatch.sim.directory import default_directory
+    from gpuwatch.sim.directory import inject as inject_into
+
+    document: dict[str, Any] = {"do": action}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"{text!r} is no KEY=VALUE", "", "write e.g. gpu=3")
+        try:
+            document[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise UsageError(f"the value of {key} is not YAML", value, "quote it") from None
+    inject_into(directory or default_directory(), document)
+    session.terminal.hint(f"done: {action} {' '.join(values)}".rstrip())
