@@ -22,11 +22,14 @@ def users(names: Sequence[str], words: Words) -> str:
 
 def gpu_user(gpu: GpuItem, words: Words) -> str:
     """Who is on the GPU; `free` when it is known that nobody is."""
-    if gpu.mig_instances:
-        return f"{gpu.mig_instances} MIG {words.glyphs.dot} {users(gpu.users, words)}"
+    parts = [f"{gpu.mig_instances} MIG"] if gpu.mig_instances else []
     if gpu.users:
-        return users(gpu.users, words)
-    return "free" if gpu.allocated is False or gpu.processes == 0 else words.glyphs.dash
+        parts.append(users(gpu.users, words))
+    elif gpu.processes:
+        parts.append("1 process" if gpu.processes == 1 else f"{gpu.processes} processes")
+    elif gpu.allocated is False or gpu.processes == 0:
+        parts.append("free")
+    return f" {words.glyphs.dot} ".join(parts) or words.glyphs.dash
 
 
 def gpu_xid(gpu: GpuItem, words: Words) -> str:

@@ -25,7 +25,15 @@ PARTS = (
     ("Processes", "process_list", PROCESSES),
     ("XIDs", "xids", XIDS),
 )
-"""Lists, printed as tables where they have rows."""
+"""Lists, printed as tables where they have rows; their first column says the GPU, which is known here."""
+
+_UNMEASURED = (
+    ("identity.", "not reported"),
+    ("activity.", "not measured (GPM, Hopper and newer)"),
+    ("utilization.gpu_m", "not measured"),
+    ("power.m", "not measured"),
+)
+"""What to say about values the driver is not asked for by path."""
 
 
 class GpuDescription(GpuItem, frozen=True, kw_only=True):
@@ -83,7 +91,7 @@ def text_lines(item: GpuDescription, words: Words) -> "list[Text]":
     for title, name, columns in PARTS:
         rows_of = getattr(item, name)
         if rows_of:
-            lines += [Text(""), Text(title, "bold"), *_indented(table(columns, rows_of, words, width=WIDTH - 2))]
+            lines += [Text(""), Text(title, "bold"), *_indented(table(columns[1:], rows_of, words, width=WIDTH - 2))]
     return lines
 
 
@@ -92,9 +100,10 @@ def why_unknown(item: GpuDescription, path: str) -> str:
     for part in _prefixes(path):
         if part in item.errors:
             return f"could not be read: {item.errors[part]}"
-    if any(part in item.unsupported for part in _prefixes(path)):
+    empty = attrgetter(path)(item) is not None
+    if empty or any(part in item.unsupported for part in _prefixes(path)):
         return "not supported by this GPU"
-    return "unknown"
+    return next((words for start, words in _UNMEASURED if path.startswith(start)), "unknown")
 
 
 def _prefixes(path: str) -> Iterator[str]:
@@ -120,7 +129,7 @@ def _row(item: GpuDescription, row: Row, words: Words) -> "Text":
     from rich.text import Text
 
     value: Any = attrgetter(row.path)(item)
-    known = value is not None and value != () and value != {}
+    known = value is not None and value not in ((), {})
     line = Text(f"  {row.label:<{LABEL}}", overflow="fold", end="")
     return line.append(row.words(words, value)) if known else line.append(why_unknown(item, row.path), "dim")
 

@@ -14,6 +14,7 @@ from gpuwatch.cli.words import Words, utc
 from gpuwatch.model.finding import Health
 from gpuwatch.model.snapshot import Driver, SourceStatus
 from gpuwatch.model.view import View
+from gpuwatch.roles.assembly import OFF
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -109,12 +110,12 @@ def finding_lines(finding: FindingItem, words: Words) -> "list[Text]":
     ]
 
 
-def off_sources(view: View) -> list[str]:
-    """Hints about what is not looked at, and why."""
+def off_sources(view: View, *, every: bool) -> list[str]:
+    """Hints about what is not looked at, and why. Only the kernel log is worth one by itself: XIDs come from it."""
     return [
         f"hint: {source.name} is off; {source.reason}"
         for source in view.snapshot.sources
-        if source.up is None and source.reason
+        if source.up is None and (every or (source.name == "kmsg" and source.reason != OFF))
     ]
 
 

@@ -98,10 +98,9 @@ def run(session: Session, scenario: str, directory: Path | None, speed: float, s
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     with World(scenario, place, seed=seed, speed=speed):
         session.terminal.hint(f"{scenario} runs in {place}")
-        session.terminal.hint(f"look with   gpuwatch --source sim{f':{place}' if directory else ''} status")
-        session.terminal.hint(
-            f"disturb it  gpuwatch sim inject xid gpu=3 xid=79{f' --dir {place}' if directory else ''}"
-        )
+        at, there = (f":{place}", f" --dir {place}") if directory else ("", "")
+        session.terminal.hint(f"look with   gpuwatch --source sim{at} status")
+        session.terminal.hint(f"disturb it  gpuwatch sim inject xid gpu=3 xid=79{there}")
         signal.pause()
 
 

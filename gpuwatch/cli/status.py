@@ -75,7 +75,7 @@ def _print(session: Session, document: object, view: "View", output: str) -> Non
         click.echo(f"node/{view.snapshot.node}")
     else:
         terminal.show(*status_lines(view, terminal.glyphs, terminal.width, wide=output == "wide"))
-        for line in off_sources(view):
+        for line in off_sources(view, every=session.verbose > 0):
             terminal.hint(line)
 
 
