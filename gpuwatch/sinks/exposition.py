@@ -20,6 +20,10 @@ class Encoder:
     def __init__(self) -> None:
         self._known: dict[str, dict[Key, str]] = {}
 
+    def __len__(self) -> int:
+        """How many series it remembers."""
+        return sum(map(len, self._known.values()))
+
     def encode(self, families: Iterable[Family], *, openmetrics: bool = False) -> bytes:
         """One exposition. Numbers that are not finite are left out; a family without samples leaves nothing behind."""
         lines: list[str] = []

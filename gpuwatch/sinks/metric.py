@@ -12,6 +12,8 @@ from gpuwatch.model.snapshot import Gpu
 from gpuwatch.sinks.scene import Scene, SubjectKey
 
 Type = Literal["gauge", "counter", "info", "stateset"]
+Scope = Literal["node", "gpu", "instance", "any"]
+"""What samples are about: the node; a GPU; a GPU or a GPU instance; a GPU or the node."""
 Key = tuple[str, tuple[str | None, ...]]
 """Label text of the subject, and values of the row's own labels; a label whose value is None is left out."""
 Sample = tuple[Key, float]
@@ -51,6 +53,7 @@ class Metric(NamedTuple, Generic[T]):
     help: str
     samples: Samples[T]
     labels: tuple[str, ...] = ()
+    scope: Scope = "gpu"
     states: bool = False
     owned: bool = False
     opt_in: bool = False

@@ -86,7 +86,7 @@ READINGS: tuple[Row, ...] = (
     Row("gpu_jpeg_utilization_ratio", _BUSY.format("the JPEG engine"), read("utilization.jpeg")),
     Row("gpu_ofa_utilization_ratio", _BUSY.format("the optical flow engine"), read("utilization.ofa")),
     *(
-        Row(f"gpu_{name}_ratio", _CYCLES.format(what), read(f"activity.{path}", mig=True))
+        Row(f"gpu_{name}_ratio", _CYCLES.format(what), read(f"activity.{path}", mig=True), scope="instance")
         for name, path, what in (
             ("graphics_active", "graphics", "the graphics or compute engine worked"),
             ("sm_active", "sm", "a multiprocessor had a warp, mean over all"),
@@ -99,12 +99,17 @@ READINGS: tuple[Row, ...] = (
             ("dram_active", "dram", "device memory moved data"),
         )
     ),
-    Row("gpu_memory_total_bytes", "Device memory.", read("memory.total", mig=True)),
-    Row("gpu_memory_used_bytes", "Device memory allocated.", read("memory.used", mig=True)),
-    Row("gpu_memory_free_bytes", "Device memory not allocated.", read("memory.free", mig=True)),
-    Row("gpu_memory_reserved_bytes", "Device memory kept by the driver.", read("memory.reserved", mig=True)),
-    Row("gpu_bar1_total_bytes", "BAR1 aperture.", read("bar1.total", mig=True)),
-    Row("gpu_bar1_used_bytes", "BAR1 aperture mapped.", read("bar1.used", mig=True)),
+    Row("gpu_memory_total_bytes", "Device memory.", read("memory.total", mig=True), scope="instance"),
+    Row("gpu_memory_used_bytes", "Device memory allocated.", read("memory.used", mig=True), scope="instance"),
+    Row("gpu_memory_free_bytes", "Device memory not allocated.", read("memory.free", mig=True), scope="instance"),
+    Row(
+        "gpu_memory_reserved_bytes",
+        "Device memory kept by the driver.",
+        read("memory.reserved", mig=True),
+        scope="instance",
+    ),
+    Row("gpu_bar1_total_bytes", "BAR1 aperture.", read("bar1.total", mig=True), scope="instance"),
+    Row("gpu_bar1_used_bytes", "BAR1 aperture mapped.", read("bar1.used", mig=True), scope="instance"),
     Row(
         "gpu_power_watts",
         "Power draw: the driver's running average, this instant, mean and peak since the previous look.",
@@ -204,6 +209,7 @@ READINGS: tuple[Row, ...] = (
         "Memory errors: volatile ones since the driver was loaded, aggregate ones over the GPU's life.",
         _ecc_errors,
         ("type", "scope", "location"),
+        scope="instance",
     ),
     Row(
         "gpu_ecc_sram_threshold_exceeded",

@@ -1,11 +1,14 @@
 """Rows of METRICS about the agent, the node, identities and faults: what is not a reading of one GPU."""
 
+from functools import partial
+
 from gpuwatch.model.finding import Health
 from gpuwatch.model.snapshot import GpuState, SourceStatus
 from gpuwatch.sinks.metric import Metric, Parts, Sample, Samples, distinct, node, summed
 from gpuwatch.sinks.scene import Scene
 
 Row = Metric[Scene]
+_node = partial(Row, scope="node")
 
 
 def _sources(get: str, *labels: str) -> Samples[Scene]:
@@ -99,31 +102,31 @@ def _sxid_errors(scene: Scene) -> list[Sample]:
 
 
 AGENT: tuple[Row, ...] = (
-    Row(
+    _node(
         "snapshot_timestamp_seconds",
         "When the node was last looked at.",
         node(lambda scene: [((), scene.view.snapshot.at)]),
         owned=True,
     ),
-    Row(
+    _node(
         "source_up",
         "Whether the source answers; absent when it is switched off.",
         _sources("up", "reason"),
         ("source", "reason"),
     ),
-    Row("source_duration_seconds", "Time the source took last.", _sources("duration_seconds"), ("source",)),
-    Row(
+    _node("source_duration_seconds", "Time the source took last.", _sources("duration_seconds"), ("source",)),
+    _node(
         "source_last_success_timestamp_seconds",
         "When the source last answered.",
         _sources("last_success"),
         ("source",),
         owned=True,
     ),
-    Row("source_failures_total", "Failures of the source.", _sources("failures"), ("source",), owned=True),
-    Row("reader_restarts_total", "New reader processes after the first.", _agent("reader_restarts"), owned=True),
-    Row("kmsg_lost_records_total", "Kernel log records overwritten unread.", _agent("kmsg_lost"), owned=True),
-    Row("unknown_xid_errors_total", "XIDs that no catalogue knows.", _agent("unknown_xids"), owned=True),
-    Row(
+    _node("source_failures_total", "Failures of the source.", _sources("failures"), ("source",), owned=True),
+    _node("reader_restarts_total", "New reader processes after the first.", _agent("reader_restarts"), owned=True),
+    _node("kmsg_lost_records_total", "Kernel log records overwritten unread.", _agent("kmsg_lost"), owned=True),
+    _node("unknown_xid_errors_total", "XIDs that no catalogue knows.", _agent("unknown_xids"), owned=True),
+    _node(
         "config_last_reload_successful",
         "Whether the configuration in the file is the one in use.",
         node(lambda scene: [((), scene.view.agent.config_error is None)]),
@@ -133,21 +136,21 @@ AGENT: tuple[Row, ...] = (
 """The agent and its sources."""
 
 HEALTH: tuple[Row, ...] = (
-    Row("gpus", "GPUs that should be here, are on the bus, are known to NVML, are healthy.", node(_gpus), ("state",)),
+    _node("gpus", "GPUs that should be here, are on the bus, are known to NVML, are healthy.", node(_gpus), ("state",)),
     Row("gpu_health", "Health of the GPU: 1 for the state it is in.", _gpu_health, ("state",), states=True),
-    Row(
+    _node(
         "node_health",
         "Health of the node: 1 for the state it is in.",
         node(lambda scene: (((state.value,), scene.view.judgement.node == state) for state in Health)),
         ("state",),
         states=True,
     ),
-    Row("finding", "A check that found something.", _findings, ("check", "severity")),
+    Row("finding", "A check that found something.", _findings, ("check", "severity"), scope="any"),
     Row("gpu_unresponsive", "Whether the GPU keeps driver calls waiting.", _in_state(GpuState.UNRESPONSIVE)),
     Row("gpu_lost", "Whether the GPU was here and is gone.", _in_state(GpuState.LOST)),
     Row("gpu_xid_errors_total", "XIDs since the agent started.", _xid_errors, ("xid",), owned=True),
     Row("gpu_xid_last_timestamp_seconds", "When the XID was last seen.", _xid_last, ("xid",), owned=True),
-    Row(
+    _node(
         "nvswitch_sxid_errors_total",
         "SXids since the agent started.",
         _sxid_errors,
@@ -158,7 +161,7 @@ HEALTH: tuple[Row, ...] = (
 """What was judged and what the driver complained about."""
 
 IDENTITY: tuple[Row, ...] = (
-    Row("driver_info", "Versions of the driver.", node(_driver_info), ("driver", "cuda", "nvml")),
+    _node("driver_info", "Versions of the driver.", node(_driver_info), ("driver", "cuda", "nvml")),
     Row(
         "gpu_info",
         "What the GPU is.",
@@ -166,6 +169,12 @@ IDENTITY: tuple[Row, ...] = (
         ("model", "pci_bus_id", "device", "serial", "vbios", "architecture", "compute_capability"),
         owned=True,
     ),
-    Row("mig_info", "A compute instance of a GPU instance, and its MIG device.", _mig_info, ("ci", "mig_uuid")),
+    Row(
+        "mig_info",
+        "A compute instance of a GPU instance, and its MIG device.",
+        _mig_info,
+        ("ci", "mig_uuid"),
+        scope="instance",
+    ),
 )
 """Names to join with."""

@@ -1,6 +1,7 @@
 """Rows of METRICS about who uses the GPUs: pods, processes, virtual machines."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from gpuwatch.model.snapshot import GpuProcess, Vgpu
 from gpuwatch.model.workload import ProcessOwner, Workload
@@ -8,6 +9,7 @@ from gpuwatch.sinks.metric import Metric, Sample, Samples, distinct, summed
 from gpuwatch.sinks.scene import Scene
 
 Row = Metric[Scene]
+_instance = partial(Row, scope="instance")
 POD = ("namespace", "pod", "container")
 PROCESS = ("pid", "name", "type")
 VGPU = ("vgpu", "type", "vm")
@@ -126,16 +128,16 @@ def _vgpu_info(scene: Scene) -> list[Sample]:
 
 
 WORKLOADS: tuple[Row, ...] = (
-    Row(
+    _instance(
         "gpu_workload_info",
         "A container that has the GPU or GPU instance; several when it is shared.",
         _workload_info,
         (*POD, "pod_uid", "resource"),
     ),
-    Row("gpu_allocated", "Whether the GPU or GPU instance is given to a container.", _allocated),
+    _instance("gpu_allocated", "Whether the GPU or GPU instance is given to a container.", _allocated),
     Row("gpu_processes", "Processes on the GPU.", _process_count),
-    Row("pod_gpu_memory_bytes", "Device memory of the container's own processes.", _usage("memory"), POD),
-    Row(
+    _instance("pod_gpu_memory_bytes", "Device memory of the container's own processes.", _usage("memory"), POD),
+    _instance(
         "pod_gpu_utilization_ratio",
         "Share of the whole GPU that the container's own processes keep busy, 0 to 1.",
         _usage("utilization"),
@@ -165,21 +167,21 @@ VGPUS: tuple[Row, ...] = (
 """vGPUs of a host."""
 
 PROCESSES: tuple[Row, ...] = (
-    Row(
+    _instance(
         "process_gpu_memory_bytes",
         "Device memory of the process.",
         _processes("used_memory"),
         PROCESS,
         opt_in=True,
     ),
-    Row(
+    _instance(
         "process_gpu_utilization_ratio",
         "Share of the GPU the process keeps busy, 0 to 1.",
         _processes("sm_utilization"),
         PROCESS,
         opt_in=True,
     ),
-    Row(
+    _instance(
         "process_info",
         "Whose process it is.",
         _process_info,

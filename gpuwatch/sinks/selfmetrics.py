@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gpuwatch
@@ -20,6 +21,7 @@ class SelfState(NamedTuple):
 
 
 Row = Metric[SelfState]
+_row = partial(Row, scope="node")
 
 
 def _http(rows: Callable[["HttpStats"], Parts]) -> Callable[[SelfState], list[Any]]:
@@ -40,17 +42,17 @@ def _rejected(stats: "HttpStats") -> Parts:
 
 
 SELF_METRICS: tuple[Row, ...] = (
-    Row("build_info", "Version of gpuwatch and of its Python.", node(_build), ("version", "python")),
-    Row(
+    _row("build_info", "Version of gpuwatch and of its Python.", node(_build), ("version", "python")),
+    _row(
         "series_dropped",
         "Series left out of this page because of `metrics.max_series`.",
         node(lambda s: [((), s.dropped)]),
     ),
-    Row("http_requests_total", "Responses by status.", _http(_requests), ("code",)),
-    Row("http_rejected_requests_total", "Refusals by reason.", _http(_rejected), ("reason",)),
-    Row("http_handler_errors_total", "Pages that failed.", _http(lambda s: [((), s.handler_errors)])),
-    Row("http_open_connections", "Connections open now.", _http(lambda s: [((), s.open_connections)])),
-    Row(
+    _row("http_requests_total", "Responses by status.", _http(_requests), ("code",)),
+    _row("http_rejected_requests_total", "Refusals by reason.", _http(_rejected), ("reason",)),
+    _row("http_handler_errors_total", "Pages that failed.", _http(lambda s: [((), s.handler_errors)])),
+    _row("http_open_connections", "Connections open now.", _http(lambda s: [((), s.open_connections)])),
+    _row(
         "web_config_reload_failures_total",
         "Changes of the web configuration or its certificates that could not be used.",
         _http(lambda s: [((), s.reload_failures)]),

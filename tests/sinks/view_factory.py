@@ -99,9 +99,12 @@ def mig(gi: int) -> MigInstance:
         profile="1g.10gb",
         memory=Memory(total=10 * GIB, used=gi * GIB, free=(10 - gi) * GIB, reserved=GIB // 16),
         bar1=Memory(total=16 * GIB, used=gi),
-        activity=Activity(graphics=0.25, sm=0.2, sm_occupancy=0.1, tensor=0.05, dram=0.3, window_seconds=2.0),
+        activity=Activity(
+            graphics=0.25, sm=0.2, sm_occupancy=0.1, integer=0.01, tensor=0.05, dram=0.3, fp64=0.0, fp32=0.02,
+            fp16=0.0, window_seconds=2.0,
+        ),
         ecc_sram_uncorrected=0,
-    )
+    )  # fmt: skip
 
 
 def gpu(index: int, *, links: int = 18, seed: int = 1) -> Gpu:
