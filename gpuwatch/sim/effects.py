@@ -45,9 +45,10 @@ def _xid(node: Node, gpu: SimGpu, action: a.Xid) -> None:
         node.log(text.serial_line(gpu))
     pid, name = action.pid, action.process
     info = explain(action.xid)
-    if pid is None and gpu.processes and info is not None and info.category == "application":
-        process = gpu.processes[0][1]
-        pid, name = process.pid, name or process.workload.process
+    if pid is None and info is not None and info.category == "application":
+        culprit = next((p for unit, p in gpu.processes if action.gi in (None, unit.gi)), None)
+        if culprit is not None:
+            pid, name = culprit.pid, name or culprit.workload.process
     node.log(text.xid_line(gpu, action, pid, name))
 
 

@@ -42,6 +42,7 @@ class Physics:
         self.energy = 0.0  # joules
         self.seconds = dict.fromkeys((IDLE, SW_POWER, SW_THERMAL, HW_THERMAL, HW_BRAKE), 0.0)
         self.nvlink_bytes = self.pcie_sent = self.pcie_received = 0.0
+        self.nvlink_rate = self.pcie_rate = 0.0  # bytes a second, each way over all links; to the host
         self.history: deque[Moment] = deque(maxlen=HISTORY)
 
     def advance(self, t: float) -> None:
@@ -49,7 +50,7 @@ class Physics:
         dt = t - self.time
         if dt <= 0:
             return
-        load, model = self.load, self.gpu.model
+        load = self.load
         self.energy += self.power * dt
         for bit in self.seconds:
             if self.reasons & bit:
@@ -64,7 +65,7 @@ class Physics:
             totals[2] += of.tensor * dt
             totals[3] += of.dram * dt
         target = self.ambient + self.resistance * self.power
-        self.temperature = target + (self.temperature - target) * math.exp(-dt / model.thermal_seconds)
+        self.temperature = target + (self.temperature - target) * math.exp(-dt / self.gpu.model.thermal_seconds)
         self.time = t
         self.history.append(Moment(t, self.power, load.busy))
 
@@ -74,12 +75,15 @@ class Physics:
         for unit in units:
             unit.load = unit.demand(self.time)
         self.load = units[0].load if len(units) == 1 and units[0].share == 1.0 else _weighted(self.gpu)
-        base = self._base()
+        # clocks are up, and watts are spent, as soon as a process holds the GPU
+        held = any([unit.processes for unit in units])
+        base = self.gpu.model.power_context if held else self.gpu.model.power_idle
         dynamic = self.load.power * (self.gpu.model.power_full - self.gpu.model.power_context)
         dynamic *= 1 + 0.01 * (uniform(self.gpu.stream, int(self.time * 1000)) - 0.5)
-        self.clock = self._clock(base, dynamic)
+        self.clock = self._clock(held, base, dynamic)
         self.power = base + dynamic * self._draw(self.clock)
         self._stretch()
+        self.nvlink_rate, self.pcie_rate = self._nvlink(), self._pcie()
 
     def driver_reloaded(self) -> None:
         """Counters start again."""
@@ -101,24 +105,15 @@ class Physics:
         """Degrees per watt with the cooling as it is."""
         return self.gpu.model.thermal_resistance / self.gpu.faults.cooling
 
-    @property
-    def nvlink_rate(self) -> float:
-        """Bytes a second in each direction over all active links."""
+    def _nvlink(self) -> float:
         if not self.load.nvlink:
             return 0.0
         return self.load.nvlink * sum(self.gpu.faults.link_active) * self.gpu.model.nvlink_speed * 1e6 * 0.7
 
-    @property
-    def pcie_rate(self) -> float:
-        """Bytes a second sent to the host."""
+    def _pcie(self) -> float:
         generation = self.gpu.faults.pcie_generation or self.gpu.model.pcie_generation
         width = self.gpu.faults.pcie_width or 16
         return 3e5 + self.load.pcie * width * 0.985e9 * 2.0 ** (generation - 3) * 0.8
-
-    def _base(self) -> float:
-        """Draw without any work: with clocks up as soon as a process holds the GPU."""
-        model = self.gpu.model
-        return model.power_context if any(unit.processes for unit in self.gpu.units) else model.power_idle
 
     def _draw(self, clock: float) -> float:
         """Share of the dynamic draw at full clock."""
@@ -126,10 +121,9 @@ class Physics:
         ratio = clock / model.clock_max
         return model.power_static + (1 - model.power_static) * math.pow(ratio, model.power_exponent)
 
-    def _clock(self, base: float, dynamic: float) -> float:
+    def _clock(self, held: bool, base: float, dynamic: float) -> float:
         """Sets `reasons` on the way."""
         gpu, model = self.gpu, self.gpu.model
-        held = any(unit.processes for unit in gpu.units)
         self.reasons = 0 if self.load.busy > 0.005 else IDLE
         clock = float(model.clock_max if held else model.clock_idle)
         # at the highest operating temperature, what is left is the draw that the cooling carries away there

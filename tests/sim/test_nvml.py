@@ -1,0 +1,263 @@
+"""The simulated driver under the real readers: every call answers or fails as NVML does, for every model."""
+
+import threading
+import time
+
+import pynvml
+import pytest
+from sim_nodes import HandClock, open_driver, scenario, work
+
+from gpuwatch.model.clock import SystemClock
+from gpuwatch.sim.profiles import MODELS
+from gpuwatch.sources.nvml import OUT_STRUCTS, Failure, NvmlFailure, ask
+from gpuwatch.sources.nvml_events import EventReader
+from gpuwatch.sources.nvml_fields import FIELDS, IDENTITY, Call
+from gpuwatch.sources.nvml_gpu import GpuReader, register
+from gpuwatch.sources.nvml_reads import field_values
+
+
+@pytest.fixture
+def clock():
+    return HandClock()
+
+
+def read(driver, clock, index=0, reads=3):
+    """The last of several looks, a second apart."""
+    reader = GpuReader(driver, *register(driver, index))
+    for _ in range(reads):
+        clock.advance(1.0)
+        gpu = reader.read(clock.time(), clock.monotonic(), force=True)
+    return gpu
+
+
+@pytest.mark.parametrize("mig", [False, True])
+@pytest.mark.parametrize("model", MODELS)
+def test_every_way_of_every_field_answers_or_fails_as_nvml_does(tmp_path, clock, model, mig):
+    if mig and not MODELS[model].mig:
+        pytest.skip("no MIG on this model")
+    layout = {0: [MODELS[model].mig[0].name]} if mig else {}
+    driver = open_driver(tmp_path, scenario(model, 1, [work(0)], mig=layout), clock)
+    clock.advance(3)
+    handle = driver.nvmlDeviceGetHandleByIndex(0)
+    answered = 0
+    for way in [way for field in (*IDENTITY, *FIELDS) for way in field.ways]:
+        try:
+            if isinstance(way, Call):
+                args = [getattr(driver, a) if isinstance(a, str) else a for a in way.args]
+                way.get(ask(driver, way.name, handle, *args))
+            else:
+                key = (getattr(driver, "NVML_FI_" + way.name), 0)
+                value = field_values(driver, handle, [key])[key]
+                if isinstance(value, NvmlFailure):
+                    raise value
+                way.get(value)
+            answered += 1
+        except NvmlFailure as failure:
+            assert failure.kind is Failure.UNSUPPORTED, way
+    assert answered > 40
+
+
+def test_every_call_the_readers_name_is_simulated(tmp_path, clock):
+    driver = open_driver(tmp_path, scenario(), clock)
+    names = {way.name for field in (*IDENTITY, *FIELDS) for way in field.ways if isinstance(way, Call)}
+    assert OUT_STRUCTS.keys() - {"nvmlDeviceGetRemappedRows_v2"} <= names
+    for name in names:
+        assert getattr(driver, name).func.__name__ == "_ask", f"{name} is not in the simulator's tables"
+
+
+def test_constants_and_structs_are_pynvmls_own(tmp_path, clock):
+    driver = open_driver(tmp_path, scenario(), clock)
+    assert driver.NVML_CLOCK_SM == pynvml.NVML_CLOCK_SM
+    assert driver.c_nvmlGpuFabricInfo_v2_t is pynvml.c_nvmlGpuFabricInfo_v2_t
+    with pytest.raises(AttributeError):
+        driver.nvmlDeviceGetWishes  # noqa: B018
+    with pytest.raises(pynvml.NVMLError) as refused:
+        driver.nvmlDeviceGetInforomVersion(driver.nvmlDeviceGetHandleByIndex(0), 0)
+    assert refused.value.value == pynvml.NVML_ERROR_NOT_SUPPORTED
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_working_gpu_reads_like_a_real_one(tmp_path, clock, model):
+    row = MODELS[model]
+    driver = open_driver(tmp_path, scenario(model, 1, [work(0, load="steady", memory=0.5)]), clock)
+    clock.advance(120)
+    gpu = read(driver, clock)
+    assert gpu.identity.name == row.name
+    assert gpu.errors == {}
+    assert gpu.utilization.gpu == 1.0
+    assert gpu.power.average == pytest.approx(row.power_limit, rel=0.05)
+    assert gpu.power.limit_enforced == row.power_limit
+    assert gpu.power.max >= gpu.power.mean > 0
+    assert gpu.memory.used + gpu.memory.free + gpu.memory.reserved == gpu.memory.total == row.memory << 20
+    assert gpu.processes[0].used_memory == pytest.approx(gpu.memory.used, rel=0.02)
+    assert gpu.processes[0].sm_utilization == 1.0
+    assert (gpu.activity.tensor is not None) is row.gpm
+    assert (gpu.temperature.margin_slowdown is None) is (not row.margins)
+    assert (gpu.temperature.threshold_slowdown is None) is row.margins
+    assert len(gpu.nvlinks) == row.nvlinks
+    assert len(gpu.fans) == row.fans
+    assert (gpu.mig_enabled is None) is (not row.mig)
+    assert (gpu.retired_pages.double_bit is None) is (not row.retired_pages)
+    assert (gpu.row_remap.pending is None) is (row.remap_banks is None)
+
+
+def test_an_old_driver_lacks_what_came_later(tmp_path, clock):
+    driver = open_driver(tmp_path, scenario(driver="535.216.03"), clock)
+    gpu = read(driver, clock)
+    assert gpu.temperature.gpu is not None
+    assert gpu.recovery_action is None
+    assert {"recovery_action", "temperature.margin"} <= set(gpu.unsupported)
+
+
+def test_energy_and_power_tell_the_same_story(tmp_path, clock):
+    driver = open_driver(tmp_path, scenario(workloads=[work(0, load="duty")]), clock)
+    reader = GpuReader(driver, *register(driver, 0))
+    first = reader.read(clock.time(), clock.monotonic())
+    watts = []
+    for _ in range(400):
+        clock.advance(0.25)
+        gpu = reader.read(clock.time(), clock.monotonic())
+        watts.append(gpu.power.instant)
+    assert gpu.power.energy - first.power.energy == pytest.approx(sum(watts) * 0.25, rel=0.03)
+
+
+def test_a_peak_between_two_looks_is_in_the_buffers(tmp_path, clock):
+    driver = open_driver(tmp_path, scenario(workloads=[work(0, load="duty")]), clock)
+    reader = GpuReader(driver, *register(driver, 0))
+    clock.advance(1)
+    reader.read(clock.time(), clock.monotonic())
+    clock.advance(14)
+    gpu = reader.read(clock.time(), clock.monotonic())
+    assert gpu.utilization.gpu == 0
+    assert gpu.utilization.gpu_max == 1.0
+    assert 0.4 < gpu.utilization.gpu_mean < 0.9
+    assert gpu.power.max > 2 * gpu.power.instant
+
+
+def test_mig_instances_are_read_with_their_own_activity(tmp_path, clock):
+    layout = {0: ["3g.40gb", "1g.10gb"]}
+    of = scenario(gpus=1, mig=layout, workloads=[work("0:1", load="steady", memory=0.5)])
+    driver = open_driver(tmp_path, of, clock)
+    gpu = read(driver, clock)
+    large, small = gpu.mig
+    assert (large.profile, small.profile) == ("3g.40gb", "1g.10gb")
+    assert (large.activity.sm, small.activity.sm) == (0, pytest.approx(0.97))
+    assert gpu.utilization.gpu is None
+    assert [process.gi for process in gpu.processes] == [small.gi]
+    assert small.memory.used == pytest.approx(small.memory.total / 2, rel=0.01)
+
+
+def test_cutting_a_gpu_makes_old_mig_handles_invalid(tmp_path, clock):
+    timeline = [{"at": 5, "do": "mig", "gpu": 0, "profiles": ["7g.80gb"]}]
+    driver = open_driver(tmp_path, scenario(gpus=1, mig={0: ["1g.10gb"]}, timeline=timeline), clock)
+    gpu = driver.nvmlDeviceGetHandleByIndex(0)
+    old = driver.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 0)
+    clock.advance(6)
+    with pytest.raises(pynvml.NVMLError) as gone:
+        driver.nvmlDeviceGetUUID(old)
+    assert gone.value.value == pynvml.NVML_ERROR_NOT_FOUND
+    new = driver.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 0)
+    assert driver.nvmlDeviceGetName(new).endswith("MIG 7g.80gb")
+
+
+def test_a_lost_gpu_fails_and_its_siblings_do_not(tmp_path, clock):
+    driver = open_driver(tmp_path, scenario(timeline=[{"at": 5, "do": "lose", "gpu": 0}]), clock)
+    handles = [driver.nvmlDeviceGetHandleByIndex(i) for i in range(2)]
+    clock.advance(5)
+    with pytest.raises(pynvml.NVMLError) as lost:
+        driver.nvmlDeviceGetPowerUsage(handles[0])
+    assert lost.value.value == pynvml.NVML_ERROR_GPU_IS_LOST
+    assert driver.nvmlDeviceGetPowerUsage(handles[1]) > 0
+    assert driver.nvmlDeviceGetCount() == 2
+
+
+def test_a_reload_ends_old_processes_for_good_and_takes_a_lost_gpu_off_the_list(tmp_path, clock):
+    timeline = [{"at": 1, "do": "lose", "gpu": 0}, {"at": 5, "do": "reload", "seconds": 10, "driver": "590.48.01"}]
+    of = scenario(timeline=timeline)
+    driver = open_driver(tmp_path, of, clock)
+    survivor = driver.nvmlDeviceGetUUID(driver.nvmlDeviceGetHandleByIndex(1))
+    for wait, code in [(6, pynvml.NVML_ERROR_DRIVER_NOT_LOADED), (10, None)]:
+        clock.advance(wait)
+        with pytest.raises(pynvml.NVMLError) as over:
+            driver.nvmlDeviceGetCount()
+        assert over.value.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+        fresh = type(driver)(type(driver.keeper)(tmp_path, driver.keeper.record, clock, physical=True))
+        if code is None:
+            fresh.nvmlInit()
+            continue
+        with pytest.raises(pynvml.NVMLError) as refused:
+            fresh.nvmlInit()
+        assert refused.value.value == code
+    assert fresh.nvmlSystemGetDriverVersion() == "590.48.01"
+    assert fresh.nvmlDeviceGetCount() == 1
+    assert fresh.nvmlDeviceGetUUID(fresh.nvmlDeviceGetHandleByIndex(0)) == survivor
+
+
+def test_a_hanging_gpu_holds_only_its_own_callers(tmp_path, clock):
+    timeline = [{"at": 5, "do": "hang", "gpu": 0}, {"at": 20, "do": "unhang", "gpu": 0}]
+    driver = open_driver(tmp_path, scenario(timeline=timeline), clock)
+    handles = [driver.nvmlDeviceGetHandleByIndex(i) for i in range(2)]
+    clock.advance(6)
+    answers = []
+    caller = threading.Thread(target=lambda: answers.append(driver.nvmlDeviceGetPowerUsage(handles[0])), daemon=True)
+    caller.start()
+    caller.join(0.2)
+    assert caller.is_alive()
+    assert driver.nvmlDeviceGetPowerUsage(handles[1]) > 0
+    clock.advance(20)
+    caller.join(5)
+    assert answers
+    assert answers[0] > 0
+
+
+def test_events_come_at_once_with_the_identity_of_a_gpu_that_is_gone(tmp_path):
+    clock = SystemClock()
+    timeline = [{"at": 0.4, "do": "lose", "gpu": 1}, {"at": 0.4, "do": "recovery_action", "gpu": 0, "action": 2}]
+    driver = open_driver(tmp_path, scenario(timeline=timeline), clock)
+    events = EventReader(driver)
+    identities = []
+    for index in range(2):
+        handle, identity = register(driver, index)
+        events.add(handle, identity)
+        identities.append(identity)
+    found = []
+    deadline = time.monotonic() + 5
+    while len(found) < 4 and time.monotonic() < deadline:
+        event = events.wait(500, time.time)
+        found += [event] if event else []
+    assert [(e.kind, e.data) for e in found] == [
+        ("xid", 79),
+        ("gpu_unavailable", 0),
+        ("recovery_action", 2),
+        ("xid", 154),
+    ]
+    assert [e.uuid for e in found] == [identities[i].uuid for i in (1, 1, 0, 0)]
+    late = found[0].at - (driver.keeper.record.started + 0.4)
+    assert 0 <= late < 0.1
+    assert events.wait(1, time.time) is None
+
+
+def test_memory_faults_reach_their_counters(tmp_path, clock):
+    timeline = [
+        {"at": 1, "do": "ecc", "gpu": 0, "kind": "uncorrected", "location": "sram", "count": 11},
+        {"at": 1, "do": "ecc", "gpu": 0, "count": 3},
+        {"at": 1, "do": "remap", "gpu": 0},
+        {"at": 1, "do": "nvlink", "gpu": 0, "link": 7, "active": False, "errors": {"crc": 5}},
+        {"at": 1, "do": "pcie", "gpu": 0, "width": 8, "replays": 4},
+    ]
+    gpu = read(open_driver(tmp_path, scenario(timeline=timeline), clock), clock)
+    assert gpu.ecc.counts["uncorrected/volatile/sram"] == 11
+    assert gpu.ecc.counts["corrected/aggregate/total"] == 3
+    assert gpu.ecc.sram_threshold_exceeded
+    assert (gpu.row_remap.uncorrected, gpu.row_remap.pending) == (1, True)
+    assert gpu.nvlinks[7].active is False
+    assert gpu.nvlinks[7].errors["crc"] == 5
+    assert (gpu.pcie.width, gpu.pcie.width_max, gpu.pcie.replays) == (8, 16, 4)
+
+
+def test_field_ids_that_nobody_knows_are_refused_one_by_one(tmp_path, clock):
+    driver = open_driver(tmp_path, scenario(), clock)
+    handle = driver.nvmlDeviceGetHandleByIndex(0)
+    known = driver.NVML_FI_DEV_POWER_INSTANT
+    answers = driver.nvmlDeviceGetFieldValues(handle, [known, (99_999, 0)])
+    assert [answer.nvmlReturn for answer in answers] == [0, pynvml.NVML_ERROR_NOT_SUPPORTED]

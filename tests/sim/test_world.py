@@ -1,0 +1,174 @@
+"""A hosted node: kernel log, kubelet, /proc and sysfs agree with the driver, in this process and in another."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from sim_nodes import scenario, work
+
+from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
+from gpuwatch.sim.directory import inject
+from gpuwatch.sim.nvml import open_node
+from gpuwatch.sim.world import World
+from gpuwatch.sources.klog import KernelLog
+from gpuwatch.sources.pci import bus_gpus, driver_gpus
+from gpuwatch.sources.podlogs import PodLogs
+from gpuwatch.sources.podresources import PodResources
+from gpuwatch.sources.procfs import Processes
+
+OTHER = """
+import sys, time
+from gpuwatch.sim.nvml import open_node
+driver = open_node(sys.argv[1])
+driver.nvmlInit()
+events = driver.nvmlEventSetCreate()
+driver.nvmlDeviceRegisterEvents(driver.nvmlDeviceGetHandleByIndex(1), 8, events)
+print("ready", flush=True)
+event = driver.nvmlEventSetWait_v2(events, 10000)
+print(event.device.gpu, event.eventData, time.time(), flush=True)
+"""
+
+
+@pytest.fixture
+def world(tmp_path):
+    of = scenario(workloads=[work(0, load="steady", container="trainer")])
+    with World(of, tmp_path / "node") as running:
+        yield running
+
+
+def kernel_log(world):
+    return KernelLog.open(Path(world.sources.kmsg), boot_id_path=Path(world.sources.proc) / "sys/kernel/random/boot_id")
+
+
+def events_of(log, kind, seconds=5):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = [event for event in log.read(0.5) if event.line.kind == kind]
+        if found:
+            return found
+    return []
+
+
+def wait_for(condition, seconds=5):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def test_an_injection_is_seen_by_the_kernel_log_and_by_another_process_at_the_same_time(world):
+    log = kernel_log(world)
+    other = subprocess.Popen([sys.executable, "-c", OTHER, world.backend.target], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout.readline() == "ready\n"
+        world.inject({"do": "xid", "gpu": 1, "xid": 79})
+        (event,) = events_of(log, "xid")
+        gpu, xid, at = other.stdout.readline().split()
+    finally:
+        other.kill()
+        other.communicate()
+        log.close()
+    assert (gpu, xid) == ("1", "79")
+    assert event.line.xid == 79
+    assert event.line.pci == "0000:43:00"
+    assert abs(float(at) - event.at) < 0.3
+
+
+def test_kubelet_proc_and_driver_name_the_same_gpu_and_process(world):
+    driver = open_node(world.backend.target)
+    driver.nvmlInit()
+    handle = driver.nvmlDeviceGetHandleByIndex(0)
+    (process,) = driver.nvmlDeviceGetComputeRunningProcesses_v2(handle)
+    client = PodResources(Path(world.sources.pod_resources))
+    (allocation,) = client.allocations()
+    client.close()
+    owner = Processes(Path(world.sources.proc), PodLogs(Path(world.sources.pod_logs).parent)).owners([process.pid])
+    assert allocation.device_ids == (driver.nvmlDeviceGetUUID(handle),)
+    assert allocation.workload.pod == owner[process.pid].workload.pod == "train-0"
+    assert owner[process.pid].workload.container == "trainer"
+
+
+def test_sysfs_and_the_module_list_what_the_driver_has(world):
+    sys_devices = Path(world.sources.sys) / "bus/pci/devices"
+    module = Path(world.sources.proc) / "driver/nvidia/gpus"
+    driver = open_node(world.backend.target)
+    driver.nvmlInit()
+    uuid = driver.nvmlDeviceGetUUID(driver.nvmlDeviceGetHandleByIndex(0))
+    assert [gpu.driver for gpu in bus_gpus(sys_devices)] == ["nvidia", "nvidia"]
+    assert driver_gpus(module)[0].uuid == uuid
+    world.inject({"do": "lose", "gpu": 0, "from_bus": True})
+    assert wait_for(lambda: len(bus_gpus(sys_devices)) == 1)
+    assert [gpu.uuid for gpu in driver_gpus(module)] != [uuid]
+
+
+def test_pods_come_and_go_everywhere(world):
+    client = PodResources(Path(world.sources.pod_resources))
+    new = {"name": "ns/fresh", "container": "c", "gpus": [1], "load": "idle"}
+    world.inject({"do": "start", "workload": new})
+    assert wait_for(lambda: {a.workload.pod for a in client.allocations()} == {"train-0", "fresh"})
+    assert wait_for(lambda: any(path.name.startswith("ns_fresh_") for path in Path(world.sources.pod_logs).iterdir()))
+    world.inject({"do": "stop", "name": "ns/fresh"})
+    assert wait_for(lambda: {a.workload.pod for a in client.allocations()} == {"train-0"})
+    client.close()
+
+
+def test_the_kubelet_can_go_away_and_come_back(world):
+    socket = Path(world.sources.pod_resources)
+    world.inject({"do": "kubelet", "state": "absent"})
+    assert wait_for(lambda: not socket.exists())
+    world.inject({"do": "kubelet", "state": "ok"})
+    assert wait_for(socket.exists)
+
+
+def test_lines_from_user_space_do_not_count(world):
+    log = kernel_log(world)
+    forged = "NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."
+    world.inject({"do": "kernel", "line": forged, "facility": 1})
+    world.inject({"do": "xid", "gpu": 0, "xid": 43})
+    (event,) = events_of(log, "xid")
+    assert event.line.xid == 43
+    assert event.line.name == "python3"
+    log.close()
+
+
+def test_a_directory_has_one_node_at_a_time_and_none_after_the_end(tmp_path):
+    first = World("healthy", tmp_path).start()
+    with pytest.raises(GpuwatchError, match="already runs"):
+        World("healthy", tmp_path).start()
+    first.stop()
+    with pytest.raises(NoGpuStack, match="sim run"):
+        open_node(str(tmp_path))
+    with pytest.raises(NoGpuStack):
+        inject(tmp_path, {"do": "lose", "gpu": 0})
+    with World("t4", tmp_path) as second:
+        driver = open_node(second.backend.target)
+        driver.nvmlInit()
+        assert driver.nvmlDeviceGetCount() == 4
+
+
+def test_what_a_dead_simulation_left_is_replaced(tmp_path):
+    (tmp_path / "proc/4711").mkdir(parents=True)
+    (tmp_path / "node.json").write_text("{}")
+    (tmp_path / "inject.jsonl").write_text('{"do":"lose","gpu":0,"at":0}\n')
+    with World("t4", tmp_path) as world:
+        driver = open_node(world.backend.target)
+        driver.nvmlInit()
+        assert driver.nvmlDeviceGetPowerUsage(driver.nvmlDeviceGetHandleByIndex(0)) > 0
+        assert not (tmp_path / "proc/4711").exists()
+
+
+def test_a_wrong_injection_is_refused_before_anybody_sees_it(world):
+    with pytest.raises(UsageError, match="no GPU 2"):
+        world.inject({"do": "xid", "gpu": 2, "xid": 79})
+    with pytest.raises(UsageError, match="did you mean"):
+        world.inject({"do": "xid", "gpu": 1, "xxid": 79})
+    assert (world.directory / "inject.jsonl").read_bytes() == b""
+
+
+def test_a_directory_that_cannot_be_written_is_said_so(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(GpuwatchError, match="cannot simulate in"):
+        World("t4", file).start()
