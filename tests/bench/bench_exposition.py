@@ -94,7 +94,7 @@ def series(page: bytes) -> set[tuple[str, frozenset[tuple[str, str]], float]]:
 def main() -> None:
     """One node of eight GPUs, and as many GPUs as make 20,000 series."""
     compare("8 GPUs", [full_view(8, seed=seed) for seed in (1, 2)], 100)
-    compare("20,000 series", [full_view(53, seed=seed) for seed in (1, 2)], 20)
+    compare("20,000 series", [full_view(61, seed=seed) for seed in (1, 2)], 20)
 
 
 if __name__ == "__main__":
