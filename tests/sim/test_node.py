@@ -4,11 +4,11 @@ import subprocess
 import sys
 
 import pytest
-from sim_nodes import scenario, work
 
 from gpuwatch.sim.node import Node
 from gpuwatch.sim.physics import HW_BRAKE, HW_THERMAL, SW_POWER, SW_THERMAL
 from gpuwatch.sim.profiles import MODELS
+from tests.sim.nodes import scenario, work
 
 STATE = """
 from gpuwatch.sim.node import Node
@@ -16,7 +16,8 @@ from gpuwatch.sim.scenario import load
 node = Node(load({name!r}), seed={seed})
 for t in {times}:
     node.advance(t)
-print([(p.power, p.clock, p.temperature, p.energy, p.nvlink_bytes) for p in node.physics], list(node.lines), node.events)
+print([(p.power, p.clock, p.temperature, p.energy, p.nvlink_bytes) for p in node.physics])
+print(list(node.lines), node.events)
 """
 
 

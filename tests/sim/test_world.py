@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from sim_nodes import scenario, work
 
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
 from gpuwatch.sim.directory import inject
@@ -17,6 +16,7 @@ from gpuwatch.sources.pci import bus_gpus, driver_gpus
 from gpuwatch.sources.podlogs import PodLogs
 from gpuwatch.sources.podresources import PodResources
 from gpuwatch.sources.procfs import Processes
+from tests.sim.nodes import scenario, work
 
 OTHER = """
 import sys, time
