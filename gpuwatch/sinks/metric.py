@@ -112,6 +112,12 @@ def each(rows: Callable[[Gpu], Parts]) -> Samples[Scene]:
     return samples
 
 
+def entries(path: str) -> Samples[Scene]:
+    """The entries of a mapping: its key is the label."""
+    get = attrgetter(path)
+    return each(lambda gpu: (((name,), value) for name, value in get(gpu).items()))
+
+
 def node(rows: Callable[[T], Parts]) -> Samples[T]:
     """Values of the node as a whole, without a subject."""
 

@@ -7,12 +7,23 @@ whole families go, from the end.
 from gpuwatch.config import MetricsConfig
 from gpuwatch.model.view import View
 from gpuwatch.sinks.metric import Family, Metric
+from gpuwatch.sinks.metrics_faults import FAULTS
 from gpuwatch.sinks.metrics_gpu import LINKS, READINGS
 from gpuwatch.sinks.metrics_node import AGENT, HEALTH, IDENTITY
 from gpuwatch.sinks.metrics_workload import PROCESSES, VGPUS, WORKLOADS
 from gpuwatch.sinks.scene import Scene
 
-METRICS: tuple[Metric[Scene], ...] = (*AGENT, *HEALTH, *IDENTITY, *WORKLOADS, *READINGS, *VGPUS, *LINKS, *PROCESSES)
+METRICS: tuple[Metric[Scene], ...] = (
+    *AGENT,
+    *HEALTH,
+    *IDENTITY,
+    *FAULTS,
+    *WORKLOADS,
+    *READINGS,
+    *VGPUS,
+    *LINKS,
+    *PROCESSES,
+)
 
 
 def collect(view: View, config: MetricsConfig, *, owned_only: bool = False) -> list[Family]:

@@ -1,19 +1,12 @@
-"""Rows of METRICS about one GPU's own readings. A path is a member of `model.snapshot.Gpu`."""
+"""Rows of METRICS about how one GPU works: load, memory, power, heat, clocks, links. Paths are those of `Gpu`."""
 
-from functools import cache
 from operator import attrgetter
 
 from gpuwatch.model.snapshot import Gpu
-from gpuwatch.sinks.metric import Metric, Parts, Sample, Samples, each, read, split
+from gpuwatch.sinks.metric import Metric, Parts, Sample, Samples, each, entries, read, split
 from gpuwatch.sinks.scene import Scene
 
 Row = Metric[Scene]
-
-
-def _entries(path: str) -> Samples[Scene]:
-    """The entries of a mapping: its key is the label."""
-    get = attrgetter(path)
-    return each(lambda gpu: (((name,), value) for name, value in get(gpu).items()))
 
 
 def _links(member: str) -> Samples[Scene]:
@@ -34,12 +27,6 @@ def _link_info(scene: Scene) -> list[Sample]:
     return [((subject, (own[0], link.version, link.remote_pci)), 1) for (subject, own), link in scene.links]
 
 
-@cache
-def _ecc_labels(name: str) -> tuple[str, ...]:
-    """`corrected/volatile/dram` taken apart; there are a few dozen."""
-    return tuple(name.split("/", 2))
-
-
 def _fans(gpu: Gpu) -> Parts:
     return (((str(fan),), ratio) for fan, ratio in enumerate(gpu.fans))
 
@@ -48,21 +35,6 @@ def _fabric_info(gpu: Gpu) -> Parts:
     clique, cluster = gpu.fabric.clique_id, gpu.fabric.cluster_uuid
     if cluster is not None:
         yield (None if clique is None else str(clique), cluster), 1
-
-
-def _ecc_errors(scene: Scene) -> list[Sample]:
-    """Of a GPU whatever it counts; of a GPU instance NVML tells the uncorrected SRAM errors only."""
-    gpus: list[Sample] = [
-        ((subject, _ecc_labels(name)), count)
-        for (subject, _), gpu in scene.gpus
-        for name, count in gpu.ecc.counts.items()
-    ]
-    instances: list[Sample] = [
-        ((subject, ("uncorrected", "volatile", "sram")), mig.ecc_sram_uncorrected)
-        for (subject, _), mig in scene.instances
-        if mig.ecc_sram_uncorrected is not None
-    ]
-    return gpus + instances
 
 
 _BUSY = "Share of the driver's last sampling window in which {} was busy, 0 to 1."
@@ -178,13 +150,13 @@ READINGS: tuple[Row, ...] = (
     Row(
         "gpu_clock_event_active",
         "Whether the reason holds clocks down now.",
-        _entries("clock_events.active"),
+        entries("clock_events.active"),
         ("reason",),
     ),
     Row(
         "gpu_clock_event_seconds_total",
         "Time the reason has held clocks down.",
-        _entries("clock_events.seconds"),
+        entries("clock_events.seconds"),
         ("reason",),
     ),
     Row("gpu_performance_state", "P-state, 0 (fastest) to 15.", read("performance_state")),
@@ -204,55 +176,6 @@ READINGS: tuple[Row, ...] = (
     Row("gpu_pcie_replays_total", "PCIe packets sent again.", read("pcie.replays")),
     Row("gpu_pcie_transmit_bytes_total", "Bytes the GPU sent over PCIe.", read("pcie.transmit_bytes")),
     Row("gpu_pcie_receive_bytes_total", "Bytes the GPU received over PCIe.", read("pcie.receive_bytes")),
-    Row(
-        "gpu_ecc_errors_total",
-        "Memory errors: volatile ones since the driver was loaded, aggregate ones over the GPU's life.",
-        _ecc_errors,
-        ("type", "scope", "location"),
-        scope="instance",
-    ),
-    Row(
-        "gpu_ecc_sram_threshold_exceeded",
-        "Whether uncorrected SRAM errors call for a new GPU.",
-        read("ecc.sram_threshold_exceeded"),
-    ),
-    Row(
-        "gpu_repair_pending",
-        "Whether a repair waits for a reset.",
-        split(channel="ecc.channel_repair_pending", tpc="ecc.tpc_repair_pending"),
-        ("repair",),
-    ),
-    Row(
-        "gpu_memory_unrepairable",
-        "Whether memory has a fault that cannot be repaired.",
-        read("ecc.unrepairable_memory"),
-    ),
-    Row(
-        "gpu_row_remaps_total",
-        "Memory rows replaced by spare ones (Ampere and newer).",
-        split(corrected="row_remap.corrected", uncorrected="row_remap.uncorrected"),
-        ("cause",),
-    ),
-    Row("gpu_row_remap_pending", "Whether a row remap waits for a reset.", read("row_remap.pending")),
-    Row("gpu_row_remap_failure", "Whether a row remap has failed.", read("row_remap.failure")),
-    Row(
-        "gpu_row_remap_banks",
-        "Memory banks by spare rows left.",
-        _entries("row_remap.banks"),
-        ("availability",),
-    ),
-    Row(
-        "gpu_retired_pages",
-        "Memory pages taken out of use (Volta and older).",
-        split(single_bit="retired_pages.single_bit", double_bit="retired_pages.double_bit"),
-        ("cause",),
-    ),
-    Row("gpu_retired_pages_pending", "Whether a page retirement waits for a reset.", read("retired_pages.pending")),
-    Row(
-        "gpu_recovery_action",
-        "What the GPU asks for: 0 nothing, 1 reset, 2 node reboot, 3 drain P2P, 4 drain and reset, 5 recover IMEX.",
-        read("recovery_action"),
-    ),
     Row(
         "gpu_fabric_state",
         "NVSwitch fabric: 0 not supported, 1 not started, 2 in progress, 3 completed.",
