@@ -83,7 +83,10 @@ def _filled(struct_name: str) -> Callable[..., Any]:
     """Adapter for calls that fill a struct handed in by pointer and return only the status."""
 
     def call(nvml: Nvml, function: Callable[..., Any], *args: Any) -> Any:
-        struct = getattr(nvml, struct_name)()
+        layout = getattr(nvml, struct_name, None)
+        if layout is None:  # an older release of the bindings
+            raise failure(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        struct = layout()
         function(*args, ctypes.pointer(struct))
         return struct
 

@@ -38,29 +38,32 @@ class FieldReader:
 
     def __init__(self, nvml: Nvml, handle: Any, fields: tuple[Field, ...]) -> None:
         self._nvml, self._handle = nvml, handle
-        self._ways = {field: list(field.ways) for field in fields}
+        self._ways = {field: [way for way in field.ways if _is_known(nvml, way)] for field in fields}
         self._arguments = {
             way: tuple(getattr(nvml, a) if isinstance(a, str) else a for a in way.args)
-            for field in fields
-            for way in field.ways
+            for ways in self._ways.values()
+            for way in ways
             if isinstance(way, Call)
         }
         self._values: dict[str, Any] = {}
         self._asked: set[Field] = set()
-        self.unsupported: list[str] = []
+        self._failures: list[NvmlFailure] = []
+        self.unsupported: list[str] = [path for field, ways in self._ways.items() if not ways for path in field.paths]
         self.errors: dict[str, str] = {}
 
     def read(self, count: int, force: bool = False) -> dict[str, Any]:
         """Values by path; `count` is the number of the sample, `force` reads the slow tier now.
 
         Raises:
-            NvmlFailure: of kind LOST or DRIVER_GONE; every other failure is kept in `errors`.
+            NvmlFailure: of kind LOST or DRIVER_GONE, or the last one where not a single field answered; every other
+                failure is kept in `errors`.
         """
-        self.errors = {}
+        self.errors, self._failures = {}, []
         due = [field for field, ways in self._ways.items() if ways and self._is_due(field, count, force)]
         batch = self._batch(due)
-        for field in due:
-            self._read_field(field, batch)
+        answered = sum(self._read_field(field, batch) for field in due)
+        if self._failures and not answered:
+            raise self._failures[-1]
         return self._values
 
     def _is_due(self, field: Field, count: int, force: bool) -> bool:
@@ -83,7 +86,8 @@ class FieldReader:
                 raise
             return dict.fromkeys(wanted, error)
 
-    def _read_field(self, field: Field, batch: dict[tuple[int, int], float | NvmlFailure]) -> None:
+    def _read_field(self, field: Field, batch: dict[tuple[int, int], float | NvmlFailure]) -> bool:
+        """Whether it answered. A field that failed is due again at the next sample, whatever its tier."""
         ways = self._ways[field]
         while ways:
             try:
@@ -94,14 +98,16 @@ class FieldReader:
                 if error.kind is Failure.UNSUPPORTED:
                     ways.pop(0)
                     continue
+                self._failures.append(error)
                 self.errors.update(dict.fromkeys(field.paths, str(error)))
                 self._forget(field)
-                return
+                return False
             self._asked.add(field)
             self._values.update(zip(field.paths, values if len(field.paths) > 1 else (values,), strict=True))
-            return
+            return True
         self._forget(field)
         self.unsupported.extend(field.paths)
+        return False
 
     def _answer(self, way: Call | FieldId, batch: dict[tuple[int, int], float | NvmlFailure]) -> Any:
         if isinstance(way, Call):
@@ -113,8 +119,16 @@ class FieldReader:
         return way.get(answer)
 
     def _forget(self, field: Field) -> None:
+        self._asked.discard(field)
         for path in field.paths:
             self._values.pop(path, None)
+
+
+def _is_known(nvml: Nvml, way: Call | FieldId) -> bool:
+    """Whether this release of the bindings has the constants; newer ones name more than older ones."""
+    if isinstance(way, FieldId):
+        return hasattr(nvml, "NVML_FI_" + way.name)
+    return all(hasattr(nvml, argument) for argument in way.args if isinstance(argument, str))
 
 
 def nest(values: dict[str, Any]) -> dict[str, Any]:
