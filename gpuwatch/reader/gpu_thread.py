@@ -93,6 +93,6 @@ class GpuThread(threading.Thread):
 
     def _tell_reason(self, reason: str, lost: bool) -> None:
         if self._reader is None:
-            self._outbox.send(Refused(index=self._index, reason=reason))
+            self._outbox.send(Refused(index=self._index, lost=lost, reason=reason))
         else:
             self._outbox.send(Trouble(uuid=self.key, lost=lost, reason=reason))

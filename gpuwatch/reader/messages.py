@@ -38,9 +38,10 @@ class Found(Message, frozen=True, kw_only=True, tag="found"):
 
 
 class Refused(Message, frozen=True, kw_only=True, tag="refused"):
-    """The GPU at an NVML index does not answer its identity; asked again by and by."""
+    """The GPU at an NVML index does not answer its identity; asked again by and by. `lost` as in Trouble."""
 
     index: int
+    lost: bool = False
     reason: str
 
 
@@ -65,8 +66,8 @@ class Happened(Message, frozen=True, kw_only=True, tag="event"):
 
 
 class Beat(Message, frozen=True, kw_only=True, tag="beat"):
-    """The reader lives. `stuck` maps uuid to `part it is in` and seconds so far, for reads longer than an interval;
-    `starting` says what the start is waiting for.
+    """The reader lives. `stuck` maps uuid, or `index N` while a GPU is registered, to the part of the read it is in and
+    seconds so far, for reads longer than an interval; `starting` says what the start is waiting for.
     """
 
     stuck: dict[str, tuple[str, float]] = {}

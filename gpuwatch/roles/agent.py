@@ -173,7 +173,7 @@ class Agent:
                 self._ledger.know({message.identity.pci_bus_id: message.identity.uuid})
             urgent = isinstance(message, Registered | Failed) or self._observe(message)
             due = urgent or self._state.round_complete(self._published, now)
-        if isinstance(message, Failed) and not message.retry and self._view is None:
+        if isinstance(message, Failed) and not message.retry and not self._state.identities():
             self._fatal = message
             self._stopping.set()
         if due:
@@ -201,9 +201,10 @@ class Agent:
             self._supervisor.replace()
 
     def _publish_for_ever(self) -> None:
-        interval = self._config.agent.interval
         while not self._stopping.is_set():
-            self._due.wait(interval)
+            with self._lock:
+                patience = self._state.patience(self._clock.monotonic())
+            self._due.wait(patience)
             self._due.clear()
             if self._stopping.is_set():
                 return
@@ -218,7 +219,7 @@ class Agent:
         with self._lock:
             state = self._state
             gpus, last_seen = state.gpus(now), state.last_seen(now)
-            statuses, driver = state.statuses(now, at), state.driver
+            statuses, driver, answered = state.statuses(now, at), state.driver, state.answered(now)
             sources = (state.nvml_status(now), state.gpm_status(now), self._kernel.status())
             xids, sxids, unknown = self._ledger.xids(), self._ledger.sxids(), self._ledger.unknown
             self._published = now
@@ -231,7 +232,16 @@ class Agent:
             config_error=self._watch.error if self._watch else None,
         )
         view = self._assembly.view(
-            at, gpus, statuses, driver, last_seen=last_seen, sources=sources, agent=status, xids=xids, sxids=sxids
+            at,
+            gpus,
+            statuses,
+            driver,
+            answered=answered,
+            last_seen=last_seen,
+            sources=sources,
+            agent=status,
+            xids=xids,
+            sxids=sxids,
         )
         self._view = view
         self.board.publish(view)

@@ -78,13 +78,16 @@ class Assembly:
         statuses: tuple[GpuStatus, ...],
         driver: Driver | None,
         *,
+        answered: bool,
         last_seen: Sequence[Gpu],
         sources: Sequence[SourceStatus],
         agent: AgentStatus,
         xids: tuple[XidCount, ...],
         sxids: tuple[SxidCount, ...],
     ) -> View:
-        """One View of unix time `at`. `last_seen`: the last sample of GPUs that are not fresh."""
+        """One View of unix time `at`. `answered`: NVML has shown all its GPUs, so that those missing can be told;
+        `last_seen`: the last sample of GPUs that are not fresh.
+        """
         owners = self._owners(gpus)
         attribution = attribute((*gpus, *last_seen), self._allocations, owners)
         self._notice_news(attribution, owners)
@@ -95,8 +98,8 @@ class Assembly:
             gpus=tuple(gpus),
             statuses=statuses,
             sources=(*sources, *(health.status for health in self._health.values())),
-            bus=None if self._bus is None else tuple(gpu.address for gpu in self._bus if gpu.driver != "vfio-pci"),
-            expected_gpus=self._config.agent.expected_gpus,
+            bus=self._bus_addresses() if answered else None,
+            expected_gpus=self._config.agent.expected_gpus if answered else None,
             node=self._node,
         )
         return View(
@@ -109,6 +112,10 @@ class Assembly:
             sxids=sxids,
             judgement=judge(snapshot),
         )
+
+    def _bus_addresses(self) -> tuple[str, ...] | None:
+        """GPUs on the bus, but for those given to virtual machines."""
+        return None if self._bus is None else tuple(gpu.address for gpu in self._bus if gpu.driver != "vfio-pci")
 
     def _owners(self, gpus: Sequence[Gpu]) -> dict[int, ProcessOwner]:
         if "procfs" not in self._enabled:

@@ -78,13 +78,15 @@ class Look:
         with self._changed:
             state, ledger = self._state, self._ledger
             gpus, last_seen, statuses = state.gpus(now), state.last_seen(now), state.statuses(now, at)
-            driver, sources = state.driver, (state.nvml_status(now), state.gpm_status(now), self._kernel.status())
+            answered, driver = state.answered(now), state.driver
+            sources = (state.nvml_status(now), state.gpm_status(now), self._kernel.status())
             xids, sxids, unknown = ledger.xids(), ledger.sxids(), ledger.unknown
         return self._assembly.view(
             at,
             gpus,
             statuses,
             driver,
+            answered=answered,
             last_seen=last_seen,
             sources=sources,
             agent=AgentStatus(version=__version__, started=self._started, unknown_xids=unknown),

@@ -15,7 +15,11 @@ BEAT_SECONDS = 3.0
 """A reader silent for longer does not count as reading."""
 
 SETTLE_SECONDS = 3.0
-"""A GPU that has not answered so long after registration is missing from NVML."""
+"""A GPU seen before that NVML does not show so long after registration has vanished from it."""
+
+ANSWER_SECONDS = 30.0
+"""GPUs that are registered for the first time may take this long before they count as missing: drivers are slow
+to wake them."""
 
 
 class _Known(msgspec.Struct):
@@ -36,6 +40,7 @@ class NodeState:
 
     def __init__(self, interval: float, now: float) -> None:
         self._interval = interval
+        self._started = now
         self._known: dict[str, _Known] = {}
         self._refused: dict[int, str] = {}
         self._stuck: dict[str, tuple[str, float]] = {}
@@ -71,11 +76,18 @@ class NodeState:
 
     def round_complete(self, since: float, now: float) -> bool:
         """Whether every GPU that can be expected to answer has a sample newer than monotonic `since`."""
-        live = [k for k in self._known.values() if self._state(k, now)[0] is GpuState.FRESH or k.sampled is None]
-        answered = len(self._known) + len(self._refused) >= self._count
-        return (
-            self._registered is not None and answered and all(k.sampled is not None and k.sampled > since for k in live)
-        )
+        live = [k for k in self._known.values() if self._state(k, now)[0] is GpuState.FRESH]
+        all_sampled = all(k.sampled is not None and k.sampled > since for k in live)
+        return self._registered is not None and self._waiting_for() <= 0 and all_sampled
+
+    def patience(self, now: float) -> float:
+        """Seconds until a GPU that answers now, or the start, would be overdue; at most one interval."""
+        due = [self._last_word(k) + self._limit for k in self._known.values() if k.present and not k.lost]
+        return min([self._interval, *(at - now for at in (*due, self._settles_at) if at > now)])
+
+    def answered(self, now: float) -> bool:
+        """Whether NVML has shown all the GPUs it will show: only then can one be called missing."""
+        return self._registered is not None and (self._waiting_for() <= 0 or now - self._registered > ANSWER_SECONDS)
 
     def identities(self) -> tuple[Identity, ...]:
         """Every GPU ever seen."""
@@ -113,17 +125,17 @@ class NodeState:
     def nvml_status(self, now: float) -> SourceStatus:
         """How reading NVML goes as a whole."""
         gpus = self.gpus(now)
-        reason = ""
-        if self.failure is not None and self._registered is None:
-            reason = self.failure.reason
-        elif self._registered is None:
-            reason = f"starting: {self._starting or 'the reader'}"
-        elif not gpus:
-            reason = "; ".join(self._refused.values()) or ("no GPU answers" if self._known else "no GPU in NVML")
+        if self._registered is None:
+            reason = self.failure.reason if self.failure else f"starting: {self._starting or 'the reader'}"
+        else:
+            refused = [f"index {index}: {reason}" for index, reason in self._refused.items()]
+            refused += [f"{key}: {part} hangs" for key, (part, _) in self._stuck.items() if key.startswith("index ")]
+            nothing = "" if gpus else "no GPU answers" if self._known or self._count else "no GPU in NVML"
+            reason = "; ".join(refused) or nothing
         durations = [gpu.read_seconds for gpu in gpus if gpu.read_seconds is not None]
         return SourceStatus(
             name="nvml",
-            up=not reason,
+            up=self._registered is not None and bool(gpus),
             reason=reason,
             duration_seconds=max(durations, default=None),
             last_success=self._last_success,
@@ -142,18 +154,25 @@ class NodeState:
 
     def settled(self, now: float) -> bool:
         """Whether the first look is as complete as it will get: every GPU answered, refused or had its time."""
-        if self._registered is None:
-            return False
-        answered = all(k.sampled is not None or k.trouble for k in self._known.values())
-        complete = len(self._known) + len(self._refused) >= self._count and answered
-        return complete or now - self._registered > SETTLE_SECONDS
+        sampled = all(k.sampled is not None or k.trouble for k in self._known.values())
+        complete = self._registered is not None and self._waiting_for() <= 0 and sampled
+        return complete or now > self._settles_at
+
+    @property
+    def _settles_at(self) -> float:
+        since = self._started if self._registered is None else self._registered
+        return since + min(SETTLE_SECONDS, 1.5 * self._interval)
+
+    def _waiting_for(self) -> int:
+        """GPUs that NVML counts and that have not yet answered or refused their identity."""
+        return self._count - len(self._refused) - sum(known.present for known in self._known.values())
 
     def _register(self, message: Registered, now: float) -> None:
         self.driver, self._count = message.driver, message.count
         self._registered, self.failure, self._starting = now, None, None
         self._refused, self._stuck = {}, {}
         for known in self._known.values():
-            known.present = False
+            known.present, known.trouble = False, None
 
     def _find(self, identity: Identity) -> None:
         known = self._known.setdefault(identity.uuid, _Known(identity=identity))
@@ -165,7 +184,7 @@ class NodeState:
         self._refused[message.index] = message.reason
         for known in self._known.values():
             if known.identity.index == message.index and not known.present:
-                known.trouble, known.lost = message.reason, True
+                known.trouble, known.lost = message.reason, message.lost
 
     def _take(self, gpu: Gpu, now: float) -> None:
         known = self._known.get(gpu.identity.uuid)
@@ -190,24 +209,26 @@ class NodeState:
             return GpuState.LOST, known.trouble or "GPU is lost"
         if self._registered is None or now - self._beat > BEAT_SECONDS:
             return self._unread(known, now)
-        if known.present:
-            return self._answering(known, now, self._registered)
-        if now - self._registered > SETTLE_SECONDS:
-            return GpuState.LOST, "vanished from NVML"
-        return self._unread(known, now)
-
-    def _answering(self, known: _Known, now: float, registered: float) -> tuple[GpuState, str]:
-        """The state of a GPU that NVML has, under a reader that lives."""
-        limit = max(1.9 * self._interval, self._interval + 0.7)
-        age = now - (registered if known.sampled is None else max(known.sampled, registered))
-        if known.identity.uuid in self._stuck and age > limit:
-            part, seconds = self._stuck[known.identity.uuid]
-            return GpuState.UNRESPONSIVE, f"a driver call does not return ({part}, {seconds:.0f} s)"
+        overdue = now - self._last_word(known) > self._limit
+        stuck = self._stuck.get(known.identity.uuid if known.present else f"index {known.identity.index}")
+        if stuck and overdue:
+            return GpuState.UNRESPONSIVE, f"a driver call does not return ({stuck[0]}, {stuck[1]:.0f} s)"
         if known.trouble:
             return GpuState.UNKNOWN, known.trouble
-        if age > limit:
-            return GpuState.UNRESPONSIVE, f"no sample for {age:.0f} s"
-        return GpuState.FRESH, ""
+        if known.present:
+            silent = f"no sample for {now - self._last_word(known):.0f} s"
+            return (GpuState.UNRESPONSIVE, silent) if overdue else (GpuState.FRESH, "")
+        vanished = now - self._registered > SETTLE_SECONDS
+        return (GpuState.LOST, "vanished from NVML") if vanished else self._unread(known, now)
+
+    @property
+    def _limit(self) -> float:
+        """Seconds without a word from a GPU after which it is overdue."""
+        return max(1.9 * self._interval, self._interval + 0.7)
+
+    def _last_word(self, known: _Known) -> float:
+        """When it was sampled, or could have been for the first time."""
+        return max(known.sampled or 0.0, self._registered or 0.0)
 
     def _unread(self, known: _Known, now: float) -> tuple[GpuState, str]:
         """Nobody reads: a sample stays good until it is stale, and nothing is held against the GPU."""

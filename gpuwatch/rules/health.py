@@ -83,6 +83,10 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
+JUDGED = ("recovery_action", "row_remap.", "ecc.counts.uncorrected/volatile/total")
+"""Beginnings of FIELDS paths without which nobody can say that a GPU is healthy."""
+
+
 def judge(snapshot: Snapshot) -> Judgement:
     """Findings and health of one snapshot."""
     findings = [finding for status in snapshot.statuses for finding in _presence(status)]
@@ -93,7 +97,8 @@ def judge(snapshot: Snapshot) -> Judgement:
         if (text := c.says(gpu)) is not None
     ]
     findings += _missing(snapshot) + _monitoring(snapshot)
-    gpus = {status.identity.uuid: _health(status, findings) for status in snapshot.statuses}
+    unseen = {gpu.identity.uuid for gpu in snapshot.gpus if any(path.startswith(JUDGED) for path in gpu.errors)}
+    gpus = {status.identity.uuid: _health(status, findings, unseen) for status in snapshot.statuses}
     return Judgement(node=_node(gpus, findings), gpus=gpus, findings=tuple(findings))
 
 
@@ -128,7 +133,8 @@ def _missing(snapshot: Snapshot) -> list[Finding]:
         Finding(
             check="gpu_missing",
             severity=Severity.CRITICAL,
-            message=f"GPU {address} is on the PCI bus but not in NVML",
+            message=f"GPU {address} is on the PCI bus but does not answer in NVML"
+            + (nvml.reason and f" ({nvml.reason})"),
             since=snapshot.at,
             action="look for the driver's messages about it: dmesg | grep NVRM",
         )
@@ -163,11 +169,12 @@ def _monitoring(snapshot: Snapshot) -> list[Finding]:
     ]
 
 
-def _health(status: GpuStatus, findings: list[Finding]) -> Health:
+def _health(status: GpuStatus, findings: list[Finding], unseen: set[str]) -> Health:
+    """`unseen`: GPUs of which what is judged could not be read; a failed read is not a good one."""
     severities = {finding.severity for finding in findings if finding.gpu == status.identity.uuid}
     if Severity.CRITICAL in severities:
         return Health.FAILED
-    if status.state is not GpuState.FRESH:
+    if status.state is not GpuState.FRESH or status.identity.uuid in unseen:
         return Health.UNKNOWN
     return Health.DEGRADED if Severity.WARNING in severities else Health.HEALTHY
 
