@@ -1,0 +1,30 @@
+"""Agents on fake drivers, ended when the test is over."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.sim.fakelib import FakeDriver
+from tests.drills.agent_process import AgentProcess
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[FakeDriver]:
+    """Four healthy GPUs."""
+    with FakeDriver(tmp_path / "driver", gpus=4) as driver:
+        yield driver
+
+
+@pytest.fixture
+def start(tmp_path: Path, driver: FakeDriver) -> Iterator[Callable[..., AgentProcess]]:
+    """Return `start(**sources) -> AgentProcess` on the driver of the test."""
+    with ExitStack() as running:
+        running.callback(driver.clear)
+
+        def run(driver: FakeDriver | None = driver, **options: Any) -> AgentProcess:
+            return running.enter_context(AgentProcess(tmp_path, driver, **options))
+
+        yield run
