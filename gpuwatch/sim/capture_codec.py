@@ -31,6 +31,8 @@ def encode(value: Any, token: Callable[[Any], str | None]) -> Answer:
     """Plain data for what pynvml answered; `token` names a handle."""
     if value is None or isinstance(value, bool | int | str):
         return value
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return token(value)  # a simulator's handle
     for kinds, encoder in ENCODERS:
         if isinstance(value, kinds):
             return encoder(value, token)
@@ -49,11 +51,12 @@ ENCODERS: list[tuple[Any, Callable[[Any, Callable[[Any], str | None]], Answer]]]
 
 
 def members(struct: ctypes.Structure, token: Callable[[Any], str | None]) -> dict[str, Any]:
-    """The members of a struct by name, reserved ones left out."""
+    """The members of a struct by name; room reserved for later versions is left out."""
+    values = {name: getattr(struct, name) for name, *_ in _members_of(type(struct))}
     return {
-        name: encode(getattr(struct, name), token)
-        for name, *_ in _members_of(type(struct))
-        if not name.lower().startswith("reserved")
+        name: encode(value, token)
+        for name, value in values.items()
+        if not (name.startswith("reserved") and isinstance(value, ctypes.Array))
     }
 
 

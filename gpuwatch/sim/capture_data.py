@@ -51,10 +51,11 @@ class Line(msgspec.Struct, kw_only=True, omit_defaults=True):
     about: str = ""
 
 
-class End(msgspec.Struct):
-    """The last line: how many questions there must be."""
+class End(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """The last line: how many questions there must be, and CRC-32 of all before it; take that out to edit by hand."""
 
     end: int
+    crc: int | None = None
 
 
 class Recording:
@@ -91,14 +92,19 @@ class Recording:
             for question, runs in self.runs.items()
         ]
 
+    def encoded(self) -> bytes:
+        """The file's content before packing."""
+        lines = self.lines()
+        body = b"".join(msgspec.json.encode(line) + b"\n" for line in (self.header, *lines))
+        return body + msgspec.json.encode(End(len(lines), zlib.crc32(body))) + b"\n"
+
     def save(self, path: Path) -> None:
         """Write the file, replacing an older one at once.
 
         Raises:
             UsageError: the path cannot be written.
         """
-        lines = self.lines()
-        body = b"\n".join(msgspec.json.encode(line) for line in (self.header, *lines, End(len(lines)))) + b"\n"
+        body = self.encoded()
         partial = path.with_name(path.name + ".part")
         try:
             partial.write_bytes(gzip.compress(body) if path.suffix == ".gz" else body)
@@ -155,16 +161,19 @@ def load(data: bytes, path: Path) -> Recording:
     Raises:
         UsageError: another version, corrupt or cut off.
     """
-    first, *rest = data.splitlines() or [b""]
+    body, _, last = data.rstrip(b"\n").rpartition(b"\n")
+    first, *rest = (body + b"\n").split(b"\n")[:-1]
     try:
         recording = Recording(_header(first, path))
-        end = msgspec.json.decode(rest.pop(), type=End).end if rest else None
+        end = msgspec.json.decode(last, type=End)
+        if end.crc not in (None, zlib.crc32(body + b"\n")):
+            raise ValueError("its content was changed")
         for raw in rest:
             _add(recording, msgspec.json.decode(raw, type=Line))
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError, ValueError) as problem:
         raise _broken(path, str(problem)) from None
-    if end != len(recording.runs):
-        raise _broken(path, "the end is missing")
+    if end.end != len(recording.runs):
+        raise _broken(path, "lines are missing")
     return recording
 
 

@@ -108,13 +108,9 @@ class Recorder:
         asked = question(name, (handle,), self._token)
         answers, microseconds = self._call(asked, function, (handle, fields))
         self._keep(asked, True, microseconds)
-        for item in answers:
-            value = (
-                error(item.nvmlReturn)
-                if item.nvmlReturn
-                else {"type": item.valueType, "value": getattr(item.value, VALUE_MEMBERS[item.valueType])}
-            )
-            self._keep((*asked, item.fieldId, item.scopeId), value, item.latencyUsec)
+        for wanted, item in zip(fields, answers, strict=True):
+            field, scope = wanted if isinstance(wanted, tuple) else (wanted, 0)
+            self._keep((*asked, field, scope), _field(item), getattr(item, "latencyUsec", 0))
         return answers
 
     def _unnamed(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
@@ -160,7 +156,16 @@ def gpm_source(asked: Question) -> str:
 
 
 def _key(handle: Any) -> Any:
-    return address(handle) if isinstance(handle, Pointer) else id(handle)
+    """What tells handles apart: pointers where they point, a simulator's values their value, all else identity."""
+    if isinstance(handle, Pointer):
+        return address(handle)
+    return handle if isinstance(handle, tuple) else id(handle)
+
+
+def _field(item: Any) -> Answer:
+    if item.nvmlReturn:
+        return error(item.nvmlReturn)
+    return {"type": item.valueType, "value": getattr(item.value, VALUE_MEMBERS[item.valueType])}
 
 
 def _samples(answer: tuple[int, list[Any]]) -> Answer:
