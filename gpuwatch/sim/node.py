@@ -79,6 +79,8 @@ class Node:
         for action in scenario.timeline:
             self.schedule(action)
         self._decide()
+        for physics in self.physics:
+            physics.settle()
 
     @property
     def next_action(self) -> float | None:

@@ -85,6 +85,11 @@ class Physics:
         self._stretch()
         self.nvlink_rate, self.pcie_rate = self._nvlink(), self._pcie()
 
+    def settle(self) -> None:
+        """Be as warm as the load of this moment makes a GPU in the long run."""
+        warm = self.ambient + self.resistance * self.power
+        self.temperature = min(warm, float(self.gpu.model.max_operating))
+
     def driver_reloaded(self) -> None:
         """Counters start again."""
         self.energy = self.nvlink_bytes = self.pcie_sent = self.pcie_received = 0.0

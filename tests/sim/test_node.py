@@ -51,7 +51,7 @@ def test_no_model_draws_more_than_its_limit_or_gets_too_hot(model):
 
 
 def test_load_makes_a_gpu_hot_and_an_idle_one_stays_cool():
-    node = Node(scenario(workloads=[work(0, load="steady")]))
+    node = Node(scenario(timeline=[{"at": 1, "do": "start", "workload": work(0, load="steady")}]))
     cool = node.physics[0].temperature
     node.advance(300)
     busy, idle = node.physics
@@ -59,6 +59,13 @@ def test_load_makes_a_gpu_hot_and_an_idle_one_stays_cool():
     assert idle.temperature < cool + 2
     assert idle.power == node.model.power_idle
     assert busy.reasons & SW_POWER
+
+
+def test_a_node_begins_warm_from_its_work():
+    node = Node(scenario(workloads=[work(0, load="steady")]))
+    warm = node.physics[0].temperature
+    node.advance(300)
+    assert node.physics[0].temperature == pytest.approx(warm, abs=3)
 
 
 def test_energy_is_the_integral_of_power():
