@@ -118,7 +118,7 @@ def agent(
     command = [sys.executable, "-m", "gpuwatch", "--config", str(file), *source, "agent"]
     command += ["--listen", f"127.0.0.1:{port}", "--socket", str(directory / "agent.sock")]
     command += ["--state-dir", str(directory / "state")]
-    if "--source" in source:
+    if any(option.startswith("sim") for option in source):
         command += ["--sim-dir", str(node)]
     with running(command, log, env) as process:
         yield Agent(process, f"http://127.0.0.1:{port}", node, log)
