@@ -19,9 +19,6 @@ from gpuwatch.roles.assembly import OFF
 if TYPE_CHECKING:
     from rich.text import Text
 
-LONGEST = 120
-"""Columns beyond which the verdict does not drift to the right."""
-
 
 class StatusDocument(Envelope, frozen=True, kw_only=True):
     """The Envelope of `status`: `items` are the GPUs."""
@@ -52,19 +49,16 @@ def status_lines(view: View, glyphs: Glyphs, width: int, *, wide: bool = False) 
     from rich.text import Text
 
     words = Words(glyphs, view.snapshot.at)
-    lines = [node_line(view, words, min(width, LONGEST)), Text("")]
     gpus = gpu_items(view)
-    if gpus:
-        shown = [c for c in GPUS if c.header != "XID" or any(gpu.last_xid for gpu in gpus)]
-        lines += table(shown, gpus, words, width=width, wide=wide)
-    else:
-        lines.append(Text("no GPU", "dim"))
+    shown = [c for c in GPUS if c.header != "XID" or any(gpu.last_xid for gpu in gpus)]
+    rows = table(shown, gpus, words, width=width, wide=wide) if gpus else [Text("no GPU", "dim", end="")]
     findings = [line for finding in finding_items(view) for line in finding_lines(finding, words)]
-    return [*lines, Text(""), *findings] if findings else lines
+    head = node_line(view, words, min(width, max(line.cell_len for line in rows)))
+    return [head, Text("", end=""), *rows, *([Text("", end=""), *findings] if findings else [])]
 
 
 def node_line(view: View, words: Words, width: int) -> "Text":
-    """`NODE name  8 × NVIDIA H100   driver 580.95  CUDA 13.0        HEALTHY`."""
+    """`NODE name  8 × NVIDIA H100   driver 580.95  CUDA 13.0        HEALTHY`, the verdict ending at `width`."""
     from rich.text import Text
 
     driver = view.snapshot.driver
@@ -76,7 +70,6 @@ def node_line(view: View, words: Words, width: int) -> "Text":
     health = view.judgement.node
     line = Text.assemble(("NODE ", "dim"), (view.snapshot.node or words.glyphs.dash, "bold"), no_wrap=True, end="")
     line.append("   " + "   ".join(part for part in parts if part))
-    line.truncate(max(width - len(health.value) - 3, 20), overflow="ellipsis")
     line.append(" " * max(3, width - len(health.value) - line.cell_len))
     line.append(health.value.upper(), HEALTH_STYLES[health])
     return line

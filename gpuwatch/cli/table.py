@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GAP = "  "
-SHORTEST = 12
+SHORTEST = 20
 """Characters that always remain of a shortened cell."""
 
 

@@ -62,14 +62,14 @@ class Terminal:
             return shutil.get_terminal_size().columns
         return WIDE
 
-    def console(self, width: int | None = None) -> "Console":
-        """A rich console on stdout."""
+    def console(self, *, live: bool = False) -> "Console":
+        """A rich console on stdout; a live one follows the size of its terminal."""
         from rich.console import Console
 
         return Console(
             file=sys.stdout,
-            width=width or self.width,
-            force_terminal=self.color,
+            width=None if live else self.width,
+            force_terminal=live or self.color,
             color_system="standard" if self.color else None,
             legacy_windows=False,
             highlight=False,
@@ -82,7 +82,7 @@ class Terminal:
         console = self.console()
         with console.capture() as captured:
             for renderable in renderables:
-                console.print(renderable, soft_wrap=False, overflow="ellipsis")
+                console.print(renderable)
         lines = (line.rstrip() for line in captured.get().splitlines())
         click.echo("\n".join(lines), color=self.color)
 

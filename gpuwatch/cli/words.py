@@ -103,4 +103,4 @@ def utc(at: float) -> datetime:
 
 
 def _short(value: float) -> str:
-    return f"{value:.1f}" if 0 < value < 10 and value != int(value) else f"{value:.0f}"
+    return f"{value:.1f}" if 0.05 <= value < 10 and value != int(value) else f"{value:.0f}"

@@ -1,0 +1,82 @@
+"""`gpuwatch top`: the GPUs live; the loop around `top_state` and the terminal."""
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.options import option
+from gpuwatch.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from gpuwatch.cli.source import Looking
+    from gpuwatch.cli.top_state import History, State
+
+HELP = """Watch the GPUs live.
+
+Keys: q quits, s and the arrows left and right choose the column to sort by, r turns the order round, f filters by
+workload, health, name or index, Escape shows all again.
+
+\b
+Examples:
+  gpuwatch top
+  gpuwatch top --sort power --interval 1
+  gpuwatch top --once
+"""
+
+SORTS = ("gpu", "util", "mem", "power", "temp")
+"""The keys of top_state.SORTS, here so that help need not load it; a test compares."""
+
+
+@click.command(help=HELP, short_help="Watch the GPUs live.")
+@option("--interval", type=click.FloatRange(min=0.1), default=2.0, metavar="SECONDS", help="Default: 2.")
+@option("--sort", type=click.Choice(SORTS), default="gpu", help="Column to begin with. Default: gpu.")
+@option("--once", is_flag=True, help="Print once and end; so it is when the output is no terminal.")
+@pass_session
+def top(session: Session, interval: float, sort: str, once: bool) -> None:
+    """Look, draw, wait for a key or for the interval, until q."""
+    from gpuwatch.cli.source import looking
+    from gpuwatch.cli.top_state import History, State
+
+    state, history = State(sort=sort), History()
+    with looking(session) as node:
+        if once or not sys.stdout.isatty():
+            from gpuwatch.cli.top_screen import screen
+
+            terminal = session.terminal
+            terminal.show(*screen(node.view(), state, history, terminal.glyphs, width=terminal.width))
+        else:
+            _live(session, node, state, history, interval)
+
+
+def _live(session: Session, node: "Looking", state: "State", history: "History", interval: float) -> None:
+    """Until q. An agent that does not answer for a while is waited for."""
+    from rich.live import Live
+    from rich.text import Text
+
+    from gpuwatch.cli.keys import typed
+    from gpuwatch.cli.top_screen import screen
+    from gpuwatch.cli.top_state import press
+    from gpuwatch.model.errors import GpuwatchError
+
+    console, glyphs = session.terminal.console(live=True), session.terminal.glyphs
+    view, trouble = node.view(), ""
+    history.remember(view)
+    quietly = {"screen": True, "auto_refresh": False, "redirect_stdout": False, "redirect_stderr": False}
+    with typed() as keys, Live(**quietly, console=console) as live:
+        due = time.monotonic() + interval
+        while not state.done:
+            width, height = console.size
+            lines = screen(view, state, history, glyphs, width=width, height=height, trouble=trouble)
+            live.update(Text("\n").join(lines), refresh=True)
+            key = keys.wait(due - time.monotonic())
+            if key is not None:
+                state = press(state, key)
+            elif time.monotonic() >= due:
+                due = time.monotonic() + interval
+                try:
+                    view, trouble = node.view(), ""
+                    history.remember(view)
+                except GpuwatchError as error:
+                    trouble = str(error)
