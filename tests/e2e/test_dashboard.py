@@ -4,6 +4,7 @@ The queries are those of the revision published on grafana.com and of the file i
 """
 
 import pytest
+
 from tests.e2e.processes import agent, job, prometheus, until
 
 GPUS = 8

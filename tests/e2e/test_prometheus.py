@@ -3,6 +3,7 @@
 import subprocess
 
 import pytest
+
 from tests.e2e.processes import agent, job, prometheus, series, until
 
 # Prometheus' own counters of samples that it could not take

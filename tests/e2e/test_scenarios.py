@@ -9,12 +9,12 @@ from typing import NamedTuple
 import msgspec
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from tests.e2e.launch import Launch
-from tests.e2e.processes import Agent, fetch, free_port, running, series, until
 
 from gpuwatch.config import AgentConfig, Config, MetricsConfig
 from gpuwatch.sim.scenario import names
 from gpuwatch.sim.world import World
+from tests.e2e.launch import Launch
+from tests.e2e.processes import Agent, fetch, free_port, running, series, until
 
 SPEED = 120.0
 STORY_SECONDS = 240.0  # simulated: by then the story of every scenario has begun

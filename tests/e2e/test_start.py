@@ -3,9 +3,9 @@
 import time
 
 import pytest
-from tests.e2e.processes import agent, fetch, series, until
 
 from gpuwatch.sim.fakelib import FakeDriver
+from tests.e2e.processes import agent, fetch, series, until
 
 GPUS = 8
 TRIES = 3  # the best counts: what else the machine does is not the agent's time

@@ -1,9 +1,9 @@
 """What people ask Prometheus about pods and faults is answered: joins, shares of a shared GPU, the first XID."""
 
 import pytest
-from tests.e2e.processes import agent, job, prometheus, until
 
 from gpuwatch.sim.directory import inject
+from tests.e2e.processes import agent, job, prometheus, until
 
 SHARED_GPUS = {"0": 3, "1": 2}  # GPU: pods on it, in the scenario `time-sliced`
 TRAINER = {"namespace": "ml-research", "pod": "llama-pretrain-0"}
@@ -23,11 +23,13 @@ def shared(tmp_path_factory):
 
 
 def _watched(place, source):
-    with agent(place / "agent", source=("--source", source), config={"agent": {"interval": 0.5}}) as found:
-        with prometheus(place / "prometheus", [job("gpuwatch", found.settle())]) as database:
-            until(lambda: (database.value('count_over_time(up{job="gpuwatch"}[1m])') or 0) >= 3, "scrapes")
-            until(lambda: database.query("gpuwatch_pod_gpu_energy_joules_total > 0"), "energy of pods")
-            yield found, database
+    with (
+        agent(place / "agent", source=("--source", source), config={"agent": {"interval": 0.5}}) as found,
+        prometheus(place / "prometheus", [job("gpuwatch", found.settle())]) as database,
+    ):
+        until(lambda: (database.value('count_over_time(up{job="gpuwatch"}[1m])') or 0) >= 3, "scrapes")
+        until(lambda: database.query("gpuwatch_pod_gpu_energy_joules_total > 0"), "energy of pods")
+        yield found, database
 
 
 def test_a_gpu_joins_with_its_pod(node):
