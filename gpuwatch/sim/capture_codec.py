@@ -1,7 +1,7 @@
 """pynvml's answers as plain data and back.
 
 Scalars and lists stay as they are; everything else becomes a mapping named by its kind: `struct` with `members`,
-`object` (pynvml's friendly objects), `bytes` (Latin-1), `union` (hex), `float` (nan, inf). Handles become tokens.
+`object` (pynvml's friendly objects), `bytes` (Latin-1), `union` (hex), `float` (nan, inf), `handle` (its token).
 """
 
 import ctypes
@@ -32,7 +32,7 @@ def encode(value: Any, token: Callable[[Any], str | None]) -> Answer:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return token(value)  # a simulator's handle
+        return {"handle": token(value)}  # a simulator's
     for kinds, encoder in ENCODERS:
         if isinstance(value, kinds):
             return encoder(value, token)
@@ -45,7 +45,7 @@ ENCODERS: list[tuple[Any, Callable[[Any, Callable[[Any], str | None]], Answer]]]
     (ctypes.Union, lambda value, _: {"union": bytes(value).hex()}),
     (ctypes.Structure, lambda value, token: {"struct": type(value).__name__, "members": members(value, token)}),
     ((list, tuple, ctypes.Array), lambda value, token: [encode(item, token) for item in value]),
-    (Pointer, lambda value, token: token(value) if value else None),
+    (Pointer, lambda value, token: {"handle": token(value)} if value else None),
     (ctypes._SimpleCData, lambda value, token: encode(value.value, token)),
 ]
 
@@ -68,8 +68,6 @@ def decode(data: Answer, handle: Callable[[str], Any]) -> Any:
     """
     if isinstance(data, list):
         return [decode(item, handle) for item in data]
-    if isinstance(data, str) and data.startswith("@"):
-        return handle(data)
     if not isinstance(data, dict):
         return data
     ((kind, content),) = list(data.items())[:1]
@@ -88,7 +86,8 @@ def _new_struct(name: str, values: dict[str, Any], handle: Callable[[str], Any])
 
 DECODERS: dict[str, Callable[[Any, Any, Callable[[str], Any]], Any]] = {
     "error": _refuse,
-    "bytes": lambda content, _, __: content.encode("latin-1"),
+    "handle": lambda content, _, handle: handle(content),
+    "bytes": lambda content, _, __: content.encode("latin-1", "replace"),
     "float": lambda content, _, __: float(content),
     "object": lambda content, _, handle: pynvml.nvmlFriendlyObject(
         {name: decode(item, handle) for name, item in content.items()}

@@ -81,7 +81,7 @@ class Recorder:
         answer, microseconds = self._call(asked, function, args)
         if name in NEW_HANDLES:
             answered = self._tokens[_key(answer)] = NEW_HANDLES[name](*asked[1:])
-            self._keep(asked, answered, microseconds)
+            self._keep(asked, {"handle": answered}, microseconds)
             return answer
         outputs = [argument.contents for argument in args if is_output(argument)]
         if outputs:

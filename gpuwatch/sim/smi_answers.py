@@ -5,6 +5,7 @@ from typing import Any
 
 import pynvml
 
+from gpuwatch.model.pci import pci_key
 from gpuwatch.sim.capture_data import Answer, Header, Question, Recording, error
 from gpuwatch.sim.smi_extras import Extras
 from gpuwatch.sim.smi_fabric import fabric
@@ -68,14 +69,17 @@ def _identity(answers: Recording, gpu: Node, index: int, known: set[str]) -> Non
     PCI address.
     """
     handle = f"@gpu{index}"
-    bus_id = _optional(gpu, "pci/bus_id") or _optional(gpu, "pci/pci_bus_id") or _bus_id(gpu)
+    bus_id = _bus_id(gpu)
     printed = _optional(gpu, "gpu_uuid") or _optional(gpu, "uuid")
     if not printed or printed in known:
         printed = f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'{printed} {bus_id} {index}')}"
     known.add(printed)
-    answers.add(("nvmlDeviceGetHandleByIndex", index), handle)
-    answers.add(("nvmlDeviceGetHandleByUUID", printed), handle)
-    answers.add(("nvmlDeviceGetHandleByPciBusId", bus_id), handle)
+    for question in (
+        ("nvmlDeviceGetHandleByIndex", index),
+        ("nvmlDeviceGetHandleByUUID", printed),
+        ("nvmlDeviceGetHandleByPciBusId", bus_id),
+    ):
+        answers.add(question, {"handle": handle})
     answers.add(("nvmlDeviceGetIndex", handle), index)
     answers.add(("nvmlDeviceGetUUID", handle), printed)
     members: dict[str, Any] = {"busId": bus_id, "busIdLegacy": bus_id[-12:]}
@@ -94,8 +98,9 @@ def _identity(answers: Recording, gpu: Node, index: int, known: set[str]) -> Non
 
 
 def _bus_id(gpu: Node) -> str:
-    """The address in the GPU's headline."""
-    return gpu.value if gpu.value and ":" in gpu.value else NO_BUS_ID
+    """The address in the PCI section or in the GPU's headline."""
+    candidates = (_optional(gpu, "pci/bus_id"), _optional(gpu, "pci/pci_bus_id"), gpu.value)
+    return next((text for text in candidates if text and pci_key(text)), NO_BUS_ID)
 
 
 def _gpu(answers: Recording, gpu: Node, index: int, extras: Extras) -> None:
@@ -140,7 +145,7 @@ def _migs(answers: Recording, gpu: Node, migs: list[Node], index: int, extras: E
         token = f"{handle}/mig{number}"
         gi, ci = _number(mig, "gpu_instance_id", position), _number(mig, "compute_instance_id", 0)
         line = extras.migs.get((index, number))
-        answers.add(("nvmlDeviceGetMigDeviceHandleByIndex", handle, number), token)
+        answers.add(("nvmlDeviceGetMigDeviceHandleByIndex", handle, number), {"handle": token})
         answers.add(("nvmlDeviceGetUUID", token), line.uuid if line else f"MIG-{gpu_uuid}/{gi}/{ci}")
         name = _optional(gpu, "product_name")
         if line and name:

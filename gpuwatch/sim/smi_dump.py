@@ -19,6 +19,8 @@ _START = re.compile(
     r"(?P<text>^[ \t]*=+NVSMI LOG=+)|(?P<xml>^[ \t]*(?:<\?xml\b[^>]*>\s*)?(?:<!DOCTYPE[^>\[]*>\s*)?<nvidia_smi_log\b)",
     re.MULTILINE,
 )
+"""A document type with declarations of its own (entities) is not nvidia-smi's; the block begins after it."""
+
 _BARE_START = re.compile(r"^[ \t]*(?:Driver Version|Attached GPUs)[ \t]+: ", re.MULTILINE)
 _HEADING = re.compile(r"^#+ +([^$#\s].*?)\s*$", re.MULTILINE)
 _NEXT_OUTPUT = re.compile(r"^(?:#|\$ |\[?\w+@|timestamp, |\+---)", re.MULTILINE)

@@ -101,7 +101,7 @@ def test_lost_gpu_stays_lost_in_the_replay(tmp_path: Path) -> None:
     recording = Recording()
     for answer in (71_000, error(pynvml.NVML_ERROR_GPU_IS_LOST)):
         recording.add(("nvmlDeviceGetPowerUsage", "@gpu0"), answer)
-    recording.add(("nvmlDeviceGetHandleByIndex", 0), "@gpu0")
+    recording.add(("nvmlDeviceGetHandleByIndex", 0), {"handle": "@gpu0"})
     nvml = Replay(recording)
     handle = ask(nvml, "nvmlDeviceGetHandleByIndex", 0)
 
@@ -113,7 +113,7 @@ def test_lost_gpu_stays_lost_in_the_replay(tmp_path: Path) -> None:
 
 def test_loop_begins_again_and_plain_replay_holds_the_last_answer(tmp_path: Path) -> None:
     recording = Recording()
-    recording.add(("nvmlDeviceGetHandleByIndex", 0), "@gpu0")
+    recording.add(("nvmlDeviceGetHandleByIndex", 0), {"handle": "@gpu0"})
     for watts in (70, 70, 300):
         recording.add(("nvmlDeviceGetPowerUsage", "@gpu0"), watts)
     path = tmp_path / "a.capture"
@@ -240,7 +240,7 @@ def test_structs_and_handles_of_a_simulator_are_plain_objects(tmp_path: Path) ->
 def whole() -> bytes:
     recording = Recording(Header(driver="580.95.05"))
     recording.add(("nvmlDeviceGetCount",), 1)
-    recording.add(("nvmlDeviceGetHandleByIndex", 0), "@gpu0")
+    recording.add(("nvmlDeviceGetHandleByIndex", 0), {"handle": "@gpu0"})
     recording.add(("nvmlDeviceGetUUID", "@gpu0"), "GPU-529b3263-c96d-b557-bc75-697f04917eda")
     recording.add(
         ("nvmlDeviceGetPciInfo", "@gpu0"), {"struct": "nvmlPciInfo_t", "members": {"busId": "00000000:1A:00.0"}}
