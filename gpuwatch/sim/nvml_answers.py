@@ -1,12 +1,19 @@
 """Small shapes that NVML's answers share."""
 
 import ctypes
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import pynvml
 
+if TYPE_CHECKING:
+    from gpuwatch.sim.nvml import Device
+
 MIB = 1 << 20
+
+Answer = Callable[..., Any]
+"""A function of a resolved device and the call's arguments."""
 
 
 class Handle(NamedTuple):
@@ -39,3 +46,18 @@ def fill(pointer: Any, **members: Any) -> int:
     for name, member in members.items():
         setattr(contents, name, member)
     return int(pynvml.NVML_SUCCESS)
+
+
+def whole_only(answer: Answer) -> Answer:
+    """Not offered while the GPU is cut into MIG instances."""
+    return lambda d, *args: refuse() if d.gpu.mig_enabled else answer(d, *args)
+
+
+def where(condition: Callable[["Device"], Any], answer: Answer) -> Answer:
+    """Offered only by models that have it."""
+    return lambda d, *args: answer(d, *args) if condition(d) else refuse()
+
+
+def works(d: "Device") -> bool:
+    """Whether clocks are up."""
+    return any(unit.processes for unit in d.gpu.units)

@@ -3,76 +3,19 @@
 A function that a model lacks is refused as the real driver does (NOT_SUPPORTED); what is not in the tables at all too.
 """
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pynvml
 
-from gpuwatch.sim.nvml_answers import MIB, Handle, fill, refuse, struct
+from gpuwatch.sim.nvml_answers import MIB, Answer, Handle, refuse, struct, where, whole_only, works
+from gpuwatch.sim.nvml_board import BOARD
 from gpuwatch.sim.nvml_counters import field_values, process_utilization, processes, samples
 from gpuwatch.sim.nvml_ecc import ECC
-from gpuwatch.sim.physics import HW_BRAKE, HW_SLOWDOWN
+from gpuwatch.sim.nvml_link import LINKS
 
 if TYPE_CHECKING:
     from gpuwatch.sim.nvml import Device
-
-Answer = Callable[..., Any]
-
-CLOCKS = {
-    pynvml.NVML_CLOCK_GRAPHICS: ("clock", "clock_max"),
-    pynvml.NVML_CLOCK_SM: ("clock", "clock_max"),
-    pynvml.NVML_CLOCK_MEM: ("memory_clock", "memory_clock"),
-    pynvml.NVML_CLOCK_VIDEO: ("video_clock", "video_clock_max"),
-}
-THRESHOLDS = {
-    pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN: "shutdown",
-    pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN: "slowdown",
-    pynvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX: "max_operating",
-    pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX: "memory_max",
-    pynvml.NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_CURR: "acoustic",
-}
-
-
-def whole_only(answer: Answer) -> Answer:
-    """Not offered while the GPU is cut into MIG instances."""
-    return lambda d, *args: refuse() if d.gpu.mig_enabled else answer(d, *args)
-
-
-def where(condition: Callable[["Device"], Any], answer: Answer) -> Answer:
-    """Offered only by models that have it."""
-    return lambda d, *args: answer(d, *args) if condition(d) else refuse()
-
-
-def works(d: "Device") -> bool:
-    """Whether clocks are up."""
-    return any(unit.processes for unit in d.gpu.units)
-
-
-def _clock(d: "Device", domain: int) -> int:
-    now, _ = CLOCKS.get(domain) or refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-    if now == "clock":
-        return int(d.physics.clock)
-    model = d.gpu.model
-    if now == "memory_clock":
-        return model.memory_clock if works(d) else model.memory_clock_idle
-    return model.video_clock_max if works(d) else model.video_clock_idle
-
-
-def _max_clock(d: "Device", domain: int) -> int:
-    _, name = CLOCKS.get(domain) or refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-    return int(getattr(d.gpu.model, name))
-
-
-def _threshold(d: "Device", kind: int) -> int:
-    found = getattr(d.gpu.model, THRESHOLDS.get(kind, ""), None)
-    if found is None or (d.gpu.model.margins and kind != pynvml.NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_CURR):
-        return refuse()
-    return int(found)
-
-
-def _temperature(d: "Device", sensor: int) -> int:
-    return round(d.physics.temperature) if sensor == pynvml.NVML_TEMPERATURE_GPU else refuse()
 
 
 def _utilization(d: "Device") -> SimpleNamespace:
@@ -103,11 +46,6 @@ def _bar1(d: "Device") -> SimpleNamespace:
     return struct(bar1Total=total, bar1Used=used, bar1Free=total - used)
 
 
-def _reasons(d: "Device") -> int:
-    known = d.physics.reasons
-    return known | HW_SLOWDOWN if known & HW_BRAKE else known
-
-
 def _pci(d: "Device") -> SimpleNamespace:
     address, model = d.gpu.address, d.gpu.model
     return struct(
@@ -119,60 +57,6 @@ def _pci(d: "Device") -> SimpleNamespace:
         pciDeviceId=model.device_id,
         pciSubSystemId=model.subsystem_id,
     )
-
-
-def _performance_state(d: "Device") -> int:
-    return 0 if works(d) else d.gpu.model.idle_state
-
-
-def _power(d: "Device") -> int:
-    """The mean of the last second."""
-    recent = [moment.power for moment in d.physics.history if moment.t > d.t - 1.0]
-    return round(1000 * (sum(recent) / len(recent) if recent else d.physics.power))
-
-
-def energy(d: "Device") -> int:
-    """Millijoules since the driver was loaded."""
-    return round(1000 * d.physics.counter(d.physics.energy, d.physics.power, d.t))
-
-
-def _link_state(d: "Device", link: int) -> int:
-    if not 0 <= link < d.gpu.model.nvlinks:
-        return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT if d.gpu.model.nvlinks else pynvml.NVML_ERROR_NOT_SUPPORTED)
-    return int(d.gpu.faults.link_active[link] and not d.gpu.mig_enabled)
-
-
-def _link_remote(d: "Device", link: int) -> SimpleNamespace:
-    if not _link_state(d, link):
-        return refuse()
-    return struct(busId=f"00000000:{5 + link % 4:02X}:00.0", domain=0, bus=5 + link % 4, device=0)
-
-
-def _link_errors(d: "Device", link: int, counter: int) -> int:
-    _link_state(d, link)
-    if d.gpu.model.nvlink5:
-        return refuse()
-    names = ("replay", "recovery", "crc", "crc_data", "ecc_data")
-    return d.gpu.faults.link_errors[link].get(names[counter], 0) if counter < len(names) else refuse()
-
-
-def _fabric(d: "Device", pointer: Any) -> int:
-    state, status, health = d.gpu.faults.fabric
-    cluster = bytes(16)
-    members = {"state": state, "status": status, "cliqueId": 0}
-    contents = getattr(pointer, "contents", pointer)
-    if hasattr(contents, "healthMask"):
-        members["healthMask"] = health
-    if hasattr(contents, "clusterUuid"):
-        for i, byte in enumerate(cluster):
-            contents.clusterUuid[i] = byte
-    return fill(pointer, **members)
-
-
-def _fan(d: "Device", fan: int = 0) -> int:
-    if fan >= d.gpu.model.fans:
-        return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT if d.gpu.model.fans else pynvml.NVML_ERROR_NOT_SUPPORTED)
-    return round(min(100, max(0, (d.physics.temperature - 45) * 2.2)))
 
 
 def _mig_handle(d: "Device", index: int) -> Any:
@@ -201,10 +85,6 @@ def _attributes(d: "Device") -> SimpleNamespace:
 
 def _gsp(d: "Device", version: Any = None) -> bytes:
     return d.node.driver.encode()
-
-
-def _margin(d: "Device") -> int:
-    return d.gpu.model.max_operating - round(d.physics.temperature)
 
 
 def _engine(name: str) -> Answer:
@@ -239,46 +119,14 @@ DEVICE: dict[str, Answer] = {
     "nvmlDeviceGetOfaUtilization": _engine("ofa"),
     "nvmlDeviceGetMemoryInfo": _memory,
     "nvmlDeviceGetBAR1MemoryInfo": _bar1,
-    "nvmlDeviceGetPowerUsage": _power,
-    "nvmlDeviceGetTotalEnergyConsumption": energy,
-    "nvmlDeviceGetEnforcedPowerLimit": lambda d: round(1000 * d.gpu.power_limit),
-    "nvmlDeviceGetPowerManagementLimit": lambda d: round(1000 * d.gpu.power_limit),
-    "nvmlDeviceGetPowerManagementDefaultLimit": lambda d: 1000 * d.gpu.model.power_limit,
-    "nvmlDeviceGetPowerManagementLimitConstraints": lambda d: [
-        1000 * d.gpu.model.power_min,
-        1000 * d.gpu.model.power_max,
-    ],
-    "nvmlDeviceGetTemperature": _temperature,
-    "nvmlDeviceGetTemperatureV": _temperature,
-    "nvmlDeviceGetMarginTemperature": where(lambda d: d.gpu.model.margins, _margin),
-    "nvmlDeviceGetTemperatureThreshold": _threshold,
-    "nvmlDeviceGetClockInfo": _clock,
-    "nvmlDeviceGetMaxClockInfo": _max_clock,
-    "nvmlDeviceGetCurrentClocksEventReasons": _reasons,
-    "nvmlDeviceGetCurrentClocksThrottleReasons": _reasons,
-    "nvmlDeviceGetPerformanceState": _performance_state,
-    "nvmlDeviceGetCurrPcieLinkGeneration": lambda d: d.gpu.faults.pcie_generation or d.gpu.model.pcie_generation,
-    "nvmlDeviceGetCurrPcieLinkWidth": lambda d: d.gpu.faults.pcie_width or 16,
-    "nvmlDeviceGetMaxPcieLinkGeneration": lambda d: d.gpu.model.pcie_generation,
-    "nvmlDeviceGetMaxPcieLinkWidth": lambda d: 16,
-    "nvmlDeviceGetPcieReplayCounter": lambda d: d.gpu.faults.pcie_replays,
     "nvmlDeviceGetFieldValues": field_values,
     "nvmlDeviceGetSamples": whole_only(samples),
     "nvmlDeviceGetProcessUtilization": whole_only(process_utilization),
-    "nvmlDeviceGetNumFans": where(lambda d: d.gpu.model.fans, lambda d: d.gpu.model.fans),
-    "nvmlDeviceGetFanSpeed": _fan,
-    "nvmlDeviceGetFanSpeed_v2": _fan,
     "nvmlDeviceGetPersistenceMode": lambda d: int(d.gpu.model.persistence),
     "nvmlDeviceGetDisplayActive": lambda d: 0,
     "nvmlDeviceGetComputeMode": lambda d: 0,
     "nvmlDeviceGetVirtualizationMode": lambda d: 0,
     "nvmlDeviceGetNumaNodeId": lambda d: d.gpu.index // 4,
-    "nvmlDeviceGetGpuFabricInfoV": where(lambda d: d.gpu.model.fabric, _fabric),
-    "nvmlDeviceGetGpuFabricInfo": where(lambda d: d.gpu.model.fabric, _fabric),
-    "nvmlDeviceGetNvLinkState": _link_state,
-    "nvmlDeviceGetNvLinkVersion": lambda d, link: d.gpu.model.nvlink_version if _link_state(d, link) else refuse(),
-    "nvmlDeviceGetNvLinkRemotePciInfo": _link_remote,
-    "nvmlDeviceGetNvLinkErrorCounter": _link_errors,
     "nvmlDeviceGetMigMode": where(lambda d: d.gpu.model.mig, _mig_modes),
     "nvmlDeviceGetMaxMigDeviceCount": lambda d: 7 if d.gpu.model.mig else 0,
     "nvmlDeviceGetMigDeviceHandleByIndex": _mig_handle,
@@ -287,6 +135,8 @@ DEVICE: dict[str, Answer] = {
         for kind in ("Compute", "Graphics", "MPSCompute")
         for suffix in ("", "_v2", "_v3")
     },
+    **BOARD,
+    **LINKS,
     **ECC,
 }
 """Functions of a whole GPU."""

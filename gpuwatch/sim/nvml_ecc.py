@@ -1,12 +1,11 @@
 """Memory errors and repairs as NVML tells them."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pynvml
 
-from gpuwatch.sim.nvml_answers import fill, refuse, struct
+from gpuwatch.sim.nvml_answers import Answer, fill, refuse, struct, where
 
 if TYPE_CHECKING:
     from gpuwatch.sim.nvml import Device
@@ -18,10 +17,6 @@ PAGES = {
     pynvml.NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS: "single_bit",
     pynvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR: "double_bit",
 }
-
-
-def _offered(condition: Callable[["Device"], Any], answer: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda d, *args: answer(d, *args) if condition(d) else refuse()
 
 
 def _counter(d: "Device", kind: int, scope: int, location: int) -> int:
@@ -76,17 +71,17 @@ def _repairs(d: "Device") -> list[int]:
     return [0, 0]
 
 
-ECC: dict[str, Callable[..., Any]] = {
-    "nvmlDeviceGetEccMode": _offered(lambda d: d.gpu.model.ecc, lambda d: [1, 1]),
-    "nvmlDeviceGetTotalEccErrors": _offered(lambda d: d.gpu.model.ecc, _total),
+ECC: dict[str, Answer] = {
+    "nvmlDeviceGetEccMode": where(lambda d: d.gpu.model.ecc, lambda d: [1, 1]),
+    "nvmlDeviceGetTotalEccErrors": where(lambda d: d.gpu.model.ecc, _total),
     "nvmlDeviceGetMemoryErrorCounter": _counter,
-    "nvmlDeviceGetSramEccErrorStatus": _offered(lambda d: d.gpu.model.sram_status, _sram_status),
-    "nvmlDeviceGetRepairStatus": _offered(lambda d: d.gpu.model.sram_status, _repairs),
-    "nvmlDeviceGetUnrepairableMemoryFlag_v1": _offered(lambda d: d.gpu.model.gpm, lambda d: 0),
-    "nvmlDeviceGetRemappedRows": _offered(_has_remapping, _remapped),
-    "nvmlDeviceGetRowRemapperHistogram": _offered(_has_remapping, _histogram),
-    "nvmlDeviceGetRetiredPages": _offered(lambda d: d.gpu.model.retired_pages, _retired),
-    "nvmlDeviceGetRetiredPagesPendingStatus": _offered(
+    "nvmlDeviceGetSramEccErrorStatus": where(lambda d: d.gpu.model.sram_status, _sram_status),
+    "nvmlDeviceGetRepairStatus": where(lambda d: d.gpu.model.sram_status, _repairs),
+    "nvmlDeviceGetUnrepairableMemoryFlag_v1": where(lambda d: d.gpu.model.gpm, lambda d: 0),
+    "nvmlDeviceGetRemappedRows": where(_has_remapping, _remapped),
+    "nvmlDeviceGetRowRemapperHistogram": where(_has_remapping, _histogram),
+    "nvmlDeviceGetRetiredPages": where(lambda d: d.gpu.model.retired_pages, _retired),
+    "nvmlDeviceGetRetiredPagesPendingStatus": where(
         lambda d: d.gpu.model.retired_pages, lambda d: int(d.gpu.faults.retire_pending)
     ),
 }

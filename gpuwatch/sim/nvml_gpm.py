@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pynvml
 
+from gpuwatch.sim.gpu import Unit
 from gpuwatch.sim.nvml_answers import Handle, refuse, struct
 
 if TYPE_CHECKING:
-    from gpuwatch.sim.nvml import SimNvml
+    from gpuwatch.sim.nvml import Device, SimNvml
 
 BUSY, SM, TENSOR, DRAM = range(4)
 SHARES = {
@@ -56,26 +57,32 @@ def _support(nvml: "SimNvml", handle: Handle) -> SimpleNamespace:
 def _sample(nvml: "SimNvml", handle: Handle, sample: Sample) -> Sample:
     with nvml.lock:
         device = nvml.device(handle, "nvmlGpmSampleGet")
-        if not device.gpu.model.gpm or device.gpu.mig_enabled:
+        if not device.gpu.model.gpm:
             refuse()
-        return _fill(device, sample, device.gpu.units)
+        return _fill(device, sample, _parts(device.gpu.units) if device.unit is None else [(device.unit, 1.0)])
 
 
 def _mig_sample(nvml: "SimNvml", handle: Handle, gi: int, sample: Sample) -> Sample:
     with nvml.lock:
         device = nvml.device(handle, "nvmlGpmMigSampleGet")
-        units = [unit for unit in device.gpu.units if unit.profile is not None and unit.gi == gi]
+        units = [(unit, 1.0) for unit in device.gpu.units if unit.profile is not None and unit.gi == gi]
         if not device.gpu.model.gpm or not units:
             refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT if device.gpu.model.gpm else pynvml.NVML_ERROR_NOT_SUPPORTED)
         return _fill(device, sample, units)
 
 
-def _fill(device: Any, sample: Sample, units: list[Any]) -> Sample:
+def _parts(units: list[Unit]) -> list[tuple[Unit, float]]:
+    """A GPU's own counters, or in MIG mode those of its instances by their share of it."""
+    return [(unit, unit.share) for unit in units]
+
+
+def _fill(device: "Device", sample: Sample, units: list[tuple[Unit, float]]) -> Sample:
     since = max(0.0, device.t - device.physics.time)
-    unit = units[0]
-    rates = (unit.load.busy, unit.load.sm, unit.load.tensor, unit.load.dram)
-    sample.t = device.t
-    sample.totals = [total + rate * since for total, rate in zip(unit.totals, rates, strict=True)]
+    sample.t, sample.totals = device.t, [0.0] * len(sample.totals)
+    for unit, share in units:
+        rates = (unit.load.busy, unit.load.sm, unit.load.tensor, unit.load.dram)
+        for slot, rate in enumerate(rates):
+            sample.totals[slot] += share * (unit.totals[slot] + rate * since)
     return sample
 
 

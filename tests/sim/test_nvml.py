@@ -1,5 +1,6 @@
 """The simulated driver under the real readers: every call answers or fails as NVML does, for every model."""
 
+import contextlib
 import threading
 import time
 
@@ -7,7 +8,10 @@ import pynvml
 import pytest
 
 from gpuwatch.model.clock import SystemClock
+from gpuwatch.sim.directory import attach
+from gpuwatch.sim.nvml import SimNvml
 from gpuwatch.sim.profiles import MODELS
+from gpuwatch.sim.scenario import load, names
 from gpuwatch.sources.nvml import Failure, NvmlFailure, ask
 from gpuwatch.sources.nvml_events import EventReader
 from gpuwatch.sources.nvml_fields import FIELDS, IDENTITY, Call
@@ -124,6 +128,7 @@ def test_mig_instances_are_read_with_their_own_activity(tmp_path, clock):
     large, small = gpu.mig
     assert (large.profile, small.profile) == ("3g.40gb", "1g.10gb")
     assert (large.activity.sm, small.activity.sm) == (0, pytest.approx(0.97))
+    assert gpu.activity.sm == pytest.approx(0.97 * 16 / 132)
     assert gpu.utilization.gpu is None
     assert [process.gi for process in gpu.processes] == [small.gi]
     assert small.memory.used == pytest.approx(small.memory.total / 2, rel=0.01)
@@ -235,6 +240,33 @@ def test_memory_faults_reach_their_counters(tmp_path, clock):
     assert gpu.nvlinks[7].active is False
     assert gpu.nvlinks[7].errors["crc"] == 5
     assert (gpu.pcie.width, gpu.pcie.width_max, gpu.pcie.replays) == (8, 16, 4)
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_readers_live_through_every_scenario(tmp_path, clock, name):
+    """Whatever happens, a read gives a sample or says that the GPU or the driver is gone."""
+    of = load(name)
+    driver, readers, samples, failures = open_driver(tmp_path, of, clock), {}, 0, set()
+    for _ in range(40):
+        clock.advance(7)
+        node = driver.keeper.update()
+        for index, gpu in enumerate(node.gpus):
+            if gpu.faults.hung or node.driver_hung:
+                continue
+            try:
+                if index not in readers:
+                    readers[index] = GpuReader(driver, *register(driver, index))
+                found = readers[index].read(clock.time(), clock.monotonic())
+                assert not found.errors
+                samples += 1
+            except NvmlFailure as failure:
+                failures.add(failure.kind)
+        if Failure.DRIVER_GONE in failures:
+            driver, readers, failures = SimNvml(attach(tmp_path, clock)), {}, set()
+            with contextlib.suppress(pynvml.NVMLError_DriverNotLoaded):
+                driver.nvmlInit()
+    assert samples > 40 * of.node.gpus / 2
+    assert failures <= {Failure.LOST}
 
 
 def test_field_ids_that_nobody_knows_are_refused_one_by_one(tmp_path, clock):
