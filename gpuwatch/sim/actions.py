@@ -28,6 +28,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     kind: Literal["compute", "graphics", "mps"] = "compute"
     slurm: str | None = None
     user: int | None = None
+    claim: str | None = None  # got its whole GPUs by this ResourceClaim (dynamic resource allocation)
     cgroup: str | None = None  # a layout of sim.proctree
 
     @property

@@ -33,14 +33,17 @@ def allocations(node: Node) -> list[model.Allocation]:
         pod = pod_of(node, workload)
         if pod is None:
             continue
+        # the kubelet does not tell the pod's uid
+        named = model.Workload(namespace=pod.namespace, pod=pod.pod, container=pod.container)
+        if workload.claim is not None:
+            found.append(_claimed(workload, named))
+            continue
         ids: dict[str, list[str]] = {}
         for device in workload.gpus:
             unit = node.unit(device)
             if unit is not None:
                 slot = str(device).partition("::")[2] or "0"
                 ids.setdefault(_resource(unit), []).append(_device_id(node, unit, slot))
-        # the kubelet does not know that uid: it answers names only
-        named = model.Workload(namespace=pod.namespace, pod=pod.pod, container=pod.container)
         found += [model.Allocation(workload=named, resource=r, device_ids=tuple(d)) for r, d in ids.items()]
     return found
 
@@ -69,6 +72,13 @@ def processes(node: Node) -> list[SimProcess]:
         for gpu in node.gpus
         for _, process in gpu.processes
     ]
+
+
+def _claimed(workload: Workload, pod: model.Workload) -> model.Allocation:
+    """Devices by the names that NVIDIA's DRA driver gives them."""
+    devices = tuple(f"gpu-{gpu}" for gpu in workload.gpus)
+    claim = f"{pod.namespace}/{workload.claim}"
+    return model.Allocation(workload=pod, resource=f"gpu.{DOMAIN}", device_ids=devices, claim=claim)
 
 
 def _units(node: Node) -> Iterator[tuple[SimGpu, Unit]]:

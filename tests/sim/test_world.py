@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
+from gpuwatch.sim import cluster
 from gpuwatch.sim.directory import inject
+from gpuwatch.sim.node import Node
 from gpuwatch.sim.nvml import open_node
 from gpuwatch.sim.world import World
 from gpuwatch.sources.klog import KernelLog
@@ -112,6 +114,20 @@ def test_pods_come_and_go_everywhere(world):
     world.inject({"do": "stop", "name": "ns/fresh"})
     assert wait_for(lambda: {a.workload.pod for a in client.allocations()} == {"train-0"})
     client.close()
+
+
+def test_the_kubelet_tells_claims_slots_and_instances_by_their_own_names():
+    shared = Node(scenario(replicas=4, workloads=[work("0::3")]), physical=False)
+    assert [a.device_ids for a in cluster.allocations(shared)] == [(f"{shared.gpus[0].uuid}::3",)]
+    assert len(cluster.allocatable(shared)[0].device_ids) == 8
+    claimed = Node(scenario(workloads=[work(1, claim="two")]), physical=False)
+    (allocation,) = cluster.allocations(claimed)
+    assert (allocation.resource, allocation.claim) == ("gpu.nvidia.com", "ml/two")
+    assert allocation.device_ids == ("gpu-1",)
+    cut = Node(scenario(gpus=1, mig={0: ["1g.10gb"]}, workloads=[work("0:0")]), physical=False)
+    (allocation,) = cluster.allocations(cut)
+    assert allocation.resource == "nvidia.com/mig-1g.10gb"
+    assert allocation.device_ids[0].startswith("MIG-")
 
 
 def test_the_kubelet_can_go_away_and_come_back(world):
