@@ -73,7 +73,7 @@ GPUS: tuple[Column[GpuItem], ...] = (
     Column("POWER", lambda g, w: w.draw(power(g), g.power.limit_enforced), right=True, drop=1),
     Column("TEMP", lambda g, w: w.celsius(g.temperature.gpu), right=True, style=hot),
     Column("CLOCK", lambda g, w: w.clock(g.clocks.sm), right=True, drop=4),
-    Column("WORKLOAD", gpu_user, shorten=True),
+    Column("WORKLOAD", gpu_user, shorten="middle"),
     Column("XID", gpu_xid, style=lambda _: "yellow", drop=2),
     Column(
         "PSTATE", lambda g, w: w.glyphs.dash if g.performance_state is None else f"P{g.performance_state}", wide=True
@@ -88,20 +88,20 @@ PROCESSES: tuple[Column[ProcessItem], ...] = (
     Column("GPU", lambda p, w: str(p.gpu), right=True),
     Column("PID", lambda p, w: str(p.pid), right=True),
     Column("TYPE", lambda p, w: p.type, drop=2),
-    Column("NAME", lambda p, w: w.text(p.name), shorten=True),
+    Column("NAME", lambda p, w: w.text(p.name), shorten="middle"),
     Column("MEMORY", _size(lambda p: p.memory), right=True),
     Column("UTIL", lambda p, w: w.ratio(p.utilization), right=True),
     Column("USER", lambda p, w: w.text(p.user), drop=1),
-    Column("WORKLOAD", lambda p, w: w.text(process_workload(p)), shorten=True),
+    Column("WORKLOAD", lambda p, w: w.text(process_workload(p)), shorten="middle"),
     Column("GI", lambda p, w: w.text(p.gi), right=True, wide=True),
     Column("CI", lambda p, w: w.text(p.ci), right=True, wide=True),
     Column("CONTAINER", lambda p, w: w.text(p.workload.container if p.workload else None), wide=True),
 )
 
 PODS: tuple[Column[PodItem], ...] = (
-    Column("NAMESPACE", lambda p, w: w.text(p.namespace), shorten=True),
-    Column("POD", lambda p, w: w.text(p.pod), shorten=True),
-    Column("CONTAINER", lambda p, w: w.text(p.container), drop=3, shorten=True),
+    Column("NAMESPACE", lambda p, w: w.text(p.namespace), shorten="middle"),
+    Column("POD", lambda p, w: w.text(p.pod), shorten="middle"),
+    Column("CONTAINER", lambda p, w: w.text(p.container), drop=3, shorten="middle"),
     Column("GPU", lambda p, w: w.text(p.gpu), right=True),
     Column("MIG", lambda p, w: w.text(p.profile), drop=1),
     Column("PROCS", lambda p, w: str(p.processes), right=True, drop=2),
@@ -123,7 +123,7 @@ MIG: tuple[Column[MigItem], ...] = (
     Column("SM", lambda m, w: w.ratio(m.activity.sm), right=True, drop=2),
     Column("MEMORY", lambda m, w: w.sizes(m.memory.used, m.memory.total), right=True),
     Column(
-        "WORKLOAD", lambda m, w: "free" if m.allocated is False and not m.users else users(m.users, w), shorten=True
+        "WORKLOAD", lambda m, w: "free" if m.allocated is False and not m.users else users(m.users, w), shorten="middle"
     ),
     Column("SMS", lambda m, w: w.text(m.multiprocessors), right=True, wide=True),
     Column("UUID", lambda m, w: m.uuid, wide=True),
@@ -148,7 +148,7 @@ FINDINGS: tuple[Column[FindingItem], ...] = (
     Column("CHECK", lambda f, w: f.check),
     Column("SEVERITY", lambda f, w: f.severity.value, style=lambda f: SEVERITY_STYLES[f.severity]),
     Column("SINCE", lambda f, w: since(f.since, w), drop=1),
-    Column("MESSAGE", lambda f, w: f.message, shorten=True),
+    Column("MESSAGE", lambda f, w: f.message, shorten="end"),
     Column("ACTION", lambda f, w: w.text(f.action), wide=True),
 )
 
@@ -158,7 +158,7 @@ XIDS: tuple[Column[XidItem], ...] = (
     Column("COUNT", lambda x, w: str(x.count), right=True),
     Column("LAST", lambda x, w: since(x.last, w)),
     Column("CATEGORY", lambda x, w: w.text(x.category), drop=1),
-    Column("MEANING", lambda x, w: w.text(x.description or "not documented"), shorten=True),
+    Column("MEANING", lambda x, w: w.text(x.description or "not documented"), shorten="end"),
     Column("ACTION", lambda x, w: w.text(x.action), drop=2),
     Column("MNEMONIC", lambda x, w: w.text(x.mnemonic), wide=True),
     Column("PCI", lambda x, w: w.text(x.pci_bus_id), wide=True),

@@ -19,7 +19,7 @@ Examples:
 @click.command(help=HELP, short_help="Tell everything about one GPU, units spelled out.")
 @click.argument("resource", type=click.Choice(["gpu"]), metavar="gpu")
 @click.argument("id_", metavar="ID")
-@output("text", "json", "yaml", "schema")
+@output("table", "json", "yaml", "schema")
 @pass_session
 def describe(session: Session, resource: str, id_: str, output: str) -> None:
     """Look once and tell."""
@@ -34,7 +34,7 @@ def describe(session: Session, resource: str, id_: str, output: str) -> None:
         return
     view = one_view(session)
     item = description(view, find_gpu(view, id_).uuid)
-    if output == "text":
+    if output == "table":
         session.terminal.show(*text_lines(item, Words(session.terminal.glyphs, view.snapshot.at)))
         return
     document = Envelope(kind="GpuDescription", node=view.snapshot.node, at=utc(view.snapshot.at), items=(item,))

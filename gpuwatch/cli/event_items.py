@@ -113,7 +113,7 @@ COLUMNS: tuple[Column[EventItem], ...] = (
     Column("WHERE", _where),
     Column("EVENT", lambda e, w: _what(e), style=lambda e: STYLES.get(e.severity or "", "")),
     Column("PROCESS", lambda e, w: w.text(e.name or e.pid), drop=1),
-    Column("MESSAGE", lambda e, w: w.text(e.message), shorten=True),
+    Column("MESSAGE", lambda e, w: w.text(e.message), shorten="end"),
     Column("PID", lambda e, w: w.text(e.pid), right=True, wide=True),
     Column("TOLD-BY", lambda e, w: "+".join(e.sources), wide=True),
     Column("PCI", lambda e, w: w.text(e.pci_bus_id), wide=True),

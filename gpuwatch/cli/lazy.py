@@ -11,6 +11,13 @@ from typing import NamedTuple
 import click
 
 
+EPILOG = """\b
+Exit codes: 0 healthy or done, 1 no answer, 2 wrong usage, 3 degraded, 4 failed,
+5 no GPU stack, 6 permission missing, 130 interrupted. https://gpuwatch.io/docs
+"""
+"""Of every command's help."""
+
+
 class Entry(NamedTuple):
     """One row. `target` is `module:attribute` below gpuwatch.cli; `help` is the command's own first line."""
 
@@ -39,6 +46,7 @@ class LazyGroup(click.Group):
         module, _, attribute = entry.target.partition(":")
         command = getattr(importlib.import_module(f"gpuwatch.cli.{module}"), attribute)
         assert isinstance(command, click.Command)  # noqa: S101 the table is ours; a test walks all of it
+        command.epilog = command.epilog or EPILOG
         return command
 
     def resolve_command(

@@ -4,7 +4,7 @@ import click
 
 from gpuwatch import __version__
 from gpuwatch.cli.failures import Root
-from gpuwatch.cli.lazy import Entry
+from gpuwatch.cli.lazy import EPILOG, Entry
 from gpuwatch.cli.options import option
 from gpuwatch.cli.session import Session
 
@@ -31,15 +31,6 @@ Examples:
   gpuwatch status
   gpuwatch get gpus -o wide
   gpuwatch --source sim top
-"""
-
-EPILOG = """\b
-Exit codes:
-  0 healthy, done        3 degraded    5 no GPU stack
-  1 could not answer     4 failed      6 permission missing
-  2 wrong usage or configuration     130 interrupted
-
-https://gpuwatch.io/docs
 """
 
 

@@ -21,7 +21,7 @@ COLUMNS: tuple[Column[MetricItem], ...] = (
     Column("NAME", lambda m, w: m.name),
     Column("TYPE", lambda m, w: m.type),
     Column("LABELS", lambda m, w: w.text(",".join(m.labels)), drop=1),
-    Column("MEANING", lambda m, w: m.help, shorten=True),
+    Column("MEANING", lambda m, w: m.help, shorten="end"),
 )
 
 

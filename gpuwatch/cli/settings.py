@@ -36,9 +36,16 @@ class Override(NamedTuple):
 
 
 OVERRIDES = (
-    Override("agent.listen", "listen", "ADDR:PORT", "Where to serve HTTP.", "GPUWATCH_AGENT_LISTEN"),
-    Override("agent.socket", "socket", "PATH", "Unix socket for the command line.", "GPUWATCH_AGENT_SOCKET"),
-    Override("agent.interval", "interval", "SECONDS", "Time between samples.", "GPUWATCH_AGENT_INTERVAL", type=float),
+    Override("agent.listen", "listen", "ADDR:PORT", "Where to serve HTTP. Default: :9400.", "GPUWATCH_AGENT_LISTEN"),
+    Override("agent.socket", "socket", "PATH", "Unix socket for other commands.", "GPUWATCH_AGENT_SOCKET"),
+    Override(
+        "agent.interval",
+        "interval",
+        "SECONDS",
+        "Time between samples. Default: 2.",
+        "GPUWATCH_AGENT_INTERVAL",
+        type=float,
+    ),
     Override(
         "agent.web_config", "web_config", "FILE", "TLS and users (exporter-toolkit).", "GPUWATCH_AGENT_WEB_CONFIG"
     ),
@@ -50,7 +57,7 @@ OVERRIDES = (
         "GPUWATCH_AGENT_PROFILE",
         many=True,
     ),
-    Override("state_dir", "state_dir", "DIR", "Where state is kept.", "GPUWATCH_STATE_DIR"),
+    Override("state_dir", "state_dir", "DIR", "Where state is kept. Default: /var/lib/gpuwatch.", "GPUWATCH_STATE_DIR"),
 )
 """Options of the agent. `--nvml-library` is global and handled beside them."""
 

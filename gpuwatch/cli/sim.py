@@ -62,7 +62,7 @@ def list_(session: Session, output: str) -> None:
     if output == "table":
         columns: tuple[Column[tuple[str, str]], ...] = (
             Column("SCENARIO", lambda row, _: row[0]),
-            Column("WHAT HAPPENS", lambda row, _: row[1], shorten=True),
+            Column("WHAT HAPPENS", lambda row, _: row[1], shorten="end"),
         )
         terminal.show(*table(columns, rows, Words(terminal.glyphs, 0.0), width=terminal.width))
     elif output == "name":

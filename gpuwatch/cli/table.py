@@ -1,7 +1,7 @@
 """Tables that fit: columns by priority, names shortened in the middle, one line a row."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
 from gpuwatch.cli.words import Words
 
@@ -16,14 +16,17 @@ SHORTEST = 20
 
 
 class Column(NamedTuple, Generic[T]):
-    """One column. `drop`: 0 stays, else the highest goes first when there is no room; `wide`: only with -o wide."""
+    """One column. `drop`: 0 stays, else the highest goes first when there is no room; `wide`: only with -o wide.
+
+    `shorten` says where a long cell may be cut: names in the middle, sentences at the end; empty: nowhere.
+    """
 
     header: str
     cell: Callable[[T, Words], str]
     right: bool = False
     drop: int = 0
     wide: bool = False
-    shorten: bool = False
+    shorten: Literal["", "middle", "end"] = ""
     style: Callable[[T], str] = lambda _: ""
 
 
@@ -81,7 +84,7 @@ def _line(parts: list[tuple[Column[T], str, str]], widths: dict[int, int], words
     line = Text(no_wrap=True, overflow="ellipsis", end="")
     for number, (column, text, style) in enumerate(parts):
         size = widths[id(column)]
-        short = words.middle(text, size) if column.shorten else text
+        short = words.cut(text, size, column.shorten) if column.shorten else text
         line.append(GAP if number else "")
         line.append(short.rjust(size) if column.right else short.ljust(size), style)
     line.rstrip()

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -63,8 +64,8 @@ def _live(session: Session, node: "Looking", state: "State", history: "History",
     console, glyphs = session.terminal.console(live=True), session.terminal.glyphs
     view, trouble = node.view(), ""
     history.remember(view)
-    quietly = {"screen": True, "auto_refresh": False, "redirect_stdout": False, "redirect_stderr": False}
-    with typed() as keys, Live(**quietly, console=console) as live:
+    screen_of = partial(Live, console=console, screen=True, auto_refresh=False)
+    with typed() as keys, screen_of(redirect_stdout=False, redirect_stderr=False) as live:
         due = time.monotonic() + interval
         while not state.done:
             width, height = console.size

@@ -1,6 +1,7 @@
 """Values as people read them: GiB, W, °C, %, `4m ago`. Machines get base units from `document`, never from here."""
 
 from datetime import UTC, datetime
+from typing import Literal
 
 from gpuwatch.cli.terminal import Glyphs
 
@@ -88,12 +89,12 @@ class Words:
         """A unix time in UTC, to the second."""
         return self.glyphs.dash if at is None else f"{utc(at):%Y-%m-%d %H:%M:%S}Z"
 
-    def middle(self, text: str, width: int) -> str:
-        """Shorten in the middle: both ends of a pod's name tell something."""
+    def cut(self, text: str, width: int, where: Literal["middle", "end"]) -> str:
+        """Shorten: in the middle where both ends tell something, as those of a pod's name do, else at the end."""
         if len(text) <= width:
             return text
         kept = max(width - len(self.glyphs.ellipsis), 2)
-        head, tail = (kept + 1) // 2, kept // 2
+        head, tail = (kept, 0) if where == "end" else ((kept + 1) // 2, kept // 2)
         return text[:head] + self.glyphs.ellipsis + text[len(text) - tail :]
 
 

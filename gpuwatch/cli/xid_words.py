@@ -56,7 +56,7 @@ COLUMNS: tuple[Column[XidInfo], ...] = (
     Column("SEVERITY", lambda x, w: x.severity, style=lambda x: SEVERITY_STYLES[x.severity]),
     Column("CATEGORY", lambda x, w: x.category, drop=1),
     Column("ACTION", lambda x, w: x.action, drop=2),
-    Column("MEANING", lambda x, w: x.description, shorten=True),
+    Column("MEANING", lambda x, w: x.description, shorten="end"),
     Column("NAME", lambda x, w: x.name, wide=True),
 )
 
