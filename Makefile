@@ -41,6 +41,7 @@ check: $(VENV)/installed-test  ## format, lint, types, layers
 generate: $(VENV)/installed-test  ## regenerate docs and golden files; a test fails where they differ
 	$(BIN)/python -m gpuwatch.sinks.metrics_doc > docs/metrics.md
 	$(BIN)/python -m gpuwatch.cli.docs > docs/cli.md
+	$(BIN)/python -m tests.sinks.golden_pages
 
 bench: $(VENV)/installed-test  ## compare with nvitop-exporter and prometheus-client; prints both
 	$(BIN)/python -m tests.bench
