@@ -4,7 +4,6 @@ import importlib
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from gpuwatch.model.errors import GpuwatchError
@@ -20,16 +19,18 @@ log = logging.getLogger(__name__)
 EVENT_WAIT_MS = 500
 EVENT_BACKOFF_SECONDS = (0.1, 5.0)
 NO_GPU_RECHECK_SECONDS = 30
+FINISH_POLL_SECONDS = 0.01
 LIBRARY_NOT_FOUND = 12  # NVML_ERROR_LIBRARY_NOT_FOUND
 
 
 class DriverThread(threading.Thread):
     """Opens the driver and starts the other threads; `starting` says what it waits for, None once it runs."""
 
-    def __init__(self, settings: Settings, outbox: Outbox, leave: Callable[[Failed], None]) -> None:
+    def __init__(self, settings: Settings, outbox: Outbox) -> None:
         super().__init__(name="driver", daemon=True)
-        self._settings, self._outbox, self._leave = settings, outbox, leave
+        self._settings, self._outbox = settings, outbox
         self._gpus: list[GpuThread] = []
+        self._events: EventReader | None = None
         self.starting: str | None = "loading the library"
 
     def run(self) -> None:
@@ -40,14 +41,26 @@ class DriverThread(threading.Thread):
         except NvmlFailure as error:
             # a library that is not installed stays so for the life of this machine or container
             retry = error.code != LIBRARY_NOT_FOUND
-            self._leave(Failed(reason=f"{self.starting or 'the driver'}: {error}", kind=error.kind, retry=retry))
+            self._fail(f"{self.starting or 'the driver'}: {error}", error.kind, retry)
         except GpuwatchError as error:
-            self._leave(Failed(reason=str(error), kind=Failure.DRIVER_GONE, retry=False))
+            self._fail(str(error), Failure.DRIVER_GONE, retry=False)
+        except Exception as error:  # noqa: BLE001 an odd driver or bindings: said, and tried again
+            self._fail(f"{self.starting or 'driver events'}: {type(error).__name__}: {error}", Failure.TRANSIENT)
 
     def refresh(self) -> None:
         """Have every GPU read now, rarely-read values included."""
         for gpu in self._gpus:
             gpu.refresh()
+
+    def finish(self) -> None:
+        """Begin nothing new, and wait until no call is under way."""
+        for gpu in self._gpus:
+            gpu.stop()
+        while (self.is_alive() and self.starting) or any(gpu.is_alive() and gpu.busy()[0] for gpu in self._gpus):
+            time.sleep(FINISH_POLL_SECONDS)
+
+    def _fail(self, reason: str, kind: str, retry: bool = True) -> None:
+        self._outbox.send(Failed(reason=reason, kind=kind, retry=retry))
 
     def stuck(self) -> dict[str, tuple[str, float]]:
         """uuid (or `index N`) -> part of the read and seconds so far, of reads longer than one interval."""
@@ -68,15 +81,13 @@ class DriverThread(threading.Thread):
         self._outbox.send(Registered(driver=versions(nvml), count=count))
         self.starting = None
         events = self._event_set(nvml)
-        self._gpus = [
-            GpuThread(nvml, index, self._settings, self._outbox, events, self._leave) for index in range(count)
-        ]
+        self._gpus = [GpuThread(nvml, index, self._settings, self._outbox, events) for index in range(count)]
         for gpu in self._gpus:
             gpu.start()
         self._events = events
         if not count:
             time.sleep(NO_GPU_RECHECK_SECONDS)
-            self._leave(Failed(reason="no GPU in NVML", kind=Failure.TRANSIENT))
+            self._fail("no GPU in NVML", Failure.TRANSIENT)
         return nvml
 
     @staticmethod
@@ -97,6 +108,8 @@ class DriverThread(threading.Thread):
                 if error.kind is Failure.DRIVER_GONE:
                     raise
                 time.sleep(backoff)
+                if error.kind is Failure.LOST:
+                    events.reopen()
                 backoff = min(backoff * 2, EVENT_BACKOFF_SECONDS[1])
                 continue
             backoff = shortest

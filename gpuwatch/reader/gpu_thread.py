@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 
 import msgspec
 
@@ -23,14 +22,14 @@ class GpuThread(threading.Thread):
         settings: Settings,
         outbox: Outbox,
         events: EventReader | None,
-        leave: Callable[[Failed], None],
     ) -> None:
         super().__init__(name=f"gpu {index}", daemon=True)
         self._nvml, self._index, self._settings = nvml, index, settings
-        self._outbox, self._events, self._leave = outbox, events, leave
+        self._outbox, self._events = outbox, events
         self._reader: GpuReader | None = None
         self._since: float | None = time.monotonic()
         self._wake = threading.Event()
+        self._stopping = False
         self.key = f"index {index}"
 
     def busy(self) -> tuple[str | None, float]:
@@ -45,9 +44,14 @@ class GpuThread(threading.Thread):
         """Sample now, rarely-read values included."""
         self._wake.set()
 
+    def stop(self) -> None:
+        """End after the read under way."""
+        self._stopping = True
+        self._wake.set()
+
     def run(self) -> None:
         """Register, then sample on the grid of whole intervals."""
-        while True:
+        while not self._stopping:
             forced = self._wake.is_set()
             self._wake.clear()
             self._since = time.monotonic()
@@ -88,7 +92,7 @@ class GpuThread(threading.Thread):
 
     def _tell(self, error: NvmlFailure) -> None:
         if error.kind is Failure.DRIVER_GONE:
-            self._leave(Failed(reason=str(error), kind=error.kind))
+            self._outbox.send(Failed(reason=str(error), kind=error.kind))
         self._tell_reason(str(error), lost=error.kind is Failure.LOST)
 
     def _tell_reason(self, reason: str, lost: bool) -> None:

@@ -7,18 +7,19 @@ from gpuwatch.reader.messages import AnyMessage, encode
 
 
 class Outbox:
-    """Writes frames one after another; the agent gone means there is nobody left to read for."""
+    """Writes frames one after another; `closed` once the agent has closed the pipe and nobody reads on."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._lock = threading.Lock()
+        self.closed = False
 
     def send(self, message: AnyMessage) -> None:
-        """Write one frame; ends the process when the agent closed the pipe."""
+        """Write one frame; nothing more once the pipe is closed."""
         frame = memoryview(encode(message))
         with self._lock:
             try:
-                while frame:
+                while frame and not self.closed:
                     frame = frame[os.write(self._fd, frame) :]
             except BrokenPipeError:
-                os._exit(0)
+                self.closed = True

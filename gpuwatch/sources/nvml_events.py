@@ -3,6 +3,7 @@
 A lost GPU no longer answers for its UUID, so identities are remembered from registration and looked up by handle.
 """
 
+import contextlib
 import ctypes
 from collections.abc import Callable
 from typing import Any
@@ -43,7 +44,7 @@ class EventReader:
         self._bits = {
             getattr(nvml, constant): kind for kind, constant in EVENT_TYPES.items() if hasattr(nvml, constant)
         }
-        self._identities: dict[Any, Identity] = {}
+        self._added: dict[Any, tuple[Any, Identity]] = {}
 
     def add(self, handle: Any, identity: Identity) -> None:
         """Register a GPU for every known event type that it supports.
@@ -51,9 +52,22 @@ class EventReader:
         Raises:
             NvmlFailure: this GPU tells no events.
         """
+        self._added[handle_key(handle)] = handle, identity
         supported = ask(self._nvml, "nvmlDeviceGetSupportedEventTypes", handle)
         ask(self._nvml, "nvmlDeviceRegisterEvents", handle, supported & sum(self._bits), self._set)
-        self._identities[handle_key(handle)] = identity
+
+    def reopen(self) -> None:
+        """Make the set anew without the GPUs that refuse: a lost one lets every wait fail.
+
+        Raises:
+            NvmlFailure: the driver gives no new set.
+        """
+        old, self._set = self._set, ask(self._nvml, "nvmlEventSetCreate")
+        for handle, identity in list(self._added.values()):
+            with contextlib.suppress(NvmlFailure):
+                self.add(handle, identity)
+        with contextlib.suppress(NvmlFailure):
+            ask(self._nvml, "nvmlEventSetFree", old)
 
     def wait(self, timeout_ms: int, time: Callable[[], float]) -> DriverEvent | None:
         """The next event, or None when the timeout passed without one.
@@ -67,7 +81,7 @@ class EventReader:
             if error.code == pynvml.NVML_ERROR_TIMEOUT:
                 return None
             raise
-        identity = self._identities.get(handle_key(data.device))
+        _, identity = self._added.get(handle_key(data.device), (None, None))
         return DriverEvent(
             kind=self._bits.get(data.eventType, f"0x{data.eventType:x}"),
             at=time(),
