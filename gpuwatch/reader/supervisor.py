@@ -1,7 +1,7 @@
 """The agent's end of the pipe: keeps one reader alive and hands on what it says.
 
-A reader inside a driver call is never killed: the call may be uninterruptible, and killing a process in the middle of
-one can wedge the GPU. It is left alone, with its pipe closed, and a new one takes its place.
+A reader whose pipe is closed ends as soon as it is in no driver call. One that is inside a call is never killed: that
+can wedge the GPU. It is left alone, and a new one takes its place.
 """
 
 import logging
@@ -47,13 +47,18 @@ class Supervisor(threading.Thread):
         self._abandoned: list[subprocess.Popen[bytes]] = []
         self._in_driver = True
         self._stopping = False
+        self._starts = 0
         self._wake_out, self._wake_in = os.pipe()
-        self.restarts = 0
 
     @property
     def pid(self) -> int | None:
         """The reader's process id while one runs."""
         return self._process.pid if self._process else None
+
+    @property
+    def restarts(self) -> int:
+        """Readers started after the first."""
+        return max(0, self._starts - 1)
 
     def refresh(self) -> None:
         """Ask for a full sample of every GPU at once."""
@@ -87,7 +92,6 @@ class Supervisor(threading.Thread):
             if self._pause(backoff):
                 backoff = BACKOFF_SECONDS[0]
             backoff = min(backoff * 2, BACKOFF_SECONDS[1])
-            self.restarts += not self._stopping
 
     def _pause(self, seconds: float) -> bool:
         """Wait, unless stopping or asked for a fresh reader; True when asked."""
@@ -98,39 +102,50 @@ class Supervisor(threading.Thread):
 
     def _run_one(self) -> None:
         env = {**os.environ, "MALLOC_ARENA_MAX": "2"}  # a thread per GPU must not cost a heap per GPU
-        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0)
-        self._process, self._in_driver = process, True
+        self._starts += 1
         try:
-            told = self._listen(process)
+            process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0)
+        except OSError as error:
+            self._handle(Failed(reason=f"the reader cannot be started: {error}", kind="reader"))
+            return
+        self._process, self._in_driver = process, True
+        reason: str | None = None
+        try:
+            reason = self._listen(process)
+        except ProtocolError as error:
+            reason = f"the reader is broken: {error}"
+            log.error("%s; starting a new one", reason)
+            if not self._in_driver:
+                process.kill()
         finally:
             self._process = None
             self._let_go(process)
-        if not self._stopping and not told:
-            self._handle(Failed(reason=ending(process.poll()), kind="reader"))
+        if reason is not None and not self._stopping:
+            self._handle(Failed(reason=reason or ending(process.poll()), kind="reader"))
 
-    def _listen(self, process: subprocess.Popen[bytes]) -> bool:
-        """Hand on messages until the reader ends, is silent or must go; True when it said why itself."""
-        stdout, frames, told = process.stdout, FrameBuffer(), False
+    def _listen(self, process: subprocess.Popen[bytes]) -> str | None:
+        """Hand on messages until the reader ends or must go: why, empty when it just ended, None when it said it.
+
+        Raises:
+            ProtocolError: it does not speak the protocol, or not at all.
+        """
+        stdout, frames = process.stdout, FrameBuffer()
         assert stdout is not None  # noqa: S101 Popen was asked for a pipe
         while True:
             readable, _, _ = select.select([stdout.fileno(), self._wake_out], [], [], SILENCE_SECONDS)
+            if not readable:
+                raise ProtocolError(f"silent for {SILENCE_SECONDS:.0f} s")
             if self._wake_out in readable:
                 os.read(self._wake_out, 64)
-                return False
-            if not readable:
-                return False
+                return "a new reader opens the driver"
             data = os.read(stdout.fileno(), 1 << 18)
             if not data:
-                return told
-            try:
-                messages = frames.feed(data)
-            except ProtocolError as error:
-                log.error("the reader speaks no known protocol; %s; starting a new one", error)
-                return False
-            for message in messages:
+                return ""
+            for message in frames.feed(data):
                 self._note(message)
-                told = told or isinstance(message, Failed)
                 self._handle(message)
+                if isinstance(message, Failed):
+                    return None
 
     def _note(self, message: AnyMessage) -> None:
         if isinstance(message, Beat):
@@ -139,19 +154,15 @@ class Supervisor(threading.Thread):
             self._in_driver = False
 
     def _let_go(self, process: subprocess.Popen[bytes]) -> None:
-        """Close the pipes, which ends a reader that can end; kill only one that is in no driver call."""
+        """Close the pipes, which ends a reader that can end, and leave alone one that cannot yet."""
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
         try:
             process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            if self._in_driver:
-                log.warning("reader %d is inside a driver call; left alone", process.pid)
-                self._abandoned.append(process)
-            else:
-                process.kill()
-                process.wait()
+            log.warning("reader %d is inside a driver call; left alone", process.pid)
+            self._abandoned.append(process)
 
 
 def ending(status: int | None) -> str:
