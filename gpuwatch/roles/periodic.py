@@ -17,7 +17,7 @@ class Periodic(threading.Thread):
         super().__init__(name=name, daemon=True)
         self._interval, self._task = interval, task
         self._wake = threading.Event()
-        self._stop = threading.Event()
+        self._stopping = threading.Event()
 
     def wake(self) -> None:
         """Run soon."""
@@ -25,16 +25,16 @@ class Periodic(threading.Thread):
 
     def stop(self) -> None:
         """End after the turn under way."""
-        self._stop.set()
+        self._stopping.set()
         self._wake.set()
 
     def run(self) -> None:
         """Take turns until stopped."""
-        while not self._stop.is_set():
+        while not self._stopping.is_set():
             self._wake.clear()
             try:
                 self._task()
             except Exception:  # the thread must outlive a bug in one turn
                 log.exception("%s failed; trying again in %.0f s", self.name, self._interval)
-            self._stop.wait(MIN_GAP_SECONDS)
+            self._stopping.wait(MIN_GAP_SECONDS)
             self._wake.wait(max(0.0, self._interval - MIN_GAP_SECONDS))
