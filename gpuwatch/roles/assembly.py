@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 OFF = "switched off in the configuration"
 
+STALE_INTERVALS = 3
+"""Past so many intervals without an answer of the kubelet its last one is withheld."""
+
 
 class Assembly:
     """The last state of the slower sources, and the join. `refresh_*` may run on threads of their own."""
@@ -35,10 +38,12 @@ class Assembly:
         self._enabled = {name for name, reason in off.items() if reason is None}
         self._kubelet: PodResources | None = None
         self._allocations: tuple[Allocation, ...] | None = None
+        self._allocated = 0.0  # monotonic
         self._bus: tuple[BusGpu, ...] | None = None
         self._logs = PodLogs(Path(sources.pod_logs).parent)
         self._processes = Processes(Path(sources.proc), self._logs)
         self._strangers: frozenset[int | str] = frozenset()
+        self._unseen: dict[int, float] = {}  # pid -> first sample in which /proc did not have it
         self._energy = EnergyMeter()
         self.wants_allocations = False
 
@@ -58,6 +63,7 @@ class Assembly:
             allocations = self._kubelet.allocations()
             self._logs.refresh()
             self._allocations = tuple(self._logs.with_uid(allocation) for allocation in allocations)
+            self._allocated = self._clock.monotonic()
 
     def refresh_bus(self) -> bool:
         """Look at the PCI bus; True when GPUs came or went since the last look."""
@@ -89,7 +95,10 @@ class Assembly:
         `last_seen`: the last sample of GPUs that are not fresh.
         """
         owners = self._owners(gpus)
-        attribution = attribute((*gpus, *last_seen), self._allocations, owners)
+        stale = (
+            self._clock.monotonic() - self._allocated > STALE_INTERVALS * self._config.sources.pod_resources_interval
+        )
+        attribution = attribute((*gpus, *last_seen), None if stale else self._allocations, owners)
         self._notice_news(attribution, owners)
         snapshot = Snapshot(
             at=at,
@@ -120,11 +129,13 @@ class Assembly:
     def _owners(self, gpus: Sequence[Gpu]) -> dict[int, ProcessOwner]:
         if "procfs" not in self._enabled:
             return {}
-        pids = {process.pid for gpu in gpus for process in gpu.processes or ()}
+        pids = {process.pid: gpu.at for gpu in gpus for process in gpu.processes or ()}
         owners: dict[int, ProcessOwner] = {}
         with self._health["procfs"].asking(OSError):
             owners = self._processes.owners(pids)
-            if pids and not owners:
+            self._unseen = {pid: self._unseen.get(pid, at) for pid, at in pids.items() if pid not in owners}
+            # in a single sample they may just have ended
+            if not owners and any(pids[pid] > first for pid, first in self._unseen.items()):
                 raise PermissionError(
                     f"none of {len(pids)} GPU processes can be seen in {self._config.sources.proc}; "
                     "run in the host's pid namespace (hostPID)"
