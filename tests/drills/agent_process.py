@@ -42,6 +42,7 @@ except GpuwatchError as error:
     sys.exit(error.exit_code)
 """
 POLL_SECONDS = 0.01
+ENOUGH_SCRAPES = 100
 
 
 class AgentProcess:
@@ -53,7 +54,7 @@ class AgentProcess:
 
     def __init__(
         self, folder: Path, driver: FakeDriver | None, *, interval: float = 0.5, env: dict[str, str] | None = None,
-        **sources: Any,
+        factory: str = Backend().factory, **sources: Any,
     ) -> None:  # fmt: skip
         missing = str(folder / "missing")
         places = {"kmsg": missing, "pod_resources": f"{missing}/kubelet.sock", "pod_logs": f"{missing}/pods"}
@@ -62,15 +63,19 @@ class AgentProcess:
             agent=AgentConfig(listen="127.0.0.1:0", socket=str(folder / "agent.sock"), interval=interval),
             sources=SourcesConfig(**{**places, **quiet, **sources}),
         )
-        backend = Backend(target=str(driver.library) if driver else "")
+        backend = Backend(factory=factory, target=str(driver.library) if driver else "")
         arguments = [msgspec.json.encode(part).decode() for part in (config, backend)]
         self.interval = interval
         self.started = time.monotonic()
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *arguments],
-            env={**os.environ, **(driver.env if driver else {}), **(env or {})},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        self._stderr = folder / "stderr"  # no pipe: a reader left inside a driver call would keep it open
+        with self._stderr.open("w") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, *arguments],
+                env={**os.environ, **(driver.env if driver else {}), **(env or {})},
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
         self.page = ""
         self.latencies: list[float] = []
         self.noise: list[float] = []
@@ -161,6 +166,7 @@ class AgentProcess:
 
     def serves_within(self, seconds: float) -> None:
         """AssertionError unless the 99th percentile of the scrapes is within `seconds` of a machine that has time."""
+        self.wait(lambda: len(self.latencies) >= ENOUGH_SCRAPES)
         assert not self.failures, self.failures[:3]
         found, noise = (statistics.quantiles(times, n=100)[98] for times in (self.latencies, self.noise))
         print(
@@ -190,7 +196,9 @@ class AgentProcess:
                 self.process.wait(5)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-        return self.process.communicate(timeout=5)[1] if not self.process.stderr.closed else ""
+        assert self.process.stdout
+        self.process.stdout.close()
+        return self._stderr.read_text()
 
 
 def sample(page: str, name: str, **labels: Any) -> float | None:

@@ -126,6 +126,7 @@ def test_a_slow_gpu_keeps_nobody_waiting(driver: FakeDriver, start: Start) -> No
     agent.wait(lambda: sick(agent, 3))
     keeps_fresh(agent, {0, 1, 2}, rounds=5)
     driver.clear()
+    agent.wait(lambda: driver.in_flight("nvmlDeviceGetUtilizationRates") == 0)
     agent.wait(lambda: agent.value("gpuwatch_gpu_unresponsive", gpu=3) == 0)
     keeps_fresh(agent, {0, 1, 2, 3})
     agent.serves_within(SCRAPE_SECONDS)
