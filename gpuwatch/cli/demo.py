@@ -104,7 +104,7 @@ def _show(session: Session, agent: "Agent", seen: int) -> int:
     words, width = Words(terminal.glyphs, view.snapshot.at), min(terminal.width, WIDTH)
     events = event_items(agent.events(), view)
     news = table(COLUMNS, events[seen:], words, width=width)[1:] if events[seen:] else []
-    findings = [line for finding in finding_items(view) for line in finding_lines(finding, words)]
+    findings = [line for finding in finding_items(view) for line in finding_lines(finding, words, width)]
     blank = Text("", end="")
     terminal.show(blank, *news, node_line(view, words, width), *findings, blank)
     return len(events)

@@ -122,7 +122,7 @@ def _presence(item: GpuDescription, words: Words) -> "list[Text]":
 def _findings(item: GpuDescription, words: Words) -> "list[Text]":
     from gpuwatch.cli.screen import finding_lines
 
-    return [line for finding in item.findings for line in finding_lines(finding, words)]
+    return [line for finding in item.findings for line in finding_lines(finding, words, WIDTH)]
 
 
 def _row(item: GpuDescription, row: Row, words: Words) -> "Text":

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import click
 
-
 EPILOG = """\b
 Exit codes: 0 healthy or done, 1 no answer, 2 wrong usage, 3 degraded, 4 failed,
 5 no GPU stack, 6 permission missing, 130 interrupted. https://gpuwatch.io/docs

@@ -1,5 +1,6 @@
 """The status screen: a line for the node, a line per GPU, what is wrong and what to do about it."""
 
+import textwrap
 from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -18,6 +19,12 @@ from gpuwatch.roles.assembly import OFF
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+
+NODE_LINE = 90
+"""Columns that the first line takes when there are as many."""
+
+INDENT = 9
 
 
 class StatusDocument(Envelope, frozen=True, kw_only=True):
@@ -52,27 +59,27 @@ def status_lines(view: View, glyphs: Glyphs, width: int, *, wide: bool = False) 
     gpus = gpu_items(view)
     shown = [c for c in GPUS if c.header != "XID" or any(gpu.last_xid for gpu in gpus)]
     rows = table(shown, gpus, words, width=width, wide=wide) if gpus else [Text("no GPU", "dim", end="")]
-    findings = [line for finding in finding_items(view) for line in finding_lines(finding, words)]
-    head = node_line(view, words, min(width, max(line.cell_len for line in rows)))
+    findings = [line for finding in finding_items(view) for line in finding_lines(finding, words, width)]
+    head = node_line(view, words, min(width, max(NODE_LINE, *(line.cell_len for line in rows))))
     return [head, Text("", end=""), *rows, *([Text("", end=""), *findings] if findings else [])]
 
 
 def node_line(view: View, words: Words, width: int) -> "Text":
-    """`NODE name  8 × NVIDIA H100   driver 580.95  CUDA 13.0        HEALTHY`, the verdict ending at `width`."""
+    """`NODE name   8 × NVIDIA H100   driver 580.95        HEALTHY`, the verdict at `width` where there is room."""
     from rich.text import Text
 
-    driver = view.snapshot.driver
-    parts = [gpu_models(view, words.glyphs)]
-    if driver is not None and driver.version:
-        parts.append(f"driver {driver.version}")
-    if driver is not None and driver.cuda:
-        parts.append(f"CUDA {driver.cuda}")
-    health = view.judgement.node
+    driver, health = view.snapshot.driver, view.judgement.node
+    parts = [gpu_models(view, words.glyphs)] if view.snapshot.statuses else []
+    if driver is not None:
+        parts += [
+            f"{name} {version}" for name, version in (("driver", driver.version), ("CUDA", driver.cuda)) if version
+        ]
     line = Text.assemble(("NODE ", "dim"), (view.snapshot.node or words.glyphs.dash, "bold"), no_wrap=True, end="")
-    line.append("   " + "   ".join(part for part in parts if part))
+    while parts and line.cell_len + sum(3 + len(part) for part in parts) + 3 + len(health.value) > width:
+        parts.pop()
+    line.append("".join(f"   {part}" for part in parts))
     line.append(" " * max(3, width - len(health.value) - line.cell_len))
-    line.append(health.value.upper(), HEALTH_STYLES[health])
-    return line
+    return line.append(health.value.upper(), HEALTH_STYLES[health])
 
 
 def gpu_models(view: View, glyphs: Glyphs) -> str:
@@ -81,26 +88,27 @@ def gpu_models(view: View, glyphs: Glyphs) -> str:
     return ", ".join(f"{count} {glyphs.times} {name}" for name, count in models.items())
 
 
-def finding_lines(finding: FindingItem, words: Words) -> "list[Text]":
+def finding_lines(finding: FindingItem, words: Words, width: int) -> "list[Text]":
     """What is wrong, and below it what to do."""
     from rich.text import Text
 
     who = "node" if finding.gpu is None else f"gpu {finding.gpu}"
-    when = f"  {words.ago(finding.since.timestamp())}" if finding.since else ""
+    style = SEVERITY_STYLES[finding.severity]
     head = Text.assemble(
-        ("! ", SEVERITY_STYLES[finding.severity]),
-        f"{who:<7}",
-        (f"{finding.severity.value}  ", SEVERITY_STYLES[finding.severity]),
+        ("! ", style),
+        f"{who:<{INDENT - 2}}",
+        (f"{finding.severity.value:<10}", style),
         (finding.check, "bold"),
-        (when, "dim"),
+        (f"  {words.ago(finding.since.timestamp())}" if finding.since else "", "dim"),
         end="",
     )
-    indent = " " * 9
-    return [
-        head,
-        Text(f"{indent}{finding.message}", end=""),
-        *([Text(f"{indent}{words.glyphs.arrow} {finding.action}", end="")] if finding.action else []),
-    ]
+    advice = f"{words.glyphs.arrow} {finding.action}" if finding.action else ""
+    return [head, *(Text(line, end="") for text in (finding.message, advice) for line in _wrapped(text, width))]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    blank = " " * INDENT
+    return textwrap.wrap(text, max(width, 40), initial_indent=blank, subsequent_indent=blank)
 
 
 def off_sources(view: View, *, every: bool) -> list[str]:

@@ -78,11 +78,11 @@ class Terminal:
         )
 
     def show(self, *renderables: "RenderableType") -> None:
-        """Print to stdout, without trailing blanks."""
+        """Print lines to stdout as long as they are, without trailing blanks; who makes them knows the width."""
         console = self.console()
         with console.capture() as captured:
             for renderable in renderables:
-                console.print(renderable)
+                console.print(renderable, soft_wrap=True)
         lines = (line.rstrip() for line in captured.get().splitlines())
         click.echo("\n".join(lines), color=self.color)
 

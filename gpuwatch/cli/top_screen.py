@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gpuwatch.cli.columns import GPUS
 from gpuwatch.cli.gather import finding_items, gpu_items
 from gpuwatch.cli.items import FindingItem, GpuItem
-from gpuwatch.cli.screen import node_line
+from gpuwatch.cli.screen import NODE_LINE, node_line
 from gpuwatch.cli.table import Column, table
 from gpuwatch.cli.terminal import Glyphs
 from gpuwatch.cli.top_state import SORTS, History, State, arranged
@@ -34,7 +34,11 @@ def screen(
 
     words = Words(glyphs, view.snapshot.at)
     rows = table(_columns(history, glyphs, once=height is None), arranged(state, gpu_items(view)), words, width=width)
-    lines = [node_line(view, words, min(width, max(line.cell_len for line in rows))), Text("", end=""), *rows]
+    lines = [
+        node_line(view, words, min(width, max(NODE_LINE, *(line.cell_len for line in rows)))),
+        Text("", end=""),
+        *rows,
+    ]
     findings = [_finding(finding, words, width) for finding in finding_items(view)]
     lines += [Text("", end=""), *findings] if findings else []
     if height is None:

@@ -1,0 +1,58 @@
+"""The command line against an agent of our making: a real HTTP server on a unix socket that serves one View."""
+
+import contextlib
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from gpuwatch.cli.main import cli
+from gpuwatch.model.view import Events, View
+from gpuwatch.sinks.http import HttpServer, Response
+
+JSON = "application/json"
+
+
+@contextlib.contextmanager
+def serving(view: View | None, events: Events | None = None, metrics: bytes = b"# EOF\n"):
+    """Path of the socket of an agent that knows `view`; None: it has none yet."""
+    body = msgspec.json.encode(view) if view else b""
+    happened = msgspec.json.encode(events or Events())
+    routes = {
+        "/api/v1/view": lambda _: (
+            Response(content_type=JSON, body=body) if view else Response(status=503, body=b"no view")
+        ),
+        "/api/v1/events": lambda _: Response(content_type=JSON, body=happened),
+        "/metrics": lambda request: Response(body=metrics + repr(sorted(request.query.items())).encode()),
+    }
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "agent.sock"
+        server = HttpServer(routes, socket_path=path)
+        server.start()
+        try:
+            yield path
+        finally:
+            server.stop()
+
+
+def run(*args: str, env: dict[str, str] | None = None, stdin: str | None = None) -> Result:
+    """One command line in this process; no variable of the caller's leaks in."""
+    clean = {name: None for name in os.environ if name.startswith("GPUWATCH_")}
+    fixed = {"COLUMNS": "100", "NO_COLOR": None, "FORCE_COLOR": None}
+    return CliRunner().invoke(cli, list(args), env=clean | fixed | (env or {}), input=stdin)
+
+
+def ask(view: View, *args: str, events: Events | None = None, env: dict[str, str] | None = None) -> Result:
+    """One command line that asks an agent with this View."""
+    with serving(view, events) as path:
+        return run("--source", f"agent:{path}", *args, env=env)
+
+
+@pytest.fixture
+def agent():
+    """`agent(view, events)` starts a serving agent and gives its socket's path."""
+    with contextlib.ExitStack() as stack:
+        yield lambda view, events=None, metrics=b"": stack.enter_context(serving(view, events, metrics))

@@ -1,0 +1,69 @@
+"""Screens kept as files, so that every change of a screen is a diff to look at: `python -m tests.cli.goldens`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuwatch.model.view import Events, View
+from tests.cli import views
+from tests.cli.conftest import ask
+
+FOLDER = Path(__file__).parent.parent / "golden" / "cli"
+
+
+class Screen(NamedTuple):
+    """One file: what is asked of which node, in a terminal of `width` columns."""
+
+    name: str
+    view: Callable[[], View]
+    args: tuple[str, ...]
+    width: int = 100
+    events: Callable[[], Events] | None = None
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / f"{self.name}.txt"
+
+    def draw(self) -> str:
+        """What the command prints; ages in `events` and `xids` are told against the View's time."""
+        events = self.events() if self.events else None
+        return ask(self.view(), *self.args, events=events, env={"COLUMNS": str(self.width)}).stdout
+
+
+SCREENS = (
+    Screen("status-healthy", views.healthy, ("status",)),
+    Screen("status-healthy-80", views.healthy, ("status",), 80),
+    Screen("status-failing", views.failing, ("status",)),
+    Screen("status-failing-80", views.failing, ("status",), 80),
+    Screen("status-mig", views.mig, ("status",)),
+    Screen("status-bare", views.bare, ("status",)),
+    Screen("status-empty", views.empty, ("status",)),
+    Screen("status-wide", views.failing, ("status", "-o", "wide")),
+    Screen("status-json", views.degraded, ("status", "-o", "json")),
+    Screen("gpus", views.failing, ("get", "gpus")),
+    Screen("processes", views.bare, ("get", "processes")),
+    Screen("processes-80", views.healthy, ("get", "processes"), 80),
+    Screen("pods", views.healthy, ("get", "pods")),
+    Screen("pods-wide", views.mig, ("get", "pods", "-o", "wide")),
+    Screen("mig", views.mig, ("get", "mig")),
+    Screen("nvlinks", views.healthy, ("get", "nvlinks")),
+    Screen("findings", views.failing, ("get", "findings")),
+    Screen("xids", views.failing, ("get", "xids")),
+    Screen("xids-json", views.failing, ("get", "xids", "-o", "json")),
+    Screen("pods-yaml", views.healthy, ("get", "pods", "-o", "yaml")),
+    Screen("describe", views.failing, ("describe", "gpu", "1")),
+    Screen("describe-lost", views.failing, ("describe", "gpu", "2")),
+    Screen("describe-mig", views.mig, ("describe", "gpu", "0")),
+    Screen("events", views.failing, ("events",), 100, views.some_events),
+    Screen("events-json", views.failing, ("events", "-o", "json"), 100, views.some_events),
+    Screen("top-once", views.failing, ("top", "--once")),
+    Screen("nagios", views.failing, ("status", "--nagios")),
+    Screen("xid-79", views.healthy, ("xid", "explain", "79")),
+    Screen("xid-list-80", views.healthy, ("xid", "list", "--taint"), 80),
+)
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for screen in SCREENS:
+        screen.path.write_text(screen.draw())
