@@ -19,6 +19,9 @@ from gpuwatch.sim.smi_values import NoValue, count, hexadecimal
 
 MAX_GPUS = 64
 MAX_MIG = 128
+EVENTS = "@events"
+"""A set in which nothing ever happens: a dump is one moment."""
+
 NO_BUS_ID = "00000000:00:00.0"
 
 
@@ -41,6 +44,7 @@ def recording(log: Node, extras: Extras) -> Recording:
 
 def _system(answers: Recording, log: Node, extras: Extras, gpus: int) -> None:
     answers.add(("nvmlDeviceGetCount",), gpus)
+    answers.add(("nvmlEventSetCreate",), {"handle": EVENTS})
     driver, cuda = _optional(log, "driver_version"), _optional(log, "cuda_version")
     if driver:
         answers.add(("nvmlSystemGetDriverVersion",), driver)
@@ -81,6 +85,8 @@ def _identity(answers: Recording, gpu: Node, index: int, known: set[str]) -> Non
     ):
         answers.add(question, {"handle": handle})
     answers.add(("nvmlDeviceGetIndex", handle), index)
+    answers.add(("nvmlDeviceGetSupportedEventTypes", handle), 0)
+    answers.add(("nvmlDeviceRegisterEvents", handle, 0, EVENTS), None)
     answers.add(("nvmlDeviceGetUUID", handle), printed)
     members: dict[str, Any] = {"busId": bus_id, "busIdLegacy": bus_id[-12:]}
     for member, label in {

@@ -1,6 +1,7 @@
 """nvidia-smi -q dumps of older and newer drivers than the real captures', text and XML, whole, partial and damaged."""
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from gpuwatch.model.errors import UsageError
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.sim.capture import open_capture
 from gpuwatch.sources.nvml import Failure, NvmlFailure, ask
+from gpuwatch.sources.nvml_events import EventReader
 from gpuwatch.sources.nvml_gpu import GpuReader, register
 
 CAPTURES = Path(__file__).parent.parent / "captures"
@@ -677,3 +679,14 @@ def test_any_printed_value_is_a_value_or_none(value: str, tmp_path_factory: pyte
     except (UsageError, NvmlFailure):
         return
     assert all(isinstance(gpu, Gpu) for gpu in read)
+
+
+def test_a_dump_tells_of_no_events_but_waits_as_the_driver_does(tmp_path: Path) -> None:
+    path = tmp_path / "dump"
+    path.write_text(V100_390)
+    events = EventReader(nvml := open_capture(str(path)))
+    events.add(*register(nvml, 0))
+    began = time.monotonic()
+
+    assert events.wait(20, time.time) is None
+    assert time.monotonic() - began >= 0.02
