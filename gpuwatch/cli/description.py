@@ -86,12 +86,16 @@ def text_lines(item: GpuDescription, words: Words) -> "list[Text]":
     for title, rows in SECTIONS:
         body = [_row(item, row, words) for row in rows]
         if item.at is not None or title == "Identity":
-            lines += [Text(""), Text(title, "bold"), *body]
+            lines += [Text("", end=""), Text(title, "bold", end=""), *body]
     lines += _clock_events(item, words) + _counts(item)
     for title, name, columns in PARTS:
         rows_of = getattr(item, name)
         if rows_of:
-            lines += [Text(""), Text(title, "bold"), *_indented(table(columns[1:], rows_of, words, width=WIDTH - 2))]
+            lines += [
+                Text("", end=""),
+                Text(title, "bold", end=""),
+                *_indented(table(columns[1:], rows_of, words, width=WIDTH - 2)),
+            ]
     return lines
 
 
@@ -100,8 +104,7 @@ def why_unknown(item: GpuDescription, path: str) -> str:
     for part in _prefixes(path):
         if part in item.errors:
             return f"could not be read: {item.errors[part]}"
-    empty = attrgetter(path)(item) is not None
-    if empty or any(part in item.unsupported for part in _prefixes(path)):
+    if attrgetter(path)(item) == () or any(part in item.unsupported for part in _prefixes(path)):
         return "not supported by this GPU"
     return next((words for start, words in _UNMEASURED if path.startswith(start)), "unknown")
 
@@ -120,9 +123,12 @@ def _presence(item: GpuDescription, words: Words) -> "list[Text]":
 
 
 def _findings(item: GpuDescription, words: Words) -> "list[Text]":
+    from rich.text import Text
+
     from gpuwatch.cli.screen import finding_lines
 
-    return [line for finding in item.findings for line in finding_lines(finding, words, WIDTH)]
+    lines = [line for finding in item.findings for line in finding_lines(finding, words, WIDTH)]
+    return [Text("", end=""), *lines] if lines else []
 
 
 def _row(item: GpuDescription, row: Row, words: Words) -> "Text":
@@ -141,7 +147,7 @@ def _clock_events(item: GpuDescription, words: Words) -> "list[Text]":
     reasons = list(dict.fromkeys([*events.active, *events.seconds]))
     if not reasons:
         return []
-    lines = [Text(""), Text("Clock event reasons", "bold")]
+    lines = [Text("", end=""), Text("Clock event reasons", "bold")]
     for reason in reasons:
         active, seconds = events.active.get(reason), events.seconds.get(reason)
         state = {True: "active", False: "not active", None: ""}[active]
@@ -162,7 +168,7 @@ def _counts(item: GpuDescription) -> "list[Text]":
     if not groups:
         return []
     body = [Text(f"  {label:<{LABEL}}{'  '.join(counts)}", overflow="fold", end="") for label, counts in groups.items()]
-    return [Text(""), Text("ECC errors", "bold"), *body]
+    return [Text("", end=""), Text("ECC errors", "bold"), *body]
 
 
 def _indented(lines: "Iterable[Text]") -> "list[Text]":

@@ -16,6 +16,9 @@ ENTRIES = (
     Entry("watch", "Print XIDs as they happen.", "xid:watch", "Commands"),
 )
 
+PROSE = 100
+"""Columns that sentences take at most."""
+
 CATEGORIES = ("hardware", "driver", "application", "unknown")
 
 
@@ -49,7 +52,7 @@ def explain(session: Session, code: int, output: str) -> None:
     if info is None and output != "schema":
         raise GpuwatchError(f"XID {code} is not documented", "no NVIDIA document names it", "see gpuwatch xid list")
     if output == "table" and info is not None:
-        session.terminal.show(*explanation(info, session.terminal.glyphs))
+        session.terminal.show(*explanation(info, min(session.terminal.width, PROSE)))
     else:
         _document(catalogue_document((info,) if info else ()), output)
 

@@ -1,16 +1,19 @@
 """The XID catalogue as table, document and explanation."""
 
+import textwrap
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from gpuwatch.cli.document import Envelope
 from gpuwatch.cli.table import Column
-from gpuwatch.cli.terminal import Glyphs
 from gpuwatch.model.xid_catalogue import XidInfo
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+INDENT = 12
 
 SEVERITY_STYLES = {"info": "", "warn": "yellow", "fatal": "bold red"}
 CAUSES = {
@@ -66,12 +69,12 @@ def catalogue_document(rows: tuple[XidInfo, ...]) -> Envelope:
     return Envelope(kind="XidCodeList", items=tuple(_code(row) for row in rows))
 
 
-def explanation(info: XidInfo, glyphs: Glyphs) -> "list[Text]":
-    """One code, in sentences."""
+def explanation(info: XidInfo, width: int) -> "list[Text]":
+    """One code, in sentences, at most `width` columns wide."""
     from rich.text import Text
 
     head = Text.assemble(
-        (f"XID {info.code}", "bold"), f"  {info.name}  ", (info.severity, SEVERITY_STYLES[info.severity])
+        (f"XID {info.code}", "bold"), f"  {info.name}  ", (info.severity, SEVERITY_STYLES[info.severity]), end=""
     )
     facts = [
         ("cause", _causes(info)),
@@ -85,8 +88,14 @@ def explanation(info: XidInfo, glyphs: Glyphs) -> "list[Text]":
         ("", DECIDED_BY.get(info.decided_by or "")),
         ("", "NVIDIA calls this code unused on Ampere and newer." if info.unused else None),
     ]
-    body = [Text.assemble((f"  {label:<10}", "dim"), text, overflow="fold", end="") for label, text in facts if text]
-    return [head, Text(f"  {info.description}", end=""), Text(""), *body]
+    body = [
+        Text.assemble((start, "dim"), line, end="")
+        for label, text in facts
+        if text
+        for start, line in zip(chain([f"  {label:<10}"], repeat(" " * INDENT)), textwrap.wrap(text, width - INDENT))
+    ]
+    about = [Text(f"  {line}", end="") for line in textwrap.wrap(info.description, width - 2)]
+    return [head, *about, Text("", end=""), *body]
 
 
 def spelled(action: str) -> str:
