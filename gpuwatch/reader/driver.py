@@ -6,10 +6,10 @@ import threading
 import time
 from typing import Any
 
-from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.snapshot import Driver
 from gpuwatch.reader.gpu_thread import GpuThread
-from gpuwatch.reader.messages import Failed, Happened, Registered, Settings
+from gpuwatch.reader.messages import USAGE, Failed, Happened, Registered, Settings
 from gpuwatch.reader.outbox import Outbox
 from gpuwatch.sources.nvml import Failure, Nvml, NvmlFailure, ask, text
 from gpuwatch.sources.nvml_events import EventReader
@@ -43,7 +43,8 @@ class DriverThread(threading.Thread):
             retry = error.code != LIBRARY_NOT_FOUND
             self._fail(f"{self.starting or 'the driver'}: {error}", error.kind, retry)
         except GpuwatchError as error:
-            self._fail(str(error), Failure.DRIVER_GONE, retry=False)
+            kind = USAGE if isinstance(error, UsageError) else Failure.DRIVER_GONE
+            self._fail(str(error), kind, retry=False)
         except Exception as error:  # noqa: BLE001 an odd driver or bindings: said, and tried again
             self._fail(f"{self.starting or 'driver events'}: {type(error).__name__}: {error}", Failure.TRANSIENT)
 

@@ -6,6 +6,7 @@ from struct import Struct as Layout
 import msgspec
 
 from gpuwatch.model.driver_event import DriverEvent
+from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
 from gpuwatch.model.snapshot import Driver, Gpu, Identity
 
 
@@ -74,12 +75,22 @@ class Beat(Message, frozen=True, kw_only=True, tag="beat"):
     starting: str | None = None
 
 
+USAGE = "usage"
+"""Kind of a failure that lies in what was asked for, such as a capture file that is none."""
+
+
 class Failed(Message, frozen=True, kw_only=True, tag="failed"):
     """The reader ends. `retry` says whether a new process may help (driver reloaded, GPU came or went)."""
 
     reason: str
     kind: str
     retry: bool = True
+
+    def as_error(self) -> GpuwatchError:
+        """What a person is told who asked for GPUs and got this."""
+        if self.kind == USAGE:
+            return UsageError(self.reason)
+        return NoGpuStack("no NVIDIA GPU found", self.reason, "install or load the driver, or try --source sim")
 
 
 AnyMessage = Registered | Found | Refused | Sample | Trouble | Happened | Beat | Failed

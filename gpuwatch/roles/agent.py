@@ -15,7 +15,6 @@ from types import FrameType
 from gpuwatch import __version__
 from gpuwatch.config import Backend, Config, runtime_dir
 from gpuwatch.model.clock import Clock, SystemClock
-from gpuwatch.model.errors import NoGpuStack
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import KernelEvent, XidEvent
@@ -115,7 +114,7 @@ class Agent:
             self._follow_configuration()
         self.stop()
         if self._fatal is not None:
-            raise NoGpuStack("no NVIDIA driver found", self._fatal.reason, "install the driver, or try --source sim")
+            raise self._fatal.as_error()
 
     def stop(self) -> None:
         """End within two seconds, whatever the driver does."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.finding import Judgement
 from gpuwatch.model.snapshot import Driver, Gpu, GpuStatus, Snapshot, SourceStatus
 from gpuwatch.model.view import AgentStatus, Events, PodEnergy, View
 from gpuwatch.model.workload import Allocation, Attribution, ProcessOwner, Workload
@@ -45,6 +46,7 @@ class Assembly:
         self._strangers: frozenset[int | str] = frozenset()
         self._unseen: dict[int, float] = {}  # pid -> first sample in which /proc did not have it
         self._energy = EnergyMeter()
+        self._judgement = Judgement()
         self.wants_allocations = False
 
     def refresh_allocations(self) -> None:
@@ -111,6 +113,7 @@ class Assembly:
             expected_gpus=self._config.agent.expected_gpus if answered else None,
             node=self._node,
         )
+        self._judgement = judge(snapshot, self._judgement)
         return View(
             snapshot=snapshot,
             agent=agent,
@@ -119,7 +122,7 @@ class Assembly:
             pod_energy=self._energy.update(gpus, attribution),
             xids=xids,
             sxids=sxids,
-            judgement=judge(snapshot),
+            judgement=self._judgement,
         )
 
     def _bus_addresses(self) -> tuple[str, ...] | None:

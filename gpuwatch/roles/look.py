@@ -7,7 +7,7 @@ import threading
 from gpuwatch import __version__
 from gpuwatch.config import Backend, Config
 from gpuwatch.model.clock import SystemClock
-from gpuwatch.model.errors import GpuwatchError, NoGpuStack
+from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import KernelEvent
 from gpuwatch.reader.messages import AnyMessage, Found, Sample, Settings
@@ -64,7 +64,7 @@ class Look:
             done = self._changed.wait_for(lambda: self._is_enough(samples), deadline)
             failure = self._state.failure
         if failure is not None and not self._state.identities():
-            raise NoGpuStack("no NVIDIA GPU found", failure.reason, "install or load the driver, or try --source sim")
+            raise failure.as_error()
         if not done and not self._state.identities():
             raise GpuwatchError(
                 f"the driver did not answer within {deadline:.0f} s",

@@ -7,6 +7,8 @@ count against a GPU: a GPU nobody reads is `unknown`.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from gpuwatch.model.finding import Finding, Health, Judgement, Severity
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Snapshot
@@ -39,7 +41,7 @@ def _recovery(gpu: Gpu) -> str | None:
 
 def _ecc(gpu: Gpu) -> str | None:
     count = gpu.ecc.counts.get("uncorrected/volatile/total")
-    return f"{count} uncorrected ECC errors since the driver was loaded" if count else None
+    return f"uncorrected ECC errors since the driver was loaded: {count}" if count else None
 
 
 def _slowed(reason: str, text: str) -> Callable[[Gpu], str | None]:
@@ -87,8 +89,8 @@ JUDGED = ("recovery_action", "row_remap.", "ecc.counts.uncorrected/volatile/tota
 """Beginnings of FIELDS paths without which nobody can say that a GPU is healthy."""
 
 
-def judge(snapshot: Snapshot) -> Judgement:
-    """Findings and health of one snapshot."""
+def judge(snapshot: Snapshot, before: Judgement | None = None) -> Judgement:
+    """Findings and health of one snapshot. A finding that was there `before` keeps the time it began."""
     findings = [finding for status in snapshot.statuses for finding in _presence(status)]
     findings += [
         Finding(check=c.name, severity=c.severity, message=text, gpu=gpu.identity.uuid, since=gpu.at, action=c.action)
@@ -98,8 +100,15 @@ def judge(snapshot: Snapshot) -> Judgement:
     ]
     findings += _missing(snapshot) + _monitoring(snapshot)
     unseen = {gpu.identity.uuid for gpu in snapshot.gpus if any(path.startswith(JUDGED) for path in gpu.errors)}
+    began = {_key(finding): finding.since for finding in before.findings} if before else {}
+    findings = [msgspec.structs.replace(found, since=began.get(_key(found), found.since)) for found in findings]
     gpus = {status.identity.uuid: _health(status, findings, unseen) for status in snapshot.statuses}
     return Judgement(node=_node(gpus, findings), gpus=gpus, findings=tuple(findings))
+
+
+def _key(finding: Finding) -> tuple[str, str]:
+    """What makes two findings the same: a GPU's by its check, the node's by what it says."""
+    return finding.check, finding.gpu or finding.message
 
 
 def _presence(status: GpuStatus) -> list[Finding]:
