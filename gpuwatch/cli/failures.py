@@ -47,7 +47,7 @@ def known(error: click.ClickException | GpuwatchError) -> GpuwatchError:
         return error
     ctx = error.ctx if isinstance(error, click.UsageError) else None
     path = ctx.command_path if ctx else "gpuwatch"
-    message = error.format_message().rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".")
     usage = UsageError(message[:1].lower() + message[1:], "", f"see {path} --help")
     usage.__cause__ = error
     return usage

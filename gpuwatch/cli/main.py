@@ -35,6 +35,7 @@ Examples:
 
 
 @click.group(
+    "gpuwatch",
     cls=Root,
     entries=COMMANDS,
     help=HELP,

@@ -1,7 +1,6 @@
 """The XID catalogue as table, document and explanation."""
 
 import textwrap
-from itertools import chain, repeat
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -88,14 +87,19 @@ def explanation(info: XidInfo, width: int) -> "list[Text]":
         ("", DECIDED_BY.get(info.decided_by or "")),
         ("", "NVIDIA calls this code unused on Ampere and newer." if info.unused else None),
     ]
-    body = [
-        Text.assemble((start, "dim"), line, end="")
-        for label, text in facts
-        if text
-        for start, line in zip(chain([f"  {label:<10}"], repeat(" " * INDENT)), textwrap.wrap(text, width - INDENT))
-    ]
+    body = [line for label, text in facts if text for line in _fact(label, text, width)]
     about = [Text(f"  {line}", end="") for line in textwrap.wrap(info.description, width - 2)]
     return [head, *about, Text("", end=""), *body]
+
+
+def _fact(label: str, text: str, width: int) -> "list[Text]":
+    """A label and its text, which hangs beside it."""
+    from rich.text import Text
+
+    return [
+        Text.assemble(("" if number else f"  {label}").ljust(INDENT), line, end="")
+        for number, line in enumerate(textwrap.wrap(text, width - INDENT))
+    ]
 
 
 def spelled(action: str) -> str:

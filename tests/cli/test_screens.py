@@ -1,0 +1,86 @@
+"""Every screen equals its file, fits its terminal, and reads without colours and without Unicode."""
+
+import re
+
+import pytest
+
+from tests.cli import views
+from tests.cli.conftest import ask, run
+from tests.cli.goldens import FOLDER, SCREENS, Screen
+
+TABLES = [screen for screen in SCREENS if not {"wide", "json", "yaml", "--nagios"} & set(screen.args)]
+AGED = re.compile(r"\d+[smhd] ago")
+
+
+@pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
+def test_a_screen_is_as_its_file(screen: Screen):
+    assert screen.draw() == screen.path.read_text(), "if the change is meant: python -m tests.cli.goldens"
+
+
+def test_no_file_is_left_over():
+    assert {path.name for path in FOLDER.iterdir()} == {screen.path.name for screen in SCREENS}
+
+
+@pytest.mark.parametrize("screen", [s for s in TABLES if s.args[0] != "describe"], ids=lambda screen: screen.name)
+def test_a_screen_fits_its_terminal(screen: Screen):
+    assert max(len(line) for line in screen.draw().splitlines()) <= screen.width
+
+
+def test_every_gpu_has_its_line_even_a_lost_one():
+    lines = ask(views.failing(), "status").stdout.splitlines()
+    assert [line.split()[:2] for line in lines[3:6]] == [["0", "healthy"], ["1", "degraded"], ["2", "failed"]]
+
+
+def test_unknown_is_a_dash_and_never_a_zero():
+    lost = ask(views.failing(), "get", "gpus").stdout.splitlines()[3]
+    assert lost.split()[2:5] == ["–", "–", "–"]
+
+
+def test_colour_comes_on_demand_and_says_nothing_that_words_do_not():
+    plain = ask(views.failing(), "status").stdout
+    colored = ask(views.failing(), "--color", "always", "status").stdout
+    assert "\x1b[1;31mfailed" in colored
+    assert re.sub(r"\x1b\[[0-9;]*m", "", colored).splitlines() == plain.splitlines()
+
+
+def test_a_terminal_without_unicode_gets_ascii(monkeypatch):
+    from click.testing import CliRunner
+
+    from gpuwatch.cli.main import cli
+    from tests.cli.conftest import serving
+
+    with serving(views.failing()) as path:
+        result = CliRunner(charset="ascii").invoke(cli, ["--source", f"agent:{path}", "status"], env={"COLUMNS": "80"})
+    assert result.exit_code == 4
+    assert result.stdout.isascii()
+    assert "3 x NVIDIA" in result.stdout
+    assert "->" in result.stdout
+
+
+def test_a_pipe_gets_full_names(agent):
+    result = run("--source", f"agent:{agent(views.healthy())}", "get", "pods", env={"COLUMNS": None})
+    assert "llama-3-pretrain-worker-0-7b9c5d" in result.stdout
+
+
+def test_only_the_wanted_gpus_are_listed():
+    for wanted in ("2", views.uuid(2), "0000:1d:00", "GPU-00000002"):
+        lines = ask(views.failing(), "get", "gpus", "--gpu", wanted).stdout.splitlines()
+        assert [line.split()[0] for line in lines[1:]] == ["2"]
+
+
+def test_a_gpu_nobody_has_is_a_usage_error_that_names_those_there_are():
+    result = ask(views.failing(), "get", "gpus", "--gpu", "0,7")
+    assert result.exit_code == 2
+    assert "no GPU goes by '7'; this node has GPUs 0, 1, 2" in result.stderr
+
+
+def test_an_empty_list_is_said_on_stderr_and_quiet_silences_it():
+    result = ask(views.healthy(), "get", "xids")
+    assert (result.stdout, result.stderr.strip(), result.exit_code) == ("", "No xids found.", 0)
+    assert ask(views.healthy(), "-q", "get", "xids").stderr == ""
+
+
+def test_a_kernel_log_that_is_off_is_hinted_with_the_remedy():
+    assert ask(views.healthy(), "status").stderr == (
+        "hint: kmsg is off; permission denied; give the container CAP_SYSLOG\n"
+    )
