@@ -58,8 +58,12 @@ def failure(code: int) -> NvmlFailure:
 
 
 def error_text(code: int) -> str:
-    """pynvml's own words for an nvmlReturn; they need no loaded library."""
-    return str(pynvml.NVMLError._errcode_to_string.get(code, f"NVML error {code}"))
+    """pynvml's own words for an nvmlReturn, else those of its constant's name; they need no loaded library."""
+    if words := pynvml.NVMLError._errcode_to_string.get(code):
+        return str(words)
+    names = (name for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_") and value == code)
+    name = next(names, None)
+    return name.removeprefix("NVML_ERROR_").replace("_", " ").capitalize() if name else f"NVML error {code}"
 
 
 def ask(nvml: Nvml, name: str, *args: Any) -> Any:
