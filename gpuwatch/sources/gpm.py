@@ -52,15 +52,17 @@ class Pair:
             ask(self._nvml, "nvmlGpmSampleGet", self._handle, self._newer)
         else:
             ask(self._nvml, "nvmlGpmMigSampleGet", self._handle, self._gi, self._newer)
-        activity = self._activity(now - self._taken) if self._taken is not None else Activity()
+        before = self._taken
+        # kept also when the comparison below fails: of an instance made anew only the next pair has two samples
         self._older, self._newer, self._taken = self._newer, self._older, now
-        return activity
+        return Activity() if before is None else self._activity(now - before)
 
     def _activity(self, window: float) -> Activity:
+        """From the newest sample, which `read` has just made the older one, and the one before."""
         request = self._nvml.c_nvmlGpmMetricsGet_t()
         request.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
         request.numMetrics = len(METRICS)
-        request.sample1, request.sample2 = self._older, self._newer
+        request.sample1, request.sample2 = self._newer, self._older
         for slot, constant in enumerate(METRICS.values()):
             request.metrics[slot].metricId = getattr(self._nvml, constant)
         answer = ask(self._nvml, "nvmlGpmMetricsGet", request)

@@ -45,6 +45,7 @@ class GpuReader:
         self._count = 0
         self._mig_enabled: bool | None = None
         self._parts_built = False
+        self._gpm_refused: str | None = None
         self._last_vgpus: tuple[Vgpu, ...] = ()
         self._last_fans: tuple[float, ...] = ()
         self._fan_count: int | None = None
@@ -59,6 +60,7 @@ class GpuReader:
         self._samples = SampleReader(nvml, handle) if buffers else None
         has_gpm = with_gpm and gpm.supported(nvml, handle)
         self._gpm = gpm.Pair(nvml, handle) if has_gpm else None
+        self._gpm_refused = None
         self._mig = MigReader(nvml, handle, has_gpm)
         self._parts_built = True
 
@@ -88,7 +90,8 @@ class GpuReader:
         self.calling = "NVLink"
         links = self._links.read(count, force)
         self.calling = "processes"
-        processes = self._processes.read()
+        processes = self._processes.read(now)
+        errors.update(self._processes.errors)
         self.calling = "GPM"
         activity = self._activity(now, errors)
         self.calling = "MIG"
@@ -111,22 +114,26 @@ class GpuReader:
         )
 
     def _activity(self, now: float, errors: dict[str, str]) -> Activity:
-        if self._gpm is None:
+        if self._gpm_refused is not None:
+            errors["activity"] = self._gpm_refused
+        if self._gpm is None or self._gpm_refused is not None:
             return Activity()
         try:
             return self._gpm.read(now)
         except NvmlFailure as error:
             if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
                 raise
-            if error.kind in (Failure.UNSUPPORTED, Failure.PERMISSION) and not self._mig_enabled:
-                self._gpm = None
-            errors["activity"] = str(error)
+            if error.kind is Failure.PERMISSION:
+                self._gpm_refused = str(error)
+            if error.kind is not Failure.UNSUPPORTED or not self._mig_enabled:  # in MIG mode only instances have it
+                errors["activity"] = str(error)
             return Activity()
 
     def _notice_mig(self, enabled: bool | None) -> None:
         """Switching MIG on or off changes what the GPU offers: forget what it refused."""
         if self._mig_enabled is not None and enabled != self._mig_enabled:
             self._build()
+            self._count = 0  # the next sample reads everything
         self._mig_enabled = enabled
 
     def _fans(self, count: int, force: bool) -> tuple[float, ...]:

@@ -43,8 +43,9 @@ class LinkReader:
 
     def __init__(self, nvml: Nvml, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
-        self._links = self._present()
-        self._remote = {link: self._remote_pci(link) for link, _, _ in self._links}
+        self._active: dict[int, bool | None] = {}
+        self._remote: dict[int, str | None] = {}
+        self._versions: dict[int, str | None] = {}
         names = [SPEED, *ERRORS.values(), *(name for ways in TRAFFIC.values() for name, _ in ways)]
         self._ids = {name: getattr(nvml, "NVML_FI_" + name) for name in names}
         self._dead: set[int] = set()
@@ -53,10 +54,8 @@ class LinkReader:
 
     def read(self, count: int, force: bool = False) -> tuple[NvLink, ...]:
         """One record per link; state and errors follow the slow tier, traffic every sample."""
-        if not self._links:
-            return ()
-        if force or count % Tier.SLOW == 0 or not self._slow:
-            self._links = self._present()
+        if force or count % Tier.SLOW == 0:
+            self._look()
             self._slow = self._read_slow()
         ids = [self._ids[name] for ways in TRAFFIC.values() for name, _ in ways]
         values = self._fields(ids)
@@ -64,32 +63,43 @@ class LinkReader:
             NvLink(
                 link=link,
                 active=active,
-                version=version,
+                version=self._versions.get(link),
                 remote_pci=self._remote.get(link),
                 **self._traffic(values, link),
                 **self._slow.get(link, {}),
             )
-            for link, active, version in self._links
+            for link, active in self._active.items()
         )
 
-    def _present(self) -> list[tuple[int, bool, str | None]]:
-        """(link, active, version) of every link that answers; NVML refuses link numbers the GPU does not have."""
-        links = []
+    def _look(self) -> None:
+        """See which links there are and which are active. Links that came up offer more than they did while down."""
+        before, self._active = self._active, self._present()
+        if before == self._active:
+            return
+        self._dead, self._counters = set(), set(COUNTER_ERRORS)
+        self._versions = {link: self._version(link) for link in self._active}
+        self._remote = {link: self._remote_pci(link) for link in self._active}
+
+    def _present(self) -> dict[int, bool | None]:
+        """Link -> active, None when that could not be read; NVML refuses link numbers the GPU does not have."""
+        links: dict[int, bool | None] = {}
         for link in range(self._nvml.NVML_NVLINK_MAX_LINKS):
             try:
-                active = bool(ask(self._nvml, "nvmlDeviceGetNvLinkState", self._handle, link))
+                links[link] = bool(ask(self._nvml, "nvmlDeviceGetNvLinkState", self._handle, link))
             except NvmlFailure as error:
                 if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
                     raise
-                break
-            links.append((link, active, self._version(link)))
+                if error.kind is Failure.UNSUPPORTED:
+                    break
+                if link in self._active:
+                    links[link] = None
         return links
 
     def _version(self, link: int) -> str | None:
         try:
             return VERSIONS.get(ask(self._nvml, "nvmlDeviceGetNvLinkVersion", self._handle, link))
         except NvmlFailure as error:
-            if error.kind is Failure.LOST:
+            if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
                 raise
             return None
 
@@ -97,13 +107,13 @@ class LinkReader:
         try:
             bus_id = ask(self._nvml, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link).busId
         except NvmlFailure as error:
-            if error.kind is Failure.LOST:
+            if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
                 raise
             return None
         return bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)
 
     def _fields(self, ids: list[int]) -> dict[tuple[int, int], float | NvmlFailure]:
-        wanted = [(field, link) for link, _, _ in self._links for field in ids if field not in self._dead]
+        wanted = [(field, link) for link in self._active for field in ids if field not in self._dead]
         try:
             values = field_values(self._nvml, self._handle, wanted)
         except NvmlFailure as error:
@@ -111,7 +121,7 @@ class LinkReader:
                 raise
             return {}
         for field in ids:
-            answers = [values[field, link] for link, _, _ in self._links if (field, link) in values]
+            answers = [values[field, link] for link in self._active if (field, link) in values]
             if answers and all(isinstance(a, NvmlFailure) and a.kind is Failure.UNSUPPORTED for a in answers):
                 self._dead.add(field)
         return values
@@ -128,7 +138,7 @@ class LinkReader:
 
     def _read_slow(self) -> dict[int, dict[str, Any]]:
         values = self._fields([self._ids[name] for name in (SPEED, *ERRORS.values())])
-        return {link: self._state(values, link) for link, _, _ in self._links}
+        return {link: self._state(values, link) for link in self._active}
 
     def _state(self, values: dict[tuple[int, int], float | NvmlFailure], link: int) -> dict[str, Any]:
         errors = {
@@ -149,7 +159,7 @@ class LinkReader:
             try:
                 errors[label] = int(ask(self._nvml, "nvmlDeviceGetNvLinkErrorCounter", self._handle, link, counter))
             except NvmlFailure as error:
-                if error.kind is Failure.LOST:
+                if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
                     raise
                 if error.kind is Failure.UNSUPPORTED:
                     self._counters.discard(label)

@@ -15,10 +15,12 @@ class MigReader:
     def __init__(self, nvml: Nvml, handle: Any, with_gpm: bool) -> None:
         self._nvml, self._handle, self._with_gpm = nvml, handle, with_gpm
         self._pairs: dict[int, gpm.Pair] = {}
+        self._activities: dict[int, Activity] = {}  # of this read: compute instances share their GPU instance's
 
     def read(self, now: float) -> tuple[MigInstance, ...]:
         """Every MIG device that answers, in NVML's order."""
         instances = []
+        self._activities = {}
         for index in range(self._count()):
             try:
                 mig = ask(self._nvml, "nvmlDeviceGetMigDeviceHandleByIndex", self._handle, index)
@@ -39,6 +41,8 @@ class MigReader:
 
     def _instance(self, mig: Any, index: int, now: float) -> MigInstance:
         gi = int(ask(self._nvml, "nvmlDeviceGetGpuInstanceId", mig))
+        if gi not in self._activities:
+            self._activities[gi] = self._activity(gi, now)
         attributes = self._maybe("nvmlDeviceGetAttributes_v2", mig)
         bar1 = self._maybe("nvmlDeviceGetBAR1MemoryInfo", mig)
         return MigInstance(
@@ -49,7 +53,7 @@ class MigReader:
             profile=self._profile(mig, attributes),
             memory=self._memory(mig),
             bar1=Memory(total=bar1.bar1Total, used=bar1.bar1Used, free=bar1.bar1Free) if bar1 else Memory(),
-            activity=self._activity(gi, now),
+            activity=self._activities[gi],
             multiprocessors=attributes.multiprocessorCount if attributes else None,
             ecc_sram_uncorrected=self._ecc(mig),
         )

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from gpuwatch.model.snapshot import GpuProcess
 from gpuwatch.sources.nvml import Failure, Nvml, NvmlFailure, ask
 
@@ -16,49 +18,62 @@ OLDER = ("_v3", "_v2")
 NO_INSTANCE = 0xFFFFFFFF
 """Instance id of a process that is not on a MIG device."""
 
-FRESH_MICROSECONDS = 10_000_000
-"""A process without a newer utilization sample is taken as idle."""
+FRESH_SECONDS = 10.0
+"""A process without a newer utilization sample for so long is taken as idle: the driver tells none of idle ones."""
+
+UTILIZATION = "nvmlDeviceGetProcessUtilization"
+NO_SAMPLES = (0, 6)
+"""NVML_SUCCESS, which pynvml raises, and NVML_ERROR_NOT_FOUND: no new samples."""
+
+SHARES = {
+    "sm_utilization": "smUtil",
+    "memory_utilization": "memUtil",
+    "encoder_utilization": "encUtil",
+    "decoder_utilization": "decUtil",
+}
+"""Member of GpuProcess -> member of nvmlProcessUtilizationSample_t, in percent."""
 
 
 class ProcessReader:
-    """The processes of one GPU; keeps the time of the newest utilization sample so that none counts twice."""
+    """The processes of one GPU; keeps the time of the newest utilization sample so that none counts twice.
+
+    After `read`, `errors` says what could not be read this time.
+    """
 
     def __init__(self, nvml: Nvml, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
         self._unsupported: set[str] = set()
         self._last_seen = 0
-        self._utilization: dict[int, Any] = {}
+        self._samples: dict[int, tuple[float, Any]] = {}  # pid -> monotonic time of arrival, newest sample
+        self.errors: dict[str, str] = {}
 
-    def read(self) -> tuple[GpuProcess, ...] | None:
-        """All processes by pid; None when the driver offers no process list at all."""
+    def read(self, now: float) -> tuple[GpuProcess, ...] | None:
+        """All processes by pid at monotonic `now`; None when the driver offers no list or one could not be read."""
+        self.errors = {}
         found: dict[tuple[int, int | None], GpuProcess] = {}
-        asked = 0
         for kind, name in LISTS.items():
-            entries = self._list(name)
-            if entries is None:
-                continue
-            asked += 1
-            for entry in entries:
+            for entry in self._list(name):
                 process = self._process(entry, kind)
                 found.setdefault((process.pid, process.gi), process)
-        if not asked:
+        if self.errors or self._unsupported.issuperset(LISTS.values()):
             return None
-        self._read_utilization()
-        return tuple(self._with_utilization(process) for _, process in sorted(found.items(), key=lambda kv: kv[1].pid))
+        processes = sorted(found.values(), key=lambda process: process.pid)
+        if not self._read_utilization(now):
+            return tuple(processes)
+        return tuple(self._with_utilization(process) for process in processes)
 
-    def _list(self, name: str) -> list[Any] | None:
-        if name in self._unsupported:
-            return None
-        for suffix in OLDER:
+    def _list(self, name: str) -> list[Any]:
+        for suffix in OLDER if name not in self._unsupported else ():
             try:
                 return list(ask(self._nvml, name + suffix, self._handle))
             except NvmlFailure as error:
                 if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
                     raise
                 if error.kind is not Failure.UNSUPPORTED:
-                    return None
+                    self.errors["processes"] = str(error)
+                    return []
         self._unsupported.add(name)
-        return None
+        return []
 
     @staticmethod
     def _process(entry: Any, kind: str) -> GpuProcess:
@@ -74,38 +89,35 @@ class ProcessReader:
             ci=instance("computeInstanceId"),
         )
 
-    def _read_utilization(self) -> None:
-        name = "nvmlDeviceGetProcessUtilization"
-        if name in self._unsupported:
-            return
+    def _read_utilization(self, now: float) -> bool:
+        """Take in the samples since the last time; False when nobody can say what processes do."""
+        if UTILIZATION in self._unsupported:
+            return False
         try:
-            samples = ask(self._nvml, name, self._handle, self._last_seen)
+            samples = ask(self._nvml, UTILIZATION, self._handle, self._last_seen)
         except NvmlFailure as error:
             if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
                 raise
             if error.kind is Failure.UNSUPPORTED:
-                self._unsupported.add(name)
-            return  # NVML_SUCCESS and NOT_FOUND mean: no new samples
-        for sample in sorted(samples, key=lambda s: int(s.timeStamp)):
-            if sample.timeStamp > self._last_seen or sample.pid not in self._utilization:
-                self._utilization[int(sample.pid)] = sample
-        if samples:
-            self._last_seen = max(self._last_seen, *(int(sample.timeStamp) for sample in samples))
-        horizon = self._last_seen - FRESH_MICROSECONDS
-        self._utilization = {pid: s for pid, s in self._utilization.items() if s.timeStamp >= horizon}
+                self._unsupported.add(UTILIZATION)
+                return False
+            if error.code not in NO_SAMPLES:
+                self.errors["processes.utilization"] = str(error)
+                return False
+            samples = []
+        sane = [sample for sample in samples if sample.timeStamp > self._last_seen and _is_sane(sample)]
+        for sample in sorted(sane, key=lambda sample: int(sample.timeStamp)):
+            self._samples[int(sample.pid)] = (now, sample)
+            self._last_seen = int(sample.timeStamp)
+        self._samples = {pid: kept for pid, kept in self._samples.items() if now - kept[0] <= FRESH_SECONDS}
+        return True
 
     def _with_utilization(self, process: GpuProcess) -> GpuProcess:
-        if "nvmlDeviceGetProcessUtilization" in self._unsupported:
-            return process
-        sample = self._utilization.get(process.pid)
-        return GpuProcess(
-            pid=process.pid,
-            type=process.type,
-            used_memory=process.used_memory,
-            gi=process.gi,
-            ci=process.ci,
-            sm_utilization=sample.smUtil / 100 if sample else 0.0,
-            memory_utilization=sample.memUtil / 100 if sample else 0.0,
-            encoder_utilization=sample.encUtil / 100 if sample else 0.0,
-            decoder_utilization=sample.decUtil / 100 if sample else 0.0,
-        )
+        _, sample = self._samples.get(process.pid, (None, None))
+        shares = {name: getattr(sample, member) / 100 if sample else 0.0 for name, member in SHARES.items()}
+        return msgspec.structs.replace(process, **shares)
+
+
+def _is_sane(sample: Any) -> bool:
+    """Drivers hand out stale slots of their buffer too, with shares in the millions."""
+    return all(getattr(sample, member) <= 100 for member in SHARES.values())
