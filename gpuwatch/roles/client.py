@@ -55,8 +55,10 @@ class AgentClient:
         self._timeout = timeout
         self._path = None if parts.scheme in ("http", "https") else Path(text.removeprefix("unix:"))
         self._parts = parts
-        if self._path is None and not parts.hostname:
-            raise UsageError(f"{text} is no agent's address", "it names no host", "write http://HOST:9400 or a path")
+        if self._path is None and not _is_complete(parts):
+            raise UsageError(
+                f"{text} is no agent's address", "host or port is wrong", "write http://HOST:9400 or a path"
+            )
         self.name = str(self._path) if self._path else f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     def view(self) -> View:
@@ -152,6 +154,13 @@ def find_agent() -> AgentClient | None:
     """The agent of this node, when one listens on its usual socket."""
     clients = (AgentClient(str(path)) for path in _sockets() if path.exists())
     return next((client for client in clients if client.answers()), None)
+
+
+def _is_complete(parts: SplitResult) -> bool:
+    try:
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False
 
 
 def _sockets() -> tuple[Path, ...]:

@@ -69,9 +69,10 @@ def test_help_has_a_first_line_that_fits_and_examples_where_there_is_much_to_say
     assert all(len(line) <= 100 for line in text.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("path", "command", "ctx"), [row for row in TREE if isinstance(row[1], LazyGroup)], ids=lambda row: str(row)[:40]
-)
+GROUPS = [row for row in TREE if isinstance(row[1], LazyGroup)]
+
+
+@pytest.mark.parametrize(("path", "command", "ctx"), GROUPS, ids=[path for path, _, _ in GROUPS])
 def test_a_table_row_says_what_its_command_says(path, command, ctx):
     for entry in command.entries.values():
         assert command.get_command(ctx, entry.name).get_short_help_str(200) == entry.help

@@ -1,0 +1,100 @@
+"""Where a setting comes from: default, file, variable or option, the strongest last; and what a wrong one says."""
+
+import json
+
+import pytest
+import yaml
+
+from gpuwatch.cli.settings import OVERRIDES
+from gpuwatch.config import Config
+from tests.cli.conftest import run
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "gpuwatch.yaml"
+    path.write_text("agent:\n  interval: 5\n  listen: :9999\nmetrics:\n  profiles: [native]\n")
+    return path
+
+
+def shown(*args: str, env: dict[str, str] | None = None) -> dict[str, tuple[str, str]]:
+    """Key -> value and origin, as the table has them."""
+    result = run(*args, env=env)
+    assert result.exit_code == 0, result.stderr
+    rows = [line.split(None, 1) for line in result.stdout.splitlines()]
+    return {key: tuple(part.strip() for part in rest.rstrip().rsplit("  ", 1)) for key, rest in rows}
+
+
+def test_everything_is_default_without_a_file():
+    rows = shown("config", "show")
+    assert {origin for _, origin in rows.values()} == {"default"}
+    assert rows["agent.listen"][0] == '":9400"'
+
+
+def test_file_variable_and_option_win_in_this_order(file):
+    env = {"GPUWATCH_AGENT_LISTEN": ":1111", "GPUWATCH_STATE_DIR": "/state"}
+    rows = shown("--config", str(file), "config", "show", "--state-dir", "/other", env=env)
+    assert rows["agent.interval"] == ("5.0", f"file {file}")
+    assert rows["agent.listen"] == ('":1111"', "env GPUWATCH_AGENT_LISTEN")
+    assert rows["state_dir"] == ('"/other"', "option --state-dir")
+    assert rows["agent.socket"] == ('""', "default")
+
+
+def test_a_file_that_repeats_a_default_is_still_the_origin(file):
+    assert shown("--config", str(file), "config", "show")["metrics.profiles"] == ('["native"]', f"file {file}")
+
+
+def test_a_global_option_is_a_setting_too():
+    rows = shown("--nvml-library", "/opt/libnvidia-ml.so.1", "config", "show")
+    assert rows["sources.nvml_library"] == ('"/opt/libnvidia-ml.so.1"', "option --nvml-library")
+
+
+def test_several_profiles_may_be_given():
+    rows = shown("config", "show", "--profile", "native", "--profile", "dcgm-4.8")
+    assert rows["metrics.profiles"] == ('["native","dcgm-4.8"]', "option --profile")
+    rows = shown("config", "show", env={"GPUWATCH_AGENT_PROFILE": "native dcgm-4.8"})
+    assert rows["metrics.profiles"] == ('["native","dcgm-4.8"]', "env GPUWATCH_AGENT_PROFILE")
+
+
+def test_what_is_shown_as_yaml_can_be_used(file, tmp_path):
+    saved = tmp_path / "saved.yaml"
+    saved.write_text(run("--config", str(file), "config", "show", "-o", "yaml").stdout)
+    assert yaml.safe_load(saved.read_text())["agent"]["interval"] == 5.0
+    assert run("config", "check", str(saved)).exit_code == 0
+
+
+def test_every_override_is_a_setting():
+    keys = shown("config", "show")
+    assert {row.path for row in OVERRIDES} <= set(keys)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("agnet: {}", "did you mean agent?"),
+        ("agent: {intervall: 5}", "did you mean agent.interval?"),
+        ("agent: {interval: soon}", "agent.interval"),
+        ("agent: {interval: 0}", "use 0.1 to 3600"),
+        ("- a list", "not a mapping"),
+        ("a: [", "is not YAML"),
+    ],
+)
+def test_a_wrong_file_is_2_with_the_reason(tmp_path, text, said):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    for command in (("config", "check", str(path)), ("--config", str(path), "config", "show")):
+        result = run(*command)
+        assert result.exit_code == 2
+        assert said in result.stderr
+
+
+def test_a_wrong_option_is_2_with_the_key():
+    result = run("config", "show", "--profile", "dcgm")
+    assert result.exit_code == 2
+    assert "metrics.profiles" in result.stderr
+
+
+def test_the_schema_names_every_section():
+    schema = json.loads(run("config", "schema").stdout)
+    top = schema["$defs"][schema["$ref"].rpartition("/")[2]]
+    assert set(top["properties"]) == set(Config.__struct_fields__)

@@ -1,0 +1,154 @@
+"""Whole commands over a simulated node: agent, look, disturb, record, tell the story. Real processes throughout."""
+
+import json
+import re
+import signal
+
+import pytest
+
+from gpuwatch.sim.world import World
+from tests.cli.conftest import run
+from tests.cli.processes import finish, start, until
+
+
+@pytest.fixture
+def places(tmp_path):
+    """Directory of the node and socket of its agent."""
+    return tmp_path / "node", tmp_path / "agent.sock"
+
+
+@pytest.fixture
+def agent(places):
+    """`agent(scenario)` starts `gpuwatch agent` on a simulated node; gives the process and what it said."""
+    directory, socket = places
+    running = []
+
+    def begin(scenario: str = "healthy", *args: str):
+        process = start(
+            "--source", f"sim:{scenario}", "agent", "--listen", "127.0.0.1:0", "--socket", str(socket),
+            "--sim-dir", str(directory), "--interval", "0.2", *args,
+        )  # fmt: skip
+        running.append(process)
+        assert process.stderr is not None
+        said = [process.stderr.readline() for _ in range(4)]
+        until(lambda: run("--source", f"agent:{socket}", "get", "gpus", "-o", "name").exit_code == 0)
+        return process, "".join(said)
+
+    yield begin
+    for process in running:
+        process.terminate()
+        process.communicate(timeout=10)
+
+
+def look(socket, *args: str):
+    return run("--source", f"agent:{socket}", *args)
+
+
+def test_an_agent_says_where_to_look_and_answers_there(agent, places):
+    _, said = agent()
+    port = re.search(r"http://127\.0\.0\.1:(\d+)/metrics", said)
+    assert port
+    assert str(places[1]) in said
+    assert "gpuwatch status" in said
+    over_http = run("--source", f"agent:http://127.0.0.1:{port[1]}", "status")
+    assert over_http.exit_code == 0
+    assert "8 × NVIDIA H100" in over_http.stdout
+
+
+def test_an_agent_ends_by_sigterm_with_0_and_takes_its_socket_along(agent, places):
+    process, _ = agent()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert not places[1].exists()
+
+
+def test_a_second_agent_on_the_same_socket_is_refused(agent, places):
+    agent()
+    second = finish("--source", "sim:t4", "agent", "--listen", "127.0.0.1:0", "--socket", str(places[1]))
+    assert second.returncode == 2
+    assert "a running process answers there" in second.stderr
+
+
+def test_what_is_injected_is_seen(agent, places):
+    directory, socket = places
+    agent()
+    for action in (("xid", "gpu=4", "xid=31"), ("lose", "gpu=3")):
+        assert run("sim", "inject", *action, "--dir", str(directory)).exit_code == 0
+    until(lambda: look(socket, "status").exit_code == 4)
+    assert until(lambda: " 31 " in look(socket, "get", "xids").stdout)
+    lost = json.loads(look(socket, "describe", "gpu", "3", "-o", "json").stdout)["items"][0]
+    assert (lost["state"], lost["health"], lost["name"]) == ("lost", "failed", "NVIDIA H100 80GB HBM3")
+    assert "ml-research/llama-pretrain-0" in lost["users"]
+    kinds = {
+        (event["kind"], event["xid"]) for event in json.loads(look(socket, "events", "-o", "json").stdout)["items"]
+    }
+    assert ("xid", 31) in kinds
+
+
+def test_a_running_node_is_joined_by_its_directory(tmp_path):
+    node = start("sim", "run", "t4", "--dir", str(tmp_path / "node"))
+    try:
+        until((tmp_path / "node" / "node.json").exists)
+        until(lambda: run("sim", "inject", "lose", "gpu=1", "--dir", str(tmp_path / "node")).exit_code == 0)
+        until(lambda: run("--source", f"sim:{tmp_path / 'node'}", "status").exit_code == 4)
+    finally:
+        node.send_signal(signal.SIGINT)
+        node.communicate(timeout=10)
+    assert node.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("xdi", "gpu=1"), "did you mean xid?"),
+        (("xid", "gpu"), "is no KEY=VALUE"),
+        (("xid", "gpu=[1"), "is not YAML"),
+        (("xid", "gpuu=1", "xid=1"), "gpu"),
+    ],
+)
+def test_a_wrong_injection_is_2(args, said, tmp_path):
+    with World("t4", tmp_path):
+        result = run("sim", "inject", *args, "--dir", str(tmp_path))
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_an_injection_into_nothing_is_5(tmp_path):
+    result = run("sim", "inject", "lose", "gpu=1", "--dir", str(tmp_path))
+    assert result.exit_code == 5
+    assert "gpuwatch sim run" in result.stderr
+
+
+def test_scenarios_are_listed_the_default_first():
+    names = run("sim", "list", "-o", "name").stdout.split()
+    assert names[0] == "healthy"
+    assert [item["name"] for item in json.loads(run("sim", "list", "-o", "json").stdout)["items"]] == names
+
+
+def test_a_recording_stands_in_for_its_node(tmp_path):
+    file = tmp_path / "node.capture"
+    recorded = run("--source", "sim:t4", "capture", str(file), "--samples", "3", "--interval", "0.1", "--mask")
+    assert recorded.exit_code == 0, recorded.stderr
+    assert "4 GPUs" in recorded.stderr
+    replayed = run("--source", f"capture:{file}", "status")
+    assert "4 × Tesla T4" in replayed.stdout
+    real = json.loads(run("--source", "sim:t4", "get", "gpus", "-o", "json").stdout)["items"]
+    masked = json.loads(run("--source", f"capture:{file}", "get", "gpus", "-o", "json").stdout)["items"]
+    assert {gpu["uuid"] for gpu in real}.isdisjoint(gpu["uuid"] for gpu in masked)
+
+
+def test_an_agent_cannot_be_recorded(tmp_path):
+    assert run("--source", "agent", "capture", str(tmp_path / "x")).exit_code == 2
+
+
+def test_the_demo_tells_its_story_to_the_end(tmp_path):
+    told = finish("demo", "--pace", "1.5", "--end", "--listen", "127.0.0.1:0", "--socket", str(tmp_path / "demo.sock"))
+    assert told.returncode == 0, told.stderr
+    chapters = re.split(r"^\d\. ", told.stdout, flags=re.M)[1:]
+    verdicts = [re.search(r"^NODE .* ([A-Z]+)$", chapter, re.M)[1] for chapter in chapters]
+    assert verdicts[:2] == ["HEALTHY", "HEALTHY"]
+    assert set(verdicts[2:6]) == {"FAILED"}
+    assert "xid 31" in chapters[1]
+    assert "gpu_lost" in chapters[5]
+    assert all(f"--source agent:{tmp_path / 'demo.sock'}" in chapter for chapter in chapters)
