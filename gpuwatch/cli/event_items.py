@@ -7,7 +7,9 @@ from gpuwatch.cli.items import Item
 from gpuwatch.cli.table import Column
 from gpuwatch.cli.words import Words, utc
 from gpuwatch.model.pci import pci_key
+from gpuwatch.model.snapshot import Identity
 from gpuwatch.model.view import Events, View
+from gpuwatch.model.xid import BusLossEvent, SxidEvent, XidEvent
 from gpuwatch.model.xid_catalogue import explain
 
 STYLES = {"info": "", "warn": "yellow", "fatal": "bold red"}
@@ -39,62 +41,63 @@ class EventItem(Item, frozen=True, kw_only=True):
 
 def event_items(events: Events, view: View) -> list[EventItem]:
     """Everything that happened, oldest first."""
-    identities = [status.identity for status in view.snapshot.statuses]
-    indices = {i.uuid: i.index for i in identities} | {pci_key(i.pci_bus_id): i.index for i in identities}
-    uuids = {pci_key(i.pci_bus_id): i.uuid for i in identities}
-    xids = [
-        EventItem(
-            at=utc(event.at),
-            kind="xid",
-            gpu=indices.get(event.uuid or pci_key(event.pci)),
-            uuid=event.uuid or uuids.get(pci_key(event.pci)),
-            pci_bus_id=event.pci,
-            xid=event.xid,
-            gi=event.gi,
-            ci=event.ci,
-            link=event.nvlink.link if event.nvlink else None,
-            pid=event.pid,
-            name=event.name,
-            message=event.message,
-            severity=info.severity if info else None,
-            recovery=event.recovery,
-            caused_by=event.caused_by,
-            sources=tuple(source for source in (event.source, event.also) if source),
-            historical=event.historical,
-        )
-        for event in events.xids
-        for info in [explain(event.xid)]
-    ]
-    sxids = [
-        EventItem(
-            at=utc(event.at),
-            kind="sxid",
-            pci_bus_id=event.pci,
-            switch=event.switch,
-            sxid=event.sxid,
-            link=event.link,
-            message=event.message,
-            severity=event.severity,
-            sources=("kernel",),
-            historical=event.historical,
-        )
-        for event in events.sxids
-    ]
-    losses = [
-        EventItem(
-            at=utc(event.at),
-            kind="bus_loss",
-            gpu=indices.get(event.uuid or pci_key(event.pci)),
-            uuid=event.uuid or uuids.get(pci_key(event.pci)),
-            pci_bus_id=event.pci,
-            message=event.message,
-            severity="fatal",
-            sources=("kernel",),
-            historical=event.historical,
-        )
-        for event in events.bus_losses
-    ]
-    return sorted([*xids, *sxids, *losses], key=lambda item: item.at)
+    gpus = {pci_key(status.identity.pci_bus_id): status.identity for status in view.snapshot.statuses}
+    items = [_xid(event, gpus.get(pci_key(event.pci))) for event in events.xids]
+    items += [_sxid(event) for event in events.sxids]
+    items += [_bus_loss(event, gpus.get(pci_key(event.pci))) for event in events.bus_losses]
+    return sorted(items, key=lambda item: item.at)
+
+
+def _xid(event: XidEvent, gpu: Identity | None) -> EventItem:
+    info = explain(event.xid)
+    return EventItem(
+        at=utc(event.at),
+        kind="xid",
+        gpu=gpu.index if gpu else None,
+        uuid=event.uuid or (gpu.uuid if gpu else None),
+        pci_bus_id=event.pci,
+        xid=event.xid,
+        gi=event.gi,
+        ci=event.ci,
+        link=event.nvlink.link if event.nvlink else None,
+        pid=event.pid,
+        name=event.name,
+        message=event.message,
+        severity=info.severity if info else None,
+        recovery=event.recovery,
+        caused_by=event.caused_by,
+        sources=tuple(source for source in (event.source, event.also) if source),
+        historical=event.historical,
+    )
+
+
+def _sxid(event: SxidEvent) -> EventItem:
+    return EventItem(
+        at=utc(event.at),
+        kind="sxid",
+        pci_bus_id=event.pci,
+        switch=event.switch,
+        sxid=event.sxid,
+        link=event.link,
+        message=event.message,
+        severity=event.severity,
+        sources=("kernel",),
+        historical=event.historical,
+    )
+
+
+def _bus_loss(event: BusLossEvent, gpu: Identity | None) -> EventItem:
+    return EventItem(
+        at=utc(event.at),
+        kind="bus_loss",
+        gpu=gpu.index if gpu else None,
+        uuid=event.uuid or (gpu.uuid if gpu else None),
+        pci_bus_id=event.pci,
+        message=event.message,
+        severity="fatal",
+        sources=("kernel",),
+        historical=event.historical,
+    )
 
 
 def _what(item: EventItem) -> str:

@@ -1,6 +1,6 @@
 """From a View to items: joins what the View keeps apart (sample, presence, health, users) by GPU."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 
 from gpuwatch.cli.items import FindingItem, GpuItem, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
@@ -9,7 +9,7 @@ from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import Gpu, GpuProcess, GpuStatus
 from gpuwatch.model.view import View
-from gpuwatch.model.workload import DeviceUse, PodUsage, ProcessOwner, Workload
+from gpuwatch.model.workload import DeviceUse, Holder, PodUsage, ProcessOwner, Workload
 from gpuwatch.model.xid import XidCount
 from gpuwatch.model.xid_catalogue import explain
 
@@ -53,21 +53,14 @@ def process_items(view: View) -> list[ProcessItem]:
 def pod_items(view: View) -> list[PodItem]:
     """Every container that was given a device or has a process on one."""
     usage = {(row.gpu, row.gi, row.workload): row for row in view.attribution.usage}
+    held = {(d.gpu, d.gi, holder.workload): (d, holder) for d in view.attribution.devices for holder in d.holders}
     joules = {(row.gpu, row.workload): row.joules for row in view.pod_energy}
     indices = _indices(view)
-    rows: dict[tuple[str, int | None, Workload], PodItem] = {}
-    for device in view.attribution.devices:
-        for holder in device.holders:
-            key = (device.gpu, device.gi, holder.workload)
-            rows[key] = _pod(
-                device, holder.workload, indices, usage.get(key), joules.get((device.gpu, holder.workload))
-            )
-            rows[key] = _given(rows[key], holder.resource, holder.replicas)
-    for key, used in usage.items():
-        if key not in rows:
-            device = DeviceUse(gpu=used.gpu, gi=used.gi)
-            rows[key] = _pod(device, used.workload, indices, used, joules.get((used.gpu, used.workload)))
-    return sorted(rows.values(), key=lambda pod: (pod.namespace or "", pod.pod or "", pod.gpu or 0, pod.gi or 0))
+    items = [
+        _pod(key, indices.get(key[0]), held.get(key), usage.get(key), joules.get((key[0], key[2])))
+        for key in dict.fromkeys([*held, *usage])
+    ]
+    return sorted(items, key=lambda pod: (pod.namespace or "", pod.pod or "", pod.gpu or 0, pod.gi or 0))
 
 
 def mig_items(view: View) -> list[MigItem]:
@@ -202,30 +195,30 @@ def _owner_name(
 
 
 def _pod(
-    device: DeviceUse, workload: Workload, indices: dict[str, int], used: PodUsage | None, joules: float | None
+    key: tuple[str, int | None, Workload],
+    index: int | None,
+    held: tuple[DeviceUse, Holder] | None,
+    used: PodUsage | None,
+    joules: float | None,
 ) -> PodItem:
+    uuid, gi, workload = key
+    device, holder = held or (None, None)
     return PodItem(
         namespace=workload.namespace,
         pod=workload.pod,
         container=workload.container,
         pod_uid=workload.pod_uid,
-        gpu=indices.get(device.gpu),
-        uuid=device.gpu,
-        gi=device.gi,
-        profile=device.profile,
-        resource=None,
-        replicas=None,
+        gpu=index,
+        uuid=uuid,
+        gi=gi,
+        profile=device.profile if device else None,
+        resource=holder.resource if holder else None,
+        replicas=holder.replicas if holder and holder.resource else None,
         processes=used.processes if used else 0,
         memory=used.memory if used else None,
         utilization=used.utilization if used else None,
         energy=joules,
     )
-
-
-def _given(item: PodItem, resource: str | None, replicas: int) -> PodItem:
-    from msgspec.structs import replace
-
-    return replace(item, resource=resource, replicas=replicas if resource else None)
 
 
 def _xid(xid: XidCount, uuid: str | None, indices: dict[str, int]) -> XidItem:
@@ -247,8 +240,8 @@ def _xid(xid: XidCount, uuid: str | None, indices: dict[str, int]) -> XidItem:
 
 def _latest(items: Iterable[XidItem]) -> dict[str, XidItem]:
     """The newest XID of each GPU."""
-    newest: Callable[[XidItem], float] = lambda item: item.last.timestamp() if item.last else 0.0  # noqa: E731
-    return {item.uuid: item for item in sorted(items, key=newest) if item.uuid}
+    known = [(item.uuid, item.last, item) for item in items if item.uuid and item.last]
+    return {uuid: item for uuid, _, item in sorted(known, key=lambda row: row[1])}
 
 
 def _indices(view: View) -> dict[str, int]:
