@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.workload import Allocation, Workload
 from gpuwatch.sim.fakelib import FakeDriver, FakeMig, FakeProcess
 from gpuwatch.sim.kubelet import SimKubelet
 from gpuwatch.sim.proctree import ProcTree, SimProcess
+from gpuwatch.sim.world import KernelRing
 from tests.e2e.processes import Agent, agent, fetch, free_port, running, until
 
 GIB = 1 << 30
@@ -45,6 +47,7 @@ class Node:
         tree = ProcTree(place)
         tree.show([SimProcess(pid=p, workload=w) for p, w in zip(self._sleepers, pods, strict=True)], pods=pods)
         self._occupy(devices)
+        stack.callback(KernelRing(place / "kmsg", SystemClock()).close)
 
     @property
     def config(self) -> dict[str, object]:
@@ -52,7 +55,7 @@ class Node:
         return {
             "agent": {"interval": 1.0},
             "sources": {
-                "kmsg": str(self.place / "no-kmsg"),
+                "kmsg": str(self.place / "kmsg"),
                 "pod_resources": str(self.place / "kubelet/kubelet.sock"),
                 "proc": str(self.place / "proc"),
                 "sys": str(self.place / "no-sys"),
