@@ -12,6 +12,7 @@ vendor.com/class=<any of these>     CDI name; DRA puts the claim's uid and a das
 """
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from gpuwatch.model.snapshot import Record
@@ -54,6 +55,7 @@ _FORMS = tuple(
 _TEXT = {"uuid", "mig_profile", "replica"}
 
 
+@lru_cache(maxsize=4096)  # the same few ids come back at every look
 def parse(text: str) -> DeviceId | None:
     """Read one device id; None for a form that is not in the table above. Never raises."""
     text = text[cdi.end() :] if (cdi := _CDI.match(text)) else text

@@ -91,9 +91,11 @@ def _held(given: Holders, gpu: Gpu, gi: int | None, ci: int | None) -> list[Hold
 def _named(workload: Workload, names: Mapping[str, PodName], held: Sequence[Holder]) -> Workload:
     """The process's workload with the pod's name and, where only one container of it holds the device, container."""
     namespace, pod = names.get(workload.pod_uid or "", _pod(workload))
+    if workload.container:
+        return Workload(namespace=namespace, pod=pod, container=workload.container, pod_uid=workload.pod_uid)
     containers = {h.workload.container for h in held if _pod(h.workload) == (namespace, pod)}
     only = next(iter(containers)) if len(containers) == 1 else None
-    return Workload(namespace=namespace, pod=pod, container=workload.container or only, pod_uid=workload.pod_uid)
+    return Workload(namespace=namespace, pod=pod, container=only, pod_uid=workload.pod_uid)
 
 
 def _uids_by_pod(names: Mapping[str, PodName]) -> dict[PodName, str]:

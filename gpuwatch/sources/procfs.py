@@ -44,10 +44,11 @@ class Processes:
         self._logs = logs or PodLogs()
         self._users = users
         self._known: dict[int, ProcessOwner] = {}
+        self._logs_are_old = True
 
     def owners(self, pids: Iterable[int]) -> dict[int, ProcessOwner]:
         """The owner of each pid that can be read; the others are missing and counted."""
-        self._logs.refresh()
+        self._logs_are_old = True
         found: dict[int, ProcessOwner] = {}
         for pid in sorted(set(pids)):
             try:
@@ -87,6 +88,9 @@ class Processes:
         """Names may come later than the process: kubelet makes the log links after the container has started."""
         if owner.workload and owner.workload.container:
             return owner
+        if self._logs_are_old:  # once for all pids, and only when there is somebody to name
+            self._logs.refresh()
+            self._logs_are_old = False
         workload = self._logs.workload(owner.pod_uid, owner.container_id)
         if workload is None or workload == owner.workload:
             return owner
@@ -100,7 +104,7 @@ class Processes:
         return int(fields[19])
 
     def _read(self, pid: int, name: str) -> str:
-        with open(self._proc / str(pid) / name, "rb") as file:
+        with open(f"{self._proc}/{pid}/{name}", "rb") as file:  # pathlib would take as long as the kernel
             return file.read(_READ_LIMIT).decode(errors="backslashreplace")
 
 
