@@ -60,6 +60,12 @@ class Supervisor(threading.Thread):
         """Readers started after the first."""
         return max(0, self._starts - 1)
 
+    @property
+    def abandoned(self) -> int:
+        """Readers left inside a driver call that has not returned yet."""
+        self._abandoned = [process for process in self._abandoned if process.poll() is None]
+        return len(self._abandoned)
+
     def refresh(self) -> None:
         """Ask for a full sample of every GPU at once."""
         process = self._process
@@ -83,8 +89,7 @@ class Supervisor(threading.Thread):
         """Start readers until stopped."""
         backoff = BACKOFF_SECONDS[0]
         while not self._stopping:
-            self._abandoned = [process for process in self._abandoned if process.poll() is None]
-            if len(self._abandoned) < MAX_ABANDONED:
+            if self.abandoned < MAX_ABANDONED:
                 started = time.monotonic()
                 self._run_one()
                 if time.monotonic() - started >= STEADY_SECONDS:
