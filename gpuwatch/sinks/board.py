@@ -1,7 +1,7 @@
 """The board at which scrapes read: pages rendered at most once for each View, whoever asks and however often.
 
-Publishing swaps one reference, so no scrape waits for it. A page that was asked for lately is rendered before the swap
-and costs its reader nothing; any other is rendered when first asked for.
+Publishing swaps one reference, so no scrape waits for it. A page that will likely be asked for while this View is the
+newest is rendered before the swap and costs its reader nothing; any other is rendered when first asked for.
 """
 
 import gzip as gzip_module
@@ -15,6 +15,7 @@ from gpuwatch.config import MetricsConfig
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.view import View
 from gpuwatch.sinks.exposition import Encoder
+from gpuwatch.sinks.habit import Habit
 from gpuwatch.sinks.metrics import cap
 from gpuwatch.sinks.profiles import PROFILES, Profiles
 from gpuwatch.sinks.selfmetrics import SelfMetrics
@@ -22,8 +23,8 @@ from gpuwatch.sinks.selfmetrics import SelfMetrics
 if TYPE_CHECKING:
     from gpuwatch.sinks.http import HttpStats
 
-WARM_SECONDS = 300.0
-"""A page asked for within this time is rendered at publication."""
+AHEAD_INTERVALS = 1.5
+"""A page that may be asked for this soon is rendered at publication: before the next View, and a little more."""
 
 STALE_INTERVALS = 3
 MIN_STALE_SECONDS = 3.0
@@ -74,7 +75,7 @@ class Board:
         self._self = SelfMetrics(http)
         self._encoder = Encoder()
         self._rendering = threading.Lock()  # the encoder and the profiles keep state; ready pages need no lock
-        self._asked: dict[Variant, float] = {}
+        self._habits: dict[Variant, Habit] = {}
         self._edition = Edition(None, self._clock.monotonic())
 
     def publish(self, view: View) -> None:
@@ -83,11 +84,12 @@ class Board:
         edition = Edition(view, now)
         with self._rendering:
             self._profiles.observe(view, now)
-            for variant, asked in self._asked.copy().items():
-                if now - asked <= WARM_SECONDS:
+            soon = now + AHEAD_INTERVALS * view.snapshot.interval
+            for variant, habit in self._habits.copy().items():
+                if habit.forgotten(now):
+                    self._habits.pop(variant, None)
+                elif habit.expects(soon):
                     self._render(edition, variant)
-                else:
-                    self._asked.pop(variant, None)
             self._edition = edition
 
     def page(self, profiles: Iterable[str], openmetrics: bool = False, gzip: bool = False) -> bytes:
@@ -98,7 +100,9 @@ class Board:
         wanted = set(profiles)
         variant = Variant(tuple(name for name in PROFILES if name in wanted), openmetrics, gzip)
         now = self._clock.monotonic()
-        self._asked[variant] = now
+        habit = self._habits.get(variant) or Habit()
+        habit.note(now)
+        self._habits[variant] = habit  # also where it was forgotten meanwhile
         edition = self._current(now)
         page = edition.pages.get(variant)
         if page is None:

@@ -10,7 +10,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from gpuwatch.config import MetricsConfig
 from gpuwatch.model.view import View
-from gpuwatch.sinks.board import MIN_STALE_SECONDS, STALE_INTERVALS, WARM_SECONDS, Board
+from gpuwatch.sinks.board import MIN_STALE_SECONDS, STALE_INTERVALS, Board
+from gpuwatch.sinks.habit import FORGET_SECONDS
 from gpuwatch.sinks.http import HttpStats
 from tests.sinks.view_factory import full_view
 
@@ -106,10 +107,26 @@ def test_a_page_nobody_wants_any_more_is_not_rendered(
 ) -> None:
     board.publish(view)
     board.page(NATIVE)
-    clock.now += WARM_SECONDS + 1
+    clock.now += FORGET_SECONDS + 1
     board.publish(view)
     assert server.asked == 1
     assert b"gpuwatch_gpu_power_watts" in board.page(NATIVE)
+
+
+def test_only_the_view_that_a_regular_scraper_will_see_is_rendered_ahead(
+    board: Board, server: Server, clock: FakeClock, view: View
+) -> None:
+    """Scraped every 15 seconds with a View every 2: what nobody will see costs nothing, what one will see is ready."""
+    for second in range(1, 92):
+        clock.now += 1
+        if second % 2 == 0:
+            board.publish(view)
+        if second % 15 == 0:
+            before = server.asked
+            board.page(NATIVE)
+            assert (server.asked == before) or second == 15, f"second {second}: the scraper had to wait"
+    unknown, rounds = 1 + 8, 4  # until it has come twice it may come at any time
+    assert server.asked <= unknown + 2 * rounds  # of 45 Views
 
 
 def test_gzip_is_the_same_page(board: Board, server: Server, view: View) -> None:

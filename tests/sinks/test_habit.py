@@ -1,0 +1,38 @@
+"""A scraper's habit: when it is expected, and when no more."""
+
+from gpuwatch.sinks.habit import FORGET_SECONDS, REMEMBERED, Habit
+
+
+def habit(*asked: float) -> Habit:
+    found = Habit()
+    for at in asked:
+        found.note(at)
+    return found
+
+
+def test_one_who_asked_once_may_come_at_any_time() -> None:
+    assert habit(100).expects(100.1)
+
+
+def test_a_regular_one_is_expected_when_its_time_has_come() -> None:
+    regular = habit(100, 115, 130)
+    assert not regular.expects(144.9)
+    assert regular.expects(145)
+    assert regular.expects(160), "it is late, but may come"
+
+
+def test_of_two_scrapers_neither_is_kept_waiting() -> None:
+    """One comes at 0, 15, 30... and the other four seconds after it."""
+    both = habit(0, 4, 15, 19, 30)
+    assert both.expects(34)
+    assert not both.expects(33)
+
+
+def test_old_habits_die() -> None:
+    changed = habit(0, 1, *(1 + 15 * n for n in range(1, REMEMBERED + 1)))
+    assert not changed.expects(1 + 15 * REMEMBERED + 14)
+
+
+def test_nobody_is_expected_for_ever() -> None:
+    assert not habit(100).forgotten(100 + FORGET_SECONDS)
+    assert habit(100).forgotten(101 + FORGET_SECONDS)
