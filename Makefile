@@ -42,6 +42,7 @@ generate: $(VENV)/installed-test  ## regenerate docs and golden files; a test fa
 	$(BIN)/python -m gpuwatch.sinks.metrics_doc > docs/metrics.md
 	$(BIN)/python -m gpuwatch.cli.docs > docs/cli.md
 	$(BIN)/python -m tests.sinks.golden_pages
+	$(BIN)/python -m tests.cli.goldens
 
 bench: $(VENV)/installed-test  ## compare with nvitop-exporter and prometheus-client; prints both
 	$(BIN)/python -m tests.bench

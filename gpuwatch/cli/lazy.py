@@ -12,7 +12,7 @@ import click
 
 EPILOG = """\b
 Exit codes: 0 healthy or done, 1 no answer, 2 wrong usage, 3 degraded, 4 failed,
-5 no GPU stack, 6 permission missing, 130 interrupted. https://gpuwatch.io/docs
+5 no GPU stack, 6 permission missing, 130 interrupted.
 """
 """Of every command's help."""
 

@@ -105,18 +105,22 @@ def run(session: Session, scenario: str, directory: Path | None, speed: float, s
 
 
 @click.command(short_help="Let something happen to a running simulated node.")
-@click.argument("action", shell_complete=_actions)
+@click.argument("action", default="xid", shell_complete=_actions)
 @click.argument("values", nargs=-1, metavar="[KEY=VALUE]...")
+@option("--gpu", metavar="INDEX", help="Short for gpu=INDEX.")
+@option("--xid", metavar="CODE", help="Short for xid=CODE.")
 @directory_option
 @pass_session
-def inject(session: Session, action: str, values: tuple[str, ...], directory: Path | None) -> None:
+def inject(
+    session: Session, action: str, values: tuple[str, ...], gpu: str | None, xid: str | None, directory: Path | None
+) -> None:
     """Let something happen to a running simulated node.
 
-    ACTION is what a scenario's timeline calls `do`, the rest its keys; values are YAML.
+    ACTION is what a scenario's timeline calls `do` (xid if left out), the rest its keys; values are YAML.
 
     \b
     Examples:
-      gpuwatch sim inject xid gpu=3 xid=79
+      gpuwatch sim inject --xid 79 --gpu 3
       gpuwatch sim inject lose gpu=3
       gpuwatch sim inject thermal gpu=2 cooling=0.4
       gpuwatch sim inject recover gpu=all
@@ -127,6 +131,8 @@ def inject(session: Session, action: str, values: tuple[str, ...], directory: Pa
     from gpuwatch.sim.directory import default_directory
     from gpuwatch.sim.directory import inject as inject_into
 
+    shorts = {"gpu": gpu, "xid": xid}
+    values = (*values, *(f"{key}={value}" for key, value in shorts.items() if value is not None))
     document: dict[str, Any] = {"do": action}
     for text in values:
         key, equals, value = text.partition("=")

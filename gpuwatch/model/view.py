@@ -1,7 +1,7 @@
 """The View: everything a reader of the agent may see, and the contract between gpuwatch's processes.
 
 `/api/v1/view` serves it as JSON; the command line, the remediator and the tuner read nothing else. `schema` grows when
-a member changes meaning, and a reader refuses a schema it does not know; hence it is always on the wire, default or not.
+a member changes meaning, and a reader refuses one it does not know; hence it is always on the wire, default or not.
 """
 
 from gpuwatch.model.finding import Judgement

@@ -6,16 +6,13 @@ from typing import Protocol, get_args
 import msgspec
 
 from gpuwatch.config import Profile
+from gpuwatch.model.finding import Finding
 from gpuwatch.model.view import Events, View
 from gpuwatch.sinks.board import Board
 from gpuwatch.sinks.http import Handler, Request, Response, text
-from gpuwatch.sinks.http_accept import accepts_gzip, negotiate_format
+from gpuwatch.sinks.http_accept import CONTENT_TYPES, accepts_gzip, negotiate_format
 from gpuwatch.sinks.landing import landing_page
 
-CONTENT_TYPES = {
-    "text": "text/plain; version=0.0.4; charset=utf-8",
-    "openmetrics": "application/openmetrics-text; version=1.0.0; charset=utf-8",
-}
 JSON = "application/json"
 
 
@@ -87,6 +84,11 @@ LINKS = (
 )
 
 
+def _where(view: View, finding: Finding) -> str:
+    index = next((s.identity.index for s in view.snapshot.statuses if s.identity.uuid == finding.gpu), None)
+    return finding.check if index is None else f"{finding.check} on GPU {index}"
+
+
 def _landing(agent: Backstage) -> Response:
     view = agent.view()
     rows: list[tuple[str, str]] = []
@@ -104,6 +106,6 @@ def _landing(agent: Backstage) -> Response:
                 )
                 for status in view.snapshot.statuses
             ),
-            *((finding.check, f"{finding.message}; {finding.action}") for finding in view.judgement.findings),
+            *((_where(view, finding), f"{finding.message}; {finding.action}") for finding in view.judgement.findings),
         ]
     return landing_page(name="gpuwatch agent", version=version, links=LINKS, rows=rows)

@@ -6,6 +6,7 @@ import pynvml
 
 from gpuwatch.sim.nvml_answers import Answer, refuse, where, works
 from gpuwatch.sim.physics import HW_BRAKE, HW_SLOWDOWN
+from gpuwatch.sources.nvml_fields import CLOCK_EVENT_REASONS
 
 if TYPE_CHECKING:
     from gpuwatch.sim.nvml import Device
@@ -99,6 +100,8 @@ BOARD: dict[str, Answer] = {
     "nvmlDeviceGetMaxClockInfo": _max_clock,
     "nvmlDeviceGetCurrentClocksEventReasons": _reasons,
     "nvmlDeviceGetCurrentClocksThrottleReasons": _reasons,
+    "nvmlDeviceGetSupportedClocksEventReasons": lambda d: sum(CLOCK_EVENT_REASONS.values()),
+    "nvmlDeviceGetSupportedClocksThrottleReasons": lambda d: sum(CLOCK_EVENT_REASONS.values()),
     "nvmlDeviceGetPerformanceState": _performance_state,
     "nvmlDeviceGetNumFans": where(lambda d: d.gpu.model.fans, lambda d: d.gpu.model.fans),
     "nvmlDeviceGetFanSpeed": _fan,

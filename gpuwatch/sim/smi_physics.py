@@ -105,7 +105,10 @@ def _reason_paths(reason: str) -> tuple[str, ...]:
     )
 
 
-_REASONS = bits(flag, {bit: _reason_paths(reason) for reason, bit in CLOCK_EVENT_REASONS.items()})
+_REASON_PATHS = {bit: _reason_paths(reason) for reason, bit in CLOCK_EVENT_REASONS.items()}
+_REASONS = bits(flag, _REASON_PATHS)
+_KNOWN_REASONS = bits(lambda printed: flag(printed) | 1, _REASON_PATHS)
+"""Every reason that is printed as on or off is one the GPU supports."""
 
 
 def _held(field_name: str, text: str, xml: str) -> Row:
@@ -120,6 +123,7 @@ CLOCKS = [
     *_clock("memory", "NVML_CLOCK_MEM"),
     *_clock("video", "NVML_CLOCK_VIDEO"),
     *calls(("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"), _REASONS),
+    *calls(("nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"), _KNOWN_REASONS),
     _held("DEV_PERF_POLICY_POWER", "sw_power_capping", "sw_power_cap"),
     _held("DEV_PERF_POLICY_SYNC_BOOST", "sync_boost", "sync_boost"),
     _held("DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN", "sw_thermal_slowdown", "sw_therm_slowdown"),

@@ -61,7 +61,7 @@ COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclu
 VIRTUALIZATION_MODES = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host_vgpu", 4: "host_vsga"}
 ARCHITECTURES = {
     2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada Lovelace", 9: "Hopper",
-    10: "Blackwell", 12: "Rubin",
+    10: "Blackwell", 13: "Rubin",
 }  # fmt: skip
 BRANDS = {
     1: "Quadro", 2: "Tesla", 3: "NVS", 4: "GRID", 5: "GeForce", 6: "Titan", 7: "NVIDIA vApps", 8: "NVIDIA vPC",
@@ -180,6 +180,16 @@ def _ecc() -> list[Field]:
     return [*rows, Field(tuple(f"ecc.{path}" for path in SRAM_STATUS), Tier.SLOW, (status,))]
 
 
+def remapped_rows(info: Any) -> tuple[int, int, bool, bool]:
+    """The second version tells rows in use from rows given up since; both were remapped."""
+    return (
+        info.corrActiveRemaps + info.corrInactiveRemaps,
+        info.uncActiveRemaps + info.uncInactiveRemaps,
+        bool(info.bPending),
+        bool(info.bfailureOccurred),
+    )
+
+
 FABRIC_FIELDS = ("state", "status", "clique_id", "cluster_uuid", "health_mask")
 
 
@@ -292,6 +302,12 @@ FIELDS: tuple[Field, ...] = (
         Call("nvmlDeviceGetCurrentClocksEventReasons", (), clock_events, 535),
         Call("nvmlDeviceGetCurrentClocksThrottleReasons", (), clock_events),
     ),
+    _one(
+        "clock_events.supported",
+        Tier.STATIC,
+        Call("nvmlDeviceGetSupportedClocksEventReasons", (), clock_events, 535),
+        Call("nvmlDeviceGetSupportedClocksThrottleReasons", (), clock_events),
+    ),
     _duration("sw_power_cap", "DEV_PERF_POLICY_POWER"),
     _duration("sync_boost", "DEV_PERF_POLICY_SYNC_BOOST"),
     _duration("sw_thermal_slowdown", "DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN"),
@@ -339,6 +355,7 @@ FIELDS: tuple[Field, ...] = (
         ("row_remap.corrected", "row_remap.uncorrected", "row_remap.pending", "row_remap.failure"),
         Tier.SLOW,
         (
+            Call("nvmlDeviceGetRemappedRows_v2", (), remapped_rows, 590),
             Call(
                 "nvmlDeviceGetRemappedRows",
                 (),

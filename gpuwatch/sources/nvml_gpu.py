@@ -83,6 +83,7 @@ class GpuReader:
         self.calling = "fields"
         values = dict(self._fields.read(count, force))
         errors = dict(self._fields.errors)
+        _leave_out_unsupported_reasons(values)
         self._notice_mig(values.get("mig_enabled"))
         if self._samples:
             self.calling = "sample buffers"
@@ -153,3 +154,11 @@ class GpuReader:
             if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
                 raise
             return None
+
+
+def _leave_out_unsupported_reasons(values: dict[str, Any]) -> None:
+    """A reason the GPU cannot have is absent from the mask's reading, not off."""
+    supported = values.pop("clock_events.supported", None)
+    active = values.get("clock_events.active")
+    if supported is not None and active is not None:
+        values["clock_events.active"] = {reason: on for reason, on in active.items() if supported[reason]}

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.model.snapshot import GpuProcess
-from gpuwatch.sources.nvml import Failure, Nvml, NvmlFailure, ask
+from gpuwatch.sources.nvml import Failure, Nvml, NvmlFailure, ask, text
 
 LISTS = {
     "compute": "nvmlDeviceGetComputeRunningProcesses",
@@ -44,6 +44,7 @@ class ProcessReader:
         self._nvml, self._handle = nvml, handle
         self._unsupported: set[str] = set()
         self._last_seen = 0
+        self._names: dict[int, str | None] = {}
         self._samples: dict[int, tuple[float, Any]] = {}  # pid -> monotonic time of arrival, newest sample
         self.errors: dict[str, str] = {}
 
@@ -57,7 +58,9 @@ class ProcessReader:
                 found.setdefault((process.pid, process.gi), process)
         if self.errors or self._unsupported.issuperset(LISTS.values()):
             return None
+        self._names = {pid: self._name(pid) for pid, _ in found}
         processes = sorted(found.values(), key=lambda process: process.pid)
+        processes = [msgspec.structs.replace(process, name=self._names[process.pid]) for process in processes]
         if not self._read_utilization(now):
             return tuple(processes)
         return tuple(self._with_utilization(process) for process in processes)
@@ -74,6 +77,18 @@ class ProcessReader:
                     return []
         self._unsupported.add(name)
         return []
+
+    def _name(self, pid: int) -> str | None:
+        """The program's file name: what the driver says may be a whole command line, and that may hold secrets."""
+        if pid in self._names:
+            return self._names[pid]
+        try:
+            words = (text(ask(self._nvml, "nvmlSystemGetProcessName", pid)) or "").split()
+        except NvmlFailure as error:
+            if error.kind is Failure.DRIVER_GONE:
+                raise
+            return None
+        return words[0].rpartition("/")[2] or None if words and not words[0].startswith("[") else None
 
     @staticmethod
     def _process(entry: Any, kind: str) -> GpuProcess:

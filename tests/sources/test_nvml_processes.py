@@ -127,7 +127,7 @@ def test_a_refused_utilization_is_not_idle(driver: FakeDriver, code: int) -> Non
     driver.set_processes(0, [FakeProcess(pid=5, sm=90, memory=GIB)])
     driver.error(code, "nvmlDeviceGetProcessUtilization")
     ((processes, errors),) = look(driver)
-    assert processes == (GpuProcess(pid=5, type="compute", used_memory=GIB),)
+    assert [(p.pid, p.used_memory, p.sm_utilization) for p in processes or ()] == [(5, GIB, None)]
     assert list(errors) == ["processes.utilization"]
 
 
@@ -151,3 +151,17 @@ def test_a_lost_gpu_is_raised(driver: FakeDriver) -> None:
         "try:\n    reader.read(0)\nexcept NvmlFailure as error:\n    tell(error.kind)\n"
     )
     assert run(driver, piece, lambda: driver.lose(0)) == ["GPU is lost"]
+
+
+def test_a_name_is_the_program_and_never_its_arguments(driver: FakeDriver) -> None:
+    """What the driver calls a process name may be a whole command line, and that may hold secrets."""
+    names = {
+        1: "/usr/bin/python3",
+        2: "/opt/app/serve --token=hunter2",
+        3: "VLLM::EngineCore",
+        4: "[Not Found]",
+        5: "/",
+    }
+    driver.set_processes(0, [FakeProcess(pid=pid, name=name) for pid, name in names.items()])
+    told = {process.pid: process.name for process in only(driver)}
+    assert told == {1: "python3", 2: "serve", 3: "VLLM::EngineCore", 4: None, 5: None}
