@@ -4,6 +4,7 @@ Threads: this one publishes; the supervisor reads the pipe; one follows the kern
 now and then; one serves HTTP. Only the publisher joins what they found, so no slow source delays another.
 """
 
+import logging
 import os
 import signal
 import socket
@@ -22,13 +23,15 @@ from gpuwatch.reader.messages import AnyMessage, Failed, Found, Happened, Regist
 from gpuwatch.reader.supervisor import Supervisor
 from gpuwatch.roles.assembly import Assembly, happened
 from gpuwatch.roles.kernel_loop import KernelLoop
-from gpuwatch.roles.node_state import NodeState
+from gpuwatch.roles.node_state import SETTLE_SECONDS, NodeState
 from gpuwatch.roles.pages import routes
 from gpuwatch.roles.periodic import Periodic
 from gpuwatch.roles.reload import WATCH_SECONDS, ConfigWatch
 from gpuwatch.rules.xids import XidLedger
-from gpuwatch.sinks.board import Board
+from gpuwatch.sinks.board import MIN_STALE_SECONDS, STALE_INTERVALS, Board
 from gpuwatch.sinks.http import HttpServer, Limits
+
+log = logging.getLogger(__name__)
 
 MIN_PUBLISH_GAP = 0.02
 """Seconds: a storm of XIDs must not become a storm of snapshots."""
@@ -49,7 +52,8 @@ class Agent:
         self._lock = threading.Lock()
         self._due = threading.Event()
         self._stopping = threading.Event()
-        self._state = NodeState(config.agent.interval, self._clock.monotonic())
+        interval = config.agent.interval
+        self._state = NodeState(interval, self._clock.monotonic(), min(1.5 * interval, SETTLE_SECONDS))
         self._ledger = XidLedger()
         self._fatal: Failed | None = None
         self._published = self._clock.monotonic()
@@ -61,7 +65,7 @@ class Agent:
             Settings(
                 factory=backend.factory,
                 target=backend.target or config.sources.nvml_library,
-                interval=config.agent.interval,
+                interval=interval,
                 with_gpm="gpm" not in config.sources.disabled,
                 buffers=config.sources.sample_buffers,
             ),
@@ -128,9 +132,11 @@ class Agent:
 
     def ready(self) -> str | None:
         """None when a fresh snapshot exists, else why not."""
-        view = self._view
-        if view is None:
+        view, age = self._view, self.board.age()
+        if view is None or age is None:
             return "no snapshot yet"
+        if age > max(STALE_INTERVALS * view.snapshot.interval, MIN_STALE_SECONDS):
+            return f"no snapshot for {age:.0f} s"
         nvml = next((source for source in view.snapshot.sources if source.name == "nvml"), None)
         return None if nvml is None or nvml.up else f"nvml: {nvml.reason}"
 
@@ -210,8 +216,14 @@ class Agent:
             with self._lock:
                 settled = self._state.settled(self._clock.monotonic()) or self._state.failure is not None
             if settled or self._view is not None:
-                self._publish()
+                self._try_to_publish()
             self._stopping.wait(MIN_PUBLISH_GAP)
+
+    def _try_to_publish(self) -> None:
+        try:
+            self._publish()
+        except Exception:  # one odd View must not be the last one; meanwhile the old one goes stale, and is withheld
+            log.exception("this snapshot could not be published; trying again with the next")
 
     def _publish(self) -> None:
         now, at = self._clock.monotonic(), self._clock.time()

@@ -68,7 +68,7 @@ class Assembly:
             self._allocated = self._clock.monotonic()
 
     def refresh_bus(self) -> bool:
-        """Look at the PCI bus; True when GPUs came or went since the last look."""
+        """Look at the PCI bus; True when GPUs came, went or got another driver since the last look."""
         if "pci" not in self._enabled:
             return False
         before = self._bus
@@ -77,7 +77,9 @@ class Assembly:
         if self._bus is None:
             self._health["pci"].switch_off(f"{self._config.sources.sys}/bus/pci/devices cannot be read")
             return False
-        return before is not None and {gpu.address for gpu in before} != {gpu.address for gpu in self._bus}
+        return before is not None and {(g.address, g.driver) for g in before} != {
+            (g.address, g.driver) for g in self._bus
+        }
 
     def view(
         self,

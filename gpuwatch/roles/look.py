@@ -10,7 +10,7 @@ from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import KernelEvent
-from gpuwatch.reader.messages import AnyMessage, Found, Sample, Settings
+from gpuwatch.reader.messages import AnyMessage, Failed, Found, Sample, Settings
 from gpuwatch.reader.supervisor import Supervisor
 from gpuwatch.roles.assembly import Assembly, happened
 from gpuwatch.roles.kernel_loop import KernelLoop
@@ -63,14 +63,13 @@ class Look:
         with self._changed:
             done = self._changed.wait_for(lambda: self._is_enough(samples), deadline)
             failure = self._state.failure
-        if failure is not None and not self._state.identities():
-            raise failure.as_error()
-        if not done and not self._state.identities():
-            raise GpuwatchError(
-                f"the driver did not answer within {deadline:.0f} s",
-                self._state.nvml_status(self._clock.monotonic()).reason,
-                "look at the kernel log: dmesg | grep NVRM",
-            )
+            reason = self._state.nvml_status(self._clock.monotonic()).reason
+        if self._state.identities():
+            return
+        if not done:
+            hint = "look at the kernel log: dmesg | grep NVRM"
+            raise GpuwatchError(f"the driver did not answer within {deadline:.0f} s", reason, hint)
+        raise (failure or Failed(reason=reason, kind="no GPU")).as_error()
 
     def view(self) -> View:
         """What is known now."""
@@ -106,7 +105,7 @@ class Look:
             self._samples.get(identity.uuid, 0) < samples and not self._has_trouble(identity.uuid)
             for identity in self._state.identities()
         )
-        return self._state.settled(self._clock.monotonic()) and not unsettled
+        return self._state.driver is not None and self._state.settled(self._clock.monotonic()) and not unsettled
 
     def _has_trouble(self, uuid: str) -> bool:
         now = self._clock.monotonic()

@@ -36,10 +36,13 @@ class _Known(msgspec.Struct):
 
 
 class NodeState:
-    """The reader's news, kept. Not thread-safe: the agent guards it with one lock."""
+    """The reader's news, kept. Not thread-safe: the agent guards it with one lock.
 
-    def __init__(self, interval: float, now: float) -> None:
-        self._interval = interval
+    `settle`: seconds that the driver, and then its GPUs, are given before a first look counts as settled without them.
+    """
+
+    def __init__(self, interval: float, now: float, settle: float = SETTLE_SECONDS) -> None:
+        self._interval, self._settle = interval, settle
         self._started = now
         self._known: dict[str, _Known] = {}
         self._refused: dict[int, str] = {}
@@ -161,7 +164,7 @@ class NodeState:
     @property
     def _settles_at(self) -> float:
         since = self._started if self._registered is None else self._registered
-        return since + min(SETTLE_SECONDS, 1.5 * self._interval)
+        return since + self._settle
 
     def _waiting_for(self) -> int:
         """GPUs that NVML counts and that have not yet answered or refused their identity."""
