@@ -1,8 +1,10 @@
 """`gpuwatch top`: the GPUs live; the loop around `top_state` and the terminal."""
 
+import os
 import sys
 import time
 from functools import partial
+from socket import gethostname
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +15,8 @@ from gpuwatch.cli.session import Session, pass_session
 if TYPE_CHECKING:
     from gpuwatch.cli.source import Looking
     from gpuwatch.cli.top_state import History, State
+    from gpuwatch.model.view import View
+    from gpuwatch.sources.host import HostUse
 
 HELP = """Watch the GPUs live.
 
@@ -45,10 +49,23 @@ def top(session: Session, interval: float, sort: str, once: bool) -> None:
         if once or not sys.stdout.isatty():
             from gpuwatch.cli.top_screen import screen
 
-            terminal = session.terminal
-            terminal.show(*screen(node.view(), state, history, terminal.glyphs, width=terminal.width))
+            terminal, view = session.terminal, node.view()
+            host = _host(session, view)
+            terminal.show(*screen(view, state, history, terminal.glyphs, width=terminal.width, host=host))
         else:
             _live(session, node, state, history, interval)
+
+
+def _host(session: Session, view: "View") -> "HostUse | None":
+    """The load of this machine, when it is this machine whose GPUs are shown."""
+    if session.source not in (None, "nvml", "agent") or view.snapshot.node not in (
+        os.environ.get("NODE_NAME"),
+        gethostname(),
+    ):
+        return None
+    from gpuwatch.sources.host import host_use
+
+    return host_use()
 
 
 def _live(session: Session, node: "Looking", state: "State", history: "History", interval: float) -> None:
@@ -69,7 +86,8 @@ def _live(session: Session, node: "Looking", state: "State", history: "History",
         due = time.monotonic() + interval
         while not state.done:
             width, height = console.size
-            lines = screen(view, state, history, glyphs, width=width, height=height, trouble=trouble)
+            host = _host(session, view)
+            lines = screen(view, state, history, glyphs, width=width, height=height, trouble=trouble, host=host)
             live.update(Text("\n").join(lines), refresh=True)
             key = keys.wait(due - time.monotonic())
             if key is not None:

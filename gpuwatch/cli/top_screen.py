@@ -15,6 +15,10 @@ from gpuwatch.model.view import View
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from gpuwatch.sources.host import HostUse
+
+GIB = 1 << 30
+
 LEFT_OUT = ("CLOCK", "XID")
 """Columns of `get gpus` that make room for the sparkline."""
 
@@ -28,14 +32,16 @@ def screen(
     width: int,
     height: int | None = None,
     trouble: str = "",
+    host: "HostUse | None" = None,
 ) -> "list[Text]":
-    """Lines that fill at most `height`; without it all of them and no keys, for `--once`."""
+    """Lines that fill at most `height`; without it all of them and no keys, for `--once`. `host`: of this machine."""
     from rich.text import Text
 
     words = Words(glyphs, view.snapshot.at)
     rows = table(_columns(history, glyphs, once=height is None), arranged(state, gpu_items(view)), words, width=width)
     lines = [
         node_line(view, words, min(width, max(NODE_LINE, *(line.cell_len for line in rows)))),
+        *([_host_line(host)] if host else []),
         Text("", end=""),
         *rows,
     ]
@@ -48,6 +54,15 @@ def screen(
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines
+
+
+def _host_line(host: "HostUse") -> "Text":
+    """The machine around the GPUs, in the manner of the node's line."""
+    from rich.text import Text
+
+    used, total = host.memory_used / GIB, host.memory_total / GIB
+    facts = f"CPU {host.cpu:.0%} of {host.processors}   memory {used:.0f}/{total:.0f} GiB   load {host.load:.1f}"
+    return Text.assemble(("HOST ", "dim"), facts, end="")
 
 
 def _columns(history: History, glyphs: Glyphs, *, once: bool) -> list[Column[GpuItem]]:

@@ -143,7 +143,7 @@ def test_an_agent_cannot_be_recorded(tmp_path):
 
 
 def test_the_demo_tells_its_story_to_the_end(tmp_path):
-    told = finish("demo", "--pace", "1.5", "--end", "--listen", "127.0.0.1:0", "--socket", str(tmp_path / "demo.sock"))
+    told = finish("demo", "--pace", "3", "--end", "--listen", "127.0.0.1:0", "--socket", str(tmp_path / "demo.sock"))
     assert told.returncode == 0, told.stderr
     chapters = re.split(r"^\d\. ", told.stdout, flags=re.M)[1:]
     verdicts = [re.search(r"^NODE .* ([A-Z]+)$", chapter, re.M)[1] for chapter in chapters]

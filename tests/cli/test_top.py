@@ -16,6 +16,7 @@ from gpuwatch.cli.keys import named
 from gpuwatch.cli.terminal import UNICODE
 from gpuwatch.cli.top_screen import screen
 from gpuwatch.cli.top_state import HISTORY, SORTS, History, State, arranged, press
+from gpuwatch.sources.host import HostUse
 from tests.cli import views
 from tests.cli.conftest import ask, serving
 from tests.cli.processes import COMMAND, environment
@@ -148,3 +149,12 @@ def test_a_terminal_shows_it_takes_keys_and_gets_its_mode_back():
     assert termios.tcgetattr(theirs) == before
     os.close(ours)
     os.close(theirs)
+
+
+def test_the_host_stands_beside_the_gpus_when_it_is_known():
+    busy = HostUse(cpu=0.34, processors=64, memory_used=120 << 30, memory_total=512 << 30, load=3.14)
+    lines = screen(views.healthy(), State(), History(), UNICODE, width=80, height=14, host=busy)
+    assert lines[1].plain == "HOST CPU 34% of 64   memory 120/512 GiB   load 3.1"
+    assert not any(
+        line.plain.startswith("HOST") for line in screen(views.healthy(), State(), History(), UNICODE, width=80)
+    )
