@@ -1,9 +1,9 @@
 """The exceptions gpuwatch raises on purpose; each says what failed, why, and what to do next.
 
-    GpuwatchError                 exit 1   could not answer
-    |- UsageError                 exit 2   usage or configuration
-    |- NoGpuStack                 exit 5   no driver, no NVML, no GPU
-    `- PermissionMissing          exit 6   a right or capability is missing
+GpuwatchError                 exit 1   could not answer
+|- UsageError                 exit 2   usage or configuration
+|- NoGpuStack                 exit 5   no driver, no NVML, no GPU
+`- PermissionMissing          exit 6   a right or capability is missing
 """
 
 

@@ -74,12 +74,8 @@ def test_any_text_is_parsed_or_refused_and_names_exactly_one_gpu(text: str) -> N
         assert [found.uuid, found.index, found.minor].count(None) == 2
 
 
-@given(
-    st.integers(0, 31), st.integers(1, 7), st.sampled_from(["", "+me", "+gfx", "+me.all"]), st.integers(0, 20)
-)
-def test_a_dynamic_mig_name_gives_the_profile_back(
-    minor: int, slices: int, attribute: str, start: int
-) -> None:
+@given(st.integers(0, 31), st.integers(1, 7), st.sampled_from(["", "+me", "+gfx", "+me.all"]), st.integers(0, 20))
+def test_a_dynamic_mig_name_gives_the_profile_back(minor: int, slices: int, attribute: str, start: int) -> None:
     profile = compact_profile(f"{slices}g.{slices * 10}gb{attribute}")
     assert parse(f"gpu-{minor}-mig-{profile}-{slices}-{start}") == DeviceId(
         minor=minor, mig_profile=profile, mig_start=start
