@@ -168,6 +168,7 @@ class Supervisor(threading.Thread):
         except subprocess.TimeoutExpired:
             log.warning("reader %d is inside a driver call; left alone", process.pid)
             self._abandoned.append(process)
+            threading.Thread(target=process.wait, name="left reader", daemon=True).start()
 
 
 def ending(status: int | None) -> str:
