@@ -10,6 +10,9 @@ from gpuwatch.model.view import View
 WINDOW_SECONDS = 300
 """dcgm-exporter's default window for XIDs and clock events."""
 
+SLOT_SECONDS = 5
+"""Events this close are kept as one, so that a short interval costs no more memory than a long one."""
+
 
 class Rates(NamedTuple):
     """Bytes per second between the two newest samples of a GPU; None when a counter is unknown or was reset."""
@@ -26,25 +29,36 @@ class _Totals(NamedTuple):
     pcie_receive: int | None
 
 
+class _Slot:
+    """What happened within SLOT_SECONDS; `last` is the time of the newest of it."""
+
+    __slots__ = ("counts", "first", "last")
+
+    def __init__(self, now: float) -> None:
+        self.first = self.last = now
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+
 class Window:
-    """Counts events of the last WINDOW_SECONDS by (GPU uuid, kind)."""
+    """Counts events of the last WINDOW_SECONDS, to within SLOT_SECONDS, by (GPU uuid, kind)."""
 
     def __init__(self) -> None:
-        self._events: deque[tuple[float, tuple[str, str], int]] = deque()
+        self._slots: deque[_Slot] = deque()
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, now: float, uuid: str, kind: str, count: int = 1) -> None:
         """Note `count` events."""
-        self._events.append((now, (uuid, kind), count))
+        if not self._slots or now - self._slots[-1].first >= SLOT_SECONDS:
+            self._slots.append(_Slot(now))
+        slot = self._slots[-1]
+        slot.last = now
+        slot.counts[uuid, kind] += count
         self._counts[uuid, kind] += count
 
     def expire(self, now: float) -> None:
         """Forget what is too old."""
-        while self._events and now - self._events[0][0] > WINDOW_SECONDS:
-            _, key, count = self._events.popleft()
-            self._counts[key] -= count
-            if not self._counts[key]:
-                del self._counts[key]
+        while self._slots and now - self._slots[0].last > WINDOW_SECONDS:
+            self._counts -= self._slots.popleft().counts  # drops what falls to 0
 
     def of(self, uuid: str) -> list[tuple[str | None, int]]:
         """(kind, count) of one GPU; a single (None, 0) when nothing happened, as dcgm-exporter writes it."""
