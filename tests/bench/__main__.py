@@ -1,7 +1,7 @@
 """gpuwatch against nvitop-exporter and prometheus_client, in one run: `python -m tests.bench`.
 
 Prints tables with both figures and writes them to .cache/bench.json. Both exporters read the same fake driver library
-and run side by side; seconds of latency are measured over new connections, asked in turns.
+and run side by side; latency is that of a scraper that keeps its connection as Prometheus does, asking both in turns.
 """
 
 import contextlib

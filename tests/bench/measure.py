@@ -1,6 +1,7 @@
 """What is measured and how: CPU and memory of process trees, latency of scrapes, tables of results."""
 
 import contextlib
+import re
 import socket
 import statistics
 import threading
@@ -69,28 +70,76 @@ def pss(pid: int) -> list[float]:
 
 
 class Scrape(NamedTuple):
-    """One answer: seconds from connecting to the last byte, bytes of the body on the wire."""
+    """One answer: seconds from connecting (or asking) to the last byte, bytes of the body on the wire."""
 
     seconds: float
     size: int
 
 
-def scrape(url: str, headers: Mapping[str, str] | None = None) -> Scrape:
-    """One scrape over a new connection, with as little of this side's own time in it as can be."""
-    parts = urlsplit(url)
-    lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-    target = parts.path + (f"?{parts.query}" if parts.query else "")
-    request = f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}\r\n".encode()
-    received = bytearray()
-    start = time.perf_counter()
-    with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=30) as client:
-        client.sendall(request)
-        while data := client.recv(1 << 20):
+class Scraper:
+    """Scrapes one URL with as little of this side's own time in it as can be.
+
+    Like Prometheus it keeps its connection for as long as the server does.
+    """
+
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
+        parts = urlsplit(url)
+        self._address = (parts.hostname or "", parts.port or 80)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+        target = parts.path + (f"?{parts.query}" if parts.query else "")
+        self._request = f"GET {target} HTTP/1.1\r\nHost: x\r\n{lines}\r\n".encode()
+        self._connection: socket.socket | None = None
+
+    def scrape(self) -> Scrape:
+        """One scrape."""
+        start = time.perf_counter()
+        kept = self._connection is not None
+        if self._connection is None:
+            self._connection = socket.create_connection(self._address, timeout=30)
+            self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._connection.sendall(self._request)
+            head, body, ended = self._receive(self._connection)
+        except ConnectionError:
+            head, body, ended = b"", b"", True
+        if kept and not head:  # the server has closed it meanwhile
+            self.close()
+            return self.scrape()
+        seconds = time.perf_counter() - start
+        if ended or head.startswith(b"HTTP/1.0") or b"connection: close" in head.lower():
+            self.close()
+        assert b" 200 " in head.split(b"\r\n")[0], head
+        return Scrape(seconds, len(body))
+
+    def close(self) -> None:
+        """Give up the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @staticmethod
+    def _receive(connection: socket.socket) -> tuple[bytes, bytes, bool]:
+        """Head, body, and whether the server hung up."""
+        received, length, start = bytearray(), None, 0
+        while length is None or len(received) < start + length:
+            data = connection.recv(1 << 20)
+            if not data:
+                break
             received += data
-    seconds = time.perf_counter() - start
-    head, _, body = bytes(received).partition(b"\r\n\r\n")
-    assert b" 200 " in head.split(b"\r\n")[0], head
-    return Scrape(seconds, len(body))
+            if not start and (end := received.find(b"\r\n\r\n")) >= 0:
+                start = end + 4
+                found = re.search(rb"content-length: *(\d+)", received[:start], re.IGNORECASE)
+                length = int(found[1]) if found else None
+        return bytes(received[:start]), bytes(received[start:]), length is None
+
+
+def scrape(url: str, headers: Mapping[str, str] | None = None) -> Scrape:
+    """One scrape over a connection of its own."""
+    scraper = Scraper(url, headers)
+    try:
+        return scraper.scrape()
+    finally:
+        scraper.close()
 
 
 def quantiles(seconds: Sequence[float]) -> tuple[float, float]:
@@ -100,14 +149,16 @@ def quantiles(seconds: Sequence[float]) -> tuple[float, float]:
 
 
 def latencies(urls: Sequence[str], rounds: int, headers: Mapping[str, str] | None = None) -> list[tuple[float, float]]:
-    """(p50, p99) of each URL, asked in turns."""
+    """(p50, p99) of each URL, asked in turns over kept connections."""
+    scrapers = [Scraper(url, headers) for url in urls]
     taken: list[list[float]] = [[] for _ in urls]
-    for _ in range(3):
-        for url in urls:
-            scrape(url, headers)
-    for _ in range(rounds):
-        for url, seconds in zip(urls, taken, strict=True):
-            seconds.append(scrape(url, headers).seconds)
+    for number in range(rounds + 3):
+        for scraper, seconds in zip(scrapers, taken, strict=True):
+            found = scraper.scrape().seconds
+            if number >= 3:
+                seconds.append(found)
+    for scraper in scrapers:
+        scraper.close()
     return [quantiles(seconds) for seconds in taken]
 
 
@@ -117,9 +168,12 @@ def scraping(urls: Sequence[str], every: float) -> Iterator[None]:
     stopping = threading.Event()
 
     def run() -> None:
+        scrapers = [Scraper(url, PROMETHEUS) for url in urls]
         while not stopping.wait(every):
-            for url in urls:
-                scrape(url, PROMETHEUS)
+            for scraper in scrapers:
+                scraper.scrape()
+        for scraper in scrapers:
+            scraper.close()
 
     thread = threading.Thread(target=run)
     thread.start()
