@@ -43,8 +43,8 @@ GROWTH = (
 )
 SERIES = 20_000
 ROUNDS = 200
-CPU_SECONDS = 12
-GROWTH_SECONDS = 6
+CPU_SECONDS = 30
+GROWTH_SECONDS = 15
 
 
 @contextlib.contextmanager
