@@ -1,0 +1,46 @@
+"""The reader process: samples every GPU until its stdin closes.
+
+The main thread never calls the driver, so that it can beat whatever the driver does. At the end it waits for calls
+under way, for ever if need be: a process that is ended in the middle of one can wedge the GPU.
+"""
+
+import os
+import select
+import signal
+import sys
+
+import msgspec
+
+from gpuwatch.reader.driver import DriverThread
+from gpuwatch.reader.messages import REFRESH, Beat, Settings
+from gpuwatch.reader.outbox import Outbox
+
+BEAT_SECONDS = 0.5
+
+
+def main() -> None:
+    """Run until stdin closes, which the agent does too when it was told that the driver is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to both; the agent ends the reader
+    settings = msgspec.json.decode(sys.argv[1], type=Settings)
+    outbox = Outbox(_private_stdout())
+    driver = DriverThread(settings, outbox)
+    driver.start()
+    stdin = sys.stdin.fileno()
+    while not outbox.closed:
+        readable, _, _ = select.select([stdin], [], [], BEAT_SECONDS)
+        if readable:
+            command = os.read(stdin, 64)
+            if not command:
+                break
+            if REFRESH in command:
+                driver.refresh()
+        outbox.send(Beat(stuck=driver.stuck(), starting=driver.starting))
+    driver.finish()
+    os._exit(0)
+
+
+def _private_stdout() -> int:
+    """The pipe to the agent, out of reach of whatever the driver's library prints."""
+    pipe = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return pipe
