@@ -176,20 +176,21 @@ class AgentProcess:
 
     def terminate(self, number: int = signal.SIGTERM) -> float:
         """Seconds from the signal to the end of the agent."""
-        self._stop_scraping()
+        self.rest()
         start = time.monotonic()
         self.process.send_signal(number)
         self.process.wait(10)
         return time.monotonic() - start
 
-    def _stop_scraping(self) -> None:
+    def rest(self) -> None:
+        """Scrape no more."""
         self._scraping = False
         if self.port:
             self._scraper.join(6)
 
     def end(self) -> str:
         """End it however it is; what it wrote to stderr."""
-        self._stop_scraping()
+        self.rest()
         if self.process.poll() is None:
             self.process.terminate()
             try:
