@@ -164,6 +164,10 @@ class AgentProcess:
         except psutil.Error:
             return []
 
+    def grace(self) -> float:
+        """Seconds that a busy machine has kept this side waiting, there and back."""
+        return 2 * max(self.noise, default=0.0)
+
     def serves_within(self, seconds: float) -> None:
         """AssertionError unless the 99th percentile of the scrapes is within `seconds` of a machine that has time."""
         self.wait(lambda: len(self.latencies) >= ENOUGH_SCRAPES)

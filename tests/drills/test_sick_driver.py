@@ -22,7 +22,7 @@ def keeps_fresh(agent: AgentProcess, gpus: set[int], rounds: int = 3) -> None:
     newest = agent.sample_times()
     for _ in range(rounds):
         before = newest
-        agent.wait(lambda before=before: _newer(agent, before, gpus), 3 * agent.interval)
+        agent.wait(lambda before=before: _newer(agent, before, gpus), 3 * agent.interval + agent.grace())
         newest = agent.sample_times()
 
 
@@ -32,10 +32,10 @@ def _newer(agent: AgentProcess, before: dict[int, float], gpus: set[int]) -> boo
 
 
 def told_within(agent: AgentProcess, since: float, intervals: float = 2.0) -> None:
-    """What was waited for was told in time, counted from monotonic `since`; a scrape's own time is granted."""
+    """What was waited for was told in time, counted from monotonic `since`."""
     took = time.monotonic() - since
     print(f"told after {took:.2f} s, {took / agent.interval:.2f} intervals")
-    assert took <= intervals * agent.interval + SCRAPE_SECONDS
+    assert took <= intervals * agent.interval + SCRAPE_SECONDS + agent.grace()
 
 
 def sick(agent: AgentProcess, gpu: int) -> bool:

@@ -78,7 +78,7 @@ def within_limit(agent: AgentProcess, found: list[float], origin: str) -> None:
     noise = max(agent.noise)
     print(f"XID from {origin} to /metrics: p50 {p50 * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms, {len(found)} runs")
     print(f"the machine's own delays: up to {noise * 1e3:.1f} ms")
-    assert p99 <= LIMIT_SECONDS + 2 * noise
+    assert p99 <= LIMIT_SECONDS + agent.grace()
 
 
 def test_from_the_event_set(driver: FakeDriver, start: Start) -> None:
@@ -143,7 +143,7 @@ def test_a_gpu_that_has_vanished_still_tells_its_xid_and_its_pod(
         agent.wait(lambda: count(agent, uuid, 79) == 1)
         took = time.monotonic() - since
         print(f"XID 79 of a vanished GPU to /metrics: {took * 1e3:.1f} ms")
-        assert took <= LIMIT_SECONDS + 2 * max(agent.noise)
+        assert took <= LIMIT_SECONDS + agent.grace()
         assert agent.value("gpuwatch_gpu_workload_info", uuid=uuid, namespace="ml", pod="train-0") == 1
         (event,) = agent.get("/api/v1/events")["xids"]
         assert (event["uuid"], event["xid"]) == (uuid, 79)
