@@ -52,6 +52,7 @@ class SourcesConfig(Section, frozen=True, kw_only=True):
     resource_names: tuple[str, ...] = ()  # besides nvidia.com/*
     proc: str = "/proc"
     sys: str = "/sys"
+    dev: str = "/dev"
     pod_logs: str = "/var/log/pods"
     sample_buffers: bool = True  # read the driver's own sample buffers, so that peaks between looks are not lost
 

@@ -67,9 +67,10 @@ class GpuThread(threading.Thread):
             self._wake.wait(self._until_next())
 
     def _until_next(self) -> float:
-        """Seconds to the next grid point, which all GPUs share."""
+        """Seconds to the next grid point, which all GPUs share; one that is too near is left out."""
         interval = self._settings.interval
-        return interval - time.monotonic() % interval
+        rest = interval - time.monotonic() % interval
+        return rest if rest >= interval / 2 else rest + interval
 
     def _register(self) -> GpuReader:
         handle, identity = register(self._nvml, self._index)

@@ -15,7 +15,7 @@ from gpuwatch.roles.source_health import SourceHealth
 from gpuwatch.rules.attribution import attribute
 from gpuwatch.rules.health import judge
 from gpuwatch.rules.xids import XidLedger
-from gpuwatch.sources.pci import BusGpu, bus_gpus
+from gpuwatch.sources.pci import BusGpu, bus_gpus, driver_gpus
 from gpuwatch.sources.podlogs import PodLogs
 from gpuwatch.sources.procfs import Processes
 
@@ -41,6 +41,7 @@ class Assembly:
         self._allocations: tuple[Allocation, ...] | None = None
         self._allocated = 0.0  # monotonic
         self._bus: tuple[BusGpu, ...] | None = None
+        self._hidden: set[str] = set()
         self._logs = PodLogs(Path(sources.pod_logs).parent)
         self._processes = Processes(Path(sources.proc), self._logs)
         self._strangers: frozenset[int | str] = frozenset()
@@ -74,6 +75,11 @@ class Assembly:
         before = self._bus
         with self._health["pci"].asking():
             self._bus = bus_gpus(Path(self._config.sources.sys) / "bus/pci/devices")
+            gpus = driver_gpus(Path(self._config.sources.proc) / "driver/nvidia/gpus")
+            devices = Path(self._config.sources.dev)
+            self._hidden = {
+                g.address for g in gpus if g.minor is not None and not (devices / f"nvidia{g.minor}").exists()
+            }
         if self._bus is None:
             self._health["pci"].switch_off(f"{self._config.sources.sys}/bus/pci/devices cannot be read")
             return False
@@ -128,8 +134,10 @@ class Assembly:
         )
 
     def _bus_addresses(self) -> tuple[str, ...] | None:
-        """GPUs on the bus, but for those given to virtual machines."""
-        return None if self._bus is None else tuple(gpu.address for gpu in self._bus if gpu.driver != "vfio-pci")
+        """GPUs on the bus, but for those given to virtual machines and those this container may not see."""
+        if self._bus is None:
+            return None
+        return tuple(g.address for g in self._bus if g.driver != "vfio-pci" and g.address not in self._hidden)
 
     def _owners(self, gpus: Sequence[Gpu]) -> dict[int, ProcessOwner]:
         if "procfs" not in self._enabled:

@@ -23,7 +23,7 @@ from gpuwatch.sim.scenario import Scenario, check_action, parse_action
 
 NODE, INJECTIONS = "node.json", "inject.jsonl"
 
-TREES = ("proc", "log", "sys")
+TREES = ("proc", "log", "sys", "dev")
 
 log = logging.getLogger(__name__)
 

@@ -3,6 +3,7 @@
 <root>/sys/bus/pci/devices/<address>/{vendor,device,class,numa_node,*_link_speed,*_link_width,driver}
 <root>/proc/driver/nvidia/gpus/<address>/information
 <root>/proc/sys/kernel/random/boot_id
+<root>/dev/nvidia<minor>, which stays when its GPU is gone
 """
 
 import shutil
@@ -23,14 +24,16 @@ class PciTree:
         self._devices = self.sys / "bus/pci/devices"
         self._driver = self.sys / "bus/pci/drivers/nvidia"
         self._module = root / "proc/driver/nvidia/gpus"
+        self._files = root / "dev"
         self._shown: dict[Path, str] = {}
-        for folder in (self._devices, self._driver, self._module):
+        for folder in (self._devices, self._driver, self._module, self._files):
             folder.mkdir(parents=True, exist_ok=True)
 
     def show(self, node: Node) -> None:
         """Write what differs from before; a GPU that left the bus or the driver disappears."""
         wanted: dict[Path, str] = {}
         for gpu in node.gpus:
+            (self._files / f"nvidia{gpu.index}").touch()
             if not gpu.faults.off_bus:
                 wanted |= self._device(gpu)
             if node.driver_up and gpu.attached and not gpu.faults.off_bus:

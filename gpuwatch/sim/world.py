@@ -68,6 +68,7 @@ class World:
             pod_resources_interval=2.0,
             proc=str(self.directory / "proc"),
             sys=str(self.directory / "sys"),
+            dev=str(self.directory / "dev"),
             pod_logs=str(self.directory / "log/pods"),
         )
 

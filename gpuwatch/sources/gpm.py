@@ -39,23 +39,26 @@ class Pair:
         self._nvml, self._handle, self._gi = nvml, handle, gi
         self._older, self._newer = ask(nvml, "nvmlGpmSampleAlloc"), ask(nvml, "nvmlGpmSampleAlloc")
         self._taken: float | None = None
+        self._last = Activity()
 
     def read(self, now: float) -> Activity:
-        """Activity since the previous read; empty at the first one and when less than MIN_WINDOW has passed.
+        """Activity since the previous read; empty at the first one, and the same again within MIN_WINDOW.
 
         Raises:
             NvmlFailure: the sample was refused, for example for lack of permission.
         """
         if self._taken is not None and now - self._taken < MIN_WINDOW:
-            return Activity()
+            return self._last
         if self._gi is None:
             ask(self._nvml, "nvmlGpmSampleGet", self._handle, self._newer)
         else:
             ask(self._nvml, "nvmlGpmMigSampleGet", self._handle, self._gi, self._newer)
-        before = self._taken
+        before, self._last = self._taken, Activity()
         # kept also when the comparison below fails: of an instance made anew only the next pair has two samples
         self._older, self._newer, self._taken = self._newer, self._older, now
-        return Activity() if before is None else self._activity(now - before)
+        if before is not None:
+            self._last = self._activity(now - before)
+        return self._last
 
     def _activity(self, window: float) -> Activity:
         """From the newest sample, which `read` has just made the older one, and the one before."""

@@ -53,6 +53,7 @@ class Node:
             "proc": str(self.tree.proc),
             "pod_logs": str(self.tree.logs / "pods"),
             "sys": str(folder / "sys"),
+            "dev": str(folder / "dev"),
             "pod_resources": str(self.kubelet),
             "pod_resources_interval": KUBELET_SECONDS,
         }
@@ -273,6 +274,20 @@ def test_gpus_of_virtual_machines_are_not_missed(node: Node) -> None:
     node.put_on_bus("0000:02:00.0", "vfio-pci")
     node.assembly.refresh_bus()
     assert node.view(gpu(0), gpu(1)).snapshot.bus == ("0000:01:00.0",)
+
+
+def test_gpus_that_a_container_may_not_see_are_not_missing(node: Node, tmp_path: Path) -> None:
+    """The bus shows all GPUs to every container; device files say which ones this container was given."""
+    for minor, address in enumerate(("0000:01:00.0", "0000:02:00.0")):
+        node.put_on_bus(address, "nvidia")
+        facts = node.tree.proc / "driver/nvidia/gpus" / address
+        facts.mkdir(parents=True)
+        (facts / "information").write_text(f"Device Minor: \t {minor}\n")
+    devices = Path(node.config.sources.dev)
+    devices.mkdir()
+    (devices / "nvidia0").touch()
+    node.assembly.refresh_bus()
+    assert node.view(gpu(0)).snapshot.bus == ("0000:01:00.0",)
 
 
 def test_what_changes_on_the_bus_asks_for_a_fresh_reader(node: Node) -> None:

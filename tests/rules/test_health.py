@@ -47,7 +47,9 @@ SICK: dict[str, dict[str, Any]] = {
     "ecc_uncorrected": {"ecc": Ecc(counts={"uncorrected/volatile/total": 3})},
     "hw_thermal_slowdown": {"clock_events": ClockEvents(active={"hw_thermal_slowdown": True})},
     "hw_power_brake": {"clock_events": ClockEvents(active={"hw_power_brake_slowdown": True})},
-    "nvlink_down": {"nvlinks": (NvLink(link=0, active=True), NvLink(link=1, active=False))},
+    "nvlink_down": {
+        "nvlinks": (NvLink(link=0, active=True), NvLink(link=1, active=False, remote_pci="00000000:C0:00.0"))
+    },
 }
 """Check -> a GPU that has this fault and no other."""
 
@@ -86,8 +88,9 @@ def test_what_is_not_supported_is_no_fault() -> None:
     assert judge(snapshot(gpu)).gpus["GPU-0"] is Health.HEALTHY
 
 
-@pytest.mark.parametrize("links", [(False, False), (True, True), (None, True), ()])
+@pytest.mark.parametrize("links", [(False, False), (True, False), (True, True), (None, True), ()])
 def test_links_that_are_no_fault(links: tuple[bool | None, ...]) -> None:
+    """Down and without a far end: a board that is bridged in part, or not at all."""
     nvlinks = tuple(NvLink(link=number, active=active) for number, active in enumerate(links))
     assert judge(snapshot(Gpu(identity=identity(), nvlinks=nvlinks))).findings == ()
 

@@ -95,3 +95,10 @@ def test_who_offers_it(tmp_path_factory: pytest.TempPathFactory, model: str, off
 def test_drivers_without_the_call_do_not_offer_it(driver: FakeDriver) -> None:
     driver.error(13, "nvmlGpmQueryDeviceSupport")
     assert run(driver, READ + "tell(gpm.supported(nvml, handle))") == [False]
+
+
+def test_within_the_window_the_same_is_told_again(driver: FakeDriver) -> None:
+    """A sample asked for out of turn must not make the activity vanish for one look."""
+    reads = run(driver, PAIR + f"look(pair, 0.0); look(pair, 1.0); look(pair, {1 + MIN_WINDOW / 2})")
+    assert reads[1]["sm"] >= 0
+    assert reads[2] == reads[1]
