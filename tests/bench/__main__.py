@@ -45,6 +45,7 @@ SERIES = 20_000
 ROUNDS = 200
 CPU_SECONDS = 30
 GROWTH_SECONDS = 15
+SETTLE_SECONDS = 16  # a scraper that stays away so long is forgotten
 
 
 @contextlib.contextmanager
@@ -67,8 +68,9 @@ def eight_gpus() -> list[Compared]:
         sizes = [(fetch(url) or b"").count(b"\n") for url in urls]
         found += [Compared("lines on the page", *map(float, sizes), "lines")]
         for every in (1.0, 15.0):
+            time.sleep(SETTLE_SECONDS)
             with scraping(urls, every):
-                time.sleep(2)
+                time.sleep(2 * every + 2)  # by then it is known when the next scrape comes
                 mine, theirs = cpu_per_minute(pids, CPU_SECONDS)
             found += [faster(f"CPU a minute, scraped every {every:g} s", mine, theirs, "s", 3)]
         mine, theirs = sum(pss(ours.pid)), sum(pss(peer.pid))

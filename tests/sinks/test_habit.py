@@ -1,6 +1,6 @@
 """A scraper's habit: when it is expected, and when no more."""
 
-from gpuwatch.sinks.habit import FORGET_SECONDS, REMEMBERED, Habit
+from gpuwatch.sinks.habit import FORGET_SECONDS, PATIENCE, REMEMBERED, Habit
 
 
 def habit(*asked: float) -> Habit:
@@ -34,5 +34,19 @@ def test_old_habits_die() -> None:
 
 
 def test_nobody_is_expected_for_ever() -> None:
-    assert not habit(100).forgotten(100 + FORGET_SECONDS)
-    assert habit(100).forgotten(101 + FORGET_SECONDS)
+    _, once = FORGET_SECONDS
+    assert not habit(100).forgotten(100 + once)
+    assert habit(100).forgotten(100.1 + once)
+
+
+def test_a_regular_one_that_stays_away_is_forgotten() -> None:
+    slow = habit(0, 60, 120)
+    assert not slow.forgotten(120 + 60 * PATIENCE)
+    assert slow.forgotten(121 + 60 * PATIENCE)
+
+
+def test_a_burst_is_soon_forgotten_but_not_between_two_of_its_requests() -> None:
+    soon, _ = FORGET_SECONDS
+    burst = habit(100, 100.1, 100.2)
+    assert not burst.forgotten(100.2 + soon)
+    assert burst.forgotten(100.3 + soon)
