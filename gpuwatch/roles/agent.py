@@ -4,8 +4,8 @@ Threads: this one publishes; the supervisor reads the pipe; one follows the kern
 now and then; one serves HTTP. Only the publisher joins what they found, so no slow source delays another.
 """
 
-import logging
 import gc
+import logging
 import os
 import signal
 import socket
