@@ -49,9 +49,11 @@ def _slowed(reason: str, text: str) -> Callable[[Gpu], str | None]:
 
 
 def _links_down(gpu: Gpu) -> str | None:
-    """Links that have a far end; one that leads nowhere is how boards without a full bridge are built."""
-    down = [str(link.link) for link in gpu.nvlinks if link.active is False and link.remote_pci]
-    return f"NVLink {', '.join(down)} down" if down else None
+    """Links that have a far end or have carried data; one that leads nowhere is how boards without a full bridge are
+    built, and all of them rest while MIG is on.
+    """
+    down = [str(link.link) for link in gpu.nvlinks if link.active is False and (link.remote_pci or link.transmit_bytes)]
+    return f"NVLink {', '.join(down)} down" if down and not gpu.mig_enabled else None
 
 
 CHECKS: tuple[Check, ...] = (

@@ -77,8 +77,9 @@ class LinkReader:
         if before == self._active:
             return
         self._dead, self._counters = set(), set(COUNTER_ERRORS)
-        self._versions = {link: self._version(link) for link in self._active}
-        self._remote = {link: self._remote_pci(link) for link in self._active}
+        # a link that went down does not say where it led, but it still leads there
+        self._versions = {link: self._version(link) or self._versions.get(link) for link in self._active}
+        self._remote = {link: self._remote_pci(link) or self._remote.get(link) for link in self._active}
 
     def _present(self) -> dict[int, bool | None]:
         """Link -> active, None when that could not be read; NVML refuses link numbers the GPU does not have."""

@@ -95,6 +95,17 @@ def test_links_that_are_no_fault(links: tuple[bool | None, ...]) -> None:
     assert judge(snapshot(Gpu(identity=identity(), nvlinks=nvlinks))).findings == ()
 
 
+def test_a_link_that_carried_data_led_somewhere() -> None:
+    gpu = Gpu(identity=identity(), nvlinks=(NvLink(link=3, active=False, transmit_bytes=4096),))
+    (finding,) = judge(snapshot(gpu)).findings
+    assert (finding.check, finding.message) == ("nvlink_down", "NVLink 3 down")
+
+
+def test_links_rest_while_mig_is_on() -> None:
+    gpu = Gpu(identity=identity(), mig_enabled=True, **SICK["nvlink_down"])
+    assert judge(snapshot(gpu)).findings == ()
+
+
 # ---- what could not be read
 
 

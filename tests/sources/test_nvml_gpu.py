@@ -18,7 +18,7 @@ handle, identity = register(nvml, 0)
 reader = GpuReader(nvml, handle, identity)
 """
 POWER_SAMPLES, UTILIZATION_SAMPLES = 0, 1  # nvmlSamplingType_t
-NO_PERMISSION, UNKNOWN = 4, 999
+UNSUPPORTED, NO_PERMISSION, UNKNOWN = 3, 4, 999
 
 
 def samples(driver: FakeDriver, *turns: Callable[[], object], force: bool = False) -> list[Gpu]:
@@ -115,6 +115,17 @@ def test_links_that_come_up_later_are_counted(driver: FakeDriver) -> None:
     assert {link.active for link in after.nvlinks} == {True}
     assert after.nvlinks[0].transmit_bytes == 7 * 1024
     assert after.nvlinks[0].errors["replay"] == 0
+
+
+def test_a_link_that_goes_down_still_leads_where_it_led(driver: FakeDriver) -> None:
+
+    def fall() -> None:
+        driver.set_link(0, 3, active=0, tx_kib=None, rx_kib=None)
+        driver.error(UNSUPPORTED, "nvmlDeviceGetNvLinkRemotePciInfo_v2")
+
+    up, down = samples(driver, fall, force=True)
+    assert (up.nvlinks[3].active, down.nvlinks[3].active) == (True, False)
+    assert down.nvlinks[3].remote_pci == up.nvlinks[3].remote_pci is not None
 
 
 def test_a_link_whose_state_cannot_be_read_hides_no_other(driver: FakeDriver) -> None:
