@@ -1,5 +1,6 @@
 """`gpuwatch demo`: an agent on a simulated node, and a story of faults told while they happen."""
 
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ def demo(session: Session, pace: float, listen: str, socket: str | None, end: bo
     from gpuwatch.cli.story import STORY
 
     session.start_logging(default="ERROR")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the node's files go with it
     with _node(listen, socket or "") as (world, agent):
         prefix = "gpuwatch" + (f" --source agent:{socket}" if socket else "")
         click.echo(f"Metrics: http://{listen.rpartition(':')[0] or 'localhost'}:{agent.port}/metrics\n")

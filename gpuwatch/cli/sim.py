@@ -95,7 +95,7 @@ def run(session: Session, scenario: str, directory: Path | None, speed: float, s
 
     session.start_logging(default="INFO")
     place = directory or default_directory()
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a shell starts a job with SIGINT ignored
     with World(scenario, place, seed=seed, speed=speed):
         session.terminal.hint(f"{scenario} runs in {place}")
         at, there = (f":{place}", f" --dir {place}") if directory else ("", "")

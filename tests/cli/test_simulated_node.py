@@ -49,7 +49,7 @@ def test_an_agent_says_where_to_look_and_answers_there(agent, places):
     port = re.search(r"http://127\.0\.0\.1:(\d+)/metrics", said)
     assert port
     assert str(places[1]) in said
-    assert "gpuwatch status" in said
+    assert f"gpuwatch --source agent:{places[1]} status" in said
     over_http = run("--source", f"agent:http://127.0.0.1:{port[1]}", "status")
     assert over_http.exit_code == 0
     assert "8 × NVIDIA H100" in over_http.stdout
@@ -96,6 +96,22 @@ def test_a_running_node_is_joined_by_its_directory(tmp_path):
         node.send_signal(signal.SIGINT)
         node.communicate(timeout=10)
     assert node.returncode == 130
+
+
+def test_a_node_started_as_a_job_of_a_script_ends_by_sigterm(tmp_path):
+    """Shells without job control start what they put in the background with SIGINT ignored."""
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        node = start("sim", "run", "t4", "--dir", str(tmp_path / "node"))
+    finally:
+        signal.signal(signal.SIGINT, ignored)
+    until((tmp_path / "node" / "node.json").exists)
+    assert node.stderr is not None
+    until(lambda: "disturb it" in node.stderr.readline())
+    node.terminate()
+    node.communicate(timeout=10)
+    assert node.returncode == 130
+    assert not (tmp_path / "node" / "node.json").exists()
 
 
 @pytest.mark.parametrize(
