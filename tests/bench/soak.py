@@ -30,10 +30,11 @@ INTERVAL = 0.1
 MIB_GROWTH = 2.0
 WARM_UP = 0.25  # of the time
 SETTLE_SECONDS = 10.0  # of a reader's life before its memory counts
+GPUS = 8
 POD_LIFE = 6  # turns of a second
 SCENARIO = {
     "description": "Eight GPUs, four of them at a long training, the others for the churn",
-    "node": {"model": "h100", "gpus": 8},
+    "node": {"model": "h100", "gpus": GPUS},
     "workloads": [
         {"name": "ml/pretrain-0", "container": "trainer", "gpus": [0, 1, 2, 3], "load": "training", "memory": 0.86}
     ],
@@ -173,6 +174,7 @@ def judge(looks: list[Look], page: bytes, churn: Churn, scrapes: list[float]) ->
     settled = [one for one in warm if one.reader and one.at - _born(looks, one.reader) > SETTLE_SECONDS]
     restarts = _sample(page, "gpuwatch_reader_restarts_total")
     dead = churn.gone(grace=5)
+    threads = max(one.reader_threads for one in warm)  # one per GPU it found, one for events, the main one
     shown = set(re.findall(r'pod="(job-\d+)"', page.decode()))
     p99 = quantiles(scrapes)[1]
     return [
@@ -180,7 +182,7 @@ def judge(looks: list[Look], page: bytes, churn: Churn, scrapes: list[float]) ->
         grew("agent threads", warm, lambda one: one.agent_threads, 0, "number"),
         grew("agent files", warm, lambda one: one.agent_files, 2, "number"),
         grew("reader memory", settled, lambda one: one.reader_memory, MIB_GROWTH, "MiB"),
-        grew("reader threads", settled, lambda one: one.reader_threads, 0, "number"),
+        Verdict("GPUs -> most reader threads", GPUS, threads, "+2", threads <= GPUS + 2),
         grew("reader files", settled, lambda one: one.reader_files, 1, "number"),
         Verdict("readers at the end", 1, looks[-1].children, "1", looks[-1].children == 1),
         Verdict("driver reloads -> reader restarts", churn.reloads, restarts, ">=", restarts >= churn.reloads),
