@@ -28,9 +28,8 @@ NO_BUS_ID = "00000000:00:00.0"
 def recording(log: Node, extras: Extras) -> Recording:
     """Answers for the driver and every GPU of a dump."""
     gpus = list(log.named("gpu"))[:MAX_GPUS]
-    answers = Recording(
-        Header(driver=_optional(log, "driver_version"), models=[_optional(gpu, "product_name") or "" for gpu in gpus])
-    )
+    driver = _optional(log, "kmd_version") or _optional(log, "driver_version")
+    answers = Recording(Header(driver=driver, models=[_optional(gpu, "product_name") or "" for gpu in gpus]))
     _system(answers, log, extras, len(gpus))
     known: set[str] = set()
     for index, gpu in enumerate(gpus):
@@ -45,9 +44,9 @@ def recording(log: Node, extras: Extras) -> Recording:
 def _system(answers: Recording, log: Node, extras: Extras, gpus: int) -> None:
     answers.add(("nvmlDeviceGetCount",), gpus)
     answers.add(("nvmlEventSetCreate",), {"handle": EVENTS})
-    driver, cuda = _optional(log, "driver_version"), _optional(log, "cuda_version")
-    if driver:
-        answers.add(("nvmlSystemGetDriverVersion",), driver)
+    cuda = _optional(log, "cuda_umd_version") or _optional(log, "cuda_version")
+    if answers.header.driver:
+        answers.add(("nvmlSystemGetDriverVersion",), answers.header.driver)
     if extras.nvml:
         answers.add(("nvmlSystemGetNVMLVersion",), extras.nvml)
     major, _, minor = (cuda or "").partition(".")

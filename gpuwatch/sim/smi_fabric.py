@@ -19,7 +19,9 @@ CONFIGURATION = {
     "No Partition": 4,
     "Insufficient Nvlinks": 5,
     "Incompatible GPU FW": 6,
+    "Incompatible GPU Firmware": 6,
     "Invalid Location": 7,
+    "GPU State Invalid": 8,
 }
 HEALTH = {
     1 << 0: ("bandwidth", "degraded_bandwidth"),

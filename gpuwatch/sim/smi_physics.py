@@ -5,10 +5,17 @@ from gpuwatch.sim.smi_sources import Source, at, bits
 from gpuwatch.sim.smi_values import count, flag, integer, milliwatts, nanoseconds
 from gpuwatch.sources.nvml_fields import CLOCK_EVENT_REASONS
 
+_READINGS = ("gpu_power_readings", "power_readings")
+_LIMITS = tuple(section + ceiling for section in _READINGS for ceiling in ("/gpu_ceiling_power_limit", ""))
+"""Drivers from 610 on print limits in a section of their own, beside that of the base power."""
 
-def _power(*labels: str) -> Source:
-    sections = ("gpu_power_readings", "power_readings")
+
+def _power(*labels: str, sections: tuple[str, ...] = _READINGS) -> Source:
     return at(milliwatts, *(f"{section}/{label}" for section in sections for label in labels))
+
+
+def _limit(*names: str) -> Source:
+    return _power(*(f"{name}power_limit" for name in names), sections=_LIMITS)
 
 
 def _scope(section: str, scope: int) -> list[Row]:
@@ -27,30 +34,25 @@ POWER = [
     *_scope("gpu_power_readings", 0),
     *_scope("module_power_readings", 1),
     *_scope("gpu_memory_power_readings", 2),
-    call("nvmlDeviceGetEnforcedPowerLimit", _power("current_power_limit", "enforced_power_limit")),
-    call("nvmlDeviceGetPowerManagementLimit", _power("requested_power_limit", "power_limit")),
-    call("nvmlDeviceGetPowerManagementDefaultLimit", _power("default_power_limit")),
-    Row(
-        "nvmlDeviceGetPowerManagementLimitConstraints",
-        (),
-        (_power("min_power_limit"), _power("max_power_limit")),
-        pair,
-    ),
+    call("nvmlDeviceGetEnforcedPowerLimit", _limit("current_", "enforced_")),
+    call("nvmlDeviceGetPowerManagementLimit", _limit("requested_", "")),
+    call("nvmlDeviceGetPowerManagementDefaultLimit", _limit("default_")),
+    Row("nvmlDeviceGetPowerManagementLimitConstraints", (), (_limit("min_"), _limit("max_")), pair),
 ]
 
 _GPU_TEMP = at(integer, "temperature/gpu_current_temp", "temperature/gpu_temp", "temperature/gpu")
 
 
+def _specified(label: str) -> tuple[str, str]:
+    """Drivers from 610 on call a fixed threshold a specification."""
+    return f"temperature/{label}", f"temperature/{label}_specification"
+
+
 def _threshold(constant: str, field_name: str | None, text: str, xml: str) -> list[Row]:
-    rows = [
-        call(
-            "nvmlDeviceGetTemperatureThreshold",
-            at(integer, f"temperature/{text}_temp", f"temperature/gpu_temp_{xml}_threshold"),
-            "NVML_TEMPERATURE_THRESHOLD_" + constant,
-        )
-    ]
+    threshold = at(integer, *_specified(f"{text}_temp"), f"temperature/gpu_temp_{xml}_threshold")
+    rows = [call("nvmlDeviceGetTemperatureThreshold", threshold, "NVML_TEMPERATURE_THRESHOLD_" + constant)]
     if field_name:
-        paths = (f"temperature/{text}_t_limit_temp", f"temperature/gpu_temp_{xml}_tlimit_threshold")
+        paths = (*_specified(f"{text}_t_limit_temp"), f"temperature/gpu_temp_{xml}_tlimit_threshold")
         rows.append(field(field_name, at(integer, *paths)))
     return rows
 
@@ -58,14 +60,22 @@ def _threshold(constant: str, field_name: str | None, text: str, xml: str) -> li
 TEMPERATURE = [
     *calls(("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"), _GPU_TEMP, "NVML_TEMPERATURE_GPU"),
     field("DEV_MEMORY_TEMP", at(integer, "temperature/memory_current_temp", "temperature/memory_temp")),
-    call("nvmlDeviceGetMarginTemperature", at(integer, "temperature/gpu_t_limit_temp", "temperature/gpu_temp_tlimit")),
+    call(
+        "nvmlDeviceGetMarginTemperature",
+        at(
+            integer,
+            "temperature/gpu_t_limit_temp",
+            "temperature/gpu_current_t_limit_temp",
+            "temperature/gpu_temp_tlimit",
+        ),
+    ),
     *_threshold("SHUTDOWN", "DEV_TEMPERATURE_SHUTDOWN_TLIMIT", "gpu_shutdown", "max"),
     *_threshold("SLOWDOWN", "DEV_TEMPERATURE_SLOWDOWN_TLIMIT", "gpu_slowdown", "slow"),
     *_threshold("GPU_MAX", "DEV_TEMPERATURE_GPU_MAX_TLIMIT", "gpu_max_operating", "max_gpu"),
     *_threshold("MEM_MAX", "DEV_TEMPERATURE_MEM_MAX_TLIMIT", "memory_max_operating", "max_mem"),
     call(
         "nvmlDeviceGetTemperatureThreshold",
-        at(integer, "temperature/gpu_target_temperature", "temperature/gpu_target_temp"),
+        at(integer, *_specified("gpu_target_temperature"), "temperature/gpu_target_temp"),
         "NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_CURR",
     ),
 ]

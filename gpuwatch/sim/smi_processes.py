@@ -17,6 +17,9 @@ LISTS = {
 """Letter of the printed type -> list; `C+G` is in both, `M+C` only in the one of MPS clients."""
 
 SECTIONS = ("processes", "compute_processes")
+UNSEEN = "insufficient permissions"
+"""In a name's place, in brackets or not: whoever ran nvidia-smi may not see this process."""
+
 MAX_PID = 1 << 32
 SECOND = 1_000_000
 
@@ -45,7 +48,7 @@ def names(gpu: Node) -> dict[int, str]:
     for section in gpu.named(*SECTIONS):
         for entry in _entries(section):
             pid, name = _number(entry, count, "process_id", "pid"), entry.get("name") or entry.get("process_name")
-            if pid is not None and name:
+            if pid is not None and name and name.strip("[]").lower() != UNSEEN:
                 found[pid] = name
     return found
 

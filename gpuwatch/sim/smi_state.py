@@ -5,9 +5,18 @@ from gpuwatch.sim.smi_sources import Source, at, either
 from gpuwatch.sim.smi_values import count, flag, memory, one_of, percentage, performance_state, plain
 from gpuwatch.sources.nvml_fields import ARCHITECTURES, BRANDS, COMPUTE_MODES, VIRTUALIZATION_MODES
 
+_BRANDS = reverse(BRANDS) | {
+    "NVIDIA Virtual Applications": 7,
+    "NVIDIA Virtual PC": 8,
+    "NVIDIA Virtual Compute Server": 9,
+    "NVIDIA RTX Virtual Workstation": 10,
+    "NVIDIA Cloud Gaming": 11,
+}
+"""nvidia-smi spells out what NVML's constants abbreviate."""
+
 IDENTITY = [
     call("nvmlDeviceGetName", at(plain, "product_name")),
-    call("nvmlDeviceGetBrand", at(one_of(reverse(BRANDS), 0), "product_brand")),
+    call("nvmlDeviceGetBrand", at(one_of(_BRANDS, 0), "product_brand")),
     call("nvmlDeviceGetArchitecture", at(one_of({"Ada": 8} | reverse(ARCHITECTURES)), "product_architecture")),
     call("nvmlDeviceGetSerial", at(plain, "serial_number", "serial")),
     call("nvmlDeviceGetBoardPartNumber", at(plain, "board_part_number")),

@@ -33,6 +33,9 @@ WORDS = {
 }
 """How a printed word begins -> nvmlReturn. nvidia-smi prints nvmlErrorString, in brackets or not."""
 
+_NOTE = re.compile(r"\s+\[deprecated\b[^\]]*\]?$", re.IGNORECASE)
+"""`610.43.02 [Deprecated; will be removed in CUDA 14.0. Use KMD Version instead]`"""
+
 _NUMBER = re.compile(r"([-+]?\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-z%/]*)")
 _MEMORY = {"b": 1, "kib": 1 << 10, "kb": 1 << 10, "gib": 1 << 30, "gb": 1 << 30}
 _POWER = {"mw": 1.0, "kw": 1e6}
@@ -40,12 +43,12 @@ _TIME = {"ns": 1.0, "ms": 1e6, "s": 1e9}
 
 
 def refuse_words(printed: str) -> str:
-    """The value without surrounding space and brackets.
+    """The value without surrounding space, and without a note that its label is going away.
 
     Raises:
         NoValue: it is one of WORDS.
     """
-    value = printed.strip()
+    value = _NOTE.sub("", printed.strip())
     word = value.strip("[]").strip().lower()
     for start, code in WORDS.items():
         if word == start or (len(start) > 3 and word.startswith(start)) or (start == "err" and word == "err!"):

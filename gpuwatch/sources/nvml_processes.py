@@ -1,5 +1,6 @@
 """Who runs on a GPU: host pids with memory, and their utilization from the driver's sample buffer."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -83,12 +84,11 @@ class ProcessReader:
         if pid in self._names:
             return self._names[pid]
         try:
-            words = (text(ask(self._nvml, "nvmlSystemGetProcessName", pid)) or "").split()
+            return file_name(text(ask(self._nvml, "nvmlSystemGetProcessName", pid)) or "")
         except NvmlFailure as error:
             if error.kind is Failure.DRIVER_GONE:
                 raise
             return None
-        return words[0].rpartition("/")[2] or None if words and not words[0].startswith("[") else None
 
     @staticmethod
     def _process(entry: Any, kind: str) -> GpuProcess:
@@ -131,6 +131,16 @@ class ProcessReader:
         _, sample = self._samples.get(process.pid, (None, None))
         shares = {name: getattr(sample, member) / 100 if sample else 0.0 for name, member in SHARES.items()}
         return msgspec.structs.replace(process, **shares)
+
+
+def file_name(command: str) -> str | None:
+    """The last part of the path that a command line begins with; on Windows and under Wine paths hold spaces."""
+    if command[1:3] == ":\\" or command.startswith("\\\\"):
+        program = re.match(r".*?\.exe\b", command, re.IGNORECASE)
+        path, separator = program[0] if program else command, "\\"
+    else:
+        path, separator = next(iter(command.split()), ""), "/"
+    return None if path.startswith("[") else path.rpartition(separator)[2] or None
 
 
 def _is_sane(sample: Any) -> bool:
