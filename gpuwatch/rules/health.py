@@ -133,6 +133,10 @@ def _presence(status: GpuStatus) -> list[Finding]:
     ]
 
 
+NOT_OURS = "Insufficient Permissions"
+"""NVML's word for a GPU that this container may not see."""
+
+
 def _missing(snapshot: Snapshot) -> list[Finding]:
     """GPUs that the bus or the configuration has and NVML has not. Nothing is missing while nobody reads NVML."""
     nvml = next((source for source in snapshot.sources if source.name == "nvml"), None)
@@ -151,6 +155,17 @@ def _missing(snapshot: Snapshot) -> list[Finding]:
         )
         for address in missing
     ]
+    silent = [part for part in nvml.reason.split("; ") if part and NOT_OURS not in part]
+    if silent and not missing:
+        found.append(
+            Finding(
+                check="gpu_missing",
+                severity=Severity.CRITICAL,
+                message=f"a GPU that NVML counts does not answer ({'; '.join(silent)})",
+                since=snapshot.at,
+                action="look for the driver's messages about it: dmesg | grep NVRM",
+            )
+        )
     expected = snapshot.expected_gpus
     if expected is not None and len(snapshot.statuses) + len(missing) < expected:
         found.append(

@@ -194,6 +194,18 @@ def test_why_nvml_has_it_not_is_said() -> None:
     assert "index 1: Insufficient Permissions" in finding.message
 
 
+def test_a_gpu_that_nvml_counts_and_cannot_show_is_missing_without_a_bus_to_look_at() -> None:
+    nvml = SourceStatus(name="nvml", up=True, reason="index 1: GPU is lost")
+    judgement = judge(snapshot(sources=(nvml,)))
+    assert [f.message for f in judgement.findings] == ["a GPU that NVML counts does not answer (index 1: GPU is lost)"]
+    assert judgement.node is Health.FAILED
+
+
+def test_a_gpu_that_this_container_may_not_see_is_not_missing() -> None:
+    nvml = SourceStatus(name="nvml", up=True, reason="index 1: Insufficient Permissions")
+    assert judge(snapshot(sources=(nvml,))).findings == ()
+
+
 def test_a_gpu_that_vanished_is_lost_and_not_missing_as_well() -> None:
     judgement = judge(snapshot(statuses=(status(GpuState.LOST),), bus=("0000:01:00.0",), expected_gpus=1))
     assert checks(judgement) == {"gpu_lost"}
