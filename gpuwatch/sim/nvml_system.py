@@ -64,14 +64,26 @@ def _by_address(node: Node, address: str | bytes) -> Handle:
     return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
 
+CUDA = {
+    470: 11040, 510: 11060, 515: 11070, 520: 11080, 525: 12000, 530: 12010, 535: 12020, 545: 12030, 550: 12040,
+    555: 12050, 560: 12060, 565: 12070, 570: 12080, 575: 12090, 580: 13000, 590: 13010, 595: 13020,
+}  # fmt: skip
+"""Driver branch -> the CUDA version it brings, as NVML counts."""
+
+
+def _cuda(node: Node) -> int:
+    branch = int(node.driver.partition(".")[0])
+    return CUDA[max((known for known in CUDA if known <= branch), default=min(CUDA))]
+
+
 SYSTEM: dict[str, Callable[..., Any]] = {
     "nvmlInit": _init,
     "nvmlInitWithFlags": _init,
     "nvmlShutdown": lambda nvml: None,
     "nvmlSystemGetDriverVersion": _about(lambda node: node.driver),
-    "nvmlSystemGetNVMLVersion": _about(lambda node: f"{node.model.cuda // 1000}.{node.driver}"),
-    "nvmlSystemGetCudaDriverVersion": _about(lambda node: node.model.cuda),
-    "nvmlSystemGetCudaDriverVersion_v2": _about(lambda node: node.model.cuda),
+    "nvmlSystemGetNVMLVersion": _about(lambda node: f"{_cuda(node) // 1000}.{node.driver}"),
+    "nvmlSystemGetCudaDriverVersion": _about(_cuda),
+    "nvmlSystemGetCudaDriverVersion_v2": _about(_cuda),
     "nvmlDeviceGetCount": _about(lambda node: len(_attached(node))),
     "nvmlDeviceGetHandleByIndex": _about(_by_index),
     "nvmlDeviceGetHandleByUUID": _about(_by_uuid),

@@ -33,7 +33,6 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     part_number: str
     inforom: str
     driver: str = "580.105.08"
-    cuda: int = 13000
 
     memory: int
     reserved: int

@@ -27,6 +27,9 @@ from gpuwatch.sim.scenario import Scenario, load
 
 log = logging.getLogger(__name__)
 
+KUBELET = "kubelet/api.sock"
+"""In a folder of its own: a machine without kubelet has not even that."""
+
 _WARNING = 4
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
 
@@ -52,7 +55,7 @@ class World:
         self._seed, self._speed, self._clock = seed, speed, clock or SystemClock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._kubelet_state = "ok"
+        self._kubelet_state: KubeletState | None = None  # not started
 
     @property
     def backend(self) -> Backend:
@@ -64,7 +67,7 @@ class World:
         """Where this node's kernel log, kubelet, /proc and /sys are."""
         return SourcesConfig(
             kmsg=str(self.directory / "kmsg"),
-            pod_resources=str(self.directory / "kubelet.sock"),
+            pod_resources=str(self.directory / KUBELET),
             pod_resources_interval=2.0,
             proc=str(self.directory / "proc"),
             sys=str(self.directory / "sys"),
@@ -120,7 +123,7 @@ class World:
         self._processes = ProcTree(self.directory)
         self._bus = PciTree(self.directory)
         _write_boot_id(self.directory, boot_id)
-        self._kubelet = SimKubelet(self.directory / "kubelet.sock").start()
+        self._kubelet = SimKubelet(self.directory / KUBELET)
         undo.callback(self._kubelet.stop)
         node = self._keeper.update()
         self._kmsg.write(Line(0.0, f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {node.driver}"))

@@ -275,3 +275,10 @@ def test_field_ids_that_nobody_knows_are_refused_one_by_one(tmp_path, clock):
     known = driver.NVML_FI_DEV_POWER_INSTANT
     answers = driver.nvmlDeviceGetFieldValues(handle, [known, (99_999, 0)])
     assert [answer.nvmlReturn for answer in answers] == [0, pynvml.NVML_ERROR_NOT_SUPPORTED]
+
+
+@pytest.mark.parametrize(("driver", "cuda"), [("535.230.02", 12020), ("550.163.01", 12040), ("595.80", 13020)])
+def test_a_driver_brings_its_own_cuda(tmp_path, clock, driver, cuda):
+    nvml = open_driver(tmp_path, scenario("a100", 1, driver=driver), clock)
+    assert nvml.nvmlSystemGetCudaDriverVersion_v2() == cuda
+    assert nvml.nvmlSystemGetNVMLVersion() == f"{cuda // 1000}.{driver}"

@@ -138,6 +138,11 @@ def test_the_kubelet_can_go_away_and_come_back(world):
     assert wait_for(socket.exists)
 
 
+def test_a_node_without_kubelet_has_no_place_for_one(tmp_path):
+    with World("a100", tmp_path / "node") as world:
+        assert not Path(world.sources.pod_resources).parent.exists()
+
+
 def test_lines_from_user_space_do_not_count(world):
     log = kernel_log(world)
     forged = "NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."
