@@ -111,12 +111,17 @@ def _where(item: EventItem, words: Words) -> str:
     return gpu if item.gi is None else f"{gpu} gi {item.gi}"
 
 
+def _message(item: EventItem, words: Words) -> str:
+    message = words.text(item.message)
+    return message if item.caused_by is None else f"{message} (caused by XID {item.caused_by})"
+
+
 COLUMNS: tuple[Column[EventItem], ...] = (
     Column("TIME", lambda e, w: w.clock_time(e.at.timestamp())),
     Column("WHERE", _where),
     Column("EVENT", lambda e, w: _what(e), style=lambda e: STYLES.get(e.severity or "", "")),
     Column("PROCESS", lambda e, w: w.text(e.name or e.pid), drop=1),
-    Column("MESSAGE", lambda e, w: w.text(e.message), shorten="end"),
+    Column("MESSAGE", _message, shorten="end"),
     Column("PID", lambda e, w: w.text(e.pid), right=True, wide=True),
     Column("TOLD-BY", lambda e, w: "+".join(e.sources), wide=True),
     Column("PCI", lambda e, w: w.text(e.pci_bus_id), wide=True),

@@ -15,6 +15,8 @@ from gpuwatch.model.xid_catalogue import explain
 
 _ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
+RECOVERY_ADVICE = 154  # the XID
+
 READINGS = tuple(set(GpuItem.__struct_fields__) & set(Gpu.__struct_fields__) - {"at", "processes"})
 """What an item takes over from the sample as it is."""
 
@@ -40,7 +42,7 @@ def process_items(view: View) -> list[ProcessItem]:
             name=(owner.name if owner else None) or process.name,
             memory=process.used_memory,
             utilization=process.sm_utilization,
-            user=owner.user if owner else None,
+            user=owner.account if owner else None,
             workload=owner.workload if owner else None,
             slurm_job=owner.slurm_job if owner else None,
         )
@@ -181,7 +183,7 @@ def _process_name(process: GpuProcess, owner: ProcessOwner | None) -> str | None
         return process.name
     if owner.workload is not None or owner.pod_uid is not None:
         return _owner_name(owner.workload or Workload(pod_uid=owner.pod_uid))
-    return _owner_name(None, owner.slurm_job, owner.user, owner.name or process.name)
+    return _owner_name(None, owner.slurm_job, owner.account, owner.name or process.name)
 
 
 def _owner_name(
@@ -239,9 +241,9 @@ def _xid(xid: XidCount, uuid: str | None, indices: dict[str, int]) -> XidItem:
 
 
 def _latest(items: Iterable[XidItem]) -> dict[str, XidItem]:
-    """The newest XID of each GPU."""
-    known = [(item.uuid, item.last, item) for item in items if item.uuid and item.last]
-    return {uuid: item for uuid, _, item in sorted(known, key=lambda row: row[1])}
+    """The newest XID of each GPU; the driver's advice (154) only where it is all there is, as it follows the fault."""
+    known = [(item.xid != RECOVERY_ADVICE, item.last, item.uuid, item) for item in items if item.uuid and item.last]
+    return {uuid: item for _, _, uuid, item in sorted(known, key=lambda row: row[:2])}
 
 
 def _indices(view: View) -> dict[str, int]:

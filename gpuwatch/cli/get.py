@@ -71,4 +71,4 @@ def _print(session: Session, resource: str, view: "View", output: str, gpu: str 
         words = Words(terminal.glyphs, view.snapshot.at)
         terminal.show(*table(row.columns, items, words, width=terminal.width, wide=output == "wide"))
     else:
-        session.terminal.hint(f"No {resource} found.")
+        session.terminal.hint(f"No {row.plural or resource} found.")

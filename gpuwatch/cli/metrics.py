@@ -63,7 +63,10 @@ def write_atomically(path: Path, body: bytes) -> None:
 
     Raises OSError.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:  # of the folder; the other name means nothing to anybody
+        raise OSError(error.errno, error.strerror, str(path)) from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(body)

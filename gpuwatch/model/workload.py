@@ -50,6 +50,11 @@ class ProcessOwner(Record, frozen=True, kw_only=True):
     workload: Workload | None = None  # set when the process lives in a pod
     slurm_job: str | None = None
 
+    @property
+    def account(self) -> str | None:
+        """The user, by number where no name is known, as ps(1) has it."""
+        return self.user or (None if self.uid is None else str(self.uid))
+
 
 class Holder(Record, frozen=True, kw_only=True):
     """One workload on a device. `resource` None: seen only by its processes, the kubelet gave it nothing."""

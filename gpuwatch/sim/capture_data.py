@@ -149,7 +149,8 @@ def read_file(path: Path) -> bytes:
         with gzip.open(path) if packed else path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except (OSError, EOFError, zlib.error) as problem:
-        raise UsageError(f"cannot read {path}", str(problem), "give a capture or an nvidia-smi -q dump") from None
+        why = getattr(problem, "strerror", None) or str(problem)
+        raise UsageError(f"cannot read {path}", why, "give a capture or an nvidia-smi -q dump") from None
     if len(data) > MAX_FILE_BYTES:
         raise UsageError(f"{path} is too big", f"more than {MAX_FILE_BYTES >> 20} MiB", "record fewer samples")
     return data

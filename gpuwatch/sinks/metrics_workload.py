@@ -91,7 +91,7 @@ def _process_info(scene: Scene) -> list[Sample]:
                 str(process.pid),
                 _name(process, owner),
                 process.type,
-                owner.user,
+                owner.account,
                 owner.slurm_job,
                 *(_pod(owner.workload) if owner.workload else (None, owner.pod_uid, None)),
             ),

@@ -42,7 +42,7 @@ def test_a_textfile_that_cannot_be_written_leaves_nothing_behind(tmp_path):
 def test_an_unwritable_textfile_is_1_with_its_path(agent):
     result = run("--source", f"agent:{agent(views.healthy())}", "metrics", "--textfile", "/nowhere/gpu.prom")
     assert result.exit_code == 1
-    assert "/nowhere" in result.stderr
+    assert "cannot use /nowhere/gpu.prom; No such file or directory" in result.stderr
 
 
 def test_one_look_gives_a_whole_page():

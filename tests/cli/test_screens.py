@@ -3,7 +3,11 @@
 import re
 
 import pytest
+from msgspec.structs import replace
 
+from gpuwatch.model.snapshot import GpuProcess
+from gpuwatch.model.workload import ProcessOwner
+from gpuwatch.model.xid import XidCount
 from tests.cli import views
 from tests.cli.conftest import ask, run
 from tests.cli.goldens import FOLDER, SCREENS, Screen
@@ -76,8 +80,25 @@ def test_a_gpu_nobody_has_is_a_usage_error_that_names_those_there_are():
 
 def test_an_empty_list_is_said_on_stderr_and_quiet_silences_it():
     result = ask(views.healthy(), "get", "xids")
-    assert (result.stdout, result.stderr.strip(), result.exit_code) == ("", "No xids found.", 0)
+    assert (result.stdout, result.stderr.strip(), result.exit_code) == ("", "No XIDs found.", 0)
     assert ask(views.healthy(), "-q", "get", "xids").stderr == ""
+
+
+def test_the_fault_is_named_rather_than_the_advice_that_follows_it():
+    fault = XidCount(uuid=views.uuid(2), pci="0000:1d:00", xid=79, count=1, last=views.AT - 240)
+    advice = replace(fault, xid=154, last=views.AT - 180)
+    for xids, told in (((fault, advice), "79 4m ago"), ((advice,), "154 3m ago")):
+        assert told in ask(replace(views.failing(), xids=xids), "get", "gpus").stdout
+
+
+@pytest.mark.parametrize(("name", "told"), [("ada", "ada: python"), (None, "1002: python")])
+def test_a_plain_process_is_told_with_its_user(name: str | None, told: str):
+    process = GpuProcess(pid=7, type="compute", name="python")
+    view = views.healthy()
+    gpus = (replace(view.snapshot.gpus[0], processes=(process,)),)
+    owner = ProcessOwner(pid=7, start_time=1, name="python", uid=1002, user=name)
+    view = replace(view, snapshot=replace(view.snapshot, gpus=gpus), owners=(owner,))
+    assert told in ask(view, "get", "processes").stdout
 
 
 def test_a_kernel_log_that_is_off_is_hinted_with_the_remedy():
