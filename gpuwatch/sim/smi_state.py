@@ -1,8 +1,10 @@
 """Dump rows of what a GPU is, how it is set, how busy it is, and its memory."""
 
+from gpuwatch.sim.capture_data import Answer
+from gpuwatch.sim.smi_node import Node
 from gpuwatch.sim.smi_row import Row, call, field, pair, reverse, struct
 from gpuwatch.sim.smi_sources import Source, at, either
-from gpuwatch.sim.smi_values import count, flag, memory, one_of, percentage, performance_state, plain
+from gpuwatch.sim.smi_values import NoValue, count, flag, memory, one_of, percentage, performance_state, plain
 from gpuwatch.sources.nvml_fields import ARCHITECTURES, BRANDS, COMPUTE_MODES, VIRTUALIZATION_MODES
 
 _BRANDS = reverse(BRANDS) | {
@@ -83,15 +85,26 @@ def _engine(name: str, *labels: str) -> Row:
     return Row(f"nvmlDeviceGet{name}Utilization", (), (source,), lambda value: [value, 0])
 
 
+def _utilization(gpu: Node) -> Answer:
+    """Some GPUs without memory of their own have only the first of the two."""
+    shares: dict[str, int] = {}
+    problem = NoValue()
+    for name in ("gpu", "memory"):
+        try:
+            shares[name] = at(percentage, f"utilization/{name}", f"utilization/{name}_util")(gpu)
+        except NoValue as error:
+            if error.code != problem.code:
+                raise
+    if not shares:
+        raise problem
+    return {"object": {"gpu": None, "memory": None} | shares}
+
+
 USE = [
     Row(
         "nvmlDeviceGetUtilizationRates",
         (),
-        (
-            at(percentage, "utilization/gpu", "utilization/gpu_util"),
-            at(percentage, "utilization/memory", "utilization/memory_util"),
-        ),
-        struct("c_nvmlUtilization_t", "gpu", "memory"),
+        (_utilization,),
     ),
     _engine("Encoder", "encoder", "encoder_util"),
     _engine("Decoder", "decoder", "decoder_util"),

@@ -95,6 +95,11 @@ def first_percent(answer: tuple[int, int]) -> float:
     return answer[0] / 100
 
 
+def rates(answer: Any) -> tuple[float | None, ...]:
+    """Utilization of the GPU and of its memory; a recording may have one of them."""
+    return tuple(None if share is None else share / 100 for share in (answer.gpu, answer.memory))
+
+
 def clock_events(mask: int) -> dict[str, bool]:
     """Every known reason of the bit mask, on or off."""
     return {reason: bool(mask & bit) for reason, bit in CLOCK_EVENT_REASONS.items()}
@@ -232,7 +237,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         ("utilization.gpu", "utilization.memory"),
         Tier.FAST,
-        (Call("nvmlDeviceGetUtilizationRates", (), lambda rates: (rates.gpu / 100, rates.memory / 100)),),
+        (Call("nvmlDeviceGetUtilizationRates", (), rates),),
     ),
     _one("utilization.encoder", Tier.FAST, Call("nvmlDeviceGetEncoderUtilization", (), first_percent)),
     _one("utilization.decoder", Tier.FAST, Call("nvmlDeviceGetDecoderUtilization", (), first_percent)),
