@@ -44,8 +44,8 @@ class Words:
         return f"{part}/{_short(total / GIB)} GiB"
 
     def rate(self, value: float | None) -> str:
-        """Bytes per second."""
-        return self.glyphs.dash if value is None else f"{self.size(value)}/s"
+        """A link's speed in GB/s (10^9 bytes), as NVLink's is stated and nvidia-smi prints it."""
+        return self.glyphs.dash if value is None else f"{value / 1e9:g} GB/s"
 
     def watts(self, value: float | None) -> str:
         """Power."""
