@@ -30,6 +30,8 @@ STEADY_SECONDS = 60.0
 MAX_ABANDONED = 3
 """Readers left inside the driver at the same time; beyond it no new one is started, for it would hang too."""
 
+ASKED = "a new reader opens the driver"
+
 STOP_SECONDS = 0.7
 
 
@@ -91,8 +93,8 @@ class Supervisor(threading.Thread):
         while not self._stopping:
             if self.abandoned < MAX_ABANDONED:
                 started = time.monotonic()
-                self._run_one()
-                if time.monotonic() - started >= STEADY_SECONDS:
+                asked = self._run_one()
+                if asked or time.monotonic() - started >= STEADY_SECONDS:
                     backoff = BACKOFF_SECONDS[0]
             if self._pause(backoff):
                 backoff = BACKOFF_SECONDS[0]
@@ -105,14 +107,15 @@ class Supervisor(threading.Thread):
         readable, _, _ = select.select([self._wake_out], [], [], seconds)
         return bool(readable) and b"r" in os.read(self._wake_out, 64)
 
-    def _run_one(self) -> None:
+    def _run_one(self) -> bool:
+        """Start a reader and hear it out; True when it had to go for a fresh one that was asked for."""
         env = {**os.environ, "MALLOC_ARENA_MAX": "2"}  # a thread per GPU must not cost a heap per GPU
         self._starts += 1
         try:
             process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0)
         except OSError as error:
             self._handle(Failed(reason=f"the reader cannot be started: {error}", kind="reader"))
-            return
+            return False
         self._process, self._in_driver = process, True
         reason: str | None = None
         try:
@@ -127,6 +130,7 @@ class Supervisor(threading.Thread):
             self._let_go(process)
         if reason is not None and not self._stopping:
             self._handle(Failed(reason=reason or ending(process.poll()), kind="reader"))
+        return reason == ASKED
 
     def _listen(self, process: subprocess.Popen[bytes]) -> str | None:
         """Hand on messages until the reader ends or must go: why, empty when it just ended, None when it said it.
@@ -142,7 +146,7 @@ class Supervisor(threading.Thread):
                 raise ProtocolError(f"silent for {SILENCE_SECONDS:.0f} s")
             if self._wake_out in readable:
                 os.read(self._wake_out, 64)
-                return "a new reader opens the driver"
+                return ASKED
             data = os.read(stdout.fileno(), 1 << 18)
             if not data:
                 return ""

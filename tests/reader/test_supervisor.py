@@ -188,6 +188,24 @@ def test_replace_has_a_fresh_reader_open_the_driver(supervise: Supervise) -> Non
     assert [failed.reason for failed in audience.failures()] == ["a new reader opens the driver"]
 
 
+def test_a_reader_asked_for_does_not_wait_for_failures_of_old(supervise: Supervise, tmp_path: Path) -> None:
+    """A driver that was away for long, is back, and then shows on the bus as well."""
+    tries = tmp_path / "tries"
+    supervisor, audience = supervise(f"""
+with open({str(tries)!r}, "a") as file:
+    file.write(".")
+if os.path.getsize({str(tries)!r}) < 5:
+    sys.exit()
+say(registered)
+until_closed()
+""")
+    audience.wait(lambda messages: any(isinstance(m, Registered) for m in messages), 20)
+    asked = time.monotonic()
+    supervisor.replace()
+    audience.wait(lambda messages: sum(isinstance(m, Registered) for m in messages) == 2)
+    assert time.monotonic() - asked < module.BACKOFF_SECONDS[0] * 2**4
+
+
 def test_refresh_reaches_the_reader(supervise: Supervise) -> None:
     supervisor, audience = supervise(
         "say(registered)\nassert os.read(0, 64) == b'R'\nsay(Beat(starting='refreshed'))\nuntil_closed()"
