@@ -99,7 +99,7 @@ class Clocks(Record, frozen=True, kw_only=True):
 class ClockEvents(Record, frozen=True, kw_only=True):
     """Why clocks are held down: `active` maps reason to on or off, `seconds` maps reason to time spent so.
 
-    Reasons are the names of `sources.nvml.CLOCK_EVENT_REASONS`; a reason the driver does not know is missing.
+    Reasons are the names of `sources.nvml_decode.CLOCK_EVENT_REASONS`; a reason the driver does not know is missing.
     """
 
     active: dict[str, bool] = {}

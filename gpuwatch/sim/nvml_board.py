@@ -6,7 +6,7 @@ import pynvml
 
 from gpuwatch.sim.nvml_answers import Answer, refuse, where, works
 from gpuwatch.sim.physics import HW_BRAKE, HW_SLOWDOWN
-from gpuwatch.sources.nvml_fields import CLOCK_EVENT_REASONS
+from gpuwatch.sources.nvml_decode import CLOCK_EVENT_REASONS
 
 if TYPE_CHECKING:
     from gpuwatch.sim.nvml import Device

@@ -6,7 +6,7 @@ from gpuwatch.sim.capture_data import Answer
 from gpuwatch.sim.smi_row import Row, call, pair, struct
 from gpuwatch.sim.smi_sources import Source, at, either, known, total
 from gpuwatch.sim.smi_values import count, flag
-from gpuwatch.sources.nvml_fields import SRAM_STATUS
+from gpuwatch.sources.nvml_decode import SRAM_STATUS
 
 _KINDS = {
     "NVML_MEMORY_ERROR_TYPE_CORRECTED": ("correctable", "single_bit"),

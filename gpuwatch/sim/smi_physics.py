@@ -3,7 +3,7 @@
 from gpuwatch.sim.smi_row import Row, call, calls, field, pair
 from gpuwatch.sim.smi_sources import Source, at, bits
 from gpuwatch.sim.smi_values import count, flag, integer, milliwatts, nanoseconds
-from gpuwatch.sources.nvml_fields import CLOCK_EVENT_REASONS
+from gpuwatch.sources.nvml_decode import CLOCK_EVENT_REASONS
 
 _READINGS = ("gpu_power_readings", "power_readings")
 _LIMITS = tuple(section + ceiling for section in _READINGS for ceiling in ("/gpu_ceiling_power_limit", ""))

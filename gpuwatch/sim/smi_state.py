@@ -5,7 +5,7 @@ from gpuwatch.sim.smi_node import Node
 from gpuwatch.sim.smi_row import Row, call, field, pair, reverse, struct
 from gpuwatch.sim.smi_sources import Source, at, either
 from gpuwatch.sim.smi_values import NoValue, count, flag, memory, one_of, percentage, performance_state, plain
-from gpuwatch.sources.nvml_fields import ARCHITECTURES, BRANDS, COMPUTE_MODES, VIRTUALIZATION_MODES
+from gpuwatch.sources.nvml_decode import ARCHITECTURES, BRANDS, COMPUTE_MODES, VIRTUALIZATION_MODES
 
 _BRANDS = reverse(BRANDS) | {
     "NVIDIA Virtual Applications": 7,

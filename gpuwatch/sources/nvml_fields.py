@@ -9,6 +9,23 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from gpuwatch.sources.nvml import text
+from gpuwatch.sources.nvml_decode import (
+    ARCHITECTURES,
+    BRANDS,
+    COMPUTE_MODES,
+    FABRIC_FIELDS,
+    SRAM_STATUS,
+    VIRTUALIZATION_MODES,
+    clock_events,
+    fabric,
+    first_percent,
+    megahertz,
+    milli,
+    nanoseconds,
+    rates,
+    remapped_rows,
+    sram_status,
+)
 
 
 class Tier(IntEnum):
@@ -42,67 +59,6 @@ class Field(NamedTuple):
     paths: tuple[str, ...]
     tier: Tier
     ways: tuple[Call | FieldId, ...]
-
-
-CLOCK_EVENT_REASONS = {
-    "gpu_idle": 0x1,
-    "applications_clocks_setting": 0x2,
-    "sw_power_cap": 0x4,
-    "hw_slowdown": 0x8,
-    "sync_boost": 0x10,
-    "sw_thermal_slowdown": 0x20,
-    "hw_thermal_slowdown": 0x40,
-    "hw_power_brake_slowdown": 0x80,
-    "display_clock_setting": 0x100,
-}
-"""nvmlClocksEventReason* bits (nvml.h), under the names nvidia-smi uses."""
-
-COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
-VIRTUALIZATION_MODES = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host_vgpu", 4: "host_vsga"}
-ARCHITECTURES = {
-    2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada Lovelace", 9: "Hopper",
-    10: "Blackwell", 13: "Rubin",
-}  # fmt: skip
-BRANDS = {
-    1: "Quadro", 2: "Tesla", 3: "NVS", 4: "GRID", 5: "GeForce", 6: "Titan", 7: "NVIDIA vApps", 8: "NVIDIA vPC",
-    9: "NVIDIA vCS", 10: "NVIDIA vWS", 11: "NVIDIA CloudGaming", 12: "Quadro RTX", 13: "NVIDIA RTX", 14: "NVIDIA",
-    15: "GeForce RTX", 16: "Titan RTX",
-}  # fmt: skip
-
-
-def milli(value: float) -> float:
-    """Milliwatts or millijoules to watts or joules."""
-    return value / 1e3
-
-
-def percent(value: float) -> float:
-    """Percent to ratio."""
-    return value / 100
-
-
-def megahertz(value: float) -> float:
-    """MHz to Hz."""
-    return value * 1e6
-
-
-def nanoseconds(value: float) -> float:
-    """Nanoseconds to seconds."""
-    return value / 1e9
-
-
-def first_percent(answer: tuple[int, int]) -> float:
-    """Utilization calls that answer [percent, sampling period]."""
-    return answer[0] / 100
-
-
-def rates(answer: Any) -> tuple[float | None, ...]:
-    """Utilization of the GPU and of its memory; a recording may have one of them."""
-    return tuple(None if share is None else share / 100 for share in (answer.gpu, answer.memory))
-
-
-def clock_events(mask: int) -> dict[str, bool]:
-    """Every known reason of the bit mask, on or off."""
-    return {reason: bool(mask & bit) for reason, bit in CLOCK_EVENT_REASONS.items()}
 
 
 def _one(path: str, tier: Tier, *ways: Call | FieldId) -> Field:
@@ -148,24 +104,6 @@ ECC_LOCATIONS = {
     "texture_memory": "NVML_MEMORY_LOCATION_TEXTURE_MEMORY",
     "cbu": "NVML_MEMORY_LOCATION_CBU",
 }
-SRAM_STATUS = {
-    "counts.uncorrected/volatile/sram_parity": "volatileUncParity",
-    "counts.uncorrected/volatile/sram_secded": "volatileUncSecDed",
-    "counts.uncorrected/aggregate/sram_parity": "aggregateUncParity",
-    "counts.uncorrected/aggregate/sram_secded": "aggregateUncSecDed",
-    "counts.uncorrected/aggregate/sram_l2": "aggregateUncBucketL2",
-    "counts.uncorrected/aggregate/sram_sm": "aggregateUncBucketSm",
-    "counts.uncorrected/aggregate/sram_pcie": "aggregateUncBucketPcie",
-    "counts.uncorrected/aggregate/sram_mcu": "aggregateUncBucketMcu",
-    "counts.uncorrected/aggregate/sram_other": "aggregateUncBucketOther",
-    "sram_threshold_exceeded": "bThresholdExceeded",
-}
-
-
-def sram_status(status: Any) -> tuple[int | bool, ...]:
-    """The members of nvmlEccSramErrorStatus in the order of SRAM_STATUS."""
-    values = tuple(int(getattr(status, member)) for member in SRAM_STATUS.values())
-    return (*values[:-1], bool(values[-1]))
 
 
 def _ecc() -> list[Field]:
@@ -183,33 +121,6 @@ def _ecc() -> list[Field]:
     ]
     status = Call("nvmlDeviceGetSramEccErrorStatus", (), sram_status, 535)
     return [*rows, Field(tuple(f"ecc.{path}" for path in SRAM_STATUS), Tier.SLOW, (status,))]
-
-
-def remapped_rows(info: Any) -> tuple[int, int, bool, bool]:
-    """The second version tells rows in use from rows given up since; both were remapped."""
-    return (
-        info.corrActiveRemaps + info.corrInactiveRemaps,
-        info.uncActiveRemaps + info.uncInactiveRemaps,
-        bool(info.bPending),
-        bool(info.bfailureOccurred),
-    )
-
-
-FABRIC_FIELDS = ("state", "status", "clique_id", "cluster_uuid", "health_mask")
-
-
-def fabric(info: Any) -> tuple[Any, ...]:
-    """The members of nvmlGpuFabricInfo in the order of FABRIC_FIELDS; an unregistered GPU has no cluster yet."""
-    cluster = bytes(info.clusterUuid).hex()
-    dashed = "-".join((cluster[:8], cluster[8:12], cluster[12:16], cluster[16:20], cluster[20:]))
-    registered = info.state == 3
-    return (
-        info.state,
-        info.status if registered else None,
-        info.cliqueId if registered else None,
-        dashed if registered else None,
-        getattr(info, "healthMask", None),
-    )
 
 
 IDENTITY: tuple[Field, ...] = (
