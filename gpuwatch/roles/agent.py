@@ -23,12 +23,13 @@ from gpuwatch.model.xid import KernelEvent, XidEvent
 from gpuwatch.reader.messages import AnyMessage, Failed, Found, Happened, Registered, Settings
 from gpuwatch.reader.supervisor import Supervisor
 from gpuwatch.roles.assembly import Assembly, happened
+from gpuwatch.roles.journal import Journal
 from gpuwatch.roles.kernel_loop import KernelLoop
 from gpuwatch.roles.node_state import SETTLE_SECONDS, NodeState
 from gpuwatch.roles.pages import routes
 from gpuwatch.roles.periodic import Periodic
 from gpuwatch.roles.reload import WATCH_SECONDS, ConfigWatch
-from gpuwatch.rules.xids import XidLedger
+from gpuwatch.rules.xids import Event, XidLedger
 from gpuwatch.sinks.board import MIN_STALE_SECONDS, STALE_INTERVALS, Board
 from gpuwatch.sinks.http import HttpServer, Limits
 
@@ -39,9 +40,9 @@ MIN_PUBLISH_GAP = 0.02
 
 BUS_SECONDS = 10.0
 
-GC_THRESHOLD = 20_000
+GC_THRESHOLDS = (10_000, 5, 5)
 """New objects between two searches for garbage in cycles. A View has none and is freed at once; Python's 700 would make
-the search a fifth of the agent's work.
+the search a fifth of the agent's work. Exceptions and connections have some, hence the two fives.
 """
 
 
@@ -61,6 +62,7 @@ class Agent:
         interval = config.agent.interval
         self._state = NodeState(interval, self._clock.monotonic(), min(1.5 * interval, SETTLE_SECONDS))
         self._ledger = XidLedger()
+        self._journal = Journal()
         self._fatal: Failed | None = None
         self._published = self._clock.monotonic()
         self._view: View | None = None
@@ -119,7 +121,7 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
         gc.freeze()  # what has been imported stays for ever
-        gc.set_threshold(GC_THRESHOLD)
+        gc.set_threshold(*GC_THRESHOLDS)
         self.start()
         started()
         while not self._stopping.wait(WATCH_SECONDS):
@@ -198,19 +200,29 @@ class Agent:
         event = message.event
         pci = pci_key(event.pci_bus_id)
         told = XidEvent(at=event.at, xid=event.data, source="nvml", uuid=event.uuid, pci=pci, gi=event.gi, ci=event.ci)
-        return self._ledger.observe(told) is not None
+        return self._note(self._ledger.observe(told))
+
+    def _note(self, occurrence: Event | None) -> bool:
+        """Log an XID of now; whether there is news at all."""
+        if isinstance(occurrence, XidEvent) and not occurrence.historical:
+            self._journal.xid(occurrence)
+        return occurrence is not None and not occurrence.historical
 
     def _on_kernel(self, events: list[KernelEvent]) -> None:
         """News from the kernel log, on its thread."""
         with self._lock:
-            news = [self._ledger.observe(event) for event in events]
-        if any(event is not None and not event.historical for event in news):
+            news = [self._note(self._ledger.observe(event)) for event in events]
+        if any(news):
             self._supervisor.refresh()
             self._due.set()
 
     def _look_at_bus(self) -> None:
         """GPUs that appeared on the bus, or came back, need a reader that opens the driver anew."""
-        if self._assembly.refresh_bus():
+        if not self._assembly.refresh_bus():
+            return
+        with self._lock:
+            read = {pci_key(gpu.identity.pci_bus_id) for gpu in self._state.gpus(self._clock.monotonic())}
+        if any(pci_key(address) not in read for address in self._assembly.bus or ()):
             self._supervisor.replace()
 
     def _publish_for_ever(self) -> None:
@@ -264,5 +276,6 @@ class Agent:
         )
         self._view = view
         self.board.publish(view)
+        self._journal.tell(view)
         if self._assembly.wants_allocations:
             self._pods.wake()
