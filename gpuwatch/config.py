@@ -5,6 +5,7 @@ Values come from, weakest first: the defaults here, the file, `GPUWATCH_*` varia
 
 import difflib
 import os
+import re
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -122,8 +123,9 @@ def parse(document: Any, origin: str) -> Config:
     try:
         config = msgspec.convert(document, Config)
     except msgspec.ValidationError as error:
+        why = str(error).replace("`$.", "`")
         raise UsageError(
-            f"wrong value in {origin}", str(error).replace("`$.", "`"), "see `gpuwatch config schema`"
+            f"wrong value in {origin}", why, _choices(str(error)) or "see `gpuwatch config schema`"
         ) from None
     _check_ranges(config, origin)
     return config
@@ -141,6 +143,18 @@ def _unknown(document: dict[Any, Any], section: type[msgspec.Struct], prefix: st
             if found:
                 return found
     return None
+
+
+def _choices(error: str) -> str | None:
+    """The words that were possible where msgspec met another one: it names the place, not the choice."""
+    place = re.search(r"Invalid enum value .* at `\$\.([a-z_.]+)", error)
+    if place is None:
+        return None
+    kind: Any = Config
+    for name in place[1].split("."):
+        kind = get_type_hints(kind)[name]
+    words = [word for candidate in (kind, *get_args(kind)) for word in get_args(candidate) if isinstance(word, str)]
+    return f"use {', '.join(dict.fromkeys(words))}" if words else None
 
 
 def _is_section(candidate: Any) -> bool:

@@ -96,7 +96,7 @@ def _show(session: Session, agent: "Agent", seen: int) -> int:
 
     from gpuwatch.cli.event_items import COLUMNS, event_items
     from gpuwatch.cli.gather import finding_items
-    from gpuwatch.cli.screen import finding_lines, node_line
+    from gpuwatch.cli.screen import finding_lines, grouped, node_line
     from gpuwatch.cli.table import table
     from gpuwatch.cli.words import Words
 
@@ -106,7 +106,7 @@ def _show(session: Session, agent: "Agent", seen: int) -> int:
     words, width = Words(terminal.glyphs, view.snapshot.at), min(terminal.width, WIDTH)
     events = event_items(agent.events(), view)
     news = table(COLUMNS, events[seen:], words, width=width)[1:] if events[seen:] else []
-    findings = [line for finding in finding_items(view) for line in finding_lines(finding, words, width)]
+    findings = [line for alike in grouped(finding_items(view)) for line in finding_lines(alike, words, width)]
     blank = Text("", end="")
     terminal.show(blank, *news, node_line(view, words, width), *findings, blank)
     return len(events)

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,7 @@ def status_lines(view: View, glyphs: Glyphs, width: int, *, wide: bool = False) 
     gpus = gpu_items(view)
     shown = [c for c in GPUS if c.header != "XID" or any(gpu.last_xid for gpu in gpus)]
     rows = table(shown, gpus, words, width=width, wide=wide) if gpus else [Text("no GPU", "dim", end="")]
-    findings = [line for finding in finding_items(view) for line in finding_lines(finding, words, width)]
+    findings = [line for alike in grouped(finding_items(view)) for line in finding_lines(alike, words, width)]
     head = node_line(view, words, min(width, max(NODE_LINE, *(line.cell_len for line in rows))))
     return [head, Text("", end=""), *rows, *([Text("", end=""), *findings] if findings else [])]
 
@@ -88,22 +89,44 @@ def gpu_models(view: View, glyphs: Glyphs) -> str:
     return ", ".join(f"{count} {glyphs.times} {name}" for name, count in models.items())
 
 
-def finding_lines(finding: FindingItem, words: Words, width: int) -> "list[Text]":
-    """What is wrong, and below it what to do."""
+def grouped(findings: Sequence[FindingItem]) -> list[list[FindingItem]]:
+    """Findings that say the same of several GPUs, together; in the order of the first of each."""
+    groups: dict[tuple[object, ...], list[FindingItem]] = {}
+    for finding in findings:
+        key = (finding.gpu is None, finding.check, finding.severity, finding.message, finding.action)
+        groups.setdefault(key, []).append(finding)
+    return list(groups.values())
+
+
+def finding_lines(alike: Sequence[FindingItem], words: Words, width: int) -> "list[Text]":
+    """What is wrong, with which GPUs and since when, and below it what to do."""
     from rich.text import Text
 
-    who = "node" if finding.gpu is None else f"gpu {finding.gpu}"
+    finding = alike[0]
     style = SEVERITY_STYLES[finding.severity]
+    since = min((one.since for one in alike if one.since), default=None)
     head = Text.assemble(
         ("! ", style),
-        f"{who:<{INDENT - 2}}",
+        f"{_subject([one.gpu for one in alike if one.gpu is not None]) + ' ':<{INDENT - 2}}",
         (f"{finding.severity.value:<10}", style),
         (finding.check, "bold"),
-        (f"  {words.ago(finding.since.timestamp())}" if finding.since else "", "dim"),
+        (f"  {words.ago(since.timestamp())}" if since else "", "dim"),
         end="",
     )
     advice = f"{words.glyphs.arrow} {finding.action}" if finding.action else ""
     return [head, *(Text(line, end="") for text in (finding.message, advice) for line in _wrapped(text, width))]
+
+
+def _subject(gpus: Sequence[int]) -> str:
+    """`node`, `gpu 3`, `gpus 0-3,7`."""
+    ranges: list[list[int]] = []
+    for gpu in sorted(gpus):
+        if ranges and gpu == ranges[-1][-1] + 1:
+            ranges[-1].append(gpu)
+        else:
+            ranges.append([gpu])
+    text = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in ranges)
+    return f"{'gpu' if len(gpus) == 1 else 'gpus'} {text}" if gpus else "node"
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -117,7 +117,7 @@ class Assembly:
             gpus=tuple(gpus),
             statuses=statuses,
             sources=(*sources, *(health.status for health in self._health.values())),
-            bus=self._bus_addresses() if answered else None,
+            bus=self.bus if answered else None,
             expected_gpus=self._config.agent.expected_gpus if answered else None,
             node=self._node,
         )
@@ -133,7 +133,8 @@ class Assembly:
             judgement=self._judgement,
         )
 
-    def _bus_addresses(self) -> tuple[str, ...] | None:
+    @property
+    def bus(self) -> tuple[str, ...] | None:
         """GPUs on the bus, but for those given to virtual machines and those this container may not see."""
         if self._bus is None:
             return None

@@ -53,6 +53,7 @@ class Timekeeper:
         self.record, self.clock = record, clock
         self.node = Node(record.scenario, record.seed, record.speed, physical)
         self._inject = directory / INJECTIONS
+        self._origin = directory / NODE
         self._read = 0
         self._polled = float("-inf")
 
@@ -64,6 +65,11 @@ class Timekeeper:
     def wall_time(self, t: float) -> float:
         """Unix time of a simulated second, as the simulated machine's clock shows it."""
         return self.record.started + t
+
+    @property
+    def ended(self) -> bool:
+        """Whether the node is there no more; its driver then hangs nobody."""
+        return not self._origin.exists()
 
     def update(self) -> Node:
         """The node at this moment, injections included."""

@@ -72,6 +72,8 @@ class SimNvml:
         """
         node = self.keeper.update()
         while node.driver_hung or (gpu is not None and node.gpus[gpu].faults.hung):
+            if self.keeper.ended:
+                refuse(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
             self._wait(POLL_SECONDS)
             node = self.keeper.update()
         if gpu is not None and (delay := node.gpus[gpu].faults.delay):

@@ -75,6 +75,8 @@ def test_every_override_is_a_setting():
         ("agent: {intervall: 5}", "did you mean agent.interval?"),
         ("agent: {interval: soon}", "agent.interval"),
         ("agent: {interval: 0}", "use 0.1 to 3600"),
+        ("metrics: {profiles: [dcgm]}", "use native, dcgm-4.8, dcgm-4.9"),
+        ("metrics: {workload_labels: some}", "use info, inline"),
         ("- a list", "not a mapping"),
         ("a: [", "is not YAML"),
     ],

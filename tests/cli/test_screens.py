@@ -5,6 +5,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
+from gpuwatch.model.finding import Finding, Severity
 from gpuwatch.model.snapshot import GpuProcess
 from gpuwatch.model.workload import ProcessOwner
 from gpuwatch.model.xid import XidCount
@@ -105,3 +106,12 @@ def test_a_kernel_log_that_is_off_is_hinted_with_the_remedy():
     assert ask(views.healthy(), "status").stderr == (
         "hint: kmsg is off; permission denied; give the container CAP_SYSLOG\n"
     )
+
+
+def test_what_is_true_of_several_gpus_is_said_once():
+    brake = Finding(check="hw_power_brake", severity=Severity.WARNING, message="less power", action="check supplies")
+    findings = tuple(replace(brake, gpu=views.uuid(index)) for index in (0, 1, 3))
+    shown = replace(views.healthy(), judgement=replace(views.healthy().judgement, findings=findings))
+    text = ask(shown, "status").stdout
+    assert re.findall(r"^! (.*?)  *warning", text, re.M) == ["gpus 0-1,3"]
+    assert text.count("check supplies") == 1

@@ -9,9 +9,10 @@ import pytest
 
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.sim.directory import attach
-from gpuwatch.sim.nvml import SimNvml
+from gpuwatch.sim.nvml import SimNvml, open_node
 from gpuwatch.sim.profiles import MODELS
 from gpuwatch.sim.scenario import load, names
+from gpuwatch.sim.world import World
 from gpuwatch.sources.nvml import Failure, NvmlFailure, ask
 from gpuwatch.sources.nvml_events import EventReader
 from gpuwatch.sources.nvml_fields import FIELDS, IDENTITY, Call
@@ -282,3 +283,32 @@ def test_a_driver_brings_its_own_cuda(tmp_path, clock, driver, cuda):
     nvml = open_driver(tmp_path, scenario("a100", 1, driver=driver), clock)
     assert nvml.nvmlSystemGetCudaDriverVersion_v2() == cuda
     assert nvml.nvmlSystemGetNVMLVersion() == f"{cuda // 1000}.{driver}"
+
+
+def test_a_hang_ends_with_its_node(tmp_path):
+    """A reader inside a simulated call must not outlive the simulation."""
+    world = World("healthy", tmp_path).start()
+    driver = open_node(str(tmp_path))
+    driver.nvmlInit()
+    handle = driver.nvmlDeviceGetHandleByIndex(0)
+    answers, refusals = [], []
+
+    def call():
+        try:
+            while True:
+                answers.append(driver.nvmlDeviceGetPowerUsage(handle))
+        except pynvml.NVMLError as error:
+            refusals.append(error.value)
+
+    caller = threading.Thread(target=call, daemon=True)
+    world.inject({"do": "hang", "gpu": 0})
+    caller.start()
+    deadline = time.monotonic() + 10
+    seen = -1
+    while seen != len(answers):
+        seen = len(answers)
+        assert time.monotonic() < deadline, "it never hung"
+        time.sleep(0.3)
+    world.stop()
+    caller.join(10)
+    assert refusals == [pynvml.NVML_ERROR_DRIVER_NOT_LOADED]

@@ -1,0 +1,65 @@
+"""The agent's log: each thing once when it begins, once when it is over."""
+
+import logging
+
+import pytest
+
+from gpuwatch.model.finding import Finding, Judgement, Severity
+from gpuwatch.model.snapshot import GpuState, GpuStatus, Identity, Snapshot
+from gpuwatch.model.view import AgentStatus, View
+from gpuwatch.model.xid import XidEvent
+from gpuwatch.roles.journal import Journal
+
+LOST = Finding(check="gpu_lost", severity=Severity.CRITICAL, message="GPU is lost", gpu="GPU-3", action="reboot")
+KUBELET = Finding(check="monitoring_degraded", severity=Severity.WARNING, message="podresources: refused", action="see")
+
+
+def view(*findings: Finding, restarts: int = 0) -> View:
+    identity = Identity(index=3, uuid="GPU-3", pci_bus_id="00000000:3B:00.0")
+    return View(
+        snapshot=Snapshot(at=1.0, interval=1.0, statuses=(GpuStatus(identity=identity, state=GpuState.FRESH),)),
+        agent=AgentStatus(version="1", started=0.0, reader_restarts=restarts),
+        judgement=Judgement(findings=findings),
+    )
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "gpuwatch.roles.journal")
+    return caplog
+
+
+def test_a_finding_is_said_when_it_begins_and_when_it_is_over(said: pytest.LogCaptureFixture) -> None:
+    journal = Journal()
+    for findings in [(), (LOST,), (LOST,), (LOST, KUBELET), (KUBELET,), ()]:
+        journal.tell(view(*findings))
+    assert [(record.levelname, record.getMessage()) for record in said.records] == [
+        ("ERROR", "GPU 3: gpu_lost: GPU is lost; reboot"),
+        ("WARNING", "monitoring_degraded: podresources: refused; see"),
+        ("INFO", "GPU 3: gpu_lost: over"),
+        ("INFO", "monitoring_degraded: over"),
+    ]
+
+
+def test_changing_figures_are_not_news(said: pytest.LogCaptureFixture) -> None:
+    journal = Journal()
+    for seconds in range(3):
+        journal.tell(view(Finding(check="slow", severity=Severity.WARNING, message=f"for {seconds} s", gpu="GPU-3")))
+    assert len(said.records) == 1
+
+
+def test_a_new_reader_is_said_once(said: pytest.LogCaptureFixture) -> None:
+    journal = Journal()
+    for restarts in (0, 1, 1):
+        journal.tell(view(restarts=restarts))
+    assert [record.getMessage() for record in said.records] == ["the reader was started anew; times so far: 1"]
+
+
+def test_an_xid_names_its_gpu_and_blames_nobody(said: pytest.LogCaptureFixture) -> None:
+    journal = Journal()
+    journal.tell(view())
+    journal.xid(
+        XidEvent(at=1.0, xid=79, source="kernel", uuid="GPU-3", pid=7, name="trainer", message="fell off the bus")
+    )
+    journal.xid(XidEvent(at=1.0, xid=31, source="nvml", pci="0000:99:00"))
+    assert [r.getMessage() for r in said.records] == ["GPU 3: XID 79: fell off the bus", "GPU 0000:99:00: XID 31"]
