@@ -135,10 +135,10 @@ class Assembly:
 
     @property
     def bus(self) -> tuple[str, ...] | None:
-        """GPUs on the bus, but for those given to virtual machines and those this container may not see."""
+        """GPUs on the bus, but for those another driver has (vfio-pci, nouveau) or this container may not see."""
         if self._bus is None:
             return None
-        return tuple(g.address for g in self._bus if g.driver != "vfio-pci" and g.address not in self._hidden)
+        return tuple(g.address for g in self._bus if g.driver in (None, "nvidia") and g.address not in self._hidden)
 
     def _owners(self, gpus: Sequence[Gpu]) -> dict[int, ProcessOwner]:
         if "procfs" not in self._enabled:

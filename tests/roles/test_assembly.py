@@ -272,6 +272,7 @@ def test_the_bus_is_compared_once_nvml_has_shown_its_gpus(node: Node) -> None:
 def test_gpus_of_virtual_machines_are_not_missed(node: Node) -> None:
     node.put_on_bus("0000:01:00.0", "nvidia")
     node.put_on_bus("0000:02:00.0", "vfio-pci")
+    node.put_on_bus("0000:03:00.0", "nouveau")
     node.assembly.refresh_bus()
     assert node.view(gpu(0), gpu(1)).snapshot.bus == ("0000:01:00.0",)
 
