@@ -100,10 +100,10 @@ class GpuThread(threading.Thread):
     def _tell(self, error: NvmlFailure) -> None:
         if error.kind is Failure.DRIVER_GONE:
             self._outbox.send(Failed(reason=str(error), kind=error.kind))
-        self._tell_reason(str(error), lost=error.kind is Failure.LOST)
+        self._tell_reason(str(error), lost=error.kind is Failure.LOST, hidden=error.kind is Failure.PERMISSION)
 
-    def _tell_reason(self, reason: str, lost: bool) -> None:
+    def _tell_reason(self, reason: str, lost: bool, hidden: bool = False) -> None:
         if self._reader is None:
-            self._outbox.send(Refused(index=self._index, lost=lost, reason=reason))
+            self._outbox.send(Refused(index=self._index, lost=lost, hidden=hidden, reason=reason))
         else:
             self._outbox.send(Trouble(uuid=self.key, lost=lost, reason=reason))

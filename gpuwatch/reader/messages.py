@@ -39,10 +39,13 @@ class Found(Message, frozen=True, kw_only=True, tag="found"):
 
 
 class Refused(Message, frozen=True, kw_only=True, tag="refused"):
-    """The GPU at an NVML index does not answer its identity; asked again by and by. `lost` as in Trouble."""
+    """The GPU at an NVML index does not answer its identity; asked again by and by. `lost` as in Trouble;
+    `hidden`: NVML counts it, but this container may not see it.
+    """
 
     index: int
     lost: bool = False
+    hidden: bool = False
     reason: str
 
 

@@ -20,9 +20,9 @@ from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import KernelEvent, XidEvent
-from gpuwatch.reader.messages import AnyMessage, Failed, Found, Happened, Registered, Settings
+from gpuwatch.reader.messages import AnyMessage, Failed, Found, Happened, Registered
 from gpuwatch.reader.supervisor import Supervisor
-from gpuwatch.roles.assembly import Assembly, happened
+from gpuwatch.roles.assembly import Assembly, happened, reader_settings
 from gpuwatch.roles.journal import Journal
 from gpuwatch.roles.kernel_loop import KernelLoop
 from gpuwatch.roles.node_state import SETTLE_SECONDS, NodeState
@@ -69,16 +69,7 @@ class Agent:
         self._started = self._clock.time()
         node = os.environ.get("NODE_NAME") or socket.gethostname()
         self._assembly = Assembly(config, self._clock, node)
-        self._supervisor = Supervisor(
-            Settings(
-                factory=backend.factory,
-                target=backend.target or config.sources.nvml_library,
-                interval=interval,
-                with_gpm="gpm" not in config.sources.disabled,
-                buffers=config.sources.sample_buffers,
-            ),
-            self._on_message,
-        )
+        self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
         self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel)
         self._pods = Periodic("pods", config.sources.pod_resources_interval, self._assembly.refresh_allocations)
         self._bus = Periodic("bus", BUS_SECONDS, self._look_at_bus)
@@ -250,7 +241,8 @@ class Agent:
         with self._lock:
             state = self._state
             gpus, last_seen = state.gpus(now), state.last_seen(now)
-            statuses, driver, answered = state.statuses(now, at), state.driver, state.answered(now)
+            statuses, driver = state.statuses(now, at), state.driver
+            answered, unanswered = state.answered(now), state.unanswered()
             sources = (state.nvml_status(now), state.gpm_status(now), self._kernel.status())
             xids, sxids, unknown = self._ledger.xids(), self._ledger.sxids(), self._ledger.unknown
             self._published = now
@@ -268,6 +260,7 @@ class Agent:
             statuses,
             driver,
             answered=answered,
+            unanswered=unanswered,
             last_seen=last_seen,
             sources=sources,
             agent=status,

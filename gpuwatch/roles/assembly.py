@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuwatch.config import Config
+from gpuwatch.config import Backend, Config
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.finding import Judgement
 from gpuwatch.model.snapshot import Driver, Gpu, GpuStatus, Snapshot, SourceStatus
 from gpuwatch.model.view import AgentStatus, Events, PodEnergy, View
 from gpuwatch.model.workload import Allocation, Attribution, ProcessOwner, Workload
 from gpuwatch.model.xid import BusLossEvent, SxidCount, SxidEvent, XidCount, XidEvent
+from gpuwatch.reader.messages import Settings
 from gpuwatch.roles.source_health import SourceHealth
 from gpuwatch.rules.attribution import attribute
 from gpuwatch.rules.health import judge
@@ -26,6 +27,17 @@ OFF = "switched off in the configuration"
 
 STALE_INTERVALS = 3
 """Past so many intervals without an answer of the kubelet its last one is withheld."""
+
+
+def reader_settings(config: Config, backend: Backend, interval: float) -> Settings:
+    """What a reader of this node is told."""
+    return Settings(
+        factory=backend.factory,
+        target=backend.target or config.sources.nvml_library,
+        interval=interval,
+        with_gpm="gpm" not in config.sources.disabled,
+        buffers=config.sources.sample_buffers,
+    )
 
 
 class Assembly:
@@ -95,6 +107,7 @@ class Assembly:
         driver: Driver | None,
         *,
         answered: bool,
+        unanswered: dict[int, str],
         last_seen: Sequence[Gpu],
         sources: Sequence[SourceStatus],
         agent: AgentStatus,
@@ -117,6 +130,7 @@ class Assembly:
             gpus=tuple(gpus),
             statuses=statuses,
             sources=(*sources, *(health.status for health in self._health.values())),
+            unanswered=unanswered,
             bus=self.bus if answered else None,
             expected_gpus=self._config.agent.expected_gpus if answered else None,
             node=self._node,

@@ -10,9 +10,9 @@ from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import KernelEvent
-from gpuwatch.reader.messages import AnyMessage, Failed, Found, Sample, Settings
+from gpuwatch.reader.messages import AnyMessage, Failed, Found, Sample
 from gpuwatch.reader.supervisor import Supervisor
-from gpuwatch.roles.assembly import Assembly, happened
+from gpuwatch.roles.assembly import Assembly, happened, reader_settings
 from gpuwatch.roles.kernel_loop import KernelLoop
 from gpuwatch.roles.node_state import NodeState
 from gpuwatch.rules.xids import XidLedger
@@ -33,14 +33,7 @@ class Look:
         self._started = self._clock.time()
         self._assembly = Assembly(config, self._clock, os.environ.get("NODE_NAME") or socket.gethostname())
         self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel)
-        settings = Settings(
-            factory=backend.factory,
-            target=backend.target or config.sources.nvml_library,
-            interval=interval,
-            with_gpm="gpm" not in config.sources.disabled,
-            buffers=config.sources.sample_buffers,
-        )
-        self._supervisor = Supervisor(settings, self._on_message)
+        self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
 
     def __enter__(self) -> "Look":
         self._supervisor.start()
@@ -77,7 +70,7 @@ class Look:
         with self._changed:
             state, ledger = self._state, self._ledger
             gpus, last_seen, statuses = state.gpus(now), state.last_seen(now), state.statuses(now, at)
-            answered, driver = state.answered(now), state.driver
+            answered, unanswered, driver = state.answered(now), state.unanswered(), state.driver
             sources = (state.nvml_status(now), state.gpm_status(now), self._kernel.status())
             xids, sxids, unknown = ledger.xids(), ledger.sxids(), ledger.unknown
         return self._assembly.view(
@@ -86,6 +79,7 @@ class Look:
             statuses,
             driver,
             answered=answered,
+            unanswered=unanswered,
             last_seen=last_seen,
             sources=sources,
             agent=AgentStatus(version=__version__, started=self._started, unknown_xids=unknown),

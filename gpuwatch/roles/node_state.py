@@ -46,6 +46,7 @@ class NodeState:
         self._started = now
         self._known: dict[str, _Known] = {}
         self._refused: dict[int, str] = {}
+        self._hidden: dict[int, str] = {}
         self._stuck: dict[str, tuple[str, float]] = {}
         self._starting: str | None = None
         self._beat = now
@@ -92,6 +93,15 @@ class NodeState:
         """Whether NVML has shown all the GPUs it will show: only then can one be called missing."""
         return self._registered is not None and (self._waiting_for() <= 0 or now - self._registered > ANSWER_SECONDS)
 
+    def unanswered(self) -> dict[int, str]:
+        """NVML index -> why that GPU does not tell who it is; those hidden from this container are not meant to."""
+        hanging = {
+            int(key.removeprefix("index ")): f"{part} hangs"
+            for key, (part, _) in self._stuck.items()
+            if key.startswith("index ")
+        }
+        return self._refused | hanging
+
     def identities(self) -> tuple[Identity, ...]:
         """Every GPU ever seen."""
         return tuple(known.identity for known in self._known.values())
@@ -131,8 +141,7 @@ class NodeState:
         if self._registered is None:
             reason = self.failure.reason if self.failure else f"starting: {self._starting or 'the reader'}"
         else:
-            refused = [f"index {index}: {reason}" for index, reason in self._refused.items()]
-            refused += [f"{key}: {part} hangs" for key, (part, _) in self._stuck.items() if key.startswith("index ")]
+            refused = [f"index {index}: {reason}" for index, reason in (self._hidden | self.unanswered()).items()]
             nothing = "" if gpus else "no GPU answers" if self._known or self._count else "no GPU in NVML"
             reason = "; ".join(refused) or nothing
         durations = [gpu.read_seconds for gpu in gpus if gpu.read_seconds is not None]
@@ -168,12 +177,14 @@ class NodeState:
 
     def _waiting_for(self) -> int:
         """GPUs that NVML counts and that have not yet answered or refused their identity."""
-        return self._count - len(self._refused) - sum(known.present for known in self._known.values())
+        return (
+            self._count - len(self._refused) - len(self._hidden) - sum(known.present for known in self._known.values())
+        )
 
     def _register(self, message: Registered, now: float) -> None:
         self.driver, self._count = message.driver, message.count
         self._registered, self.failure, self._starting = now, None, None
-        self._refused, self._stuck = {}, {}
+        self._refused, self._hidden, self._stuck = {}, {}, {}
         for known in self._known.values():
             known.present, known.trouble = False, None
 
@@ -181,10 +192,11 @@ class NodeState:
         known = self._known.setdefault(identity.uuid, _Known(identity=identity))
         known.identity, known.present, known.lost, known.trouble = identity, True, False, None
         self._refused.pop(identity.index, None)
+        self._hidden.pop(identity.index, None)
 
     def _refuse(self, message: Refused) -> None:
         self.failures += 1
-        self._refused[message.index] = message.reason
+        (self._hidden if message.hidden else self._refused)[message.index] = message.reason
         for known in self._known.values():
             if known.identity.index == message.index and not known.present:
                 known.trouble, known.lost = message.reason, message.lost

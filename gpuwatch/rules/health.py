@@ -133,10 +133,6 @@ def _presence(status: GpuStatus) -> list[Finding]:
     ]
 
 
-NOT_OURS = "Insufficient Permissions"
-"""NVML's word for a GPU that this container may not see."""
-
-
 def _missing(snapshot: Snapshot) -> list[Finding]:
     """GPUs that the bus or the configuration has and NVML has not. Nothing is missing while nobody reads NVML."""
     nvml = next((source for source in snapshot.sources if source.name == "nvml"), None)
@@ -144,40 +140,25 @@ def _missing(snapshot: Snapshot) -> list[Finding]:
         return []
     known = {pci_key(status.identity.pci_bus_id) for status in snapshot.statuses}
     missing = [address for address in snapshot.bus or () if pci_key(address) not in known]
-    found = [
-        Finding(
-            check="gpu_missing",
-            severity=Severity.CRITICAL,
-            message=f"GPU {address} is on the PCI bus but does not answer in NVML"
-            + (nvml.reason and f" ({nvml.reason})"),
-            since=snapshot.at,
-            action="look for the driver's messages about it: dmesg | grep NVRM",
-        )
-        for address in missing
+    why = "; ".join(f"index {index}: {reason}" for index, reason in snapshot.unanswered.items())
+    said = [
+        f"GPU {address} is on the PCI bus but does not answer in NVML" + (why and f" ({why})") for address in missing
     ]
-    silent = [part for part in nvml.reason.split("; ") if part and NOT_OURS not in part]
-    if silent and not missing:
-        found.append(
-            Finding(
-                check="gpu_missing",
-                severity=Severity.CRITICAL,
-                message=f"a GPU that NVML counts does not answer ({'; '.join(silent)})",
-                since=snapshot.at,
-                action="look for the driver's messages about it: dmesg | grep NVRM",
-            )
-        )
+    if why and not missing:
+        said.append(f"a GPU that NVML counts does not answer ({why})")
+    found = [
+        _gpu_missing(message, "look for the driver's messages about it: dmesg | grep NVRM", snapshot)
+        for message in said
+    ]
     expected = snapshot.expected_gpus
     if expected is not None and len(snapshot.statuses) + len(missing) < expected:
-        found.append(
-            Finding(
-                check="gpu_missing",
-                severity=Severity.CRITICAL,
-                message=f"{len(snapshot.statuses)} of {expected} expected GPUs are there",
-                since=snapshot.at,
-                action="reboot the node; reseat or replace the GPU if it stays away",
-            )
-        )
+        message = f"{len(snapshot.statuses)} of {expected} expected GPUs are there"
+        found.append(_gpu_missing(message, "reboot the node; reseat or replace the GPU if it stays away", snapshot))
     return found
+
+
+def _gpu_missing(message: str, action: str, snapshot: Snapshot) -> Finding:
+    return Finding(check="gpu_missing", severity=Severity.CRITICAL, message=message, since=snapshot.at, action=action)
 
 
 def _monitoring(snapshot: Snapshot) -> list[Finding]:

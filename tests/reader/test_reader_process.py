@@ -169,7 +169,7 @@ def test_a_refused_registration_says_whether_the_gpu_is_lost(driver: FakeDriver,
     driver.error(code, "nvmlDeviceGetHandleByIndex", gpu=1)
     reader = Reader(driver)
     refused = reader.next(Refused)
-    assert (refused.index, refused.lost) == (1, lost)
+    assert (refused.index, refused.lost, refused.hidden) == (1, lost, code == 4)
     driver.clear()
     reader.next(Found, lambda found: found.identity.index == 1)
     reader.close()

@@ -68,6 +68,7 @@ class Node:
             tuple(GpuStatus(identity=one.identity, state=GpuState.FRESH) for one in shown),
             None,
             answered=answered,
+            unanswered={},
             last_seen=last_seen,
             sources=(NVML,),
             agent=AgentStatus(version="1", started=0.0),

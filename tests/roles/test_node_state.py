@@ -341,3 +341,19 @@ def test_gpm(gpu: dict[str, Any], up: bool | None, reason: str) -> None:
     node.say(Sample(gpu=Gpu(identity=identity(0), **gpu)), at=0.1)
     status = node.state.gpm_status(node.now)
     assert (status.up, status.reason) == (up, reason)
+
+
+def test_gpus_that_do_not_tell_who_they_are_are_known_by_their_index() -> None:
+    """One that is hidden from this container is said in the reason, and missing to nobody."""
+    node = Node()
+    node.say(Registered(driver=Driver(), count=4), Found(identity=identity(0)), at=0.0)
+    node.sample(0, at=0.1)
+    node.say(Refused(index=1, lost=True, reason="GPU is lost"), at=0.2)
+    node.say(Refused(index=2, hidden=True, reason="Insufficient Permissions"), at=0.2)
+    node.beat(3.0, {"index 3": ("registration", 2.5)})
+    assert node.state.unanswered() == {1: "GPU is lost", 3: "registration hangs"}
+    assert "index 2: Insufficient Permissions" in node.state.nvml_status(node.now).reason
+    node.say(Found(identity=identity(1)), Found(identity=identity(2)), at=3.1)
+    node.beat(3.2, {})
+    assert node.state.unanswered() == {}
+    assert "index 2" not in node.state.nvml_status(node.now).reason

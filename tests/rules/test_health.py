@@ -189,19 +189,18 @@ def test_a_gpu_on_the_bus_that_nvml_has_not() -> None:
 
 
 def test_why_nvml_has_it_not_is_said() -> None:
-    nvml = SourceStatus(name="nvml", up=True, reason="index 1: Insufficient Permissions")
-    (finding,) = judge(snapshot(bus=("0000:01:00.0", "0000:02:00.0"), sources=(nvml,))).findings
-    assert "index 1: Insufficient Permissions" in finding.message
+    (finding,) = judge(snapshot(bus=("0000:01:00.0", "0000:02:00.0"), unanswered={1: "GPU is lost"})).findings
+    assert "index 1: GPU is lost" in finding.message
 
 
 def test_a_gpu_that_nvml_counts_and_cannot_show_is_missing_without_a_bus_to_look_at() -> None:
-    nvml = SourceStatus(name="nvml", up=True, reason="index 1: GPU is lost")
-    judgement = judge(snapshot(sources=(nvml,)))
+    judgement = judge(snapshot(unanswered={1: "GPU is lost"}))
     assert [f.message for f in judgement.findings] == ["a GPU that NVML counts does not answer (index 1: GPU is lost)"]
     assert judgement.node is Health.FAILED
 
 
-def test_a_gpu_that_this_container_may_not_see_is_not_missing() -> None:
+def test_no_gpu_is_missing_for_the_words_of_a_source() -> None:
+    """Reasons are for people; a GPU hidden from this container is in NVML's reason and is no fault."""
     nvml = SourceStatus(name="nvml", up=True, reason="index 1: Insufficient Permissions")
     assert judge(snapshot(sources=(nvml,))).findings == ()
 
