@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from gpuwatch.model.snapshot import Record
+from gpuwatch.model.workload import Workload
 
 
 class Severity(StrEnum):
@@ -22,15 +23,51 @@ class Health(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Remedy(StrEnum):
+    """The ladder of what helps, gentlest first; a fault that comes back after one rung asks for the next."""
+
+    NONE = "none"
+    RESTART_APP = "restart_app"
+    RESET_GPU = "reset_gpu"
+    REBOOT_NODE = "reboot_node"
+    INSPECT = "inspect"
+    CONTACT_SUPPORT = "contact_support"
+
+
 class Finding(Record, frozen=True, kw_only=True):
-    """One judged fact. `gpu` is a uuid, None for the node itself; `action` is what a person should do next."""
+    """One judged fact about a GPU (`gpu`: uuid) or the node itself (None); at most one per `key`."""
 
     check: str
     severity: Severity
     message: str
     gpu: str | None = None
+    gi: int | None = None
+    """The GPU instance, where the fault is contained in one."""
+    xid: int | None = None
     since: float | None = None
+    """When it began, unix seconds; survives a restart of the agent."""
+    last: float | None = None
+    """The latest new occurrence: of an XID its last one, of a level the time it was reached (`since`)."""
+    count: int = 1
+    """Occurrences since `since`; 1 for a level."""
+    remedy: Remedy = Remedy.NONE
     action: str = ""
+    """What a person should do next, in words."""
+    evidence: dict[str, str] = {}
+    """The readings behind it, by their FIELDS path or a short name."""
+    pods: tuple[Workload, ...] = ()
+    """Who had the GPU when it was found: possibly affected, not to blame."""
+
+    @property
+    def key(self) -> str:
+        """What makes two findings the same fault: `check/GPU-uuid`, `check/GPU-uuid/xid`, `check/node`."""
+        parts = (self.check, self.gpu or "node", None if self.gi is None else f"gi{self.gi}", self.xid)
+        return "/".join(str(part) for part in parts if part is not None)
+
+    @property
+    def latest(self) -> float:
+        """When it last said something new, 0 if nobody knows."""
+        return self.last or self.since or 0.0
 
 
 class Judgement(Record, frozen=True, kw_only=True):

@@ -312,6 +312,14 @@ class Driver(Record, frozen=True, kw_only=True):
     cuda: str | None = None
 
 
+class Host(Record, frozen=True, kw_only=True):
+    """Which machine and which boot this is, in the words of the kubelet's `status.nodeInfo`; None where unreadable."""
+
+    boot_id: str | None = None  # /proc/sys/kernel/random/boot_id, the same inside containers
+    machine_id: str | None = None  # /etc/machine-id
+    system_uuid: str | None = None  # /sys/class/dmi/id/product_uuid
+
+
 class Snapshot(Record, frozen=True, kw_only=True):
     """One look at the node. `gpus` holds fresh samples only; `statuses` every GPU ever seen in this agent's life."""
 
@@ -325,3 +333,4 @@ class Snapshot(Record, frozen=True, kw_only=True):
     bus: tuple[str, ...] | None = None  # PCI addresses of NVIDIA GPUs on the bus, from sysfs; None when unreadable
     expected_gpus: int | None = None
     node: str | None = None
+    host: Host = Host()

@@ -4,6 +4,7 @@
 a member changes meaning, and a reader refuses one it does not know; hence it is always on the wire, default or not.
 """
 
+from gpuwatch.model.event import ActionEvent, FindingEvent
 from gpuwatch.model.finding import Judgement
 from gpuwatch.model.snapshot import Record, Snapshot
 from gpuwatch.model.workload import Attribution, ProcessOwner, Workload
@@ -52,3 +53,5 @@ class Events(Record, frozen=True, kw_only=True, omit_defaults=False):
     xids: tuple[XidEvent, ...] = ()
     sxids: tuple[SxidEvent, ...] = ()
     bus_losses: tuple[BusLossEvent, ...] = ()
+    findings: tuple[FindingEvent, ...] = ()
+    actions: tuple[ActionEvent, ...] = ()
