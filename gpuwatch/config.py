@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_type_hints
 import msgspec
 
 from gpuwatch.model.errors import UsageError
+from gpuwatch.model.remediation import Effect, Response
 
 Profile = Literal["native", "dcgm-4.8", "dcgm-4.9"]
 SourceName = Literal["gpm", "kmsg", "podresources", "procfs", "pci"]
@@ -58,12 +59,75 @@ class SourcesConfig(Section, frozen=True, kw_only=True):
     sample_buffers: bool = True  # read the driver's own sample buffers, so that peaks between looks are not lost
 
 
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+
+
+class Window(Section, frozen=True, kw_only=True):
+    """A time of the week. `end` before `start` means past midnight, of the day named by its start."""
+
+    start: str  # HH:MM
+    end: str
+    days: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+    timezone: str = "UTC"  # of the IANA database
+
+
+class BudgetConfig(Section, frozen=True, kw_only=True):
+    """`remediation.budget:` how many nodes of the cluster may be tainted at once, agreed on through Leases."""
+
+    max_unavailable: int | str = "10%"  # nodes, or a share of those with GPUs; never less than 1 unless it is 0
+    node_selector: str = "nvidia.com/gpu.present=true"  # which nodes count
+    namespace: str = ""  # of the Leases; empty: the pod's own, else gpuwatch
+    slot_seconds: float = 900.0  # a slot not renewed for so long may be taken, if its node is not tainted
+
+
+class DrainConfig(Section, frozen=True, kw_only=True):
+    """`remediation.drain:` how pods are asked to leave; never by force."""
+
+    protected_namespaces: tuple[str, ...] = ("kube-system",)
+    deadline: float = 3600.0  # seconds after which gpuwatch stops asking and says so
+    retry: float = 10.0  # seconds before a pod is asked again; doubles up to 5 minutes
+    windows: tuple[Window, ...] = ()  # evict only in these; none: at any time
+
+
+class HandoverConfig(Section, frozen=True, kw_only=True):
+    """`remediation.handover:` how a tool that reboots nodes is told, once the node is drained."""
+
+    annotation: str = ""  # put on the Node, such as gpuwatch.io/reboot-requested
+    sentinel: str = ""  # file to create, such as the one kured watches
+
+
+class RemediationConfig(Section, frozen=True, kw_only=True):
+    """`remediation:` what is done about findings. Seconds unless said otherwise."""
+
+    mode: Literal["off", "observe", "enforce"] = "observe"
+    checks: dict[str, Response] = {}  # overrules the table of checks
+    xids: dict[int, Response] = {}  # overrules both, for findings of that XID
+    effect: Effect = "NoSchedule"
+    fault_hold: float = 0.0  # a fault must last so long before a taint
+    recovery_hold: float = 300.0  # all must be well for so long before the node is given back
+    min_quarantine: float = 300.0  # a taint stays at least so long
+    repeats: int = 3  # the same fault so often within repeat_window: only a person gives the node back
+    repeat_window: float = 7 * 86400.0
+    held_checks: tuple[str, ...] = ("row_remap_failure",)  # only a person gives the node back
+    max_quarantines_per_day: int = 6  # of this node; more are blocked
+    budget: BudgetConfig = BudgetConfig()
+    drain: DrainConfig = DrainConfig()
+    maintenance: tuple[Window, ...] = ()  # nothing new is tainted or evicted in these
+    handover: HandoverConfig = HandoverConfig()
+    foreign: tuple[str, ...] = ()  # more keys of labels, annotations or taints that mean: somebody else has the node
+    heartbeat: float = 300.0  # the condition is refreshed so often; 0: only when it changes
+    listen: str = ":9401"
+    kubeconfig: str = ""  # empty: the pod's service account, else KUBECONFIG or ~/.kube/config
+    node_name: str = ""  # empty: NODE_NAME; never guessed from the host's name
+
+
 class Config(Section, frozen=True, kw_only=True):
     """The whole file."""
 
     agent: AgentConfig = AgentConfig()
     metrics: MetricsConfig = MetricsConfig()
     sources: SourcesConfig = SourcesConfig()
+    remediation: RemediationConfig = RemediationConfig()
     state_dir: str = "/var/lib/gpuwatch"
 
 
@@ -167,6 +231,10 @@ RANGES = {
     ("agent", "max_scrapes"): (1, 10_000),
     ("metrics", "max_series"): (100, 10_000_000),
     ("sources", "pod_resources_interval"): (1, 3600),
+    ("remediation", "fault_hold"): (0, 86400),
+    ("remediation", "recovery_hold"): (1, 30 * 86400),
+    ("remediation", "min_quarantine"): (0, 30 * 86400),
+    ("remediation", "heartbeat"): (0, 86400),
 }
 """(section, key) -> smallest and largest value that make sense."""
 
