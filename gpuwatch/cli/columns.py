@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gpuwatch.cli.gather import process_workload
+from gpuwatch.cli.gather import pod_names, process_workload
 from gpuwatch.cli.items import FindingItem, GpuItem, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
 from gpuwatch.cli.table import Column
 from gpuwatch.cli.words import Words
@@ -149,6 +149,11 @@ FINDINGS: tuple[Column[FindingItem], ...] = (
     Column("SEVERITY", lambda f, w: f.severity.value, style=lambda f: SEVERITY_STYLES[f.severity]),
     Column("SINCE", lambda f, w: since(f.since, w), drop=1),
     Column("MESSAGE", lambda f, w: f.message, shorten="end"),
+    Column("XID", lambda f, w: w.text(f.xid), right=True, wide=True),
+    Column("COUNT", lambda f, w: str(f.count), right=True, wide=True),
+    Column("LAST", lambda f, w: since(f.last, w), wide=True),
+    Column("REMEDY", lambda f, w: f.remedy.value, wide=True),
+    Column("PODS", lambda f, w: w.text(", ".join(pod_names(f.pods))), wide=True),
     Column("ACTION", lambda f, w: w.text(f.action), wide=True),
 )
 

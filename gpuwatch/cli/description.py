@@ -127,7 +127,7 @@ def _findings(item: GpuDescription, words: Words) -> "list[Text]":
 
     from gpuwatch.cli.screen import finding_lines
 
-    lines = [line for finding in item.findings for line in finding_lines([finding], words, WIDTH)]
+    lines = [line for finding in item.findings for line in finding_lines([finding], words, WIDTH, evidence=True)]
     return [Text("", end=""), *lines] if lines else []
 
 

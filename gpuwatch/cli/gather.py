@@ -120,6 +120,13 @@ def finding_items(view: View) -> list[FindingItem]:
             since=_time(finding.since),
             message=finding.message,
             action=finding.action,
+            gi=finding.gi,
+            xid=finding.xid,
+            last=_time(finding.last),
+            count=finding.count,
+            remedy=finding.remedy,
+            evidence=finding.evidence,
+            pods=finding.pods,
         )
         for finding in view.judgement.findings
     ]
@@ -138,6 +145,11 @@ def xid_items(view: View) -> list[XidItem]:
 def process_workload(item: ProcessItem) -> str | None:
     """Whose process it is, in a word or two."""
     return _owner_name(item.workload, item.slurm_job, item.user, item.name)
+
+
+def pod_names(workloads: Iterable[Workload]) -> tuple[str, ...]:
+    """Each pod once, however many of its containers there are."""
+    return tuple(dict.fromkeys(name for workload in workloads if (name := _owner_name(workload))))
 
 
 def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidItem]) -> GpuItem:

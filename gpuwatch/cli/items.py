@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from gpuwatch.model.finding import Health, Severity
+from gpuwatch.model.finding import Health, Remedy, Severity
 from gpuwatch.model.snapshot import (
     Activity,
     ClockEvents,
@@ -155,7 +155,7 @@ class NvLinkItem(Item, frozen=True, kw_only=True):
 
 
 class FindingItem(Item, frozen=True, kw_only=True):
-    """One judged fact. `gpu` null: about the node."""
+    """One judged fact. `gpu` null: about the node. `pods` had the GPU: possibly affected, not to blame."""
 
     gpu: int | None
     uuid: str | None
@@ -164,3 +164,10 @@ class FindingItem(Item, frozen=True, kw_only=True):
     since: datetime | None
     message: str
     action: str
+    gi: int | None = None
+    xid: int | None = None
+    last: datetime | None = None
+    count: int = 1
+    remedy: Remedy = Remedy.NONE
+    evidence: dict[str, str] = {}
+    pods: tuple[Workload, ...] = ()

@@ -2,14 +2,15 @@
 
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gpuwatch.cli.columns import GPUS, HEALTH_STYLES, SEVERITY_STYLES
 from gpuwatch.cli.document import Envelope
-from gpuwatch.cli.gather import finding_items, gpu_items
+from gpuwatch.cli.gather import finding_items, gpu_items, pod_names
 from gpuwatch.cli.items import FindingItem
+from gpuwatch.cli.remedies import ADVICE
 from gpuwatch.cli.table import table
 from gpuwatch.cli.terminal import Glyphs
 from gpuwatch.cli.words import Words, utc
@@ -93,13 +94,13 @@ def grouped(findings: Sequence[FindingItem]) -> list[list[FindingItem]]:
     """Findings that say the same of several GPUs, together; in the order of the first of each."""
     groups: dict[tuple[object, ...], list[FindingItem]] = {}
     for finding in findings:
-        key = (finding.gpu is None, finding.check, finding.severity, finding.message, finding.action)
+        key = (finding.gpu is None, finding.check, finding.severity, finding.xid, finding.message, finding.action)
         groups.setdefault(key, []).append(finding)
     return list(groups.values())
 
 
-def finding_lines(alike: Sequence[FindingItem], words: Words, width: int) -> "list[Text]":
-    """What is wrong, with which GPUs and since when, and below it what to do."""
+def finding_lines(alike: Sequence[FindingItem], words: Words, width: int, *, evidence: bool = False) -> "list[Text]":
+    """What is wrong, with which GPUs and since when; below it what to do and who may be affected."""
     from rich.text import Text
 
     finding = alike[0]
@@ -113,8 +114,22 @@ def finding_lines(alike: Sequence[FindingItem], words: Words, width: int) -> "li
         (f"  {words.ago(since.timestamp())}" if since else "", "dim"),
         end="",
     )
-    advice = f"{words.glyphs.arrow} {finding.action}" if finding.action else ""
-    return [head, *(Text(line, end="") for text in (finding.message, advice) for line in _wrapped(text, width))]
+    return [head, *(Text(line, end="") for text in _below(alike, words, evidence) for line in _wrapped(text, width))]
+
+
+def _below(alike: Sequence[FindingItem], words: Words, evidence: bool) -> Iterator[str]:
+    finding = alike[0]
+    yield finding.message
+    if evidence and finding.evidence:
+        yield "evidence: " + ", ".join(f"{name} = {value}" for name, value in finding.evidence.items())
+    advice = finding.action or ADVICE[finding.remedy]
+    if advice:
+        yield f"{words.glyphs.arrow} {advice}"
+    if finding.xid is not None:
+        yield f"{words.glyphs.arrow} gpuwatch xid explain {finding.xid}"
+    pods = pod_names(workload for one in alike for workload in one.pods)
+    if pods:
+        yield f"possibly affected: {', '.join(pods)}"
 
 
 def _subject(gpus: Sequence[int]) -> str:

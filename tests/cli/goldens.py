@@ -48,6 +48,7 @@ SCREENS = (
     Screen("mig", views.mig, ("get", "mig")),
     Screen("nvlinks", views.healthy, ("get", "nvlinks")),
     Screen("findings", views.failing, ("get", "findings")),
+    Screen("findings-wide", views.failing, ("get", "findings", "-o", "wide")),
     Screen("xids", views.failing, ("get", "xids")),
     Screen("xids-json", views.failing, ("get", "xids", "-o", "json")),
     Screen("pods-yaml", views.healthy, ("get", "pods", "-o", "yaml")),

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpuwatch.model.finding import Finding, Health, Judgement, Severity
+from gpuwatch.model.finding import Finding, Health, Judgement, Remedy, Severity
 from gpuwatch.model.snapshot import (
     Activity,
     ClockEvents,
@@ -150,7 +150,9 @@ def failing() -> View:
             message="a row remap waits for a reset",
             gpu=uuid(1),
             since=AT - 3 * 3600,
+            remedy=Remedy.RESET_GPU,
             action="reset the GPU when its work is done",
+            evidence={"row_remap.pending": "true", "row_remap.uncorrected": "1"},
         ),
         Finding(
             check="gpu_lost",
@@ -158,7 +160,12 @@ def failing() -> View:
             message="GPU is lost",
             gpu=uuid(2),
             since=AT - 240,
+            last=AT - 240,
+            xid=79,
+            remedy=Remedy.REBOOT_NODE,
             action="drain the node and reboot it; reseat or replace the GPU if it happens again",
+            evidence={"state": "lost", "kernel": "GPU has fallen off the bus."},
+            pods=(TRAIN, workload(TRAIN.namespace, TRAIN.pod, "sidecar")),
         ),
         Finding(
             check="gpu_missing", severity=Severity.CRITICAL, message="3 of 4 expected GPUs are there", since=AT - 240
