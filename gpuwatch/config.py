@@ -6,11 +6,13 @@ Values come from, weakest first: the defaults here, the file, `GPUWATCH_*` varia
 import difflib
 import os
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
+from gpuwatch.model.check_names import CheckName, XidClass
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.remediation import Effect, Response
 
@@ -57,6 +59,26 @@ class SourcesConfig(Section, frozen=True, kw_only=True):
     dev: str = "/dev"
     pod_logs: str = "/var/log/pods"
     sample_buffers: bool = True  # read the driver's own sample buffers, so that peaks between looks are not lost
+
+
+class ChecksConfig(Section, frozen=True, kw_only=True):
+    """`checks:` what counts as a fault, and for how long. Seconds unless said otherwise."""
+
+    disabled: tuple[CheckName, ...] = ()
+    boot_grace: float = 120.0  # after a boot or driver change some checks wait so long for everything to come up
+    xids: dict[int, XidClass] = {}  # overrules the catalogue and what the kernel line says
+    xid_clear_after: float = 600.0  # a driver that asks for nothing for so long after an XID ends its finding
+    xid_expire: float = 3600.0  # XIDs that ask for no repair are forgotten after so long
+    repeat_pods: int = 3  # so many different pods with application XIDs on the same GPU
+    repeat_window: float = 86400.0
+    ecc_corrected_per_hour: int = 1000
+    retired_pages: int = 60  # of the 64 there can be
+    thermal_margin: float = 0.0  # degrees left at which a GPU counts as too hot
+    nvlink_errors_per_hour: int = 1000
+    pcie_utilization: float = 0.2  # ratio; an idle link trains down and that is normal
+    stuck_utilization: float = 0.5  # ratio above which clocks should be up
+    stuck_clock: float = 0.3  # share of the highest clock below which they are not
+    zombie_memory: int = 1 << 30  # bytes in use by nobody
 
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
@@ -127,6 +149,7 @@ class Config(Section, frozen=True, kw_only=True):
     agent: AgentConfig = AgentConfig()
     metrics: MetricsConfig = MetricsConfig()
     sources: SourcesConfig = SourcesConfig()
+    checks: ChecksConfig = ChecksConfig()
     remediation: RemediationConfig = RemediationConfig()
     state_dir: str = "/var/lib/gpuwatch"
 
@@ -187,7 +210,7 @@ def parse(document: Any, origin: str) -> Config:
     try:
         config = msgspec.convert(document, Config)
     except msgspec.ValidationError as error:
-        why = str(error).replace("`$.", "`")
+        why = _located(str(error), document).replace("`$.", "`")
         raise UsageError(
             f"wrong value in {origin}", why, _choices(str(error)) or "see `gpuwatch config schema`"
         ) from None
@@ -209,16 +232,43 @@ def _unknown(document: dict[Any, Any], section: type[msgspec.Struct], prefix: st
     return None
 
 
+MANY_CHOICES = 10
+"""More are not listed in an error that can name the nearest one."""
+
+
 def _choices(error: str) -> str | None:
     """The words that were possible where msgspec met another one: it names the place, not the choice."""
-    place = re.search(r"Invalid enum value .* at `\$\.([a-z_.]+)", error)
+    place = re.search(r"Invalid enum value '?(.*?)'? - at `\$\.([a-z_.]+)", error)
     if place is None:
         return None
     kind: Any = Config
-    for name in place[1].split("."):
+    for name in place[2].split("."):
         kind = get_type_hints(kind)[name]
-    words = [word for candidate in (kind, *get_args(kind)) for word in get_args(candidate) if isinstance(word, str)]
-    return f"use {', '.join(dict.fromkeys(words))}" if words else None
+    words = _words(kind)
+    near = difflib.get_close_matches(place[1], words, n=1)
+    if len(words) > MANY_CHOICES and near:
+        return f"did you mean {near[0]}?"
+    return f"use {', '.join(words)}" if words else None
+
+
+def _words(kind: Any) -> tuple[str, ...]:
+    """Every word a type allows: a Literal's or an enumeration's, also inside a tuple or as values of a mapping."""
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return tuple(kind)
+    nested = (word for part in get_args(kind) for word in ((part,) if isinstance(part, str) else _words(part)))
+    return tuple(dict.fromkeys(nested))
+
+
+def _located(error: str, document: dict[Any, Any]) -> str:
+    """Name the key of a mapping's wrong value: msgspec writes `[...]` for it, but quotes the value."""
+    found = re.search(r"Invalid enum value '(.*)' - at `\$\.([a-z_.]+)\[\.\.\.\]`", error)
+    if found is None:
+        return error
+    inner: Any = document
+    for name in found[2].split("."):
+        inner = inner[name]
+    keys = [key for key, value in inner.items() if value == found[1]] if isinstance(inner, dict) else []
+    return error.replace("[...]", f".{keys[0]}") if keys else error
 
 
 def _is_section(candidate: Any) -> bool:
@@ -231,6 +281,19 @@ RANGES = {
     ("agent", "max_scrapes"): (1, 10_000),
     ("metrics", "max_series"): (100, 10_000_000),
     ("sources", "pod_resources_interval"): (1, 3600),
+    ("checks", "boot_grace"): (0, 86400),
+    ("checks", "xid_clear_after"): (1, 30 * 86400),
+    ("checks", "xid_expire"): (1, 30 * 86400),
+    ("checks", "repeat_pods"): (2, 64),
+    ("checks", "repeat_window"): (60, 30 * 86400),
+    ("checks", "ecc_corrected_per_hour"): (1, 1_000_000_000),
+    ("checks", "retired_pages"): (1, 64),
+    ("checks", "thermal_margin"): (-50, 50),
+    ("checks", "nvlink_errors_per_hour"): (1, 1_000_000_000),
+    ("checks", "pcie_utilization"): (0.01, 1),
+    ("checks", "stuck_utilization"): (0.01, 1),
+    ("checks", "stuck_clock"): (0.01, 1),
+    ("checks", "zombie_memory"): (1, 1 << 50),
     ("remediation", "fault_hold"): (0, 86400),
     ("remediation", "recovery_hold"): (1, 30 * 86400),
     ("remediation", "min_quarantine"): (0, 30 * 86400),
