@@ -1,0 +1,76 @@
+"""What a server adds to an object, and what it keeps from being changed."""
+
+from gpuwatch.sim.kubeapi.message import Object
+from gpuwatch.sim.kubeapi.objects import pruned
+from gpuwatch.sim.kubeapi.resources import Resource
+
+_NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+_SYSTEM_FIELDS = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+)
+_DEFAULT_SPEC: dict[str, Object] = {
+    "Pod": {"restartPolicy": "Always", "schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30},
+    "Namespace": {"finalizers": ["kubernetes"]},
+}
+_FIRST_STATUS: dict[str, Object] = {
+    "Pod": {"phase": "Pending"},
+    "Namespace": {"phase": "Active"},
+    "PodDisruptionBudget": {"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0},
+}
+_EVENT: Object = {"source": {}, "firstTimestamp": None, "lastTimestamp": None, "eventTime": None}
+_REPORTER = {"reportingComponent": "", "reportingInstance": ""}
+
+
+def created(resource: Resource, value: Object) -> Object:
+    """A new object as the server stores it."""
+    new = tidied(resource, value)
+    if resource.kind in _DEFAULT_SPEC:
+        new["spec"] = {**_DEFAULT_SPEC[resource.kind], **new.get("spec", {})}
+    if resource.kind in _FIRST_STATUS:
+        new["status"] = _FIRST_STATUS[resource.kind]
+    if resource.generation:
+        new["metadata"] = {**new["metadata"], "generation": 1}
+    if resource.kind == "Node" and not _is_tainted_not_ready(new):  # the admission plugin TaintNodesByCondition
+        new["spec"] = {**new["spec"], "taints": [*new["spec"].get("taints", []), _NOT_READY]}
+    return new
+
+
+def restored(resource: Resource, subresource: str, old: Object, new: Object) -> Object:
+    """`new`, with all that this way of writing may not change taken from `old`."""
+    kept = {field: old["metadata"][field] for field in _SYSTEM_FIELDS if field in old["metadata"]}
+    metadata = {key: value for key, value in new["metadata"].items() if key not in _SYSTEM_FIELDS}
+    part = "spec" if subresource == "status" else "status"
+    result = {key: value for key, value in new.items() if key not in (part, "metadata")}
+    if not resource.subresources:
+        result = {key: value for key, value in new.items() if key != "metadata"}
+    elif part in old:
+        result[part] = old[part]
+    result = tidied(resource, {**result, "metadata": {**metadata, **kept}})
+    if resource.generation and result.get("spec") != old.get("spec"):
+        result["metadata"] = {**result["metadata"], "generation": old["metadata"]["generation"] + 1}
+    return result
+
+
+def tidied(resource: Resource, value: Object) -> Object:
+    """The object without what is empty, as Go writes it."""
+    new: Object = pruned(value)
+    for field in ("labels", "annotations"):
+        if not new["metadata"].get(field, True):
+            del new["metadata"][field]
+    if resource.kind == "Node":
+        spec = {key: each for key, each in new.get("spec", {}).items() if (key, each) != ("unschedulable", False)}
+        new = {**new, "spec": spec, "status": new.get("status", {})}
+    if resource.kind == "Event":
+        new = {**_EVENT, **new, **{field: new.get(field, empty) for field, empty in _REPORTER.items()}}
+    return {"kind": resource.kind, "apiVersion": resource.api_version, **new}
+
+
+def _is_tainted_not_ready(node: Object) -> bool:
+    return any(taint.get("key") == _NOT_READY["key"] for taint in node["spec"].get("taints", []))

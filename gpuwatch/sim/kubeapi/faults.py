@@ -1,0 +1,64 @@
+"""What an API server and the way to it do on a bad day; switched while it runs."""
+
+import random
+from collections.abc import Collection
+from typing import Literal
+
+import msgspec
+
+from gpuwatch.sim.kubeapi.route import Call
+
+Fault = Literal["throttle", "internal_error", "unavailable", "reset_before", "reset_after", "hang"]
+
+
+class ApiFaults(msgspec.Struct, frozen=True, kw_only=True):
+    """Shares of the requests concerned, 0 to 1; together at most 1, but for `slow`, which comes on top."""
+
+    throttle: float = 0.0
+    """429 with Retry-After."""
+    retry_after: int = 1
+    """Seconds named with 429 and 503; 0 names none."""
+    internal_error: float = 0.0
+    """500, nothing written."""
+    unavailable: float = 0.0
+    """503, nothing written."""
+    reset_before: float = 0.0
+    """The connection breaks and nothing is written."""
+    reset_after: float = 0.0
+    """The connection breaks after the write: the answer is lost, what was asked is done."""
+    hang: float = 0.0
+    """No answer ever, nothing written."""
+    slow: float = 0.0
+    """Answers held back after the write for `delay` seconds."""
+    delay: float = 1.0
+    gone: bool = False
+    """Nobody listens; whoever was connected is cut off."""
+    verbs: Collection[str] = ()
+    """Only these verbs; empty is all."""
+    resources: Collection[str] = ()
+    """Only these resources (`nodes`, `nodes/status`); empty is all."""
+    users: Collection[str] = ()
+    """Only these users; empty is all."""
+
+    def concern(self, call: Call, user: str) -> bool:
+        """Whether a request can be hit."""
+        asked = ((self.verbs, call.verb), (self.resources, call.target), (self.users, user))
+        return all(not wanted or value in wanted for wanted, value in asked)
+
+    def draw(self, chance: random.Random) -> tuple[Fault | None, float]:
+        """Return what hits one request, and the seconds that its answer is late."""
+        late = self.delay if self.slow and chance.random() < self.slow else 0.0
+        shares: dict[Fault, float] = {
+            "throttle": self.throttle,
+            "internal_error": self.internal_error,
+            "unavailable": self.unavailable,
+            "reset_before": self.reset_before,
+            "reset_after": self.reset_after,
+            "hang": self.hang,
+        }
+        point = chance.random() if any(shares.values()) else 1.0
+        for fault, share in shares.items():
+            point -= share
+            if point < 0:
+                return fault, late
+        return None, late
