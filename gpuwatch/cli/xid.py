@@ -1,13 +1,17 @@
 """`gpuwatch xid`: what an XID means, what a log line says, what happens now. All but `watch` need no GPU."""
 
 import time
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from gpuwatch.cli.lazy import Entry, LazyGroup
 from gpuwatch.cli.options import output
 from gpuwatch.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from gpuwatch.model.xid import KernelLine
+    from gpuwatch.model.xid_catalogue import XidInfo
 
 ENTRIES = (
     Entry("explain", "Say what an XID means and what to do.", "xid:explain", "Commands"),
@@ -34,27 +38,54 @@ def _codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 @click.command(short_help="Say what an XID means and what to do.")
-@click.argument("code", type=click.IntRange(min=0), shell_complete=_codes)
+@click.argument("code", metavar="CODE|LINE", shell_complete=_codes)
 @output("table", "json", "yaml", "schema")
 @pass_session
-def explain(session: Session, code: int, output: str) -> None:
+def explain(session: Session, code: str, output: str) -> None:
     """Say what an XID means and what to do.
 
+    CODE is its number; a whole LINE of the kernel log is decoded as well.
+
     \b
-    Example:
+    Examples:
       gpuwatch xid explain 79
+      gpuwatch xid explain "$(dmesg | grep 'NVRM: Xid' | tail -1)"
     """
-    from gpuwatch.cli.xid_words import catalogue_document, explanation
+    from gpuwatch.cli.xid_page import page
+    from gpuwatch.cli.xid_words import catalogue_document
+
+    if output == "schema":
+        _document(catalogue_document(()), output)
+        return
+    number, line = _meant(code)
+    info = _known(number)
+    if output == "table":
+        session.terminal.show(*page(info, (), line, min(session.terminal.width, PROSE)))
+    else:
+        _document(catalogue_document((info,)), output)
+
+
+def _meant(text: str) -> "tuple[int, KernelLine | None]":
+    """A number, or that of a line and the line."""
+    from gpuwatch.model.errors import UsageError
+    from gpuwatch.sources.kmsg_framing import parse_line
+
+    if text.isdecimal():
+        return int(text), None
+    line = parse_line(text)
+    if line.xid is None:
+        raise UsageError(f"{text[:60]!r} is no XID", "it is neither a number nor an XID's kernel line", "write e.g. 79")
+    return line.xid, line
+
+
+def _known(code: int) -> "XidInfo":
     from gpuwatch.model.errors import GpuwatchError
     from gpuwatch.model.xid_catalogue import explain as look_up
 
     info = look_up(code)
-    if info is None and output != "schema":
+    if info is None:
         raise GpuwatchError(f"XID {code} is not documented", "no NVIDIA document names it", "see gpuwatch xid list")
-    if output == "table" and info is not None:
-        session.terminal.show(*explanation(info, min(session.terminal.width, PROSE)))
-    else:
-        _document(catalogue_document((info,) if info else ()), output)
+    return info
 
 
 @click.command("list", short_help="List every known XID.")

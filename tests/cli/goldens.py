@@ -11,6 +11,12 @@ from tests.cli.conftest import ask
 FOLDER = Path(__file__).parent.parent / "golden" / "cli"
 
 
+NVLINK_LINE = (
+    "[171167.620236] NVRM: Xid (PCI:0009:01:00): 149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 "
+    "(0x021425c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)"
+)
+
+
 class Screen(NamedTuple):
     """One file: what is asked of which node, in a terminal of `width` columns."""
 
@@ -60,6 +66,9 @@ SCREENS = (
     Screen("top-once", views.failing, ("top", "--once")),
     Screen("nagios", views.failing, ("status", "--nagios")),
     Screen("xid-79", views.healthy, ("xid", "explain", "79")),
+    Screen("xid-31", views.healthy, ("xid", "explain", "31")),
+    Screen("xid-154", views.healthy, ("xid", "explain", "154")),
+    Screen("xid-149-line", views.healthy, ("xid", "explain", NVLINK_LINE)),
     Screen("xid-list-80", views.healthy, ("xid", "list", "--taint"), 80),
 )
 

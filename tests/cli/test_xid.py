@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.cli.xid_decode import SPOKEN
 from gpuwatch.model.xid_catalogue import all_xids
 from tests.cli.conftest import run
 from tests.cli.processes import COMMAND, environment
@@ -84,6 +85,48 @@ def test_every_code_is_explained_within_100_columns(code):
     assert result.exit_code == 0
     assert result.stdout.startswith(f"XID {code}  ")
     assert max(map(len, result.stdout.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("info", all_xids(), ids=lambda info: str(info.code))
+def test_every_action_word_has_plain_words(info):
+    assert {word for word in (info.action, info.nvidia, info.investigate) if word} <= set(SPOKEN)
+
+
+RECOVERY_LINE = "NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to {} (Some Words)"
+
+
+@pytest.mark.parametrize(
+    ("line", "first", "told"),
+    [
+        (RECOVERY_LINE.format("0x1"), "1. reset the GPU", "1 GPU_RESET"),
+        (RECOVERY_LINE.format("0x2"), "1. drain the node and reboot it", "2 NODE_REBOOT"),
+        (RECOVERY_LINE.format("0x0"), "do        nothing", "0 NONE"),
+        (RECOVERY_LINE.format("0x63"), "do        what the number", "newer than this table"),
+        ("NVRM: Xid (PCI:0000:01:00): 64, Row Remapping table is full", "1. have the GPU replaced", "no spare rows"),
+        ("NVRM: Xid (PCI:0000:01:00): 64, A row already pending remapping", "do        nothing", "benign"),
+        ("NVRM: Xid (PCI:0000:01:00): 64, something else", "1. reset the GPU", "as the number alone says"),
+    ],
+)
+def test_a_line_that_decides_overrules_its_number(line, first, told):
+    text = run("xid", "explain", line).stdout
+    advice = text[text.index("What to do") :]
+    assert first in advice
+    assert told in text
+
+
+def test_who_had_the_channel_is_named_and_not_blamed():
+    line = "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 45, pid=77, name=python3, Ch 00000001 caused by previous Xid 149"
+    text = run("xid", "explain", line).stdout
+    assert "python3 (pid 77): had the channel, is not to blame" in text
+    assert "GPU 0000:01:00, GPU instance 5" in text
+    assert "gpuwatch xid explain 149" in text
+
+
+@pytest.mark.parametrize("text", ["seventynine", "NVRM: loading NVIDIA UNIX x86_64 Kernel Module", "-79x", ""])
+def test_what_is_no_xid_is_a_usage_error(text):
+    result = run("xid", "explain", "--", text)
+    assert result.exit_code == 2
+    assert "is no XID" in result.stderr
 
 
 def test_a_code_nobody_documented_is_1():
