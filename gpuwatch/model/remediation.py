@@ -154,6 +154,9 @@ class Ownership(Record, frozen=True, kw_only=True):
     gpus: int = 0  # how many GPUs the node showed, to tell a replaced one from a missing one
     by: Literal["remediator", "operator"] = "remediator"
     held: str | None = None  # why only a person may release it
+    lifted: bool = False  # a person took our cordon away: it is not set again
+    draining: float | None = None  # when pods were first asked to leave
+    handover: str | None = None  # the annotation put there for a tool that reboots; empty: only its file
 
 
 class Memory(Record, frozen=True, kw_only=True):
@@ -163,6 +166,8 @@ class Memory(Record, frozen=True, kw_only=True):
     boot_id: str | None = None
     acknowledged: dict[str, float] = {}  # fault key -> `last` that a person has overruled
     quarantined: dict[str, tuple[float, ...]] = {}  # fault key -> times it led to a quarantine
+    announced: dict[str, float] = {}  # names of Events that were told -> when
+    slot: str | None = None  # the budget's slot taken last, until it was given back
 
 
 class Stage(StrEnum):
@@ -219,13 +224,19 @@ class PatchNode(Record, frozen=True, kw_only=True, tag_field="do", tag="patch_no
 
 
 class TakeSlot(Record, frozen=True, kw_only=True, tag_field="do", tag="take_slot"):
-    """Get or renew one slot of the budget; without it no taint is added."""
+    """Get or renew the slot `name` of the budget, as it was read: without it no later step is done.
+
+    `resource_version` empty: the Lease does not exist and is created; else it is replaced, whoever held it. A conflict
+    means that somebody was faster: the plan ends there, the next one sees why.
+    """
 
     slots: int  # how many there are
+    name: str = ""
+    resource_version: str = ""
 
 
 class FreeSlot(Record, frozen=True, kw_only=True, tag_field="do", tag="free_slot"):
-    """Give the slot back."""
+    """Give the slot back, if this node is still its holder."""
 
     name: str
 
@@ -252,7 +263,14 @@ class Evict(Record, frozen=True, kw_only=True, tag_field="do", tag="evict"):
     pod: PodObject
 
 
-Step = PatchNode | TakeSlot | FreeSlot | SetCondition | Announce | Evict
+class HandOver(Record, frozen=True, kw_only=True, tag_field="do", tag="hand_over"):
+    """Create the file a rebooting tool waits for, or take it away; done again, it changes nothing."""
+
+    sentinel: str
+    wanted: bool = True
+
+
+Step = PatchNode | TakeSlot | FreeSlot | SetCondition | Announce | Evict | HandOver
 
 
 class Plan(Record, frozen=True, kw_only=True):
@@ -272,3 +290,5 @@ class Plan(Record, frozen=True, kw_only=True):
     """Those yet to be evicted."""
     words: str = ""
     """The whole in one sentence."""
+    wants: tuple[Literal["slots", "pods"], ...] = ()
+    """What has to be read, and the plan made anew, before more can be said."""
