@@ -1,12 +1,14 @@
-"""Who asks, and whether they may: bearer tokens and rules as RBAC has them."""
+"""Who asks, and whether they may: bearer tokens, rules given to a user by hand, and RBAC objects in the store."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
+from gpuwatch.sim.kubeapi.message import Object
 from gpuwatch.sim.kubeapi.resources import Resource
 from gpuwatch.sim.kubeapi.route import Call
 from gpuwatch.sim.kubeapi.status import ApiError, details_of, unauthorized
+from gpuwatch.sim.kubeapi.store import Key, Store
 
 ANONYMOUS = "system:anonymous"
 _PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
@@ -40,36 +42,36 @@ EVERYTHING = (Rule(verbs=("*",), resources=("*",)),)
 
 
 class Access:
-    """Users by token and rules by user."""
+    """Users by token, and what each may do."""
 
-    def __init__(self, anonymous: str = ANONYMOUS) -> None:
-        self.tokens: dict[str, str] = {}
-        """Token to user."""
-        self.permissions: dict[str, tuple[Rule, ...]] = {}
-        self._anonymous = anonymous
+    def __init__(self, store: Store, anonymous: str = ANONYMOUS) -> None:
+        self._store, self._anonymous = store, anonymous
+        self._tokens: dict[str, str] = {}
+        self._rules: dict[str, tuple[Rule, ...]] = {}
 
     def add(self, user: str, rules: tuple[Rule, ...], token: str) -> None:
-        """Let a user in; an old token of theirs is as good as a new one."""
-        self.tokens[token] = user
-        self.permissions[user] = rules
+        """Let a user in with these rules; an old token of theirs stays good."""
+        self._tokens[token] = user
+        self._rules[user] = rules
+
+    def token_of(self, user: str) -> str | None:
+        """A token of this user, if there is one."""
+        return next((token for token, owner in self._tokens.items() if owner == user), None)
 
     def user_of(self, headers: Mapping[str, str]) -> str:
         """Return who asks. Raises ApiError 401 for a token that nobody was given."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if not scheme:
             return self._anonymous
-        user = self.tokens.get(token.strip()) if scheme.lower() == "bearer" else None
+        user = self._tokens.get(token.strip()) if scheme.lower() == "bearer" else None
         if user is None:
             raise unauthorized()
         return user
 
-    def token_of(self, user: str) -> str | None:
-        """A token of this user, if there is one."""
-        return next((token for token, owner in self.tokens.items() if owner == user), None)
-
     def allows(self, user: str, call: Call) -> bool:
         """Whether one of the user's rules allows it."""
-        return any(rule.allows(call) for rule in self.permissions.get(user, ()))
+        given = self._rules.get(user, ())
+        return any(rule.allows(call) for rule in given) or any(rule.allows(call) for rule in self._bound(user, call))
 
     def check(self, user: str, call: Call) -> None:
         """Raise ApiError 403 unless the call is allowed."""
@@ -78,14 +80,49 @@ class Access:
 
     def check_path(self, user: str, path: str) -> None:
         """Raise ApiError 403 for a path that is none of a resource, unless it is public or the user is known."""
-        if user not in self.permissions and not path.startswith(_PUBLIC):
+        if user not in self._rules and not path.startswith(_PUBLIC):
             raise ApiError(403, "Forbidden", f'forbidden: User "{user}" cannot get path "{path}"', {})
+
+    def _bound(self, user: str, call: Call) -> Iterator[Rule]:
+        """Rules of the roles that are bound to the user, cluster-wide or in the namespace of the call."""
+        bindings = self._store.all("clusterrolebindings")
+        if call.namespace:
+            bindings += self._store.all("rolebindings", call.namespace)
+        for binding in bindings:
+            if not any(_is_subject(user, each) for each in binding.get("subjects", [])):
+                continue
+            reference = binding["roleRef"]
+            namespace = call.namespace if reference["kind"] == "Role" else ""
+            role = self._store.get(Key(f"{reference['kind'].lower()}s", namespace, reference["name"])) or {}
+            for rule in role.get("rules", []):
+                yield Rule(
+                    verbs=rule.get("verbs", ()),
+                    resources=rule.get("resources", ()),
+                    groups=rule.get("apiGroups", ()),
+                    names=rule.get("resourceNames") or ("*",),
+                )
 
 
 def forbidden(resource: Resource, name: str, why: str) -> ApiError:
     """Not allowed, and what would have to be."""
     subject = f'{resource.qualified} "{name}"' if name else resource.qualified
     return ApiError(403, "Forbidden", f"{subject} is forbidden: {why}", details_of(resource, name))
+
+
+def _is_subject(user: str, subject: Object) -> bool:
+    if subject["kind"] == "ServiceAccount":
+        return user == f"system:serviceaccount:{subject.get('namespace')}:{subject['name']}"
+    if subject["kind"] == "User":
+        return bool(user == subject["name"])
+    return subject["name"] in _groups_of(user)
+
+
+def _groups_of(user: str) -> tuple[str, ...]:
+    if user == ANONYMOUS:
+        return ("system:unauthenticated",)
+    if not user.startswith("system:serviceaccount:"):
+        return ("system:authenticated",)
+    return "system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{user.split(':')[2]}"
 
 
 def _refusal(user: str, call: Call) -> str:

@@ -1,30 +1,21 @@
-"""The API server without its sockets: who asks, may they, what goes wrong, what is done."""
+"""The API server without its sockets, and what tests and demonstrations put into it and take out of it."""
 
-import random
 import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
-
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.sim.kubeapi.access import ANONYMOUS, EVERYTHING, Access, Rule
-from gpuwatch.sim.kubeapi.discovery import discover
-from gpuwatch.sim.kubeapi.eviction import Evictions
-from gpuwatch.sim.kubeapi.faults import ApiFaults, Fault
-from gpuwatch.sim.kubeapi.message import Object, Request, Response, reply
+from gpuwatch.sim.kubeapi.api import Api
+from gpuwatch.sim.kubeapi.faults import ApiFaults
+from gpuwatch.sim.kubeapi.message import Object, Request, Response
 from gpuwatch.sim.kubeapi.objects import node_object, pod_object, running
-from gpuwatch.sim.kubeapi.reads import Reads
 from gpuwatch.sim.kubeapi.resources import BY_PLURAL
-from gpuwatch.sim.kubeapi.route import Call, call_of
-from gpuwatch.sim.kubeapi.status import ApiError, method_not_allowed
 from gpuwatch.sim.kubeapi.store import Key, Store, Write
 from gpuwatch.sim.kubeapi.watch import Watch
-from gpuwatch.sim.kubeapi.writes import Writes
 
 ADMIN = "admin"
-_BOOKMARK_SECONDS = 60.0
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
@@ -48,31 +39,33 @@ class Cluster:
         self.store = Store(history)
         self.observers: list[Callable[[Write], None]] = []
         """Called with every committed write, under the lock, in the thread that wrote."""
-        self.requests: Counter[tuple[str, str, str]] = Counter()
-        """Requests by user, verb and resource (`nodes`, `nodes/status`), refused ones and failed ones too."""
-        self.access = Access(anonymous)
         self.on_gone: list[Callable[[bool], None]] = []
         """Called when the server goes, and when it comes back."""
-        self._faults = ApiFaults()
-        self._chance = random.Random(seed)  # noqa: S311
-        self._reads = Reads(self.store, self.clock)
-        self._writes = Writes(self.store, self.clock, random.Random(f"names {seed}"))  # noqa: S311
-        self._evictions = Evictions(self.store, self._writes, self.clock, live_budgets=live_budgets)
-        self._bookmark_due = self.clock.monotonic() + _BOOKMARK_SECONDS
+        self._api = Api(self.store, self.clock, seed=seed, live_budgets=live_budgets, anonymous=anonymous)
         self.store.listeners.append(self._observe)
         self.add_user(ADMIN)
         for name in _NAMESPACES:
             self.add_namespace(name)
 
     @property
+    def access(self) -> Access:
+        """Users and their rights."""
+        return self._api.access
+
+    @property
+    def requests(self) -> Counter[tuple[str, str, str]]:
+        """Requests by user, verb and resource (`nodes`, `nodes/status`), refused ones and failed ones too."""
+        return self._api.requests
+
+    @property
     def faults(self) -> ApiFaults:
         """What goes wrong now; assign another one to change it."""
-        return self._faults
+        return self._api.faults
 
     @faults.setter
     def faults(self, faults: ApiFaults) -> None:
         with self.lock:
-            was, self._faults = self._faults, faults
+            was, self._api.faults = self._api.faults, faults
         if was.gone != faults.gone:
             for tell in self.on_gone:
                 tell(faults.gone)
@@ -80,30 +73,23 @@ class Cluster:
     def handle(self, request: Request) -> Response:
         """Answer one request. Never raises for anything a client can send."""
         with self.lock:
-            self.tick()
-            try:
-                return self._answer(request)
-            except ApiError as error:
-                return _refused(error)
+            self._api.tick()
+            return self._api.handle(request)
 
     def tick(self) -> None:
         """Do what is due by the clock: pods go, watches end. Every request does it first, so does the server."""
         with self.lock:
-            bookmark = self.clock.monotonic() >= self._bookmark_due
-            if bookmark:
-                self._bookmark_due = self.clock.monotonic() + _BOOKMARK_SECONDS
-            self._writes.tick()
-            self._reads.tick(bookmark=bookmark)
+            self._api.tick()
 
     def drop(self, watch: Watch) -> None:
         """Forget a watch whose reader has left."""
         with self.lock:
-            self._reads.drop(watch)
+            self._api.reads.drop(watch)
 
     @property
     def open_watches(self) -> int:
         """Watches that are being fed."""
-        return self._reads.open_watches
+        return self._api.reads.open_watches
 
     def add_user(self, user: str, rules: Sequence[Rule] = EVERYTHING, *, token: str | None = None) -> str:
         """Let a user in, or give one other rights; returns a bearer token."""
@@ -136,7 +122,7 @@ class Cluster:
     def create(self, resource: str, value: Object, *, namespace: str = "", user: str = ADMIN) -> Object:
         """Create any object by the server's rules. Raises ApiError."""
         with self.lock:
-            return self._writes.insert(BY_PLURAL[resource], namespace, value, user)
+            return self._api.writes.insert(BY_PLURAL[resource], namespace, value, user)
 
     def put(self, resource: str, value: Object, *, user: str = ADMIN) -> Object:
         """Store an object as it is, status and all, whatever the rules: the hand of kubelets and controllers."""
@@ -149,7 +135,7 @@ class Cluster:
         with self.lock:
             found = self.store.get(Key(resource, namespace, name))
             if found is not None:
-                self._writes.remove(BY_PLURAL[resource], found, {"gracePeriodSeconds": grace}, user)
+                self._api.writes.remove(BY_PLURAL[resource], found, {"gracePeriodSeconds": grace}, user)
 
     def add_node(
         self,
@@ -197,7 +183,7 @@ class Cluster:
             pod = self.create("pods", value, namespace=namespace)
             if by is not None:
                 uid = pod["metadata"]["ownerReferences"][0]["uid"]
-                self._evictions.replicas[uid] = self._evictions.replicas.get(uid, 0) + 1
+                self._api.evictions.replicas[uid] = self._api.evictions.replicas.get(uid, 0) + 1
             return pod if node is None else self.put("pods", running(pod, node, self.clock.time()))
 
     def add_pdb(
@@ -218,73 +204,3 @@ class Cluster:
     def _observe(self, write: Write) -> None:
         for observer in self.observers:
             observer(write)
-
-    def _answer(self, request: Request) -> Response:
-        user = self.access.user_of(request.headers)
-        call = call_of(request)
-        if call is None:
-            self.access.check_path(user, request.path)
-            if request.method not in ("GET", "HEAD"):
-                raise method_not_allowed()
-            return discover(request.path)
-        self.requests[user, call.verb, call.target] += 1
-        fault, late = self._faults.draw(self._chance) if self._faults.concern(call, user) else (None, 0.0)
-        if fault in ("reset_before", "hang"):
-            return Response(fate="reset" if fault == "reset_before" else "hang")
-        if fault in _FAILURES:
-            raise _failure(fault, self._faults.retry_after)
-        self.access.check(user, call)
-        response = self._done(call, user)
-        return msgspec.structs.replace(response, delay=late, fate="reset" if fault == "reset_after" else "answered")
-
-    def _done(self, call: Call, user: str) -> Response:
-        if call.subresource == "eviction":
-            return reply(self._evictions.evict(call, user), 201)
-        if call.verb == "watch":
-            return Response(watch=self._reads.watch(call))
-        if call.verb == "create":
-            return reply(self._writes.create(call, user), 201)
-        if call.verb == "deletecollection":
-            return reply(self._delete_all(call, user))
-        value = {
-            "get": lambda: self._reads.get(call),
-            "list": lambda: self._reads.list(call),
-            "update": lambda: self._writes.replace(call, user),
-            "patch": lambda: self._writes.patch(call, user),
-            "delete": lambda: self._writes.delete(call, user),
-        }[call.verb]()
-        return reply(self._with_budgets(value))
-
-    def _delete_all(self, call: Call, user: str) -> Object:
-        found = self._reads.list(call)
-        for each in found["items"]:
-            metadata = each["metadata"]
-            one = msgspec.structs.replace(
-                call, name=metadata["name"], namespace=metadata.get("namespace", ""), verb="delete"
-            )
-            self._writes.delete(one, user)
-        return found
-
-    def _with_budgets(self, value: Object) -> Object:
-        if value.get("kind") == "PodDisruptionBudget":
-            return self._evictions.status_of(value)
-        if value.get("kind") == "PodDisruptionBudgetList":
-            return {**value, "items": [self._evictions.status_of(each) for each in value["items"]]}
-        return value
-
-
-_FAILURES: dict[Fault | None, tuple[int, str, str]] = {
-    "throttle": (429, "TooManyRequests", "Too many requests, please try again later."),
-    "internal_error": (500, "InternalError", "Internal error occurred: simulated"),
-    "unavailable": (503, "ServiceUnavailable", "the server is currently unable to handle the request"),
-}
-
-
-def _failure(fault: Fault | None, retry_after: int) -> ApiError:
-    code, reason, message = _FAILURES[fault]
-    return ApiError(code, reason, message, {"retryAfterSeconds": retry_after} if retry_after and code != 500 else {})
-
-
-def _refused(error: ApiError) -> Response:
-    headers = () if error.retry_after is None else (("Retry-After", str(error.retry_after)),)
-    return reply(error.status, error.code, headers)

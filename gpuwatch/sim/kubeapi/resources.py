@@ -112,6 +112,16 @@ RESOURCES = (
         unconditional_update=False,
         generation=True,
     ),
+    *(
+        Resource(
+            group="rbac.authorization.k8s.io",
+            plural=f"{kind.lower()}s",
+            singular=kind.lower(),
+            kind=kind,
+            namespaced=not kind.startswith("Cluster"),
+        )
+        for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    ),
 )
 
 BY_PLURAL = {resource.plural: resource for resource in RESOURCES}
