@@ -1,0 +1,138 @@
+"""What the API server's refusals mean to gpuwatch: a small set of errors, told apart by what is to be done next."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from gpuwatch.model.errors import GpuwatchError
+
+MAX_RETRY_AFTER = 300.0
+"""Seconds; nobody is believed who asks for more patience."""
+
+
+class Call(NamedTuple):
+    """One request in RBAC's words: what would have to be allowed."""
+
+    verb: str
+    resource: str  # with its subresource: nodes/status
+    name: str = ""
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        place = "/".join(filter(None, (self.namespace, self.name)))
+        return f"{self.verb} {self.resource}{f' {place}' if place else ''}"
+
+
+class KubeError(GpuwatchError):
+    """The API server did not do what `call` asked. `retry_after`: seconds it wants to be left alone, if it said so."""
+
+    def __init__(self, call: Call, why: str, next_step: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(f"cannot {call}", why, next_step)
+        self.call, self.retry_after = call, retry_after
+
+
+class Conflict(KubeError):
+    """Somebody else wrote first, or it is another object of the same name: read again, think again."""
+
+
+class NotFound(KubeError):
+    """There is no such object."""
+
+
+class AlreadyExists(KubeError):
+    """It was created before, perhaps by us and the answer was lost."""
+
+
+class Gone(KubeError):
+    """The revision asked for is forgotten: list anew."""
+
+
+class Invalid(KubeError):
+    """The server finds the request wrong; sending it again helps nobody."""
+
+
+class Forbidden(KubeError):
+    """A right is missing; `call` names verb and resource. Also what an admission policy refuses."""
+
+    exit_code = 6
+
+
+class Unauthorized(KubeError):
+    """The credentials are not, or no longer, good."""
+
+    exit_code = 6
+
+
+class TooMany(KubeError):
+    """Not now: the server is busy, or (`disruption_budget`) a PodDisruptionBudget does not let the pod go yet."""
+
+    def __init__(
+        self, call: Call, why: str, next_step: str = "", *, retry_after: float | None, disruption_budget: bool
+    ) -> None:
+        super().__init__(call, why, next_step, retry_after=retry_after)
+        self.disruption_budget = disruption_budget
+
+
+class Unavailable(KubeError):
+    """No answer, half an answer or a server error. What was asked may or may not have been done."""
+
+
+class Garbled(Unavailable):
+    """The answer is not what an API server says: a proxy's page, or a body cut short."""
+
+
+_BY_STATUS: dict[int, tuple[type[KubeError], str]] = {
+    400: (Invalid, "is this gpuwatch newer than the API server?"),
+    401: (Unauthorized, "check the service account or the kubeconfig"),
+    403: (Forbidden, "grant {verb} on {resource}"),
+    404: (NotFound, ""),
+    409: (Conflict, ""),
+    410: (Gone, ""),
+    422: (Invalid, "is this gpuwatch newer than the API server?"),
+}
+
+
+class _Cause(msgspec.Struct):
+    reason: str = ""
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    causes: list[_Cause] | None = None
+    retry_after_seconds: float | None = None
+
+
+class _Status(msgspec.Struct):
+    """The Status object (apimachinery meta/v1), as much of it as matters."""
+
+    message: str = ""
+    reason: str = ""
+    details: _Details | None = None
+
+
+def error_of(call: Call, code: int, headers: Mapping[str, str], body: bytes) -> KubeError:
+    """The error that a status code other than 2xx stands for; the body need not be a Status."""
+    try:
+        status = msgspec.json.decode(body, type=_Status)
+    except msgspec.MsgspecError:
+        status = _Status(message=" ".join(body[:200].decode("utf-8", "replace").split()))
+    why = status.message or f"status {code}"
+    wait = _retry_after(headers.get("Retry-After"), status.details)
+    if code == 429:
+        causes = status.details.causes or [] if status.details else []
+        budget = any(cause.reason == "DisruptionBudget" for cause in causes)
+        return TooMany(call, why, "", retry_after=wait, disruption_budget=budget)
+    if code == 409 and status.reason == "AlreadyExists":
+        return AlreadyExists(call, why)
+    kind, step = _BY_STATUS.get(code, (Unavailable, ""))
+    if kind is Unavailable:
+        why = f"status {code}: {why}" if status.message else why
+    return kind(call, why, step.format(verb=call.verb, resource=call.resource), retry_after=wait)
+
+
+def _retry_after(header: str | None, details: _Details | None) -> float | None:
+    """Seconds; the form with a date is not used by API servers."""
+    if header is not None and header.isascii() and header.isdigit():
+        return min(float(header), MAX_RETRY_AFTER)
+    named = details.retry_after_seconds if details else None
+    return None if named is None else min(max(named, 0.0), MAX_RETRY_AFTER)

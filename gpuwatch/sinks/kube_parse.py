@@ -1,0 +1,254 @@
+"""From the API's JSON to the nouns of remediation. Unknown members are ignored, null lists are empty ones."""
+
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import msgspec
+
+from gpuwatch.model.remediation import Condition, LeaseObject, NodeObject, PodObject, Taint
+from gpuwatch.model.snapshot import Host
+from gpuwatch.sinks.kube_errors import Call, Garbled
+
+GPU_RESOURCES = "nvidia.com/"
+MIRROR = "kubernetes.io/config.mirror"
+
+
+class _Wire(msgspec.Struct, frozen=True, rename="camel"):
+    """Base of what is on the wire."""
+
+
+class _Owner(_Wire, frozen=True):
+    kind: str = ""
+    controller: bool | None = None
+
+
+class _Metadata(_Wire, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _Taint(_Wire, frozen=True):
+    key: str
+    effect: str
+    value: str | None = None
+    time_added: str | None = None
+
+
+class _NodeSpec(_Wire, frozen=True):
+    taints: list[_Taint] | None = None
+    unschedulable: bool | None = None
+
+
+class _Condition(_Wire, frozen=True):
+    type: str
+    status: str
+    reason: str | None = None
+    message: str | None = None
+    last_heartbeat_time: str | None = None
+    last_transition_time: str | None = None
+
+
+class _NodeInfo(_Wire, frozen=True):
+    boot_id: str | None = msgspec.field(default=None, name="bootID")
+    machine_id: str | None = msgspec.field(default=None, name="machineID")
+    system_uuid: str | None = msgspec.field(default=None, name="systemUUID")
+
+
+class _NodeStatus(_Wire, frozen=True):
+    conditions: list[_Condition] | None = None
+    node_info: _NodeInfo = _NodeInfo()
+
+
+class _Node(_Wire, frozen=True):
+    metadata: _Metadata
+    spec: _NodeSpec = _NodeSpec()
+    status: _NodeStatus = _NodeStatus()
+
+
+class _Resources(_Wire, frozen=True):
+    requests: dict[str, str | int] | None = None
+    limits: dict[str, str | int] | None = None
+
+
+class _Container(_Wire, frozen=True):
+    resources: _Resources = _Resources()
+
+
+class _PodSpec(_Wire, frozen=True):
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+
+
+class _PodStatus(_Wire, frozen=True):
+    phase: str = ""
+
+
+class _Pod(_Wire, frozen=True):
+    metadata: _Metadata
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+class _LeaseSpec(_Wire, frozen=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: float | None = None
+    renew_time: str | None = None
+
+
+class _Lease(_Wire, frozen=True):
+    metadata: _Metadata
+    spec: _LeaseSpec = _LeaseSpec()
+
+
+class _Pods(_Wire, frozen=True):
+    items: list[_Pod] | None = None
+
+
+class _Leases(_Wire, frozen=True):
+    items: list[_Lease] | None = None
+
+
+class _Counted(_Wire, frozen=True):
+    """Anything, without looking into it."""
+
+
+class _ListMetadata(_Wire, frozen=True):
+    continue_: str | None = msgspec.field(default=None, name="continue")
+
+
+class _Page(_Wire, frozen=True):
+    """A list or, where the server can, a Table of it: `rows` cost a tenth of `items`."""
+
+    metadata: _ListMetadata = _ListMetadata()
+    items: list[_Counted] | None = None
+    rows: list[_Counted] | None = None
+
+
+Wire = TypeVar("Wire", bound=_Wire)
+
+
+def node(call: Call, body: bytes) -> NodeObject:
+    """A Node. Raises Garbled."""
+    found = _decode(call, body, _Node)
+    meta, spec, status = found.metadata, found.spec, found.status
+    if not (meta.name and meta.uid and meta.resource_version):
+        raise _garbled(call, "it has no name, uid or resourceVersion")
+    return NodeObject(
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        taints=tuple(
+            Taint(key=each.key, value=each.value or "", effect=each.effect, time_added=each.time_added)
+            for each in spec.taints or ()
+        ),
+        unschedulable=bool(spec.unschedulable),
+        labels=meta.labels or {},
+        annotations=meta.annotations or {},
+        conditions=tuple(map(_condition, status.conditions or ())),
+        host=Host(
+            boot_id=status.node_info.boot_id or None,
+            machine_id=status.node_info.machine_id or None,
+            system_uuid=status.node_info.system_uuid or None,
+        ),
+        deleting=meta.deletion_timestamp is not None,
+    )
+
+
+def pods(call: Call, body: bytes) -> tuple[PodObject, ...]:
+    """A PodList. Raises Garbled."""
+    return tuple(map(_pod, _decode(call, body, _Pods).items or ()))
+
+
+def lease(call: Call, body: bytes) -> LeaseObject:
+    """A Lease. Raises Garbled."""
+    return _lease(_decode(call, body, _Lease))
+
+
+def leases(call: Call, body: bytes) -> tuple[LeaseObject, ...]:
+    """A LeaseList. Raises Garbled."""
+    return tuple(map(_lease, _decode(call, body, _Leases).items or ()))
+
+
+def page(call: Call, body: bytes) -> tuple[int, str | None]:
+    """How many objects are on this page of a list, and the token of the next page. Raises Garbled."""
+    found = _decode(call, body, _Page)
+    if found.items is None and found.rows is None:
+        raise _garbled(call, "it is no list")
+    return len(found.rows or found.items or ()), found.metadata.continue_ or None
+
+
+def unix_time(text: str | None) -> float | None:
+    """Seconds of an RFC 3339 time; None for what is none."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except ValueError:
+        return None
+
+
+def rfc3339(at: float, *, micro: bool = False) -> str:
+    """The API's Time, or its MicroTime, of unix seconds."""
+    moment = datetime.fromtimestamp(at, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
+
+
+def _condition(wire: _Condition) -> Condition:
+    return Condition(
+        type=wire.type,
+        status=wire.status,
+        reason=wire.reason or "",
+        message=wire.message or "",
+        last_heartbeat=wire.last_heartbeat_time,
+        last_transition=wire.last_transition_time,
+    )
+
+
+def _pod(wire: _Pod) -> PodObject:
+    meta = wire.metadata
+    return PodObject(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        phase=wire.status.phase or "Running",
+        controller=next((owner.kind for owner in meta.owner_references or () if owner.controller), None),
+        mirror=MIRROR in (meta.annotations or {}),
+        gpus=max(
+            sum(map(_gpus, wire.spec.containers or ())), max(map(_gpus, wire.spec.init_containers or ()), default=0)
+        ),
+        labels=meta.labels or {},
+        annotations=meta.annotations or {},
+        deleting=meta.deletion_timestamp is not None,
+    )
+
+
+def _gpus(container: _Container) -> int:
+    """Extended resources are whole numbers, and limits are what counts: requests equal them or are missing."""
+    asked = {**(container.resources.requests or {}), **(container.resources.limits or {})}
+    counts = [str(value) for name, value in asked.items() if name.startswith(GPU_RESOURCES)]
+    return sum(int(count) for count in counts if count.isascii() and count.isdigit())
+
+
+def _lease(wire: _Lease) -> LeaseObject:
+    return LeaseObject(
+        name=wire.metadata.name,
+        resource_version=wire.metadata.resource_version,
+        holder=wire.spec.holder_identity or None,
+        renewed=unix_time(wire.spec.renew_time),
+        duration=wire.spec.lease_duration_seconds,
+    )
+
+
+def _decode(call: Call, body: bytes, kind: type[Wire]) -> Wire:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _garbled(call, str(error)) from error
+
+
+def _garbled(call: Call, why: str) -> Garbled:
+    return Garbled(call, f"the answer cannot be read: {why}", "does something between us and the API server answer?")
