@@ -18,11 +18,17 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/namespaces/default/pods"
+EVENTS = "/api/v1/namespaces/default/events"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+
 SECONDS = 30.0
 
 
 class ApiServer(Protocol):
-    """A running API server, simulated or real."""
+    """A running API server, simulated or real, in which no controller runs."""
 
     url: str
     ca_file: Path
@@ -30,12 +36,32 @@ class ApiServer(Protocol):
     def kubeconfig(self, user: str = "admin") -> Path:
         """Write a file that gives any client the rights of a user: `admin` may do everything, others nothing yet."""
 
+    def forget_history(self) -> None:
+        """Forget all changes so far, as etcd does from time to time."""
+
 
 class Answer(NamedTuple):
     """Status code and JSON."""
 
     status: int
     body: Any
+
+
+def refusal(status: int, reason: str | None, message: str, details: dict[str, Any] | None = None) -> Answer:
+    """How a server says no: a Status. A refusal without a reason is an error of the server's own."""
+    said = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+    said |= {} if reason is None else {"reason": reason}
+    return Answer(status, {**said, **({} if details is None else {"details": details}), "code": status})
+
+
+def invalid(kind: str, name: str, *causes: tuple[str, str, str], group: str = "") -> Answer:
+    """The refusal of an object with wrong fields; `causes`: field, reason after `FieldValue`, message."""
+    texts = [f"{field}: {message}" for field, _, message in causes]
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    full_kind = f"{kind}.{group}" if group else kind
+    details: dict[str, Any] = {"name": name, "kind": kind, **({"group": group} if group else {})}
+    details["causes"] = [{"reason": f"FieldValue{why}", "message": text, "field": field} for field, why, text in causes]
+    return refusal(422, "Invalid", f'{full_kind} "{name}" is invalid: {listed}', details)
 
 
 class Api:
@@ -62,7 +88,7 @@ class Api:
         with self._ask(method, path, body, content_type, user, token) as response:
             said = response.read()
         is_json = "json" in response.headers["Content-Type"]
-        return Answer(response.status, json.loads(said) if is_json else said.decode())
+        return Answer(response.status, comparable(json.loads(said)) if is_json else said.decode())
 
     def watch(self, path: str, seconds: int = 1, user: str = "admin", **query: str) -> Iterator[dict[str, Any]]:
         """The events of a watch, until the server ends it after `seconds`."""
@@ -70,7 +96,8 @@ class Api:
         with self._ask("GET", f"{path}?{urlencode(query)}", None, None, user, None) as response:
             assert response.status == 200, response.read()
             for line in response:
-                yield json.loads(line)
+                event = json.loads(line)
+                yield {**event, "object": comparable(event["object"])}
 
     @contextlib.contextmanager
     def _ask(
@@ -89,6 +116,15 @@ class Api:
             yield connection.getresponse()
         finally:
             connection.close()
+
+
+def comparable(said: Any) -> Any:
+    """Without what a server may tell or leave out: who manages which field, and the same cause twice."""
+    if isinstance(said, dict):
+        said.get("metadata", {}).pop("managedFields", None)
+        if causes := (said.get("details") or {}).get("causes"):
+            said["details"]["causes"] = [cause for at, cause in enumerate(causes) if cause not in causes[:at]]
+    return said
 
 
 def credentials(kubeconfig: Path) -> tuple[ssl.SSLContext, dict[str, str]]:

@@ -3,13 +3,14 @@
 import os
 from collections.abc import Iterator
 from itertools import count
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
-from tests.cluster.api import Api
+from tests.cluster.api import NODES, PODS, STRATEGIC, Api
 from tests.cluster.binaries import NoBinaries, find
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.simulated import Simulated
 
 
 def without(reason: str) -> NoReturn:
@@ -30,10 +31,17 @@ def control_plane(tmp_path_factory) -> Iterator[ControlPlane]:
         yield plane
 
 
-@pytest.fixture(scope="session", params=[pytest.param("real", marks=pytest.mark.cluster)])
+@pytest.fixture(scope="session")
+def simulated(tmp_path_factory) -> Iterator[Simulated]:
+    """A simulated API server for all tests of this process."""
+    with Simulated(tmp_path_factory.mktemp("simulated")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=["simulated", pytest.param("control_plane", marks=pytest.mark.cluster)])
 def apiserver(request) -> Api:
     """Each API server in turn: what holds for one must hold for the other."""
-    return Api(request.getfixturevalue("control_plane"))
+    return Api(request.getfixturevalue(request.param))
 
 
 @pytest.fixture(scope="session")
@@ -46,3 +54,23 @@ def names() -> Iterator[str]:
 def name(names) -> str:
     """A name that no other test uses."""
     return next(names)
+
+
+@pytest.fixture
+def node(apiserver, name) -> dict[str, Any]:
+    """A new node."""
+    status, body = apiserver.request("POST", NODES, {"metadata": {"name": name}})
+    assert status == 201, body
+    return body
+
+
+@pytest.fixture
+def pod(apiserver, node, name) -> dict[str, Any]:
+    """A pod that runs on `node`, with the label `app` of its name."""
+    spec = {"nodeName": node["metadata"]["name"], "containers": [{"name": "main", "image": "none"}]}
+    made = {"metadata": {"name": name, "labels": {"app": name}}, "spec": spec}
+    assert apiserver.request("POST", PODS, made).status == 201
+    running = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    status, body = apiserver.request("PATCH", f"{PODS}/{name}/status", running, STRATEGIC)
+    assert status == 200, body
+    return body

@@ -4,6 +4,7 @@ Nodes and pods are objects that somebody makes through the API; nothing runs the
 status of a PodDisruptionBudget, the default service account of a namespace) tests write themselves.
 """
 
+import base64
 import contextlib
 import json
 import ssl
@@ -32,17 +33,18 @@ class ControlPlane:
         self.url = ""
         self.ca_file = directory / "ca.pem"
         self._binaries = binaries
+        self._store = 0  # the port of etcd
         self._ca = trustme.CA()
         self._running = contextlib.ExitStack()
 
     def start(self) -> Self:
         """Return when it serves; AssertionError with its log when it does not."""
         self._write_keys()
-        store, port = free_port(), free_port()
+        self._store, port = free_port(), free_port()
         self.url = f"https://127.0.0.1:{port}"
         try:
-            self._run("etcd", self._etcd_command(store))
-            apiserver = self._run("kube-apiserver", self._apiserver_command(store, port))
+            self._run("etcd", self._etcd_command())
+            apiserver = self._run("kube-apiserver", self._apiserver_command(port))
             until(lambda: self._ready(apiserver), "kube-apiserver is ready", START_SECONDS, step=0.1)
         except BaseException:
             self.stop()
@@ -71,6 +73,12 @@ class ControlPlane:
             issued.private_key_pem.write_to_path(key)
             issued.cert_chain_pems[0].write_to_path(certificate)
         return self._write_kubeconfig(name, {"client-certificate": str(certificate), "client-key": str(key)})
+
+    def forget_history(self) -> None:
+        """Compact etcd up to now."""
+        store = f"http://127.0.0.1:{self._store}/v3"
+        header = _post(f"{store}/kv/range", {"key": base64.b64encode(b"/").decode(), "limit": 1})["header"]
+        _post(f"{store}/kv/compaction", {"revision": header["revision"], "physical": True})
 
     def token_kubeconfig(self, token: str) -> Path:
         """A kubeconfig of whoever a bearer token names."""
@@ -125,8 +133,8 @@ class ControlPlane:
         file.write_text(json.dumps(config))  # JSON is YAML
         return file
 
-    def _etcd_command(self, port: int) -> list[str]:
-        url = f"http://127.0.0.1:{port}"
+    def _etcd_command(self) -> list[str]:
+        url = f"http://127.0.0.1:{self._store}"
         return [
             str(self._binaries.etcd),
             f"--data-dir={self.directory / 'etcd'}",
@@ -137,11 +145,11 @@ class ControlPlane:
             "--unsafe-no-fsync",  # the data does not outlive the test anyway
         ]
 
-    def _apiserver_command(self, store: int, port: int) -> list[str]:
+    def _apiserver_command(self, port: int) -> list[str]:
         keys = self.directory
         return [
             str(self._binaries.apiserver),
-            f"--etcd-servers=http://127.0.0.1:{store}",
+            f"--etcd-servers=http://127.0.0.1:{self._store}",
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
             f"--cert-dir={keys}",
@@ -156,3 +164,9 @@ class ControlPlane:
             "--service-cluster-ip-range=10.0.0.0/24",
             "--endpoint-reconciler-type=none",
         ]
+
+
+def _post(url: str, body: Mapping[str, Any]) -> Any:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)

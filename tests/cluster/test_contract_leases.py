@@ -1,0 +1,103 @@
+"""Leases: who comes first has it, and nobody takes it over from a version that is gone."""
+
+import pytest
+
+from tests.cluster.api import LEASES, invalid, refusal
+
+GROUP = "coordination.k8s.io"
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def lease(name, **spec):
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "Lease",
+        "metadata": {"name": name},
+        "spec": {"holderIdentity": "a", "leaseDurationSeconds": 60, **spec},
+    }
+
+
+@pytest.fixture
+def held(apiserver, name):
+    status, body = apiserver.request("POST", LEASES, lease(name))
+    assert status == 201, body
+    return body
+
+
+def test_the_second_comes_too_late(apiserver, held, name):
+    message = f'leases.coordination.k8s.io "{name}" already exists'
+    expected = refusal(409, "AlreadyExists", message, {"name": name, "group": GROUP, "kind": "leases"})
+    assert apiserver.request("POST", LEASES, lease(name, holderIdentity="b")) == expected
+
+
+def test_only_one_takes_over(apiserver, held, name):
+    path = f"{LEASES}/{name}"
+    status, taken = apiserver.request("PUT", path, {**held, "spec": {**held["spec"], "holderIdentity": "b"}})
+    assert (status, taken["spec"]["holderIdentity"]) == (200, "b")
+    message = f'Operation cannot be fulfilled on leases.coordination.k8s.io "{name}": {MODIFIED}'
+    expected = refusal(409, "Conflict", message, {"name": name, "group": GROUP, "kind": "leases"})
+    assert apiserver.request("PUT", path, {**held, "spec": {**held["spec"], "holderIdentity": "c"}}) == expected
+    assert apiserver.request("GET", path).body == taken
+
+
+def test_no_update_without_a_version(apiserver, held, name):
+    causes = [{
+        "reason": "FieldValueInvalid",
+        "message": "Invalid value: 0: must be specified for an update",
+        "field": "metadata.resourceVersion",
+    }]  # fmt: skip
+    subject = f'leases.coordination.k8s.io "{name}"'
+    message = f"{subject} is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+    details = {"name": name, "group": GROUP, "kind": "leases", "causes": causes}
+    assert apiserver.request("PUT", f"{LEASES}/{name}", lease(name)) == refusal(422, "Invalid", message, details)
+
+
+def test_an_update_makes_a_lease_that_is_not_there(apiserver, name):
+    status, body = apiserver.request("PUT", f"{LEASES}/{name}", lease(name))
+    assert (status, body["metadata"]["name"]) == (201, name)
+
+
+def test_only_the_version_that_was_seen_is_given_back(apiserver, held, name):
+    path, version = f"{LEASES}/{name}", held["metadata"]["resourceVersion"]
+    renewed = apiserver.request("PUT", path, {**held, "spec": {**held["spec"], "leaseTransitions": 1}}).body
+    now = renewed["metadata"]["resourceVersion"]
+    message = (
+        f'Operation cannot be fulfilled on Lease.coordination.k8s.io "{name}": the ResourceVersion in the precondition '
+        f"({version}) does not match the ResourceVersion in record ({now}). The object might have been modified"
+    )
+    expected = refusal(409, "Conflict", message, {"name": name, "group": GROUP, "kind": "Lease"})
+    assert apiserver.request("DELETE", path, {"preconditions": {"resourceVersion": version}}) == expected
+    assert apiserver.request("DELETE", path, {"preconditions": {"resourceVersion": now}}).status == 200
+
+
+def test_a_new_lease_has_no_version(apiserver, name):
+    new = lease(name)
+    new["metadata"]["resourceVersion"] = "5"
+    message = "resourceVersion should not be set on objects to be created"
+    assert apiserver.request("POST", LEASES, new) == refusal(500, None, message)
+
+
+def test_a_duration_is_positive(apiserver, name):
+    cause = ("spec.leaseDurationSeconds", "Invalid", "Invalid value: 0: must be greater than 0")
+    expected = invalid("Lease", name, cause, group=GROUP)
+    assert apiserver.request("POST", LEASES, lease(name, leaseDurationSeconds=0)) == expected
+
+
+def test_times_have_microseconds(apiserver, name):
+    time = "2026-01-02T03:04:05.000006Z"
+    assert apiserver.request("POST", LEASES, lease(name, renewTime=time)).body["spec"]["renewTime"] == time
+    short = "2026-01-02T03:04:05Z"
+    status, body = apiserver.request("POST", LEASES, lease(f"{name}-short", renewTime=short))
+    assert (status, body["reason"]) == (400, "BadRequest")
+    assert f'parsing time "{short}"' in body["message"]
+
+
+def test_a_lease_needs_its_namespace(apiserver, name):
+    expected = refusal(404, "NotFound", 'namespaces "none" not found', {"name": "none", "kind": "namespaces"})
+    assert apiserver.request("POST", LEASES.replace("default", "none"), lease(name)) == expected
+
+
+def test_a_lease_stays_in_its_namespace(apiserver, name):
+    other = {**lease(name), "metadata": {"name": name, "namespace": "kube-system"}}
+    message = "the namespace of the provided object does not match the namespace sent on the request"
+    assert apiserver.request("POST", LEASES, other) == refusal(400, "BadRequest", message)

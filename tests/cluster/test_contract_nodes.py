@@ -1,0 +1,188 @@
+"""Nodes as a real API server keeps them: versions, the three kinds of patch, and the wall between spec and status."""
+
+import pytest
+
+from tests.cluster.api import JSON_PATCH, MERGE, NODES, STRATEGIC, refusal
+
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+MINE = {"key": "gpuwatch.io/unhealthy", "value": "xid-79", "effect": "NoSchedule"}
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+@pytest.fixture
+def path(node):
+    return f"{NODES}/{node['metadata']['name']}"
+
+
+def metadata(name, **members):
+    return {"metadata": {"name": name, **members}}
+
+
+def conflict(name):
+    message = f'Operation cannot be fulfilled on nodes "{name}": {MODIFIED}'
+    return refusal(409, "Conflict", message, {"name": name, "kind": "nodes"})
+
+
+def changed(apiserver, path, patch, content_type=MERGE):
+    status, body = apiserver.request("PATCH", path, patch, content_type)
+    assert status == 200, body
+    return body
+
+
+def test_a_new_node_has_an_identity_and_is_not_ready(node, name):
+    assert node["metadata"].keys() == {"name", "uid", "resourceVersion", "creationTimestamp"}
+    assert (node["kind"], node["apiVersion"], node["metadata"]["name"]) == ("Node", "v1", name)
+    assert node["spec"] == {"taints": [NOT_READY]}
+
+
+def test_what_was_made_can_be_read(apiserver, node, path, name):
+    assert apiserver.request("GET", path) == (200, node)
+    status, body = apiserver.request("GET", f"{NODES}?fieldSelector=metadata.name={name}")
+    assert (status, body["kind"]) == (200, "NodeList")
+    assert [item["metadata"]["uid"] for item in body["items"]] == [node["metadata"]["uid"]]
+
+
+def test_a_name_is_given_once(apiserver, node, name):
+    expected = refusal(409, "AlreadyExists", f'nodes "{name}" already exists', {"name": name, "kind": "nodes"})
+    assert apiserver.request("POST", NODES, metadata(name)) == expected
+
+
+def test_a_node_made_anew_is_another_one(apiserver, node, path, name):
+    status, body = apiserver.request("DELETE", path)
+    assert (status, body["status"]) == (200, "Success")
+    assert body["details"] == {"name": name, "kind": "nodes", "uid": node["metadata"]["uid"]}
+    assert apiserver.request("GET", path).status == 404
+    again = apiserver.request("POST", NODES, metadata(name)).body
+    assert again["metadata"]["uid"] != node["metadata"]["uid"]
+
+
+def test_every_change_gives_a_version_and_none_gives_none(apiserver, node, path):
+    first = changed(apiserver, path, {"metadata": {"labels": {"a": "b"}}})["metadata"]["resourceVersion"]
+    assert first != node["metadata"]["resourceVersion"]
+    assert changed(apiserver, path, {"metadata": {"labels": {"a": "b"}}})["metadata"]["resourceVersion"] == first
+
+
+@pytest.mark.parametrize("content_type", [MERGE, STRATEGIC])
+@pytest.mark.parametrize("subresource", ["", "/status"])
+def test_a_patch_of_an_old_version_is_refused(apiserver, node, path, name, content_type, subresource):
+    after = changed(apiserver, path, {"metadata": {"labels": {"a": "b"}}})
+    old = {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"], "labels": {"a": "c"}}}
+    assert apiserver.request("PATCH", path + subresource, old, content_type) == conflict(name)
+    assert apiserver.request("GET", path).body == after
+
+
+def test_a_replacement_of_an_old_version_is_refused(apiserver, node, path, name):
+    changed(apiserver, path, {"metadata": {"labels": {"a": "b"}}})
+    assert apiserver.request("PUT", path, node) == conflict(name)
+
+
+def test_a_patch_of_the_version_there_is_taken(apiserver, node, path):
+    version = {"resourceVersion": node["metadata"]["resourceVersion"]}
+    after = changed(apiserver, path, {"metadata": version, "spec": {"taints": [NOT_READY, MINE]}})
+    assert after["spec"]["taints"] == [NOT_READY, MINE]
+
+
+@pytest.mark.parametrize("content_type", [MERGE, STRATEGIC])
+def test_taints_are_one_list_that_a_patch_replaces(apiserver, path, content_type):
+    assert changed(apiserver, path, {"spec": {"taints": [MINE]}}, content_type)["spec"]["taints"] == [MINE]
+
+
+@pytest.mark.parametrize("content_type", [MERGE, STRATEGIC])
+def test_null_removes(apiserver, path, content_type):
+    changed(apiserver, path, {"metadata": {"annotations": {"a": "1", "b": "2"}}})
+    after = changed(apiserver, path, {"metadata": {"annotations": {"a": None}}, "spec": {"taints": None}}, content_type)
+    assert (after["metadata"]["annotations"], after["spec"]) == ({"b": "2"}, {})
+
+
+def test_a_taint_may_have_two_effects(apiserver, path):
+    both = [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}]
+    assert changed(apiserver, path, {"spec": {"taints": both}})["spec"]["taints"] == both
+
+
+def test_a_json_patch_whose_test_holds_is_done(apiserver, node, path):
+    version = {"op": "test", "path": "/metadata/resourceVersion", "value": node["metadata"]["resourceVersion"]}
+    after = changed(apiserver, path, [version, {"op": "add", "path": "/spec/taints/-", "value": MINE}], JSON_PATCH)
+    assert after["spec"]["taints"] == [NOT_READY, MINE]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"op": "test", "path": "/spec/taints/0/key", "value": "other"},
+        {"op": "remove", "path": "/metadata/annotations/none"},
+        {"op": "nonsense", "path": "/metadata/annotations/none"},
+    ],
+)
+def test_a_json_patch_that_cannot_be_done_does_nothing(apiserver, node, path, wrong):
+    taint = {"op": "add", "path": "/spec/taints/-", "value": MINE}
+    message = "the server rejected our request due to an error in our request"
+    assert apiserver.request("PATCH", path, [taint, wrong], JSON_PATCH) == refusal(422, "Invalid", message, {})
+    assert apiserver.request("GET", path).body == node
+
+
+class TestConditions:
+    ready, sick = {"type": "Ready", "status": "True"}, {"type": "GPUHealthy", "status": "False", "reason": "Xid79"}
+
+    def of(self, apiserver, path, patch, content_type=STRATEGIC):
+        after = changed(apiserver, f"{path}/status", {"status": {"conditions": patch}}, content_type)
+        found = after["status"].get("conditions", [])
+        times = ("lastHeartbeatTime", "lastTransitionTime")
+        assert all(condition.get(time) is None for condition in found for time in times)
+        return [{key: value for key, value in condition.items() if key not in times} for condition in found]
+
+    def test_a_strategic_patch_merges_by_type(self, apiserver, path):
+        assert self.of(apiserver, path, [self.ready]) == [self.ready]
+        assert self.of(apiserver, path, [self.sick]) == [self.sick, self.ready]
+        after = self.of(apiserver, path, [{"type": "GPUHealthy", "status": "True"}])
+        assert after == [{**self.sick, "status": "True"}, self.ready]
+
+    def test_a_strategic_patch_deletes_by_type(self, apiserver, path):
+        self.of(apiserver, path, [self.ready, self.sick])
+        assert self.of(apiserver, path, [{"$patch": "delete", "type": "GPUHealthy"}]) == [self.ready]
+
+    def test_a_merge_patch_replaces_all(self, apiserver, path):
+        self.of(apiserver, path, [self.ready])
+        assert self.of(apiserver, path, [self.sick], MERGE) == [self.sick]
+
+    def test_without_a_type_there_is_nothing_to_merge_by(self, apiserver, path):
+        self.of(apiserver, path, [self.ready])
+        message = "map: map[status:True] does not contain declared merge key: type"
+        patch = {"status": {"conditions": [{"status": "True"}]}}
+        assert apiserver.request("PATCH", f"{path}/status", patch, STRATEGIC) == refusal(500, None, message)
+
+
+def test_status_is_not_written_with_the_node(apiserver, node, path):
+    conditions = {"conditions": [{"type": "Ready", "status": "True"}]}
+    assert changed(apiserver, path, {"status": conditions}) == node
+    assert apiserver.request("PUT", path, {**node, "status": conditions}) == (200, node)
+
+
+def test_spec_is_not_written_with_the_status(apiserver, node, path):
+    assert changed(apiserver, f"{path}/status", {"spec": {"unschedulable": True, "taints": []}}) == node
+    assert apiserver.request("PUT", f"{path}/status", {**node, "spec": {"unschedulable": True}}) == (200, node)
+
+
+def test_labels_and_annotations_are_written_with_the_status_too(apiserver, path):
+    after = changed(apiserver, f"{path}/status", {"metadata": {"labels": {"a": "1"}, "annotations": {"b": "2"}}})
+    assert (after["metadata"]["labels"], after["metadata"]["annotations"]) == ({"a": "1"}, {"b": "2"})
+
+
+def test_a_field_that_nobody_knows_is_dropped(apiserver, node, path):
+    assert changed(apiserver, path, {"spec": {"nonsense": 1}}) == node
+
+
+@pytest.mark.parametrize(
+    ("precondition", "why"),
+    [
+        ({"uid": "other"}, "the UID in the precondition (other) does not match the UID in record ({uid}). "
+         "The object might have been deleted and then recreated"),
+        ({"resourceVersion": "1"}, "the ResourceVersion in the precondition (1) does not match the ResourceVersion in "
+         "record ({resourceVersion}). The object might have been modified"),
+    ],
+)  # fmt: skip
+def test_a_deletion_may_be_meant_for_one_object_only(apiserver, node, path, name, precondition, why):
+    message = f'Operation cannot be fulfilled on Node "{name}": {why.format(**node["metadata"])}'
+    expected = refusal(409, "Conflict", message, {"name": name, "kind": "Node"})
+    assert apiserver.request("DELETE", path, {"preconditions": precondition}) == expected
+    right = {key: node["metadata"][key] for key in precondition}
+    assert apiserver.request("DELETE", path, {"preconditions": right}).status == 200
