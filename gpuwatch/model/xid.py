@@ -65,6 +65,15 @@ class KernelEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Written before the agent started."""
 
 
+class KernelCursor(msgspec.Struct, frozen=True, kw_only=True):
+    """How far into one boot's kernel log everything has been told; what comes behind it is new to gpuwatch."""
+
+    boot_id: str
+    mode: Literal["kmsg", "klogctl"]
+    position: int | None = None
+    """Number of the last record, or its microseconds since boot (klogctl); None: the log was empty."""
+
+
 class XidEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One XID of one GPU."""
 

@@ -1,0 +1,96 @@
+"""What the store keeps of an event: a key that the same event always has, when, of what kind, about whom, and JSON.
+
+The key makes writing twice harmless: a kernel line read again is the same row, and an XID that a second source has
+completed takes the place of the first telling.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from gpuwatch.model.event import ActionEvent, FindingEvent
+from gpuwatch.model.view import Events
+from gpuwatch.model.xid import BusLossEvent, SxidEvent, XidEvent
+
+log = logging.getLogger(__name__)
+
+StoredEvent = XidEvent | SxidEvent | BusLossEvent | FindingEvent | ActionEvent
+
+KINDS: dict[str, type[StoredEvent]] = {
+    "xid": XidEvent,
+    "sxid": SxidEvent,
+    "bus_loss": BusLossEvent,
+    "finding": FindingEvent,
+    "action": ActionEvent,
+}
+"""Kind of a row to what its body holds."""
+
+_NAMES = {type_: kind for kind, type_ in KINDS.items()}
+
+
+class Row(NamedTuple):
+    """One event as the table has it. `gpu` is a uuid, `body` the event as JSON."""
+
+    key: str
+    at: float
+    kind: str
+    gpu: str | None
+    boot_id: str | None
+    body: bytes
+
+
+class Document(NamedTuple):
+    """One named value that is replaced as a whole."""
+
+    name: str
+    at: float
+    body: bytes
+
+
+def row_of(event: StoredEvent) -> Row:
+    """The row of one event."""
+    gpu = event.finding.gpu if isinstance(event, FindingEvent) else getattr(event, "uuid", None)
+    kind = _NAMES[type(event)]
+    return Row(_key(kind, event), event.at, kind, gpu, event.boot_id, msgspec.json.encode(event))
+
+
+def newest_events(rows: Iterable[Row], limit: int) -> Events:
+    """The newest events of rows, oldest first; of rows with the same key the last. What cannot be read is left out."""
+    ordered = sorted({row.key: row for row in rows}.values(), key=lambda row: row.at)
+    found = [event for row in ordered[-limit:] if (event := _event(row)) is not None]
+    return Events(
+        xids=tuple(event for event in found if isinstance(event, XidEvent)),
+        sxids=tuple(event for event in found if isinstance(event, SxidEvent)),
+        bus_losses=tuple(event for event in found if isinstance(event, BusLossEvent)),
+        findings=tuple(event for event in found if isinstance(event, FindingEvent)),
+        actions=tuple(event for event in found if isinstance(event, ActionEvent)),
+    )
+
+
+def _event(row: Row) -> StoredEvent | None:
+    try:
+        return msgspec.json.decode(row.body, type=KINDS[row.kind])
+    except (KeyError, msgspec.MsgspecError) as error:
+        log.debug("the stored event %s cannot be read; %r", row.key, error)
+        return None
+
+
+def _key(kind: str, event: StoredEvent) -> str:
+    match event:
+        case FindingEvent():
+            return f"finding/{event.finding.key}/{event.change}/{event.at!r}"
+        case ActionEvent():
+            return f"action/{event.actor}/{event.number}/{event.result}/{event.at!r}"
+        case XidEvent():
+            # a line completes what NVML told first: its number is then not the event's own
+            line = event.sequence if event.source == "kernel" else None
+            subject = f"{event.pci or event.uuid}/{event.xid}"
+        case SxidEvent():
+            line, subject = event.sequence, f"{event.switch}/{event.sxid}"
+        case BusLossEvent():
+            line, subject = event.sequence, event.pci
+    if line is not None and event.boot_id is not None:
+        return f"kernel/{event.boot_id}/{line}"
+    return f"{kind}/{subject}/{event.at!r}"
