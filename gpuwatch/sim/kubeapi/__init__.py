@@ -2,6 +2,7 @@
 
 from gpuwatch.sim.kubeapi.access import Rule
 from gpuwatch.sim.kubeapi.cluster import Cluster
+from gpuwatch.sim.kubeapi.controllers import NodeLifecycle, ReplicaSets, Scheduler, TaintEviction
 from gpuwatch.sim.kubeapi.faults import ApiFaults
 from gpuwatch.sim.kubeapi.message import Object, Request, Response
 from gpuwatch.sim.kubeapi.server import SimulatedApiServer
@@ -13,10 +14,14 @@ __all__ = [
     "ApiFaults",
     "Cluster",
     "Key",
+    "NodeLifecycle",
     "Object",
+    "ReplicaSets",
     "Request",
     "Response",
     "Rule",
+    "Scheduler",
     "SimulatedApiServer",
+    "TaintEviction",
     "Write",
 ]

@@ -4,13 +4,14 @@ from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
-from gpuwatch.sim.kubeapi.message import Object
-from gpuwatch.sim.kubeapi.resources import Resource
+from gpuwatch.sim.kubeapi.message import Object, Request
+from gpuwatch.sim.kubeapi.resources import BY_PATH, Resource
 from gpuwatch.sim.kubeapi.route import Call
 from gpuwatch.sim.kubeapi.status import ApiError, details_of, unauthorized
 from gpuwatch.sim.kubeapi.store import Key, Store
 
 ANONYMOUS = "system:anonymous"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
 
 
@@ -82,6 +83,22 @@ class Access:
         """Raise ApiError 403 for a path that is none of a resource, unless it is public or the user is known."""
         if user not in self._rules and not path.startswith(_PUBLIC):
             raise ApiError(403, "Forbidden", f'forbidden: User "{user}" cannot get path "{path}"', {})
+
+    def review(self, user: str, review: Object) -> Object:
+        """Answer a SelfSubjectAccessReview: may I?"""
+        asked = review.get("spec", {}).get("resourceAttributes", {})
+        resource = BY_PATH.get((asked.get("group", ""), asked.get("resource", "")))
+        if resource is None:
+            return {**review, "status": {"allowed": False, "reason": "no such resource is served"}}
+        call = Call(
+            verb=asked.get("verb", ""),
+            resource=resource,
+            subresource=asked.get("subresource", ""),
+            namespace=asked.get("namespace", ""),
+            name=asked.get("name", ""),
+            request=Request(path=REVIEWS),
+        )
+        return {**review, "status": {"allowed": self.allows(user, call)}}
 
     def _bound(self, user: str, call: Call) -> Iterator[Rule]:
         """Rules of the roles that are bound to the user, cluster-wide or in the namespace of the call."""

@@ -6,15 +6,17 @@ from collections import Counter
 import msgspec
 
 from gpuwatch.model.clock import Clock
-from gpuwatch.sim.kubeapi.access import Access
+from gpuwatch.sim.kubeapi.access import REVIEWS, Access
+from gpuwatch.sim.kubeapi.bodies import object_in
 from gpuwatch.sim.kubeapi.discovery import discover
 from gpuwatch.sim.kubeapi.eviction import Evictions
 from gpuwatch.sim.kubeapi.faults import ApiFaults, Fault
 from gpuwatch.sim.kubeapi.message import Object, Request, Response, reply
 from gpuwatch.sim.kubeapi.reads import Reads
 from gpuwatch.sim.kubeapi.route import Call, call_of
-from gpuwatch.sim.kubeapi.status import ApiError, method_not_allowed
+from gpuwatch.sim.kubeapi.status import ApiError, bad_request, method_not_allowed
 from gpuwatch.sim.kubeapi.store import Store
+from gpuwatch.sim.kubeapi.validation import ShapeError
 from gpuwatch.sim.kubeapi.writes import Writes
 
 _BOOKMARK_SECONDS = 60.0
@@ -53,11 +55,16 @@ class Api:
         except ApiError as error:
             headers = () if error.retry_after is None else (("Retry-After", str(error.retry_after)),)
             return reply(error.status, error.code, headers)
+        except ShapeError as error:
+            refusal = _of_another_shape(request, str(error))
+            return reply(refusal.status, refusal.code)
 
     def _answer(self, request: Request) -> Response:
         user = self.access.user_of(request.headers)
         call = call_of(request)
         if call is None:
+            if request.path == REVIEWS and request.method == "POST":
+                return reply(self.access.review(user, object_in(request)), 201)
             self.access.check_path(user, request.path)
             if request.method not in ("GET", "HEAD"):
                 raise method_not_allowed()
@@ -81,10 +88,12 @@ class Api:
             return reply(self.writes.create(call, user), 201)
         if call.verb == "deletecollection":
             return reply(self._delete_all(call, user))
+        if call.verb == "update":
+            code, value = self.writes.replace(call, user)
+            return reply(self._with_budgets(value), code)
         value = {
             "get": lambda: self.reads.get(call),
             "list": lambda: self.reads.list(call),
-            "update": lambda: self.writes.replace(call, user),
             "patch": lambda: self.writes.patch(call, user),
             "delete": lambda: self.writes.delete(call, user),
         }[call.verb]()
@@ -106,6 +115,13 @@ class Api:
         if value.get("kind") == "PodDisruptionBudgetList":
             return {**value, "items": [self.evictions.status_of(each) for each in value["items"]]}
         return value
+
+
+def _of_another_shape(request: Request, why: str) -> ApiError:
+    if request.method != "PATCH":
+        return bad_request(why)
+    cause = {"reason": "FieldValueInvalid", "message": f"Invalid value: {why}", "field": "patch"}
+    return ApiError(422, "Invalid", f' "" is invalid: patch: Invalid value: {why}', {"causes": [cause]})
 
 
 def _failure(fault: Fault | None, retry_after: int) -> ApiError:

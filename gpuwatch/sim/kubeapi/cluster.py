@@ -59,7 +59,7 @@ class Cluster:
 
     @property
     def faults(self) -> ApiFaults:
-        """What goes wrong now; assign another one to change it."""
+        """What goes wrong now; assign another one to change it, but not while holding the lock."""
         return self._api.faults
 
     @faults.setter
@@ -108,6 +108,17 @@ class Cluster:
         with self.lock:
             self.tick()
             return self.store.all(resource, namespace)
+
+    def pods_on(self, node: str) -> list[Object]:
+        """Pods bound to a node."""
+        with self.lock:
+            self.tick()
+            return self.store.pods_on(node)
+
+    @property
+    def replicas(self) -> Mapping[str, int]:
+        """By uid of a controller: how many pods it wants."""
+        return self._api.evictions.replicas
 
     def nodes(self) -> list[Object]:
         """All nodes, by name."""

@@ -99,6 +99,7 @@ class Connection(asyncio.Protocol):
             self._respond(self._handle(_request(self._head, bytes(self._body))))
 
     def _respond(self, response: Response) -> None:
+        self._watch = response.watch
         if response.fate == "reset":
             self.cut()
         elif response.fate == "answered" and response.delay:
@@ -114,8 +115,7 @@ class Connection(asyncio.Protocol):
         headers = [("Content-Type", response.content_type), ("Cache-Control", "no-cache, private"), *response.headers]
         if response.watch is not None:
             self._send(h11.Response(status_code=200, headers=[*headers, ("Transfer-Encoding", "chunked")]))
-            self._watch = response.watch
-            self._watch.wake = self._wake
+            response.watch.wake = self._wake
             self._pump()
             return
         headers.append(("Content-Length", str(len(response.body))))

@@ -16,14 +16,47 @@ _SYSTEM_FIELDS = (
     "generation",
 )
 _DEFAULT_SPEC: dict[str, Object] = {
-    "Pod": {"restartPolicy": "Always", "schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30},
+    "Pod": {
+        "restartPolicy": "Always",
+        "schedulerName": "default-scheduler",
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "enableServiceLinks": True,
+        "preemptionPolicy": "PreemptLowerPriority",
+        "priority": 0,
+        "securityContext": {},
+    },
     "Namespace": {"finalizers": ["kubernetes"]},
 }
+_CONTAINER: Object = {
+    "imagePullPolicy": "Always",
+    "resources": {},
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+}
+_NODE_INFO = (
+    "architecture",
+    "bootID",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "kubeletVersion",
+    "machineID",
+    "operatingSystem",
+    "osImage",
+    "systemUUID",
+)
+_CONDITION: dict[str, Object] = {
+    "Node": {"lastHeartbeatTime": None, "lastTransitionTime": None},
+    "Pod": {"lastProbeTime": None, "lastTransitionTime": None},
+    "PodDisruptionBudget": {"message": ""},
+}
 _FIRST_STATUS: dict[str, Object] = {
-    "Pod": {"phase": "Pending"},
+    "Pod": {"phase": "Pending", "qosClass": "BestEffort"},
     "Namespace": {"phase": "Active"},
     "PodDisruptionBudget": {"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0},
 }
+_NO_KUBELET: Object = {"kubeletEndpoint": {"Port": 0}}
 _EVENT: Object = {"source": {}, "firstTimestamp": None, "lastTimestamp": None, "eventTime": None}
 _REPORTER = {"reportingComponent": "", "reportingInstance": ""}
 
@@ -33,6 +66,9 @@ def created(resource: Resource, value: Object) -> Object:
     new = tidied(resource, value)
     if resource.kind in _DEFAULT_SPEC:
         new["spec"] = {**_DEFAULT_SPEC[resource.kind], **new.get("spec", {})}
+    if resource.kind == "Pod":
+        new["spec"]["containers"] = [{**_CONTAINER, **each} for each in new["spec"].get("containers", [])]
+        new["spec"]["tolerations"] = _tolerations(new["spec"].get("tolerations", []))
     if resource.kind in _FIRST_STATUS:
         new["status"] = _FIRST_STATUS[resource.kind]
     if resource.generation:
@@ -66,10 +102,24 @@ def tidied(resource: Resource, value: Object) -> Object:
             del new["metadata"][field]
     if resource.kind == "Node":
         spec = {key: each for key, each in new.get("spec", {}).items() if (key, each) != ("unschedulable", False)}
-        new = {**new, "spec": spec, "status": new.get("status", {})}
+        status = new.get("status", {})
+        info = {**dict.fromkeys(_NODE_INFO, ""), **status.get("nodeInfo", {})}
+        new = {**new, "spec": spec, "status": {"daemonEndpoints": _NO_KUBELET, **status, "nodeInfo": info}}
+    if (blank := _CONDITION.get(resource.kind)) and (conditions := new.get("status", {}).get("conditions")):
+        new["status"] = {**new["status"], "conditions": [{**blank, **each} for each in conditions]}
     if resource.kind == "Event":
         new = {**_EVENT, **new, **{field: new.get(field, empty) for field, empty in _REPORTER.items()}}
     return {"kind": resource.kind, "apiVersion": resource.api_version, **new}
+
+
+def _tolerations(given: list[Object]) -> list[Object]:
+    """With those that the admission plugin DefaultTolerationSeconds adds."""
+    keys = [each.get("key") for each in given]
+    added = (
+        {"key": f"node.kubernetes.io/{why}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for why in ("not-ready", "unreachable")
+    )
+    return [*given, *(each for each in added if each["key"] not in keys and None not in keys)]
 
 
 def _is_tainted_not_ready(node: Object) -> bool:

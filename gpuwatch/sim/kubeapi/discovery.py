@@ -2,7 +2,6 @@
 
 from gpuwatch.sim.kubeapi.message import Object, Response, reply
 from gpuwatch.sim.kubeapi.resources import GROUPS, RESOURCES
-from gpuwatch.sim.kubeapi.status import no_such_resource
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _SUBRESOURCE_VERBS = {"status": ["get", "patch", "update"], "eviction": ["create"]}
@@ -20,11 +19,11 @@ VERSION = {
 
 
 def discover(path: str) -> Response:
-    """Answer a GET of a path that is none of a resource. Raises ApiError 404."""
+    """Answer a GET of a path that is none of a resource."""
     if path in ("/healthz", "/livez", "/readyz"):
         return Response(content_type="text/plain; charset=utf-8", body=b"ok")
     if path not in _PAGES:
-        raise no_such_resource()
+        return Response(status=404, content_type="text/plain; charset=utf-8", body=b"404 page not found\n")
     return reply(_PAGES[path])
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from gpuwatch.model.clock import Clock
 from gpuwatch.sim.kubeapi.access import forbidden
+from gpuwatch.sim.kubeapi.bodies import check_preconditions, decoded
 from gpuwatch.sim.kubeapi.message import Object
 from gpuwatch.sim.kubeapi.objects import controller_of, is_leaving, is_over, is_ready, timestamp
 from gpuwatch.sim.kubeapi.resources import BY_PLURAL
@@ -15,7 +16,7 @@ from gpuwatch.sim.kubeapi.route import Call
 from gpuwatch.sim.kubeapi.selectors import label_selector
 from gpuwatch.sim.kubeapi.status import ApiError, bad_request, not_found, success, too_many_requests
 from gpuwatch.sim.kubeapi.store import Key, Store
-from gpuwatch.sim.kubeapi.writes import Writes, decoded
+from gpuwatch.sim.kubeapi.writes import Writes
 
 _PODS, _BUDGETS = BY_PLURAL["pods"], BY_PLURAL["poddisruptionbudgets"]
 _RETRY_SECONDS = 10
@@ -43,9 +44,9 @@ class Evictions:
             raise not_found(_PODS, call.name)
         options = eviction.get("deleteOptions") or {}
         dry_run = call.dry_run or bool(options.get("dryRun"))
-        self._writes.remove(_PODS, pod, options, user, dry_run=True)
         if not (is_over(pod) or is_leaving(pod) or pod["status"].get("phase") == "Pending"):
             self._ask_budget(pod, dry_run=dry_run)
+        check_preconditions(_PODS, pod["metadata"], options.get("preconditions") or {})
         if not dry_run:
             pod = self._store.put(Key("pods", call.namespace, call.name), self._marked(pod), user)
             without_revision = {**(options.get("preconditions") or {}), "resourceVersion": None}
@@ -61,9 +62,7 @@ class Evictions:
         matching = [each for each in self._store.all(_BUDGETS.plural, metadata["namespace"]) if _covers(each, pod)]
         if len(matching) > 1:
             message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-            error = ApiError(500, "", message)
-            del error.status["reason"]
-            raise error
+            raise ApiError(500, "", message)
         for stored in matching:
             budget = self.status_of(stored)
             status = budget["status"]
@@ -79,8 +78,20 @@ class Evictions:
         metadata, status = budget["metadata"], budget["status"]
         disrupted = {**status.get("disruptedPods", {}), pod_name: timestamp(self._clock.time())}
         status = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1, "disruptedPods": disrupted}
+        if not status["disruptionsAllowed"]:
+            status["conditions"] = [self._exhausted(metadata)]
         key = Key(_BUDGETS.plural, metadata["namespace"], metadata["name"])
         self._store.put(key, {**budget, "status": status}, "system:apiserver")
+
+    def _exhausted(self, metadata: Object) -> Object:
+        return {
+            "type": "DisruptionAllowed",
+            "status": "False",
+            "reason": "InsufficientPods",
+            "message": "",
+            "observedGeneration": metadata["generation"],
+            "lastTransitionTime": timestamp(self._clock.time()),
+        }
 
     def _computed(self, budget: Object) -> Object:
         pods = [pod for pod in self._store.all("pods", budget["metadata"]["namespace"]) if _covers(budget, pod)]

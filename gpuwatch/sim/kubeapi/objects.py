@@ -1,13 +1,20 @@
 """Small nouns for objects: times, new ones complete with what a server and a kubelet fill in, questions about pods."""
 
 import datetime
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuwatch.sim.kubeapi.message import Object
 
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, so no words
 GPU = "nvidia.com/gpu"
 _KEPT_WHOLE = ("labels", "annotations", "matchLabels", "nodeSelector", "nodeInfo")
+
+
+def suffix(chance: random.Random) -> str:
+    """Five letters as generateName appends them."""
+    return "".join(chance.choices(_LETTERS, k=5))
 
 
 def timestamp(seconds: float) -> str:

@@ -155,7 +155,7 @@ def _place(value: Object) -> tuple[str, str]:
 def _number(call: Call, option: str) -> int:
     text = call.query.get(option) or "0"
     if not (text.isascii() and text.isdigit()):
-        raise bad_request(f'{option}: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return int(text)
 
 

@@ -70,6 +70,7 @@ RESOURCES = (
         fields=_paths("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "status.phase"),
         strict_fields=True,
         returns_deleted=True,
+        generation=True,
     ),
     Resource(
         plural="events",

@@ -15,6 +15,7 @@ from gpuwatch.sim.kubeapi.cluster import ADMIN, Cluster
 from gpuwatch.sim.kubeapi.connection import Connection
 
 _TICK_SECONDS = 0.1
+_SWITCH_SECONDS = 10.0
 _BACKLOG = 1024
 
 
@@ -139,8 +140,11 @@ class SimulatedApiServer:
             connection.cut()
 
     def _switch(self, gone: bool) -> None:
-        if self._loop is not None:
-            asyncio.run_coroutine_threadsafe(self._come_or_go(gone=gone), self._loop).result()
+        if self._loop is None:
+            return
+        done = asyncio.run_coroutine_threadsafe(self._come_or_go(gone=gone), self._loop)
+        if threading.current_thread() is not self._thread:
+            done.result(_SWITCH_SECONDS)
 
     async def _come_or_go(self, *, gone: bool) -> None:
         if gone:

@@ -31,7 +31,7 @@ class ApiError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": message,
-            "reason": reason,
+            **({"reason": reason} if reason else {}),
             **({} if details is None else {"details": details}),
             "code": code,
         }
@@ -66,10 +66,35 @@ def already_exists(resource: Resource, name: str) -> ApiError:
     return ApiError(409, "AlreadyExists", message, details_of(resource, name))
 
 
+def other_uid(resource: Resource, namespace: str, name: str, wanted: str, current: str) -> ApiError:
+    """The object of this name is another one than the one that was meant."""
+    key = "/".join(part for part in (resource.plural, namespace, name) if part)
+    why = (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{key}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {current}"
+    )
+    return conflict(resource, name, why)
+
+
+def unmet(resource: Resource, name: str, why: str) -> ApiError:
+    """A precondition of a deletion does not hold; the real server names the kind where others name the plural."""
+    message = f'Operation cannot be fulfilled on {resource.qualified_kind} "{name}": {why}'
+    return ApiError(409, "Conflict", message, details_of(resource, name, kind=resource.kind))
+
+
 def conflict(resource: Resource, name: str, why: str = MODIFIED) -> ApiError:
-    """Another write came first, or a precondition does not hold."""
+    """Another write came first."""
     message = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
     return ApiError(409, "Conflict", message, details_of(resource, name))
+
+
+def unversioned(resource: Resource, name: str) -> ApiError:
+    """A PUT must say which version it replaces."""
+    message = "Invalid value: 0: must be specified for an update"
+    cause = Cause(reason="FieldValueInvalid", message=message, field="metadata.resourceVersion")
+    error = invalid(resource, name, [cause])
+    text = error.status["message"].replace(resource.qualified_kind, resource.qualified, 1)
+    return ApiError(422, "Invalid", text, {**error.status["details"], "kind": resource.plural})
 
 
 def invalid(resource: Resource, name: str, causes: Sequence[Cause]) -> ApiError:
@@ -103,8 +128,7 @@ def method_not_allowed() -> ApiError:
 
 def unsupported_media_type() -> ApiError:
     """The body is in a format that is not spoken here."""
-    message = "the body of the request was in an unknown format - accepted media types include: application/json"
-    return ApiError(415, "UnsupportedMediaType", message, {})
+    return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
 def expired(message: str) -> ApiError:

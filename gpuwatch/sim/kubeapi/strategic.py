@@ -60,13 +60,13 @@ def strategic_merge(document: Any, patch: Any, path: tuple[str, ...] = ()) -> An
             merged[key] = _merge_list(merged.get(key) or [], value, (*path, key))
         else:
             merged[key] = strategic_merge(merged.get(key), value, (*path, key))
-    return _ordered(merged, patch, path)
+    return _arranged(merged, patch, document, path)
 
 
 def _merge_list(old: list[Any], patch: list[Any], path: tuple[str, ...]) -> list[Any]:
     identity = _MERGED[path]
     if identity == _PRIMITIVE:
-        return [*old, *(item for item in patch if item not in old)]
+        return _ordered([*old, *(item for item in patch if item not in old)], patch, old, identity)
     if {"$patch": "replace"} in patch:
         return [_cleaned(item) for item in patch if item != {"$patch": "replace"}]
     merged = list(old)
@@ -80,7 +80,37 @@ def _merge_list(old: list[Any], patch: list[Any], path: tuple[str, ...]) -> list
             merged.append(_cleaned(item))
         else:
             merged[at] = strategic_merge(merged[at], item, (*path, "*"))
+    return _ordered(merged, patch, old, identity)
+
+
+def _arranged(merged: Any, patch: dict[str, Any], document: Any, path: tuple[str, ...]) -> Any:
+    """Put lists into the order that kubectl asks for."""
+    for directive, order in patch.items():
+        name, _, key = directive.partition("/")
+        identity = _MERGED.get((*path, key))
+        if name == "$setElementOrder" and identity is not None and key in merged:
+            merged[key] = _ordered(merged[key], order, document.get(key) or [], identity)
     return merged
+
+
+def _ordered(merged: list[Any], wanted: list[Any], old: list[Any], identity: str) -> list[Any]:
+    """Items of `wanted` in its order, before all others but those that stood before them in `old`."""
+
+    def place(items: list[Any], item: Any) -> int:
+        marks = [_mark(each, identity) for each in items]
+        return marks.index(_mark(item, identity)) if _mark(item, identity) in marks else -1
+
+    named = sorted((item for item in merged if place(wanted, item) >= 0), key=lambda item: place(wanted, item))
+    others = [item for item in merged if place(wanted, item) < 0]
+    result: list[Any] = []
+    while named and others:
+        first = 0 <= place(old, others[0]) < place(old, named[0])
+        result.append((others if first else named).pop(0))
+    return [*result, *named, *others]
+
+
+def _mark(item: Any, identity: str) -> Any:
+    return item.get(identity) if identity != _PRIMITIVE else item
 
 
 def _retained(document: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
@@ -94,23 +124,6 @@ def _direct(merged: dict[str, Any], directive: str, value: Any) -> None:
         merged[key] = [item for item in merged[key] if item not in value]
     elif name not in ("$patch", "$retainKeys", "$deleteFromPrimitiveList", "$setElementOrder"):
         raise PatchError(f"unknown patch directive: {directive}")
-
-
-def _ordered(merged: dict[str, Any], patch: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    """Put lists into the order that kubectl asks for; items it does not name keep their places at the end."""
-    for directive, order in patch.items():
-        name, _, key = directive.partition("/")
-        identity = _MERGED.get((*path, key))
-        if name != "$setElementOrder" or identity is None or key not in merged:
-            continue
-        wanted = [item if identity == _PRIMITIVE else item.get(identity) for item in order]
-
-        def place(item: Any, identity: str = identity, wanted: list[Any] = wanted) -> int:
-            mark = item if identity == _PRIMITIVE else item.get(identity)
-            return wanted.index(mark) if mark in wanted else len(wanted)
-
-        merged[key] = sorted(merged[key], key=place)
-    return merged
 
 
 def _cleaned(value: Any) -> Any:

@@ -7,10 +7,10 @@ from typing import Any
 
 from gpuwatch.sim.kubeapi.message import Object
 from gpuwatch.sim.kubeapi.resources import Resource
-from gpuwatch.sim.kubeapi.status import Cause, bad_request, invalid
+from gpuwatch.sim.kubeapi.status import Cause, invalid
 
 _ANNOTATION_BYTES = 256 * 1024
-_EFFECTS = ("NoExecute", "NoSchedule", "PreferNoSchedule")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _SUBDOMAIN_RULE = (
@@ -23,6 +23,10 @@ _NAME_RULE = (
     "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     f"'{_NAME.pattern}')"
 )
+_KEY_RULE = (
+    f"{_NAME_RULE.replace('name part', 'a valid label key')} with an optional DNS subdomain prefix and '/' "
+    "(e.g. 'example.com/MyName')"
+)
 _VALUE_RULE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
     "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
@@ -30,14 +34,17 @@ _VALUE_RULE = (
 )
 
 
+class ShapeError(Exception):
+    """A member is of another type than its kind has there."""
+
+
 def validate(resource: Resource, value: Object) -> None:
-    """Raise ApiError 422 that names everything wrong with the object, or 400 where it is of another shape."""
+    """Raise ApiError 422 that names everything wrong with the object, ShapeError where it is none of its kind."""
     metadata = value["metadata"]
     try:
         causes = [*_metadata(metadata), *_RULES.get(resource.kind, _nothing)(value)]
     except (AttributeError, TypeError, KeyError) as error:
-        message = f'{resource.kind} in version "v1" cannot be handled as a {resource.kind}: {error}'
-        raise bad_request(message) from error
+        raise ShapeError(f'{resource.kind} in version "v1" cannot be handled as a {resource.kind}: {error}') from error
     if causes:
         raise invalid(resource, metadata.get("name", ""), causes)
 
@@ -72,6 +79,9 @@ def _metadata(metadata: Object) -> Iterator[Cause]:
 
 
 def _qualified(field: str, key: str, shown: str | None = None) -> Iterator[Cause]:
+    if key.count("/") > 1:
+        yield wrong(field, shown or key, _KEY_RULE)
+        return
     prefix, slash, name = key.rpartition("/")
     if slash and not _SUBDOMAIN.fullmatch(prefix):
         yield wrong(field, shown or key, f"prefix part {_SUBDOMAIN_RULE}")

@@ -2,16 +2,14 @@
 
 import random
 import uuid
-from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from gpuwatch.model.clock import Clock
+from gpuwatch.sim.kubeapi.bodies import check_place, check_preconditions, decoded, patched
 from gpuwatch.sim.kubeapi.defaults import created, restored
 from gpuwatch.sim.kubeapi.message import Object
-from gpuwatch.sim.kubeapi.objects import is_over, timestamp
-from gpuwatch.sim.kubeapi.patch import PatchError, json_patch, merge_patch
+from gpuwatch.sim.kubeapi.objects import is_over, suffix, timestamp
 from gpuwatch.sim.kubeapi.resources import BY_PLURAL, Resource
 from gpuwatch.sim.kubeapi.route import Call
 from gpuwatch.sim.kubeapi.status import (
@@ -22,15 +20,14 @@ from gpuwatch.sim.kubeapi.status import (
     details_of,
     invalid,
     not_found,
+    other_uid,
     success,
-    unsupported_media_type,
+    unversioned,
 )
 from gpuwatch.sim.kubeapi.store import Key, Store
-from gpuwatch.sim.kubeapi.strategic import strategic_merge
 from gpuwatch.sim.kubeapi.validation import required, validate, wrong
 
 _POD_GRACE_SECONDS = 30
-_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Writes:
@@ -42,15 +39,16 @@ class Writes:
 
     def create(self, call: Call, user: str) -> Object:
         """POST: the object, complete. 409 where the name is taken, 404 where the namespace is missing."""
-        return self.insert(call.resource, call.namespace, decoded(call), user, dry_run=call.dry_run)
+        value = decoded(call)
+        if value["metadata"].get("resourceVersion"):
+            raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
+        return self.insert(call.resource, call.namespace, value, user, dry_run=call.dry_run)
 
     def insert(self, resource: Resource, namespace: str, value: Object, user: str, *, dry_run: bool = False) -> Object:
         """Create an object that is not asked for over HTTP, by the same rules."""
-        _check_place(resource, namespace, value)
+        check_place(resource, namespace, value)
         metadata = self._identity(resource, namespace, value["metadata"])
         key = Key(resource.plural, namespace, metadata["name"])
-        if metadata.pop("resourceVersion", ""):
-            raise bad_request("resourceVersion should not be set on objects to be created")
         if namespace and self._store.get(Key("namespaces", "", namespace)) is None:
             raise not_found(BY_PLURAL["namespaces"], namespace)
         new = created(resource, {**value, "metadata": metadata})
@@ -59,33 +57,39 @@ class Writes:
             raise already_exists(resource, key.name)
         return new if dry_run else self._store.put(key, new, user)
 
-    def replace(self, call: Call, user: str) -> Object:
-        """PUT: as stored. 409 where `resourceVersion` or `uid` is not the current one."""
+    def replace(self, call: Call, user: str) -> tuple[int, Object]:
+        """PUT: 200 or 201, and as stored. 409 where `resourceVersion` or `uid` is not the current one."""
         value = decoded(call)
         metadata = value["metadata"]
-        _check_place(call.resource, call.namespace, value)
+        check_place(call.resource, call.namespace, value)
         if metadata.get("name") != call.name:
             given = metadata.get("name", "")
-            message = f"the name of the object ({given}) does not match the name on the URL ({call.name})"
-            raise bad_request("name must be provided" if not given else message)
+            mismatch = f"the name of the object ({given}) does not match the name on the URL ({call.name})"
+            unnamed = f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
+            raise bad_request(mismatch if given else unnamed)
         old = self._store.get(_key(call))
         if old is None:
-            if call.resource.create_on_update and not call.subresource and not metadata.get("uid"):
-                return self.insert(call.resource, call.namespace, value, user, dry_run=call.dry_run)
-            raise not_found(call.resource, call.name)
+            return 201, self._create_by_put(call, value, user)
+        uid = metadata.get("uid", old["metadata"]["uid"])
+        if uid != old["metadata"]["uid"]:
+            raise other_uid(call.resource, call.namespace, call.name, uid, old["metadata"]["uid"])
         if not metadata.get("resourceVersion") and not call.resource.unconditional_update:
-            cause = wrong("metadata.resourceVersion", 0, "must be specified for an update")
-            raise invalid(call.resource, call.name, [cause])
-        return self.update(call, old, value, user)
+            raise unversioned(call.resource, call.name)
+        return 200, self.update(call, old, value, user)
+
+    def _create_by_put(self, call: Call, value: Object, user: str) -> Object:
+        if not call.resource.create_on_update or call.subresource:
+            raise not_found(call.resource, call.name)
+        if uid := value["metadata"].get("uid"):
+            raise other_uid(call.resource, call.namespace, call.name, uid, "")
+        return self.insert(call.resource, call.namespace, value, user, dry_run=call.dry_run)
 
     def patch(self, call: Call, user: str) -> Object:
         """PATCH: as stored. 409 where the patch names a `resourceVersion` that is not the current one."""
         old = self._store.get(_key(call))
         if old is None:
             raise not_found(call.resource, call.name)
-        new = _patched(call, old)
-        if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
-            raise bad_request("the patch leaves no object")
+        new = patched(call, old)
         if new["metadata"].get("name") != call.name:
             given = new["metadata"].get("name", "")
             raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({call.name})")
@@ -95,11 +99,10 @@ class Writes:
         """Put `new` in the place of `old`; nothing is written where nothing is new."""
         uid, revision = (new["metadata"].get(field) for field in ("uid", "resourceVersion"))
         current = old["metadata"]
-        if uid and uid != current["uid"]:
-            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current['uid']}"
-            raise conflict(call.resource, call.name, why)
         if revision and revision != current["resourceVersion"]:
             raise conflict(call.resource, call.name)
+        if uid and uid != current["uid"]:
+            raise invalid(call.resource, call.name, [wrong("metadata.uid", uid, "field is immutable")])
         new = restored(call.resource, call.subresource, old, new)
         validate(call.resource, new)
         if new == old or call.dry_run:
@@ -124,7 +127,7 @@ class Writes:
     def remove(self, resource: Resource, old: Object, options: Object, user: str, *, dry_run: bool = False) -> Object:
         """Delete, or begin to: pods on a node are given their grace, finalizers their say."""
         metadata = old["metadata"]
-        _check_preconditions(resource, metadata, options.get("preconditions") or {})
+        check_preconditions(resource, metadata, options.get("preconditions") or {})
         key = Key(resource.plural, metadata.get("namespace", ""), metadata["name"])
         grace = _grace(resource, old, options)
         if dry_run:
@@ -133,12 +136,12 @@ class Writes:
             self._leaving.pop(key, None)
             if resource.plural == "namespaces":
                 self._empty(key.name, user)
-            return self._store.remove(key, user)
+            last = self._store.remove(key, user)
+            return _left(last, self._clock.time()) if resource.plural == "pods" else last
         if metadata.get("deletionGracePeriodSeconds", grace + 1) <= grace:
             return old
         due = self._clock.time() + grace
-        leaving = {**metadata, "deletionTimestamp": timestamp(due), "deletionGracePeriodSeconds": grace}
-        stored = self._store.put(key, {**old, "metadata": leaving}, user)
+        stored = self._store.put(key, _left(old, due, grace), user)
         if not metadata.get("finalizers"):
             self._leaving[key] = self._clock.monotonic() + grace, metadata["uid"]
         return stored
@@ -162,7 +165,8 @@ class Writes:
             raise invalid(resource, "", [better])
         identity = {
             **metadata,
-            "name": name or f"{prefix}{''.join(self._chance.choices(_SUFFIX_LETTERS, k=5))}",
+            "name": name or f"{prefix}{suffix(self._chance)}",
+            "resourceVersion": "",
             "uid": str(uuid.UUID(int=self._chance.getrandbits(128), version=4)),
             "creationTimestamp": timestamp(self._clock.time()),
         }
@@ -174,73 +178,15 @@ class Writes:
                 self._store.remove(Key(plural, namespace, value["metadata"]["name"]), user)
 
 
-def decoded(call: Call) -> Object:
-    """The object in the body. Raises ApiError 400 or 415."""
-    if "protobuf" in call.request.headers.get("content-type", ""):
-        raise unsupported_media_type()
-    try:
-        value = msgspec.json.decode(call.request.body)
-    except msgspec.DecodeError as error:
-        raise bad_request(f"the body is not JSON: {error}") from error
-    if not isinstance(value, dict) or not isinstance(value.setdefault("metadata", {}), dict):
-        raise bad_request("the body is no object of Kubernetes")
-    return value
-
-
-def _patched(call: Call, old: Object) -> Object:
-    kind = call.request.headers.get("content-type", "").partition(";")[0].strip()
-    apply: Callable[[Any, Any], Any] | None = {
-        "application/json-patch+json": json_patch,
-        "application/merge-patch+json": merge_patch,
-        "application/strategic-merge-patch+json": strategic_merge,
-    }.get(kind)
-    if apply is None:
-        raise unsupported_media_type()
-    try:
-        patch = msgspec.json.decode(call.request.body)
-    except msgspec.DecodeError as error:
-        raise bad_request(f"error decoding patch: {error}") from error
-    if not isinstance(patch, list if apply is json_patch else dict):
-        raise bad_request("error decoding patch: json: cannot unmarshal into Go value")
-    try:
-        new: Object = apply(old, patch)
-    except PatchError as error:
-        if apply is not json_patch:
-            raise bad_request(str(error)) from error
-        message = "the server rejected our request due to an error in our request"
-        raise ApiError(422, "Invalid", message, {}) from error
-    return new
-
-
 def _key(call: Call) -> Key:
     return Key(call.resource.plural, call.namespace, call.name)
 
 
-def _check_place(resource: Resource, namespace: str, value: Object) -> None:
-    kind, version = value.get("kind", resource.kind), value.get("apiVersion", resource.api_version)
-    if (kind, version) != (resource.kind, resource.api_version):
-        given, expected = f"{version}, Kind={kind}", f"{resource.api_version}, Kind={resource.kind}"
-        raise bad_request(f"{given} is not what is expected here: {expected}")
-    given = value["metadata"].get("namespace") or namespace
-    if given != namespace:
-        message = "the namespace of the provided object does not match the namespace sent on the request"
-        raise bad_request(message)
-
-
-def _check_preconditions(resource: Resource, metadata: Object, wanted: Object) -> None:
-    uid, revision = wanted.get("uid"), wanted.get("resourceVersion")
-    if uid and uid != metadata["uid"]:
-        why = (
-            f"the UID in the precondition ({uid}) does not match the UID in record ({metadata['uid']}). "
-            "The object might have been deleted and then recreated"
-        )
-        raise conflict(resource, metadata["name"], why)
-    if revision and revision != metadata["resourceVersion"]:
-        why = (
-            f"the ResourceVersion in the precondition ({revision}) does not match the ResourceVersion in record "
-            f"({metadata['resourceVersion']}). The object might have been modified"
-        )
-        raise conflict(resource, metadata["name"], why)
+def _left(value: Object, due: float, grace: int = 0) -> Object:
+    metadata = {**value["metadata"], "deletionTimestamp": timestamp(due), "deletionGracePeriodSeconds": grace}
+    if "generation" in metadata:
+        metadata["generation"] += 1
+    return {**value, "metadata": metadata}
 
 
 def _grace(resource: Resource, old: Object, options: Object) -> int:
