@@ -1,0 +1,57 @@
+"""The file that a tool which reboots nodes waits for, such as kured's sentinel; only our own is taken away."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from gpuwatch.model.errors import GpuwatchError
+
+MARK = "gpuwatch: a GPU needs this node to be rebooted\n"
+"""The content, by which we know the file for ours."""
+
+
+def set_sentinel(path: Path, *, wanted: bool) -> bool:
+    """Make the file, or take it away; False when it was as wanted, or is somebody else's.
+
+    Raises:
+        GpuwatchError: it can be neither made nor removed.
+    """
+    try:
+        if wanted:
+            return _make(path)
+        if _text(path) != MARK:
+            return False
+        path.unlink()
+    except FileNotFoundError as error:
+        if not wanted:
+            return False
+        raise _failed(path, error) from error
+    except OSError as error:
+        raise _failed(path, error) from error
+    return True
+
+
+def _make(path: Path) -> bool:
+    """All of it or nothing: half a file would not be known for ours."""
+    if path.exists():
+        return False
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(MARK)
+        os.link(draft, path)  # unlike a rename, never over a file that has just appeared
+    except FileExistsError:
+        return False
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()
+    return True
+
+
+def _text(path: Path) -> str:
+    with path.open(errors="replace") as file:
+        return file.read(len(MARK) + 1)
+
+
+def _failed(path: Path, error: OSError) -> GpuwatchError:
+    why = error.strerror or str(error)
+    return GpuwatchError(f"cannot hand over by {path}", why, "check remediation.handover.sentinel and its mount")

@@ -1,0 +1,83 @@
+"""The audit trail: one JSON line for every decision, and a row of the store, written before the act and after it.
+
+A line has what, why, evidence, before, after and result. A row `intended` without a later one of its number was cut
+off: what it spoke of may or may not have happened, and the next cycle looks.
+"""
+
+import logging
+from typing import NamedTuple, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import ActionEvent, Result
+
+log = logging.getLogger("gpuwatch.audit")
+"""Its messages are the JSON lines; give it a handler of its own to have nothing else in a file."""
+
+
+class Ledger(Protocol):
+    """Where actions and memories are kept: `sinks.store.Store`, or a stand-in that forgets."""
+
+    def record(self, action: ActionEvent, /) -> int:
+        """Keep it and give its number; one that is `intended` is safe when this returns."""
+        ...
+
+    def memory(self, name: str, /) -> bytes | None:
+        """What was remembered under a name."""
+        ...
+
+    def remember(self, name: str, body: bytes, /) -> None:
+        """Keep a small document."""
+        ...
+
+
+class Deed(NamedTuple):
+    """What is to be done: `before` and `after` are short texts of what changes."""
+
+    action: str
+    target: str
+    why: str = ""
+    evidence: tuple[str, ...] = ()
+    before: str = ""
+    after: str = ""
+
+
+class Audit:
+    """The trail of one actor on one node."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, *, actor: str = "remediator", boot_id: str | None = None) -> None:
+        self._ledger, self._clock, self._actor, self.boot_id = ledger, clock, actor, boot_id
+        self._open: dict[Deed, int] = {}
+
+    def intend(self, deed: Deed) -> int:
+        """Write that it is about to be tried; its number. Tried again after a conflict, it is not written twice."""
+        number = self._open.get(deed)
+        if number is None:
+            self._open.clear()  # what is tried anew after something else is a new intention
+            number = self._open[deed] = self._write(deed, Result.INTENDED)
+        return number
+
+    def finish(self, deed: Deed, number: int, result: Result, detail: str = "") -> None:
+        """Write how it went."""
+        self._open.pop(deed, None)
+        self._write(deed, result, number=number, detail=detail)
+
+    def note(self, deed: Deed, result: Result, detail: str = "") -> None:
+        """Write what needs no row before it: a thing observed or left out."""
+        self._write(deed, result, detail=detail)
+
+    def _write(self, deed: Deed, result: Result, *, number: int | None = None, detail: str = "") -> int:
+        event = ActionEvent(
+            at=self._clock.time(),
+            actor=self._actor,
+            result=result,
+            number=number,
+            detail=detail,
+            boot_id=self.boot_id,
+            **deed._asdict(),
+        )
+        given = self._ledger.record(event)
+        log.info("%s", msgspec.json.encode(replace(event, number=given)).decode())
+        return given
