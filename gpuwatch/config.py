@@ -57,6 +57,7 @@ class SourcesConfig(Section, frozen=True, kw_only=True):
     proc: str = "/proc"
     sys: str = "/sys"
     dev: str = "/dev"
+    machine_id: str = "/etc/machine-id"  # the host's, to be told from a Node of the same name
     pod_logs: str = "/var/log/pods"
     sample_buffers: bool = True  # read the driver's own sample buffers, so that peaks between looks are not lost
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from gpuwatch.config import SourcesConfig
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.snapshot import SourceStatus
-from gpuwatch.model.xid import KernelEvent
+from gpuwatch.model.xid import KernelCursor, KernelEvent
 from gpuwatch.sources.klog import KernelLog
+from gpuwatch.sources.machine import boot_id_file
 
 log = logging.getLogger(__name__)
 
@@ -17,15 +18,28 @@ POLL_SECONDS = 5.0
 
 
 class KernelLoop(threading.Thread):
-    """Hands every GPU event of the kernel log to `handle`, on this thread."""
+    """Hands every GPU event of the kernel log to `handle`, on this thread; behind `after`, where that is given."""
 
-    def __init__(self, config: SourcesConfig, clock: Clock, handle: Callable[[list[KernelEvent]], None]) -> None:
+    def __init__(
+        self,
+        config: SourcesConfig,
+        clock: Clock,
+        handle: Callable[[list[KernelEvent]], None],
+        after: KernelCursor | None = None,
+    ) -> None:
         super().__init__(name="kmsg", daemon=True)
         self._clock, self._handle = clock, handle
         self._off = "switched off in the configuration" if "kmsg" in config.disabled else None
-        self._log = None if self._off else KernelLog.open(Path(config.kmsg), clock=clock)
+        boot_id = boot_id_file(Path(config.proc))
+        self._log = (
+            None if self._off else KernelLog.open(Path(config.kmsg), boot_id_path=boot_id, clock=clock, after=after)
+        )
         if self._log and self._log.mode == "off":
             log.warning("the kernel log cannot be read; %s", self._log.reason)
+        self.resumed = self._log is not None and self._log.resumed
+        """Whether what is historical was told in an earlier life."""
+        self.cursor: KernelCursor | None = None
+        """Behind what was handled; None before the history was."""
         self._last_success: float | None = None
         self._stopping = False
 
@@ -46,11 +60,13 @@ class KernelLoop(threading.Thread):
 
     def run(self) -> None:
         """Follow the log until `stop`."""
+        wait = 0.0  # the history is there at once, or there is none
         while self._log is not None and not self._stopping and self._log.mode != "off":
-            events = self._log.read(POLL_SECONDS)
+            events = self._log.read(wait)
             self._last_success = self._clock.time()
             if events:
                 self._handle(events)
+            self.cursor, wait = self._log.cursor, POLL_SECONDS
 
     def stop(self) -> None:
         """End the thread."""

@@ -9,6 +9,7 @@ import os
 import re
 import stat
 import threading
+import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -72,6 +73,7 @@ class World:
             proc=str(self.directory / "proc"),
             sys=str(self.directory / "sys"),
             dev=str(self.directory / "dev"),
+            machine_id=str(self.directory / "etc/machine-id"),
             pod_logs=str(self.directory / "log/pods"),
         )
 
@@ -122,7 +124,7 @@ class World:
         undo.callback(self._kmsg.close)
         self._processes = ProcTree(self.directory)
         self._bus = PciTree(self.directory)
-        _write_boot_id(self.directory, boot_id)
+        _identify(self.directory, boot_id)
         self._kubelet = SimKubelet(self.directory / KUBELET)
         undo.callback(self._kubelet.stop)
         node = self._keeper.update()
@@ -182,7 +184,9 @@ class KernelRing:
         self._path.unlink(missing_ok=True)
 
 
-def _write_boot_id(directory: Path, boot_id: str) -> None:
-    path = directory / "proc/sys/kernel/random/boot_id"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(boot_id + "\n")
+def _identify(directory: Path, boot_id: str) -> None:
+    """Which boot it is, and which machine: the same for every node of a directory."""
+    machine_id = uuid.uuid5(uuid.NAMESPACE_URL, str(directory.absolute())).hex
+    for path, text in (("proc/sys/kernel/random/boot_id", boot_id), ("etc/machine-id", machine_id)):
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_text(f"{text}\n")

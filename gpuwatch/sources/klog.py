@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Literal, Protocol, Self
 
 from gpuwatch.model.clock import Clock, SystemClock
-from gpuwatch.model.xid import KernelEvent
+from gpuwatch.model.xid import KernelCursor, KernelEvent
+from gpuwatch.sources.klog_cursor import Progress
 from gpuwatch.sources.klogctl import SyslogRing
 from gpuwatch.sources.kmsg import KmsgRecords
 from gpuwatch.sources.kmsg_framing import Frame, read_frame
+from gpuwatch.sources.machine import boot_id_file, first_line
 
 Mode = Literal["kmsg", "klogctl", "off"]
 
 DEVICE = Path("/dev/kmsg")
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+BOOT_ID = boot_id_file(Path("/proc"))
 
 _GRANT = "give the container CAP_SYSLOG and, better, /dev/kmsg (root or its group may read it)"
 
@@ -35,6 +37,8 @@ class Records(Protocol):
     interval: float | None
     lost: int
     malformed: int
+    replays: bool
+    """Whether opening it anew gives again what was read before."""
 
     def read(self) -> list[Frame]:
         """What is new; never blocks. Raises OSError."""
@@ -57,6 +61,7 @@ class KernelLog:
         boot_id: str | None = None,
         accept_userspace: bool = False,
         clock: Clock | None = None,
+        after: KernelCursor | None = None,
     ) -> None:
         self.mode: Mode = mode
         self.reason = reason
@@ -67,7 +72,11 @@ class KernelLog:
         self._clock = clock or SystemClock()
         self._stopped = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._history = self._read_history()
+        self._progress = Progress("klogctl" if mode == "klogctl" else "kmsg", boot_id)
+        self._missed = 0
+        self.resumed = False
+        """Whether it goes on behind a cursor: what is historical was then told in an earlier life."""
+        self._history = self._read_history(after)
 
     @classmethod
     def open(
@@ -78,20 +87,34 @@ class KernelLog:
         accept_userspace: bool = False,
         fall_back: bool = True,
         clock: Clock | None = None,
+        after: KernelCursor | None = None,
     ) -> Self:
         """Open what can be opened and read what is already there, as history. Never raises.
 
+        With `after`, the cursor of an earlier life in this boot, only what is up to it is history: the rest is news.
         `accept_userspace` takes records that did not come from the kernel: for tests and the simulator only,
         as anybody who may write to /dev/kmsg can then claim any fault. `fall_back` permits klogctl.
         """
         records, mode, reason = _best(path, fall_back)
-        boot_id = _boot_id(boot_id_path)
-        return cls(records, mode=mode, reason=reason, boot_id=boot_id, accept_userspace=accept_userspace, clock=clock)
+        return cls(
+            records,
+            mode=mode,
+            reason=reason,
+            boot_id=first_line(boot_id_path),
+            accept_userspace=accept_userspace,
+            clock=clock,
+            after=after,
+        )
 
     @property
     def lost(self) -> int:
         """Records overwritten before they were read; where there are no numbers, the times it happened."""
-        return self._records.lost if self._records else 0
+        return self._missed + (self._records.lost if self._records else 0)
+
+    @property
+    def cursor(self) -> KernelCursor | None:
+        """Behind what `read` has given, or will give first; None where another life could not go on from there."""
+        return self._progress.cursor
 
     @property
     def malformed(self) -> int:
@@ -110,7 +133,7 @@ class KernelLog:
             if remaining <= 0:
                 break
             self._wait(remaining)
-            events = self._events(self._frames(), historical=False)
+            events = self._events(self._frames())
         return events
 
     def stop(self) -> None:
@@ -133,34 +156,41 @@ class KernelLog:
             seconds = min(seconds, records.interval)
         poll.poll(seconds * 1000)
 
-    def _read_history(self) -> list[KernelEvent]:
+    def _read_history(self, after: KernelCursor | None) -> list[KernelEvent]:
         """All that was written before now; bounded, in case somebody writes without end."""
-        events: list[KernelEvent] = []
+        frames: list[Frame] = []
         for _ in range(_HISTORY_READS):
-            frames = self._frames()
-            if not frames:
+            more = self._frames()
+            if not more:
                 break
-            events += self._events(frames, historical=True)
-        return events
+            frames += more
+        told = self._progress.told(frames, after)
+        self.resumed = told is not None
+        if after is not None and told is not None and self._records is not None and self._records.replays:
+            self._missed = self._progress.gap(frames, after)
+        old, new = frames[:told], frames[len(frames) if told is None else told :]
+        return self._events(old, historical=True, late=True) + self._events(new, historical=False, late=True)
 
     def _frames(self) -> list[Frame]:
         if self._records is None or self.mode == "off":
             return []
         try:
-            return self._records.read()
+            frames = self._records.read()
         except OSError as error:
             _log.error("kernel log: reading failed; %s; XIDs now come from NVML only", error)
             self._turn_off(f"reading failed: {error}; restart the agent")
             return []
+        self._progress.note(frames)
+        return frames
 
-    def _events(self, frames: list[Frame], *, historical: bool) -> list[KernelEvent]:
-        events = (self._event(frame, historical) for frame in frames)
+    def _events(self, frames: list[Frame], *, historical: bool = False, late: bool = False) -> list[KernelEvent]:
+        events = (self._event(frame, historical, late) for frame in frames)
         return [event for event in events if event.line.kind != "other"]
 
-    def _event(self, frame: Frame, historical: bool) -> KernelEvent:
-        """A new line gets the time it was read at: the kernel's own clock drifts by seconds a week."""
+    def _event(self, frame: Frame, historical: bool, late: bool) -> KernelEvent:
+        """A line of now gets the time it was read at: the kernel's own clock drifts by seconds a week."""
         at = self._clock.time()
-        if historical and frame.uptime is not None:
+        if late and frame.uptime is not None:
             at -= max(0.0, self._clock.monotonic() - frame.uptime)
         return KernelEvent(
             at=at,
@@ -187,10 +217,3 @@ def _best(path: Path, fall_back: bool) -> tuple[Records | None, Mode, str | None
         except (OSError, AttributeError) as error:
             reason += f"; klogctl: {getattr(error, 'strerror', None) or error}"
     return None, "off", f"{reason}; {_GRANT}"
-
-
-def _boot_id(path: Path) -> str | None:
-    try:
-        return path.read_text().strip() or None
-    except (OSError, UnicodeDecodeError):
-        return None

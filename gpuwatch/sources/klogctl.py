@@ -48,6 +48,7 @@ class SyslogRing:
     """Starts at the oldest line the kernel still has. Raises OSError when the call is not permitted."""
 
     fileno: int | None = None
+    replays = True
 
     def __init__(self, newest: Callable[[int], bytes] = read_newest, size: int | None = None) -> None:
         self._newest = newest

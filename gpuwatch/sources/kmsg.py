@@ -21,6 +21,7 @@ class KmsgRecords:
 
     def __init__(self, path: Path) -> None:
         is_fifo = stat.S_ISFIFO(path.stat().st_mode)
+        self.replays = not is_fifo
         # A FIFO held open for writing too never reports the end when its writer goes.
         access = os.O_RDWR if is_fifo else os.O_RDONLY
         self._fd = os.open(path, access | os.O_NONBLOCK | os.O_CLOEXEC)
