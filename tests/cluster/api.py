@@ -70,6 +70,7 @@ class Api:
     def __init__(self, server: ApiServer) -> None:
         self.server = server
         self.url = server.url
+        self._credentials: dict[str, tuple[ssl.SSLContext, dict[str, str]]] = {}
 
     def kubeconfig(self, user: str = "admin") -> Path:
         """A kubeconfig file of this user."""
@@ -103,12 +104,9 @@ class Api:
     def _ask(
         self, method: str, path: str, body: Any, content_type: str | None, user: str, token: str | None
     ) -> Iterator[http.client.HTTPResponse]:
-        context, headers = credentials(self.kubeconfig(user)) if token is None else (None, {})
-        if token is not None:
-            context = ssl.create_default_context(cafile=str(self.server.ca_file))
-            headers = {"Authorization": f"Bearer {token}"}
+        context, headers = self._identity(user, token)
         if body is not None:
-            headers["Content-Type"] = content_type or "application/json"
+            headers = {**headers, "Content-Type": content_type or "application/json"}
         place = urlsplit(self.url)
         connection = http.client.HTTPSConnection(place.hostname, place.port, timeout=SECONDS, context=context)
         try:
@@ -116,6 +114,13 @@ class Api:
             yield connection.getresponse()
         finally:
             connection.close()
+
+    def _identity(self, user: str, token: str | None) -> tuple[ssl.SSLContext, dict[str, str]]:
+        if token is not None:
+            return ssl.create_default_context(cafile=str(self.server.ca_file)), {"Authorization": f"Bearer {token}"}
+        if user not in self._credentials:
+            self._credentials[user] = credentials(self.kubeconfig(user))
+        return self._credentials[user]
 
 
 def comparable(said: Any) -> Any:

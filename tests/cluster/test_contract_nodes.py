@@ -1,11 +1,14 @@
 """Nodes as a real API server keeps them: versions, the three kinds of patch, and the wall between spec and status."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tests.cluster.api import JSON_PATCH, MERGE, NODES, STRATEGIC, refusal
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 MINE = {"key": "gpuwatch.io/unhealthy", "value": "xid-79", "effect": "NoSchedule"}
+TAINTS_EACH = 10
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
@@ -146,9 +149,10 @@ class TestConditions:
 
     def test_without_a_type_there_is_nothing_to_merge_by(self, apiserver, path):
         self.of(apiserver, path, [self.ready])
-        message = "map: map[status:True] does not contain declared merge key: type"
         patch = {"status": {"conditions": [{"status": "True"}]}}
-        assert apiserver.request("PATCH", f"{path}/status", patch, STRATEGIC) == refusal(500, None, message)
+        status, body = apiserver.request("PATCH", f"{path}/status", patch, STRATEGIC)
+        assert (status, body["code"], "reason" in body) == (500, 500, False)
+        assert body["message"].endswith("does not contain declared merge key: type")
 
 
 def test_status_is_not_written_with_the_node(apiserver, node, path):
@@ -165,6 +169,46 @@ def test_spec_is_not_written_with_the_status(apiserver, node, path):
 def test_labels_and_annotations_are_written_with_the_status_too(apiserver, path):
     after = changed(apiserver, f"{path}/status", {"metadata": {"labels": {"a": "1"}, "annotations": {"b": "2"}}})
     assert (after["metadata"]["labels"], after["metadata"]["annotations"]) == ({"a": "1"}, {"b": "2"})
+
+
+def test_a_trial_shows_what_would_be(apiserver, node, path):
+    status, body = apiserver.request("PATCH", f"{path}?dryRun=All", {"spec": {"taints": [MINE]}}, MERGE)
+    assert (status, body["spec"]["taints"]) == (200, [MINE])
+    assert apiserver.request("GET", path).body == node
+
+
+def test_a_cordon_is_a_bit_and_no_taint(apiserver, node, path):
+    cordoned = changed(apiserver, path, {"spec": {"unschedulable": True}})
+    assert cordoned["spec"] == {**node["spec"], "unschedulable": True}
+    assert changed(apiserver, path, {"spec": {"unschedulable": False}})["spec"] == node["spec"]
+
+
+def test_nodes_come_in_pieces(apiserver, names):
+    made = [next(names) for _ in range(3)]
+    for name in made:
+        apiserver.request("POST", NODES, metadata(name, labels={"piece": made[0]}))
+    found, go_on = [], ""
+    for _ in made:
+        page = apiserver.request("GET", f"{NODES}?labelSelector=piece={made[0]}&limit=1&continue={go_on}").body
+        found += [item["metadata"]["name"] for item in page["items"]]
+        go_on = page["metadata"].get("continue", "")
+    assert (found, go_on) == (sorted(made), "")
+
+
+def test_two_who_change_the_list_of_taints_lose_nothing(apiserver, path):
+    def add(who):
+        added = 0
+        while added < TAINTS_EACH:
+            now = apiserver.request("GET", path).body
+            taints = [*now["spec"]["taints"], {"key": f"{who}-{added}", "effect": "NoSchedule"}]
+            version = {"resourceVersion": now["metadata"]["resourceVersion"]}
+            patch = {"metadata": version, "spec": {"taints": taints}}
+            added += apiserver.request("PATCH", path, patch, MERGE).status == 200
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(add, "ab"))
+    keys = {taint["key"] for taint in apiserver.request("GET", path).body["spec"]["taints"]}
+    assert keys == {NOT_READY["key"], *(f"{who}-{count}" for who in "ab" for count in range(TAINTS_EACH))}
 
 
 def test_a_field_that_nobody_knows_is_dropped(apiserver, node, path):
