@@ -1,4 +1,4 @@
-"""Events, each told once: its name is made from what it tells, so that one told again after a crash is no second one."""
+"""Events, each told once: its name is made from what it tells, so one told again after a crash is the same Event."""
 
 from collections.abc import Iterator
 from hashlib import sha256

@@ -22,9 +22,9 @@ def mistaken(node: NodeObject, view: View) -> Blocked | None:
             return _blocked(f"node {node.name} has the {name} {b}, this machine {a}; check NODE_NAME")
     if not known:
         return _blocked(f"neither boot id nor machine id can be compared with node {node.name}; mount the host's /proc")
-    name = view.snapshot.node
-    if name and name.split(".")[0].lower() != node.name.split(".")[0].lower():
-        return _blocked(f"the agent runs on {name}, not on node {node.name}; give both the same NODE_NAME")
+    told = view.snapshot.node
+    if told and told.split(".")[0].lower() != node.name.split(".")[0].lower():
+        return _blocked(f"the agent runs on {told}, not on node {node.name}; give both the same NODE_NAME")
     return None
 
 

@@ -81,8 +81,8 @@ class Policy(Record, frozen=True, kw_only=True):
         return self.answer(finding.check, finding.xid)
 
     def answer(self, check: str, xid: int | None = None) -> Response:
-        """What is to be done about a check's finding. A check that the table does not have comes from another version of
-        the agent: it is watched, never acted on.
+        """What is to be done about a check's finding. A check that the table does not have comes from an agent of
+        another version: it is watched, never acted on.
         """
         if check not in self.defaults:
             return Response.OBSERVE
