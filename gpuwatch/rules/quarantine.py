@@ -51,7 +51,10 @@ def begin(case: Case) -> Draft:
     if barriers:
         return _leave(case, (*barriers, *waiting), faults)
     if case.slots is None:
-        return Draft(stage=Stage.SUSPECT, words=sentence(faults), faults=faults, wants=frozenset({"slots"}))
+        unread = (blocked(Reason.BUDGET_UNREADABLE, "the Leases of the budget have not been read: no new taint"),)
+        return Draft(
+            stage=Stage.SUSPECT, words=sentence(faults), faults=faults, blocked=unread, wants=frozenset({"slots"})
+        )
     slot = choose(case.policy.config.budget, case.slots, case.node.name, case.now, case.jitter)
     if isinstance(slot, NoSlot):
         reason = Reason.BUDGET_UNREADABLE if slot.unreadable else Reason.BUDGET

@@ -34,8 +34,10 @@ def keep(case: Case) -> Draft:
     owner, began = owned(case), faults(case.node)
     if owner.by == "operator":
         words = "quarantined by a person; `gpuwatch node release` gives it back"
-        held_by = (blocked(Reason.HELD, words),)
-        return Draft(stage=Stage.QUARANTINED, words=words, faults=began, owner=owner, quarantined=True, blocked=held_by)
+        draft = Draft(stage=Stage.QUARANTINED, words=words, faults=began, owner=owner)
+        if any(fault.response.reaches(Response.DRAIN) for fault in began):
+            draft = _draining(case, draft, owner, began)
+        return _kept(case, draft.but(blocked=(blocked(Reason.HELD, words), *draft.blocked)))
     if opted_out(case.node):
         return give_back(case, "the node opted out")
     if not case.is_fresh:
@@ -142,7 +144,8 @@ def _sick(case: Case, owner: Ownership, began: tuple[Fault, ...], missing: tuple
 def _draining(case: Case, draft: Draft, owner: Ownership, asked: tuple[Fault, ...]) -> Draft:
     """Ask pods to leave; once they are gone, hand the node over to whoever reboots it."""
     if case.pods is None:
-        return draft.but(stage=Stage.DRAINING, wants=frozenset({"pods"}))
+        unread = (blocked(Reason.API, "the pods of this node have not been read"),)
+        return draft.but(stage=Stage.DRAINING, blocked=unread, wants=frozenset({"pods"}))
     config = case.policy.config.drain
     result = drain(case.view, asked, case.pods, config, case.evictions, case.now, owner.draining)
     names = tuple(pod.path for pod in result.waiting)
@@ -195,7 +198,7 @@ def _kept(case: Case, draft: Draft) -> Draft:
         quarantined=True,
         steps=(*steps, *((patch,) if annotations or moved or cordon else ())),
         after=(*draft.after, *spare),
-        wants=draft.wants | ({"slots"} if case.slots is None else set()),
+        wants=draft.wants if case.slots else draft.wants | {"slots"},
     )
 
 
@@ -206,5 +209,7 @@ def _slot(case: Case) -> tuple[TakeSlot | None, tuple[FreeSlot, ...]]:
     mine, budget, name = held(case.slots, case.node.name), case.policy.config.budget, case.node.name
     if mine:
         return renewal(budget, case.slots, name, case.now), tuple(FreeSlot(name=lease.name) for lease in mine[1:])
+    if owned(case).by == "operator":  # a person needs no slot
+        return None, ()
     slot = choose(budget, case.slots, name, case.now, case.jitter)
     return (slot if isinstance(slot, TakeSlot) else None), ()

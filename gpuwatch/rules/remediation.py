@@ -61,7 +61,8 @@ def plan(
     jitter: float,
     evictions: Evictions,
 ) -> Plan:
-    """What to do now, in order. `slots` and `pods` None: not read; the plan says in `wants` when they have to be.
+    """What to do now, in order. `slots` and `pods` None: not read; a plan that says so in `wants` is to
+    be made again with them. Where they cannot be read, it is the plan to carry out.
 
     `now` is unix time; `jitter`, 0..1 and another each time, keeps nodes from doing the same at once.
     """
@@ -169,9 +170,7 @@ def _finished(case: Case, draft: Draft) -> Plan:
     pods = untold(about_pods(case.view, case.policy), case.memory)[:MAX_POD_EVENTS] if case.is_fresh else ()
     steps: tuple[Step, ...] = (*draft.steps, *events, *condition, *draft.after, *pods)
     obstacles = draft.blocked
-    if draft.wants:
-        steps = ()
-    elif steps and case.policy.config.mode == "observe":
+    if steps and case.policy.config.mode == "observe":
         words = "mode is observe: nothing is written; set remediation.mode to enforce to act"
         obstacles = (blocked(Reason.MODE, words), *obstacles)
     return Plan(
