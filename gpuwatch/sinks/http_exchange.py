@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Coroutine
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 import h11
@@ -83,10 +85,10 @@ class Exchange:
             await self._reject(request)
         elif (refusal := await self._refuse(request)) is not None:
             await self._reject(refusal)
-        else:
+        elif (page := await self._page(request)) is not None:
             self._service.busy[request.path] += 1
             try:
-                await self._send(self._call(request))
+                await self._send(page)
             finally:
                 self._service.busy[request.path] -= 1
 
@@ -105,13 +107,42 @@ class Exchange:
             return text(503, "too many requests for this page at once", RETRY_AFTER)
         return None
 
-    def _call(self, request: Request) -> Response:
+    async def _page(self, request: Request) -> Response | None:
+        """What the route answers, be it after a while; None when the client has left meanwhile."""
         try:
-            return self._service.routes[request.path](request)
+            page = self._service.routes[request.path](request)
+            return page if isinstance(page, Response) else await self._wait_for(page, request.path)
         except Exception:
             self._tally.handler_errors += 1
             logger.exception("the page %s failed; other pages are served on", request.path)
             return text(500, "this page failed; the log says why")
+
+    async def _wait_for(self, page: Coroutine[Any, Any, Response], path: str) -> Response | None:
+        if self._service.waiting[path] >= self._limits.waiting:
+            page.close()
+            self._tally.rejected["busy"] += 1
+            return text(503, "too many requests wait for this page", RETRY_AFTER)
+        self._service.waiting[path] += 1
+        making, hearing = asyncio.create_task(page), asyncio.create_task(self._hear())
+        try:
+            await asyncio.wait((making, hearing), return_when=asyncio.FIRST_COMPLETED)
+            if hearing.done() and not hearing.result():
+                return None
+            return await making
+        finally:
+            self._service.waiting[path] -= 1
+            for task in (making, hearing):
+                task.cancel()
+            await asyncio.wait((making, hearing))
+
+    async def _hear(self) -> bool:
+        """Wait for what the client says while its page is made: a request sent ahead, or that it leaves (False)."""
+        try:
+            data = await self._reader.read(_READ_BYTES)
+        except OSError:
+            return False
+        self._http.receive_data(data)
+        return bool(data)
 
     async def _reject(self, refusal: Response) -> None:
         if refusal.status in REJECTIONS:

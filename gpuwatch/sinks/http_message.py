@@ -1,7 +1,8 @@
 """What a route sees and gives: the whole interface between the HTTP server and the pages it serves."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -34,8 +35,8 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-Handler = Callable[[Request], Response]
-"""A route: quick and synchronous, it runs on the event loop and returns bytes that are ready."""
+Handler = Callable[[Request], Response | Coroutine[Any, Any, Response]]
+"""A route runs on the event loop: it returns bytes that are ready, or a coroutine that waits for them."""
 
 
 def text(status: int, line: str, headers: tuple[tuple[str, str], ...] = ()) -> Response:

@@ -32,6 +32,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Instead, where TLS is on: 0.3 MiB each, most of it asyncio's buffer."""
     scrapes: int = 40
     """Responses of one page being sent at once; more get 503."""
+    waiting: int = 32
+    """Requests whose page is not ready yet, such as long polls, at once; more get 503."""
     head_bytes: int = 8 * 1024
     head_seconds: float = 5.0
     """From connecting, or from a later request's first byte, to the end of its head."""
@@ -61,3 +63,5 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     guard: "WebGuard | None" = None
     busy: Counter[str] = msgspec.field(default_factory=Counter)
     """Responses being made or sent, by path: slow readers of one page do not shut out another."""
+    waiting: Counter[str] = msgspec.field(default_factory=Counter)
+    """Requests that wait for their page, by path: they cost little, and do not shut out who wants it at once."""
