@@ -8,6 +8,7 @@ from collections.abc import Collection
 from urllib.parse import quote
 
 from gpuwatch.model.remediation import (
+    TAINT,
     Announce,
     Condition,
     LeaseObject,
@@ -44,6 +45,12 @@ class NodeReader:
         call = Call("list", "pods")
         query = {"fieldSelector": f"spec.nodeName={self.name}"}
         return kube_parse.pods(call, self._transport.request(call, "/api/v1/pods", query=query))
+
+    def tolerates(self, namespace: str, name: str) -> bool:
+        """Whether a pod would stay on a Node that has our taint with the effect NoExecute."""
+        call = Call("get", "pods", name, namespace)
+        path = f"/api/v1/namespaces/{_part(namespace)}/pods/{_part(name)}"
+        return kube_parse.tolerates(call, self._transport.request(call, path), TAINT, "NoExecute")
 
     def leases(self, namespace: str) -> tuple[LeaseObject, ...]:
         """All Leases of a namespace."""

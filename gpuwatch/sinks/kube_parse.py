@@ -80,7 +80,16 @@ class _Container(_Wire, frozen=True):
     resources: _Resources = _Resources()
 
 
+class _Toleration(_Wire, frozen=True):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: float | None = None
+
+
 class _PodSpec(_Wire, frozen=True):
+    tolerations: list[_Toleration] | None = None
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
 
@@ -163,6 +172,18 @@ def node(call: Call, body: bytes) -> NodeObject:
 def pods(call: Call, body: bytes) -> tuple[PodObject, ...]:
     """A PodList. Raises Garbled."""
     return tuple(map(_pod, _decode(call, body, _Pods).items or ()))
+
+
+def tolerates(call: Call, body: bytes, key: str, effect: str) -> bool:
+    """Whether a Pod lives on under any taint of this key and effect, for ever. Raises Garbled."""
+    tolerations = _decode(call, body, _Pod).spec.tolerations or ()
+    return any(
+        each.operator == "Exists"
+        and (each.key or key) == key
+        and (each.effect or effect) == effect
+        and each.toleration_seconds is None
+        for each in tolerations
+    )
 
 
 def lease(call: Call, body: bytes) -> LeaseObject:

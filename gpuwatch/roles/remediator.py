@@ -1,0 +1,310 @@
+"""The remediator of one node: the agent's View and the live Node in, a Plan, and in mode `enforce` its steps out.
+
+`step` does one cycle and never sleeps; who calls it (`roles.remediator_service`, a simulated fleet, a test) decides how
+time passes. Between cycles nothing is asked of the API server: a new finding, a View that has become old, or the time
+the last plan named begins the next one, and each begins with the Node as it is then.
+"""
+
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from gpuwatch.config import RemediationConfig
+from gpuwatch.model.check_names import XidClass
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.remediation import Blocked, Evict, Memory, NodeObject, Plan, PodObject, Reason, TakeSlot
+from gpuwatch.model.remediator_state import RemediatorState
+from gpuwatch.roles.actuator import Actuator, Outcome
+from gpuwatch.roles.agent_views import ViewSource
+from gpuwatch.roles.backoff import Backoff
+from gpuwatch.roles.hold_clock import HoldClock
+from gpuwatch.roles.place import Place
+from gpuwatch.roles.report import Report
+from gpuwatch.roles.slots import SlotReader, SlotWriter
+from gpuwatch.rules.budget import Slots, limit
+from gpuwatch.rules.checks import CHECKS
+from gpuwatch.rules.evidence import FRESH_INTERVALS, FRESH_SECONDS, Sight, is_clean, is_fresh
+from gpuwatch.rules.ownership import Claim, hold
+from gpuwatch.rules.policy import Policy
+from gpuwatch.rules.remediation import Evictions, plan, remember
+from gpuwatch.sinks.audit import Audit, Ledger
+from gpuwatch.sinks.kube import NodeReader, NodeWriter
+from gpuwatch.sinks.kube_errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
+from gpuwatch.sinks.kube_transport import NoCluster, Transport
+
+log = logging.getLogger(__name__)
+
+MEMORY = "remediator"
+"""The name of its document in the store."""
+
+REST_SECONDS = 300.0
+"""The Node is looked at this often though nothing happens; a plan may ask for more."""
+
+PATIENCE_SECONDS = 60.0
+"""Before what a person has to mend is tried again."""
+
+TRIES = 10
+"""Looks at the Node in one cycle while others write to it faster than we do."""
+
+MAX_HURRY = 1.0
+"""Seconds that news wait at most while the API server is being left alone."""
+
+
+class Extras:
+    """What a plan wants besides the Node, read at most once in a cycle. None: not read, or unreadable: see `trouble`."""
+
+    def __init__(self) -> None:
+        self.trouble: KubeError | None = None
+        self.read: set[str] = set()
+        self.slots: Slots | None = None
+        self.pods: tuple[PodObject, ...] | None = None
+
+
+class Remediator:
+    """Steps through the life of one node. `connect` is called when an API server is first needed, never in mode `off`.
+
+    Raises:
+        UsageError: the policy makes no sense.
+    """
+
+    def __init__(
+        self,
+        config: RemediationConfig,
+        place: Place,
+        views: ViewSource,
+        connect: Callable[[], Transport],
+        *,
+        clock: Clock,
+        ledger: Ledger,
+        classes: Mapping[int, XidClass] | None = None,
+        chance: random.Random | None = None,
+        checkpoint: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self._place, self._views, self._connect, self._clock = place, views, connect, clock
+        self._ledger, self._checkpoint, self._chance = ledger, checkpoint, chance or random.Random()  # noqa: S311 no secret
+        self._audit = Audit(ledger, clock)
+        self._backoff = Backoff(self._chance)
+        self._clean = HoldClock(clock)
+        self._memory = _remembered(ledger)
+        self._evictions = Evictions()
+        self._node: NodeObject | None = None
+        self._news: object = None
+        self._due, self._waiting = clock.monotonic(), False
+        self._report = Report(place.node, self._audit, clock)
+        self.reconfigure(config, classes)
+
+    def reconfigure(self, config: RemediationConfig, classes: Mapping[int, XidClass] | None = None) -> None:
+        """Take over another policy; what was built for the old one is built anew when needed. `classes`: `checks.xids`.
+
+        Raises:
+            UsageError: it makes no sense; the old one stays in force.
+        """
+        self._policy = Policy.compile(config, CHECKS, classes)
+        self._reader: NodeReader | None = None
+        self._slots: SlotReader | None = None
+        self._actuator: Actuator | None = None
+        self._due = self._clock.monotonic()
+        self._report.began(config.mode)
+
+    @property
+    def state(self) -> RemediatorState:
+        """What it says about itself."""
+        return self._report.state
+
+    def step(self) -> float:
+        """Do what is due; seconds until it wants to be called again. A new View is reason to call it earlier."""
+        if self._policy.config.mode == "off":
+            return REST_SECONDS
+        now = self._clock.monotonic()
+        sight = self._sight()
+        news = _news(sight)
+        if news != self._news:
+            self._news = news
+            hurry = self._chance.uniform(0, MAX_HURRY) if self._waiting else 0.0
+            self._due = min(self._due, now + hurry)
+        if now >= self._due:
+            wait = self._cycle()
+            self._due = self._clock.monotonic() + wait
+        return max(0.0, min(self._due - self._clock.monotonic(), _grows_old(sight)))
+
+    def _sight(self) -> Sight:
+        """What is seen now, and for how long it has been well, which matters only while the node is quarantined."""
+        sight = Sight(view=self._views.view, age=self._views.age)
+        quarantined = self._node is not None and hold(self._node).claim is Claim.APPLIED
+        clean = quarantined and self._node is not None and is_clean(sight, self._node, self._policy)
+        interval = sight.view.snapshot.interval if sight.view else 0.0
+        gap = max((FRESH_INTERVALS + 1) * interval, 1.5 * FRESH_SECONDS)
+        return replace(sight, clean_for=self._clean.look(clean, gap))
+
+    def _cycle(self) -> float:
+        """Look, plan, act; seconds to wait after it."""
+        self._waiting = False
+        try:
+            return self._work()
+        except NoCluster as error:
+            if self._policy.config.mode == "enforce":
+                return self._troubled(error)
+            return self._imagine(error)
+        except GpuwatchError as error:
+            return self._troubled(error)
+
+    def _work(self) -> float:
+        reader, extras = self._hands(), Extras()
+        conflict: GpuwatchError | None = None
+        for _ in range(TRIES):
+            node = self._node = reader.node()
+            made = self._plan(node, extras)
+            missing = [name for name in made.wants if name not in extras.read]
+            if missing:
+                self._read(reader, missing, extras)
+                continue  # with a Node read after them: what is written is then as young as can be
+            if self._actuator is None or not self._tolerated(reader):
+                self._report.observed(made, node)
+                return self._ended(made, extras.trouble)
+            outcome = self._actuator.execute(made, node)
+            self._take_in(made, node, outcome)
+            conflict = outcome.stopped if isinstance(outcome.stopped, Conflict | AlreadyExists) else None
+            if conflict is None:
+                return self._ended(made, outcome.stopped or extras.trouble)
+            if isinstance(outcome.steps[-1].step, TakeSlot):
+                extras.read.discard("slots")
+            elif self._slots is not None:
+                extras.slots = self._slots.last
+        return self._ended(made, conflict)
+
+    def _hands(self) -> NodeReader:
+        """The reader, in mode `enforce` a writer: the only place where one is made."""
+        if self._reader is None:
+            config, place = self._policy.config, self._place
+            transport = self._connect()
+            reader = NodeReader(transport, place.node)
+            if config.mode == "enforce":
+                also = [config.handover.annotation] if config.handover.annotation else []
+                reader = writer = NodeWriter(transport, place.node, also=also)
+                slots = SlotWriter(writer, self._clock, config.budget.slot_seconds, place.namespace)
+                self._actuator = Actuator(writer, slots, self._audit, self._clock, checkpoint=self._checkpoint)
+            self._slots = SlotReader(reader, self._clock, config.budget, place.namespace)
+            self._reader = reader
+        return self._reader
+
+    def _plan(self, node: NodeObject, extras: Extras) -> Plan:
+        sight = self._sight()
+        self._audit.boot_id = sight.view.snapshot.host.boot_id if sight.view else None
+        return plan(
+            sight=sight,
+            node=node,
+            policy=self._policy,
+            memory=self._memory,
+            slots=extras.slots,
+            pods=extras.pods,
+            now=self._clock.time(),
+            jitter=self._chance.random(),
+            evictions=self._evictions,
+        )
+
+    def _read(self, reader: NodeReader, names: Sequence[str], extras: Extras) -> None:
+        """Read what is wanted; what cannot be read stays None, and the plan does without it."""
+        extras.read.update(names)
+        if "slots" in names and self._slots is not None:
+            extras.slots = self._slots.read()
+            extras.trouble = self._slots.trouble
+        if "pods" in names:
+            try:
+                extras.pods = tuple(pod for pod in reader.pods() if (pod.namespace, pod.name) != self._place.pod)
+            except KubeError as error:
+                extras.trouble = error
+        if extras.trouble is not None:
+            self._report.refused(extras.trouble)
+
+    def _tolerated(self, reader: NodeReader) -> bool:
+        """Whether our own taint would let this very pod live; NoExecute is never set where it would not."""
+        if self._policy.config.effect != "NoExecute" or self._place.pod is None:
+            return True
+        return reader.tolerates(*self._place.pod)
+
+    def _take_in(self, made: Plan, node: NodeObject, outcome: Outcome) -> None:
+        """Learn from what was done."""
+        self._node = outcome.node
+        self._report.acted(outcome)
+        for each in outcome.steps:
+            if isinstance(each.step, Evict) and not isinstance(each.error, Conflict | NotFound):
+                refused = each.error.why if each.error else ""
+                self._evictions = self._evictions.asked(each.step.pod, self._clock.time(), refused)
+        if hold(outcome.node).claim is not Claim.APPLIED:
+            self._evictions = Evictions()
+        if outcome.lease is not None and self._slots is not None:
+            self._slots.known(outcome.lease)
+        self._remember(remember(self._memory, node, replace(made, steps=outcome.done), self._clock.time()))
+
+    def _remember(self, memory: Memory) -> None:
+        if memory != self._memory:
+            self._memory = memory
+            self._ledger.remember(MEMORY, msgspec.json.encode(memory))
+
+    def _imagine(self, error: NoCluster) -> float:
+        """Without an API server: plan for a Node of which nothing is known but that it is this machine."""
+        view = self._views.view
+        if view is None:
+            return self._troubled(error)
+        node = NodeObject(name=self._place.node, uid="unknown", resource_version="0", host=view.snapshot.host)
+        made = self._plan(node, Extras())
+        words = f"{error.what}: the Node, its pods, the budget and other controllers are not known"
+        made = replace(made, blocked=(*made.blocked, Blocked(reason=Reason.API, words=words)))
+        self._report.observed(made, node)
+        return self._settled(made)
+
+    def _ended(self, made: Plan, error: GpuwatchError | None) -> float:
+        return self._settled(made) if error is None else self._troubled(error, made)
+
+    def _settled(self, made: Plan) -> float:
+        """Nothing went wrong; when to look again."""
+        self._backoff.succeeded()
+        self._know()
+        self._report.settled(made)
+        wait = min(REST_SECONDS, made.look_again or REST_SECONDS)
+        return wait * self._chance.uniform(0.9, 1.0)
+
+    def _troubled(self, error: GpuwatchError, made: Plan | None = None) -> float:
+        """Something went wrong; when to try again. The plan stays as it was: it is made anew from the next look."""
+        if isinstance(error, KubeError) and made is None:  # a step's own is counted with it
+            self._report.refused(error)
+        self._know()
+        self._report.troubled(error, made)
+        self._waiting = True
+        if isinstance(error, Forbidden | Invalid | NotFound) or not isinstance(error, KubeError):
+            return PATIENCE_SECONDS * self._chance.uniform(0.5, 1.0)
+        return self._backoff.failed(error.retry_after)
+
+    def _know(self) -> None:
+        slots, view = self._slots.last if self._slots else None, self._views.view
+        most = limit(self._policy.config.budget, slots.nodes) if slots else None
+        self._report.knows(slots, most, view.snapshot.at if view else None)
+
+
+def _remembered(ledger: Ledger) -> Memory:
+    """An unreadable memory is none: the Node's own annotations say most of it."""
+    body = ledger.memory(MEMORY)
+    try:
+        return Memory() if body is None else msgspec.json.decode(body, type=Memory)
+    except msgspec.MsgspecError as error:
+        log.error("what was remembered cannot be read; %s; beginning without it", error)
+        return Memory()
+
+
+def _news(sight: Sight) -> object:
+    """What of a View can change a plan at once; readings that merely vary are left out."""
+    if sight.view is None:
+        return None
+    findings = tuple((each.key, each.latest) for each in sight.view.judgement.findings)
+    return is_fresh(sight), findings, sight.view.snapshot.host.boot_id
+
+
+def _grows_old(sight: Sight) -> float:
+    """Seconds until the View is too old to act on."""
+    if sight.view is None or not is_fresh(sight):
+        return REST_SECONDS
+    return max(FRESH_INTERVALS * sight.view.snapshot.interval, FRESH_SECONDS) - sight.age + 0.01

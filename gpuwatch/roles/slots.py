@@ -1,0 +1,139 @@
+"""This node's part of the fleet's budget, read and written: Leases `gpuwatch-slot-0` to `-(N-1)`.
+
+Nothing coordinates the nodes but the API server's own compare-and-swap. What a plan decides on is read here, in the
+order that makes taking over safe: first the Leases, then the Nodes of those holders who did not renew in time.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from gpuwatch.config import BudgetConfig
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.remediation import LeaseObject, NodeObject, TakeSlot
+from gpuwatch.rules.budget import Slots, number
+from gpuwatch.rules.ownership import hold
+from gpuwatch.sinks.kube import NodeReader, NodeWriter
+from gpuwatch.sinks.kube_errors import Conflict, KubeError, NotFound
+
+log = logging.getLogger(__name__)
+
+CLAIM_SECONDS = 1800.0
+"""A claim older than this, whose node has no taint, was given up."""
+
+VERIFIED_SECONDS = 60.0
+"""A slot known to be ours for less than this need not be asked for again."""
+
+COUNT_SECONDS = 600.0
+"""How long the number of nodes is believed: they come and go slowly, and counting asks for all of them."""
+
+
+class SlotReader:
+    """Reads the budget. What cannot be read is None in it, and `trouble` says why."""
+
+    def __init__(self, reader: NodeReader, clock: Clock, budget: BudgetConfig, namespace: str) -> None:
+        self._reader, self._clock, self._budget, self._namespace = reader, clock, budget, namespace
+        self._count: tuple[int, float] | None = None
+        self._slots: Slots | None = None
+        self.trouble: KubeError | None = None
+
+    def read(self) -> Slots:
+        """The budget as it is now."""
+        self.trouble = None
+        try:
+            leases = [each for each in self._reader.leases(self._namespace) if number(each.name) is not None]
+            used = frozenset(self._in_use(leases))
+            self._slots = Slots(leases=tuple(leases), nodes=self._nodes(), used_by_tainted=used)
+        except KubeError as error:
+            self.trouble = error
+            self._slots = Slots()
+        return self._slots
+
+    def known(self, lease: LeaseObject) -> None:
+        """Take what a write has answered into what was read."""
+        if self._slots is not None and self._slots.leases is not None:
+            others = tuple(each for each in self._slots.leases if each.name != lease.name)
+            self._slots = replace(self._slots, leases=(*others, lease))
+
+    @property
+    def last(self) -> Slots | None:
+        """What was read last, with our own writes since."""
+        return self._slots
+
+    def _nodes(self) -> int | None:
+        """Counted only where the budget is a share of them."""
+        if isinstance(self._budget.max_unavailable, int):
+            return None
+        now = self._clock.monotonic()
+        if self._count is None or now - self._count[1] > COUNT_SECONDS:
+            self._count = self._reader.count_nodes(self._budget.node_selector), now
+        return self._count[0]
+
+    def _in_use(self, leases: Iterable[LeaseObject]) -> Iterable[str]:
+        """Holders of slots that ran out whose Nodes still use them."""
+        now = self._clock.time()
+        for holder in {lease.holder for lease in leases if lease.holder and _has_run_out(lease, now)}:
+            if holder is not None and holder != self._reader.name and self._uses(holder, now):
+                yield holder
+
+    def _uses(self, holder: str, now: float) -> bool:
+        try:
+            return uses_a_slot(self._reader.other_node(holder), now)
+        except NotFound:
+            return False
+
+
+class SlotWriter:
+    """Takes, renews and gives back. Every method raises the errors of `kube_errors`."""
+
+    def __init__(self, writer: NodeWriter, clock: Clock, seconds: float, namespace: str) -> None:
+        self._writer, self._clock, self._seconds, self._namespace = writer, clock, seconds, namespace
+        self._held: tuple[str, float] | None = None
+
+    def is_verified(self, name: str) -> bool:
+        """Whether the slot is ours beyond doubt just now."""
+        return (
+            self._held is not None
+            and self._held[0] == name
+            and self._clock.monotonic() - self._held[1] < VERIFIED_SECONDS
+        )
+
+    def take(self, step: TakeSlot) -> LeaseObject:
+        """Get or renew the slot as the plan saw it.
+
+        Raises:
+            Conflict, AlreadyExists: it is no longer as it was read.
+        """
+        at, before = self._clock.time(), self._clock.monotonic()
+        if step.resource_version:
+            ours = self._held is not None and self._held[0] == step.name
+            seen = LeaseObject(
+                name=step.name, resource_version=step.resource_version, holder=self._writer.name if ours else None
+            )
+            lease = self._writer.hold_lease(self._namespace, seen, at, self._seconds)
+        else:
+            lease = self._writer.create_lease(self._namespace, step.name, at, self._seconds)
+        self._held = step.name, before
+        return lease
+
+    def free(self, name: str) -> LeaseObject | None:
+        """Give it back; None where it was not ours any more."""
+        self._held = None
+        try:
+            lease = self._writer.lease(self._namespace, name)
+            if lease.holder != self._writer.name:
+                return None
+            return self._writer.free_lease(self._namespace, lease, self._clock.time())
+        except (NotFound, Conflict):
+            return None
+
+
+def uses_a_slot(node: NodeObject, now: float) -> bool:
+    """Whether this Node is tainted by us, or about to be; a clock that runs ahead makes no claim old."""
+    owner = hold(node).owner
+    return node.taint is not None or (owner is not None and abs(now - owner.since) < CLAIM_SECONDS)
+
+
+def _has_run_out(lease: LeaseObject, now: float) -> bool:
+    return lease.renewed is not None and lease.duration is not None and now - lease.renewed > lease.duration
