@@ -1,12 +1,12 @@
 """Joins what all sources found into one View: snapshot, who uses what, energy per pod, judgement."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuwatch.config import Backend, Config
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.finding import Judgement
+from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import Driver, Gpu, GpuStatus, Snapshot, SourceStatus
 from gpuwatch.model.view import AgentStatus, Events, PodEnergy, View
 from gpuwatch.model.workload import Allocation, Attribution, ProcessOwner, Workload
@@ -14,8 +14,9 @@ from gpuwatch.model.xid import BusLossEvent, SxidCount, SxidEvent, XidCount, Xid
 from gpuwatch.reader.messages import Settings
 from gpuwatch.roles.source_health import SourceHealth
 from gpuwatch.rules.attribution import attribute
-from gpuwatch.rules.health import judge
-from gpuwatch.rules.xids import XidLedger
+from gpuwatch.rules.judge import Judge
+from gpuwatch.rules.xids import Event, XidLedger
+from gpuwatch.sources.host import uptime
 from gpuwatch.sources.pci import BusGpu, bus_gpus, driver_gpus
 from gpuwatch.sources.podlogs import PodLogs
 from gpuwatch.sources.procfs import Processes
@@ -43,7 +44,10 @@ def reader_settings(config: Config, backend: Backend, interval: float) -> Settin
 class Assembly:
     """The last state of the slower sources, and the join. `refresh_*` may run on threads of their own."""
 
-    def __init__(self, config: Config, clock: Clock, node: str) -> None:
+    def __init__(
+        self, config: Config, clock: Clock, node: str, memory: Iterable[Finding] = (), *, patient: bool = True
+    ) -> None:
+        """`memory`: findings that were open when the agent ended; `patient` False: there will be one look only."""
         sources = config.sources
         self._config, self._clock, self._node = config, clock, node
         off = {name: OFF if name in sources.disabled else None for name in ("podresources", "procfs", "pci")}
@@ -59,7 +63,8 @@ class Assembly:
         self._strangers: frozenset[int | str] = frozenset()
         self._unseen: dict[int, float] = {}  # pid -> first sample in which /proc did not have it
         self._energy = EnergyMeter()
-        self._judgement = Judgement()
+        self._judge = Judge(config.checks, memory, uptime=uptime(Path(sources.proc)) or 0.0, patient=patient)
+        self._unjudged: list[Event] = []
         self.wants_allocations = False
 
     def refresh_allocations(self) -> None:
@@ -113,10 +118,12 @@ class Assembly:
         agent: AgentStatus,
         xids: tuple[XidCount, ...],
         sxids: tuple[SxidCount, ...],
+        news: Iterable[Event] = (),
     ) -> View:
         """One View of unix time `at`. `answered`: NVML has shown all its GPUs, so that those missing can be told;
-        `last_seen`: the last sample of GPUs that are not fresh.
+        `last_seen`: the last sample of GPUs that are not fresh; `news`: what the ledger learned since the last View.
         """
+        self._unjudged += news  # should this View fail, the next one is judged by them
         owners = self._owners(gpus)
         stale = (
             self._clock.monotonic() - self._allocated > STALE_INTERVALS * self._config.sources.pod_resources_interval
@@ -135,7 +142,8 @@ class Assembly:
             expected_gpus=self._config.agent.expected_gpus if answered else None,
             node=self._node,
         )
-        self._judgement = judge(snapshot, self._judgement)
+        judgement = self._judge.judge(snapshot, self._unjudged, attribution)
+        self._unjudged = []
         return View(
             snapshot=snapshot,
             agent=agent,
@@ -144,8 +152,12 @@ class Assembly:
             pod_energy=self._energy.update(gpus, attribution),
             xids=xids,
             sxids=sxids,
-            judgement=self._judgement,
+            judgement=judgement,
         )
+
+    def configure(self, config: Config) -> None:
+        """Judge by other settings from the next View on."""
+        self._judge.configure(config.checks)
 
     @property
     def bus(self) -> tuple[str, ...] | None:

@@ -18,17 +18,17 @@ class Journal:
     """Compares each View with the one before."""
 
     def __init__(self) -> None:
-        self._findings: dict[tuple[str, str | None, str], Finding] = {}
+        self._findings: dict[str, Finding] = {}
         self._restarts = 0
         self._indices: dict[str, int] = {}
 
     def tell(self, view: View) -> None:
         """Log what is new in `view`."""
         self._indices |= {status.identity.uuid: status.identity.index for status in view.snapshot.statuses}
-        findings = {_key(finding): finding for finding in view.judgement.findings}
-        for key in findings.keys() - self._findings.keys():
-            finding = findings[key]
-            log.log(LEVELS[finding.severity], "%s: %s; %s", self._what(finding), finding.message, finding.action)
+        findings = {finding.key: finding for finding in view.judgement.findings}
+        for key, finding in findings.items():
+            if _is_news(finding, self._findings.get(key)):
+                log.log(LEVELS[finding.severity], "%s: %s; %s", self._what(finding), finding.message, finding.action)
         for key in self._findings.keys() - findings.keys():
             log.info("%s: over", self._what(self._findings[key]))
         self._findings = findings
@@ -48,6 +48,8 @@ class Journal:
         return f"GPU {self._indices.get(finding.gpu, finding.gpu)}: {finding.check}"
 
 
-def _key(finding: Finding) -> tuple[str, str | None, str]:
-    """A GPU has a check once; the node may have several of a kind, told apart by their words up to the first figure."""
-    return finding.check, finding.gpu, "" if finding.gpu else finding.message.split(":")[0]
+def _is_news(finding: Finding, before: Finding | None) -> bool:
+    """A finding that began; or one about the node, such as its sources, that has come to be about more of them."""
+    if before is None:
+        return True
+    return finding.gpu is None and finding.xid is None and bool(finding.evidence.keys() - before.evidence.keys())

@@ -31,7 +31,8 @@ class Look:
         self._changed = threading.Condition()
         self._samples: dict[str, int] = {}
         self._started = self._clock.time()
-        self._assembly = Assembly(config, self._clock, os.environ.get("NODE_NAME") or socket.gethostname())
+        node = os.environ.get("NODE_NAME") or socket.gethostname()
+        self._assembly = Assembly(config, self._clock, node, patient=False)
         self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel)
         self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
 
@@ -73,6 +74,7 @@ class Look:
             answered, unanswered, driver = state.answered(now), state.unanswered(), state.driver
             sources = (state.nvml_status(now), state.gpm_status(now), self._kernel.status())
             xids, sxids, unknown = ledger.xids(), ledger.sxids(), ledger.unknown
+            news = ledger.news()
         return self._assembly.view(
             at,
             gpus,
@@ -85,6 +87,7 @@ class Look:
             agent=AgentStatus(version=__version__, started=self._started, unknown_xids=unknown),
             xids=xids,
             sxids=sxids,
+            news=news,
         )
 
     def events(self) -> Events:

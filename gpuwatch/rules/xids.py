@@ -42,6 +42,7 @@ class XidLedger:
         self._from_nvml: set[str] = set()
         self._number = 0
         self._events: dict[int, Event] = {}
+        self._news: dict[int, None] = {}
         self._unpaired: dict[tuple[str | None, int, XidSource], deque[tuple[int, XidEvent]]] = {}
         self._xids: dict[tuple[str | None, int], XidCount] = {}
         self._sxids: dict[tuple[int, int, str], SxidCount] = {}
@@ -86,6 +87,11 @@ class XidLedger:
     def events(self) -> tuple[Event, ...]:
         """The latest occurrences in the order they became known, completed as far as both sources told."""
         return tuple(self._events.values())
+
+    def news(self) -> tuple[Event, ...]:
+        """What came since the last call, and what of it, or of before, the other source has completed since."""
+        numbers, self._news = self._news, {}
+        return tuple(self._events[number] for number in numbers if number in self._events)
 
     def lost(self) -> tuple[BusLossEvent, ...]:
         """The latest bus loss of each GPU that had one; whether the GPU is back is for the snapshot to say."""
@@ -133,6 +139,7 @@ class XidLedger:
                 news = {name: getattr(event, name) for name in _COMPLETED if getattr(first, name) is None}
                 if number in self._events:
                     self._events[number] = structs.replace(first, also=event.source, **news)
+                    self._news[number] = None
                 return True
         return False
 
@@ -191,6 +198,8 @@ class XidLedger:
     def _list(self, event: Event) -> int:
         self._number += 1
         self._events[self._number] = event
+        self._news[self._number] = None
+        _trim(self._news, self._limit)
         _trim(self._events, self._limit)
         return self._number
 

@@ -1,5 +1,6 @@
 """A /proc-like tree and kubelet's log folders for made-up processes, in every cgroup layout found on real nodes.
 
+<root>/proc/uptime
 <root>/proc/<pid>/{comm,status,stat,cgroup}
 <root>/log/pods/<namespace>_<pod>_<uid>/<container>/
 <root>/log/containers/<pod>_<namespace>_<container>-<id>.log
@@ -98,6 +99,7 @@ class ProcTree:
         self._pods: set[Workload] = set()
         for folder in (self.proc, self.logs / "pods", self.logs / "containers"):
             folder.mkdir(parents=True, exist_ok=True)
+        (self.proc / "uptime").write_text("86400.00 172800.00\n")  # long enough for everything to have come up
 
     def show(self, processes: Iterable[SimProcess], pods: Iterable[Workload] = ()) -> None:
         """Make exactly these visible. `pods`: containers that run without a process of their own on the GPU."""

@@ -2,12 +2,13 @@
 
 from functools import partial
 
-from gpuwatch.model.finding import Health
+from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.snapshot import GpuState, SourceStatus
 from gpuwatch.sinks.metric import Metric, Parts, Sample, Samples, distinct, node, summed
 from gpuwatch.sinks.scene import Scene
 
 Row = Metric[Scene]
+WORST_FIRST = tuple(reversed(Severity))
 _node = partial(Row, scope="node")
 
 
@@ -78,9 +79,13 @@ def _gpu_health(scene: Scene) -> list[Sample]:
 
 
 def _findings(scene: Scene) -> list[Sample]:
+    """One series for each check and GPU, however many XIDs are behind it; of several severities the worst."""
+    worst: dict[tuple[str | None, str], Severity] = {}
+    for finding in scene.view.judgement.findings:
+        key = finding.gpu, finding.check
+        worst[key] = min(worst.get(key, finding.severity), finding.severity, key=WORST_FIRST.index)
     return distinct(
-        (scene.subject(finding.gpu) if finding.gpu else "", (finding.check, finding.severity.value))
-        for finding in scene.view.judgement.findings
+        (scene.subject(gpu) if gpu else "", (check, severity.value)) for (gpu, check), severity in worst.items()
     )
 
 

@@ -1,5 +1,7 @@
 """How busy the machine around the GPUs is: a GPU that waits is often a processor that cannot keep up."""
 
+from pathlib import Path
+
 import psutil
 
 from gpuwatch.model.snapshot import Record
@@ -25,3 +27,11 @@ def host_use() -> HostUse:
         memory_total=memory.total,
         load=psutil.getloadavg()[0],
     )
+
+
+def uptime(proc: Path) -> float | None:
+    """Seconds since the machine was booted (proc(5), uptime); None where that cannot be read."""
+    try:
+        return float((proc / "uptime").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return None

@@ -178,6 +178,15 @@ def test_findings_say_the_gpu_or_nothing() -> None:
     ]
 
 
+def test_several_xids_of_a_check_are_one_series_of_the_worst_severity() -> None:
+    several = [
+        Finding(check="xid_warning", severity=severity, message="m", gpu=uuid(0), xid=xid)
+        for xid, severity in ((44, Severity.INFO), (32, Severity.WARNING), (37, Severity.INFO))
+    ]
+    found = families(bare(Gpu(identity=identity(0)), judgement=Judgement(findings=tuple(several))))
+    assert found["finding"].samples == [((f'gpu="0",uuid="{uuid(0)}"', ("xid_warning", "warning")), 1)]
+
+
 def devices(*holders: Workload, gi: int | None = None) -> Attribution:
     return Attribution(
         devices=(

@@ -1,0 +1,119 @@
+"""CHECKS of what is there: GPUs lost, hung or missing, a driver that hangs as a whole, and the monitor itself."""
+
+from gpuwatch.model.finding import Remedy, Severity
+from gpuwatch.model.pci import pci_key
+from gpuwatch.model.remediation import Response
+from gpuwatch.model.snapshot import GpuState
+from gpuwatch.rules.check import CANNOT_TELL, Check, Sighting
+from gpuwatch.rules.gpu_history import GpuHistory
+from gpuwatch.rules.history import History
+
+
+def _lost(past: GpuHistory) -> Sighting | None:
+    if past.status is not None and past.status.state is GpuState.LOST:
+        return Sighting(past.status.detail, {"state": "lost"})
+    if past.lost_line is not None:
+        return Sighting(past.lost_line, {"kernel": past.lost_line})
+    return None if past.is_new else CANNOT_TELL
+
+
+def _unresponsive(past: GpuHistory) -> Sighting | None:
+    if past.status is not None and past.status.state is GpuState.UNRESPONSIVE:
+        return Sighting(past.status.detail, {"state": "unresponsive"})
+    return None if past.is_new else CANNOT_TELL
+
+
+def _missing(history: History) -> Sighting | None:
+    """GPUs that the bus or the configuration has and NVML has not. Nothing is missing while nobody reads NVML."""
+    snapshot = history.snapshot
+    if not _reads_nvml(history):
+        return CANNOT_TELL
+    known = {pci_key(status.identity.pci_bus_id) for status in snapshot.statuses}
+    missing = [address for address in snapshot.bus or () if pci_key(address) not in known]
+    why = "; ".join(f"index {index}: {reason}" for index, reason in snapshot.unanswered.items())
+    said = {address: f"GPU {address} is on the PCI bus but does not answer in NVML" for address in missing}
+    if why:
+        said["nvml"] = why if missing else f"a GPU that NVML counts does not answer ({why})"
+    expected = snapshot.expected_gpus
+    if expected is not None and len(snapshot.statuses) + len(missing) < expected:
+        said["expected"] = f"{len(snapshot.statuses)} of {expected} expected GPUs are there"
+    if said:
+        return Sighting("; ".join(said.values()), said, level=len(said))
+    # until NVML has shown all its GPUs, the bus is not compared: that says nothing
+    return CANNOT_TELL if history.bus_seen and snapshot.bus is None else None
+
+
+def _wedged(history: History) -> Sighting | None:
+    states = [status.state for status in history.snapshot.statuses]
+    if len(states) > 1 and all(state is GpuState.UNRESPONSIVE for state in states):
+        return Sighting(f"none of {len(states)} GPUs answers: the driver hangs", {"unresponsive": str(len(states))})
+    return None if GpuState.FRESH in states else CANNOT_TELL
+
+
+def _monitoring(history: History) -> Sighting | None:
+    down = {source.name: source.reason for source in history.snapshot.sources if source.up is False}
+    return Sighting("; ".join(f"{name}: {reason}" for name, reason in down.items()), down) if down else None
+
+
+def _reads_nvml(history: History) -> bool:
+    return any(source.name == "nvml" and source.up for source in history.snapshot.sources)
+
+
+PRESENCE_CHECKS: tuple[Check, ...] = (
+    Check(
+        "gpu_lost",
+        "NVML says that it is lost, it vanished from NVML, or the kernel log says that it fell off the bus",
+        Severity.CRITICAL,
+        Remedy.REBOOT_NODE,
+        "drain the node and reboot it; reseat or replace the GPU if it happens again",
+        Response.TAINT,
+        gpu=_lost,
+        clear_after=2,
+    ),
+    Check(
+        "gpu_unresponsive",
+        "a call about it does not return, or its samples stopped",
+        Severity.CRITICAL,
+        Remedy.REBOOT_NODE,
+        "drain the node; reboot it if the driver does not come back",
+        Response.CONDITION,
+        gpu=_unresponsive,
+    ),
+    Check(
+        "gpu_missing",
+        "the PCI bus or `agent.expected_gpus` has more GPUs than answer in NVML",
+        Severity.CRITICAL,
+        Remedy.REBOOT_NODE,
+        "look for the driver's messages (dmesg | grep NVRM); reboot, then reseat or replace the GPU",
+        Response.CONDITION,
+        node=_missing,
+        boot_grace=True,
+        blame="node",
+    ),
+    Check(
+        "driver_wedged",
+        "no GPU of several answers: calls of the driver do not return",
+        Severity.CRITICAL,
+        Remedy.REBOOT_NODE,
+        "drain the node; reboot it if the driver does not come back",
+        Response.CONDITION,
+        node=_wedged,
+        boot_grace=True,
+        blame="node",
+    ),
+)
+"""Who is there."""
+
+MONITOR_CHECKS: tuple[Check, ...] = (
+    Check(
+        "monitoring_degraded",
+        "gpuwatch cannot read one of its sources; says nothing about GPUs",
+        Severity.WARNING,
+        Remedy.NONE,
+        "see what the message asks for; GPUs are judged without this source",
+        most=Response.OBSERVE,
+        node=_monitoring,
+        blame="monitor",
+    ),
+)
+"""The monitor's own trouble, said as such."""

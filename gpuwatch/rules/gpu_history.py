@@ -1,0 +1,157 @@
+"""What is remembered of one GPU between snapshots, and how its counters grew."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from gpuwatch.config import ChecksConfig
+from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, NvLink
+from gpuwatch.model.workload import Workload
+
+HOUR = 3600.0
+SPACING = 30.0
+"""Seconds between two remembered values of a counter."""
+
+NVLINK_ERRORS = frozenset(
+    {"replay", "recovery", "crc", "crc_flit", "crc_data", "ecc_data", "malformed_packet", "buffer_overrun", "receive"}
+    | {"local_link_integrity", "link_recovery", "link_recovery_failed"}
+)
+"""Errors of a link that is ill; symbol errors are corrected all the time and say little."""
+
+RESTARTED = 0.5
+"""An energy counter below this share of its last value began anew: with the driver, or by a reset."""
+
+BLAMED_PODS = 256
+
+
+class Repair(NamedTuple):
+    """The latest evidence that the GPU was reset or has recovered. `at` None: it is newer than all before `order`."""
+
+    order: int
+    at: float | None
+    why: str
+
+
+class Growth:
+    """How much a counter grew within the last hour. A counter that falls began anew."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, float]] = deque()
+
+    def add(self, now: float, value: float) -> None:
+        """The counter's value at `now`, which never falls."""
+        points = self._points
+        if points and value < points[-1][1]:
+            points.clear()
+        if len(points) > 1 and now - points[-2][0] < SPACING:
+            points.pop()
+        points.append((now, value))
+        while now - points[0][0] > HOUR:
+            points.popleft()
+
+    @property
+    def amount(self) -> float:
+        """Over the hour, or as long as it is known."""
+        return self._points[-1][1] - self._points[0][1] if self._points else 0.0
+
+
+class GpuHistory:
+    """One GPU. Members tell of the latest look unless they say otherwise."""
+
+    def __init__(self, uuid: str, config: ChecksConfig, node: "Mapping[str, GpuHistory]") -> None:
+        """`node`: all GPUs of the node by uuid, this one among them."""
+        self.uuid, self.config, self._node = uuid, config, node
+        self.status: GpuStatus | None = None
+        self.gpu: Gpu | None = None
+        """The fresh sample; None where there is none."""
+        self.is_new = False
+        """Whether the sample is another one than in the look before."""
+        self.repair: Repair | None = None
+        self.energy: float | None = None
+        """The energy counter as last read, joules."""
+        self.calm = 0.0
+        """Seconds without a gap for which the driver has asked for nothing."""
+        self.lost_line: str | None = None
+        """What the kernel log said of its loss, until it answers again."""
+        self.inforom: tuple[int, int] | None = None
+        """Order and number of the last XID about the infoROM."""
+        self.corrected = Growth()
+        self.nvlink_errors = Growth()
+        self._sampled: float | None = None
+        self._uses: Sequence[tuple[int | None, Workload]] = ()
+        self._uses_before: Sequence[tuple[int | None, Workload]] = ()
+        self._pods: dict[tuple[str | None, str | None], tuple[Workload, float]] = {}
+        self._now = 0.0
+
+    def see(
+        self,
+        status: GpuStatus | None,
+        gpu: Gpu | None,
+        uses: Sequence[tuple[int | None, Workload]],
+        now: float,
+        step: float,
+        order: int,
+    ) -> None:
+        """One more look; `gpu` None when it is not fresh."""
+        self.status, self._now = status, now
+        self.gpu = gpu if self.is_fresh else None
+        self.is_new = self.gpu is not None and self.gpu.at != self._sampled
+        self._uses_before, self._uses = self._uses, uses
+        calm = self.gpu is not None and self.gpu.recovery_action == 0
+        self.calm = self.calm + step if calm else 0.0
+        if self.gpu is not None and self.is_new:
+            self._sampled = self.gpu.at
+            self._count(self.gpu, now, order)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it answers."""
+        return self.status is not None and self.status.state is GpuState.FRESH
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody was given it, or has a process on it."""
+        return bool(self._uses)
+
+    def pods(self, gi: int | None = None) -> tuple[Workload, ...]:
+        """Who has it, or had it a moment ago; of a cut GPU those on instance `gi` where it is known."""
+        uses = self._uses or self._uses_before
+        fitting = (workload for instance, workload in uses if gi is None or instance in (None, gi))
+        named = {(w.namespace, w.pod or w.pod_uid, w.container): w for w in fitting}
+        return tuple(named.values())
+
+    def blame_pods(self, pods: Sequence[Workload], now: float) -> None:
+        """Remember whose application failed here; a burst of one pod counts once."""
+        for pod in pods:
+            name = pod.namespace, pod.pod or pod.pod_uid
+            self._pods.pop(name, None)
+            self._pods[name] = pod, now
+        while len(self._pods) > BLAMED_PODS:
+            del self._pods[next(iter(self._pods))]
+
+    def blamed(self) -> tuple[Workload, ...]:
+        """Pods whose application failed here within the window."""
+        return tuple(pod for pod, at in self._pods.values() if self._now - at <= self.config.repeat_window)
+
+    @property
+    def siblings(self) -> "tuple[GpuHistory, ...]":
+        """The node's other GPUs."""
+        return tuple(past for past in self._node.values() if past is not self)
+
+    def _count(self, gpu: Gpu, now: float, order: int) -> None:
+        energy = gpu.power.energy
+        if energy is not None:
+            if self.energy is not None and energy < RESTARTED * self.energy:
+                self.repair = Repair(order, None, "its energy counter began anew: reset, or driver reloaded")
+            self.energy = energy
+        corrected = gpu.ecc.counts.get("corrected/volatile/total")
+        if corrected is not None:
+            self.corrected.add(now, corrected)
+        if gpu.nvlinks:
+            self.nvlink_errors.add(now, sum(map(link_errors, gpu.nvlinks)))
+        self.lost_line = None
+
+
+def link_errors(link: NvLink) -> int:
+    """Errors of one link that matter."""
+    return sum(count for kind, count in link.errors.items() if kind in NVLINK_ERRORS)
