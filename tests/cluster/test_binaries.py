@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.cluster.binaries import NAMES, NoBinaries, find, get, home
+from tests.e2e.processes import until
 
 # A Go that says how often it was asked to build, and takes its time
 GO = """#!/bin/sh
@@ -85,6 +86,17 @@ def test_a_build_that_fails_leaves_nothing_that_looks_done(go):
     assert find() is None
     go()
     assert get() == find() is not None
+
+
+def test_a_build_that_was_killed_is_begun_again(go):
+    log = go()
+    killed = subprocess.Popen([sys.executable, "-m", "tests.cluster.binaries"])
+    until(log.exists, "the build has begun")
+    killed.kill()
+    killed.wait()
+    assert find() is None
+    assert get() == find() is not None
+    assert log.read_text() == "\n\n"
 
 
 def test_half_of_them_are_none(go):
