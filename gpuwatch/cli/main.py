@@ -15,6 +15,7 @@ COMMANDS = (
     Entry("describe", "Tell everything about one GPU, units spelled out.", "describe:describe", "Look"),
     Entry("xid", "Explain, list, parse and watch XIDs.", "xid:xid", "Look"),
     Entry("events", "Show what happened lately: XIDs, SXids, lost GPUs.", "events:events", "Look"),
+    Entry("node", "Show, plan, quarantine and release a Kubernetes Node.", "node:node", "Act"),
     Entry("agent", "Run the node agent.", "agent:agent", "Run"),
     Entry("demo", "Run a simulated node through a story of faults.", "demo:demo", "Run"),
     Entry("metrics", "Print the metrics once, or list them.", "metrics:metrics", "Develop"),

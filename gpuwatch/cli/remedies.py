@@ -52,21 +52,7 @@ LADDER = tuple(remedy for remedy in Remedy if remedy is not Remedy.NONE)
 ADVICE = {remedy: "" if remedy is Remedy.NONE else rung.words for remedy, rung in RUNGS.items()}
 """What to say where a finding brings no words of its own."""
 
-_FIRST = {
-    "RESTART_APP": Remedy.RESTART_APP,
-    "RESET_GPU": Remedy.RESET_GPU,
-    "WORKFLOW_XID_48": Remedy.RESET_GPU,
-    "WORKFLOW_NVLINK_ERR": Remedy.RESET_GPU,
-    "WORKFLOW_NVLINK5_ERR": Remedy.RESET_GPU,
-    "XID_154_EVAL": Remedy.RESET_GPU,
-    "REBOOT_NODE": Remedy.REBOOT_NODE,
-    "UPDATE_SWFW": Remedy.REBOOT_NODE,
-    "CHECK_MECHANICALS": Remedy.INSPECT,
-    "CONTACT_SUPPORT": Remedy.CONTACT_SUPPORT,
-}
 
-
-def ladder(action: str) -> tuple[Remedy, ...]:
-    """What to do about an XID with this catalogue action, gentlest first; empty where nothing is to be done."""
-    first = _FIRST.get(action)
-    return () if first is None else LADDER[LADDER.index(first) :]
+def ladder(first: Remedy) -> tuple[Remedy, ...]:
+    """From the first rung to try upwards; empty where nothing is to be done."""
+    return () if first is Remedy.NONE else LADDER[LADDER.index(first) :]

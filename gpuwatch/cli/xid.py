@@ -60,7 +60,7 @@ def explain(session: Session, code: str, output: str) -> None:
     number, line = _meant(code)
     info = _known(number)
     if output == "table":
-        session.terminal.show(*page(info, (), line, min(session.terminal.width, PROSE)))
+        session.terminal.show(*page(info, line, session.config(), min(session.terminal.width, PROSE)))
     else:
         _document(catalogue_document((info,)), output)
 

@@ -25,8 +25,6 @@ class Fact(NamedTuple):
 RETIREMENT = 64
 """The XID that the text of its line decides."""
 
-ADVICE_ONLY = "FOLLOW_LINE"
-
 DECIDES = {
     "recovery": "The number after `to` is the recovery action the GPU asks for; it decides:",
     "retirement": "The words of the line decide:",
@@ -87,21 +85,6 @@ def _nvlink(xid: int, error: NvLinkError) -> Iterator[Fact]:
     )
 
 
-RECOVERY_ACTIONS = {0: "IGNORE", 1: "RESET_GPU", 2: "REBOOT_NODE", 4: "RESET_GPU", 6: "RESET_GPU", 7: "REBOOT_NODE"}
-"""Values of XID 154 that stand on the ladder."""
-
-
-def action_of(info: XidInfo, line: KernelLine | None) -> str:
-    """The catalogue's action, or what the line decides instead."""
-    if line is None or info.decided_by is None:
-        return ADVICE_ONLY if info.decided_by == "recovery" else info.action
-    if line.recovery is not None:
-        return RECOVERY_ACTIONS.get(line.recovery, ADVICE_ONLY)
-    advice = nvlink_advice(info.code, line.nvlink) if line.nvlink else None
-    text = retirement_text(line.message) if info.code == RETIREMENT and line.message else None
-    return advice.action if advice else text.action if text else info.action
-
-
 def _recovery(action: RecoveryAction) -> Fact:
     return Fact(f"{action.value} {action.name}", action.meaning)
 
@@ -113,7 +96,6 @@ def _advice(row: NvLinkAdvice) -> Fact:
 
 
 SPOKEN = {
-    ADVICE_ONLY: "what the number in the line asks for",
     "RESTART_APP": "restart the application",
     "RESET_GPU": "reset the GPU",
     "REBOOT_NODE": "reboot the node",

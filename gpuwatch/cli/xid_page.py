@@ -1,12 +1,15 @@
 """The page of `xid explain`: what happened, what gpuwatch does about it, what a person does, gentlest first."""
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gpuwatch.cli.remedies import RUNGS, ladder
-from gpuwatch.cli.xid_decode import DECIDES, Fact, action_of, decoded, spoken, table_of
+from gpuwatch.cli.xid_answer import answer, first_remedy
+from gpuwatch.cli.xid_decode import DECIDES, Fact, decoded, spoken, table_of
 from gpuwatch.cli.xid_words import SEVERITY_STYLES, causes
+from gpuwatch.config import Config
+from gpuwatch.model.finding import Remedy
 from gpuwatch.model.xid import KernelLine
 from gpuwatch.model.xid_catalogue import XidInfo
 
@@ -19,8 +22,8 @@ PLACES = {"node": "NODE", "gpu": "INDEX", "namespace": "NAMESPACE", "pod": "POD"
 """What stands in commands for what the page cannot know."""
 
 
-def page(info: XidInfo, doing: Sequence[Fact], line: KernelLine | None, width: int) -> "list[Text]":
-    """One code in sentences, at most `width` columns wide. `doing`: what gpuwatch does; `line`: one to decode."""
+def page(info: XidInfo, line: KernelLine | None, config: Config, width: int) -> "list[Text]":
+    """One code in sentences, at most `width` columns wide; `line`: one of it to decode."""
     from rich.text import Text
 
     head = Text.assemble(
@@ -31,8 +34,9 @@ def page(info: XidInfo, doing: Sequence[Fact], line: KernelLine | None, width: i
     if line is not None:
         lines += _section("This line", decoded(line), width)
     lines += _section("Cause", _cause(info), width)
-    lines += _section("What gpuwatch does", doing, width)
-    lines += _section("What to do", _advice(info, line), width) + _steps(info, line, width)
+    lines += _section("What gpuwatch does", answer(info, line, config), width)
+    first = first_remedy(info, line, config.checks.xids)
+    lines += _section("What to do", _advice(info, line, first), width) + _steps(info, first, width)
     if line is None and info.decided_by:
         lines += _section(DECIDES[info.decided_by], table_of(info), width)
     return lines
@@ -40,7 +44,7 @@ def page(info: XidInfo, doing: Sequence[Fact], line: KernelLine | None, width: i
 
 def _cause(info: XidInfo) -> Iterable[Fact]:
     yield Fact("cause", causes(info))
-    yield Fact("class", info.category)
+    yield Fact("category", info.category)
     if info.since:
         yield Fact("since", f"driver {info.since}")
     if info.note:
@@ -49,23 +53,23 @@ def _cause(info: XidInfo) -> Iterable[Fact]:
         yield Fact("note", "NVIDIA calls this code unused on Ampere and newer.")
 
 
-def _advice(info: XidInfo, line: KernelLine | None) -> Iterable[Fact]:
+def _advice(info: XidInfo, line: KernelLine | None, first: Remedy) -> Iterable[Fact]:
     told = [action for action in (info.nvidia, info.investigate) if action]
     if told:
         yield Fact("NVIDIA", ", then ".join(dict.fromkeys(f"{spoken(action)} ({action})" for action in told)))
-    action = action_of(info, line)
-    if not ladder(action):
-        yield Fact("do", spoken(action))
+    if first is Remedy.NONE:
+        decides = line is None and info.decided_by
+        yield Fact("do", "what the line decides, see below" if decides else "nothing")
 
 
-def _steps(info: XidInfo, line: KernelLine | None, width: int) -> "list[Text]":
+def _steps(info: XidInfo, first: Remedy, width: int) -> "list[Text]":
     """The ladder: each rung with its commands, those of an earlier one left out; the next is for when it comes back."""
     from rich.text import Text
 
     again = "in other programs too" if info.category == "application" else "if it comes back"
     lines: list[Text] = []
     told: set[str] = set()
-    for number, remedy in enumerate(ladder(action_of(info, line)), 1):
+    for number, remedy in enumerate(ladder(first), 1):
         rung = RUNGS[remedy]
         title = f"  {number}. {f'{again}: ' if number > 1 else ''}{rung.words}"
         lines += [Text(text, end="") for text in textwrap.wrap(title, width, subsequent_indent=" " * 5)]

@@ -7,6 +7,7 @@ import msgspec
 from gpuwatch.cli.document import Envelope
 from gpuwatch.cli.remedies import ladder
 from gpuwatch.cli.table import Column
+from gpuwatch.cli.xid_answer import first_remedy
 from gpuwatch.model.finding import Remedy
 from gpuwatch.model.xid_catalogue import XidInfo
 
@@ -72,4 +73,4 @@ def _code(info: XidInfo) -> XidCode:
     taken = {
         name: getattr(info, name) for name in XidCode.__struct_fields__ if name not in ("nvidia_action", "remedies")
     }
-    return XidCode(nvidia_action=info.nvidia, remedies=ladder(info.action), **taken)
+    return XidCode(nvidia_action=info.nvidia, remedies=ladder(first_remedy(info, None, {})), **taken)

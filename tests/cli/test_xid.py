@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gpuwatch.cli.xid_decode import SPOKEN
 from gpuwatch.model.xid_catalogue import all_xids
@@ -101,7 +102,7 @@ RECOVERY_LINE = "NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed fr
         (RECOVERY_LINE.format("0x1"), "1. reset the GPU", "1 GPU_RESET"),
         (RECOVERY_LINE.format("0x2"), "1. drain the node and reboot it", "2 NODE_REBOOT"),
         (RECOVERY_LINE.format("0x0"), "do        nothing", "0 NONE"),
-        (RECOVERY_LINE.format("0x63"), "do        what the number", "newer than this table"),
+        (RECOVERY_LINE.format("0x63"), "1. look at the machine", "newer than this table"),
         ("NVRM: Xid (PCI:0000:01:00): 64, Row Remapping table is full", "1. have the GPU replaced", "no spare rows"),
         ("NVRM: Xid (PCI:0000:01:00): 64, A row already pending remapping", "do        nothing", "benign"),
         ("NVRM: Xid (PCI:0000:01:00): 64, something else", "1. reset the GPU", "as the number alone says"),
@@ -112,6 +113,25 @@ def test_a_line_that_decides_overrules_its_number(line, first, told):
     advice = text[text.index("What to do") :]
     assert first in advice
     assert told in text
+
+
+@pytest.mark.parametrize(
+    ("code", "settings", "told"),
+    [
+        ("79", {}, ("xid_fatal", "taint: taint gpuwatch.io/gpu-fault", "(default)", "mode      observe")),
+        ("79", {"checks": {"xid_fatal": "drain"}}, ("drain: taint", "(remediation.checks.xid_fatal)")),
+        ("79", {"xids": {79: "observe"}}, ("observe: it is shown", "(remediation.xids.79)")),
+        ("31", {"mode": "enforce"}, ("xid_application", "observe: it is shown")),
+        ("149", {}, ("its line decides", "xid_fatal")),
+    ],
+)
+def test_it_says_what_the_policy_in_force_does(tmp_path, code, settings, told):
+    config = tmp_path / "gpuwatch.yaml"
+    config.write_text(yaml.safe_dump({"remediation": settings}))
+    text = run("--config", str(config), "xid", "explain", code).stdout
+    doing = text[text.index("What gpuwatch does") : text.index("What to do")]
+    for words in told:
+        assert words in doing
 
 
 def test_who_had_the_channel_is_named_and_not_blamed():
