@@ -14,9 +14,9 @@ from gpuwatch.sim.kubeapi.faults import ApiFaults, Fault
 from gpuwatch.sim.kubeapi.message import Object, Request, Response, reply
 from gpuwatch.sim.kubeapi.reads import Reads
 from gpuwatch.sim.kubeapi.route import Call, call_of
+from gpuwatch.sim.kubeapi.shapes import ShapeError
 from gpuwatch.sim.kubeapi.status import ApiError, bad_request, method_not_allowed
 from gpuwatch.sim.kubeapi.store import Store
-from gpuwatch.sim.kubeapi.validation import ShapeError
 from gpuwatch.sim.kubeapi.writes import Writes
 
 _BOOKMARK_SECONDS = 60.0

@@ -9,6 +9,7 @@ from gpuwatch.sim.kubeapi.message import Object, Request
 from gpuwatch.sim.kubeapi.patch import PatchError, json_patch, merge_patch
 from gpuwatch.sim.kubeapi.resources import Resource
 from gpuwatch.sim.kubeapi.route import Call
+from gpuwatch.sim.kubeapi.shapes import check_shape
 from gpuwatch.sim.kubeapi.status import ApiError, bad_request, unmet, unsupported_media_type
 from gpuwatch.sim.kubeapi.strategic import strategic_merge
 
@@ -16,9 +17,7 @@ from gpuwatch.sim.kubeapi.strategic import strategic_merge
 def decoded(call: Call) -> Object:
     """The object in the body, with metadata. Raises ApiError 400 or 415."""
     value = object_in(call.request)
-    if not isinstance(value.setdefault("metadata", {}), dict):
-        raise bad_request("the body is no object of Kubernetes")
-    return value
+    return {**value, "metadata": value.get("metadata") or {}}
 
 
 def object_in(request: Request) -> Object:
@@ -31,7 +30,7 @@ def object_in(request: Request) -> Object:
         raise bad_request(f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise bad_request("the body is no object of Kubernetes")
-    return value
+    return check_shape(value)
 
 
 def patched(call: Call, old: Object) -> Object:
@@ -59,7 +58,7 @@ def patched(call: Call, old: Object) -> Object:
         raise ApiError(422, "Invalid", message, {}) from error
     if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
         raise bad_request("the patch leaves no object")
-    return new
+    return check_shape(new)
 
 
 def check_place(resource: Resource, namespace: str, value: Object) -> None:

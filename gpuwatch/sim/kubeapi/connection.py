@@ -92,7 +92,7 @@ class Connection(asyncio.Protocol):
         elif isinstance(event, h11.Data):
             self._body += event.data
             if len(self._body) > _BODY_BYTES:
-                error = ApiError(413, "RequestEntityTooLarge", f"limit is {_BODY_BYTES}")
+                error = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_BODY_BYTES}")
                 self._answer(reply(error.status, error.code))
                 self._transport.close()
         elif isinstance(event, h11.EndOfMessage) and self._head is not None:

@@ -56,6 +56,20 @@ _FIRST_STATUS: dict[str, Object] = {
     "Namespace": {"phase": "Active"},
     "PodDisruptionBudget": {"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0},
 }
+_KNOWN = {
+    "Node": ("podCIDR", "podCIDRs", "providerID", "unschedulable", "taints", "configSource", "externalID"),
+    "Lease": (
+        "holderIdentity",
+        "leaseDurationSeconds",
+        "acquireTime",
+        "renewTime",
+        "leaseTransitions",
+        "strategy",
+        "preferredHolder",
+    ),
+    "PodDisruptionBudget": ("minAvailable", "maxUnavailable", "selector", "unhealthyPodEvictionPolicy"),
+}
+"""Members of spec; all others are dropped, where a kind is listed."""
 _NO_KUBELET: Object = {"kubeletEndpoint": {"Port": 0}}
 _EVENT: Object = {"source": {}, "firstTimestamp": None, "lastTimestamp": None, "eventTime": None}
 _REPORTER = {"reportingComponent": "", "reportingInstance": ""}
@@ -97,9 +111,13 @@ def restored(resource: Resource, subresource: str, old: Object, new: Object) -> 
 def tidied(resource: Resource, value: Object) -> Object:
     """The object without what is empty, as Go writes it."""
     new: Object = pruned(value)
+    if "status" in resource.subresources:
+        new = {**new, "spec": new.get("spec", {}), "status": new.get("status", {})}
     for field in ("labels", "annotations"):
         if not new["metadata"].get(field, True):
             del new["metadata"][field]
+    if resource.kind in _KNOWN and isinstance(new.get("spec"), dict):
+        new["spec"] = {key: each for key, each in new["spec"].items() if key in _KNOWN[resource.kind]}
     if resource.kind == "Node":
         spec = {key: each for key, each in new.get("spec", {}).items() if (key, each) != ("unschedulable", False)}
         status = new.get("status", {})

@@ -52,7 +52,7 @@ class Reads:
         if token:
             found = [each for each in found if _place(each) > token.after]
         metadata: Object = {"resourceVersion": str(revision)}
-        limit = _number(call, "limit")
+        limit = call.number("limit")
         if limit and len(found) > limit:
             after = _Continue(revision=revision, after=_place(found[limit - 1]))
             metadata["continue"] = base64.urlsafe_b64encode(msgspec.json.encode(after)).decode()
@@ -72,14 +72,14 @@ class Reads:
         A revision that is forgotten ends the watch at once with an ERROR event, 410 Expired.
         """
         selection = Filter.of(call.resource, call.query)
-        seconds = _number(call, "timeoutSeconds") or _WATCH_SECONDS
+        seconds = call.number("timeoutSeconds") or _WATCH_SECONDS
         watch = Watch(
             selection,
             call.namespace,
             bookmarks=call.query.get("allowWatchBookmarks") in ("1", "true", "True"),
             deadline=self._clock.monotonic() + seconds,
         )
-        since, initial = _number(call, "resourceVersion"), call.query.get("sendInitialEvents") == "true"
+        since, initial = call.number("resourceVersion"), call.query.get("sendInitialEvents") == "true"
         if since == 0 or initial:
             found = self._candidates(call, selection, self._store.revision)
             watch.show([each for each in found if selection.matches(each)], self._store.revision, initial=initial)
@@ -122,7 +122,7 @@ class Reads:
                 watch.offer(write)
 
     def _revision(self, call: Call) -> int:
-        wanted = _number(call, "resourceVersion")
+        wanted = call.number("resourceVersion")
         if call.query.get("resourceVersionMatch") != "Exact":
             return self._store.revision
         if wanted < self._store.compacted:
@@ -150,13 +150,6 @@ def _feed_of(selection: Filter) -> tuple[str, str | None]:
 
 def _place(value: Object) -> tuple[str, str]:
     return value["metadata"].get("namespace", ""), value["metadata"]["name"]
-
-
-def _number(call: Call, option: str) -> int:
-    text = call.query.get(option) or "0"
-    if not (text.isascii() and text.isdigit()):
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
-    return int(text)
 
 
 def _decoded(token: str) -> _Continue | None:

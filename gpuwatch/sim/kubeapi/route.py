@@ -6,7 +6,7 @@ import msgspec
 
 from gpuwatch.sim.kubeapi.message import Request
 from gpuwatch.sim.kubeapi.resources import BY_PATH, GROUPS, Resource
-from gpuwatch.sim.kubeapi.status import method_not_allowed, no_such_resource
+from gpuwatch.sim.kubeapi.status import bad_request, method_not_allowed, no_such_resource
 
 _ON_ONE = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _ON_ALL = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": "deletecollection"}
@@ -39,6 +39,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     def dry_run(self) -> bool:
         """Everything but the write is wanted."""
         return "dryRun" in self.query
+
+    def number(self, option: str) -> int:
+        """An option that is a number, 0 where it is not given. Raises ApiError 400."""
+        text = self.query.get(option) or "0"
+        if not (text.isascii() and text.isdecimal()):
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        return int(text)
 
 
 def call_of(request: Request) -> Call | None:

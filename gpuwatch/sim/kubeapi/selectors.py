@@ -15,6 +15,8 @@ _VALUE = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?"
 _SET = re.compile(rf"\s*({_KEY})\s+(in|notin)\s*\(([^()]*)\)\s*")
 _EQUAL = re.compile(rf"\s*({_KEY})\s*(==|!=|=)\s*({_VALUE})\s*")
 _EXISTS = re.compile(rf"\s*(!?)\s*({_KEY})\s*")
+OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!exists"}
+"""Operators as objects write them, and as query strings do."""
 _SPLIT = re.compile(r",(?![^()]*\))")
 
 
@@ -57,12 +59,11 @@ def label_selector(selector: Object | None) -> tuple[Requirement, ...] | None:
     """Requirements of a LabelSelector object; an empty one selects all, None selects nothing."""
     if selector is None:
         return None
-    words = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!exists"}
     labels = (
         Requirement(key=key, operator="in", values=(value,)) for key, value in selector.get("matchLabels", {}).items()
     )
     expressions = (
-        Requirement(key=each["key"], operator=words[each["operator"]], values=tuple(each.get("values") or ()))
+        Requirement(key=each["key"], operator=OPERATORS[each["operator"]], values=tuple(each.get("values") or ()))
         for each in selector.get("matchExpressions", [])
     )
     return (*labels, *expressions)

@@ -72,7 +72,7 @@ def _merge_list(old: list[Any], patch: list[Any], path: tuple[str, ...]) -> list
     merged = list(old)
     for item in patch:
         if not isinstance(item, dict) or identity not in item:
-            raise PatchError(f"map: {item} does not contain declared merge key: {identity}")
+            raise PatchError(f"map: {_as_go_prints(item)} does not contain declared merge key: {identity}")
         at = next((at for at, each in enumerate(merged) if each.get(identity) == item[identity]), None)
         if item.get("$patch") == "delete":
             merged = [each for each in merged if each.get(identity) != item[identity]]
@@ -124,6 +124,12 @@ def _direct(merged: dict[str, Any], directive: str, value: Any) -> None:
         merged[key] = [item for item in merged[key] if item not in value]
     elif name not in ("$patch", "$retainKeys", "$deleteFromPrimitiveList", "$setElementOrder"):
         raise PatchError(f"unknown patch directive: {directive}")
+
+
+def _as_go_prints(value: Any) -> str:
+    if not isinstance(value, dict):
+        return str(value)
+    return f"map[{' '.join(f'{key}:{_as_go_prints(each)}' for key, each in sorted(value.items()))}]"
 
 
 def _cleaned(value: Any) -> Any:

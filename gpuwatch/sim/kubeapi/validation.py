@@ -6,12 +6,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpuwatch.sim.kubeapi.message import Object
+from gpuwatch.sim.kubeapi.objects import GPU
 from gpuwatch.sim.kubeapi.resources import Resource
+from gpuwatch.sim.kubeapi.selectors import OPERATORS
+from gpuwatch.sim.kubeapi.shapes import ShapeError
 from gpuwatch.sim.kubeapi.status import Cause, invalid
 
 _ANNOTATION_BYTES = 256 * 1024
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_PERCENTAGE = re.compile(r"[0-9]+%")
+_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _SUBDOMAIN_RULE = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
@@ -34,19 +39,11 @@ _VALUE_RULE = (
 )
 
 
-class ShapeError(Exception):
-    """A member is of another type than its kind has there."""
-
-
 def validate(resource: Resource, value: Object) -> None:
-    """Raise ApiError 422 that names everything wrong with the object, ShapeError where it is none of its kind."""
-    metadata = value["metadata"]
-    try:
-        causes = [*_metadata(metadata), *_RULES.get(resource.kind, _nothing)(value)]
-    except (AttributeError, TypeError, KeyError) as error:
-        raise ShapeError(f'{resource.kind} in version "v1" cannot be handled as a {resource.kind}: {error}') from error
+    """Raise ApiError 422 that names everything wrong with the object."""
+    causes = [*_metadata(value["metadata"]), *_RULES.get(resource.kind, _nothing)(value)]
     if causes:
-        raise invalid(resource, metadata.get("name", ""), causes)
+        raise invalid(resource, value["metadata"]["name"], causes)
 
 
 def wrong(field: str, value: Any, why: str) -> Cause:
@@ -125,6 +122,7 @@ def _event(value: Object) -> Iterator[Cause]:
     """Events about cluster-scoped objects live in the namespace default."""
     namespace, about = value["metadata"]["namespace"], value.get("involvedObject", {}).get("namespace", "")
     new = bool(value.get("eventTime"))
+    _check_micro_times(value.get("eventTime"))
     homeless = ("default", "kube-system") if new else ("default",)
     if (not about and namespace not in homeless) or (about and about != namespace and not new):
         yield wrong("involvedObject.namespace", about, "does not match event.namespace")
@@ -136,10 +134,18 @@ def _event(value: Object) -> Iterator[Cause]:
 
 def _lease(value: Object) -> Iterator[Cause]:
     spec = value.get("spec", {})
+    _check_micro_times(spec.get("acquireTime"), spec.get("renewTime"))
     if (seconds := spec.get("leaseDurationSeconds")) is not None and seconds <= 0:
         yield wrong("spec.leaseDurationSeconds", seconds, "must be greater than 0")
     if (transitions := spec.get("leaseTransitions")) is not None and transitions < 0:
         yield wrong("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
+
+
+def _check_micro_times(*times: str | None) -> None:
+    """metav1.MicroTime is read in one form only, with six digits of a second."""
+    for text in times:
+        if text is not None and not _MICRO_TIME.fullmatch(text):
+            raise ShapeError(f'parsing time "{text}" as "2006-01-02T15:04:05.000000Z07:00": cannot parse')
 
 
 def _budget(value: Object) -> Iterator[Cause]:
@@ -147,11 +153,30 @@ def _budget(value: Object) -> Iterator[Cause]:
     if "minAvailable" in spec and "maxUnavailable" in spec:
         shown = {key: spec[key] for key in ("minAvailable", "maxUnavailable")}
         yield wrong("spec", shown, "minAvailable and maxUnavailable cannot be both set")
+    for field in ("minAvailable", "maxUnavailable"):
+        bound = spec.get(field, 0)
+        if isinstance(bound, str) and not _PERCENTAGE.fullmatch(bound):
+            yield wrong(
+                f"spec.{field}", bound, "a valid percent string must be a numeric string followed by an ending '%'"
+            )
+    for at, each in enumerate(spec.get("selector", {}).get("matchExpressions", [])):
+        if each["operator"] not in OPERATORS:
+            field = f"spec.selector.matchExpressions[{at}].operator"
+            yield wrong(field, each["operator"], "not a valid selector operator")
 
 
 def _pod(value: Object) -> Iterator[Cause]:
     if not value["spec"].get("containers"):
         yield required("spec.containers")
+    for at, container in enumerate(value["spec"].get("containers", [])):
+        gpus = container["resources"].get("limits", {}).get(GPU, 0)
+        if not str(gpus).isdecimal():
+            yield wrong(f"spec.containers[{at}].resources.limits[{GPU}]", gpus, "must be an integer")
+
+
+def _binding(value: Object) -> Iterator[Cause]:
+    if value.get("roleRef", {}).get("kind") not in ("Role", "ClusterRole"):
+        yield required("roleRef.kind")
 
 
 def _shown(value: Any) -> str:
@@ -164,4 +189,6 @@ _RULES: dict[str, Callable[[Object], Iterator[Cause]]] = {
     "Lease": _lease,
     "PodDisruptionBudget": _budget,
     "Pod": _pod,
+    "RoleBinding": _binding,
+    "ClusterRoleBinding": _binding,
 }

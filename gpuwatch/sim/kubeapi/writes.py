@@ -115,7 +115,7 @@ class Writes:
         """DELETE: a Status, or the object for kinds that answer so. 409 where a precondition does not hold."""
         options = decoded(call) if call.request.body else {}
         if "gracePeriodSeconds" in call.query:
-            options = {**options, "gracePeriodSeconds": int(call.query["gracePeriodSeconds"])}
+            options = {**options, "gracePeriodSeconds": call.number("gracePeriodSeconds")}
         old = self._store.get(_key(call))
         if old is None:
             raise not_found(call.resource, call.name)
@@ -194,4 +194,4 @@ def _grace(resource: Resource, old: Object, options: Object) -> int:
         return 0
     default = old["spec"].get("terminationGracePeriodSeconds", _POD_GRACE_SECONDS)
     wanted = options.get("gracePeriodSeconds")
-    return int(default if wanted is None else wanted)
+    return max(0, int(default if wanted is None else wanted))
