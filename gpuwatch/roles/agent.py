@@ -17,12 +17,15 @@ from types import FrameType
 from gpuwatch import __version__
 from gpuwatch.config import Backend, Config, runtime_dir
 from gpuwatch.model.clock import Clock, SystemClock
+from gpuwatch.model.event_query import EVERYTHING, EventQuery
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import KernelEvent, XidEvent
 from gpuwatch.reader.messages import AnyMessage, Failed, Found, Happened, Registered
 from gpuwatch.reader.supervisor import Supervisor
-from gpuwatch.roles.assembly import Assembly, happened, reader_settings
+from gpuwatch.roles.assembly import Assembly, reader_settings
+from gpuwatch.roles.bell import Bell
+from gpuwatch.roles.chronicle import Chronicle
 from gpuwatch.roles.journal import Journal
 from gpuwatch.roles.kernel_loop import KernelLoop
 from gpuwatch.roles.node_state import SETTLE_SECONDS, NodeState
@@ -32,11 +35,16 @@ from gpuwatch.roles.reload import WATCH_SECONDS, ConfigWatch
 from gpuwatch.rules.xids import Event, XidLedger
 from gpuwatch.sinks.board import MIN_STALE_SECONDS, STALE_INTERVALS, Board
 from gpuwatch.sinks.http import HttpServer, Limits
+from gpuwatch.sinks.store import Store
+from gpuwatch.sources.machine import boot_id_file, first_line
 
 log = logging.getLogger(__name__)
 
 MIN_PUBLISH_GAP = 0.02
 """Seconds: a storm of XIDs must not become a storm of snapshots."""
+
+LAST_VIEW_SECONDS = 0.5
+"""What a View that is being made is given at the end."""
 
 BUS_SECONDS = 10.0
 
@@ -63,14 +71,18 @@ class Agent:
         self._state = NodeState(interval, self._clock.monotonic(), min(1.5 * interval, SETTLE_SECONDS))
         self._ledger = XidLedger()
         self._journal = Journal()
+        self._store = Store.open(config.state_dir, self._clock)
+        self._chronicle = Chronicle(self._store, self._clock)
+        self.published = Bell()
         self._fatal: Failed | None = None
         self._published = self._clock.monotonic()
         self._view: View | None = None
         self._started = self._clock.time()
         node = os.environ.get("NODE_NAME") or socket.gethostname()
-        self._assembly = Assembly(config, self._clock, node)
+        self._assembly = Assembly(config, self._clock, node, self._store.open_findings())
         self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
-        self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel)
+        told = self._store.cursor(first_line(boot_id_file(Path(config.sources.proc))))
+        self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel, told)
         self._pods = Periodic("pods", config.sources.pod_resources_interval, self._assembly.refresh_allocations)
         self._bus = Periodic("bus", BUS_SECONDS, self._look_at_bus)
         self._publisher = threading.Thread(target=self._publish_for_ever, name="publisher", daemon=True)
@@ -90,7 +102,9 @@ class Agent:
         return self._http.port
 
     def _new_board(self) -> Board:
-        return Board(self._config.metrics, node=self._node, clock=self._clock, http=self._http.stats)
+        return Board(
+            self._config.metrics, node=self._node, clock=self._clock, http=self._http.stats, store=self._store.stats
+        )
 
     def start(self) -> None:
         """Bind and begin.
@@ -130,6 +144,9 @@ class Agent:
         self._bus.stop()
         self._supervisor.stop()
         self._http.stop()
+        if self._publisher.is_alive():
+            self._publisher.join(LAST_VIEW_SECONDS)
+        self._chronicle.close()
 
     def ready(self) -> str | None:
         """None when a fresh snapshot exists, else why not."""
@@ -145,10 +162,9 @@ class Agent:
         """The newest View; None before the first."""
         return self._view
 
-    def events(self) -> Events:
-        """Recent XIDs, SXids and bus losses."""
-        with self._lock:
-            return happened(self._ledger)
+    def events(self, query: EventQuery = EVERYTHING) -> Events:
+        """XIDs, SXids, bus losses, findings and actions, also those of earlier lives."""
+        return self._store.events(query)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
@@ -164,6 +180,7 @@ class Agent:
         new = self._watch.reload()
         if new is not None:
             self._config = new
+            self._assembly.configure(new)
             self.profiles = new.metrics.profiles
             board = self._new_board()
             if self._view is not None:
@@ -194,7 +211,9 @@ class Agent:
         return self._note(self._ledger.observe(told))
 
     def _note(self, occurrence: Event | None) -> bool:
-        """Log an XID of now; whether there is news at all."""
+        """Keep an occurrence, log an XID of now; whether there is news at all."""
+        if occurrence is not None:
+            self._chronicle.note((occurrence,), resumed=self._kernel.resumed)
         if isinstance(occurrence, XidEvent) and not occurrence.historical:
             self._journal.xid(occurrence)
         return occurrence is not None and not occurrence.historical
@@ -245,6 +264,7 @@ class Agent:
             answered, unanswered = state.answered(now), state.unanswered()
             sources = (state.nvml_status(now), state.gpm_status(now), self._kernel.status())
             xids, sxids, unknown = self._ledger.xids(), self._ledger.sxids(), self._ledger.unknown
+            news, cursor = self._ledger.news(), self._kernel.cursor
             self._published = now
         status = AgentStatus(
             version=__version__,
@@ -266,9 +286,13 @@ class Agent:
             agent=status,
             xids=xids,
             sxids=sxids,
+            news=news,
         )
         self._view = view
         self.board.publish(view)
+        self.published.ring()
+        self._chronicle.note(news, resumed=self._kernel.resumed)
+        self._chronicle.tell(view, cursor, urgent=bool(news))
         self._journal.tell(view)
         if self._assembly.wants_allocations:
             self._pods.wake()
