@@ -2,7 +2,7 @@
 
 from gpuwatch.model.finding import Remedy, Severity
 from gpuwatch.model.remediation import Response
-from gpuwatch.rules.check import Check, Sighting
+from gpuwatch.rules.check import CANNOT_TELL, Check, Sighting
 from gpuwatch.rules.gpu_history import GpuHistory
 
 FATAL_CHECKS: tuple[Check, ...] = (
@@ -29,9 +29,11 @@ FATAL_CHECKS: tuple[Check, ...] = (
 
 
 def _repeated(past: GpuHistory) -> Sighting | None:
-    """Many pods fail on this GPU and not on its siblings; where several GPUs see that, the applications are ill."""
-    enough, pods = past.config.repeat_pods, past.blamed()
-    if len(pods) < enough or any(len(sibling.blamed()) >= enough for sibling in past.siblings):
+    """Many pods fail on this GPU and fewer than half as many on a sibling; else it is the applications that are ill."""
+    if not past.is_fresh:
+        return CANNOT_TELL
+    pods = past.blamed()
+    if len(pods) < past.config.repeat_pods or any(2 * len(other.blamed()) >= len(pods) for other in past.siblings):
         return None
     return Sighting(f"applications of {len(pods)} different pods failed on this GPU only", level=len(pods), pods=pods)
 
@@ -72,7 +74,6 @@ MILD_CHECKS: tuple[Check, ...] = (
         Response.CONDITION,
         most=Response.CONDITION,
         gpu=_repeated,
-        ends="time",
     ),
     Check(
         "xid_unknown",

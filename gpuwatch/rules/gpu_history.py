@@ -77,6 +77,8 @@ class GpuHistory:
         """Order and number of the last XID about the infoROM."""
         self.corrected = Growth()
         self.nvlink_errors = Growth()
+        self.order = 0
+        """The history's order of the latest new sample."""
         self._sampled: float | None = None
         self._uses: Sequence[tuple[int | None, Workload]] = ()
         self._uses_before: Sequence[tuple[int | None, Workload]] = ()
@@ -100,7 +102,7 @@ class GpuHistory:
         calm = self.gpu is not None and self.gpu.recovery_action == 0
         self.calm = self.calm + step if calm else 0.0
         if self.gpu is not None and self.is_new:
-            self._sampled = self.gpu.at
+            self._sampled, self.order = self.gpu.at, order
             self._count(self.gpu, now, order)
 
     @property

@@ -58,6 +58,7 @@ class History:
         self._told: dict[tuple[object, ...], None] = {}
         self._waiting: dict[tuple[object, ...], tuple[XidEvent, float]] = {}
         self._by_pci: dict[str | None, str] = {}
+        self._recalled: dict[str, tuple[Workload, ...]] = {}
 
     def configure(self, config: ChecksConfig) -> None:
         """Judge by other settings from now on."""
@@ -65,15 +66,14 @@ class History:
         for past in self.gpus.values():
             past.config = config
 
+    def recall(self, uuid: str, pods: tuple[Workload, ...]) -> None:
+        """Know again, before the first snapshot, whose applications failed on a GPU."""
+        self._recalled[uuid] = pods
+
     @property
     def in_grace(self) -> bool:
         """Whether the node or its driver has only just come up."""
         return self.now - self._settled < self.config.boot_grace
-
-    @property
-    def order(self) -> int:
-        """Grows with everything that is taken."""
-        return self._order
 
     def take(self, snapshot: Snapshot, events: Iterable[Event] = (), attribution: Attribution | None = None) -> None:
         """Look at one more snapshot. Samples count as older than the events that came with them."""
@@ -118,7 +118,9 @@ class History:
         statuses = {status.identity.uuid: status for status in snapshot.statuses}
         for uuid, status in statuses.items():
             self._by_pci[pci_key(status.identity.pci_bus_id)] = uuid
-            self.gpus.setdefault(uuid, GpuHistory(uuid, self.config, self.gpus))
+            if uuid not in self.gpus:
+                self.gpus[uuid] = GpuHistory(uuid, self.config, self.gpus)
+                self.gpus[uuid].blame_pods(self._recalled.get(uuid, ()), self.now)
         for uuid, past in self.gpus.items():
             past.see(statuses.get(uuid), samples.get(uuid), _uses(attribution, uuid), self.now, step, self._order)
 

@@ -94,6 +94,8 @@ class Judge:
             if check is not None and check.blame != "monitor":
                 age = max(0.0, snapshot.at - finding.latest) if check.ends == "time" else 0.0
                 self._open[finding.key] = Open(finding=finding, check=check, now=-age)
+                if check.name == "xid_application_repeated" and finding.gpu:
+                    self._history.recall(finding.gpu, finding.pods)
         self._memory = ()
 
     def _look_at(self, check: Check, past: GpuHistory) -> None:

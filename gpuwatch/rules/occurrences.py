@@ -40,8 +40,8 @@ def is_repaired(finding: Finding, order: int, now: float, history: History) -> b
 
 def _began_anew(past: GpuHistory, finding: Finding, order: int) -> bool:
     repair = past.repair
-    if repair is not None and repair.order > order and (repair.at is None or repair.at >= finding.latest):
-        return True
+    if repair is not None and order < repair.order <= past.order:
+        return repair.at is None or repair.at >= finding.latest
     then = finding.evidence.get("power.energy")
     return then is not None and past.energy is not None and past.energy < RESTARTED * float(then)
 
