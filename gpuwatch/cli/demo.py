@@ -70,7 +70,8 @@ def _node(listen: str, socket: str) -> "AbstractContextManager[tuple[World, Agen
     def running() -> "Iterator[tuple[World, Agent]]":
         with TemporaryDirectory(prefix="gpuwatch-demo-") as directory, World("healthy", Path(directory)) as world:
             settings = AgentConfig(listen=listen, socket=socket, interval=1.0)
-            agent = Agent(Config(agent=settings, sources=world.sources), world.backend)
+            config = Config(agent=settings, sources=world.sources, state_dir=f"{directory}/state")
+            agent = Agent(config, world.backend)
             agent.start()
             try:
                 yield world, agent

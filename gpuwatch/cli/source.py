@@ -114,7 +114,9 @@ def _recorded(config: "Config", target: str) -> tuple["Config", "Backend"]:
     from gpuwatch.config import Backend
 
     sources = replace(config.sources, disabled=("kmsg", "podresources", "procfs", "pci"))
-    return replace(config, sources=sources), Backend(factory="gpuwatch.sim.capture:open_capture", target=target)
+    return replace(_with_state(config, ""), sources=sources), Backend(
+        factory="gpuwatch.sim.capture:open_capture", target=target
+    )
 
 
 @contextmanager
@@ -136,4 +138,12 @@ def _simulated(config: "Config", argument: str, sim_dir: str | None) -> Iterator
         else:
             place = sim_dir or stack.enter_context(TemporaryDirectory(prefix="gpuwatch-sim-"))
             world = stack.enter_context(World(argument or DEFAULT_SCENARIO, Path(place)))
-        yield replace(config, sources=world.sources), world.backend
+        yield replace(_with_state(config, str(world.directory / "state")), sources=world.sources), world.backend
+
+
+def _with_state(config: "Config", state_dir: str) -> "Config":
+    """What is not this machine keeps its state elsewhere, unless a place was named."""
+    from msgspec.structs import replace
+
+    usual = type(config)().state_dir
+    return replace(config, state_dir=state_dir) if config.state_dir == usual else config

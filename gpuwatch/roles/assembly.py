@@ -8,15 +8,16 @@ from gpuwatch.config import Backend, Config
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import Driver, Gpu, GpuStatus, Snapshot, SourceStatus
-from gpuwatch.model.view import AgentStatus, Events, PodEnergy, View
+from gpuwatch.model.view import AgentStatus, PodEnergy, View
 from gpuwatch.model.workload import Allocation, Attribution, ProcessOwner, Workload
-from gpuwatch.model.xid import BusLossEvent, SxidCount, SxidEvent, XidCount, XidEvent
+from gpuwatch.model.xid import SxidCount, XidCount
 from gpuwatch.reader.messages import Settings
 from gpuwatch.roles.source_health import SourceHealth
 from gpuwatch.rules.attribution import attribute
 from gpuwatch.rules.judge import Judge
-from gpuwatch.rules.xids import Event, XidLedger
+from gpuwatch.rules.xids import Event
 from gpuwatch.sources.host import uptime
+from gpuwatch.sources.machine import machine
 from gpuwatch.sources.pci import BusGpu, bus_gpus, driver_gpus
 from gpuwatch.sources.podlogs import PodLogs
 from gpuwatch.sources.procfs import Processes
@@ -65,6 +66,7 @@ class Assembly:
         self._energy = EnergyMeter()
         self._judge = Judge(config.checks, memory, uptime=uptime(Path(sources.proc)) or 0.0, patient=patient)
         self._unjudged: list[Event] = []
+        self._host = machine(Path(sources.proc), Path(sources.sys), Path(sources.machine_id))
         self.wants_allocations = False
 
     def refresh_allocations(self) -> None:
@@ -141,6 +143,7 @@ class Assembly:
             bus=self.bus if answered else None,
             expected_gpus=self._config.agent.expected_gpus if answered else None,
             node=self._node,
+            host=self._host,
         )
         judgement = self._judge.judge(snapshot, self._unjudged, attribution)
         self._unjudged = []
@@ -188,16 +191,6 @@ class Assembly:
         strangers: frozenset[int | str] = frozenset((*pods, *attribution.unknown_devices))
         self.wants_allocations = bool(strangers - self._strangers)
         self._strangers = strangers
-
-
-def happened(ledger: XidLedger) -> Events:
-    """The ledger's recent occurrences by kind."""
-    events = ledger.events()
-    return Events(
-        xids=tuple(e for e in events if isinstance(e, XidEvent)),
-        sxids=tuple(e for e in events if isinstance(e, SxidEvent)),
-        bus_losses=tuple(e for e in events if isinstance(e, BusLossEvent)),
-    )
 
 
 _Party = tuple[str, str | None, str | None, str | None]

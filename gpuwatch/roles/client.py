@@ -14,6 +14,7 @@ import msgspec
 
 from gpuwatch.config import runtime_dir
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
+from gpuwatch.model.event_query import EVERYTHING, EventQuery
 from gpuwatch.model.view import SCHEMA, Events, View
 
 log = logging.getLogger(__name__)
@@ -61,18 +62,21 @@ class AgentClient:
             )
         self.name = str(self._path) if self._path else f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
-    def view(self) -> View:
-        """The agent's newest View.
+    def view(self, *, after: float | None = None, wait: float = 0.0) -> View:
+        """The agent's newest View; with `after`, the `snapshot.at` of a View, wait up to `wait` seconds for another.
 
         Raises:
             GpuwatchError: it cannot be reached, has no View yet or speaks another schema.
             PermissionMissing: the socket or the web configuration keeps us out.
         """
-        return self._decode(self.get("/api/v1/view"), View)
+        if after is None or wait <= 0:
+            return self._decode(self.get("/api/v1/view"), View)
+        query = urlencode({"after": repr(after), "wait": repr(wait)})
+        return self._decode(self.get(f"/api/v1/view?{query}", patience=wait), View)
 
-    def events(self) -> Events:
-        """What happened lately. Raises as `view` does."""
-        return self._decode(self.get("/api/v1/events"), Events)
+    def events(self, query: EventQuery = EVERYTHING) -> Events:
+        """What happened. Raises as `view` does."""
+        return self._decode(self.get("/api/v1/events" + (f"?{query.text}" if query.text else "")), Events)
 
     def metrics(self, profiles: tuple[str, ...] = (), *, openmetrics: bool = False) -> bytes:
         """The agent's own exposition. Raises as `view` does."""
@@ -92,9 +96,9 @@ class AgentClient:
             connection.close()
         return True
 
-    def get(self, path: str, accept: str = "application/json") -> bytes:
-        """The body of one page. Raises as `view` does."""
-        connection = self._connection()
+    def get(self, path: str, accept: str = "application/json", *, patience: float = 0.0) -> bytes:
+        """The body of one page, which may take `patience` seconds longer than others. Raises as `view` does."""
+        connection = self._connection(patience)
         try:
             connection.request("GET", self._prefix() + path, headers={"Accept": accept, **_credentials(self._parts)})
             response = connection.getresponse()
@@ -111,14 +115,14 @@ class AgentClient:
             raise self._refused(response.status, path, body)
         return body
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self, patience: float = 0.0) -> http.client.HTTPConnection:
+        timeout = self._timeout + patience
         if self._path is not None:
-            return _UnixConnection(self._path, self._timeout)
+            return _UnixConnection(self._path, timeout)
         host, port = self._parts.hostname or "", self._parts.port
         if self._parts.scheme == "https":
-            context = ssl.create_default_context()
-            return http.client.HTTPSConnection(host, port, timeout=self._timeout, context=context)
-        return http.client.HTTPConnection(host, port, timeout=self._timeout)
+            return http.client.HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
+        return http.client.HTTPConnection(host, port, timeout=timeout)
 
     def _prefix(self) -> str:
         return "" if self._path else self._parts.path.rstrip("/")

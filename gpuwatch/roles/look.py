@@ -8,13 +8,15 @@ from gpuwatch import __version__
 from gpuwatch.config import Backend, Config
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.event_query import EVERYTHING, EventQuery
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import KernelEvent
 from gpuwatch.reader.messages import AnyMessage, Failed, Found, Sample
 from gpuwatch.reader.supervisor import Supervisor
-from gpuwatch.roles.assembly import Assembly, happened, reader_settings
+from gpuwatch.roles.assembly import Assembly, reader_settings
 from gpuwatch.roles.kernel_loop import KernelLoop
 from gpuwatch.roles.node_state import NodeState
+from gpuwatch.roles.past import past
 from gpuwatch.rules.xids import XidLedger
 
 SAMPLE_SECONDS = 0.25
@@ -25,7 +27,7 @@ class Look:
     """A reader for as long as somebody looks; `view` joins its samples with kernel log, kubelet and /proc."""
 
     def __init__(self, config: Config, backend: Backend, interval: float = SAMPLE_SECONDS) -> None:
-        self._clock = SystemClock()
+        self._clock, self._state_dir = SystemClock(), config.state_dir
         self._state = NodeState(interval, self._clock.monotonic())
         self._ledger = XidLedger()
         self._changed = threading.Condition()
@@ -90,10 +92,11 @@ class Look:
             news=news,
         )
 
-    def events(self) -> Events:
-        """Recent XIDs, SXids and bus losses, the kernel log's history included."""
+    def events(self, query: EventQuery = EVERYTHING) -> Events:
+        """What happened, the kernel log's history and the store of an agent included."""
         with self._changed:
-            return happened(self._ledger)
+            seen = self._ledger.events()
+        return past(seen, self._state_dir, query)
 
     def _is_enough(self, samples: int) -> bool:
         if self._state.failure is not None:

@@ -1,13 +1,19 @@
-"""The agent's pages: path to handler. Every body is ready before it is asked for, or rendered from one View."""
+"""The agent's pages: path to handler. Every body is ready before it is asked for, or rendered from one View.
 
-from collections.abc import Mapping
-from typing import Protocol, get_args
+Two may wait: a View that is asked for before it is there, and events, which are read from the disk by another thread.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol, get_args
 
 import msgspec
 
 from gpuwatch.config import Profile
+from gpuwatch.model.event_query import EventQuery, event_query, number
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.view import Events, View
+from gpuwatch.roles.bell import Bell
 from gpuwatch.sinks.board import Board
 from gpuwatch.sinks.http import Handler, Request, Response, text
 from gpuwatch.sinks.http_accept import CONTENT_TYPES, accepts_gzip, negotiate_format
@@ -15,11 +21,16 @@ from gpuwatch.sinks.landing import landing_page
 
 JSON = "application/json"
 
+MAX_WAIT = 60.0
+"""Seconds a View may be waited for."""
+
 
 class Backstage(Protocol):
     """What the pages need to know of the agent."""
 
     board: Board
+    published: Bell
+    """Rung for each new View."""
     profiles: tuple[str, ...]
 
     def ready(self) -> str | None:
@@ -30,8 +41,8 @@ class Backstage(Protocol):
         """The newest View."""
         ...
 
-    def events(self) -> Events:
-        """What happened lately."""
+    def events(self, query: EventQuery) -> Events:
+        """What happened lately; may have to wait for a disk."""
         ...
 
 
@@ -56,14 +67,25 @@ def routes(agent: Backstage) -> Mapping[str, Handler]:
         why = agent.ready()
         return text(200, "ready") if why is None else text(503, f"not ready: {why}")
 
-    def view(_: Request) -> Response:
-        body = agent.board.view_json()
-        if body is None:
-            return text(503, "no snapshot yet; ask again in a moment")
-        return Response(content_type=JSON, body=body)
+    def view(request: Request) -> Response | Coroutine[Any, Any, Response]:
+        try:
+            after = number(request.query, "after", 0, float("inf"))
+            wait = number(request.query, "wait", 0, MAX_WAIT)
+        except ValueError as error:
+            return text(400, str(error))
+        return _newest(agent) if after is None or not wait else newer(after, wait)
 
-    def events(_: Request) -> Response:
-        return Response(content_type=JSON, body=msgspec.json.encode(agent.events()))
+    async def newer(after: float, wait: float) -> Response:
+        """Another View than that of `after`, be the clock set back meanwhile or the agent a new one."""
+        await agent.published.wait_for(lambda: (now := agent.view()) is not None and now.snapshot.at != after, wait)
+        return _newest(agent)
+
+    async def events(request: Request) -> Response:
+        try:
+            query = event_query(request.query)
+        except ValueError as error:
+            return text(400, str(error))
+        return Response(content_type=JSON, body=msgspec.json.encode(await asyncio.to_thread(agent.events, query)))
 
     return {
         "/metrics": metrics,
@@ -75,10 +97,17 @@ def routes(agent: Backstage) -> Mapping[str, Handler]:
     }
 
 
+def _newest(agent: Backstage) -> Response:
+    body = agent.board.view_json()
+    if body is None:
+        return text(503, "no snapshot yet; ask again in a moment")
+    return Response(content_type=JSON, body=body)
+
+
 LINKS = (
     ("/metrics", "metrics for Prometheus"),
     ("/api/v1/view", "everything as JSON"),
-    ("/api/v1/events", "recent XIDs and other events"),
+    ("/api/v1/events", "XIDs, findings and actions as JSON"),
     ("/-/ready", "readiness"),
     ("/-/healthy", "liveness"),
 )

@@ -22,6 +22,7 @@ from gpuwatch.sinks.selfmetrics import SelfMetrics
 
 if TYPE_CHECKING:
     from gpuwatch.sinks.http import HttpStats
+    from gpuwatch.sinks.store import StoreStats
 
 AHEAD_INTERVALS = 1.5
 """A page that may be asked for this soon is rendered at publication: before the next View, and a little more."""
@@ -59,7 +60,7 @@ class Edition:
 class Board:
     """Holds the newest View in every form readers ask for. Any thread may call.
 
-    `node` names the host where a profile has a label for it; `http` gives the web server's own counts.
+    `node` names the host where a profile has a label for it; `http` and `store` give the counts of these.
     """
 
     def __init__(
@@ -69,10 +70,11 @@ class Board:
         node: str,
         clock: Clock | None = None,
         http: "Callable[[], HttpStats] | None" = None,
+        store: "Callable[[], StoreStats] | None" = None,
     ) -> None:
         self._config, self._clock = config, clock or SystemClock()
         self._profiles = Profiles(config, node)
-        self._self = SelfMetrics(http)
+        self._self = SelfMetrics(http, store)
         self._encoder = Encoder()
         self._rendering = threading.Lock()  # the encoder and the profiles keep state; ready pages need no lock
         self._habits: dict[Variant, Habit] = {}

@@ -11,12 +11,14 @@ from gpuwatch.sinks.scene import label_text
 
 if TYPE_CHECKING:
     from gpuwatch.sinks.http import HttpStats
+    from gpuwatch.sinks.store import StoreStats
 
 
 class SelfState(NamedTuple):
     """What the rows read."""
 
     http: "HttpStats | None"
+    store: "StoreStats | None"
     dropped: int
 
 
@@ -27,6 +29,11 @@ _row = partial(Row, scope="node")
 def _http(rows: Callable[["HttpStats"], Parts]) -> Callable[[SelfState], list[Any]]:
     """Values of the web server, where there is one."""
     return node(lambda state: rows(state.http) if state.http is not None else ())
+
+
+def _store(rows: Callable[["StoreStats"], Parts]) -> Callable[[SelfState], list[Any]]:
+    """Values of the store, where something is meant to be kept."""
+    return node(lambda state: rows(state.store) if state.store is not None and state.store.up is not None else ())
 
 
 def _build(_: SelfState) -> Parts:
@@ -57,20 +64,35 @@ SELF_METRICS: tuple[Row, ...] = (
         "Changes of the web configuration or its certificates that could not be used.",
         _http(lambda s: [((), s.reload_failures)]),
     ),
+    _row("store_up", "Whether events are written to the disk.", _store(lambda s: [((), s.up)])),
+    _row(
+        "store_lost_records_total",
+        "Events that were lost because they could not be written.",
+        _store(lambda s: [((), s.lost)]),
+    ),
+    _row(
+        "store_set_aside_total",
+        "Store files that could not be used and were set aside.",
+        _store(lambda s: [((), s.set_aside)]),
+    ),
 )
 """Never stale, never dropped. `process_*` and `python_info` of prometheus-client come beside them."""
 
 
 class SelfMetrics:
-    """Families about this process, as of the call. `http` gives the web server's counts."""
+    """Families about this process, as of the call. `http` gives the web server's counts, `store` the store's."""
 
-    def __init__(self, http: "Callable[[], HttpStats] | None" = None) -> None:
-        self._http = http
+    def __init__(
+        self,
+        http: "Callable[[], HttpStats] | None" = None,
+        store: "Callable[[], StoreStats] | None" = None,
+    ) -> None:
+        self._http, self._store = http, store
         self._collectors = _standard_collectors()
 
     def families(self, dropped: int) -> list[Family]:
         """Gpuwatch's own rows, then the standard ones of every process."""
-        state = SelfState(self._http() if self._http else None, dropped)
+        state = SelfState(self._http() if self._http else None, self._store() if self._store else None, dropped)
         return [row.family(state) for row in SELF_METRICS] + list(self._process())
 
     def _process(self) -> Iterator[Family]:

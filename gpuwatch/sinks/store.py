@@ -9,7 +9,7 @@ import contextlib
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -18,27 +18,29 @@ from msgspec import structs
 
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.event import ActionEvent, Result
+from gpuwatch.model.event_query import EVERYTHING, EventQuery
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.view import Events
 from gpuwatch.model.xid import KernelCursor
 from gpuwatch.sinks import store_file
 from gpuwatch.sinks.store_file import StoreFile
 from gpuwatch.sinks.store_queue import StoreQueue
-from gpuwatch.sinks.store_rows import KINDS, Document, Row, StoredEvent, newest_events, row_of
+from gpuwatch.sinks.store_rows import Document, Row, StoredEvent, newest_events, row_of
 from gpuwatch.sinks.store_trouble import FAILURES, is_usual, trouble
 
 log = logging.getLogger(__name__)
 
-EVERY_KIND = tuple(KINDS)
-DEFAULT_LIMIT = 1_000
 GAP_SECONDS = 0.1
 """Between two writes: a storm of XIDs becomes a write now and then, not one for each."""
 
 TRIM_SECONDS = 3600.0
+CLOSE_SECONDS = 1.0
+"""How long closing waits for the disk."""
+
 RETRY_SECONDS = (1.0, 60.0)
 """First and longest pause before a disk that failed is tried again; doubles in between."""
 
-Noun = TypeVar("Noun", bound=msgspec.Struct)
+Noun = TypeVar("Noun")
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,13 +58,6 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
     up: bool | None
     lost: int
     set_aside: int
-
-
-class _Open(msgspec.Struct, frozen=True):
-    """The document of open findings."""
-
-    boot_id: str | None
-    findings: tuple[Finding, ...]
 
 
 class Store:
@@ -114,25 +109,25 @@ class Store:
             self.flush()
         return number
 
-    def events(self, limit: int = DEFAULT_LIMIT, since: float = 0.0, kinds: Sequence[str] = EVERY_KIND) -> Events:
-        """The newest `limit` events of these kinds, from unix time `since` on, newest last."""
-        waiting = self._queue.rows(kinds, since)  # first: what is written meanwhile is then found twice, not never
+    def events(self, query: EventQuery = EVERYTHING) -> Events:
+        """What happened, newest last."""
+        # first what waits: what is written meanwhile is then found twice, not never
+        waiting = self._queue.rows(query.kinds, query.since)
         written: list[Row] = []
         if self._directory is not None:
             try:
-                written = store_file.newest(self._directory, kinds, since, limit)
+                written = store_file.newest(self._directory, query)
             except sqlite3.Error as error:
                 log.debug("the store's events cannot be read; %s", error)
-        return newest_events(written + waiting, limit)
+        return newest_events(written + waiting, query.limit)
 
-    def open_findings(self, boot_id: str | None) -> tuple[Finding, ...]:
-        """The findings that were open when last saved in this boot; none of another boot."""
-        found = self._decoded("findings", _Open)
-        return found.findings if found is not None and found.boot_id == boot_id else ()
+    def open_findings(self) -> tuple[Finding, ...]:
+        """The findings that were open when last saved, also of an earlier boot: a reboot is no cure."""
+        return self._decoded("findings", tuple[Finding, ...]) or ()
 
-    def save_open(self, findings: Iterable[Finding], boot_id: str | None) -> None:
+    def save_open(self, findings: Sequence[Finding]) -> None:
         """Keep what is open now. Does not wait."""
-        self._save("findings", msgspec.json.encode(_Open(boot_id, tuple(findings))))
+        self._save("findings", msgspec.json.encode(findings))
 
     def cursor(self, boot_id: str | None) -> KernelCursor | None:
         """How far this boot's kernel log was told."""
@@ -169,14 +164,11 @@ class Store:
         return self.trouble is None
 
     def close(self) -> None:
-        """Write what waits and give the file back."""
+        """Write what waits and give the file back; a disk that takes longer than CLOSE_SECONDS is left alone."""
         self._closing.set()
         self._due.set()
         if self._thread.is_alive():
-            self._thread.join()
-        self.flush()
-        with self._writing:
-            self._give_back()
+            self._thread.join(CLOSE_SECONDS)
 
     def _write_for_ever(self) -> None:
         while not self._closing.is_set():
@@ -188,6 +180,9 @@ class Store:
             self._due.clear()
             self.flush()
             self._closing.wait(GAP_SECONDS)
+        self.flush()
+        with self._writing:
+            self._give_back()
 
     def _write(self, directory: Path) -> None:
         """Put what waits, into a new file where there is none or another; the caller holds `_writing`."""
@@ -217,7 +212,7 @@ class Store:
 
     def _trim(self, file: StoreFile) -> None:
         kept = self._retention
-        file.trim(self._clock.time() - kept.seconds, kept.rows, kept.size, EVERY_KIND)
+        file.trim(self._clock.time() - kept.seconds, kept.rows, kept.size)
         self._trimmed = self._clock.monotonic()
 
     def _fail(self, directory: Path, error: Exception) -> None:
@@ -262,14 +257,12 @@ class Store:
             return None
 
 
-def stored_events(
-    state_dir: str | Path, limit: int = DEFAULT_LIMIT, since: float = 0.0, kinds: Sequence[str] = EVERY_KIND
-) -> Events | None:
+def stored_events(state_dir: str | Path, query: EventQuery = EVERYTHING) -> Events | None:
     """What the store in `state_dir` has, as `Store.events` gives it; None when there is none that can be read."""
     if not str(state_dir) or not (Path(state_dir) / store_file.NAME).exists():
         return None
     try:
-        return newest_events(store_file.newest(Path(state_dir), kinds, since, limit), limit)
+        return newest_events(store_file.newest(Path(state_dir), query), query.limit)
     except sqlite3.Error as error:
         log.warning("the store in %s cannot be read; %s", state_dir, error)
         return None

@@ -9,10 +9,11 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Self
 
+from gpuwatch.model.event_query import EVENT_KINDS, EventQuery
 from gpuwatch.sinks.store_rows import Document, Row
 from gpuwatch.sinks.store_trouble import Newer, Unusable, is_broken
 
@@ -94,13 +95,13 @@ class StoreFile:
             self._connection.executemany(_PUT_ROW, rows)
             self._connection.executemany(_PUT_DOCUMENT, documents)
 
-    def trim(self, oldest: float, rows: int, size: int, kinds: Iterable[str]) -> None:
+    def trim(self, oldest: float, rows: int, size: int) -> None:
         """Delete events from before unix time `oldest`, more than `rows` of a kind, and what makes it `size` bytes."""
         with _unusable():
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._connection.execute(_TOO_OLD, (oldest,))
-                for kind in kinds:
+                for kind in EVENT_KINDS:
                     self._connection.execute(_TOO_MANY, (kind, kind, rows - 1))
             while self._used() > size:
                 if not self._connection.execute(_OLDEST, (1 + self._count() // 10,)).rowcount:
@@ -147,8 +148,9 @@ class StoreFile:
         return int(count)
 
 
-def newest(directory: Path, kinds: Sequence[str], since: float, limit: int) -> list[Row]:
-    """The newest `limit` rows of each kind, from unix time `since` on. Raises sqlite3.Error; changes nothing."""
+def newest(directory: Path, query: EventQuery) -> list[Row]:
+    """The newest rows, up to the limit of each kind. Raises sqlite3.Error; changes nothing."""
+    since, limit, kinds = query
     with _reading(directory) as connection:
         return [Row(*row) for kind in kinds for row in connection.execute(_NEWEST, (kind, since, limit))]
 

@@ -3,7 +3,8 @@
 import threading
 from collections.abc import Sequence
 
-from gpuwatch.sinks.store_rows import KINDS, Document, Row
+from gpuwatch.model.event_query import EVENT_KINDS
+from gpuwatch.sinks.store_rows import Document, Row
 
 
 class StoreQueue:
@@ -15,7 +16,7 @@ class StoreQueue:
         self.lost = 0
         """Rows that went because there were too many."""
         self._bound = bound
-        self._rows: dict[str, dict[str, Row]] = {kind: {} for kind in KINDS}
+        self._rows: dict[str, dict[str, Row]] = {kind: {} for kind in EVENT_KINDS}
         self._documents: dict[str, Document] = {}
         self._unwritten: set[str] = set()
         self._lock = threading.Lock()
@@ -35,7 +36,7 @@ class StoreQueue:
             self._documents[document.name] = document
             self._unwritten.add(document.name)
 
-    def rows(self, kinds: Sequence[str] = tuple(KINDS), since: float = 0.0) -> list[Row]:
+    def rows(self, kinds: Sequence[str] = EVENT_KINDS, since: float = 0.0) -> list[Row]:
         """Rows that wait, of these kinds, from unix time `since` on."""
         with self._lock:
             return [row for kind in kinds for row in self._rows[kind].values() if row.at >= since]

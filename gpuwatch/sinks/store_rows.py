@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpuwatch.model.event import ActionEvent, FindingEvent
+from gpuwatch.model.event_query import EVENT_KINDS
 from gpuwatch.model.view import Events
 from gpuwatch.model.xid import BusLossEvent, SxidEvent, XidEvent
 
@@ -18,13 +19,9 @@ log = logging.getLogger(__name__)
 
 StoredEvent = XidEvent | SxidEvent | BusLossEvent | FindingEvent | ActionEvent
 
-KINDS: dict[str, type[StoredEvent]] = {
-    "xid": XidEvent,
-    "sxid": SxidEvent,
-    "bus_loss": BusLossEvent,
-    "finding": FindingEvent,
-    "action": ActionEvent,
-}
+_TYPES: tuple[type[StoredEvent], ...] = (XidEvent, SxidEvent, BusLossEvent, FindingEvent, ActionEvent)
+
+KINDS: dict[str, type[StoredEvent]] = dict(zip(EVENT_KINDS, _TYPES, strict=True))
 """Kind of a row to what its body holds."""
 
 _NAMES = {type_: kind for kind, type_ in KINDS.items()}

@@ -62,6 +62,7 @@ class AgentProcess:
         config = Config(
             agent=AgentConfig(listen="127.0.0.1:0", socket=str(folder / "agent.sock"), interval=interval),
             sources=SourcesConfig(**{**places, **quiet, **sources}),
+            state_dir=str(folder / "state"),
         )
         backend = Backend(factory=factory, target=str(driver.library) if driver else "")
         arguments = [msgspec.json.encode(part).decode() for part in (config, backend)]

@@ -59,6 +59,7 @@ def _living(place, name):
                 agent=AgentConfig(listen=f"127.0.0.1:{port}", socket=str(place / "agent.sock"), interval=1.0),
                 metrics=MetricsConfig(processes=True),
                 sources=world.sources,
+                state_dir=str(place / "state"),
             ),
             backend=world.backend,
         )

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.model.event import ActionEvent, Change, FindingEvent, Result
+from gpuwatch.model.event_query import EventQuery
 from gpuwatch.model.finding import Finding, Severity
 from gpuwatch.model.xid import BusLossEvent, KernelCursor, SxidEvent, XidEvent
 from gpuwatch.sinks.store import Retention, Store, stored_events
@@ -93,10 +94,10 @@ def test_the_newest_of_the_kinds_wanted(opened) -> None:
         if number == 4:
             assert store.flush()
     store.add(BusLossEvent(at=AT + 20, pci="0000:3b:00"))
-    assert store.events(limit=3, kinds=("xid",)).xids == (xid(7), xid(8), xid(9))
-    assert store.events(since=AT + 8).xids == (xid(8), xid(9))
-    assert len(store.events(limit=1).bus_losses) == 1
-    assert store.events(limit=1).xids == ()
+    assert store.events(EventQuery(limit=3, kinds=("xid",))).xids == (xid(7), xid(8), xid(9))
+    assert store.events(EventQuery(since=AT + 8)).xids == (xid(8), xid(9))
+    assert len(store.events(EventQuery(limit=1)).bus_losses) == 1
+    assert store.events(EventQuery(limit=1)).xids == ()
 
 
 def test_a_line_read_again_is_the_same_event(opened) -> None:
@@ -121,19 +122,19 @@ def test_what_a_second_source_completes_is_one_event(opened) -> None:
     assert store.events().xids == (complete,)
 
 
-def test_documents_are_replaced_and_belong_to_their_boot(opened) -> None:
+def test_documents_are_replaced_and_a_cursor_belongs_to_its_boot(opened) -> None:
     first = opened()
     cursor = KernelCursor(boot_id=BOOT, mode="kmsg", position=42)
     for text in (b"old", b'{"acknowledged": []}'):
         first.remember("remediator", text)
         assert first.memory("remediator") == text
-    first.save_open([finding()], BOOT)
+    first.save_open([finding()])
     first.save_cursor(cursor)
     first.close()
     second = opened()
     assert second.memory("remediator") == b'{"acknowledged": []}'
     assert second.memory("nobody") is None
-    assert (second.open_findings(BOOT), second.open_findings("boot-2")) == ((finding(),), ())
+    assert second.open_findings() == (finding(),)
     assert (second.cursor(BOOT), second.cursor("boot-2")) == (cursor, None)
 
 

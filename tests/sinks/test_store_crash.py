@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.model.event_query import EventQuery
 from gpuwatch.sinks.store import Store, stored_events
 
+ALL = EventQuery(limit=100_000)
 DEADLINE = 20.0
 KILLS = 6
 
@@ -29,6 +31,7 @@ while True:
 """
 ADD = """
 import sys, time
+from gpuwatch.model.event_query import EventQuery
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.sinks.store import Store
 store = Store.open(sys.argv[1], retry=(0.02, 0.05))
@@ -42,7 +45,7 @@ for line in sys.stdin:
         for number in range(200):
             origin = {"source": "kernel", "sequence": number, "boot_id": line}
             store.add(XidEvent(at=time.time(), xid=31, message="x" * 900, **origin))
-        print("added", len(store.events(limit=10_000).xids), flush=True)
+        print("added", len(store.events(EventQuery(limit=10_000)).xids), flush=True)
 store.close()
 """
 
@@ -104,7 +107,7 @@ def test_what_was_recorded_survives_kill_9_at_any_moment(start, tmp_path: Path) 
         rest, _ = process.communicate()
         told += [int(line.split()[0]) for line in rest.splitlines() if line.endswith("True")]
         store = Store.open(tmp_path)
-        kept = {action.number for action in store.events(limit=100_000).actions}
+        kept = {action.number for action in store.events(ALL).actions}
         assert store.stats().set_aside == 0
         assert set(told) <= kept
         store.close()
@@ -119,7 +122,7 @@ def test_two_processes_write_while_a_third_is_killed(start, tmp_path: Path) -> N
     for actor in actors[:2]:
         told[actor] += numbers(processes[actor], 10)
         processes[actor].send_signal(signal.SIGKILL)
-    found = stored_events(tmp_path, limit=100_000)
+    found = stored_events(tmp_path, ALL)
     assert found is not None
     for actor in actors:
         assert set(told[actor]) <= {each.number for each in found.actions if each.actor == actor}
@@ -132,7 +135,7 @@ def test_of_processes_that_find_a_broken_file_one_sets_it_aside(start, tmp_path:
     for process in processes:
         process.kill()
     assert len(list(tmp_path.glob("gpuwatch.db.corrupt-*Z"))) == 1
-    found = stored_events(tmp_path, limit=100_000)
+    found = stored_events(tmp_path, ALL)
     assert found is not None
     assert set(told) <= {each.number for each in found.actions}
 
@@ -151,7 +154,7 @@ def test_a_full_disk_costs_nothing_while_it_fits_into_memory(start, tmp_path: Pa
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (hard, hard))
     until(lambda: ask(process, "trouble") == "none")
     _, said = process.communicate()
-    found = stored_events(tmp_path, limit=1000)
+    found = stored_events(tmp_path, ALL)
     assert found is not None
     assert len(found.xids) == 400
     assert "corrupt" not in said

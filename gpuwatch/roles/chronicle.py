@@ -1,0 +1,65 @@
+"""What of each View goes into the store: events, findings that began or ended, and how far the kernel log was told.
+
+The order makes a kill at any moment harmless: an event is kept before the finding it led to, and the kernel log's
+cursor moves behind a line only once what was judged by it is kept. What was cut off is read and judged again.
+"""
+
+from collections.abc import Iterable
+
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import Change, FindingEvent
+from gpuwatch.model.finding import Finding
+from gpuwatch.model.view import View
+from gpuwatch.model.xid import KernelCursor
+from gpuwatch.rules.xids import Event
+from gpuwatch.sinks.store import Store
+
+CURSOR_SECONDS = 60.0
+"""Lines that are not about GPUs move the cursor too, but need not be written at once."""
+
+
+class Chronicle:
+    """Compares each View with the one before; `store` gives the first one's predecessor."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._open = {finding.key: finding for finding in store.open_findings()}
+        self._cursor: KernelCursor | None = None
+        self._saved: KernelCursor | None = None
+        self._saved_at = 0.0
+
+    def note(self, events: Iterable[Event], *, resumed: bool) -> None:
+        """Keep what came, or became clearer. `resumed`: what is historical was kept in an earlier life."""
+        for event in events:
+            if not (resumed and event.historical):
+                self._store.add(event)
+
+    def tell(self, view: View, cursor: KernelCursor | None, *, urgent: bool) -> None:
+        """Keep what is new in `view`, which was judged by the kernel log up to `cursor`; `urgent`: it had news."""
+        findings = {finding.key: finding for finding in view.judgement.findings}
+        for change, ours, others in ((Change.ENDED, self._open, findings), (Change.BEGAN, findings, self._open)):
+            for key in ours.keys() - others.keys():
+                at, boot_id = view.snapshot.at, view.snapshot.host.boot_id
+                self._store.add(FindingEvent(at=at, change=change, finding=ours[key], boot_id=boot_id))
+        if {key: _lasting(finding) for key, finding in findings.items()} != {
+            key: _lasting(finding) for key, finding in self._open.items()
+        }:
+            self._store.save_open(tuple(findings.values()))
+        self._open, self._cursor = findings, cursor
+        if urgent or self._saved is None or self._clock.monotonic() - self._saved_at > CURSOR_SECONDS:
+            self._save_cursor()
+
+    def close(self) -> None:
+        """Keep where it ended; the store is closed too."""
+        self._save_cursor()
+        self._store.close()
+
+    def _save_cursor(self) -> None:
+        if self._cursor is not None and self._cursor != self._saved:
+            self._store.save_cursor(self._cursor)
+            self._saved, self._saved_at = self._cursor, self._clock.monotonic()
+
+
+def _lasting(finding: Finding) -> tuple[object, ...]:
+    """What of a finding must be found again after a restart; its readings change with every look."""
+    return finding.severity, finding.since, finding.last, finding.count, finding.remedy, finding.pods
