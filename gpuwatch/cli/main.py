@@ -17,6 +17,7 @@ COMMANDS = (
     Entry("events", "Show what happened lately: XIDs, SXids, lost GPUs.", "events:events", "Look"),
     Entry("node", "Show, plan, quarantine and release a Kubernetes Node.", "node:node", "Act"),
     Entry("agent", "Run the node agent.", "agent:agent", "Run"),
+    Entry("remediator", "Keep new work off sick GPUs.", "remediator:remediator", "Run"),
     Entry("demo", "Run a simulated node through a story of faults.", "demo:demo", "Run"),
     Entry("metrics", "Print the metrics once, or list them.", "metrics:metrics", "Develop"),
     Entry("capture", "Record what the driver answers, for replay elsewhere.", "capture:capture", "Develop"),

@@ -3,7 +3,7 @@
 A row of OVERRIDES is a setting that the command line can change. Its variable is that of its option.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -71,23 +71,31 @@ class Effective(NamedTuple):
     origins: Mapping[str, str]
 
 
-def settings_options(command: Command) -> Command:
-    """Add every option of OVERRIDES."""
-    for row in reversed(OVERRIDES):
-        command = option(
-            row.flag,
-            row.name,
-            metavar=row.metavar,
-            help=row.help,
-            envvar=row.variable,
-            multiple=row.many,
-            type=row.type,
-            default=() if row.many else None,
-        )(command)
-    return command
+def row_options(rows: Sequence[Override]) -> Callable[[Command], Command]:
+    """Add an option for every row."""
+
+    def add(command: Command) -> Command:
+        for row in reversed(rows):
+            command = option(
+                row.flag,
+                row.name,
+                metavar=row.metavar,
+                help=row.help,
+                envvar=row.variable,
+                multiple=row.many,
+                type=row.type,
+                default=() if row.many else None,
+            )(command)
+        return command
+
+    return add
 
 
-def effective(session: "Session", options: Mapping[str, Any]) -> Effective:
+settings_options = row_options(OVERRIDES)
+"""Adds the options of the agent."""
+
+
+def effective(session: "Session", options: Mapping[str, Any], rows: Sequence[Override] = OVERRIDES) -> Effective:
     """Defaults, then the file, then variables and options of the running command.
 
     Raises:
@@ -100,7 +108,7 @@ def effective(session: "Session", options: Mapping[str, Any]) -> Effective:
     path = session.config_path
     config = load(path)
     origins = dict.fromkeys(_keys_in(path), f"file {path}") if path else {}
-    given = [(row, options.get(row.name)) for row in OVERRIDES] + [(NVML_LIBRARY, session.nvml_library)]
+    given = [(row, options.get(row.name)) for row in rows] + [(NVML_LIBRARY, session.nvml_library)]
     document = msgspec.to_builtins(config)
     for row, value in given:
         if value is not None and value != ():

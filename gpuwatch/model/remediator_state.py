@@ -3,6 +3,11 @@
 from gpuwatch.model.remediation import Plan
 from gpuwatch.model.snapshot import Record
 
+ACTIONS = (
+    "claim", "slot", "taint", "refresh", "condition", "event", "evict", "handover", "untaint", "forget", "free_slot",
+)  # fmt: skip
+"""What a remediator does, in about the order of a quarantine's life: the actions of its audit lines."""
+
 
 class RemediatorState(Record, frozen=True, kw_only=True):
     """As of the newest cycle. `actions` and `errors` count since the start."""

@@ -25,7 +25,8 @@ from gpuwatch.model.remediation import (
     Step,
     TakeSlot,
 )
-from gpuwatch.roles.deeds import ACTIONS, action_of, deed_of, is_routine
+from gpuwatch.model.remediator_state import ACTIONS
+from gpuwatch.roles.deeds import action_of, deed_of, is_routine
 from gpuwatch.roles.handover import set_sentinel
 from gpuwatch.roles.slots import SlotWriter
 from gpuwatch.sinks.audit import Audit, Deed

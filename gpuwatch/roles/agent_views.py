@@ -39,8 +39,8 @@ class Asks(Protocol):
 
     name: str
 
-    def view(self, *, after: float | None, wait: float) -> View | None:
-        """The newest View; with `after`, one published after that time, or None when none came within `wait`."""
+    def view(self, *, after: float | None = None, wait: float = 0.0) -> View:
+        """The newest View; with `after`, its predecessor's time, after a wait of up to `wait` seconds for it."""
         ...
 
 
@@ -68,10 +68,10 @@ class AgentViews:
                 log.warning("%s; nothing is changed until it answers", error)
             self.trouble = str(error)
             return False
-        if self.trouble is not None and view is not None:
+        if self.trouble is not None:
             log.info("the agent at %s answers", self._agent.name)
         self.trouble = None
-        if view is None or (self.view is not None and view.snapshot.at == after):
+        if self.view is not None and view.snapshot.at == after:
             return False
         self.view = view
         self._received = self._clock.monotonic() - max(0.0, self._clock.time() - view.snapshot.at)

@@ -1,6 +1,7 @@
 """What each step of a plan is called in the audit trail: action, target, and what was before and will be after."""
 
 from gpuwatch.model.remediation import (
+    FAULTS,
     OWNER,
     Announce,
     Condition,
@@ -16,12 +17,6 @@ from gpuwatch.model.remediation import (
     TakeSlot,
 )
 from gpuwatch.sinks.audit import Deed
-
-ACTIONS = (
-    "claim", "slot", "taint", "refresh", "condition", "event", "evict", "handover", "untaint", "forget", "free_slot",
-)  # fmt: skip
-"""Every action there is, in about the order of a quarantine's life."""
-
 
 _BY_KIND: dict[type[Step], str] = {
     TakeSlot: "slot",
@@ -95,7 +90,7 @@ def _change(step: Step, node: NodeObject) -> tuple[str, str]:
 
 
 def _node_change(step: PatchNode, node: NodeObject) -> tuple[str, str]:
-    """Only what the step names; the ownership annotation has its own story and is told by the action's name."""
+    """Only what the step names; what our own annotations say is told by the action's name and its evidence."""
     before: list[str] = []
     after: list[str] = []
     if step.taints is not None:
@@ -108,7 +103,7 @@ def _node_change(step: PatchNode, node: NodeObject) -> tuple[str, str]:
         ("label", step.labels, node.labels),
         ("annotation", step.annotations, node.annotations),
     ):
-        for key in sorted(changes.keys() - {OWNER}):
+        for key in sorted(changes.keys() - {OWNER, FAULTS}):
             before.append(f"{kind} {key}={there.get(key, '')}")
             after.append(f"{kind} {key}={changes[key] or ''}")
     return "; ".join(before), "; ".join(after)

@@ -11,7 +11,7 @@ DEFAULT_NAMESPACE = "gpuwatch"
 
 
 class Place(NamedTuple):
-    """`namespace` is that of the budget's Leases; `pod` is (namespace, name) of our own pod, None outside of pods."""
+    """`pod` is (namespace, name) of our own, None outside of pods. `namespace`: of the budget's Leases, by default."""
 
     node: str
     namespace: str = DEFAULT_NAMESPACE
@@ -34,6 +34,6 @@ class Place(NamedTuple):
         own, name = environment.get("POD_NAMESPACE", ""), environment.get("POD_NAME", "")
         return cls(
             node=node,
-            namespace=config.budget.namespace or own or DEFAULT_NAMESPACE,
+            namespace=own or DEFAULT_NAMESPACE,
             pod=(own, name) if own and name else None,
         )

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,7 @@ from gpuwatch.model.errors import UsageError
 log = logging.getLogger(__name__)
 
 LIVE_SECTIONS = ("metrics",)
-"""Sections that take effect without a restart; a change elsewhere is named in the log."""
+"""Sections that take effect in a running agent; a change elsewhere is named in the log."""
 
 WATCH_SECONDS = 2.0
 
@@ -21,8 +21,16 @@ WATCH_SECONDS = 2.0
 class ConfigWatch:
     """The configuration in force and the file behind it. `load` reads file, environment and options anew."""
 
-    def __init__(self, config: Config, path: Path | None, load: Callable[[], Config]) -> None:
-        self.config, self._path, self._load = config, path, load
+    def __init__(
+        self,
+        config: Config,
+        path: Path | None,
+        load: Callable[[], Config],
+        *,
+        live: Sequence[str] = LIVE_SECTIONS,
+        role: str = "agent",
+    ) -> None:
+        self.config, self._path, self._load, self._live, self._role = config, path, load, live, role
         self._seen = self._stamp()
         self.error: str | None = None
 
@@ -44,9 +52,9 @@ class ConfigWatch:
             return None
         self.error = None
         for section in Config.__struct_fields__:
-            if section not in LIVE_SECTIONS and getattr(new, section) != getattr(self.config, section):
-                log.warning("a change of `%s` takes effect when the agent is restarted", section)
-        live = {section: getattr(new, section) for section in LIVE_SECTIONS}
+            if section not in self._live and getattr(new, section) != getattr(self.config, section):
+                log.warning("a change of `%s` takes effect when the %s is restarted", section, self._role)
+        live = {section: getattr(new, section) for section in self._live}
         if all(getattr(self.config, section) == value for section, value in live.items()):
             return None
         self.config = msgspec.structs.replace(self.config, **live)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from gpuwatch.config import RemediationConfig
+from gpuwatch.config import Config, RemediationConfig
 from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.remediation import Blocked, Evict, Memory, NodeObject, Plan, PodObject, Reason, TakeSlot
 from gpuwatch.model.remediator_state import RemediatorState
 from gpuwatch.roles.actuator import Actuator, Outcome
@@ -55,7 +55,7 @@ MAX_HURRY = 1.0
 
 
 class Extras:
-    """What a plan wants besides the Node, read at most once in a cycle. None: not read, or unreadable: see `trouble`."""
+    """What a plan wants besides the Node, once in a cycle. None: not read, or unreadable: see `trouble`."""
 
     def __init__(self) -> None:
         self.trouble: KubeError | None = None
@@ -107,6 +107,7 @@ class Remediator:
         self._reader: NodeReader | None = None
         self._slots: SlotReader | None = None
         self._actuator: Actuator | None = None
+        self._safe = False
         self._due = self._clock.monotonic()
         self._report.began(config.mode)
 
@@ -162,9 +163,10 @@ class Remediator:
             if missing:
                 self._read(reader, missing, extras)
                 continue  # with a Node read after them: what is written is then as young as can be
-            if self._actuator is None or not self._tolerated(reader):
+            if self._actuator is None:
                 self._report.observed(made, node)
                 return self._ended(made, extras.trouble)
+            self.check()
             outcome = self._actuator.execute(made, node)
             self._take_in(made, node, outcome)
             conflict = outcome.stopped if isinstance(outcome.stopped, Conflict | AlreadyExists) else None
@@ -180,14 +182,14 @@ class Remediator:
         """The reader, in mode `enforce` a writer: the only place where one is made."""
         if self._reader is None:
             config, place = self._policy.config, self._place
-            transport = self._connect()
+            transport, namespace = self._connect(), config.budget.namespace or place.namespace
             reader = NodeReader(transport, place.node)
             if config.mode == "enforce":
                 also = [config.handover.annotation] if config.handover.annotation else []
                 reader = writer = NodeWriter(transport, place.node, also=also)
-                slots = SlotWriter(writer, self._clock, config.budget.slot_seconds, place.namespace)
+                slots = SlotWriter(writer, self._clock, config.budget.slot_seconds, namespace)
                 self._actuator = Actuator(writer, slots, self._audit, self._clock, checkpoint=self._checkpoint)
-            self._slots = SlotReader(reader, self._clock, config.budget, place.namespace)
+            self._slots = SlotReader(reader, self._clock, config.budget, namespace)
             self._reader = reader
         return self._reader
 
@@ -220,11 +222,23 @@ class Remediator:
         if extras.trouble is not None:
             self._report.refused(extras.trouble)
 
-    def _tolerated(self, reader: NodeReader) -> bool:
-        """Whether our own taint would let this very pod live; NoExecute is never set where it would not."""
-        if self._policy.config.effect != "NoExecute" or self._place.pod is None:
-            return True
-        return reader.tolerates(*self._place.pod)
+    def check(self) -> None:
+        """Refuse what would end this very pod: our own taint with NoExecute, if the pod does not tolerate it.
+
+        Raises:
+            UsageError: it does not.
+            KubeError: that cannot be found out now.
+        """
+        pod = self._place.pod
+        if self._policy.config.effect != "NoExecute" or pod is None or self._safe:
+            return
+        if not self._hands().tolerates(*pod):
+            raise UsageError(
+                "remediation.effect is NoExecute",
+                f"that would evict this very pod, {'/'.join(pod)}, and nobody could take the taint away again",
+                "let it tolerate every taint (operator: Exists), or set NoSchedule",
+            )
+        self._safe = True
 
     def _take_in(self, made: Plan, node: NodeObject, outcome: Outcome) -> None:
         """Learn from what was done."""
@@ -265,8 +279,8 @@ class Remediator:
         self._backoff.succeeded()
         self._know()
         self._report.settled(made)
-        wait = min(REST_SECONDS, made.look_again or REST_SECONDS)
-        return wait * self._chance.uniform(0.9, 1.0)
+        wait = REST_SECONDS if made.look_again is None else min(REST_SECONDS, made.look_again)
+        return wait * self._chance.uniform(1.0, 1.1)  # never earlier: what ends with a hold would not be over yet
 
     def _troubled(self, error: GpuwatchError, made: Plan | None = None) -> float:
         """Something went wrong; when to try again. The plan stays as it was: it is made anew from the next look."""
@@ -308,3 +322,9 @@ def _grows_old(sight: Sight) -> float:
     if sight.view is None or not is_fresh(sight):
         return REST_SECONDS
     return max(FRESH_INTERVALS * sight.view.snapshot.interval, FRESH_SECONDS) - sight.age + 0.01
+
+
+def checked(config: Config) -> Config:
+    """The configuration, if its policy makes sense. Raises UsageError."""
+    Policy.compile(config.remediation, CHECKS, config.checks.xids)
+    return config

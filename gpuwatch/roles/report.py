@@ -1,6 +1,7 @@
 """What a remediator tells about itself: the state that metrics and pages show, log lines for people, counts."""
 
 import logging
+import re
 from collections import Counter
 
 from msgspec.structs import replace
@@ -85,7 +86,7 @@ class Report:
             errors=dict(self._errors),
             trouble=trouble,
         )
-        told = (trouble, made and (made.stage, made.words, tuple(each.reason for each in made.blocked)))
+        told = (trouble, made and (made.stage, _gist(made.words), tuple(each.reason for each in made.blocked)))
         if told == self._told:
             return
         self._told = told
@@ -93,3 +94,8 @@ class Report:
             log.info("%s: %s%s", made.node, made.stage, f"; {made.words}" if made.words else "")
         if trouble is not None:
             log.warning("%s", trouble)
+
+
+def _gist(words: str) -> str:
+    """Words without the seconds that count down in them."""
+    return re.sub(r"\b\d+ s\b", "", words)

@@ -1,0 +1,181 @@
+"""`gpuwatch remediator`: keeps new work off sick GPUs, on the Kubernetes Node of this machine."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli.options import option
+from gpuwatch.cli.session import Session, pass_session
+from gpuwatch.cli.settings import Override, row_options
+
+if TYPE_CHECKING:
+    from gpuwatch.config import Config
+    from gpuwatch.model.remediator_state import RemediatorState
+    from gpuwatch.roles.place import Place
+    from gpuwatch.roles.remediator import Remediator
+    from gpuwatch.sinks.kube_transport import Transport
+    from gpuwatch.sinks.store import Store
+
+HELP = """Keep new work off sick GPUs.
+
+Follows the agent of this machine and decides what has to be done about its Node: taint, condition, Events, draining,
+and giving all of it back. In mode observe, the default, it writes nothing but what it would do.
+
+\b
+Examples:
+  gpuwatch remediator --node-name gpu-1
+  gpuwatch remediator --mode enforce
+  gpuwatch remediator --once
+  gpuwatch remediator --release
+"""
+
+OVERRIDES = (
+    Override(
+        "remediation.mode", "mode", "MODE", "off, observe or enforce. Default: observe.", "GPUWATCH_REMEDIATOR_MODE"
+    ),
+    Override(
+        "remediation.node_name",
+        "node_name",
+        "NAME",
+        "The Node of this machine. Default: NODE_NAME.",
+        "GPUWATCH_REMEDIATOR_NODE_NAME",
+    ),
+    Override(
+        "remediation.kubeconfig",
+        "kubeconfig",
+        "FILE",
+        "Default: the pod's service account, KUBECONFIG or ~/.kube/config.",
+        "GPUWATCH_REMEDIATOR_KUBECONFIG",
+    ),
+    Override("agent.socket", "agent", "SOCKET", "The agent's unix socket.", "GPUWATCH_AGENT_SOCKET"),
+    Override(
+        "remediation.listen",
+        "listen",
+        "ADDR:PORT",
+        "Where to serve HTTP. Default: :9401.",
+        "GPUWATCH_REMEDIATOR_LISTEN",
+    ),
+    Override("state_dir", "state_dir", "DIR", "Where state is kept. Default: /var/lib/gpuwatch.", "GPUWATCH_STATE_DIR"),
+)
+"""Options of the remediator."""
+
+
+@click.command(help=HELP, short_help="Keep new work off sick GPUs.")
+@row_options(OVERRIDES)
+@option("--once", is_flag=True, help="Look and act once, print the plan, end.")
+@option("--release", is_flag=True, help="Give back everything of gpuwatch on this Node, end. For an uninstall.")
+@pass_session
+def remediator(session: Session, /, *, once: bool, release: bool, **options: Any) -> None:
+    """Wire agent, policy, API server and store to the remediator and run it."""
+    from gpuwatch.cli.settings import effective
+    from gpuwatch.model.clock import SystemClock
+    from gpuwatch.roles.agent_views import AgentViews
+    from gpuwatch.roles.client import AgentClient, find_agent
+    from gpuwatch.roles.place import Place
+    from gpuwatch.roles.reload import ConfigWatch
+    from gpuwatch.roles.remediator import Remediator, checked
+    from gpuwatch.roles.remediator_service import RemediatorService
+    from gpuwatch.sinks.kube_transport import Transport
+    from gpuwatch.sinks.store import Store
+
+    def reread() -> "Config":
+        return checked(effective(session, options, OVERRIDES).config)
+
+    session.start_logging(default="WARNING" if once or release else "INFO")
+    _start_audit()
+    config, clock = reread(), SystemClock()
+    place = Place.of(config.remediation)
+    transport = Transport(config.remediation.kubeconfig)
+    store = Store.open(config.state_dir)
+    try:
+        if release:
+            _give_back(session, config, place, transport, store)
+            return
+        agent = AgentClient(config.agent.socket) if config.agent.socket else find_agent() or AgentClient()
+        views = AgentViews(agent, clock)
+        running = Remediator(
+            config.remediation,
+            place,
+            views,
+            lambda: transport,
+            clock=clock,
+            ledger=store,
+            classes=config.checks.xids,
+        )
+        _refuse_early(running, config, transport)
+        if once:
+            views.look()
+            running.step()
+            _print(session, running.state, views.trouble)
+            return
+        watch = ConfigWatch(config, session.config_path, reread, live=("remediation", "checks"), role="remediator")
+        service = RemediatorService(running, views, config.remediation.listen, watch=watch)
+        service.run(started=lambda: _tell(session, service.port, config, place))
+    finally:
+        store.close()
+        transport.close()
+
+
+def _start_audit() -> None:
+    """Audit lines are JSON and nothing else, on stderr as all logs are."""
+    import logging
+
+    from gpuwatch.sinks import audit
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    audit.log.handlers[:] = [handler]
+    audit.log.setLevel(logging.INFO)
+    audit.log.propagate = False
+
+
+def _refuse_early(running: "Remediator", config: "Config", transport: "Transport") -> None:
+    """What can never work is said at once; an API server that is away just now is waited for.
+
+    Raises:
+        UsageError: no API server is known, or the taint would evict this very pod.
+    """
+    import contextlib
+
+    from gpuwatch.sinks.kube_errors import KubeError
+
+    if config.remediation.mode == "enforce":
+        _ = transport.server
+        with contextlib.suppress(KubeError):
+            running.check()
+
+
+def _give_back(session: Session, config: "Config", place: "Place", transport: "Transport", store: "Store") -> None:
+    from gpuwatch.model.clock import SystemClock
+    from gpuwatch.roles.deeds import action_of
+    from gpuwatch.roles.give_back import give_back
+
+    done = give_back(config.remediation, place, transport, SystemClock(), store).done
+    for step in done:
+        click.echo(action_of(step))
+    if not done:
+        session.terminal.hint(f"nothing on node {place.node} is gpuwatch's")
+
+
+def _print(session: Session, state: "RemediatorState", trouble: str | None) -> None:
+    """The plan; exit code 1 when there is none to be had."""
+    from gpuwatch.model.errors import GpuwatchError
+
+    why = trouble or state.trouble
+    if state.plan is not None:
+        click.echo(f"{state.plan.node}: {state.plan.stage}; {state.plan.words}")
+        for obstacle in state.plan.blocked:
+            click.echo(f"  {obstacle.reason}: {obstacle.words}")
+    elif state.mode == "off":
+        click.echo(f"{state.node}: remediation.mode is off")
+    if why is not None:
+        raise GpuwatchError(f"could not do all for node {state.node}", why)
+
+
+def _tell(session: Session, port: int | None, config: "Config", place: "Place") -> None:
+    """Where to look, once it listens."""
+    session.terminal.hint(f"node          {place.node}, mode {config.remediation.mode}")
+    if port is not None:
+        host = config.remediation.listen.rpartition(":")[0] or "localhost"
+        session.terminal.hint(f"metrics       http://{host}:{port}/metrics")

@@ -1,0 +1,50 @@
+"""Gives back everything of ours on a Node, whatever state it is in: what an uninstall does last."""
+
+from pathlib import Path
+
+from gpuwatch.config import RemediationConfig
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.remediation import NodeObject, Plan
+from gpuwatch.roles.actuator import Actuator, Outcome
+from gpuwatch.roles.handover import set_sentinel
+from gpuwatch.roles.place import Place
+from gpuwatch.roles.slots import SlotWriter
+from gpuwatch.rules.budget import Slots, held
+from gpuwatch.rules.by_hand import Wish, release
+from gpuwatch.sinks.audit import Audit, Ledger
+from gpuwatch.sinks.kube import NodeWriter
+from gpuwatch.sinks.kube_errors import Conflict
+from gpuwatch.sinks.kube_transport import Transport
+
+TRIES = 10
+WISH = "gpuwatch is taken off this node"
+
+
+def give_back(config: RemediationConfig, place: Place, transport: Transport, clock: Clock, ledger: Ledger) -> Outcome:
+    """Take off taint, cordon, labels, annotations, condition, slot and file, as far as they are ours; what was done.
+
+    Raises:
+        GpuwatchError: something of ours had to be left there.
+    """
+    also = (config.handover.annotation,) if config.handover.annotation else ()
+    writer = NodeWriter(transport, place.node, also=also)
+    namespace = config.budget.namespace or place.namespace
+    slots = SlotWriter(writer, clock, config.budget.slot_seconds, namespace)
+    actuator = Actuator(writer, slots, Audit(ledger, clock, actor="operator"), clock)
+    if config.handover.sentinel:
+        set_sentinel(Path(config.handover.sentinel), wanted=False)
+    for _ in range(TRIES):
+        node = writer.node()
+        outcome = actuator.execute(_plan(node, writer, namespace, clock), node)
+        failed: GpuwatchError | None = next((each.error for each in outcome.steps if each.error is not None), None)
+        if not isinstance(failed, Conflict):
+            break
+    if failed is not None:
+        raise failed
+    return outcome
+
+
+def _plan(node: NodeObject, writer: NodeWriter, namespace: str, clock: Clock) -> Plan:
+    leases = held(Slots(leases=writer.leases(namespace)), node.name)
+    return release(node, Wish(at=clock.time(), reason=WISH), leases, forget=True)
