@@ -117,7 +117,9 @@ def plan(session: Session, /, output: str, **where: str | None) -> None:
         found = _planned(reach, live, view, _slots(session, reach))
     also = (reach.config.remediation.handover.annotation,)
     if output == "table":
-        session.terminal.show(*plan_lines(live, found, reach.policy.config.mode, session.terminal.width, also))
+        terminal = session.terminal
+        mode = reach.policy.config.mode
+        terminal.show(*plan_lines(live, found, mode, also, terminal.glyphs, terminal.width))
     else:
         _document("NodePlan", live.name, tuple(changes(live, found.steps, also)), output)
 

@@ -164,4 +164,4 @@ def _taint(taint: Taint) -> dict[str, str]:
 
 
 def _condition(condition: Condition) -> dict[str, str]:
-    return {name: getattr(condition, name) for name in ("type", "status", "reason", "message")}
+    return {name: str(getattr(condition, name)) for name in ("type", "status", "reason", "message")}

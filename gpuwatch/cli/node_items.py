@@ -19,6 +19,8 @@ from gpuwatch.rules.foreign import foreign, opted_out
 from gpuwatch.rules.ownership import Claim, acknowledged, faults, hold
 from gpuwatch.rules.policy import Policy
 
+OUT_OF_USE = (Stage.QUARANTINED, Stage.DRAINING, Stage.DRAINED, Stage.RECOVERING)
+
 EXIT_CODES = {Stage.HEALTHY: 0, Stage.SUSPECT: 3, Stage.RECOVERING: 3, Stage.UNKNOWN: 1}
 """Every other stage: 4, the node is out of use."""
 
@@ -61,7 +63,7 @@ def node_item(node: NodeObject, policy: Policy, plan: Plan | None, slots: Slots 
     cordoned = state.owner is not None and state.owner.cordoned
     return NodeItem(
         node=node.name,
-        stage=plan.stage if plan else stage_of(node),
+        stage=stage_now(node, plan),
         mode=policy.config.mode,
         words=plan.words if plan else "",
         claim=state.claim,
@@ -81,9 +83,12 @@ def node_item(node: NodeObject, policy: Policy, plan: Plan | None, slots: Slots 
     )
 
 
-def stage_of(node: NodeObject) -> Stage:
-    """As the Node alone tells it."""
+def stage_now(node: NodeObject, plan: Plan | None) -> Stage:
+    """Where the node is before the plan's steps; a plan names the stage after them. Without one the Node tells."""
     state = hold(node)
+    if plan is not None:
+        in_use = state.claim is not Claim.APPLIED
+        return Stage.SUSPECT if in_use and plan.stage in OUT_OF_USE else plan.stage
     if state.claim is Claim.APPLIED and state.owner is not None:
         return Stage.QUARANTINED if state.owner.draining is None else Stage.DRAINING
     known = {"True": Stage.HEALTHY, "False": Stage.SUSPECT}

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpuwatch.cli.node_changes import changes, diff
-from gpuwatch.cli.node_items import NodeItem
+from gpuwatch.cli.node_items import NodeItem, stage_now
 from gpuwatch.cli.remedies import ADVICE
+from gpuwatch.cli.terminal import Glyphs
 from gpuwatch.cli.words import Words
 from gpuwatch.model.remediation import Blocked, Fault, NodeObject, Plan, Reason, Stage
 from gpuwatch.rules.ownership import Claim
@@ -133,12 +134,16 @@ def _indented(text: str, width: int) -> "list[Text]":
     return [Text(line, end="") for line in textwrap.wrap(text, width, initial_indent=blank, subsequent_indent=blank)]
 
 
-def plan_lines(node: NodeObject, plan: Plan, mode: str, width: int, also: Sequence[str]) -> "list[Text]":
+def plan_lines(
+    node: NodeObject, plan: Plan, mode: str, also: Sequence[str], glyphs: Glyphs, width: int
+) -> "list[Text]":
     """What would be done, why not (all of) it, and the Node's change as a unified diff."""
     from rich.text import Text
 
-    stage = (plan.stage.upper(), STYLES[plan.stage])
-    lines = [Text.assemble(("NODE ", "dim"), (node.name, "bold"), "   ", stage, f"   mode {mode}", end="")]
+    now = stage_now(node, plan)
+    change = Text(f" {glyphs.arrow} {plan.stage.upper()}" if plan.stage is not now else "", STYLES[plan.stage])
+    head = Text.assemble(("NODE ", "dim"), (node.name, "bold"), "   ", (now.upper(), STYLES[now]), change, end="")
+    lines = [head.append(f"   mode {mode}")]
     lines += [Text(line, end="") for line in textwrap.wrap(plan.words, width)]
     lines += [line for one in plan.blocked for line in _blocked(one, width)]
     lines.append(Text("", end=""))
@@ -147,5 +152,5 @@ def plan_lines(node: NodeObject, plan: Plan, mode: str, width: int, also: Sequen
     for number, item in enumerate(changes(node, plan.steps, also), 1):
         text = f"{number}. {item.target}: {item.words}"
         lines += [Text(line, end="") for line in textwrap.wrap(text, width, subsequent_indent="   ")]
-    change = diff(node, plan.steps)
-    return [*lines, *([Text("", end=""), *change] if change else [])]
+    shown = diff(node, plan.steps)
+    return [*lines, *([Text("", end=""), *shown] if shown else [])]
