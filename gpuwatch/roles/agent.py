@@ -288,8 +288,8 @@ class Agent:
             sxids=sxids,
             news=news,
         )
-        self._view = view
         self.board.publish(view)
+        self._view = view
         self.published.ring()
         self._chronicle.note(news, resumed=self._kernel.resumed)
         self._chronicle.tell(view, cursor, urgent=bool(news))

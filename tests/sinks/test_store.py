@@ -245,8 +245,10 @@ def test_a_file_that_breaks_while_it_is_open_costs_only_what_it_had(opened, tmp_
     store.remember("remediator", b"kept")
     store.add(xid(1))
     assert store.flush()
-    (tmp_path / "state" / NAME).rename(tmp_path / "gone")
-    (tmp_path / "state" / NAME).write_bytes(b"rubbish" * 1000)
+    for suffix in ("-wal", "-shm"):
+        (tmp_path / "state" / f"{NAME}{suffix}").unlink()
+    (tmp_path / "rubbish").write_bytes(b"rubbish" * 1000)
+    (tmp_path / "rubbish").rename(tmp_path / "state" / NAME)
     store.add(xid(2))
     until(lambda: store.flush() and stored_events(tmp_path / "state") is not None)
     assert store.events().xids == (xid(2),)
