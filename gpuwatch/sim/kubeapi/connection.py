@@ -4,6 +4,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
+from http import HTTPStatus
 from urllib.parse import parse_qsl, unquote
 
 import h11
@@ -114,12 +115,12 @@ class Connection(asyncio.Protocol):
     def _answer(self, response: Response) -> None:
         headers = [("Content-Type", response.content_type), ("Cache-Control", "no-cache, private"), *response.headers]
         if response.watch is not None:
-            self._send(h11.Response(status_code=200, headers=[*headers, ("Transfer-Encoding", "chunked")]))
+            self._send(_head(200, [*headers, ("Transfer-Encoding", "chunked")]))
             response.watch.wake = self._wake
             self._pump()
             return
         headers.append(("Content-Length", str(len(response.body))))
-        head = self._http.send(h11.Response(status_code=response.status, headers=headers)) or b""
+        head = self._http.send(_head(response.status, headers)) or b""
         body = self._http.send(h11.Data(data=response.body)) or b""
         self._transport.write(head + body)
         self._finish()
@@ -152,6 +153,10 @@ class Connection(asyncio.Protocol):
 
     def _send(self, event: h11.Event) -> None:
         self._transport.write(self._http.send(event) or b"")
+
+
+def _head(status: int, headers: list[tuple[str, str]]) -> h11.Response:
+    return h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase)
 
 
 def _request(head: h11.Request, body: bytes) -> Request:

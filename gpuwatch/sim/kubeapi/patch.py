@@ -45,7 +45,7 @@ def json_patch(document: Any, operations: Sequence[Any]) -> Any:
                 raise PatchError(f"testing value {operation['path']} failed")
         else:
             raise PatchError(f"unexpected kind: {op}")
-    return holder[""]
+    return _get(holder, [""])
 
 
 def _carry(holder: Any, source: list[str], path: list[str], *, move: bool) -> None:

@@ -59,8 +59,7 @@ class SimulatedApiServer:
         """Bind and serve from a daemon thread. Raises OSError when the port cannot be had."""
         listener = _listen(self.port)
         self.port = listener.getsockname()[1]
-        self._stopping.clear()
-        self._started.clear()
+        self._stopping, self._started = asyncio.Event(), threading.Event()  # an event belongs to one loop
         self._thread = threading.Thread(target=self._run, args=(listener,), name="sim-kubeapi", daemon=True)
         self._thread.start()
         self._started.wait()
