@@ -21,7 +21,7 @@ from gpuwatch.sinks.kube_errors import AlreadyExists, Call
 from gpuwatch.sinks.kube_transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Transport
 
 _NODES = "/api/v1/nodes"
-_PAGE = 500
+PAGE = 500
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
@@ -62,10 +62,10 @@ class NodeReader:
         call = Call("get", "leases", name, namespace)
         return kube_parse.lease(call, self._transport.request(call, f"{_leases(namespace)}/{_part(name)}"))
 
-    def count_nodes(self, selector: str) -> int:
-        """How many Nodes carry these labels; asks for rows of a table, since a Node has 10 KiB."""
+    def count_nodes(self, selector: str, page: int = PAGE) -> int:
+        """How many Nodes carry these labels, asked for `page` at a time; as rows of a table, since a Node has 10 KiB."""
         call = Call("list", "nodes")
-        query: dict[str, str | int] = {"labelSelector": selector, "limit": _PAGE, "includeObject": "None"}
+        query: dict[str, str | int] = {"labelSelector": selector, "limit": page, "includeObject": "None"}
         total = 0
         while True:
             found, more = kube_parse.page(call, self._transport.request(call, _NODES, query=query, accept=_TABLE))

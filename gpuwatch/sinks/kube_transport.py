@@ -55,8 +55,10 @@ class Transport:
     `kubeconfig` empty: the pod's service account, else $KUBECONFIG, else ~/.kube/config. `connections`: kept open.
     """
 
-    def __init__(self, kubeconfig: str = "", *, connections: int = CONNECTIONS) -> None:
-        self._kubeconfig, self._connections = kubeconfig, connections
+    def __init__(
+        self, kubeconfig: str = "", *, connections: int = CONNECTIONS, read_seconds: float = READ_SECONDS
+    ) -> None:
+        self._kubeconfig, self._connections, self._read_seconds = kubeconfig, connections, read_seconds
         self._lock = threading.Lock()
         self._way: _Way | None = None
         self.requests = 0
@@ -97,7 +99,7 @@ class Transport:
                 f"{way.configuration.host}{path}{f'?{urlencode(query)}' if query else ''}",
                 body=None if body is None else msgspec.json.encode(body),
                 headers=headers,
-                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
+                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=self._read_seconds),
                 retries=False,  # who asks decides what to do again, and after which look at the world
             )
         except urllib3.exceptions.HTTPError as error:
