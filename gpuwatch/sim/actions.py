@@ -151,6 +151,41 @@ class Retire(Action, frozen=True, kw_only=True, tag="retire"):
     pending: bool = True
 
 
+class Repair(Action, frozen=True, kw_only=True, tag="repair"):
+    """Memory or multiprocessors wait for a repair at the next reset, or are beyond one (Hopper and newer)."""
+
+    gpu: Gpus
+    channel: bool = False
+    tpc: bool = False
+    unrepairable: bool = False
+
+
+class Inforom(Action, frozen=True, kw_only=True, tag="inforom"):
+    """The GPU's configuration memory is corrupt: what is kept there cannot be read."""
+
+    gpu: Gpus
+
+
+class Zombie(Action, frozen=True, kw_only=True, tag="zombie"):
+    """Memory stays in use that no process has, as after one that died in the middle of a call; until a reset."""
+
+    gpu: Gpus
+    mebibytes: int = 20_000
+
+
+class StuckClock(Action, frozen=True, kw_only=True, tag="stuck_clock"):
+    """Clocks do not rise above so many MHz, and the driver names no reason; None lets them go."""
+
+    gpu: Gpus
+    megahertz: int | None = None
+
+
+class MigPending(Action, frozen=True, kw_only=True, tag="mig_pending"):
+    """MIG mode is to change at the next reset."""
+
+    gpu: Gpus
+
+
 class Thermal(Action, frozen=True, kw_only=True, tag="thermal"):
     """Inlet air in degrees and how well the cooling works, 1 being well."""
 
@@ -233,6 +268,7 @@ class Kubelet(Action, frozen=True, kw_only=True, tag="kubelet"):
 
 
 AnyAction = (
-    Xid | Sxid | Kernel | Lose | Recover | Hang | Unhang | Slow | Reload | Loaded | Ecc | Remap | Retire | Thermal
-    | PowerBrake | PowerLimit | Nvlink | Fabric | Pcie | RecoveryAction | Start | Stop | Mig | Kubelet
+    Xid | Sxid | Kernel | Lose | Recover | Hang | Unhang | Slow | Reload | Loaded | Ecc | Remap | Retire | Repair
+    | Inforom | Zombie | StuckClock | MigPending | Thermal | PowerBrake | PowerLimit | Nvlink | Fabric | Pcie
+    | RecoveryAction | Start | Stop | Mig | Kubelet
 )  # fmt: skip

@@ -34,6 +34,17 @@ def _each(effect: Callable[[Node, SimGpu, Any], None]) -> Callable[[Node, Any], 
     return on_all
 
 
+def _fault(**members: Callable[[Any], Any]) -> Callable[[Node, Any], None]:
+    """An effect that is all there is to a fault: members of `Faults`, each from the action."""
+
+    def on_all(node: Node, action: Any) -> None:
+        for gpu in node.select(action.gpu):
+            for name, value in members.items():
+                setattr(gpu.faults, name, value(action))
+
+    return on_all
+
+
 def _xid(node: Node, gpu: SimGpu, action: a.Xid) -> None:
     if action.event:
         node.happen(gpu, XID, action.xid, action.gi, action.ci)
@@ -67,10 +78,13 @@ def _lose(node: Node, gpu: SimGpu, action: a.Lose) -> None:
 
 
 def _recover(node: Node, gpu: SimGpu, action: a.Recover) -> None:
+    if gpu.faults.recovery_action:
+        _recovery_action(node, gpu, a.RecoveryAction(gpu=gpu.index, action=0))
     counters = gpu.faults.ecc, gpu.faults.remaps, gpu.faults.retired
     gpu.faults = Faults(gpu.model.nvlinks)
     gpu.faults.ecc, gpu.faults.remaps, gpu.faults.retired = counters
     gpu.faults.driver_reloaded()
+    node.physics[gpu.index].driver_reloaded()
     gpu.attached = True
 
 
@@ -139,10 +153,6 @@ def _thermal(node: Node, gpu: SimGpu, action: a.Thermal) -> None:
     gpu.faults.ambient, gpu.faults.cooling = action.ambient, max(0.05, action.cooling)
 
 
-def _power_brake(node: Node, gpu: SimGpu, action: a.PowerBrake) -> None:
-    gpu.faults.power_brake = action.engaged
-
-
 def _power_limit(node: Node, gpu: SimGpu, action: a.PowerLimit) -> None:
     gpu.power_limit = min(max(action.watts, gpu.model.power_min), gpu.model.power_max)
 
@@ -155,10 +165,6 @@ def _nvlink(node: Node, gpu: SimGpu, action: a.Nvlink) -> None:
         for label, count in action.errors.items():
             errors = gpu.faults.link_errors[link]
             errors[label] = errors.get(label, 0) + count
-
-
-def _fabric(node: Node, gpu: SimGpu, action: a.Fabric) -> None:
-    gpu.faults.fabric = action.state, action.status, action.health
 
 
 def _pcie(node: Node, gpu: SimGpu, action: a.Pcie) -> None:
@@ -210,11 +216,20 @@ EFFECTS: dict[type[msgspec.Struct], Callable[[Node, Any], None]] = {
     a.Ecc: _each(_ecc),
     a.Remap: _each(_remap),
     a.Retire: _each(_retire),
+    a.Repair: _fault(
+        channel_repair=lambda action: action.channel,
+        tpc_repair=lambda action: action.tpc,
+        unrepairable=lambda action: action.unrepairable,
+    ),
+    a.Inforom: _fault(inforom_corrupt=lambda _: True),
+    a.Zombie: _fault(zombie=lambda action: action.mebibytes),
+    a.StuckClock: _fault(stuck_clock=lambda action: action.megahertz),
+    a.MigPending: _fault(mig_pending=lambda _: True),
     a.Thermal: _each(_thermal),
-    a.PowerBrake: _each(_power_brake),
+    a.PowerBrake: _fault(power_brake=lambda action: action.engaged),
     a.PowerLimit: _each(_power_limit),
     a.Nvlink: _each(_nvlink),
-    a.Fabric: _each(_fabric),
+    a.Fabric: _fault(fabric=lambda action: (action.state, action.status, action.health)),
     a.Pcie: _each(_pcie),
     a.RecoveryAction: _each(_recovery_action),
     a.Start: _start,

@@ -78,11 +78,18 @@ class Faults:
         self.ambient: float | None = None
         self.cooling = 1.0
         self.power_brake = False
+        self.channel_repair = self.tpc_repair = self.unrepairable = False
+        self.inforom_corrupt = False
+        self.zombie = 0  # MiB
+        self.stuck_clock: int | None = None  # MHz
+        self.mig_pending = False
 
     def driver_reloaded(self) -> None:
         """What a fresh driver forgets or repairs."""
         self.hung, self.delay, self.recovery_action = False, 0.0, 0
         self.remap_pending = self.retire_pending = False
+        self.channel_repair = self.tpc_repair = self.mig_pending = False
+        self.zombie, self.stuck_clock = 0, None
         self.pcie_replays = 0
         self.ecc = {key: count for key, count in self.ecc.items() if key[1] != "volatile"}
         self.link_errors = [{} for _ in self.link_errors]

@@ -28,7 +28,7 @@ def _memory(d: "Device", version: int | None = None) -> SimpleNamespace:
     if unit is None:
         model = d.gpu.model
         total, reserved = model.memory * MIB, model.reserved * MIB
-        used = sum(part.used for part in d.gpu.units) * MIB + (4 if works(d) else 0) * MIB
+        used = (sum(part.used for part in d.gpu.units) + (4 if works(d) else 0) + d.gpu.faults.zombie) * MIB
     else:
         total, reserved, used = unit.memory * MIB, 0, max(unit.used, 9) * MIB
     used = min(used, total - reserved)
@@ -92,7 +92,7 @@ def _engine(name: str) -> Answer:
 
 
 def _mig_modes(d: "Device") -> list[int]:
-    return [int(d.gpu.mig_enabled)] * 2
+    return [int(d.gpu.mig_enabled), int(d.gpu.mig_enabled ^ d.gpu.faults.mig_pending)]
 
 
 DEVICE: dict[str, Answer] = {

@@ -68,16 +68,23 @@ def _has_remapping(d: "Device") -> bool:
 
 
 def _repairs(d: "Device") -> list[int]:
-    return [0, 0]
+    return [int(d.gpu.faults.channel_repair), int(d.gpu.faults.tpc_repair)]
+
+
+def _mode(d: "Device") -> list[int]:
+    """Kept in the infoROM."""
+    return refuse(pynvml.NVML_ERROR_CORRUPTED_INFOROM) if d.gpu.faults.inforom_corrupt else [1, 1]
 
 
 ECC: dict[str, Answer] = {
-    "nvmlDeviceGetEccMode": where(lambda d: d.gpu.model.ecc, lambda d: [1, 1]),
+    "nvmlDeviceGetEccMode": where(lambda d: d.gpu.model.ecc, _mode),
     "nvmlDeviceGetTotalEccErrors": where(lambda d: d.gpu.model.ecc, _total),
     "nvmlDeviceGetMemoryErrorCounter": _counter,
     "nvmlDeviceGetSramEccErrorStatus": where(lambda d: d.gpu.model.sram_status, _sram_status),
     "nvmlDeviceGetRepairStatus": where(lambda d: d.gpu.model.sram_status, _repairs),
-    "nvmlDeviceGetUnrepairableMemoryFlag_v1": where(lambda d: d.gpu.model.gpm, lambda d: 0),
+    "nvmlDeviceGetUnrepairableMemoryFlag_v1": where(
+        lambda d: d.gpu.model.gpm, lambda d: int(d.gpu.faults.unrepairable)
+    ),
     "nvmlDeviceGetRemappedRows": where(_has_remapping, _remapped),
     "nvmlDeviceGetRowRemapperHistogram": where(_has_remapping, _histogram),
     "nvmlDeviceGetRetiredPages": where(lambda d: d.gpu.model.retired_pages, _retired),

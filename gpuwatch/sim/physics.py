@@ -147,6 +147,9 @@ class Physics:
             self.reasons |= HW_SLOWDOWN | HW_BRAKE
         if self.reasons & HW_SLOWDOWN:
             clock = min(clock, model.clock_max / 2 // CLOCK_STEP * CLOCK_STEP)
+        if gpu.faults.stuck_clock is not None and gpu.faults.stuck_clock < clock:
+            clock = float(gpu.faults.stuck_clock)
+            self.reasons &= ~(SW_POWER | SW_THERMAL)  # it draws too little for them
         return max(clock, float(model.clock_idle))
 
     def _stretch(self) -> None:
