@@ -63,7 +63,7 @@ class NodeReader:
         return kube_parse.lease(call, self._transport.request(call, f"{_leases(namespace)}/{_part(name)}"))
 
     def count_nodes(self, selector: str, page: int = PAGE) -> int:
-        """How many Nodes carry these labels, asked for `page` at a time; as rows of a table, since a Node has 10 KiB."""
+        """How many Nodes carry these labels, `page` at a time; as rows of a table, since a Node has 10 KiB."""
         call = Call("list", "nodes")
         query: dict[str, str | int] = {"labelSelector": selector, "limit": page, "includeObject": "None"}
         total = 0

@@ -235,7 +235,7 @@ def test_no_answer_and_server_errors_are_unavailable_and_asked_once(api, faults)
 def test_a_server_that_never_answers_is_given_up(api):
     reader = NodeReader(Transport(str(api.server.kubeconfig()), read_seconds=0.2), NODE)
     api.cluster.faults = ApiFaults(hang=1.0)
-    with pytest.raises(Unavailable, match="[Tt]imed out"):
+    with pytest.raises(Unavailable, match=r"[Tt]imed out"):
         reader.node()
 
 
@@ -291,9 +291,9 @@ def test_no_cluster_is_said_plainly(monkeypatch, tmp_path):
 
 
 def test_a_kubeconfig_that_is_none_is_refused(tmp_path):
-    for number, text in enumerate(("", "[]", "{", "apiVersion: v1", "current-context: a\ncontexts: []")):
+    for number, content in enumerate(("", "[]", "{", "apiVersion: v1", "current-context: a\ncontexts: []")):
         path = tmp_path / str(number)
-        path.write_text(text)
+        path.write_text(content)
         with pytest.raises(UsageError, match="cannot use"):
             NodeReader(Transport(str(path)), NODE).node()
 

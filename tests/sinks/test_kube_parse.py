@@ -1,5 +1,6 @@
 """What comes from an API server, and from what stands between: unknown members, nulls, and garbage."""
 
+import contextlib
 import json
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.model.remediation import TAINT
 from gpuwatch.sinks import kube_parse
-from gpuwatch.sinks.kube_errors import Call, Garbled, KubeError, Unavailable, error_of
+from gpuwatch.sinks.kube_errors import Call, Garbled, Unavailable, error_of
 
 CALL = Call("get", "nodes", "n1")
 META = {"name": "n1", "uid": "u", "resourceVersion": "1"}
@@ -44,10 +45,8 @@ def test_garbage_is_said_to_be_garbage(body):
 @given(st.binary())
 def test_no_body_at_all_ends_in_another_error(body):
     for parse in (kube_parse.node, kube_parse.pods, kube_parse.lease, kube_parse.leases, kube_parse.page):
-        try:
+        with contextlib.suppress(Garbled):
             parse(CALL, body)
-        except KubeError as error:
-            assert error.why
 
 
 @given(st.integers(300, 599), st.binary(), st.dictionaries(st.just("Retry-After"), st.text()))
