@@ -3,15 +3,13 @@
 Values come from, weakest first: the defaults here, the file, `GPUWATCH_*` variables and options of the command line.
 """
 
-import difflib
 import os
-import re
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal
 
 import msgspec
 
+from gpuwatch.config_errors import first_wrong
 from gpuwatch.model.check_names import CheckName, XidClass
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.remediation import Effect, Response
@@ -123,7 +121,7 @@ class RemediationConfig(Section, frozen=True, kw_only=True):
     """`remediation:` what is done about findings. Seconds unless said otherwise."""
 
     mode: Literal["off", "observe", "enforce"] = "observe"
-    checks: dict[str, Response] = {}  # overrules the table of checks
+    checks: dict[CheckName, Response] = {}  # overrules the table of checks
     xids: dict[int, Response] = {}  # overrules both, for findings of that XID
     effect: Effect = "NoSchedule"
     fault_hold: float = 0.0  # a fault must last so long before a taint
@@ -131,7 +129,7 @@ class RemediationConfig(Section, frozen=True, kw_only=True):
     min_quarantine: float = 300.0  # a taint stays at least so long
     repeats: int = 3  # the same fault so often within repeat_window: only a person gives the node back
     repeat_window: float = 7 * 86400.0
-    held_checks: tuple[str, ...] = ("row_remap_failure",)  # only a person gives the node back
+    held_checks: tuple[CheckName, ...] = ("row_remap_failure",)  # only a person gives the node back
     max_quarantines_per_day: int = 6  # of this node; more are blocked
     budget: BudgetConfig = BudgetConfig()
     drain: DrainConfig = DrainConfig()
@@ -184,8 +182,10 @@ def load(path: Path | None) -> Config:
         return Config()
     import yaml
 
+    from gpuwatch.config_yaml import decode
+
     try:
-        document = yaml.safe_load(path.read_text())
+        document = decode(path.read_text())
     except OSError as error:
         raise UsageError(f"cannot read configuration {path}", error.strerror or str(error), "check --config") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -203,80 +203,15 @@ def parse(document: Any, origin: str) -> Config:
         raise UsageError(
             f"{origin} is no configuration", "the top level is not a mapping", "see `gpuwatch config show`"
         )
-    unknown = _unknown(document, Config, "")
-    if unknown:
-        where, nearest = unknown
-        hint = f"did you mean {nearest}?" if nearest else "see `gpuwatch config show` for all keys"
-        raise UsageError(f"unknown key {where} in {origin}", "gpuwatch does not know it", hint)
-    try:
-        config = msgspec.convert(document, Config)
-    except msgspec.ValidationError as error:
-        why = _located(str(error), document).replace("`$.", "`")
-        raise UsageError(
-            f"wrong value in {origin}", why, _choices(str(error)) or "see `gpuwatch config schema`"
-        ) from None
+    if (wrong := first_wrong(document, Config)) is not None:
+        what = f"unknown key {wrong.path}" if wrong.unknown else f"wrong value at {wrong.path}"
+        raise UsageError(f"{what} in {origin}", wrong.why, wrong.hint or "see `gpuwatch config schema`")
+    config = msgspec.convert(document, Config)
     _check_ranges(config, origin)
     return config
 
 
-def _unknown(document: dict[Any, Any], section: type[msgspec.Struct], prefix: str) -> tuple[str, str | None] | None:
-    hints = get_type_hints(section)
-    for key, value in document.items():
-        if key not in hints:
-            near = difflib.get_close_matches(str(key), hints, n=1, cutoff=0.5)
-            return f"{prefix}{key}", f"{prefix}{near[0]}" if near else None
-        inner = next((t for t in (hints[key], *get_args(hints[key])) if _is_section(t)), None)
-        if inner is not None and isinstance(value, dict):
-            found = _unknown(value, inner, f"{prefix}{key}.")
-            if found:
-                return found
-    return None
-
-
-MANY_CHOICES = 10
-"""More are not listed in an error that can name the nearest one."""
-
-
-def _choices(error: str) -> str | None:
-    """The words that were possible where msgspec met another one: it names the place, not the choice."""
-    place = re.search(r"Invalid enum value '?(.*?)'? - at `\$\.([a-z_.]+)", error)
-    if place is None:
-        return None
-    kind: Any = Config
-    for name in place[2].split("."):
-        kind = get_type_hints(kind)[name]
-    words = _words(kind)
-    near = difflib.get_close_matches(place[1], words, n=1)
-    if len(words) > MANY_CHOICES and near:
-        return f"did you mean {near[0]}?"
-    return f"use {', '.join(words)}" if words else None
-
-
-def _words(kind: Any) -> tuple[str, ...]:
-    """Every word a type allows: a Literal's or an enumeration's, also inside a tuple or as values of a mapping."""
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return tuple(kind)
-    nested = (word for part in get_args(kind) for word in ((part,) if isinstance(part, str) else _words(part)))
-    return tuple(dict.fromkeys(nested))
-
-
-def _located(error: str, document: dict[Any, Any]) -> str:
-    """Name the key of a mapping's wrong value: msgspec writes `[...]` for it, but quotes the value."""
-    found = re.search(r"Invalid enum value '(.*)' - at `\$\.([a-z_.]+)\[\.\.\.\]`", error)
-    if found is None:
-        return error
-    inner: Any = document
-    for name in found[2].split("."):
-        inner = inner[name]
-    keys = [key for key, value in inner.items() if value == found[1]] if isinstance(inner, dict) else []
-    return error.replace("[...]", f".{keys[0]}") if keys else error
-
-
-def _is_section(candidate: Any) -> bool:
-    return isinstance(candidate, type) and issubclass(candidate, Section)
-
-
-RANGES = {
+RANGES: dict[tuple[str, ...], tuple[float, float]] = {
     ("agent", "interval"): (0.1, 3600),
     ("agent", "max_connections"): (8, 100_000),
     ("agent", "max_scrapes"): (1, 10_000),
@@ -299,12 +234,21 @@ RANGES = {
     ("remediation", "recovery_hold"): (1, 30 * 86400),
     ("remediation", "min_quarantine"): (0, 30 * 86400),
     ("remediation", "heartbeat"): (0, 86400),
+    ("remediation", "repeats"): (1, 1000),
+    ("remediation", "repeat_window"): (60, 90 * 86400),
+    ("remediation", "max_quarantines_per_day"): (0, 10_000),
+    ("remediation", "budget", "slot_seconds"): (10, 86400),
+    ("remediation", "drain", "deadline"): (1, 30 * 86400),
+    ("remediation", "drain", "retry"): (1, 300),
 }
-"""(section, key) -> smallest and largest value that make sense."""
+"""Path of a key -> smallest and largest value that make sense."""
 
 
 def _check_ranges(config: Config, origin: str) -> None:
-    for (section, key), (low, high) in RANGES.items():
-        value = getattr(getattr(config, section), key)
+    for path, (low, high) in RANGES.items():
+        value: Any = config
+        for name in path:
+            value = getattr(value, name)
+        key = ".".join(path)
         if not low <= value <= high:
-            raise UsageError(f"wrong value in {origin}", f"{section}.{key} is {value}", f"use {low} to {high}")
+            raise UsageError(f"wrong value at {key} in {origin}", f"{value} makes no sense", f"use {low} to {high}")

@@ -52,7 +52,7 @@ class Policy(Record, frozen=True, kw_only=True):
     """A RemediationConfig that has been found good, with the table of checks."""
 
     config: RemediationConfig
-    defaults: dict[str, Response]
+    asked: dict[str, Response]
     most: dict[str, Response]
 
     @classmethod
@@ -74,7 +74,8 @@ class Policy(Record, frozen=True, kw_only=True):
         for code, response in config.xids.items():
             cap, why = xid_cap(code, most, classes or {})
             _allowed(f"remediation.xids.{code}", response, cap, why)
-        return cls(config=config, defaults={row.name: row.response for row in rows}, most=most)
+        asked = {row.name: row.response for row in rows} | {str(name): asked for name, asked in config.checks.items()}
+        return cls(config=config, asked=asked, most=most)
 
     def response(self, finding: Finding) -> Response:
         """What is to be done about a finding."""
@@ -84,9 +85,9 @@ class Policy(Record, frozen=True, kw_only=True):
         """What is to be done about a check's finding. A check that the table does not have comes from an agent of
         another version: it is watched, never acted on.
         """
-        if check not in self.defaults:
+        if check not in self.asked:
             return Response.OBSERVE
-        asked = self.config.checks.get(check, self.defaults[check])
+        asked = self.asked[check]
         if xid is not None:
             asked = self.config.xids.get(xid, asked)
         return milder(asked, self.most[check])
@@ -100,7 +101,7 @@ class Policy(Record, frozen=True, kw_only=True):
                 self.most[name],
                 f"remediation.checks.{name}" if name in self.config.checks else "default",
             )
-            for name in self.defaults
+            for name in self.asked
         )
         xids = tuple(
             Rule(f"XID {code}", response, xid_cap(code, self.most, {})[0], f"remediation.xids.{code}")

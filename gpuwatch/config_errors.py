@@ -1,0 +1,165 @@
+"""What is wrong with a configuration, said so that the place is found at once: the whole key path, with the keys of
+mappings and the numbers of lists; what may stand there; and the nearest name.
+"""
+
+import difflib
+import re
+import zoneinfo
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from itertools import chain
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+
+MANY_CHOICES = 10
+"""More are not listed where the nearest one can be named."""
+
+
+class Wrong(NamedTuple):
+    """The first thing that is wrong. `unknown`: the key itself."""
+
+    path: str
+    why: str
+    hint: str = ""
+    unknown: bool = False
+
+
+def first_wrong(document: Any, kind: Any) -> Wrong | None:
+    """What is wrong with a decoded document that should be a struct of type `kind`; None: nothing."""
+    return next(_wrongs(document, kind, ""), None)
+
+
+def _wrongs(value: Any, kind: Any, path: str) -> Iterator[Wrong]:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield from _section(value, kind, path)
+    elif get_origin(kind) is dict:
+        yield from _mapping(value, kind, path)
+    elif get_origin(kind) is tuple and isinstance(value, list):
+        yield from chain.from_iterable(
+            _wrongs(each, get_args(kind)[0], f"{path}[{number}]") for number, each in enumerate(value)
+        )
+    else:
+        yield from _leaf(value, kind, path)
+
+
+def _section(value: Any, kind: type[msgspec.Struct], path: str) -> Iterator[Wrong]:
+    if not isinstance(value, dict):
+        yield Wrong(path, f"{_shown(value)} is no mapping")
+        return
+    hints = get_type_hints(kind)
+    dot = f"{path}." if path else ""
+    required = {field.name for field in msgspec.structs.fields(kind) if field.required}
+    for key in sorted(required - value.keys()):
+        yield Wrong(f"{dot}{key}", "it is missing")
+    for key, inner in value.items():
+        if key not in hints:
+            near = difflib.get_close_matches(str(key), hints, n=1, cutoff=0.5)
+            hint = f"did you mean {dot}{near[0]}?" if near else f"known here: {', '.join(hints)}"
+            yield Wrong(f"{dot}{key}", "gpuwatch does not know it", hint, unknown=True)
+            continue
+        wrongs = list(_wrongs(inner, hints[key], f"{dot}{key}"))
+        yield from wrongs
+        check = FORMS.get((kind.__name__, key))
+        if check is not None and not wrongs and (why := check(inner)):
+            yield Wrong(f"{dot}{key}", why)
+
+
+def _mapping(value: Any, kind: Any, path: str) -> Iterator[Wrong]:
+    if not isinstance(value, dict):
+        yield Wrong(path, f"{_shown(value)} is no mapping")
+        return
+    of_key, of_value = get_args(kind)
+    for key, inner in value.items():
+        for wrong in _leaf(key, of_key, f"{path}.{key}"):
+            yield wrong._replace(unknown=True)
+        yield from _wrongs(inner, of_value, f"{path}.{key}")
+
+
+def _leaf(value: Any, kind: Any, path: str) -> Iterator[Wrong]:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        words = _words(kind)
+        near = difflib.get_close_matches(str(value), words, n=1)
+        choices = f"use {', '.join(words)}" if words else ""
+        hint = f"did you mean {near[0]}?" if near and len(words) > MANY_CHOICES else choices
+        why = f"{_shown(value)} is none of the choices" if words else str(error)
+        yield Wrong(path, why, hint)
+
+
+def _words(kind: Any) -> tuple[str, ...]:
+    """Every word a type allows: a Literal's or an enumeration's."""
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return tuple(kind)
+    nested = (word for part in get_args(kind) for word in ((part,) if isinstance(part, str) else _words(part)))
+    return tuple(dict.fromkeys(nested))
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value).decode() if isinstance(value, str | int | float | bool | None) else str(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _clock(value: str) -> str | None:
+    return None if re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", value, re.ASCII) else f'{value} is no time; write "22:30"'
+
+
+def _zone(value: str) -> str | None:
+    try:
+        zoneinfo.ZoneInfo(value)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # a name that is a directory of the database
+        near = difflib.get_close_matches(value, zoneinfo.available_timezones(), n=1)
+        return f"{value} is no time zone of the IANA database" + (f"; did you mean {near[0]}?" if near else "")
+    return None
+
+
+def _share(value: int | str) -> str | None:
+    if isinstance(value, bool) or (isinstance(value, int) and value >= 0):
+        return None
+    found = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)%", str(value), re.ASCII)
+    return None if found and float(found[1]) <= 100 else f'{value} is neither a number of nodes nor a share like "10%"'
+
+
+_LABEL = r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?"
+_WORD = r"(?:[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?)?"
+_REQUIREMENT = re.compile(
+    rf"\s*(?:!?{_LABEL}|{_LABEL}\s*(?:=|==|!=)\s*{_WORD}|{_LABEL}\s+(?:in|notin)\s+\(\s*{_WORD}(?:\s*,\s*{_WORD})*\s*\))\s*",
+    re.ASCII,
+)
+
+
+def _selector(value: str) -> str | None:
+    parts = re.split(r",(?![^(]*\))", value) if value else []
+    bad = next((part for part in parts if not _REQUIREMENT.fullmatch(part)), None)
+    return None if bad is None else f"{_shown(bad)} is no label selector; write KEY=VALUE, KEY, !KEY or KEY in (A, B)"
+
+
+def _annotation(value: str) -> str | None:
+    return None if not value or re.fullmatch(_LABEL, value, re.ASCII) else f"{value} is no annotation's key"
+
+
+def _keys(values: Iterable[str]) -> str | None:
+    return next((f"{_shown(v)} is no key" for v in values if not v.strip("*") or re.search(r"[\s=:]", v)), None)
+
+
+def _codes(values: Mapping[Any, Any]) -> str | None:
+    return next((f"{code} is no XID: they are 1 to 65535" for code in values if not 0 < code < 1 << 16), None)
+
+
+def _path(value: str) -> str | None:
+    return None if not value or value.startswith("/") else f"{value} is no absolute path"
+
+
+FORMS: dict[tuple[str, str], Callable[[Any], str | None]] = {
+    ("Window", "start"): _clock,
+    ("Window", "end"): _clock,
+    ("Window", "timezone"): _zone,
+    ("BudgetConfig", "max_unavailable"): _share,
+    ("BudgetConfig", "node_selector"): _selector,
+    ("HandoverConfig", "annotation"): _annotation,
+    ("HandoverConfig", "sentinel"): _path,
+    ("RemediationConfig", "foreign"): _keys,
+    ("RemediationConfig", "xids"): _codes,
+}
+"""(section's type, key) -> why a value of the right type is wrong all the same."""
