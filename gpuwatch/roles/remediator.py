@@ -44,6 +44,9 @@ MEMORY = "remediator"
 REST_SECONDS = 300.0
 """The Node is looked at this often though nothing happens; a plan may ask for more."""
 
+OBSERVE_SECONDS = 30.0
+"""Who only observes is in no hurry to see what became of a plan; news are still looked at when they come."""
+
 PATIENCE_SECONDS = 60.0
 """Before what a person has to mend is tried again."""
 
@@ -280,6 +283,8 @@ class Remediator:
         self._know()
         self._report.settled(made)
         wait = REST_SECONDS if made.look_again is None else min(REST_SECONDS, made.look_again)
+        if self._actuator is None:
+            wait = max(wait, OBSERVE_SECONDS)
         return wait * self._chance.uniform(1.0, 1.1)  # never earlier: what ends with a hold would not be over yet
 
     def _troubled(self, error: GpuwatchError, made: Plan | None = None) -> float:

@@ -50,7 +50,7 @@ class Report:
     def observed(self, made: Plan, node: NodeObject) -> None:
         """Write down what would be done, once for as long as it stays the same."""
         deeds = tuple(deed_of(step, made, node) for step in made.steps)
-        seen = tuple((deed.action, deed.target, deed.after) for deed in deeds)
+        seen = tuple((deed.action, deed.after) for deed in deeds)  # not the target: any slot is as good as another
         if seen == self._observed:
             return
         self._observed = seen

@@ -81,7 +81,7 @@ def plan(
         sight=sight,
         node=node,
         policy=policy,
-        memory=memory if memory.node_uid in (None, node.uid) else Memory(),
+        memory=memory if memory.node_uid in (None, node.uid) else Memory(slot=memory.slot),
         slots=slots,
         pods=pods,
         now=now,
@@ -97,7 +97,7 @@ def remember(memory: Memory, node: NodeObject, done: Plan, now: float, window: f
     before them. Nothing is kept of another Node of the same name. Times of quarantines go after `window` seconds.
     """
     if memory.node_uid != node.uid:
-        memory = Memory(node_uid=node.uid)
+        memory = Memory(node_uid=node.uid, slot=memory.slot)  # a slot is held by the name
     state = hold(node)
     times = {key: set(at) for key, at in memory.quarantined.items()}
     slot = memory.slot
