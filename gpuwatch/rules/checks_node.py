@@ -18,9 +18,11 @@ def _lost(past: GpuHistory) -> Sighting | None:
 
 
 def _unresponsive(past: GpuHistory) -> Sighting | None:
-    if past.status is not None and past.status.state is GpuState.UNRESPONSIVE:
+    """A GPU that was read and that nobody reads any more was silent because its reader was."""
+    state = past.status.state if past.status else None
+    if past.status is not None and state is GpuState.UNRESPONSIVE:
         return Sighting(past.status.detail, {"state": "unresponsive"})
-    return None if past.is_new else CANNOT_TELL
+    return None if past.is_new or (state is GpuState.UNKNOWN and past.order) else CANNOT_TELL
 
 
 def _missing(history: History) -> Sighting | None:

@@ -434,12 +434,23 @@ def test_presence(state: GpuState, check: str) -> None:
     assert bench.finding(check).message == "why"
     assert [workload.pod for workload in bench.finding(check).pods] == ["train-0"]
     assert bench.last.gpus == {"GPU-0": Health.FAILED, "GPU-1": Health.HEALTHY}
-    bench.states[0] = GpuState.UNKNOWN  # the monitor failed: no news about the GPU
+    bench.restart()
+    bench.states[0] = GpuState.UNKNOWN  # no news about the GPU
     bench.look(times=5)
     assert bench.checks() == {check}
     bench.states[0] = GpuState.FRESH
     bench.look(times=CHECK_BY_NAME[check].clear_after)
     assert bench.checks() == set()
+
+
+def test_a_reader_that_stops_leaves_a_gpu_unknown_not_unresponsive() -> None:
+    bench = Bench()
+    bench.look()
+    for state, found in ((GpuState.UNRESPONSIVE, {"gpu_unresponsive"}), (GpuState.UNKNOWN, set())):
+        bench.states[0] = state
+        bench.look()
+        assert bench.checks() == found
+    assert bench.last.gpus["GPU-0"] is Health.UNKNOWN
 
 
 def test_a_gpu_nobody_reads_is_no_finding() -> None:

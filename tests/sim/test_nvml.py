@@ -258,7 +258,7 @@ def test_the_readers_live_through_every_scenario(tmp_path, clock, name):
                 if index not in readers:
                     readers[index] = GpuReader(driver, *register(driver, index))
                 found = readers[index].read(clock.time(), clock.monotonic())
-                assert not found.errors
+                assert gpu.faults.inforom_corrupt or not found.errors
                 samples += 1
             except NvmlFailure as failure:
                 failures.add(failure.kind)
