@@ -89,7 +89,7 @@ class Actuator:
             try:
                 result, answer = self._take_step(step, plan, node)
             except GpuwatchError as error:
-                failed = Done(step, Result.SKIPPED if isinstance(error, Conflict | NotFound) else Result.FAILED, error)
+                failed = Done(step, _result_of(error), error)
                 steps.append(failed)
                 if _ends_the_plan(failed):
                     return Outcome(node, tuple(steps), error, lease)
@@ -123,8 +123,7 @@ class Actuator:
         if isinstance(error, Conflict) and isinstance(step, PatchNode):
             log.debug("%s: somebody else wrote first; looking again", deed.action)
             return
-        gone = isinstance(error, Conflict | AlreadyExists | NotFound)
-        self._audit.finish(deed, number, Result.SKIPPED if gone else Result.FAILED, str(error))
+        self._audit.finish(deed, number, _result_of(error), str(error))
 
     def _do(self, step: Step, node: NodeObject) -> Answer:
         """One request or one file, whatever comes of it."""
@@ -144,6 +143,11 @@ class Actuator:
             case Evict():
                 self._writer.evict(step.pod)
         return True
+
+
+def _result_of(error: GpuwatchError) -> Result:
+    """The world had changed, or it would not do it."""
+    return Result.SKIPPED if isinstance(error, Conflict | AlreadyExists | NotFound) else Result.FAILED
 
 
 def _ends_the_plan(failed: Done) -> bool:
