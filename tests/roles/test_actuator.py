@@ -112,7 +112,7 @@ def test_a_slot_that_is_certain_is_not_asked_for_again(hands, cluster):
         (ApiFaults(internal_error=1.0, verbs=["create"]), Unavailable),
     ],
 )
-def test_a_server_in_trouble_is_left_alone_after_the_first_refusal(hands, cluster, faults, kind):
+def test_a_server_in_trouble_is_left_alone_after_the_first_refusal(hands, cluster, share, kind):
     cluster.faults = ApiFaults(
         **{**{name: getattr(faults, name) for name in ("throttle", "internal_error")}, "verbs": ["create"]}
     )
@@ -149,10 +149,8 @@ def test_every_crash_point_is_passed_by_the_step_it_names(server, tmp_path):
     passed = []
     hands = Hands(server, passed.append)
     steps = (
-        *(
-            PatchNode(step=name, annotations={OWNER: name})
-            for name in ("claim", "taint", "refresh", "untaint", "forget")
-        ),
+        *(PatchNode(step=name, annotations={OWNER: name}) for name in ("claim", "taint", "untaint", "forget")),
+        PatchNode(step="refresh", unschedulable=True),
         SLOT,
         SICK,
         TOLD,
