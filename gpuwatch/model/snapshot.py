@@ -302,6 +302,7 @@ class SourceStatus(Record, frozen=True, kw_only=True):
     duration_seconds: float | None = None
     last_success: float | None = None
     failures: int = 0
+    hanging_seconds: float | None = None  # for so long a call of its start has not returned
 
 
 class Driver(Record, frozen=True, kw_only=True):

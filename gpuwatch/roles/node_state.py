@@ -49,6 +49,7 @@ class NodeState:
         self._hidden: dict[int, str] = {}
         self._stuck: dict[str, tuple[str, float]] = {}
         self._starting: str | None = None
+        self._starting_since = now
         self._beat = now
         self._registered: float | None = None
         self._count = 0
@@ -62,6 +63,8 @@ class NodeState:
         self._beat = now
         match message:
             case Beat():
+                if message.starting != self._starting:
+                    self._starting_since = now
                 self._stuck, self._starting = message.stuck, message.starting
             case Registered():
                 self._register(message, now)
@@ -75,7 +78,7 @@ class NodeState:
                 self._trouble(message)
             case Failed():
                 self.failure, self._registered = message, None
-                self._stuck = {}
+                self._stuck, self._starting = {}, None
                 self.failures += 1
 
     def round_complete(self, since: float, now: float) -> bool:
@@ -152,6 +155,7 @@ class NodeState:
             duration_seconds=max(durations, default=None),
             last_success=self._last_success,
             failures=self.failures,
+            hanging_seconds=self._hanging(now),
         )
 
     def gpm_status(self, now: float) -> SourceStatus:
@@ -169,6 +173,11 @@ class NodeState:
         sampled = all(k.sampled is not None or k.trouble for k in self._known.values())
         complete = self._registered is not None and self._waiting_for() <= 0 and sampled
         return complete or now > self._settles_at
+
+    def _hanging(self, now: float) -> float | None:
+        """How long a living reader has waited for the same call of its start."""
+        waits = self._registered is None and self._starting is not None and now - self._beat <= BEAT_SECONDS
+        return now - self._starting_since if waits else None
 
     @property
     def _settles_at(self) -> float:

@@ -3,10 +3,13 @@
 from gpuwatch.model.finding import Remedy, Severity
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.remediation import Response
-from gpuwatch.model.snapshot import GpuState
+from gpuwatch.model.snapshot import GpuState, SourceStatus
 from gpuwatch.rules.check import CANNOT_TELL, Check, Sighting
 from gpuwatch.rules.gpu_history import GpuHistory
 from gpuwatch.rules.history import History
+
+WEDGED_SECONDS = 60.0
+"""Slow drivers take half as long to start."""
 
 
 def _lost(past: GpuHistory) -> Sighting | None:
@@ -27,8 +30,8 @@ def _unresponsive(past: GpuHistory) -> Sighting | None:
 
 def _missing(history: History) -> Sighting | None:
     """GPUs that the bus or the configuration has and NVML has not. Nothing is missing while nobody reads NVML."""
-    snapshot = history.snapshot
-    if not _reads_nvml(history):
+    snapshot, nvml = history.snapshot, _nvml(history)
+    if nvml is None or not nvml.up:
         return CANNOT_TELL
     known = {pci_key(status.identity.pci_bus_id) for status in snapshot.statuses}
     missing = [address for address in snapshot.bus or () if pci_key(address) not in known]
@@ -46,6 +49,9 @@ def _missing(history: History) -> Sighting | None:
 
 
 def _wedged(history: History) -> Sighting | None:
+    nvml = _nvml(history)
+    if nvml is not None and (nvml.hanging_seconds or 0.0) >= WEDGED_SECONDS:
+        return Sighting(f"the driver does not let a new reader in: {nvml.reason}", {"nvml": nvml.reason})
     states = [status.state for status in history.snapshot.statuses]
     if len(states) > 1 and all(state is GpuState.UNRESPONSIVE for state in states):
         return Sighting(f"none of {len(states)} GPUs answers: the driver hangs", {"unresponsive": str(len(states))})
@@ -57,8 +63,8 @@ def _monitoring(history: History) -> Sighting | None:
     return Sighting("; ".join(f"{name}: {reason}" for name, reason in down.items()), down) if down else None
 
 
-def _reads_nvml(history: History) -> bool:
-    return any(source.name == "nvml" and source.up for source in history.snapshot.sources)
+def _nvml(history: History) -> SourceStatus | None:
+    return next((source for source in history.snapshot.sources if source.name == "nvml"), None)
 
 
 PRESENCE_CHECKS: tuple[Check, ...] = (
@@ -94,7 +100,7 @@ PRESENCE_CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "driver_wedged",
-        "no GPU of several answers: calls of the driver do not return",
+        "no GPU of several answers, or NVML does not start: calls of the driver do not return",
         Severity.CRITICAL,
         Remedy.REBOOT_NODE,
         "drain the node; reboot it if the driver does not come back",

@@ -278,6 +278,28 @@ def test_the_start_is_said_while_the_driver_keeps_it_waiting() -> None:
     assert not node.state.answered(node.now)
 
 
+def test_how_long_the_start_hangs_is_told_of_one_reader_and_one_call() -> None:
+    node = Node()
+
+    def hanging() -> float | None:
+        return node.state.nvml_status(node.now).hanging_seconds
+
+    node.say(Beat(starting="nvmlInit"), at=1.0)
+    for second in range(2, 90):
+        node.say(Beat(starting="nvmlInit"), at=float(second))
+    assert hanging() == 88.0
+    node.say(Beat(starting="counting the GPUs"), at=90.0)
+    assert hanging() == 0.0
+    node.say(Failed(reason="Driver Not Loaded", kind="driver_gone"), at=100.0)
+    assert hanging() is None
+    node.say(Beat(starting="counting the GPUs"), at=105.0)
+    assert hanging() == 0.0
+    node.now = 120.0
+    assert hanging() is None  # the reader itself does not live
+    node.start(at=121.0)
+    assert hanging() is None
+
+
 def test_a_gpu_that_hangs_at_the_start_keeps_the_others_waiting_for_the_settling_time_only() -> None:
     node = Node(settle=1.0)
     node.say(Registered(driver=Driver(), count=2), Found(identity=identity(0)), at=0.5)

@@ -547,6 +547,20 @@ def test_one_that_vanished_is_lost_and_not_missing_as_well() -> None:
     assert bench.checks() == {"gpu_lost"}
 
 
+@pytest.mark.parametrize(("seconds", "found"), [(None, False), (30.0, False), (60.0, True)])
+def test_a_driver_that_lets_no_reader_in(seconds: float | None, found: bool) -> None:
+    bench = Bench()
+    bench.states = dict.fromkeys(bench.states, GpuState.UNKNOWN)
+    starting = SourceStatus(name="nvml", up=False, reason="starting: nvmlInit", hanging_seconds=seconds)
+    bench.node["sources"] = (starting,)
+    bench.look()
+    assert ("driver_wedged" in bench.checks()) is found
+    bench.states[0] = GpuState.FRESH
+    bench.node["sources"] = (NVML,)
+    bench.look()
+    assert bench.checks() == set()
+
+
 # ---- after a boot
 
 
