@@ -2,7 +2,7 @@
 
 import click
 
-from gpuwatch.cli.options import output
+from gpuwatch.cli.options import output, state_dir
 from gpuwatch.cli.session import Session, pass_session
 
 HELP = """Tell everything about one GPU, units spelled out.
@@ -20,20 +20,22 @@ Examples:
 @click.argument("resource", type=click.Choice(["gpu"]), metavar="gpu")
 @click.argument("id_", metavar="ID")
 @output("table", "json", "yaml", "schema")
+@state_dir
 @pass_session
 def describe(session: Session, resource: str, id_: str, output: str) -> None:
     """Look once and tell."""
     from gpuwatch.cli.description import GpuDescription, description, text_lines
     from gpuwatch.cli.document import Envelope, schema, to_json, to_yaml
     from gpuwatch.cli.selection import find_gpu
-    from gpuwatch.cli.source import one_view
+    from gpuwatch.cli.source import looking
     from gpuwatch.cli.words import Words, utc
 
     if output == "schema":
         click.echo(schema("GpuDescription", GpuDescription))
         return
-    view = one_view(session)
-    item = description(view, find_gpu(view, id_).uuid)
+    with looking(session) as node:
+        view, events = node.view(), node.events()
+    item = description(view, find_gpu(view, id_).uuid, events)
     if output == "table":
         session.terminal.show(*text_lines(item, Words(session.terminal.glyphs, view.snapshot.at)))
         return

@@ -6,24 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 from gpuwatch.cli.columns import HEALTH_STYLES, MIG, NVLINKS, PROCESSES, XIDS, gpu_user
 from gpuwatch.cli.describe_rows import SECTIONS, Row
+from gpuwatch.cli.event_items import HISTORY, EventItem, concerns, event_items
 from gpuwatch.cli.gather import finding_items, gpu_items, mig_items, nvlink_items, process_items, xid_items
 from gpuwatch.cli.items import FindingItem, GpuItem, MigItem, NvLinkItem, ProcessItem, XidItem
 from gpuwatch.cli.table import table
 from gpuwatch.cli.words import Words
 from gpuwatch.model.snapshot import Identity, Vgpu
-from gpuwatch.model.view import View
+from gpuwatch.model.view import Events, View
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 LABEL = 30
 WIDTH = 100
+HISTORY_EVENTS = 12
 
 PARTS = (
     ("NVLink", "nvlinks", NVLINKS),
     ("MIG instances", "mig", MIG),
     ("Processes", "process_list", PROCESSES),
     ("XIDs", "xids", XIDS),
+    ("History", "history", HISTORY),
 )
 """Lists, printed as tables where they have rows; their first column says the GPU, which is known here."""
 
@@ -37,7 +40,9 @@ _UNMEASURED = (
 
 
 class GpuDescription(GpuItem, frozen=True, kw_only=True):
-    """A GpuItem and all that belongs to it. `errors` maps a path to the driver's error; `unsupported` lists paths."""
+    """A GpuItem and all that belongs to it. `errors` maps a path to the driver's error; `unsupported` lists paths;
+    `history` has the latest events, oldest first.
+    """
 
     identity: Identity
     display_active: bool | None = None
@@ -49,13 +54,14 @@ class GpuDescription(GpuItem, frozen=True, kw_only=True):
     process_list: tuple[ProcessItem, ...] = ()
     xids: tuple[XidItem, ...] = ()
     findings: tuple[FindingItem, ...] = ()
+    history: tuple[EventItem, ...] = ()
     unsupported: tuple[str, ...] = ()
     errors: dict[str, str] = {}
     read_seconds: float | None = None
 
 
-def description(view: View, uuid: str) -> GpuDescription:
-    """All that the View has about one GPU."""
+def description(view: View, uuid: str, events: Events | None = None) -> GpuDescription:
+    """All that the View has about one GPU, and what happened to it lately."""
     item = next(gpu for gpu in gpu_items(view) if gpu.uuid == uuid)
     status = next(s for s in view.snapshot.statuses if s.identity.uuid == uuid)
     sample = next((gpu for gpu in view.snapshot.gpus if gpu.identity.uuid == uuid), None)
@@ -70,7 +76,12 @@ def description(view: View, uuid: str) -> GpuDescription:
         process_list=tuple(process for process in process_items(view) if process.uuid == uuid),
         xids=tuple(xid for xid in xid_items(view) if xid.uuid == uuid),
         findings=tuple(finding for finding in finding_items(view) if finding.uuid == uuid),
+        history=_history(events, view, uuid) if events else (),
     )
+
+
+def _history(events: Events, view: View, uuid: str) -> tuple[EventItem, ...]:
+    return tuple(item for item in event_items(events, view) if concerns(item, (uuid,)))[-HISTORY_EVENTS:]
 
 
 def text_lines(item: GpuDescription, words: Words) -> "list[Text]":

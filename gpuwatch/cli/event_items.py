@@ -1,25 +1,30 @@
-"""XIDs, SXids and bus losses as one list of events, for tables and documents."""
+"""XIDs, SXids, bus losses, findings and actions as one list of events, for tables and documents."""
 
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Literal
 
 from gpuwatch.cli.items import Item
 from gpuwatch.cli.table import Column
 from gpuwatch.cli.words import Words, utc
+from gpuwatch.model.event import ActionEvent, Change, FindingEvent, Result
+from gpuwatch.model.event_query import EVERYTHING, EventQuery
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import Identity
 from gpuwatch.model.view import Events, View
 from gpuwatch.model.xid import BusLossEvent, SxidEvent, XidEvent
 from gpuwatch.model.xid_catalogue import explain
 
-STYLES = {"info": "", "warn": "yellow", "fatal": "bold red"}
+STYLES = {"warn": "yellow", "warning": "yellow", "fatal": "bold red", "critical": "bold red"}
 
 
 class EventItem(Item, frozen=True, kw_only=True):
-    """One event. `severity` is the catalogue's for an XID, the driver's for an SXid."""
+    """One event. `severity` is the catalogue's for an XID, the driver's for an SXid. `target` and what is below are of
+    actions; the rows of one action have the same `number`.
+    """
 
     at: datetime
-    kind: Literal["xid", "sxid", "bus_loss"]
+    kind: Literal["xid", "sxid", "bus_loss", "finding", "action"]
     gpu: int | None = None
     uuid: str | None = None
     pci_bus_id: str | None = None
@@ -37,15 +42,38 @@ class EventItem(Item, frozen=True, kw_only=True):
     caused_by: int | None = None
     sources: tuple[str, ...] = ()
     historical: bool = False
+    check: str | None = None
+    change: Change | None = None
+    since: datetime | None = None
+    target: str | None = None
+    action: str | None = None
+    actor: str | None = None
+    result: Result | None = None
+    number: int | None = None
+    evidence: tuple[str, ...] = ()
 
 
-def event_items(events: Events, view: View) -> list[EventItem]:
-    """Everything that happened, oldest first."""
-    gpus = {pci_key(status.identity.pci_bus_id): status.identity for status in view.snapshot.statuses}
-    items = [_xid(event, gpus.get(pci_key(event.pci))) for event in events.xids]
+def event_items(events: Events, view: View | None, query: EventQuery = EVERYTHING) -> list[EventItem]:
+    """What happened and is asked for, oldest first. Without a View GPUs go by their UUID or place."""
+    statuses = view.snapshot.statuses if view else ()
+    gpus: dict[str | None, Identity] = {pci_key(status.identity.pci_bus_id): status.identity for status in statuses}
+    gpus |= {status.identity.uuid: status.identity for status in statuses}
+    items = [_xid(event, _known(gpus, event.uuid, event.pci)) for event in events.xids]
     items += [_sxid(event) for event in events.sxids]
-    items += [_bus_loss(event, gpus.get(pci_key(event.pci))) for event in events.bus_losses]
-    return sorted(items, key=lambda item: item.at)
+    items += [_bus_loss(event, _known(gpus, event.uuid, event.pci)) for event in events.bus_losses]
+    items += [_finding(event, gpus.get(event.finding.gpu)) for event in events.findings]
+    items += [_action(event) for event in events.actions]
+    wanted = (item for item in items if item.kind in query.kinds and item.at >= utc(query.since))
+    return sorted(wanted, key=lambda item: item.at)[-query.limit :]
+
+
+def concerns(item: EventItem, gpus: Collection[str]) -> bool:
+    """Whether it is about one of these GPUs, by uuid; an action is about those of the findings behind it."""
+    return item.uuid in gpus or any(uuid in key for uuid in gpus for key in item.evidence)
+
+
+def _known(gpus: Mapping[str | None, Identity], uuid: str | None, pci: str | None) -> Identity | None:
+    return gpus.get(uuid) if uuid in gpus else gpus.get(pci_key(pci))
 
 
 def _xid(event: XidEvent, gpu: Identity | None) -> EventItem:
@@ -100,14 +128,62 @@ def _bus_loss(event: BusLossEvent, gpu: Identity | None) -> EventItem:
     )
 
 
+def _finding(event: FindingEvent, gpu: Identity | None) -> EventItem:
+    finding = event.finding
+    return EventItem(
+        at=utc(event.at),
+        kind="finding",
+        gpu=gpu.index if gpu else None,
+        uuid=finding.gpu,
+        pci_bus_id=pci_key(gpu.pci_bus_id) if gpu else None,
+        xid=finding.xid,
+        gi=finding.gi,
+        message=finding.message,
+        severity=finding.severity.value,
+        check=finding.check,
+        change=event.change,
+        since=None if finding.since is None else utc(finding.since),
+        evidence=(finding.key,),
+    )
+
+
+def _action(event: ActionEvent) -> EventItem:
+    return EventItem(
+        at=utc(event.at),
+        kind="action",
+        message="; ".join(part for part in (event.why, event.detail) if part) or None,
+        target=event.target,
+        action=event.action,
+        actor=event.actor,
+        result=event.result,
+        number=event.number,
+        evidence=event.evidence,
+    )
+
+
 def _what(item: EventItem) -> str:
-    return f"{item.kind} {item.xid or item.sxid}" if item.kind != "bus_loss" else "bus loss"
+    match item.kind:
+        case "finding":
+            return f"{item.check} {item.change}"
+        case "action":
+            return f"{item.action} {item.result}"
+        case "bus_loss":
+            return "bus loss"
+    return f"{item.kind} {item.sxid if item.xid is None else item.xid}"
+
+
+def _style(item: EventItem) -> str:
+    if item.change is Change.ENDED:
+        return "green"
+    return "bold red" if item.result is Result.FAILED else STYLES.get(item.severity or "", "")
 
 
 def _where(item: EventItem, words: Words) -> str:
     if item.switch is not None:
         return f"switch {item.switch}"
-    gpu = f"gpu {item.gpu}" if item.gpu is not None else words.text(item.pci_bus_id)
+    if item.target is not None or (item.kind == "finding" and item.uuid is None):
+        return item.target or "node"
+    gpu = f"gpu {item.gpu}" if item.gpu is not None else words.text(item.pci_bus_id or item.uuid)
     return gpu if item.gi is None else f"{gpu} gi {item.gi}"
 
 
@@ -119,10 +195,13 @@ def _message(item: EventItem, words: Words) -> str:
 COLUMNS: tuple[Column[EventItem], ...] = (
     Column("TIME", lambda e, w: w.clock_time(e.at.timestamp())),
     Column("WHERE", _where),
-    Column("EVENT", lambda e, w: _what(e), style=lambda e: STYLES.get(e.severity or "", "")),
+    Column("EVENT", lambda e, w: _what(e), style=_style),
     Column("PROCESS", lambda e, w: w.text(e.name or e.pid), drop=1),
     Column("MESSAGE", _message, shorten="end"),
     Column("PID", lambda e, w: w.text(e.pid), right=True, wide=True),
-    Column("TOLD-BY", lambda e, w: "+".join(e.sources), wide=True),
+    Column("TOLD-BY", lambda e, w: w.text(e.actor or "+".join(e.sources)), wide=True),
     Column("PCI", lambda e, w: w.text(e.pci_bus_id), wide=True),
 )
+
+HISTORY = (COLUMNS[1], COLUMNS[0], *COLUMNS[2:])
+"""For the events of one GPU: where it was comes first, to be left out."""

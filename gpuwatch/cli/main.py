@@ -14,7 +14,7 @@ COMMANDS = (
     Entry("get", "List gpus, processes, pods, mig, nvlinks, findings or xids.", "get:get", "Look"),
     Entry("describe", "Tell everything about one GPU, units spelled out.", "describe:describe", "Look"),
     Entry("xid", "Explain, list, parse and watch XIDs.", "xid:xid", "Look"),
-    Entry("events", "Show what happened lately: XIDs, SXids, lost GPUs.", "events:events", "Look"),
+    Entry("events", "Show what happened: XIDs, SXids, lost GPUs, findings, actions.", "events:events", "Look"),
     Entry("node", "Show, plan, quarantine and release a Kubernetes Node.", "node:node", "Act"),
     Entry("agent", "Run the node agent.", "agent:agent", "Run"),
     Entry("remediator", "Keep new work off sick GPUs.", "remediator:remediator", "Run"),

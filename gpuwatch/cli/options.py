@@ -32,6 +32,22 @@ def output(*formats: str) -> Callable[[Command], Command]:
     )
 
 
+def state_dir(command: Command) -> Command:
+    """`--state-dir`, for commands that read what an agent has kept."""
+
+    def remember(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+        ctx.ensure_object(Session).state_dir = value
+
+    return option(
+        "--state-dir",
+        metavar="DIR",
+        envvar="GPUWATCH_STATE_DIR",
+        callback=remember,
+        expose_value=False,
+        help="Without an agent: where one has kept its state. Default: /var/lib/gpuwatch.",
+    )(command)
+
+
 def gpus(command: Command) -> Command:
     """`--gpu 0,3`."""
     return option("--gpu", "gpu", metavar="ID,...", help="Only these GPUs: index, UUID or PCI address.")(command)

@@ -22,6 +22,7 @@ class Session:
         self.verbose = 0
         self.quiet = False
         self.json_errors = False
+        self.state_dir: str | None = None
 
     @property
     def terminal(self) -> Terminal:
@@ -41,7 +42,7 @@ class Session:
         """
         from gpuwatch.cli.settings import effective
 
-        return effective(self, {}).config
+        return effective(self, {"state_dir": self.state_dir}).config
 
     def start_logging(self, default: str = "WARNING") -> None:
         """Log to stderr, `default` and worse; -v, -vv and -q change it."""

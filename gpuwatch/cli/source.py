@@ -10,6 +10,7 @@ from gpuwatch.model.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.config import Backend, Config
+    from gpuwatch.model.event_query import EventQuery
     from gpuwatch.model.view import Events, View
 
 KINDS = ("nvml", "sim", "capture", "agent")
@@ -36,8 +37,8 @@ class Looking(Protocol):
         """The newest View."""
         ...
 
-    def events(self) -> "Events":
-        """What happened lately."""
+    def events(self, query: "EventQuery" = ...) -> "Events":
+        """What happened."""
         ...
 
 

@@ -98,6 +98,13 @@ class Words:
         return text[:head] + self.glyphs.ellipsis + text[len(text) - tail :]
 
 
+def duration(text: str) -> float | None:
+    """Seconds of `90s`, `30m`, `2h` or `7d`; None when it is none of these."""
+    seconds = {unit: factor for factor, unit in _AGES}.get(text[-1:])
+    number = text[:-1]
+    return float(number) * seconds if seconds and number.replace(".", "", 1).isdecimal() else None
+
+
 def utc(at: float) -> datetime:
     """A unix time, to the millisecond."""
     return datetime.fromtimestamp(round(at, 3), UTC)

@@ -145,9 +145,10 @@ def watch(session: Session, output: str) -> None:
     Example:
       gpuwatch xid watch -o json
     """
-    from gpuwatch.cli.events import follow
+    from gpuwatch.cli.events import Wish, follow
+    from gpuwatch.model.event_query import EventQuery
 
-    follow(session, output, keep=lambda event: event.kind == "xid")
+    follow(session, output, Wish(EventQuery(kinds=("xid",))))
 
 
 def _document(document: Any, output: str) -> None:

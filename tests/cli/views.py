@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from gpuwatch.model.event import ActionEvent, Change, FindingEvent, Result
 from gpuwatch.model.finding import Finding, Health, Judgement, Remedy, Severity
 from gpuwatch.model.snapshot import (
     Activity,
@@ -266,4 +267,30 @@ def some_events() -> Events:
         xids=(fault, XidEvent(at=AT - 240, xid=79, source="kernel", pci="0000:1d:00", message=fell)),
         sxids=(SxidEvent(at=AT - 600, sxid=20034, switch=2, pci="0000:c1:00.0", severity="fatal", link=48),),
         bus_losses=(BusLossEvent(at=AT - 239, pci="0000:1d:00", message=fell),),
+    )
+
+
+def a_fault_and_its_end() -> Events:
+    """An XID, what was found by it, what was done about it, and the end."""
+    fell = "GPU has fallen off the bus."
+    lost = Finding(check="xid", severity=Severity.CRITICAL, message=fell, gpu=uuid(2), xid=79, since=AT - 240)
+    blind = Finding(check="monitoring_degraded", severity=Severity.WARNING, message="kmsg: permission denied")
+
+    def taint(at: float, result: Result, number: int = 1, **more: str) -> ActionEvent:
+        target, why = "node/gpu-node-07", "xid/79 on GPU 2"
+        who = {"actor": "remediator", "action": "taint", "target": target, "why": why, "number": number}
+        return ActionEvent(at=at, result=result, evidence=(lost.key,), **who, **more)
+
+    return Events(
+        xids=(XidEvent(at=AT - 240, xid=79, source="kernel", pci="0000:1d:00", message=fell),),
+        findings=(
+            FindingEvent(at=AT - 300, change=Change.BEGAN, finding=blind),
+            FindingEvent(at=AT - 239.9, change=Change.BEGAN, finding=lost),
+            FindingEvent(at=AT - 20, change=Change.ENDED, finding=lost),
+        ),
+        actions=(
+            taint(AT - 239.5, Result.INTENDED),
+            taint(AT - 239.4, Result.FAILED, detail="409: the node was changed meanwhile"),
+            taint(AT - 239.2, Result.DONE, number=2),
+        ),
     )
