@@ -1,0 +1,37 @@
+"""A simulated API server over HTTP, and remediators before it whose clock is turned by hand."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
+from tests.roles.remediating import NAMESPACE, NODE, Bench, HandClock, settings
+
+Start = Callable[..., Bench]
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def server(clock: HandClock, tmp_path: Path) -> Iterator[SimulatedApiServer]:
+    cluster = Cluster(clock)
+    cluster.add_namespace(NAMESPACE)
+    with SimulatedApiServer(cluster, folder=tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def start(server: SimulatedApiServer, clock: HandClock) -> Start:
+    """Return `start(user="admin", **remediation) -> Bench`: a node and its remediator."""
+
+    def make(user: str = "admin", **changes: Any) -> Bench:
+        if server.cluster.get("nodes", "", NODE) is None:
+            server.cluster.add_node(NODE, gpus=4)
+        return Bench(server.cluster, server.kubeconfig(user), clock, settings(**changes))
+
+    return make

@@ -1,0 +1,135 @@
+"""Harms by the kernel log, from a line in it to a taint: real reader, ledger, judge and plan."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.model.remediation import Response
+from tests.harms.chain import USER, Chain, line
+from tests.rules.judging import pci, pod
+
+Chains = Iterator[Chain]
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Chains:
+    with closing(Chain(tmp_path)) as running:
+        yield running
+
+
+def test_a_line_of_now_taints(chain: Chain) -> None:
+    """So that the silence of all others says something."""
+    chain.look()
+    chain.write(79)
+    chain.look(read=True)
+    assert [taint.value for taint in chain.taints] == ["xid_fatal"]
+
+
+def test_old_lines_are_not_acted_on_after_a_start(tmp_path: Path) -> None:
+    old = line(79, 0, number=1) + line(48, 1, number=2) + line(95, 1, number=3)
+    with closing(Chain(tmp_path, old)) as chain:
+        chain.look(3, read=True)
+        assert [event.xid for event in chain.ledger.events()] == [79, 48, 95]  # listed, as they were
+        assert chain.bench.last.findings == ()
+        assert chain.quarantines == 0
+
+
+def test_the_same_record_read_again_is_no_second_fault(chain: Chain) -> None:
+    chain.look()
+    chain.write(79)
+    chain.look(read=True)
+    last = chain.bench.finding("xid_fatal").latest
+    chain.ledger.observe(chain.ledger.events()[0])
+    for _ in range(3):
+        chain.path.write_text(line(79, number=1))
+        chain.look(read=True)
+    assert (chain.bench.finding("xid_fatal").latest, chain.quarantines) == (last, 1)
+
+
+def test_lines_that_user_space_wrote_count_for_nothing(chain: Chain) -> None:
+    chain.write(79, 48, 64, 95, 119, priority=USER)
+    chain.look(3, read=True)
+    assert chain.ledger.events() == ()
+    assert chain.bench.last.findings == ()
+    assert chain.quarantines == 0
+
+
+def test_a_lost_line_is_made_up_for_by_the_drivers_own_word(chain: Chain) -> None:
+    """The ring ran over and NVML has no event: what the driver asks for is read with every sample."""
+    chain.look(3, read=True)
+    chain.bench.make(0, recovery_action=2)
+    chain.look(2, read=True)
+    assert chain.ledger.events() == ()
+    assert [taint.value for taint in chain.taints] == ["recovery_action"]
+
+
+@pytest.mark.parametrize("code", [200, 999, 65_535])
+def test_an_unknown_code_is_recorded_and_never_acted_on(chain: Chain, code: int) -> None:
+    chain.write(code)
+    chain.tell(code + 1, 1)
+    chain.look(3, read=True)
+    assert {finding.check for finding in chain.bench.last.findings} == {"xid_unknown"}
+    assert {finding.xid for finding in chain.bench.last.findings} == {code, code + 1}
+    assert chain.ledger.unknown == 2
+    assert chain.quarantines == 0
+
+
+def test_the_process_in_the_line_is_not_blamed(chain: Chain) -> None:
+    """XID 119 names whoever's call timed out, often a monitor: affected are those who were given the GPU."""
+    chain.bench.hold(pod("train"))
+    chain.bench.hold(pod("dcgm-exporter"), gpu=1)
+    chain.look()
+    chain.write(119, text="Timeout after 45s of waiting for RPC response from GPU0 GSP!", pid=7)
+    chain.look(read=True)
+    finding = chain.bench.finding("xid_fatal")
+    assert [workload.pod for workload in finding.pods] == ["train"]
+    assert "python" not in finding.message
+
+
+def test_a_fault_at_an_unknown_address_is_no_gpus(chain: Chain) -> None:
+    """A GPU that was never seen: the node has a fault, and none of its GPUs is guessed to have it."""
+    chain.look()
+    chain.write(79, gpu=6)
+    chain.look(read=True)
+    finding = chain.bench.finding("xid_fatal")
+    assert (finding.gpu, finding.evidence["pci"]) == (None, pci(6))
+    assert set(chain.bench.last.gpus.values()) == {"healthy"}
+
+
+def test_a_gpu_that_left_nvml_keeps_its_address(chain: Chain) -> None:
+    """The last lines of a GPU come when NVML does not list it any more, and another has its index."""
+    chain.look()
+    chain.bench.indices = (1,)
+    chain.look()
+    chain.write(79, gpu=0)
+    chain.look(read=True)
+    assert chain.bench.finding("xid_fatal").gpu == "GPU-0"
+
+
+def test_a_contained_fault_hits_one_instance(chain: Chain) -> None:
+    """XID 94 of a MIG instance: its pod is affected, its siblings are not, and the GPU stays in service."""
+    chain.bench.hold(pod("a"), gi=5)
+    chain.bench.hold(pod("b"), gi=6)
+    chain.look()
+    chain.path.write_text(
+        "4,9,1000000,-;NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7, name=python, Contained error\n"
+    )
+    chain.look(3, read=True)
+    finding = chain.bench.finding("xid_contained")
+    assert (finding.gi, [workload.pod for workload in finding.pods]) == (5, ["a"])
+    assert chain.story.policy.response(finding) is Response.CONDITION
+    assert chain.quarantines == 0
+
+
+@pytest.mark.parametrize("xid", [13, 31, 43, 45])
+def test_an_applications_fault_is_only_told_to_its_pod(chain: Chain, xid: int) -> None:
+    chain.bench.hold(pod("train"))
+    chain.look()
+    for _ in range(50):
+        chain.write(xid)
+    chain.look(5, read=True)
+    assert {finding.check for finding in chain.bench.last.findings} == {"xid_application"}
+    assert chain.quarantines == 0
+    assert {step.reason for step in chain.story.done if hasattr(step, "pod") and step.pod} == {f"GPUXid{xid}"}
