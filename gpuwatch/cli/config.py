@@ -80,8 +80,11 @@ def check(session: Session, file: str) -> None:
       gpuwatch config check /etc/gpuwatch.yaml
     """
     from gpuwatch.config import load
+    from gpuwatch.rules.checks import CHECKS
+    from gpuwatch.rules.policy import Policy
 
-    load(Path(file))
+    config = load(Path(file))
+    Policy.compile(config.remediation, CHECKS, config.checks.xids)
     session.terminal.hint(f"{file} is a good configuration")
 
 

@@ -22,6 +22,7 @@ COMMANDS = (
     Entry("metrics", "Print the metrics once, or list them.", "metrics:metrics", "Develop"),
     Entry("capture", "Record what the driver answers, for replay elsewhere.", "capture:capture", "Develop"),
     Entry("sim", "Run and disturb a simulated node.", "sim:sim", "Develop"),
+    Entry("policy", "Check and try out what is done about faults.", "policy:policy", "Develop"),
     Entry("config", "Show and check the configuration.", "config:config", "Develop"),
     Entry("completion", "Print the completion script of a shell.", "completion:completion", "Develop"),
 )

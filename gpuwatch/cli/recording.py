@@ -1,0 +1,72 @@
+"""Views from elsewhere than a running agent: files of them, and scenarios on simulated time."""
+
+import gzip
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+import msgspec
+
+from gpuwatch.config import Config
+from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.model.view import SCHEMA, View
+from gpuwatch.sim.playback import views
+from gpuwatch.sim.scenario import DEFAULT, load, seconds
+
+STARTED = 1_767_225_600.0
+"""When a played scenario begins, 2026-01-01 00:00 UTC: the same at every run."""
+
+GZIP = b"\x1f\x8b"
+
+
+class _Versioned(msgspec.Struct):
+    schema: int | None = None
+
+
+def scenario_views(scenario: str, config: Config, duration: str, seed: int) -> Iterator[View]:
+    """The views of a scenario, by name or file.
+
+    Raises:
+        UsageError: no such scenario, or no duration.
+    """
+    span = seconds(duration)
+    if span is None:
+        raise UsageError(f"{duration} is no duration", "", "write e.g. 90s, 30m or 24h")
+    return views(load(scenario or DEFAULT), config, STARTED, span, seed)
+
+
+def recorded(path: str) -> Iterator[View]:
+    """The views in a file, one JSON a line; `-` is stdin.
+
+    Raises:
+        GpuwatchError: it cannot be read, or a line is no view.
+    """
+    where = "stdin" if path == "-" else path
+    try:
+        with _opened(path) as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield _view(line, f"line {number} of {where}")
+    except (OSError, EOFError, zlib.error) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise GpuwatchError(f"cannot read {where}", why, "give a file of views, or sim:SCENARIO") from None
+
+
+def _opened(path: str) -> AbstractContextManager[Iterable[bytes]]:
+    if path == "-":
+        return nullcontext(sys.stdin.buffer)
+    with open(path, "rb") as file:
+        packed = file.read(len(GZIP)) == GZIP
+    return gzip.open(path) if packed else open(path, "rb")
+
+
+def _view(line: bytes, where: str) -> View:
+    try:
+        schema = msgspec.json.decode(line, type=_Versioned).schema
+        if schema == SCHEMA:
+            return msgspec.json.decode(line, type=View)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{where} is no view", str(error), "record /api/v1/view, one answer a line") from None
+    why = f"it has schema {schema}, this gpuwatch knows {SCHEMA}" if schema else "it names no schema"
+    raise UsageError(f"{where} is no view", why, "record /api/v1/view of an agent of this version")
