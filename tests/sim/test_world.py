@@ -193,3 +193,14 @@ def test_a_directory_that_cannot_be_written_is_said_so(tmp_path):
     file.write_text("")
     with pytest.raises(GpuwatchError, match="cannot simulate in"):
         World("t4", file).start()
+
+
+def test_it_is_the_same_machine_each_time_and_another_one_elsewhere(tmp_path):
+    def machine_id(place):
+        with World("healthy", place) as world:
+            return Path(world.sources.machine_id).read_text().strip()
+
+    first, again, other = (machine_id(tmp_path / name) for name in ("a", "a", "b"))
+    assert len(first) == 32
+    assert first == again != other
+    assert not (tmp_path / "a/etc").exists()
