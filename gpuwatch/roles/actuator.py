@@ -62,8 +62,8 @@ class Outcome(NamedTuple):
 
     @property
     def done(self) -> tuple[Step, ...]:
-        """Steps that have had their effect."""
-        return tuple(each.step for each in self.steps if each.result is Result.DONE)
+        """Steps that have had their effect, now or before."""
+        return tuple(each.step for each in self.steps if each.error is None)
 
 
 class Actuator:

@@ -58,8 +58,6 @@ def is_routine(step: Step, node: NodeObject) -> bool:
             )
         case TakeSlot():
             return node.taint is not None
-        case PatchNode(step="refresh"):
-            return step.taints is None and step.unschedulable is None
     return False
 
 

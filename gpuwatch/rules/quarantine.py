@@ -173,10 +173,10 @@ def _strange(case: Case) -> Iterator[Blocked]:
 
 def _leave(case: Case, obstacles: tuple[Blocked, ...], faults: tuple[Fault, ...]) -> Draft:
     """Add nothing, and take back what was only begun."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Step, ...] = case.freed()
     wants: frozenset[Want] = frozenset()
-    if case.owner is not None:
-        steps = (PatchNode(step="forget", annotations={OWNER: None, FAULTS: None}),)
+    if case.owner is not None:  # its claim goes last: a slot that nothing on the Node tells of would be forgotten
+        steps = (*steps, PatchNode(step="forget", annotations={OWNER: None, FAULTS: None}))
         wants = frozenset({"slots"}) if case.slots is None else wants
     words = sentence(faults) if faults else "all is well"
     young = any(obstacle.reason is Reason.HOLD for obstacle in obstacles)
@@ -185,7 +185,6 @@ def _leave(case: Case, obstacles: tuple[Blocked, ...], faults: tuple[Fault, ...]
         words="; ".join((words, *(obstacle.words for obstacle in obstacles))),
         faults=faults,
         steps=steps,
-        after=case.freed(),
         blocked=obstacles,
         look_again=1.0 if young else None,
         wants=wants,

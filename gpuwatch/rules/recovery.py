@@ -62,21 +62,21 @@ def overruled(case: Case) -> Draft:
         stage=Stage.SUSPECT,
         words=words,
         faults=began,
-        steps=(patch,),
-        after=(*_called_back(case, owner), *case.freed()),
+        steps=(*_called_back(case, owner), patch),
+        after=case.freed(),
         blocked=(blocked(Reason.ACKNOWLEDGED, words),),
     )
 
 
 def give_back(case: Case, why: str) -> Draft:
-    """Take away exactly what is ours, the slot last."""
+    """Take away exactly what is ours: the file while the Node still tells of it, the slot last."""
     owner = owned(case)
     return Draft(
         stage=Stage.HEALTHY,
         words=f"{why}: given back",
         owner=owner,
-        steps=(_undo(case, owner, faults(case.node)),),
-        after=(*_called_back(case, owner), *case.freed()),
+        steps=(*_called_back(case, owner), _undo(case, owner, faults(case.node))),
+        after=case.freed(),
         wants=frozenset({"slots"}) if case.slots is None else frozenset(),
     )
 
@@ -169,7 +169,7 @@ def _handed_over(case: Case, draft: Draft, owner: Ownership, asked: tuple[Fault,
     free = config.annotation not in case.node.annotations
     return draft.but(
         owner=replace(owner, handover=config.annotation if free else ""),
-        after=(HandOver(sentinel=config.sentinel),) if config.sentinel else (),
+        steps=(HandOver(sentinel=config.sentinel),) if config.sentinel else (),
         annotations={config.annotation: remedy} if config.annotation and free else {},
     )
 
@@ -196,7 +196,7 @@ def _kept(case: Case, draft: Draft) -> Draft:
     return draft.but(
         owner=owner,
         quarantined=True,
-        steps=(*steps, *((patch,) if annotations or moved or cordon else ())),
+        steps=(*steps, *draft.steps, *((patch,) if annotations or moved or cordon else ())),
         after=(*draft.after, *spare),
         wants=draft.wants if case.slots else draft.wants | {"slots"},
     )

@@ -154,11 +154,19 @@ def settings(**changes: Any) -> RemediationConfig:
 class Bench:
     """One node of a cluster, and the remediator that is responsible for it."""
 
-    def __init__(self, cluster: Cluster, kubeconfig: Path | str, clock: HandClock, config: RemediationConfig) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        kubeconfig: Path | str,
+        clock: HandClock,
+        config: RemediationConfig,
+        ledger: Any = None,
+        **more: Any,
+    ) -> None:
         self.cluster, self.clock, self.config = cluster, clock, config
         self.kubeconfig, self.connects = str(kubeconfig), 0
-        self.ledger, self.views = Ledger(), Views(clock)
-        self.remediator = self.restarted()
+        self.ledger, self.views = ledger or Ledger(), Views(clock)
+        self.remediator = self.restarted(**more)
 
     def restarted(self, config: RemediationConfig | None = None, **more: Any) -> Remediator:
         """A new process: nothing is left but the ledger and the API server."""

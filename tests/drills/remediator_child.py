@@ -1,0 +1,56 @@
+"""A remediator in a process of its own that is killed at one point: `python -m tests.drills.remediator_child JSON`.
+
+Its clock is turned by hand, so that hours pass in a moment; store, API server and the kill are real.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuwatch.config import RemediationConfig
+from gpuwatch.sim.kubeapi import Cluster
+from gpuwatch.sinks.store import Store
+from tests.roles.remediating import START, Bench, HandClock, fatal
+
+
+class Orders(msgspec.Struct):
+    """What the child is told."""
+
+    kubeconfig: str
+    state_dir: str
+    config: RemediationConfig
+    point: str  # the crash point at which it is killed
+    sick: bool
+    after: float  # seconds since the story began
+    seconds: float = 300.0
+
+
+def bench(orders: Orders, cluster: Any, store: Store, **more: Any) -> Bench:
+    """The remediator of the story, in whichever process."""
+    clock = HandClock()
+    clock.go(orders.after)
+    made = Bench(cluster, orders.kubeconfig, clock, orders.config, store, **more)
+    made.finds(*([fatal(START)] if orders.sick else []))
+    return made
+
+
+def main() -> None:
+    """Live until the point is passed."""
+    orders = msgspec.json.decode(sys.argv[1], type=Orders)
+
+    def checkpoint(name: str) -> None:
+        if name == orders.point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    store = Store.open(Path(orders.state_dir))
+    bench(orders, Cluster(), store, checkpoint=checkpoint).run(orders.seconds)
+    print(json.dumps({"survived": orders.point}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Kill -9 of the remediator at every point between decision and completion: after a restart all is as it should be."""
+
+import signal
+import subprocess
+import sys
+from typing import NamedTuple
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from gpuwatch.config import DrainConfig, HandoverConfig
+from gpuwatch.model.remediation import Response
+from gpuwatch.roles.actuator import CRASH_POINTS
+from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
+from gpuwatch.sinks.store import Store
+from tests.drills.remediator_child import Orders, bench
+from tests.roles.remediating import FOREIGN, NAMESPACE, NODE, settings
+
+
+class Story(NamedTuple):
+    """How the child's life begins: whether a GPU is sick in it, and what earlier lives left on the Node."""
+
+    sick: bool
+    quarantined: bool
+    claimed: bool = False
+    pods: bool = True
+
+
+QUARANTINE = Story(sick=True, quarantined=False)
+HAND_OVER = Story(sick=True, quarantined=False, pods=False)
+GIVE_BACK = Story(sick=False, quarantined=True, pods=False)
+FORGET = Story(sick=False, quarantined=False, claimed=True)
+
+STORIES = {
+    "claim": (QUARANTINE,),
+    "slot": (QUARANTINE,),
+    "taint": (QUARANTINE,),
+    "event": (QUARANTINE, GIVE_BACK),
+    "condition": (QUARANTINE, GIVE_BACK),
+    "evict": (QUARANTINE,),
+    "refresh": (QUARANTINE, HAND_OVER),
+    "handover": (HAND_OVER, GIVE_BACK),
+    "untaint": (GIVE_BACK,),
+    "free_slot": (GIVE_BACK,),
+    "forget": (FORGET,),
+}
+CASES = [
+    pytest.param(point, story, id=f"{point}-{number}")
+    for point in CRASH_POINTS
+    for number, story in enumerate(STORIES[point.partition(".")[0]])
+]
+
+
+class Cut(BaseException):
+    """The end of an earlier life."""
+
+
+@pytest.fixture
+def server():
+    cluster = Cluster()
+    cluster.add_node(NODE, labels={"nvidia.com/gpu.present": "true"})
+    cluster.add_namespace(NAMESPACE)
+    with SimulatedApiServer(cluster) as running:
+        yield running
+
+
+@pytest.fixture
+def orders(server, tmp_path):
+    config = settings(
+        checks={"gpu_lost": Response.DRAIN},
+        drain=DrainConfig(retry=5.0),
+        handover=HandoverConfig(annotation="gpuwatch.io/reboot", sentinel=str(tmp_path / "sentinel")),
+    )
+    return Orders(
+        kubeconfig=str(server.kubeconfig()),
+        state_dir=str(tmp_path / "state"),
+        config=config,
+        point="",
+        sick=True,
+        after=0,
+    )
+
+
+def live(orders, cluster, seconds, checkpoint=lambda name: None):
+    """One life in this process, from the store on the disk to its end."""
+    store = Store.open(orders.state_dir)
+    try:
+        made = bench(orders, cluster, store, checkpoint=checkpoint)
+        made.run(seconds)
+        return made
+    finally:
+        store.close()
+
+
+def die_at(point):
+    def checkpoint(name):
+        if name == point:
+            raise Cut
+
+    return checkpoint
+
+
+@pytest.mark.parametrize(("point", "story"), CASES)
+def test_killed_at(point, story, server, orders, tmp_path):
+    cluster, sentinel = server.cluster, tmp_path / "sentinel"
+    if story.pods:
+        cluster.add_pod("ml", "train-0", node=NODE, labels={"app": "train"})
+    node = cluster.get("nodes", "", NODE)
+    cluster.put("nodes", {**node, "spec": {**node["spec"], "taints": [FOREIGN]}}, user="another controller")
+    if story.quarantined:
+        assert live(orders, cluster, 60).is_quarantined()
+        assert sentinel.exists()
+    if story.claimed:
+        with pytest.raises(Cut):
+            live(orders, cluster, 60, die_at("slot.recorded"))
+
+    told = replace(orders, point=point, sick=story.sick, after=100.0)
+    command = [sys.executable, "-m", "tests.drills.remediator_child", msgspec.json.encode(told).decode()]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
+
+    again = live(replace(told, after=1000.0), cluster, 200)
+    reasons = [event["reason"] for event in cluster.objects("events", "default")]
+    if story.sick:
+        assert again.is_quarantined()
+        assert reasons.count("GPUQuarantined") == 1
+        assert sentinel.exists() is not story.pods
+        again = live(replace(told, after=2000.0, sick=False), cluster, 200)
+    assert again.is_clean()
+    assert not sentinel.exists()
+    assert again.taints == [FOREIGN]
+    assert again.condition["status"] == "True"
+    assert max(reasons.count("GPUQuarantined"), reasons.count("GPURecovered")) <= 1
+
+
+def test_every_action_has_its_stories():
+    assert {point.partition(".")[0] for point in CRASH_POINTS} == STORIES.keys()
