@@ -46,8 +46,10 @@ def _margin(past: GpuHistory) -> Sighting | None:
     heat = past.gpu.temperature if past.gpu else None
     if heat is None or heat.margin is None or (heat.gpu or 0.0) < IMPLAUSIBLY_COOL:
         return None
-    left = heat.margin
-    return Sighting(f"{left:.0f} °C below its limit") if left <= past.config.thermal_margin else None
+    where = (
+        f"{heat.margin:.0f} °C below" if heat.margin > 0 else f"{-heat.margin:.0f} °C above" if heat.margin else "at"
+    )
+    return Sighting(f"{where} its limit") if heat.margin <= past.config.thermal_margin else None
 
 
 def _stuck(past: GpuHistory) -> Sighting | None:

@@ -27,7 +27,9 @@ Event = XidEvent | SxidEvent | BusLossEvent
 
 
 class Occurrence(NamedTuple):
-    """An event that makes or renews a finding. `order` grows with every event and every look."""
+    """An event that makes or renews a finding. `order` grows with every event and every look; `amends`: it was told
+    before, and the other source has completed it.
+    """
 
     check: CheckName
     kind: Class
@@ -35,6 +37,7 @@ class Occurrence(NamedTuple):
     gpu: str | None
     pods: tuple[Workload, ...]
     order: int
+    amends: bool = False
 
 
 class History:
@@ -130,7 +133,10 @@ class History:
         is_recovered = event.xid == RECOVERY_CHANGED and event.recovery == 0
         if past and is_recovered and not self._is_told((*key, "recovered")):
             past.repair = Repair(self._order, event.at, "the driver says that it has recovered (XID 154)")
-        if (self._is_told(key) and key not in self._waiting) or event.historical:
+        if event.historical:
+            return
+        if self._is_told(key) and key not in self._waiting:
+            self._amend(event, key)
             return
         kind = classify(event, self.config.xids, final=False)
         if kind is None:
@@ -138,6 +144,13 @@ class History:
             return
         self._waiting.pop(key, None)
         self._understood(event, kind)
+
+    def _amend(self, event: XidEvent, key: tuple[object, ...]) -> None:
+        """What the other source adds to an event that was understood already."""
+        kind = classify(event, self.config.xids) or "unknown"
+        if event.also is not None and kind in CHECK_OF and not self._is_told((*key, "completed")):
+            uuid = self.uuid(event)
+            self.news.append(Occurrence(CHECK_OF[kind], kind, event, uuid, (), self._order, amends=True))
 
     def _understood(self, event: XidEvent, kind: Class) -> None:
         uuid = self.uuid(event)

@@ -17,7 +17,7 @@ from gpuwatch.rules.check import CANNOT_TELL, Check, Sighting, can_tell, evidenc
 from gpuwatch.rules.checks import CHECK_BY_NAME, CHECKS
 from gpuwatch.rules.gpu_history import GpuHistory
 from gpuwatch.rules.health import gpu_healths, node_health
-from gpuwatch.rules.history import Event, History
+from gpuwatch.rules.history import Event, History, Occurrence
 from gpuwatch.rules.occurrences import is_repaired, occurred
 
 RANK: dict[str, int] = {check.name: rank for rank, check in enumerate(CHECKS)}
@@ -75,7 +75,7 @@ class Judge:
         self._history.take(snapshot, events, attribution)
         self._take_home()
         for news in self._history.news:
-            self._occur(occurred(news, self._history), CHECK_BY_NAME[news.check], since_order=news.order)
+            self._occur(occurred(news, self._history), CHECK_BY_NAME[news.check], news)
         for check in CHECKS:
             if check.gpu is not None:
                 for past in self._history.gpus.values():
@@ -152,9 +152,13 @@ class Judge:
         since = past.status.since if past and past.status else None
         return self._history.snapshot.at if since is None else since
 
-    def _occur(self, found: Finding, check: Check, since_order: int) -> None:
-        """An XID or SXid, for the first time or once more."""
+    def _occur(self, found: Finding, check: Check, news: Occurrence) -> None:
+        """An XID or SXid, for the first time, once more, or told of more fully."""
         known = self._open.get(found.key)
+        if news.amends:
+            if known is not None:
+                known.finding = msgspec.structs.replace(known.finding, message=found.message, remedy=found.remedy)
+            return
         if known is not None:
             before = known.finding
             found = msgspec.structs.replace(
@@ -165,7 +169,7 @@ class Judge:
                 count=before.count + 1,
                 pods=tuple(dict.fromkeys((*found.pods, *before.pods)))[:MANY_PODS],
             )
-        self._open[found.key] = Open(finding=found, check=check, order=since_order, now=self._history.now)
+        self._open[found.key] = Open(finding=found, check=check, order=news.order, now=self._history.now)
 
     def _take_home(self) -> None:
         """Findings about a place whose GPU is known by now belong to that GPU."""

@@ -41,6 +41,30 @@ def test_a_finding_is_said_when_it_begins_and_when_it_is_over(said: pytest.LogCa
     ]
 
 
+def test_one_more_source_that_fails_is_news(said: pytest.LogCaptureFixture) -> None:
+    def down(*sources: str) -> Finding:
+        evidence = dict.fromkeys(sources, "refused")
+        return Finding(
+            check="monitoring_degraded", severity=Severity.WARNING, message=" and ".join(sources), evidence=evidence
+        )
+
+    journal = Journal()
+    for sources in (("kmsg",), ("kmsg",), ("kmsg", "procfs"), ("procfs",)):
+        journal.tell(view(down(*sources)))
+    assert [record.getMessage().split(": ")[1] for record in said.records] == ["kmsg; ", "kmsg and procfs; "]
+
+
+def test_each_xid_is_a_finding_of_its_own(said: pytest.LogCaptureFixture) -> None:
+    journal = Journal()
+    several = [
+        Finding(check="xid_fatal", severity=Severity.CRITICAL, message=str(xid), gpu="GPU-3", xid=xid)
+        for xid in (48, 95)
+    ]
+    journal.tell(view(*several))
+    journal.tell(view(several[0]))
+    assert [record.levelname for record in said.records] == ["ERROR", "ERROR", "INFO"]
+
+
 def test_changing_figures_are_not_news(said: pytest.LogCaptureFixture) -> None:
     journal = Journal()
     for seconds in range(3):

@@ -339,6 +339,14 @@ def test_recovery_actions(action: int, check: str, remedy: Remedy) -> None:
     assert finding.evidence["recovery_action"] == str(action)
 
 
+@pytest.mark.parametrize(("margin", "words"), [(2.0, "2 °C below"), (0.0, "at its"), (-6.0, "6 °C above")])
+def test_how_hot_it_is(margin: float, words: str) -> None:
+    bench = Bench(thermal_margin=2.0)
+    bench.make(0, temperature=Temperature(gpu=90.0, margin=margin))
+    bench.look(times=10)
+    assert words in bench.finding("thermal_margin").message
+
+
 def test_a_graver_demand_is_news() -> None:
     bench = Bench()
     bench.make(0, recovery_action=1)

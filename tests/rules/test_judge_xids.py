@@ -613,6 +613,22 @@ def test_both_sources_through_the_ledger_make_one_finding() -> None:
     assert bench.finding("xid_fatal").count == 1
 
 
+def test_what_the_second_source_adds_is_no_second_occurrence() -> None:
+    bench, ledger = Bench(), XidLedger()
+    ledger.know({"00000000:01:00.0": "GPU-0"})
+    bench.look()
+    ledger.observe(XidEvent(at=bench.now, xid=79, source="nvml", uuid="GPU-0", pci=pci()))
+    bench.look(*ledger.news(), seconds=0.02)
+    first = bench.finding("xid_fatal")
+    ledger.observe(bench.xid(79, uuid=None, message="GPU has fallen off the bus."))
+    again = ledger.news()
+    bench.look(*again, *again, seconds=0.02)
+    bench.look(*again)
+    finding = bench.finding("xid_fatal")
+    assert finding.message == "XID 79: GPU has fallen off the bus." != first.message
+    assert (finding.count, finding.last) == (1, first.last)
+
+
 # ---- nothing that is only noise
 
 

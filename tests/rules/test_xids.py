@@ -48,6 +48,31 @@ def test_both_sources_make_one_occurrence_in_either_order() -> None:
         assert (event.at, event.pci, event.uuid, event.pid, event.name) == (10.0, PCI, UUID, 7, "python3")
 
 
+def test_news_are_told_once_and_again_when_they_are_completed() -> None:
+    book = ledger()
+    assert book.news() == ()
+    book.observe(nvml(10.0))
+    (bare,) = book.news()
+    assert isinstance(bare, XidEvent)
+    assert bare.message is None
+    assert book.news() == ()
+    book.observe(line(10.2))
+    book.observe(line(11.0, 31))
+    whole, other = book.news()
+    assert isinstance(whole, XidEvent)
+    assert (whole.at, whole.also, whole.message) == (10.0, "kernel", "text")
+    assert isinstance(other, XidEvent)
+    assert other.xid == 31
+    assert book.news() == ()
+
+
+def test_news_nobody_asks_for_are_bounded() -> None:
+    book = XidLedger(recent=5)
+    for second in range(50):
+        book.observe(nvml(second * 10.0))
+    assert len(book.news()) == 5
+
+
 def test_repeated_xids_pair_one_to_one() -> None:
     book = ledger()
     for event in (nvml(1.0, 31), nvml(1.1, 31), line(1.2, 31), line(1.3, 31), line(1.4, 31)):
