@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 MIN_PUBLISH_GAP = 0.02
 """Seconds: a storm of XIDs must not become a storm of snapshots."""
 
-LAST_VIEW_SECONDS = 0.5
+LAST_VIEW_SECONDS = 0.2
 """What a View that is being made is given at the end."""
 
 BUS_SECONDS = 10.0

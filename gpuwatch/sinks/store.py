@@ -34,7 +34,7 @@ GAP_SECONDS = 0.1
 """Between two writes: a storm of XIDs becomes a write now and then, not one for each."""
 
 TRIM_SECONDS = 3600.0
-CLOSE_SECONDS = 1.0
+CLOSE_SECONDS = 0.5
 """How long closing waits for the disk."""
 
 RETRY_SECONDS = (1.0, 60.0)
