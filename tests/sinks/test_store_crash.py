@@ -158,3 +158,27 @@ def test_a_full_disk_costs_nothing_while_it_fits_into_memory(start, tmp_path: Pa
     assert found is not None
     assert len(found.xids) == 400
     assert "corrupt" not in said
+
+
+DENIED = """
+import logging, os, sys
+from gpuwatch.sinks.store import Store
+logging.basicConfig(level="INFO", format="%(levelname)s %(message)s")
+if os.geteuid() == 0:
+    os.setuid(65534)
+store = Store.open(sys.argv[1], retry=(0.01, 0.02))
+store.flush()
+print(store.stats().up, flush=True)
+store.close()
+"""
+
+
+def test_who_may_not_keep_state_is_told_so_in_one_line(start, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    process = start(DENIED, tmp_path / "state")
+    said, logged = process.communicate(timeout=DEADLINE)
+    tmp_path.chmod(0o700)
+    assert said == "False\n"
+    (line,) = logged.splitlines()
+    assert line.startswith("INFO the store in")
+    assert line.endswith("make it writable or name another place with --state-dir")
