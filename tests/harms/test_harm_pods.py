@@ -1,0 +1,121 @@
+"""Harms to work: pods that are evicted though they should not be, or by force; over HTTP."""
+
+from typing import Any
+
+import pytest
+
+from gpuwatch.config import DrainConfig, HandoverConfig
+from gpuwatch.model.remediation import Reason, Response
+from gpuwatch.sim.kubeapi import Object, SimulatedApiServer
+from tests.harms.conftest import Start
+from tests.roles.remediating import NAMESPACE, NODE, Bench, fatal
+
+HOUR = 3600.0
+OWN = (NAMESPACE, "gpuwatch-abcde")
+TOLERATES_ALL = ({"operator": "Exists"},)
+DRAIN = {"checks": {"gpu_lost": Response.DRAIN}}
+DEADLINE = 1200.0
+
+
+def add(bench: Bench, namespace: str, name: str, **more: Any) -> Object:
+    return bench.cluster.add_pod(namespace, name, node=NODE, **more)
+
+
+def left(bench: Bench) -> set[str]:
+    return {
+        pod["metadata"]["name"] for pod in bench.cluster.pods_on(NODE) if not pod["metadata"].get("deletionTimestamp")
+    }
+
+
+def asked(server: SimulatedApiServer) -> int:
+    """Evictions asked for so far."""
+    return sum(count for (_, _, resource), count in server.cluster.requests.items() if resource == "pods/eviction")
+
+
+def reasons(bench: Bench) -> set[str]:
+    plan = bench.remediator.state.plan
+    return {obstacle.reason for obstacle in plan.blocked} if plan else set()
+
+
+# ---- ourselves, and what keeps the node running
+
+
+@pytest.mark.parametrize(("tolerations", "tainted"), [((), 0), (TOLERATES_ALL, 1)])
+def test_no_execute_is_not_set_where_it_would_end_ourselves(
+    start: Start, tolerations: tuple[Object, ...], tainted: int
+) -> None:
+    bench = start(effect="NoExecute")
+    add(bench, *OWN, owner_kind="DaemonSet", gpus=0, tolerations=tolerations)
+    bench.restarted(pod=OWN)
+    bench.finds(fatal())
+    bench.run(300)
+    assert len(bench.ours) == tainted
+
+
+def test_the_taint_ends_no_running_pod_by_default(start: Start) -> None:
+    bench = start()
+    bench.finds(fatal())
+    bench.run(30)
+    assert [taint["effect"] for taint in bench.ours] == ["NoSchedule"]
+
+
+def test_a_drain_leaves_alone_what_it_must_not_evict(start: Start, server: SimulatedApiServer) -> None:
+    """Ourselves, DaemonSets, protected namespaces, and pods on the node's healthy GPUs."""
+    bench = start(**DRAIN)
+    add(bench, *OWN, gpus=1)
+    add(bench, "ml", "device-plugin", owner_kind="DaemonSet", gpus=1)
+    add(bench, "kube-system", "important", gpus=1)
+    for index in range(4):
+        add(bench, "ml", f"train-{index}")
+    bench.restarted(pod=OWN)
+    bench.finds(fatal(gpu=2))
+    bench.run(120)
+    assert left(bench) == {OWN[1], "device-plugin", "important", "train-0", "train-1", "train-3"}
+    assert asked(server) == 1
+
+
+# ---- never by force
+
+
+def test_a_disruption_budget_is_respected_for_as_long_as_it_lasts(start: Start, server: SimulatedApiServer) -> None:
+    """Asked ever more rarely, given up at the deadline and said so, and never deleted."""
+    bench = start(**DRAIN, drain=DrainConfig(deadline=DEADLINE, retry=10.0))
+    add(bench, "ml", "train-0", labels={"app": "train"})
+    bench.cluster.add_pdb("ml", "keep", {"app": "train"}, min_available=1)
+    bench.finds(fatal())
+    bench.run(DEADLINE)
+    assert left(bench) == {"train-0"}
+    until_deadline = asked(server)
+    assert 3 <= until_deadline <= 12
+    bench.run(HOUR)
+    assert left(bench) == {"train-0"}
+    assert asked(server) == until_deadline
+    assert Reason.DEADLINE in reasons(bench)
+    assert ("admin", "delete", "pods") not in server.cluster.requests
+    assert len(bench.ours) == 1
+
+
+def test_a_pod_may_go_when_its_budget_lets_it(start: Start) -> None:
+    """So that the one before says something."""
+    bench = start(**DRAIN)
+    add(bench, "ml", "train-0", labels={"app": "train"})
+    bench.finds(fatal())
+    bench.run(120)
+    assert left(bench) == set()
+
+
+# ---- nothing is reset or rebooted under running work
+
+
+def test_a_reboot_is_asked_for_only_when_all_who_had_to_go_have_gone(start: Start) -> None:
+    key = "gpuwatch.io/reboot-requested"
+    bench = start(**DRAIN, handover=HandoverConfig(annotation=key))
+    add(bench, "ml", "train-0", labels={"app": "train"})
+    bench.cluster.add_pdb("ml", "keep", {"app": "train"}, min_available=1)
+    bench.finds(fatal())
+    bench.run(600)
+    assert key not in bench.annotations
+    bench.cluster.delete("poddisruptionbudgets", "ml", "keep")
+    bench.run(900)
+    assert left(bench) == set()
+    assert bench.annotations[key] == "reboot_node"
