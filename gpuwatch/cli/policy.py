@@ -21,7 +21,7 @@ ENTRIES = (
 
 @click.group(cls=LazyGroup, entries=ENTRIES)
 def policy() -> None:
-    """Check and try out the policy of the remediator."""
+    """Check and try out what is done about faults."""
 
 
 @click.command(short_help="Check the policy and show what is done about each fault.")

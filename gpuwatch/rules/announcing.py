@@ -25,7 +25,8 @@ def about_node(node: NodeObject, why: Why, text: str, faults: tuple[Fault, ...],
 
 
 def about_pods(view: View, policy: Policy) -> Iterator[Announce]:
-    """For every XID, an Event on each pod that had the GPU: possibly affected, not to blame. One a day for each."""
+    """For every XID, an Event on each pod that had the GPU: possibly affected, not to blame. One a day for each
+    pod and code, however many GPUs tell of it."""
     for finding in view.judgement.findings:
         if finding.xid is None or not policy.response(finding).reaches(Response.OBSERVE):
             continue
@@ -33,7 +34,7 @@ def about_pods(view: View, policy: Policy) -> Iterator[Announce]:
             if pod.namespace and pod.pod and pod.pod_uid:
                 day = int(finding.latest // DAY)
                 yield Announce(
-                    name=digest("pod", pod.pod_uid, finding.key, day),
+                    name=digest("pod", pod.pod_uid, finding.xid, day),
                     reason=f"GPUXid{finding.xid}",
                     message=f"{finding.message} (GPU {finding.gpu}; this pod had it and may be affected)",
                     pod=(pod.namespace, pod.pod, pod.pod_uid),

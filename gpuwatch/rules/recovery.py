@@ -32,6 +32,8 @@ REBOOTS = (Remedy.RESET_GPU, Remedy.REBOOT_NODE)
 def keep(case: Case) -> Draft:
     """Our taint is there."""
     owner, began = owned(case), faults(case.node)
+    if owner.cordoned and not case.node.unschedulable:  # a person has lifted it: that stands
+        owner = replace(owner, cordoned=False, lifted=True)
     if owner.by == "operator":
         words = "quarantined by a person; `gpuwatch node release` gives it back"
         draft = Draft(stage=Stage.QUARANTINED, words=words, faults=began, owner=owner)
@@ -127,8 +129,6 @@ def _well(case: Case, owner: Ownership, began: tuple[Fault, ...]) -> Draft:
 def _sick(case: Case, owner: Ownership, began: tuple[Fault, ...], missing: tuple[str, ...]) -> Draft:
     """Still not well: keep it out of service, and do what is asked for beyond the taint."""
     now = united(began, case.reasons().wanted)
-    if owner.cordoned and not case.node.unschedulable:
-        owner = replace(owner, cordoned=False, lifted=True)
     owner = replace(owner, held=owner.held or why_held(case, now))
     asked = tuple(replace(f, response=case.policy.answer(f.check, f.xid)) for f in now)
     barred = new_is_barred(case, cordoned=owner.cordoned)
@@ -190,7 +190,7 @@ def _kept(case: Case, draft: Draft) -> Draft:
     moved = {
         key: value for key, value in new.items() if value != old.get(key) and case.node.labels.get(key) == old.get(key)
     }
-    cordon = True if owner.cordoned and not case.node.unschedulable else None
+    cordon = True if owner.cordoned and not owned(case).cordoned else None
     patch = PatchNode(step="refresh", annotations=annotations, labels=dict(moved), unschedulable=cordon)
     steps: tuple[Step, ...] = (slot,) if slot is not None else ()
     return draft.but(

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuwatch.config import RemediationConfig
 from gpuwatch.model.finding import Finding, Health, Judgement, Severity
-from gpuwatch.model.remediation import LeaseObject, Memory, NodeObject, Plan, Step
+from gpuwatch.model.remediation import LeaseObject, Memory, NodeObject, Plan, Response, Step
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Host, Identity, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
@@ -66,7 +66,9 @@ def view(
 
 
 def policy(**settings: Any) -> Policy:
-    return Policy.compile(RemediationConfig(**({"mode": "enforce"} | settings)), CHECKS)
+    """Compiled, with responses as words; mode enforce unless another is given."""
+    responses = {key: {k: Response(v) for k, v in settings.get(key, {}).items()} for key in ("checks", "xids")}
+    return Policy.compile(RemediationConfig(**({"mode": "enforce"} | settings | responses)), CHECKS)
 
 
 class Story:

@@ -1,4 +1,4 @@
-"""Whatever happens between two steps of a plan, whoever edits the Node: gpuwatch takes back what is its own, no more."""
+"""Whatever happens between two steps of a plan, whoever edits the Node: gpuwatch takes back its own, and no more."""
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -192,7 +192,9 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def others_cordon(self) -> None:
-        if not self.story.node.unschedulable:
+        owner = hold(self.story.node).owner
+        believed = owner is not None and owner.cordoned  # lifted and set again between two looks: nobody could tell
+        if not self.story.node.unschedulable and not believed:
             self.cordoned = True
             self.story.cluster.edit(unschedulable=True)
 
