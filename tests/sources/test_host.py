@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from gpuwatch.sources.host import host_use
+import pytest
+
+from gpuwatch.sources.host import host_use, uptime
 
 
 def test_the_host_is_what_proc_says() -> None:
@@ -15,3 +17,10 @@ def test_the_host_is_what_proc_says() -> None:
     )
     assert 0 <= use.cpu <= 1
     assert use.load >= 0
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("350735.47 234388.90\n", 350735.47), ("", None), ("odd\n", None)])
+def test_uptime(tmp_path: Path, text: str, seconds: float | None) -> None:
+    (tmp_path / "uptime").write_text(text)
+    assert uptime(tmp_path) == seconds
+    assert uptime(tmp_path / "nowhere") is None
