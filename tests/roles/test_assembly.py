@@ -5,12 +5,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from gpuwatch.config import AgentConfig, Config, SourcesConfig
-from gpuwatch.model.snapshot import Gpu, GpuProcess, GpuState, GpuStatus, Identity, MigInstance, Power, SourceStatus
+from gpuwatch.config import AgentConfig, ChecksConfig, Config, SourcesConfig
+from gpuwatch.model.snapshot import (
+    Driver,
+    Gpu,
+    GpuProcess,
+    GpuState,
+    GpuStatus,
+    Identity,
+    MigInstance,
+    Power,
+    SourceStatus,
+)
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Allocation, Workload
+from gpuwatch.model.xid import XidEvent
 from gpuwatch.roles.assembly import STALE_INTERVALS, Assembly
 from gpuwatch.sim.kubelet import SimKubelet
 from gpuwatch.sim.proctree import ProcTree, SimProcess
@@ -60,13 +72,20 @@ class Node:
         self.config = Config(agent=AgentConfig(expected_gpus=2), sources=SourcesConfig(**{**places, **sources}))
         self.assembly = Assembly(self.config, self.clock, "node-7")
 
-    def view(self, *gpus: Gpu, answered: bool = True, last_seen: tuple[Gpu, ...] = ()) -> View:
+    def view(
+        self,
+        *gpus: Gpu,
+        answered: bool = True,
+        last_seen: tuple[Gpu, ...] = (),
+        news: tuple[XidEvent, ...] = (),
+        version: str | None = None,
+    ) -> View:
         shown = (*gpus, *last_seen)
         return self.assembly.view(
             self.clock.time(),
             gpus,
             tuple(GpuStatus(identity=one.identity, state=GpuState.FRESH) for one in shown),
-            None,
+            Driver(version=version),
             answered=answered,
             unanswered={},
             last_seen=last_seen,
@@ -74,6 +93,7 @@ class Node:
             agent=AgentStatus(version="1", started=0.0),
             xids=(),
             sxids=(),
+            news=news,
         )
 
     def put_on_bus(self, address: str, driver: str | None = None) -> None:
@@ -308,6 +328,46 @@ def test_a_bus_that_cannot_be_read_is_off(node: Node) -> None:
     view = node.view(gpu(0))
     assert view.snapshot.bus is None
     assert node.source(view, "pci").up is None
+
+
+# ---- what happened
+
+
+def xid(number: int) -> XidEvent:
+    return XidEvent(at=1e9, xid=number, source="nvml", uuid="GPU-0", pci="0000:01:00")
+
+
+def test_news_are_judged_with_who_has_the_gpu(node: Node, kubelet: SimKubelet) -> None:
+    kubelet.show([allocation(PODS[0], "GPU-0")])
+    node.assembly.refresh_allocations()
+    view = node.view(gpu(0), gpu(1), news=(xid(79),), version="580")
+    (finding,) = view.judgement.findings
+    assert (finding.key, finding.evidence["driver"]) == ("xid_fatal/GPU-0/79", "580")
+    assert [workload.pod for workload in finding.pods] == ["train-0"]
+
+
+def test_news_outlive_a_view_that_could_not_be_made(node: Node) -> None:
+    class Odd(tuple[Gpu, ...]):
+        def __iter__(self) -> Iterator[Gpu]:
+            raise ValueError("odd")
+
+    with pytest.raises(ValueError, match="odd"):
+        node.assembly.view(
+            1.0, Odd(), (), None, answered=True, unanswered={}, last_seen=(), sources=(NVML,),
+            agent=AgentStatus(version="1", started=0.0), xids=(), sxids=(), news=(xid(79),),
+        )  # fmt: skip
+    assert [finding.check for finding in node.view(gpu(0)).judgement.findings if finding.xid] == ["xid_fatal"]
+
+
+def test_settings_change_what_is_found(node: Node) -> None:
+    node.assembly.configure(msgspec.structs.replace(node.config, checks=ChecksConfig(xids={79: "ignore"})))
+    assert node.view(gpu(0), gpu(1), news=(xid(79),)).judgement.findings == ()
+
+
+def test_findings_of_an_earlier_life_go_on(node: Node) -> None:
+    found = node.view(gpu(0), gpu(1), news=(xid(79),)).judgement.findings
+    node.assembly = Assembly(node.config, node.clock, "node-7", found)
+    assert node.view(gpu(0), gpu(1)).judgement.findings == found
 
 
 def test_the_join_of_a_full_node_is_quick(node: Node) -> None:
