@@ -1,0 +1,125 @@
+"""An agent without a node: a few readings of GPUs that nobody has, judged by the real Judge at every look."""
+
+import random
+
+from gpuwatch import __version__
+from gpuwatch.config import ChecksConfig
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.snapshot import (
+    ClockEvents,
+    Driver,
+    Ecc,
+    Gpu,
+    GpuState,
+    GpuStatus,
+    Host,
+    Identity,
+    Memory,
+    Power,
+    RowRemap,
+    Snapshot,
+    SourceStatus,
+)
+from gpuwatch.model.view import AgentStatus, View
+from gpuwatch.model.xid import XidEvent
+from gpuwatch.rules.judge import Judge
+from gpuwatch.sim.fleet.faults import WELL, Symptom
+
+DRIVER = "580.95.05"
+INTERVAL = 15.0
+"""Seconds between two looks: real agents look every second, and a thousand of them on more than two cores."""
+WATTS = 400.0
+
+
+class SimulatedAgent:
+    """The source of one remediator's Views. Not thread-safe: one remediator asks at a time."""
+
+    def __init__(self, node: str, host: Host, clock: Clock, *, gpus: int, seed: int) -> None:
+        self.node, self.host = node, host
+        self.driver = DRIVER
+        self.trouble: str | None = None
+        """Set: it does not answer, and the View there is grows old."""
+        self.symptoms: dict[int, Symptom] = {}
+        """By index; GPUs that are not here are well."""
+        self._clock = clock
+        self._gpus = [_identity(node, index, random.Random(f"{seed} {node} {index}")) for index in range(gpus)]  # noqa: S311
+        self._view: View | None = None
+        self._is_news = True
+        self._events: list[XidEvent] = []
+        self.restart()
+
+    @property
+    def view(self) -> View | None:
+        """The newest View. A look is taken when one is due, or when something has happened, and it is asked for."""
+        if self.trouble is None and (self._is_news or self.age >= INTERVAL):
+            self._view = self._look(self._clock.time())
+            self._is_news = False
+        return self._view
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was published; infinite before the first."""
+        return float("inf") if self._view is None else self._clock.time() - self._view.snapshot.at
+
+    @property
+    def gpus(self) -> int:
+        """How many there are."""
+        return len(self._gpus)
+
+    def suffer(self, symptoms: dict[int, Symptom]) -> None:
+        """Let GPUs look like this from now on, and the XIDs of it come (again)."""
+        self.symptoms, self._is_news = symptoms, True
+        now = self._clock.time()
+        self._events += [
+            XidEvent(at=now, xid=xid, source="kernel", uuid=gpu.uuid, pci=gpu.pci_bus_id[4:-2].lower())
+            for gpu in self._gpus
+            for xid in self.symptoms.get(gpu.index, WELL).xids
+        ]
+
+    def restart(self) -> None:
+        """Begin anew, as after a reboot: with what can be seen, and nothing else."""
+        self._judge = Judge(ChecksConfig(boot_grace=0.0))
+        self._since, self._is_news = self._clock.time(), True
+        self._events = []
+
+    def _look(self, now: float) -> View:
+        energy = WATTS * (now - self._since)
+        there = [gpu for gpu in self._gpus if not self.symptoms.get(gpu.index, WELL).lost]
+        snapshot = Snapshot(
+            at=now,
+            interval=INTERVAL,
+            driver=Driver(version=self.driver),
+            gpus=tuple(_sample(gpu, now, energy, self.symptoms.get(gpu.index, WELL)) for gpu in there),
+            statuses=tuple(_status(gpu, lost=gpu not in there) for gpu in self._gpus),
+            sources=(SourceStatus(name="nvml", up=True, last_success=now),),
+            node=self.node,
+            host=self.host,
+        )
+        events, self._events = self._events, []
+        judgement = self._judge.judge(snapshot, events)
+        return View(snapshot=snapshot, agent=AgentStatus(version=__version__, started=self._since), judgement=judgement)
+
+
+def _identity(node: str, index: int, chance: random.Random) -> Identity:
+    parts = (chance.getrandbits(32), *(chance.getrandbits(16) for _ in range(3)), chance.getrandbits(48))
+    uuid = "GPU-" + "-".join(f"{part:0{width}x}" for part, width in zip(parts, (8, 4, 4, 4, 12), strict=True))
+    return Identity(index=index, uuid=uuid, pci_bus_id=f"00000000:{0x1B + 16 * index:02X}:00.0", name="NVIDIA H100")
+
+
+def _sample(gpu: Identity, now: float, energy: float, symptom: Symptom) -> Gpu:
+    return Gpu(
+        identity=gpu,
+        at=now,
+        memory=Memory(total=80 << 30, used=60 << 30),
+        power=Power(average=WATTS, energy=energy),
+        clock_events=ClockEvents(active={"hw_thermal_slowdown": False, "hw_power_brake_slowdown": False}),
+        ecc=Ecc(counts={"uncorrected/volatile/total": 0, "corrected/volatile/total": 0}),
+        row_remap=RowRemap(pending=False, failure=False),
+        recovery_action=symptom.recovery_action,
+    )
+
+
+def _status(gpu: Identity, *, lost: bool) -> GpuStatus:
+    if lost:
+        return GpuStatus(identity=gpu, state=GpuState.LOST, detail="the driver says that the GPU is lost")
+    return GpuStatus(identity=gpu, state=GpuState.FRESH)

@@ -1,0 +1,197 @@
+"""The referee sees every write at the moment it is committed, and knows what must never be, whoever wrote it and why.
+
+It shares no code with what it judges but the names and the shape of the annotations.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.remediation import CONDITION, DOMAIN, FAULTS, OWNER, TAINT
+from gpuwatch.sim.kubeapi import Object, Write
+
+TRAIL = 400
+"""Writes remembered to tell what led to a violation."""
+
+TOLD = 16
+
+
+class Violation(NamedTuple):
+    """Something that must never be, the moment it was seen; `trail`: the writes that led there, oldest first."""
+
+    at: float
+    node: str
+    rule: str
+    words: str
+    trail: tuple[str, ...] = ()
+
+
+class _Fault(msgspec.Struct):
+    key: str
+    last: float = 0.0
+
+
+class Referee:
+    """An observer of the cluster; called under its lock.
+
+    `user`: as whom the remediators write. `well_for`: how long a node has been well in truth, None while it is sick.
+    """
+
+    def __init__(
+        self, clock: Clock, user: str, budget: int, recovery_hold: float, well_for: Callable[[str], float | None]
+    ) -> None:
+        self.budget, self.recovery_hold = budget, recovery_hold
+        self.tainted: set[str] = set()
+        self.most = 0
+        """Nodes tainted at one time, since it was last set to 0."""
+        self.writes = self.quarantines = 0
+        self.violations: list[Violation] = []
+        self._clock, self._user, self._well_for = clock, user, well_for
+        self._holders: dict[str, str] = {}
+        self._seen: set[tuple[str, str, float]] = set()
+        self._trail: deque[tuple[str, str]] = deque(maxlen=TRAIL)
+
+    def __call__(self, write: Write) -> None:
+        """Look at one write."""
+        self.writes += 1
+        match write.key.resource:
+            case "nodes":
+                self._node(write)
+            case "leases":
+                self._lease(write)
+
+    def slots_of(self, node: str) -> tuple[str, ...]:
+        """The Leases it holds."""
+        return tuple(name for name, holder in self._holders.items() if holder == node)
+
+    @property
+    def held(self) -> Mapping[str, str]:
+        """Slots in use, and by whom."""
+        return self._holders
+
+    def _node(self, write: Write) -> None:
+        name, before, after = write.key.name, write.previous or {}, write.object
+        if write.change == "DELETED":
+            self.tainted.discard(name)
+            return
+        had, has = _ours(before), _ours(after)
+        changes = tuple(_changes(before, after))
+        if changes:
+            self._trail.append((name, f"{self._now()} node/{name} by {write.user}: {', '.join(changes)}"))
+        if len(has) > 1:
+            self._against(name, "tainted twice", f"{len(has)} taints with our key")
+        if write.user == self._user:
+            for words in _strange(before, after):
+                self._against(name, "not ours", words)
+        if has and not had:
+            self._tainted(name, after)
+        elif had and not has:
+            self._given_back(name)
+        elif had != has:
+            self._against(name, "tainted twice", f"the taint was replaced: {had} by {has}")
+
+    def _tainted(self, name: str, node: Object) -> None:
+        self.tainted.add(name)
+        self.quarantines += 1
+        self.most = max(self.most, len(self.tainted))
+        if len(self.tainted) > self.budget:
+            self._against(name, "budget", f"{len(self.tainted)} nodes are tainted, {self.budget} may be")
+        if not self.slots_of(name):
+            self._against(name, "slot", "tainted without a slot of the budget")
+        annotations = node["metadata"].get("annotations", {})
+        if '"applied"' not in annotations.get(OWNER, ""):
+            self._against(name, "unowned", f"tainted without saying so in {OWNER}")
+        if self._well_for(name) is not None:
+            self._against(name, "healthy node", "tainted though nothing is wrong with it")
+        for fault in msgspec.json.decode(annotations.get(FAULTS, "[]"), type=list[_Fault]):
+            occurrence = name, fault.key, fault.last
+            if occurrence in self._seen:
+                self._against(name, "tainted twice", f"a second time for {fault.key}, which has not come back since")
+            self._seen.add(occurrence)
+
+    def _given_back(self, name: str) -> None:
+        self.tainted.discard(name)
+        well = self._well_for(name)
+        if well is None or well < self.recovery_hold:
+            how = "is still sick" if well is None else f"has been well for {well:.0f} s only"
+            self._against(name, "given back too early", f"it {how}")
+
+    def _lease(self, write: Write) -> None:
+        slot = write.key.name
+        was, now = self._holders.get(slot, ""), _holder(write)
+        if was == now:
+            return
+        words = f"{self._now()} lease/{slot} by {write.user}: {was or 'free'} -> {now or 'free'}"
+        self._trail += [(node, words) for node in (was, now) if node]
+        if was in self.tainted and len(self.slots_of(was)) == 1:
+            self._against(was, "slot", f"{slot} was taken from a tainted node by {now or 'giving it back'}")
+        if now:
+            self._holders[slot] = now
+        else:
+            self._holders.pop(slot, None)
+
+    def _against(self, node: str, rule: str, words: str) -> None:
+        """Write it up. Where the budget was exceeded, all that went before matters, else what was done to the node."""
+        lines = (line for about, line in self._trail if rule == "budget" or about == node)
+        self.violations.append(Violation(self._clock.time(), node, rule, words, tuple(lines)[-TOLD:]))
+
+    def _now(self) -> str:
+        return f"{self._clock.monotonic():9.1f} s"
+
+
+def portrait(node: Object) -> Object:
+    """What a node looks like to others, without what changes by itself: it must be the same after all is over."""
+    metadata, spec = node["metadata"], node["spec"]
+    conditions = node["status"].get("conditions", [])
+    return {
+        "labels": metadata.get("labels", {}),
+        "annotations": metadata.get("annotations", {}),
+        "taints": spec.get("taints", []),
+        "unschedulable": spec.get("unschedulable", False),
+        "conditions": {each["type"]: each["status"] for each in conditions},
+    }
+
+
+def _ours(node: Object) -> list[Object]:
+    return [taint for taint in node.get("spec", {}).get("taints", []) if taint["key"] == TAINT]
+
+
+def _strange(before: Object, after: Object) -> Iterable[str]:
+    """What a remediator has changed that is not gpuwatch's."""
+    one, two = portrait(before), portrait(after)
+    for kind in ("labels", "annotations"):
+        if _without_ours(one[kind]) != _without_ours(two[kind]):
+            yield f"a foreign one of the {kind} changed"
+    if [t for t in one["taints"] if t["key"] != TAINT] != [t for t in two["taints"] if t["key"] != TAINT]:
+        yield f"a foreign taint changed: {one['taints']} to {two['taints']}"
+    if one["unschedulable"] != two["unschedulable"]:
+        yield f"unschedulable became {two['unschedulable']}"
+    foreign = [{key: value for key, value in each["conditions"].items() if key != CONDITION} for each in (one, two)]
+    if foreign[0] != foreign[1]:
+        yield f"foreign conditions changed: {foreign[0]} to {foreign[1]}"
+
+
+def _without_ours(marks: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in marks.items() if not key.startswith(f"{DOMAIN}/")}
+
+
+def _changes(before: Object, after: Object) -> Iterable[str]:
+    """Of a write to a node, what matters here, in short."""
+    one, two = (_ours(node) for node in (before, after))
+    if one != two:
+        yield f"taint {one[0]['value'] if one else 'none'} -> {two[0]['value'] if two else 'none'}"
+    states = [
+        re.search(r'"state":"(\w+)"', node.get("metadata", {}).get("annotations", {}).get(OWNER, ""))
+        for node in (before, after)
+    ]
+    words = [found[1] if found else "none" for found in states]
+    if words[0] != words[1]:
+        yield f"owner {words[0]} -> {words[1]}"
+
+
+def _holder(write: Write) -> str:
+    return "" if write.change == "DELETED" else write.object["spec"].get("holderIdentity") or ""
