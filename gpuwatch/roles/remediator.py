@@ -136,10 +136,9 @@ class Remediator:
         return max(0.0, min(self._due - self._clock.monotonic(), _grows_old(sight)))
 
     def _sight(self) -> Sight:
-        """What is seen now, and for how long it has been well, which matters only while the node is quarantined."""
+        """What is seen now, and for how long it has been well: enough to give back, and to forget an overruling."""
         sight = Sight(view=self._views.view, age=self._views.age)
-        quarantined = self._node is not None and hold(self._node).claim is Claim.APPLIED
-        clean = quarantined and self._node is not None and is_clean(sight, self._node, self._policy)
+        clean = self._node is not None and is_clean(sight, self._node, self._policy)
         interval = sight.view.snapshot.interval if sight.view else 0.0
         gap = max((FRESH_INTERVALS + 1) * interval, 1.5 * FRESH_SECONDS)
         return replace(sight, clean_for=self._clean.look(clean, gap))
