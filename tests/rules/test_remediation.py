@@ -219,6 +219,18 @@ def test_without_positive_evidence_the_taint_stays(more: dict[str, Any]) -> None
     assert story.node.taint is not None
 
 
+def test_a_fault_of_the_node_ends_when_every_gpu_is_seen_well() -> None:
+    story = Story(checks={"gpu_missing": "taint"})
+    story.see(finding("gpu_missing", None))
+    story.settle()
+    story.see(unknown=GPUS[1:])
+    story.wait(1000.0)
+    story.settle()
+    assert story.node.taint is not None
+    story.recover()
+    assert story.node.taint is None
+
+
 def test_a_replaced_gpu_after_a_reboot_is_a_recovery() -> None:
     story = sick()
     story.settle()
