@@ -1,0 +1,178 @@
+"""`gpuwatch remediator` as people start it: beside an agent, reloaded, told to stop, and asked to give all back."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from gpuwatch.model.remediation import TAINT
+from gpuwatch.sim.directory import inject
+from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
+from tests.e2e.processes import agent, fetch, free_port, running, series, until
+
+NODE = "gpu-1"
+NAMESPACE = "gpuwatch"
+POLICY = {
+    "mode": "enforce",
+    "node_name": NODE,
+    "recovery_hold": 1.0,
+    "min_quarantine": 0.0,
+    "budget": {"max_unavailable": 1, "namespace": NAMESPACE},
+}
+
+
+@pytest.fixture
+def server(tmp_path):
+    cluster = Cluster()
+    cluster.add_namespace(NAMESPACE)
+    with SimulatedApiServer(cluster, folder=tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def node(server, tmp_path):
+    """A simulated node with an agent, and its Node."""
+    config = {"agent": {"interval": 0.5}, "checks": {"xid_clear_after": 1}}
+    with agent(tmp_path / "agent", source=("--source", "sim:healthy"), config=config, env={"NODE_NAME": NODE}) as found:
+        found.settle()
+        host = json.loads(fetch(f"{found.url}/api/v1/view"))["snapshot"]["host"]
+        server.cluster.add_node(NODE, boot_id=host["boot_id"], machine_id=host["machine_id"])
+        yield found
+
+
+class Command:
+    """The command line of one remediator, and its configuration file."""
+
+    def __init__(self, server, folder):
+        self.port, self.file, self.log = free_port(), folder / "policy.yaml", folder / "remediator.log"
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.policy(POLICY)
+        self.words = [sys.executable, "-m", "gpuwatch", "--config", str(self.file), "remediator"]
+        self.words += ["--listen", f"127.0.0.1:{self.port}", "--state-dir", str(folder / "state")]
+        self.words += ["--kubeconfig", str(server.kubeconfig()), "--agent", str(folder / "agent" / "agent.sock")]
+
+    def policy(self, policy):
+        self.file.write_text(yaml.safe_dump({"remediation": policy}))
+
+    def once(self, *more):
+        return subprocess.run([*self.words, *more], capture_output=True, text=True, timeout=60, check=False)
+
+    def value(self, name, **labels):
+        page = fetch(f"{self.url}/metrics")
+        if page is None:
+            return None
+        wanted = frozenset(labels.items())
+        return next(
+            (value for each, value in series(page).items() if each.name == name and wanted <= each.labels), None
+        )
+
+
+@pytest.fixture
+def command(server, tmp_path):
+    return Command(server, tmp_path)
+
+
+def tainted(server):
+    taints = server.cluster.get("nodes", "", NODE)["spec"].get("taints", [])
+    return any(taint["key"] == TAINT for taint in taints)
+
+
+def test_a_day_in_the_life(server, node, command):
+    with running(command.words, command.log) as process:
+        until(lambda: fetch(f"{command.url}/-/ready"), "it is ready")
+        assert command.value("gpuwatch_remediator_quarantined") == 0
+        assert command.value("gpuwatch_remediator_actions_total", action="taint", result="done") == 0
+        assert command.value("gpuwatch_remediator_mode", mode="enforce") == 1
+        inject(node.directory, {"do": "xid", "gpu": 0, "xid": 119})
+        until(lambda: tainted(server), "the taint is there", 5)
+        until(lambda: command.value("gpuwatch_remediator_quarantined") == 1, "the metric says so")
+        assert command.value("gpuwatch_remediator_budget_slots", state="total") == 1
+        assert b"quarantined" in fetch(f"{command.url}/")
+        until(lambda: not tainted(server), "the taint is gone", 20)
+        until(lambda: command.value("gpuwatch_remediator_quarantined") == 0, "the metric says so")
+
+        command.policy({**POLICY, "checks": {"gpu_lots": "taint"}})
+        ok = "gpuwatch_remediator_config_last_reload_successful"
+        until(lambda: command.value(ok) == 0, "the bad policy is refused")
+        assert "gpu_lost" in command.log.read_text()
+        command.policy({**POLICY, "mode": "observe"})
+        process.send_signal(signal.SIGHUP)
+        until(lambda: command.value("gpuwatch_remediator_mode", mode="observe") == 1, "the new mode is in force")
+        assert command.value(ok) == 1
+        inject(node.directory, {"do": "xid", "gpu": 1, "xid": 119})
+        until(lambda: command.value("gpuwatch_remediator_actions_total", action="taint", result="observed"), "observed")
+        assert not tainted(server)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+    lines = [json.loads(line) for line in command.log.read_text().splitlines() if line.startswith("{")]
+    assert {"claim", "taint", "untaint", "free_slot"} <= {line["action"] for line in lines}
+
+
+def test_an_agent_that_goes_is_said_and_changes_nothing(server, node, command):
+    with running(command.words, command.log):
+        until(lambda: fetch(f"{command.url}/-/ready"), "it is ready")
+        node.process.send_signal(signal.SIGTERM)
+        node.process.wait(10)
+        until(lambda: command.value("gpuwatch_remediator_blocked", reason="stale") == 1, "the View is stale", 40)
+    assert "cannot reach the agent" in command.log.read_text()
+    assert not tainted(server)
+
+
+def test_once_prints_the_plan(server, node, command):
+    said = command.once("--once", "--mode", "observe")
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.startswith(f"{NODE}: healthy; all is well\n")
+    inject(node.directory, {"do": "lose", "gpu": 0})
+    until(lambda: "gpu_lost" in (fetch(f"{node.url}/api/v1/view") or b"").decode(), "the agent has found it")
+    said = command.once("--once", "--mode", "observe")
+    assert "mode is observe: nothing is written" in said.stdout, said.stderr
+    assert not tainted(server)
+    assert command.once("--once").returncode == 0
+    assert tainted(server)
+
+
+def test_release_gives_everything_back(server, node, command):
+    inject(node.directory, {"do": "lose", "gpu": 0})
+    until(lambda: "gpu_lost" in (fetch(f"{node.url}/api/v1/view") or b"").decode(), "the agent has found it")
+    command.once("--once")
+    assert tainted(server)
+    said = command.once("--release")
+    assert said.returncode == 0, said.stderr
+    assert "untaint" in said.stdout
+    live = server.cluster.get("nodes", "", NODE)
+    assert not tainted(server)
+    marks = {**live["metadata"].get("labels", {}), **live["metadata"].get("annotations", {})}
+    assert not any(key.startswith("gpuwatch.io/") for key in marks)
+    assert all(each["type"] != "GPUHealthy" for each in live["status"]["conditions"])
+    assert not any(lease["spec"].get("holderIdentity") for lease in server.cluster.objects("leases", NAMESPACE))
+    again = command.once("--release")
+    assert (again.returncode, again.stdout) == (0, "")
+    assert "nothing on node" in again.stderr
+
+
+def test_without_any_cluster_it_observes_and_says_what_it_cannot_know(node, command, tmp_path):
+    words = ["--once", "--mode", "observe", "--kubeconfig", str(tmp_path / "nothing")]
+    said = command.once(*words)
+    assert said.returncode == 0, said.stderr
+    assert "the budget and other controllers are not known" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "code", "words"),
+    [
+        ({"node_name": ""}, (), 2, "no node name is known"),
+        ({"mode": "enforce"}, ("--kubeconfig", "/nowhere"), 2, "no Kubernetes API server is known"),
+        ({"checks": {"gpu_lots": "taint"}}, (), 2, "gpu_lost"),
+        ({"mode": "enforced"}, (), 2, "enforce"),
+        ({}, ("--once", "--agent", "/nowhere/agent.sock"), 1, "cannot reach the agent"),
+    ],
+)
+def test_what_can_never_work_is_said_at_once(command, policy, more, code, words):
+    command.policy({**POLICY, **policy})
+    said = command.once(*more)
+    assert said.returncode == code
+    assert words in said.stderr
+    assert "Traceback" not in said.stderr
