@@ -43,6 +43,7 @@ generate: $(VENV)/installed-test  ## regenerate docs and golden files; a test fa
 	$(BIN)/python -m gpuwatch.sinks.metrics_doc > docs/metrics.md
 	$(BIN)/python -m gpuwatch.rules.checks_doc > docs/checks.md
 	$(BIN)/python -m gpuwatch.cli.docs > docs/cli.md
+	$(BIN)/python -m tests.harms.page > docs/harms.md
 	$(BIN)/python -m tests.sinks.golden_pages
 	$(BIN)/python -m tests.cli.goldens
 

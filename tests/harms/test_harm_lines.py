@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.model.errors import UsageError
 from gpuwatch.model.remediation import Response
 from tests.harms.chain import USER, Chain, line
 from tests.rules.judging import pci, pod
+from tests.rules.remediating import policy
 
 Chains = Iterator[Chain]
 
@@ -133,3 +135,9 @@ def test_an_applications_fault_is_only_told_to_its_pod(chain: Chain, xid: int) -
     assert {finding.check for finding in chain.bench.last.findings} == {"xid_application"}
     assert chain.quarantines == 0
     assert {step.reason for step in chain.story.done if hasattr(step, "pod") and step.pod} == {f"GPUXid{xid}"}
+
+
+@pytest.mark.parametrize("xid", [13, 31, 43, 45, 999])
+def test_an_applications_fault_never_taints_whatever_a_policy_says(xid: int) -> None:
+    with pytest.raises(UsageError, match=f"remediation.xids.{xid}"):
+        policy(xids={xid: Response.TAINT})

@@ -100,6 +100,7 @@ def test_a_boot_cures_only_what_is_seen_to_be_well(chain: Chain, after: dict[str
     chain.bench.make(0, **after)
     chain.look(60)
     assert bool(chain.taints) is tainted
+    assert chain.quarantines == 1
 
 
 def test_a_boot_by_itself_gives_nothing_back(start: Start) -> None:
@@ -109,6 +110,7 @@ def test_a_boot_by_itself_gives_nothing_back(start: Start) -> None:
     reboot(bench)
     bench.run(600)
     assert len(bench.ours) == 1
+    assert bench.ledger.done().count("untaint") == 0
 
 
 def test_a_fault_that_comes_back_too_often_waits_for_a_person(start: Start) -> None:

@@ -186,7 +186,9 @@ def test_what_a_person_said_of_a_former_node_does_not_count(start: Start) -> Non
     bench.edit(taints=[])
     bench.run(120)
     made_anew(bench)
-    bench.run(120)
+    bench.clock.go(HOUR)
+    bench.views.look()
+    bench.remediator.step()
     assert len(bench.ours) == 1
 
 

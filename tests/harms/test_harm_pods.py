@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.config import DrainConfig, HandoverConfig
 from gpuwatch.model.remediation import Reason, Response
@@ -72,6 +73,20 @@ def test_a_drain_leaves_alone_what_it_must_not_evict(start: Start, server: Simul
     bench.run(120)
     assert left(bench) == {OWN[1], "device-plugin", "important", "train-0", "train-1", "train-3"}
     assert asked(server) == 1
+
+
+def test_a_sick_node_is_drained_of_gpu_pods_only_as_far_as_they_may_go(start: Start) -> None:
+    """A fault of the node itself concerns all pods with GPUs, but for ourselves and those that are never asked."""
+    bench = start(checks={"sxid_fatal": Response.DRAIN})
+    add(bench, *OWN, gpus=1)
+    add(bench, "ml", "device-plugin", owner_kind="DaemonSet", gpus=1)
+    add(bench, "kube-system", "important", gpus=1)
+    add(bench, "ml", "web", gpus=0)
+    add(bench, "ml", "train-0")
+    bench.restarted(pod=OWN)
+    bench.finds(replace(fatal(check="sxid_fatal"), gpu=None))
+    bench.run(120)
+    assert left(bench) == {OWN[1], "device-plugin", "important", "web"}
 
 
 # ---- never by force

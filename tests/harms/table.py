@@ -1,0 +1,801 @@
+"""HARMS: the ways in which an agent that acts on nodes can do harm, what gpuwatch has against each, and the proof.
+
+A proof is a test together with a patch that takes the guard out: with the patch, the test fails. `docs/harms.md` is
+made from this table, `test_mutations_*.py` carry it out.
+"""
+
+from typing import NamedTuple
+
+
+class Patch(NamedTuple):
+    """In `file`, the one place with `text` is replaced."""
+
+    file: str
+    text: str
+    instead: str
+
+
+class Proof(NamedTuple):
+    """The test that fails with the patch."""
+
+    test: str
+    patch: Patch
+
+
+class Harm(NamedTuple):
+    """One row. `where`: the code that guards, as file:function."""
+
+    number: int
+    harm: str
+    guard: str
+    where: tuple[str, ...]
+    proofs: tuple[Proof, ...]
+
+
+FLEET = "tests/harms/test_harm_fleet.py::"
+PEOPLE = "tests/harms/test_harm_people.py::"
+PODS = "tests/harms/test_harm_pods.py::"
+MEMORY = "tests/harms/test_harm_memory.py::"
+SIGHT = "tests/harms/test_harm_sight.py::"
+LINES = "tests/harms/test_harm_lines.py::"
+API = "tests/harms/test_harm_api.py::"
+POLICY = "tests/harms/test_harm_policy.py::"
+QUIET = "tests/harms/test_quiet_day.py::"
+
+
+def proof(test: str, file: str, text: str, instead: str) -> Proof:
+    """A row's proof; files are below gpuwatch/."""
+    return Proof(test, Patch(f"gpuwatch/{file}", text, instead))
+
+
+HARMS: tuple[Harm, ...] = (
+    Harm(
+        1,
+        "A bad driver, or a parser's bug, makes every node look sick at once, and the whole fleet is tainted.",
+        "Before each taint a node needs one of N slots, Leases that all nodes share; no slot, or slots that cannot "
+        "be read: no taint. A share of a small fleet is at least one node.",
+        ("rules/budget.py:choose", "rules/budget.py:limit", "rules/quarantine.py:begin"),
+        (
+            proof(
+                f"{FLEET}test_a_bad_driver_on_every_node_taints_no_more_than_the_budget",
+                "rules/budget.py",
+                "free = [n for n in range(_reach(others, most)) if n not in others]",
+                "free = [n for n in range(1000) if n not in others]",
+            ),
+            proof(
+                f"{FLEET}test_a_budget_that_cannot_be_read_allows_nothing",
+                "rules/quarantine.py",
+                "    if isinstance(slot, NoSlot):\n",
+                "    if isinstance(slot, NoSlot) and slot.unreadable:\n"
+                "        from gpuwatch.model.remediation import TakeSlot\n\n"
+                '        slot = TakeSlot(slots=1, name="gpuwatch-slot-0")\n'
+                "    if isinstance(slot, NoSlot):\n",
+            ),
+        ),
+    ),
+    Harm(
+        2,
+        "The brake forgets at a restart how many nodes it has already taken out of service.",
+        "The count is that of the cluster's own objects. A slot whose holder stopped renewing it is taken over only "
+        "when the holder's Node carries neither our taint nor a young claim.",
+        ("rules/budget.py:_is_used", "roles/slots.py:uses_a_slot"),
+        (
+            proof(
+                f"{FLEET}test_a_restart_of_everybody_forgets_no_tainted_node",
+                "rules/budget.py",
+                "if lease.holder == node or lease.holder in slots.used_by_tainted:",
+                "if lease.holder == node:",
+            ),
+        ),
+    ),
+    Harm(
+        3,
+        "A brake that has tripped also keeps healthy nodes from coming back.",
+        "The budget is asked before a taint is added, and never before one is removed.",
+        ("rules/recovery.py:_well", "rules/recovery.py:give_back"),
+        (
+            proof(
+                f"{FLEET}test_a_budget_never_keeps_a_node_from_being_given_back",
+                "rules/recovery.py",
+                "    if left <= 0:\n        return give_back(",
+                "    if left <= 0 and case.slots and case.slots.leases is not None:\n        return give_back(",
+            ),
+        ),
+    ),
+    Harm(
+        4,
+        "A fault that comes and goes makes the taint come and go, and work with it.",
+        "A node comes back only after an unbroken stretch of good looks (`recovery_hold`, `min_quarantine`), and "
+        "only so often a day. Checks of readings need N of M bad looks to begin and several good ones to end.",
+        (
+            "rules/recovery.py:_well",
+            "roles/hold_clock.py:look",
+            "rules/quarantine.py:_barriers",
+            "rules/judge.py:_weigh",
+        ),
+        (
+            proof(
+                f"{SIGHT}test_a_fault_that_comes_and_goes_is_one_quarantine",
+                "rules/recovery.py",
+                "left = max(config.recovery_hold - clean, config.min_quarantine - lasted)",
+                "left = 0.0",
+            ),
+            proof(
+                f"{SIGHT}test_a_node_that_is_sick_again_and_again_is_left_to_a_person",
+                "rules/quarantine.py",
+                "if len(times) >= config.max_quarantines_per_day:",
+                "if False:",
+            ),
+            proof(
+                "tests/rules/test_checks.py::test_a_flicker_is_no_fault",
+                "rules/judge.py",
+                "if sighting is not None and (is_open or sum(track.answers) >= enough):",
+                "if sighting is not None:",
+            ),
+        ),
+    ),
+    Harm(
+        5,
+        "A taint or a cordon that a person set is taken away.",
+        "What is ours is what our annotation on that very Node says. A taint with our key without it is never "
+        "touched; `unschedulable` is undone only where we set it and nobody has lifted it since.",
+        ("rules/ownership.py:hold", "rules/recovery.py:_undo", "sinks/kube_body.py:node_patch"),
+        (
+            proof(
+                f"{PEOPLE}test_a_taint_with_our_key_that_a_person_set_is_never_touched",
+                "rules/ownership.py",
+                "return Hold(Claim.FOREIGN if node.taint else Claim.NONE)",
+                "if not node.taint:\n            return Hold(Claim.NONE)\n"
+                "        value = node.taint.value\n"
+                '        owner = Ownership(id="", state="applied", since=0.0, node_uid=node.uid, value=value)\n'
+                "        return Hold(Claim.APPLIED, owner)",
+            ),
+            proof(
+                f"{PEOPLE}test_a_cordon_that_a_person_set_stays",
+                "rules/recovery.py",
+                "unschedulable=False if owner.cordoned and case.node.unschedulable else None,",
+                "unschedulable=False,",
+            ),
+        ),
+    ),
+    Harm(
+        6,
+        "A person takes the taint away, and the agent sets it again, and again.",
+        "The faults that a person has overruled are remembered, on the Node and on disk; only a new occurrence "
+        "counts again.",
+        ("rules/recovery.py:overruled", "rules/case.py:reasons"),
+        (
+            proof(
+                f"{PEOPLE}test_a_node_that_a_person_untainted_is_left_alone_until_it_happens_again",
+                "rules/case.py",
+                "new = tuple(fault for fault in found if fault.last > overruled.get(fault.key, -1.0))",
+                "new = found",
+            ),
+        ),
+    ),
+    Harm(
+        7,
+        "The taint evicts the agent itself, or the pods that keep the node running.",
+        "The effect is NoSchedule, which ends no pod. NoExecute is only set where our own pod tolerates it. A drain "
+        "leaves out ourselves, DaemonSets, static pods and protected namespaces.",
+        ("config.py:RemediationConfig", "roles/remediator.py:check", "rules/draining.py:_stays"),
+        (
+            proof(
+                f"{PODS}test_no_execute_is_not_set_where_it_would_end_ourselves",
+                "roles/remediator.py",
+                "if not self._hands().tolerates(*pod):",
+                "if False:",
+            ),
+            proof(
+                f"{PODS}test_the_taint_ends_no_running_pod_by_default",
+                "config.py",
+                'effect: Effect = "NoSchedule"',
+                'effect: Effect = "NoExecute"',
+            ),
+            proof(
+                f"{PODS}test_a_sick_node_is_drained_of_gpu_pods_only_as_far_as_they_may_go",
+                "rules/draining.py",
+                'return pod.mirror or pod.controller == "DaemonSet" or pod.namespace in config.protected_namespaces',
+                "return False",
+            ),
+        ),
+    ),
+    Harm(
+        8,
+        "Work is lost because pods are ended without regard to their disruption budgets.",
+        "Pods leave through the Eviction API only. A refusal is answered with patience that doubles, and after a "
+        "deadline with words; nothing is ever deleted.",
+        ("sinks/kube.py:evict", "rules/draining.py:drain", "rules/draining.py:_is_due"),
+        (
+            proof(
+                f"{PODS}test_a_disruption_budget_is_respected_for_as_long_as_it_lasts",
+                "sinks/kube_transport.py",
+                '                _METHODS[call.verb],\n                f"{way.configuration.host}{path}{',
+                '                "DELETE" if call.resource == "pods/eviction" else _METHODS[call.verb],\n'
+                "                f\"{way.configuration.host}{path.removesuffix('/eviction')}{",
+            ),
+            proof(
+                f"{PODS}test_a_disruption_budget_is_respected_for_as_long_as_it_lasts",
+                "rules/draining.py",
+                "return not 0 <= now - attempt.at < wait",
+                "return True",
+            ),
+            proof(
+                f"{PODS}test_a_disruption_budget_is_respected_for_as_long_as_it_lasts",
+                "rules/draining.py",
+                "if waiting and since is not None and now - since >= config.deadline:",
+                "if False:",
+            ),
+        ),
+    ),
+    Harm(
+        9,
+        "A restart forgets the fault, or clears its condition, and the sick node gets work.",
+        "Open findings are kept on disk, and what the node is quarantined for in its annotation. A new life takes "
+        "over what it finds there.",
+        ("rules/judge.py:_remember", "rules/remediation.py:_draft", "sinks/store.py:open_findings"),
+        (
+            proof(
+                f"{MEMORY}test_a_restart_without_any_memory_keeps_the_quarantine_and_ends_it_when_all_is_well",
+                "rules/remediation.py",
+                "        case Claim.APPLIED:\n            return keep(case)\n",
+                "        case Claim.APPLIED if case.memory.slot:\n            return keep(case)\n",
+            ),
+            proof(
+                f"{MEMORY}test_an_agent_that_starts_anew_remembers_what_it_found",
+                "rules/judge.py",
+                'if check is not None and check.blame != "monitor":',
+                "if False:",
+            ),
+        ),
+    ),
+    Harm(
+        10,
+        "A reboot is taken for a cure.",
+        "A new boot only brings a new look: a fault ends when its GPU is read and clean, with no repair pending "
+        "and nothing asked for. One that comes back too often waits for a person.",
+        ("rules/occurrences.py:is_repaired", "rules/evidence.py:lacking", "rules/quarantine.py:why_held"),
+        (
+            proof(
+                "tests/rules/test_judge_xids.py::test_a_gpu_that_is_not_clean_has_not_been_repaired",
+                "rules/health.py",
+                "    waits = gpu.recovery_action or gpu.row_remap.pending or gpu.row_remap.failure\n"
+                "    return is_seen(gpu) and not waits",
+                "    return True",
+            ),
+            proof(
+                f"{MEMORY}test_a_boot_cures_only_what_is_seen_to_be_well",
+                "rules/evidence.py",
+                "    words = _findings(sight.view, still, policy, acknowledged(node))\n",
+                "    words: tuple[str, ...] = ()\n",
+            ),
+            proof(
+                f"{MEMORY}test_a_boot_by_itself_gives_nothing_back",
+                "rules/evidence.py",
+                "    state = hold(node)\n    began =",
+                "    state = hold(node)\n"
+                "    if state.owner and state.owner.boot_id != sight.view.snapshot.host.boot_id:\n"
+                "        return ()\n    began =",
+            ),
+            proof(
+                f"{MEMORY}test_a_fault_that_comes_back_too_often_waits_for_a_person",
+                "rules/quarantine.py",
+                "if len(recent) + 1 >= config.repeats:",
+                "if False:",
+            ),
+        ),
+    ),
+    Harm(
+        11,
+        "Old lines of the kernel log, from before the start or a reset, are taken for faults of now.",
+        "Records are known by boot and number; what was there before the start, or was told already, is listed and "
+        "not judged. A reset that is seen makes older faults void.",
+        ("sources/klog.py:_read_history", "rules/xids.py:_is_repeated", "rules/history.py:_xid"),
+        (
+            proof(
+                f"{LINES}test_old_lines_are_not_acted_on_after_a_start",
+                "sources/klog.py",
+                "self._events(old, historical=True, late=True)",
+                "self._events(old, historical=False, late=True)",
+            ),
+            proof(
+                f"{LINES}test_the_same_record_read_again_is_no_second_fault",
+                "rules/xids.py",
+                "if (before := self._records.get(key)) is not None and before.line == event.line:",
+                "if False:",
+            ),
+            proof(
+                "tests/rules/test_judge_xids.py::test_a_reset_before_the_latest_occurrence_does_not",
+                "rules/occurrences.py",
+                "if repair is not None and order < repair.order <= past.order:\n"
+                "        return repair.at is None or repair.at >= finding.latest\n",
+                "if repair is not None:\n        return True\n",
+            ),
+        ),
+    ),
+    Harm(
+        12,
+        "Lines are missed: the ring ran over, the reader died of one bad record, or nobody read in time.",
+        "The ring is read from its beginning; what was overwritten is counted, a bad record is passed over, and the "
+        "recovery action that the driver itself tells is read with every sample.",
+        ("sources/kmsg.py:_skip", "rules/checks_board.py:_recovery"),
+        (
+            proof(
+                "tests/sources/test_klog.py::test_a_gap_in_the_numbers_is_counted_and_a_new_writer_is_none",
+                "sources/kmsg.py",
+                "self.lost += max(gap, 1 if self._overrun else 0)",
+                "pass",
+            ),
+            proof(
+                "tests/sources/test_klog.py::test_bad_records_are_counted_and_passed_over",
+                "sources/kmsg.py",
+                "                self.malformed += 1\n                continue\n",
+                "                break\n",
+            ),
+            proof(
+                f"{LINES}test_a_lost_line_is_made_up_for_by_the_drivers_own_word",
+                "rules/checks_board.py",
+                "        Response.TAINT,\n        gpu=_recovery,",
+                "        Response.TAINT,\n        gpu=lambda past: None,",
+            ),
+        ),
+    ),
+    Harm(
+        13,
+        "Something is done because of data that is old, or that could not be read.",
+        "Views and samples have an age; past it nothing is added and nothing given back. A reading that fails is "
+        "neither zero nor good: its checks neither begin nor end.",
+        ("rules/evidence.py:is_fresh", "rules/check.py:can_tell", "rules/health.py:is_seen"),
+        (
+            proof(
+                f"{SIGHT}test_an_old_view_neither_adds_nor_removes",
+                "rules/evidence.py",
+                "return sight.view is not None and sight.age < max(FRESH_INTERVALS * sight.view.snapshot.interval, "
+                "FRESH_SECONDS)",
+                "return sight.view is not None",
+            ),
+            proof(
+                "tests/rules/test_checks.py::test_what_cannot_be_read_neither_begins_nor_ends",
+                "rules/check.py",
+                " and not any(e.startswith(reads) for e in gpu.errors)",
+                "",
+            ),
+        ),
+    ),
+    Harm(
+        14,
+        "A driver call that hangs freezes the metrics, the probes or the whole agent.",
+        "NVML lives in a child process with a thread for each GPU; pages are made from the last View. A GPU that "
+        "hangs is told (a condition, no taint by default), and keeps nobody waiting.",
+        ("roles/node_state.py:round_complete", "reader/gpu_thread.py:run", "rules/checks_node.py:_unresponsive"),
+        (
+            proof(
+                "tests/roles/test_node_state.py::test_a_hung_gpu_keeps_no_round_waiting",
+                "roles/node_state.py",
+                "live = [k for k in self._known.values() if self._state(k, now)[0] is GpuState.FRESH]",
+                "live = list(self._known.values())",
+            ),
+            proof(
+                f"{SIGHT}test_a_gpu_that_nobody_can_read_is_neither_sick_nor_well",
+                "rules/checks_node.py",
+                "        Response.CONDITION,\n        gpu=_unresponsive,",
+                "        Response.TAINT,\n        gpu=_unresponsive,",
+            ),
+        ),
+    ),
+    Harm(
+        15,
+        "The monitor makes the sick GPU worse: it kills a process inside the driver, or asks again and again.",
+        "A reader inside a driver call is left alone and never killed. New ones are started ever more rarely, and "
+        "none at all while several hang.",
+        ("reader/supervisor.py:_run_one", "reader/supervisor.py:run"),
+        (
+            proof(
+                "tests/harms/test_harm_reader.py::test_a_reader_inside_the_driver_is_not_killed_even_when_it_talks_nonsense",
+                "reader/supervisor.py",
+                "            if not self._in_driver:\n                process.kill()",
+                "            process.kill()",
+            ),
+            proof(
+                "tests/reader/test_supervisor.py::test_no_more_readers_than_may_hang_are_started",
+                "reader/supervisor.py",
+                "if self.abandoned < MAX_ABANDONED:",
+                "if True:",
+            ),
+        ),
+    ),
+    Harm(
+        16,
+        "A failure of the monitor is taken for a failure of the GPU.",
+        "A reader that died, a driver that cannot be opened, a source that is down: a finding of its own that can "
+        "never taint, and GPUs whose health is unknown.",
+        ("roles/node_state.py:_unread", "rules/checks_node.py:MONITOR_CHECKS"),
+        (
+            proof(
+                "tests/roles/test_node_state.py::test_a_reader_that_ended_blames_no_gpu",
+                "roles/node_state.py",
+                'return GpuState.UNKNOWN, self.failure.reason if self.failure else "the reader is starting"',
+                'return GpuState.LOST, self.failure.reason if self.failure else "the reader is starting"',
+            ),
+            proof(
+                f"{SIGHT}test_trouble_of_the_monitor_is_no_fault_of_a_gpu",
+                "rules/checks_node.py",
+                "    if nvml is None or not nvml.up:\n        return CANNOT_TELL\n",
+                '    if nvml is None or not nvml.up:\n        return Sighting("no GPU can be read")\n',
+            ),
+        ),
+    ),
+    Harm(
+        17,
+        "Nothing is heard of a GPU, and that is taken for health.",
+        "`unknown` is a state of its own: of GPUs, of the node and of the condition GPUHealthy. Giving a node back "
+        "needs a fresh look at every GPU concerned.",
+        ("rules/health.py:_health", "rules/evidence.py:_gpus", "rules/remediation.py:_verdict"),
+        (
+            proof(
+                f"{SIGHT}test_a_gpu_that_nobody_can_read_is_neither_sick_nor_well",
+                "rules/health.py",
+                "if status.state is not GpuState.FRESH or status.identity.uuid in unseen:",
+                "if False:",
+            ),
+            proof(
+                f"{SIGHT}test_a_node_of_which_nothing_is_known_is_not_healthy",
+                "rules/remediation.py",
+                "    if not case.is_fresh:\n        return (Why.UNKNOWN",
+                "    if False:\n        return (Why.UNKNOWN",
+            ),
+        ),
+    ),
+    Harm(
+        18,
+        "The name is that of another node, and a healthy machine is tainted.",
+        "The Node's name must be given; its boot id, machine id and system uuid must be this machine's before "
+        "anything is written, and one of them must be known on both sides.",
+        ("rules/identity.py:mistaken", "roles/place.py:of"),
+        (
+            proof(
+                f"{PEOPLE}test_a_node_of_another_machine_is_never_written_to",
+                "rules/identity.py",
+                "if a.strip().lower() != b.strip().lower():",
+                "if False:",
+            ),
+            proof(
+                f"{PEOPLE}test_without_any_identity_in_common_nothing_is_written",
+                "rules/identity.py",
+                "    if not known:\n",
+                "    if False:\n",
+            ),
+            proof(
+                f"{PEOPLE}test_the_hosts_name_is_never_taken_for_the_nodes",
+                "roles/place.py",
+                'environment.get("NODE_NAME", "")',
+                'environment.get("NODE_NAME", "") or environment.get("HOSTNAME", "")',
+            ),
+        ),
+    ),
+    Harm(
+        19,
+        "A Node is created anew under the same name, and is treated as the old one.",
+        "Memory belongs to a Node's uid, and so does the annotation: with another uid neither counts.",
+        ("rules/remediation.py:plan", "rules/ownership.py:hold"),
+        (
+            proof(
+                f"{PEOPLE}test_what_a_person_said_of_a_former_node_does_not_count",
+                "rules/remediation.py",
+                "memory=memory if memory.node_uid in (None, node.uid) else Memory(slot=memory.slot),",
+                "memory=memory,",
+            ),
+            proof(
+                f"{PEOPLE}test_an_annotation_of_a_former_node_makes_nothing_ours",
+                "rules/ownership.py",
+                "if owner is None or owner.node_uid != node.uid:",
+                "if owner is None:",
+            ),
+        ),
+    ),
+    Harm(
+        20,
+        "Rights are so wide that one node's pod can change every node.",
+        "The default mode observes, and has no code that writes. Acting needs patch of one Node and its status, "
+        "Events and the Leases of one namespace; evictions only where draining is on. Requests that would touch "
+        "foreign taints, labels or annotations are not made.",
+        ("roles/remediator.py:_hands", "sinks/kube_body.py:node_patch", "config.py:RemediationConfig"),
+        (
+            proof(
+                f"{PEOPLE}test_the_default_is_to_observe_and_an_observer_never_writes",
+                "roles/remediator.py",
+                '            if config.mode == "enforce":\n',
+                "            if config.mode:\n",
+            ),
+            proof(
+                f"{PEOPLE}test_the_default_is_to_observe_and_an_observer_never_writes",
+                "config.py",
+                'mode: Literal["off", "observe", "enforce"] = "observe"',
+                'mode: Literal["off", "observe", "enforce"] = "enforce"',
+            ),
+            proof(
+                f"{API}test_the_documented_rights_are_enough_and_no_more_is_asked_for",
+                "roles/slots.py",
+                "        if isinstance(self._budget.max_unavailable, int):\n            return None\n",
+                "",
+            ),
+        ),
+    ),
+    Harm(
+        21,
+        "Two controllers write the list of taints at once, and one of them loses what it wrote.",
+        "A change of taints carries the resourceVersion of the Node it was made from; a conflict means looking and "
+        "planning anew.",
+        ("sinks/kube_body.py:node_patch", "roles/remediator.py:_work"),
+        (
+            proof(
+                f"{API}test_a_taint_that_another_sets_in_the_same_moment_is_not_lost",
+                "sinks/kube_body.py",
+                '    metadata: Json = {"resourceVersion": node.resource_version}\n',
+                "    metadata: Json = {}\n",
+            ),
+        ),
+    ),
+    Harm(
+        22,
+        "Thousands of agents flood the API server.",
+        "Only changes are written; a heartbeat is due every five minutes, words alone wait for it. A storm of "
+        "findings is no storm of requests, and every wait has jitter.",
+        ("rules/condition.py:changed", "roles/remediator.py:step", "rules/announcing.py:untold"),
+        (
+            proof(
+                f"{API}test_at_rest_next_to_nothing_is_written",
+                "rules/condition.py",
+                "due = bool(heartbeat) and not 0 <= age < heartbeat",
+                "due = True",
+            ),
+            proof(
+                f"{API}test_at_rest_next_to_nothing_is_written",
+                "rules/condition.py",
+                "rewritten = text != old.message and not 0 <= age < max(heartbeat, MESSAGE_SECONDS)",
+                "rewritten = text != old.message",
+            ),
+        ),
+    ),
+    Harm(
+        23,
+        "Labels made of messages, pids or endless events blow up the metrics' storage.",
+        "Series are those of GPUs, codes and pods that are there; messages are no labels; processes are opt-in; "
+        "above `metrics.max_series` whole families are left out, and counted.",
+        ("sinks/metrics.py:cap", "sinks/metrics_node.py", "sinks/metrics.py:collect"),
+        (
+            proof(
+                "tests/sinks/test_board.py::test_series_above_the_cap_are_dropped_and_counted",
+                "sinks/metrics.py",
+                "        if total > max_series:\n",
+                "        if False:\n",
+            ),
+            proof(
+                "tests/sinks/test_metrics.py::test_processes_are_opt_in",
+                "sinks/metrics.py",
+                "if (config.processes or not row.opt_in) and (row.owned or not owned_only)",
+                "if row.owned or not owned_only",
+            ),
+        ),
+    ),
+    Harm(
+        24,
+        "Bugs of applications (XIDs 13, 31, 43, 45) take hardware out of service.",
+        "XIDs of that class can do no more than tell their pod, whatever a policy says; many different pods on one "
+        "GPU only are a reason to look, not to taint.",
+        ("rules/xid_class.py:_by_catalogue", "rules/policy.py:answer", "rules/policy.py:compile"),
+        (
+            proof(
+                f"{QUIET}test_no_trouble_by_itself_taints",
+                "rules/xid_class.py",
+                '    if info.taint:\n        return "fatal"\n',
+                '    if info.taint or info.category == "application":\n        return "fatal"\n',
+            ),
+            proof(
+                f"{LINES}test_an_applications_fault_never_taints_whatever_a_policy_says",
+                "rules/policy.py",
+                '            _allowed(f"remediation.xids.{code}", response, cap, why)\n',
+                "            pass\n",
+            ),
+        ),
+    ),
+    Harm(
+        25,
+        "The process that a line names is blamed, or ended: often it is only the monitor that asked.",
+        "Affected are the pods that were given the GPU, by the kubelet's word; they are told as possibly affected, "
+        "and the pid decides nothing.",
+        ("rules/history.py:_understood", "rules/announcing.py:about_pods", "rules/draining.py:_meant"),
+        (
+            proof(
+                f"{LINES}test_the_process_in_the_line_is_not_blamed",
+                "rules/history.py",
+                "pods = past.pods(event.gi) if past else ()",
+                "pods = (Workload(pod=event.name),)",
+            ),
+        ),
+    ),
+    Harm(
+        26,
+        "A PCI address is matched with the wrong GPU after a loss or a new order.",
+        "Addresses and UUIDs are learned while GPUs are there, from NVML and the driver's lines, and kept. A fault "
+        "at an address that nobody knows is the node's, never a guessed GPU's.",
+        ("rules/history.py:uuid", "rules/xids.py:know", "rules/judge.py:_take_home"),
+        (
+            proof(
+                f"{LINES}test_a_fault_at_an_unknown_address_is_no_gpus",
+                "rules/history.py",
+                "return event.uuid or self._by_pci.get(pci_key(event.pci))",
+                "return event.uuid or self._by_pci.get(pci_key(event.pci)) or next(iter(self.gpus), None)",
+            ),
+            proof(
+                "tests/rules/test_xids.py::test_a_gpu_that_vanished_keeps_its_name",
+                "rules/xids.py",
+                "        for address, uuid in gpus.items():\n",
+                "        self._gpus.clear()\n        for address, uuid in gpus.items():\n",
+            ),
+        ),
+    ),
+    Harm(
+        27,
+        "A code that nobody knows is acted on, or dropped without a word.",
+        "It is a finding that can never taint, an event, and a count of its own.",
+        ("rules/xid_class.py:classify", "rules/xids.py:_xid"),
+        (
+            proof(
+                f"{LINES}test_an_unknown_code_is_recorded_and_never_acted_on",
+                "rules/xid_class.py",
+                '    if info is None:\n        return "unknown"\n',
+                '    if info is None:\n        return "fatal"\n',
+            ),
+            proof(
+                f"{LINES}test_an_unknown_code_is_recorded_and_never_acted_on",
+                "rules/xids.py",
+                "            self.unknown += explain(event.xid) is None\n",
+                "",
+            ),
+        ),
+    ),
+    Harm(
+        28,
+        "A contained fault of one MIG instance punishes the whole GPU, or is lost.",
+        "The instance in the line is read; its pods alone are affected, and contained XIDs do not taint by default.",
+        ("rules/gpu_history.py:pods", "rules/xid_class.py:CONTAINED", "sources/kmsg_grammar.py"),
+        (
+            proof(
+                f"{LINES}test_a_contained_fault_hits_one_instance",
+                "rules/gpu_history.py",
+                "if gi is None or instance in (None, gi))",
+                "if True)",
+            ),
+            proof(
+                f"{LINES}test_a_contained_fault_hits_one_instance",
+                "rules/checks_xid.py",
+                '        Response.CONDITION,\n        ends="repair",',
+                '        Response.TAINT,\n        ends="repair",',
+            ),
+        ),
+    ),
+    Harm(
+        29,
+        "Anybody who may write to the kernel log can claim any fault.",
+        "Only records of the kernel's own facility count; the switch that admits others is for tests and the "
+        "simulator.",
+        ("sources/kmsg_framing.py:read_frame",),
+        (
+            proof(
+                f"{LINES}test_lines_that_user_space_wrote_count_for_nothing",
+                "sources/kmsg_framing.py",
+                "if frame.facility and not accept_userspace:",
+                "if False:",
+            ),
+        ),
+    ),
+    Harm(
+        30,
+        "Two remediators work on one node and undo each other.",
+        "Marks of others (NVSentinel, Karpenter, autoscalers, the GPU operator's upgrade, medik8s, kured, foreign "
+        "cordons, keys of the configuration) mean: nothing new. The opt-out label also gives back what is ours.",
+        ("rules/foreign.py:foreign", "rules/foreign.py:opted_out", "rules/quarantine.py:new_is_barred"),
+        (
+            proof(
+                f"{PEOPLE}test_a_node_that_others_have_in_hand_gets_nothing_new",
+                "rules/foreign.py",
+                "if mark.idle is None or value not in mark.idle:",
+                "if False:",
+            ),
+            proof(
+                f"{PEOPLE}test_a_node_that_opts_out_later_gets_back_what_is_ours",
+                "rules/recovery.py",
+                "    if opted_out(case.node):\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Harm(
+        31,
+        "A typo in the configuration widens a rule, or switches it off.",
+        "Unknown keys, checks, responses and values are errors that name the key and the nearest known one, at start "
+        "and at reload; the policy in force then stays.",
+        ("config.py:parse", "rules/policy.py:compile", "roles/reload.py:reload"),
+        (
+            proof(
+                f"{POLICY}test_a_typo_changes_nothing_and_is_named",
+                "roles/reload.py",
+                "            return None\n        self.error = None\n",
+                "            new = Config()\n        self.error = None\n",
+            ),
+            proof(
+                f"{POLICY}test_a_policy_about_a_check_that_is_none_is_refused",
+                "rules/policy.py",
+                "    if name not in checks:\n        near =",
+                "    if False:\n        near =",
+            ),
+        ),
+    ),
+    Harm(
+        32,
+        "After an upgrade or an uninstall taints stay behind that nobody takes away.",
+        "`gpuwatch node release --forget` gives back all that the annotation says is ours, from the Node alone, "
+        "wherever the remediator was stopped.",
+        ("rules/by_hand.py:release", "cli/node.py"),
+        (
+            proof(
+                f"{PEOPLE}test_an_uninstall_leaves_nothing_behind",
+                "rules/by_hand.py",
+                "taints = without_ours(node, owner) if owner else node.taints",
+                "taints = node.taints",
+            ),
+        ),
+    ),
+    Harm(
+        33,
+        "A reset of one GPU breaks the NVLinks of its peers, and the work on them.",
+        "gpuwatch resets nothing and calls nothing of NVML that changes anything. It prints the ladder (drain, reset, "
+        "reboot, inspect), and asks for a reboot, where told to, only once all who had to go have gone.",
+        ("rules/recovery.py:_draining", "rules/checks_xid.py:FATAL_ACTIONS"),
+        (
+            proof(
+                f"{PODS}test_a_reboot_is_asked_for_only_when_all_who_had_to_go_have_gone",
+                "rules/recovery.py",
+                "    if result.is_done:\n",
+                "    if True:\n",
+            ),
+            proof(
+                f"{API}test_nothing_in_the_package_can_reset_a_gpu",
+                "roles/handover.py",
+                'MARK = "gpuwatch:',
+                'RESET = "nvmlDeviceResetGpuLockedClocks"\nMARK = "gpuwatch:',
+            ),
+        ),
+    ),
+    Harm(
+        34,
+        "A GPU that is held back by its power limit or by heat is taken out of service.",
+        "A software power cap is normal; brakes and heat that last several looks are a condition, never a taint by "
+        "default.",
+        ("rules/checks_board.py:BOARD_CHECKS",),
+        (
+            proof(
+                f"{SIGHT}test_a_gpu_that_is_held_back_keeps_its_work",
+                "rules/checks_board.py",
+                '        Response.CONDITION,\n        gpu=_slowed("hw_power_brake_slowdown"',
+                '        Response.TAINT,\n        gpu=_slowed("hw_power_brake_slowdown"',
+            ),
+        ),
+    ),
+    Harm(
+        35,
+        "The number of GPUs a node should have is learned wrongly, and a complete node counts as broken.",
+        "It is never learned: it is told by the configuration, or compared with the PCI bus and NVML. What is missing "
+        "is told, and taints nothing by default.",
+        ("rules/checks_node.py:_missing", "roles/assembly.py:view"),
+        (
+            proof(
+                f"{SIGHT}test_a_wrong_number_of_gpus_is_told_and_not_acted_on",
+                "rules/checks_node.py",
+                "        Response.CONDITION,\n        node=_missing,",
+                "        Response.TAINT,\n        node=_missing,",
+            ),
+        ),
+    ),
+)

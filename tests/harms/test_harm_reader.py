@@ -1,0 +1,47 @@
+"""Harm to a GPU that is already sick: a process inside its driver is killed."""
+
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from gpuwatch.reader.messages import AnyMessage, Failed, Settings
+from gpuwatch.reader.supervisor import Supervisor
+
+SECONDS = 8.0
+INSIDE = """
+import os, signal, time
+from gpuwatch.reader.messages import Beat, encode
+signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+os.write(1, encode(Beat(stuck={"GPU-1": ("fields", 9.0)})))
+os.write(1, b"nonsense" * 4)
+time.sleep(60)
+"""
+
+
+def test_a_reader_inside_the_driver_is_not_killed_even_when_it_talks_nonsense(tmp_path: Path) -> None:
+    """To kill a process there can wedge the GPU for good; it is left alone until its call returns."""
+    child = tmp_path / "child.py"
+    child.write_text(INSIDE)
+    failures: list[AnyMessage] = []
+    children: list[int] = []
+
+    def handle(message: AnyMessage) -> None:
+        children.append(supervisor.pid or 0)
+        if isinstance(message, Failed):
+            failures.append(message)
+
+    supervisor = Supervisor(Settings(factory="not:used"), handle, (sys.executable, str(child)))
+    supervisor.start()
+    deadline = time.monotonic() + SECONDS
+    while not failures and time.monotonic() < deadline:
+        time.sleep(0.02)
+    supervisor.stop()
+    try:
+        assert failures
+        assert psutil.pid_exists(children[0])
+        assert psutil.Process(children[0]).status() != psutil.STATUS_ZOMBIE
+    finally:
+        for pid in {pid for pid in children if pid and psutil.pid_exists(pid)}:
+            psutil.Process(pid).kill()
