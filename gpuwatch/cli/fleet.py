@@ -17,7 +17,7 @@ FAULTS = ("driver-rollout", "xid-79", "app-xids", "flapping")
 """Of `sim.fleet`, which is not loaded for the help."""
 
 
-@click.command(short_help="Let a fault strike a thousand nodes at once, and watch the budget hold.")
+@click.command(short_help="Let a fault strike many nodes at once, and watch the budget hold.")
 @option("--nodes", type=click.IntRange(1, 10_000), default=1000, metavar="N", help="How many. Default: 1000.")
 @option("--fault", type=click.Choice(FAULTS), default=FAULTS[0], help=f"What happens. Default: {FAULTS[0]}.")
 @option("--budget", default="10%", metavar="N|N%", help="Nodes that may be tainted at once. Default: 10%.")
@@ -52,7 +52,7 @@ def fleet(
     seed: int,
     output: str,
 ) -> None:
-    """Let a fault strike a thousand nodes at once, and watch the budget hold.
+    """Let a fault strike many nodes at once, and watch the budget hold.
 
     Each node has a real remediator, before one simulated API server over real HTTP, in simulated time. Every write is
     checked at once: no more nodes tainted than the budget allows, none twice for one fault, none that is well, none

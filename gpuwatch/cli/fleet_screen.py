@@ -66,9 +66,9 @@ def screen(report: Report, terminal: Terminal) -> "list[Text]":
 
 def _against(report: Report) -> list[str]:
     lines: list[str] = []
-    for violation in report.violations[:MANY]:
+    for number, violation in enumerate(report.violations[:MANY]):
         lines.append(f"violated: {violation.rule}: {violation.node}: {violation.words}")
-        lines += [f"  {line}" for line in violation.trail]
+        lines += [f"  {line}" for line in violation.trail if number == 0]
     lines += [f"left behind: {leak}" for leak in report.leaks[:MANY]]
     lines += [f"not done: {shortfall}" for shortfall in report.shortfalls[:MANY]]
     return lines

@@ -44,16 +44,17 @@ class SimulatedAgent:
         self._clock = clock
         self._gpus = [_identity(node, index, random.Random(f"{seed} {node} {index}")) for index in range(gpus)]  # noqa: S311
         self._view: View | None = None
-        self._is_news = True
+        self.has_news = True
+        """Whether something has happened that it has not looked at yet."""
         self._events: list[XidEvent] = []
         self.restart()
 
     @property
     def view(self) -> View | None:
         """The newest View. A look is taken when one is due, or when something has happened, and it is asked for."""
-        if self.trouble is None and (self._is_news or self.age >= INTERVAL):
+        if self.trouble is None and (self.has_news or self.age >= INTERVAL):
             self._view = self._look(self._clock.time())
-            self._is_news = False
+            self.has_news = False
         return self._view
 
     @property
@@ -68,7 +69,7 @@ class SimulatedAgent:
 
     def suffer(self, symptoms: dict[int, Symptom]) -> None:
         """Let GPUs look like this from now on, and the XIDs of it come (again)."""
-        self.symptoms, self._is_news = symptoms, True
+        self.symptoms, self.has_news = symptoms, True
         now = self._clock.time()
         self._events += [
             XidEvent(at=now, xid=xid, source="kernel", uuid=gpu.uuid, pci=gpu.pci_bus_id[4:-2].lower())
@@ -79,7 +80,7 @@ class SimulatedAgent:
     def restart(self) -> None:
         """Begin anew, as after a reboot: with what can be seen, and nothing else."""
         self._judge = Judge(ChecksConfig(boot_grace=0.0))
-        self._since, self._is_news = self._clock.time(), True
+        self._since, self.has_news = self._clock.time(), True
         self._events = []
 
     def _look(self, now: float) -> View:

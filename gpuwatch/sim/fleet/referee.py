@@ -17,7 +17,7 @@ from gpuwatch.sim.kubeapi import Object, Write
 TRAIL = 400
 """Writes remembered to tell what led to a violation."""
 
-TOLD = 16
+TOLD = 64
 
 
 class Violation(NamedTuple):

@@ -46,7 +46,8 @@ Factory = Callable[[Seat], Remediator]
 class Post:
     """One node of the fleet. Its remediator is stepped by one thread at a time, next when it is `due`.
 
-    `well_since` None: it is sick in truth; `fault`: what it has; `symptomatic`: whether that shows just now.
+    `well_since` None: it is sick in truth; `well_before`: what it was then. `fault`: what it has;
+    `symptomatic`: whether that shows just now.
     """
 
     def __init__(self, seat: Seat, now: float) -> None:
@@ -55,6 +56,7 @@ class Post:
         self.due = 0.0
         self.kills = 0
         self.well_since: float | None = now
+        self.well_before: float | None = None
         self.fault: Fault | None = None
         self.symptomatic = False
 

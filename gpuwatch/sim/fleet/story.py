@@ -1,7 +1,4 @@
-"""The story of a fleet: healthy for a while, everything falls ill within a minute, is repaired, and again on a bad day.
-
-It ends at the first violation. Phases are told as they end.
-"""
+"""The story of a fleet: all is well, then everything falls ill within a minute, is repaired, and again on a bad day."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -46,7 +43,13 @@ class Story:
         self.shortfalls: list[str] = []
 
     def tell(self) -> Iterator[Phase]:
-        """Live through it, phase by phase."""
+        """Live through it, phase by phase, until something is violated."""
+        for phase in self._phases():
+            yield phase
+            if self._fleet.violations:
+                return
+
+    def _phases(self) -> Iterator[Phase]:
         fleet = self._fleet
         yield self._phase("start", "all remediators start within a minute", START_SECONDS)
         rest = self._phase("rest", "all is well", self._seconds)
@@ -56,13 +59,9 @@ class Story:
         before = fleet.portraits()
         yield from self._wave("", None)
         self.leaks += fleet.leaks(before)
-        if self._bad_day is not None and not self._is_over:
+        if self._bad_day is not None and not (self.leaks or self.shortfalls):
             yield from self._wave(" again", self._bad_day)
             self.leaks += fleet.leaks(before)
-
-    @property
-    def _is_over(self) -> bool:
-        return bool(self._fleet.violations or self.leaks or self.shortfalls)
 
     def _wave(self, again: str, bad_day: BadDay | None) -> Iterator[Phase]:
         fleet, harder = self._fleet, "" if bad_day is None else f", {_told(bad_day)}"
@@ -85,7 +84,7 @@ class Story:
         fleet = self._fleet
         wanted = min(fleet.referee.budget, len(fleet.sick)) if self._fault.taints else 0
         tainted = len(fleet.referee.tainted)
-        if tainted != wanted and not fleet.violations:
+        if tainted != wanted:
             self.shortfalls.append(f"{tainted} nodes were tainted, {wanted} should have been")
 
     def _all_given_back(self) -> bool:

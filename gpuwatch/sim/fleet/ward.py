@@ -42,12 +42,12 @@ class Ward:
         post = self._fleet.posts[name]
         fault, post.fault, post.symptomatic = post.fault, None, False
         post.seat.agent.driver = DRIVER
-        post.seat.agent.suffer({})
         if fault is not None and fault.reboot:
             post.seat.agent.trouble = "the node is rebooting"
             self._fleet.at(REBOOT_SECONDS, partial(self._up_again, post))
         else:
             self._is_well(post)
+        post.seat.agent.suffer({})
         self._tell(post)
 
     def _show(self, post: Post, fault: Fault) -> None:
@@ -57,7 +57,7 @@ class Ward:
         agent = post.seat.agent
         post.symptomatic = not post.symptomatic or fault.comes_and_goes is None
         if fault.taints and post.symptomatic:
-            post.well_since = None
+            post.well_before, post.well_since = post.well_since, None
         else:
             self._is_well(post)
         hit = range(agent.gpus if fault.gpus is None else fault.gpus)
@@ -82,8 +82,10 @@ class Ward:
         self._fleet.restart(post.name)
 
     def _is_well(self, post: Post) -> None:
+        """From now on; what went by between two looks of its agent never was."""
         if post.well_since is None:
-            post.well_since = self._fleet.clock.time()
+            post.well_since = post.well_before if post.seat.agent.has_news else None
+            post.well_since = post.well_since or self._fleet.clock.time()
 
     def _tell(self, post: Post) -> None:
         self._fleet.wake(post.name, self._chance.uniform(0, INTERVAL))

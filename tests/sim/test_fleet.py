@@ -1,0 +1,142 @@
+"""The fleet: many remediators, one API server, and a budget that holds at every write, whatever goes wrong."""
+
+import pytest
+from msgspec.structs import replace
+
+from gpuwatch.cli.fleet import remediator
+from gpuwatch.config import BudgetConfig
+from gpuwatch.model.remediation import TakeSlot
+from gpuwatch.sim.fleet import FAULTS, BadDay, Drill, Fleet, Race, Seat, Ward, run
+
+NODES, BUDGET = 40, 4
+BAD = BadDay(api_failures=0.3, kill=True)
+
+
+def drill(**changes) -> Drill:
+    return Drill(nodes=NODES, gpus=2, seconds=120.0, **changes)
+
+
+def phases(report):
+    return {phase.name: phase for phase in report.phases}
+
+
+@pytest.fixture(scope="module")
+def rollout():
+    """The report of a driver rollout, first on a fair day, then on a bad one."""
+    return run(drill(bad_day=BAD), remediator)
+
+
+def test_a_driver_rollout_taints_as_many_nodes_as_the_budget_allows_and_all_are_given_back(rollout):
+    told = phases(rollout)
+    assert rollout.is_good, rollout
+    assert rollout.budget == told["waiting"].tainted == told["fault"].quarantines == BUDGET
+    assert told["waiting"].sick == NODES
+    assert told["waiting"].blocked == NODES - BUDGET
+    assert told["after"].tainted == told["after"].sick == told["after"].blocked == 0
+
+
+def test_it_holds_with_failing_requests_and_killed_remediators(rollout):
+    told = phases(rollout)
+    assert rollout.is_good, rollout
+    assert told["fault again"].failures > told["fault again"].retries > 0
+    assert 0 < told["waiting again"].tainted <= BUDGET
+    assert sum(phase.kills for phase in rollout.phases) > 0
+    assert told["after again"].tainted == told["after again"].sick == 0
+
+
+def test_at_rest_a_node_writes_no_more_than_once_in_five_minutes():
+    with Fleet(remediator, nodes=10, budget=1, gpus=1) as fleet:
+        fleet.run(90.0)
+        before = fleet.tally
+        fleet.run(3600.0)
+        asked = fleet.tally - before
+    assert 0 < asked.writes <= 10 * 12
+    assert 0 < asked.reads <= 10 * 120
+
+
+@pytest.mark.parametrize("bad_day", [BadDay(), BAD], ids=["fair", "bad"])
+def test_two_nodes_that_race_for_the_last_slot_never_both_get_it(bad_day):
+    race = Race(remediator, 10, 1, bad_day)
+    race.run()
+    assert (race.violations, race.shortfalls) == ([], [])
+    assert race.races >= 5
+    assert race.quarantines == 11  # one wins every round, and one had the other slot all the time
+
+
+def test_lost_gpus_are_quarantined_and_given_back_after_a_reboot_and_a_clean_look():
+    report = run(drill(fault="xid-79", bad_day=BAD), remediator)
+    sick = round(NODES * FAULTS["xid-79"].share)
+    assert report.is_good, report
+    assert sick < report.quarantines <= 2 * sick
+
+
+def test_application_xids_on_every_gpu_taint_nobody():
+    report = run(drill(fault="app-xids", bad_day=BAD), remediator)
+    assert report.is_good, report
+    assert report.quarantines == 0
+    assert phases(report)["waiting"].sick == NODES
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_flapping_gpus_are_quarantined_once_and_stay_so_until_they_are_steady(seed):
+    report = run(drill(fault="flapping", seed=seed), remediator)
+    assert report.is_good, report
+    assert report.quarantines == BUDGET
+
+
+def test_the_same_seed_lets_the_same_nodes_fall_ill():
+    def ill(seed: int) -> set[str]:
+        with Fleet(remediator, nodes=NODES, budget=BUDGET, seed=seed, gpus=1) as fleet:
+            Ward(fleet, seed).strike(FAULTS["xid-79"], 10.0)
+            fleet.run(20.0)
+            return fleet.sick
+
+    assert ill(1) == ill(1) != ill(2)
+
+
+def greedy(seat: Seat):
+    """A remediator of another opinion about the budget."""
+    budget = BudgetConfig(max_unavailable=NODES, namespace=seat.namespace)
+    return remediator(seat._replace(config=replace(seat.config, budget=budget)))
+
+
+def test_a_budget_that_is_ignored_is_caught_with_the_writes_that_led_there():
+    report = run(drill(), greedy)
+    assert not report.is_good
+    first = report.violations[0]
+    assert first.rule == "budget"
+    assert f"{BUDGET + 1} nodes are tainted" in first.words
+    assert sum("taint none -> " in line for line in first.trail) > BUDGET
+    assert [phase.name for phase in report.phases][-1] == "fault"  # the story ends there
+
+
+def hasty(seat: Seat):
+    """One that gives nodes back after a moment of health."""
+    return remediator(seat._replace(config=replace(seat.config, recovery_hold=1.0, min_quarantine=1.0)))
+
+
+def test_a_node_that_is_given_back_too_early_is_caught():
+    assert [v.rule for v in run(drill(fault="flapping"), hasty).violations][:1] == ["given back too early"]
+
+
+class Blind:
+    """Steps until the node is quarantined, and never again."""
+
+    def __init__(self, seat: Seat) -> None:
+        self._inner = remediator(seat)
+
+    @property
+    def state(self):
+        return self._inner.state
+
+    def step(self) -> float:
+        if self.state.plan and any(isinstance(step, TakeSlot) for step in self.state.plan.steps):
+            return 60.0
+        return self._inner.step()
+
+
+def test_what_is_not_given_back_is_told_as_a_leak():
+    report = run(replace(drill(), nodes=5), Blind)
+    assert not report.is_good
+    assert any("is still held by" in leak for leak in report.leaks)
+    assert any("taints are" in leak for leak in report.leaks)
