@@ -5,6 +5,7 @@ and reviewed line by line. It is loaded on first use only: an agent whose GPUs a
 Severity, action and taint are gpuwatch's judgement: taint only where restarting the application cannot help.
 """
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -55,6 +56,11 @@ class XidInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def category(self) -> Category:
         """Who is to blame first; `application` must never taint a node."""
         return _CATEGORIES.get(self.cause, "unknown")
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the description: what fits on a line."""
+        return re.split(r"(?<=[a-zA-Z)])[.;:] ", self.description)[0].rstrip(".")
 
 
 class RecoveryAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

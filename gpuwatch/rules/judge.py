@@ -157,7 +157,10 @@ class Judge:
         known = self._open.get(found.key)
         if news.amends:
             if known is not None:
-                known.finding = msgspec.structs.replace(known.finding, message=found.message, remedy=found.remedy)
+                merged = {**found.evidence, **known.finding.evidence}
+                known.finding = msgspec.structs.replace(
+                    known.finding, message=found.message, remedy=found.remedy, action=found.action, evidence=merged
+                )
             return
         if known is not None:
             before = known.finding

@@ -55,14 +55,12 @@ def _xid(check: Check, event: XidEvent, news: Occurrence, history: History) -> F
     past = history.gpus.get(news.gpu or "")
     asked = past.gpu.recovery_action if past and past.gpu else None
     helps = remedy(event, news.kind, asked)
-    info = explain(event.xid)
-    says = event.message or (info.description if info else "a code nobody has documented")
     pci = past.status.identity.pci_bus_id if past and past.status else event.pci
     energy = None if past is None or past.energy is None else f"{past.energy:.3f}"
     return Finding(
         check=check.name,
         severity=severity(event, news.kind),
-        message=f"XID {event.xid}: {says.strip()}",
+        message=f"XID {event.xid}: {_says(event)}",
         gpu=news.gpu,
         gi=event.gi,
         xid=event.xid,
@@ -70,9 +68,20 @@ def _xid(check: Check, event: XidEvent, news: Occurrence, history: History) -> F
         last=event.at,
         remedy=helps,
         action=_action(check, event.xid, helps),
-        evidence=_known(pci=pci, boot_id=history.boot_id, driver=history.driver, energy=energy),
+        evidence=_known(
+            pci=pci, boot_id=history.boot_id, driver=history.driver, energy=energy, kernel=event.message or None
+        ),
         pods=news.pods,
     )
+
+
+def _says(event: XidEvent) -> str:
+    """What the code means; the driver's own words where they decide that, or where nobody else has any."""
+    info = explain(event.xid)
+    words = (event.message or "").strip()
+    if info is None:
+        return words or "a code nobody has documented"
+    return words if words and info.decided_by else info.summary
 
 
 def _action(check: Check, xid: int, helps: Remedy) -> str:

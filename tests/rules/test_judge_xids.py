@@ -625,8 +625,18 @@ def test_what_the_second_source_adds_is_no_second_occurrence() -> None:
     bench.look(*again, *again, seconds=0.02)
     bench.look(*again)
     finding = bench.finding("xid_fatal")
-    assert finding.message == "XID 79: GPU has fallen off the bus." != first.message
+    assert "kernel" not in first.evidence
+    assert finding.evidence == {**first.evidence, "kernel": "GPU has fallen off the bus."}
     assert (finding.count, finding.last) == (1, first.last)
+
+
+def test_a_line_that_decides_is_told_in_the_drivers_words_and_any_other_by_what_the_code_means() -> None:
+    bench = Bench()
+    bench.look()
+    events = bench.xid(62, message="00000a9f 00000a85 00000a72"), bench.xid(64, message="Row Remapper: table is full")
+    told = {finding.xid: finding.message for finding in bench.look(*events).findings}
+    summary = "The on-die power-management controller halted"
+    assert told == {62: f"XID 62: {summary}", 64: "XID 64: Row Remapper: table is full"}
 
 
 # ---- nothing that is only noise
