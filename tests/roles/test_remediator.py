@@ -468,3 +468,26 @@ def test_audit_lines_are_json(bench, caplog):
     lines = [json.loads(record.message) for record in caplog.records if record.name == "gpuwatch.audit"]
     assert {"claim", "slot", "taint", "condition", "event"} <= {line["action"] for line in lines}
     assert all(line["why"] for line in lines)
+
+
+def test_a_slow_server_is_waited_for(bench):
+    bench.cluster.faults = ApiFaults(slow=1.0, delay=0.05)
+    bench.finds(fatal(bench.clock.time()))
+    bench.remediator.step()
+    assert bench.is_quarantined()
+
+
+def test_credentials_that_are_refused_are_read_again(server):
+    bench = Bench(server.cluster, server.kubeconfig("mover"), HandClock(), settings())
+    kubeconfig = server.kubeconfig("mover")
+    good = kubeconfig.read_text()
+    token = server.cluster.access.token_of("mover")
+    server.cluster.add_user("mover", [Rule(verbs=["*"], resources=["*"])], token=token)
+    kubeconfig.write_text(good.replace(token, "revoked"))
+    bench.finds(fatal(bench.clock.time()))
+    bench.run(30)
+    assert Reason.PERMISSION in reasons(bench) or "Unauthorized" in bench.remediator.state.trouble
+    assert bench.remediator.state.errors["Unauthorized"] > 1
+    kubeconfig.write_text(good)
+    bench.run(70)
+    assert bench.is_quarantined()
