@@ -330,7 +330,13 @@ HARMS: tuple[Harm, ...] = (
                 "tests/sources/test_klog.py::test_bad_records_are_counted_and_passed_over",
                 "sources/kmsg.py",
                 "                self.malformed += 1\n                continue\n",
-                "                break\n",
+                "                continue\n",
+            ),
+            proof(
+                "tests/sources/test_klog.py::test_an_overrun_ring_is_counted_and_reading_goes_on",
+                "sources/kmsg.py",
+                "            self._overrun = True\n",
+                "            self._overrun = False\n",
             ),
             proof(
                 f"{LINES}test_a_lost_line_is_made_up_for_by_the_drivers_own_word",

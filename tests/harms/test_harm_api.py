@@ -72,7 +72,7 @@ def test_the_documented_rights_are_enough_and_no_more_is_asked_for(start: Start,
         Rule(verbs=("get", "patch"), resources=("nodes",), names=(NODE,)),
         Rule(verbs=("patch",), resources=("nodes/status",), names=(NODE,)),
         Rule(verbs=("create",), resources=("events",)),
-        Rule(verbs=("get", "list", "create", "update", "patch"), resources=("leases",), namespaces=(NAMESPACE,)),
+        Rule(verbs=("get", "list", "create", "patch"), resources=("leases",), namespaces=(NAMESPACE,)),
     )
     server.cluster.add_user("narrow", rules)
     bench = start("narrow", budget=BudgetConfig(max_unavailable=1))

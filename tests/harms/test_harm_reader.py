@@ -11,9 +11,10 @@ from gpuwatch.reader.supervisor import Supervisor
 
 SECONDS = 8.0
 INSIDE = """
-import os, signal, time
+import os, pathlib, signal, time
 from gpuwatch.reader.messages import Beat, encode
 signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+pathlib.Path(__file__).with_name(f"pid-{os.getpid()}").touch()
 os.write(1, encode(Beat(stuck={"GPU-1": ("fields", 9.0)})))
 os.write(1, b"nonsense" * 4)
 time.sleep(60)
@@ -25,10 +26,8 @@ def test_a_reader_inside_the_driver_is_not_killed_even_when_it_talks_nonsense(tm
     child = tmp_path / "child.py"
     child.write_text(INSIDE)
     failures: list[AnyMessage] = []
-    children: list[int] = []
 
     def handle(message: AnyMessage) -> None:
-        children.append(supervisor.pid or 0)
         if isinstance(message, Failed):
             failures.append(message)
 
@@ -38,10 +37,10 @@ def test_a_reader_inside_the_driver_is_not_killed_even_when_it_talks_nonsense(tm
     while not failures and time.monotonic() < deadline:
         time.sleep(0.02)
     supervisor.stop()
-    try:
-        assert failures
-        assert psutil.pid_exists(children[0])
-        assert psutil.Process(children[0]).status() != psutil.STATUS_ZOMBIE
-    finally:
-        for pid in {pid for pid in children if pid and psutil.pid_exists(pid)}:
-            psutil.Process(pid).kill()
+    began = [int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")]
+    alive = [pid for pid in began if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+    for pid in alive:
+        psutil.Process(pid).kill()
+    assert failures
+    assert began
+    assert alive == began
