@@ -31,6 +31,9 @@ USER = "gpuwatch"
 NAMESPACE = "gpuwatch"
 GPU_NODES = "nvidia.com/gpu.present=true"
 START = 1_790_000_000.0
+HISTORY = 100
+"""Writes that the API server remembers; nobody watches."""
+
 TICK = 0.5
 """Seconds: remediators that are due within the same tick step at the same moment."""
 
@@ -56,7 +59,7 @@ class Fleet:
         config: RemediationConfig | None = None,
     ) -> None:
         self.clock = FleetClock(START)
-        self.cluster = Cluster(self.clock, seed=seed)
+        self.cluster = Cluster(self.clock, seed=seed, history=HISTORY)
         self.mortality = Mortality(seed)
         self._factory, self._threads, self._gpus, self._seed = factory, threads, gpus, seed
         self._chance = random.Random(f"fleet {seed}")  # noqa: S311

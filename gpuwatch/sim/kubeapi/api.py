@@ -17,6 +17,7 @@ from gpuwatch.sim.kubeapi.route import Call, call_of
 from gpuwatch.sim.kubeapi.shapes import ShapeError
 from gpuwatch.sim.kubeapi.status import ApiError, bad_request, method_not_allowed
 from gpuwatch.sim.kubeapi.store import Store
+from gpuwatch.sim.kubeapi.tables import table_of, wants_table
 from gpuwatch.sim.kubeapi.writes import Writes
 
 _BOOKMARK_SECONDS = 60.0
@@ -76,10 +77,10 @@ class Api:
         if fault in _FAILURES:
             raise _failure(fault, self.faults.retry_after)
         self.access.check(user, call)
-        response = self._done(call, user)
+        response = self._done(call, user, request.headers.get("accept", ""))
         return msgspec.structs.replace(response, delay=late, fate="reset" if fault == "reset_after" else "answered")
 
-    def _done(self, call: Call, user: str) -> Response:
+    def _done(self, call: Call, user: str, accept: str) -> Response:
         if call.subresource == "eviction":
             return reply(self.evictions.evict(call, user), 201)
         if call.verb == "watch":
@@ -93,11 +94,15 @@ class Api:
             return reply(self._with_budgets(value), code)
         value = {
             "get": lambda: self.reads.get(call),
-            "list": lambda: self.reads.list(call),
+            "list": lambda: self._listed(call, accept),
             "patch": lambda: self.writes.patch(call, user),
             "delete": lambda: self.writes.delete(call, user),
         }[call.verb]()
         return reply(self._with_budgets(value))
+
+    def _listed(self, call: Call, accept: str) -> Object:
+        found = self.reads.list(call)
+        return table_of(found, call.query.get("includeObject", "")) if wants_table(accept) else found
 
     def _delete_all(self, call: Call, user: str) -> Object:
         found = self.reads.list(call)
