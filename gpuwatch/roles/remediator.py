@@ -7,7 +7,7 @@ the last plan named begins the next one, and each begins with the Node as it is 
 
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -16,18 +16,19 @@ from gpuwatch.config import Config, RemediationConfig
 from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError, UsageError
-from gpuwatch.model.remediation import Blocked, Evict, Memory, NodeObject, Plan, PodObject, Reason, TakeSlot
+from gpuwatch.model.remediation import Blocked, Evict, Memory, NodeObject, Plan, Reason, TakeSlot
 from gpuwatch.model.remediator_state import RemediatorState
 from gpuwatch.roles.actuator import Actuator, Outcome
 from gpuwatch.roles.agent_views import ViewSource
 from gpuwatch.roles.backoff import Backoff
-from gpuwatch.roles.hold_clock import HoldClock
+from gpuwatch.roles.extras import Extras
 from gpuwatch.roles.place import Place
 from gpuwatch.roles.report import Report
+from gpuwatch.roles.sighting import Sighting, grows_old, news
 from gpuwatch.roles.slots import SlotReader, SlotWriter
-from gpuwatch.rules.budget import Slots, limit
+from gpuwatch.rules.budget import limit
 from gpuwatch.rules.checks import CHECKS
-from gpuwatch.rules.evidence import FRESH_INTERVALS, FRESH_SECONDS, Sight, is_clean, is_fresh
+from gpuwatch.rules.evidence import Sight
 from gpuwatch.rules.ownership import Claim, hold
 from gpuwatch.rules.policy import Policy
 from gpuwatch.rules.remediation import Evictions, plan, remember
@@ -57,16 +58,6 @@ MAX_HURRY = 1.0
 """Seconds that news wait at most while the API server is being left alone."""
 
 
-class Extras:
-    """What a plan wants besides the Node, once in a cycle. None: not read, or unreadable: see `trouble`."""
-
-    def __init__(self) -> None:
-        self.trouble: KubeError | None = None
-        self.read: set[str] = set()
-        self.slots: Slots | None = None
-        self.pods: tuple[PodObject, ...] | None = None
-
-
 class Remediator:
     """Steps through the life of one node. `connect` is called when an API server is first needed, never in mode `off`.
 
@@ -91,7 +82,7 @@ class Remediator:
         self._ledger, self._checkpoint, self._chance = ledger, checkpoint, chance or random.Random()  # noqa: S311 no secret
         self._audit = Audit(ledger, clock)
         self._backoff = Backoff(self._chance)
-        self._clean = HoldClock(clock)
+        self._sighting = Sighting(views, clock)
         self._memory = _remembered(ledger)
         self._evictions = Evictions()
         self._node: NodeObject | None = None
@@ -125,23 +116,19 @@ class Remediator:
             return REST_SECONDS
         now = self._clock.monotonic()
         sight = self._sight()
-        news = _news(sight)
-        if news != self._news:
-            self._news = news
+        if (seen := news(sight)) != self._news:
+            self._news = seen
             hurry = self._chance.uniform(0, MAX_HURRY) if self._waiting else 0.0
             self._due = min(self._due, now + hurry)
         if now >= self._due:
             wait = self._cycle()
             self._due = self._clock.monotonic() + wait
-        return max(0.0, min(self._due - self._clock.monotonic(), _grows_old(sight)))
+        return max(0.0, min(self._due - self._clock.monotonic(), grows_old(sight) or REST_SECONDS))
 
     def _sight(self) -> Sight:
-        """What is seen now, and for how long it has been well: enough to give back, and to forget an overruling."""
-        sight = Sight(view=self._views.view, age=self._views.age)
-        clean = self._node is not None and is_clean(sight, self._node, self._policy)
-        interval = sight.view.snapshot.interval if sight.view else 0.0
-        gap = max((FRESH_INTERVALS + 1) * interval, 1.5 * FRESH_SECONDS)
-        return replace(sight, clean_for=self._clean.look(clean, gap))
+        """What is seen now; whether the node is well matters only while it is quarantined."""
+        quarantined = self._node is not None and hold(self._node).claim is Claim.APPLIED
+        return self._sighting.look(self._node if quarantined else None, self._policy)
 
     def _cycle(self) -> float:
         """Look, plan, act; seconds to wait after it."""
@@ -161,9 +148,10 @@ class Remediator:
         for _ in range(TRIES):
             node = self._node = reader.node()
             made = self._plan(node, extras)
-            missing = [name for name in made.wants if name not in extras.read]
-            if missing:
-                self._read(reader, missing, extras)
+            if (missing := extras.missing(made.wants)) and self._slots is not None:
+                extras.read(missing, reader, self._slots, self._place.pod)
+                if extras.trouble is not None:
+                    self._report.refused(extras.trouble)
                 continue  # with a Node read after them: what is written is then as young as can be
             if self._actuator is None:
                 self._report.observed(made, node)
@@ -175,7 +163,7 @@ class Remediator:
             if conflict is None:
                 return self._ended(made, outcome.stopped or extras.trouble)
             if isinstance(outcome.steps[-1].step, TakeSlot):
-                extras.read.discard("slots")
+                extras.forget_slots()
             elif self._slots is not None:
                 extras.slots = self._slots.last
         return self._ended(made, conflict)
@@ -209,20 +197,6 @@ class Remediator:
             jitter=self._chance.random(),
             evictions=self._evictions,
         )
-
-    def _read(self, reader: NodeReader, names: Sequence[str], extras: Extras) -> None:
-        """Read what is wanted; what cannot be read stays None, and the plan does without it."""
-        extras.read.update(names)
-        if "slots" in names and self._slots is not None:
-            extras.slots = self._slots.read()
-            extras.trouble = self._slots.trouble
-        if "pods" in names:
-            try:
-                extras.pods = tuple(pod for pod in reader.pods() if (pod.namespace, pod.name) != self._place.pod)
-            except KubeError as error:
-                extras.trouble = error
-        if extras.trouble is not None:
-            self._report.refused(extras.trouble)
 
     def check(self) -> None:
         """Refuse what would end this very pod: our own taint with NoExecute, if the pod does not tolerate it.
@@ -311,21 +285,6 @@ def _remembered(ledger: Ledger) -> Memory:
     except msgspec.MsgspecError as error:
         log.error("what was remembered cannot be read; %s; beginning without it", error)
         return Memory()
-
-
-def _news(sight: Sight) -> object:
-    """What of a View can change a plan at once; readings that merely vary are left out."""
-    if sight.view is None:
-        return None
-    findings = tuple((each.key, each.latest) for each in sight.view.judgement.findings)
-    return is_fresh(sight), findings, sight.view.snapshot.host.boot_id
-
-
-def _grows_old(sight: Sight) -> float:
-    """Seconds until the View is too old to act on."""
-    if sight.view is None or not is_fresh(sight):
-        return REST_SECONDS
-    return max(FRESH_INTERVALS * sight.view.snapshot.interval, FRESH_SECONDS) - sight.age + 0.01
 
 
 def checked(config: Config) -> Config:

@@ -1,0 +1,38 @@
+"""What the remediator has before its eyes: the newest View, its age, and for how long it has proved the node well."""
+
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.remediation import NodeObject
+from gpuwatch.roles.agent_views import ViewSource
+from gpuwatch.roles.hold_clock import HoldClock
+from gpuwatch.rules.evidence import FRESH_INTERVALS, FRESH_SECONDS, Sight, is_clean, is_fresh
+from gpuwatch.rules.policy import Policy
+
+
+class Sighting:
+    """Looks at the View there is; time in which nobody looked proves nothing."""
+
+    def __init__(self, views: ViewSource, clock: Clock) -> None:
+        self._views, self._clean = views, HoldClock(clock)
+
+    def look(self, node: NodeObject | None, policy: Policy) -> Sight:
+        """What is seen now. `node` None, or not quarantined: whether it is well is not asked."""
+        sight = Sight(view=self._views.view, age=self._views.age)
+        clean = node is not None and is_clean(sight, node, policy)
+        interval = sight.view.snapshot.interval if sight.view else 0.0
+        gap = max((FRESH_INTERVALS + 1) * interval, 1.5 * FRESH_SECONDS)
+        return Sight(view=sight.view, age=sight.age, clean_for=self._clean.look(clean, gap))
+
+
+def news(sight: Sight) -> object:
+    """What of a View can change a plan at once; readings that merely vary are left out."""
+    if sight.view is None:
+        return None
+    findings = tuple((each.key, each.latest) for each in sight.view.judgement.findings)
+    return is_fresh(sight), findings, sight.view.snapshot.host.boot_id
+
+
+def grows_old(sight: Sight) -> float | None:
+    """Seconds until the View is too old to act on; None: it is, or there is none."""
+    if sight.view is None or not is_fresh(sight):
+        return None
+    return max(FRESH_INTERVALS * sight.view.snapshot.interval, FRESH_SECONDS) - sight.age + 0.01
