@@ -128,10 +128,18 @@ class Fault(Record, frozen=True, kw_only=True):
     response: Response
     remedy: Remedy = Remedy.NONE
     gpu: str | None = None
+    index: int | None = None  # NVML's, as people call that GPU; another after a reboot, perhaps
     xid: int | None = None
     since: float | None = None
     last: float = 0.0  # Finding.latest
     message: str = ""
+
+    @property
+    def place(self) -> str:
+        """The check and where: `xid_fatal on GPU 3`."""
+        if self.gpu is None:
+            return self.check
+        return f"{self.check} on {self.gpu if self.index is None else f'GPU {self.index}'}"
 
 
 class Ownership(Record, frozen=True, kw_only=True):

@@ -54,7 +54,9 @@ def lacking(sight: Sight, node: NodeObject, policy: Policy) -> tuple[str, ...]:
 
 def in_force(view: View, policy: Policy, least: Response) -> tuple[Fault, ...]:
     """The findings to which the policy answers with `least` or more, the strongest answer first."""
-    found = [_fault(f, policy.response(f)) for f in view.judgement.findings if policy.response(f).reaches(least)]
+    indices = {status.identity.uuid: status.identity.index for status in view.snapshot.statuses}
+    answers = ((finding, policy.response(finding)) for finding in view.judgement.findings)
+    found = [_fault(f, response, indices.get(f.gpu or "")) for f, response in answers if response.reaches(least)]
     return tuple(sorted({fault.key: fault for fault in found}.values(), key=rank))
 
 
@@ -80,13 +82,14 @@ def lasted(fault: Fault, snapshot: Snapshot) -> float:
     return 0.0 if fault.since is None else max(0.0, snapshot.at - fault.since)
 
 
-def _fault(finding: Finding, response: Response) -> Fault:
+def _fault(finding: Finding, response: Response, index: int | None) -> Fault:
     return Fault(
         key=finding.key,
         check=finding.check,
         response=response,
         remedy=finding.remedy,
         gpu=finding.gpu,
+        index=index,
         xid=finding.xid,
         since=finding.since,
         last=finding.latest,
@@ -98,7 +101,7 @@ def _findings(view: View, began: tuple[Fault, ...], policy: Policy, overruled: d
     """Findings in the way: any that taints and no person has overruled; any condition of a GPU that had a fault."""
     keys, sick = {fault.key for fault in began}, {fault.gpu for fault in began if fault.gpu}
     return tuple(
-        f"{fault.check}{f' on {fault.gpu}' if fault.gpu else ''} is still there"
+        f"{fault.place} is still there"
         for fault in in_force(view, policy, Response.CONDITION)
         if fault.last > overruled.get(fault.key, -1.0)
         and (fault.response.reaches(Response.TAINT) or fault.key in keys or fault.gpu in sick)

@@ -122,9 +122,8 @@ def why_held(case: Case, faults: tuple[Fault, ...]) -> str | None:
 def sentence(faults: tuple[Fault, ...]) -> str:
     """What is wrong, the worst first."""
     first = faults[0]
-    where = f" on {first.gpu}" if first.gpu else ""
     more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
-    return f"{first.check}{where}: {first.message}{more}"
+    return f"{first.place}: {first.message}{more}"
 
 
 def new_is_barred(case: Case, *, cordoned: bool) -> tuple[Blocked, ...]:

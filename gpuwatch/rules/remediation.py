@@ -243,4 +243,4 @@ def _told(draft: Draft) -> str:
 
 
 def _listed(found: tuple[Fault, ...]) -> str:
-    return "; ".join(f"{f.check}{f' on {f.gpu}' if f.gpu else ''}: {f.message}" for f in found)
+    return "; ".join(f"{f.place}: {f.message}" for f in found)
