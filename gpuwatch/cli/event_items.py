@@ -1,6 +1,6 @@
 """XIDs, SXids, bus losses, findings and actions as one list of events, for tables and documents."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -20,7 +20,7 @@ STYLES = {"warn": "yellow", "warning": "yellow", "fatal": "bold red", "critical"
 
 class EventItem(Item, frozen=True, kw_only=True):
     """One event. `severity` is the catalogue's for an XID, the driver's for an SXid. `target` and what is below are of
-    actions; the rows of one action have the same `number`.
+    actions; one that is still `intended` was cut off, or is under way.
     """
 
     at: datetime
@@ -50,6 +50,8 @@ class EventItem(Item, frozen=True, kw_only=True):
     actor: str | None = None
     result: Result | None = None
     number: int | None = None
+    before: str | None = None
+    after: str | None = None
     evidence: tuple[str, ...] = ()
 
 
@@ -62,7 +64,7 @@ def event_items(events: Events, view: View | None, query: EventQuery = EVERYTHIN
     items += [_sxid(event) for event in events.sxids]
     items += [_bus_loss(event, _known(gpus, event.uuid, event.pci)) for event in events.bus_losses]
     items += [_finding(event, gpus.get(event.finding.gpu)) for event in events.findings]
-    items += [_action(event) for event in events.actions]
+    items += [_action(event) for event in _settled(events.actions)]
     wanted = (item for item in items if item.kind in query.kinds and item.at >= utc(query.since))
     return sorted(wanted, key=lambda item: item.at)[-query.limit :]
 
@@ -147,6 +149,13 @@ def _finding(event: FindingEvent, gpu: Identity | None) -> EventItem:
     )
 
 
+def _settled(actions: Iterable[ActionEvent]) -> Iterator[ActionEvent]:
+    """Each action once: its intention only where nothing is known of what came of it."""
+    actions = tuple(actions)
+    ended = {action.number for action in actions if action.result is not Result.INTENDED}
+    return (action for action in actions if action.result is not Result.INTENDED or action.number not in ended)
+
+
 def _action(event: ActionEvent) -> EventItem:
     return EventItem(
         at=utc(event.at),
@@ -157,6 +166,8 @@ def _action(event: ActionEvent) -> EventItem:
         actor=event.actor,
         result=event.result,
         number=event.number,
+        before=event.before or None,
+        after=event.after or None,
         evidence=event.evidence,
     )
 
@@ -198,6 +209,7 @@ COLUMNS: tuple[Column[EventItem], ...] = (
     Column("EVENT", lambda e, w: _what(e), style=_style),
     Column("PROCESS", lambda e, w: w.text(e.name or e.pid), drop=1),
     Column("MESSAGE", _message, shorten="end"),
+    Column("CHANGE", lambda e, w: w.text(e.after), wide=True),
     Column("PID", lambda e, w: w.text(e.pid), right=True, wide=True),
     Column("TOLD-BY", lambda e, w: w.text(e.actor or "+".join(e.sources)), wide=True),
     Column("PCI", lambda e, w: w.text(e.pci_bus_id), wide=True),
