@@ -19,7 +19,7 @@ from tests.rules.remediating import Story
 KERNEL, USER = 4, 12
 """Priorities of a record: a warning by the kernel, and one that user space wrote."""
 
-INTERVAL = 20.0
+INTERVAL = 60.0
 TOP = 0.02
 """Seconds to wait for records that do not come."""
 

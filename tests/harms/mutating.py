@@ -76,7 +76,11 @@ def _link(real: Path, copy: Path, way: tuple[str, ...]) -> None:
 def run(copy: Path, test: str, modules: tuple[str, ...]) -> Told:
     """Run one test with the copy's program and tests, in a process of its own."""
     report = copy.parent / "witness.json"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COV_", "COVERAGE_", "PYTEST_", "GPUWATCH_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("COV_", "COVERAGE_", "PYTEST_", "GPUWATCH_"))
+    }
     env = kept | {
         "PYTHONPATH": str(copy),
         "PYTHONDONTWRITEBYTECODE": "1",
