@@ -1,8 +1,8 @@
-"""`gpuwatch demo`: an agent on a simulated node, and a story of faults told while they happen."""
+"""`gpuwatch demo`: agent and remediator on a simulated node of a simulated cluster, and a story told as it happens."""
 
 import signal
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -11,16 +11,13 @@ from gpuwatch.cli.options import option
 from gpuwatch.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
+    from gpuwatch.cli.demo_stage import DemoStage
     from gpuwatch.cli.story import Chapter
-    from gpuwatch.roles.agent import Agent
-    from gpuwatch.sim.world import World
 
 HELP = """Run a simulated node through a story of faults.
 
-Needs no GPU. The agent of the node answers as a real one would: try the commands it names in another terminal.
+Needs neither a GPU nor Kubernetes. The node and the cluster answer as real ones would: try the commands it names in
+another terminal.
 
 \b
 Examples:
@@ -31,6 +28,11 @@ Examples:
 
 WIDTH = 96
 
+POLL_SECONDS = 0.1
+
+PATIENCE = 60.0
+"""Seconds after its time that a chapter waits for what it is about."""
+
 
 @click.command(help=HELP, short_help="Run a simulated node through a story of faults.")
 @option("--pace", type=click.FloatRange(min=0.5), default=15.0, metavar="SECONDS", help="A chapter's. Default: 15.")
@@ -39,75 +41,104 @@ WIDTH = 96
 @option("--end", is_flag=True, help="End after the last chapter instead of serving on.")
 @pass_session
 def demo(session: Session, pace: float, listen: str, socket: str | None, end: bool) -> None:
-    """Tell every chapter: what happens, what gpuwatch sees, where to look."""
+    """Tell every chapter: what happens, who does it, how the cluster is afterwards, where to look."""
+    from gpuwatch.cli.demo_stage import DemoStage
     from gpuwatch.cli.story import STORY
 
-    session.start_logging(default="ERROR")
+    session.start_logging(default="CRITICAL")  # faults are what it is about
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the node's files go with it
-    with _node(listen, socket or "") as (world, agent):
+    with DemoStage(listen, socket or "", hold=max(1.0, pace / 2)) as stage:
         prefix = "gpuwatch" + (f" --source agent:{socket}" if socket else "")
-        click.echo(f"Metrics: http://{listen.rpartition(':')[0] or 'localhost'}:{agent.port}/metrics\n")
-        seen = 0
+        _introduce(session, stage, listen)
         for number, chapter in enumerate(STORY, 1):
-            _tell(session, number, chapter, prefix)
-            for action in chapter.actions:
-                world.inject(action)
-            time.sleep(pace)
-            seen = _show(session, agent, seen)
+            _title(session, number, chapter, prefix, stage)
+            _play(session, stage, chapter, pace)
         while not end:
-            time.sleep(3600)
+            _listen(session, stage, lambda: False, 3600.0)
 
 
-def _node(listen: str, socket: str) -> "AbstractContextManager[tuple[World, Agent]]":
-    from contextlib import contextmanager
-    from tempfile import TemporaryDirectory
+def _introduce(session: Session, stage: "DemoStage", listen: str) -> None:
+    from rich.text import Text
 
-    from gpuwatch.config import AgentConfig, Config
-    from gpuwatch.roles.agent import Agent
-    from gpuwatch.sim.world import World
-
-    @contextmanager
-    def running() -> "Iterator[tuple[World, Agent]]":
-        with TemporaryDirectory(prefix="gpuwatch-demo-") as directory, World("healthy", Path(directory)) as world:
-            settings = AgentConfig(listen=listen, socket=socket, interval=1.0)
-            config = Config(agent=settings, sources=world.sources, state_dir=f"{directory}/state")
-            agent = Agent(config, world.backend)
-            agent.start()
-            try:
-                yield world, agent
-            finally:
-                agent.stop()
-
-    return running()
+    variables = " ".join(f"{name}={value}" for name, value in stage.variables.items())
+    session.terminal.show(
+        f"Metrics: http://{listen.rpartition(':')[0] or 'localhost'}:{stage.port}/metrics",
+        "For the commands below in another terminal, first:",
+        Text.assemble("   ", (f"export {variables}", "cyan"), end=""),
+        "",
+    )
 
 
-def _tell(session: Session, number: int, chapter: "Chapter", prefix: str) -> None:
+def _title(session: Session, number: int, chapter: "Chapter", prefix: str, stage: "DemoStage") -> None:
+    from rich.text import Text
+
+    terminal = session.terminal
+    title = Text.assemble((f"{number}. {chapter.title}", "bold"), end="")
+    words = Text(chapter.words).wrap(terminal.console(), min(terminal.width, WIDTH))
+    commands = [
+        Text.assemble(("   try  ", "dim"), (_command(command, prefix, stage), "cyan"), end="")
+        for command in chapter.look
+    ]
+    terminal.show(title, *words, *commands, Text("", end=""))
+
+
+def _command(text: str, prefix: str, stage: "DemoStage") -> str:
+    """As it can be typed; `sim` needs no agent."""
+    return f"{'gpuwatch' if text.startswith('sim ') else prefix} {text.format(directory=stage.directory)}"
+
+
+def _play(session: Session, stage: "DemoStage", chapter: "Chapter", pace: float) -> None:
+    """Let it happen and tell it; go on when its time is over and what it is about has come."""
+    stage.act(chapter)
+    begun = time.monotonic()
+    _listen(session, stage, lambda: False, pace / 3)
+    _listen(session, stage, lambda: stage.reached(chapter.goal), PATIENCE)
+    _listen(session, stage, lambda: False, max(1.0, pace - (time.monotonic() - begun)))
+    _picture(session, stage)
+
+
+def _listen(session: Session, stage: "DemoStage", enough: Callable[[], bool], seconds: float) -> None:
+    """Tell what happens for so long, or until it is enough."""
+    end = time.monotonic() + seconds
+    while True:
+        done = enough() or time.monotonic() >= end
+        for who, what in stage.news():
+            _line(session, who, what)
+        if done:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _line(session: Session, who: str, what: str) -> None:
+    """`12:03:04  gpuwatch    taints gpu-node-1 …`, the rest hanging below."""
+    import textwrap
+
     from rich.text import Text
 
     width = min(session.terminal.width, WIDTH)
-    title = Text.assemble((f"{number}. {chapter.title}", "bold"), end="")
-    words = Text(chapter.words).wrap(session.terminal.console(), width)
-    commands = [Text.assemble(("   try  ", "dim"), (f"{prefix} {command}", "cyan"), end="") for command in chapter.look]
-    session.terminal.show(title, *words, *commands)
+    rows = textwrap.wrap(what, width - 22)
+    at = (f"{time.strftime('%H:%M:%S')}  ", "dim")
+    head = Text.assemble(at, (f"{who:<12}", STYLES.get(who, "")), rows[0], end="")
+    session.terminal.show(head, *(Text(f"{'':22}{row}", end="") for row in rows[1:]))
 
 
-def _show(session: Session, agent: "Agent", seen: int) -> int:
-    """New events, the verdict and what is wrong. `seen`: how many events were told before; gives how many are now."""
+STYLES = {"gpuwatch": "bold cyan", "driver": "bold red", "a person": "bold"}
+
+
+def _picture(session: Session, stage: "DemoStage") -> None:
+    """The node as `status` shows it, what is wrong in short, and a line per Node of the cluster."""
     from rich.text import Text
 
-    from gpuwatch.cli.event_items import COLUMNS, event_items
     from gpuwatch.cli.gather import finding_items
     from gpuwatch.cli.screen import finding_lines, grouped, node_line
-    from gpuwatch.cli.table import table
     from gpuwatch.cli.words import Words
+    from gpuwatch.model.finding import Severity
 
-    view, terminal = agent.view(), session.terminal
-    if view is None:
-        return seen
-    words, width = Words(terminal.glyphs, view.snapshot.at), min(terminal.width, WIDTH)
-    events = event_items(agent.events(), view)
-    news = table(COLUMNS, events[seen:], words, width=width)[1:] if events[seen:] else []
-    findings = [line for alike in grouped(finding_items(view)) for line in finding_lines(alike, words, width)]
+    view, terminal = stage.view(), session.terminal
     blank = Text("", end="")
-    terminal.show(blank, *news, node_line(view, words, width), *findings, blank)
-    return len(events)
+    if view is None:
+        return
+    words, width = Words(terminal.glyphs, view.snapshot.at), min(terminal.width, WIDTH)
+    wrong = [item for item in finding_items(view) if item.severity is not Severity.INFO]
+    findings = [line for alike in grouped(wrong) for line in finding_lines(alike, words, width)[:1]]
+    terminal.show(blank, node_line(view, words, width), *findings, *stage.nodes(width), blank)

@@ -1,6 +1,6 @@
 """From a View to items: joins what the View keeps apart (sample, presence, health, users) by GPU."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from gpuwatch.cli.items import FindingItem, GpuItem, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
@@ -150,6 +150,18 @@ def process_workload(item: ProcessItem) -> str | None:
 def pod_names(workloads: Iterable[Workload]) -> tuple[str, ...]:
     """Each pod once, however many of its containers there are."""
     return tuple(dict.fromkeys(name for workload in workloads if (name := _owner_name(workload))))
+
+
+def by_index(view: View | None) -> Callable[[str], str]:
+    """Turns a text that names GPUs by uuid into one that names them by index, as people do."""
+    indices = _indices(view) if view is not None else {}
+
+    def renamed(text: str) -> str:
+        for uuid, index in indices.items():
+            text = text.replace(f"GPU {uuid}", f"GPU {index}").replace(uuid, f"GPU {index}")
+        return text
+
+    return renamed
 
 
 def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidItem]) -> GpuItem:

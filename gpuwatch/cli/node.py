@@ -62,6 +62,7 @@ def status(ctx: click.Context, session: Session, /, output: str, **where: str | 
       gpuwatch node status --node gpu-1 -o json
     """
     from gpuwatch.cli.document import schema
+    from gpuwatch.cli.gather import by_index
     from gpuwatch.cli.node_items import EXIT_CODES, NodeItem, node_item
     from gpuwatch.cli.node_screen import node_lines
     from gpuwatch.cli.words import Words
@@ -79,7 +80,7 @@ def status(ctx: click.Context, session: Session, /, output: str, **where: str | 
     if output in ("table", "wide"):
         terminal = session.terminal
         words = Words(terminal.glyphs, time.time())
-        terminal.show(*node_lines(item, words, terminal.width, wide=output == "wide"))
+        terminal.show(*node_lines(item, words, terminal.width, by_index(view), wide=output == "wide"))
     else:
         _document("NodeStatus", live.name, (item,), output)
     ctx.exit(EXIT_CODES.get(item.stage, 4))
@@ -100,9 +101,11 @@ def plan(session: Session, /, output: str, **where: str | None) -> None:
       gpuwatch node plan --node gpu-1 -o json
     """
     from gpuwatch.cli.document import schema
+    from gpuwatch.cli.gather import by_index
     from gpuwatch.cli.node_changes import ChangeItem, changes
     from gpuwatch.cli.node_screen import plan_lines
     from gpuwatch.model.errors import GpuwatchError
+    from gpuwatch.model.remediation import Announce
 
     if output == "schema":
         click.echo(schema("NodePlan", ChangeItem))
@@ -119,7 +122,9 @@ def plan(session: Session, /, output: str, **where: str | None) -> None:
     if output == "table":
         terminal = session.terminal
         mode = reach.policy.config.mode
-        terminal.show(*plan_lines(live, found, mode, also, terminal.glyphs, terminal.width))
+        terminal.show(*plan_lines(live, found, mode, by_index(view), terminal.glyphs, terminal.width, also))
+        if any(isinstance(step, Announce) and step.pod for step in found.steps):
+            terminal.hint("hint: only the remediator knows which Events have been told; none is told twice")
     else:
         _document("NodePlan", live.name, tuple(changes(live, found.steps, also)), output)
 

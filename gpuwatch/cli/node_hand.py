@@ -7,7 +7,6 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.cli.node_changes import ChangeItem, changes
@@ -133,8 +132,8 @@ class Hand:
 @contextmanager
 def hand(reach: Reach) -> Iterator[Hand]:
     """A Hand whose audit rows go into the store of this machine, where there is one that can be written."""
-    directory = Path(reach.config.state_dir)
-    store = Store.open(directory if os.access(directory, os.W_OK) else "")
+    directory = reach.config.state_dir
+    store = Store.open(directory if directory and os.access(directory, os.W_OK) else "")
     try:
         yield Hand(reach, store)
     finally:

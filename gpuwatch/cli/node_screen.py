@@ -1,7 +1,7 @@
 """The screens of `node status` and `node plan`: what is ours, faults with what helps, what stands in the way."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpuwatch.cli.node_changes import changes, diff
@@ -29,8 +29,10 @@ STYLES = {
 }
 
 
-def node_lines(item: NodeItem, words: Words, width: int, *, wide: bool = False) -> "list[Text]":
-    """Head, what is ours, faults with what helps, what stands in the way."""
+def node_lines(
+    item: NodeItem, words: Words, width: int, named: Callable[[str], str], *, wide: bool = False
+) -> "list[Text]":
+    """Head, what is ours, faults with what helps, what stands in the way. `named`: puts names for GPUs into a text."""
     from rich.text import Text
 
     head = Text.assemble(
@@ -41,14 +43,14 @@ def node_lines(item: NodeItem, words: Words, width: int, *, wide: bool = False) 
         f"   mode {item.mode}",
         end="",
     )
-    lines = [head, *(Text(line, end="") for line in textwrap.wrap(item.words, width))]
+    lines = [head, *(Text(line, end="") for line in textwrap.wrap(named(item.words), width))]
     lines.append(Text("", end=""))
     for label, text in _facts(item, words, wide):
-        body = textwrap.wrap(text, max(width - LABEL, 40)) or [""]
+        body = textwrap.wrap(named(text), max(width - LABEL, 40)) or [""]
         lines += [Text(f"{label if not n else '':<{LABEL}}{part}", end="") for n, part in enumerate(body)]
     for fault in item.faults:
-        lines += _fault(fault, words, width)
-    lines += [line for one in item.blocked for line in _blocked(one, width)]
+        lines += _fault(fault, words, width, named)
+    lines += [line for one in item.blocked for line in _blocked(one, width, named)]
     return lines
 
 
@@ -102,10 +104,10 @@ def _cordon(item: NodeItem) -> str:
     return "yes, by gpuwatch" if ours else "yes, by somebody else: gpuwatch leaves it"
 
 
-def _fault(fault: Fault, words: Words, width: int) -> "list[Text]":
+def _fault(fault: Fault, words: Words, width: int, named: Callable[[str], str]) -> "list[Text]":
     from rich.text import Text
 
-    where = fault.gpu or "the node"
+    where = named(fault.gpu) if fault.gpu else "the node"
     since = f"  {words.ago(fault.since)}" if fault.since else ""
     head = Text.assemble(
         ("! ", "bold red"), (fault.check, "bold"), f"  {where}  {fault.response}", (since, "dim"), end=""
@@ -113,10 +115,10 @@ def _fault(fault: Fault, words: Words, width: int) -> "list[Text]":
     advice = ADVICE[fault.remedy]
     more = f"gpuwatch xid explain {fault.xid}" if fault.xid is not None else ""
     below = (fault.message, *(f"{words.glyphs.arrow} {text}" for text in (advice, more) if text))
-    return [Text("", end=""), head, *(line for text in below for line in _indented(text, width))]
+    return [Text("", end=""), head, *(line for text in below for line in _indented(named(text), width))]
 
 
-def _blocked(one: Blocked, width: int) -> "list[Text]":
+def _blocked(one: Blocked, width: int, named: Callable[[str], str]) -> "list[Text]":
     from rich.text import Text
 
     style = "dim" if one.reason in (Reason.MODE, Reason.HOLD) else "yellow"
@@ -135,7 +137,13 @@ def _indented(text: str, width: int) -> "list[Text]":
 
 
 def plan_lines(
-    node: NodeObject, plan: Plan, mode: str, also: Sequence[str], glyphs: Glyphs, width: int
+    node: NodeObject,
+    plan: Plan,
+    mode: str,
+    named: Callable[[str], str],
+    glyphs: Glyphs,
+    width: int,
+    also: Sequence[str],
 ) -> "list[Text]":
     """What would be done, why not (all of) it, and the Node's change as a unified diff."""
     from rich.text import Text
@@ -144,13 +152,13 @@ def plan_lines(
     change = Text(f" {glyphs.arrow} {plan.stage.upper()}" if plan.stage is not now else "", STYLES[plan.stage])
     head = Text.assemble(("NODE ", "dim"), (node.name, "bold"), "   ", (now.upper(), STYLES[now]), change, end="")
     lines = [head.append(f"   mode {mode}")]
-    lines += [Text(line, end="") for line in textwrap.wrap(plan.words, width)]
-    lines += [line for one in plan.blocked for line in _blocked(one, width)]
+    lines += [Text(line, end="") for line in textwrap.wrap(named(plan.words), width)]
+    lines += [line for one in plan.blocked for line in _blocked(one, width, named)]
     lines.append(Text("", end=""))
     if not plan.steps:
         return [*lines, Text("nothing would be done", end="")]
     for number, item in enumerate(changes(node, plan.steps, also), 1):
-        text = f"{number}. {item.target}: {item.words}"
+        text = named(f"{number}. {item.target}: {item.words}")
         lines += [Text(line, end="") for line in textwrap.wrap(text, width, subsequent_indent="   ")]
     shown = diff(node, plan.steps)
     return [*lines, *([Text("", end=""), *shown] if shown else [])]

@@ -1,6 +1,12 @@
-"""The demo's story: what happens to the simulated node, in plain words, and where to look at it."""
+"""The demo's story: what happens to a simulated node and its cluster, in plain words, and where to look at it."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+Turn = Literal["", "ready", "work"]
+"""What happens in the cluster: the other chat pod gets ready; a new job asks for a GPU."""
+
+Goal = Literal["", "told", "refused", "moved", "waiting", "placed", "unhealthy", "healthy"]
+"""What a chapter waits for before it ends; empty: only for its time."""
 
 
 class Chapter(NamedTuple):
@@ -10,56 +16,89 @@ class Chapter(NamedTuple):
     words: str
     actions: tuple[dict[str, Any], ...] = ()
     look: tuple[str, ...] = ()
+    turn: Turn = ""
+    goal: Goal = ""
 
 
 STORY = (
     Chapter(
-        "A node at work",
-        "Eight H100: four train, three serve or wait, one is free. gpuwatch knows which pod is on which GPU.",
-        look=("status", "top", "get pods"),
+        "A cluster at work",
+        "Three nodes with eight GPUs each. gpuwatch runs on gpu-node-1: its agent watches the GPUs, its remediator may "
+        "act on the Node. Programs run in pods; Kubernetes' scheduler chooses a node with a free GPU for each new one. "
+        "Here one GPU of every node is free.",
+        look=("status", "get pods", "node status"),
+        goal="healthy",
     ),
     Chapter(
         "A program makes a mistake",
-        "The program on GPU 4 reads memory that is not its own. The driver says XID 31 and stops it. "
-        "The GPU is well: such XIDs are counted and shown, never held against the hardware.",
+        "The program on GPU 4 reads memory that is not its own. The driver reports XID 31 and stops it. The GPU is "
+        "well: gpuwatch tells the pod's owner in an Event on the pod, and leaves the node alone.",
         ({"do": "xid", "gpu": 4, "xid": 31}, {"do": "xid", "gpu": 4, "xid": 43, "at": 0.5}),
-        ("xid explain 31", "events", "get xids"),
+        ("xid explain 31", "events"),
+        goal="told",
     ),
     Chapter(
-        "Memory wears out",
-        "GPU 1 finds a memory error that it cannot correct, and sets a spare row aside. "
-        "It works on, but wants a reset when its job is done.",
+        "A GPU breaks",
+        "GPU 4's memory fails for good, and the driver asks for a reset. Within a second gpuwatch puts a taint on the "
+        "node: a mark that keeps the scheduler from placing new pods there, while everything that runs goes on. The "
+        "policy of this demo also drains: the pod on the broken GPU, and only that one, is asked to leave. It serves "
+        "users, and its disruption budget says that one copy must always be ready. The other copy is still loading its "
+        "model, so the answer is: not now. gpuwatch asks again later and forces nothing.",
         (
-            {"do": "ecc", "gpu": 1, "kind": "uncorrected"},
-            {"do": "remap", "gpu": 1},
-            {"do": "xid", "gpu": 1, "xid": 94},
-            {"do": "recovery_action", "gpu": 1, "action": 1, "at": 0.5},
+            {"do": "ecc", "gpu": 4, "kind": "uncorrected"},
+            {"do": "xid", "gpu": 4, "xid": 95},
+            {"do": "recovery_action", "gpu": 4, "action": 1, "at": 0.2},
         ),
-        ("describe gpu 1", "xid explain 94"),
+        ("node status", "xid explain 95", "describe gpu 4"),
+        goal="refused",
     ),
     Chapter(
-        "A link breaks",
-        "Link 7 of GPU 5 goes down. Traffic takes other ways; jobs that use all links slow down.",
-        ({"do": "nvlink", "gpu": 5, "link": 7, "active": False}, {"do": "xid", "gpu": 5, "xid": 74}),
-        ("get nvlinks --gpu 5",),
+        "The work moves",
+        "Now the other copy is ready. The budget allows the move: the pod leaves, and its replacement comes up on "
+        "another node. The seven healthy GPUs of gpu-node-1 go on working.",
+        turn="ready",
+        goal="moved",
+        look=("get pods", "events"),
+    ),
+    Chapter(
+        "New work has to wait",
+        "A new job asks for two GPUs. Only gpu-node-1 has two that nobody uses, and it is out of use: the job waits.",
+        turn="work",
+        goal="waiting",
+        look=("node status", "node plan"),
+    ),
+    Chapter(
+        "Repair",
+        "Somebody resets GPU 4. gpuwatch does not take their word for it: it watches for a while (seconds here, five "
+        "minutes by default) that every GPU answers and nothing is wrong. Only then does it take away what it put "
+        "there, and nothing else. The waiting job starts.",
+        ({"do": "recover", "gpu": 4},),
+        ("node status", "describe gpu 4"),
+        goal="placed",
     ),
     Chapter(
         "The driver hangs on one GPU",
-        "The firmware of GPU 6 answers no more, and every driver call about it blocks. "
-        "The other seven are measured as before, and /metrics answers at once.",
-        ({"do": "hang", "gpu": 6}, {"do": "xid", "gpu": 6, "xid": 119, "at": 1}),
+        "GPU 6 answers no more, and every driver call about it blocks. The other seven are measured as before. Silence "
+        "is no proof that a GPU is broken: the Node's condition says what is wrong, and no taint is set.",
+        ({"do": "hang", "gpu": 6},),
         ("status", "metrics | grep unresponsive"),
+        goal="unhealthy",
     ),
     Chapter(
-        "A GPU falls off the bus",
-        "GPU 3 is gone in the middle of a training job. gpuwatch remembers its name, its place and whose job it was.",
-        ({"do": "lose", "gpu": 3},),
-        ("status", "xid explain 79", "describe gpu 3"),
-    ),
-    Chapter(
-        "Repaired",
-        "The node was drained and rebooted. What was counted stays counted.",
+        "All is well again",
+        "The driver comes back. What was counted stays counted; what a person wants to know later is in the events.",
         ({"do": "unhang", "gpu": 6}, {"do": "recover", "gpu": "all"}),
-        ("status", "get xids"),
+        ("status", "events", "get xids"),
+        goal="healthy",
+    ),
+    Chapter(
+        "Your turn",
+        "Take the node out of use by hand and give it back, or break something.",
+        look=(
+            "node quarantine --reason 'new fan'",
+            "node release",
+            "sim inject --dir {directory} lose gpu=3",
+            "sim inject --dir {directory} recover gpu=all",
+        ),
     ),
 )

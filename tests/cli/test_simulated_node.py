@@ -156,15 +156,3 @@ def test_a_recording_stands_in_for_its_node(tmp_path):
 
 def test_an_agent_cannot_be_recorded(tmp_path):
     assert run("--source", "agent", "capture", str(tmp_path / "x")).exit_code == 2
-
-
-def test_the_demo_tells_its_story_to_the_end(tmp_path):
-    told = finish("demo", "--pace", "3", "--end", "--listen", "127.0.0.1:0", "--socket", str(tmp_path / "demo.sock"))
-    assert told.returncode == 0, told.stderr
-    chapters = re.split(r"^\d\. ", told.stdout, flags=re.M)[1:]
-    verdicts = [re.search(r"^NODE .* ([A-Z]+)$", chapter, re.M)[1] for chapter in chapters]
-    assert verdicts[:2] == ["HEALTHY", "HEALTHY"]
-    assert set(verdicts[2:6]) == {"FAILED"}
-    assert "xid 31" in chapters[1]
-    assert "gpu_lost" in chapters[5]
-    assert all(f"--source agent:{tmp_path / 'demo.sock'}" in chapter for chapter in chapters)

@@ -1,0 +1,100 @@
+"""The demo tells the whole life of a fault, in order, and its cluster answers to commands in another terminal."""
+
+import re
+import signal
+
+import pytest
+
+from tests.cli.processes import finish, start, until
+
+PACE = "1"
+
+STORY = (
+    r"Event GPUXid31 on pod serving/chat-7b",
+    r"3\. A GPU breaks",
+    r"gpuwatch +writes on gpu-node-1 what it is about to do",
+    r"gpuwatch +takes gpuwatch-slot-0",
+    r"gpuwatch +taints gpu-node-1 with gpuwatch.io/gpu-fault=xid_fatal:NoSchedule",
+    r"gpuwatch +Event GPUQuarantined on node gpu-node-1",
+    r"gpuwatch +sets the condition GPUHealthy of gpu-node-1 to False",
+    r"gpuwatch +asked it to leave and got a no: serving/chat-7b\S+-x2k4q may not go",
+    r"kubelet +serving/chat-7b\S+-p8r4t is ready",
+    r"gpuwatch +asks serving/chat-7b\S+-x2k4q to leave",
+    r"scheduler +places serving/chat-7b\S+ on gpu-node-[23]",
+    r"a person +ml-research/evaluate-0 is wanted and asks for 2 GPUs",
+    r"6\. Repair",
+    r"gpuwatch +takes the taint gpuwatch.io/gpu-fault=xid_fatal:NoSchedule off gpu-node-1",
+    r"gpuwatch +sets the condition GPUHealthy of gpu-node-1 to True",
+    r"gpuwatch +gives gpuwatch-slot-0 back",
+    r"scheduler +places ml-research/evaluate-0 on gpu-node-1",
+    r"7\. The driver hangs",
+    r"GPUHealthy of gpu-node-1 to False: gpu_unresponsive on GPU 6",
+    r"GPUHealthy of gpu-node-1 to True",
+    r"9\. Your turn",
+)
+"""What is printed, in this order; between these there is more."""
+
+
+def told_by(text):
+    """The text with its wrapped lines made whole and their times taken off."""
+    return re.sub(r"^\d\d:\d\d:\d\d  ", "", re.sub(r"\n {22}", " ", text), flags=re.M)
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory):
+    """What the demo prints from beginning to end."""
+    place = tmp_path_factory.mktemp("demo")
+    told = finish("demo", "--pace", PACE, "--end", "--listen", "127.0.0.1:0", "--socket", str(place / "agent.sock"))
+    assert (told.returncode, told.stderr) == (0, "")
+    return told_by(told.stdout)
+
+
+def test_it_tells_what_happens_in_order(story):
+    at = 0
+    for words in STORY:
+        found = re.compile(words).search(story, at)
+        assert found, f"{words} after {story[max(0, at - 200) : at]}"
+        at = found.end()
+
+
+def test_an_application_error_and_a_hang_taint_nothing(story):
+    assert story.count("taints gpu-node-1") == 1
+    assert story.count("takes the taint") == 1
+
+
+def test_nobody_but_the_pod_on_the_broken_gpu_is_asked_to_leave(story):
+    assert set(re.findall(r"asks (\S+) to leave", story)) == {"serving/chat-7b-5d9c7f6b8-x2k4q"}
+
+
+def test_every_line_fits_and_names_gpus_as_people_do(story):
+    assert not re.search(r"^\S+ +.*GPU-[0-9a-f]{8}", story, re.M)
+
+
+def test_its_cluster_obeys_another_terminal(tmp_path):
+    socket = str(tmp_path / "agent.sock")
+    process = start("demo", "--pace", "60", "--listen", "127.0.0.1:0", "--socket", socket)
+    assert process.stdout is not None
+    heard = ""
+    while "1. A cluster at work" not in heard:
+        heard += process.stdout.readline()
+    variables = dict(pair.split("=", 1) for pair in re.search(r"export (.*)", heard)[1].split())
+
+    def node(*args):
+        return finish("--source", f"agent:{socket}", "node", *args, **variables)
+
+    until(lambda: "GPUHealthy=True" in node("status").stdout)
+    assert node("status").returncode == 0
+    done = node("quarantine", "--yes", "--reason", "new fan")
+    assert (done.returncode, done.stderr.count("error")) == (0, 0)
+    status = node("status")
+    assert status.returncode == 4
+    assert "only a person gives it back: new fan" in status.stdout
+    assert node("release", "--yes").returncode == 0
+    until(lambda: node("status").returncode == 0)
+    process.send_signal(signal.SIGTERM)
+    told, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    told = told_by(told)
+    assert "a person    taints gpu-node-1 with gpuwatch.io/gpu-fault=operator:NoSchedule" in told
+    assert "a person    takes the taint" in told
