@@ -7,9 +7,10 @@ Its generated models stay unused: they cost 35 MiB, and refuse what a newer API 
 import logging
 import os
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import msgspec
@@ -27,6 +28,9 @@ log = logging.getLogger(__name__)
 USER_AGENT = f"gpuwatch/{__version__}"
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 10.0
+TOKEN_SECONDS = 10.0
+"""A token is believed for so long before the client, which reads its file every minute, is asked again."""
+
 CONNECTIONS = 2
 """One works, one is spare: requests of one remediator follow each other."""
 
@@ -42,11 +46,20 @@ class NoCluster(UsageError):
     """Nothing says where the API server is."""
 
 
-class _Way(NamedTuple):
+class _Way:
     """A configuration in force and the connections made by it."""
 
-    configuration: "Configuration"
-    pool: "urllib3.PoolManager"
+    def __init__(self, configuration: "Configuration", pool: "urllib3.PoolManager") -> None:
+        self.configuration, self.pool = configuration, pool
+        self._header: dict[str, str] = {}
+        self._good_until = 0.0
+
+    def authorization(self) -> dict[str, str]:
+        """The header with the bearer token. To ask the client for it costs as much as half a request."""
+        now = time.monotonic()
+        if now >= self._good_until:
+            self._header, self._good_until = _authorization(self.configuration), now + TOKEN_SECONDS
+        return self._header
 
 
 class Transport:
@@ -89,7 +102,7 @@ class Transport:
         import urllib3
 
         way = self._open()
-        headers = {"Accept": accept, "User-Agent": USER_AGENT, **_authorization(way.configuration)}
+        headers = {"Accept": accept, "User-Agent": USER_AGENT, **way.authorization()}
         if body is not None:
             headers["Content-Type"] = content_type
         self.requests += 1
