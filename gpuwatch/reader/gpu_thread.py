@@ -16,6 +16,12 @@ STAGGER_SECONDS = 0.004
 which nearly doubles their work.
 """
 
+LOST_SECONDS = 30.0
+"""A lost GPU is asked less and less often, down to this: every call about it may make its driver worse."""
+
+SLOW_SECONDS = 5.0
+"""A read that took longer met a driver that times out inside; the GPU is then left alone for as long as it took."""
+
 
 class GpuThread(threading.Thread):
     """Samples the GPU at one NVML index for ever. `key` is its uuid once known, `index N` before."""
@@ -35,6 +41,7 @@ class GpuThread(threading.Thread):
         self._since: float | None = time.monotonic()
         self._wake = threading.Event()
         self._stopping = False
+        self._losses = 0  # in a row
         self.key = f"index {index}"
 
     def busy(self) -> tuple[str | None, float]:
@@ -59,7 +66,7 @@ class GpuThread(threading.Thread):
         while not self._stopping:
             forced = self._wake.is_set()
             self._wake.clear()
-            self._since = time.monotonic()
+            start = self._since = time.monotonic()
             try:
                 if self._reader is None:
                     self._reader = self._register()
@@ -69,14 +76,18 @@ class GpuThread(threading.Thread):
             except Exception as error:  # noqa: BLE001 one odd GPU must not take the others' reader down
                 self._tell_reason(f"reading failed: {type(error).__name__}: {error}", lost=False)
             self._since = None
-            self._wake.wait(self._until_next())
+            self._wake.wait(self._until_next(time.monotonic() - start))
 
-    def _until_next(self) -> float:
-        """Seconds to the next grid point, which GPUs share but for the stagger; one that is too near is left out."""
+    def _until_next(self, took: float) -> float:
+        """Seconds to the next grid point, which GPUs share but for the stagger; one that is too near is left out, and a
+        GPU that is sick is spared some.
+        """
         interval = self._settings.interval
         offset = self._index * min(STAGGER_SECONDS, interval / 64)
         rest = interval - (time.monotonic() - offset) % interval
-        return rest if rest >= interval / 2 else rest + interval
+        rest = rest if rest >= interval / 2 else rest + interval
+        spared = min(interval * 2.0 ** min(self._losses, 16), LOST_SECONDS) if self._losses else 0.0
+        return max(rest, spared, took if took > SLOW_SECONDS else 0.0)
 
     def _register(self) -> GpuReader:
         handle, identity = register(self._nvml, self._index)
@@ -95,6 +106,7 @@ class GpuThread(threading.Thread):
     def _sample(self, reader: GpuReader, forced: bool) -> None:
         start = time.monotonic()
         gpu = reader.read(time.time(), start, forced)
+        self._losses = 0
         self._outbox.send(Sample(gpu=msgspec.structs.replace(gpu, read_seconds=time.monotonic() - start)))
 
     def _tell(self, error: NvmlFailure) -> None:
@@ -103,6 +115,7 @@ class GpuThread(threading.Thread):
         self._tell_reason(str(error), lost=error.kind is Failure.LOST, hidden=error.kind is Failure.PERMISSION)
 
     def _tell_reason(self, reason: str, lost: bool, hidden: bool = False) -> None:
+        self._losses = self._losses + 1 if lost else 0
         if self._reader is None:
             self._outbox.send(Refused(index=self._index, lost=lost, hidden=hidden, reason=reason))
         else:

@@ -26,6 +26,7 @@ from gpuwatch.roles.place import Place
 from gpuwatch.roles.report import Report
 from gpuwatch.roles.sighting import Sighting, grows_old, news
 from gpuwatch.roles.slots import SlotReader, SlotWriter
+from gpuwatch.rules.announcing import DAY
 from gpuwatch.rules.budget import limit
 from gpuwatch.rules.checks import CHECKS
 from gpuwatch.rules.evidence import Sight
@@ -228,7 +229,8 @@ class Remediator:
             self._evictions = Evictions()
         if outcome.lease is not None and self._slots is not None:
             self._slots.known(outcome.lease)
-        self._remember(remember(self._memory, node, replace(made, steps=outcome.done), self._clock.time()))
+        done, window = replace(made, steps=outcome.done), self._policy.config.repeat_window
+        self._remember(remember(self._memory, node, done, self._clock.time(), max(window, DAY)))
 
     def _remember(self, memory: Memory) -> None:
         if memory != self._memory:

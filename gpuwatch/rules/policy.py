@@ -127,7 +127,7 @@ _CLASS_CHECK: dict[XidClass, str] = {
     "fatal": "xid_fatal",
     "contained": "xid_contained",
     "warning": "xid_warning",
-    "application": "xid_application_repeated",
+    "application": "xid_application",
     "ignore": "xid_unknown",
 }
 
@@ -140,7 +140,7 @@ def xid_cap(code: int, most: Mapping[str, Response], classes: Mapping[int, XidCl
     if info is None:
         return most.get("xid_unknown", Response.OBSERVE), f"nobody has documented XID {code}: say what it means first"
     if info.category == "application":
-        return most.get("xid_application_repeated", Response.CONDITION), f"XID {code} is an application's own fault"
+        return most.get("xid_application", Response.OBSERVE), f"XID {code} is an application's own fault"
     return Response.DRAIN, ""
 
 

@@ -164,6 +164,23 @@ def test_trouble_with_one_gpu(driver: FakeDriver, reader: Reader) -> None:
     assert reader.next(Trouble).lost is False
 
 
+def test_a_lost_gpu_is_asked_less_and_less_often_but_at_once_when_there_is_news(
+    driver: FakeDriver, reader: Reader
+) -> None:
+    lost, well = driver.get(0, "uuid"), driver.get(1, "uuid")
+    reader.next(Sample, lambda sample: sample.gpu.identity.index == 0)
+    driver.lose(0)
+    reader.next(Trouble)
+    told: list[str] = []
+    while told.count(well) < 12:
+        message = reader.next(Message, lambda message: isinstance(message, Sample | Trouble))
+        told.append(message.gpu.identity.uuid if isinstance(message, Sample) else lost)
+    assert told.count(lost) <= 4
+    driver.restore(0)
+    reader.command(REFRESH)
+    assert reader.next(Sample, lambda sample: sample.gpu.identity.index == 0)
+
+
 @pytest.mark.parametrize(("code", "lost"), [(15, True), (4, False), (999, False)])
 def test_a_refused_registration_says_whether_the_gpu_is_lost(driver: FakeDriver, code: int, lost: bool) -> None:
     driver.error(code, "nvmlDeviceGetHandleByIndex", gpu=1)
