@@ -23,6 +23,14 @@ SLOW_SECONDS = 5.0
 """A read that took longer met a driver that times out inside; the GPU is then left alone for as long as it took."""
 
 
+def spared(interval: float, losses: int, took: float) -> float:
+    """Seconds for which a sick GPU is left alone: after `losses` answers in a row that it is lost, or a read that took
+    very long. 0 for one that is well.
+    """
+    lost = min(interval * 2.0 ** min(losses, 16), max(interval, LOST_SECONDS)) if losses else 0.0
+    return max(lost, took if took > SLOW_SECONDS else 0.0)
+
+
 class GpuThread(threading.Thread):
     """Samples the GPU at one NVML index for ever. `key` is its uuid once known, `index N` before."""
 
@@ -79,15 +87,12 @@ class GpuThread(threading.Thread):
             self._wake.wait(self._until_next(time.monotonic() - start))
 
     def _until_next(self, took: float) -> float:
-        """Seconds to the next grid point, which GPUs share but for the stagger; one that is too near is left out, and a
-        GPU that is sick is spared some.
-        """
+        """Seconds to the next grid point, which GPUs share but for the stagger; one that is too near is left out."""
         interval = self._settings.interval
         offset = self._index * min(STAGGER_SECONDS, interval / 64)
         rest = interval - (time.monotonic() - offset) % interval
         rest = rest if rest >= interval / 2 else rest + interval
-        spared = min(interval * 2.0 ** min(self._losses, 16), LOST_SECONDS) if self._losses else 0.0
-        return max(rest, spared, took if took > SLOW_SECONDS else 0.0)
+        return max(rest, spared(interval, self._losses, took))
 
     def _register(self) -> GpuReader:
         handle, identity = register(self._nvml, self._index)

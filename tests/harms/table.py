@@ -395,7 +395,7 @@ HARMS: tuple[Harm, ...] = (
         "A reader inside a driver call is left alone and never killed. New ones are started ever more rarely, and "
         "none at all while several hang. A lost GPU is asked less and less often, a slow one left alone for as long as "
         "it took.",
-        ("reader/supervisor.py:_run_one", "reader/supervisor.py:run", "reader/gpu_thread.py:_until_next"),
+        ("reader/supervisor.py:_run_one", "reader/supervisor.py:run", "reader/gpu_thread.py:spared"),
         (
             proof(
                 "tests/harms/test_harm_reader.py::test_a_reader_inside_the_driver_is_not_killed_even_when_it_talks_nonsense",
@@ -410,10 +410,10 @@ HARMS: tuple[Harm, ...] = (
                 "if True:",
             ),
             proof(
-                "tests/reader/test_reader_process.py::test_a_lost_gpu_is_asked_less_and_less_often_but_at_once_when_there_is_news",
+                "tests/reader/test_gpu_thread.py::test_a_lost_gpu_is_asked_less_and_less_often",
                 "reader/gpu_thread.py",
-                "if self._losses else 0.0",
-                "if False else 0.0",
+                " if losses else 0.0",
+                " if False else 0.0",
             ),
         ),
     ),
