@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gpuwatch.cli.node_reach import Reach
-    from gpuwatch.model.remediation import NodeObject, Plan
+    from gpuwatch.model.remediation import NodeObject, Plan, PodObject
     from gpuwatch.model.view import View
     from gpuwatch.rules.budget import Slots
 
@@ -75,7 +75,7 @@ def status(ctx: click.Context, session: Session, /, output: str, **where: str | 
         view = reach.view_of(live)
         if view is None:
             session.terminal.hint("hint: no agent of this node answers here; this is what the Node itself tells")
-        item = node_item(live, reach.policy, _planned(reach, live, view, slots) if view else None, slots)
+        item = node_item(live, reach.policy, _planned(session, reach, live, view, slots) if view else None, slots)
     if output in ("table", "wide"):
         terminal = session.terminal
         words = Words(terminal.glyphs, time.time())
@@ -116,7 +116,7 @@ def plan(session: Session, /, output: str, **where: str | None) -> None:
             raise GpuwatchError(
                 f"nothing is known about the GPUs of {live.name}", "no agent of it answers here", "give --agent URL"
             )
-        found = _planned(reach, live, view, _slots(session, reach))
+        found = _planned(session, reach, live, view, _slots(session, reach))
     also = (reach.config.remediation.handover.annotation,)
     if output == "table":
         terminal = session.terminal
@@ -146,7 +146,18 @@ def _slots(session: Session, reach: "Reach") -> "Slots":
     return slots
 
 
-def _planned(reach: "Reach", live: "NodeObject", view: "View", slots: "Slots") -> "Plan":
+def _pods(session: Session, reach: "Reach") -> "tuple[PodObject, ...] | None":
+    """The node's pods; None, and said, where they cannot be read."""
+    from gpuwatch.sinks.kube_errors import KubeError
+
+    try:
+        return tuple(reach.reader.pods())
+    except KubeError as error:
+        session.terminal.hint(f"hint: the pods of the node are not known; {error}")
+        return None
+
+
+def _planned(session: Session, reach: "Reach", live: "NodeObject", view: "View", slots: "Slots") -> "Plan":
     """What the remediator would plan now, but for what only it remembers."""
     from gpuwatch.model.remediation import Memory
     from gpuwatch.rules.remediation import Evictions, Sight, plan
@@ -159,7 +170,7 @@ def _planned(reach: "Reach", live: "NodeObject", view: "View", slots: "Slots") -
         policy=reach.policy,
         memory=Memory(),
         slots=slots,
-        pods=reach.reader.pods(),
+        pods=_pods(session, reach),
         now=now,
         jitter=0.0,
         evictions=Evictions(),

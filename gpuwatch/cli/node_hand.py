@@ -3,6 +3,7 @@
 A Node that somebody else changes meanwhile is read and thought about anew, a few times.
 """
 
+import contextlib
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.roles.actuator import Actuator, Done
 from gpuwatch.roles.slots import SlotReader, SlotWriter
 from gpuwatch.rules.budget import NoSlot, Slots, choose, held
-from gpuwatch.rules.by_hand import Wish
+from gpuwatch.rules.by_hand import Wish, withdrawn
 from gpuwatch.rules.draining import Drain, Evictions, drain
 from gpuwatch.rules.ownership import Claim, hold
 from gpuwatch.sinks.audit import Audit
@@ -66,20 +67,30 @@ class Hand:
             if not isinstance(stopped, Conflict | AlreadyExists):
                 break
         if stopped is not None:
+            self._withdraw()
             raise stopped
         words = changes(node, plan.steps, self._also)
         return plan, [Act(change, done) for change, done in zip(words, outcome.steps, strict=True)]
+
+    def _withdraw(self) -> None:
+        """Take back a claim that did not come to a taint, as far as the API server lets us."""
+        with contextlib.suppress(KubeError):
+            node = self.writer.node()
+            self._actuator.execute(withdrawn(node, self._reach.clock.time(), self.leases(node)), node)
 
     def slot(self, node: NodeObject) -> TakeSlot | None:
         """A slot of the budget, None for a node that is quarantined already.
 
         Raises:
-            GpuwatchError: there is none.
+            GpuwatchError: there is none, or it is not known whether there is one.
         """
         if hold(node).claim is Claim.APPLIED:
             return None
         settings = self._reach.config.remediation
-        slots = SlotReader(self.writer, self._reach.clock, settings.budget, self._reach.namespace).read()
+        reader = SlotReader(self.writer, self._reach.clock, settings.budget, self._reach.namespace)
+        slots = reader.read()
+        if reader.trouble is not None:
+            raise reader.trouble
         now = self._reach.clock.time()
         found = choose(settings.budget, slots, node.name, now, random.random())  # noqa: S311 no secret
         if isinstance(found, NoSlot):

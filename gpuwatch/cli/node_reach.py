@@ -79,7 +79,7 @@ def reach(session: Session, node: str | None, kubeconfig: str | None, agent: str
             reader=NodeReader(transport, name),
             agent=client,
             named=named,
-            namespace=Place.of(replace(settings, node_name=name)).namespace,
+            namespace=settings.budget.namespace or Place.of(replace(settings, node_name=name)).namespace,
             clock=SystemClock(),
         )
     finally:

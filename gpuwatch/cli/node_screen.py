@@ -60,10 +60,11 @@ def _facts(item: NodeItem, words: Words, wide: bool) -> Iterator[tuple[str, str]
     yield "cordon", _cordon(item)
     if item.owner is not None:
         who = "a person" if item.owner.by == "operator" else "the remediator"
-        yield "owner", f"{who}, since {words.clock_time(item.owner.since)} ({words.ago(item.owner.since)})"
+        began = "since" if item.owner.state == "applied" else "about to, but not yet, since"
+        yield "owner", f"{who}, {began} {words.clock_time(item.owner.since)} ({words.ago(item.owner.since)})"
         if wide:
             yield "id", item.owner.id
-    if item.owner is not None and item.owner.held:
+    if item.owner is not None and item.owner.held and item.owner.state == "applied":
         yield "held", f"only a person gives it back: {item.owner.held}"
     if item.budget is not None:
         total = words.text(item.budget.slots)
@@ -93,7 +94,7 @@ def _taint(item: NodeItem) -> str:
 def _condition(item: NodeItem, words: Words) -> str:
     if item.condition is None:
         return "none"
-    since = f" since {item.condition.last_transition}" if item.condition.last_transition else ""
+    since = f" since {item.condition.last_transition.replace('T', ' ')}" if item.condition.last_transition else ""
     return f"{item.condition.type}={item.condition.status}{since} {words.glyphs.dot} {item.condition.message}"
 
 

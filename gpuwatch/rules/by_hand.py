@@ -122,6 +122,16 @@ def release(
     return _plan(node, wish, Stage.HEALTHY, steps, (not_ours(node),) if foreign else ())
 
 
+def withdrawn(node: NodeObject, at: float, leases: Iterable[LeaseObject]) -> Plan:
+    """Give up what a person has begun and could not bring to an end: a claim without a taint, and its slot."""
+    owner = hold(node).owner
+    wish = Wish(at=at, reason="it could not be done")
+    if hold(node).claim is not Claim.CLAIMED or owner is None or owner.by != "operator":
+        return _plan(node, wish, Stage.SUSPECT, ())
+    claim = PatchNode(step="forget", annotations=dict.fromkeys((OWNER, FAULTS)))
+    return _plan(node, wish, Stage.HEALTHY, [claim, *(FreeSlot(name=lease.name) for lease in leases)])
+
+
 def not_ours(node: NodeObject) -> Blocked:
     """A taint with our key that nothing says we put there."""
     taint = node.taint or Taint(key=TAINT)

@@ -189,6 +189,49 @@ def test_a_budget_that_may_not_be_read_is_said_and_the_rest_shown(place):
     assert "budget" not in result.stdout
 
 
+def test_pods_that_may_not_be_read_are_said_and_the_rest_shown(place):
+    place.cluster.add_user("looker", (Rule(verbs=("get", "list"), resources=("nodes", "leases")),))
+    config = {"mode": "enforce", "checks": {"gpu_lost": "drain"}}
+    with serving(sick()) as agent:
+        for command in ("status", "plan"):
+            result = place.node(command, user="looker", agent=agent, config=config)
+            assert "grant list on pods" in result.stderr
+            assert "gpu_lost" in result.stdout
+
+
+def test_a_budget_that_may_not_be_read_refuses_a_quarantine_and_names_the_right(place):
+    place.cluster.add_user("looker", (Rule(verbs=("get", "patch"), resources=("nodes",)),))
+    result = place.node("quarantine", "--yes", user="looker")
+    assert result.exit_code == 6
+    assert "grant list on leases" in result.stderr
+    assert place.live["metadata"].get("annotations", {}) == {}
+
+
+def test_the_budget_is_where_the_configuration_says(place):
+    place.cluster.add_namespace("elsewhere")
+    config = {"mode": "enforce", "budget": {"namespace": "elsewhere", "max_unavailable": 1}}
+    assert place.node("quarantine", "--yes", config=config).exit_code == 0
+    assert place.holders == set()
+    assert "1 of 1 slots used, gpuwatch-slot-0 by this node" in place.node("status", config=config).stdout
+    assert place.node("release", "--yes", config=config).exit_code == 0
+    leases = place.cluster.objects("leases", "elsewhere")
+    assert [lease["spec"].get("holderIdentity") for lease in leases] == [None]
+
+
+def test_a_quarantine_that_fails_half_way_leaves_no_claim_behind(place):
+    before = place.state
+    rules = (
+        Rule(verbs=("get", "list", "patch"), resources=("nodes",)),
+        Rule(verbs=("get", "list"), resources=("leases",)),
+    )
+    place.cluster.add_user("half", rules)
+    result = place.node("quarantine", "--yes", user="half")
+    assert result.exit_code == 6
+    assert "grant create on leases" in result.stderr
+    assert ("patch", "nodes") in {(verb, resource) for (who, verb, resource) in place.cluster.requests if who == "half"}
+    assert place.state == before
+
+
 def test_a_node_nobody_has_is_said(place):
     result = run("node", "status", "--node", "nowhere", "--kubeconfig", str(place._server.kubeconfig()))
     assert result.exit_code == 1
