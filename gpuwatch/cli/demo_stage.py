@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gpuwatch.cli.document import to_yaml
-from gpuwatch.cli.gather import by_index
+from gpuwatch.cli.gather import RECOVERY_ADVICE, by_index
 from gpuwatch.cli.narrator import Narrator
 from gpuwatch.cli.story import Chapter, Goal
 from gpuwatch.config import (
@@ -219,12 +219,17 @@ def _is_complete(view: View) -> bool:
 
 def _reported(event: XidEvent) -> str:
     """An XID in a sentence; of 154 the advice, which is all there is to it."""
-    info, action = explain(event.xid), recovery_action(event.recovery) if event.recovery is not None else None
     process = f", process {event.name}" if event.name else ""
-    meaning = (
-        f"the GPU now asks for: {action.meaning}" if action else info.description.partition(".")[0] if info else ""
-    )
-    return f"reports XID {event.xid} on GPU {event.uuid or event.pci}{process}: {meaning}"
+    return f"reports XID {event.xid} on GPU {event.uuid or event.pci}{process}: {_meaning(event)}"
+
+
+def _meaning(event: XidEvent) -> str:
+    if event.xid == RECOVERY_ADVICE:
+        action = recovery_action(event.recovery) if event.recovery else None
+        asked = f"this: {action.meaning}" if action else "something else than before"
+        return f"the GPU now asks for {'nothing any more' if event.recovery == 0 else asked}"
+    info = explain(event.xid)
+    return info.description.partition(".")[0] if info else "nobody has documented it"
 
 
 def _state(node: Object) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gpuwatch.cli.lazy import Entry, LazyGroup
-from gpuwatch.cli.options import option, output
+from gpuwatch.cli.options import KUBECONFIG, NODE_NAME, option, output
 from gpuwatch.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -36,9 +36,25 @@ def node() -> None:
 def reach_options(command: Command) -> Command:
     """Which Node, and how to get there."""
     options = (
-        option("--node", "node_name", metavar="NAME", help="The Node. Default: the configuration's, else NODE_NAME."),
-        option("--kubeconfig", metavar="FILE", help="Default: service account, KUBECONFIG or ~/.kube/config."),
-        option("--agent", metavar="URL|none", help="Agent of that node. Default: the one here, if it is of that node."),
+        option(
+            "--node",
+            "node_name",
+            metavar="NAME",
+            envvar=NODE_NAME,
+            help="The Node. Default: the configuration's, else NODE_NAME.",
+        ),
+        option(
+            "--kubeconfig",
+            metavar="FILE",
+            envvar=KUBECONFIG,
+            help="Default: service account, KUBECONFIG or ~/.kube/config.",
+        ),
+        option(
+            "--agent",
+            metavar="URL|none",
+            envvar="GPUWATCH_NODE_AGENT",
+            help="Agent of that node. Default: the one here, if it is of that node.",
+        ),
     )
     for decorate in reversed(options):
         command = decorate(command)

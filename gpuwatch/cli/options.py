@@ -7,6 +7,9 @@ import click
 
 from gpuwatch.cli.session import Session
 
+NODE_NAME, KUBECONFIG = "GPUWATCH_NODE_NAME", "GPUWATCH_KUBECONFIG"
+"""Variables of options that the remediator and the node commands have in common."""
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

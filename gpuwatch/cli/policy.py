@@ -58,7 +58,13 @@ def check(session: Session, file: str | None, output: str) -> None:
 @click.argument("events", metavar="EVENTS")
 @option("--duration", metavar="TIME", default="1h", help="How much of a scenario to play, such as 90s, 30m, 24h.")
 @option("--seed", type=int, default=1, metavar="N", help="Same seed, same node. Default: 1.")
-@option("--policy", "file", metavar="FILE", help="The configuration to try. Default: --config.")
+@option(
+    "--policy",
+    "file",
+    metavar="FILE",
+    envvar="GPUWATCH_POLICY_TEST_POLICY",
+    help="The configuration to try. Default: --config.",
+)
 @output("table", "json", "yaml")
 @pass_session
 def test(session: Session, /, events: str, duration: str, seed: int, file: str | None, output: str) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.options import option
+from gpuwatch.cli.options import KUBECONFIG, NODE_NAME, option
 from gpuwatch.cli.session import Session, pass_session
 from gpuwatch.cli.settings import Override, row_options
 
@@ -39,14 +39,14 @@ OVERRIDES = (
         "node_name",
         "NAME",
         "The Node of this machine. Default: NODE_NAME.",
-        "GPUWATCH_REMEDIATOR_NODE_NAME",
+        NODE_NAME,
     ),
     Override(
         "remediation.kubeconfig",
         "kubeconfig",
         "FILE",
         "Default: the pod's service account, KUBECONFIG or ~/.kube/config.",
-        "GPUWATCH_REMEDIATOR_KUBECONFIG",
+        KUBECONFIG,
     ),
     Override("agent.socket", "agent", "SOCKET", "The agent's unix socket.", "GPUWATCH_AGENT_SOCKET"),
     Override(
@@ -161,6 +161,7 @@ def _give_back(session: Session, config: "Config", place: "Place", transport: "T
 def _print(session: Session, state: "RemediatorState", trouble: str | None) -> None:
     """The plan; exit code 1 when there is none to be had."""
     from gpuwatch.model.errors import GpuwatchError
+    from gpuwatch.model.remediation import Reason
 
     why = trouble or state.trouble
     if state.plan is not None:
@@ -171,6 +172,8 @@ def _print(session: Session, state: "RemediatorState", trouble: str | None) -> N
         click.echo(f"{state.node}: remediation.mode is off")
     if why is not None:
         raise GpuwatchError(f"could not do all for node {state.node}", why)
+    if state.plan is not None and any(one.reason is Reason.IDENTITY for one in state.plan.blocked):
+        raise GpuwatchError(f"nothing is done to node {state.node}", "it is not known to be this machine", "see above")
 
 
 def _tell(session: Session, port: int | None, config: "Config", place: "Place") -> None:

@@ -111,6 +111,7 @@ def finding_lines(alike: Sequence[FindingItem], words: Words, width: int, *, evi
         f"{_subject([one.gpu for one in alike if one.gpu is not None]) + ' ':<{INDENT - 2}}",
         (f"{finding.severity.value:<10}", style),
         (finding.check, "bold"),
+        "" if finding.xid is None else f"  XID {finding.xid}",
         (f"  {words.ago(since.timestamp())}" if since else "", "dim"),
         end="",
     )

@@ -17,18 +17,20 @@ which nearly doubles their work.
 """
 
 LOST_SECONDS = 30.0
-"""A lost GPU is asked less and less often, down to this: every call about it may make its driver worse."""
+"""A sick GPU is asked less and less often, down to this: every call about it may make its driver worse."""
 
 SLOW_SECONDS = 5.0
-"""A read that took longer met a driver that times out inside; the GPU is then left alone for as long as it took."""
+"""Reads that take longer, one after the other, meet a driver that times out inside; the GPU is then left alone for as
+long as they took. One alone was a hang that is over: the next read shows whether the GPU is well again.
+"""
 
 
-def spared(interval: float, losses: int, took: float) -> float:
-    """Seconds for which a sick GPU is left alone: after `losses` answers in a row that it is lost, or a read that took
-    very long. 0 for one that is well.
+def spared(interval: float, losses: int, took: tuple[float, float]) -> float:
+    """Seconds for which a sick GPU is left alone: after `losses` answers in a row that it is lost, or when each of the
+    last two reads `took` very long. 0 for one that is well.
     """
     lost = min(interval * 2.0 ** min(losses, 16), max(interval, LOST_SECONDS)) if losses else 0.0
-    return max(lost, took if took > SLOW_SECONDS else 0.0)
+    return max(lost, min(*took, LOST_SECONDS) if min(took) > SLOW_SECONDS else 0.0)
 
 
 class GpuThread(threading.Thread):
@@ -50,6 +52,7 @@ class GpuThread(threading.Thread):
         self._wake = threading.Event()
         self._stopping = False
         self._losses = 0  # in a row
+        self._took = 0.0  # the read before
         self.key = f"index {index}"
 
     def busy(self) -> tuple[str | None, float]:
@@ -92,7 +95,8 @@ class GpuThread(threading.Thread):
         offset = self._index * min(STAGGER_SECONDS, interval / 64)
         rest = interval - (time.monotonic() - offset) % interval
         rest = rest if rest >= interval / 2 else rest + interval
-        return max(rest, spared(interval, self._losses, took))
+        before, self._took = self._took, took
+        return max(rest, spared(interval, self._losses, (before, took)))
 
     def _register(self) -> GpuReader:
         handle, identity = register(self._nvml, self._index)

@@ -91,7 +91,9 @@ class Report:
             return
         self._told = told
         if made is not None:
-            log.info("%s: %s%s", made.node, made.stage, f"; {made.words}" if made.words else "")
+            mistaken = any(each.reason is Reason.IDENTITY for each in made.blocked)
+            level = logging.ERROR if mistaken else logging.INFO
+            log.log(level, "%s: %s%s", made.node, made.stage, f"; {made.words}" if made.words else "")
         if trouble is not None:
             log.warning("%s", trouble)
 

@@ -7,6 +7,7 @@ from gpuwatch.model.remediation import Announce, Fault, Memory, NodeObject, Owne
 from gpuwatch.model.view import View
 from gpuwatch.rules.condition import STATUS, Why
 from gpuwatch.rules.policy import Policy
+from gpuwatch.rules.xid_class import RECOVERY_CHANGED
 
 DAY = 86400.0
 REMEMBERED = 2 * DAY
@@ -26,9 +27,9 @@ def about_node(node: NodeObject, why: Why, text: str, faults: tuple[Fault, ...],
 
 def about_pods(view: View, policy: Policy) -> Iterator[Announce]:
     """For every XID, an Event on each pod that had the GPU: possibly affected, not to blame. One a day for each
-    pod and code, however many GPUs tell of it."""
+    pod and code, however many GPUs tell of it. None for the driver's advice (154): what it is about is told already."""
     for finding in view.judgement.findings:
-        if finding.xid is None or not policy.response(finding).reaches(Response.OBSERVE):
+        if finding.xid in (None, RECOVERY_CHANGED) or not policy.response(finding).reaches(Response.OBSERVE):
             continue
         for pod in finding.pods:
             if pod.namespace and pod.pod and pod.pod_uid:
@@ -36,7 +37,7 @@ def about_pods(view: View, policy: Policy) -> Iterator[Announce]:
                 yield Announce(
                     name=digest("pod", pod.pod_uid, finding.xid, day),
                     reason=f"GPUXid{finding.xid}",
-                    message=f"{finding.message} (GPU {finding.gpu}; this pod had it and may be affected)",
+                    message=f"{finding.message} ({finding.gpu}; this pod had it and may be affected)",
                     pod=(pod.namespace, pod.pod, pod.pod_uid),
                 )
 

@@ -406,6 +406,15 @@ def test_nobody_is_asked_to_leave_while_it_is_not_known_who_has_the_gpu() -> Non
     assert "uid-a" in story.cluster.pods
 
 
+def test_the_drivers_advice_is_no_news_for_a_pod() -> None:
+    story = Story()
+    pod = Workload(namespace="ml", pod="a", container="main", pod_uid="uid-a")
+    story.see(*(finding("xid_fatal", xid=xid, pods=(pod,)) for xid in (95, 154)))
+    story.settle()
+    told = [step for step in story.done if isinstance(step, Announce) and step.pod]
+    assert [event.reason for event in told] == ["GPUXid95"]
+
+
 def test_an_application_xid_is_told_to_its_pod_once_a_day() -> None:
     story = Story()
     pod = Workload(namespace="ml", pod="a", container="main", pod_uid="uid-a")
