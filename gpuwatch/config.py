@@ -65,6 +65,7 @@ class ChecksConfig(Section, frozen=True, kw_only=True):
 
     disabled: tuple[CheckName, ...] = ()
     boot_grace: float = 120.0  # after a boot or driver change some checks wait so long for everything to come up
+    unresponsive_after: float = 30.0  # a GPU that does not answer for so long hangs; drivers are busy for a while
     xids: dict[int, XidClass] = {}  # overrules the catalogue and what the kernel line says
     xid_clear_after: float = 600.0  # a driver that asks for nothing for so long after an XID ends its finding
     xid_expire: float = 3600.0  # XIDs that ask for no repair are forgotten after so long
@@ -218,6 +219,7 @@ RANGES: dict[tuple[str, ...], tuple[float, float]] = {
     ("metrics", "max_series"): (100, 10_000_000),
     ("sources", "pod_resources_interval"): (1, 3600),
     ("checks", "boot_grace"): (0, 86400),
+    ("checks", "unresponsive_after"): (0, 3600),
     ("checks", "xid_clear_after"): (1, 30 * 86400),
     ("checks", "xid_expire"): (1, 30 * 86400),
     ("checks", "repeat_pods"): (2, 64),

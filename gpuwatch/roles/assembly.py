@@ -99,6 +99,9 @@ class Assembly:
             self._hidden = {
                 g.address for g in gpus if g.minor is not None and not (devices / f"nvidia{g.minor}").exists()
             }
+            if gpus and self._bus:  # NVIDIA's container runtime lists only what the container was given
+                listed = {g.address for g in gpus}
+                self._hidden |= {g.address for g in self._bus if g.driver == "nvidia" and g.address not in listed}
         if self._bus is None:
             self._health["pci"].switch_off(f"{self._config.sources.sys}/bus/pci/devices cannot be read")
             return False

@@ -242,7 +242,8 @@ class NodeState:
         if known.present:
             silent = f"no sample for {now - self._last_word(known):.0f} s"
             return (GpuState.UNRESPONSIVE, silent) if overdue else (GpuState.FRESH, "")
-        vanished = now - self._registered > SETTLE_SECONDS
+        # while GPUs are still being woken, the one that is missing may be among those
+        vanished = now - self._registered > SETTLE_SECONDS and self.answered(now)
         return (GpuState.LOST, "vanished from NVML") if vanished else self._unread(known, now)
 
     @property

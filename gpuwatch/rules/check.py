@@ -83,6 +83,15 @@ def evidence(gpu: Gpu, reads: tuple[str, ...]) -> dict[str, str]:
     return {path: str(v) for path, v in known.items() if isinstance(v, int | float | str)}
 
 
+def is_paced(gpu: Gpu) -> bool:
+    """Whether the driver keeps it slow as it only has to show a desktop: clocks and link are low on purpose."""
+    return bool(gpu.display_active) and (gpu.performance_state or 0) > WORKING_STATE
+
+
+WORKING_STATE = 2
+"""The slowest performance state in which work is done: GeForce computes in P2."""
+
+
 def when(path: str, message: str) -> Callable[[GpuHistory], Sighting | None]:
     """A predicate that a flag is set."""
     return lambda past: Sighting(message) if past.gpu and value(past.gpu, path) else None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from gpuwatch.model.finding import Remedy, Severity
 from gpuwatch.model.remediation import Response
 from gpuwatch.model.xid_catalogue import recovery_action
-from gpuwatch.rules.check import CANNOT_TELL, Check, Sighting
+from gpuwatch.rules.check import CANNOT_TELL, Check, Sighting, is_paced
 from gpuwatch.rules.gpu_history import GpuHistory
 from gpuwatch.rules.xid_class import RECOVERY_REMEDIES
 
@@ -56,7 +56,7 @@ def _stuck(past: GpuHistory) -> Sighting | None:
     gpu, config = past.gpu, past.config
     if gpu is None or gpu.clocks.sm is None or not gpu.clocks.sm_max:
         return None
-    if (gpu.utilization.gpu or 0.0) < config.stuck_utilization:
+    if (gpu.utilization.gpu or 0.0) < config.stuck_utilization or is_paced(gpu):
         return CANNOT_TELL
     if any(on and reason not in UNFORCED for reason, on in gpu.clock_events.active.items()):
         return None

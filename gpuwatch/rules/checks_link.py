@@ -1,8 +1,9 @@
 """CHECKS of what connects a GPU: NVLink, its fabric, PCIe."""
 
 from gpuwatch.model.finding import Remedy, Severity
+from gpuwatch.model.pci import pci_key
 from gpuwatch.model.remediation import Response
-from gpuwatch.rules.check import CANNOT_TELL, Check, Sighting
+from gpuwatch.rules.check import CANNOT_TELL, Check, Sighting, is_paced
 from gpuwatch.rules.gpu_history import GpuHistory, link_errors
 
 REGISTERING, REGISTERED = 2, 3
@@ -22,14 +23,23 @@ CONFIGURATION, CONFIGURED = 8, 1
 
 def _down(past: GpuHistory) -> Sighting | None:
     """Links that have a far end or have carried data; one that leads nowhere is how boards without a full bridge are
-    built, and all of them rest while MIG is on.
+    built, and all of them rest while MIG is on. One to a GPU that does not answer is that GPU's trouble.
     """
     gpu = past.gpu
     if gpu is None or gpu.mig_enabled:
         return None
     if any(link.active is None for link in gpu.nvlinks):
         return CANNOT_TELL
-    down = [str(link.link) for link in gpu.nvlinks if link.active is False and (link.remote_pci or link.transmit_bytes)]
+    unseen = {
+        pci_key(other.status.identity.pci_bus_id) for other in past.siblings if other.status and not other.is_fresh
+    }
+    down = [
+        str(link.link)
+        for link in gpu.nvlinks
+        if link.active is False
+        and (link.remote_pci or link.transmit_bytes)
+        and (link.remote_pci is None or pci_key(link.remote_pci) not in unseen)
+    ]
     links = ", ".join(down)
     return Sighting(f"NVLink {links} down", {"nvlinks": links}, level=len(down)) if down else None
 
@@ -52,7 +62,9 @@ def _pcie(past: GpuHistory) -> Sighting | None:
     low = [f"{name} {now} instead of {most}" for name, now, most in parts if now and most and now < most]
     if not low:
         return None
-    return Sighting(f"PCIe {' and '.join(low)} at work") if busy >= past.config.pcie_utilization else CANNOT_TELL
+    if busy < past.config.pcie_utilization or is_paced(gpu):
+        return CANNOT_TELL
+    return Sighting(f"PCIe {' and '.join(low)} at work")
 
 
 def _fabric(past: GpuHistory) -> Sighting | None:
@@ -80,7 +92,7 @@ LINK_CHECKS: tuple[Check, ...] = (
         Response.CONDITION,
         gpu=_down,
         reads=("nvlinks",),
-        raise_after=(2, 2),
+        raise_after=(6, 6),
         clear_after=2,
         boot_grace=True,
     ),
@@ -115,7 +127,7 @@ LINK_CHECKS: tuple[Check, ...] = (
         Response.CONDITION,
         gpu=_fabric,
         reads=("fabric.state",),
-        raise_after=(3, 3),
+        raise_after=(10, 12),
         clear_after=2,
         boot_grace=True,
     ),

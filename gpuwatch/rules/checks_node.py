@@ -23,23 +23,27 @@ def _lost(past: GpuHistory) -> Sighting | None:
 def _unresponsive(past: GpuHistory) -> Sighting | None:
     """A GPU that was read and that nobody reads any more was silent because its reader was."""
     state = past.status.state if past.status else None
-    if past.status is not None and state is GpuState.UNRESPONSIVE:
+    if past.status is not None and past.hangs:
         return Sighting(past.status.detail, {"state": "unresponsive"})
     return None if past.is_new or (state is GpuState.UNKNOWN and past.order) else CANNOT_TELL
 
 
 def _missing(history: History) -> Sighting | None:
-    """GPUs that the bus or the configuration has and NVML has not. Nothing is missing while nobody reads NVML."""
+    """GPUs that the bus or the configuration has and NVML has not. Nothing is missing while nobody reads NVML.
+
+    Where as many as expected are there, a further one on the bus is not meant to be: an old one for the screen, say.
+    """
     snapshot, nvml = history.snapshot, _nvml(history)
     if nvml is None or not nvml.up:
         return CANNOT_TELL
     known = {pci_key(status.identity.pci_bus_id) for status in snapshot.statuses}
-    missing = [address for address in snapshot.bus or () if pci_key(address) not in known]
+    expected = snapshot.expected_gpus
+    enough = expected is not None and len(snapshot.statuses) >= expected
+    missing = [address for address in snapshot.bus or () if pci_key(address) not in known and not enough]
     why = "; ".join(f"index {index}: {reason}" for index, reason in snapshot.unanswered.items())
     said = {address: f"GPU {address} is on the PCI bus but does not answer in NVML" for address in missing}
     if why:
         said["nvml"] = why if missing else f"a GPU that NVML counts does not answer ({why})"
-    expected = snapshot.expected_gpus
     if expected is not None and len(snapshot.statuses) + len(missing) < expected:
         said["expected"] = f"{len(snapshot.statuses)} of {expected} expected GPUs are there"
     if said:
@@ -52,10 +56,10 @@ def _wedged(history: History) -> Sighting | None:
     nvml = _nvml(history)
     if nvml is not None and (nvml.hanging_seconds or 0.0) >= WEDGED_SECONDS:
         return Sighting(f"the driver does not let a new reader in: {nvml.reason}", {"nvml": nvml.reason})
-    states = [status.state for status in history.snapshot.statuses]
-    if len(states) > 1 and all(state is GpuState.UNRESPONSIVE for state in states):
-        return Sighting(f"none of {len(states)} GPUs answers: the driver hangs", {"unresponsive": str(len(states))})
-    return None if GpuState.FRESH in states else CANNOT_TELL
+    gpus = list(history.gpus.values())
+    if len(gpus) > 1 and all(past.hangs for past in gpus):
+        return Sighting(f"none of {len(gpus)} GPUs answers: the driver hangs", {"unresponsive": str(len(gpus))})
+    return None if any(past.is_fresh for past in gpus) else CANNOT_TELL
 
 
 def _monitoring(history: History) -> Sighting | None:
@@ -80,7 +84,7 @@ PRESENCE_CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "gpu_unresponsive",
-        "a call about it does not return, or its samples stopped",
+        "calls about it have not returned, or its samples have stopped, for {unresponsive_after} s",
         Severity.CRITICAL,
         Remedy.REBOOT_NODE,
         "drain the node; reboot it if the driver does not come back",

@@ -71,6 +71,8 @@ class GpuHistory:
         """The energy counter as last read, joules."""
         self.calm = 0.0
         """Seconds without a gap for which the driver has asked for nothing."""
+        self.silent = 0.0
+        """Seconds for which no call about it has returned."""
         self.lost_line: str | None = None
         """What the kernel log said of its loss, until it answers again."""
         self.inforom: tuple[int, int] | None = None
@@ -101,6 +103,8 @@ class GpuHistory:
         self._uses_before, self._uses = self._uses, uses
         calm = self.gpu is not None and self.gpu.recovery_action == 0
         self.calm = self.calm + step if calm else 0.0
+        hangs = status is not None and status.state is GpuState.UNRESPONSIVE
+        self.silent = self.silent + step if hangs else 0.0
         if self.gpu is not None and self.is_new:
             self._sampled, self.order = self.gpu.at, order
             self._count(self.gpu, now, order)
@@ -109,6 +113,12 @@ class GpuHistory:
     def is_fresh(self) -> bool:
         """Whether it answers."""
         return self.status is not None and self.status.state is GpuState.FRESH
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it has not answered for so long that a driver that is merely busy does not explain it."""
+        state = self.status.state if self.status else None
+        return state is GpuState.UNRESPONSIVE and self.silent >= self.config.unresponsive_after
 
     @property
     def is_held(self) -> bool:

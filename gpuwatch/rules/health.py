@@ -19,6 +19,8 @@ def is_seen(gpu: Gpu) -> bool:
 
 def is_clean(gpu: Gpu) -> bool:
     """Whether it looks like a GPU that has been repaired: nothing asked for, nothing pending, all of it read."""
+    if gpu.retired_pages.pending or gpu.ecc.channel_repair_pending or gpu.ecc.tpc_repair_pending:
+        return False
     waits = gpu.recovery_action or gpu.row_remap.pending or gpu.row_remap.failure
     return is_seen(gpu) and not waits
 

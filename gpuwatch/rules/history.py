@@ -28,7 +28,7 @@ Event = XidEvent | SxidEvent | BusLossEvent
 
 class Occurrence(NamedTuple):
     """An event that makes or renews a finding. `order` grows with every event and every look; `amends`: it was told
-    before, and the other source has completed it.
+    before, and the other source has completed it; `withdrawn`: by which it turns out to have been no such thing.
     """
 
     check: CheckName
@@ -38,6 +38,7 @@ class Occurrence(NamedTuple):
     pods: tuple[Workload, ...]
     order: int
     amends: bool = False
+    withdrawn: bool = False
 
 
 class History:
@@ -58,7 +59,7 @@ class History:
         self._settled = -uptime  # `now` of the boot or the last driver change
         self._order = 0
         self._first = True
-        self._told: dict[tuple[object, ...], None] = {}
+        self._told: dict[tuple[object, ...], Class | None] = {}
         self._waiting: dict[tuple[object, ...], tuple[XidEvent, float]] = {}
         self._by_pci: dict[str | None, str] = {}
         self._recalled: dict[str, tuple[Workload, ...]] = {}
@@ -75,7 +76,7 @@ class History:
 
     @property
     def in_grace(self) -> bool:
-        """Whether the node or its driver has only just come up."""
+        """Whether the node, its driver or one of its GPUs has only just come up."""
         return self.now - self._settled < self.config.boot_grace
 
     def take(self, snapshot: Snapshot, events: Iterable[Event] = (), attribution: Attribution | None = None) -> None:
@@ -126,6 +127,8 @@ class History:
                 self.gpus[uuid].blame_pods(self._recalled.get(uuid, ()), self.now)
         for uuid, past in self.gpus.items():
             past.see(statuses.get(uuid), samples.get(uuid), _uses(attribution, uuid), self.now, step, self._order)
+            if past.repair is not None and past.repair.order == self._order:  # links and fabric come up anew
+                self._settled = self.now
 
     def _xid(self, event: XidEvent) -> None:
         key = (event.source, event.at, event.xid, event.pci or event.uuid)
@@ -143,16 +146,22 @@ class History:
             self._waiting.setdefault(key, (event, self.now))
             return
         self._waiting.pop(key, None)
-        self._understood(event, kind)
+        self._understood(event, kind, key)
 
     def _amend(self, event: XidEvent, key: tuple[object, ...]) -> None:
-        """What the other source adds to an event that was understood already."""
-        kind = classify(event, self.config.xids) or "unknown"
-        if event.also is not None and kind in CHECK_OF and not self._is_told((*key, "completed")):
-            uuid = self.uuid(event)
-            self.news.append(Occurrence(CHECK_OF[kind], kind, event, uuid, (), self._order, amends=True))
+        """What the other source adds to an event that was understood already; a line that is late may change it all."""
+        if event.also is None or self._is_told((*key, "completed")):
+            return
+        kind, before = classify(event, self.config.xids) or "unknown", self._told.get(key)
+        if before in CHECK_OF:
+            same = kind == before
+            told = Occurrence(CHECK_OF[before], before, event, self.uuid(event), (), self._order, same, not same)
+            self.news.append(told)
+        if kind != before:
+            self._understood(event, kind, key)
 
-    def _understood(self, event: XidEvent, kind: Class) -> None:
+    def _understood(self, event: XidEvent, kind: Class, key: tuple[object, ...]) -> None:
+        self._told[key] = kind
         uuid = self.uuid(event)
         past = self.gpus.get(uuid) if uuid else None
         pods = past.pods(event.gi) if past else ()
@@ -168,7 +177,7 @@ class History:
         for key, (event, since) in list(self._waiting.items()):
             if self.now - since >= TEXT_SECONDS:
                 del self._waiting[key]
-                self._understood(event, classify(event, self.config.xids) or "unknown")
+                self._understood(event, classify(event, self.config.xids) or "unknown", key)
 
     def _sxid(self, event: SxidEvent) -> None:
         if self._is_told(("sxid", event.at, event.switch, event.sxid, event.link)) or event.historical:

@@ -55,17 +55,17 @@ class Judge:
         """`memory`: findings that were open when the agent ended; `uptime`: seconds the node has been up; `patient`
         False judges a single look: a fault need not last, and nothing is given time to come up.
         """
-        self._config = config or ChecksConfig()
-        self._history = History(self._config, uptime)
         self._patient = patient
+        self._config = self._own(config or ChecksConfig())
+        self._history = History(self._config, uptime)
         self._open: dict[str, Open] = {}
         self._tracks: dict[tuple[str, str | None], _Track] = {}
         self._memory = tuple(memory)
 
     def configure(self, config: ChecksConfig) -> None:
         """Judge by other settings from now on."""
-        self._config = config
-        self._history.configure(config)
+        self._config = self._own(config)
+        self._history.configure(self._config)
 
     def judge(
         self, snapshot: Snapshot, events: Iterable[Event] = (), attribution: Attribution | None = None
@@ -86,6 +86,10 @@ class Judge:
         findings = self._findings()
         gpus = gpu_healths(snapshot, findings)
         return Judgement(node=node_health(gpus.values(), findings), gpus=gpus, findings=findings)
+
+    def _own(self, config: ChecksConfig) -> ChecksConfig:
+        """Who looks once cannot wait for a GPU that does not answer."""
+        return config if self._patient else msgspec.structs.replace(config, unresponsive_after=0.0)
 
     def _remember(self, snapshot: Snapshot) -> None:
         """Open again what was open before the restart. What passes with time has aged meanwhile."""
@@ -155,6 +159,10 @@ class Judge:
     def _occur(self, found: Finding, check: Check, news: Occurrence) -> None:
         """An XID or SXid, for the first time, once more, or told of more fully."""
         known = self._open.get(found.key)
+        if news.withdrawn:
+            if known is not None and known.finding.count == 1:
+                del self._open[found.key]
+            return
         if news.amends:
             if known is not None:
                 merged = {**found.evidence, **known.finding.evidence}

@@ -23,6 +23,9 @@ _Count = TypeVar("_Count", XidCount, SxidCount)
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
+_Kind = tuple[type[Event], str | None, int | None]
+"""What, where, and which code."""
+
 _OPPOSITE: dict[XidSource, XidSource] = {"nvml": "kernel", "kernel": "nvml"}
 _COMPLETED = (
     "uuid", "gi", "ci", "pid", "name", "message", "recovery", "nvlink", "caused_by", "boot_id", "sequence"
@@ -43,6 +46,7 @@ class XidLedger:
         self._number = 0
         self._events: dict[int, Event] = {}
         self._news: dict[int, None] = {}
+        self._kinds: dict[_Kind, deque[int]] = {}
         self._unpaired: dict[tuple[str | None, int, XidSource], deque[tuple[int, XidEvent]]] = {}
         self._xids: dict[tuple[str | None, int], XidCount] = {}
         self._sxids: dict[tuple[int, int, str], SxidCount] = {}
@@ -199,9 +203,28 @@ class XidLedger:
         self._number += 1
         self._events[self._number] = event
         self._news[self._number] = None
-        _trim(self._news, self._limit)
-        _trim(self._events, self._limit)
+        self._kinds.setdefault(_kind(event), deque()).append(self._number)
+        while len(self._events) > self._limit:
+            self._forget_one()
         return self._number
+
+    def _forget_one(self) -> None:
+        """The oldest of the most frequent kind: a storm of one code must not drown the one line that matters."""
+        kind, numbers = max(self._kinds.items(), key=_how_many)
+        number = numbers.popleft()
+        if not numbers:
+            del self._kinds[kind]
+        del self._events[number]
+        self._news.pop(number, None)
+
+
+def _kind(event: Event) -> _Kind:
+    code = event.xid if isinstance(event, XidEvent) else event.sxid if isinstance(event, SxidEvent) else None
+    return type(event), event.pci, code
+
+
+def _how_many(kind: tuple[_Kind, deque[int]]) -> int:
+    return len(kind[1])
 
 
 def _xid_event(event: KernelEvent) -> XidEvent:

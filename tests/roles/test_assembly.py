@@ -312,6 +312,15 @@ def test_gpus_that_a_container_may_not_see_are_not_missing(node: Node, tmp_path:
     assert node.view(gpu(0)).snapshot.bus == ("0000:01:00.0",)
 
 
+def test_gpus_that_the_container_runtime_does_not_list_are_not_missing(node: Node) -> None:
+    for address in ("0000:01:00.0", "0000:02:00.0"):
+        node.put_on_bus(address, "nvidia")
+    node.put_on_bus("0000:03:00.0")
+    (node.tree.proc / "driver/nvidia/gpus/0000:01:00.0").mkdir(parents=True)
+    node.assembly.refresh_bus()
+    assert node.view(gpu(0)).snapshot.bus == ("0000:01:00.0", "0000:03:00.0")
+
+
 def test_what_changes_on_the_bus_asks_for_a_fresh_reader(node: Node) -> None:
     node.put_on_bus("0000:01:00.0", "nvidia")
     assert not node.assembly.refresh_bus()

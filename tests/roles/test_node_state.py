@@ -193,6 +193,19 @@ def test_a_gpu_that_vanished_from_nvml_is_lost_after_a_while() -> None:
     assert node.state.round_complete(2.0, node.now)
 
 
+def test_gpus_that_a_new_driver_is_slow_to_wake_have_not_vanished() -> None:
+    node = Node()
+    node.start()
+    node.sample(0, 1, at=0.1)
+    node.say(Registered(driver=Driver(), count=2), at=1.0)
+    for number in range(int((ANSWER_SECONDS - 1) / INTERVAL)):
+        node.beat(1.0 + number * INTERVAL)
+        assert GpuState.LOST not in node.states().values()
+    node.say(Found(identity=identity(0)), at=ANSWER_SECONDS)
+    node.beat(1.1 + ANSWER_SECONDS)
+    assert node.states()["GPU-1"] is GpuState.LOST
+
+
 @pytest.mark.parametrize(("lost", "state"), [(True, GpuState.LOST), (False, GpuState.UNKNOWN)])
 def test_a_known_gpu_that_is_refused_anew(lost: bool, state: GpuState) -> None:
     node = Node()

@@ -26,7 +26,7 @@ from gpuwatch.model.snapshot import (
 )
 from gpuwatch.rules.checks import CHECK_BY_NAME, CHECKS
 from gpuwatch.sources.nvml_fields import FIELDS
-from tests.rules.judging import NVML, WELL, Bench, pod
+from tests.rules.judging import INTERVAL, NVML, WELL, Bench, identity, pod
 
 ECC, PCIE = WELL["ecc"], WELL["pcie"]
 IDLE = Utilization(gpu=0.0, memory=0.0)
@@ -94,6 +94,7 @@ LEVELS: dict[str, Level] = {
             clocks(0.3e9, utilization=IDLE),
             clocks(0.7e9),
             {**clocks(0.3e9), **active("applications_clocks_setting")},
+            clocks(0.3e9, performance_state=8, display_active=True),
             {"clocks": Clocks(sm=0.3e9), "clock_events": ClockEvents(active={"gpu_idle": False})},
         ),
     ),
@@ -127,6 +128,7 @@ LEVELS: dict[str, Level] = {
             {"pcie": replace(PCIE, generation=1), "utilization": IDLE},
             {"pcie": replace(PCIE, width=8), "utilization": Utilization(gpu=0.1)},
             {"pcie": Pcie(generation=3, generation_max=5)},
+            {"pcie": replace(PCIE, generation=1), "performance_state": 8, "display_active": True},
         ),
     ),
     "fabric_state": Level(
@@ -424,8 +426,20 @@ def test_a_counter_that_begins_anew_has_not_grown() -> None:
 def test_fabrics_that_are_unwell(fabric: Fabric, words: str) -> None:
     bench = Bench()
     bench.make(0, fabric=fabric)
-    bench.look(times=3)
+    bench.look(times=LONG_ENOUGH)
     assert words in bench.finding("fabric_state").message
+
+
+def test_a_link_to_a_gpu_that_is_gone_is_that_gpus_trouble() -> None:
+    bench = Bench(0, 1)
+    bench.look()
+    bench.states[1] = GpuState.LOST
+    bench.make(0, **links(True, False, remote_pci=identity(1).pci_bus_id))
+    bench.look(times=LONG_ENOUGH)
+    assert bench.checks() == {"gpu_lost"}
+    bench.states[1] = GpuState.FRESH
+    bench.look(times=LONG_ENOUGH)
+    assert bench.checks() == {"nvlink_down"}
 
 
 # ---- who is there
@@ -438,6 +452,8 @@ def test_presence(state: GpuState, check: str) -> None:
     bench.look()
     bench.states[0] = state
     bench.look()
+    if state is GpuState.UNRESPONSIVE:
+        bench.pass_time(bench.config.unresponsive_after)
     assert bench.checks() == {check}
     assert bench.finding(check).message == "why"
     assert [workload.pod for workload in bench.finding(check).pods] == ["train-0"]
@@ -456,9 +472,21 @@ def test_a_reader_that_stops_leaves_a_gpu_unknown_not_unresponsive() -> None:
     bench.look()
     for state, found in ((GpuState.UNRESPONSIVE, {"gpu_unresponsive"}), (GpuState.UNKNOWN, set())):
         bench.states[0] = state
-        bench.look()
+        bench.pass_time(bench.config.unresponsive_after)
         assert bench.checks() == found
     assert bench.last.gpus["GPU-0"] is Health.UNKNOWN
+
+
+def test_a_driver_that_is_busy_for_a_while_does_not_hang() -> None:
+    """One RM lock serves all calls: a reset, an RPC that times out or a big job's start keeps all GPUs waiting."""
+    bench = Bench(0, 1)
+    for _ in range(10):
+        bench.states = dict.fromkeys(bench.states, GpuState.UNRESPONSIVE)
+        bench.look(times=int(bench.config.unresponsive_after / INTERVAL) - 1)
+        assert bench.checks() == set()
+        assert bench.last.gpus["GPU-0"] is Health.UNKNOWN
+        bench.states = dict.fromkeys(bench.states, GpuState.FRESH)
+        bench.look()
 
 
 def test_a_gpu_nobody_reads_is_no_finding() -> None:
@@ -473,7 +501,7 @@ def test_the_driver_hangs_as_a_whole() -> None:
     bench = Bench(0, 1, 2)
     bench.look()
     bench.states = dict.fromkeys(bench.states, GpuState.UNRESPONSIVE)
-    bench.look()
+    bench.pass_time(bench.config.unresponsive_after)
     assert bench.checks() == {"gpu_unresponsive", "driver_wedged"}
     assert bench.finding("driver_wedged").gpu is None
     bench.states[1] = GpuState.FRESH
@@ -493,7 +521,7 @@ def test_the_driver_hangs_as_a_whole() -> None:
 def test_the_driver_does_not_hang(states: tuple[GpuState, ...]) -> None:
     bench = Bench(*range(len(states)))
     bench.states = dict(enumerate(states))
-    bench.look(times=5)
+    bench.pass_time(2 * bench.config.unresponsive_after)
     assert "driver_wedged" not in bench.checks()
 
 
@@ -522,6 +550,16 @@ def test_fewer_than_expected() -> None:
     bench.node |= {"bus": BUS[:1], "expected_gpus": 8}
     assert [finding.message for finding in bench.look().findings] == ["1 of 8 expected GPUs are there"]
     assert bench.last.node is Health.FAILED
+
+
+def test_one_more_on_the_bus_than_expected_is_not_missed() -> None:
+    bench = Bench(0, 1)
+    bench.node |= {"bus": (*BUS, "0000:09:00.0"), "expected_gpus": 2}
+    bench.look(times=3)
+    assert bench.checks() == set()
+    bench.node |= {"expected_gpus": 3}
+    bench.look()
+    assert "0000:09:00.0" in bench.finding("gpu_missing").message
 
 
 def test_one_that_nvml_counts_and_cannot_show_needs_no_bus() -> None:
@@ -584,15 +622,27 @@ def not_up_yet(uptime: float) -> Bench:
 
 def test_some_checks_wait_after_a_boot() -> None:
     bench = not_up_yet(uptime=20.0)
-    bench.look(times=5)
+    bench.look(times=LONG_ENOUGH)
     assert bench.checks() == set()
     bench.pass_time(120.0)
     assert bench.checks() == set(SLOW_STARTERS) - {"driver_wedged"}
 
 
+def test_they_wait_after_a_reset_too() -> None:
+    """`nvidia-smi -r` of one GPU, or a reload of the same driver: links and fabric come up anew."""
+    bench = Bench(0, 1)
+    bench.look(times=3)
+    bench.energy[0] = 0.0
+    bench.make(0, **LEVELS["nvlink_down"].sick, **LEVELS["fabric_state"].sick)
+    bench.look(times=LONG_ENOUGH)
+    assert bench.checks() == set()
+    bench.pass_time(240.0)
+    assert bench.checks() == {"nvlink_down", "fabric_state"}
+
+
 def test_they_wait_after_a_new_driver_too_but_end_nothing() -> None:
     bench = not_up_yet(uptime=1e6)
-    bench.look(times=5)
+    bench.look(times=LONG_ENOUGH)
     found = bench.checks()
     assert found == set(SLOW_STARTERS) - {"driver_wedged"}
     fresh = Bench(0, 1)
@@ -608,7 +658,7 @@ def test_they_wait_after_a_new_driver_too_but_end_nothing() -> None:
 def test_a_driver_that_hangs_after_a_boot_is_given_time() -> None:
     bench = Bench(0, 1, uptime=0.0)
     bench.states = dict.fromkeys(bench.states, GpuState.UNRESPONSIVE)
-    bench.look(times=5)
+    bench.pass_time(bench.config.unresponsive_after)
     assert bench.checks() == {"gpu_unresponsive"}
     bench.pass_time(120.0)
     assert bench.checks() == {"gpu_unresponsive", "driver_wedged"}

@@ -113,6 +113,29 @@ def test_but_not_for_ever() -> None:
     assert bench.finding("xid_fatal").count == 1
 
 
+@pytest.mark.parametrize(
+    ("xid", "parts", "before", "after"),
+    [
+        (64, {"message": "Row Remapper: already pending remapping"}, "xid_fatal", None),
+        (145, {"nvlink": NvLinkError(unit="RLW_RXPIPE", severity="fatal")}, "xid_warning", "xid_fatal"),
+        (154, {"recovery": 2}, "xid_warning", "xid_fatal"),
+    ],
+)
+def test_a_line_that_comes_too_late_still_decides(
+    xid: int, parts: dict[str, Any], before: str, after: str | None
+) -> None:
+    bench = Bench()
+    told = bench.xid(xid, source="nvml", message=None)
+    bench.look(told)
+    bench.look(seconds=TEXT_SECONDS)
+    assert bench.checks() == {before}
+    whole = replace(told, **{"also": "kernel", "message": "text", **parts})
+    bench.look(whole, whole)
+    bench.look(whole)
+    assert bench.checks() == ({after} if after else set())
+    assert [finding.count for finding in bench.last.findings] == [1] * len(bench.checks())
+
+
 def test_a_recovery_that_nvml_told_first_counts_when_its_line_comes() -> None:
     bench = Bench()
     bench.look(bench.xid(154, recovery=1))

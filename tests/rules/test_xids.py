@@ -229,6 +229,16 @@ def test_memory_is_bounded_in_a_storm() -> None:
     assert count(book, 31) == 1_000
 
 
+def test_a_storm_of_one_code_drowns_no_other() -> None:
+    """11,000 XIDs 45 follow a killed job; the one that says why must be among the news all the same."""
+    book = XidLedger(recent=100)
+    for sequence, xid in enumerate((79, *(45 for _ in range(11_000)), 95)):
+        book.observe(kernel(sequence / 1e5, f"NVRM: Xid (PCI:{PCI}): {xid}, x", sequence=sequence))
+    news = book.news()
+    assert len(news) == len(book.events()) == 100
+    assert {event.xid for event in news if isinstance(event, XidEvent)} == {79, 45, 95}
+
+
 def test_an_event_without_any_identity_still_counts() -> None:
     book = ledger()
     book.observe(XidEvent(at=1.0, xid=79, source="nvml"))
