@@ -91,8 +91,7 @@ class Hand:
         slots = reader.read()
         if reader.trouble is not None:
             raise reader.trouble
-        now = self._reach.clock.time()
-        found = choose(settings.budget, slots, node.name, now, random.random())  # noqa: S311 no secret
+        found = choose(settings.budget, slots, node.name, random.random())  # noqa: S311 no secret
         if isinstance(found, NoSlot):
             raise GpuwatchError("the budget has no slot for this node", found.words, "wait, or use --ignore-budget")
         return found

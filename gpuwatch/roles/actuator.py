@@ -100,7 +100,7 @@ class Actuator:
         return Outcome(node, tuple(steps), None, lease)
 
     def _take_step(self, step: Step, plan: Plan, node: NodeObject) -> tuple[Result, Answer]:
-        if isinstance(step, TakeSlot) and self._slots.is_verified(step.name):
+        if isinstance(step, TakeSlot) and self._slots.is_verified(step):
             return Result.DONE, True
         if is_routine(step, node):
             return Result.DONE, self._do(step, node)

@@ -1,11 +1,12 @@
 """This node's part of the fleet's budget, read and written: Leases `gpuwatch-slot-0` to `-(N-1)`.
 
 Nothing coordinates the nodes but the API server's own compare-and-swap. What a plan decides on is read here, in the
-order that makes taking over safe: first the Leases, then the Nodes of those holders who did not renew in time.
+order that makes taking over safe: first the Leases, then the Nodes of those holders who did not renew in time. Whether
+they did is measured here, as leader election does it: two nodes' clocks may differ by more than a slot's time.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -29,13 +30,21 @@ COUNT_SECONDS = 600.0
 """How long the number of nodes is believed: they come and go slowly, and counting asks for all of them."""
 
 
+LOOKS = 5
+"""Nodes of holders looked at with one reading; the others' slots count as used until their turn comes."""
+
+
 class SlotReader:
-    """Reads the budget. What cannot be read is None in it, and `trouble` says why."""
+    """Reads the budget. What cannot be read is None in it, and `trouble` says why. Whoever only reads once, or has just
+    begun, has seen no slot run out.
+    """
 
     def __init__(self, reader: NodeReader, clock: Clock, budget: BudgetConfig, namespace: str) -> None:
         self._reader, self._clock, self._budget, self._namespace = reader, clock, budget, namespace
         self._count: tuple[int, float] | None = None
         self._slots: Slots | None = None
+        self._unchanged: dict[tuple[str, str], float] = {}
+        self._turn = 0
         self.trouble: KubeError | None = None
 
     def read(self) -> Slots:
@@ -43,8 +52,8 @@ class SlotReader:
         self.trouble = None
         try:
             leases = [each for each in self._reader.leases(self._namespace) if number(each.name) is not None]
-            used = frozenset(self._in_use(leases))
-            self._slots = Slots(leases=tuple(leases), nodes=self._nodes(), used_by_tainted=used)
+            given_up = frozenset(self._given_up(self._run_out(leases)))
+            self._slots = Slots(leases=tuple(leases), nodes=self._nodes(), given_up=given_up)
         except KubeError as error:
             self.trouble = error
             self._slots = Slots()
@@ -70,16 +79,32 @@ class SlotReader:
             self._count = self._reader.count_nodes(self._budget.node_selector), now
         return self._count[0]
 
-    def _in_use(self, leases: Iterable[LeaseObject]) -> Iterable[str]:
-        """Holders of slots that ran out whose Nodes still use them."""
-        now = self._clock.time()
-        for holder in {lease.holder for lease in leases if lease.holder and _has_run_out(lease, now)}:
-            if holder is not None and holder != self._reader.name and self._uses(holder, now):
-                yield holder
+    def _run_out(self, leases: Sequence[LeaseObject]) -> list[LeaseObject]:
+        """Slots of others that have not changed for their whole time, as far as we have watched."""
+        now = self._clock.monotonic()
+        known = {(lease.name, lease.resource_version) for lease in leases}
+        self._unchanged = {lease: self._unchanged.get(lease, now) for lease in known}
+        return [
+            lease
+            for lease in leases
+            if lease.holder
+            and lease.holder != self._reader.name
+            and lease.duration is not None  # not written by us: nobody knows when it runs out
+            and now - self._unchanged[lease.name, lease.resource_version]
+            > max(lease.duration, self._budget.slot_seconds)
+        ]
 
-    def _uses(self, holder: str, now: float) -> bool:
+    def _given_up(self, run_out: list[LeaseObject]) -> Iterator[str]:
+        """Those whose holders' Nodes do not use them. Some in turn: holders that are away may be many."""
+        first = self._turn % max(len(run_out), 1)
+        self._turn += LOOKS
+        for lease in (*run_out[first:], *run_out[:first])[:LOOKS]:
+            if lease.holder and not self._uses(lease.holder):
+                yield lease.name
+
+    def _uses(self, holder: str) -> bool:
         try:
-            return uses_a_slot(self._reader.other_node(holder), now)
+            return uses_a_slot(self._reader.other_node(holder), self._clock.time())
         except NotFound:
             return False
 
@@ -89,15 +114,15 @@ class SlotWriter:
 
     def __init__(self, writer: NodeWriter, clock: Clock, seconds: float, namespace: str) -> None:
         self._writer, self._clock, self._seconds, self._namespace = writer, clock, seconds, namespace
-        self._held: tuple[str, float] | None = None
+        self._held: tuple[LeaseObject, float] | None = None
 
-    def is_verified(self, name: str) -> bool:
-        """Whether the slot is ours beyond doubt just now."""
-        return (
-            self._held is not None
-            and self._held[0] == name
-            and self._clock.monotonic() - self._held[1] < VERIFIED_SECONDS
-        )
+    def is_verified(self, step: TakeSlot) -> bool:
+        """Whether the slot, as the plan saw it, is what we have just written: ours beyond doubt."""
+        if self._held is None:
+            return False
+        lease, at = self._held
+        seen = (step.name, step.resource_version)
+        return (lease.name, lease.resource_version) == seen and self._clock.monotonic() - at < VERIFIED_SECONDS
 
     def take(self, step: TakeSlot) -> LeaseObject:
         """Get or renew the slot as the plan saw it.
@@ -107,14 +132,14 @@ class SlotWriter:
         """
         at, before = self._clock.time(), self._clock.monotonic()
         if step.resource_version:
-            ours = self._held is not None and self._held[0] == step.name
+            ours = self._held is not None and self._held[0].name == step.name
             seen = LeaseObject(
                 name=step.name, resource_version=step.resource_version, holder=self._writer.name if ours else None
             )
             lease = self._writer.hold_lease(self._namespace, seen, at, self._seconds)
         else:
             lease = self._writer.create_lease(self._namespace, step.name, at, self._seconds)
-        self._held = step.name, before
+        self._held = lease, before
         return lease
 
     def free(self, name: str) -> LeaseObject | None:
@@ -133,7 +158,3 @@ def uses_a_slot(node: NodeObject, now: float) -> bool:
     """Whether this Node is tainted by us, or about to be; a clock that runs ahead makes no claim old."""
     owner = hold(node).owner
     return node.taint is not None or (owner is not None and abs(now - owner.since) < CLAIM_SECONDS)
-
-
-def _has_run_out(lease: LeaseObject, now: float) -> bool:
-    return lease.renewed is not None and lease.duration is not None and now - lease.renewed > lease.duration

@@ -1,7 +1,8 @@
 """The fleet's budget without a controller: numbered Leases, of which every tainted node holds one.
 
 It limits adding taints, never removing them; what cannot be read gives no slot. A slot that ran out may be taken over
-only when its holder's Node is not tainted: a crashed remediator must not make room for one more sick node.
+only when its holder's Node is not tainted: a crashed remediator must not make room for one more sick node. That it ran
+out nobody believes of a Lease's own time, which is by its holder's clock: it has to be seen unchanged for so long.
 """
 
 import re
@@ -19,12 +20,13 @@ RENEW = 2 / 3
 
 class Slots(Record, frozen=True, kw_only=True):
     """The budget as it was just read. `leases` None: unreadable. `nodes`: how many Nodes with GPUs the cluster has,
-    None: unreadable. `used_by_tainted`: holders of slots that ran out whose Node has our taint or a young claim.
+    None: unreadable. `given_up`: names of slots that ran out while we watched, and whose holder's Node has neither our
+    taint nor a young claim.
     """
 
     leases: tuple[LeaseObject, ...] | None = None
     nodes: int | None = None
-    used_by_tainted: frozenset[str] = frozenset()
+    given_up: frozenset[str] = frozenset()
 
 
 class NoSlot(NamedTuple):
@@ -50,14 +52,14 @@ def held(slots: Slots | None, node: str) -> tuple[LeaseObject, ...]:
     return tuple(lease for lease in leases if lease.holder == node and number(lease.name) is not None)
 
 
-def choose(budget: BudgetConfig, slots: Slots, node: str, now: float, jitter: float) -> TakeSlot | NoSlot:
+def choose(budget: BudgetConfig, slots: Slots, node: str, jitter: float) -> TakeSlot | NoSlot:
     """The slot to take: our own, else a free one, by `jitter` (0..1) so that not all nodes want the same."""
     most = limit(budget, slots.nodes)
     if slots.leases is None or most is None:
         what = "the Leases of the budget" if slots.leases is None else "how many nodes have GPUs"
         return NoSlot(True, f"{what} cannot be read: no new taint")
     leases = {n: lease for lease in slots.leases if (n := number(lease.name)) is not None}
-    used = {n for n, lease in leases.items() if _is_used(lease, slots, node, now)}
+    used = {n for n, lease in leases.items() if _is_used(lease, slots, node)}
     mine = {n for n in used if leases[n].holder == node}
     others = used - mine
     free = [n for n in range(_reach(others, most)) if n not in others]
@@ -85,14 +87,8 @@ def number(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _is_used(lease: LeaseObject, slots: Slots, node: str, now: float) -> bool:
-    if not lease.holder:
-        return False
-    if lease.holder == node or lease.holder in slots.used_by_tainted:
-        return True
-    if lease.renewed is None or lease.duration is None:
-        return True  # not written by us: nobody knows when it runs out
-    return now - lease.renewed <= lease.duration
+def _is_used(lease: LeaseObject, slots: Slots, node: str) -> bool:
+    return bool(lease.holder) and (lease.holder == node or lease.name not in slots.given_up)
 
 
 def _reach(used: set[int], most: int) -> int:

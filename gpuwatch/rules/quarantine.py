@@ -55,7 +55,7 @@ def begin(case: Case) -> Draft:
         return Draft(
             stage=Stage.SUSPECT, words=sentence(faults), faults=faults, blocked=unread, wants=frozenset({"slots"})
         )
-    slot = choose(case.policy.config.budget, case.slots, case.node.name, case.now, case.jitter)
+    slot = choose(case.policy.config.budget, case.slots, case.node.name, case.jitter)
     if isinstance(slot, NoSlot):
         reason = Reason.BUDGET_UNREADABLE if slot.unreadable else Reason.BUDGET
         return Draft(

@@ -211,5 +211,5 @@ def _slot(case: Case) -> tuple[TakeSlot | None, tuple[FreeSlot, ...]]:
         return renewal(budget, case.slots, name, case.now), tuple(FreeSlot(name=lease.name) for lease in mine[1:])
     if owned(case).by == "operator":  # a person needs no slot
         return None, ()
-    slot = choose(budget, case.slots, name, case.now, case.jitter)
+    slot = choose(budget, case.slots, name, case.jitter)
     return (slot if isinstance(slot, TakeSlot) else None), ()

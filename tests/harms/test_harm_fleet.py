@@ -11,6 +11,7 @@ from gpuwatch.model.remediation import TAINT, Reason
 from gpuwatch.roles.place import Place
 from gpuwatch.roles.remediator import Remediator
 from gpuwatch.sim.kubeapi import Object, Rule, SimulatedApiServer, Write
+from gpuwatch.sinks.kube_parse import rfc3339
 from gpuwatch.sinks.kube_transport import Transport
 from tests.harms.conftest import Start
 from tests.roles.remediating import INTERVAL, NAMESPACE, HandClock, Ledger, Views, fatal, settings
@@ -114,7 +115,7 @@ def test_a_restart_of_everybody_forgets_no_tainted_node(fleet: Make) -> None:
     for member in others:
         member.restart()
         member.sick()
-    nodes.run(600)
+    nodes.run(1200)
     assert nodes.tainted == [first.name]
     assert nodes.most == 1
 
@@ -130,10 +131,25 @@ def test_a_slot_of_a_node_that_is_not_tainted_any_more_is_free_again(fleet: Make
     assert node is not None
     metadata = {**node["metadata"], "annotations": {}}
     nodes.cluster.put("nodes", {**node, "metadata": metadata, "spec": {}}, user="a person")
-    nodes.clock.go(3600.0)
     second.sick()
-    nodes.run(600)
+    nodes.run(1200)
     assert nodes.tainted == [second.name]
+
+
+@pytest.mark.parametrize("wrong", [-7200.0, 7200.0], ids=["behind", "ahead"])
+def test_a_wrong_clock_makes_no_room_in_the_budget(start: Start, server: SimulatedApiServer, wrong: float) -> None:
+    """The slot and the claim of a node whose clock is hours off are as good as anybody's: it may be about to taint."""
+    bench = start("admin")
+    server.cluster.add_node("skewed")
+    renewed = rfc3339(bench.clock.time() + wrong, micro=True)
+    spec = {"holderIdentity": "skewed", "leaseDurationSeconds": 900, "renewTime": renewed}
+    lease = {"metadata": {"name": "gpuwatch-slot-0", "namespace": NAMESPACE}, "spec": spec}
+    server.cluster.create("leases", lease, namespace=NAMESPACE)
+    bench.restarted(settings(budget=BudgetConfig(max_unavailable=1)))
+    bench.finds(fatal())
+    bench.run(800)
+    assert bench.ours == []
+    assert bench.holders == ["skewed"]
 
 
 ALL_BUT_LEASES = (

@@ -98,12 +98,20 @@ def test_a_slot_that_another_took_ends_the_plan_before_the_taint(server, hands):
 
 
 def test_a_slot_that_is_certain_is_not_asked_for_again(hands, cluster):
-    hands.do(SLOT)
-    asked = cluster.requests["admin", "create", "leases"]
-    hands.do(SLOT)
-    assert cluster.requests["admin", "create", "leases"] == asked
+    again = replace(SLOT, resource_version=hands.do(SLOT).lease.resource_version)
+    hands.do(again)
+    assert cluster.requests["admin", "patch", "leases"] == 0
     hands.clock.go(61)
-    assert isinstance(hands.do(SLOT).stopped, AlreadyExists)
+    hands.do(again)
+    assert cluster.requests["admin", "patch", "leases"] == 1
+
+
+def test_a_slot_that_others_have_freed_since_is_not_certain(server, hands):
+    hands.do(SLOT)
+    other = Hands(server)  # `node release`, say, of the same node
+    freed = other.do(FreeSlot(name=SLOT.name)).lease
+    hands.do(replace(SLOT, resource_version=freed.resource_version))
+    assert other.writer.lease(NAMESPACE, SLOT.name).holder == NODE
 
 
 @pytest.mark.parametrize(("share", "kind"), [("throttle", TooMany), ("internal_error", Unavailable)])
@@ -170,7 +178,7 @@ def test_of_many_nodes_that_want_the_last_slots_as_many_get_one_as_there_are(ser
         reader = SlotReader(hands.writer, clock, budget, NAMESPACE)
         start.wait()
         for _ in range(20):
-            step = choose(_only(budget, slots), reader.read(), name, clock.time(), chance.random())
+            step = choose(_only(budget, slots), reader.read(), name, chance.random())
             if not isinstance(step, TakeSlot):
                 return
             if hands.do(step).stopped is None:

@@ -85,7 +85,6 @@ class Story:
         self.clean_for = 0.0
         self.nodes: int | None = 10
         self.readable = True
-        self.tainted_elsewhere: frozenset[str] = frozenset()
         self.done: list[Step] = []
 
     @property
@@ -99,7 +98,7 @@ class Story:
     @property
     def slots(self) -> Slots:
         leases: tuple[LeaseObject, ...] | None = tuple(self.cluster.leases.values()) if self.readable else None
-        return Slots(leases=leases, nodes=self.nodes, used_by_tainted=self.tainted_elsewhere)
+        return Slots(leases=leases, nodes=self.nodes)
 
     def plan(self, **other: Any) -> Plan:
         inputs: dict[str, Any] = {

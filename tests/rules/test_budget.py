@@ -15,9 +15,10 @@ def lease(number: int, holder: str | None, age: float = 0.0) -> LeaseObject:
     )
 
 
-def chosen(most: int | str, *leases: LeaseObject, tainted: tuple[str, ...] = (), nodes: int | None = 100) -> str | None:
-    slots = Slots(leases=leases, nodes=nodes, used_by_tainted=frozenset(tainted))
-    found = choose(BudgetConfig(max_unavailable=most), slots, "me", NOW, 0.0)
+def chosen(most: int | str, *leases: LeaseObject, given_up: tuple[int, ...] = ()) -> str | None:
+    names = frozenset(f"gpuwatch-slot-{number}" for number in given_up)
+    slots = Slots(leases=leases, nodes=100, given_up=names)
+    found = choose(BudgetConfig(max_unavailable=most), slots, "me", 0.0)
     return found.name.removeprefix("gpuwatch-slot-") if isinstance(found, TakeSlot) else None
 
 
@@ -32,37 +33,38 @@ def test_a_share_is_never_less_than_a_node_unless_it_is_none(
 
 
 @pytest.mark.parametrize(
-    ("leases", "tainted", "expected"),
+    ("leases", "given_up", "expected"),
     [
         ((), (), "0"),
         ((lease(0, "a"),), (), "1"),
         ((lease(0, "a"), lease(1, "b")), (), None),
         ((lease(0, "a"), lease(1, "me")), (), "1"),
-        ((lease(0, "a", 901), lease(1, "b")), (), "0"),
-        ((lease(0, "a", 901), lease(1, "b")), ("a",), None),
+        ((lease(0, "a", 901), lease(1, "b")), (0,), "0"),
+        ((lease(0, "a", 901), lease(1, "b")), (), None),
         ((lease(0, "a", -5000), lease(1, "b")), (), None),
+        ((lease(0, "me", 901), lease(1, "b")), (0,), "0"),
         ((lease(0, None), lease(1, "b")), (), "0"),
         ((lease(5, "a"),), (), "0"),
         ((lease(5, "a"), lease(7, "b")), (), None),
         ((lease(5, "a"), lease(0, "b")), (), None),
     ],
     ids=[
-        "nobody", "first", "full", "mine", "expired", "expired-but-tainted", "from-the-future", "given-back",
-        "shrunk-one-left", "shrunk-full", "shrunk-mixed",
+        "nobody", "first", "full", "mine", "given-up", "expired-by-its-own-time", "from-the-future",
+        "mine-given-up", "given-back", "shrunk-one-left", "shrunk-full", "shrunk-mixed",
     ],
 )  # fmt: skip
-def test_of_two_slots(leases: tuple[LeaseObject, ...], tainted: tuple[str, ...], expected: str | None) -> None:
-    assert chosen(2, *leases, tainted=tainted) == expected
+def test_of_two_slots(leases: tuple[LeaseObject, ...], given_up: tuple[int, ...], expected: str | None) -> None:
+    assert chosen(2, *leases, given_up=given_up) == expected
 
 
 @pytest.mark.parametrize("slots", [Slots(nodes=10), Slots(leases=())], ids=["leases", "nodes"])
 def test_what_cannot_be_read_gives_no_slot(slots: Slots) -> None:
-    found = choose(BudgetConfig(max_unavailable="10%"), slots, "me", NOW, 0.0)
+    found = choose(BudgetConfig(max_unavailable="10%"), slots, "me", 0.0)
     assert isinstance(found, NoSlot)
     assert found.unreadable
 
 
 def test_jitter_spreads_nodes_over_the_free_slots() -> None:
     slots = Slots(leases=(), nodes=100)
-    names = {choose(BudgetConfig(max_unavailable=4), slots, "me", NOW, j / 4) for j in range(4)}
+    names = {choose(BudgetConfig(max_unavailable=4), slots, "me", j / 4) for j in range(4)}
     assert len(names) == 4
