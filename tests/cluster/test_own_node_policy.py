@@ -1,0 +1,265 @@
+"""The committed admission policies keep a remediator to its own Node, and each of their rules is what does it.
+
+Every attempt is made twice: by a service account that all rules hold for, and by one for which the one rule that should
+refuse it has been taken out.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from gpuwatch.model.remediation import TAINT
+from tests.cluster.api import EVENTS, MERGE, NODES, PODS, STRATEGIC, Answer, Api
+from tests.cluster.manifests import ACCOUNT, POLICY, apply, manifests, renamed, rules, without
+from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign, make_node
+from tests.cluster.story import OWN_PODS, VICTIM, live, pod_on, policy, set_up, tear_down
+from tests.e2e.processes import until
+from tests.roles.remediating import NAMESPACE, NODE, Bench, HandClock, fatal
+
+pytestmark = pytest.mark.cluster
+
+OURS = {"key": TAINT, "value": "gpu_lost", "effect": "NoSchedule"}
+CREATED_ELSEWHERE = {"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "00000000"}
+
+
+class Tenant:
+    """A remediator's service account with its own node, and the node of somebody else."""
+
+    def __init__(self, api: Api, account: str) -> None:
+        self.api, self.account = api, account
+        self.node, self.other = f"{account}-own", f"{account}-other"
+        self.pod, self.slot = f"{account}-victim", f"gpuwatch-slot-{random.randrange(10**6)}"
+        for node in (self.node, self.other):
+            make_node(api, node, f"boot-of-{node}")
+        pod_on(api, PODS, self.pod, self.other)
+        mine = pod_on(api, OWN_PODS, account, self.node, serviceAccountName=account)
+        issue = api.server.service_account_token
+        self.token, self.unbound = issue(NAMESPACE, account, mine), issue(NAMESPACE, account)
+
+    def asks(self, method: str, path: str, body: Any = None, form: str | None = None, *, bound: bool = True) -> Answer:
+        """One request with the pod's token, or with one that names no pod and so no node."""
+        return self.api.request(method, path, body, form, token=self.token if bound else self.unbound)
+
+    def patch(self, body: Any, *, node: str = "", status: bool = False, bound: bool = True) -> Answer:
+        path = f"{NODES}/{node or self.node}{'/status' if status else ''}"
+        return self.asks("PATCH", path, body, STRATEGIC if status else MERGE, bound=bound)
+
+    def taints(self, *new: dict[str, str], node: str = "") -> Answer:
+        """Put these beside the taints that are there."""
+        old = self.api.request("GET", f"{NODES}/{node or self.node}").body["spec"]["taints"]
+        return self.patch({"spec": {"taints": [*(each for each in old if each["key"] != TAINT), *new]}}, node=node)
+
+    def marks(self, bound: bool = True, **metadata: Any) -> Answer:
+        return self.patch({"metadata": metadata}, bound=bound)
+
+    def condition(self, kind: str = "GPUHealthy", node: str = "") -> Answer:
+        entry = {"type": kind, "status": "False", "reason": "Test"}
+        return self.patch({"status": {"conditions": [entry]}}, node=node, status=True)
+
+    def creates_slot(self, holder: str, name: str = "", *, bound: bool = True) -> Answer:
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": 900}
+        return self.asks("POST", BUDGETS, {"metadata": {"name": name or self.slot}, "spec": spec}, bound=bound)
+
+    def frees_slot_of(self, holder: str) -> Answer:
+        body = {"metadata": {"name": self.slot}, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 900}}
+        assert self.api.request("POST", BUDGETS, body).status == 201
+        return self.asks("PATCH", f"{BUDGETS}/{self.slot}", {"spec": {"holderIdentity": None}}, MERGE)
+
+    def tells(self, about: str, by: str, *, bound: bool = True) -> Answer:
+        involved = {"kind": "Node", "name": about} if about else {"kind": "Pod", "name": "p", "namespace": "default"}
+        event = {"metadata": {"generateName": "e-"}, "involvedObject": involved, "reason": "Test"}
+        return self.asks("POST", EVENTS, {**event, "reportingInstance": by}, bound=bound)
+
+    def evicts(self, *, bound: bool = True, **options: Any) -> Answer:
+        uid = self.api.request("GET", f"{PODS}/{self.pod}").body["metadata"]["uid"]
+        told = {"deleteOptions": {"preconditions": {"uid": uid}, **options}}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": self.pod}, **told}
+        return self.asks("POST", f"{PODS}/{self.pod}/eviction", body, bound=bound)
+
+
+class Attempt(NamedTuple):
+    """What must be refused, and the rule that refuses it."""
+
+    name: str
+    policy: str
+    rule: str
+    made: Callable[[Tenant], Answer]
+
+
+N, S, E, V = (f"gpuwatch-own-{each}" for each in ("node", "slot", "events", "evictions"))
+NOT_OWN = "the token is not of a pod on this Node"
+NO_NODE = "the token is not of a pod on a node"
+LABELS = "only labels of gpuwatch.io may be changed"
+ANNOTATIONS = "only annotations of gpuwatch.io and the hand-over's may be changed"
+OPT_OUT = "gpuwatch.io/opt-out is for people"
+METADATA = "of the metadata only labels and annotations may be changed"
+TAINTS = "only the taint gpuwatch.io/gpu-fault may be changed"
+SPEC = "of the spec only taints and unschedulable may be changed"
+CONDITIONS = "only the condition GPUHealthy may be changed"
+STATUS = "of the status only conditions may be changed"
+SLOTS = "only gpuwatch-slot-N may be changed"
+TAKE = "a slot may be taken for the own node only"
+FREE = "a slot of another node may not be given back"
+TELLER = "the Event is not told by the token's node"
+
+ATTEMPTS = (
+    Attempt("taint another node", N, NOT_OWN, lambda t: t.taints(OURS, node=t.other)),
+    Attempt("cordon another node", N, NOT_OWN, lambda t: t.patch({"spec": {"unschedulable": True}}, node=t.other)),
+    Attempt("set the condition of another node", N, NOT_OWN, lambda t: t.condition(node=t.other)),
+    Attempt("patch a node without being on one", N, NOT_OWN, lambda t: t.marks(labels={TAINT: "1"}, bound=False)),
+    Attempt("add a foreign label", N, LABELS, lambda t: t.marks(labels={"example.com/new": "1"})),
+    Attempt("change a foreign label", N, LABELS, lambda t: t.marks(labels={"example.com/a": "2"})),
+    Attempt("remove a foreign label", N, LABELS, lambda t: t.marks(labels={"example.com/a": None})),
+    Attempt("add an annotation", N, ANNOTATIONS, lambda t: t.marks(annotations={"example.com/new": "1"})),
+    Attempt("change an annotation", N, ANNOTATIONS, lambda t: t.marks(annotations={"example.com/b": "1"})),
+    Attempt("remove an annotation", N, ANNOTATIONS, lambda t: t.marks(annotations={"example.com/b": None})),
+    Attempt("opt out by label", N, OPT_OUT, lambda t: t.marks(labels={"gpuwatch.io/opt-out": "true"})),
+    Attempt("opt out by annotation", N, OPT_OUT, lambda t: t.marks(annotations={"gpuwatch.io/opt-out": "true"})),
+    Attempt("have a node collected as garbage", N, METADATA, lambda t: t.marks(ownerReferences=[CREATED_ELSEWHERE])),
+    Attempt("keep a node from being deleted", N, METADATA, lambda t: t.marks(finalizers=["example.com/stay"])),
+    Attempt("add a foreign taint", N, TAINTS, lambda t: t.taints({**OTHER, "key": "a/b"})),
+    Attempt("change a foreign taint", N, TAINTS, lambda t: t.patch({"spec": {"taints": [{**OTHER, "value": "y"}]}})),
+    Attempt("remove a foreign taint", N, TAINTS, lambda t: t.patch({"spec": {"taints": [OURS]}})),
+    Attempt("give a node a provider's id", N, SPEC, lambda t: t.patch({"spec": {"providerID": "kind://a"}})),
+    Attempt("add a foreign condition", N, CONDITIONS, lambda t: t.condition("DiskPressure")),
+    Attempt("change a foreign condition", N, CONDITIONS, lambda t: t.condition("Ready")),
+    Attempt(
+        "label a node by way of its status",
+        N,
+        LABELS,
+        lambda t: t.patch({"metadata": {"labels": {"example.com/new": "1"}}}, status=True),
+    ),
+    Attempt("add resources", N, STATUS, lambda t: t.patch({"status": {"capacity": {"a.b/c": "1"}}}, status=True)),
+    Attempt(
+        "change the kubelet's port",
+        N,
+        STATUS,
+        lambda t: t.patch({"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}}, status=True),
+    ),
+    Attempt("make a slot without being on a node", S, NO_NODE, lambda t: t.creates_slot("", bound=False)),
+    Attempt("make another Lease", S, SLOTS, lambda t: t.creates_slot(t.node, t.account)),
+    Attempt("take a slot for another", S, TAKE, lambda t: t.creates_slot(t.other)),
+    Attempt("free another's slot", S, FREE, lambda t: t.frees_slot_of(t.other)),
+    Attempt("tell of another Node", E, "the Event is about another Node", lambda t: t.tells(t.other, t.node)),
+    Attempt("tell in another's name", E, TELLER, lambda t: t.tells("", t.other)),
+    Attempt("tell without being on a node", E, TELLER, lambda t: t.tells("", "", bound=False)),
+    Attempt("evict without being on a node", V, NO_NODE, lambda t: t.evicts(bound=False)),
+    Attempt("kill", V, "the time a pod has to end may not be changed", lambda t: t.evicts(gracePeriodSeconds=0)),
+    Attempt("evict by name", V, "the eviction does not name the pod's uid", lambda t: t.evicts(preconditions=None)),
+)
+
+
+@pytest.fixture(scope="module")
+def api(control_plane):
+    return Api(control_plane)
+
+
+@pytest.fixture(scope="module")
+def tenants(api):
+    """Tenants by the rule they are free of; None: all rules hold."""
+    api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    sets = {
+        rule: (f"free-{number}", renamed(without(manifests(), *rule), f"free-{number}"))
+        for number, rule in enumerate(rules(manifests()))
+    }
+    found = [each for _, made in sets.values() for each in made] + manifests()
+    for each in sorted(found, key=lambda each: (each["kind"] == f"{POLICY}Binding", each["kind"] == POLICY)):
+        apply(api, each)
+    tenants = {rule: Tenant(api, account) for rule, (account, _) in sets.items()}
+    tenants[None] = whole = Tenant(api, ACCOUNT)
+    # The server learns of all policies, then of all bindings, in the order in which they were made.
+    until(lambda: NOT_OWN in whole.patch({}, node=whole.other).body.get("message", ""), "the last policy holds")
+    return tenants
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(api):
+    """Nobody holds a slot, and nothing has been told, when a test is over."""
+    yield
+    for path in (BUDGETS, EVENTS):
+        assert api.request("DELETE", path).status == 200
+
+
+@pytest.fixture
+def story(api, tenants):
+    """Set up; gives the token of the remediator's pod on the story's node."""
+    pod = set_up(api, ACCOUNT)
+    yield api.server.service_account_token(NAMESPACE, ACCOUNT, pod)
+    tear_down(api)
+
+
+def bench_of(api, token):
+    return Bench(Objects(api), api.server.token_kubeconfig(token), HandClock(), policy())
+
+
+def test_the_whole_story_is_allowed_on_the_own_node(api, story):
+    before = foreign(api.request("GET", f"{NODES}/{NODE}").body)
+    bench = bench_of(api, story)
+    live(bench, api)
+    assert bench.remediator.state.errors == {}
+    assert {"claim", "slot", "taint", "condition", "event", "evict", "untaint", "free_slot"} <= set(bench.ledger.done())
+    assert bench.is_clean()
+    assert foreign(bench.node) == before
+    assert api.request("GET", f"{PODS}/{VICTIM}").status == 404
+
+
+def test_a_pod_of_another_node_can_do_nothing_here_and_says_why(api, story, tenants):
+    bench = bench_of(api, tenants[None].token)
+    bench.finds(fatal(bench.clock.time()))
+    bench.run(30)
+    assert not bench.ours
+    assert NOT_OWN in bench.remediator.state.trouble
+    assert bench.is_clean()
+
+
+def test_what_is_ours_may_be_changed_on_the_own_node(tenants):
+    tenant = tenants[None]
+    for answer in (
+        tenant.taints(OURS),
+        tenant.patch({"spec": {"unschedulable": True}}),
+        tenant.marks(labels={"gpuwatch.io/a": "1"}, annotations={"gpuwatch.io/b": "2"}),
+        tenant.condition(),
+        tenant.taints(),
+        tenant.patch({"spec": {"unschedulable": None}}),
+        tenant.marks(labels={"gpuwatch.io/a": None}, annotations={"gpuwatch.io/b": None}),
+    ):
+        assert answer.status == 200, answer
+
+
+def test_a_slot_may_be_taken_over_and_given_back(api, tenants):
+    tenant, name = tenants[None], "gpuwatch-slot-1000000"
+    spec = {"holderIdentity": tenant.other, "leaseDurationSeconds": 900}
+    assert api.request("POST", BUDGETS, {"metadata": {"name": name}, "spec": spec}).status == 201
+    for holder in (tenant.node, None):
+        taken = {"spec": {"holderIdentity": holder}}
+        status, body = tenant.asks("PATCH", f"{BUDGETS}/{name}", taken, MERGE)
+        assert status == 200, body
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
+def test_it_is_refused_by_one_rule_alone(tenants, attempt):
+    refused = attempt.made(tenants[None])
+    assert refused.status == 403, refused
+    assert f"denied request: {attempt.rule}" in refused.body["message"]
+    allowed = attempt.made(tenants[attempt.policy, attempt.rule])
+    assert allowed.status < 300, allowed
+
+
+def test_every_rule_has_its_attempt():
+    assert {(attempt.policy, attempt.rule) for attempt in ATTEMPTS} == set(rules(manifests()))
+
+
+@pytest.mark.parametrize("verb", ["DELETE", "PUT"])
+def test_nothing_is_deleted_or_replaced(tenants, verb):
+    tenant = tenants[None]
+    for path in (f"{NODES}/{tenant.node}", f"{PODS}/{tenant.pod}", f"{BUDGETS}/{tenant.slot}"):
+        status, body = tenant.asks(verb, path, {} if verb == "PUT" else None)
+        assert (status, body["reason"]) == (403, "Forbidden"), path
+        assert "cannot" in body["message"]
+
+
+def test_others_are_left_alone(api, tenants):
+    path = f"{NODES}/{tenants[None].other}"
+    assert api.request("PATCH", path, {"metadata": {"labels": {"example.com/mine": "1"}}}, MERGE).status == 200
