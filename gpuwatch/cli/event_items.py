@@ -205,10 +205,10 @@ def _message(item: EventItem, words: Words) -> str:
 
 COLUMNS: tuple[Column[EventItem], ...] = (
     Column("TIME", lambda e, w: w.clock_time(e.at.timestamp())),
-    Column("WHERE", _where),
-    Column("EVENT", lambda e, w: _what(e), style=_style),
-    Column("PROCESS", lambda e, w: w.text(e.name or e.pid), drop=1),
-    Column("MESSAGE", _message, shorten="end"),
+    Column("WHERE", _where, shorten="middle", least=12),
+    Column("EVENT", lambda e, w: _what(e), style=_style, shorten="end"),
+    Column("PROCESS", lambda e, w: w.text(e.name or e.pid), drop=2),
+    Column("MESSAGE", _message, shorten="end", drop=1, least=14),
     Column("CHANGE", lambda e, w: w.text(e.after), wide=True),
     Column("PID", lambda e, w: w.text(e.pid), right=True, wide=True),
     Column("TOLD-BY", lambda e, w: w.text(e.actor or "+".join(e.sources)), wide=True),

@@ -110,8 +110,9 @@ def _fault(fault: Fault, words: Words, width: int, named: Callable[[str], str]) 
 
     where = named(fault.gpu) if fault.gpu else "the node"
     since = f"  {words.ago(fault.since)}" if fault.since else ""
+    xid = "" if fault.xid is None else f"  XID {fault.xid}"
     head = Text.assemble(
-        ("! ", "bold red"), (fault.check, "bold"), f"  {where}  {fault.response}", (since, "dim"), end=""
+        ("! ", "bold red"), (fault.check, "bold"), f"{xid}  {where}  {fault.response}", (since, "dim"), end=""
     )
     advice = ADVICE[fault.remedy]
     more = f"gpuwatch xid explain {fault.xid}" if fault.xid is not None else ""

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 GAP = "  "
 SHORTEST = 20
-"""Characters that always remain of a shortened cell."""
+"""Characters that remain of a shortened cell, where its column says nothing else."""
 
 
 class Column(NamedTuple, Generic[T]):
@@ -28,6 +28,7 @@ class Column(NamedTuple, Generic[T]):
     wide: bool = False
     shorten: Literal["", "middle", "end"] = ""
     style: Callable[[T], str] = lambda _: ""
+    least: int = SHORTEST
 
 
 def table(
@@ -62,19 +63,19 @@ def _fitting(columns: list[Column[T]], natural: dict[int, int], width: int) -> l
 
 
 def _least(column: Column[T], natural: dict[int, int]) -> int:
-    return min(natural[id(column)], SHORTEST) if column.shorten else natural[id(column)]
+    return min(natural[id(column)], column.least) if column.shorten else natural[id(column)]
 
 
 def _shortened(columns: list[Column[T]], natural: dict[int, int], width: int) -> dict[int, int]:
     """The widths to use: what is too much is taken from the longest of the columns that may be shortened."""
     widths = {id(c): natural[id(c)] for c in columns}
     excess = sum(widths.values()) + len(GAP) * (len(columns) - 1) - width
-    elastic = [id(c) for c in columns if c.shorten]
+    elastic = [c for c in columns if c.shorten]
     for _ in range(max(excess, 0)):
-        longest = max(elastic, key=lambda key: widths[key], default=None)
-        if longest is None or widths[longest] <= SHORTEST:
+        longest = max((c for c in elastic if widths[id(c)] > c.least), key=lambda c: widths[id(c)], default=None)
+        if longest is None:
             break
-        widths[longest] -= 1
+        widths[id(longest)] -= 1
     return widths
 
 

@@ -100,12 +100,13 @@ def _fault(finding: Finding, response: Response, index: int | None) -> Fault:
 def _findings(view: View, began: tuple[Fault, ...], policy: Policy, overruled: dict[str, float]) -> tuple[str, ...]:
     """Findings in the way: any that taints and no person has overruled; any condition of a GPU that had a fault."""
     keys, sick = {fault.key for fault in began}, {fault.gpu for fault in began if fault.gpu}
-    return tuple(
+    found = (
         f"{fault.place} is still there"
         for fault in in_force(view, policy, Response.CONDITION)
         if fault.last > overruled.get(fault.key, -1.0)
         and (fault.response.reaches(Response.TAINT) or fault.key in keys or fault.gpu in sick)
     )
+    return tuple(dict.fromkeys(found))  # several XIDs of one GPU are one thing to say
 
 
 def _gpus(view: View, began: tuple[Fault, ...], owner: Ownership | None) -> tuple[str, ...]:

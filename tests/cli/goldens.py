@@ -65,6 +65,8 @@ SCREENS = (
     Screen("events", views.failing, ("events",), 100, views.some_events),
     Screen("events-fault", views.failing, ("events",), 100, views.a_fault_and_its_end),
     Screen("events-fault-wide", views.failing, ("events", "-o", "wide"), 160, views.a_fault_and_its_end),
+    Screen("events-fault-80", views.failing, ("events",), 80, views.a_fault_and_its_end),
+    Screen("events-fault-60", views.failing, ("events",), 60, views.a_fault_and_its_end),
     Screen("events-json", views.failing, ("events", "-o", "json"), 100, views.some_events),
     Screen("top-once", views.failing, ("top", "--once")),
     Screen("nagios", views.failing, ("status", "--nagios")),

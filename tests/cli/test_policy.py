@@ -69,6 +69,14 @@ def test_recorded_views_are_replayed(packed: bool, tmp_path: Path) -> None:
     assert "still is" not in out
 
 
+def test_a_recording_without_a_view_is_no_proof(tmp_path: Path) -> None:
+    path = tmp_path / "views.jsonl"
+    path.touch()
+    code, out, error = run("policy", "test", str(path))
+    assert (code, out) == (2, "")
+    assert "has no view" in error
+
+
 @pytest.mark.parametrize("line", ["{}", "no json", '{"schema": 99}'])
 def test_what_is_no_view_is_named_by_its_line(line: str, tmp_path: Path) -> None:
     path = tmp_path / "views.jsonl"

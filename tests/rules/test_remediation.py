@@ -406,6 +406,13 @@ def test_nobody_is_asked_to_leave_while_it_is_not_known_who_has_the_gpu() -> Non
     assert "uid-a" in story.cluster.pods
 
 
+def test_what_is_in_the_way_of_giving_back_is_said_once() -> None:
+    story = Story()
+    story.see(*(finding("xid_fatal", xid=xid) for xid in (95, 154)))
+    story.settle()
+    assert story.settle().words == "xid_fatal on GPU 0 is still there"
+
+
 def test_the_drivers_advice_is_no_news_for_a_pod() -> None:
     story = Story()
     pod = Workload(namespace="ml", pod="a", container="main", pod_uid="uid-a")
