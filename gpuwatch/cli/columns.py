@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gpuwatch.cli.gather import pod_names, process_workload
 from gpuwatch.cli.items import FindingItem, GpuItem, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
+from gpuwatch.cli.owners import pod_names, process_workload
 from gpuwatch.cli.table import Column
 from gpuwatch.cli.words import Words
 from gpuwatch.model.finding import Health, Severity

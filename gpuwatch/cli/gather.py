@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from gpuwatch.cli.items import FindingItem, GpuItem, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
+from gpuwatch.cli.owners import users
 from gpuwatch.cli.words import utc
 from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.pci import pci_key
-from gpuwatch.model.snapshot import Gpu, GpuProcess, GpuStatus
+from gpuwatch.model.snapshot import Gpu, GpuStatus
 from gpuwatch.model.view import View
-from gpuwatch.model.workload import DeviceUse, Holder, PodUsage, ProcessOwner, Workload
+from gpuwatch.model.workload import DeviceUse, Holder, PodUsage, Workload
 from gpuwatch.model.xid import XidCount
 from gpuwatch.model.xid_catalogue import explain
 
@@ -80,7 +81,7 @@ def mig_items(view: View) -> list[MigItem]:
             activity=mig.activity,
             multiprocessors=mig.multiprocessors,
             allocated=use.allocated if use else None,
-            users=_users(view, gpu, [use] if use else [], mig.gi),
+            users=users(view, gpu, [use] if use else [], mig.gi),
         )
         for gpu in view.snapshot.gpus
         for mig in gpu.mig
@@ -142,16 +143,6 @@ def xid_items(view: View) -> list[XidItem]:
     return sorted(items, key=lambda item: (item.gpu is None, item.gpu or 0, item.xid))
 
 
-def process_workload(item: ProcessItem) -> str | None:
-    """Whose process it is, in a word or two."""
-    return _owner_name(item.workload, item.slurm_job, item.user, item.name)
-
-
-def pod_names(workloads: Iterable[Workload]) -> tuple[str, ...]:
-    """Each pod once, however many of its containers there are."""
-    return tuple(dict.fromkeys(name for workload in workloads if (name := _owner_name(workload))))
-
-
 def by_index(view: View | None) -> Callable[[str], str]:
     """Turns a text that names GPUs by uuid into one that names them by index, as people do."""
     indices = _indices(view) if view is not None else {}
@@ -184,40 +175,11 @@ def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidI
         mig_instances=len(sample.mig) if sample else 0,
         processes=len(sample.processes) if sample and sample.processes is not None else None,
         allocated=any(known) if known else None,
-        users=_users(view, sample, devices),
+        users=users(view, sample, devices),
         holders=tuple(holder for device in devices for holder in device.holders),
         last_xid=xids.get(uuid),
         **readings,
     )
-
-
-def _users(view: View, gpu: Gpu | None, devices: Iterable[DeviceUse], gi: int | None = None) -> tuple[str, ...]:
-    """Names of who holds or uses a device: pods first, then what runs outside of pods."""
-    holders = (holder.workload for device in devices for holder in device.holders)
-    names = dict.fromkeys(_owner_name(workload) for workload in holders)
-    owners = {owner.pid: owner for owner in view.owners}
-    for process in (gpu.processes or ()) if gpu else ():
-        if gi is None or process.gi == gi:
-            names[_process_name(process, owners.get(process.pid))] = None
-    return tuple(name for name in names if name)
-
-
-def _process_name(process: GpuProcess, owner: ProcessOwner | None) -> str | None:
-    if owner is None:
-        return process.name
-    if owner.workload is not None or owner.pod_uid is not None:
-        return _owner_name(owner.workload or Workload(pod_uid=owner.pod_uid))
-    return _owner_name(None, owner.slurm_job, owner.account, owner.name or process.name)
-
-
-def _owner_name(
-    workload: Workload | None, slurm_job: str | None = None, user: str | None = None, process: str | None = None
-) -> str | None:
-    if workload is not None:
-        return f"{workload.namespace}/{workload.pod}" if workload.pod else f"pod {workload.pod_uid}"
-    if slurm_job is not None:
-        return f"slurm {slurm_job}"
-    return f"{user}: {process}" if user and process else process or user
 
 
 def _pod(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from gpuwatch.cli.columns import GPUS, HEALTH_STYLES, SEVERITY_STYLES
 from gpuwatch.cli.document import Envelope
-from gpuwatch.cli.gather import finding_items, gpu_items, pod_names
+from gpuwatch.cli.gather import finding_items, gpu_items
 from gpuwatch.cli.items import FindingItem
+from gpuwatch.cli.owners import pod_names
 from gpuwatch.cli.remedies import ADVICE
 from gpuwatch.cli.table import table
 from gpuwatch.cli.terminal import Glyphs
