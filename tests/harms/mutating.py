@@ -44,10 +44,13 @@ def show(harm: Harm, proof: Proof, folder: Path) -> None:
     """Assert that the proof's test fails, by what it asserts, once its guard is gone."""
     copy = folder / "copy"
     patched(proof.patch, copy)
-    module = proof.patch.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    told = run(copy, proof.test, ("gpuwatch", module))
+    files = {"gpuwatch": str(copy / "gpuwatch/__init__.py")}
+    if proof.patch.file.endswith(".py"):
+        module = proof.patch.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        files[module] = str(copy / proof.patch.file)
+    told = run(copy, proof.test, tuple(files))
     assert told.code == 1, f"harm {harm.number}: exit code {told.code}\n{told.output}"
-    assert told.loaded == {"gpuwatch": str(copy / "gpuwatch/__init__.py"), module: str(copy / proof.patch.file)}
+    assert told.loaded == files
     (failure,) = told.failures
     test, phase, kinds = failure
     assert test.split("[")[0] == proof.test.split("[")[0]

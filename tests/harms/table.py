@@ -41,6 +41,7 @@ LINES = "tests/harms/test_harm_lines.py::"
 API = "tests/harms/test_harm_api.py::"
 POLICY = "tests/harms/test_harm_policy.py::"
 QUIET = "tests/harms/test_quiet_day.py::"
+RIGHTS = "tests/cluster/test_remediator_rights.py::"
 
 
 def proof(test: str, file: str, text: str, instead: str) -> Proof:
@@ -393,8 +394,8 @@ HARMS: tuple[Harm, ...] = (
         15,
         "The monitor makes the sick GPU worse: it kills a process inside the driver, or asks again and again.",
         "A reader inside a driver call is left alone and never killed. New ones are started ever more rarely, and "
-        "none at all while several hang. A lost GPU is asked less and less often, one that is slow again and again left "
-        "alone for as long as it took.",
+        "none at all while several hang. A lost GPU is asked less and less often, one that is slow again and again "
+        "left alone for as long as it took.",
         ("reader/supervisor.py:_run_one", "reader/supervisor.py:run", "reader/gpu_thread.py:spared"),
         (
             proof(
@@ -515,9 +516,13 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         20,
         "Rights are so wide that one node's pod can change every node.",
-        "The default mode observes, and has no code that writes. Acting needs patch of one Node and its status, "
-        "Events and the Leases of one namespace; evictions only where draining is on. Requests that would touch "
-        "foreign taints, labels or annotations are not made.",
+        "The default mode observes, and has no code that writes; requests that would touch what is foreign are not "
+        "made. Rights are granted by feature (`deploy/remediator/rbac*.yaml`): reading, to observe; patch of Nodes, "
+        "Events and the Leases of one namespace, to act; evictions only where draining is on. RBAC has no word for a "
+        "pod's own Node, so admission policies (`deploy/remediator/own-node-policy.yaml`) compare the token's node, "
+        "and let only gpuwatch's taint, condition, labels and annotations change; "
+        "`tests/cluster/test_own_node_policy.py` shows it, rule by rule, on a real API server. Evictions are not "
+        "tied to the node: an admission policy cannot see where a pod runs.",
         ("roles/remediator.py:_hands", "sinks/kube_body.py:node_patch", "config.py:RemediationConfig"),
         (
             proof(
@@ -537,6 +542,14 @@ HARMS: tuple[Harm, ...] = (
                 "roles/slots.py",
                 "        if isinstance(self._budget.max_unavailable, int):\n            return None\n",
                 "",
+            ),
+            Proof(
+                f"{RIGHTS}test_exactly_these_rights_are_needed",
+                Patch("deploy/remediator/rbac-enforce.yaml", "verbs: [patch]", "verbs: [patch, delete]"),
+            ),
+            Proof(
+                f"{RIGHTS}test_who_observes_needs_no_right_to_write",
+                Patch("deploy/remediator/rbac.yaml", "verbs: [get]", "verbs: [get, patch]"),
             ),
         ),
     ),
