@@ -60,6 +60,15 @@ def without(found: list[Manifest], policy: str, message: str) -> list[Manifest]:
     return copy
 
 
+def with_variable(found: list[Manifest], name: str, expression: str) -> list[Manifest]:
+    """The same, but for what a variable is."""
+    copy: list[Manifest] = json.loads(json.dumps(found))
+    policies = (each["spec"] for each in copy if each["kind"] == POLICY)
+    (variable,) = (each for spec in policies for each in spec["variables"] if each["name"] == name)
+    variable["expression"] = expression
+    return copy
+
+
 def rules(found: list[Manifest]) -> list[tuple[str, str]]:
     """Every rule of every policy: the policy's name and what the rule says when it refuses."""
     policies = (each for each in found if each["kind"] == POLICY)

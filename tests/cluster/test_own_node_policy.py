@@ -12,7 +12,7 @@ import pytest
 
 from gpuwatch.model.remediation import TAINT
 from tests.cluster.api import EVENTS, MERGE, NODES, PODS, STRATEGIC, Answer, Api
-from tests.cluster.manifests import ACCOUNT, POLICY, apply, manifests, renamed, rules, without
+from tests.cluster.manifests import ACCOUNT, POLICY, apply, manifests, renamed, rules, with_variable, without
 from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign, make_node
 from tests.cluster.story import OWN_PODS, VICTIM, live, pod_on, policy, set_up, tear_down
 from tests.e2e.processes import until
@@ -104,6 +104,8 @@ TAKE = "a slot may be taken for the own node only"
 FREE = "a slot of another node may not be given back"
 TELLER = "the Event is not told by the token's node"
 
+HANDOVER = "handover", "['example.com/reboot']"
+
 ATTEMPTS = (
     Attempt("taint another node", N, NOT_OWN, lambda t: t.taints(OURS, node=t.other)),
     Attempt("cordon another node", N, NOT_OWN, lambda t: t.patch({"spec": {"unschedulable": True}}, node=t.other)),
@@ -158,12 +160,13 @@ def api(control_plane):
 
 @pytest.fixture(scope="module")
 def tenants(api):
-    """Tenants by the rule they are free of; None: all rules hold."""
+    """Tenants by the rule they are free of; None: all rules hold; HANDOVER: as in the comment beside that variable."""
     api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     sets = {
         rule: (f"free-{number}", renamed(without(manifests(), *rule), f"free-{number}"))
         for number, rule in enumerate(rules(manifests()))
     }
+    sets[HANDOVER] = "hands-over", renamed(with_variable(manifests(), *HANDOVER), "hands-over")
     found = [each for _, made in sets.values() for each in made] + manifests()
     for each in sorted(found, key=lambda each: (each["kind"] == f"{POLICY}Binding", each["kind"] == POLICY)):
         apply(api, each)
@@ -226,6 +229,25 @@ def test_what_is_ours_may_be_changed_on_the_own_node(tenants):
         tenant.marks(labels={"gpuwatch.io/a": None}, annotations={"gpuwatch.io/b": None}),
     ):
         assert answer.status == 200, answer
+
+
+def test_a_node_full_of_entries_is_not_too_costly_to_compare(api, tenants):
+    """A policy that runs out of its budget refuses everything."""
+    tenant = tenants[None]
+    many = {f"example.com/{number:03}": "x" * 60 for number in range(300)}
+    marked = {"metadata": {"labels": many, "annotations": {**many, "example.com/big": "x" * 100_000}}}
+    images = [{"names": [f"registry.example.com/{each}@sha256:{'0' * 64}"], "sizeBytes": each} for each in range(100)]
+    volumes = [{"name": key, "devicePath": "/dev/x"} for key in many]
+    for path, body in (("", marked), ("/status", {"status": {"images": images, "volumesAttached": volumes}})):
+        assert api.request("PATCH", f"{NODES}/{tenant.node}{path}", body, MERGE).status == 200
+    for answer in (tenant.taints(OURS), tenant.condition(), tenant.taints()):
+        assert answer.status == 200, answer
+
+
+def test_the_annotation_of_the_hand_over_may_be_named(tenants):
+    for value in ("requested", None):
+        assert tenants[HANDOVER].marks(annotations={"example.com/reboot": value}).status == 200
+    assert ANNOTATIONS in tenants[HANDOVER].marks(annotations={"example.com/reboots": "1"}).body["message"]
 
 
 def test_a_slot_may_be_taken_over_and_given_back(api, tenants):
