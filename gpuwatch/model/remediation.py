@@ -103,6 +103,7 @@ class PodObject(Record, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     deleting: bool = False
+    created: float | None = None
 
     @property
     def path(self) -> str:
@@ -176,6 +177,7 @@ class Memory(Record, frozen=True, kw_only=True):
     quarantined: dict[str, tuple[float, ...]] = {}  # fault key -> times it led to a quarantine
     announced: dict[str, float] = {}  # names of Events that were told -> when
     slot: str | None = None  # the budget's slot taken last, until it was given back
+    sentinel: str | None = None  # the file made for a tool that reboots, until it was taken away
 
 
 class Stage(StrEnum):

@@ -29,6 +29,7 @@ from gpuwatch.model.remediator_state import ACTIONS
 from gpuwatch.roles.deeds import action_of, deed_of, is_routine
 from gpuwatch.roles.handover import set_sentinel
 from gpuwatch.roles.slots import SlotWriter
+from gpuwatch.rules.ownership import hold
 from gpuwatch.sinks.audit import Audit, Deed
 from gpuwatch.sinks.kube import NodeWriter
 from gpuwatch.sinks.kube_errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound, TooMany
@@ -64,6 +65,11 @@ class Outcome(NamedTuple):
     def done(self) -> tuple[Step, ...]:
         """Steps that have had their effect, now or before."""
         return tuple(each.step for each in self.steps if each.error is None)
+
+    @property
+    def refused(self) -> GpuwatchError | None:
+        """What a person has to mend before a step can be done, though later ones could be tried."""
+        return next((each.error for each in self.steps if isinstance(each.error, Forbidden | Invalid)), None)
 
 
 class Actuator:
@@ -129,7 +135,8 @@ class Actuator:
         """One request or one file, whatever comes of it."""
         match step:
             case PatchNode():
-                return self._writer.patch_node(node, step)
+                owner = hold(node).owner
+                return self._writer.patch_node(node, step, listed=owner.handover if owner else None)
             case TakeSlot():
                 return self._slots.take(step)
             case FreeSlot():

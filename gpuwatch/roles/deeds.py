@@ -33,6 +33,11 @@ def action_of(step: Step) -> str:
     return step.step if isinstance(step, PatchNode) else _BY_KIND[type(step)]
 
 
+def summary(step: Step, plan: Plan) -> tuple[str, str]:
+    """What a step does to whom, whatever it writes there."""
+    return action_of(step), _target(step, plan)
+
+
 def deed_of(step: Step, plan: Plan, node: NodeObject) -> Deed:
     """The audit line of a step that is about to be done to `node`."""
     before, after = _change(step, node)

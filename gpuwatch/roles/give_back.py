@@ -9,6 +9,7 @@ from gpuwatch.model.remediation import NodeObject, Plan
 from gpuwatch.roles.actuator import Actuator, Outcome
 from gpuwatch.roles.handover import set_sentinel
 from gpuwatch.roles.place import Place
+from gpuwatch.roles.remediator import remembered
 from gpuwatch.roles.slots import SlotWriter
 from gpuwatch.rules.budget import Slots, held
 from gpuwatch.rules.by_hand import Wish, release
@@ -32,8 +33,8 @@ def give_back(config: RemediationConfig, place: Place, transport: Transport, clo
     namespace = config.budget.namespace or place.namespace
     slots = SlotWriter(writer, clock, config.budget.slot_seconds, namespace)
     actuator = Actuator(writer, slots, Audit(ledger, clock, actor="operator"), clock)
-    if config.handover.sentinel:
-        set_sentinel(Path(config.handover.sentinel), wanted=False)
+    for sentinel in {config.handover.sentinel, remembered(ledger).sentinel} - {"", None}:
+        set_sentinel(Path(str(sentinel)), wanted=False)
     for _ in range(TRIES):
         node = writer.node()
         outcome = actuator.execute(_plan(node, writer, namespace, clock), node)

@@ -16,12 +16,14 @@ from gpuwatch.config import Config, RemediationConfig
 from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError, UsageError
-from gpuwatch.model.remediation import Blocked, Evict, Memory, NodeObject, Plan, Reason, TakeSlot
+from gpuwatch.model.remediation import Blocked, Evict, Memory, NodeObject, PatchNode, Plan, Reason, TakeSlot
 from gpuwatch.model.remediator_state import RemediatorState
 from gpuwatch.roles.actuator import Actuator, Outcome
 from gpuwatch.roles.agent_views import ViewSource
 from gpuwatch.roles.backoff import Backoff
+from gpuwatch.roles.deeds import summary
 from gpuwatch.roles.extras import Extras
+from gpuwatch.roles.pace import Pace
 from gpuwatch.roles.place import Place
 from gpuwatch.roles.report import Report
 from gpuwatch.roles.sighting import Sighting, grows_old, news
@@ -55,9 +57,6 @@ PATIENCE_SECONDS = 60.0
 TRIES = 10
 """Looks at the Node in one cycle while others write to it faster than we do."""
 
-MAX_HURRY = 1.0
-"""Seconds that news wait at most while the API server is being left alone."""
-
 
 class Remediator:
     """Steps through the life of one node. `connect` is called when an API server is first needed, never in mode `off`.
@@ -84,11 +83,11 @@ class Remediator:
         self._audit = Audit(ledger, clock)
         self._backoff = Backoff(self._chance)
         self._sighting = Sighting(views, clock)
-        self._memory = _remembered(ledger)
+        self._memory = remembered(ledger)
         self._evictions = Evictions()
         self._node: NodeObject | None = None
         self._news: object = None
-        self._due, self._waiting = clock.monotonic(), False
+        self._pace = Pace(clock, self._chance)
         self._report = Report(place.node, self._audit, clock)
         self.reconfigure(config, classes)
 
@@ -103,8 +102,11 @@ class Remediator:
         self._slots: SlotReader | None = None
         self._actuator: Actuator | None = None
         self._safe = False
-        self._due = self._clock.monotonic()
+        self._pace.at_once()
         self._report.began(config.mode)
+        if config.mode != "enforce" and self._node is not None and hold(self._node).claim is Claim.APPLIED:
+            name = self._place.node
+            log.warning("mode is %s: %s stays quarantined; `gpuwatch node release %s`", config.mode, name, name)
 
     @property
     def state(self) -> RemediatorState:
@@ -115,16 +117,13 @@ class Remediator:
         """Do what is due; seconds until it wants to be called again. A new View is reason to call it earlier."""
         if self._policy.config.mode == "off":
             return REST_SECONDS
-        now = self._clock.monotonic()
         sight = self._sight()
         if (seen := news(sight)) != self._news:
             self._news = seen
-            hurry = self._chance.uniform(0, MAX_HURRY) if self._waiting else 0.0
-            self._due = min(self._due, now + hurry)
-        if now >= self._due:
-            wait = self._cycle()
-            self._due = self._clock.monotonic() + wait
-        return max(0.0, min(self._due - self._clock.monotonic(), grows_old(sight) or REST_SECONDS))
+            self._pace.news()
+        if self._pace.left <= 0:
+            self._pace.wait(self._cycle())
+        return min(self._pace.left, grows_old(sight) or REST_SECONDS)
 
     def _sight(self) -> Sight:
         """What is seen now; whether the node is well matters only while it is quarantined."""
@@ -133,7 +132,6 @@ class Remediator:
 
     def _cycle(self) -> float:
         """Look, plan, act; seconds to wait after it."""
-        self._waiting = False
         try:
             return self._work()
         except NoCluster as error:
@@ -157,12 +155,15 @@ class Remediator:
             if self._actuator is None:
                 self._report.observed(made, node)
                 return self._ended(made, extras.trouble)
-            self.check()
+            if any(isinstance(step, PatchNode) and step.step == "taint" for step in made.steps):
+                self.check()
             outcome = self._actuator.execute(made, node)
+            if any(isinstance(step, Evict) for step in outcome.done):
+                self._evictions = self._evictions.among(extras.pods or ())
             self._take_in(made, node, outcome)
             conflict = outcome.stopped if isinstance(outcome.stopped, Conflict | AlreadyExists) else None
             if conflict is None:
-                return self._ended(made, outcome.stopped or extras.trouble)
+                return self._ended(made, outcome.stopped or outcome.refused or extras.trouble)
             if isinstance(outcome.steps[-1].step, TakeSlot):
                 extras.forget_slots()
             elif self._slots is not None:
@@ -257,7 +258,8 @@ class Remediator:
         self._backoff.succeeded()
         self._know()
         self._report.settled(made)
-        wait = REST_SECONDS if made.look_again is None else min(REST_SECONDS, made.look_again)
+        patience = self._pace.went_well(tuple(summary(step, made) for step in made.steps))
+        wait = REST_SECONDS if made.look_again is None else max(patience, min(REST_SECONDS, made.look_again))
         if self._actuator is None:
             wait = max(wait, OBSERVE_SECONDS)
         return wait * self._chance.uniform(1.0, 1.1)  # never earlier: what ends with a hold would not be over yet
@@ -268,7 +270,7 @@ class Remediator:
             self._report.refused(error)
         self._know()
         self._report.troubled(error, made)
-        self._waiting = True
+        self._pace.failed(error.retry_after if isinstance(error, KubeError) else None)
         if isinstance(error, Forbidden | Invalid | NotFound) or not isinstance(error, KubeError):
             return PATIENCE_SECONDS * self._chance.uniform(0.5, 1.0)
         return self._backoff.failed(error.retry_after)
@@ -279,7 +281,7 @@ class Remediator:
         self._report.knows(slots, most, view.snapshot.at if view else None)
 
 
-def _remembered(ledger: Ledger) -> Memory:
+def remembered(ledger: Ledger) -> Memory:
     """An unreadable memory is none: the Node's own annotations say most of it."""
     body = ledger.memory(MEMORY)
     try:

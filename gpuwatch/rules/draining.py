@@ -18,6 +18,11 @@ LONGEST_WAIT = 300.0
 AT_ONCE = 5
 """Evictions in one plan."""
 
+LATE_SECONDS = 60.0
+"""For a scheduler that had not heard of the taint."""
+
+TOLERATES = "came after the drain began, so it tolerates the taint: it would only come back"
+
 OVER = ("Succeeded", "Failed")
 
 
@@ -33,6 +38,17 @@ class Evictions(Record, frozen=True, kw_only=True):
     """Pod uid -> how asking went. Forgotten at a restart: asking once more does no harm."""
 
     attempts: dict[str, Attempt] = {}
+    newest: float | None = None
+    """When the youngest pod was created, by the API server's clock, that was there when the first one was asked."""
+
+    def among(self, pods: Sequence[PodObject]) -> "Evictions":
+        """With these the drain began."""
+        there = [pod.created for pod in pods if pod.created is not None]
+        return replace(self, newest=max(there)) if there and self.newest is None else self
+
+    def knows_late(self, pod: PodObject) -> bool:
+        """Whether it has come since."""
+        return self.newest is not None and pod.created is not None and pod.created > self.newest + LATE_SECONDS
 
     def asked(self, pod: PodObject, at: float, refused: str = "") -> "Evictions":
         """After `pod` was asked at unix time `at`; `refused`: the API server's words, empty when it agreed."""
@@ -68,6 +84,9 @@ def drain(
     staying = [pod for pod in meant if _stays(pod, config)]
     waiting = tuple(pod for pod in meant if not _stays(pod, config))
     blocked = [Blocked(reason=Reason.PROTECTED, words=f"{pod.path} is never evicted") for pod in staying]
+    late = [pod for pod in waiting if evictions.knows_late(pod)]
+    blocked += [Blocked(reason=Reason.PROTECTED, words=f"{pod.path} {TOLERATES}") for pod in late]
+    waiting = tuple(pod for pod in waiting if pod not in late)
     blocked += [Blocked(reason=Reason.STALE, words=words) for words in doubts]
     blocked += [
         Blocked(reason=Reason.PDB, words=f"{pod.path} may not go yet: {attempt.refused} (asked {attempt.tries} times)")

@@ -172,7 +172,8 @@ def _strange(case: Case) -> Iterator[Blocked]:
 
 def _leave(case: Case, obstacles: tuple[Blocked, ...], faults: tuple[Fault, ...]) -> Draft:
     """Add nothing, and take back what was only begun."""
-    steps: tuple[Step, ...] = case.freed()
+    is_lost = case.owner is None and case.node.taint is not None  # ours, perhaps: others shall count it
+    steps: tuple[Step, ...] = () if is_lost else case.freed()
     wants: frozenset[Want] = frozenset()
     if case.owner is not None:  # its claim goes last: a slot that nothing on the Node tells of would be forgotten
         steps = (*steps, PatchNode(step="forget", annotations={OWNER: None, FAULTS: None}))

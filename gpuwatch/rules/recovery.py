@@ -22,7 +22,7 @@ from gpuwatch.rules.budget import choose, held, renewal
 from gpuwatch.rules.case import Case, Draft, blocked
 from gpuwatch.rules.draining import drain
 from gpuwatch.rules.evidence import in_force, lacking, united
-from gpuwatch.rules.foreign import opted_out
+from gpuwatch.rules.foreign import foreign, opted_out
 from gpuwatch.rules.ownership import MAX_FAULTS, encode, faults, without_ours
 from gpuwatch.rules.quarantine import labels, new_is_barred, why_held
 
@@ -64,7 +64,7 @@ def overruled(case: Case) -> Draft:
         stage=Stage.SUSPECT,
         words=words,
         faults=began,
-        steps=(*_called_back(case, owner), patch),
+        steps=(*called_back(case), patch),
         after=case.freed(),
         blocked=(blocked(Reason.ACKNOWLEDGED, words),),
     )
@@ -77,7 +77,7 @@ def give_back(case: Case, why: str) -> Draft:
         stage=Stage.HEALTHY,
         words=f"{why}: given back",
         owner=owner,
-        steps=(*_called_back(case, owner), _undo(case, owner, faults(case.node))),
+        steps=(*called_back(case), _undo(case, owner, faults(case.node))),
         after=case.freed(),
         wants=frozenset({"slots"}) if case.slots is None else frozenset(),
     )
@@ -105,9 +105,11 @@ def _undo(case: Case, owner: Ownership, began: tuple[Fault, ...]) -> PatchNode:
     )
 
 
-def _called_back(case: Case, owner: Ownership) -> tuple[Step, ...]:
-    sentinel = case.policy.config.handover.sentinel
-    return (HandOver(sentinel=sentinel, wanted=False),) if sentinel and owner.handover is not None else ()
+def called_back(case: Case) -> tuple[Step, ...]:
+    """Take away the file that we made, wherever the settings of that time had it."""
+    told = case.owner is not None and case.owner.handover is not None
+    sentinel = case.memory.sentinel or (case.policy.config.handover.sentinel if told else "")
+    return (HandOver(sentinel=sentinel, wanted=False),) if sentinel else ()
 
 
 def _well(case: Case, owner: Ownership, began: tuple[Fault, ...]) -> Draft:
@@ -119,6 +121,11 @@ def _well(case: Case, owner: Ownership, began: tuple[Fault, ...]) -> Draft:
     config, clean = case.policy.config, case.sight.clean_for
     lasted = max(clean, case.now - owner.since)  # a clock that was set back must not hold a node for ever
     left = max(config.recovery_hold - clean, config.min_quarantine - lasted)
+    others = foreign(case.node, cordoned=True, more=config.foreign) if owner.cordoned else None
+    if left <= 0 and others is not None:
+        words = f"well again, but {others}; the node keeps its cordon until that is over"
+        draft = Draft(stage=Stage.RECOVERING, words=words, faults=began, owner=owner)
+        return _kept(case, draft.but(blocked=(blocked(Reason.FOREIGN, words),)))
     if left <= 0:
         return give_back(case, f"well for {clean:.0f} s")
     words = f"well again; given back in {left:.0f} s if it stays so"
@@ -136,8 +143,10 @@ def _sick(case: Case, owner: Ownership, began: tuple[Fault, ...], missing: tuple
     if cordon and not barred and not owner.lifted and not case.node.unschedulable:
         owner = replace(owner, cordoned=True)
     draft = Draft(stage=Stage.QUARANTINED, words="; ".join(missing), faults=now, owner=owner)
-    if any(fault.response.reaches(Response.DRAIN) for fault in asked):
-        draft = draft.but(blocked=barred) if barred else _draining(case, draft, owner, asked)
+    there = {fault.key for fault in in_force(case.view, case.policy, Response.DRAIN)}
+    leaving = tuple(fault for fault in asked if fault.key in there)  # a GPU that is well again keeps its work
+    if leaving:
+        draft = draft.but(blocked=barred) if barred else _draining(case, draft, owner, leaving)
     return _kept(case, draft)
 
 

@@ -14,6 +14,7 @@ from gpuwatch.model.remediation import (
     Blocked,
     Fault,
     FreeSlot,
+    HandOver,
     Memory,
     NodeObject,
     PatchNode,
@@ -36,7 +37,7 @@ from gpuwatch.rules.identity import mistaken
 from gpuwatch.rules.ownership import Claim, acknowledged, encode, faults, hold
 from gpuwatch.rules.policy import Policy
 from gpuwatch.rules.quarantine import begin
-from gpuwatch.rules.recovery import keep, overruled
+from gpuwatch.rules.recovery import called_back, keep, overruled
 
 __all__ = ["Evictions", "Sight", "Slots", "is_clean", "plan", "remember"]
 
@@ -81,7 +82,7 @@ def plan(
         sight=sight,
         node=node,
         policy=policy,
-        memory=memory if memory.node_uid in (None, node.uid) else Memory(slot=memory.slot),
+        memory=memory if memory.node_uid in (None, node.uid) else _of_the_machine(memory),
         slots=slots,
         pods=pods,
         now=now,
@@ -97,20 +98,26 @@ def remember(memory: Memory, node: NodeObject, done: Plan, now: float, window: f
     before them. Nothing is kept of another Node of the same name. Times of quarantines go after `window` seconds.
     """
     if memory.node_uid != node.uid:
-        memory = Memory(node_uid=node.uid, slot=memory.slot)  # a slot is held by the name
+        memory = replace(_of_the_machine(memory), node_uid=node.uid)
     state = hold(node)
     times = {key: set(at) for key, at in memory.quarantined.items()}
-    slot = memory.slot
+    slot, sentinel = memory.slot, memory.sentinel
     if state.claim is Claim.APPLIED and state.owner is not None:
         slot = state.owner.slot or slot
         for fault in faults(node):
             times.setdefault(fault.key, set()).add(state.owner.since)
-    quarantined = {key: tuple(sorted(t for t in at if abs(now - t) < window)) for key, at in times.items()}
     for step in done.steps:
-        if isinstance(step, TakeSlot):
-            slot = step.name
-        elif isinstance(step, FreeSlot):
-            slot = None
+        match step:
+            case TakeSlot():
+                slot = step.name
+            case FreeSlot():
+                slot = None
+            case HandOver():
+                sentinel = step.sentinel if step.wanted else None
+            case PatchNode(step="taint"):  # counted at once: it may be gone before the next look
+                for fault in done.faults:
+                    times.setdefault(fault.key, set()).add(done.at)
+    quarantined = {key: tuple(sorted(t for t in at if abs(now - t) < window)) for key, at in times.items()}
     return replace(
         memory,
         boot_id=node.host.boot_id,
@@ -118,7 +125,13 @@ def remember(memory: Memory, node: NodeObject, done: Plan, now: float, window: f
         quarantined={key: at for key, at in quarantined.items() if at},
         announced=told(done, memory.announced, now),
         slot=slot,
+        sentinel=sentinel,
     )
+
+
+def _of_the_machine(memory: Memory) -> Memory:
+    """What stays when its Node was created anew: a slot is held by the name, and a file lies where it lay."""
+    return Memory(slot=memory.slot, sentinel=memory.sentinel)
 
 
 def _overruled_after(memory: Memory, node: NodeObject, done: Plan) -> dict[str, float]:
@@ -146,7 +159,8 @@ def _draft(case: Case) -> Draft:
         case Claim.OVERRULED:
             return overruled(case)
         case _:
-            return begin(case)
+            draft = begin(case)
+            return draft.but(after=(*draft.after, *called_back(case)))
 
 
 def _with_acknowledgements(case: Case, draft: Draft) -> Draft:

@@ -85,15 +85,17 @@ class NodeWriter(NodeReader):
         super().__init__(transport, name)
         self._also = frozenset(also)
 
-    def patch_node(self, node: NodeObject, step: PatchNode) -> NodeObject:
-        """Do `step` if the Node still is as `node` shows it; the Node afterwards.
+    def patch_node(self, node: NodeObject, step: PatchNode, *, listed: str | None = None) -> NodeObject:
+        """Do `step` if the Node still is as `node` shows it; the Node afterwards. `listed`: an annotation that the Node
+        itself tells to be ours; it may be taken away, though settings name it no more.
 
         Raises:
             Conflict: it has changed since.
             NotOurs: the step would touch what is not ours.
         """
         call = Call("patch", "nodes", self.name)
-        body = kube_body.node_patch(node, step, self._also)
+        gone = {listed} if listed and step.annotations.get(listed, "") is None else set[str]()
+        body = kube_body.node_patch(node, step, self._also | gone)
         path = f"{_NODES}/{_part(self.name)}"
         return kube_parse.node(call, self._transport.request(call, path, body=body, content_type=MERGE_PATCH))
 

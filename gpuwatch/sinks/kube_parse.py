@@ -31,6 +31,7 @@ class _Metadata(_Wire, frozen=True):
     annotations: dict[str, str] | None = None
     owner_references: list[_Owner] | None = None
     deletion_timestamp: str | None = None
+    creation_timestamp: str | None = None
 
 
 class _Taint(_Wire, frozen=True):
@@ -116,11 +117,11 @@ class _Lease(_Wire, frozen=True):
 
 
 class _Pods(_Wire, frozen=True):
-    items: list[_Pod] | None = None
+    items: list[_Pod] | None  # a list without any has it, too: a body without it is no list
 
 
 class _Leases(_Wire, frozen=True):
-    items: list[_Lease] | None = None
+    items: list[_Lease] | None
 
 
 class _Counted(_Wire, frozen=True):
@@ -244,6 +245,7 @@ def _pod(wire: _Pod) -> PodObject:
         labels=meta.labels or {},
         annotations=meta.annotations or {},
         deleting=meta.deletion_timestamp is not None,
+        created=unix_time(meta.creation_timestamp),
     )
 
 

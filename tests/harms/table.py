@@ -502,7 +502,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{PEOPLE}test_what_a_person_said_of_a_former_node_does_not_count",
                 "rules/remediation.py",
-                "memory=memory if memory.node_uid in (None, node.uid) else Memory(slot=memory.slot),",
+                "memory=memory if memory.node_uid in (None, node.uid) else _of_the_machine(memory),",
                 "memory=memory,",
             ),
             proof(
