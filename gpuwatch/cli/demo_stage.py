@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gpuwatch.cli.document import to_yaml
-from gpuwatch.cli.gather import RECOVERY_ADVICE, by_index
-from gpuwatch.cli.narrator import Narrator
+from gpuwatch.cli.gather import by_index
+from gpuwatch.cli.narrator import Narrator, is_half_told, reported
 from gpuwatch.cli.story import Chapter, Goal
 from gpuwatch.config import (
     AgentConfig,
@@ -26,8 +26,6 @@ from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.remediation import CONDITION, TAINT, Reason, Response
 from gpuwatch.model.view import View
-from gpuwatch.model.xid import XidEvent
-from gpuwatch.model.xid_catalogue import explain, recovery_action
 from gpuwatch.roles.agent import Agent
 from gpuwatch.roles.agent_views import AgentViews
 from gpuwatch.roles.client import AgentClient
@@ -143,10 +141,11 @@ class DemoStage:
     def news(self) -> Iterator[tuple[str, str]]:
         """(who, what) since the last call."""
         renamed = by_index(self._agent.view())
-        events = self._agent.events().xids
-        for event in events[self._told :]:
-            yield "driver", renamed(_reported(event))
-        self._told = len(events)
+        for event in self._agent.events().xids[self._told :]:
+            if is_half_told(event):
+                break
+            yield "driver", renamed(reported(event))
+            self._told += 1
         for who, what in (*self._narrator.news(), *self._narrator.thoughts(self._remediator.state.plan)):
             yield who, renamed(what)
 
@@ -215,21 +214,6 @@ def _is_complete(view: View) -> bool:
     """Whether it is known who uses the GPUs, down to the uids of the pods."""
     holders = [holder.workload for device in view.attribution.devices for holder in device.holders]
     return bool(holders) and all(workload.pod_uid for workload in holders)
-
-
-def _reported(event: XidEvent) -> str:
-    """An XID in a sentence; of 154 the advice, which is all there is to it."""
-    process = f", process {event.name}" if event.name else ""
-    return f"reports XID {event.xid} on GPU {event.uuid or event.pci}{process}: {_meaning(event)}"
-
-
-def _meaning(event: XidEvent) -> str:
-    if event.xid == RECOVERY_ADVICE:
-        action = recovery_action(event.recovery) if event.recovery else None
-        asked = f"this: {action.meaning}" if action else "something else than before"
-        return f"the GPU now asks for {'nothing any more' if event.recovery == 0 else asked}"
-    info = explain(event.xid)
-    return info.description.partition(".")[0] if info else "nobody has documented it"
 
 
 def _state(node: Object) -> tuple[str, str]:

@@ -5,7 +5,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from gpuwatch.cli.gather import RECOVERY_ADVICE
+from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.remediation import CONDITION, OWNER, TAINT, Reason, Stage
+from gpuwatch.model.xid import XidEvent
+from gpuwatch.model.xid_catalogue import explain, recovery_action
 from gpuwatch.sim.kubeapi import Object, Write
 from gpuwatch.sim.kubeapi.objects import gpus_of, is_leaving, is_ready
 
@@ -20,6 +24,10 @@ WHO = {
     "system:serviceaccount:kube-system:replicaset-controller": "controller",
 }
 """User -> what it is called in the story."""
+
+
+LINE_SECONDS = 2.0
+"""For the kernel's line to follow the driver's event."""
 
 
 class Narrator:
@@ -58,6 +66,26 @@ class Narrator:
         if plan.stage is Stage.RECOVERING and self._stage is not Stage.RECOVERING:
             yield "gpuwatch", "sees nothing wrong any more, and goes on watching before it trusts that"
         self._stage = plan.stage
+
+
+def is_half_told(event: XidEvent) -> bool:
+    """Whether the kernel's line is still to come that says what XID 154 is about."""
+    return event.xid == RECOVERY_ADVICE and event.recovery is None and SystemClock().time() - event.at < LINE_SECONDS
+
+
+def reported(event: XidEvent) -> str:
+    """An XID in a sentence; of 154 the advice, which is all there is to it."""
+    process = f", process {event.name}" if event.name else ""
+    return f"reports XID {event.xid} on GPU {event.uuid or event.pci}{process}: {_meaning(event)}"
+
+
+def _meaning(event: XidEvent) -> str:
+    if event.xid == RECOVERY_ADVICE:
+        action = recovery_action(event.recovery) if event.recovery else None
+        asked = f"this: {action.meaning}" if action else "something else than before"
+        return f"the GPU now asks for {'nothing any more' if event.recovery == 0 else asked}"
+    info = explain(event.xid)
+    return info.description.partition(".")[0] if info else "nobody has documented it"
 
 
 def _sentences(write: Write) -> Iterator[str]:

@@ -79,7 +79,8 @@ STORY = (
     Chapter(
         "The driver hangs on one GPU",
         "GPU 6 answers no more, and every driver call about it blocks. The other seven are measured as before. Silence "
-        "is no proof that a GPU is broken: the Node's condition says what is wrong, and no taint is set.",
+        "is no proof that a GPU is broken, and a busy driver comes back. When half a minute has gone by, the Node's "
+        "condition says what is wrong; no taint is set.",
         ({"do": "hang", "gpu": 6},),
         ("status", "metrics | grep unresponsive"),
         goal="unhealthy",
