@@ -16,6 +16,7 @@ COMMANDS = (
     Entry("xid", "Explain, list, parse and watch XIDs.", "xid:xid", "Look"),
     Entry("events", "Show what happened: XIDs, SXids, lost GPUs, findings, actions.", "events:events", "Look"),
     Entry("node", "Show, plan, quarantine and release a Kubernetes Node.", "node:node", "Act"),
+    Entry("repaired", "Say that a GPU was repaired: its findings from before end.", "repaired:repaired", "Act"),
     Entry("agent", "Run the node agent.", "agent:agent", "Run"),
     Entry("remediator", "Keep new work off sick GPUs.", "remediator:remediator", "Run"),
     Entry("demo", "Run a simulated node through a story of faults.", "demo:demo", "Run"),

@@ -32,6 +32,7 @@ from gpuwatch.roles.node_state import SETTLE_SECONDS, NodeState
 from gpuwatch.roles.pages import routes
 from gpuwatch.roles.periodic import Periodic
 from gpuwatch.roles.reload import WATCH_SECONDS, ConfigWatch
+from gpuwatch.roles.repairs import said_repaired
 from gpuwatch.rules.xids import Event, XidLedger
 from gpuwatch.sinks.board import MIN_STALE_SECONDS, STALE_INTERVALS, Board
 from gpuwatch.sinks.http import HttpServer, Limits
@@ -79,7 +80,8 @@ class Agent:
         self._view: View | None = None
         self._started = self._clock.time()
         node = os.environ.get("NODE_NAME") or socket.gethostname()
-        self._assembly = Assembly(config, self._clock, node, self._store.open_findings())
+        failures = self._chronicle.failures(config.checks.repeat_window)
+        self._assembly = Assembly(config, self._clock, node, self._store.open_findings(), failures=failures)
         self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
         told = self._store.cursor(first_line(boot_id_file(Path(config.sources.proc))))
         self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel, told)
@@ -228,6 +230,7 @@ class Agent:
 
     def _look_at_bus(self) -> None:
         """GPUs that appeared on the bus, or came back, need a reader that opens the driver anew."""
+        self._assembly.believe(said_repaired(self._store))
         if not self._assembly.refresh_bus():
             return
         with self._lock:
@@ -262,7 +265,7 @@ class Agent:
             gpus, last_seen = state.gpus(now), state.last_seen(now)
             statuses, driver = state.statuses(now, at), state.driver
             answered, unanswered = state.answered(now), state.unanswered()
-            sources = (state.nvml_status(now), state.gpm_status(now), self._kernel.status())
+            sources = (state.nvml_status(now), state.gpm_status(now), self._kernel.status(), self._store.status())
             xids, sxids, unknown = self._ledger.xids(), self._ledger.sxids(), self._ledger.unknown
             news, cursor = self._ledger.news(), self._kernel.cursor
             self._published = now

@@ -1,6 +1,6 @@
 """Joins what all sources found into one View: snapshot, who uses what, energy per pod, judgement."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,9 +46,18 @@ class Assembly:
     """The last state of the slower sources, and the join. `refresh_*` may run on threads of their own."""
 
     def __init__(
-        self, config: Config, clock: Clock, node: str, memory: Iterable[Finding] = (), *, patient: bool = True
+        self,
+        config: Config,
+        clock: Clock,
+        node: str,
+        memory: Iterable[Finding] = (),
+        *,
+        failures: Iterable[Finding] = (),
+        patient: bool = True,
     ) -> None:
-        """`memory`: findings that were open when the agent ended; `patient` False: there will be one look only."""
+        """`memory`: findings that were open when the agent ended; `failures`: what applications had done by then;
+        `patient` False: there will be one look only.
+        """
         sources = config.sources
         self._config, self._clock, self._node = config, clock, node
         off = {name: OFF if name in sources.disabled else None for name in ("podresources", "procfs", "pci")}
@@ -64,7 +73,8 @@ class Assembly:
         self._strangers: frozenset[int | str] = frozenset()
         self._unseen: dict[int, float] = {}  # pid -> first sample in which /proc did not have it
         self._energy = EnergyMeter()
-        self._judge = Judge(config.checks, memory, uptime=uptime(Path(sources.proc)) or 0.0, patient=patient)
+        up = uptime(Path(sources.proc)) or 0.0
+        self._judge = Judge(config.checks, memory, failures=failures, uptime=up, patient=patient)
         self._unjudged: list[Event] = []
         self._host = machine(Path(sources.proc), Path(sources.sys), Path(sources.machine_id))
         self.wants_allocations = False
@@ -164,6 +174,10 @@ class Assembly:
     def configure(self, config: Config) -> None:
         """Judge by other settings from the next View on."""
         self._judge.configure(config.checks)
+
+    def believe(self, said: Mapping[str, float]) -> None:
+        """What a person has said to be repaired, and when: GPU uuid or `node` -> unix time."""
+        self._judge.said = said
 
     @property
     def bus(self) -> tuple[str, ...] | None:

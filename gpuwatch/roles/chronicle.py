@@ -8,9 +8,11 @@ from collections.abc import Iterable
 
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Change, FindingEvent
+from gpuwatch.model.event_query import MAX_EVENTS, EventQuery
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.view import View
 from gpuwatch.model.xid import KernelCursor
+from gpuwatch.rules.judge import tells_of_failures
 from gpuwatch.rules.xids import Event
 from gpuwatch.sinks.store import Store
 
@@ -27,6 +29,11 @@ class Chronicle:
         self._cursor: KernelCursor | None = None
         self._saved: KernelCursor | None = None
         self._saved_at = 0.0
+
+    def failures(self, seconds: float) -> tuple[Finding, ...]:
+        """Findings of the last `seconds` that tell whose applications failed, those that ended among them."""
+        query = EventQuery(self._clock.time() - seconds, MAX_EVENTS, ("finding",))
+        return tuple(e.finding for e in self._store.events(query).findings if tells_of_failures(e.finding))
 
     def note(self, events: Iterable[Event], *, resumed: bool) -> None:
         """Keep what came, or became clearer. `resumed`: what is historical was kept in an earlier life."""

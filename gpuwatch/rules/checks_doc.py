@@ -23,7 +23,7 @@ configuration. `checks.disabled: [name]` switches one off; thresholds are keys u
   `condition` sets the node condition `GPUHealthy`, `taint` keeps new work away. See `remediation:`.
 - **Begins** after so many of the last readings (*2 of 4*); **ends** after so many good ones in a row. A reading that
   fails, or a GPU that does not answer, counts as neither: a finding never ends because nothing is seen.
-- Checks marked *waits* say nothing within `checks.boot_grace` of a boot or a change of the driver.
+- Checks marked *waits* say nothing within `checks.boot_grace` of a boot, a change of the driver or a reset.
 - **Blame** is whose fault it is. Trouble of the monitor itself is never held against a GPU.
 - A finding outlives a restart of the agent with the time it began. It then ends only when its fault is seen to be gone.
 
@@ -46,7 +46,11 @@ again with nothing asked for and nothing pending, and there is evidence of a rep
 - the machine was booted, or another driver version is loaded;
 - the GPU's energy counter began anew, as it does with a reset or a reload of the driver;
 - XID 154 says that the recovery action is none again;
-- the driver tells the recovery action, and it has been none without a gap for `checks.xid_clear_after` seconds.
+- the driver tells the recovery action, and it has been none without a gap for `checks.xid_clear_after` seconds;
+- a person says so: `gpuwatch repaired 3`, for GPUs that can tell none of this (no energy counter, a driver before 570).
+
+The same word ends all findings of a GPU that was taken out, and any that cannot be read again; what is still true is
+found anew.
 
 The others end `checks.xid_expire` seconds after their last occurrence, if the GPU is read. SXids name a switch, not a
 GPU: a fatal one lasts until the machine was booted, the driver changed, or every GPU was reset. An XID of a place where

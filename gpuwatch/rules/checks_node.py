@@ -119,10 +119,10 @@ PRESENCE_CHECKS: tuple[Check, ...] = (
 MONITOR_CHECKS: tuple[Check, ...] = (
     Check(
         "monitoring_degraded",
-        "gpuwatch cannot read one of its sources; says nothing about GPUs",
+        "gpuwatch cannot read one of its sources, or write its store; says nothing about GPUs",
         Severity.WARNING,
         Remedy.NONE,
-        "see what the message asks for; GPUs are judged without this source",
+        "see what the message asks for; GPUs are judged without it",
         most=Response.OBSERVE,
         node=_monitoring,
         blame="monitor",

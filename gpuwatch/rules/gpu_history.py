@@ -136,8 +136,8 @@ class GpuHistory:
         """Remember whose application failed here; a burst of one pod counts once."""
         for pod in pods:
             name = pod.namespace, pod.pod or pod.pod_uid
-            self._pods.pop(name, None)
-            self._pods[name] = pod, now
+            _, before = self._pods.pop(name, (pod, now))
+            self._pods[name] = pod, max(now, before)
         while len(self._pods) > BLAMED_PODS:
             del self._pods[next(iter(self._pods))]
 

@@ -14,7 +14,7 @@ from gpuwatch.model.snapshot import Snapshot
 from gpuwatch.model.workload import Attribution, Workload
 from gpuwatch.model.xid import BusLossEvent, SxidEvent, XidEvent
 from gpuwatch.rules.gpu_history import GpuHistory, Repair
-from gpuwatch.rules.xid_class import CHECK_OF, RECOVERY_CHANGED, Class, classify, counts_as_repeated
+from gpuwatch.rules.xid_class import CHECK_OF, RECOVERY_CHANGED, Class, classify, is_own_failure
 
 MAX_STEP_INTERVALS = 3
 TEXT_SECONDS = 1.0
@@ -62,7 +62,7 @@ class History:
         self._told: dict[tuple[object, ...], Class | None] = {}
         self._waiting: dict[tuple[object, ...], tuple[XidEvent, float]] = {}
         self._by_pci: dict[str | None, str] = {}
-        self._recalled: dict[str, tuple[Workload, ...]] = {}
+        self._recalled: dict[str, list[tuple[tuple[Workload, ...], float]]] = {}
 
     def configure(self, config: ChecksConfig) -> None:
         """Judge by other settings from now on."""
@@ -70,9 +70,9 @@ class History:
         for past in self.gpus.values():
             past.config = config
 
-    def recall(self, uuid: str, pods: tuple[Workload, ...]) -> None:
-        """Know again, before the first snapshot, whose applications failed on a GPU."""
-        self._recalled[uuid] = pods
+    def recall(self, uuid: str, pods: tuple[Workload, ...], age: float) -> None:
+        """Know again, before the first snapshot, whose applications failed on a GPU, and how many seconds ago."""
+        self._recalled.setdefault(uuid, []).append((pods, age))
 
     @property
     def in_grace(self) -> bool:
@@ -124,7 +124,8 @@ class History:
             self._by_pci[pci_key(status.identity.pci_bus_id)] = uuid
             if uuid not in self.gpus:
                 self.gpus[uuid] = GpuHistory(uuid, self.config, self.gpus)
-                self.gpus[uuid].blame_pods(self._recalled.get(uuid, ()), self.now)
+                for pods, age in self._recalled.pop(uuid, ()):
+                    self.gpus[uuid].blame_pods(pods, -age)
         for uuid, past in self.gpus.items():
             past.see(statuses.get(uuid), samples.get(uuid), _uses(attribution, uuid), self.now, step, self._order)
             if past.repair is not None and past.repair.order == self._order:  # links and fabric come up anew
@@ -167,7 +168,7 @@ class History:
         pods = past.pods(event.gi) if past else ()
         if past and event.xid in INFOROM_XIDS:
             past.inforom = self._order, event.xid
-        if past and kind == "application" and counts_as_repeated(event):
+        if past and kind == "application" and is_own_failure(event.xid):
             past.blame_pods(pods, self.now)
         if kind in CHECK_OF:
             self.news.append(Occurrence(CHECK_OF[kind], kind, event, uuid, pods, self._order))

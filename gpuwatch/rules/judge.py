@@ -5,7 +5,7 @@ was. XIDs that ask for a repair last until there is evidence of one; see `docs/c
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -18,7 +18,8 @@ from gpuwatch.rules.checks import CHECK_BY_NAME, CHECKS
 from gpuwatch.rules.gpu_history import GpuHistory
 from gpuwatch.rules.health import gpu_healths, node_health
 from gpuwatch.rules.history import Event, History, Occurrence
-from gpuwatch.rules.occurrences import is_repaired, occurred
+from gpuwatch.rules.occurrences import is_repaired, is_said_repaired, occurred
+from gpuwatch.rules.xid_class import is_own_failure
 
 RANK: dict[str, int] = {check.name: rank for rank, check in enumerate(CHECKS)}
 WORST_FIRST = tuple(reversed(Severity))
@@ -49,18 +50,22 @@ class Judge:
         config: ChecksConfig | None = None,
         memory: Iterable[Finding] = (),
         *,
+        failures: Iterable[Finding] = (),
         uptime: float = 0.0,
         patient: bool = True,
     ) -> None:
-        """`memory`: findings that were open when the agent ended; `uptime`: seconds the node has been up; `patient`
-        False judges a single look: a fault need not last, and nothing is given time to come up.
+        """`memory`: findings that were open when the agent ended; `failures`: what applications had done by then;
+        `uptime`: seconds the node has been up; `patient` False judges a single look: a fault need not last, and nothing
+        is given time to come up.
         """
         self._patient = patient
         self._config = self._own(config or ChecksConfig())
         self._history = History(self._config, uptime)
         self._open: dict[str, Open] = {}
         self._tracks: dict[tuple[str, str | None], _Track] = {}
-        self._memory = tuple(memory)
+        self._memory, self._failures = tuple(memory), tuple(failures)
+        self.said: Mapping[str, float] = {}
+        """What a person has said: GPU uuid or `node` -> unix time at which it was repaired."""
 
     def configure(self, config: ChecksConfig) -> None:
         """Judge by other settings from now on."""
@@ -98,9 +103,10 @@ class Judge:
             if check is not None and check.blame != "monitor":
                 age = max(0.0, snapshot.at - finding.latest) if check.ends == "time" else 0.0
                 self._open[finding.key] = Open(finding=finding, check=check, now=-age)
-                if check.name == "xid_application_repeated" and finding.gpu:
-                    self._history.recall(finding.gpu, finding.pods)
-        self._memory = ()
+        for finding in (*self._failures, *self._memory):
+            if finding.gpu and tells_of_failures(finding):
+                self._history.recall(finding.gpu, finding.pods, max(0.0, snapshot.at - finding.latest))
+        self._memory = self._failures = ()
 
     def _look_at(self, check: Check, past: GpuHistory) -> None:
         """Ask about one GPU; what needs a sample is asked of each sample once."""
@@ -198,6 +204,8 @@ class Judge:
                 del self._open[key]
 
     def _is_over(self, known: Open) -> bool:
+        if is_said_repaired(known.finding, self.said, self._history):
+            return True
         if known.check.ends == "repair":
             return is_repaired(known.finding, known.order, known.now, self._history)
         if known.check.ends == "clean":
@@ -217,6 +225,12 @@ class Judge:
         """The worst first."""
         found = (known.finding for known in self._open.values())
         return tuple(sorted(found, key=lambda f: (WORST_FIRST.index(f.severity), RANK[f.check])))
+
+
+def tells_of_failures(finding: Finding) -> bool:
+    """Whether its pods are those whose own application failed on the GPU."""
+    own = finding.check == "xid_application" and finding.xid is not None and is_own_failure(finding.xid)
+    return own or finding.check == "xid_application_repeated"
 
 
 def _rose(before: float | None, now: float | None) -> bool:

@@ -1,5 +1,7 @@
 """Findings that XIDs and SXids make, and what ends them: evidence of a repair, newer than the last occurrence."""
 
+from collections.abc import Mapping
+
 from gpuwatch.model.finding import Finding, Remedy, Severity
 from gpuwatch.model.xid import SxidEvent, XidEvent
 from gpuwatch.model.xid_catalogue import explain
@@ -36,6 +38,21 @@ def is_repaired(finding: Finding, order: int, now: float, history: History) -> b
         return True
     clear_after = history.config.xid_clear_after
     return finding.gpu is not None and min(known[0].calm, history.now - now) >= clear_after
+
+
+def is_said_repaired(finding: Finding, said: Mapping[str, float], history: History) -> bool:
+    """Whether a person has said so since its last occurrence (`said`: GPU or NODE -> unix time), and what is seen of
+    the GPU does not speak against it. A GPU that this agent has never seen is believed to be gone for good.
+    """
+    at = said.get(finding.gpu or NODE)
+    if at is None or finding.latest > at:
+        return False
+    past = history.gpus.get(finding.gpu or "")
+    return past is None or (past.gpu is not None and past.is_new and is_clean(past.gpu))
+
+
+NODE = "node"
+"""Who is meant by findings without a GPU."""
 
 
 def _began_anew(past: GpuHistory, finding: Finding, order: int) -> bool:

@@ -111,7 +111,7 @@ def remedy(event: XidEvent, kind: Class, asked: int | None) -> Remedy:
     return Remedy.RESET_GPU if kind == "fatal" and found in (Remedy.NONE, Remedy.RESTART_APP) else found
 
 
-def counts_as_repeated(event: XidEvent) -> bool:
+def is_own_failure(xid: int) -> bool:
     """Whether it is an application's own error. Those that merely say that a channel was ended follow any kill."""
-    info = explain(event.xid)
+    info = explain(xid)
     return info is not None and info.severity != "info"

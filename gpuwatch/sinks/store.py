@@ -20,6 +20,7 @@ from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.event import ActionEvent, Result
 from gpuwatch.model.event_query import EVERYTHING, EventQuery
 from gpuwatch.model.finding import Finding
+from gpuwatch.model.snapshot import SourceStatus
 from gpuwatch.model.view import Events
 from gpuwatch.model.xid import KernelCursor
 from gpuwatch.sinks import store_file
@@ -66,6 +67,7 @@ class Store:
     def __init__(self, directory: Path | None, clock: Clock, retention: Retention, retry: tuple[float, float]) -> None:
         self.trouble: str | None = None
         """Why nothing reaches the disk just now: what; why; next step."""
+        self._usual = False
         self._directory, self._clock, self._retention = directory, clock, retention
         self._retry, self._pause = retry, retry[0]
         self._queue = StoreQueue(retention.waiting)
@@ -152,6 +154,14 @@ class Store:
         up = self.trouble is None if kept else None
         return StoreStats(up=up, lost=self._queue.lost if kept else 0, set_aside=self._set_aside)
 
+    def status(self) -> SourceStatus:
+        """As one of the sources: what is not meant to be kept, or may not be, is off and no trouble."""
+        if self._directory is None:
+            return SourceStatus(name="store", up=None, reason="nothing is kept: state_dir is empty")
+        trouble = self.trouble
+        up = True if trouble is None else None if self._usual else False
+        return SourceStatus(name="store", up=up, reason=trouble or "")
+
     def flush(self) -> bool:
         """Write what waits, now; False when that is not possible, and `trouble` says why."""
         if self._directory is None:
@@ -218,8 +228,9 @@ class Store:
     def _fail(self, directory: Path, error: Exception) -> None:
         self._give_back()
         said = trouble(directory, error)
+        self._usual = is_usual(error)
         if said != self.trouble:
-            log.log(logging.INFO if is_usual(error) else logging.ERROR, "%s", said)
+            log.log(logging.INFO if self._usual else logging.ERROR, "%s", said)
         self.trouble = said
 
     def _give_back(self) -> None:

@@ -49,7 +49,8 @@ def test_a_call_that_never_returns_costs_only_its_gpu(driver: FakeDriver, start:
     driver.hang("nvmlDeviceGetPowerUsage", gpu=2)
     agent.wait(lambda: sick(agent, 2))
     told_within(agent, since)
-    assert agent.value("gpuwatch_gpu_health", gpu=2, state="failed") == 1
+    # not seen, and no fault yet: it may be back in a moment
+    assert agent.value("gpuwatch_gpu_health", gpu=2, state="unknown") == 1
     keeps_fresh(agent, {0, 1, 3})
     assert [agent.value("gpuwatch_gpu_unresponsive", gpu=gpu) for gpu in (0, 1, 3)] == [0, 0, 0]
     agent.wait(lambda: agent.value("gpuwatch_gpu_power_watts", gpu=2) is None)  # stale by then

@@ -15,6 +15,7 @@ from gpuwatch.model.xid import BusLossEvent, NvLinkError, SxidEvent, XidEvent
 from gpuwatch.model.xid_catalogue import all_xids
 from gpuwatch.rules.checks import CHECK_BY_NAME
 from gpuwatch.rules.history import TEXT_SECONDS
+from gpuwatch.rules.judge import Judge
 from gpuwatch.rules.xid_class import CHECK_OF, classify
 from gpuwatch.rules.xids import XidLedger
 from tests.rules.judging import Bench, pci, pod
@@ -324,6 +325,49 @@ def test_a_recovery_that_does_not_count(parts: dict[str, Any]) -> None:
     assert bench.checks() == {"xid_fatal"}
 
 
+def test_a_persons_word_ends_it_where_nothing_else_can_tell() -> None:
+    """`nvidia-smi -r` of a GPU without an energy counter, under a driver without a recovery action."""
+    bench = unsupported(sick())
+    bench.judge.said = {"GPU-1": bench.now, "node": bench.now}
+    bench.look(times=3)
+    assert bench.checks() == {"xid_fatal"}
+    bench.judge.said = {"GPU-0": bench.now}
+    bench.look()
+    assert bench.checks() == set()
+    bench.look(bench.xid(95))
+    bench.look(times=3)
+    assert bench.checks() == {"xid_fatal"}, "the word is about what was before it"
+
+
+@pytest.mark.parametrize("parts", [{"recovery_action": 1}, {"row_remap": RowRemap(pending=True)}])
+def test_what_is_seen_outweighs_a_persons_word(parts: dict[str, Any]) -> None:
+    bench = sick()
+    bench.make(0, **parts)
+    bench.look()
+    before = bench.checks()
+    bench.judge.said = {"GPU-0": bench.now}
+    bench.look(times=3)
+    assert bench.checks() == before
+    bench.states[0] = GpuState.LOST
+    bench.judge.said = {"GPU-0": bench.now + 1.0}
+    bench.look(times=3)
+    assert before < bench.checks()
+
+
+def test_a_gpu_that_was_taken_out_is_forgotten_at_a_persons_word() -> None:
+    bench = Bench(0, 1)
+    bench.look()
+    bench.states[1] = GpuState.LOST
+    bench.look(times=2)
+    bench.indices = (0,)
+    bench.restart()
+    bench.look(times=5)
+    assert bench.checks() == {"gpu_lost"}
+    bench.judge.said = {"GPU-1": bench.now}
+    bench.look()
+    assert bench.checks() == set()
+
+
 def test_a_driver_that_asks_for_nothing_for_long_enough_ends_it() -> None:
     bench = sick()
     bench.pass_time(590.0)
@@ -549,6 +593,22 @@ def test_a_restart_knows_the_pods_again() -> None:
     assert "xid_application_repeated" in bench.checks()
     crash(bench, "d")
     assert {workload.pod for workload in bench.finding("xid_application_repeated").pods} == {"a", "b", "c", "d"}
+
+
+@pytest.mark.parametrize(
+    ("xid", "hours", "found"),
+    [(31, 3.0, True), (31, 25.0, False), (45, 3.0, False)],
+    ids=["lately", "long ago", "kill"],
+)
+def test_a_restart_counts_on_from_failures_that_had_passed(xid: int, hours: float, found: bool) -> None:
+    before = Bench()
+    for name in ("a", "b"):
+        crash(before, name, xid=xid)
+    bench = Bench()
+    bench.now = before.now + hours * 3600.0
+    bench.judge = Judge(bench.config, failures=before.last.findings, uptime=1e6)
+    crash(bench, "c")
+    assert ("xid_application_repeated" in bench.checks()) is found
 
 
 def test_old_failures_do_not_add_up() -> None:

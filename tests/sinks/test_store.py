@@ -341,3 +341,12 @@ def test_the_file_says_whose_it_is(opened, tmp_path) -> None:
     opened().close()
     with closing(sqlite3.connect(tmp_path / "state" / NAME)) as other:
         assert other.execute("PRAGMA application_id").fetchone() == (APPLICATION,)
+
+
+def test_it_is_a_source_like_others(opened, tmp_path: Path) -> None:
+    assert opened().status().up is True
+    assert Store.open("").status().up is None
+    (tmp_path / "file").touch()
+    status = opened(tmp_path / "file" / "state").status()
+    assert (status.name, status.up) == ("store", False)
+    assert "cannot be written" in status.reason

@@ -1,0 +1,61 @@
+"""`gpuwatch repaired`: a person says what the agent cannot see, that a GPU was reset, replaced or taken out."""
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.options import state_dir
+from gpuwatch.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from gpuwatch.model.view import View
+
+HELP = """Say that a GPU was repaired: its findings from before end.
+
+A reset, a reboot or another driver is noticed without this by most GPUs. It is for those that have neither an energy
+counter nor a recovery action, and for a GPU that was taken out. What is still wrong is found again. The agent hears of
+it within ten seconds. ID is an index, a UUID or its beginning, a PCI address, or `node` for findings without a GPU.
+
+\b
+Examples:
+  gpuwatch repaired 3
+  gpuwatch repaired GPU-5fd4f087 node
+"""
+
+
+@click.command(help=HELP, short_help="Say that a GPU was repaired: its findings from before end.")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@state_dir
+@pass_session
+def repaired(session: Session, ids: tuple[str, ...]) -> None:
+    """Write it down where the agent looks."""
+    from gpuwatch.cli.source import looking
+    from gpuwatch.model.errors import PermissionMissing, UsageError
+    from gpuwatch.roles.repairs import say_repaired
+    from gpuwatch.sinks.store import Store
+
+    directory = session.config().state_dir
+    if not directory:
+        raise UsageError("nobody would hear it", "state_dir is empty: nothing is kept", "name it with --state-dir")
+    with looking(session) as node:
+        view = node.view()
+    subjects = {_subject(view, text) for text in ids}
+    ended = [f.key for f in view.judgement.findings if (f.gpu or "node") in subjects]
+    store = Store.open(directory)
+    written = say_repaired(store, subjects, time.time(), ended)
+    trouble = store.trouble
+    store.close()
+    if not written:
+        raise PermissionMissing(f"{', '.join(ids)} was not noted", trouble or "", "run this as the agent's user")
+    session.terminal.show(f"Noted; findings it is about: {len(ended)}. Those that are still true stay.")
+
+
+def _subject(view: "View", text: str) -> str:
+    """The GPU's uuid; also of one that only findings speak of."""
+    from gpuwatch.cli.selection import find_gpu
+
+    if text == "node":
+        return text
+    remembered = {f.gpu for f in view.judgement.findings if f.gpu and len(text) > 4 and f.gpu.startswith(text)}
+    return remembered.pop() if len(remembered) == 1 else find_gpu(view, text).uuid
