@@ -139,6 +139,7 @@ class RemediationConfig(Section, frozen=True, kw_only=True):
     foreign: tuple[str, ...] = ()  # more keys of labels, annotations or taints that mean: somebody else has the node
     heartbeat: float = 300.0  # the condition is refreshed so often; 0: only when it changes
     listen: str = ":9401"
+    web_config: str = ""  # exporter-toolkit web configuration file
     kubeconfig: str = ""  # empty: the pod's service account, else KUBECONFIG or ~/.kube/config
     node_name: str = ""  # empty: NODE_NAME; never guessed from the host's name
 

@@ -56,6 +56,13 @@ OVERRIDES = (
         "Where to serve HTTP. Default: :9401.",
         "GPUWATCH_REMEDIATOR_LISTEN",
     ),
+    Override(
+        "remediation.web_config",
+        "web_config",
+        "FILE",
+        "TLS and users (exporter-toolkit).",
+        "GPUWATCH_REMEDIATOR_WEB_CONFIG",
+    ),
     Override("state_dir", "state_dir", "DIR", "Where state is kept. Default: /var/lib/gpuwatch.", "GPUWATCH_STATE_DIR"),
 )
 """Options of the remediator."""
@@ -110,7 +117,8 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
             _print(session, running.state, views.trouble)
             return
         watch = ConfigWatch(config, session.config_path, reread, live=("remediation", "checks"), role="remediator")
-        service = RemediatorService(running, views, config.remediation.listen, watch=watch)
+        settings = config.remediation
+        service = RemediatorService(running, views, settings.listen, web_config=settings.web_config, watch=watch)
         service.run(started=lambda: _tell(session, service.port, config, place))
     finally:
         store.close()
@@ -181,4 +189,6 @@ def _tell(session: Session, port: int | None, config: "Config", place: "Place") 
     session.terminal.hint(f"node          {place.node}, mode {config.remediation.mode}")
     if port is not None:
         host = config.remediation.listen.rpartition(":")[0] or "localhost"
-        session.terminal.hint(f"metrics       http://{host}:{port}/metrics")
+        scheme = "https" if config.remediation.web_config else "http"
+        session.terminal.hint(f"landing page  {scheme}://{host}:{port}/")
+        session.terminal.hint(f"metrics       {scheme}://{host}:{port}/metrics")

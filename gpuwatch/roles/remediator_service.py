@@ -10,6 +10,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 from msgspec.structs import replace
@@ -35,7 +36,7 @@ FINISH_SECONDS = 15.0
 
 BUG_PAUSE = 10.0
 
-FIXED = ("node_name", "listen", "kubeconfig")
+FIXED = ("node_name", "listen", "web_config", "kubeconfig")
 """Settings of `remediation` that a running process cannot change."""
 
 
@@ -43,14 +44,24 @@ class RemediatorService:
     """Runs one Remediator. `start` binds and returns; `run` also waits for SIGTERM or SIGINT."""
 
     def __init__(
-        self, remediator: Remediator, views: AgentViews, listen: str, *, watch: ConfigWatch | None = None
+        self,
+        remediator: Remediator,
+        views: AgentViews,
+        listen: str,
+        *,
+        web_config: str = "",
+        watch: ConfigWatch | None = None,
     ) -> None:
         self._remediator, self._views, self._watch = remediator, views, watch
         self._hangup = threading.Event()
         self._stopping = threading.Event()
         self._stepping = threading.Lock()
         self._thread = threading.Thread(target=self._follow, name="remediator", daemon=True)
-        self._http = HttpServer(routes(self.state, self._http_stats), listen=listen or None)
+        self._http = HttpServer(
+            routes(self.state, self._http_stats),
+            listen=listen or None,
+            web_config=Path(web_config) if web_config else None,
+        )
 
     @property
     def port(self) -> int | None:

@@ -1,10 +1,12 @@
 """`gpuwatch remediator` as people start it: beside an agent, reloaded, told to stop, and asked to give all back."""
 
+import base64
 import json
 import signal
 import subprocess
 import sys
 
+import bcrypt
 import pytest
 import yaml
 
@@ -158,6 +160,26 @@ def test_without_any_cluster_it_observes_and_says_what_it_cannot_know(node, comm
     said = command.once(*words)
     assert said.returncode == 0, said.stderr
     assert "the budget and other controllers are not known" in said.stdout
+
+
+def test_a_node_that_is_another_machine_is_an_error(server, node, command):
+    server.cluster.add_node("gpu-2", boot_id="another boot")
+    command.policy({**POLICY, "node_name": "gpu-2"})
+    said = command.once("--once")
+    assert said.returncode == 1
+    assert "check NODE_NAME" in said.stdout
+    assert "not known to be this machine" in said.stderr
+    assert server.cluster.get("nodes", "", "gpu-2")["spec"].get("taints", []) == []
+
+
+def test_its_pages_can_be_for_known_users_only(server, node, command, tmp_path):
+    users = {"anna": bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()}
+    file = tmp_path / "web.yaml"
+    file.write_text(yaml.safe_dump({"basic_auth_users": users}))
+    anna = {"Authorization": "Basic " + base64.b64encode(b"anna:secret").decode()}
+    with running([*command.words, "--web-config", str(file)], command.log):
+        until(lambda: fetch(f"{command.url}/metrics", anna), "who is known gets the page")
+        assert fetch(f"{command.url}/metrics") is None
 
 
 @pytest.mark.parametrize(
