@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.remediation import LeaseObject, NodeObject, TakeSlot
+from gpuwatch.model.remediation import DEGRADED, LeaseObject, NodeObject, TakeSlot
 from gpuwatch.rules.budget import Slots, number
 from gpuwatch.rules.ownership import hold
 from gpuwatch.sinks.kube import NodeReader, NodeWriter
@@ -27,7 +27,7 @@ VERIFIED_SECONDS = 60.0
 """A slot known to be ours for less than this need not be asked for again."""
 
 COUNT_SECONDS = 600.0
-"""How long the number of nodes is believed: they come and go slowly, and counting asks for all of them."""
+"""How long what was asked of all Nodes is believed: they come and go slowly, and it is much to ask."""
 
 
 LOOKS = 5
@@ -41,7 +41,10 @@ class SlotReader:
 
     def __init__(self, reader: NodeReader, clock: Clock, budget: BudgetConfig, namespace: str) -> None:
         self._reader, self._clock, self._budget, self._namespace = reader, clock, budget, namespace
-        self._count: tuple[int, float] | None = None
+        self._count: int | None = None
+        self._astray: frozenset[str] = frozenset()
+        self._counted = clock.monotonic()
+        self._leases = 0
         self._slots: Slots | None = None
         self._unchanged: dict[tuple[str, str], float] = {}
         self._turn = 0
@@ -53,7 +56,8 @@ class SlotReader:
         try:
             leases = [each for each in self._reader.leases(self._namespace) if number(each.name) is not None]
             given_up = frozenset(self._given_up(self._run_out(leases)))
-            self._slots = Slots(leases=tuple(leases), nodes=self._nodes(), given_up=given_up)
+            self._ask_about_nodes(leases)
+            self._slots = Slots(leases=tuple(leases), nodes=self._count, given_up=given_up, astray=self._astray)
         except KubeError as error:
             self.trouble = error
             self._slots = Slots()
@@ -70,14 +74,19 @@ class SlotReader:
         """What was read last, with our own writes since."""
         return self._slots
 
-    def _nodes(self) -> int | None:
-        """Counted only where the budget is a share of them."""
+    def _ask_about_nodes(self, leases: Sequence[LeaseObject]) -> None:
+        """How many there are, and which are quarantined without a slot; only where the budget is a share of them, for
+        all Nodes are asked. Anew at once when there are fewer Leases than before: whoever deleted them freed no node.
+        """
         if isinstance(self._budget.max_unavailable, int):
-            return None
+            return
         now = self._clock.monotonic()
-        if self._count is None or now - self._count[1] > COUNT_SECONDS:
-            self._count = self._reader.count_nodes(self._budget.node_selector), now
-        return self._count[0]
+        if self._count is None or now - self._counted > COUNT_SECONDS or len(leases) < self._leases:
+            self._count = self._reader.count_nodes(self._budget.node_selector)
+            self._astray = self._reader.nodes_with(DEGRADED)
+            self._counted = now
+        self._astray -= {lease.holder for lease in leases}
+        self._leases = len(leases)
 
     def _run_out(self, leases: Sequence[LeaseObject]) -> list[LeaseObject]:
         """Slots of others that have not changed for their whole time, as far as we have watched."""

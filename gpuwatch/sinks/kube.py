@@ -23,6 +23,7 @@ from gpuwatch.sinks.kube_transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Tr
 _NODES = "/api/v1/nodes"
 PAGE = 500
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+_METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
 
 
 class NodeReader:
@@ -73,6 +74,13 @@ class NodeReader:
             if more is None:
                 return total
             query["continue"] = more
+
+    def nodes_with(self, selector: str) -> frozenset[str]:
+        """Names of the Nodes that carry these labels: for few, since they are read in one piece."""
+        call = Call("list", "nodes")
+        return kube_parse.names(
+            call, self._transport.request(call, _NODES, query={"labelSelector": selector}, accept=_METADATA)
+        )
 
 
 class NodeWriter(NodeReader):

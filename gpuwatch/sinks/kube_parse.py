@@ -124,6 +124,14 @@ class _Leases(_Wire, frozen=True):
     items: list[_Lease] | None
 
 
+class _Nameable(_Wire, frozen=True):
+    metadata: _Metadata
+
+
+class _Named(_Wire, frozen=True):
+    items: list[_Nameable] | None
+
+
 class _Counted(_Wire, frozen=True):
     """Anything, without looking into it."""
 
@@ -203,6 +211,11 @@ def page(call: Call, body: bytes) -> tuple[int, str | None]:
     if found.items is None and found.rows is None:
         raise _garbled(call, "it is no list")
     return len(found.rows or found.items or ()), found.metadata.continue_ or None
+
+
+def names(call: Call, body: bytes) -> frozenset[str]:
+    """The names of whatever is in a list. Raises Garbled."""
+    return frozenset(each.metadata.name for each in _decode(call, body, _Named).items or ())
 
 
 def unix_time(text: str | None) -> float | None:

@@ -60,7 +60,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{FLEET}test_a_bad_driver_on_every_node_taints_no_more_than_the_budget",
                 "rules/budget.py",
-                "free = [n for n in range(_reach(others, most)) if n not in others]",
+                "free = [n for n in range(_reach(others, most - astray)) if n not in others]",
                 "free = [n for n in range(1000) if n not in others]",
             ),
             proof(
@@ -78,7 +78,8 @@ HARMS: tuple[Harm, ...] = (
         2,
         "The brake forgets at a restart how many nodes it has already taken out of service.",
         "The count is that of the cluster's own objects. A slot whose holder stopped renewing it, as seen by the clock "
-        "of who wants it, is taken over only when the holder's Node carries neither our taint nor a young claim.",
+        "of who wants it, is taken over only when the holder's Node carries neither our taint nor a young claim. Where "
+        "the budget is a share, quarantined nodes without a slot count, too.",
         ("rules/budget.py:_is_used", "roles/slots.py:_run_out", "roles/slots.py:uses_a_slot"),
         (
             proof(
@@ -86,6 +87,19 @@ HARMS: tuple[Harm, ...] = (
                 "rules/budget.py",
                 "return bool(lease.holder) and (lease.holder == node or lease.name not in slots.given_up)",
                 "return lease.holder == node",
+            ),
+            proof(
+                f"{FLEET}test_who_deletes_the_leases_makes_no_room",
+                "rules/budget.py",
+                "astray = len(slots.astray - {node})",
+                "astray = 0",
+            ),
+            proof(
+                f"{FLEET}test_a_wrong_clock_makes_no_room_in_the_budget[behind]",
+                "roles/slots.py",
+                "self._unchanged = {lease: self._unchanged.get(lease, now) for lease in known}",
+                "self._unchanged = {(each.name, each.resource_version): "
+                "now - self._clock.time() + (each.renewed or 0.0) for each in leases}",
             ),
         ),
     ),
@@ -540,7 +554,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{API}test_the_documented_rights_are_enough_and_no_more_is_asked_for",
                 "roles/slots.py",
-                "        if isinstance(self._budget.max_unavailable, int):\n            return None\n",
+                "        if isinstance(self._budget.max_unavailable, int):\n            return\n",
                 "",
             ),
             Proof(

@@ -136,6 +136,25 @@ def test_a_slot_of_a_node_that_is_not_tainted_any_more_is_free_again(fleet: Make
     assert nodes.tainted == [second.name]
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_who_deletes_the_leases_makes_no_room(fleet: Make, restarted: bool) -> None:
+    """As somebody does who installs everything anew while nodes are sick."""
+    nodes = fleet(10, "30%")
+    for member in nodes.members:
+        member.sick()
+    nodes.run(200)
+    assert len(nodes.tainted) == nodes.most == 3
+    for member in nodes.members:
+        member.alive = member.name not in nodes.tainted or restarted
+        if restarted:
+            member.restart()
+    for lease in nodes.cluster.objects("leases", NAMESPACE):
+        nodes.cluster.delete("leases", NAMESPACE, lease["metadata"]["name"])
+    nodes.members.sort(key=lambda member: member.name in nodes.tainted)  # those that wait come first
+    nodes.run(400)
+    assert len(nodes.tainted) == nodes.most == 3
+
+
 @pytest.mark.parametrize("wrong", [-7200.0, 7200.0], ids=["behind", "ahead"])
 def test_a_wrong_clock_makes_no_room_in_the_budget(start: Start, server: SimulatedApiServer, wrong: float) -> None:
     """The slot and the claim of a node whose clock is hours off are as good as anybody's: it may be about to taint."""

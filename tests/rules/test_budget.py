@@ -57,6 +57,18 @@ def test_of_two_slots(leases: tuple[LeaseObject, ...], given_up: tuple[int, ...]
     assert chosen(2, *leases, given_up=given_up) == expected
 
 
+@pytest.mark.parametrize(
+    ("leases", "astray", "expected"),
+    [((), {"a"}, "0"), ((), {"a", "b"}, None), ((), {"a", "me"}, "0"), ((lease(1, "c"),), {"a"}, None)],
+)
+def test_nodes_without_a_slot_count_too(
+    leases: tuple[LeaseObject, ...], astray: set[str], expected: str | None
+) -> None:
+    slots = Slots(leases=leases, nodes=100, astray=frozenset(astray))
+    found = choose(BudgetConfig(max_unavailable=2), slots, "me", 0.99)
+    assert (found.name if isinstance(found, TakeSlot) else None) == (expected and f"gpuwatch-slot-{expected}")
+
+
 @pytest.mark.parametrize("slots", [Slots(nodes=10), Slots(leases=())], ids=["leases", "nodes"])
 def test_what_cannot_be_read_gives_no_slot(slots: Slots) -> None:
     found = choose(BudgetConfig(max_unavailable="10%"), slots, "me", 0.0)
