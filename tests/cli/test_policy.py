@@ -84,3 +84,12 @@ def test_what_is_no_view_is_named_by_its_line(line: str, tmp_path: Path) -> None
     code, _, error = run("policy", "test", str(path))
     assert code == 2
     assert "line 2" in error
+
+
+def test_the_policy_of_the_guide_is_one(tmp_path: Path) -> None:
+    guide = (Path(__file__).parent.parent.parent / "docs" / "remediation.md").read_text()
+    path = tmp_path / "gpuwatch.yaml"
+    path.write_text(guide.partition("```yaml\n")[2].partition("```")[0])
+    code, out, error = run("policy", "check", str(path))
+    assert code == 0, error
+    assert "XID 109" in out
