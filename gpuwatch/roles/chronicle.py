@@ -4,6 +4,7 @@ The order makes a kill at any moment harmless: an event is kept before the findi
 cursor moves behind a line only once what was judged by it is kept. What was cut off is read and judged again.
 """
 
+import logging
 from collections.abc import Iterable
 
 from gpuwatch.model.clock import Clock
@@ -11,13 +12,24 @@ from gpuwatch.model.event import Change, FindingEvent
 from gpuwatch.model.event_query import MAX_EVENTS, EventQuery
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.view import View
-from gpuwatch.model.xid import KernelCursor
+from gpuwatch.model.xid import KernelCursor, XidEvent
 from gpuwatch.rules.judge import tells_of_failures
 from gpuwatch.rules.xids import Event
 from gpuwatch.sinks.store import Store
 
+log = logging.getLogger(__name__)
+
 CURSOR_SECONDS = 60.0
 """Lines that are not about GPUs move the cursor too, but need not be written at once."""
+
+
+STORM_SECONDS, STORM_EVENTS = 3600.0, 100
+"""Of more events of one code on one GPU within so long no more are kept, or a killed job's 11,000 XIDs 45 would push
+everything else out of the store. The counters go on.
+"""
+
+STORMS = 1_000
+"""Codes and GPUs that are told apart."""
 
 
 class Chronicle:
@@ -29,6 +41,7 @@ class Chronicle:
         self._cursor: KernelCursor | None = None
         self._saved: KernelCursor | None = None
         self._saved_at = 0.0
+        self._storms: dict[tuple[str | None, int], tuple[float, set[float]]] = {}
 
     def failures(self, seconds: float) -> tuple[Finding, ...]:
         """Findings of the last `seconds` that tell whose applications failed, those that ended among them."""
@@ -38,8 +51,24 @@ class Chronicle:
     def note(self, events: Iterable[Event], *, resumed: bool) -> None:
         """Keep what came, or became clearer. `resumed`: what is historical was kept in an earlier life."""
         for event in events:
-            if not (resumed and event.historical):
+            if not (resumed and event.historical) and not self._is_too_many(event):
                 self._store.add(event)
+
+    def _is_too_many(self, event: Event) -> bool:
+        if not isinstance(event, XidEvent):
+            return False
+        key = event.pci or event.uuid, event.xid
+        began, kept = self._storms.pop(key, (event.at, set[float]()))
+        if not 0 <= event.at - began < STORM_SECONDS:
+            began, kept = event.at, set()
+        if len(kept) < STORM_EVENTS:
+            kept.add(event.at)  # what is completed later has the same time
+            if len(kept) == STORM_EVENTS:
+                log.info("XID %d of %s comes too often: it is counted, and not listed for a while", event.xid, key[0])
+        self._storms[key] = began, kept
+        if len(self._storms) > STORMS:
+            del self._storms[next(iter(self._storms))]
+        return event.at not in kept
 
     def tell(self, view: View, cursor: KernelCursor | None, *, urgent: bool) -> None:
         """Keep what is new in `view`, which was judged by the kernel log up to `cursor`; `urgent`: it had news."""

@@ -10,7 +10,7 @@ from gpuwatch.model.finding import Finding, Judgement, Severity
 from gpuwatch.model.snapshot import Host, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.xid import KernelCursor, XidEvent
-from gpuwatch.roles.chronicle import CURSOR_SECONDS, Chronicle
+from gpuwatch.roles.chronicle import CURSOR_SECONDS, STORM_EVENTS, STORM_SECONDS, Chronicle
 from gpuwatch.roles.past import past
 from gpuwatch.sinks.store import Store
 
@@ -131,3 +131,19 @@ def test_without_an_agent_what_was_kept_and_what_is_seen_are_one(opened, tmp_pat
     assert events.xids == (complete, later)
     assert [each.finding for each in events.findings] == [LOST]
     assert past((seen,), "").xids == (seen,)
+
+
+def test_a_storm_of_one_code_pushes_nothing_else_out(opened) -> None:
+    store, chronicle = opened()
+    storm = [
+        XidEvent(at=AT + number / 1e4, xid=45, source="kernel", pci="p", sequence=number) for number in range(11_000)
+    ]
+    matters = XidEvent(at=AT, xid=79, source="kernel", pci="p", sequence=11_001)
+    for event in (matters, *storm, storm[0], storm[-1]):
+        chronicle.note([event], resumed=False)
+    later = replace(storm[0], at=AT + STORM_SECONDS + 1.0, sequence=11_002)
+    chronicle.note([later], resumed=False)
+    kept = store.events().xids
+    assert [event for event in kept if event.xid == 79] == [matters]
+    assert len([event for event in kept if event.xid == 45]) == STORM_EVENTS + 1
+    assert kept[-1] == later
