@@ -43,7 +43,7 @@ def node_lines(
         f"   mode {item.mode}",
         end="",
     )
-    lines = [head, *(Text(line, end="") for line in textwrap.wrap(named(item.words), width))]
+    lines = [head, *_in_short(item.words, item.blocked, width, named)]
     lines.append(Text("", end=""))
     for label, text in _facts(item, words, wide):
         body = textwrap.wrap(named(text), max(width - LABEL, 40)) or [""]
@@ -131,6 +131,15 @@ def _blocked(one: Blocked, width: int, named: Callable[[str], str]) -> "list[Tex
     ]
 
 
+def _in_short(text: str, blocked: Sequence[Blocked], width: int, named: Callable[[str], str]) -> "list[Text]":
+    """The plan in words; what is not done is not said as if it were."""
+    from rich.text import Text
+
+    only_seen = any(one.reason is Reason.MODE for one in blocked)
+    lines = textwrap.wrap(f"with mode enforce: {named(text)}" if only_seen else named(text), width)
+    return [Text(line, end="") for line in lines]
+
+
 def _indented(text: str, width: int) -> "list[Text]":
     from rich.text import Text
 
@@ -154,7 +163,7 @@ def plan_lines(
     change = Text(f" {glyphs.arrow} {plan.stage.upper()}" if plan.stage is not now else "", STYLES[plan.stage])
     head = Text.assemble(("NODE ", "dim"), (node.name, "bold"), "   ", (now.upper(), STYLES[now]), change, end="")
     lines = [head.append(f"   mode {mode}")]
-    lines += [Text(line, end="") for line in textwrap.wrap(named(plan.words), width)]
+    lines += _in_short(plan.words, plan.blocked, width, named)
     lines += [line for one in plan.blocked for line in _blocked(one, width, named)]
     lines.append(Text("", end=""))
     if not plan.steps:

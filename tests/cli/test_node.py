@@ -291,6 +291,7 @@ def test_plan_shows_the_change_and_writes_nothing(place, mode):
     assert f"+  - key: {TAINT}" in result.stdout
     assert "    value: gpu_lost" in result.stdout
     assert f"mode {mode}" in result.stdout
+    assert ("with mode enforce: " in result.stdout) is (mode == "observe")
     removed = [line for line in result.stdout.splitlines() if line.startswith("-") and not line.startswith("---")]
     assert "team" not in "".join(removed)
     assert place.live == before
