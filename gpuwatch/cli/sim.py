@@ -16,9 +16,7 @@ ENTRIES = (
     Entry("list", "List the scenarios.", "sim:list_", "Commands"),
     Entry("run", "Run a simulated node until interrupted.", "sim:run", "Commands"),
     Entry("inject", "Let something happen to a running simulated node.", "sim:inject", "Commands"),
-    Entry(
-        "fleet", "Let a fault strike many nodes at once, and watch the budget hold.", "fleet:fleet", "Commands"
-    ),
+    Entry("fleet", "Let a fault strike many nodes at once, and watch the budget hold.", "fleet:fleet", "Commands"),
 )
 
 
