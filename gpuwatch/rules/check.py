@@ -1,7 +1,8 @@
 """One row of the CHECKS table, and what its predicate says."""
 
 from collections.abc import Callable
-from functools import reduce
+from functools import cache
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from gpuwatch.model.check_names import CheckName
@@ -67,9 +68,16 @@ class Check(NamedTuple):
 
 def value(gpu: Gpu, path: str) -> Any:
     """The reading at a FIELDS path, None where it is not known."""
+    return _getter(path)(gpu)
+
+
+@cache
+def _getter(path: str) -> Callable[[Gpu], Any]:
+    """Asked some hundred times at every look."""
     if path.startswith("ecc.counts."):
-        return gpu.ecc.counts.get(path.removeprefix("ecc.counts."))
-    return reduce(getattr, path.split("."), gpu)
+        count = path.removeprefix("ecc.counts.")
+        return lambda gpu: gpu.ecc.counts.get(count)
+    return attrgetter(path)
 
 
 def can_tell(gpu: Gpu, reads: tuple[str, ...]) -> bool:
