@@ -11,7 +11,7 @@ MAX_HURRY = 1.0
 
 NEWS_AT_ONCE = 10
 NEWS_SECONDS = 5.0
-"""So many news in a row are looked at at once, more of them one in so many seconds."""
+"""What only happens once more is looked at at once so many times in a row, then one in so many seconds."""
 
 PATIENT_AFTER = 3
 LONGEST_PATIENCE = 60.0
@@ -37,14 +37,16 @@ class Pace:
         """What is to be done has changed altogether."""
         self._due = self._clock.monotonic()
 
-    def news(self) -> None:
-        """There is something new to be seen."""
-        now = self._clock.monotonic()
+    def news(self, *, again: bool = False) -> None:
+        """There is something new to be seen; `again`: what there was has happened once more."""
         spread = self._chance.uniform(0, MAX_HURRY) if self._troubled else 0.0
-        at = max(now + spread, self._not_before, self._news_until - (NEWS_AT_ONCE - 1) * NEWS_SECONDS)
+        at = max(self._clock.monotonic() + spread, self._not_before)
+        if again:
+            at = max(at, self._news_until - (NEWS_AT_ONCE - 1) * NEWS_SECONDS)
         if at < self._due:
             self._due = at
-            self._news_until = max(self._news_until, at) + NEWS_SECONDS
+            if again:
+                self._news_until = max(self._news_until, at) + NEWS_SECONDS
 
     def wait(self, seconds: float) -> None:
         """A look has been taken; the next one in so many seconds."""

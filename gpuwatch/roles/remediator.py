@@ -26,7 +26,7 @@ from gpuwatch.roles.extras import Extras
 from gpuwatch.roles.pace import Pace
 from gpuwatch.roles.place import Place
 from gpuwatch.roles.report import Report
-from gpuwatch.roles.sighting import Sighting, grows_old, news
+from gpuwatch.roles.sighting import News, Sighting, grows_old, news
 from gpuwatch.roles.slots import SlotReader, SlotWriter
 from gpuwatch.rules.announcing import DAY
 from gpuwatch.rules.budget import limit
@@ -86,7 +86,7 @@ class Remediator:
         self._memory = remembered(ledger)
         self._evictions = Evictions()
         self._node: NodeObject | None = None
-        self._news: object = None
+        self._news = News()
         self._pace = Pace(clock, self._chance)
         self._report = Report(place.node, self._audit, clock)
         self.reconfigure(config, classes)
@@ -119,8 +119,8 @@ class Remediator:
             return REST_SECONDS
         sight = self._sight()
         if (seen := news(sight)) != self._news:
+            self._pace.news(again=seen.what == self._news.what)
             self._news = seen
-            self._pace.news()
         if self._pace.left <= 0:
             self._pace.wait(self._cycle())
         return min(self._pace.left, grows_old(sight) or REST_SECONDS)

@@ -1,5 +1,7 @@
 """What the remediator has before its eyes: the newest View, its age, and for how long it has proved the node well."""
 
+from typing import NamedTuple
+
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.remediation import NodeObject
 from gpuwatch.roles.agent_views import ViewSource
@@ -23,12 +25,22 @@ class Sighting:
         return Sight(view=sight.view, age=sight.age, clean_for=self._clean.look(clean, gap))
 
 
-def news(sight: Sight) -> object:
-    """What of a View can change a plan at once; readings that merely vary are left out."""
+class News(NamedTuple):
+    """What of a View can change a plan at once; readings that merely vary are left out. `what` there is to see, and
+    when it happened `last`.
+    """
+
+    what: object = None
+    last: tuple[float, ...] = ()
+
+
+def news(sight: Sight) -> News:
+    """The news of a View."""
     if sight.view is None:
-        return None
-    findings = tuple((each.key, each.latest) for each in sight.view.judgement.findings)
-    return is_fresh(sight), findings, sight.view.snapshot.host.boot_id
+        return News()
+    findings = sight.view.judgement.findings
+    what = is_fresh(sight), frozenset(each.key for each in findings), sight.view.snapshot.host.boot_id
+    return News(what, tuple(each.latest for each in findings))
 
 
 def grows_old(sight: Sight) -> float | None:

@@ -60,3 +60,9 @@ def test_nodes_are_counted_by_their_labels(transport, label):
     reader = NodeReader(transport, "nobody")
     assert reader.count_nodes(label) == NODES_MADE
     assert reader.count_nodes(f"{label},of=else") == 0
+
+
+def test_nodes_are_named_by_their_labels(transport, label):
+    reader = NodeReader(transport, "nobody")
+    assert len(reader.nodes_with(label)) == NODES_MADE
+    assert reader.nodes_with(f"{label},of=else") == frozenset()

@@ -4,11 +4,13 @@ others who undo what it does.
 
 import json
 import logging
+import random
 
 import pytest
 
 from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig
 from gpuwatch.model.remediation import FAULTS, OWNER, Reason, Response
+from gpuwatch.roles.backoff import Backoff
 from gpuwatch.roles.handover import MARK
 from gpuwatch.roles.pace import LONGEST_PATIENCE, NEWS_AT_ONCE, NEWS_SECONDS, Pace
 from gpuwatch.sim.kubeapi import ApiFaults, Rule
@@ -303,3 +305,18 @@ def both(bench, twin, seconds):
 def writes(bench):
     verbs = ("create", "patch", "update", "delete")
     return sum(count for (_, verb, _), count in bench.cluster.requests.items() if verb in verbs)
+
+
+def test_a_fleet_that_comes_back_after_an_outage_comes_spread_out():
+    """A thousand that failed together do not ask again in the same second, though all have news."""
+    clock, first = HandClock(), []
+    for number in range(1000):
+        chance = random.Random(number)
+        pace, backoff = Pace(clock, chance), Backoff(chance)
+        for _ in range(10):
+            wait = backoff.failed()
+        pace.failed(None)
+        pace.wait(wait)
+        first.append(pace.left)
+    busiest = max(sum(second <= each < second + 1 for each in first) for second in range(61))
+    assert busiest < 60
