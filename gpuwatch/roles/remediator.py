@@ -84,6 +84,7 @@ class Remediator:
         self._backoff = Backoff(self._chance)
         self._sighting = Sighting(views, clock)
         self._memory = remembered(ledger)
+        self._recalled = False
         self._evictions = Evictions()
         self._node: NodeObject | None = None
         self._news = News()
@@ -143,6 +144,7 @@ class Remediator:
 
     def _work(self) -> float:
         reader, extras = self._hands(), Extras()
+        self._recall_slot()
         conflict: GpuwatchError | None = None
         for _ in range(TRIES):
             node = self._node = reader.node()
@@ -169,6 +171,19 @@ class Remediator:
             elif self._slots is not None:
                 extras.slots = self._slots.last
         return self._ended(made, conflict)
+
+    def _recall_slot(self) -> None:
+        """Once in a life: a slot that an earlier one took, and did not live to remember, stands in its Lease alone."""
+        if self._recalled or self._actuator is None or self._slots is None:
+            return
+        try:
+            name = self._slots.own()
+        except KubeError as error:
+            self._report.refused(error)  # the next cycle asks again
+            return
+        self._recalled = True
+        if name is not None:
+            self._remember(replace(self._memory, slot=name))
 
     def _hands(self) -> NodeReader:
         """The reader, in mode `enforce` a writer: the only place where one is made."""

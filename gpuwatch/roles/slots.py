@@ -16,7 +16,7 @@ from gpuwatch.model.remediation import DEGRADED, LeaseObject, NodeObject, TakeSl
 from gpuwatch.rules.budget import Slots, number
 from gpuwatch.rules.ownership import hold
 from gpuwatch.sinks.kube import NodeReader, NodeWriter
-from gpuwatch.sinks.kube_errors import Conflict, KubeError, NotFound
+from gpuwatch.sinks.kube_errors import KubeError, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +62,12 @@ class SlotReader:
             self.trouble = error
             self._slots = Slots()
         return self._slots
+
+    def own(self) -> str | None:
+        """The slot that this node holds, by the Leases alone. Raises KubeError."""
+        leases = self._reader.leases(self._namespace)
+        mine = (each.name for each in leases if each.holder == self._reader.name and number(each.name) is not None)
+        return next(mine, None)
 
     def known(self, lease: LeaseObject) -> None:
         """Take what a write has answered into what was read."""
@@ -159,7 +165,7 @@ class SlotWriter:
             if lease.holder != self._writer.name:
                 return None
             return self._writer.free_lease(self._namespace, lease, self._clock.time())
-        except (NotFound, Conflict):
+        except NotFound:
             return None
 
 

@@ -158,6 +158,22 @@ def test_a_taint_whose_owner_cannot_be_read_any_more_keeps_its_slot(bench):
     assert bench.holders == []
 
 
+@pytest.mark.parametrize("failures", [0.0, 0.5])
+def test_a_slot_that_nobody_lived_to_remember_is_freed_by_the_next_life(server, failures):
+    bench = make(server)
+    sick(bench)
+    assert bench.holders == [NODE]
+    marks = [key for key in bench.annotations if key.startswith("gpuwatch.io/")]
+    annotate(bench, **dict.fromkeys(marks))
+    bench.edit(taints=[])
+    bench.ledger = type(bench.ledger)()  # killed after the untaint, and nothing was remembered
+    bench.finds()
+    bench.restarted()
+    server.cluster.faults = ApiFaults(unavailable=failures, resources=("leases",))
+    bench.run(600)
+    assert bench.holders == []
+
+
 def test_a_quarantine_undone_within_the_second_counts_all_the_same(bench):
     """Whoever overwrites the whole Node, annotations and all, is no person who overrules: in the end we stop."""
     for _ in range(200):
