@@ -9,7 +9,7 @@ from gpuwatch.model.remediation import NodeObject, Plan
 from gpuwatch.roles.actuator import Actuator, Outcome
 from gpuwatch.roles.handover import set_sentinel
 from gpuwatch.roles.place import Place
-from gpuwatch.roles.remediator import remembered
+from gpuwatch.roles.recollection import remembered
 from gpuwatch.roles.slots import SlotWriter
 from gpuwatch.rules.budget import Slots, held
 from gpuwatch.rules.by_hand import Wish, release

@@ -9,14 +9,13 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 
-import msgspec
 from msgspec.structs import replace
 
 from gpuwatch.config import Config, RemediationConfig
 from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError, UsageError
-from gpuwatch.model.remediation import Blocked, Evict, Memory, NodeObject, PatchNode, Plan, Reason, TakeSlot
+from gpuwatch.model.remediation import Blocked, Evict, NodeObject, PatchNode, Plan, Reason, TakeSlot
 from gpuwatch.model.remediator_state import RemediatorState
 from gpuwatch.roles.actuator import Actuator, Outcome
 from gpuwatch.roles.agent_views import ViewSource
@@ -25,6 +24,7 @@ from gpuwatch.roles.deeds import summary
 from gpuwatch.roles.extras import Extras
 from gpuwatch.roles.pace import Pace
 from gpuwatch.roles.place import Place
+from gpuwatch.roles.recollection import Recollection
 from gpuwatch.roles.report import Report
 from gpuwatch.roles.sighting import News, Sighting, grows_old, news
 from gpuwatch.roles.slots import SlotReader, SlotWriter
@@ -41,9 +41,6 @@ from gpuwatch.sinks.kube_errors import AlreadyExists, Conflict, Forbidden, Inval
 from gpuwatch.sinks.kube_transport import NoCluster, Transport
 
 log = logging.getLogger(__name__)
-
-MEMORY = "remediator"
-"""The name of its document in the store."""
 
 REST_SECONDS = 300.0
 """The Node is looked at this often though nothing happens; a plan may ask for more."""
@@ -79,12 +76,11 @@ class Remediator:
         checkpoint: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._place, self._views, self._connect, self._clock = place, views, connect, clock
-        self._ledger, self._checkpoint, self._chance = ledger, checkpoint, chance or random.Random()  # noqa: S311 no secret
+        self._checkpoint, self._chance = checkpoint, chance or random.Random()  # noqa: S311 no secret
         self._audit = Audit(ledger, clock)
         self._backoff = Backoff(self._chance)
         self._sighting = Sighting(views, clock)
-        self._memory = remembered(ledger)
-        self._recalled = False
+        self._recollection = Recollection(ledger)
         self._evictions = Evictions()
         self._node: NodeObject | None = None
         self._news = News()
@@ -173,17 +169,12 @@ class Remediator:
         return self._ended(made, conflict)
 
     def _recall_slot(self) -> None:
-        """Once in a life: a slot that an earlier one took, and did not live to remember, stands in its Lease alone."""
-        if self._recalled or self._actuator is None or self._slots is None:
-            return
-        try:
-            name = self._slots.own()
-        except KubeError as error:
-            self._report.refused(error)  # the next cycle asks again
-            return
-        self._recalled = True
-        if name is not None:
-            self._remember(replace(self._memory, slot=name))
+        """Who only observes has none."""
+        if self._actuator is not None and self._slots is not None:
+            try:
+                self._recollection.recall_slot(self._slots)
+            except KubeError as error:
+                self._report.refused(error)  # the next cycle asks again
 
     def _hands(self) -> NodeReader:
         """The reader, in mode `enforce` a writer: the only place where one is made."""
@@ -207,7 +198,7 @@ class Remediator:
             sight=sight,
             node=node,
             policy=self._policy,
-            memory=self._memory,
+            memory=self._recollection.memory,
             slots=extras.slots,
             pods=extras.pods,
             now=self._clock.time(),
@@ -246,12 +237,8 @@ class Remediator:
         if outcome.lease is not None and self._slots is not None:
             self._slots.known(outcome.lease)
         done, window = replace(made, steps=outcome.done), self._policy.config.repeat_window
-        self._remember(remember(self._memory, node, done, self._clock.time(), max(window, DAY)))
-
-    def _remember(self, memory: Memory) -> None:
-        if memory != self._memory:
-            self._memory = memory
-            self._ledger.remember(MEMORY, msgspec.json.encode(memory))
+        memory = remember(self._recollection.memory, node, done, self._clock.time(), max(window, DAY))
+        self._recollection.take(memory)
 
     def _imagine(self, error: NoCluster) -> float:
         """Without an API server: plan for a Node of which nothing is known but that it is this machine."""
@@ -294,16 +281,6 @@ class Remediator:
         slots, view = self._slots.last if self._slots else None, self._views.view
         most = limit(self._policy.config.budget, slots.nodes) if slots else None
         self._report.knows(slots, most, view.snapshot.at if view else None)
-
-
-def remembered(ledger: Ledger) -> Memory:
-    """An unreadable memory is none: the Node's own annotations say most of it."""
-    body = ledger.memory(MEMORY)
-    try:
-        return Memory() if body is None else msgspec.json.decode(body, type=Memory)
-    except msgspec.MsgspecError as error:
-        log.error("what was remembered cannot be read; %s; beginning without it", error)
-        return Memory()
 
 
 def checked(config: Config) -> Config:
