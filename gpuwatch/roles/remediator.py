@@ -123,9 +123,8 @@ class Remediator:
         return min(self._pace.left, grows_old(sight) or REST_SECONDS)
 
     def _sight(self) -> Sight:
-        """What is seen now; whether the node is well matters only while it is quarantined."""
-        quarantined = self._node is not None and hold(self._node).claim is Claim.APPLIED
-        return self._sighting.look(self._node if quarantined else None, self._policy)
+        """What is seen now, and for how long all has been well: before that nothing is given back."""
+        return self._sighting.look(self._node, self._policy)
 
     def _cycle(self) -> float:
         """Look, plan, act; seconds to wait after it."""

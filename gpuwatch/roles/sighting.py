@@ -17,7 +17,7 @@ class Sighting:
         self._views, self._clean = views, HoldClock(clock)
 
     def look(self, node: NodeObject | None, policy: Policy) -> Sight:
-        """What is seen now. `node` None, or not quarantined: whether it is well is not asked."""
+        """What is seen now. `node` None: it has not been read, and is not known to be well."""
         sight = Sight(view=self._views.view, age=self._views.age)
         clean = node is not None and is_clean(sight, node, policy)
         interval = sight.view.snapshot.interval if sight.view else 0.0

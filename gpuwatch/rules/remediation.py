@@ -44,6 +44,11 @@ __all__ = ["Evictions", "Sight", "Slots", "is_clean", "plan", "remember"]
 UNKNOWN_AFTER = 60.0
 """Seconds without a fresh View after which the condition says so: an agent that restarts is quicker."""
 
+STEADY_SECONDS = 60.0
+"""For so long nothing may be wrong before a condition that was False is True again: a fault that comes and goes on a
+node that may not be tainted must not become a stream of Events. Never longer than `recovery_hold`.
+"""
+
 LOOK_AGAIN = 60.0
 """Seconds after which the Node is looked at anew when nothing happens: others may have changed it."""
 
@@ -195,19 +200,21 @@ def _finished(case: Case, draft: Draft) -> Plan:
         steps=steps,
         blocked=obstacles,
         release_at=draft.release_at,
-        look_again=_look_again(draft, steps),
+        look_again=_look_again(case, draft, steps),
         pods=draft.pods,
         words=draft.words,
         wants=tuple(sorted(draft.wants)),
     )
 
 
-def _look_again(draft: Draft, steps: tuple[Step, ...]) -> float:
+def _look_again(case: Case, draft: Draft, steps: tuple[Step, ...]) -> float:
     if draft.wants:
         return 0.0
     if draft.steps or draft.after:
         return SOON
-    return min(LOOK_AGAIN, draft.look_again if draft.look_again is not None else LOOK_AGAIN)
+    is_well = not draft.quarantined and case.is_fresh and not in_force(case.view, case.policy, Response.CONDITION)
+    soon = _unsteady(case) if is_well else 0.0
+    return min(LOOK_AGAIN, draft.look_again if draft.look_again is not None else LOOK_AGAIN, soon or LOOK_AGAIN)
 
 
 def _condition(case: Case, draft: Draft) -> tuple[tuple[Announce, ...], tuple[SetCondition, ...]]:
@@ -236,20 +243,31 @@ BARS = frozenset(
 
 def _verdict(case: Case, draft: Draft) -> tuple[Why | None, str]:
     """What the condition should say. None: leave it as it is."""
-    stopped = {obstacle.reason for obstacle in draft.blocked}
     if draft.quarantined:
         stuck = tuple(obstacle.words for obstacle in draft.blocked if obstacle.reason in DRAIN_STUCK)
         return (Why.BLOCKED, stuck[0]) if stuck else (Why.QUARANTINED, _told(draft))
     if not case.is_fresh:
         return (Why.UNKNOWN, "no fresh view of the GPUs") if case.sight.age >= UNKNOWN_AFTER else (None, "")
     found = in_force(case.view, case.policy, Response.CONDITION)
-    if case.reasons().wanted and stopped & BARS:
-        return Why.BLOCKED, "; ".join((_listed(found), *(o.words for o in draft.blocked if o.reason in BARS)))
-    if found:
-        return Why.DEGRADED, _listed(found)
+    bars = tuple(obstacle.words for obstacle in draft.blocked if obstacle.reason in BARS)
+    if case.reasons().wanted and bars:
+        return Why.BLOCKED, "; ".join((_listed(found), *bars))
+    return (Why.DEGRADED, _listed(found)) if found else _well(case)
+
+
+def _well(case: Case) -> tuple[Why | None, str]:
+    """Nothing is wrong: well, unless that is not certain, or too new."""
     if Health.UNKNOWN in case.view.judgement.gpus.values() or not case.view.snapshot.gpus:
         return Why.UNKNOWN, "not every GPU can be read"
+    if _unsteady(case):
+        return None, ""
     return Why.HEALTHY, f"{len(case.view.snapshot.gpus)} GPUs are well"
+
+
+def _unsteady(case: Case) -> float:
+    """Seconds until a condition that is False may be True again, if nothing is wrong; 0: it may."""
+    before, steady = case.node.condition, min(STEADY_SECONDS, case.policy.config.recovery_hold)
+    return max(0.0, steady - case.sight.clean_for) if before and before.status == "False" else 0.0
 
 
 def _told(draft: Draft) -> str:

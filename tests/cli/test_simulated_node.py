@@ -50,9 +50,9 @@ def test_an_agent_says_where_to_look_and_answers_there(agent, places):
     assert port
     assert str(places[1]) in said
     assert f"gpuwatch --source agent:{places[1]} status" in said
-    over_http = run("--source", f"agent:http://127.0.0.1:{port[1]}", "status")
-    assert over_http.exit_code == 0
-    assert "8 × NVIDIA H100" in over_http.stdout
+    asked = "--source", f"agent:http://127.0.0.1:{port[1]}", "status"
+    assert until(lambda: run(*asked).exit_code == 0)  # on a busy machine a sample may be late: health unknown
+    assert "8 × NVIDIA H100" in run(*asked).stdout
 
 
 def test_an_agent_ends_by_sigterm_with_0_and_takes_its_socket_along(agent, places):
@@ -77,6 +77,7 @@ def test_what_is_injected_is_seen(agent, places):
         assert run("sim", "inject", *action, "--dir", str(directory)).exit_code == 0
     until(lambda: look(socket, "status").exit_code == 4)
     assert until(lambda: " 31 " in look(socket, "get", "xids").stdout)
+    assert until(lambda: "gpu_lost" in look(socket, "get", "findings").stdout)  # its XID may be told before
     lost = json.loads(look(socket, "describe", "gpu", "3", "-o", "json").stdout)["items"][0]
     assert (lost["state"], lost["health"], lost["name"]) == ("lost", "failed", "NVIDIA H100 80GB HBM3")
     assert "ml-research/llama-pretrain-0" in lost["users"]

@@ -254,7 +254,7 @@ HARMS: tuple[Harm, ...] = (
                 f"{MEMORY}test_a_restart_without_any_memory_keeps_the_quarantine_and_ends_it_when_all_is_well",
                 "rules/remediation.py",
                 "        case Claim.APPLIED:\n            return keep(case)\n",
-                "        case Claim.APPLIED if case.memory.slot:\n            return keep(case)\n",
+                "        case Claim.APPLIED if case.memory.quarantined:\n            return keep(case)\n",
             ),
             proof(
                 f"{MEMORY}test_an_agent_that_starts_anew_remembers_what_it_found",

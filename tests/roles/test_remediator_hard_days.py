@@ -9,10 +9,11 @@ import random
 import pytest
 
 from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig
-from gpuwatch.model.remediation import FAULTS, OWNER, Reason, Response
+from gpuwatch.model.remediation import ACKNOWLEDGED, FAULTS, OWNER, Reason, Response
 from gpuwatch.roles.backoff import Backoff
 from gpuwatch.roles.handover import MARK
 from gpuwatch.roles.pace import LONGEST_PATIENCE, NEWS_AT_ONCE, NEWS_SECONDS, Pace
+from gpuwatch.rules.remediation import STEADY_SECONDS
 from gpuwatch.sim.kubeapi import ApiFaults, Rule
 from gpuwatch.sinks import kube_parse
 from gpuwatch.sinks.kube_errors import Call, Garbled
@@ -142,6 +143,30 @@ def test_who_stops_enforcing_is_told_that_the_node_stays_quarantined(bench, capl
 
 
 # ---- the budget
+
+
+def test_a_fault_that_comes_and_goes_where_no_slot_is_free_is_told_once_and_ends_once(server):
+    bench = make(server, budget=BudgetConfig(max_unavailable=0), recovery_hold=300.0)
+    told = len(bench.ledger.done())
+    for _ in range(20):
+        sick(bench)
+        bench.run(20)
+        bench.finds()
+        bench.run(20)
+        assert bench.condition["status"] == "False"
+    bench.run(STEADY_SECONDS + 10)
+    assert bench.condition["status"] == "True"
+    assert bench.ledger.done()[told:] == ["event", "condition", "event", "condition"]
+
+
+def test_an_acknowledgement_goes_with_its_fault(bench):
+    sick(bench)
+    bench.edit(taints=[])
+    bench.run(100)
+    assert ACKNOWLEDGED in bench.annotations
+    bench.finds()
+    bench.run(bench.config.recovery_hold + 100)
+    assert ACKNOWLEDGED not in bench.annotations
 
 
 def test_a_taint_whose_owner_cannot_be_read_any_more_keeps_its_slot(bench):
