@@ -21,7 +21,7 @@ $(VENV)/installed: pyproject.toml
 	@touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
-	@./scripts/system-packages gcc libc6-dev prometheus
+	@./scripts/system-packages gcc libc6-dev prometheus prometheus-alertmanager
 	$(BIN)/python -m pip install --quiet --group test
 	@touch $@
 
@@ -44,8 +44,14 @@ generate: $(VENV)/installed-test  ## regenerate docs and golden files; a test fa
 	$(BIN)/python -m gpuwatch.rules.checks_doc > docs/checks.md
 	$(BIN)/python -m gpuwatch.cli.docs > docs/cli.md
 	$(BIN)/python -m tests.harms.page > docs/harms.md
+	$(BIN)/python -m alerts.prometheusrule
+	$(BIN)/python -m dashboards.source
 	$(BIN)/python -m tests.sinks.golden_pages
 	$(BIN)/python -m tests.cli.goldens
+
+preview: $(VENV)/installed-test  ## draw the dashboards from simulated fleets into docs/images, with Grafana's own components
+	@./scripts/system-packages chromium
+	$(BIN)/python -m dashboards.preview
 
 bench: $(VENV)/installed-test  ## compare with nvitop-exporter and prometheus-client; prints both
 	$(BIN)/python -m tests.bench
@@ -63,4 +69,4 @@ test-cluster: $(VENV)/installed-test  ## tests with a real kube-apiserver, built
 clean:  ## remove what the targets made
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help run test check generate bench soak test-gpu test-cluster clean
+.PHONY: help run test check generate preview bench soak test-gpu test-cluster clean
