@@ -92,7 +92,7 @@ def locked(file: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another process builds kube-apiserver: waiting for it")
+            say(f"another process holds {file}: waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
