@@ -1,0 +1,75 @@
+"""Events drawn on every graph: what the hardware reported, what gpuwatch did, what was started again."""
+
+from typing import Any
+
+import msgspec
+from grafana_foundation_sdk.models.dashboard import DataSourceRef
+
+from dashboards.source.selectors import expand
+from gpuwatch.model.xid_catalogue import all_xids
+
+APPLICATION = "|".join(str(xid.code) for xid in all_xids() if xid.category == "application")
+"""XIDs that applications cause, as a regular expression."""
+
+
+class Annotation(msgspec.Struct, frozen=True, kw_only=True):
+    """`at_value`: the value is the event's time in milliseconds, as exact as it can be."""
+
+    name: str
+    expr: str
+    title: str
+    text: str
+    color: str
+    at_value: bool = False
+
+    def json(self, datasource: DataSourceRef) -> dict[str, Any]:
+        """As Grafana's Prometheus data source keeps it; its texts are not in the SDK's model."""
+        return {
+            "name": self.name,
+            "datasource": datasource,
+            "enable": True,
+            "hide": False,
+            "iconColor": self.color,
+            "expr": expand(self.expr),
+            "titleFormat": self.title,
+            "textFormat": self.text,
+            "tagKeys": "node,gpu",
+            "step": "60s",
+            "useValueForTime": "on" if self.at_value else False,
+        }
+
+
+ANNOTATIONS: tuple[Annotation, ...] = (
+    Annotation(
+        name="XIDs of hardware and driver",
+        expr=f"""max by (cluster, node, gpu, xid) (
+            gpuwatch_gpu_xid_last_timestamp_seconds{{@node, xid!~"{APPLICATION}"}}) * 1000""",
+        title="XID {{xid}} on {{node}}, GPU {{gpu}}",
+        text="gpuwatch xid explain {{xid}}",
+        color="red",
+        at_value=True,
+    ),
+    Annotation(
+        name="Actions of gpuwatch",
+        expr="""sum by (cluster, node, action, result) (
+            increase(gpuwatch_remediator_actions_total{@remediator, result=~"done|failed"}[$__rate_interval])) > 0""",
+        title="{{action}} of {{node}}: {{result}}",
+        text="gpuwatch node status",
+        color="purple",
+    ),
+    Annotation(
+        name="Agent restarts",
+        expr="max by (cluster, node) (process_start_time_seconds{@node}) * 1000",
+        title="The agent of {{node}} started",
+        text="Gauges have a gap here; gpuwatch's own counters began anew.",
+        color="blue",
+        at_value=True,
+    ),
+    Annotation(
+        name="GPU resets and driver reloads",
+        expr="sum by (cluster, node, gpu) (resets(gpuwatch_gpu_energy_joules_total{@node}[$__rate_interval])) > 0",
+        title="GPU {{gpu}} of {{node}} was reset, or its driver was loaded again",
+        text="Its energy counter began anew.",
+        color="orange",
+    ),
+)

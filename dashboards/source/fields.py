@@ -1,0 +1,74 @@
+"""Units, colours, thresholds, value mappings and links of fields, in Grafana's terms."""
+
+from typing import Any
+
+from grafana_foundation_sdk.builders import dashboard as build
+from grafana_foundation_sdk.models import dashboard as model
+
+from dashboards.source.panel import Column, Link, State, Style, Thresholds
+
+CELLS: dict[str, dict[str, str]] = {
+    "none": {"type": "auto"},
+    "text": {"type": "color-text"},
+    "cell": {"type": "color-background", "mode": "basic"},
+    "gauge": {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"},
+}
+
+
+def thresholds(bounds: Thresholds) -> build.ThresholdsConfig:
+    """Absolute lower bounds."""
+    steps = [model.Threshold(value=value, color=color) for value, color in bounds]
+    return build.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(steps)
+
+
+def mappings(states: tuple[State, ...]) -> list[model.ValueMapping]:
+    """One value mapping for all states."""
+    results = {
+        state.value: model.ValueMappingResult(text=state.text, color=state.color or None, index=index)
+        for index, state in enumerate(states)
+    }
+    return [model.ValueMap(options=results)] if results else []
+
+
+def links(rows: tuple[Link, ...]) -> list[build.DashboardLink]:
+    """Data links: what a click on a value offers."""
+    return [build.DashboardLink(link.title).url(link.url) for link in rows]
+
+
+def column(row: Column) -> list[model.DynamicConfigValue]:
+    """How the cells of a column look."""
+    values: dict[str, Any] = {
+        "displayName": row.title,
+        "unit": row.unit,
+        "decimals": row.decimals,
+        "min": row.min,
+        "max": row.max,
+        "thresholds": thresholds(row.thresholds).build() if row.thresholds else None,
+        "color": {"mode": "thresholds"} if row.thresholds else None,
+        "mappings": mappings(row.states),
+        "links": [{"title": link.title, "url": link.url} for link in row.links],
+        "custom.cellOptions": CELLS[row.color] if row.color != "none" else None,
+        "custom.width": row.width,
+    }
+    return _properties(values)
+
+
+def style(row: Style) -> list[model.DynamicConfigValue]:
+    """How one series of a graph differs from the others."""
+    values: dict[str, Any] = {
+        "color": {"mode": "fixed", "fixedColor": row.color} if row.color else None,
+        "unit": row.unit,
+        "custom.lineStyle": {"fill": "dash", "dash": [10, 10]} if row.dashed else None,
+        "custom.fillOpacity": row.fill if row.fill is not None else (0 if row.dashed else None),
+        "custom.axisPlacement": "right" if row.right_axis else None,
+        "custom.stacking": None if row.stacked is None else {"mode": "normal" if row.stacked else "none", "group": "A"},
+    }
+    return _properties(values)
+
+
+def _properties(values: dict[str, Any]) -> list[model.DynamicConfigValue]:
+    return [
+        model.DynamicConfigValue(id_val=name, value=value)
+        for name, value in values.items()
+        if value not in (None, "", [])
+    ]

@@ -1,0 +1,21 @@
+"""Where values lead: other dashboards with the variables kept, runbooks, logs."""
+
+from dashboards.source.panel import Link
+
+REPOSITORY = "https://github.com/gpuwatch/gpuwatch/blob/main"
+_KEPT = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
+
+
+def board(name: str, title: str, **values: str) -> Link:
+    """To the dashboard `gpuwatch-NAME`; `node="${__data.fields.node}"` sets its variable node."""
+    chosen = "".join(f"&var-{variable}={value}" for variable, value in values.items())
+    return Link(title, f"/d/gpuwatch-{name}?{_KEPT}{chosen}")
+
+
+TO_NODE = board("node", "Open node", node="${__data.fields.node}")
+"""Of a table row that has the label `node`."""
+TO_GPU = board("node", "Open GPU", node="${__data.fields.node}", gpu="${__data.fields.gpu}")
+TO_POD = board("workload", "Open workload", namespace="${__data.fields.namespace}", pod="${__data.fields.pod}")
+SERIES_NODE = board("node", "Open node", node="${__field.labels.node}")
+"""Of a series on a graph that has the label `node`."""
+SERIES_POD = board("workload", "Open workload", namespace="${__field.labels.namespace}", pod="${__field.labels.pod}")

@@ -1,0 +1,35 @@
+"""The variables on top of the dashboards. All of them are the same everywhere, so that links can hand them on.
+
+`cluster` may be missing as a label: its All is `.*`, which matches series without it as well.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from dashboards.source.selectors import expand
+
+
+class Variable(msgspec.Struct, frozen=True, kw_only=True):
+    """`query` is Grafana's `label_values(...)`, for a data source its type, for a text box what it holds at first."""
+
+    name: str
+    label: str
+    query: str
+    kind: Literal["datasource", "query", "textbox"] = "query"
+    many: bool = True
+
+
+def _labels(name: str, label: str, series: str, *, many: bool = True) -> Variable:
+    return Variable(name=name, label=label, query=expand(f"label_values({series}, {name})"), many=many)
+
+
+DATASOURCE = Variable(name="datasource", label="Data source", query="prometheus", kind="datasource")
+CLUSTER = _labels("cluster", "Cluster", "gpuwatch_build_info{@job}")
+NODE = _labels("node", "Node", "gpuwatch_build_info{@cluster}")
+ONE_NODE = _labels("node", "Node", "gpuwatch_build_info{@cluster}", many=False)
+"""For a dashboard about one node."""
+GPU = _labels("gpu", "GPU", "gpuwatch_gpu_info{@node}")
+NAMESPACE = _labels("namespace", "Namespace", "gpuwatch_gpu_workload_info{@node}")
+POD = _labels("pod", "Pod", 'gpuwatch_gpu_workload_info{@node, namespace=~"$namespace"}')
+PRICE = Variable(name="price", label="Price of a GPU hour ($)", query="2.5", kind="textbox")
