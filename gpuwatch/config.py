@@ -29,6 +29,7 @@ class AgentConfig(Section, frozen=True, kw_only=True):
     socket: str = ""  # empty: the runtime directory's agent.sock
     interval: float = 2.0  # seconds between samples
     web_config: str = ""  # exporter-toolkit web configuration file
+    wait_for_driver: bool = False  # serve on without an NVML library, as pods should, instead of ending with code 5
     max_connections: int = 512
     max_scrapes: int = 40  # concurrent; more get 503
     expected_gpus: int | None = None  # GPUs this node should have; None: what was first seen

@@ -47,6 +47,14 @@ OVERRIDES = (
         type=float,
     ),
     Override(
+        "agent.wait_for_driver",
+        "wait_for_driver",
+        "",
+        "Serve on without an NVML library, and look for it again.",
+        "GPUWATCH_AGENT_WAIT_FOR_DRIVER",
+        type=bool,
+    ),
+    Override(
         "agent.web_config", "web_config", "FILE", "TLS and users (exporter-toolkit).", "GPUWATCH_AGENT_WEB_CONFIG"
     ),
     Override(
@@ -61,7 +69,7 @@ OVERRIDES = (
 )
 """Options of the agent. `--nvml-library` is global and handled beside them."""
 
-NVML_LIBRARY = Override("sources.nvml_library", "nvml_library", "PATH", "", "GPUWATCHNVML_LIBRARY")
+NVML_LIBRARY = Override("sources.nvml_library", "nvml_library", "PATH", "", "GPUWATCH_NVML_LIBRARY")
 
 
 class Effective(NamedTuple):
@@ -79,7 +87,8 @@ def row_options(rows: Sequence[Override]) -> Callable[[Command], Command]:
             command = option(
                 row.flag,
                 row.name,
-                metavar=row.metavar,
+                metavar=row.metavar or None,
+                is_flag=row.type is bool,
                 help=row.help,
                 envvar=row.variable,
                 multiple=row.many,

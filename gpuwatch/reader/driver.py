@@ -11,6 +11,7 @@ from gpuwatch.model.snapshot import Driver
 from gpuwatch.reader.gpu_thread import GpuThread
 from gpuwatch.reader.messages import USAGE, Failed, Happened, Registered, Settings
 from gpuwatch.reader.outbox import Outbox
+from gpuwatch.sources.machine import in_pod
 from gpuwatch.sources.nvml import Failure, Nvml, NvmlFailure, ask, text
 from gpuwatch.sources.nvml_events import EventReader
 
@@ -21,6 +22,10 @@ EVENT_BACKOFF_SECONDS = (0.1, 5.0)
 NO_GPU_RECHECK_SECONDS = 30
 FINISH_POLL_SECONDS = 0.01
 LIBRARY_NOT_FOUND = 12  # NVML_ERROR_LIBRARY_NOT_FOUND
+NOT_INJECTED = (
+    "; NVIDIA's container runtime puts it into a container: set runtimeClassName, NVIDIA_VISIBLE_DEVICES=all and "
+    "NVIDIA_DRIVER_CAPABILITIES=utility, or mount the driver and name its library with --nvml-library"
+)
 
 
 class DriverThread(threading.Thread):
@@ -40,8 +45,9 @@ class DriverThread(threading.Thread):
             self._read_events(nvml)
         except NvmlFailure as error:
             # a library that is not installed stays so for the life of this machine or container
-            retry = error.code != LIBRARY_NOT_FOUND
-            self._fail(f"{self.starting or 'the driver'}: {error}", error.kind, retry)
+            missing = error.code == LIBRARY_NOT_FOUND
+            hint = NOT_INJECTED if missing and in_pod() else ""
+            self._fail(f"{self.starting or 'the driver'}: {error}{hint}", error.kind, retry=not missing)
         except GpuwatchError as error:
             kind = USAGE if isinstance(error, UsageError) else Failure.DRIVER_GONE
             self._fail(str(error), kind, retry=False)

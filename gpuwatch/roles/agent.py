@@ -21,7 +21,7 @@ from gpuwatch.model.event_query import EVERYTHING, EventQuery
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import KernelEvent, XidEvent
-from gpuwatch.reader.messages import AnyMessage, Failed, Found, Happened, Registered
+from gpuwatch.reader.messages import USAGE, AnyMessage, Failed, Found, Happened, Registered
 from gpuwatch.reader.supervisor import Supervisor
 from gpuwatch.roles.assembly import Assembly, reader_settings
 from gpuwatch.roles.bell import Bell
@@ -123,7 +123,7 @@ class Agent:
         """Start, call `started`, and serve until SIGTERM or SIGINT.
 
         Raises:
-            NoGpuStack: there is no NVML library, and there will be none without a restart.
+            NoGpuStack: there is no NVML library, and `agent.wait_for_driver` is off.
         """
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
@@ -198,11 +198,16 @@ class Agent:
                 self._ledger.know({message.identity.pci_bus_id: message.identity.uuid})
             urgent = isinstance(message, Registered | Failed) or self._observe(message)
             due = urgent or self._state.round_complete(self._published, now)
-        if isinstance(message, Failed) and not message.retry and not self._state.identities():
+        if isinstance(message, Failed) and self._is_fatal(message):
             self._fatal = message
             self._stopping.set()
         if due:
             self._due.set()
+
+    def _is_fatal(self, message: Failed) -> bool:
+        """Whether no reader will ever do better; in a pod, which would only be started again, that is worth waiting."""
+        waits = self._config.agent.wait_for_driver and message.kind != USAGE
+        return not (message.retry or waits or self._state.identities())
 
     def _observe(self, message: AnyMessage) -> bool:
         if not isinstance(message, Happened) or message.event.kind != "xid":

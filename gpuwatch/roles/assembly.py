@@ -17,7 +17,7 @@ from gpuwatch.rules.attribution import attribute
 from gpuwatch.rules.judge import Judge
 from gpuwatch.rules.xids import Event
 from gpuwatch.sources.host import uptime
-from gpuwatch.sources.machine import machine
+from gpuwatch.sources.machine import in_pod, machine
 from gpuwatch.sources.pci import BusGpu, bus_gpus, driver_gpus
 from gpuwatch.sources.podlogs import PodLogs
 from gpuwatch.sources.procfs import Processes
@@ -86,7 +86,7 @@ class Assembly:
         from gpuwatch.sources.podresources import PodResources, PodResourcesError
 
         path = Path(self._config.sources.pod_resources)
-        if self._allocations is None and not path.parent.exists():
+        if self._allocations is None and not path.parent.exists() and not in_pod():
             self._health["podresources"].switch_off(f"{path} is not there: no kubelet on this machine, or not mounted")
             return
         if self._kubelet is None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gpuwatch.config import Config, RemediationConfig
 from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.remediation import Blocked, Evict, NodeObject, PatchNode, Plan, Reason, TakeSlot
 from gpuwatch.model.remediator_state import RemediatorState
 from gpuwatch.roles.actuator import Actuator, Outcome
@@ -22,6 +22,7 @@ from gpuwatch.roles.agent_views import ViewSource
 from gpuwatch.roles.backoff import Backoff
 from gpuwatch.roles.deeds import summary
 from gpuwatch.roles.extras import Extras
+from gpuwatch.roles.own_pod import OwnPod
 from gpuwatch.roles.pace import Pace
 from gpuwatch.roles.place import Place
 from gpuwatch.roles.recollection import Recollection
@@ -98,7 +99,7 @@ class Remediator:
         self._reader: NodeReader | None = None
         self._slots: SlotReader | None = None
         self._actuator: Actuator | None = None
-        self._safe = False
+        self._own_pod = OwnPod(self._place.pod, config.effect)
         self._pace.at_once()
         self._report.began(config.mode)
         if config.mode != "enforce" and self._node is not None and hold(self._node).claim is Claim.APPLIED:
@@ -124,7 +125,7 @@ class Remediator:
 
     def _sight(self) -> Sight:
         """What is seen now, and for how long all has been well: before that nothing is given back."""
-        return self._sighting.look(self._node, self._policy)
+        return replace(self._sighting.look(self._node, self._policy), remarks=self._own_pod.remarks)
 
     def _cycle(self) -> float:
         """Look, plan, act; seconds to wait after it."""
@@ -139,7 +140,7 @@ class Remediator:
 
     def _work(self) -> float:
         reader, extras = self._hands(), Extras()
-        self._recall_slot()
+        self._settle_in(reader)
         conflict: GpuwatchError | None = None
         for _ in range(TRIES):
             node = self._node = reader.node()
@@ -167,9 +168,10 @@ class Remediator:
                 extras.slots = self._slots.last
         return self._ended(made, conflict)
 
-    def _recall_slot(self) -> None:
-        """Who only observes has none."""
+    def _settle_in(self, reader: NodeReader) -> None:
+        """Who only observes has no slot, and no right to look at pods."""
         if self._actuator is not None and self._slots is not None:
+            self._own_pod.look(reader)
             try:
                 self._recollection.recall_slot(self._slots)
             except KubeError as error:
@@ -206,22 +208,8 @@ class Remediator:
         )
 
     def check(self) -> None:
-        """Refuse what would end this very pod: our own taint with NoExecute, if the pod does not tolerate it.
-
-        Raises:
-            UsageError: it does not.
-            KubeError: that cannot be found out now.
-        """
-        pod = self._place.pod
-        if self._policy.config.effect != "NoExecute" or pod is None or self._safe:
-            return
-        if not self._hands().tolerates(*pod):
-            raise UsageError(
-                "remediation.effect is NoExecute",
-                f"that would evict this very pod, {'/'.join(pod)}, and nobody could take the taint away again",
-                "let it tolerate every taint (operator: Exists), or set NoSchedule",
-            )
-        self._safe = True
+        """Refuse a taint that would end this very pod. Raises UsageError; KubeError where it cannot be found out."""
+        self._own_pod.check(self._hands)
 
     def _take_in(self, made: Plan, node: NodeObject, outcome: Outcome) -> None:
         """Learn from what was done."""

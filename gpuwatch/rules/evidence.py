@@ -19,12 +19,14 @@ FRESH_SECONDS = 10.0
 
 class Sight(Record, frozen=True, kw_only=True):
     """What the remediator has before its eyes: the newest View, how many seconds ago it was published, and for how long
-    `is_clean` has been true without a break. Both spans by a clock that does not jump.
+    `is_clean` has been true without a break. Both spans by a clock that does not jump. `remarks`: what is wrong with
+    the remediator's own place, for the condition's message.
     """
 
     view: View | None = None
     age: float = math.inf
     clean_for: float = 0.0
+    remarks: tuple[str, ...] = ()
 
 
 def is_fresh(sight: Sight) -> bool:

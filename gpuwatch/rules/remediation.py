@@ -49,6 +49,8 @@ STEADY_SECONDS = 60.0
 node that may not be tainted must not become a stream of Events. Never longer than `recovery_hold`.
 """
 
+MONITOR = "monitoring_degraded"
+
 LOOK_AGAIN = 60.0
 """Seconds after which the Node is looked at anew when nothing happens: others may have changed it."""
 
@@ -223,7 +225,7 @@ def _condition(case: Case, draft: Draft) -> tuple[tuple[Announce, ...], tuple[Se
     if why is None:
         return (), ()
     heartbeat = case.policy.config.heartbeat * (2 if draft.quarantined else 1)  # the slot's renewal is a write, too
-    condition = changed(case.node, why, text, case.now, heartbeat)
+    condition = changed(case.node, why, "; ".join((text, *_remarks(case))), case.now, heartbeat)
     if condition is None:
         return (), ()
     old = case.node.condition
@@ -255,9 +257,17 @@ def _verdict(case: Case, draft: Draft) -> tuple[Why | None, str]:
     return (Why.DEGRADED, _listed(found)) if found else _well(case)
 
 
+def _remarks(case: Case) -> tuple[str, ...]:
+    """What the monitor lacks: said beside the verdict, for a person who looks at the Node sees no log."""
+    findings = case.view.judgement.findings if case.is_fresh else ()
+    return (*(f"{f.check}: {f.message}" for f in findings if f.check == MONITOR), *case.sight.remarks)
+
+
 def _well(case: Case) -> tuple[Why | None, str]:
     """Nothing is wrong: well, unless that is not certain, or too new."""
-    if Health.UNKNOWN in case.view.judgement.gpus.values() or not case.view.snapshot.gpus:
+    if not case.view.snapshot.gpus:
+        return Why.UNKNOWN, "no GPU can be read"
+    if Health.UNKNOWN in case.view.judgement.gpus.values():
         return Why.UNKNOWN, "not every GPU can be read"
     if _unsteady(case):
         return None, ""

@@ -47,11 +47,11 @@ class NodeReader:
         query = {"fieldSelector": f"spec.nodeName={self.name}"}
         return kube_parse.pods(call, self._transport.request(call, "/api/v1/pods", query=query))
 
-    def tolerates(self, namespace: str, name: str) -> bool:
-        """Whether a pod would stay on a Node that has our taint with the effect NoExecute."""
+    def tolerates(self, namespace: str, name: str, effect: str = "NoExecute") -> bool:
+        """Whether a pod would stay on, or for NoSchedule come back to, a Node that has our taint with this effect."""
         call = Call("get", "pods", name, namespace)
         path = f"/api/v1/namespaces/{_part(namespace)}/pods/{_part(name)}"
-        return kube_parse.tolerates(call, self._transport.request(call, path), TAINT, "NoExecute")
+        return kube_parse.tolerates(call, self._transport.request(call, path), TAINT, effect)
 
     def leases(self, namespace: str) -> tuple[LeaseObject, ...]:
         """All Leases of a namespace."""

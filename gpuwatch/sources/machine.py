@@ -1,5 +1,7 @@
 """Which machine and which boot this is: what the kubelet reports of the same host in `status.nodeInfo`."""
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from gpuwatch.model.snapshot import Host
@@ -10,6 +12,11 @@ MACHINE_ID = Path("/etc/machine-id")
 def boot_id_file(proc: Path) -> Path:
     """The file with the boot's id; not namespaced, so that a container reads the host's."""
     return proc / "sys/kernel/random/boot_id"
+
+
+def in_pod(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process runs in a container of Kubernetes: the kubelet tells each where the API server is."""
+    return "KUBERNETES_SERVICE_HOST" in environment
 
 
 def machine(proc: Path, sys: Path, machine_id: Path = MACHINE_ID) -> Host:

@@ -43,3 +43,34 @@ def test_the_first_page_is_complete_within_a_second(tmp_path, source, capsys):
     with capsys.disabled():
         print(f"\nfirst complete /metrics of {GPUS} GPUs ({source}): {', '.join(f'{t:.2f}' for t in taken)} s")
     assert min(taken) < 1
+
+
+def test_a_pod_without_the_drivers_library_serves_on_and_says_what_is_missing(tmp_path):
+    """No runtime class, and no kubelet socket either: a pod that ends is only started again and tells nobody."""
+    config = {
+        "agent": {"wait_for_driver": True, "interval": 0.5},
+        "sources": {"pod_resources": str(tmp_path / "nowhere/kubelet.sock")},
+    }
+    with agent(
+        tmp_path, source=("--source", "nvml"), config=config, env={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    ) as found:
+        until(lambda: b'gpuwatch_source_up{source="nvml"' in (fetch(f"{found.url}/metrics") or b""), "a page")
+        until(lambda: b'gpuwatch_source_up{source="podresources"' in found.page(), "the kubelet was looked for")
+        assert fetch(f"{found.url}/-/healthy")
+        assert not fetch(f"{found.url}/-/ready")
+        up = {
+            dict(row.labels)["source"]: value for row, value in series(found.page()).items() if "source_up" in row.name
+        }
+        assert up["nvml"] == up["podresources"] == 0
+        until(lambda: "is mounted" in found.log.read_text(), "both are in the log")
+        told = found.log.read_text()
+        assert found.process.poll() is None
+    assert "Library Not Found" in told
+    assert "runtimeClassName" in told
+    assert told.count("runtimeClassName") == 1, "said once, however often it is looked for"
+
+
+def test_without_a_library_and_without_waiting_it_ends_with_5(tmp_path):
+    with agent(tmp_path, source=("--source", "nvml")) as found:
+        assert found.process.wait(20) == 5
+        assert "try --source sim" in found.log.read_text()

@@ -193,12 +193,12 @@ HARMS: tuple[Harm, ...] = (
         "The taint evicts the agent itself, or the pods that keep the node running.",
         "The effect is NoSchedule, which ends no pod. NoExecute is only set where our own pod tolerates it. A drain "
         "leaves out ourselves, DaemonSets, static pods and protected namespaces.",
-        ("config.py:RemediationConfig", "roles/remediator.py:check", "rules/draining.py:_stays"),
+        ("config.py:RemediationConfig", "roles/own_pod.py:check", "rules/draining.py:_stays"),
         (
             proof(
                 f"{PODS}test_no_execute_is_not_set_where_it_would_end_ourselves",
-                "roles/remediator.py",
-                "if not self._hands().tolerates(*pod):",
+                "roles/own_pod.py",
+                "if not reader().tolerates(*pod):",
                 "if False:",
             ),
             proof(
@@ -531,9 +531,9 @@ HARMS: tuple[Harm, ...] = (
         20,
         "Rights are so wide that one node's pod can change every node.",
         "The default mode observes, and has no code that writes; requests that would touch what is foreign are not "
-        "made. Rights are granted by feature (`deploy/remediator/rbac*.yaml`): reading, to observe; patch of Nodes, "
+        "made. Rights are granted by feature (`deploy/components/remediation*`): reading, to observe; patch of Nodes, "
         "Events and the Leases of one namespace, to act; evictions only where draining is on. RBAC has no word for a "
-        "pod's own Node, so admission policies (`deploy/remediator/own-node-policy.yaml`) compare the token's node, "
+        "pod's own Node, so admission policies (`deploy/components/remediation-enforce/own-node-policy.yaml`) compare the token's node, "
         "and let only gpuwatch's taint, condition, labels and annotations change; "
         "`tests/cluster/test_own_node_policy.py` shows it, rule by rule, on a real API server. Evictions are not "
         "tied to the node: an admission policy cannot see where a pod runs.",
@@ -559,11 +559,11 @@ HARMS: tuple[Harm, ...] = (
             ),
             Proof(
                 f"{RIGHTS}test_exactly_these_rights_are_needed",
-                Patch("deploy/remediator/rbac-enforce.yaml", "verbs: [patch]", "verbs: [patch, delete]"),
+                Patch("deploy/components/remediation-enforce/rbac.yaml", "verbs: [patch]", "verbs: [patch, delete]"),
             ),
             Proof(
                 f"{RIGHTS}test_who_observes_needs_no_right_to_write",
-                Patch("deploy/remediator/rbac.yaml", "verbs: [get]", "verbs: [get, patch]"),
+                Patch("deploy/components/remediation/rbac.yaml", "verbs: [get]", "verbs: [get, patch]"),
             ),
         ),
     ),

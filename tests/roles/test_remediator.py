@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.event import Result
+from gpuwatch.model.finding import Finding, Severity
 from gpuwatch.model.remediation import OPT_OUT, OWNER, TAINT, Reason, Response, Stage
 from gpuwatch.roles.handover import MARK
 from gpuwatch.roles.place import Place
@@ -458,6 +459,38 @@ def test_no_execute_needs_the_own_pods_toleration(server, tolerations, acts):
         assert "evict this very pod" in bench.remediator.state.trouble
         with pytest.raises(UsageError, match="NoExecute"):
             bench.remediator.check()
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "told"),
+    [([], True), ([{"key": "nvidia.com/gpu", "operator": "Exists"}], True), ([{"operator": "Exists"}], False)],
+)
+def test_a_pod_that_could_not_come_back_to_its_tainted_node_says_so(server, caplog, tolerations, told):
+    server.cluster.add_pod(NAMESPACE, "gpuwatch-x", node=NODE, owner_kind="DaemonSet", tolerations=tolerations)
+    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), settings())
+    bench.restarted(pod=(NAMESPACE, "gpuwatch-x"))
+    bench.run(5)
+    assert bench.condition["status"] == "True"
+    quarantine(bench)  # it is no reason to let a sick node have work
+    assert ("does not tolerate the taint" in bench.condition["message"]) is told
+    assert sum("does not tolerate the taint" in record.message for record in caplog.records) == told
+
+
+def test_the_condition_says_what_the_monitor_lacks(bench):
+    bench.run(5)
+    assert bench.condition["message"] == "4 GPUs are well"
+    bench.finds(
+        Finding(
+            check="monitoring_degraded",
+            severity=Severity.WARNING,
+            message="podresources: the socket is not mounted",
+            since=bench.clock.time(),
+            last=bench.clock.time(),
+        )
+    )
+    bench.run(400)  # a text alone is no hurry
+    assert bench.condition["status"] == "True"
+    assert bench.condition["message"].endswith("monitoring_degraded: podresources: the socket is not mounted")
 
 
 def test_the_node_is_named_by_configuration_or_environment_and_never_guessed():
