@@ -11,7 +11,8 @@ import gpuwatch
 from tests.cluster.api import Api
 from tests.roles.remediating import NAMESPACE
 
-FOLDER = Path(gpuwatch.__file__).parents[1] / "deploy/remediator"
+FOLDER = Path(gpuwatch.__file__).parents[1] / "deploy/components"
+OBSERVE, ENFORCE, DRAIN = "remediation", "remediation-enforce", "remediation-drain"
 ACCOUNT = "gpuwatch-remediator"
 POLICY = "ValidatingAdmissionPolicy"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -37,10 +38,10 @@ class Right(NamedTuple):
     namespace: str = ""
 
 
-def manifests(*files: str) -> list[Manifest]:
-    """Those of some files, by default of all; policies before their bindings, and both after everything else."""
-    texts = [(FOLDER / file).read_text() for file in files or sorted(path.name for path in FOLDER.glob("*.yaml"))]
-    found = [each for text in texts for each in yaml.safe_load_all(text)]
+def manifests(*components: str) -> list[Manifest]:
+    """Rights and policies of some components, by default of all; policies before their bindings, both after the rest."""
+    files = [file for name in components or (OBSERVE, ENFORCE, DRAIN) for file in (FOLDER / name).glob("*.yaml")]
+    found = [each for file in files for each in yaml.safe_load_all(file.read_text()) if each["kind"] in PATHS]
     return sorted(found, key=lambda each: list(PATHS).index(each["kind"]))
 
 

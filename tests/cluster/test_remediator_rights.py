@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gpuwatch.sim.kubeapi import Rule
 from tests.cluster.api import PODS, Api
-from tests.cluster.manifests import ACCOUNT, Right, manifests, rights
+from tests.cluster.manifests import ACCOUNT, DRAIN, ENFORCE, OBSERVE, Right, manifests, rights
 from tests.cluster.remediating import Objects
 from tests.cluster.simulated import Simulated
 from tests.cluster.story import VICTIM, live, policy, set_up
@@ -57,7 +57,7 @@ def test_a_missing_right_is_said(server, missing: Right, caplog):
 
 
 def test_who_observes_needs_no_right_to_write(server):
-    observing = {each for each in rights(manifests("rbac.yaml", "rbac-drain.yaml")) if each.resource != "pods/eviction"}
+    observing = {each for each in rights(manifests(OBSERVE, DRAIN)) if each.resource != "pods/eviction"}
     assert not WRITES & {each.verb for each in observing}
     bench, api = begun(server, observing, replace(policy(), mode="observe"))
     live(bench, api)
@@ -67,7 +67,7 @@ def test_who_observes_needs_no_right_to_write(server):
 
 
 def test_who_does_not_drain_needs_no_right_to_evict(server):
-    granted = rights(manifests("rbac.yaml", "rbac-enforce.yaml"))
+    granted = rights(manifests(OBSERVE, ENFORCE))
     assert ("create", "pods/eviction") not in {(each.verb, each.resource) for each in granted}
     bench, _ = begun(server, granted, replace(policy(), checks={}))
     bench.finds(fatal(bench.clock.time()))
