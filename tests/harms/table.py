@@ -533,7 +533,7 @@ HARMS: tuple[Harm, ...] = (
         "The default mode observes, and has no code that writes; requests that would touch what is foreign are not "
         "made. Rights are granted by feature (`deploy/components/remediation*`): reading, to observe; patch of Nodes, "
         "Events and the Leases of one namespace, to act; evictions only where draining is on. RBAC has no word for a "
-        "pod's own Node, so admission policies (`deploy/components/remediation-enforce/own-node-policy.yaml`) compare the token's node, "
+        "pod's own Node, so admission policies (`remediation-enforce/own-node-policy.yaml`) compare the token's node, "
         "and let only gpuwatch's taint, condition, labels and annotations change; "
         "`tests/cluster/test_own_node_policy.py` shows it, rule by rule, on a real API server. Evictions are not "
         "tied to the node: an admission policy cannot see where a pod runs.",
