@@ -145,6 +145,14 @@ class RemediationConfig(Section, frozen=True, kw_only=True):
     node_name: str = ""  # empty: NODE_NAME; never guessed from the host's name
 
 
+class TuningConfig(Section, frozen=True, kw_only=True):
+    """`tuning:` which GPUs could do their work with less energy, and whether they are made to."""
+
+    mode: Literal["off", "observe", "enforce"] = "observe"
+    listen: str = ":9402"
+    web_config: str = ""  # exporter-toolkit web configuration file
+
+
 class Config(Section, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -153,6 +161,7 @@ class Config(Section, frozen=True, kw_only=True):
     sources: SourcesConfig = SourcesConfig()
     checks: ChecksConfig = ChecksConfig()
     remediation: RemediationConfig = RemediationConfig()
+    tuning: TuningConfig = TuningConfig()
     state_dir: str = "/var/lib/gpuwatch"
 
 
