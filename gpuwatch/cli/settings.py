@@ -65,6 +65,7 @@ OVERRIDES = (
         "GPUWATCH_AGENT_PROFILE",
         many=True,
     ),
+    Override("metrics.processes", "processes", "", "Series per process, too.", "GPUWATCH_AGENT_PROCESSES", type=bool),
     Override("state_dir", "state_dir", "DIR", "Where state is kept. Default: /var/lib/gpuwatch.", "GPUWATCH_STATE_DIR"),
 )
 """Options of the agent. `--nvml-library` is global and handled beside them."""
