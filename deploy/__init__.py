@@ -1,0 +1,1 @@
+"""How gpuwatch is installed: manifests for Kubernetes, a Helm chart, units for bare machines."""

@@ -1,0 +1,47 @@
+{{/* What follows from several values at once, and which of them do not go together. */}}
+
+{{/* `off`, `observe` or `enforce`; an unquoted `off` reaches us as false. */}}
+{{- define "gpuwatch.remediation.mode" -}}
+{{ .Values.remediation.mode | toString | replace "false" "off" }}
+{{- end }}
+
+{{- define "gpuwatch.guarded" -}}
+{{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}true{{ end }}
+{{- end }}
+
+{{- define "gpuwatch.port" -}}
+{{- regexFind "[0-9]+$" (dig .section "listen" .default .root.Values.config) | required (printf "config.%s.listen names no port; say ADDRESS:PORT" .section) }}
+{{- end }}
+
+{{/* gpuwatch.yaml. Helm makes every key a string; XIDs are numbers. */}}
+{{- define "gpuwatch.config" -}}
+{{ regexReplaceAll "(?m)^( *)\"([0-9]+)\":" (toYaml .Values.config) "${1}${2}:" }}
+{{- end }}
+
+{{/* Ends with what is wrong, why, and what to do instead. */}}
+{{- define "gpuwatch.check" -}}
+{{- $mode := include "gpuwatch.remediation.mode" . }}
+{{- range $path, $instead := dict
+  "remediation.mode" "the container and its rights depend on it; set remediation.mode of the chart instead"
+  "remediation.budget.namespace" "the rights on Leases are given in the release's namespace; leave it out"
+  "remediation.kubeconfig" "the pod has a service account; leave it out"
+  "remediation.node_name" "all nodes share this configuration; leave it out"
+  "tuning.mode" "the container and its rights depend on it; set tuner.mode of the chart instead"
+  "agent.socket" "the containers meet at /run/gpuwatch/agent.sock; leave it out"
+  "state_dir" "it is mounted at /var/lib/gpuwatch; set hostPaths.state of the chart instead"
+}}
+{{- $set := $.Values.config }}
+{{- range $key := splitList "." $path }}
+{{- if kindIs "map" $set }}{{ $set = get $set $key }}{{ else }}{{ $set = "" }}{{ end }}
+{{- end }}
+{{- if ne (toString $set) "" }}
+{{- fail (printf "config.%s is set: %s" $path $instead) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.remediation.drain (ne $mode "enforce") }}
+{{- fail (printf "remediation.drain is set, but remediation.mode is %s: only enforce evicts; set remediation.mode=enforce, or leave drain out" $mode) }}
+{{- end }}
+{{- if and (eq $mode "enforce") (not (include "gpuwatch.guarded" .)) (not .Values.remediation.acceptUnguarded) }}
+{{- fail (printf "remediation.mode=enforce on Kubernetes %s: before 1.30 no admission policy can keep the remediator's token to its own Node; use observe, or accept that with remediation.acceptUnguarded=true" .Capabilities.KubeVersion.Version) }}
+{{- end }}
+{{- end }}
