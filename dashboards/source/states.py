@@ -1,0 +1,88 @@
+"""What numbers and names of gpuwatch are called on a dashboard, and their colours: from the tables that define them."""
+
+import re
+
+from dashboards.source.panel import State
+from gpuwatch.model.xid_catalogue import all_xids
+from gpuwatch.rules.checks import CHECKS
+
+SEVERITY_COLORS = {"critical": "red", "warning": "orange", "info": "blue"}
+XID_COLORS = {"fatal": "red", "warn": "orange", "info": "blue"}
+
+HEALTH = (
+    State("0", "healthy", "green"),
+    State("1", "unknown", "purple"),
+    State("2", "degraded", "orange"),
+    State("3", "failed", "red"),
+)
+"""Of `health_code`."""
+
+YES_NO = (State("0", "no", "text"), State("1", "yes", "red"))
+"""Of a gauge that should be 0."""
+
+CLOCK_EVENTS = (
+    ("gpu_idle", "idle", "#5a6270"),
+    ("applications_clocks_setting", "clock setting", "light-blue"),
+    ("display_clock_setting", "display", "light-blue"),
+    ("sync_boost", "sync boost", "light-purple"),
+    ("sw_power_cap", "power limit", "yellow"),
+    ("sw_thermal_slowdown", "heat (software)", "orange"),
+    ("hw_slowdown", "hardware", "dark-orange"),
+    ("hw_power_brake_slowdown", "power brake", "purple"),
+    ("hw_thermal_slowdown", "heat (hardware)", "red"),
+)
+"""Reason, what it is called, colour: from harmless to harmful; the place in this list is its code."""
+
+CLOCK_STATES = (
+    State("0", "full clocks", "green"),
+    *(State(str(code), text, color) for code, (_, text, color) in enumerate(CLOCK_EVENTS, start=1)),
+)
+"""Of `clock_event_code`."""
+
+RECOVERY_ACTIONS = (
+    State("0", "nothing", "text"),
+    State("1", "reset", "red"),
+    State("2", "node reboot", "red"),
+    State("3", "drain P2P", "orange"),
+    State("4", "drain and reset", "red"),
+    State("5", "recover IMEX", "orange"),
+)
+
+FABRIC_STATES = (
+    State("0", "no fabric", "text"),
+    State("1", "not started", "red"),
+    State("2", "in progress", "orange"),
+    State("3", "completed", "green"),
+)
+
+FINDINGS = tuple(State(check.name, check.name, SEVERITY_COLORS[check.severity]) for check in CHECKS)
+"""Checks in the colour of their severity."""
+
+XID_CODES = tuple(
+    State(str(xid.code), str(xid.code), "blue" if xid.category == "application" else XID_COLORS[xid.severity])
+    for xid in all_xids()
+    if not xid.unused
+)
+
+XID_MEANINGS = tuple(
+    State(str(xid.code), re.split(r"[.;] ", re.sub(r" \([^)]*\)", "", xid.description))[0].rstrip("."))
+    for xid in all_xids()
+    if not xid.unused
+)
+"""The first words of the catalogue; `gpuwatch xid explain` has the rest."""
+
+
+def health_code(family: str, selector: str, by: str) -> str:
+    """The state set `family` as one number, the worse the higher: see HEALTH."""
+    ranks = {"unknown": 1, "degraded": 2, "failed": 3}
+    parts = (f'{family}{{{selector}, state="{state}"}} * {rank}' for state, rank in ranks.items())
+    return f"max by ({by}) ({' or '.join(parts)})"
+
+
+def clock_event_code(selector: str, by: str) -> str:
+    """The worst reason that holds clocks down: see CLOCK_STATES."""
+    parts = (
+        f'gpuwatch_gpu_clock_event_active{{{selector}, reason="{reason}"}} * {code}'
+        for code, (reason, *_) in enumerate(CLOCK_EVENTS, start=1)
+    )
+    return f"max by ({by}) ({' or '.join(parts)})"
