@@ -110,6 +110,7 @@ def _panel(panel: Panel) -> Any:
         made = made if value is None else getattr(made, name)(value)
     made = made.data_links(fields.links(panel.links)) if panel.links else made
     made = made.no_value(panel.no_value) if panel.no_value else made
+    made = made.interval(panel.interval) if panel.interval else made
     for row in panel.styles:
         made = made.override_by_regexp(f"/{row.match}/", fields.style(row))
     for index, query in enumerate(panel.queries):

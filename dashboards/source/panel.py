@@ -95,6 +95,7 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     """One panel. `description`: what it shows, what is bad, what to do. `unit`: Grafana's name of a unit.
 
     `text` is the Markdown of a text panel. `no_value` is shown instead of "No data" where absence is honest.
+    `interval` is the least step: events as bars want one well above the scrape interval, lest bars overlap.
     `trend` draws a stat's history behind it (its query is then a range). `sort`: a table's column, `-` for descending.
     Graphs give each series a colour of its own; other kinds take it from thresholds and states, where there are any.
     """
@@ -117,6 +118,7 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     sort: str = ""
     stacked: bool = False
     bars: bool = False
+    interval: str = ""
     trend: bool = False
     legend: Literal["table", "list", "hidden"] = "list"
     text: str = ""

@@ -1,0 +1,42 @@
+"""What several panels mean by a GPU, idle, lost: PromQL pieces, each a vector with one series a GPU or a node.
+
+A GPU instance belongs to its GPU: a GPU counts as allocated, or busy, when any of its instances is.
+"""
+
+BY_GPU = "cluster, node, gpu, uuid"
+BY_NODE = "cluster, node"
+
+NODES = f"count by ({BY_NODE}) (up{{@node}})"
+"""Every node whose agent should answer."""
+
+GPUS = f"""max by ({BY_NODE}) (
+    gpuwatch_gpus{{@node, state=~"expected|bus|nvml"}}
+    or count by ({BY_NODE}) (gpuwatch_gpu_health{{@node, state="healthy"}}))"""
+"""How many GPUs a node should have: configured, on the bus, known to NVML or remembered, whichever is most."""
+
+ALLOCATED = f"max by ({BY_GPU}) (gpuwatch_gpu_allocated{{@node}})"
+"""1 where a container has the GPU or part of it."""
+
+ACTIVITY = f"""(max by ({BY_GPU}) (gpuwatch_gpu_sm_active_ratio{{@node}})
+    or max by ({BY_GPU}) (gpuwatch_gpu_utilization_ratio{{@node}}))"""
+"""Share of time the GPU works: multiprocessors where the GPU tells (Hopper and newer), else utilization."""
+
+IDLE_BELOW = 0.01
+IDLE = f"({ALLOCATED} == 1 and {ACTIVITY} < {IDLE_BELOW})"
+"""Held by a container and not used."""
+
+QUARANTINED = f"(max by ({BY_NODE}) (gpuwatch_remediator_quarantined{{@remediator}}) == 1)"
+
+LOST = f"""(max by ({BY_GPU}) (gpuwatch_gpu_health{{@node, state="failed"}}) == 1
+    or (max by ({BY_GPU}) (gpuwatch_gpu_health{{@node, state="failed"}}) and on ({BY_NODE}) {QUARANTINED}))"""
+"""GPUs nobody can use: failed ones, and all those of a quarantined node."""
+
+HOLDERS = f"""(max by ({BY_GPU}, namespace, pod) (gpuwatch_gpu_workload_info{{@node}})
+    / on ({BY_GPU}) group_left () count by ({BY_GPU}) (
+        max by ({BY_GPU}, namespace, pod) (gpuwatch_gpu_workload_info{{@node}})))"""
+"""Each pod's part of each GPU it has: those that share a GPU have equal parts of it."""
+
+
+def hours(vector: str) -> str:
+    """How long `vector` had series in the time range, in hours each, looked at every five minutes."""
+    return f"sum_over_time(({vector})[$__range:5m]) / 12"

@@ -1,0 +1,169 @@
+"""The fleet's faults: what is wrong now and with whom, what it was over time, and what it cost."""
+
+from dashboards.source.expressions import BY_GPU, BY_NODE, GPUS, LOST, hours
+from dashboards.source.links import REPOSITORY, SERIES_NODE, TO_GPU, TO_NODE, TO_POD
+from dashboards.source.panel import Column, Link, Panel, Query, State
+from dashboards.source.runbooks import alert_of_check
+from dashboards.source.states import FINDINGS, HEALTH, health_code
+from gpuwatch.rules.checks import CHECKS
+
+_FINDING = 'gpuwatch_finding{@node, severity!="info"}'
+_SINCE = f"""(min by ({BY_GPU}, check, severity) (min_over_time(timestamp({_FINDING})[$__range:1m]))
+    and on ({BY_GPU}, check, severity) {_FINDING})"""
+_HOLDER = f"topk by ({BY_GPU}) (1, max by ({BY_GPU}, namespace, pod) (gpuwatch_gpu_workload_info{{@node}}))"
+_FOUND = f"""(({_SINCE} * on ({BY_GPU}) group_left (namespace, pod) {_HOLDER})
+    or ({_SINCE} unless on ({BY_GPU}) gpuwatch_gpu_workload_info{{@node}}))"""
+_ADVICE = f"""label_replace(label_replace({_FOUND}, "action", "$1", "check", "(.+)"), "runbook", "$1", "check", "(.+)") * 1000"""
+_STAGE = f"""max by ({BY_NODE}, stage) (gpuwatch_remediator_stage{{@remediator}} == 1) and on ({BY_NODE}) {_FINDING}"""
+
+STAGES = (
+    State("healthy", "healthy", "green"),
+    State("suspect", "suspect: not acted on", "yellow"),
+    State("quarantined", "quarantined", "orange"),
+    State("draining", "draining", "orange"),
+    State("drained", "drained", "purple"),
+    State("recovering", "recovering", "blue"),
+    State("unknown", "unknown", "#8e8e8e"),
+)
+
+ATTENTION = (
+    Panel(
+        title="Nodes and GPUs that need attention",
+        kind="table",
+        description=(
+            "Every finding of severity warning or critical: which GPU, who has it now, what helps, what gpuwatch did. "
+            "Since is cut off at the start of the time range. A GPU without a workload is free to be repaired. "
+            "Click a node for its graphs, a runbook for what to do."
+        ),
+        queries=(Query(_ADVICE), Query(_STAGE)),
+        columns=(
+            Column(field="node", title="Node", links=(TO_NODE,)),
+            Column(field="gpu", title="GPU", links=(TO_GPU,), width=60),
+            Column(field="check", title="Finding", states=FINDINGS, color="text"),
+            Column(field="Value #A", title="Since", unit="dateTimeFromNow"),
+            Column(field="namespace", title="Namespace"),
+            Column(field="pod", title="Workload", links=(TO_POD,)),
+            Column(
+                field="action",
+                title="What helps",
+                states=tuple(State(check.name, check.remedy.replace("_", " ")) for check in CHECKS),
+            ),
+            Column(field="stage", title="Remediation", states=STAGES, color="text"),
+            Column(
+                field="runbook",
+                title="Runbook",
+                states=tuple(State(check, alert) for check, alert in sorted(alert_of_check().items())),
+                links=(Link("Open runbook", f"{REPOSITORY}/docs/runbooks/${{__value.text}}.md"),),
+            ),
+        ),
+        sort="Since",
+        no_value="nothing needs attention",
+        width=24,
+        height=9,
+    ),
+    Panel(
+        title="Health of nodes",
+        kind="state-timeline",
+        description=(
+            "Nodes that were not healthy at some time in the range, and when. Grey gaps: no data from the agent. "
+            "A node that comes and goes has a fault that repairs do not reach."
+        ),
+        queries=(
+            Query(
+                f"""{health_code("gpuwatch_node_health", "@node", BY_NODE)} and on ({BY_NODE})
+                    (max_over_time(gpuwatch_node_health{{@node, state=~"degraded|failed|unknown"}}[$__range] @ end()) > 0)""",
+                "{{node}}",
+            ),
+        ),
+        states=HEALTH,
+        links=(SERIES_NODE,),
+        no_value="all nodes were healthy all the time",
+        width=24,
+        height=7,
+    ),
+)
+
+FAULTS = (
+    Panel(
+        title="GPU-hours lost",
+        kind="stat",
+        description=(
+            "Time in which GPUs could not be used: failed, or on a node in quarantine. "
+            "Times the price, it is what faults and slow repairs cost."
+        ),
+        unit="h",
+        queries=(Query(f"sum({hours(f'count({LOST})')}) or vector(0)"),),
+        decimals=1,
+        thresholds=((None, "green"), (0.1, "orange")),
+        width=4,
+        height=4,
+    ),
+    Panel(
+        title="Cost of GPU-hours lost",
+        kind="stat",
+        description="GPU-hours lost times the price of a GPU hour above.",
+        unit="currencyUSD",
+        queries=(Query(f"(sum({hours(f'count({LOST})')}) or vector(0)) * $price"),),
+        decimals=0,
+        width=4,
+        height=4,
+    ),
+    Panel(
+        title="Lost by node",
+        kind="bargauge",
+        description="GPU-hours lost in the time range, worst ten nodes. The same node again and again: replace, not repair.",
+        unit="h",
+        queries=(Query(f"topk(10, sum by ({BY_NODE}) ({hours(LOST)}))", "{{node}}"),),
+        decimals=1,
+        min=0,
+        links=(SERIES_NODE,),
+        no_value="nothing was lost",
+        width=8,
+        height=8,
+    ),
+    Panel(
+        title="XIDs",
+        kind="timeseries",
+        description=(
+            "Errors that the driver reported, by code. 13, 31, 43, 45 and the like come from applications; "
+            "`gpuwatch xid explain CODE` says what a code means and what helps."
+        ),
+        queries=(
+            Query("sum by (xid) (increase(gpuwatch_gpu_xid_errors_total{@node}[$__rate_interval])) > 0", "XID {{xid}}"),
+        ),
+        bars=True,
+        stacked=True,
+        interval="2m",
+        no_value="no XIDs",
+        width=8,
+        height=8,
+    ),
+    Panel(
+        title="GPU failures",
+        kind="stat",
+        description="How often a GPU went from usable to failed in the time range.",
+        queries=(Query('sum(ceil(changes(gpuwatch_gpu_health{@node, state="failed"}[$__range]) / 2))'),),
+        thresholds=((None, "green"), (1, "orange")),
+        width=4,
+        height=4,
+    ),
+    Panel(
+        title="GPU-hours between failures",
+        kind="stat",
+        description=(
+            "Mean time between failures of a GPU: GPU-hours in the range, divided by failures. "
+            "Choose 30 days or more for a figure to plan with."
+        ),
+        unit="h",
+        queries=(
+            Query(
+                f"""sum({GPUS}) * $__range_s / 3600
+                    / (sum(ceil(changes(gpuwatch_gpu_health{{@node, state="failed"}}[$__range]) / 2)) > 0)""",
+            ),
+        ),
+        decimals=0,
+        no_value="no failure",
+        width=4,
+        height=4,
+    ),
+)

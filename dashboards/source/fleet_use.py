@@ -1,0 +1,140 @@
+"""What the fleet is used for, who uses it, what is held and not used, and what it draws."""
+
+from dashboards.source.expressions import ACTIVITY, ALLOCATED, BY_GPU, BY_NODE, HOLDERS, IDLE, IDLE_BELOW, LOST, hours
+from dashboards.source.links import SERIES_NODE, board
+from dashboards.source.panel import Column, Panel, Query, Style
+
+_IDLE_HOLDERS = f"({HOLDERS} and on ({BY_GPU}) {ACTIVITY} < {IDLE_BELOW})"
+_TO_NAMESPACE = board("workload", "Open namespace", namespace="${__data.fields.namespace}")
+
+USE = (
+    Panel(
+        title="GPUs by use",
+        kind="timeseries",
+        description=(
+            "Every GPU is one of: working, allocated and idle (below 1 % active), free, lost (failed or quarantined). "
+            "Much idle beside little free: people wait for GPUs that others hold. GPUs of an agent that is down are missing."
+        ),
+        queries=(
+            Query(f"count({ALLOCATED} == 1 unless {IDLE} unless {LOST}) or vector(0)", "working"),
+            Query(f"count({IDLE} unless {LOST}) or vector(0)", "allocated, idle"),
+            Query(f"count({ALLOCATED} == 0 unless {LOST}) or vector(0)", "free"),
+            Query(f"count({LOST}) or vector(0)", "lost"),
+        ),
+        styles=(
+            Style(match="^working$", color="green"),
+            Style(match="^allocated", color="yellow"),
+            Style(match="^free$", color="blue"),
+            Style(match="^lost$", color="red"),
+        ),
+        stacked=True,
+        min=0,
+        decimals=0,
+        width=12,
+        height=9,
+    ),
+    Panel(
+        title="Activity by node",
+        kind="heatmap",
+        description=(
+            "Mean share of time in which the multiprocessors of a node's GPUs had work (utilization where a GPU cannot tell). "
+            "Dark rows are idle nodes; a row that goes dark at once is a job that ended or hangs."
+        ),
+        unit="percentunit",
+        queries=(Query(f"avg by ({BY_NODE}) ({ACTIVITY})", "{{node}}"),),
+        min=0,
+        max=1,
+        links=(SERIES_NODE,),
+        width=12,
+        height=9,
+    ),
+    Panel(
+        title="Namespaces",
+        kind="table",
+        description=(
+            "GPU-hours each namespace held in the time range, how many of them were idle (the GPU below 1 % active), "
+            "and what the idle ones cost. Those who share a GPU hold equal parts of it. Click one for its pods."
+        ),
+        queries=(
+            Query(f"sum by (cluster, namespace) ({hours(HOLDERS)})"),
+            Query(f"sum by (cluster, namespace) ({hours(_IDLE_HOLDERS)})"),
+            Query(
+                f"sum by (cluster, namespace) ({hours(_IDLE_HOLDERS)}) / sum by (cluster, namespace) ({hours(HOLDERS)})"
+            ),
+            Query(f"sum by (cluster, namespace) ({hours(_IDLE_HOLDERS)}) * $price"),
+        ),
+        columns=(
+            Column(field="namespace", title="Namespace", links=(_TO_NAMESPACE,)),
+            Column(field="Value #A", title="GPU-hours", unit="h", decimals=1),
+            Column(field="Value #B", title="Idle", unit="h", decimals=1),
+            Column(
+                field="Value #C",
+                title="Idle share",
+                unit="percentunit",
+                decimals=0,
+                thresholds=((None, "green"), (0.2, "yellow"), (0.5, "orange")),
+                color="gauge",
+                min=0,
+                max=1,
+            ),
+            Column(field="Value #D", title="Cost of idle", unit="currencyUSD", decimals=0),
+        ),
+        sort="-GPU-hours",
+        no_value="no workloads",
+        width=16,
+        height=8,
+    ),
+    Panel(
+        title="Cost of idle GPUs",
+        kind="stat",
+        description="GPU-hours that were held and not used, times the price of a GPU hour above.",
+        unit="currencyUSD",
+        queries=(Query(f"(sum({hours(f'count({IDLE})')}) or vector(0)) * $price"),),
+        decimals=0,
+        thresholds=((None, "green"), (1, "yellow")),
+        width=4,
+        height=8,
+    ),
+    Panel(
+        title="Idle now, by namespace",
+        kind="bargauge",
+        description="GPUs held and below 1 % active at this moment. For those held long, see Workload.",
+        queries=(Query(f"topk(10, sum by (cluster, namespace) ({_IDLE_HOLDERS}))", "{{namespace}}"),),
+        min=0,
+        no_value="none",
+        width=4,
+        height=8,
+    ),
+)
+
+POWER = (
+    Panel(
+        title="Power by node",
+        kind="timeseries",
+        description="Sum over the GPUs of each node. A node that drops while its job runs is slow or has lost a GPU.",
+        unit="watt",
+        queries=(Query(f'sum by ({BY_NODE}) (gpuwatch_gpu_power_watts{{@node, window="average"}})', "{{node}}"),),
+        links=(SERIES_NODE,),
+        stacked=True,
+        min=0,
+        width=12,
+        height=8,
+    ),
+    Panel(
+        title="Time held down",
+        kind="timeseries",
+        description=(
+            "GPUs whose clocks were held down, by reason, as an equivalent number of GPUs. The power limit is normal at "
+            "full load; heat and power brake are not: look at cooling and power supply of the nodes."
+        ),
+        queries=(
+            Query(
+                'sum by (reason) (rate(gpuwatch_gpu_clock_event_seconds_total{@node, reason!="gpu_idle"}[$__rate_interval]))',
+                "{{reason}}",
+            ),
+        ),
+        min=0,
+        width=12,
+        height=8,
+    ),
+)
