@@ -13,7 +13,8 @@ _SINCE = f"""(min by ({BY_GPU}, check, severity) (min_over_time(timestamp({_FIND
 _HOLDER = f"topk by ({BY_GPU}) (1, max by ({BY_GPU}, namespace, pod) (gpuwatch_gpu_workload_info{{@node}}))"
 _FOUND = f"""(({_SINCE} * on ({BY_GPU}) group_left (namespace, pod) {_HOLDER})
     or ({_SINCE} unless on ({BY_GPU}) gpuwatch_gpu_workload_info{{@node}}))"""
-_ADVICE = f"""label_replace(label_replace({_FOUND}, "action", "$1", "check", "(.+)"), "runbook", "$1", "check", "(.+)") * 1000"""
+_ADVICE = f"""label_replace(
+    label_replace({_FOUND}, "action", "$1", "check", "(.+)"), "runbook", "$1", "check", "(.+)") * 1000"""
 _STAGE = f"""max by ({BY_NODE}, stage) (gpuwatch_remediator_stage{{@remediator}} == 1) and on ({BY_NODE}) {_FINDING}"""
 
 STAGES = (
@@ -71,7 +72,7 @@ ATTENTION = (
         queries=(
             Query(
                 f"""{health_code("gpuwatch_node_health", "@node", BY_NODE)} and on ({BY_NODE})
-                    (max_over_time(gpuwatch_node_health{{@node, state=~"degraded|failed|unknown"}}[$__range] @ end()) > 0)""",
+                    (max_over_time(gpuwatch_node_health{{@node, state!="healthy"}}[$__range] @ end()) > 0)""",
                 "{{node}}",
             ),
         ),
@@ -111,7 +112,7 @@ FAULTS = (
     Panel(
         title="Lost by node",
         kind="bargauge",
-        description="GPU-hours lost in the time range, worst ten nodes. The same node again and again: replace, not repair.",
+        description="GPU-hours lost in the time range, worst ten nodes. The same node every week: replace, not repair.",
         unit="h",
         queries=(Query(f"topk(10, sum by ({BY_NODE}) ({hours(LOST)}))", "{{node}}"),),
         decimals=1,

@@ -13,7 +13,7 @@ USE = (
         kind="timeseries",
         description=(
             "Every GPU is one of: working, allocated and idle (below 1 % active), free, lost (failed or quarantined). "
-            "Much idle beside little free: people wait for GPUs that others hold. GPUs of an agent that is down are missing."
+            "Much idle beside little free: people wait for GPUs that others hold. GPUs whose agent is down are missing."
         ),
         queries=(
             Query(f"count({ALLOCATED} == 1 unless {IDLE} unless {LOST}) or vector(0)", "working"),
@@ -37,7 +37,7 @@ USE = (
         title="Activity by node",
         kind="heatmap",
         description=(
-            "Mean share of time in which the multiprocessors of a node's GPUs had work (utilization where a GPU cannot tell). "
+            "Mean share of time in which the multiprocessors of a node's GPUs worked; utilization where they cannot tell. "
             "Dark rows are idle nodes; a row that goes dark at once is a job that ended or hangs."
         ),
         unit="percentunit",
@@ -124,12 +124,13 @@ POWER = (
         title="Time held down",
         kind="timeseries",
         description=(
-            "GPUs whose clocks were held down, by reason, as an equivalent number of GPUs. The power limit is normal at "
-            "full load; heat and power brake are not: look at cooling and power supply of the nodes."
+            "How many GPUs had their clocks held down, by reason. The power limit is normal at full load; heat and "
+            "power brake are not: look at the cooling and power supply of the nodes."
         ),
         queries=(
             Query(
-                'sum by (reason) (rate(gpuwatch_gpu_clock_event_seconds_total{@node, reason!="gpu_idle"}[$__rate_interval]))',
+                """sum by (reason) (
+                    rate(gpuwatch_gpu_clock_event_seconds_total{@node, reason!="gpu_idle"}[$__rate_interval]))""",
                 "{{reason}}",
             ),
         ),

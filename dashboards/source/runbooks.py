@@ -1,4 +1,4 @@
-"""Which alert, and so which runbook, belongs to a check: read from the alerting rules, which are the only place that says."""
+"""Which alert, and so which runbook, belongs to a check: as the alerting rules, the only place for it, have it."""
 
 import re
 from pathlib import Path
