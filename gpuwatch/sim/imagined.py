@@ -27,11 +27,16 @@ class Refused(Exception):
 
 
 class Imagined:
-    """`node`, `leases` and `pods` are as an API server would give them; `events` what was announced, by name."""
+    """`node`, `leases` and `pods` are as an API server would give them; `events` what was announced, by name.
 
-    def __init__(self, name: str, host: Host, slot_seconds: float = 900.0) -> None:
+    Several Nodes of one cluster are given the same `leases`.
+    """
+
+    def __init__(
+        self, name: str, host: Host, slot_seconds: float = 900.0, leases: dict[str, LeaseObject] | None = None
+    ) -> None:
         self.node = NodeObject(name=name, uid=f"imagined-{name}", resource_version="1", host=host)
-        self.leases: dict[str, LeaseObject] = {}
+        self.leases: dict[str, LeaseObject] = {} if leases is None else leases
         self.pods: dict[str, PodObject] = {}
         self.events: dict[str, Announce] = {}
         self.files: set[str] = set()

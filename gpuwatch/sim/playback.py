@@ -12,13 +12,13 @@ from gpuwatch import __version__
 from gpuwatch.config import Config
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Host, Identity, Snapshot, SourceStatus
 from gpuwatch.model.view import AgentStatus, View
-from gpuwatch.model.workload import Allocation
+from gpuwatch.model.workload import Allocation, ProcessOwner
 from gpuwatch.model.xid import KernelEvent
 from gpuwatch.reader.driver import versions
 from gpuwatch.rules.attribution import attribute
 from gpuwatch.rules.judge import Judge
 from gpuwatch.rules.xids import XidLedger
-from gpuwatch.sim.cluster import allocations, pods
+from gpuwatch.sim.cluster import allocations, pods, processes
 from gpuwatch.sim.node import Node
 from gpuwatch.sim.nvml import SimNvml
 from gpuwatch.sim.scenario import Scenario
@@ -57,9 +57,22 @@ class _Keeper:
         return self.started + t
 
 
-def views(scenario: Scenario, config: Config, started: float, duration: float, seed: int = 1) -> Iterator[View]:
-    """What the agent of such a node would have published in `duration` seconds from unix time `started`."""
-    playback = _Playback(scenario, config, started, seed)
+def views(
+    scenario: Scenario,
+    config: Config,
+    started: float,
+    duration: float,
+    seed: int = 1,
+    *,
+    node: str = "node",
+    close: float = CLOSE,
+    with_gpm: bool = False,
+) -> Iterator[View]:
+    """What the agent of such a node would have published in `duration` seconds from unix time `started`.
+
+    `close`: seconds between looks while something goes on. There is a look at every multiple of AFAR, whatever happens.
+    """
+    playback = _Playback(scenario, config, started, seed, node, close, with_gpm)
     at = 0.0
     while at <= duration:
         yield playback.look(at)
@@ -67,7 +80,10 @@ def views(scenario: Scenario, config: Config, started: float, duration: float, s
 
 
 class _Playback:
-    def __init__(self, scenario: Scenario, config: Config, started: float, seed: int) -> None:
+    def __init__(
+        self, scenario: Scenario, config: Config, started: float, seed: int, name: str, close: float, with_gpm: bool
+    ) -> None:
+        self._name, self._close, self._with_gpm = name, close, with_gpm
         self._node = Node(scenario, seed, GRID)
         self._keeper = _Keeper(self._node, started)
         self._config, self._started = config, started
@@ -84,9 +100,10 @@ class _Playback:
         """When to look again: soon while something goes on, and always right after something happens."""
         if self._node.changes != self._changes:
             self._changes, self._changed = self._node.changes, at
-        step = CLOSE if at - self._changed < BUSY else AFAR
+        grid = AFAR * (at // AFAR + 1)
+        soon = min(at + self._close, grid) if at - self._changed < BUSY else grid
         due = self._node.next_action
-        return at + step if due is None or due <= at else min(at + step, due + 0.5)
+        return soon if due is None or due <= at else min(soon, due + 0.5)
 
     def look(self, at: float) -> View:
         """One View."""
@@ -97,7 +114,8 @@ class _Playback:
         self._hear(node)
         fresh = {gpu.identity.uuid for gpu in gpus}
         unseen = tuple(gpu for uuid, gpu in self._last.items() if uuid not in fresh)
-        attribution = attribute((*gpus, *unseen), _allocations(node), {})
+        owners = _owners(node)
+        attribution = attribute((*gpus, *unseen), _allocations(node), owners)
         up = node.driver_up and not node.driver_hung
         snapshot = Snapshot(
             at=unix,
@@ -107,7 +125,7 @@ class _Playback:
             statuses=tuple(self._known.values()),
             sources=(SourceStatus(name="nvml", up=up, reason="" if up else "the driver does not answer"),),
             bus=tuple(str(gpu.address) for gpu in node.gpus if not gpu.faults.off_bus) if up else None,
-            node="node",
+            node=self._name,
             host=Host(boot_id="playback"),
         )
         judgement = self._judge.judge(snapshot, self._ledger.news(), attribution)
@@ -115,6 +133,7 @@ class _Playback:
             snapshot=snapshot,
             agent=AgentStatus(version=__version__, started=self._started),
             attribution=attribution,
+            owners=tuple(owners.values()),
             xids=self._ledger.xids(),
             sxids=self._ledger.sxids(),
             judgement=judgement,
@@ -149,7 +168,7 @@ class _Playback:
         if index not in self._readers:
             handle, identity = register(self._nvml, index)
             self._ledger.know({identity.pci_bus_id: identity.uuid})
-            reader = GpuReader(self._nvml, handle, identity, with_gpm=False, buffers=False)
+            reader = GpuReader(self._nvml, handle, identity, with_gpm=self._with_gpm, buffers=False)
             self._readers[index] = (identity, reader)
         return self._readers[index][1]
 
@@ -170,3 +189,19 @@ def _allocations(node: Node) -> tuple[Allocation, ...]:
         replace(each, workload=replace(each.workload, pod_uid=known.get((each.workload.namespace, each.workload.pod))))
         for each in allocations(node)
     )
+
+
+def _owners(node: Node) -> dict[int, ProcessOwner]:
+    """Whose the processes are, by pid."""
+    return {
+        process.pid: ProcessOwner(
+            pid=process.pid,
+            start_time=process.start_time,
+            name=process.name,
+            uid=process.uid,
+            pod_uid=process.workload.pod_uid if process.workload else None,
+            workload=process.workload,
+            slurm_job=process.slurm_job,
+        )
+        for process in processes(node)
+    }

@@ -1,6 +1,7 @@
 """What a policy would have done: Views, recorded or simulated, the real plan, and an imaginary Node to carry it out on.
 
 The Node is nobody else's, its budget is never used up, pods leave when asked: what is shown is what the policy wants.
+Only who rehearses several nodes of one cluster lets them share a budget.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,7 @@ from gpuwatch.model.remediation import (
     Announce,
     Evict,
     HandOver,
+    LeaseObject,
     Memory,
     PatchNode,
     Plan,
@@ -53,13 +55,23 @@ class Quarantine(NamedTuple):
 
 
 class Rehearsal:
-    """One run. `quarantines` grows as `watch` goes on; `first` and `last` are the times of the `views` so far.
+    """One run. `quarantines` grows as `watch` goes on; `first` and `last` are the times of the `views` so far; `made`
+    is the newest plan, `steps` all that was carried out.
 
-    `gap`: seconds without a View after which nobody knows whether all was well meanwhile.
+    `gap`: seconds without a View after which nobody knows whether all was well meanwhile. `nodes`: how many GPU nodes
+    the cluster has; `leases`: its budget's, where several rehearsals share it.
     """
 
-    def __init__(self, policy: Policy, gap: float = 3 * FRESH_SECONDS) -> None:
-        self._gap = gap
+    def __init__(
+        self,
+        policy: Policy,
+        gap: float = 3 * FRESH_SECONDS,
+        *,
+        nodes: int = GPU_NODES,
+        leases: dict[str, LeaseObject] | None = None,
+    ) -> None:
+        self._gap, self._nodes = gap, nodes
+        self._leases = {} if leases is None else leases
         self._policy = Policy(config=replace(policy.config, mode="enforce"), asked=policy.asked, most=policy.most)
         self._cluster: Imagined | None = None
         self._memory, self._evictions = Memory(), Evictions()
@@ -68,6 +80,8 @@ class Rehearsal:
         self._obstacles: frozenset[tuple[Reason, str]] = frozenset()
         self.quarantines: list[Quarantine] = []
         self.views, self.first, self.last = 0, 0.0, 0.0
+        self.made: Plan | None = None
+        self.steps: list[Step] = []
 
     def watch(self, views: Iterable[View]) -> Iterator[Deed]:
         """What is done about each View, as it comes."""
@@ -83,13 +97,14 @@ class Rehearsal:
         self.views, self.last = self.views + 1, now
         self._show_pods(view, cluster)
         for _ in range(TURNS):
-            made = self._plan(view, cluster, now)
+            made = self.made = self._plan(view, cluster, now)
             yield from self._news(made)
             if not made.steps:
                 return
             node = cluster.node
             for step in made.steps:
                 cluster.do(step, now)
+                self.steps.append(step)
                 if isinstance(step, Evict):
                     self._gone.add(step.pod.uid)
                     self._evictions = self._evictions.asked(step.pod, now)
@@ -102,7 +117,7 @@ class Rehearsal:
         """The Node, made at the first View; its boot is the recording's."""
         if self._cluster is None:
             self._cluster = Imagined(
-                view.snapshot.node or "node", view.snapshot.host, self._policy.config.budget.slot_seconds
+                view.snapshot.node or "node", view.snapshot.host, self._policy.config.budget.slot_seconds, self._leases
             )
         self._cluster.edit(host=view.snapshot.host)
         return self._cluster
@@ -116,7 +131,7 @@ class Rehearsal:
             node=cluster.node,
             policy=self._policy,
             memory=self._memory,
-            slots=Slots(leases=tuple(cluster.leases.values()), nodes=GPU_NODES),
+            slots=Slots(leases=tuple(cluster.leases.values()), nodes=self._nodes),
             pods=tuple(cluster.pods.values()),
             now=now,
             jitter=0.0,

@@ -1,0 +1,95 @@
+"""Makes a Prometheus database out of the history: once for each state of the sources, in a folder outside the tree."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from pathlib import Path
+
+import dashboards.history
+import gpuwatch
+from dashboards.history.fleet import BEGIN, CLUSTERS, END, STEP
+from dashboards.history.play import samples
+from dashboards.history.server import prometheus
+
+RULES = Path(__file__).parents[2] / "alerts" / "gpuwatch.rules.yaml"
+"""Recording rules whose series dashboards may use."""
+
+
+def get() -> Path:
+    """The folder of blocks that fits the sources as they are; built where there is none (half a minute)."""
+    place = _cache() / f"history-{_fingerprint()}"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(place.with_suffix(".lock")):
+        if not place.exists():
+            with tempfile.TemporaryDirectory(dir=place.parent, prefix="history-") as work:
+                build(Path(work) / "blocks")
+                (Path(work) / "blocks").rename(place)
+    return place
+
+
+def build(place: Path) -> None:
+    """Play the fleet and leave the blocks in `place`, a folder that does not exist yet."""
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix="pages-") as work, ProcessPoolExecutor() as pool:
+        pages = list(pool.map(_write, CLUSTERS, repeat(work)))
+        everything = Path(work) / "all.om"
+        with everything.open("wb") as file:
+            for page in pages:
+                with page.open("rb") as part:
+                    shutil.copyfileobj(part, file, 1 << 20)
+                page.unlink()
+            file.write(b"# EOF\n")
+        _promtool("openmetrics", str(everything), str(place))
+    if RULES.exists():
+        _record(place)
+
+
+def _record(place: Path) -> None:
+    """Add what the recording rules make of the rest."""
+    with prometheus(place) as url:
+        times = [f"--start={BEGIN:.0f}", f"--end={END:.0f}", f"--eval-interval={STEP:.0f}s"]
+        _promtool("rules", f"--url={url}", *times, f"--output-dir={place}", str(RULES))
+
+
+def _write(cluster: str, folder: str) -> Path:
+    file = Path(folder) / f"{cluster}.om"
+    with file.open("wb") as output:
+        output.writelines(samples(cluster))
+    return file
+
+
+def _promtool(kind: str, *arguments: str) -> None:
+    command = ["promtool", "tsdb", "create-blocks-from", kind, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {(done.stderr or done.stdout)[-2000:]}")
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpuwatch"
+
+
+def _fingerprint() -> str:
+    """Of everything that the history is made from."""
+    folders = (Path(str(gpuwatch.__file__)).parent, Path(str(dashboards.history.__file__)).parent)
+    files = [file for folder in folders for kind in ("*.py", "*.yaml", "*.json") for file in sorted(folder.rglob(kind))]
+    seen = hashlib.sha256()
+    for file in [*files, RULES]:
+        if file.exists():
+            seen.update(str(file).encode())
+            seen.update(file.read_bytes())
+    return seen.hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Only one process at a time builds; the kernel frees the lock when one dies."""
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
