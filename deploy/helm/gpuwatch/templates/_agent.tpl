@@ -22,13 +22,17 @@ env:
   - name: GPUWATCH_AGENT_PROCESSES
     value: "true"
   {{- end }}
+  {{- if .Values.web.secret }}
+  - name: GPUWATCH_AGENT_WEB_CONFIG
+    value: /etc/gpuwatch-web/web.yaml
+  {{- end }}
   {{- with .Values.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 ports:
   - name: metrics
     containerPort: {{ include "gpuwatch.port" (dict "root" . "section" "agent" "default" ":9400") }}
-{{ include "gpuwatch.probes" "metrics" }}
+{{- include "gpuwatch.probes" (dict "root" . "port" "metrics") }}
 resources:
   {{- toYaml .Values.agent.resources | nindent 2 }}
 securityContext:
@@ -57,6 +61,11 @@ volumeMounts:
   {{- if .Values.processes.enabled }}
   - name: container-logs
     mountPath: /var/log/containers
+    readOnly: true
+  {{- end }}
+  {{- if .Values.web.secret }}
+  - name: web
+    mountPath: /etc/gpuwatch-web
     readOnly: true
   {{- end }}
   {{- with .Values.extraVolumeMounts }}

@@ -1,25 +1,27 @@
 {{/* What all containers share. */}}
 
+{{/* Three probes of .port. Not ready without a driver, and alive all the same: it goes on telling why. */}}
 {{- define "gpuwatch.probes" -}}
-startupProbe:
+{{- range $probe, $of := dict
+  "startupProbe" (dict "path" "/-/healthy" "when" (dict "periodSeconds" 2 "failureThreshold" 30))
+  "readinessProbe" (dict "path" "/-/ready" "when" (dict "periodSeconds" 5))
+  "livenessProbe" (dict "path" "/-/healthy" "when" (dict "periodSeconds" 10 "timeoutSeconds" 5 "failureThreshold" 6))
+}}
+{{ $probe }}:
   httpGet:
-    path: /-/healthy
-    port: {{ . }}
-  periodSeconds: 2
-  failureThreshold: 30
-# Not ready without a driver, and alive all the same: it goes on telling why.
-readinessProbe:
-  httpGet:
-    path: /-/ready
-    port: {{ . }}
-  periodSeconds: 5
-livenessProbe:
-  httpGet:
-    path: /-/healthy
-    port: {{ . }}
-  periodSeconds: 10
-  timeoutSeconds: 5
-  failureThreshold: 6
+    path: {{ $of.path }}
+    port: {{ $.port }}
+    {{- with $.root.Values.web }}
+    {{- if and .secret .tls }}
+    scheme: HTTPS
+    {{- end }}
+    {{- if and .secret .probeHeaders }}
+    httpHeaders:
+      {{- toYaml .probeHeaders | nindent 6 }}
+    {{- end }}
+    {{- end }}
+  {{- toYaml $of.when | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{/* Root, as the kubelet's socket, the agent's socket and the state folder are root's; without any of root's rights. */}}

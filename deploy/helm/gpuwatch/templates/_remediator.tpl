@@ -21,13 +21,17 @@ env:
         fieldPath: metadata.namespace
   - name: NVIDIA_VISIBLE_DEVICES
     value: void  # no GPU and no driver
+  {{- if .Values.web.secret }}
+  - name: GPUWATCH_REMEDIATOR_WEB_CONFIG
+    value: /etc/gpuwatch-web/web.yaml
+  {{- end }}
   {{- with .Values.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 ports:
   - name: remediator
     containerPort: {{ include "gpuwatch.port" (dict "root" . "section" "remediation" "default" ":9401") }}
-{{ include "gpuwatch.probes" "remediator" }}
+{{- include "gpuwatch.probes" (dict "root" . "port" "remediator") }}
 resources:
   {{- toYaml .Values.remediation.resources | nindent 2 }}
 securityContext:
@@ -44,6 +48,11 @@ volumeMounts:
   - name: token
     mountPath: /var/run/secrets/kubernetes.io/serviceaccount
     readOnly: true
+  {{- if .Values.web.secret }}
+  - name: web
+    mountPath: /etc/gpuwatch-web
+    readOnly: true
+  {{- end }}
   {{- with .Values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

@@ -27,6 +27,8 @@
   "remediation.kubeconfig" "the pod has a service account; leave it out"
   "remediation.node_name" "all nodes share this configuration; leave it out"
   "tuning.mode" "the container and its rights depend on it; set tuner.mode of the chart instead"
+  "agent.web_config" "probes and volumes depend on it; set web.secret of the chart instead"
+  "remediation.web_config" "probes and volumes depend on it; set web.secret of the chart instead"
   "agent.socket" "the containers meet at /run/gpuwatch/agent.sock; leave it out"
   "state_dir" "it is mounted at /var/lib/gpuwatch; set hostPaths.state of the chart instead"
 }}

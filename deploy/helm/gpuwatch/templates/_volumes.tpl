@@ -55,6 +55,11 @@
               fieldRef:
                 fieldPath: metadata.namespace
 {{- end }}
+{{- with .Values.web.secret }}
+- name: web
+  secret:
+    secretName: {{ . }}
+{{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
