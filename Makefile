@@ -30,8 +30,9 @@ run: $(VENV)/installed  ## run the agent: on the GPUs of this machine, or on the
 
 test: $(VENV)/installed-test  ## install what the tests need, then run all of them
 	$(MAKE) check
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not gpu and not bench and not cluster" --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not gpu and not bench and not cluster and not image" --cov --cov-report=term:skip-covered
 	$(MAKE) test-cluster
+	$(MAKE) test-image
 
 check: $(VENV)/installed-test  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -66,7 +67,11 @@ test-cluster: $(VENV)/installed-test  ## tests with a real kube-apiserver, built
 	@$(BIN)/python -m tests.cluster.binaries || { test -z "$(CI)" && echo "going on without: the tests that need them are skipped"; }
 	$(BIN)/python -m pytest -m cluster tests/cluster
 
+test-image: $(VENV)/installed-test  ## build the container image on a base made here, and run it as the deployment does
+	@./scripts/system-packages buildah debootstrap runc || { test -z "$(CI)" && echo "going on without: the tests that need them are skipped"; }
+	$(BIN)/python -m pytest -m image tests/image
+
 clean:  ## remove what the targets made
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help run test check generate preview bench soak test-gpu test-cluster clean
+.PHONY: help run test check generate preview bench soak test-gpu test-cluster test-image clean

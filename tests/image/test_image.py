@@ -1,0 +1,110 @@
+"""The Dockerfile builds an image that is as small and as powerless as it says, and whose containers do their work."""
+
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuwatch import __version__
+from tests.e2e.processes import fetch, free_port, until
+from tests.image.base import CannotBuild, base_image, run
+from tests.image.container import configuration, contained, rootfs
+
+pytestmark = pytest.mark.image
+
+TREE = Path(__file__).parents[2]
+IMAGE = "localhost/gpuwatch:test"
+NOBODY = 65532
+
+
+@pytest.fixture(scope="module")
+def image():
+    """The image, built from this tree."""
+    try:
+        base = base_image()
+    except CannotBuild as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    certificates = "/etc/ssl/certs:/etc/ssl/certs:ro"
+    build = ["--isolation", "chroot", "--pull-never", "--build-arg", f"BASE={base}", "--volume", certificates]
+    run("buildah", "bud", *build, "--tag", IMAGE, str(TREE))
+    return IMAGE
+
+
+@pytest.fixture(scope="module")
+def root(image):
+    """The image's files."""
+    with rootfs(image) as found:
+        yield found
+
+
+def megabytes(folder):
+    """Of all files below a folder."""
+    return sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir()) / 1e6
+
+
+def test_the_dockerfile_is_clean():
+    assert run(Path(sys.executable).with_name("hadolint"), TREE / "Dockerfile") == ""
+
+
+def test_nothing_in_it_changes_its_user(root):
+    files = (file for file in root.rglob("*") if file.is_file() and not file.is_symlink())
+    assert [file for file in files if file.stat().st_mode & (stat.S_ISUID | stat.S_ISGID)] == []
+
+
+def test_it_runs_as_nobody_and_starts_the_agent(image):
+    found = configuration(image)
+    assert found["User"] == f"{NOBODY}:{NOBODY}"
+    assert (found["Entrypoint"], found["Cmd"]) == (["gpuwatch"], ["agent"])
+    assert found["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
+
+
+def test_it_has_what_runs_and_nothing_to_build_with(root, capsys):
+    (packages,) = (root / "opt/gpuwatch/lib").glob("python3*/site-packages")
+    there = {path.name for path in packages.iterdir()}
+    assert {"gpuwatch", "pynvml.py", "kubernetes", "grpc"} <= there
+    assert not {"pip", "setuptools", "pytest", "mypy"} & there
+    assert not (root / "opt/gpuwatch/bin/pip").exists()
+    whole, ours = megabytes(root), megabytes(root / "opt/gpuwatch")
+    with capsys.disabled():
+        print(f"\nimage: {whole:.0f} MB: the system {whole - ours:.0f} MB, gpuwatch and its libraries {ours:.0f} MB")
+    assert ours < whole / 2, "the larger part is the system's, which nodes share between images"
+
+
+@pytest.mark.parametrize("uid", [NOBODY, 0], ids=["nobody", "root-without-capabilities"])
+def test_the_agent_serves_on_a_read_only_root(root, image, tmp_path, uid, capsys):
+    port, started = free_port(), time.monotonic()
+    arguments = ["--source", "sim", "agent", "--listen", f"127.0.0.1:{port}"]
+    with contained(tmp_path / "agent", root, image, arguments, uid) as process:
+        until(lambda: fetch(f"http://127.0.0.1:{port}/-/ready"), "the agent is ready")
+        taken = time.monotonic() - started
+        page = fetch(f"http://127.0.0.1:{port}/metrics")
+        process.terminate()
+        assert process.wait(10) == 0
+    log = (tmp_path / "agent/log").read_text()
+    assert f'gpuwatch_build_info{{version="{__version__}"' in page.decode()
+    assert "gpuwatch_store_up 1" in page.decode()
+    assert "Traceback" not in log
+    with capsys.disabled():
+        print(f"\nstart to ready in a container, uid {uid}: {taken:.2f} s")
+
+
+def test_without_a_driver_it_says_so(root, image, tmp_path):
+    with contained(tmp_path / "bare", root, image, ["--source", "nvml", "status"], NOBODY) as process:
+        assert process.wait(20) == 5
+    assert "NVML Shared Library Not Found" in (tmp_path / "bare/log").read_text()
+
+
+def test_the_remediator_has_its_client(root, image, tmp_path):
+    with contained(
+        tmp_path / "remediator", root, image, ["remediator", "--once", "--node-name", "n"], NOBODY
+    ) as process:
+        assert process.wait(30) != 0
+    log = (tmp_path / "remediator/log").read_text()
+    assert "Traceback" not in log
+    assert "ModuleNotFoundError" not in log
+    assert "agent" in log
