@@ -1,0 +1,117 @@
+"""The tuner as a process: follows the agent, steps at each View, at least every few seconds, and serves its pages.
+
+Threads: the main one waits for signals; one follows the agent and steps; one serves HTTP. The heartbeat is the stepping
+thread's: were it to hang, the guard would hear.
+"""
+
+import gc
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from msgspec.structs import replace
+
+from gpuwatch.model.tuner_state import TunerState
+from gpuwatch.roles.agent_views import AgentViews
+from gpuwatch.roles.reload import WATCH_SECONDS, ConfigWatch
+from gpuwatch.roles.tuner import Tuner
+from gpuwatch.roles.tuner_pages import routes
+from gpuwatch.sinks.http import HttpServer, HttpStats
+
+log = logging.getLogger(__name__)
+
+LONGEST_LOOK = 2.0
+"""Seconds to wait for the agent's next View before the next beat."""
+
+PAUSE = 1.0
+"""Seconds before an agent that does not answer is asked again, and after a bug in one cycle."""
+
+FINISH_SECONDS = 8.0
+"""For a cycle under way, at the end: an agent that does not answer is given up after 7 s."""
+
+FIXED = ("listen", "web_config")
+"""Settings of `tuning` that a running process cannot change."""
+
+
+class TunerService:
+    """Runs one Tuner. `start` binds and returns; `run` also waits for SIGTERM or SIGINT."""
+
+    def __init__(
+        self, tuner: Tuner, views: AgentViews, listen: str, *, web_config: str = "", watch: ConfigWatch | None = None
+    ) -> None:
+        self._tuner, self._views, self._watch = tuner, views, watch
+        self._hangup, self._stopping = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="tuner", daemon=True)
+        self._http = HttpServer(
+            routes(self.state, self._http_stats),
+            listen=listen or None,
+            web_config=Path(web_config) if web_config else None,
+        )
+
+    @property
+    def port(self) -> int | None:
+        """TCP port in use once started."""
+        return self._http.port
+
+    def state(self) -> TunerState:
+        """What the pages show."""
+        return replace(self._tuner.state, config_error=self._watch.error if self._watch else None)
+
+    def _http_stats(self) -> HttpStats:
+        return self._http.stats()
+
+    def start(self) -> None:
+        """Bind and begin. Raises UsageError when the address cannot be used."""
+        self._http.start()
+        self._thread.start()
+
+    def run(self, started: Callable[[], None] = lambda: None) -> None:
+        """Start, call `started`, and work until SIGTERM or SIGINT."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+        gc.freeze()
+        self.start()
+        started()
+        while not self._stopping.wait(WATCH_SECONDS):
+            self._follow_configuration()
+        self.stop()
+
+    def stop(self) -> None:
+        """Finish the cycle under way and end."""
+        self._stopping.set()
+        self._thread.join(FINISH_SECONDS)
+        self._http.stop()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            self._hangup.set()
+        else:
+            self._stopping.set()
+
+    def _follow_configuration(self) -> None:
+        """Take over a changed file; one that asks for what cannot be done changes nothing."""
+        if self._watch is None or not (self._watch.changed() or self._hangup.is_set()):
+            return
+        self._hangup.clear()
+        before = self._watch.config.tuning
+        new = self._watch.reload()
+        if new is None:
+            return
+        for name in FIXED:
+            if getattr(new.tuning, name) != getattr(before, name):
+                log.warning("a change of `tuning.%s` takes effect when the tuner is restarted", name)
+        self._tuner.reconfigure(new.tuning, new.checks.xids)
+
+    def _follow(self) -> None:
+        while not self._stopping.is_set():
+            self._views.look(LONGEST_LOOK)
+            try:
+                self._tuner.step()
+            except Exception:  # a bug in one cycle must not end the tuner
+                log.exception("this cycle failed; the next begins anew")
+                self._stopping.wait(PAUSE)
+            if self._views.trouble is not None:
+                self._stopping.wait(PAUSE)

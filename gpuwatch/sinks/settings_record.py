@@ -1,0 +1,159 @@
+"""The write-ahead file of everything gpuwatch has set on GPUs: `actuation.json` in the state directory.
+
+A setting is on the disk before the driver is asked for it, so that whoever comes after a crash can give it back. A file
+that cannot be read, or says what cannot be, stops every write: what is not known cannot be undone.
+"""
+
+import contextlib
+import fcntl
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from gpuwatch.model.errors import GpuwatchError, PermissionMissing
+from gpuwatch.model.setting import Actuation, Setting, Trigger
+
+NAME = "actuation.json"
+SCHEMA = 1
+RETRY_SECONDS = 0.05
+
+
+class RecordUnreadable(GpuwatchError):
+    """The file is there and cannot be understood; nothing may be set until a person has looked."""
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schema: int
+    actuation: Actuation
+
+
+class _Versioned(msgspec.Struct):
+    schema: int
+
+
+class SettingsRecord:
+    """The file in `directory`. Several processes share it: whoever changes it holds `lock` meanwhile."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / NAME
+
+    def read(self) -> Actuation:
+        """What is recorded; nothing where there is no file.
+
+        Raises:
+            PermissionMissing: the file may not be read.
+            RecordUnreadable: it is not what gpuwatch wrote, or another version of gpuwatch wrote it.
+        """
+        try:
+            body = self.path.read_bytes()
+        except FileNotFoundError:
+            return Actuation()
+        except OSError as error:
+            raise self._refused(error) from error
+        try:
+            if (schema := msgspec.json.decode(body, type=_Versioned).schema) != SCHEMA:
+                raise self._unreadable(f"schema {schema}, this gpuwatch knows {SCHEMA}")
+            actuation = msgspec.json.decode(body, type=_File).actuation
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise self._unreadable(str(error)) from error
+        if wrong := next(filter(None, map(_nonsense, actuation.settings)), ""):
+            raise self._unreadable(wrong)
+        return actuation
+
+    def add(self, setting: Setting) -> None:
+        """Record a setting that is about to be made; the first original of a knob stays, and so does what may be in
+        force from before. It is on the disk when this returns. Raises as `read`, or GpuwatchError: it is not.
+        """
+        actuation = self.read()
+        others = tuple(each for each in actuation.settings if _key(each) != _key(setting))
+        before = next((each for each in actuation.settings if _key(each) == _key(setting)), None)
+        if before is not None and (before.boot_id, before.driver) == (setting.boot_id, setting.driver):
+            applied = tuple(dict.fromkeys((*setting.applied, *before.applied)))
+            setting = replace(setting, original=before.original, applied=applied)
+        if wrong := _nonsense(setting):
+            raise GpuwatchError("a setting was not recorded, hence not made", wrong)
+        self._write(replace(actuation, settings=(*others, setting)))
+
+    def settle(self, gone: tuple[Setting, ...], restored: int, trigger: Trigger) -> None:
+        """Take settings out, if they are still as they were, and count those that were given back. Raises as `add`."""
+        actuation = self.read()
+        left = tuple(each for each in actuation.settings if each not in gone)
+        restores = actuation.restores | {trigger: actuation.restores.get(trigger, 0) + restored}
+        if (changed := replace(actuation, settings=left, restores=restores)) != actuation:
+            self._write(changed)
+
+    @contextlib.contextmanager
+    def lock(self, patience: float) -> Iterator[bool]:
+        """Hold the record against other processes, from its change to the driver's answer. False: another one did not
+        let go for `patience` seconds, or there is nothing to lock with. A process that dies lets go.
+        """
+        deadline = time.monotonic() + patience
+        with contextlib.ExitStack() as stack:
+            try:
+                lock = stack.enter_context(self.path.with_suffix(".lock").open("ab"))
+            except OSError:
+                yield False
+                return
+            held = _take(lock.fileno())
+            while not held and time.monotonic() < deadline:
+                time.sleep(RETRY_SECONDS)
+                held = _take(lock.fileno())
+            yield held
+
+    def _write(self, actuation: Actuation) -> None:
+        partial = self.path.with_suffix(".partial")
+        try:
+            with partial.open("wb") as file:
+                file.write(msgspec.json.format(msgspec.json.encode(_File(SCHEMA, actuation)), indent=2))
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(self.path)
+            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: OSError) -> GpuwatchError:
+        kind = PermissionMissing if isinstance(error, PermissionError) else GpuwatchError
+        why = error.strerror or str(error)
+        return kind(f"cannot use {self.path}", why, "nothing is set on GPUs meanwhile; look at --state-dir")
+
+    def _unreadable(self, why: str) -> RecordUnreadable:
+        return RecordUnreadable(
+            f"{self.path} cannot be understood",
+            why,
+            "nothing is set on GPUs meanwhile; compare `nvidia-smi -q -d POWER,CLOCK` with it, then move it away",
+        )
+
+
+def _take(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _key(setting: Setting) -> tuple[str, str]:
+    return setting.uuid, setting.knob
+
+
+def _nonsense(setting: Setting) -> str:
+    """What gpuwatch never writes; a cap above the original would make a restore of it a rise."""
+    original, applied = setting.original, setting.applied
+    if not setting.uuid or not applied:
+        return "a setting without a GPU or a value"
+    if not all(math.isfinite(value) and value > 0 for value in (*applied, original) if value is not None):
+        return f"{setting.uuid}: {setting.knob} of {applied} is no value"
+    if (original is None) == (setting.knob == "power_limit"):
+        return f"{setting.uuid}: {setting.knob} with an original of {original}"
+    above = original is not None and max(applied) > original
+    return f"{setting.uuid}: {setting.knob} of {max(applied)} is above the original {original}" if above else ""
