@@ -4,6 +4,7 @@ from dashboards.source.expressions import BY_GPU, BY_NODE, GPUS, LOST, hours
 from dashboards.source.links import REPOSITORY, SERIES_NODE, TO_GPU, TO_NODE, TO_POD
 from dashboards.source.panel import Column, Link, Panel, Query, State
 from dashboards.source.runbooks import alert_of_check
+from dashboards.source.stages import STAGES
 from dashboards.source.states import FINDINGS, HEALTH, health_code
 from gpuwatch.rules.checks import CHECKS
 
@@ -16,16 +17,6 @@ _FOUND = f"""(({_SINCE} * on ({BY_GPU}) group_left (namespace, pod) {_HOLDER})
 _ADVICE = f"""label_replace(
     label_replace({_FOUND}, "action", "$1", "check", "(.+)"), "runbook", "$1", "check", "(.+)") * 1000"""
 _STAGE = f"""max by ({BY_NODE}, stage) (gpuwatch_remediator_stage{{@remediator}} == 1) and on ({BY_NODE}) {_FINDING}"""
-
-STAGES = (
-    State("healthy", "healthy", "green"),
-    State("suspect", "suspect: not acted on", "yellow"),
-    State("quarantined", "quarantined", "orange"),
-    State("draining", "draining", "orange"),
-    State("drained", "drained", "purple"),
-    State("recovering", "recovering", "blue"),
-    State("unknown", "unknown", "#8e8e8e"),
-)
 
 ATTENTION = (
     Panel(

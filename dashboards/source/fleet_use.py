@@ -37,7 +37,7 @@ USE = (
         title="Activity by node",
         kind="heatmap",
         description=(
-            "Mean share of time in which the multiprocessors of a node's GPUs worked; utilization where they cannot tell. "
+            "Mean share of time in which the multiprocessors of a node's GPUs worked, utilization where unknown. "
             "Dark rows are idle nodes; a row that goes dark at once is a job that ended or hangs."
         ),
         unit="percentunit",
