@@ -28,8 +28,8 @@ from gpuwatch.sinks.metrics import collect
 from gpuwatch.sinks.metrics_remediator import REMEDIATOR_METRICS
 from gpuwatch.sinks.scene import label_text
 
-SLOTS = 2
-"""Nodes of a cluster that may be quarantined at once."""
+SLOTS = 1
+"""Nodes of a cluster that may be quarantined at once: a second one has to wait."""
 
 CONFIG = Config(
     metrics=MetricsConfig(processes=True),
