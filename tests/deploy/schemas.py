@@ -1,0 +1,47 @@
+"""Would an API server take it? By Kubernetes' own schemas, and for the Prometheus Operator's kinds those in `crds/`."""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import yaml
+
+from tests.deploy.rendering import Manifest
+
+CRDS = Path(__file__).parent / "crds"
+FIRST = 30
+VERSIONS = tuple(f"1.{minor}" for minor in range(FIRST, int(kubernetes_validate.latest_version().split(".")[1]) + 1))
+"""ValidatingAdmissionPolicy is stable from 1.30 on, and pods' tokens name their node."""
+
+
+@cache
+def custom() -> dict[str, Any]:
+    """Kind -> schema that refuses unknown fields."""
+    found = (yaml.safe_load(file.read_text())["spec"] for file in CRDS.glob("*.yaml"))
+    return {spec["names"]["kind"]: _strict(spec["versions"][0]["schema"]["openAPIV3Schema"]) for spec in found}
+
+
+def _strict(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inside = {key: _strict(value) for key, value in schema.items()}
+    return {"additionalProperties": False, **inside} if "properties" in schema else inside
+
+
+def complaints(manifest: Manifest, version: str) -> Iterator[str]:
+    """Why this version refuses it; nothing when it takes it."""
+    name = f"{manifest['kind']}/{manifest['metadata']['name']}"
+    try:
+        if manifest["kind"] in custom():
+            jsonschema.validate(manifest, custom()[manifest["kind"]])
+        else:
+            kubernetes_validate.validate(manifest, version, strict=True)
+    except (jsonschema.ValidationError, kubernetes_validate.ValidationError) as error:
+        yield f"{name}: {'.'.join(map(str, error.path))}: {error.message}"
+    except kubernetes_validate.SchemaNotFoundError as error:
+        yield f"{name}: {error}"

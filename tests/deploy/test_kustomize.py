@@ -1,0 +1,77 @@
+"""Base, components and overlays build, and are valid for every Kubernetes they are meant for."""
+
+import copy
+
+import pytest
+
+from tests.deploy.rendering import COMPONENTS, DEPLOY, OVERLAYS, built, kustomization, one, pod, with_needs
+from tests.deploy.schemas import VERSIONS, complaints
+
+CHOICES = [(), *(with_needs(name) for name in COMPONENTS), COMPONENTS]
+
+
+def refusals(found):
+    return [words for version in VERSIONS for each in found for words in complaints(each, version)]
+
+
+@pytest.mark.parametrize("chosen", CHOICES, ids=lambda chosen: "+".join(chosen) or "base")
+def test_components_are_valid(tmp_path, chosen):
+    assert refusals(built(kustomization(tmp_path, *chosen))) == []
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_an_overlay_is_valid_alone_and_with_everything(tmp_path, overlay):
+    assert refusals(built(DEPLOY / "overlays" / overlay)) == []
+    more = [name for name in COMPONENTS if overlay != "demo" or name != "remediation"]
+    assert refusals(built(kustomization(tmp_path, *more, on=f"overlays/{overlay}"))) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "wrong"),
+    [
+        ("DaemonSet", ("spec", "template", "spec", "runtimeClass"), "nvidia"),
+        ("DaemonSet", ("spec", "template", "spec", "hostPID"), "yes"),
+        ("ConfigMap", ("data",), {"a": 1}),
+        ("PodMonitor", ("spec", "podMetricsEndpoint"), []),
+        ("PodMonitor", ("spec", "podMetricsEndpoints"), [{"port": "metrics", "interval": "15"}]),
+        ("PrometheusRule", ("spec", "group"), []),
+    ],
+)
+def test_a_typing_error_is_noticed(tmp_path, kind, path, wrong):
+    found = built(kustomization(tmp_path, *COMPONENTS))
+    (broken,) = (copy.deepcopy(each) for each in found if each["kind"] == kind and "panels" not in str(each))
+    place = broken
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = wrong
+    assert list(complaints(broken, VERSIONS[-1]))
+
+
+def test_all_objects_can_be_found_by_one_label_and_are_in_one_namespace(tmp_path):
+    for each in built(kustomization(tmp_path, *COMPONENTS)):
+        metadata = each["metadata"]
+        assert metadata["labels"]["app.kubernetes.io/name"] == "gpuwatch", metadata["name"]
+        assert metadata.get("namespace", "gpuwatch") == "gpuwatch"
+        assert metadata["name"].startswith("gpuwatch")
+
+
+def test_another_namespace_is_one_line(tmp_path):
+    """kustomize follows the names of service accounts, and no admission policy names a namespace."""
+    found = built(kustomization(tmp_path, *COMPONENTS, namespace="elsewhere"))
+    for each in found:
+        if "namespace" in each["metadata"]:
+            assert each["metadata"]["namespace"] == "elsewhere", each["metadata"]["name"]
+        for subject in each.get("subjects", ()):
+            assert subject["namespace"] == "elsewhere"
+    assert one(found, "Namespace", "elsewhere")
+    policies = [each for each in found if each["kind"] == "ValidatingAdmissionPolicy"]
+    assert policies
+    assert not [each for each in policies if "serviceaccount:gpuwatch" in str(each)]
+
+
+def test_the_order_of_components_that_do_not_build_on_each_other_does_not_matter(tmp_path):
+    def sorted_pod(*chosen):
+        spec = pod(built(kustomization(tmp_path / "-".join(chosen), *chosen)))["spec"]
+        return sorted(map(repr, spec["containers"])), sorted(map(repr, spec["volumes"]))
+
+    assert sorted_pod("klog", "processes", "tuner") == sorted_pod("tuner", "processes", "klog")
