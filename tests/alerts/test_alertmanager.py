@@ -1,0 +1,155 @@
+"""The Alertmanager example: every alert reaches whom it should, and inhibition leaves out no one it should not."""
+
+import itertools
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ALERTS = Path(__file__).parent.parent.parent / "alerts"
+EXAMPLE = ALERTS / "alertmanager.example.yaml"
+CONFIG = yaml.safe_load(EXAMPLE.read_text())
+RULES = yaml.safe_load((ALERTS / "gpuwatch.rules.yaml").read_text())
+RULE = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
+MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*)"')
+RECEIVERS = {"critical": "gpu-pager", "warning": "gpu-tickets", "info": "gpu-chat"}
+
+
+def amtool(*words):
+    return subprocess.run(["amtool", *words], capture_output=True, text=True, check=False)
+
+
+def labels(alert, gpu=""):
+    """What the alert carries, of node n1 and of a GPU or of none."""
+    return {"alertname": alert, "node": "n1", "gpu": gpu, **RULE[alert]["labels"]}
+
+
+def matches(matchers, found):
+    """As Alertmanager matches: a missing label is an empty one, expressions are anchored."""
+    tests = {
+        "=": lambda value, pattern: value == pattern,
+        "!=": lambda value, pattern: value != pattern,
+        "=~": lambda value, pattern: re.fullmatch(pattern, value) is not None,
+        "!~": lambda value, pattern: re.fullmatch(pattern, value) is None,
+    }
+    parts = [MATCHER.fullmatch(matcher).groups() for matcher in matchers]
+    return all(tests[how](found.get(name, ""), pattern) for name, how, pattern in parts)
+
+
+def holds_back(source, target):
+    """Whether an alert keeps another one back, by any rule."""
+    return any(
+        matches(rule["source_matchers"], source)
+        and matches(rule["target_matchers"], target)
+        and all(source.get(name, "") == target.get(name, "") for name in rule["equal"])
+        for rule in CONFIG["inhibit_rules"]
+    )
+
+
+EVERY = [labels(alert, gpu) for alert in RULE for gpu in ("", "3")]
+PAIRS = [(source, target) for source, target in itertools.permutations(EVERY, 2) if holds_back(source, target)]
+
+
+def test_amtool_takes_it():
+    done = amtool("check-config", str(EXAMPLE))
+    assert done.returncode == 0, done.stderr
+    assert f"{len(CONFIG['inhibit_rules'])} inhibit rules" in done.stdout
+
+
+@pytest.mark.parametrize("alert", RULE)
+def test_each_alert_goes_to_the_receiver_of_its_severity(alert):
+    words = [f"{name}={value}" for name, value in labels(alert).items() if value]
+    receiver = RECEIVERS[RULE[alert]["labels"]["severity"]]
+    done = amtool("config", "routes", "test", f"--config.file={EXAMPLE}", f"--verify.receivers={receiver}", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("alertname=KubePodCrashLooping", "severity=critical"),
+        ("alertname=GpuTooExpensive", "severity=warning"),
+        ("alertname=Watchdog", "component=gpu"),
+    ],
+)
+def test_alerts_of_others_go_elsewhere(words):
+    done = amtool("config", "routes", "test", f"--config.file={EXAMPLE}", "--verify.receivers=others", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_group_is_a_kind_of_trouble_of_a_node():
+    assert CONFIG["route"]["routes"][0]["group_by"] == ["cluster", "alertname", "node"]
+
+
+def test_inhibition_names_alerts_that_exist():
+    patterns = [
+        MATCHER.fullmatch(matcher).groups()
+        for rule in CONFIG["inhibit_rules"]
+        for matcher in rule["source_matchers"] + rule["target_matchers"]
+    ]
+    names = {name for label, _, pattern in patterns if label == "alertname" for name in pattern.split("|")}
+    assert names <= set(RULE)
+    assert {label for label, *_ in patterns} <= {"alertname", "severity", "component", "gpu", "reason"}
+
+
+def test_each_rule_of_inhibition_holds_something_back():
+    for rule in CONFIG["inhibit_rules"]:
+        blocked = [{**found, "reason": "stale"} for found in EVERY]
+        sources = [found for found in EVERY if matches(rule["source_matchers"], found)]
+        targets = [found for found in blocked if matches(rule["target_matchers"], found)]
+        assert sources, rule
+        assert targets, rule
+
+
+def test_no_two_alerts_hold_each_other_back():
+    assert [pair for pair in PAIRS if pair[::-1] in PAIRS] == []
+
+
+def test_what_is_critical_is_only_held_back_by_something_critical():
+    assert {source["severity"] for source, target in PAIRS if target["severity"] == "critical"} == {"critical"}
+
+
+def test_other_nodes_and_other_gpus_are_never_silenced():
+    """Equal labels keep a rule to one node; rules about one GPU have `gpu` among them."""
+    for source, target in PAIRS:
+        assert not holds_back(source, {**target, "node": "n2"})
+        assert not holds_back({**source, "cluster": "a"}, {**target, "cluster": "b"})
+    lost = labels("GpuFellOffBus", "3")
+    assert not any(holds_back(lost, labels(alert, "4")) for alert in RULE)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (("GpuFellOffBus", "3"), ("GpuXidCritical", "3")),
+        (("GpuFellOffBus", "3"), ("GpuXidApplication", "3")),
+        (("GpuRecoveryActionRequired", "3"), ("GpuEccUncorrectable", "3")),
+        (("GpuXidCritical", "3"), ("GpuRepairPending", "3")),
+        (("GpuNvswitchFatal", ""), ("GpuNvlinkDown", "3")),
+        (("GpuUnresponsive", ""), ("GpuUnresponsive", "3")),
+        (("GpuwatchDown", ""), ("GpuwatchSampleStale", "")),
+        (("GpuwatchNvmlDown", ""), ("GpuMissing", "")),
+        (("GpuNodeQuarantined", ""), ("GpuHardwareSlowdown", "4")),
+        (("GpuwatchWorkloadMappingDown", ""), ("GpuwatchMonitoringDegraded", "")),
+    ],
+)
+def test_it_holds_back_what_is_superfluous(source, target):
+    assert holds_back(labels(*source), labels(*target))
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (("GpuFellOffBus", "3"), ("GpuMemoryUnrepairable", "3")),
+        (("GpuNodeQuarantined", ""), ("GpuXidCritical", "4")),
+        (("GpuNodeQuarantined", ""), ("GpuRemediationBlocked", "")),
+        (("GpuNodeQuarantined", ""), ("GpuNodeQuarantinedLong", "")),
+        (("GpuNodeQuarantined", ""), ("GpuXidApplication", "4")),
+        (("GpuNvswitchFatal", ""), ("GpuRemediationBlocked", "")),
+        (("GpuwatchNvmlDown", ""), ("GpuwatchStoreDown", "")),
+    ],
+)
+def test_it_lets_through_what_somebody_must_know(source, target):
+    assert not holds_back(labels(*source), labels(*target))
