@@ -27,8 +27,8 @@ FAULTS = Section(
             title="XIDs",
             kind="table",
             description="Each XID of each GPU since the agent started: when last, how often, and the pod that has "
-            "the GPU now. Red: the GPU needs a reset or worse. Orange: look at it. Blue: the application's own "
-            "fault. `gpuwatch xid explain CODE` says what to do. Empty is good.",
+            "the GPU now. Red: the GPU needs a reset or worse. Blue: the application's own fault. `gpuwatch xid "
+            "explain CODE` says what to do. Empty is good.",
             queries=(
                 Query(
                     f"""{SEEN} * on (node, gpu) group_left (namespace, pod) {HOLDER} ^ 0

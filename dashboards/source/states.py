@@ -7,7 +7,6 @@ from gpuwatch.model.xid_catalogue import all_xids
 from gpuwatch.rules.checks import CHECKS
 
 SEVERITY_COLORS = {"critical": "red", "warning": "orange", "info": "blue"}
-XID_COLORS = {"fatal": "red", "warn": "orange", "info": "blue"}
 
 HEALTH = (
     State("0", "healthy", "green"),
@@ -59,10 +58,11 @@ FINDINGS = tuple(State(check.name, check.name, SEVERITY_COLORS[check.severity]) 
 """Checks in the colour of their severity."""
 
 XID_CODES = tuple(
-    State(str(xid.code), str(xid.code), "blue" if xid.category == "application" else XID_COLORS[xid.severity])
+    State(str(xid.code), str(xid.code), "red" if xid.severity == "fatal" else "blue")
     for xid in all_xids()
-    if not xid.unused
+    if xid.severity == "fatal" or xid.category == "application"
 )
+"""The codes that stand out: those of a broken GPU, and those of applications."""
 
 XID_MEANINGS = tuple(
     State(str(xid.code), re.split(r"[.;] ", re.sub(r" \([^)]*\)", "", xid.description))[0].rstrip("."))

@@ -1,0 +1,63 @@
+"""Is one of its GPUs slower than the others?"""
+
+from dashboards.source.held import BY_GPU, HOLDERS
+from dashboards.source.panel import Panel, Query, Section, Style
+from dashboards.source.peers import beside_peers
+from dashboards.source.states import CLOCK_STATES, clock_event_code
+from dashboards.source.workload_use import TO_NODE
+
+RANK = "{{pod}}: {{node}} GPU {{gpu}}"
+USUAL = Query("vector(0.85)", "15 % below")
+LINE = (Style(match="^15 %", color="red", dashed=True),)
+NO_PEERS = "No job at work on two or more GPUs"
+
+PACE = Section(
+    "Is one GPU slower than its peers?",
+    (
+        Panel(
+            title="SM clock beside the peers",
+            kind="timeseries",
+            description="Clock of each GPU against the median of its job: pods whose names differ in their number "
+            "only, and the GPUs of one pod. 1 is usual; below the dashed line all the others wait for it. The "
+            "timeline beside says what holds its clocks down.",
+            unit="percentunit",
+            queries=(Query(beside_peers("clock"), RANK), USUAL),
+            styles=LINE,
+            links=(TO_NODE,),
+            no_value=NO_PEERS,
+            width=12,
+            height=9,
+        ),
+        Panel(
+            title="Activity beside the peers",
+            kind="timeseries",
+            description="SM activity (utilization before Hopper) of each GPU against the median of its job. Below "
+            "the dashed line with a good clock: it has less to do, or waits for data, for a link, or for the host. "
+            "Above: the others wait for it.",
+            unit="percentunit",
+            queries=(Query(beside_peers("activity"), RANK), USUAL),
+            styles=LINE,
+            links=(TO_NODE,),
+            no_value=NO_PEERS,
+            width=12,
+            height=9,
+        ),
+        Panel(
+            title="What holds its clocks down",
+            kind="state-timeline",
+            description="The worst reason in force on each GPU the pods hold. Idle and power limit are normal. Heat: "
+            "the node's dashboard has the headroom. Heat by hardware, power brake: the clocks are halved; act now.",
+            queries=(
+                Query(
+                    f"""{HOLDERS}
+                        * on ({BY_GPU}) group_left () {clock_event_code("@node", BY_GPU)}""",
+                    RANK,
+                ),
+            ),
+            states=CLOCK_STATES,
+            no_value="No pod has a GPU",
+            width=24,
+            height=9,
+        ),
+    ),
+)

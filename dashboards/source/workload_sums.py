@@ -1,0 +1,176 @@
+"""What the chosen pods hold, what that costs, and what could be given back."""
+
+from dashboards.source.held import BY_PLACE, BY_POD, SHARE, WATTS, activity, filled, memory, sampled
+from dashboards.source.links import TO_GPU, board
+from dashboards.source.panel import Column, Panel, Query, Section, Thresholds
+
+IDLE_BELOW = 0.02
+USED: Thresholds = ((None, "red"), (IDLE_BELOW, "orange"), (0.3, "green"))
+"""Of activity: idle, little, well used."""
+WASTED: Thresholds = ((None, "green"), (0.2, "orange"), (0.5, "red"))
+THIS_POD = board("workload", "This pod alone", namespace="${__data.fields.namespace}", pod="${__data.fields.pod}")
+
+BUSY = activity("5m")
+GPU_HOURS = f"{sampled('sum_over_time', SHARE)} / 12"
+KILOWATT_HOURS = f"{sampled('sum_over_time', WATTS)} / 12 / 1000"
+IDLE_SHARE = sampled("avg_over_time", f"{BUSY} < bool {IDLE_BELOW}")
+PEAK = sampled("max_over_time", filled("max_over_time({}[5m])"))
+CANDIDATE = f"""(({activity("1h")}) < {IDLE_BELOW}
+    and on ({BY_PLACE}) max by ({BY_PLACE}) (gpuwatch_gpu_workload_info{{@workload}} offset 1h))"""
+"""Held now and an hour ago, and idle in between."""
+
+
+def _of_candidates(vector: str) -> Query:
+    return Query(f"sum by ({BY_PLACE}) (({vector}) and on ({BY_PLACE}) {CANDIDATE})")
+
+
+def _by_pod(how: str, vector: str) -> Query:
+    return Query(f"{how} by ({BY_POD}) ({vector})")
+
+
+def _stat(title: str, description: str, expr: str, unit: str, decimals: int, thresholds: Thresholds = ()) -> Panel:
+    return Panel(
+        title=title,
+        kind="stat",
+        description=description,
+        unit=unit,
+        queries=(Query(expr),),
+        decimals=decimals,
+        thresholds=thresholds,
+        no_value="No pod has a GPU",
+        width=4,
+        height=4,
+    )
+
+
+def _gauge(field: str, title: str, thresholds: Thresholds) -> Column:
+    return Column(
+        field=field,
+        title=title,
+        unit="percentunit",
+        decimals=0,
+        thresholds=thresholds,
+        color="gauge",
+        min=0,
+        max=1,
+        width=170,
+    )
+
+
+SUMS = Section(
+    "What it holds",
+    (
+        _stat(
+            "GPUs held",
+            "GPUs that the chosen pods hold now. A MIG instance counts by its share of the memory, a shared GPU in "
+            "equal parts for all its pods. Nothing here on machines without Kubernetes: see the node's dashboard.",
+            f"sum({SHARE})",
+            "short",
+            1,
+        ),
+        _stat(
+            "GPU-hours",
+            "GPUs held, times the hours they were held in the time range of the dashboard.",
+            f"sum({GPU_HOURS})",
+            "h",
+            1,
+        ),
+        _stat(
+            "Energy",
+            "Energy of the GPUs while they were held, in the time range. A shared GPU's counts in equal parts.",
+            f"sum({KILOWATT_HOURS})",
+            "kwatth",
+            1,
+        ),
+        _stat(
+            "Cost",
+            "GPU-hours times the price of one, which is set on top. The idle share of it was for nothing.",
+            f"sum({GPU_HOURS}) * $price",
+            "currencyUSD",
+            0,
+        ),
+        _stat(
+            "Mean activity",
+            "How busy the GPUs were while they were held: SMs, before Hopper utilization, on shared GPUs the pod's own "
+            "use. Below 30 %: fewer or smaller GPUs, MIG instances or shared GPUs may do.",
+            f"avg({sampled('avg_over_time', BUSY)})",
+            "percentunit",
+            0,
+            USED,
+        ),
+        _stat(
+            "Idle share",
+            "Share of the time held in which a GPU was less than 2 % active over five minutes. Much of it: the pod "
+            "waits for data or people, or has been forgotten. See the idle spans below.",
+            f"avg({IDLE_SHARE})",
+            "percentunit",
+            0,
+            WASTED,
+        ),
+        Panel(
+            title="Pods",
+            kind="table",
+            description="Each pod that held a GPU in the time range: how much, how well used, and the cost. "
+            "High cost with low activity first: ask its owner. Memory: the highest share of a GPU's memory it had. "
+            "A pod that ended has no GPUs now. Click a pod to see it alone.",
+            queries=(
+                _by_pod("sum", SHARE),
+                _by_pod("sum", GPU_HOURS),
+                _by_pod("avg", sampled("avg_over_time", BUSY)),
+                _by_pod("avg", IDLE_SHARE),
+                _by_pod("max", PEAK),
+                _by_pod("sum", KILOWATT_HOURS),
+                Query(f"sum by ({BY_POD}) ({GPU_HOURS}) * $price"),
+            ),
+            columns=(
+                Column(field="namespace", title="Namespace", width=160),
+                Column(field="pod", title="Pod", links=(THIS_POD,)),
+                Column(field="Value #A", title="GPUs now", decimals=2, width=90),
+                Column(field="Value #B", title="GPU-hours", decimals=1, width=100),
+                _gauge("Value #C", "Activity", USED),
+                _gauge("Value #D", "Idle", WASTED),
+                _gauge("Value #E", "Memory", ()),
+                Column(field="Value #F", title="Energy", unit="kwatth", decimals=1, width=110),
+                Column(field="Value #G", title="Cost", unit="currencyUSD", decimals=0, width=90),
+            ),
+            sort="-Cost",
+            no_value="No pod held a GPU in this time",
+            width=24,
+            height=10,
+        ),
+    ),
+)
+
+RECLAIM = Section(
+    "What could be given back",
+    (
+        Panel(
+            title="Reclaim candidates",
+            kind="table",
+            description="GPUs and MIG instances held for more than an hour, and less than 2 % active in that hour. "
+            "Ask the owner first: a large model may be kept loaded on purpose. "
+            "Then end the pod, or give it a shared GPU or a MIG instance. Empty is good.",
+            queries=(
+                _of_candidates(activity("1h")),
+                _of_candidates(f"{sampled('sum_over_time', f'{BUSY} < bool {IDLE_BELOW}')} / 12"),
+                _of_candidates(memory()),
+                _of_candidates(f"{SHARE} * 24 * $price"),
+            ),
+            columns=(
+                Column(field="namespace", title="Namespace", width=160),
+                Column(field="pod", title="Pod", links=(THIS_POD,)),
+                Column(field="node", title="Node", width=160),
+                Column(field="gpu", title="GPU", links=(TO_GPU,), width=60),
+                Column(field="gi", title="Instance", width=90),
+                Column(field="Value #A", title="Activity, 1 h", unit="percentunit", decimals=1, width=120),
+                Column(field="Value #B", title="Idle", unit="h", decimals=1, width=100),
+                Column(field="Value #C", title="Memory held", unit="bytes", decimals=1, width=120),
+                Column(field="Value #D", title="Cost a day", unit="currencyUSD", decimals=0, width=110),
+            ),
+            sort="-Cost a day",
+            no_value="Nothing to reclaim",
+            width=24,
+            height=7,
+        ),
+    ),
+)
