@@ -21,6 +21,19 @@ SCHEMA_VERSION = 39
 """What Grafana 11 writes; newer ones migrate it as they load it."""
 COLUMNS = 24
 TAGS = ["gpuwatch", "gpu", "nvidia"]
+NOISE: dict[str, Any] = {
+    "auto": False,
+    "auto_count": 30,
+    "auto_min": "10s",
+    "id": "00000000-0000-0000-0000-000000000000",
+    "mappings": [],
+    "overrides": [],
+    "repeatDirection": "h",
+    "skipUrlSync": False,
+    "style": "dark",
+    "transformations": [],
+    "transparent": False,
+}
 SOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 
@@ -28,10 +41,17 @@ def document(board: Board) -> str:
     """The JSON file of a dashboard; the same text for the same board."""
     made = json.loads(json.dumps(_dashboard(board).build(), cls=JSONEncoder))
     made["schemaVersion"] = SCHEMA_VERSION
-    for variable in made["templating"]["list"]:
-        del variable["id"]  # all zeros
     made["annotations"] = {"list": [json.loads(json.dumps(row.json(SOURCE), cls=JSONEncoder)) for row in ANNOTATIONS]}
-    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(_without_noise(made), indent=1, ensure_ascii=False) + "\n"
+
+
+def _without_noise(made: Any) -> Any:
+    """Without what the SDK writes and Grafana takes for granted: `kubectl apply` takes files of 256 KiB at most."""
+    if isinstance(made, list):
+        return [_without_noise(each) for each in made]
+    if isinstance(made, dict):
+        return {key: _without_noise(value) for key, value in made.items() if NOISE.get(key, made) != value}
+    return made
 
 
 def _dashboard(board: Board) -> build.Dashboard:

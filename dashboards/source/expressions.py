@@ -27,7 +27,7 @@ IDLE = f"({ALLOCATED} == 1 and {ACTIVITY} < {IDLE_BELOW})"
 
 QUARANTINED = f"(max by ({BY_NODE}) (gpuwatch_remediator_quarantined{{@remediator}}) == 1)"
 
-LOST = f"""(max by ({BY_GPU}) (gpuwatch_gpu_health{{@node, state="failed"}}) == 1
+LOST = f"""group by ({BY_GPU}) (max by ({BY_GPU}) (gpuwatch_gpu_health{{@node, state="failed"}}) == 1
     or (max by ({BY_GPU}) (gpuwatch_gpu_health{{@node, state="failed"}}) and on ({BY_NODE}) {QUARANTINED}))"""
 """GPUs nobody can use: failed ones, and all those of a quarantined node."""
 

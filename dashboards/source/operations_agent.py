@@ -11,8 +11,8 @@ AGENTS = (
         title="Agents",
         kind="table",
         description=(
-            "One row a node: whether its agent answers, how old its newest sample is, which versions it runs, how often "
-            "its reader of the driver was started again. More than one version: an update is under way, or stuck."
+            "One row a node: whether its agent answers, how old its newest sample is, which versions it runs, how often"
+            " its reader of the driver was started again. More than one version: an update is under way, or stuck."
         ),
         queries=(
             Query(f"max by ({BY_NODE}) (up{{@node}})"),
@@ -69,7 +69,7 @@ AGENTS = (
     Panel(
         title="Time sources take",
         kind="timeseries",
-        description="The slowest node's time for each source. nvml that grows slower over days: a driver about to hang.",
+        description="The slowest node's time for each source. nvml that gets slower over days: a driver about to hang.",
         unit="s",
         queries=(Query("max by (source) (gpuwatch_source_duration_seconds{@node})", "{{source}}"),),
         min=0,
@@ -79,7 +79,7 @@ AGENTS = (
     Panel(
         title="Failures of sources",
         kind="timeseries",
-        description="Attempts to read a source that failed, of all nodes. A few at a restart of driver or kubelet are normal.",
+        description="Attempts to read a source that failed. Some at a restart of driver or kubelet are normal.",
         queries=(
             Query("sum by (source) (increase(gpuwatch_source_failures_total{@node}[$__rate_interval]))", "{{source}}"),
         ),

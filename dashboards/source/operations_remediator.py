@@ -18,7 +18,7 @@ REMEDIATION = (
         queries=(
             Query(
                 f"""{stage_code(BY_NODE)} and on ({BY_NODE})
-                    (max_over_time(gpuwatch_remediator_stage{{@remediator, stage!="healthy"}}[$__range] @ end()) > 0)""",
+                  (max_over_time(gpuwatch_remediator_stage{{@remediator, stage!="healthy"}}[$__range] @ end()) > 0)""",
                 "{{node}}",
             ),
         ),
@@ -85,7 +85,7 @@ REMEDIATION = (
         title="Blocked, by reason",
         kind="table",
         description=(
-            "What keeps the remediator from what it wants, now. Hold, mode, maintenance and acknowledged are by design. "
+            "What keeps the remediator from what it wants now. Observe, hold, maintenance, overruled: by design. "
             "Budget: other nodes need repair first. Permission, api, identity: gpuwatch is set up wrongly."
         ),
         queries=(Query("max by (cluster, node, reason) (gpuwatch_remediator_blocked{@remediator}) == 1"),),
