@@ -1,0 +1,162 @@
+"""What is offered for machines without Kubernetes does its work: units, Slurm's scripts, the scrape example."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import gpuwatch
+from tests.deploy.commandline import commands
+from tests.e2e.processes import agent, fetch, prometheus, until
+
+DEPLOY = Path(gpuwatch.__file__).parents[1] / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+PROGRAM = "/usr/local/bin/gpuwatch"
+OK = 50
+"""`systemd-analyze security` calls a unit OK up to this, in tenths, and MEDIUM beyond; without a sandbox it is 96."""
+
+
+def settings(unit):
+    """Lines of a unit by key; a key may be there several times."""
+    found = {}
+    for line in unit.read_text().splitlines():
+        key, sign, value = line.partition("=")
+        if sign and not line.startswith("#"):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+@pytest.fixture(scope="module")
+def analyze():
+    """systemd-analyze, of the package systemd."""
+    return shutil.which("systemd-analyze") or pytest.fail("systemd-analyze is missing; run: apt-get install systemd")
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_systemd_takes_the_unit(analyze, tmp_path, unit):
+    for each in UNITS:  # they name each other
+        (tmp_path / each.name).write_text(each.read_text().replace(PROGRAM, sys.executable))
+    done = subprocess.run([analyze, "verify", "--man=no", tmp_path / unit.name], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_the_unit_is_sandboxed(analyze, unit):
+    command = [analyze, "security", "--offline=yes", "--no-pager", f"--threshold={OK}", unit]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_the_command_line_takes_what_the_unit_starts(tmp_path, unit):
+    (start,) = settings(unit)["ExecStart"]
+    program, *arguments = shlex.split(start)
+    assert program == PROGRAM
+    file = tmp_path / "gpuwatch.yaml"
+    file.write_text("")
+    arguments = [str(file) if argument == "/etc/gpuwatch/gpuwatch.yaml" else argument for argument in arguments]
+    _, command = commands(arguments)
+    assert command.info_name == {"gpuwatch": "agent"}.get(unit.stem, unit.stem.split("-")[1])
+
+
+def test_only_the_tuner_may_have_the_right_to_change_gpus():
+    allowed = {unit.stem: settings(unit)["CapabilityBoundingSet"] for unit in UNITS}
+    assert allowed["gpuwatch"] == ["CAP_SYSLOG"]
+    assert allowed["gpuwatch-remediator"] == [""]
+    assert all("SYS_ADMIN" not in "".join(rights) for unit, rights in allowed.items() if "tuner" not in unit)
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory):
+    """Two agents: one on a node that is well, one on a node that has lost a GPU."""
+    place = tmp_path_factory.mktemp("machines")
+    with (
+        agent(place / "well", source=("--source", "sim")) as well,
+        agent(place / "sick", source=("--source", "sim")) as sick,
+    ):
+        well.settle()
+        sick.settle()
+        inject = ["sim", "inject", "--xid", "79", "--gpu", "3", "--dir", str(sick.directory)]
+        subprocess.run([sys.executable, "-m", "gpuwatch", *inject], check=True, capture_output=True)
+        until(lambda: b'gpuwatch_node_health{state="failed"} 1' in sick.page(), "the fault is judged")
+        yield {"well": well, "sick": sick}
+
+
+def scheduler(place, found):
+    """An environment in which `gpuwatch` is this one and asks an agent; what `scontrol` is told is in `place`/told."""
+    programs = place / "bin"
+    programs.mkdir()
+    source = f"agent:{found.log.parent / 'agent.sock'}"
+    scripts = {
+        "gpuwatch": f'exec {sys.executable} -m gpuwatch --source {source} "$@"',
+        "scontrol": f'printf "%s\\n" "$@" >> {place}/told',
+    }
+    for name, script in scripts.items():
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "SLURMD_NODENAME": "gpu-1"}
+
+
+@pytest.mark.parametrize(
+    ("script", "node", "code", "drained"),
+    [
+        ("prolog.sh", "well", 0, False),
+        ("prolog.sh", "sick", 1, True),
+        ("epilog.sh", "well", 0, False),
+        ("epilog.sh", "sick", 0, True),
+    ],
+)
+def test_slurm_starts_no_job_on_a_failed_gpu(machines, tmp_path, script, node, code, drained):
+    env = scheduler(tmp_path, machines[node])
+    done = subprocess.run([DEPLOY / "slurm" / script], env=env, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    told = (tmp_path / "told").read_text().splitlines() if (tmp_path / "told").exists() else []
+    assert bool(told) is drained
+    if drained:
+        assert told[:4] == ["update", "nodename=gpu-1", "state=drain", told[3]]
+        assert told[3].startswith("reason=gpuwatch: GPU CRITICAL - ")
+
+
+@pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh"])
+def test_slurm_goes_on_where_the_monitor_does_not_answer(tmp_path, machines, script):
+    gone = machines["well"]._replace(log=tmp_path / "nowhere" / "log")
+    env = scheduler(tmp_path, gone)
+    assert subprocess.run([DEPLOY / "slurm" / script], env=env, capture_output=True).returncode == 0
+    assert not (tmp_path / "told").exists()
+
+
+@pytest.mark.parametrize(("node", "code"), [("well", 0), ("sick", 1)])
+def test_node_problem_detector_gets_its_codes(tmp_path, machines, node, code):
+    plugin = json.loads((DEPLOY / "node-problem-detector/gpuwatch.json").read_text())
+    (rule,) = plugin["rules"]
+    assert rule["condition"] == plugin["conditions"][0]["type"]
+    env = scheduler(tmp_path, machines[node])
+    done = subprocess.run([Path(rule["path"]).name, *rule["args"]], env=env, capture_output=True, text=True)
+    assert done.returncode == code
+    assert len(done.stdout.splitlines()) == 1
+    assert len(done.stdout) <= plugin["pluginConfig"]["max_output_length"]
+
+
+def test_the_scrape_example_names_the_machines(tmp_path, machines):
+    file = DEPLOY / "prometheus/scrape.example.yaml"
+    done = subprocess.run(["promtool", "check", "config", file], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    jobs = yaml.safe_load(file.read_text())["scrape_configs"]
+    agents = dict(jobs[0])
+    port = machines["well"].url.rpartition(":")[2]
+    agents["static_configs"] = [{"targets": ["127.0.0.1"]}]
+    agents["relabel_configs"] = json.loads(json.dumps(agents["relabel_configs"]).replace("9400", port))
+    agents["scrape_interval"] = "1s"
+    with prometheus(tmp_path, [agents]) as found:
+        up = 'up{job="gpuwatch", node="127.0.0.1", instance="127.0.0.1"}'
+        until(lambda: found.value(up) == 1, "the machine is scraped under its name")
+        held = found.query('gpuwatch_gpu_workload_info{namespace="ml-research", node="127.0.0.1"}')
+        assert held
+    assert {each["job_name"] for each in jobs} == {"gpuwatch", "gpuwatch-remediator"}
+    assert fetch(f"{machines['well'].url}/-/healthy")
