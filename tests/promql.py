@@ -19,6 +19,7 @@ from gpuwatch.model.remediation import Reason, Stage
 from gpuwatch.sinks.metric import PREFIX
 from gpuwatch.sinks.metrics import METRICS
 from gpuwatch.sinks.metrics_remediator import REMEDIATOR_METRICS
+from gpuwatch.sinks.metrics_tuner import TUNER_METRICS
 from gpuwatch.sinks.selfmetrics import SELF_METRICS
 from tests.e2e.processes import series
 
@@ -111,7 +112,7 @@ def _selector(vector: Any) -> Selector:
 @cache
 def families() -> dict[str, frozenset[str]]:
     """Every family of gpuwatch and the labels its series have in Prometheus."""
-    rows = (*METRICS, *REMEDIATOR_METRICS, *SELF_METRICS)
+    rows = (*METRICS, *REMEDIATOR_METRICS, *TUNER_METRICS, *SELF_METRICS)
     return {PREFIX + row.name: SCOPES[row.scope] | TARGET | WORKLOAD | frozenset(row.labels) for row in rows}
 
 

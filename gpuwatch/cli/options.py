@@ -35,8 +35,8 @@ def output(*formats: str) -> Callable[[Command], Command]:
     )
 
 
-def state_dir(command: Command) -> Command:
-    """`--state-dir`, for commands that read what an agent has kept."""
+def keeps_state(help_text: str) -> Callable[[Command], Command]:
+    """`--state-dir`, for commands without a role's options."""
 
     def remember(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
         ctx.ensure_object(Session).state_dir = value
@@ -47,8 +47,13 @@ def state_dir(command: Command) -> Command:
         envvar="GPUWATCH_STATE_DIR",
         callback=remember,
         expose_value=False,
-        help="Without an agent: where one has kept its state. Default: /var/lib/gpuwatch.",
-    )(command)
+        help=f"{help_text} Default: /var/lib/gpuwatch.",
+    )
+
+
+def state_dir(command: Command) -> Command:
+    """`--state-dir`, for commands that read what an agent has kept."""
+    return keeps_state("Without an agent: where one has kept its state.")(command)
 
 
 def gpus(command: Command) -> Command:

@@ -1,6 +1,5 @@
 """`gpuwatch remediator`: keeps new work off sick GPUs, on the Kubernetes Node of this machine."""
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -90,7 +89,7 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
         return checked(effective(session, options, OVERRIDES).config)
 
     session.start_logging(default="WARNING" if once or release else "INFO")
-    _start_audit()
+    session.start_audit()
     config, clock = reread(), SystemClock()
     place = Place.of(config.remediation)
     transport = Transport(config.remediation.kubeconfig)
@@ -123,19 +122,6 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
     finally:
         store.close()
         transport.close()
-
-
-def _start_audit() -> None:
-    """Audit lines are JSON and nothing else, on stderr as all logs are."""
-    import logging
-
-    from gpuwatch.sinks import audit
-
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    audit.log.handlers[:] = [handler]
-    audit.log.setLevel(logging.INFO)
-    audit.log.propagate = False
 
 
 def _refuse_early(running: "Remediator", config: "Config", transport: "Transport") -> None:

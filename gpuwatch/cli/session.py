@@ -51,6 +51,19 @@ class Session:
         level = "ERROR" if self.quiet else ("DEBUG" if self.verbose >= 2 else "INFO" if self.verbose else default)
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
 
+    def start_audit(self) -> None:
+        """Audit lines are JSON and nothing else, on stderr as all logs are."""
+        import logging
+        import sys
+
+        from gpuwatch.sinks import audit
+
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        audit.log.handlers[:] = [handler]
+        audit.log.setLevel(logging.INFO)
+        audit.log.propagate = False
+
 
 pass_session = click.make_pass_decorator(Session, ensure=True)
 """Hands the Session to a command as its first argument."""

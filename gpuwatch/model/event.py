@@ -41,9 +41,9 @@ class ActionEvent(Record, frozen=True, kw_only=True):
     """
 
     at: float
-    actor: str  # remediator | tuner | operator (a person, by the command line)
-    action: str  # claim, slot, taint, condition, event, evict, ...
-    target: str  # node/NAME, pod/NAMESPACE/NAME, lease/NAME
+    actor: str  # remediator | tuner | guard | operator (a person, by the command line)
+    action: str  # claim, slot, taint, condition, event, evict, ..., restore
+    target: str  # node/NAME, pod/NAMESPACE/NAME, lease/NAME, gpu/UUID
     result: Result
     why: str = ""
     evidence: tuple[str, ...] = ()  # keys of the findings behind it

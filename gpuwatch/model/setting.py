@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from gpuwatch.model.snapshot import Record
 
 Knob = Literal["power_limit", "locked_clocks"]
-KNOBS: tuple[str, ...] = get_args(Knob)
+KNOBS: tuple[Knob, ...] = get_args(Knob)
 
 
 class Trigger(StrEnum):

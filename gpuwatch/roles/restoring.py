@@ -61,11 +61,12 @@ class Outcome(StrEnum):
 
 
 class Restored(NamedTuple):
-    """One setting, and what became of it in words."""
+    """One setting, and what became of it in words; `error` behind it, if there is one."""
 
     setting: Setting
     outcome: Outcome
     words: str
+    error: GpuwatchError | None = None
 
 
 class Restorer:
@@ -135,7 +136,9 @@ class Restorer:
                     for setting in left:
                         answers[setting] = _give_back(setting, control, driver)
         except GpuwatchError as error:
-            answers.update({each: Restored(each, Outcome.KEPT, str(error)) for each in left if each not in answers})
+            answers.update(
+                {each: Restored(each, Outcome.KEPT, str(error), error) for each in left if each not in answers}
+            )
 
     def _tell(self, each: Restored) -> None:
         """One audit line for each outcome; what stays as it was is not said again."""
@@ -146,7 +149,8 @@ class Restorer:
         deed = Deed(
             action="restore",
             target=f"gpu/{setting.uuid}",
-            why=f"{self._trigger}: {setting.knob}",
+            why=f"{setting.knob} recorded",
+            evidence=(f"{setting.knob}/{setting.uuid}",),
             before=", ".join(f"{value:g}" for value in setting.applied),
             after="" if setting.original is None else f"{setting.original:g}",
         )
@@ -170,7 +174,7 @@ def _give_back(setting: Setting, control: Control, driver: str) -> Restored:
         control.set_power_limit(setting.uuid, target)
         after = Limits(*control.power_limits(setting.uuid)).configured
     except GpuwatchError as error:
-        return Restored(setting, Outcome.KEPT, str(error))
+        return Restored(setting, Outcome.KEPT, str(error), error)
     if not is_same(after, target):
         return Restored(setting, Outcome.KEPT, f"asked for {target:g} W, the driver still says {after:g} W")
     return Restored(setting, Outcome.RESTORED, f"the power limit is {after:g} W again")

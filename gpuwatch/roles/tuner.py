@@ -1,7 +1,7 @@
 """The tuner of one node, as far as it goes: says of each GPU whether it may be tuned, and why not. It sets nothing.
 
-`step` does one cycle and never sleeps; who calls it decides how time passes. The record is read, so that what an earlier
-life has left behind is said; only the guard and `gpuwatch tune restore` give it back.
+`step` does one cycle and never sleeps; who calls it decides how time passes. The record is read, so that what an
+earlier life has left behind is said; only the guard and `gpuwatch tune restore` give it back.
 """
 
 import logging

@@ -1,7 +1,8 @@
 """The guard: a process of its own that gives back what a tuner has set when the tuner can no longer do it.
 
 It listens to no network and knows no Kubernetes. A tuner that is silent for `silence` seconds is taken for dead,
-whatever its process does; one that beats but does not enforce answers for nothing, so what is recorded is an earlier one's.
+whatever its process does. One that beats but does not enforce answers for nothing; what is recorded is an
+earlier one's.
 """
 
 import logging

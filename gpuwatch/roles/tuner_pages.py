@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from gpuwatch import __version__
-from gpuwatch.model.tuner_state import TunerState
+from gpuwatch.model.tuner_state import Reason, TunerState
 from gpuwatch.sinks.exposition import Encoder
 from gpuwatch.sinks.http import Handler, HttpStats, Request, Response, text
 from gpuwatch.sinks.http_accept import CONTENT_TYPES, negotiate_format
@@ -30,8 +30,7 @@ def routes(state: Callable[[], TunerState], http: Callable[[], HttpStats]) -> Ma
         return Response(content_type=CONTENT_TYPES[form], body=body)
 
     def ready(_: Request) -> Response:
-        now = state()
-        why = None if now.mode == "off" or now.gpus else now.trouble or "no view yet"
+        why = _unready(state())
         return text(200, "ready") if why is None else text(503, f"not ready: {why}")
 
     return {
@@ -40,6 +39,13 @@ def routes(state: Callable[[], TunerState], http: Callable[[], HttpStats]) -> Ma
         **dict.fromkeys(("/-/ready", "/readyz"), ready),
         "/": lambda _: landing_page("gpuwatch tuner", __version__, LINKS, tuple(_rows(state()))),
     }
+
+
+def _unready(now: TunerState) -> str | None:
+    if now.mode == "off":
+        return None
+    stale = any(gpu.reason is Reason.STALE_VIEW for gpu in now.gpus)
+    return now.trouble or "the view is too old" if stale or now.view_at is None else None
 
 
 def _rows(now: TunerState) -> list[tuple[str, str]]:

@@ -29,8 +29,8 @@ LONGEST_LOOK = 2.0
 PAUSE = 1.0
 """Seconds before an agent that does not answer is asked again, and after a bug in one cycle."""
 
-FINISH_SECONDS = 8.0
-"""For a cycle under way, at the end: an agent that does not answer is given up after 7 s."""
+FINISH_SECONDS = 3.0
+"""For a cycle under way, at the end; a longer one only waits for the agent."""
 
 FIXED = ("listen", "web_config")
 """Settings of `tuning` that a running process cannot change."""

@@ -10,6 +10,7 @@ from gpuwatch.sinks.history import WINDOW_SECONDS
 from gpuwatch.sinks.metric import PREFIX, Metric, unit
 from gpuwatch.sinks.metrics import METRICS
 from gpuwatch.sinks.metrics_remediator import REMEDIATOR_METRICS
+from gpuwatch.sinks.metrics_tuner import TUNER_METRICS
 from gpuwatch.sinks.selfmetrics import SELF_METRICS
 
 SCOPE_LABELS: dict[str, tuple[str, ...]] = {
@@ -43,9 +44,13 @@ Every family begins with `gpuwatch_`. Units are base units at the end of the nam
   from the end of this table, and `gpuwatch_series_dropped` says how many series that were.
 - OpenMetrics has `counter`, `info` and units; state sets are gauges there, as its own kind demands another label.
 
-`process_*` and `python_info` of prometheus-client are there as well. The `gpuwatch_remediator_*` families, and
-gpuwatch's own about its process, are on the remediator's page at `:9401/metrics`.
+`process_*` and `python_info` of prometheus-client are there as well. The `gpuwatch_remediator_*` families are on the
+remediator's page at `:9401/metrics`, the `gpuwatch_tuner_*` families on the tuner's at `:9402/metrics`; gpuwatch's own
+about its process are on each.
 """
+
+OTHER_ROLES: tuple[Metric[Any], ...] = (*REMEDIATOR_METRICS, *TUNER_METRICS)
+"""Families that are not on the agent's page."""
 
 DCGM_INTRODUCTION = """\
 ## DCGM profiles
@@ -70,8 +75,8 @@ and `container`, `namespace`, `pod` where one container has the GPU to itself. I
 
 
 def all_rows() -> tuple[Metric[Any], ...]:
-    """Every family under gpuwatch's own names: the agent's in the order of its page, then the remediator's."""
-    return (*SELF_METRICS, *METRICS, *REMEDIATOR_METRICS)
+    """Every family under gpuwatch's own names: the agent's in the order of its page, then those of the other roles."""
+    return (*SELF_METRICS, *METRICS, *OTHER_ROLES)
 
 
 def items() -> list[dict[str, Any]]:
@@ -83,7 +88,7 @@ def items() -> list[dict[str, Any]]:
             "unit": unit(row.name) or None,
             "labels": [*SCOPE_LABELS[row.scope], *row.labels],
             "help": row.help,
-            "own": row.owned or row in SELF_METRICS or row in REMEDIATOR_METRICS,
+            "own": row.owned or row in SELF_METRICS or row in OTHER_ROLES,
             "opt_in": row.opt_in,
         }
         for row in all_rows()

@@ -27,11 +27,7 @@ def _conflicts(state: TunerState) -> list[Sample]:
 
 
 def _actions(state: TunerState) -> Parts:
-    return (
-        ((knob, result), state.actions.get((knob, result), 0))  # type: ignore[call-overload]
-        for knob in KNOBS
-        for result in COUNTED
-    )
+    return (((knob, result), state.actions.get((knob, result), 0)) for knob in KNOBS for result in COUNTED)
 
 
 def _restores(state: TunerState) -> Parts:

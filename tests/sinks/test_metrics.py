@@ -14,6 +14,7 @@ from gpuwatch.sinks.metric import PREFIX, Family
 from gpuwatch.sinks.metrics import METRICS, cap, collect
 from gpuwatch.sinks.metrics_doc import SCOPE_LABELS, all_rows, items, markdown
 from gpuwatch.sinks.metrics_remediator import REMEDIATOR_METRICS
+from gpuwatch.sinks.metrics_tuner import TUNER_METRICS
 from gpuwatch.sinks.selfmetrics import SELF_METRICS
 from tests.sinks.golden_pages import FOLDER, PAGES, render
 from tests.sinks.view_factory import AT, full_view, identity, mig, uuid, workload, xid_count
@@ -293,7 +294,7 @@ def test_the_documentation_is_up_to_date() -> None:
 
 def test_the_list_names_every_family_once() -> None:
     listed = items()
-    rows = (*SELF_METRICS, *METRICS, *REMEDIATOR_METRICS)
+    rows = (*SELF_METRICS, *METRICS, *REMEDIATOR_METRICS, *TUNER_METRICS)
     assert [item["name"] for item in listed] == [PREFIX + row.name for row in rows]
     assert {item["type"] for item in listed} == {"gauge", "counter", "info", "stateset"}
     assert all(item["unit"] is None or item["unit"] in item["name"] for item in listed)

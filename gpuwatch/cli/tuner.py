@@ -1,0 +1,107 @@
+"""`gpuwatch tuner`: says which GPUs may be tuned, and as `--guard` gives back what a dead one has set."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli.options import option
+from gpuwatch.cli.session import Session, pass_session
+from gpuwatch.cli.settings import Override, row_options
+
+if TYPE_CHECKING:
+    from gpuwatch.config import Config
+
+HELP = """Say which GPUs could be tuned.
+
+Follows the agent of this machine and tells of each GPU whether its clocks and power limit may be touched now, and why
+not. In mode observe, the default, it cannot change a GPU: it does not load the driver. There is no mode enforce yet.
+
+With --guard it is the process beside a tuner: it changes nothing as long as that one lives, and gives back what is
+recorded in the state directory when it has been silent for 30 s. It needs the driver's library, root and CAP_SYS_ADMIN.
+
+\b
+Examples:
+  gpuwatch tuner
+  gpuwatch tuner --listen 127.0.0.1:9402
+  gpuwatch tuner --guard
+"""
+
+OVERRIDES = (
+    Override("tuning.mode", "mode", "MODE", "off or observe. Default: observe.", "GPUWATCH_TUNER_MODE"),
+    Override("agent.socket", "agent", "SOCKET", "The agent's unix socket.", "GPUWATCH_AGENT_SOCKET"),
+    Override("tuning.listen", "listen", "ADDR:PORT", "Where to serve HTTP. Default: :9402.", "GPUWATCH_TUNER_LISTEN"),
+    Override(
+        "tuning.web_config", "web_config", "FILE", "TLS and users (exporter-toolkit).", "GPUWATCH_TUNER_WEB_CONFIG"
+    ),
+    Override("state_dir", "state_dir", "DIR", "Where state is kept. Default: /var/lib/gpuwatch.", "GPUWATCH_STATE_DIR"),
+)
+"""Options of the tuner."""
+
+
+@click.command(help=HELP, short_help="Say which GPUs could be tuned; guard what was set.")
+@row_options(OVERRIDES)
+@option("--guard", is_flag=True, help="Give back what a tuner has set, once it is dead.")
+@pass_session
+def tuner(session: Session, /, *, guard: bool, **options: Any) -> None:
+    """Wire the agent's View, the record and the heartbeat to the tuner, or the driver to the guard."""
+    from gpuwatch.cli.settings import effective
+    from gpuwatch.roles.tuner import checked
+
+    def reread() -> "Config":
+        return checked(effective(session, options, OVERRIDES).config)
+
+    session.start_logging(default="INFO")
+    if guard:
+        _guard(session, effective(session, options, OVERRIDES).config)
+        return
+    from gpuwatch.cli.tune_reach import state_place
+    from gpuwatch.model.clock import SystemClock
+    from gpuwatch.roles.agent_views import AgentViews
+    from gpuwatch.roles.client import AgentClient, find_agent
+    from gpuwatch.roles.reload import ConfigWatch
+    from gpuwatch.roles.tuner import Tuner
+    from gpuwatch.roles.tuner_service import TunerService
+    from gpuwatch.sinks.heartbeat import Heartbeat
+    from gpuwatch.sinks.settings_record import SettingsRecord
+
+    config, clock = reread(), SystemClock()
+    place = state_place(config)
+    agent = AgentClient(config.agent.socket) if config.agent.socket else find_agent() or AgentClient()
+    views = AgentViews(agent, clock)
+    tuning = Tuner(
+        config.tuning, views, SettingsRecord(place), Heartbeat(place), clock=clock, classes=config.checks.xids
+    )
+    watch = ConfigWatch(config, session.config_path, reread, live=("tuning", "checks"), role="tuner")
+    settings = config.tuning
+    service = TunerService(tuning, views, settings.listen, web_config=settings.web_config, watch=watch)
+    service.run(started=lambda: _tell(session, service.port, config))
+
+
+def _guard(session: Session, config: "Config") -> None:
+    import signal
+    import threading
+
+    from gpuwatch.cli.tune_reach import restorer, state_place
+    from gpuwatch.model.clock import SystemClock
+    from gpuwatch.model.setting import Trigger
+    from gpuwatch.roles.tuner_guard import Guard
+    from gpuwatch.sinks.heartbeat import Heartbeat
+    from gpuwatch.sinks.settings_record import SettingsRecord
+
+    session.start_audit()
+    place, stopping = state_place(config), threading.Event()
+    with restorer(session, config, Trigger.GUARD) as restoring:
+        guarding = Guard(SettingsRecord(place), Heartbeat(place), restoring, SystemClock())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopping.set())
+        guarding.run(stopping)
+
+
+def _tell(session: Session, port: int | None, config: "Config") -> None:
+    """Where to look, once it listens."""
+    session.terminal.hint(f"mode          {config.tuning.mode}")
+    if port is not None:
+        host = config.tuning.listen.rpartition(":")[0] or "localhost"
+        scheme = "https" if config.tuning.web_config else "http"
+        session.terminal.hint(f"landing page  {scheme}://{host}:{port}/")
+        session.terminal.hint(f"metrics       {scheme}://{host}:{port}/metrics")
