@@ -21,7 +21,7 @@ $(VENV)/installed: pyproject.toml
 	@touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
-	@./scripts/system-packages gcc libc6-dev prometheus prometheus-alertmanager
+	@./scripts/system-packages gcc libc6-dev prometheus prometheus-alertmanager systemd
 	$(BIN)/python -m pip install --quiet --group test
 	@touch $@
 

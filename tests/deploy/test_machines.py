@@ -62,7 +62,7 @@ def test_the_command_line_takes_what_the_unit_starts(tmp_path, unit):
     file.write_text("")
     arguments = [str(file) if argument == "/etc/gpuwatch/gpuwatch.yaml" else argument for argument in arguments]
     _, command = commands(arguments)
-    assert command.info_name == {"gpuwatch": "agent"}.get(unit.stem, unit.stem.split("-")[1])
+    assert command.info_name == [*unit.stem.split("-"), "agent"][1]
 
 
 def test_only_the_tuner_may_have_the_right_to_change_gpus():
