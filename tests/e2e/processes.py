@@ -161,14 +161,14 @@ def job(name: str, agent: Agent, **settings: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def prometheus(directory: Path, jobs: Sequence[Mapping[str, Any]]) -> Iterator[Prometheus]:
-    """A Prometheus with a database of its own that scrapes every second, itself too."""
+def prometheus(directory: Path, jobs: Sequence[Mapping[str, Any]], **more: Any) -> Iterator[Prometheus]:
+    """A Prometheus with a database of its own that scrapes every second, itself too. `more`: of its configuration."""
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
     itself = {"job_name": "prometheus", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
     file = directory / "prometheus.yaml"
     every = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
-    file.write_text(json.dumps({"global": every, "scrape_configs": [*jobs, itself]}))
+    file.write_text(json.dumps({"global": every, "scrape_configs": [*jobs, itself], **more}))
     command = ["prometheus", f"--config.file={file}", f"--storage.tsdb.path={directory / 'data'}"]
     command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
     with running(command, directory / "prometheus.log") as process:
