@@ -58,7 +58,7 @@ NOW = Section(
             height=4,
         ),
         Panel(
-            title="Findings",
+            title="Open findings",
             kind="stat",
             description="Checks that found something now. More than none of severity critical: act now, by the "
             "runbook.",
