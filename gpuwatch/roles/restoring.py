@@ -36,8 +36,8 @@ class Control(Protocol):
         """Of the driver that is loaded."""
         ...
 
-    def power_limits(self, uuid: str) -> tuple[float, float, float]:
-        """Configured, least, most."""
+    def power_limits(self, uuid: str) -> tuple[float, float]:
+        """Configured, most."""
         ...
 
     def set_power_limit(self, uuid: str, watts: float) -> None:

@@ -9,10 +9,9 @@ TOLERANCE_WATTS = 1.0
 
 
 class Limits(NamedTuple):
-    """A power limit as the driver has it, watts: what is configured, and what may be."""
+    """A power limit as the driver has it, watts: what is configured, and what may be at most."""
 
     configured: float
-    least: float
     most: float
 
 
@@ -30,7 +29,7 @@ def power_target(setting: Setting, now: Limits) -> float | None:
     ours = any(is_same(now.configured, applied) for applied in setting.applied)
     if setting.original is None or not ours or is_same(now.configured, setting.original):
         return None
-    return max(now.least, min(setting.original, now.most))
+    return min(setting.original, now.most)
 
 
 def is_same(watts: float, other: float) -> bool:

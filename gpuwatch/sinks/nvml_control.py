@@ -43,12 +43,12 @@ class NvmlControl:
         """Such as 580.95.05."""
         return str(self._ask("nvmlSystemGetDriverVersion"))
 
-    def power_limits(self, uuid: str) -> tuple[float, float, float]:
-        """Configured now, least and most that may be."""
+    def power_limits(self, uuid: str) -> tuple[float, float]:
+        """Configured now, and the most that may be."""
         gpu = self._gpu(uuid)
         configured = self._ask("nvmlDeviceGetPowerManagementLimit", gpu)
-        least, most = self._ask("nvmlDeviceGetPowerManagementLimitConstraints", gpu)
-        return configured / 1e3, least / 1e3, most / 1e3
+        _, most = self._ask("nvmlDeviceGetPowerManagementLimitConstraints", gpu)
+        return configured / 1e3, most / 1e3
 
     def set_power_limit(self, uuid: str, watts: float) -> None:
         """Until the next boot or driver load."""

@@ -1,0 +1,199 @@
+"""Gates before tuning: each closes for what it is there for, stays closed for its time, and opens for the rest."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gpuwatch.model.finding import Finding, Health, Severity
+from gpuwatch.model.setting import Setting
+from gpuwatch.model.snapshot import ClockEvents, Gpu, GpuProcess, GpuState, Power, RowRemap, SourceStatus, Vgpu
+from gpuwatch.model.tuner_state import GpuTuning, Reason, TuningState
+from gpuwatch.model.view import View
+from gpuwatch.model.workload import ProcessOwner, Workload
+from gpuwatch.model.xid import XidCount
+from gpuwatch.rules.tuning import judge
+from gpuwatch.rules.tuning_gates import GATES, REST_SECONDS, SLOWDOWNS
+from tests.rules.remediating import START, finding, view
+
+POD = Workload(namespace="ml", pod="train-0", container="main", pod_uid="uid-0")
+OTHER = Workload(namespace="ml", pod="train-1", container="main", pod_uid="uid-1")
+LIMITS = Power(limit_configured=700.0, limit_enforced=700.0, limit_default=700.0)
+
+
+def working(*findings: Finding, **gpu: Any) -> View:
+    """Two GPUs that are well; the first is held by a pod, and is as `gpu` says."""
+    made = view(*findings, holders={"GPU-0": (POD,)})
+    first, second = (
+        replace(sample, power=LIMITS, processes=(), mig_enabled=False, display_active=False)
+        for sample in made.snapshot.gpus
+    )
+    return with_gpus(made, replace(first, **gpu), second)
+
+
+def with_gpus(of: View, *gpus: Gpu) -> View:
+    return replace(of, snapshot=replace(of.snapshot, gpus=gpus))
+
+
+def first(of: View, **more: Any) -> GpuTuning:
+    return judge(of, **{"fresh": True, "now": 0.0} | more)[0][0]
+
+
+def state_of(state: GpuState) -> View:
+    made = working()
+    statuses = (replace(made.snapshot.statuses[0], state=state), *made.snapshot.statuses[1:])
+    return replace(made, snapshot=replace(made.snapshot, gpus=made.snapshot.gpus[1:], statuses=statuses))
+
+
+def sharing(*owners: ProcessOwner, types: str = "compute") -> View:
+    processes = tuple(GpuProcess(pid=owner.pid, type=types) for owner in owners)
+    return replace(working(processes=processes), owners=owners)
+
+
+def source_down(name: str) -> View:
+    made = working()
+    return replace(made, snapshot=replace(made.snapshot, sources=(SourceStatus(name=name, up=False),)))
+
+
+def xid(code: int, *, ago: float = 5.0, uuid: str | None = "GPU-0", pci: str | None = None) -> View:
+    return replace(working(), xids=(XidCount(uuid=uuid, pci=pci, xid=code, count=1, last=START - ago),))
+
+
+def unhealthy() -> View:
+    made = working()
+    return replace(made, judgement=replace(made.judgement, gpus={"GPU-0": Health.UNKNOWN, "GPU-1": Health.HEALTHY}))
+
+
+def limit(configured: float | None, enforced: float | None = 700.0) -> View:
+    return working(power=Power(limit_configured=configured, limit_enforced=enforced, limit_default=700.0))
+
+
+ALICE = ProcessOwner(pid=7, start_time=1, uid=1000, user="alice")
+
+CLOSED: dict[str, tuple[Reason, Callable[[], View]]] = {
+    "lost": (Reason.LOST, lambda: state_of(GpuState.LOST)),
+    "unresponsive": (Reason.UNRESPONSIVE, lambda: state_of(GpuState.UNRESPONSIVE)),
+    "nobody reads": (Reason.UNKNOWN, lambda: state_of(GpuState.UNKNOWN)),
+    "no sample": (Reason.UNKNOWN, lambda: state_of(GpuState.FRESH)),
+    "health unknown": (Reason.UNKNOWN, unhealthy),
+    "a finding": (Reason.FAULT, lambda: working(finding("nvlink_errors"))),
+    "a finding of the node": (Reason.FAULT, lambda: working(finding("gpu_missing", None))),
+    "an xid": (Reason.XID, lambda: xid(79)),
+    "an unknown xid": (Reason.XID, lambda: xid(9999)),
+    "an xid of an unknown GPU": (Reason.XID, lambda: xid(79, uuid=None)),
+    "an xid of its address": (Reason.XID, lambda: xid(79, uuid=None, pci="0000:01:00")),
+    "row remap": (Reason.REPAIR_PENDING, lambda: working(row_remap=RowRemap(pending=True))),
+    "recovery action": (Reason.REPAIR_PENDING, lambda: working(recovery_action=1)),
+    "mig": (Reason.MIG, lambda: working(mig_enabled=True)),
+    "mig pending": (Reason.MIG, lambda: working(mig_pending=True)),
+    "vgpus": (Reason.VGPU, lambda: working(vgpus=(Vgpu(uuid="V", instance=1),))),
+    "inside a vgpu": (Reason.VGPU, lambda: working(virtualization_mode="vgpu")),
+    "display": (Reason.DISPLAY, lambda: working(display_active=True)),
+    "graphics": (Reason.DISPLAY, lambda: sharing(replace(ALICE, pod_uid="uid-0", workload=POD), types="graphics")),
+    "monitor": (Reason.MONITORING, lambda: working(finding("monitoring_degraded", None))),
+    "kubelet away": (Reason.OWNERS_UNKNOWN, lambda: source_down("podresources")),
+    "no process list": (Reason.OWNERS_UNKNOWN, lambda: working(processes=None)),
+    "a pod and a user": (Reason.SHARED, lambda: sharing(ALICE)),
+    "a limit of somebody": (Reason.CONFLICT, lambda: limit(500.0, 500.0)),
+    "a limit from outside": (Reason.CONFLICT, lambda: limit(700.0, 400.0)),
+    "a raised limit": (Reason.CONFLICT, lambda: limit(750.0, 750.0)),
+} | {
+    reason: (Reason.SLOWDOWN, lambda reason=reason: working(clock_events=ClockEvents(active={reason: True})))
+    for reason in SLOWDOWNS
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_a_gate_is_closed_for_what_it_is_there_for(name: str) -> None:
+    reason, made = CLOSED[name]
+    found = first(made())
+    assert (found.state, found.reason) == (TuningState.REFUSED, reason)
+    assert found.words
+
+
+def test_every_gate_has_been_seen_closed() -> None:
+    assert {reason for reason, _ in CLOSED.values()} == {gate.reason for gate in GATES}
+    assert {*Reason} - {gate.reason for gate in GATES} == {Reason.STALE_VIEW}
+
+
+OPEN: dict[str, Callable[[], View]] = {
+    "all well": working,
+    "an old xid": lambda: xid(79, ago=REST_SECONDS + 1),
+    "an application's xid": lambda: xid(31),
+    "another GPU's xid": lambda: xid(79, uuid="GPU-1"),
+    "another address' xid": lambda: xid(79, uuid=None, pci="0000:02:00"),
+    "another GPU's finding": lambda: working(finding("nvlink_errors", "GPU-1")),
+    "an application's finding": lambda: working(finding("xid_application_repeated")),
+    "what is only worth knowing": lambda: working(replace(finding("xid_warning"), severity=Severity.INFO)),
+    "a power cap": lambda: working(clock_events=ClockEvents(active={"sw_power_cap": True})),
+    "the pod's own process": lambda: sharing(replace(ALICE, pod_uid="uid-0", workload=POD)),
+    "no kubelet on this machine": lambda: source_down("gpm"),
+    "limits not known": lambda: working(power=Power()),
+    "a rounded limit": lambda: limit(699.9, 699.9),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_a_gate_is_open_for_the_rest(name: str) -> None:
+    found = first(OPEN[name]())
+    assert (found.state, found.obstacles) == (TuningState.ELIGIBLE, ())
+
+
+def test_a_gpu_that_nobody_uses_is_idle() -> None:
+    assert judge(working(), fresh=True, now=0.0)[0][1].state is TuningState.IDLE
+
+
+def test_two_pods_share_and_two_containers_of_one_do_not() -> None:
+    shared = with_gpus(view(holders={"GPU-0": (POD, OTHER)}), *working().snapshot.gpus)
+    assert first(shared).reason is Reason.SHARED
+    sidecar = with_gpus(view(holders={"GPU-0": (POD, replace(POD, container="sidecar"))}), *working().snapshot.gpus)
+    assert first(sidecar).state is TuningState.ELIGIBLE
+
+
+@pytest.mark.parametrize("owner", [ALICE, replace(ALICE, slurm_job="42"), None])
+def test_work_outside_of_pods_is_work(owner: ProcessOwner | None) -> None:
+    made = with_gpus(view(), replace(working().snapshot.gpus[0], processes=(GpuProcess(pid=7, type="compute"),)))
+    assert first(replace(made, owners=(owner,) if owner else ())).state is TuningState.ELIGIBLE
+
+
+def test_an_old_view_refuses_every_gpu_and_says_nothing_else() -> None:
+    found, _ = judge(working(finding("nvlink_errors")), fresh=False, now=0.0)
+    assert [[obstacle.reason for obstacle in gpu.obstacles] for gpu in found] == [[Reason.STALE_VIEW]] * 2
+
+
+def test_after_a_fault_a_gpu_rests() -> None:
+    _, seen = judge(working(finding("nvlink_errors")), fresh=True, now=0.0)
+    resting, seen = judge(working(), fresh=True, now=REST_SECONDS - 1, seen=seen)
+    assert [gpu.reason for gpu in resting] == [Reason.FAULT, None]
+    rested, seen = judge(working(), fresh=True, now=REST_SECONDS, seen=seen)
+    assert [gpu.reason for gpu in rested] == [None, None]
+    assert not seen
+
+
+def test_a_gate_without_rest_opens_at_once() -> None:
+    _, seen = judge(working(mig_enabled=True), fresh=True, now=0.0)
+    assert first(working(), now=1.0, seen=seen).reason is None
+
+
+def test_an_old_view_does_not_make_the_rest_shorter() -> None:
+    _, seen = judge(working(finding("nvlink_errors")), fresh=True, now=0.0)
+    _, seen = judge(working(), fresh=False, now=5.0, seen=seen)
+    assert first(working(), now=10.0, seen=seen).reason is Reason.FAULT
+
+
+def test_a_person_can_say_what_an_xid_means() -> None:
+    assert first(xid(79), classes={79: "application"}).reason is None
+    assert first(xid(31), classes={31: "fatal"}).reason is Reason.XID
+
+
+def test_a_limit_of_gpuwatch_is_no_conflict() -> None:
+    own = Setting(uuid="GPU-0", knob="power_limit", original=700.0, applied=(500.0,), at=START, boot_id="b", driver="d")
+    assert first(limit(500.0, 500.0), settings=(own,)).foreign == {"power_limit": False}
+    assert first(limit(450.0, 450.0), settings=(own,)).foreign == {"power_limit": True}
+    assert first(limit(None, None)).foreign == {}
+
+
+def test_all_obstacles_are_told_the_most_serious_first() -> None:
+    found = first(working(finding("nvlink_errors"), mig_enabled=True, display_active=True))
+    assert [obstacle.reason for obstacle in found.obstacles] == [Reason.FAULT, Reason.MIG, Reason.DISPLAY]
