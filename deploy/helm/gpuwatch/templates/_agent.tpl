@@ -1,74 +1,49 @@
 {{- define "gpuwatch.agent" -}}
 name: agent
-image: {{ include "gpuwatch.image" . }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{ include "gpuwatch.container" . }}
 args:
   - --config=/etc/gpuwatch/gpuwatch.yaml
   - agent
 env:
-  {{- include "gpuwatch.nodeName" . | nindent 2 }}
+  {{- include "gpuwatch.env.node" . | nindent 2 }}
+  {{- with include "gpuwatch.env.gpus" . | trim }}{{ . | nindent 2 }}{{ end }}
   {{- with .Values.source }}
   - name: GPUWATCH_SOURCE
     value: {{ . | quote }}
-  {{- end }}
-  {{- with .Values.nvidia.visibleDevices }}
-  # All GPUs, seen and not taken: a request of nvidia.com/gpu would take them from workloads.
-  - name: NVIDIA_VISIBLE_DEVICES
-    value: {{ . | quote }}
-  - name: NVIDIA_DRIVER_CAPABILITIES
-    value: {{ $.Values.nvidia.driverCapabilities | quote }}
   {{- end }}
   {{- if .Values.processes.enabled }}
   - name: GPUWATCH_AGENT_PROCESSES
     value: "true"
   {{- end }}
-  {{- if .Values.web.secret }}
-  - name: GPUWATCH_AGENT_WEB_CONFIG
-    value: /etc/gpuwatch-web/web.yaml
-  {{- end }}
-  {{- with .Values.extraEnv }}
+  {{- with include "gpuwatch.env.web" (dict "root" . "role" "AGENT") | trim }}{{ . | nindent 2 }}{{ end }}
+  {{- with .Values.agent.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 ports:
   - name: metrics
     containerPort: {{ include "gpuwatch.port" (dict "root" . "section" "agent" "default" ":9400") }}
-{{- include "gpuwatch.probes" (dict "root" . "port" "metrics") }}
+{{ include "gpuwatch.probes" (dict "root" . "port" "metrics") | trim }}
 resources:
   {{- toYaml .Values.agent.resources | nindent 2 }}
 securityContext:
+  {{- if .Values.agent.privileged }}
+  privileged: true
+  runAsUser: 0
+  runAsGroup: 0
+  readOnlyRootFilesystem: true
+  {{- else }}
   {{- include "gpuwatch.securityContext" (.Values.klog.enabled | ternary "SYSLOG" "") | nindent 2 }}
+  {{- end }}
 volumeMounts:
-  - name: config
-    mountPath: /etc/gpuwatch
-    readOnly: true
+  {{- include "gpuwatch.mounts" . | nindent 2 }}
   - name: run
     mountPath: /run/gpuwatch
-  - name: state
-    mountPath: /var/lib/gpuwatch
-  {{- if .Values.hostPaths.kubelet }}
-  - name: pod-resources
-    mountPath: /var/lib/kubelet/pod-resources
+  {{- range include "gpuwatch.hostMounts" . | fromYamlArray }}
+  - name: {{ .name }}
+    mountPath: {{ .mountPath }}
     readOnly: true
   {{- end }}
-  - name: machine-id
-    mountPath: /etc/machine-id
-    readOnly: true
-  {{- if include "gpuwatch.podLogs" . }}
-  - name: pod-logs
-    mountPath: /var/log/pods
-    readOnly: true
-  {{- end }}
-  {{- if .Values.processes.enabled }}
-  - name: container-logs
-    mountPath: /var/log/containers
-    readOnly: true
-  {{- end }}
-  {{- if .Values.web.secret }}
-  - name: web
-    mountPath: /etc/gpuwatch-web
-    readOnly: true
-  {{- end }}
-  {{- with .Values.extraVolumeMounts }}
+  {{- with .Values.agent.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end }}

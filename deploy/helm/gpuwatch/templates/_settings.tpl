@@ -5,6 +5,14 @@
 {{ .Values.remediation.mode | toString | replace "false" "off" }}
 {{- end }}
 
+{{- define "gpuwatch.tuner.mode" -}}
+{{ .Values.tuner.mode | toString | replace "false" "off" }}
+{{- end }}
+
+{{- define "gpuwatch.simulated" -}}
+{{- if hasPrefix "sim" .Values.source }}true{{ end }}
+{{- end }}
+
 {{- define "gpuwatch.guarded" -}}
 {{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}true{{ end }}
 {{- end }}
@@ -29,6 +37,7 @@
   "tuning.mode" "the container and its rights depend on it; set tuner.mode of the chart instead"
   "agent.web_config" "probes and volumes depend on it; set web.secret of the chart instead"
   "remediation.web_config" "probes and volumes depend on it; set web.secret of the chart instead"
+  "tuning.web_config" "probes and volumes depend on it; set web.secret of the chart instead"
   "agent.socket" "the containers meet at /run/gpuwatch/agent.sock; leave it out"
   "state_dir" "it is mounted at /var/lib/gpuwatch; set hostPaths.state of the chart instead"
 }}
@@ -39,6 +48,9 @@
 {{- if ne (toString $set) "" }}
 {{- fail (printf "config.%s is set: %s" $path $instead) }}
 {{- end }}
+{{- end }}
+{{- if and (eq $mode "enforce") (include "gpuwatch.simulated" .) }}
+{{- fail (printf "remediation.mode is enforce with source=%s: simulated faults would keep work off real nodes; use observe" .Values.source) }}
 {{- end }}
 {{- if and .Values.remediation.drain (ne $mode "enforce") }}
 {{- fail (printf "remediation.drain is set, but remediation.mode is %s: only enforce evicts; set remediation.mode=enforce, or leave drain out" $mode) }}

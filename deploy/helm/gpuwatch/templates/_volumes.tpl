@@ -1,41 +1,48 @@
-{{/* Whose pod a process or an Event is about is told by the names of the pods' log folders. */}}
-{{- define "gpuwatch.podLogs" -}}
-{{- if or .Values.processes.enabled (ne (include "gpuwatch.remediation.mode" .) "off") }}true{{ end }}
+{{/* What the agent sees of the host: one list, of which its mounts and the pod's volumes are made. */}}
+{{- define "gpuwatch.hostMounts" -}}
+{{- $processes := .Values.processes.enabled }}
+{{- $remediates := ne (include "gpuwatch.remediation.mode" .) "off" }}
+{{- $mounts := list }}
+{{- if not (include "gpuwatch.simulated" .) }}
+{{- /* which pod has which GPU */}}
+{{- with .Values.hostPaths.kubelet }}
+{{- $mounts = append $mounts (dict "name" "pod-resources" "mountPath" "/var/lib/kubelet/pod-resources" "path" (printf "%s/pod-resources" .)) }}
+{{- end }}
+{{- /* to be sure that a Node of this name is this machine */}}
+{{- $mounts = append $mounts (dict "name" "machine-id" "mountPath" "/etc/machine-id" "path" .Values.hostPaths.machineId "type" "File") }}
+{{- /* names only, no log is read: they tell whose pod a process is, and which pod an Event is about */}}
+{{- if or $processes $remediates }}
+{{- $mounts = append $mounts (dict "name" "pod-logs" "mountPath" "/var/log/pods" "path" "/var/log/pods") }}
+{{- end }}
+{{- if $processes }}
+{{- $mounts = append $mounts (dict "name" "container-logs" "mountPath" "/var/log/containers" "path" "/var/log/containers") }}
+{{- end }}
+{{- end }}
+{{- toYaml $mounts }}
 {{- end }}
 
 {{- define "gpuwatch.volumes" -}}
+{{- $simulated := include "gpuwatch.simulated" . }}
 - name: config
   configMap:
     name: {{ include "gpuwatch.fullname" . }}
 - name: run  # the agent's socket; memory, so that it never outlives the pod
   emptyDir:
     medium: Memory
-    sizeLimit: 16Mi
+    sizeLimit: {{ eq $simulated "true" | ternary "64Mi" "16Mi" }}
 - name: state  # events and open findings survive a new pod
+  {{- if $simulated }}
+  emptyDir: {}
+  {{- else }}
   hostPath:
     path: {{ .Values.hostPaths.state }}
     type: DirectoryOrCreate
-{{- with .Values.hostPaths.kubelet }}
-- name: pod-resources  # which pod has which GPU
+  {{- end }}
+{{- range include "gpuwatch.hostMounts" . | fromYamlArray }}
+- name: {{ .name }}
   hostPath:
-    path: {{ . }}/pod-resources
-    type: Directory
-{{- end }}
-- name: machine-id  # to be sure that a Node of this name is this machine
-  hostPath:
-    path: {{ .Values.hostPaths.machineId }}
-    type: File
-{{- if include "gpuwatch.podLogs" . }}
-- name: pod-logs  # names only, no log is read
-  hostPath:
-    path: /var/log/pods
-    type: Directory
-{{- end }}
-{{- if .Values.processes.enabled }}
-- name: container-logs
-  hostPath:
-    path: /var/log/containers
-    type: Directory
+    path: {{ .path }}
+    type: {{ .type | default "Directory" }}
 {{- end }}
 {{- if ne (include "gpuwatch.remediation.mode" .) "off" }}
 - name: token  # of the remediator alone: the pod mounts none

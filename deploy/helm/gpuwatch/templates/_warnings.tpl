@@ -1,6 +1,6 @@
 {{/* A YAML list of what is allowed but probably not meant: what, why, next step. */}}
 {{- define "gpuwatch.warnings" -}}
-{{- $simulated := hasPrefix "sim" .Values.source }}
+{{- $simulated := include "gpuwatch.simulated" . }}
 {{- $mode := include "gpuwatch.remediation.mode" . }}
 {{- $drains := include "gpuwatch.drains" . }}
 {{- $connected := lookup "v1" "Namespace" "" "default" }}
@@ -9,19 +9,19 @@
 {{- $api := .Capabilities.APIVersions }}
 {{- $runtime := .Values.runtimeClassName }}
 {{- $warnings := list }}
-{{- if and $connected (ne $level "privileged") }}
+{{- if and $connected (ne $level "privileged") (not $simulated) }}
 {{- $warnings = append $warnings (printf "the namespace %s has no label pod-security.kubernetes.io/enforce=privileged: where pods are checked, hostPath volumes are refused; run: kubectl label --overwrite namespace %s pod-security.kubernetes.io/enforce=privileged" .Release.Namespace .Release.Namespace) }}
 {{- end }}
-{{- if and (not $runtime) (not $simulated) }}
+{{- if not (or $runtime .Values.agent.privileged $simulated) }}
 {{- $warnings = append $warnings "runtimeClassName is empty: the driver's library is in the pods only where the node's default runtime adds it; if gpuwatch finds no driver, set runtimeClassName=nvidia" }}
 {{- end }}
-{{- if and $runtime $connected (not (lookup "node.k8s.io/v1" "RuntimeClass" "" $runtime)) }}
+{{- if and $runtime $connected (not $simulated) (not (lookup "node.k8s.io/v1" "RuntimeClass" "" $runtime)) }}
 {{- $warnings = append $warnings (printf "there is no RuntimeClass %s: no pod can be made; install NVIDIA's container toolkit or GPU operator, or set runtimeClassName=\"\" where the default runtime is NVIDIA's" $runtime) }}
 {{- end }}
-{{- if and (not .Values.nvidia.visibleDevices) (not $simulated) }}
+{{- if not (or .Values.nvidia.visibleDevices .Values.agent.privileged $simulated) }}
 {{- $warnings = append $warnings "nvidia.visibleDevices is empty: NVIDIA's runtime gives the pods no GPU; set nvidia.visibleDevices=all" }}
 {{- end }}
-{{- if not .Values.hostPaths.kubelet }}
+{{- if not (or .Values.hostPaths.kubelet $simulated) }}
 {{- $warnings = append $warnings "hostPaths.kubelet is empty: which pod has which GPU stays unknown, in metrics, alerts and decisions; set it to the kubelet's folder" }}
 {{- end }}
 {{- if and (dig "metrics" "processes" false .Values.config) (not .Values.processes.enabled) }}
