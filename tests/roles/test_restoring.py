@@ -1,0 +1,161 @@
+"""Giving back: asked, set, read back, and forgotten only then; what is not known stays recorded."""
+
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from gpuwatch.model.event import Result
+from gpuwatch.model.setting import Setting, Trigger
+from gpuwatch.roles.restoring import Outcome, Restorer
+from gpuwatch.sinks.audit import Audit
+from gpuwatch.sinks.nvml_control import NvmlControl
+from gpuwatch.sinks.settings_record import SettingsRecord
+from tests.roles.remediating import HandClock, Ledger
+from tests.roles.tuning import BOOT, Knobs, clocks, limit
+
+GPU, OTHER = "GPU-0", "GPU-1"
+
+
+class Bench:
+    """A restorer on a driver by hand."""
+
+    def __init__(self, folder: Path, *settings: Setting, **options: Any) -> None:
+        self.knobs, self.ledger = Knobs(GPU, OTHER), Ledger()
+        self.record = SettingsRecord(folder)
+        for setting in settings:
+            self.record.add(setting)
+            if setting.knob == "power_limit":
+                self.knobs.limits[setting.uuid] = round(setting.applied[0] * 1e3)
+            else:
+                self.knobs.locked[setting.uuid] = 1200
+        clock = HandClock()
+        self.restorer = Restorer(
+            self.record,
+            lambda: NvmlControl(self.knobs),
+            **{"boot_id": BOOT, "trigger": Trigger.GUARD, "audit": Audit(self.ledger, clock, actor="guard")} | options,
+            clock=clock,
+        )
+
+    def restore(self) -> list[Outcome]:
+        return [each.outcome for each in self.restorer.restore()]
+
+    def left(self) -> list[str]:
+        return [setting.uuid for setting in self.record.read().settings]
+
+
+def test_everything_goes_back_to_what_it_was_and_is_forgotten_and_counted(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit(GPU), clocks(GPU), limit(OTHER, 300.0))
+    assert bench.restore() == [Outcome.RESTORED] * 3
+    assert set(bench.knobs.limits.values()) == {700_000}
+    assert not bench.knobs.locked
+    assert not bench.left()
+    assert bench.record.read().restores == {Trigger.GUARD: 3}
+    assert [(each.action, each.result, each.actor) for each in bench.ledger.actions] == [
+        ("restore", Result.DONE, "guard")
+    ] * 3
+
+
+@pytest.mark.parametrize(
+    "changed", [{"boot_id": "boot-0"}, {"driver": "570.1"}, {"boot_id": "boot-0", "driver": "570.1"}]
+)
+def test_s5_settings_of_another_boot_or_driver_are_dropped_not_restored(
+    tmp_path: Path, changed: dict[str, str]
+) -> None:
+    bench = Bench(tmp_path, limit(GPU, **changed), clocks(OTHER, **changed))
+    assert bench.restore() == [Outcome.DROPPED] * 2
+    assert not bench.knobs.calls
+    assert not bench.left()
+    assert bench.record.read().restores == {Trigger.GUARD: 0}
+
+
+def test_another_boots_settings_are_dropped_without_a_driver(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit(GPU, boot_id="boot-0"))
+    bench.knobs.errors["nvmlInit"] = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
+    assert bench.restore() == [Outcome.DROPPED]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "nvmlInit",
+        "nvmlSystemGetDriverVersion",
+        "nvmlDeviceGetHandleByUUID",
+        "nvmlDeviceGetPowerManagementLimit",
+        "nvmlDeviceGetPowerManagementLimitConstraints",
+    ],
+)
+def test_s6_what_cannot_be_read_is_not_written_and_stays_recorded(tmp_path: Path, function: str) -> None:
+    bench = Bench(tmp_path, limit(GPU))
+    bench.knobs.errors[function] = pynvml.NVML_ERROR_UNKNOWN
+    assert bench.restore() == [Outcome.KEPT]
+    assert not bench.knobs.calls
+    assert bench.left() == [GPU]
+    bench.knobs.errors.clear()
+    assert bench.restore() == [Outcome.RESTORED]
+
+
+def test_s6_what_cannot_be_verified_stays_recorded_until_it_can(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit(GPU))
+    bench.knobs.deaf = True
+    assert bench.restore() == [Outcome.KEPT]
+    assert bench.left() == [GPU]
+    bench.knobs.deaf = False
+    assert bench.restore() == [Outcome.RESTORED]
+    assert not bench.left()
+
+
+def test_without_the_right_it_stays_recorded_and_the_right_is_named(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit(GPU), clocks(OTHER))
+    for name in ("nvmlDeviceSetPowerManagementLimit", "nvmlDeviceResetGpuLockedClocks"):
+        bench.knobs.errors[name] = pynvml.NVML_ERROR_NO_PERMISSION
+    found = bench.restorer.restore()
+    assert {each.outcome for each in found} == {Outcome.KEPT}
+    assert all("CAP_SYS_ADMIN" in each.words and each.error.exit_code == 6 for each in found if each.error)
+    assert bench.left() == [GPU, OTHER]
+
+
+def test_s9_what_somebody_else_has_set_since_is_left_alone(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit(GPU))
+    bench.knobs.limits[GPU] = 600_000
+    assert bench.restore() == [Outcome.DROPPED]
+    assert bench.knobs.limits[GPU] == 600_000
+    assert not bench.knobs.calls
+
+
+def test_a_lost_gpu_keeps_no_other_from_being_restored(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit(GPU), limit(OTHER))
+    del bench.knobs.limits[GPU]
+    assert dict(zip(bench.left(), bench.restore(), strict=True)) == {GPU: Outcome.KEPT, OTHER: Outcome.RESTORED}
+    assert bench.left() == [GPU]
+
+
+def test_a_gpu_whose_driver_call_hangs_keeps_no_other_waiting_and_is_not_asked_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit(GPU), limit(OTHER), patience=0.3)
+    bench.knobs.hanging.add(GPU)
+    try:
+        assert bench.restore() == [Outcome.KEPT, Outcome.RESTORED]
+        assert bench.restore() == [Outcome.KEPT]
+    finally:
+        bench.knobs.hanging.clear()
+        bench.knobs.released.set()
+    assert bench.left() == [GPU]
+    assert bench.knobs.calls.count(("power_limit", OTHER)) == 1
+
+
+def test_while_another_process_holds_the_record_gpus_are_restored_and_nothing_is_forgotten(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit(GPU))
+    with SettingsRecord(tmp_path).lock(0.0) as held:
+        assert held
+        assert bench.restore() == [Outcome.RESTORED]
+    assert bench.knobs.limits[GPU] == 700_000
+    assert bench.left() == [GPU]
+
+
+def test_the_same_failure_is_told_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit(GPU))
+    bench.knobs.deaf = True
+    for _ in range(3):
+        bench.restore()
+    assert [each.result for each in bench.ledger.actions] == [Result.FAILED]

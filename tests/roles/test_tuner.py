@@ -1,0 +1,129 @@
+"""The tuner: beats each cycle, judges what it sees, says what it cannot know, and loads nothing that sets a GPU."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.config import Config, TuningConfig
+from gpuwatch.model.errors import UsageError
+from gpuwatch.model.tuner_state import Reason, TunerState, TuningState
+from gpuwatch.roles.tuner import Tuner, checked
+from gpuwatch.roles.tuner_pages import routes
+from gpuwatch.sinks.heartbeat import Heartbeat
+from gpuwatch.sinks.http import HttpStats, Request
+from gpuwatch.sinks.settings_record import SettingsRecord
+from tests.roles.remediating import HandClock, Views, fatal, uuid
+from tests.roles.tuning import limit
+
+
+class Bench:
+    """A tuner in mode observe over four GPUs of which each has a pod."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = HandClock()
+        self.views, self.record, self.heartbeat = Views(self.clock), SettingsRecord(folder), Heartbeat(folder)
+        self.tuner = Tuner(TuningConfig(), self.views, self.record, self.heartbeat, clock=self.clock)
+
+    def ready(self) -> int:
+        found = routes(lambda: self.tuner.state, HttpStats)["/-/ready"](Request(method="GET", path="/-/ready"))
+        return found.status
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def reasons(state: TunerState) -> list[Reason | None]:
+    return [gpu.reason for gpu in state.gpus]
+
+
+def test_each_cycle_beats(bench: Bench) -> None:
+    stamps = set()
+    for _ in range(3):
+        bench.tuner.step()
+        seen = bench.heartbeat.look()
+        assert seen is not None
+        assert seen.beat is not None
+        assert (seen.beat.mode, seen.beat.at) == ("observe", bench.clock.time())
+        stamps.add(seen.stamp)
+        bench.clock.go(2)
+    assert len(stamps) == 3
+
+
+def test_a_fault_refuses_its_gpu_and_no_other(bench: Bench) -> None:
+    bench.views.findings = (fatal(),)
+    bench.views.look()
+    # this hand-made node says nothing of processes, and who is on a GPU has to be known
+    assert reasons(bench.tuner.step()) == [Reason.FAULT, *[Reason.OWNERS_UNKNOWN] * 3]
+
+
+def test_without_a_fresh_view_every_gpu_is_refused_and_it_is_not_ready(bench: Bench) -> None:
+    assert bench.ready() == 503
+    bench.tuner.step()
+    assert bench.ready() == 200
+    bench.clock.go(60)
+    bench.views.trouble = "the agent is gone"
+    state = bench.tuner.step()
+    assert {gpu.state for gpu in state.gpus} == {TuningState.REFUSED}
+    assert set(reasons(state)) == {Reason.STALE_VIEW}
+    assert state.trouble == "the agent is gone"
+    assert bench.ready() == 503
+
+
+def test_off_judges_nothing_and_is_ready(bench: Bench) -> None:
+    bench.tuner.reconfigure(TuningConfig(mode="off"))
+    state = bench.tuner.step()
+    assert (state.mode, state.gpus, bench.ready()) == ("off", (), 200)
+
+
+def test_what_an_earlier_life_left_behind_is_said_and_not_touched(bench: Bench) -> None:
+    bench.record.add(limit(uuid(0)))
+    before = bench.record.path.read_bytes()
+    state = bench.tuner.step()
+    assert state.trouble is not None
+    assert "gpuwatch tune restore" in state.trouble
+    assert state.actuation is not None
+    assert [setting.uuid for setting in state.actuation.settings] == [uuid(0)]
+    assert bench.record.path.read_bytes() == before
+
+
+def test_a_record_that_cannot_be_understood_is_not_taken_for_an_empty_one(bench: Bench) -> None:
+    bench.record.path.write_text("{")
+    state = bench.tuner.step()
+    assert state.actuation is None
+    assert state.trouble is not None
+    assert str(bench.record.path) in state.trouble
+
+
+def test_a_folder_that_cannot_be_written_is_said_and_the_gpus_are_judged(tmp_path: Path) -> None:
+    state = Bench(tmp_path / "missing").tuner.step()
+    assert state.trouble is not None
+    assert "tuner.heartbeat" in state.trouble
+    assert len(state.gpus) == 4
+
+
+def test_enforce_is_refused_with_what_to_do() -> None:
+    with pytest.raises(UsageError, match=r"enforce is not possible yet.*use observe") as raised:
+        checked(Config(tuning=TuningConfig(mode="enforce")))
+    assert raised.value.exit_code == 2
+    assert checked(Config()).tuning.mode == "observe"
+
+
+def test_s12_a_tuner_that_observes_cannot_construct_what_sets_gpus() -> None:
+    program = "import sys, gpuwatch.roles.tuner_service, gpuwatch.cli.tuner; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "gpuwatch.roles.tuner" in loaded
+    assert not {"gpuwatch.sinks.nvml_control", "gpuwatch.roles.restoring", "pynvml"} & set(loaded)
+
+
+def test_setters_are_known_to_one_file_only() -> None:
+    package = Path(sys.modules["gpuwatch"].__file__ or "").parent
+    knowing = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if any(word in path.read_text() for word in ("nvmlDeviceSet", "nvmlDeviceReset", "nvmlDeviceClear"))
+    }
+    assert {name for name in knowing if not name.startswith("sim/")} == {"sinks/nvml_control.py"}
