@@ -1,0 +1,299 @@
+"""A tuner that dies with settings in force, and one that only looks: real processes, on a fake driver that counts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from gpuwatch.model.setting import Actuation, Setting
+from gpuwatch.roles.tuner_guard import SILENCE_SECONDS
+from gpuwatch.sim.fakelib import FakeDriver
+from gpuwatch.sinks.heartbeat import Heartbeat
+from gpuwatch.sinks.settings_record import SettingsRecord
+from tests.drills.agent_process import AgentProcess
+from tests.e2e.processes import fetch, free_port, series, until
+
+FAST = 10.0
+"""How many times faster than in earnest the guard of these tests is."""
+
+GUARD = f"""
+import signal, sys, threading
+from pathlib import Path
+from gpuwatch.cli.session import Session
+from gpuwatch.cli.tune_reach import restorer
+from gpuwatch.config import Config
+from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.setting import Trigger
+from gpuwatch.roles.tuner_guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
+from gpuwatch.sinks.heartbeat import Heartbeat
+from gpuwatch.sinks.settings_record import SettingsRecord
+
+place, stopping = Path(sys.argv[1]), threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+with restorer(Session(), Config(state_dir=str(place)), Trigger.GUARD) as restoring:
+    Guard(
+        SettingsRecord(place), Heartbeat(place), restoring, SystemClock(),
+        silence=SILENCE_SECONDS / {FAST}, look=LOOK_SECONDS / {FAST}, retry=RETRY_SECONDS / {FAST}, farewell=0.2,
+    ).run(stopping)
+"""
+
+HOLDER = """
+import sys, threading, time
+from pathlib import Path
+import pynvml
+from gpuwatch.model.setting import Setting
+from gpuwatch.sinks.heartbeat import Heartbeat
+from gpuwatch.sinks.settings_record import SettingsRecord
+from gpuwatch.sources.machine import boot_id_file, first_line
+
+place, record = Path(sys.argv[1]), SettingsRecord(Path(sys.argv[1]))
+pynvml.nvmlInit()
+here = {"boot_id": first_line(boot_id_file(Path("/proc"))), "driver": pynvml.nvmlSystemGetDriverVersion()}
+with record.lock(5.0):
+    for index, watts in enumerate((400, 300)):
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+        own = {"uuid": pynvml.nvmlDeviceGetUUID(gpu), "at": time.time(), **here}
+        record.add(Setting(knob="power_limit", original=700.0, applied=(float(watts),), **own))
+        record.add(Setting(knob="locked_clocks", original=None, applied=(1.2e9,), **own))
+        pynvml.nvmlDeviceSetPowerManagementLimit(gpu, watts * 1000)
+        pynvml.nvmlDeviceSetGpuLockedClocks(gpu, 210, 1200)
+print("set", flush=True)
+while True:
+    Heartbeat(place).beat("enforce", time.time())
+    time.sleep(0.1)
+"""
+"""Does what a tuner does, in its order: record, then set, then beat for as long as it lives."""
+
+SETTERS = (
+    "nvmlDeviceSetPowerManagementLimit",
+    "nvmlDeviceSetGpuLockedClocks",
+    "nvmlDeviceResetGpuLockedClocks",
+    "nvmlDeviceSetMemoryLockedClocks",
+    "nvmlDeviceResetMemoryLockedClocks",
+    "nvmlDeviceSetApplicationsClocks",
+    "nvmlDeviceResetApplicationsClocks",
+)
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    (tmp_path / "state").mkdir()
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def start(driver: FakeDriver, tmp_path: Path) -> Iterator[Start]:
+    """`start(*arguments)` runs Python on the fake driver; whoever is left at the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*arguments: str) -> subprocess.Popen[str]:
+        log = (tmp_path / f"process-{len(started)}.log").open("w")
+        started.append(
+            subprocess.Popen(
+                [sys.executable, *arguments],
+                env=environment(driver),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        )
+        log.close()
+        return started[-1]
+
+    yield run
+    driver.clear()
+    for process in started:
+        process.kill()
+        process.wait(10)
+        if process.stdout:
+            process.stdout.close()
+
+
+def environment(driver: FakeDriver) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("GPUWATCH_")} | driver.env
+
+
+def holding(start: Start, state: Path) -> subprocess.Popen[str]:
+    """A holder whose settings are in force."""
+    holder = start("-c", HOLDER, str(state))
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "set\n"
+    return holder
+
+
+def limits(driver: FakeDriver) -> list[int]:
+    return [driver.get(gpu, "power_limit_mw") // 1000 for gpu in (0, 1)]
+
+
+def is_original(driver: FakeDriver) -> bool:
+    return limits(driver) == [700, 700] and all(driver.get(gpu, "locked_max_mhz") is None for gpu in (0, 1))
+
+
+def recorded(state: Path) -> tuple[Setting, ...]:
+    return SettingsRecord(state).read().settings
+
+
+def tune(driver: FakeDriver, state: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`gpuwatch tune ...`, run to its end."""
+    command = [sys.executable, "-m", "gpuwatch", "--nvml-library", str(driver.library), "tune", *words]
+    return subprocess.run(
+        [*command, "--state-dir", str(state)], env=environment(driver), capture_output=True, text=True, check=False
+    )
+
+
+def test_s4_after_kill_9_the_guard_gives_everything_back(driver: FakeDriver, start: Start, state: Path) -> None:
+    holder = holding(start, state)
+    start("-c", GUARD, str(state))
+    assert limits(driver) == [400, 300]
+    time.sleep(1.3 * SILENCE_SECONDS / FAST)  # it lives: past the time after which silence would be acted on
+    assert limits(driver) == [400, 300]
+    os.kill(holder.pid, signal.SIGKILL)
+    died = time.monotonic()
+    until(lambda: is_original(driver), "everything is as it was")
+    took = (time.monotonic() - died) * FAST
+    print(f"given back {took:.1f} s after the kill, in the time of a real guard")
+    assert took >= SILENCE_SECONDS - 10
+    until(lambda: not recorded(state), "nothing is recorded")
+    assert SettingsRecord(state).read().restores == {"guard": 4}
+
+
+def test_s4_a_tuner_that_hangs_is_as_good_as_dead(driver: FakeDriver, start: Start, state: Path) -> None:
+    holder = holding(start, state)
+    start("-c", GUARD, str(state))
+    os.kill(holder.pid, signal.SIGSTOP)
+    until(lambda: is_original(driver), "everything is as it was")
+
+
+def test_s6_while_the_driver_refuses_the_guard_keeps_the_record_and_tries_again(
+    driver: FakeDriver, start: Start, state: Path
+) -> None:
+    driver.error(pynvml.NVML_ERROR_UNKNOWN, "nvmlDeviceGetPowerManagementLimit", gpu=0)
+    holding(start, state).kill()
+    start("-c", GUARD, str(state))
+    until(lambda: limits(driver)[1] == 700, "the GPU that answers is as it was")
+    until(lambda: len(recorded(state)) == 1, "what is not verified stays recorded")
+    assert limits(driver)[0] == 400
+    driver.clear()
+    until(lambda: is_original(driver) and not recorded(state), "the other one, too")
+
+
+def test_a_guard_that_is_told_to_end_leaves_nothing_behind(
+    tmp_path: Path, driver: FakeDriver, start: Start, state: Path
+) -> None:
+    holding(start, state)
+    guard = start("-m", "gpuwatch", "tuner", "--guard", "--state-dir", str(state))
+    until(lambda: "guarding" in (tmp_path / "process-1.log").read_text(), "the guard is there")
+    guard.send_signal(signal.SIGTERM)
+    assert guard.wait(10) == 0
+    assert is_original(driver)
+
+
+def test_s14_a_person_gives_everything_back_but_not_from_under_a_living_tuner(
+    driver: FakeDriver, start: Start, state: Path
+) -> None:
+    holder = holding(start, state)
+    until(lambda: Heartbeat(state).look(), "the holder beats")
+    refused = tune(driver, state, "restore")
+    assert refused.returncode == 2
+    assert f"running tuner (process {holder.pid})" in refused.stderr
+    assert limits(driver) == [400, 300]
+    done = tune(driver, state, "restore", "--all")
+    assert (done.returncode, done.stdout.count("restored")) == (0, 4)
+    assert is_original(driver)
+    assert tune(driver, state, "restore").returncode == 0
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [(pynvml.NVML_ERROR_NO_PERMISSION, 6), (pynvml.NVML_ERROR_UNKNOWN, 1)])
+def test_what_a_person_cannot_give_back_is_an_error(
+    driver: FakeDriver, start: Start, state: Path, code: int, exit_code: int
+) -> None:
+    holding(start, state).kill()
+    for setter in ("nvmlDeviceSetPowerManagementLimit", "nvmlDeviceResetGpuLockedClocks"):
+        driver.error(code, setter)
+    failed = tune(driver, state, "restore", "--all")
+    assert failed.returncode == exit_code
+    assert "4 of 4 settings are not given back" in failed.stderr
+    assert len(recorded(state)) == 4
+
+
+@contextmanager
+def observing(tmp_path: Path, driver: FakeDriver, start: Start, state: Path) -> Iterator[str]:
+    """The tuner's URL, beside an agent on the same driver."""
+    with AgentProcess(tmp_path, driver) as agent:
+        agent.wait_complete(4)
+        port = free_port()
+        words = ["-m", "gpuwatch", "tuner", "--agent", str(tmp_path / "agent.sock"), "--state-dir", str(state)]
+        start(*words, "--listen", f"127.0.0.1:{port}")
+        url = f"http://127.0.0.1:{port}"
+        until(lambda: fetch(f"{url}/-/ready"), "the tuner is ready")
+        yield url
+
+
+def test_a9_a_tuner_that_observes_calls_no_setter(
+    tmp_path: Path, driver: FakeDriver, start: Start, state: Path
+) -> None:
+    driver.set_mig(1, [])
+    driver.set(2, clock_events=0x20)  # software thermal slowdown
+    driver.set(3, power_limit_mw=500_000, power_limit_enforced_mw=500_000)
+    driver.reset_calls()
+    with observing(tmp_path, driver, start, state) as url:
+        start("-m", "gpuwatch", "tuner", "--guard", "--state-dir", str(state))
+        page = until(lambda: fetch(f"{url}/metrics"), "a page")
+        found = {
+            (labels["gpu"], labels["state"], labels.get("reason"))
+            for each in series(page)
+            if each.name == "gpuwatch_tuner_state"
+            for labels in [dict(each.labels)]
+        }
+        assert found == {
+            ("0", "idle", None),
+            ("1", "refused", "mig"),
+            ("2", "refused", "slowdown"),
+            ("3", "refused", "conflict"),
+        }
+        beats = {until(Heartbeat(state).look, "a beat").stamp}
+        until(lambda: len(beats) > 3 or beats.add(Heartbeat(state).look().stamp), "several cycles", step=0.1)
+    assert driver.calls("nvmlDeviceGetPowerUsage") > 0
+    assert {name: driver.calls(name) for name in SETTERS} == dict.fromkeys(SETTERS, 0)
+    assert not [name for name in driver.called() if name.startswith(("nvmlDeviceSet", "nvmlDeviceReset"))]
+    assert SettingsRecord(state).read() == Actuation()
+
+
+def test_the_tuners_page_pleases_promtool(tmp_path: Path, driver: FakeDriver, start: Start, state: Path) -> None:
+    with observing(tmp_path, driver, start, state) as url:
+        page = until(lambda: fetch(f"{url}/metrics"), "a page")
+    done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
+def test_enforce_is_refused_at_the_start_and_at_a_reload(
+    tmp_path: Path, driver: FakeDriver, start: Start, state: Path
+) -> None:
+    file = tmp_path / "gpuwatch.yaml"
+    file.write_text(json.dumps({"tuning": {"mode": "enforce"}}))
+    words = ["-m", "gpuwatch", "--config", str(file), "tuner", "--state-dir", str(state)]
+    assert start(*words).wait(20) == 2
+    file.write_text(json.dumps({"tuning": {"mode": "off"}}))
+    port = free_port()
+    running = start(*words, "--listen", f"127.0.0.1:{port}", "--agent", str(tmp_path / "nobody.sock"))
+    until(lambda: fetch(f"http://127.0.0.1:{port}/-/ready"), "a tuner that is off is ready")
+    file.write_text(json.dumps({"tuning": {"mode": "enforce"}}))
+
+    def told() -> dict[str, float]:
+        page = fetch(f"http://127.0.0.1:{port}/metrics") or b""
+        return {each.name: value for each, value in series(page).items()}
+
+    until(lambda: told().get("gpuwatch_tuner_config_last_reload_successful") == 0.0, "the refusal shows")
+    assert b'mode="off"' in (fetch(f"http://127.0.0.1:{port}/metrics") or b"")
+    running.terminate()
+    assert running.wait(10) == 0
