@@ -52,7 +52,8 @@ ANNOTATIONS: tuple[Annotation, ...] = (
     Annotation(
         name="Actions of gpuwatch",
         expr="""sum by (cluster, node, action, result) (
-            increase(gpuwatch_remediator_actions_total{@remediator, result=~"done|failed"}[$__rate_interval])) > 0""",
+            increase(gpuwatch_remediator_actions_total{
+                @remediator, action=~"taint|untaint|evict|handover", result=~"done|failed"}[$__rate_interval])) > 0""",
         title="{{action}} of {{node}}: {{result}}",
         text="gpuwatch node status",
         color="purple",

@@ -3,7 +3,8 @@
 A GPU instance belongs to its GPU: a GPU counts as allocated, or busy, when any of its instances is.
 """
 
-BY_GPU = "cluster, node, gpu, uuid"
+from dashboards.source.held import BY_GPU, BY_PLACE, IDLE_BELOW, SHARE, activity
+
 BY_NODE = "cluster, node"
 
 NODES = f"count by ({BY_NODE}) (up{{@node}})"
@@ -21,20 +22,18 @@ ACTIVITY = f"""(max by ({BY_GPU}) (gpuwatch_gpu_sm_active_ratio{{@node}})
     or max by ({BY_GPU}) (gpuwatch_gpu_utilization_ratio{{@node}}))"""
 """Share of time the GPU works: multiprocessors where the GPU tells (Hopper and newer), else utilization."""
 
-IDLE_BELOW = 0.01
 IDLE = f"({ALLOCATED} == 1 and {ACTIVITY} < {IDLE_BELOW})"
 """Held by a container and not used."""
 
 QUARANTINED = f"(max by ({BY_NODE}) (gpuwatch_remediator_quarantined{{@remediator}}) == 1)"
 
 LOST = f"""group by ({BY_GPU}) (max by ({BY_GPU}) (gpuwatch_gpu_health{{@node, state="failed"}}) == 1
-    or (max by ({BY_GPU}) (gpuwatch_gpu_health{{@node, state="failed"}}) and on ({BY_NODE}) {QUARANTINED}))"""
-"""GPUs nobody can use: failed ones, and all those of a quarantined node."""
+    or ({ALLOCATED} == 0 and on ({BY_NODE}) {QUARANTINED}))"""
+"""GPUs that no new work can use: failed ones, and free ones of a node in quarantine."""
 
-HOLDERS = f"""(max by ({BY_GPU}, namespace, pod) (gpuwatch_gpu_workload_info{{@node}})
-    / on ({BY_GPU}) group_left () count by ({BY_GPU}) (
-        max by ({BY_GPU}, namespace, pod) (gpuwatch_gpu_workload_info{{@node}})))"""
-"""Each pod's part of each GPU it has: those that share a GPU have equal parts of it."""
+HELD = f"({SHARE.replace('@workload', '@node')})"
+"""Every pod's share of every GPU it has."""
+HELD_IDLE = f"({HELD} and on ({BY_PLACE}) {activity('5m').replace('@workload', '@node')} < {IDLE_BELOW})"
 
 
 def hours(vector: str) -> str:

@@ -57,7 +57,7 @@ HEADLINES = (
     Panel(
         title="Allocated, idle",
         kind="stat",
-        description="GPUs a container holds and does not use now (below 1 % active). Whose they are: see Namespaces.",
+        description="GPUs a container holds and does not use now (below 2 % active). Whose they are: see Namespaces.",
         queries=(Query(f"count({IDLE}) or vector(0)"),),
         thresholds=((None, "green"), (1, "yellow")),
         width=3,

@@ -1,6 +1,7 @@
 """The fleet's faults: what is wrong now and with whom, what it was over time, and what it cost."""
 
-from dashboards.source.expressions import BY_GPU, BY_NODE, GPUS, LOST, hours
+from dashboards.source.expressions import BY_NODE, GPUS, LOST, hours
+from dashboards.source.held import BY_GPU
 from dashboards.source.links import REPOSITORY, SERIES_NODE, TO_GPU, TO_NODE, TO_POD
 from dashboards.source.panel import Column, Link, Panel, Query, State
 from dashboards.source.runbooks import alert_of_check
@@ -80,7 +81,7 @@ FAULTS = (
         title="GPU-hours lost",
         kind="stat",
         description=(
-            "Time in which GPUs could not be used: failed, or on a node in quarantine. "
+            "Time in which GPUs could not be used: failed, or free on a node in quarantine. "
             "Times the price, it is what faults and slow repairs cost."
         ),
         unit="h",

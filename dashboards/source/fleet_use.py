@@ -1,10 +1,9 @@
 """What the fleet is used for, who uses it, what is held and not used, and what it draws."""
 
-from dashboards.source.expressions import ACTIVITY, ALLOCATED, BY_GPU, BY_NODE, HOLDERS, IDLE, IDLE_BELOW, LOST, hours
+from dashboards.source.expressions import ACTIVITY, ALLOCATED, BY_NODE, HELD, HELD_IDLE, IDLE, LOST, hours
 from dashboards.source.links import SERIES_NODE, board
 from dashboards.source.panel import Column, Panel, Query, Style
 
-_IDLE_HOLDERS = f"({HOLDERS} and on ({BY_GPU}) {ACTIVITY} < {IDLE_BELOW})"
 _TO_NAMESPACE = board("workload", "Open namespace", namespace="${__data.fields.namespace}")
 
 USE = (
@@ -12,7 +11,7 @@ USE = (
         title="GPUs by use",
         kind="timeseries",
         description=(
-            "Every GPU is one of: working, allocated and idle (below 1 % active), free, lost (failed or quarantined). "
+            "Every GPU is one of: working, allocated and idle (below 2 % active), free, lost (failed, or in quarantine). "
             "Much idle beside little free: people wait for GPUs that others hold. GPUs whose agent is down are missing."
         ),
         queries=(
@@ -52,16 +51,14 @@ USE = (
         title="Namespaces",
         kind="table",
         description=(
-            "GPU-hours each namespace held in the time range, how many of them were idle (the GPU below 1 % active), "
-            "and what the idle ones cost. Those who share a GPU hold equal parts of it. Click one for its pods."
+            "GPU-hours each namespace held in the time range, how many of them were idle (below 2 % active), "
+            "and what the idle ones cost. A shared GPU counts in equal parts, a MIG instance by its memory. Click one for its pods."
         ),
         queries=(
-            Query(f"sum by (cluster, namespace) ({hours(HOLDERS)})"),
-            Query(f"sum by (cluster, namespace) ({hours(_IDLE_HOLDERS)})"),
-            Query(
-                f"sum by (cluster, namespace) ({hours(_IDLE_HOLDERS)}) / sum by (cluster, namespace) ({hours(HOLDERS)})"
-            ),
-            Query(f"sum by (cluster, namespace) ({hours(_IDLE_HOLDERS)}) * $price"),
+            Query(f"sum by (cluster, namespace) ({hours(HELD)})"),
+            Query(f"sum by (cluster, namespace) ({hours(HELD_IDLE)})"),
+            Query(f"sum by (cluster, namespace) ({hours(HELD_IDLE)}) / sum by (cluster, namespace) ({hours(HELD)})"),
+            Query(f"sum by (cluster, namespace) ({hours(HELD_IDLE)}) * $price"),
         ),
         columns=(
             Column(field="namespace", title="Namespace", links=(_TO_NAMESPACE,)),
@@ -98,8 +95,8 @@ USE = (
     Panel(
         title="Idle now, by namespace",
         kind="bargauge",
-        description="GPUs held and below 1 % active at this moment. For those held long, see Workload.",
-        queries=(Query(f"topk(10, sum by (cluster, namespace) ({_IDLE_HOLDERS}))", "{{namespace}}"),),
+        description="GPUs held and below 2 % active at this moment. For those held long, see Workload.",
+        queries=(Query(f"topk(10, sum by (cluster, namespace) ({HELD_IDLE}))", "{{namespace}} {{cluster}}"),),
         min=0,
         no_value="none",
         width=4,

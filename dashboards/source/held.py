@@ -1,4 +1,4 @@
-"""Who holds which GPU, and what it does for them: PromQL pieces of the workload's dashboard.
+"""Who holds which GPU, and what it does for them: PromQL pieces of the workload's and the fleet's dashboards.
 
 A pod holds whole GPUs, MIG instances, or a place on a shared GPU. A series for each pod and each of these is a *place*
 (`BY_PLACE`). Several pods may have one GPU: joins therefore start with the pods and take the GPU's side with
@@ -10,6 +10,8 @@ BY_PART = f"{BY_GPU}, gi"
 """A GPU, or a MIG instance of it."""
 BY_PLACE = f"{BY_PART}, namespace, pod"
 BY_POD = "cluster, namespace, pod"
+IDLE_BELOW = 0.02
+"""Of activity."""
 
 HELD = f"max by ({BY_PLACE}) (gpuwatch_gpu_workload_info{{@workload}})"
 HOLDERS = f"max by ({BY_GPU}, namespace, pod) (gpuwatch_gpu_workload_info{{@workload}})"

@@ -2,6 +2,7 @@
 
 from dashboards.source.operations_agent import AGENTS, COST, STORE
 from dashboards.source.operations_remediator import REMEDIATION
+from dashboards.source.operations_tuner import TUNING
 from dashboards.source.panel import Board, Panel, Query, Section
 from dashboards.source.variables import CLUSTER, DATASOURCE, NODE
 
@@ -65,11 +66,12 @@ HEADLINES = (
     Panel(
         title="Configurations refused",
         kind="stat",
-        description="Agents and remediators that refused their configuration file. Their log says why.",
+        description="Agents, remediators and tuners that refused their configuration file. Their log says why.",
         queries=(
             Query(
                 "count(gpuwatch_config_last_reload_successful{@node} == 0"
-                " or gpuwatch_remediator_config_last_reload_successful{@remediator} == 0) or vector(0)"
+                " or gpuwatch_remediator_config_last_reload_successful{@remediator} == 0"
+                " or gpuwatch_tuner_config_last_reload_successful{@tuner} == 0) or vector(0)"
             ),
         ),
         thresholds=((None, "green"), (1, "orange")),
@@ -133,6 +135,7 @@ BOARD = Board(
         Section("Now", HEADLINES),
         Section("What it finds", JUDGEMENT),
         Section("What it does: remediation", REMEDIATION),
+        Section("What it does: tuning", TUNING, collapsed=True),
         Section("Agents and their sources", AGENTS),
         Section("What it costs", COST),
         Section("Events, configuration, web server", STORE, collapsed=True),

@@ -64,12 +64,14 @@ REMEDIATION = (
         kind="timeseries",
         description=(
             "What the remediator did: done, failed, skipped because the world had changed, or observed (it would have, "
-            "in mode enforce). Failed ones: see API errors, and the audit log of that node."
+            "in mode enforce), but for the renewals of the node's condition. Failed: see API errors and the audit log."
         ),
         queries=(
             Query(
                 """sum by (action, result) (
-                    increase(gpuwatch_remediator_actions_total{@remediator}[$__rate_interval])) > 0""",
+                    increase(gpuwatch_remediator_actions_total{@remediator, action!="condition"}[$__rate_interval])
+                    or increase(gpuwatch_remediator_actions_total{
+                        @remediator, action="condition", result!="done"}[$__rate_interval])) > 0""",
                 "{{action}}: {{result}}",
             ),
         ),

@@ -1,10 +1,9 @@
 """What the chosen pods hold, what that costs, and what could be given back."""
 
-from dashboards.source.held import BY_PLACE, BY_POD, SHARE, WATTS, activity, filled, memory, sampled
+from dashboards.source.held import BY_PLACE, BY_POD, IDLE_BELOW, SHARE, WATTS, activity, filled, memory, sampled
 from dashboards.source.links import TO_GPU, board
 from dashboards.source.panel import Column, Panel, Query, Section, Thresholds
 
-IDLE_BELOW = 0.02
 USED: Thresholds = ((None, "red"), (IDLE_BELOW, "orange"), (0.3, "green"))
 """Of activity: idle, little, well used."""
 WASTED: Thresholds = ((None, "green"), (0.2, "orange"), (0.5, "red"))

@@ -18,6 +18,9 @@ class Panel(NamedTuple):
     row: str
     json: dict[str, Any]
 
+    def __str__(self) -> str:
+        return f"{self.board} / {self.row} / {self.title}"
+
     @property
     def title(self) -> str:
         return self.json["title"]
@@ -48,7 +51,7 @@ class Target(NamedTuple):
         return self.json["instant"]
 
     def __str__(self) -> str:
-        return f"{self.panel.board}: {self.panel.title} {self.json['refId']}"
+        return f"{self.panel} {self.json['refId']}"
 
 
 @cache

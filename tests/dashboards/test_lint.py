@@ -63,7 +63,7 @@ def name(each: str | dict[str, Any]) -> str:
 
 
 boards = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-each_panel = pytest.mark.parametrize("panel", all_panels(), ids=lambda panel: f"{panel.board}: {panel.title}")
+each_panel = pytest.mark.parametrize("panel", all_panels(), ids=str)
 
 
 def parsed(expression: str) -> Any:
