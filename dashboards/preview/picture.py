@@ -1,0 +1,133 @@
+"""A dashboard with all of its queries answered: what the page draws."""
+
+import json
+import math
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from dashboards.history.fleet import STEP
+from dashboards.preview.stories import Story
+from dashboards.preview.variables import Chosen, choose, fill
+
+Json = dict[str, Any]
+
+
+class Source:
+    """The Prometheus of a picture."""
+
+    def __init__(self, url: str, story: Story) -> None:
+        self._url, self._story = url, story
+
+    def instant(self, query: str) -> list[Json]:
+        """What `query` gives at the end of the story."""
+        return self._ask("query", query=query, time=self._story.end)
+
+    def range(self, query: str) -> list[Json]:
+        """What it gives at each step."""
+        return self._ask("query_range", query=query, start=self._story.begin, end=self._story.end, step=STEP)
+
+    def _ask(self, kind: str, **parameters: object) -> list[Json]:
+        body = urllib.parse.urlencode(parameters).encode()
+        try:
+            with urllib.request.urlopen(f"{self._url}/api/v1/{kind}", data=body, timeout=60) as answer:  # noqa: S310  # our own
+                found: list[Json] = json.load(answer)["data"]["result"]
+                return found
+        except urllib.error.HTTPError as refused:
+            why = json.load(refused).get("error")
+            raise RuntimeError(f"{why} in {parameters['query']}") from None
+
+
+def picture(dashboard: Json, story: Story, url: str) -> tuple[Json, list[str]]:
+    """What is to be drawn, and the titles of panels without data that should have some."""
+    source, chosen = Source(url, story), choose(dashboard, story)
+    panels = [_answered(panel, source, chosen, story) for panel in opened(dashboard["panels"])]
+    shown = [{"label": each.label, "value": each.shown} for each in chosen.values()]
+    marks = [mark for each in dashboard["annotations"]["list"] for mark in _marks(each, source, chosen, story)]
+    drawn: Json = {
+        "title": dashboard["title"],
+        "variables": shown,
+        "from": story.begin * 1000,
+        "to": story.end * 1000,
+        "panels": panels,
+        "marks": marks,
+    }
+    return drawn, [panel["title"] for panel in panels if _lacks_data(panel)]
+
+
+def opened(panels: Iterable[Json]) -> list[Json]:
+    """All panels, with folded rows unfolded and what comes after them moved down."""
+    found, down = [], 0
+    for panel in panels:
+        inside = panel.get("panels") or []
+        top = panel["gridPos"]["y"] + down
+        found.append(_moved(panel, down))
+        if inside:
+            shift = top + 1 - min(each["gridPos"]["y"] for each in inside)
+            found += [_moved(each, shift) for each in inside]
+            down += max(_bottom(each) for each in inside) - min(each["gridPos"]["y"] for each in inside)
+    return found
+
+
+def rows(panels: Iterable[Json]) -> int:
+    """Height of the grid."""
+    return max(_bottom(panel) for panel in panels)
+
+
+def _bottom(panel: Json) -> int:
+    place = panel["gridPos"]
+    return int(place["y"] + place["h"])
+
+
+def _moved(panel: Json, down: int) -> Json:
+    place = panel["gridPos"]
+    return {**panel, "gridPos": {**place, "y": place["y"] + down}}
+
+
+def _answered(panel: Json, source: Source, chosen: Mapping[str, Chosen], story: Story) -> Json:
+    targets = []
+    for target in panel.get("targets", []):
+        query = fill(target["expr"], chosen, story)
+        result = source.instant(query) if target.get("instant") else source.range(query)
+        targets.append({**target, "step": STEP, "result": result})
+    return {
+        "options": {},
+        "transformations": [],
+        "fieldConfig": {"defaults": {}, "overrides": []},
+        **{key: value for key, value in panel.items() if key != "panels"},
+        "title": fill(panel.get("title", ""), chosen, story),
+        "targets": targets,
+    }
+
+
+def _lacks_data(panel: Json) -> bool:
+    """A panel that says what it means when it is empty may be empty."""
+    if panel["type"] in ("row", "text") or "noValue" in panel["fieldConfig"]["defaults"]:
+        return False
+    numbers = (float(value) for target in panel["targets"] for each in target["result"] for value in _values(each))
+    return all(math.isnan(number) for number in numbers)
+
+
+def _values(series: Json) -> Iterator[str]:
+    yield from (value for _, value in series.get("values") or [series["value"]])
+
+
+def _marks(annotation: Json, source: Source, chosen: Mapping[str, Chosen], story: Story) -> Iterator[Json]:
+    """Where an annotation has something to say, each moment once."""
+    if not annotation.get("enable") or not annotation.get("expr"):
+        return
+    seen: set[float] = set()
+    for series in source.range(fill(annotation["expr"], chosen, story)):
+        last = -math.inf
+        for at, value in series["values"]:
+            begins = at - last > STEP
+            last = at
+            if annotation.get("useValueForTime") in (True, "on"):
+                seen.add(float(value) / 1000)
+            elif begins and float(value):
+                seen.add(at)
+    for at in sorted(seen):
+        if story.begin <= at <= story.end:
+            yield {"time": at * 1000, "color": annotation.get("iconColor", "blue")}
