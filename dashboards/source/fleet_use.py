@@ -11,7 +11,7 @@ USE = (
         title="GPUs by use",
         kind="timeseries",
         description=(
-            "Every GPU is one of: working, allocated and idle (below 2 % active), free, lost (failed, or in quarantine). "
+            "Every GPU is one of: working, allocated and idle (below 2 % active), free, lost (failed or quarantined). "
             "Much idle beside little free: people wait for GPUs that others hold. GPUs whose agent is down are missing."
         ),
         queries=(
@@ -52,7 +52,8 @@ USE = (
         kind="table",
         description=(
             "GPU-hours each namespace held in the time range, how many of them were idle (below 2 % active), "
-            "and what the idle ones cost. A shared GPU counts in equal parts, a MIG instance by its memory. Click one for its pods."
+            "and what the idle ones cost. A shared GPU counts in equal parts, a MIG instance by its memory. "
+            "Much idle: click the namespace, and ask the owners of its pods."
         ),
         queries=(
             Query(f"sum by (cluster, namespace) ({hours(HELD)})"),
