@@ -90,8 +90,8 @@ SHARED = Section(
             unit="percentunit",
             queries=(
                 Query(
-                    f"sum by ({BY_PLACE}) (gpuwatch_pod_gpu_utilization_ratio{{@workload}})",
-                    SHARER,
+                    f"sum by ({BY_GPU}, namespace, pod) (gpuwatch_pod_gpu_utilization_ratio{{@workload}})",
+                    RANK,
                 ),
             ),
             no_value="No processes of pods are seen",
