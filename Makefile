@@ -47,6 +47,7 @@ generate: $(VENV)/installed-test  ## regenerate docs and golden files; a test fa
 	$(BIN)/python -m tests.harms.page > docs/harms.md
 	$(BIN)/python -m alerts.prometheusrule
 	$(BIN)/python -m dashboards.source
+	$(BIN)/python -m deploy.helm.generate
 	$(BIN)/python -m tests.sinks.golden_pages
 	$(BIN)/python -m tests.cli.goldens
 
