@@ -1,7 +1,9 @@
 """What Helm makes of the chart: objects, notes, or a refusal."""
 
+import atexit
 import copy
 import json
+import shutil
 import subprocess
 import tempfile
 from functools import cache
@@ -72,13 +74,27 @@ def refusal(values: Manifest, version: str = VERSION) -> str:
 
 
 def notes(values: Manifest, version: str = VERSION, operator: bool = False) -> str:
-    """What a person reads after an install into a cluster that Helm cannot ask."""
+    """What a person reads after an install into a cluster that Helm cannot ask.
+
+    `helm template` prints no notes and `helm install --dry-run` takes no version, so a copy of the chart prints them.
+    """
     kinds = ("--api-versions", ",".join(OPERATOR)) if operator else ()
-    arguments = ("install", "gpuwatch", CHART, "--namespace", "gpuwatch", "--kube-version", version)
-    said = run(*arguments, "--dry-run=client", *kinds, values=values)
+    arguments = ("template", "gpuwatch", telling(), "--namespace", "gpuwatch", "--kube-version", version)
+    said = run(*arguments, "--show-only", "templates/said.yaml", *kinds, values=values)
     assert said.code == 0, said.error
-    _, text = said.out.split("\nNOTES:\n")
+    text: str = yaml.safe_load(said.out)["said"]
     return text
+
+
+@cache
+def telling() -> Path:
+    """The chart, and an object in it that is its notes."""
+    place = Path(tempfile.mkdtemp(prefix="gpuwatch-chart-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    shutil.copytree(CHART, place, dirs_exist_ok=True)
+    (place / "templates/NOTES.txt").rename(place / "NOTES.txt")
+    (place / "templates/said.yaml").write_text('said: {{ tpl (.Files.Get "NOTES.txt") . | toJson }}\n')
+    return place
 
 
 def warnings(text: str) -> list[str]:

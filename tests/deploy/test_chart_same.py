@@ -1,4 +1,4 @@
-"""Who installs with Helm gets what kustomize makes, object by object; Helm's own labels and the order of lists apart."""
+"""Who installs with Helm gets what kustomize makes, object by object; Helm's labels and orders apart."""
 
 import copy
 import json
@@ -69,7 +69,7 @@ def ordered(value, key=None):
     if isinstance(value, list):
         items = [ordered(each) for each in value]
         return sorted(items, key=lambda each: each[UNORDERED[key]]) if key in UNORDERED else items
-    return value
+    return " ".join(value.split()) if key == "expression" else value  # kustomize folds lines in its own way
 
 
 PULLED = ("imagePullPolicy", "IfNotPresent")

@@ -42,7 +42,7 @@ REFUSED = [
     ("terminationGracePeriodSeconds", -1, "at '/terminationGracePeriodSeconds'"),
     ("extraManifests", [{"kind": "Secret"}], "at '/extraManifests/0': missing property 'apiVersion'"),
     ("config.remediation.mode", "enforce", "config.remediation.mode is set: "),
-    ("config.remediation.mode", False, "config.remediation.mode is set: "),
+    ("config.remediation.mode", False, "at '/config/remediation/mode': value must be one of"),
     ("config.remediation.budget.namespace", "slots", "config.remediation.budget.namespace is set: "),
     ("config.remediation.kubeconfig", "/root/config", "config.remediation.kubeconfig is set: "),
     ("config.remediation.node_name", "gpu-1", "config.remediation.node_name is set: "),

@@ -60,6 +60,7 @@
           items:
             - path: namespace
               fieldRef:
+                apiVersion: v1
                 fieldPath: metadata.namespace
 {{- end }}
 {{- with .Values.web.secret }}

@@ -1,0 +1,153 @@
+"""The Helm chart in a real cluster: installed, upgraded to act, rolled back, and gone without a trace."""
+
+import subprocess
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from deploy.helm.generate import CHART
+from tests.cluster.api import MERGE, NODES, Api
+from tests.deploy.charts import OPERATOR, case, is_test, rendered, run, warnings
+from tests.deploy.schemas import CRDS
+from tests.deploy.tools import kubectl
+from tests.e2e.processes import until
+
+pytestmark = pytest.mark.cluster
+
+EVERYTHING = {**case("everything"), "runtimeClassName": ""}
+LABEL = "gpuwatch.io/gpu-healthy-count"
+
+
+class Release(NamedTuple):
+    """An installation, or one to be: its name is its namespace, too."""
+
+    plane: object
+    name: str
+
+    def helm(self, *arguments, values=None):
+        said = run(*arguments, "--namespace", self.name, "--kubeconfig", str(self.plane.kubeconfig()), values=values)
+        assert said.code == 0, said.error
+        return said.out
+
+    def install(self, values=None):
+        return self.helm("install", self.name, CHART, "--create-namespace", values=values or {})
+
+    def upgrade(self, values):
+        return self.helm("upgrade", self.name, CHART, values=values)
+
+    def objects(self):
+        """What is in the cluster of this release: kind/name."""
+        kinds = ",".join(sorted({each["kind"] for each in rendered(EVERYTHING)}))
+        selector = f"app.kubernetes.io/instance={self.name}"
+        return set(kubectl_(self.plane, "get", kinds, "-A", "-l", selector, "-o", "name").split())
+
+
+def kubectl_(plane, *arguments, text=None):
+    command = [kubectl(), "--kubeconfig", plane.kubeconfig(), "--cache-dir", plane.directory / "kubectl", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, input=text)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def plane(control_plane):
+    """A cluster that knows the Prometheus operator's kinds."""
+    kubectl_(control_plane, "apply", *(word for file in sorted(CRDS.glob("*.yaml")) for word in ("-f", file)))
+    names = [f"crd/{yaml.safe_load(file.read_text())['metadata']['name']}" for file in CRDS.glob("*.yaml")]
+    kubectl_(control_plane, "wait", "--for=condition=Established", "--timeout=30s", *names)
+    return control_plane
+
+
+@pytest.fixture
+def release(plane, name):
+    """One that is not there yet, and not afterwards."""
+    made = Release(plane, f"chart-{name}")
+    yield made
+    run("uninstall", made.name, "--namespace", made.name, "--kubeconfig", str(plane.kubeconfig()), "--ignore-not-found")
+
+
+def test_install_enforce_roll_back_uninstall(release):
+    release.install()
+    alone = release.objects()
+    assert {each.split("/")[0].split(".")[0] for each in alone} == {"daemonset", "configmap", "serviceaccount"}
+
+    release.upgrade(EVERYTHING)
+    with_all = release.objects()
+    assert len(with_all) == len([each for each in rendered(EVERYTHING, release.name) if not is_test(each)])
+    assert with_all > alone
+
+    release.helm("rollback", release.name, "1")
+    assert release.objects() == alone
+
+    release.helm("uninstall", release.name)
+    assert release.objects() == set()
+    left = kubectl_(release.plane, "get", "secrets,configmaps,leases", "-n", release.name, "-o", "name")
+    assert left.split() in ([], ["configmap/kube-root-ca.crt"])
+
+
+def test_notes_of_a_cluster_that_helm_can_ask(release):
+    """It looks for the namespace's label and the runtime class; and is content once both are there."""
+    told = warnings(release.install(case("observe")))
+    assert [each.split(":")[0] for each in told] == [
+        f"the namespace {release.name} has no label pod-security.kubernetes.io/enforce=privileged",
+        "there is no RuntimeClass nvidia",
+    ]
+    _, _, command = told[0].rpartition("run: kubectl ")
+    kubectl_(release.plane, *command.split())
+    runtime = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "nvidia"},
+        "handler": "nvidia",
+    }
+    kubectl_(release.plane, "apply", "-f", "-", text=yaml.safe_dump(runtime))
+    try:
+        assert warnings(release.upgrade({**case("observe"), "podMonitor": {"enabled": True}})) == []
+    finally:
+        kubectl_(release.plane, "delete", "runtimeclass", "nvidia")
+
+
+def test_the_policy_guards_the_release_s_own_account(release, name):
+    """The token of a pod of this release changes its own Node, and no other."""
+    release.install({"remediation": {"mode": "enforce"}})
+    api = Api(release.plane)
+    own, other = f"{name}-own", f"{name}-other"
+    for node in (own, other):
+        assert api.request("POST", NODES, {"metadata": {"name": node}}).status == 201
+    account = f"{release.name}-gpuwatch-remediator"
+    spec = {"nodeName": own, "serviceAccountName": account, "containers": [{"name": "main", "image": "none"}]}
+    path = f"/api/v1/namespaces/{release.name}/pods"
+    status, pod = api.request("POST", path, {"metadata": {"name": name}, "spec": spec})
+    assert status == 201, pod
+    token = release.plane.service_account_token(release.name, account, pod)
+    change = {"metadata": {"labels": {LABEL: "7"}}}
+
+    def refusal():
+        status, said = api.request("PATCH", f"{NODES}/{other}", change, MERGE, token=token)
+        return status == 403 and said["message"]
+
+    until(refusal, "the new policy is in force", 30)  # the server's own watch has to bring it
+    assert "the token is not of a pod on this Node" in refusal()
+    assert api.request("PATCH", f"{NODES}/{own}", change, MERGE, token=token).status == 200
+    foreign = {"metadata": {"labels": {"example.com/mine": "7"}}}
+    assert api.request("PATCH", f"{NODES}/{own}", foreign, MERGE, token=token).status == 403
+
+
+def test_two_releases_live_side_by_side(plane, name):
+    first, second = Release(plane, f"chart-{name}-a"), Release(plane, f"chart-{name}-b")
+    try:
+        first.install({"remediation": {"mode": "enforce"}})
+        before = first.objects()
+        second.install({"remediation": {"mode": "enforce"}})
+        assert not first.objects() & second.objects()
+        second.helm("uninstall", second.name)
+        assert first.objects() == before
+    finally:
+        first.helm("uninstall", first.name)
+
+
+def test_the_operator_s_kinds_are_found(plane):
+    """The names that the warnings look for are those that a cluster tells."""
+    known = kubectl_(plane, "api-resources", "--api-group=monitoring.coreos.com", "-o", "name").split()
+    assert sorted(known) == sorted(f"{each.rpartition('/')[2].lower()}s.monitoring.coreos.com" for each in OPERATOR)
