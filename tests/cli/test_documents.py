@@ -17,6 +17,7 @@ COMMANDS = (
     ("describe", "gpu", "1"),
     ("events",),
     ("xid", "list"),
+    ("tune", "status"),
 )
 
 

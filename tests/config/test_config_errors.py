@@ -33,6 +33,9 @@ WRONG = {
     "remediation: {recovery_hold: .nan}": ("remediation.recovery_hold", "2592000"),
     "remediation: {mode: of}": ("remediation.mode", "off, observe, enforce"),
     "remediation: {mode: off, mode: enforce}": ("mode", "twice"),
+    "tuning: {mode: enforced}": ("tuning.mode", "off, observe, enforce"),
+    "tuning: {delta: 0.05}": ("unknown key tuning.delta", "tuning"),
+    "tunning: {mode: off}": ("unknown key tunning", "did you mean tuning?"),
     "remediation: 5": ("remediation", "no mapping"),
 }  # fmt: skip
 
