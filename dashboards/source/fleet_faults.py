@@ -49,7 +49,7 @@ ATTENTION = (
                 links=(Link("Open runbook", f"{REPOSITORY}/docs/runbooks/${{__value.text}}.md"),),
             ),
         ),
-        sort="Since",
+        sort="Node",
         no_value="nothing needs attention",
         width=24,
         height=9,
