@@ -18,4 +18,3 @@ TO_GPU = board("node", "Open GPU", node="${__data.fields.node}", gpu="${__data.f
 TO_POD = board("workload", "Open workload", namespace="${__data.fields.namespace}", pod="${__data.fields.pod}")
 SERIES_NODE = board("node", "Open node", node="${__field.labels.node}")
 """Of a series on a graph that has the label `node`."""
-SERIES_POD = board("workload", "Open workload", namespace="${__field.labels.namespace}", pod="${__field.labels.pod}")
