@@ -126,6 +126,7 @@ def test_other_nodes_and_other_gpus_are_never_silenced():
         (("GpuFellOffBus", "3"), ("GpuXidCritical", "3")),
         (("GpuFellOffBus", "3"), ("GpuXidApplication", "3")),
         (("GpuRecoveryActionRequired", "3"), ("GpuEccUncorrectable", "3")),
+        (("GpuMemoryUnrepairable", "3"), ("GpuXidCritical", "3")),
         (("GpuXidCritical", "3"), ("GpuRepairPending", "3")),
         (("GpuNvswitchFatal", ""), ("GpuNvlinkDown", "3")),
         (("GpuUnresponsive", ""), ("GpuUnresponsive", "3")),

@@ -12,11 +12,12 @@ Fault = dict[str, Any] | Callable[["Stage", str], None]
 NODES: dict[str, dict[str, Any]] = {
     "well": {"node": {"gpus": 4}, "workloads": [("train", [0, 1, 2, 3])]},
     "memory": {"node": {"gpus": 8}, "workloads": [("train", [0, 1, 2, 3, 4, 5, 6])]},
-    "links": {"node": {"gpus": 8}, "workloads": [("train", [1, 2, 3, 4]), ("solo", [5])]},
+    "links": {"node": {"gpus": 8}, "workloads": [("train", [1, 2, 3, 4]), ("solo", [5]), ("hot", [7])]},
     "xids": {"node": {"gpus": 5}, "workloads": [("train", [0, 1, 2, 3]), ("solo", [4])]},
     "hung": {"node": {"gpus": 2}, "workloads": [("train", [0, 1])]},
     "switch": {"node": {"gpus": 2}, "workloads": [("train", [0, 1])]},
     "old": {"node": {"gpus": 1, "model": "t4"}, "workloads": [("train", [0])]},
+    "shared": {"node": {"gpus": 2, "replicas": 3}, "workloads": [("a", ["0::0"]), ("b", ["0::1"]), ("c", ["0::2"])]},
     "blind": {"node": {"gpus": 1}, "remediator": "observe"},
     "unmapped": {"node": {"gpus": 1}, "workloads": [("train", [0])]},
     "mistaken": {"node": {"gpus": 1}},
@@ -39,7 +40,7 @@ class Case(NamedTuple):
     told: tuple[str, ...] = ()
     held_back: tuple[str, ...] = ()
     after: tuple[str, str] | None = None  # node and alert that must have been told before
-    lasts: str = ""  # why it does not resolve within the test
+    lasts: str = ""  # the alert that does not resolve within the test
 
 
 def end_all(stage: "Stage", node: str) -> None:
@@ -102,6 +103,7 @@ CASES = (
         ("1",),
         ({"do": "remap", "gpu": 1, "failure": True, "pending": False},),
         told=("GpuMemoryUnrepairable",),
+        held_back=("GpuXidCritical",),
     ),
     Case(
         "1,200 corrected memory errors",
@@ -118,7 +120,13 @@ CASES = (
         told=("GpuRecoveryAdvised", "GpuXidWarning"),
     ),
     Case("corrupt infoROM", "memory", ("5",), ({"do": "inforom", "gpu": 5},), told=("GpuInforomCorrupt",)),
-    Case("a TPC waits for its repair", "memory", ("6",), ({"do": "repair", "gpu": 6, "tpc": True},), told=("GpuRepairPending",)),
+    Case(
+        "a TPC waits for its repair",
+        "memory",
+        ("6",),
+        ({"do": "repair", "gpu": 6, "tpc": True},),
+        told=("GpuRepairPending",),
+    ),
     Case(
         "a notebook holds a GPU and does nothing",
         "memory",
@@ -140,8 +148,16 @@ CASES = (
         ({"do": "nvlink", "gpu": 1, "link": 2, "errors": {"crc": 1200}},),
         told=("GpuNvlinkErrors",),
     ),
-    Case("8 lanes instead of 16", "links", ("2",), ({"do": "pcie", "gpu": 2, "width": 8},), told=("GpuPcieLinkDegraded",)),
-    Case("cannot join its fabric", "links", ("3",), ({"do": "fabric", "gpu": 3, "state": 2},), told=("GpuFabricUnhealthy",)),
+    Case(
+        "8 lanes instead of 16", "links", ("2",), ({"do": "pcie", "gpu": 2, "width": 8},), told=("GpuPcieLinkDegraded",)
+    ),
+    Case(
+        "cannot join its fabric",
+        "links",
+        ("3",),
+        ({"do": "fabric", "gpu": 3, "state": 2},),
+        told=("GpuFabricUnhealthy",),
+    ),
     Case(
         "clocks stuck in the middle of a job",
         "links",
@@ -151,10 +167,32 @@ CASES = (
         lasts="GpuStraggler",
     ),
     Case("power brake", "links", ("5",), ({"do": "power_brake", "gpu": 5},), told=("GpuHardwareSlowdown",)),
+    Case(
+        "its cooling fails",
+        "links",
+        ("7",),
+        ({"do": "thermal", "gpu": 7, "ambient": 60, "cooling": 0.4},),
+        told=("GpuThermalHeadroomLow", "GpuHardwareSlowdown"),
+    ),
     Case("memory that nobody owns", "links", ("6",), ({"do": "zombie", "gpu": 6},), told=("GpuZombieMemory",)),
-    Case("an application faults (XID 31)", "xids", ("0",), ({"do": "xid", "gpu": 0, "xid": 31},), told=("GpuXidApplication",)),
+    Case(
+        "an application faults (XID 31)",
+        "xids",
+        ("0",),
+        ({"do": "xid", "gpu": 0, "xid": 31},),
+        told=("GpuXidApplication",),
+    ),
+    Case(
+        "applications of three pods fault on one GPU (XID 13)",
+        "shared",
+        ("0",),
+        ({"do": "xid", "gpu": 0, "xid": 13},),
+        told=("GpuXidApplicationRepeated", "GpuXidApplication"),
+    ),
     Case("an XID nobody knows (999)", "xids", ("1",), ({"do": "xid", "gpu": 1, "xid": 999},), told=("GpuXidUnknown",)),
-    Case("many corrected errors (XID 92)", "xids", ("2",), ({"do": "xid", "gpu": 2, "xid": 92},), told=("GpuXidWarning",)),
+    Case(
+        "many corrected errors (XID 92)", "xids", ("2",), ({"do": "xid", "gpu": 2, "xid": 92},), told=("GpuXidWarning",)
+    ),
     Case("GSP timeout (XID 119)", "xids", ("3",), ({"do": "xid", "gpu": 3, "xid": 119},), told=("GpuXidCritical",)),
     Case(
         "no call of the driver returns",
@@ -181,6 +219,7 @@ CASES = (
         ("0",),
         ({"do": "retire", "gpu": 0, "pages": 60},),
         told=("GpuRetiredPagesHigh", "GpuRepairPending"),
+        lasts="GpuRetiredPagesHigh",
     ),
     Case("a node joins with 2 of 3 GPUs", "short", ("", "0", "1"), (join,), told=("GpuMissing",)),
     Case(

@@ -11,7 +11,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +24,12 @@ from tests.e2e.alertmanager import ROOT, Alert, Alertmanager, alertmanager
 from tests.e2e.processes import Agent, agent, fetch, free_port, prometheus, running, until
 
 RULES = ROOT / "alerts" / "gpuwatch.rules.yaml"
-DIVISOR, LONGEST = 300.0, 20.0
+DIVISOR, LONGEST = 300.0, 12.0
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 TELL_SECONDS, SETTLE_SECONDS, RESOLVE_SECONDS = 60.0, 4.0, 60.0
+AT_ONCE = 4
+"""Agents that start together."""
+
 NAMESPACE = "gpuwatch"
 CONFIG = {
     "agent": {"interval": 0.5},
@@ -48,6 +51,11 @@ def hurried() -> dict[str, Any]:
     return rules
 
 
+def batched(nodes: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """Parts of at most `size`."""
+    return (nodes[start : start + size] for start in range(0, len(nodes), size))
+
+
 def _shorter(duration: str) -> str:
     number, unit = re.fullmatch(r"(\d+)([smhd])", duration).groups()  # type: ignore[union-attr]
     return f"{min(int(number) * UNITS[unit] / DIVISOR, LONGEST) * 1000:.0f}ms"
@@ -60,17 +68,20 @@ class Stage:
         self.place, self._server = place, server
         self._running: dict[str, contextlib.ExitStack] = {}
         self._agents: dict[str, Agent] = {}
+        self._repaired: set[str] = set()
         self.targets = place / "targets"
         self.targets.mkdir()
 
     def begin(self, *nodes: str) -> None:
         """Start agents and remediators and have them scraped once they answer."""
+        for some in batched(nodes, AT_ONCE):
+            for node in some:
+                self._running[node] = contextlib.ExitStack()
+                self._agents[node] = self._running[node].enter_context(self._agent(node))
+            for node in some:
+                self._agents[node].settle()
+                self._scrape("gpuwatch", node, self._agents[node].url)
         for node in nodes:
-            self._running[node] = contextlib.ExitStack()
-            self._agents[node] = self._running[node].enter_context(self._agent(node))
-        for node in nodes:
-            self._agents[node].settle()
-            self._scrape("gpuwatch", node, self._agents[node].url)
             if "remediator" in NODES[node]:
                 self._remediate(node)
 
@@ -93,9 +104,12 @@ class Stage:
 
     def repair(self, node: str) -> None:
         """As a person would: the processes run, the configuration is right, the GPUs were reset."""
+        if NODES[node].get("late"):
+            self.end(node)
+        self._repaired.add(node)
         if node not in self._running:
             self.begin(node)
-        (self.place / node / "gpuwatch.yaml").write_text(json.dumps(_config(node)))
+        (self.place / node / "gpuwatch.yaml").write_text(json.dumps(self._config(node)))
         pods = [{"do": "stop", "name": "team/notebook"}]
         for action in (*pods, {"do": "unhang"}, {"do": "kubelet", "state": "ok"}, {"do": "recover", "gpu": "all"}):
             inject(self._agents[node].directory, action)
@@ -110,7 +124,12 @@ class Stage:
         file = self.place / f"{node}.yaml"
         file.write_text(json.dumps({"description": node, "node": spec["node"], "workloads": pods}))
         environment = {"NODE_NAME": node}
-        return agent(self.place / node, source=("--source", f"sim:{file}"), config=_config(node), env=environment)
+        return agent(self.place / node, source=("--source", f"sim:{file}"), config=self._config(node), env=environment)
+
+    def _config(self, node: str) -> dict[str, Any]:
+        """What is special about a node is its fault."""
+        special = {} if node in self._repaired else NODES[node].get("config", {})
+        return {**CONFIG, **{key: {**CONFIG[key], **more} for key, more in special.items()}}
 
     def _remediate(self, node: str) -> None:
         url = f"127.0.0.1:{free_port()}"
@@ -132,10 +151,6 @@ class Stage:
         new = self.targets / f".{job}-{node}"
         new.write_text(json.dumps([{"targets": [url.removeprefix("http://")], "labels": labels}]))
         new.replace(self.targets / f"{job}-{node}.json")
-
-
-def _config(node: str) -> dict[str, Any]:
-    return {**CONFIG, **{key: {**CONFIG[key], **more} for key, more in NODES[node].get("config", {}).items()}}
 
 
 class Result(NamedTuple):
@@ -169,7 +184,7 @@ def run(place: Path) -> list[Result]:
         began = _strike(stage, manager)
         told, held = manager.told(), dict(manager.held_back)
         resolved = _repair(stage, manager)
-    return [_result(case, began[case], manager, told, held, resolved) for case in CASES]
+    return [_result(case, began[case.story], manager, told, held, resolved) for case in CASES]
 
 
 @contextlib.contextmanager
@@ -183,14 +198,14 @@ def _prometheus(place: Path, stage: Stage, manager: Alertmanager, rules: Path) -
         yield
 
 
-def _strike(stage: Stage, manager: Alertmanager) -> dict[Case, float]:
-    """Case -> when its fault was; over when all that is expected has come, and some more seconds have passed."""
-    began: dict[Case, float] = {}
+def _strike(stage: Stage, manager: Alertmanager) -> dict[str, float]:
+    """Story -> when its fault was; over when all that is expected has come, and some more seconds have passed."""
+    began: dict[str, float] = {}
     deadline = time.monotonic() + TELL_SECONDS
     while time.monotonic() < deadline:
         for case in CASES:
-            if case not in began and (case.after is None or _has_come(manager, *case.after)):
-                began[case] = time.monotonic()
+            if case.story not in began and (case.after is None or _has_come(manager, *case.after)):
+                began[case.story] = time.monotonic()
                 stage.do(case)
         told, held = manager.told(), set(manager.held_back)
         if len(began) == len(CASES) and all(
@@ -199,7 +214,7 @@ def _strike(stage: Stage, manager: Alertmanager) -> dict[Case, float]:
             break
         time.sleep(0.1)
     time.sleep(SETTLE_SECONDS)
-    return {case: began.get(case, time.monotonic()) for case in CASES}
+    return {case.story: began.get(case.story, time.monotonic()) for case in CASES}
 
 
 def _has_come(manager: Alertmanager, node: str, name: str) -> bool:
