@@ -1,8 +1,9 @@
 """API servers for the tests of this folder: a real one, started once, and the simulated one."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.cluster.api import NODES, PODS, STRATEGIC, Api
 from tests.cluster.binaries import NoBinaries, find
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.installing import Installing
 from tests.cluster.simulated import Simulated
 
 
@@ -29,6 +31,29 @@ def control_plane(tmp_path_factory) -> Iterator[ControlPlane]:
         without(str(none))
     with ControlPlane(tmp_path_factory.mktemp("control-plane"), binaries) as plane:
         yield plane
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory) -> Iterator[Installing]:
+    """The administrator of an API server of the module's own, in which nobody has made anything yet."""
+    binaries = find() or without("kube-apiserver and etcd are not built; run: make test-cluster")
+    with ControlPlane(tmp_path_factory.mktemp("fresh"), binaries) as plane:
+        yield Installing(plane).prepare()
+
+
+@pytest.fixture
+def install(fresh, tmp_path_factory) -> Iterator[Callable[..., Path]]:
+    """Installs what `Installing.folder` is told, and takes it away when the test is over."""
+    folders = []
+
+    def install(*components: str, **more: Any) -> Path:
+        folders.append(fresh.folder(tmp_path_factory.mktemp("folder"), *components, **more))
+        fresh.kubectl("apply", "-k", folders[-1])
+        return folders[-1]
+
+    yield install
+    for folder in folders:
+        fresh.uninstall(folder)
 
 
 @pytest.fixture(scope="session")

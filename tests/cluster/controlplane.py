@@ -160,6 +160,7 @@ class ControlPlane:
             f"--service-account-key-file={keys / 'accounts.key'}",
             f"--service-account-signing-key-file={keys / 'accounts.key'}",
             "--authorization-mode=RBAC",
+            "--allow-privileged",  # as everywhere
             "--disable-admission-plugins=ServiceAccount",  # nobody makes the default account that it asks for
             "--service-cluster-ip-range=10.0.0.0/24",
             "--endpoint-reconciler-type=none",

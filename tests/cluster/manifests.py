@@ -39,7 +39,7 @@ class Right(NamedTuple):
 
 
 def manifests(*components: str) -> list[Manifest]:
-    """Rights and policies of some components, by default of all; policies before their bindings, both after the rest."""
+    """Rights and policies of some components, by default of all; policies, then bindings, are last."""
     files = [file for name in components or (OBSERVE, ENFORCE, DRAIN) for file in (FOLDER / name).glob("*.yaml")]
     found = [each for file in files for each in yaml.safe_load_all(file.read_text()) if each["kind"] in PATHS]
     return sorted(found, key=lambda each: list(PATHS).index(each["kind"]))

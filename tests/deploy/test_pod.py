@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from gpuwatch import __version__
-from gpuwatch.cli.main import cli
 from gpuwatch.config import parse
 from tests.cli.processes import finish
+from tests.deploy.commandline import commands, variables
 from tests.deploy.rendering import COMPONENTS, DEPLOY, OVERLAYS, built, containers, kustomization, one, pod
 
 PORTS = {"agent": ("metrics", 9400), "remediator": ("remediator", 9401), "tuner": ("tuner", 9402)}
@@ -102,14 +102,6 @@ def test_it_outlives_every_taint_and_every_drain(every):
         assert spec["priorityClassName"] == "system-node-critical"
 
 
-def commands(args):
-    """The contexts of a command line, outermost first; a wrong option or command raises click.UsageError."""
-    outer = cli.make_context("gpuwatch", list(args))
-    name, command, rest = cli.resolve_command(outer, [*outer._protected_args, *outer.args])
-    with outer:
-        return outer, command.make_context(name, rest, parent=outer)
-
-
 def test_the_command_line_takes_every_argument(every):
     for container in (each for found in every for each in containers(found)):
         _, command = commands(container["args"])
@@ -125,22 +117,20 @@ def test_a_wrong_argument_is_noticed():
 
 def test_every_variable_is_read_by_somebody(every):
     for container in (each for found in every for each in containers(found)):
-        options = {param.envvar for context in commands(container["args"]) for param in context.command.params}
-        options |= {f"GPUWATCH_{param.name.upper()}" for param in cli.params}
-        assert {each["name"] for each in container["env"]} <= options | READ_BY_CODE | READ_BY_RUNTIME
+        known = variables(commands(container["args"])).keys() | READ_BY_CODE | READ_BY_RUNTIME
+        assert {each["name"] for each in container["env"]} <= known
 
 
 def test_the_command_line_takes_every_value_of_a_variable(every, monkeypatch):
     for container in (each for found in every for each in containers(found)):
-        with monkeypatch.context() as variables:
-            for each in container["env"]:
-                variables.setenv(each["name"], each.get("value", "from-the-downward-api"))
-            outer, command = commands(container["args"])
-        for each in container["env"]:
-            for context in (outer, command):
-                named = [param for param in context.command.params if param.envvar == each["name"]]
-                for param in named:
-                    assert str(context.params[param.name]).lower() == each["value"].lower()
+        given = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        with monkeypatch.context() as environment:
+            for name, value in given.items():
+                environment.setenv(name, value)
+            taken = variables(commands(container["args"]))
+        assert {name: str(taken[name]).lower() for name in given if name in taken} == {
+            name: value.lower() for name, value in given.items() if name not in READ_BY_RUNTIME
+        }
 
 
 def configuration(found):

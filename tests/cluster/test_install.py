@@ -1,0 +1,104 @@
+"""From an empty API server to an installation and back with kubectl: two commands, and nothing left in the end."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import gpuwatch
+from tests.cluster.api import MERGE, NODES
+from tests.cluster.installing import NVIDIA, made_by_controller
+from tests.cluster.manifests import ACCOUNT
+from tests.cluster.remediating import make_node
+from tests.cluster.rights import objects
+from tests.deploy.rendering import COMPONENTS, OVERLAYS, built
+from tests.e2e.processes import until
+from tests.roles.remediating import NAMESPACE
+
+pytestmark = pytest.mark.cluster
+
+PAGE = Path(gpuwatch.__file__).parents[1] / "docs/kubernetes.md"
+NOT_OWN = "the token is not of a pod on this Node"
+
+
+def outcomes(said):
+    """What `kubectl apply` did to each object."""
+    return [line.split()[-1] for line in said.splitlines()]
+
+
+@pytest.mark.parametrize("chosen", [*((name,) for name in OVERLAYS), COMPONENTS], ids="+".join)
+def test_two_commands_install_and_prove_it(tmp_path, fresh, chosen):
+    folder, kubectl = fresh.folder(tmp_path, *chosen), fresh.kubectl
+    before, wanted = objects(fresh.api), built(folder)
+
+    first = kubectl("apply", "-k", folder)
+    assert kubectl("diff", "-k", folder) == ""
+
+    assert outcomes(first) == ["created"] * len(wanted)
+    assert len(objects(fresh.api) - before) == len(wanted)
+    assert outcomes(kubectl("apply", "-k", folder)) == ["unchanged"] * len(wanted)
+    made = kubectl("create", "--dry-run=server", "-f", "-", stdin=made_by_controller(folder))
+    assert outcomes(made) == ["run)"], "the pod would not be admitted"
+
+    kubectl("delete", "-k", folder, "--wait=false")
+    assert objects(fresh.api) - before == {("", "namespaces", NAMESPACE)}  # going; its controller does not run here
+    fresh.finalize(NAMESPACE)
+
+
+def test_the_server_says_what_would_be_done_before_it_is_done(tmp_path, fresh):
+    """It has to know the namespace: what is only said does not make one."""
+    folder, kubectl = fresh.folder(tmp_path, *COMPONENTS), fresh.kubectl
+    assert 'namespaces "gpuwatch" not found' in kubectl.run("apply", "--dry-run=server", "-k", folder).stderr
+    kubectl("create", "namespace", NAMESPACE)
+    before = objects(fresh.api)
+    said = kubectl("apply", "--dry-run=server", "-k", folder)
+    assert len(said.splitlines()) == len(built(folder))
+    assert objects(fresh.api) == before
+    fresh.uninstall(folder)
+
+
+def test_a_component_without_the_one_it_builds_on_is_refused(tmp_path, fresh):
+    folder = fresh.folder(tmp_path, "remediation-enforce")
+    done = fresh.kubectl.run("apply", "-k", folder)
+    assert done.returncode == 1
+    assert "containers[0].image: Required value" in done.stderr
+    fresh.uninstall(folder)
+
+
+def test_a_missing_runtime_class_and_a_stricter_namespace_are_said(fresh, install):
+    """The words of docs/kubernetes.md, where they stand as what `kubectl describe daemonset` shows."""
+    kubectl, made = fresh.kubectl, made_by_controller(install())
+
+    def refusal():
+        return kubectl.run("create", "--dry-run=server", "-f", "-", stdin=made).stderr
+
+    kubectl("delete", "runtimeclass", "nvidia")
+    without_class = refusal()
+    kubectl("apply", "-f", "-", stdin=json.dumps(NVIDIA))
+    kubectl("label", "namespace", NAMESPACE, "--overwrite", "pod-security.kubernetes.io/enforce=baseline")
+    for words, said in (
+        ('pod rejected: RuntimeClass "nvidia" not found', without_class),
+        ('violates PodSecurity "baseline:latest"', refusal()),
+    ):
+        assert words in said
+        assert words in PAGE.read_text()
+
+
+def test_in_another_namespace_the_policies_hold_as_well(fresh, install):
+    elsewhere, api = "elsewhere", fresh.api
+    install(*COMPONENTS, namespace=elsewhere)
+    spec = {"nodeName": "here", "serviceAccountName": ACCOUNT, "containers": [{"name": "main", "image": "none"}]}
+    for name in ("here", "there"):
+        make_node(api, name, f"boot-of-{name}")
+    pods = f"/api/v1/namespaces/{elsewhere}/pods"
+    running = api.request("POST", pods, {"metadata": {"name": "gpuwatch-1"}, "spec": spec}).body
+    token = fresh.plane.service_account_token(elsewhere, ACCOUNT, running)
+
+    def label(node):
+        body = {"metadata": {"labels": {"gpuwatch.io/a": "1"}}}
+        return api.request("PATCH", f"{NODES}/{node}", body, MERGE, token=token)
+
+    until(lambda: NOT_OWN in label("there").body.get("message", ""), "the policies hold")
+    assert label("here").status == 200
+    for path in (f"{NODES}/here", f"{NODES}/there", f"{pods}/gpuwatch-1?gracePeriodSeconds=0"):
+        api.request("DELETE", path)

@@ -1,0 +1,110 @@
+"""What an installation may do: the rights each service account ends up with, and what the installed policies refuse."""
+
+import pytest
+
+from tests.cli.processes import finish
+from tests.cluster.api import NODES
+from tests.cluster.manifests import ACCOUNT
+from tests.cluster.rights import asked, listed, table
+from tests.cluster.tenant import OURS, Tenant
+from tests.deploy.rendering import COMPONENTS, built
+from tests.e2e.processes import until
+from tests.roles.remediating import NAMESPACE
+
+pytestmark = pytest.mark.cluster
+
+OBSERVE = {
+    ("", "nodes", "get"),
+    ("", "nodes", "list"),
+    (NAMESPACE, "leases.coordination.k8s.io", "list"),
+}
+ENFORCE = OBSERVE | {
+    ("", "nodes", "patch"),
+    ("", "nodes/status", "patch"),
+    ("", "events", "create"),
+    (NAMESPACE, "leases.coordination.k8s.io", "get"),
+    (NAMESPACE, "leases.coordination.k8s.io", "create"),
+    (NAMESPACE, "leases.coordination.k8s.io", "patch"),
+    (NAMESPACE, "pods", "get"),
+}
+DRAIN = ENFORCE | {("", "pods", "list"), ("", "pods/eviction", "create")}
+RIGHTS = {
+    ("remediation",): OBSERVE,
+    ("remediation", "remediation-enforce"): ENFORCE,
+    ("remediation", "remediation-enforce", "remediation-drain"): DRAIN,
+    COMPONENTS: DRAIN,
+}
+"""Components -> what the remediator's account may do. The agent's may do nothing, whatever the components."""
+
+ALLOWED = ("get nodes", "patch nodes --subresource=status", "create pods --subresource=eviction")
+REFUSED = ("update nodes", "delete nodes", "get secrets", "create pods", "delete pods", "impersonate users")
+NOT_OWN = "the token is not of a pod on this Node"
+
+
+@pytest.mark.parametrize("chosen", [(), *RIGHTS], ids=lambda chosen: "+".join(chosen) or "base")
+def test_a_service_account_may_do_this_and_nothing_else(fresh, install, chosen):
+    accounts = [each["metadata"]["name"] for each in built(install(*chosen)) if each["kind"] == "ServiceAccount"]
+    tokens = {account: fresh.plane.service_account_token(NAMESPACE, account) for account in accounts}
+    found = {account: listed(fresh.api, token) for account, token in tokens.items()}
+    print(table(found))
+    remediator = {ACCOUNT: RIGHTS[chosen]} if chosen else {}
+    assert found == {"gpuwatch": set(), **remediator}
+
+
+def test_no_other_verb_on_anything_is_allowed(fresh, install):
+    """Asked about each, as not every right has to be in the list that an account gets of its own."""
+    install(*COMPONENTS)
+    account = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+    assert asked(fresh.api, account) == DRAIN
+    for verbs, said in ((ALLOWED, "yes"), (REFUSED, "no")):
+        for words in verbs:
+            done = fresh.kubectl.run("auth", "can-i", *words.split(), f"--as={account}", f"--namespace={NAMESPACE}")
+            assert done.stdout.split()[-1] == said, (words, done.stderr)
+
+
+@pytest.fixture
+def enforcing(fresh, install):
+    """The remediator's account as installed, once the policies are in force."""
+    install(*COMPONENTS)
+    tenant = Tenant(fresh.api, ACCOUNT)
+    until(lambda: NOT_OWN in tenant.patch({}, node=tenant.other).body.get("message", ""), "the policies hold")
+    yield tenant
+    nodes = (f"{NODES}/{name}" for name in (tenant.node, tenant.other))
+    pods = (f"/api/v1/namespaces/{each}" for each in (f"default/pods/{tenant.pod}", f"{NAMESPACE}/pods/{ACCOUNT}"))
+    for path in (*nodes, *pods):
+        fresh.api.request("DELETE", f"{path}?gracePeriodSeconds=0")
+
+
+def test_the_installed_policy_lets_the_own_node_change_and_nothing_else(enforcing):
+    attempts = {
+        "own node": (enforcing.taints(OURS), None),
+        "own condition": (enforcing.condition(), None),
+        "other node": (enforcing.taints(OURS, node=enforcing.other), NOT_OWN),
+        "foreign taint": (enforcing.taints({**OURS, "key": "example.com/a"}), "only the taint gpuwatch.io/gpu-fault"),
+        "foreign label": (enforcing.marks(labels={"example.com/mine": "1"}), "only labels of gpuwatch.io"),
+        "no claim": (enforcing.patch({"metadata": {"labels": {"gpuwatch.io/a": "1"}}}, bound=False), NOT_OWN),
+        "slot for another": (enforcing.creates_slot(enforcing.other), "for the own node only"),
+        "delete": (enforcing.asks("DELETE", f"{NODES}/{enforcing.node}"), "cannot delete resource"),
+    }
+    for name, (answer, rule) in attempts.items():
+        assert answer.status == (403 if rule else 200), (name, answer)
+        assert (rule or "") in answer.body.get("message", ""), name
+
+
+def test_before_an_uninstall_the_remediator_gives_back_what_is_its_own(fresh, tmp_path, enforcing):
+    def keys():
+        node = fresh.api.request("GET", f"{NODES}/{enforcing.node}").body
+        metadata = node["metadata"]
+        return {*metadata["annotations"], *metadata["labels"], *(taint["key"] for taint in node["spec"]["taints"])}
+
+    def ours():
+        return {key for key in keys() if key.startswith("gpuwatch.io/")}
+
+    told = ("--node", enforcing.node, "--kubeconfig", str(fresh.plane.kubeconfig()))
+    quarantined = finish("node", "quarantine", *told, "--reason", "uninstall", "--yes", "--ignore-budget")
+    assert quarantined.returncode == 0, quarantined.stderr
+    assert OURS["key"] in ours()
+    token = ("--node-name", enforcing.node, "--kubeconfig", str(fresh.plane.token_kubeconfig(enforcing.token)))
+    released = finish("remediator", "--release", *token, "--state-dir", str(tmp_path / "state"))
+    assert released.returncode == 0, released.stderr
+    assert ours() == set()
