@@ -84,9 +84,13 @@ class Alertmanager:
         self._stopping.set()
 
 
-def quick(webhook: str) -> dict[str, Any]:
-    """The example with shorter waits, and the test's webhook in place of its receivers. Inhibition is as it stands."""
+def quick(webhook: str, inhibits: bool) -> dict[str, Any]:
+    """The example with shorter waits, and the test's webhook in place of its receivers. Inhibition is as it stands, or
+    there is none.
+    """
     config = yaml.safe_load(EXAMPLE.read_text())
+    if not inhibits:
+        del config["inhibit_rules"]
     _hurry(config["route"])
     for receiver in config["receivers"]:
         for hook in receiver.get("webhook_configs", ()):
@@ -103,14 +107,14 @@ def _hurry(route: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def alertmanager(directory: Path) -> Iterator[Alertmanager]:
+def alertmanager(directory: Path, *, inhibits: bool = True) -> Iterator[Alertmanager]:
     """One with a database and a webhook of its own."""
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
     found = Alertmanager(f"http://127.0.0.1:{port}")
     file = directory / "alertmanager.yaml"
     with _webhook(found) as webhook:
-        file.write_text(yaml.safe_dump(quick(webhook)))
+        file.write_text(yaml.safe_dump(quick(webhook, inhibits)))
         command = ["prometheus-alertmanager", f"--config.file={file}", f"--storage.path={directory / 'data'}"]
         command += [f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=", "--log.level=warn"]
         with running(command, directory / "alertmanager.log"):

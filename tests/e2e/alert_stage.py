@@ -1,0 +1,126 @@
+"""The simulated nodes of the alert tests, with the real agents and remediators on them, as targets of a Prometheus."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.sim.directory import inject
+from gpuwatch.sim.kubeapi import SimulatedApiServer
+from tests.e2e.alert_cases import NODES, Case
+from tests.e2e.processes import Agent, agent, fetch, free_port, running, until
+
+AT_ONCE = 4
+"""Agents that start together."""
+
+NAMESPACE = "gpuwatch"
+CONFIG = {
+    "agent": {"interval": 0.5},
+    "checks": {"boot_grace": 0, "unresponsive_after": 2, "xid_expire": 30},
+}
+"""Quicker than the defaults where those wait for a machine to come up, or for somebody to read of an XID."""
+
+POLICY = {
+    "recovery_hold": 1.0,
+    "min_quarantine": 0.0,
+    "budget": {"max_unavailable": 1, "namespace": NAMESPACE},
+}
+
+
+class Stage:
+    """The nodes, and what runs on them."""
+
+    def __init__(self, place: Path, server: SimulatedApiServer) -> None:
+        self.place, self._server = place, server
+        self._running: dict[str, contextlib.ExitStack] = {}
+        self._agents: dict[str, Agent] = {}
+        self._repaired: set[str] = set()
+        self.targets = place / "targets"
+        self.targets.mkdir()
+
+    def begin(self, *nodes: str) -> None:
+        """Start agents and remediators and have them scraped once they answer."""
+        for some in batched(nodes, AT_ONCE):
+            for node in some:
+                self._running[node] = contextlib.ExitStack()
+                self._agents[node] = self._running[node].enter_context(self._agent(node))
+            for node in some:
+                self._agents[node].settle()
+                self._scrape("gpuwatch", node, self._agents[node].url)
+        for node in nodes:
+            if "remediator" in NODES[node]:
+                self._remediate(node)
+
+    def end(self, *nodes: str) -> None:
+        """Stop what runs there; Prometheus goes on asking."""
+        for node in nodes:
+            self._running.pop(node).close()
+
+    def end_all(self) -> None:
+        """Stop everything."""
+        self.end(*self._running)
+
+    def do(self, case: Case) -> None:
+        """Let the case's faults happen."""
+        for fault in case.faults:
+            if callable(fault):
+                fault(self, case.node)
+            else:
+                inject(self._agents[case.node].directory, fault)
+
+    def repair(self, node: str) -> None:
+        """As a person would: the processes run, the configuration is right, the GPUs were reset."""
+        if NODES[node].get("late"):
+            self.end(node)
+        self._repaired.add(node)
+        if node not in self._running:
+            self.begin(node)
+        (self.place / node / "gpuwatch.yaml").write_text(json.dumps(self._config(node)))
+        pods = [{"do": "stop", "name": "team/notebook"}]
+        for action in (*pods, {"do": "unhang"}, {"do": "kubelet", "state": "ok"}, {"do": "recover", "gpu": "all"}):
+            inject(self._agents[node].directory, action)
+        inject(self._agents[node].directory, {"do": "reload", "seconds": 0.5})
+
+    def _agent(self, node: str) -> contextlib.AbstractContextManager[Agent]:
+        spec = NODES[node]
+        pods = [
+            {"name": f"{node}/{name}-0", "gpus": gpus, "load": "training", "memory": 0.5, "process": "python3"}
+            for name, gpus in spec.get("workloads", ())
+        ]
+        file = self.place / f"{node}.yaml"
+        file.write_text(json.dumps({"description": node, "node": spec["node"], "workloads": pods}))
+        environment = {"NODE_NAME": node}
+        return agent(self.place / node, source=("--source", f"sim:{file}"), config=self._config(node), env=environment)
+
+    def _config(self, node: str) -> dict[str, Any]:
+        """What is special about a node is its fault."""
+        special = {} if node in self._repaired else NODES[node].get("config", {})
+        return {**CONFIG, **{key: {**CONFIG[key], **more} for key, more in special.items()}}
+
+    def _remediate(self, node: str) -> None:
+        url = f"127.0.0.1:{free_port()}"
+        host = json.loads(fetch(f"{self._agents[node].url}/api/v1/view") or b"")["snapshot"]["host"]
+        if not any(found["metadata"]["name"] == node for found in self._server.cluster.objects("nodes", "")):
+            self._server.cluster.add_node(node, boot_id=host["boot_id"], machine_id=host["machine_id"])
+        folder = self.place / node
+        file = folder / "policy.yaml"
+        file.write_text(json.dumps({"remediation": {**POLICY, "mode": NODES[node]["remediator"], "node_name": node}}))
+        command = [sys.executable, "-m", "gpuwatch", "--config", str(file), "remediator", "--listen", url]
+        command += ["--state-dir", str(folder / "state"), "--agent", str(folder / "agent.sock")]
+        command += ["--kubeconfig", str(self._server.kubeconfig())]
+        self._running[node].enter_context(running(command, folder / "remediator.log"))
+        until(lambda: fetch(f"http://{url}/-/ready"), f"the remediator of {node} is ready")
+        self._scrape("gpuwatch-remediator", node, f"http://{url}")
+
+    def _scrape(self, job: str, node: str, url: str) -> None:
+        labels = {"job": job, "node": node, "instance": node}
+        new = self.targets / f".{job}-{node}"
+        new.write_text(json.dumps([{"targets": [url.removeprefix("http://")], "labels": labels}]))
+        new.replace(self.targets / f"{job}-{node}.json")
+
+
+def batched(nodes: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """Parts of at most `size`."""
+    return (nodes[start : start + size] for start in range(0, len(nodes), size))
