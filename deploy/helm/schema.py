@@ -15,6 +15,12 @@ from deploy.helm.values import Value
 from gpuwatch.config import Config
 
 TYPES = Path(__file__).parent / "values.types.yaml"
+OF_PARENTS = {
+    "global": {"type": "object", "description": "What a parent chart tells all of its charts; not used here."},
+    "enabled": {"type": "boolean", "description": "For the condition of a parent chart; not used here."},
+}
+"""What Helm or the author of a parent chart adds to the values."""
+
 _NAMES = {str: "string", bool: "boolean", int: "integer", list: "array", dict: "object"}
 
 
@@ -24,7 +30,7 @@ def schema(values: list[Value]) -> dict[str, Any]:
     stricter: dict[str, Any] = types["values"]
     if unknown := stricter.keys() - {value.name for value in values}:
         raise ValueError(f"values.types.yaml describes what values.yaml does not have: {sorted(unknown)}")
-    properties: dict[str, Any] = {"global": {"type": "object", "description": "Of a parent chart; not used here."}}
+    properties: dict[str, Any] = dict(OF_PARENTS)
     for value in values:
         *parents, key = value.path
         place = properties

@@ -43,32 +43,10 @@ def test_versions_are_gpuwatch_s():
     assert (chart["version"], chart["appVersion"]) == (gpuwatch.__version__,) * 2
 
 
-def test_every_value_has_a_comment():
-    """Below `config` the configuration's own documentation goes on."""
-
-    def paths(value, path=()):
-        yield path
-        if isinstance(value, dict) and path != ("config",):
-            for key in value:
-                yield from paths(value[key], (*path, key))
-
-    told = {each.path for each in VALUES}
-    free = {path for path, schema in inside(SCHEMA) if "properties" not in schema or not schema["properties"]}
-    every = set(paths(yaml.safe_load(FILE.read_text()))) - {()}
-    missing = {path for path in every - told if not any(path[: len(each)] == each for each in free)}
-    assert sorted(missing - {path for path in missing if path[:-1] in _refined()}) == []
-
-
-def _refined():
-    """Values whose keys values.types.yaml names: a comment at the value says it all."""
-    types = yaml.safe_load((CHART.parent / "values.types.yaml").read_text())["values"]
-    return {tuple(path.split(".")) for path, schema in types.items() if "properties" in schema}
-
-
 def test_every_value_is_described():
-    """And nothing is described that values.yaml does not have; `global` is Helm's."""
+    """By the comment in values.yaml; the schema would refuse a key there that has none. Two are of a parent chart."""
     described = {".".join(path) for path, schema in inside(SCHEMA) if schema.get("description")}
-    assert described == {each.name for each in VALUES} | {"global"}
+    assert described == {each.name for each in VALUES} | {"global", "enabled"}
 
 
 def closed(schema):

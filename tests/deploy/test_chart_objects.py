@@ -194,6 +194,15 @@ def test_the_test_pod_is_none_of_the_daemonset_s_and_needs_no_privilege(name):
     assert f"{tests['Service']['metadata']['name']}:{port['port']}" in container["args"][0]
 
 
+def test_the_test_pod_may_pass_the_network_policy():
+    found = rendered(case("everything"))
+    (labels,) = (each["metadata"]["labels"] for each in found if each["kind"] == "Pod")
+    (rule,) = one(found, "NetworkPolicy")["spec"]["ingress"]
+    assert rule["from"] == [*case("everything")["networkPolicy"]["from"], {"podSelector": {"matchLabels": labels}}]
+    ports = {port["name"] for each in pod(found)["spec"]["containers"] for port in each.get("ports", ())}
+    assert {port["port"] for port in rule["ports"]} == ports
+
+
 def test_tls_reaches_probes_and_prometheus():
     found = rendered(case("tls"))
     for container in pod(found)["spec"]["containers"]:

@@ -1,9 +1,13 @@
 """What cannot be meant is refused before anything is installed, with the path of the value or what to set instead."""
 
-import pytest
+import shutil
 
+import pytest
+import yaml
+
+from deploy.helm.generate import CHART
 from deploy.helm.values import FILE, documented
-from tests.deploy.charts import refusal, rendered, setting
+from tests.deploy.charts import refusal, rendered, run, setting
 
 OLD = "1.29"
 
@@ -93,6 +97,20 @@ def test_simulated_faults_never_reach_real_nodes():
 
 def test_observing_needs_no_new_kubernetes():
     assert rendered({"remediation": {"mode": "observe"}}, version="1.25")
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_it_can_be_part_of_another_chart(tmp_path, enabled):
+    """Helm then adds `global`, and by custom a condition switches it on."""
+    shutil.copytree(CHART, tmp_path / "charts/gpuwatch")
+    dependency = {"name": "gpuwatch", "version": "*", "condition": "gpuwatch.enabled"}
+    chart = {"apiVersion": "v2", "name": "fleet", "version": "1.0.0", "dependencies": [dependency]}
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(chart))
+    values = {"global": {"site": "east"}, "gpuwatch": {"enabled": enabled, "klog": {"enabled": True}}}
+    said = run("template", "ours", tmp_path, values=values)
+    assert said.code == 0, said.error
+    assert ("name: ours-gpuwatch" in said.out) == enabled
+    assert ("SYSLOG" in said.out) == enabled
 
 
 def test_an_older_kubernetes_than_the_chart_s_is_refused():
