@@ -12,6 +12,9 @@ SECONDS = 2 * 3600 - STEP
 BEGIN = END - SECONDS
 MINUTE = 60.0
 
+LAG = 1.0
+"""Seconds between an agent's look and the scrape that brings it."""
+
 
 class Node(NamedTuple):
     """One machine. `begins`: seconds after BEGIN at which the timeline of `scenario` starts; `away`: from when to when

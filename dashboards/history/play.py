@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dashboards.history import telemetry
 from dashboards.history.cast import scenario
-from dashboards.history.fleet import BEGIN, NODES, SECONDS, STEP, Node, of
+from dashboards.history.fleet import BEGIN, LAG, NODES, SECONDS, STEP, Node, of
 from gpuwatch.config import BudgetConfig, Config, MetricsConfig, RemediationConfig
 from gpuwatch.model.event import Result
 from gpuwatch.model.remediation import LeaseObject
@@ -55,10 +55,11 @@ def samples(cluster: str) -> Iterator[bytes]:
         remediator = remediators[number]
         if remediator is not None:
             remediator.see(view)
-        if (view.snapshot.at - BEGIN) % STEP == 0:
-            yield agents[number].scraped(view)
+        at = view.snapshot.at + LAG
+        if (at - BEGIN) % STEP == 0:
+            yield agents[number].scraped(view, at)
             if remediator is not None:
-                yield remediator.scraped(view.snapshot.at)
+                yield remediator.scraped(at)
 
 
 class Target:
@@ -97,14 +98,13 @@ class Agent(Target):
         """What it publishes, from BEGIN on."""
         node, sources, meter = self._node, telemetry.Sources(self._node.name), EnergyMeter()
         seed = 1 + NODES.index(node)
-        played = views(scenario(node), CONFIG, BEGIN, SECONDS, seed, node=node.name, close=CLOSE, with_gpm=True)
+        played = views(scenario(node), CONFIG, BEGIN - LAG, SECONDS, seed, node=node.name, close=CLOSE, with_gpm=True)
         for view in played:
             energy = meter.update(view.snapshot.gpus, view.attribution)
             yield replace(view, snapshot=sources.see(view.snapshot), pod_energy=energy)
 
-    def scraped(self, view: View) -> bytes:
+    def scraped(self, view: View, at: float) -> bytes:
         """What a scrape brings when `view` is the newest."""
-        at = view.snapshot.at
         gone, back = (BEGIN + seconds for seconds in self._node.away or (SECONDS + 1, SECONDS + 1))
         if gone <= at < back:
             self._self.restarted(back - 2.0)

@@ -43,7 +43,8 @@ class Source:
 def picture(dashboard: Json, story: Story, url: str) -> tuple[Json, list[str]]:
     """What is to be drawn, and the titles of panels without data that should have some."""
     source, chosen = Source(url, story), choose(dashboard, story)
-    panels = [_answered(panel, source, chosen, story) for panel in opened(dashboard["panels"])]
+    answered = (_answered(panel, source, chosen, story) for panel in opened(dashboard["panels"]))
+    panels = compacted(_worth_showing(dashboard["panels"], list(answered)))
     shown = [{"label": each.label, "value": each.shown} for each in chosen.values()]
     marks = [mark for each in dashboard["annotations"]["list"] for mark in _marks(each, source, chosen, story)]
     drawn: Json = {
@@ -58,17 +59,32 @@ def picture(dashboard: Json, story: Story, url: str) -> tuple[Json, list[str]]:
 
 
 def opened(panels: Iterable[Json]) -> list[Json]:
-    """All panels, with folded rows unfolded and what comes after them moved down."""
-    found, down = [], 0
+    """All panels as they lie when every folded row is unfolded."""
+    found: list[Json] = []
+    down = 0
     for panel in panels:
         inside = panel.get("panels") or []
-        top = panel["gridPos"]["y"] + down
         found.append(_moved(panel, down))
         if inside:
-            shift = top + 1 - min(each["gridPos"]["y"] for each in inside)
-            found += [_moved(each, shift) for each in inside]
-            down += max(_bottom(each) for each in inside) - min(each["gridPos"]["y"] for each in inside)
+            top = min(each["gridPos"]["y"] for each in inside)
+            found += [_moved(each, found[-1]["gridPos"]["y"] + 1 - top) for each in inside]
+            down += max(_bottom(each) for each in inside) - top
     return found
+
+
+def compacted(panels: Iterable[Json]) -> list[Json]:
+    """As Grafana's grid lays panels: each as high up as there is room for it."""
+    found: list[Json] = []
+    for panel in sorted(panels, key=lambda each: (each["gridPos"]["y"], each["gridPos"]["x"])):
+        top = max((_bottom(each) for each in found if _beside(each, panel)), default=0)
+        found.append(_moved(panel, top - panel["gridPos"]["y"]))
+    return found
+
+
+def _beside(one: Json, other: Json) -> bool:
+    """Whether they share a column."""
+    a, b = one["gridPos"], other["gridPos"]
+    return bool(a["x"] < b["x"] + b["w"] and b["x"] < a["x"] + a["w"])
 
 
 def rows(panels: Iterable[Json]) -> int:
@@ -102,12 +118,23 @@ def _answered(panel: Json, source: Source, chosen: Mapping[str, Chosen], story: 
     }
 
 
+def _worth_showing(panels: Iterable[Json], answered: Iterable[Json]) -> Iterator[Json]:
+    """All but what is in a folded row none of whose panels has anything to show: that row stays folded."""
+    row_of = {each["id"]: panel["id"] for panel in panels for each in panel.get("panels") or []}
+    telling = {row_of.get(panel["id"]) for panel in answered if _has_data(panel)}
+    return (panel for panel in answered if row_of.get(panel["id"]) is None or row_of[panel["id"]] in telling)
+
+
 def _lacks_data(panel: Json) -> bool:
     """A panel that says what it means when it is empty may be empty."""
     if panel["type"] in ("row", "text") or "noValue" in panel["fieldConfig"]["defaults"]:
         return False
+    return not _has_data(panel)
+
+
+def _has_data(panel: Json) -> bool:
     numbers = (float(value) for target in panel["targets"] for each in target["result"] for value in _values(each))
-    return all(math.isnan(number) for number in numbers)
+    return not all(math.isnan(number) for number in numbers)
 
 
 def _values(series: Json) -> Iterator[str]:

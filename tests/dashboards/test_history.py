@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 
 from dashboards.history import blocks
-from dashboards.history.fleet import BEGIN, END, NODES, STEP
+from dashboards.history.fleet import BEGIN, END, LAG, NODES, STEP
 from dashboards.history.play import CONFIG, Agent, samples
 from dashboards.history.server import prometheus
 from gpuwatch.sinks.exposition import Encoder
@@ -50,7 +50,7 @@ def without_target(found: dict[Series, float]) -> dict[Series, float]:
 @pytest.mark.parametrize("minute", [0, 7, 40])
 def test_it_says_what_the_agents_page_says_at_that_moment(query: Query, minute: int):
     at = BEGIN + minute * 60
-    view = next(view for view in the("gpu-east-03").views() if view.snapshot.at == at)
+    view = next(view for view in the("gpu-east-03").views() if view.snapshot.at == at - LAG)
     page = series(Encoder().encode(collect(view, CONFIG.metrics)))
     found = query('{node="gpu-east-03", job="gpuwatch", __name__=~"gpuwatch_.*"}', at)
     kept = {key: value for key, value in without_target(found).items() if key in page}

@@ -5,6 +5,7 @@ import {
   FieldConfigOptionsRegistry,
   GrafanaTheme2,
   applyFieldOverrides,
+  cacheFieldDisplayNames,
   standardTransformers,
   standardTransformersRegistry,
   transformDataFrame,
@@ -60,7 +61,7 @@ standardTransformersRegistry.setInit(() =>
 export async function dataOf(panel: PanelModel, theme: GrafanaTheme2): Promise<DataFrame[]> {
   const frames = await lastValueFrom(transformDataFrame(panel.transformations, framesOf(panel.targets)));
   const fieldConfig = configOf(panel);
-  return applyFieldOverrides({
+  const data = applyFieldOverrides({
     data: frames,
     fieldConfig,
     fieldConfigRegistry: registryOf(fieldConfig),
@@ -68,6 +69,8 @@ export async function dataOf(panel: PanelModel, theme: GrafanaTheme2): Promise<D
     theme,
     timeZone: TIME_ZONE,
   });
+  cacheFieldDisplayNames(data);
+  return data;
 }
 
 export function configOf(panel: PanelModel): PanelModel['fieldConfig'] {
