@@ -46,6 +46,7 @@ generate: $(VENV)/installed-test  ## regenerate docs and golden files; a test fa
 	$(BIN)/python -m gpuwatch.cli.docs > docs/cli.md
 	$(BIN)/python -m tests.harms.page > docs/harms.md
 	$(BIN)/python -m alerts.prometheusrule
+	$(BIN)/python -m alerts.page > docs/alerts.md
 	$(BIN)/python -m dashboards.source
 	$(BIN)/python -m deploy.helm.generate
 	$(BIN)/python -m tests.sinks.golden_pages
