@@ -2,7 +2,7 @@
 
 from dashboards.source.links import REPOSITORY, board
 from dashboards.source.panel import Column, Link, Panel, Query, Section, State
-from dashboards.source.states import CLOCK_STATES, FINDINGS, HEALTH, XID_CODES, clock_event_code, health_code
+from dashboards.source.states import CLOCK_STATES, FINDINGS, HEALTH, RUNBOOKS, XID_CODES, clock_event_code, health_code
 
 PODS = "max by (node, gpu, namespace, pod) (gpuwatch_gpu_workload_info{@gpu})"
 HOLDERS = f"count by (node, gpu) ({PODS})"
@@ -23,13 +23,15 @@ WORST_FINDING = """topk by (node, gpu) (1, max by (node, gpu, check) (
     or gpuwatch_finding{@gpu, severity="warning"} * 2
     or gpuwatch_finding{@gpu, severity="info"}))"""
 
+FOUND = "max by (node, gpu, check) (gpuwatch_finding{@gpu})"
 LAST_XID = "topk by (node, gpu) (1, max by (node, gpu, xid) (gpuwatch_gpu_xid_last_timestamp_seconds{@gpu}))"
 
 QUARANTINE = (State("0", "no", "green"), State("1", "quarantined", "orange"))
 HEADROOM_BOUNDS = ((None, "red"), (0, "orange"), (5, "green"))
 THIS_GPU = board("node", "This GPU alone", node="${node}", gpu="${__data.fields.gpu}")
 THIS_POD = board("workload", "Open workload", namespace="${__data.fields.namespace}", pod="${__data.fields.pod}")
-RUNBOOK = Link("Runbook", f"{REPOSITORY}/docs/runbooks/README.md#${{__data.fields.check}}")
+RUNBOOK = Link("Open runbook", f"{REPOSITORY}/docs/runbooks/${{__value.text}}.md")
+"""Of a check that is shown as RUNBOOKS."""
 
 NOW = Section(
     "Now",
@@ -127,7 +129,7 @@ NOW = Section(
             columns=(
                 Column(field="gpu", title="GPU", links=(THIS_GPU,), width=60),
                 Column(field="Value #A", title="Health", states=HEALTH, color="cell", width=100),
-                Column(field="check", title="Finding", states=FINDINGS, color="text", links=(RUNBOOK,), width=190),
+                Column(field="check", title="Finding", states=RUNBOOKS, color="text", links=(RUNBOOK,), width=190),
                 Column(field="namespace", title="Namespace", width=130),
                 Column(field="pod", title="Pod", links=(THIS_POD,)),
                 Column(
@@ -162,17 +164,17 @@ NOW = Section(
             "The runbook says what to do; `gpuwatch get findings` on the node has the evidence. Empty is good.",
             queries=(
                 Query(
-                    f"""(max by (node, gpu, check, severity) (gpuwatch_finding{{@gpu}})
-                        * on (node, gpu) group_left (namespace, pod) {HOLDER})
-                    or on (node, gpu, check, severity) max by (node, gpu, check, severity) (gpuwatch_finding{{@gpu}})"""
+                    f"""label_replace(
+                        {FOUND} * on (node, gpu) group_left (namespace, pod) {HOLDER}
+                        or on (node, gpu, check) {FOUND}, "runbook", "$1", "check", "(.+)")"""
                 ),
             ),
             columns=(
-                Column(field="severity", title="Severity", width=100),
-                Column(field="check", title="Check", states=FINDINGS, color="text", links=(RUNBOOK,), width=220),
+                Column(field="check", title="Check", states=FINDINGS, color="text", width=200),
                 Column(field="gpu", title="GPU", links=(THIS_GPU,), width=60),
                 Column(field="namespace", title="Namespace", width=180),
                 Column(field="pod", title="Pod", links=(THIS_POD,)),
+                Column(field="runbook", title="Runbook", states=RUNBOOKS, links=(RUNBOOK,), width=220),
             ),
             no_value="No findings",
             width=12,

@@ -3,6 +3,7 @@
 import re
 
 from dashboards.source.panel import State
+from dashboards.source.runbooks import alert_of_check
 from gpuwatch.model.xid_catalogue import all_xids
 from gpuwatch.rules.checks import CHECKS
 
@@ -56,6 +57,10 @@ FABRIC_STATES = (
 
 FINDINGS = tuple(State(check.name, check.name, SEVERITY_COLORS[check.severity]) for check in CHECKS)
 """Checks in the colour of their severity."""
+
+_ALERTS = alert_of_check()
+RUNBOOKS = tuple(State(check.name, _ALERTS[check.name], SEVERITY_COLORS[check.severity]) for check in CHECKS)
+"""Checks by the alert that stands for them, which is the name of the runbook."""
 
 XID_CODES = tuple(
     State(str(xid.code), str(xid.code), "red" if xid.severity == "fatal" else "blue")

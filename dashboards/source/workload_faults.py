@@ -4,7 +4,7 @@ from dashboards.source.held import BY_GPU, BY_PLACE, HOLDERS, befell, sampled
 from dashboards.source.links import TO_GPU
 from dashboards.source.node_now import RUNBOOK
 from dashboards.source.panel import Column, Panel, Query, Section
-from dashboards.source.states import FINDINGS, HEALTH, XID_CODES, XID_MEANINGS, health_code
+from dashboards.source.states import HEALTH, RUNBOOKS, XID_CODES, XID_MEANINGS, health_code
 from dashboards.source.workload_sums import THIS_POD
 
 FOUND = f"max by ({BY_GPU}, check) (gpuwatch_finding{{@node}})"
@@ -30,7 +30,7 @@ FAULTS = Section(
             "again elsewhere. The runbook says what to do with the GPU.",
             queries=(Query(sampled("count_over_time", befell(FOUND, "check")) + " / 12"),),
             columns=(
-                Column(field="check", title="Finding", states=FINDINGS, color="text", links=(RUNBOOK,), width=190),
+                Column(field="check", title="Finding", states=RUNBOOKS, color="text", links=(RUNBOOK,), width=190),
                 *PLACE,
                 Column(field="Value", title="For", unit="h", decimals=1, width=80),
             ),
