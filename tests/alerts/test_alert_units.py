@@ -1,4 +1,4 @@
-"""Every alert fires when it should, not before, and ends when it should; promtool evaluates the rules on given series."""
+"""Every alert fires when it should, not before, and ends when it should: promtool evaluates the rules on cases."""
 
 import pytest
 

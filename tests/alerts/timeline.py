@@ -28,8 +28,8 @@ Values = tuple[Value, Value] | Callable[[int], Value]
 class Case(NamedTuple):
     """`series` by their selector, without the labels of the target; with `fires` False the alert says nothing at all.
 
-    `delay`: minutes from the fault until the expression is true; `linger`: from its end until it is not. `lasts`: of the
-    fault; by default a little longer than the alert waits. `labels`: of the alert, beyond those of the rule and target.
+    `delay`: minutes from the fault until the expression is true; `linger`: from its end until it is not. `lasts`: of
+    the fault; by default a little longer than the alert waits. `labels`: of the alert, beyond the rule's and target's.
     """
 
     alert: str
