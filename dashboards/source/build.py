@@ -122,10 +122,11 @@ def _panel(panel: Panel) -> Any:
     if panel.kind == "text":
         return made
     made = made.datasource(SOURCE).unit(panel.unit).mappings(fields.mappings(panel.states))
-    colored = bool(panel.thresholds) and panel.kind != "timeseries"
+    colored = panel.kind == "bargauge" or (bool(panel.thresholds) and panel.kind != "timeseries")
     mode = model.FieldColorModeId.THRESHOLDS if colored else model.FieldColorModeId.PALETTE_CLASSIC
     made = made.color_scheme(build.FieldColor().mode(mode))
-    made = made.thresholds(fields.thresholds(panel.thresholds or ((None, "text"),)))
+    plain = ((None, "blue" if panel.kind == "bargauge" else "text"),)
+    made = made.thresholds(fields.thresholds(panel.thresholds or plain))
     for name, value in (("decimals", panel.decimals), ("min", panel.min), ("max", panel.max)):
         made = made if value is None else getattr(made, name)(value)
     made = made.data_links(fields.links(panel.links)) if panel.links else made

@@ -7,6 +7,9 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards.source.panel import Column, Link, State, Style, Thresholds
 
+EMPTY_CELL = "–"
+"""Where a row has no such value; the panel's own text is for a table without rows."""
+
 CELLS: dict[str, dict[str, str]] = {
     "none": {"type": "auto"},
     "text": {"type": "color-text"},
@@ -49,6 +52,7 @@ def column(row: Column) -> list[model.DynamicConfigValue]:
         "links": [{"title": link.title, "url": link.url} for link in row.links],
         "custom.cellOptions": CELLS[row.color] if row.color != "none" else None,
         "custom.width": row.width,
+        "noValue": EMPTY_CELL,
     }
     return _properties(values)
 

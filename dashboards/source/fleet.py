@@ -35,7 +35,7 @@ HEADLINES = (
         height=4,
     ),
     Panel(
-        title="Quarantined nodes",
+        title="Quarantined",
         kind="stat",
         description="Nodes that gpuwatch keeps new work away from. The table says why; Operations says since when.",
         queries=(Query(f"count({QUARANTINED}) or sum(gpuwatch_remediator_quarantined{{@remediator}})"),),

@@ -84,7 +84,7 @@ FAULTS = (
             "Time in which GPUs could not be used: failed, or free on a node in quarantine. "
             "Times the price, it is what faults and slow repairs cost."
         ),
-        unit="h",
+        unit="none",
         queries=(Query(f"sum({hours(f'count({LOST})')}) or vector(0)"),),
         decimals=1,
         thresholds=((None, "green"), (0.1, "orange")),
@@ -102,12 +102,13 @@ FAULTS = (
         height=4,
     ),
     Panel(
-        title="Lost by node",
+        title="GPU-hours lost, by node",
         kind="bargauge",
         description="GPU-hours lost in the time range, worst ten nodes. The same node every week: replace, not repair.",
-        unit="h",
+        unit="none",
         queries=(Query(f"topk(10, sum by ({BY_NODE}) ({hours(LOST)}))", "{{node}}"),),
         decimals=1,
+        thresholds=((None, "orange"),),
         min=0,
         links=(SERIES_NODE,),
         no_value="nothing was lost",
@@ -126,7 +127,7 @@ FAULTS = (
         ),
         bars=True,
         stacked=True,
-        interval="2m",
+        interval="5m",
         no_value="no XIDs",
         width=8,
         height=8,
@@ -141,13 +142,13 @@ FAULTS = (
         height=4,
     ),
     Panel(
-        title="GPU-hours between failures",
+        title="GPU-hours per failure",
         kind="stat",
         description=(
             "Mean time between failures of a GPU: GPU-hours in the range, divided by failures. "
             "Choose 30 days or more for a figure to plan with."
         ),
-        unit="h",
+        unit="none",
         queries=(
             Query(
                 f"""sum({GPUS}) * $__range_s / 3600

@@ -5,6 +5,8 @@ from dashboards.source.links import SERIES_NODE, board
 from dashboards.source.panel import Column, Panel, Query, Style
 
 _TO_NAMESPACE = board("workload", "Open namespace", namespace="${__data.fields.namespace}")
+_IDLE_HOURS = f"""sum by (cluster, namespace) ({hours(HELD_IDLE)})
+    or 0 * sum by (cluster, namespace) ({hours(HELD)})"""
 
 USE = (
     Panel(
@@ -57,14 +59,15 @@ USE = (
         ),
         queries=(
             Query(f"sum by (cluster, namespace) ({hours(HELD)})"),
-            Query(f"sum by (cluster, namespace) ({hours(HELD_IDLE)})"),
-            Query(f"sum by (cluster, namespace) ({hours(HELD_IDLE)}) / sum by (cluster, namespace) ({hours(HELD)})"),
-            Query(f"sum by (cluster, namespace) ({hours(HELD_IDLE)}) * $price"),
+            Query(_IDLE_HOURS),
+            Query(f"({_IDLE_HOURS}) / sum by (cluster, namespace) ({hours(HELD)})"),
+            Query(f"({_IDLE_HOURS}) * $price"),
         ),
         columns=(
+            Column(field="cluster", title="Cluster"),
             Column(field="namespace", title="Namespace", links=(_TO_NAMESPACE,)),
-            Column(field="Value #A", title="GPU-hours", unit="h", decimals=1),
-            Column(field="Value #B", title="Idle", unit="h", decimals=1),
+            Column(field="Value #A", title="GPU-hours", unit="none", decimals=1),
+            Column(field="Value #B", title="Idle", unit="none", decimals=1),
             Column(
                 field="Value #C",
                 title="Idle share",
@@ -128,7 +131,8 @@ POWER = (
         queries=(
             Query(
                 """sum by (reason) (
-                    rate(gpuwatch_gpu_clock_event_seconds_total{@node, reason!="gpu_idle"}[$__rate_interval]))""",
+                    rate(gpuwatch_gpu_clock_event_seconds_total{
+                        @node, reason!~"gpu_idle|low_utilization"}[$__rate_interval]))""",
                 "{{reason}}",
             ),
         ),

@@ -42,10 +42,11 @@ def _legend(panel: Panel) -> common.VizLegendOptions:
 
 
 def _timeseries(panel: Panel) -> timeseries.Panel:
-    """Gaps stay gaps: where nothing was read, no line is drawn."""
+    """Gaps stay gaps: where nothing was read, no line is drawn. Counts that are all zero lie on the ground."""
     mode = model.StackingMode.NORMAL if panel.stacked else model.StackingMode.NONE
+    counts = panel.unit == "short" and panel.min == 0
     return (
-        timeseries.Panel()
+        (timeseries.Panel().axis_soft_max(1) if counts else timeseries.Panel())
         .draw_style(model.GraphDrawStyle.BARS if panel.bars else model.GraphDrawStyle.LINE)
         .line_width(1)
         .fill_opacity(70 if panel.bars else 40 if panel.stacked else 8)
@@ -59,22 +60,17 @@ def _timeseries(panel: Panel) -> timeseries.Panel:
 
 def _table(panel: Panel) -> table.Panel:
     names = [column.field for column in panel.columns]
-    built = (
-        table.Panel()
-        .show_header(True)
-        .cell_height(model.TableCellHeight.SM)
-        .with_transformation(DataTransformerConfig(id_val="merge", options={}))
-        .with_transformation(DataTransformerConfig(id_val="filterFieldsByName", options={"include": {"names": names}}))
-        .with_transformation(
-            DataTransformerConfig(
-                id_val="organize",
-                options={"indexByName": {name: index for index, name in enumerate(names)}, "renameByName": {}},
-            )
-        )
-    )
+    steps: dict[str, dict[str, Any]] = {
+        "merge": {},
+        "filterFieldsByName": {"include": {"names": names}},
+        "organize": {"indexByName": {name: index for index, name in enumerate(names)}, "renameByName": {}},
+    }
     if panel.sort:
-        order = common.TableSortByFieldState().display_name(panel.sort.lstrip("-")).desc(panel.sort.startswith("-"))
-        built = built.sort_by([order])
+        field = next(column.field for column in panel.columns if column.title == panel.sort.lstrip("-"))
+        steps["sortBy"] = {"fields": {}, "sort": [{"field": field, "desc": panel.sort.startswith("-")}]}
+    built = table.Panel().show_header(True).cell_height(model.TableCellHeight.SM)
+    for name, options in steps.items():
+        built = built.with_transformation(DataTransformerConfig(id_val=name, options=options))
     for row in panel.columns:
         built = built.override_by_name(row.field, column(row))
     return built

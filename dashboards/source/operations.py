@@ -3,7 +3,7 @@
 from dashboards.source.operations_agent import AGENTS, COST, STORE
 from dashboards.source.operations_remediator import REMEDIATION
 from dashboards.source.operations_tuner import TUNING
-from dashboards.source.panel import Board, Panel, Query, Section
+from dashboards.source.panel import Board, Panel, Query, Section, Style
 from dashboards.source.variables import CLUSTER, DATASOURCE, NODE
 
 HEADLINES = (
@@ -86,6 +86,7 @@ JUDGEMENT = (
         kind="bargauge",
         description="GPUs and nodes each check finds something on. One check everywhere at once: suspect the check.",
         queries=(Query("sort_desc(count by (check, severity) (gpuwatch_finding{@node}))", "{{check}} ({{severity}})"),),
+        styles=(Style(match="critical", color="red"), Style(match="warning", color="orange")),
         min=0,
         no_value="no findings",
         width=8,
@@ -119,7 +120,7 @@ JUDGEMENT = (
             ),
         ),
         min=0,
-        interval="2m",
+        interval="5m",
         legend="hidden",
         width=8,
         height=9,

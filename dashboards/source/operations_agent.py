@@ -85,7 +85,7 @@ AGENTS = (
         ),
         bars=True,
         stacked=True,
-        interval="2m",
+        interval="5m",
         min=0,
         width=8,
         height=8,
@@ -165,7 +165,7 @@ COST = (
 
 STORE = (
     Panel(
-        title="Event stores that do not write",
+        title="Stores not writing",
         kind="stat",
         description="Agents that cannot write events: a restart loses them. The disk is full, or mounted read-only.",
         queries=(Query("count(gpuwatch_store_up{@node} == 0) or sum(0 * gpuwatch_store_up{@node})"),),
@@ -186,7 +186,7 @@ STORE = (
                 "sum by (node) (increase(gpuwatch_store_set_aside_total{@node}[$__rate_interval]))", "{{node}}: aside"
             ),
         ),
-        interval="2m",
+        interval="5m",
         min=0,
         legend="hidden",
         width=6,
@@ -237,7 +237,7 @@ STORE = (
             Query("sum(increase(gpuwatch_web_config_reload_failures_total{@node}[$__rate_interval]))", "certificates"),
             Query("sum(gpuwatch_series_dropped{@node})", "series dropped"),
         ),
-        interval="2m",
+        interval="5m",
         min=0,
         width=4,
         height=8,

@@ -67,7 +67,7 @@ TUNING = (
         ),
         bars=True,
         stacked=True,
-        interval="2m",
+        interval="5m",
         min=0,
         no_value=_NONE,
         width=12,

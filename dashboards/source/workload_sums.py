@@ -71,7 +71,7 @@ SUMS = Section(
             "GPU-hours",
             "GPUs held, times the hours they were held in the time range of the dashboard.",
             f"sum({GPU_HOURS})",
-            "h",
+            "none",
             1,
         ),
         _stat(
