@@ -20,7 +20,6 @@ from gpuwatch.sinks.metric import PREFIX
 from gpuwatch.sinks.metrics import METRICS
 from gpuwatch.sinks.metrics_remediator import REMEDIATOR_METRICS
 from gpuwatch.sinks.metrics_tuner import TUNER_METRICS
-from gpuwatch.sinks.metrics_tuner import TUNER_METRICS
 from gpuwatch.sinks.selfmetrics import SELF_METRICS
 from tests.e2e.processes import series
 
