@@ -1,9 +1,8 @@
 """How the chosen pods use each of their GPUs over time."""
 
-from dashboards.source.held import ALONE, BY_GPU, BY_PART, BY_POD, SHARE, activity, filled, whole
+from dashboards.source.held import ALONE, BY_GPU, BY_PART, BY_POD, IDLE_BELOW, SHARE, activity, filled, whole
 from dashboards.source.links import board
 from dashboards.source.panel import Panel, Query, Section, State
-from dashboards.source.workload_sums import IDLE_BELOW
 
 PLACE = "{{pod}}: {{node}} GPU {{gpu}} {{gi}}"
 TO_NODE = board("node", "Open GPU", node="${__field.labels.node}", gpu="${__field.labels.gpu}")
