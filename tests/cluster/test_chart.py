@@ -1,6 +1,5 @@
 """The Helm chart in a real cluster: installed, upgraded to act, rolled back, and gone without a trace."""
 
-import subprocess
 from typing import NamedTuple
 
 import pytest
@@ -9,13 +8,13 @@ import yaml
 from deploy.helm.generate import CHART
 from tests.cluster.api import MERGE, NODES, Api
 from tests.deploy.charts import OPERATOR, case, is_test, rendered, run, warnings
+from tests.deploy.kubectl import Kubectl
 from tests.deploy.schemas import CRDS
-from tests.deploy.tools import kubectl
 from tests.e2e.processes import until
 
 pytestmark = pytest.mark.cluster
 
-EVERYTHING = {**case("everything"), "runtimeClassName": ""}
+EVERYTHING = case("everything")
 LABEL = "gpuwatch.io/gpu-healthy-count"
 
 
@@ -36,26 +35,22 @@ class Release(NamedTuple):
     def upgrade(self, values):
         return self.helm("upgrade", self.name, CHART, values=values)
 
+    def kubectl(self, *arguments, stdin=""):
+        return Kubectl(self.plane.kubeconfig())(*arguments, stdin=stdin)
+
     def objects(self):
         """What is in the cluster of this release: kind/name."""
         kinds = ",".join(sorted({each["kind"] for each in rendered(EVERYTHING)}))
         selector = f"app.kubernetes.io/instance={self.name}"
-        return set(kubectl_(self.plane, "get", kinds, "-A", "-l", selector, "-o", "name").split())
-
-
-def kubectl_(plane, *arguments, text=None):
-    command = [kubectl(), "--kubeconfig", plane.kubeconfig(), "--cache-dir", plane.directory / "kubectl", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, input=text)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+        return set(self.kubectl("get", kinds, "-A", "-l", selector, "-o", "name").split())
 
 
 @pytest.fixture(scope="module")
 def plane(control_plane):
     """A cluster that knows the Prometheus operator's kinds."""
-    kubectl_(control_plane, "apply", *(word for file in sorted(CRDS.glob("*.yaml")) for word in ("-f", file)))
-    names = [f"crd/{yaml.safe_load(file.read_text())['metadata']['name']}" for file in CRDS.glob("*.yaml")]
-    kubectl_(control_plane, "wait", "--for=condition=Established", "--timeout=30s", *names)
+    kubectl = Kubectl(control_plane.kubeconfig())
+    kubectl("apply", *(word for file in sorted(CRDS.glob("*.yaml")) for word in ("-f", file)))
+    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
     return control_plane
 
 
@@ -82,30 +77,23 @@ def test_install_enforce_roll_back_uninstall(release):
 
     release.helm("uninstall", release.name)
     assert release.objects() == set()
-    left = kubectl_(release.plane, "get", "secrets,configmaps,leases", "-n", release.name, "-o", "name")
+    left = release.kubectl("get", "secrets,configmaps,leases", "-n", release.name, "-o", "name")
     assert left.split() in ([], ["configmap/kube-root-ca.crt"])
 
 
-def test_notes_of_a_cluster_that_helm_can_ask(release):
+def test_notes_of_a_cluster_that_helm_can_ask(release, name):
     """It looks for the namespace's label and the runtime class; and is content once both are there."""
-    told = warnings(release.install(case("observe")))
+    values = {**case("observe"), "runtimeClassName": name, "podMonitor": {"enabled": True}}
+    told = warnings(release.install(values))
     assert [each.split(":")[0] for each in told] == [
         f"the namespace {release.name} has no label pod-security.kubernetes.io/enforce=privileged",
-        "there is no RuntimeClass nvidia",
+        f"there is no RuntimeClass {name}",
     ]
     _, _, command = told[0].rpartition("run: kubectl ")
-    kubectl_(release.plane, *command.split())
-    runtime = {
-        "apiVersion": "node.k8s.io/v1",
-        "kind": "RuntimeClass",
-        "metadata": {"name": "nvidia"},
-        "handler": "nvidia",
-    }
-    kubectl_(release.plane, "apply", "-f", "-", text=yaml.safe_dump(runtime))
-    try:
-        assert warnings(release.upgrade({**case("observe"), "podMonitor": {"enabled": True}})) == []
-    finally:
-        kubectl_(release.plane, "delete", "runtimeclass", "nvidia")
+    release.kubectl(*command.split())
+    runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": "nvidia"}
+    release.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(runtime))
+    assert warnings(release.upgrade(values)) == []
 
 
 def test_the_policy_guards_the_release_s_own_account(release, name):
@@ -149,5 +137,5 @@ def test_two_releases_live_side_by_side(plane, name):
 
 def test_the_operator_s_kinds_are_found(plane):
     """The names that the warnings look for are those that a cluster tells."""
-    known = kubectl_(plane, "api-resources", "--api-group=monitoring.coreos.com", "-o", "name").split()
+    known = Kubectl(plane.kubeconfig())("api-resources", "--api-group=monitoring.coreos.com", "-o", "name").split()
     assert sorted(known) == sorted(f"{each.rpartition('/')[2].lower()}s.monitoring.coreos.com" for each in OPERATOR)

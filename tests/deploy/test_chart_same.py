@@ -4,6 +4,7 @@ import copy
 import json
 
 import pytest
+import yaml
 
 from gpuwatch.config import parse
 from gpuwatch.config_yaml import decode
@@ -92,7 +93,7 @@ def of_kustomize(found):
 def assert_same(chart, kustomize):
     assert chart.keys() == kustomize.keys()
     for name, manifest in kustomize.items():
-        assert chart[name] == manifest, name
+        assert yaml.safe_dump(chart[name]) == yaml.safe_dump(manifest), name  # pytest compares line by line
 
 
 @pytest.mark.parametrize("components", SAME, ids=lambda components: "+".join(components) or "base")
