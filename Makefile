@@ -53,7 +53,7 @@ generate: $(VENV)/installed-test  ## regenerate docs and golden files; a test fa
 	$(BIN)/python -m tests.cli.goldens
 
 preview: $(VENV)/installed-test  ## draw the dashboards from simulated fleets into docs/images, with Grafana's own components
-	@./scripts/system-packages chromium
+	@./scripts/system-packages chromium pngquant
 	$(BIN)/python -m dashboards.preview
 
 bench: $(VENV)/installed-test  ## compare with nvitop-exporter and prometheus-client; prints both

@@ -11,6 +11,7 @@ from typing import Any
 from dashboards.history.fleet import STEP
 from dashboards.preview.stories import Story
 from dashboards.preview.variables import Chosen, choose, fill
+from gpuwatch.sim.scenario import seconds
 
 Json = dict[str, Any]
 
@@ -25,9 +26,10 @@ class Source:
         """What `query` gives at the end of the story."""
         return self._ask("query", query=query, time=self._story.end)
 
-    def range(self, query: str) -> list[Json]:
-        """What it gives at each step."""
-        return self._ask("query_range", query=query, start=self._story.begin, end=self._story.end, step=STEP)
+    def range(self, query: str, step: float = STEP) -> list[Json]:
+        """What it gives at each step, at round times."""
+        begin, end = (at // step * step for at in (self._story.begin, self._story.end))
+        return self._ask("query_range", query=query, start=begin, end=end, step=step)
 
     def _ask(self, kind: str, **parameters: object) -> list[Json]:
         body = urllib.parse.urlencode(parameters).encode()
@@ -104,10 +106,11 @@ def _moved(panel: Json, down: int) -> Json:
 
 def _answered(panel: Json, source: Source, chosen: Mapping[str, Chosen], story: Story) -> Json:
     targets = []
+    step = max(STEP, seconds(panel.get("interval") or "") or 0.0)
     for target in panel.get("targets", []):
-        query = fill(target["expr"], chosen, story)
-        result = source.instant(query) if target.get("instant") else source.range(query)
-        targets.append({**target, "step": STEP, "result": result})
+        query = fill(target["expr"], chosen, story, step)
+        result = source.instant(query) if target.get("instant") else source.range(query, step)
+        targets.append({**target, "step": step, "result": result})
     return {
         "options": {},
         "transformations": [],
@@ -122,7 +125,12 @@ def _worth_showing(panels: Iterable[Json], answered: Iterable[Json]) -> Iterator
     """All but what is in a folded row none of whose panels has anything to show: that row stays folded."""
     row_of = {each["id"]: panel["id"] for panel in panels for each in panel.get("panels") or []}
     telling = {row_of.get(panel["id"]) for panel in answered if _has_data(panel)}
-    return (panel for panel in answered if row_of.get(panel["id"]) is None or row_of[panel["id"]] in telling)
+    silent = set(row_of.values()) - telling
+    for panel in answered:
+        if panel["id"] in silent:
+            yield {**panel, "folded": True}
+        elif row_of.get(panel["id"]) not in silent:
+            yield panel
 
 
 def _lacks_data(panel: Json) -> bool:

@@ -14,7 +14,7 @@ class Story(NamedTuple):
     dashboard: str
     name: str
     variables: dict[str, str] = {}
-    begin: float = BEGIN
+    begin: float = BEGIN + 5 * MINUTE  # a rate needs some minutes to be right
     end: float = END
 
 
@@ -25,7 +25,7 @@ STORIES: tuple[Story, ...] = (
     Story("node", "fallen-off-bus", {"node": "gpu-west-02"}),
     Story("node", "thermal", {"node": "gpu-west-04"}, begin=BEGIN + 75 * MINUTE, end=BEGIN + 105 * MINUTE),
     Story("node", "mig", {"node": "gpu-east-02"}),
-    Story("workload", "idle-allocated", {"cluster": "east"}),
+    Story("workload", "idle-allocated", {"namespace": "team-nlp + team-vision"}),
     Story("workload", "training", {"namespace": "ml-research", "pod": "llama-pretrain-30"}),
     Story("operations", "quarantine"),
 )

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 from dashboards.history.fleet import STEP
 from dashboards.preview.stories import ALL, Story
 
+AND = " + "
+"""Between several values of a variable, as Grafana shows them."""
+
 _VARIABLE = re.compile(r"\$\{(\w+)(?::\w+)?\}|\[\[(\w+)\]\]|\$(\w+)")
 
 
@@ -37,7 +40,8 @@ def _chosen(variable: Mapping[str, Any], wanted: str | None) -> Chosen:
     current = wanted or _current(variable)
     if current == ALL:
         return Chosen(label, "All", variable.get("allValue") or ".*")
-    return Chosen(label, current, current)
+    several = current.split(AND)
+    return Chosen(label, current, f"({'|'.join(several)})" if len(several) > 1 else current)
 
 
 def _current(variable: Mapping[str, Any]) -> str:
@@ -47,13 +51,13 @@ def _current(variable: Mapping[str, Any]) -> str:
     return str(first) if first else ALL if variable.get("includeAll") else ""
 
 
-def fill(text: str, chosen: Mapping[str, Chosen], story: Story) -> str:
-    """The text with everything put in; a name that nobody knows stays as it is."""
+def fill(text: str, chosen: Mapping[str, Chosen], story: Story, step: float = STEP) -> str:
+    """The text with everything put in; a name that nobody knows stays as it is. `step`: seconds between points."""
     seconds = round(story.end - story.begin)
     known = {
-        "__interval": f"{STEP:.0f}s",
-        "__interval_ms": f"{STEP * 1000:.0f}",
-        "__rate_interval": f"{4 * STEP:.0f}s",
+        "__interval": f"{step:.0f}s",
+        "__interval_ms": f"{step * 1000:.0f}",
+        "__rate_interval": f"{max(step + STEP, 4 * STEP):.0f}s",
         "__range": f"{seconds}s",
         "__range_s": str(seconds),
         "__range_ms": str(seconds * 1000),

@@ -50,7 +50,7 @@ export function Panel({ panel, data, marks, timeRange, width, height }: Props) {
     >
       {(innerWidth, innerHeight) => (
         <Guard title={panel.title}>
-          {empty && panel.type !== 'stat' ? (
+          {empty && !['stat', 'text'].includes(panel.type) ? (
             <Nothing text={nothing} color={theme.colors.text.secondary} />
           ) : (
             Drawing && <Drawing {...{ panel, data, marks, timeRange }} width={innerWidth} height={innerHeight} />

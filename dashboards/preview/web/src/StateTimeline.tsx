@@ -8,6 +8,7 @@ import type { Props } from './panels';
 
 const LEGEND = 28;
 const AXIS = 24;
+const PER_PAGE = 20; // more rows than this Grafana spreads over pages; the first is drawn
 
 interface Box {
   from: number;
@@ -36,7 +37,8 @@ function boxes(times: number[], field: Field, step: number): Box[] {
 
 export function StateTimeline({ panel, data, timeRange, width, height }: Props) {
   const theme = useTheme2();
-  const rows = data.map((frame) => {
+  const page = data.slice(0, panel.options.perPage ?? PER_PAGE);
+  const rows = page.map((frame) => {
     const field = frame.fields.find((each) => each.type === 'number')!;
     const step = frame.fields[0].config.interval ?? 60_000;
     return { name: getFieldDisplayName(field, frame, data), boxes: boxes(frame.fields[0].values, field, step) };
@@ -76,13 +78,18 @@ export function StateTimeline({ panel, data, timeRange, width, height }: Props) 
         )}
         <TimeAxis plot={plot} timeRange={timeRange} />
       </svg>
-      {panel.options.legend?.showLegend !== false && (
+      <div style={{ display: 'flex', justifyContent: 'space-between' }}>
         <VizLegend
           displayMode={'list' as any}
           placement="bottom"
           items={items.map(([label, color]) => ({ label, color, yAxis: 1 }))}
         />
-      )}
+        {page.length < data.length && (
+          <span style={{ color: theme.colors.text.secondary, whiteSpace: 'nowrap' }}>
+            1 – {page.length} of {data.length}
+          </span>
+        )}
+      </div>
     </>
   );
 }

@@ -41,8 +41,13 @@ function Header({ picture }: { picture: Picture }) {
   );
 }
 
-function RowTitle({ title }: { title: string }) {
-  return <div style={{ fontSize: 16, fontWeight: 500, lineHeight: `${ROW}px` }}>⌄ {title}</div>;
+function RowTitle({ title, folded }: PanelModel) {
+  const style = { fontSize: 16, fontWeight: 500, lineHeight: `${ROW}px` };
+  return (
+    <div style={style}>
+      {folded ? '›' : '⌄'} {title}
+    </div>
+  );
 }
 
 function Dashboard({ picture, data }: { picture: Picture; data: Map<number, DataFrame[]> }) {
@@ -65,7 +70,7 @@ function Dashboard({ picture, data }: { picture: Picture; data: Map<number, Data
         const common = { panel, timeRange, width, height, marks: picture.marks };
         return (
           <div key={panel.id} style={{ position: 'absolute', ...corner, width, height }}>
-            {panel.type === 'row' ? <RowTitle title={panel.title} /> : <Panel {...common} data={data.get(panel.id)!} />}
+            {panel.type === 'row' ? <RowTitle {...panel} /> : <Panel {...common} data={data.get(panel.id)!} />}
           </div>
         );
       })}

@@ -1,6 +1,14 @@
 // One function for each kind of panel.
 
-import { DataFrame, FieldDisplay, TimeRange, VizOrientation, getDisplayValueAlignmentFactors, getFieldDisplayValues } from '@grafana/data';
+import {
+  DataFrame,
+  FieldDisplay,
+  TimeRange,
+  VizOrientation,
+  getDisplayValueAlignmentFactors,
+  getFieldDisplayValues,
+  renderMarkdown,
+} from '@grafana/data';
 import { BarGauge, BigValue, TimeSeries, UPlotConfigBuilder, VizRepeater, useTheme2 } from '@grafana/ui';
 import { TableNG } from '@grafana/ui/unstable';
 import { ReactNode } from 'react';
@@ -172,6 +180,11 @@ function TablePanel({ panel, data, width, height }: Props) {
   );
 }
 
+function TextPanel({ panel }: Props) {
+  const html = panel.options.mode === 'markdown' ? renderMarkdown(panel.options.content) : panel.options.content;
+  return <div className="markdown-html" dangerouslySetInnerHTML={{ __html: html }} />;
+}
+
 export const PANELS: Record<string, (props: Props) => ReactNode> = {
   timeseries: TimeSeriesPanel,
   stat: StatPanel,
@@ -179,4 +192,5 @@ export const PANELS: Record<string, (props: Props) => ReactNode> = {
   table: TablePanel,
   'state-timeline': StateTimeline,
   heatmap: Heatmap,
+  text: TextPanel,
 };

@@ -25,6 +25,7 @@ export interface PanelModel {
   fieldConfig: { defaults: any; overrides: any[] };
   transformations: any[];
   targets: Target[];
+  folded?: boolean; // of a row
 }
 
 export interface Mark {
