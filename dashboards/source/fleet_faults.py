@@ -10,11 +10,21 @@ from dashboards.source.states import FINDINGS, HEALTH, health_code
 from gpuwatch.rules.checks import CHECKS
 
 _FINDING = 'gpuwatch_finding{@node, severity!="info"}'
-_SINCE = f"""(min by ({BY_GPU}, check, severity) (min_over_time(timestamp({_FINDING})[$__range:1m]))
-    and on ({BY_GPU}, check, severity) {_FINDING})"""
+_LATER = "1e10"
+"""More seconds than there have been: what is added to the time of warnings, to have critical findings first."""
+
+
+def _since(severity: str) -> str:
+    """When each present finding was first seen in the time range."""
+    finding = f'gpuwatch_finding{{@node, severity="{severity}"}}'
+    return f"""(min by ({BY_GPU}, check) (min_over_time(timestamp({finding})[$__range:1m]))
+        and on ({BY_GPU}, check) {finding})"""
+
+
+_WORST = f"""(bottomk by ({BY_GPU}) (1, {_since("critical")} or {_since("warning")} + {_LATER}) % {_LATER})"""
 _HOLDER = f"topk by ({BY_GPU}) (1, max by ({BY_GPU}, namespace, pod) (gpuwatch_gpu_workload_info{{@node}}))"
-_FOUND = f"""(({_SINCE} * on ({BY_GPU}) group_left (namespace, pod) {_HOLDER})
-    or ({_SINCE} unless on ({BY_GPU}) gpuwatch_gpu_workload_info{{@node}}))"""
+_FOUND = f"""(({_WORST} * on ({BY_GPU}) group_left (namespace, pod) {_HOLDER})
+    or ({_WORST} unless on ({BY_GPU}) gpuwatch_gpu_workload_info{{@node}}))"""
 _ADVICE = f"""label_replace(
     label_replace({_FOUND}, "action", "$1", "check", "(.+)"), "runbook", "$1", "check", "(.+)") * 1000"""
 _STAGE = f"""max by ({BY_NODE}, stage) (gpuwatch_remediator_stage{{@remediator}} == 1) and on ({BY_NODE}) {_FINDING}"""
@@ -24,15 +34,16 @@ ATTENTION = (
         title="Nodes and GPUs that need attention",
         kind="table",
         description=(
-            "Every finding of severity warning or critical: which GPU, who has it now, what helps, what gpuwatch did. "
-            "Since is cut off at the start of the time range. A GPU without a workload is free to be repaired. "
-            "Click a node for its graphs, a runbook for what to do."
+            "GPUs and nodes with findings, notes left out: the worst finding, who has the GPU now, what helps, what "
+            "gpuwatch did. Without a workload, it can be repaired at once. Click the runbook for what to do, the node "
+            "for all of its findings. Since is cut off at the start of the time range."
         ),
-        queries=(Query(_ADVICE), Query(_STAGE)),
+        queries=(Query(_ADVICE), Query(_STAGE), Query(f"count by ({BY_GPU}) ({_FINDING})")),
         columns=(
             Column(field="node", title="Node", links=(TO_NODE,)),
             Column(field="gpu", title="GPU", links=(TO_GPU,), width=60),
-            Column(field="check", title="Finding", states=FINDINGS, color="text"),
+            Column(field="check", title="Worst finding", states=FINDINGS, color="text"),
+            Column(field="Value #C", title="Findings", width=80),
             Column(field="Value #A", title="Since", unit="dateTimeFromNow"),
             Column(field="namespace", title="Namespace"),
             Column(field="pod", title="Workload", links=(TO_POD,)),
@@ -52,7 +63,7 @@ ATTENTION = (
         sort="Node",
         no_value="nothing needs attention",
         width=24,
-        height=9,
+        height=8,
     ),
     Panel(
         title="Health of nodes",

@@ -109,15 +109,15 @@ AGENTS = (
 
 COST = (
     Panel(
-        title="CPU",
+        title="CPU, of one core",
         kind="timeseries",
-        description="Cores each process of gpuwatch uses. The agent of eight GPUs should stay near 1 % of a core.",
-        unit="short",
+        description="What each process of gpuwatch uses. The agent of eight GPUs should stay near 1 %.",
+        unit="percentunit",
         queries=(
             Query("max by (job) (rate(process_cpu_seconds_total{@any}[$__rate_interval]))", "{{job}}: most"),
             Query("avg by (job) (rate(process_cpu_seconds_total{@any}[$__rate_interval]))", "{{job}}: mean"),
         ),
-        decimals=3,
+        decimals=2,
         min=0,
         width=6,
         height=8,
