@@ -7,6 +7,8 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards.source.panel import Column, Link, State, Style, Thresholds
 
+LABEL = "string"
+"""The unit of labels: else a process id or serial number is written as 2.15 Mil."""
 EMPTY_CELL = "–"
 """Where a row has no such value; the panel's own text is for a table without rows."""
 
@@ -42,7 +44,7 @@ def column(row: Column) -> list[model.DynamicConfigValue]:
     """How the cells of a column look."""
     values: dict[str, Any] = {
         "displayName": row.title,
-        "unit": row.unit,
+        "unit": row.unit or ("" if row.field.startswith("Value") else LABEL),
         "decimals": row.decimals,
         "min": row.min,
         "max": row.max,

@@ -10,6 +10,7 @@ BY_PART = f"{BY_GPU}, gi"
 """A GPU, or a MIG instance of it."""
 BY_PLACE = f"{BY_PART}, namespace, pod"
 BY_POD = "cluster, namespace, pod"
+BY_HOLDER = f"{BY_GPU}, namespace, pod"
 IDLE_BELOW = 0.02
 """Of activity."""
 
@@ -62,6 +63,14 @@ def filled(used: str = "{}") -> str:
 def sampled(function: str, vector: str, span: str = "$__range") -> str:
     """`function` over a vector that is looked at every five minutes, a twelfth of an hour."""
     return f"{function}(({vector})[{span}:5m])"
+
+
+def twenty(which: str, vector: str, by: str, rank: str = "") -> str:
+    """The series of `vector` that are `topk` or `bottomk` by their mean over the time range, or by that of `rank`.
+
+    A dashboard that is not narrowed to a pod shows no more than one can read. The choice is the same at every step.
+    """
+    return f"({vector}) and on ({by}) {which}(20, avg_over_time(({rank or vector})[$__range:5m] @ end()))"
 
 
 def befell(events: str, label: str) -> str:

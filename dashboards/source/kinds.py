@@ -49,7 +49,7 @@ def _timeseries(panel: Panel) -> timeseries.Panel:
         (timeseries.Panel().axis_soft_max(1) if counts else timeseries.Panel())
         .draw_style(model.GraphDrawStyle.BARS if panel.bars else model.GraphDrawStyle.LINE)
         .line_width(1)
-        .fill_opacity(70 if panel.bars else 40 if panel.stacked else 8)
+        .fill_opacity(70 if panel.bars else 40 if panel.stacked else 0)
         .show_points(model.VisibilityMode.NEVER)
         .span_nulls(False)
         .stacking(common.StackingConfig().mode(mode).group("A"))

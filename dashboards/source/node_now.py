@@ -1,8 +1,18 @@
 """The first screen of the node's dashboard: the verdict, a row for each GPU, all findings."""
 
+from dashboards.source.columns import share
 from dashboards.source.links import REPOSITORY, board
 from dashboards.source.panel import Column, Link, Panel, Query, Section, State
-from dashboards.source.states import CLOCK_STATES, FINDINGS, HEALTH, RUNBOOKS, XID_CODES, clock_event_code, health_code
+from dashboards.source.states import (
+    ADVICE,
+    CLOCK_STATES,
+    FINDINGS,
+    HEALTH,
+    RUNBOOKS,
+    XID_CODES,
+    clock_event_code,
+    health_code,
+)
 
 PODS = "max by (node, gpu, namespace, pod) (gpuwatch_gpu_workload_info{@gpu})"
 HOLDERS = f"count by (node, gpu) ({PODS})"
@@ -24,7 +34,9 @@ WORST_FINDING = """topk by (node, gpu) (1, max by (node, gpu, check) (
     or gpuwatch_finding{@gpu, severity="info"}))"""
 
 FOUND = "max by (node, gpu, check) (gpuwatch_finding{@gpu})"
-LAST_XID = "topk by (node, gpu) (1, max by (node, gpu, xid) (gpuwatch_gpu_xid_last_timestamp_seconds{@gpu}))"
+LAST_XID = """topk by (node, gpu) (1, max by (node, gpu, xid) (
+    gpuwatch_gpu_xid_last_timestamp_seconds{@gpu, xid!="154"}))"""
+"""154 only says what an earlier one asks for."""
 
 QUARANTINE = (State("0", "no", "green"), State("1", "quarantined", "orange"))
 HEADROOM_BOUNDS = ((None, "red"), (0, "orange"), (5, "green"))
@@ -91,7 +103,6 @@ NOW = Section(
             description="Draw of all chosen GPUs together. Compare it with what the rack may draw.",
             unit="watt",
             queries=(Query('sum(gpuwatch_gpu_power_watts{@gpu, window="average"})', "draw"),),
-            trend=True,
             width=4,
             height=4,
         ),
@@ -138,7 +149,7 @@ NOW = Section(
                 Column(
                     field="Value #E", title="SM activity", unit="percentunit", color="gauge", min=0, max=1, width=130
                 ),
-                Column(field="Value #F", title="Memory", unit="percentunit", color="gauge", min=0, max=1, width=130),
+                share("Value #F", "Memory"),
                 Column(field="Value #G", title="Power", unit="watt", decimals=0, width=80),
                 Column(
                     field="Value #H",
@@ -164,20 +175,22 @@ NOW = Section(
             "The runbook says what to do; `gpuwatch get findings` on the node has the evidence. Empty is good.",
             queries=(
                 Query(
-                    f"""label_replace(
+                    f"""label_replace(label_replace(
                         {FOUND} * on (node, gpu) group_left (namespace, pod) {HOLDER}
-                        or on (node, gpu, check) {FOUND}, "runbook", "$1", "check", "(.+)")"""
+                        or on (node, gpu, check) {FOUND},
+                        "runbook", "$1", "check", "(.+)"), "help", "$1", "check", "(.+)")"""
                 ),
             ),
             columns=(
                 Column(field="check", title="Check", states=FINDINGS, color="text", width=200),
                 Column(field="gpu", title="GPU", links=(THIS_GPU,), width=60),
                 Column(field="namespace", title="Namespace", width=180),
-                Column(field="pod", title="Pod", links=(THIS_POD,)),
+                Column(field="pod", title="Pod", links=(THIS_POD,), width=260),
+                Column(field="help", title="What to do", states=ADVICE),
                 Column(field="runbook", title="Runbook", states=RUNBOOKS, links=(RUNBOOK,), width=220),
             ),
             no_value="No findings",
-            width=12,
+            width=24,
             height=7,
         ),
     ),

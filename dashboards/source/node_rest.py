@@ -1,8 +1,9 @@
 """What one seldom needs of a node: processes, MIG instances, and the hardware itself."""
 
+from dashboards.source.columns import share
 from dashboards.source.node_now import THIS_GPU, THIS_POD
 from dashboards.source.node_work import EACH
-from dashboards.source.panel import Column, Panel, Query, Section, Style
+from dashboards.source.panel import Column, Panel, Query, Section
 
 INSTANCE = "node, gpu, gi, profile"
 FILLED = """max by ({by}) (
@@ -70,8 +71,8 @@ MIG = Section(
                 Column(
                     field="Value #C", title="SM activity", unit="percentunit", color="gauge", min=0, max=1, width=160
                 ),
-                Column(field="Value #D", title="Tensor", unit="percentunit", color="gauge", min=0, max=1, width=160),
-                Column(field="Value #E", title="Memory", unit="percentunit", color="gauge", min=0, max=1, width=160),
+                share("Value #D", "Tensor", width=160),
+                share("Value #E", "Memory", width=160),
                 Column(field="Value #F", title="of", unit="bytes", width=90),
             ),
             sort="GPU",
@@ -115,16 +116,21 @@ HARDWARE = Section(
     "Hardware",
     (
         Panel(
-            title="Temperatures",
+            title="Temperature",
             kind="timeseries",
-            description="GPU and memory (dashed) as the sensors have them. What is too hot differs from model to "
-            "model: judge by the headroom above.",
+            description="The GPU's sensor. What is too hot differs from model to model: judge by the headroom above.",
             unit="celsius",
-            queries=(
-                Query('max by (gpu) (gpuwatch_gpu_temperature_celsius{@gpu, sensor="gpu"})', EACH),
-                Query('max by (gpu) (gpuwatch_gpu_temperature_celsius{@gpu, sensor="memory"})', f"{EACH} memory"),
-            ),
-            styles=(Style(match="memory$", dashed=True),),
+            queries=(Query('max by (gpu) (gpuwatch_gpu_temperature_celsius{@gpu, sensor="gpu"})', EACH),),
+            width=8,
+        ),
+        Panel(
+            title="Memory temperature",
+            kind="timeseries",
+            description="The sensor of the device memory, on GPUs that have one. Memory far above the GPU and its "
+            "siblings: the heat sink has lost contact there.",
+            unit="celsius",
+            queries=(Query('max by (gpu) (gpuwatch_gpu_temperature_celsius{@gpu, sensor="memory"})', EACH),),
+            no_value="No sensor in the memory",
             width=8,
         ),
         Panel(
@@ -178,7 +184,7 @@ HARDWARE = Section(
                 Column(field="pci_bus_id", title="PCI address", width=150),
                 Column(field="serial", title="Serial", width=130),
                 Column(field="vbios", title="VBIOS", width=140),
-                Column(field="uuid", title="UUID", width=310),
+                Column(field="uuid", title="UUID", width=330),
             ),
             sort="GPU",
             width=16,

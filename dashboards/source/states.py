@@ -62,6 +62,9 @@ _ALERTS = alert_of_check()
 RUNBOOKS = tuple(State(check.name, _ALERTS[check.name], SEVERITY_COLORS[check.severity]) for check in CHECKS)
 """Checks by the alert that stands for them, which is the name of the runbook."""
 
+ADVICE = tuple(State(check.name, check.action) for check in CHECKS)
+"""Checks by what to do first."""
+
 XID_CODES = tuple(
     State(str(xid.code), str(xid.code), "red" if xid.severity == "fatal" else "blue")
     for xid in all_xids()

@@ -1,6 +1,6 @@
 """What hit the chosen pods; and what they do on GPUs that they share."""
 
-from dashboards.source.held import BY_GPU, BY_PLACE, HOLDERS, befell, sampled
+from dashboards.source.held import BY_GPU, BY_HOLDER, BY_PLACE, HOLDERS, befell, sampled, twenty
 from dashboards.source.links import TO_GPU
 from dashboards.source.node_now import RUNBOOK
 from dashboards.source.panel import Column, Panel, Query, Section
@@ -14,10 +14,14 @@ RANK = "{{pod}}: {{node}} GPU {{gpu}}"
 SHARER = "{{pod}}: {{node}} GPU {{gpu}} {{gi}}"
 PLACE = (
     Column(field="namespace", title="Namespace", width=150),
-    Column(field="pod", title="Pod", links=(THIS_POD,)),
+    Column(field="pod", title="Pod", links=(THIS_POD,), width=320),
     Column(field="node", title="Node", width=150),
     Column(field="gpu", title="GPU", links=(TO_GPU,), width=60),
 )
+
+UTILIZATION = f"sum by ({BY_HOLDER}) (gpuwatch_pod_gpu_utilization_ratio{{@workload}})"
+MEMORY = f"sum by ({BY_PLACE}) (gpuwatch_pod_gpu_memory_bytes{{@workload}})"
+POWER = f"sum by ({BY_HOLDER}) (rate(gpuwatch_pod_gpu_energy_joules_total{{@workload}}[$__rate_interval]))"
 
 FAULTS = Section(
     "What hit it",
@@ -30,13 +34,13 @@ FAULTS = Section(
             "again elsewhere. The runbook says what to do with the GPU.",
             queries=(Query(sampled("count_over_time", befell(FOUND, "check")) + " / 12"),),
             columns=(
-                Column(field="check", title="Finding", states=RUNBOOKS, color="text", links=(RUNBOOK,), width=190),
+                Column(field="check", title="Finding", states=RUNBOOKS, color="text", links=(RUNBOOK,)),
                 *PLACE,
                 Column(field="Value", title="For", unit="h", decimals=1, width=80),
             ),
             sort="-For",
             no_value="No findings on the GPUs of these pods",
-            width=12,
+            width=24,
         ),
         Panel(
             title="XIDs on its GPUs",
@@ -58,10 +62,10 @@ FAULTS = Section(
             ),
             sort="-Times",
             no_value="No XIDs on the GPUs of these pods",
-            width=12,
+            width=24,
         ),
         Panel(
-            title="Health of its GPUs",
+            title="Health of its GPUs, the 20 worst",
             kind="state-timeline",
             description="Health of each GPU the pods hold, while they hold it. Failed: the work on it is lost. "
             "Degraded: it works, but not as it should. Unknown: gpuwatch could not look.",
@@ -83,52 +87,36 @@ SHARED = Section(
     "By the pods' own processes",
     (
         Panel(
-            title="Utilization by pod",
+            title="Utilization by pod, the 20 highest",
             kind="timeseries",
             description="Share of the whole GPU that each container's own processes keep busy: who uses a shared "
             "GPU. Together near 1: they slow each other down.",
             unit="percentunit",
-            queries=(
-                Query(
-                    f"sum by ({BY_GPU}, namespace, pod) (gpuwatch_pod_gpu_utilization_ratio{{@workload}})",
-                    RANK,
-                ),
-            ),
+            queries=(Query(twenty("topk", UTILIZATION, BY_HOLDER), RANK),),
             no_value="No processes of pods are seen",
             stacked=True,
             min=0,
             width=8,
         ),
         Panel(
-            title="Memory by pod",
+            title="Memory by pod, the 20 highest",
             kind="timeseries",
             description="Device memory of each container's own processes. Time-slicing does not limit it: one pod "
             "can take the memory of all, and the others' allocations fail.",
             unit="bytes",
-            queries=(
-                Query(
-                    f"sum by ({BY_PLACE}) (gpuwatch_pod_gpu_memory_bytes{{@workload}})",
-                    SHARER,
-                ),
-            ),
+            queries=(Query(twenty("topk", MEMORY, BY_PLACE), SHARER),),
             no_value="No processes of pods are seen",
             stacked=True,
             min=0,
             width=8,
         ),
         Panel(
-            title="Power put down to pods",
+            title="Power put down to pods, the 20 highest",
             kind="timeseries",
             description="Energy that gpuwatch puts down to each container's own processes, per second. A shared "
             "GPU's is split by use; an idle pod gets none of it.",
             unit="watt",
-            queries=(
-                Query(
-                    """sum by (cluster, node, gpu, namespace, pod) (
-                        rate(gpuwatch_pod_gpu_energy_joules_total{@workload}[$__rate_interval]))""",
-                    RANK,
-                ),
-            ),
+            queries=(Query(twenty("topk", POWER, BY_HOLDER), RANK),),
             no_value="No processes of pods are seen",
             stacked=True,
             min=0,

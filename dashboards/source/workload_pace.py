@@ -1,6 +1,6 @@
 """Is one of its GPUs slower than the others?"""
 
-from dashboards.source.held import BY_GPU, HOLDERS
+from dashboards.source.held import BY_GPU, BY_HOLDER, HOLDERS, twenty
 from dashboards.source.panel import Panel, Query, Section, Style
 from dashboards.source.peers import beside_peers
 from dashboards.source.states import CLOCK_STATES, clock_event_code
@@ -10,6 +10,8 @@ RANK = "{{pod}}: {{node}} GPU {{gpu}}"
 USUAL = Query("vector(0.85)", "15 % below")
 LINE = (Style(match="^15 %", color="red", dashed=True),)
 NO_PEERS = "No job at work on two or more GPUs"
+
+HELD_DOWN = f"{HOLDERS} * on ({BY_GPU}) group_left () {clock_event_code('@node', BY_GPU)}"
 
 PACE = Section(
     "Is one GPU slower than its peers?",
@@ -21,7 +23,7 @@ PACE = Section(
             "only, and the GPUs of one pod. 1 is usual; below the dashed line all the others wait for it. The "
             "timeline beside says what holds its clocks down.",
             unit="percentunit",
-            queries=(Query(beside_peers("clock"), RANK), USUAL),
+            queries=(Query(twenty("bottomk", beside_peers("clock"), BY_HOLDER), RANK), USUAL),
             styles=LINE,
             links=(TO_NODE,),
             no_value=NO_PEERS,
@@ -35,7 +37,7 @@ PACE = Section(
             "the dashed line with a good clock: it has less to do, or waits for data, for a link, or for the host. "
             "Above: the others wait for it.",
             unit="percentunit",
-            queries=(Query(beside_peers("activity"), RANK), USUAL),
+            queries=(Query(twenty("bottomk", beside_peers("activity"), BY_HOLDER), RANK), USUAL),
             styles=LINE,
             links=(TO_NODE,),
             no_value=NO_PEERS,
@@ -43,17 +45,11 @@ PACE = Section(
             height=9,
         ),
         Panel(
-            title="What holds its clocks down",
+            title="What holds its clocks down, the 20 worst",
             kind="state-timeline",
             description="The worst reason in force on each GPU the pods hold. Idle and power limit are normal. Heat: "
             "the node's dashboard has the headroom. Heat by hardware, power brake: the clocks are halved; act now.",
-            queries=(
-                Query(
-                    f"""{HOLDERS}
-                        * on ({BY_GPU}) group_left () {clock_event_code("@node", BY_GPU)}""",
-                    RANK,
-                ),
-            ),
+            queries=(Query(twenty("topk", HELD_DOWN, BY_HOLDER), RANK),),
             states=CLOCK_STATES,
             no_value="No pod has a GPU",
             width=24,

@@ -1,5 +1,6 @@
 """What the chosen pods hold, what that costs, and what could be given back."""
 
+from dashboards.source.columns import share
 from dashboards.source.held import BY_PLACE, BY_POD, IDLE_BELOW, SHARE, WATTS, activity, filled, memory, sampled
 from dashboards.source.links import TO_GPU, board
 from dashboards.source.panel import Column, Panel, Query, Section, Thresholds
@@ -39,20 +40,6 @@ def _stat(title: str, description: str, expr: str, unit: str, decimals: int, thr
         no_value="No pod has a GPU",
         width=4,
         height=4,
-    )
-
-
-def _gauge(field: str, title: str, thresholds: Thresholds) -> Column:
-    return Column(
-        field=field,
-        title=title,
-        unit="percentunit",
-        decimals=0,
-        thresholds=thresholds,
-        color="gauge",
-        min=0,
-        max=1,
-        width=170,
     )
 
 
@@ -109,9 +96,9 @@ SUMS = Section(
         Panel(
             title="Pods",
             kind="table",
-            description="Each pod that held a GPU in the time range: how much, how well used, and the cost. "
-            "High cost with low activity first: ask its owner. Memory: the highest share of a GPU's memory it had. "
-            "A pod that ended has no GPUs now. Click a pod to see it alone.",
+            description="Each pod that held a GPU in the time range: how much, how well used, and the cost. High "
+            "cost with low activity first: ask its owner. Memory: the highest share of a GPU's memory it had. A pod "
+            "that ended has no GPUs now. Click a pod to see it alone.",
             queries=(
                 _by_pod("sum", SHARE),
                 _by_pod("sum", GPU_HOURS),
@@ -126,9 +113,9 @@ SUMS = Section(
                 Column(field="pod", title="Pod", links=(THIS_POD,)),
                 Column(field="Value #A", title="GPUs now", decimals=2, width=90),
                 Column(field="Value #B", title="GPU-hours", decimals=1, width=100),
-                _gauge("Value #C", "Activity", USED),
-                _gauge("Value #D", "Idle", WASTED),
-                _gauge("Value #E", "Memory", ()),
+                share("Value #C", "Activity", USED, width=170),
+                share("Value #D", "Idle", WASTED, width=170),
+                share("Value #E", "Memory", width=170),
                 Column(field="Value #F", title="Energy", unit="kwatth", decimals=1, width=110),
                 Column(field="Value #G", title="Cost", unit="currencyUSD", decimals=0, width=90),
             ),
@@ -147,8 +134,8 @@ RECLAIM = Section(
             title="Reclaim candidates",
             kind="table",
             description="GPUs and MIG instances held for more than an hour, and less than 2 % active in that hour. "
-            "Ask the owner first: a large model may be kept loaded on purpose. "
-            "Then end the pod, or give it a shared GPU or a MIG instance. Empty is good.",
+            "Ask the owner first: a large model may be kept loaded on purpose. Then end the pod, or give it a shared "
+            "GPU or a MIG instance. Empty is good.",
             queries=(
                 _of_candidates(activity("1h")),
                 _of_candidates(f"{sampled('sum_over_time', f'{BUSY} < bool {IDLE_BELOW}')} / 12"),

@@ -1,34 +1,55 @@
 """How the chosen pods use each of their GPUs over time."""
 
-from dashboards.source.held import ALONE, BY_GPU, BY_PART, BY_POD, IDLE_BELOW, SHARE, activity, filled, whole
+from dashboards.source.held import (
+    ALONE,
+    BY_GPU,
+    BY_PART,
+    BY_PLACE,
+    BY_POD,
+    IDLE_BELOW,
+    SHARE,
+    activity,
+    filled,
+    twenty,
+    whole,
+)
 from dashboards.source.links import board
 from dashboards.source.panel import Panel, Query, Section, State
 
 PLACE = "{{pod}}: {{node}} GPU {{gpu}} {{gi}}"
 TO_NODE = board("node", "Open GPU", node="${__field.labels.node}", gpu="${__field.labels.gpu}")
 
+
+LEVEL = f"({activity('5m')} >= bool {IDLE_BELOW}) + ({activity('5m')} >= bool 0.3)"
+TENSOR = f"{ALONE} * on ({BY_PART}) group_left () {whole('gpu_tensor_active_ratio')}"
+
+
+def _of_the_idlest(vector: str) -> str:
+    return twenty("bottomk", vector, BY_PLACE, activity("5m"))
+
+
 USE = Section(
     "Is it used?",
     (
         Panel(
-            title="Idle spans",
+            title="Idle spans of the 20 least used",
             kind="state-timeline",
             description="Each GPU or instance while it was held: idle is below 2 % active, little below 30 %, over "
             "five minutes. Long idle spans at night: end the pod, or queue the work. Idle spans that come again and "
             "again: waiting for data.",
-            queries=(Query(f"({activity('5m')} >= bool {IDLE_BELOW}) + ({activity('5m')} >= bool 0.3)", PLACE),),
+            queries=(Query(_of_the_idlest(LEVEL), PLACE),),
             states=(State("0", "idle", "red"), State("1", "little", "yellow"), State("2", "busy", "green")),
             no_value="No pod has a GPU",
             width=24,
             height=10,
         ),
         Panel(
-            title="Activity",
+            title="Activity of the 20 least used",
             kind="timeseries",
             description="How busy each GPU or instance is: SMs, before Hopper utilization, which overstates; on a "
             "shared GPU what the pod's own processes use. Ranks of one job should lie on each other.",
             unit="percentunit",
-            queries=(Query(activity(), PLACE),),
+            queries=(Query(_of_the_idlest(activity()), PLACE),),
             links=(TO_NODE,),
             no_value="No pod has a GPU",
             min=0,
@@ -37,13 +58,13 @@ USE = Section(
             height=9,
         ),
         Panel(
-            title="Tensor cores",
+            title="Tensor cores of the 20 least used",
             kind="timeseries",
             description="Share of cycles in which the tensor cores worked, on GPUs and instances that the pod has to "
             "itself. Near 0 while the SMs are busy: FP32 work, or a precision the tensor cores do not do. Hopper and "
             "newer.",
             unit="percentunit",
-            queries=(Query(f"{ALONE} * on ({BY_PART}) group_left () {whole('gpu_tensor_active_ratio')}", PLACE),),
+            queries=(Query(_of_the_idlest(TENSOR), PLACE),),
             links=(TO_NODE,),
             no_value="Needs Hopper or newer, and a GPU of its own",
             min=0,
@@ -52,13 +73,13 @@ USE = Section(
             height=9,
         ),
         Panel(
-            title="Memory",
+            title="Memory of the 20 least used",
             kind="timeseries",
             description="Share of the memory of the GPU or instance in use; on a shared GPU by the pod's own "
             "processes. The highest value in the legend is the high-water mark: far below 1, a smaller GPU or "
             "instance will do. At 1, allocations fail.",
             unit="percentunit",
-            queries=(Query(filled(), PLACE),),
+            queries=(Query(_of_the_idlest(filled()), PLACE),),
             links=(TO_NODE,),
             legend="table",
             no_value="No pod has a GPU",
