@@ -1,6 +1,6 @@
 """Would an API server take it? By Kubernetes' own schemas, and for the Prometheus Operator's kinds those in `crds/`."""
 
-from collections.abc import Iterator
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,15 +33,23 @@ def _strict(schema: Any) -> Any:
     return {"additionalProperties": False, **inside} if "properties" in schema else inside
 
 
-def complaints(manifest: Manifest, version: str) -> Iterator[str]:
+def complaints(manifest: Manifest, version: str) -> tuple[str, ...]:
     """Why this version refuses it; nothing when it takes it."""
+    return _complaints(json.dumps(manifest), "" if manifest["kind"] in custom() else version)
+
+
+@cache
+def _complaints(text: str, version: str) -> tuple[str, ...]:
+    """Most objects are the same in many installations, so each is looked at once."""
+    manifest = json.loads(text)
     name = f"{manifest['kind']}/{manifest['metadata']['name']}"
     try:
-        if manifest["kind"] in custom():
-            jsonschema.validate(manifest, custom()[manifest["kind"]])
-        else:
+        if version:
             kubernetes_validate.validate(manifest, version, strict=True)
+        else:
+            jsonschema.validate(manifest, custom()[manifest["kind"]])
     except (jsonschema.ValidationError, kubernetes_validate.ValidationError) as error:
-        yield f"{name}: {'.'.join(map(str, error.path))}: {error.message}"
+        return (f"{name}: {'.'.join(map(str, error.path))}: {error.message}",)
     except kubernetes_validate.SchemaNotFoundError as error:
-        yield f"{name}: {error}"
+        return (f"{name}: {error.message}",)
+    return ()

@@ -44,7 +44,7 @@ def test_a_typing_error_is_noticed(tmp_path, kind, path, wrong):
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = wrong
-    assert list(complaints(broken, VERSIONS[-1]))
+    assert complaints(broken, VERSIONS[-1])
 
 
 def test_all_objects_can_be_found_by_one_label_and_are_in_one_namespace(tmp_path):

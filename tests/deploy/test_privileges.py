@@ -28,8 +28,8 @@ ADDED: dict[str, dict[str, set[str]]] = {
 DRIVER = "reads /home/kubernetes/bin/nvidia"
 OVERLAID: dict[str, dict[str, set[str]]] = {
     "demo": {"agent": {"root"}, "remediator": {"root", "API token"}},
-    "gpu-operator": {"agent": BASE["agent"] | {"writes /dev/null"}},
-    "eks": {"agent": BASE["agent"] | {"writes /dev/null"}},
+    "gpu-operator": {"agent": BASE["agent"] | {"reads /dev/null"}},
+    "eks": {"agent": BASE["agent"] | {"reads /dev/null"}},
     "gke": {"agent": BASE["agent"] - {"GPUs"} | {"privileged", DRIVER, "writes /dev/nvidiactl"}},
 }
 
