@@ -1,5 +1,6 @@
 """What cannot be meant is refused before anything is installed, with the path of the value or what to set instead."""
 
+import re
 import shutil
 
 import pytest
@@ -7,7 +8,7 @@ import yaml
 
 from deploy.helm.generate import CHART
 from deploy.helm.values import FILE, documented
-from tests.deploy.charts import refusal, rendered, run, setting
+from tests.deploy.charts import VERSION, refusal, rendered, run, setting
 
 OLD = "1.29"
 
@@ -115,3 +116,26 @@ def test_it_can_be_part_of_another_chart(tmp_path, enabled):
 
 def test_an_older_kubernetes_than_the_chart_s_is_refused():
     assert "requires kubeVersion" in refusal({}, version="1.24")
+
+
+README = (CHART / "README.md").read_text()
+"""What it tells people to set."""
+
+
+@pytest.mark.parametrize("told", re.findall(r"^\| `([\w.]+=\w+)` \|", README, re.MULTILINE))
+def test_a_switch_that_the_page_names_changes_something(told):
+    more = {"remediation": {"mode": "enforce"}} if told.startswith("remediation.drain") else {}
+    said = run("template", "gpuwatch", CHART, "--kube-version", VERSION, "--set", told, values=more)
+    assert said.code == 0, said.error
+    assert said.out != run("template", "gpuwatch", CHART, "--kube-version", VERSION, values=more).out
+
+
+def test_the_example_on_the_page_is_taken():
+    (example,) = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    assert rendered(yaml.safe_load(example)) != rendered()
+
+
+def test_the_page_names_files_that_are_there():
+    named = re.findall(r"`(ci/[\w-]+\.yaml)`", README)
+    assert named
+    assert all((CHART / file).is_file() for file in named)
