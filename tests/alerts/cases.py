@@ -84,7 +84,7 @@ def _seconds(until: int, resumes: int) -> Values:
     return lambda minute: 60.0 * (until - 1 if until <= minute < resumes else minute)
 
 
-def _grows(by: float, born: float = 0, until: int = 10**6) -> Values:
+def grows(by: float, born: float = 0, until: int = 10**6) -> Values:
     """A counter that grows every minute from the fault on."""
     return lambda minute: born + by * max(0, min(minute, until) - FAULT + 1)
 
@@ -133,12 +133,12 @@ AGENT = [
     Case("GpuwatchSourceDown", {_source("kmsg"): (1, 0)}, {"source": "kmsg"}),
     Case("GpuwatchSourceDown", {_source("pci"): (1, 0)}, {"source": "pci"}),
     Case("GpuwatchSourceDown", {_source("nvml"): (1, 0), _source("podresources"): (1, 0)}, fires=False, why="theirs"),
-    Case("GpuwatchReaderRestarting", {RESTARTS: _grows(1, until=16)}, delay=3, linger=47, lasts=10),
-    Case("GpuwatchReaderRestarting", {RESTARTS: _grows(0, born=7)}, fires=False, why="born with 7"),
-    Case("GpuwatchReaderRestarting", {RESTARTS: _grows(1, until=11)}, fires=False, why="two restarts"),
+    Case("GpuwatchReaderRestarting", {RESTARTS: grows(1, until=16)}, delay=3, linger=54, lasts=10),
+    Case("GpuwatchReaderRestarting", {RESTARTS: grows(0, born=7)}, fires=False, why="born with 7"),
+    Case("GpuwatchReaderRestarting", {RESTARTS: grows(1, until=11)}, fires=False, why="two restarts"),
     Case("GpuwatchStoreDown", {STORE_UP: (1, 0), LOST_RECORDS: (0, 0)}),
-    Case("GpuwatchStoreDown", {STORE_UP: (1, 1), LOST_RECORDS: _grows(2, until=24)}, lasts=15, linger=14),
-    Case("GpuwatchStoreDown", {STORE_UP: (1, 1), LOST_RECORDS: _grows(0, born=9)}, fires=False, why="born with 9"),
+    Case("GpuwatchStoreDown", {STORE_UP: (1, 1), LOST_RECORDS: grows(2, until=24)}, lasts=15, linger=14),
+    Case("GpuwatchStoreDown", {STORE_UP: (1, 1), LOST_RECORDS: grows(0, born=9)}, fires=False, why="born with 9"),
     Case(
         "GpuwatchConfigRejected",
         {f"gpuwatch_config_last_reload_successful{{{OF_NODE}}}": (1, 0)},
@@ -153,6 +153,12 @@ AGENT = [
         {"job": "gpuwatch-remediator"},
     ),
     Case("GpuwatchRemediatorDown", {f"up{{{REMEDIATOR}}}": (1, 0)}),
+    Case(
+        "GpuwatchConfigRejected",
+        {f"gpuwatch_config_last_reload_successful{{{OF_NODE}}}": (1, 1)},
+        fires=False,
+        why="the file is in use",
+    ),
     Case(
         "GpuwatchRemediatorDown",
         {f"gpuwatch_remediator_plan_timestamp_seconds{{{REMEDIATOR}}}": _seconds(FAULT, 35)},
@@ -317,6 +323,7 @@ REMEDIATION = [
         for reason in WAITING
     ),
     Case("GpuNodeQuarantined", {QUARANTINED: (0, 1)}),
+    Case("GpuNodeQuarantined", {QUARANTINED: (0, 0)}, lasts=30, fires=False, why="it is not quarantined"),
     Case("GpuNodeQuarantinedLong", {QUARANTINED: (0, 1)}),
     Case(
         "GpuNodeQuarantinedLong",

@@ -81,7 +81,7 @@ def group(path: Path, case: Case, cluster: str | None = CLUSTER) -> dict[str, An
     of = rule(path, case.alert)
     starts, stops = firing_minutes(case, of)
     length = stops + AFTER
-    target = {**({"cluster": cluster} if cluster else {}), **case.target}
+    target = {label: value for label, value in {"cluster": cluster, **case.target}.items() if value}
     firing = f'ALERTS{{alertname="{case.alert}",alertstate="firing"}}'
     labels = {**target, **case.labels, **of.labels, "alertname": case.alert, "alertstate": "firing"}
     if case.fires:
@@ -93,7 +93,7 @@ def group(path: Path, case: Case, cluster: str | None = CLUSTER) -> dict[str, An
         "name": str(case),
         "interval": "1m",
         "input_series": [
-            {"series": _selector(name, target), "values": _text(_values(values, _end(case, of), length))}
+            {"series": _selector(name, target), "values": values_text(_values(values, _end(case, of), length))}
             for name, values in case.series.items()
         ],
         "promql_expr_test": questions,
@@ -106,8 +106,13 @@ def check(path: Path, names: Iterable[str], groups: Iterable[Mapping[str, Any]],
     rules.write_text(yaml.safe_dump({"groups": list(_only(path, set(names)))}, width=1 << 20))
     order = [each["name"] for each in yaml.safe_load(rules.read_text())["groups"]]
     tests = {"rule_files": [str(rules)], "evaluation_interval": "1m", "group_eval_order": order, "tests": list(groups)}
+    return ask(tests, place)
+
+
+def ask(tests: Mapping[str, Any], place: Path) -> str:
+    """What promtool says against a test file; empty when all is as it should be."""
     file = place / "tests.yaml"
-    file.write_text(yaml.safe_dump(tests, sort_keys=False, width=1 << 20))
+    file.write_text(yaml.safe_dump(dict(tests), sort_keys=False, width=1 << 20))
     command = ["promtool", "test", "rules", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     return "" if done.returncode == 0 else done.stdout + done.stderr
@@ -142,7 +147,7 @@ def _values(values: Values, end: int, length: int) -> Iterator[Value]:
             yield values[FAULT <= minute < end]
 
 
-def _text(values: Iterator[Value]) -> str:
+def values_text(values: Iterable[Value]) -> str:
     """In promtool's notation; a series that goes is marked as Prometheus does."""
     said: list[str] = []
     before: Value = None
