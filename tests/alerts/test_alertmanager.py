@@ -83,6 +83,17 @@ def test_a_group_is_a_kind_of_trouble_of_a_node():
     assert CONFIG["route"]["routes"][0]["group_by"] == ["cluster", "alertname", "node"]
 
 
+def test_what_something_critical_may_hold_back_waits_longer_than_that():
+    """Unless both come of the same reading, as it is with the lost GPU and the driver that hangs as a whole."""
+    together = {"GpuRecoveryActionRequired", "GpuUnresponsive"}
+    critical = CONFIG["route"]["routes"][0]["routes"][0]
+    (patient,) = critical["routes"]
+    _, _, names = MATCHER.fullmatch(patient["matchers"][0]).groups()
+    late = {target["alertname"] for _, target in PAIRS if target["severity"] == "critical"}
+    assert set(names.split("|")) == late - together
+    assert int(patient["group_wait"][:-1]) > int(critical["group_wait"][:-1])
+
+
 def test_inhibition_names_alerts_that_exist():
     patterns = [
         MATCHER.fullmatch(matcher).groups()

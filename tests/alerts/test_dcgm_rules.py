@@ -20,7 +20,7 @@ from gpuwatch.sinks.profiles import Profiles
 from tests.alerts.dcgm_cases import ABSENT, CASES, NATIVE, PUBLIC
 from tests.alerts.timeline import Case, ask, check, group, values_text
 from tests.e2e.processes import Series, series
-from tests.promql import ROOT, alerts, grouping, selectors
+from tests.promql import ROOT, alerts, grouping, metrics, selectors
 
 PACK = ROOT / "alerts" / "dcgm.rules.yaml"
 RUNBOOKS = ROOT / "docs" / "runbooks"
@@ -127,7 +127,7 @@ def pages(name: str) -> tuple[dict[Series, float], ...]:
 def answers(expression: str, scenario: str, minute: int, place) -> bool:
     """Whether the expression has an answer in that minute."""
     played = pages(scenario)
-    rows = {row: None for page in played for row in page}
+    rows = {row: None for page in played for row in page if row.name in metrics(expression)}
     inputs = [
         {"series": f"{row.name}{{{labels(row)}}}", "values": values_text(page.get(row) for page in played)}
         for row in rows

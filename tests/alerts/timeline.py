@@ -3,6 +3,7 @@
 promtool's own test files are long: a case becomes one group of such a file, with questions at the minutes that decide.
 """
 
+import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -116,6 +117,17 @@ def ask(tests: Mapping[str, Any], place: Path) -> str:
     command = ["promtool", "test", "rules", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def told(path: Path, case: Case, beside: Mapping[str, Values], place: Path) -> str:
+    """The description of the alert as soon as it fires, with further series `beside`; as promtool shows what it got."""
+    asked = group(path, case._replace(series={**beside, **case.series}))
+    asked["promql_expr_test"] = []
+    starts, _ = firing_minutes(case, rule(path, case.alert))
+    asked["alert_rule_test"] = [{"eval_time": f"{starts}m", "alertname": case.alert, "exp_alerts": []}]
+    found = re.search(r'description="((?:[^"\\]|\\.)*)"', check(path, [case.alert], [asked], place))
+    assert found, f"{case.alert} does not fire"
+    return found[1].encode("latin-1", "backslashreplace").decode("unicode_escape")
 
 
 def _only(path: Path, names: set[str]) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,87 @@
+"""What a person reads when an alert fires: the GPU, the pods that have it, and what to do first, all filled in."""
+
+import re
+
+import pytest
+
+from gpuwatch.config import Config
+from gpuwatch.sim.playback import views
+from gpuwatch.sim.scenario import load
+from gpuwatch.sinks.exposition import Encoder
+from gpuwatch.sinks.metrics import collect
+from tests.alerts import cases, dcgm_cases
+from tests.alerts.cases import OF_GPU, OF_NODE
+from tests.alerts.timeline import Case, ask, told, values_text
+from tests.e2e.processes import Series, series
+from tests.promql import ROOT, RULES, alerts
+
+PACK = ROOT / "alerts" / "dcgm.rules.yaml"
+BESIDE = {
+    f'gpuwatch_gpu_workload_info{{{OF_GPU},namespace="ml",pod="train-0",container="main"}}': (1, 1),
+    f'gpuwatch_gpu_xid_last_timestamp_seconds{{{OF_GPU},xid="79"}}': (300, 300),
+    f"gpuwatch_gpu_recovery_action{{{OF_GPU}}}": (2, 2),
+    f'gpuwatch_nvswitch_sxid_errors_total{{{OF_NODE},switch="0",sxid="12028",severity="fatal"}}': (1, 1),
+    f'gpuwatch_gpu_nvlink_active{{{OF_GPU},link="7"}}': (0, 0),
+}
+BESIDE_DCGM = {dcgm_cases.dcgm("DCGM_FI_DEV_XID_ERRORS", ',namespace="ml",pod="train-0"'): (0, 0)}
+LEFT = re.compile(r"\{\{|\}\}|<no value>|error expanding|%!")
+WHOLE = (
+    "GPU 3 (GPU-3) of n1 is gone: the driver has lost it. Whatever ran on it has failed. "
+    "Newest XIDs: 79 at 1970-01-01 00:05:00 +0000 UTC. Pods that have it: ml/train-0. "
+    "First: drain the node and reboot it. If it happens again, reseat or replace the GPU "
+    "(`gpuwatch events --gpu GPU-3` has its past)."
+)
+MINUTES = 30
+
+
+def firing(name: str, among: list[Case]) -> Case:
+    return next(case for case in among if case.alert == name and case.fires)
+
+
+@pytest.mark.parametrize("name", alerts())
+def test_a_description_is_filled_in(name, tmp_path):
+    said = told(RULES, firing(name, cases.CASES), BESIDE, tmp_path)
+    assert not LEFT.search(said), said
+    assert "n1" in said
+    if alerts()[name]["labels"]["component"] == "gpu":
+        assert "ml/train-0" in said
+
+
+@pytest.mark.parametrize("name", alerts(PACK))
+def test_a_description_of_the_pack_is_filled_in(name, tmp_path):
+    said = told(PACK, firing(name, dcgm_cases.CASES), BESIDE_DCGM, tmp_path)
+    assert not LEFT.search(said), said
+    if name != dcgm_cases.ABSENT:
+        assert "NVIDIA H100" in said
+        assert "ml/train-0" in said
+
+
+def test_the_whole_of_one(tmp_path):
+    assert told(RULES, firing("GpuFellOffBus", cases.CASES), BESIDE, tmp_path) == WHOLE
+
+
+def test_a_gpu_that_nobody_has(tmp_path):
+    said = told(RULES, firing("GpuFellOffBus", cases.CASES), {}, tmp_path)
+    assert "Newest XIDs: none. Pods that have it: none known. First: " in said
+
+
+def test_a_healthy_node_raises_nothing(tmp_path):
+    """Every series of a simulated node that is well, minute by minute."""
+    config = Config()
+    played = [
+        series(Encoder().encode(collect(view, config.metrics)))
+        for view in views(load("healthy"), config, 0.0, 60.0 * MINUTES, close=60.0)
+    ]
+    rows = {row for page in played for row in page}
+    assert any(row.name == "gpuwatch_gpu_clock_hertz" for row in rows)
+    inputs = [{"series": targeted(row), "values": values_text(page.get(row) for page in played)} for row in rows]
+    fired = 'count_over_time(ALERTS{alertstate="firing"}[1h])'
+    question = {"expr": fired, "eval_time": f"{MINUTES}m", "exp_samples": []}
+    tests = {"rule_files": [str(RULES)], "evaluation_interval": "1m"}
+    played_once = {"interval": "1m", "input_series": inputs, "promql_expr_test": [question]}
+    assert ask({**tests, "tests": [played_once]}, tmp_path) == ""
+
+
+def targeted(row: Series) -> str:
+    labels = [("job", "gpuwatch"), ("node", "n1"), ("instance", "n1"), *row.labels]
+    return row.name + "{" + ",".join(f'{label}="{value}"' for label, value in labels) + "}"
