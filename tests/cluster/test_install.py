@@ -27,9 +27,10 @@ def outcomes(said):
 
 
 @pytest.mark.parametrize("chosen", [*((name,) for name in OVERLAYS), COMPONENTS], ids="+".join)
-def test_two_commands_install_and_prove_it(tmp_path, fresh, chosen):
+def test_two_commands_install_and_prove_it(tmp_path, fresh, request, chosen):
     folder, kubectl = fresh.folder(tmp_path, *chosen), fresh.kubectl
     before, wanted = objects(fresh.api), built(folder)
+    request.addfinalizer(lambda: fresh.uninstall(folder))
 
     first = kubectl("apply", "-k", folder)
     assert kubectl("diff", "-k", folder) == ""
@@ -42,27 +43,26 @@ def test_two_commands_install_and_prove_it(tmp_path, fresh, chosen):
 
     kubectl("delete", "-k", folder, "--wait=false")
     assert objects(fresh.api) - before == {("", "namespaces", NAMESPACE)}  # going; its controller does not run here
-    fresh.finalize(NAMESPACE)
 
 
-def test_the_server_says_what_would_be_done_before_it_is_done(tmp_path, fresh):
+def test_the_server_says_what_would_be_done_before_it_is_done(tmp_path, fresh, request):
     """It has to know the namespace: what is only said does not make one."""
     folder, kubectl = fresh.folder(tmp_path, *COMPONENTS), fresh.kubectl
+    request.addfinalizer(lambda: fresh.uninstall(folder))
     assert 'namespaces "gpuwatch" not found' in kubectl.run("apply", "--dry-run=server", "-k", folder).stderr
     kubectl("create", "namespace", NAMESPACE)
     before = objects(fresh.api)
     said = kubectl("apply", "--dry-run=server", "-k", folder)
     assert len(said.splitlines()) == len(built(folder))
     assert objects(fresh.api) == before
-    fresh.uninstall(folder)
 
 
-def test_a_component_without_the_one_it_builds_on_is_refused(tmp_path, fresh):
+def test_a_component_without_the_one_it_builds_on_is_refused(tmp_path, fresh, request):
     folder = fresh.folder(tmp_path, "remediation-enforce")
+    request.addfinalizer(lambda: fresh.uninstall(folder))
     done = fresh.kubectl.run("apply", "-k", folder)
     assert done.returncode == 1
     assert "containers[0].image: Required value" in done.stderr
-    fresh.uninstall(folder)
 
 
 def test_a_missing_runtime_class_and_a_stricter_namespace_are_said(fresh, install):
