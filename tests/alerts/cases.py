@@ -152,6 +152,11 @@ AGENT = [
         },
         {"job": "gpuwatch-remediator"},
     ),
+    Case(
+        "GpuwatchConfigRejected",
+        {'gpuwatch_tuner_config_last_reload_successful{job="gpuwatch-tuner"}': (1, 0)},
+        {"job": "gpuwatch-tuner"},
+    ),
     Case("GpuwatchRemediatorDown", {f"up{{{REMEDIATOR}}}": (1, 0)}),
     Case(
         "GpuwatchConfigRejected",
