@@ -17,7 +17,7 @@ def scenario(node: Node) -> Scenario:
     return replace(
         story,
         workloads=tuple(_apart(workload, number) for workload in story.workloads),
-        timeline=tuple(_later(action, node.begins, number) for action in story.timeline),
+        timeline=tuple(_later(action, node.early + node.begins, number) for action in story.timeline),
     )
 
 

@@ -18,7 +18,7 @@ LAG = 1.0
 
 class Node(NamedTuple):
     """One machine. `begins`: seconds after BEGIN at which the timeline of `scenario` starts; `away`: from when to when
-    its agent does not answer, in such seconds; `remediator` None: there is none.
+    its agent does not answer, in such seconds; `acts`: it has a remediator and a tuner.
     """
 
     name: str
@@ -26,7 +26,12 @@ class Node(NamedTuple):
     scenario: str
     begins: float = 0.0
     away: tuple[float, float] | None = None
-    remediator: bool = True
+    acts: bool = True
+
+    @property
+    def early(self) -> float:
+        """Seconds for which it runs before BEGIN."""
+        return 2 * MINUTE * (NODES.index(self) % 7)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -42,7 +47,7 @@ NODES: tuple[Node, ...] = (
     Node("gpu-west-05", "west", "nvlink-down", begins=95 * MINUTE),
     Node("gpu-east-01", "east", "row-remap", begins=64 * MINUTE),
     Node("gpu-east-02", "east", "mig", begins=50 * MINUTE),
-    Node("gpu-east-03", "east", "time-sliced", remediator=False),
+    Node("gpu-east-03", "east", "time-sliced", acts=False),
     Node("gpu-east-04", "east", "idle-allocated"),
     Node("gpu-east-05", "east", "driver-reload", begins=25 * MINUTE),
     Node("gpu-east-06", "east", "app-xid", begins=70 * MINUTE),

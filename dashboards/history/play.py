@@ -1,47 +1,12 @@
 """Plays the nodes of a cluster, all in one time, and writes what a Prometheus would have scraped."""
 
 import heapq
-import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import repeat
 
-from msgspec.structs import replace
-
-from dashboards.history import telemetry
-from dashboards.history.cast import scenario
-from dashboards.history.fleet import BEGIN, LAG, NODES, SECONDS, STEP, Node, of
-from gpuwatch.config import BudgetConfig, Config, MetricsConfig, RemediationConfig
-from gpuwatch.model.event import Result
+from dashboards.history.fleet import BEGIN, LAG, STEP, of
+from dashboards.history.targets import Agent, Remediator, Tuner
 from gpuwatch.model.remediation import LeaseObject
-from gpuwatch.model.remediator_state import RemediatorState
-from gpuwatch.model.view import View
-from gpuwatch.roles.assembly import EnergyMeter
-from gpuwatch.roles.deeds import action_of
-from gpuwatch.rules.checks import CHECKS
-from gpuwatch.rules.policy import Policy
-from gpuwatch.sim.playback import AFAR, views
-from gpuwatch.sim.rehearsal import Rehearsal
-from gpuwatch.sinks.exposition import Encoder
-from gpuwatch.sinks.metric import Family, Sample
-from gpuwatch.sinks.metrics import collect
-from gpuwatch.sinks.metrics_remediator import REMEDIATOR_METRICS
-from gpuwatch.sinks.scene import label_text
-
-SLOTS = 1
-"""Nodes of a cluster that may be quarantined at once: a second one has to wait."""
-
-CONFIG = Config(
-    metrics=MetricsConfig(processes=True),
-    remediation=RemediationConfig(mode="enforce", budget=BudgetConfig(max_unavailable=SLOTS)),
-)
-
-CLOSE = 10.0
-"""Seconds between looks while something goes on: often enough to judge, and quick to play."""
-
-POLICY = Policy.compile(CONFIG.remediation, CHECKS)
-
-_COMMENT = re.compile(rb"^#.*\n", re.MULTILINE)
 
 
 def samples(cluster: str) -> Iterator[bytes]:
@@ -49,92 +14,13 @@ def samples(cluster: str) -> Iterator[bytes]:
     nodes = of(cluster)
     leases: dict[str, LeaseObject] = {}
     agents = [Agent(node) for node in nodes]
-    remediators = [Remediator(node, len(nodes), leases) if node.remediator else None for node in nodes]
+    others = [(Remediator(node, len(nodes), leases), Tuner(node)) if node.acts else () for node in nodes]
     tapes = (zip(agent.views(), repeat(number)) for number, agent in enumerate(agents))
     for view, number in heapq.merge(*tapes, key=lambda turn: (turn[0].snapshot.at, turn[1])):
-        remediator = remediators[number]
-        if remediator is not None:
-            remediator.see(view)
+        for other in others[number]:
+            other.see(view)
         at = view.snapshot.at + LAG
         if (at - BEGIN) % STEP == 0:
             yield agents[number].scraped(view, at)
-            if remediator is not None:
-                yield remediator.scraped(at)
-
-
-class Target:
-    """A process that is scraped."""
-
-    def __init__(self, job: str, node: Node, appetite: telemetry.Appetite) -> None:
-        self._labels = label_text(**node.labels, job=job)
-        self._self = telemetry.Self(f"{job}/{node.name}", appetite, BEGIN - 86_400.0 * (1 + NODES.index(node)))
-        self._page, self._notes = Encoder(), Encoder()
-
-    def _scrape(self, families: Iterable[Family], at: float, *, store: bool) -> bytes:
-        page = [*self._self.families(at, store=store), *families]
-        return self._stamped(self._page, page, at) + self._noted(at, sum(len(family.samples) for family in page))
-
-    def _noted(self, at: float, samples: int = 0) -> bytes:
-        return self._stamped(self._notes, self._self.scrape(at, samples), at)
-
-    def _stamped(self, encoder: Encoder, families: Iterable[Family], at: float) -> bytes:
-        """Samples as a Prometheus keeps them: with the target's labels, and when they were read."""
-        page = encoder.encode(family._replace(samples=self._labelled(family.samples)) for family in families)
-        return _COMMENT.sub(b"", page).replace(b"\n", f" {at}\n".encode())
-
-    def _labelled(self, samples: Iterable[Sample]) -> list[Sample]:
-        target = self._labels
-        return [((f"{subject},{target}" if subject else target, own), value) for (subject, own), value in samples]
-
-
-class Agent(Target):
-    """The agent of a node."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__("gpuwatch", node, telemetry.AGENT)
-        self._node = node
-
-    def views(self) -> Iterator[View]:
-        """What it publishes, from BEGIN on."""
-        node, sources, meter = self._node, telemetry.Sources(self._node.name), EnergyMeter()
-        seed = 1 + NODES.index(node)
-        played = views(scenario(node), CONFIG, BEGIN - LAG, SECONDS, seed, node=node.name, close=CLOSE, with_gpm=True)
-        for view in played:
-            energy = meter.update(view.snapshot.gpus, view.attribution)
-            yield replace(view, snapshot=sources.see(view.snapshot), pod_energy=energy)
-
-    def scraped(self, view: View, at: float) -> bytes:
-        """What a scrape brings when `view` is the newest."""
-        gone, back = (BEGIN + seconds for seconds in self._node.away or (SECONDS + 1, SECONDS + 1))
-        if gone <= at < back:
-            self._self.restarted(back - 2.0)
-            return self._noted(at)
-        return self._scrape(collect(view, CONFIG.metrics), at, store=True)
-
-
-class Remediator(Target):
-    """Its remediator: the real plan, carried out on an imaginary Node. `leases` are the cluster's."""
-
-    def __init__(self, node: Node, nodes: int, leases: dict[str, LeaseObject]) -> None:
-        super().__init__("gpuwatch-remediator", node, telemetry.REMEDIATOR)
-        self._leases, self._actions = leases, Counter[tuple[str, str]]()
-        self._rehearsal = Rehearsal(POLICY, 3 * AFAR, nodes=nodes, leases=leases)
-        self._state = RemediatorState(node=node.name, mode="enforce", slots=SLOTS, slots_used=0)
-
-    def see(self, view: View) -> None:
-        """One cycle."""
-        known = len(self._rehearsal.steps)
-        for _ in self._rehearsal.watch([view]):
-            pass  # what it says of itself is told by its state
-        for step in self._rehearsal.steps[known:]:
-            self._actions[action_of(step), Result.DONE] += 1
-        at = view.snapshot.at
-        self._state = replace(
-            self._state, plan=self._rehearsal.made, planned_at=at, view_at=at, actions=dict(self._actions)
-        )
-
-    def scraped(self, at: float) -> bytes:
-        """What a scrape brings now."""
-        used = sum(bool(lease.holder) for lease in self._leases.values())
-        state = replace(self._state, slots_used=used)
-        return self._scrape([row.family(state) for row in REMEDIATOR_METRICS], at, store=False)
+            for other in others[number]:
+                yield other.scraped(at)

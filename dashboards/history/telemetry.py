@@ -25,6 +25,7 @@ class Appetite(NamedTuple):
 
 AGENT = Appetite(cpus=0.014, memory=61 * MIB, files=24)
 REMEDIATOR = Appetite(cpus=0.003, memory=58 * MIB, files=14)
+TUNER = Appetite(cpus=0.002, memory=44 * MIB, files=12)
 
 DURATIONS = {"nvml": 0.031, "gpm": None, "kmsg": None, "podresources": 0.0007, "procfs": 0.0021, "pci": 0.0009}
 """Sources that an agent has, and about how long each takes; None where nothing is timed."""

@@ -23,10 +23,10 @@ STORIES: tuple[Story, ...] = (
     Story("fleet", "faults"),
     Story("node", "healthy", {"node": "gpu-west-01"}, begin=BEGIN + 60 * MINUTE, end=BEGIN + 110 * MINUTE),
     Story("node", "fallen-off-bus", {"node": "gpu-west-02"}),
-    Story("node", "thermal", {"node": "gpu-west-04"}, begin=BEGIN + 75 * MINUTE, end=BEGIN + 105 * MINUTE),
+    Story("node", "thermal", {"node": "gpu-west-04"}, begin=BEGIN + 70 * MINUTE, end=BEGIN + 104 * MINUTE),
     Story("node", "mig", {"node": "gpu-east-02"}),
     Story("workload", "idle-allocated", {"namespace": "team-nlp + team-vision"}),
-    Story("workload", "training", {"namespace": "ml-research", "pod": "llama-pretrain-30"}),
+    Story("workload", "straggler", {"namespace": "ml-research", "pod": "llama-pretrain-30"}),
     Story("operations", "quarantine"),
 )
 

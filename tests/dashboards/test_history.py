@@ -10,8 +10,9 @@ import pytest
 
 from dashboards.history import blocks
 from dashboards.history.fleet import BEGIN, END, LAG, NODES, STEP
-from dashboards.history.play import CONFIG, Agent, samples
+from dashboards.history.play import samples
 from dashboards.history.server import prometheus
+from dashboards.history.targets import CONFIG, Agent
 from gpuwatch.sinks.exposition import Encoder
 from gpuwatch.sinks.metrics import collect
 from tests.e2e.processes import Series, series
@@ -108,6 +109,7 @@ def test_faults_lead_to_quarantine_repair_to_release_and_the_budget_stands_in_th
         "min_over_time(gpuwatch_gpu_temperature_margin_celsius[2h]) < 1",
         "increase(gpuwatch_gpu_nvlink_errors_total[2h]) > 0",
         "gpuwatch_gpu_row_remap_failure == 1",
+        'gpuwatch_tuner_state{state="refused", reason="fault"}',
         'count({__name__=~".+:gpuwatch_.+"}) > 10',
     ],
 )

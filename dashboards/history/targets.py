@@ -1,0 +1,147 @@
+"""The processes of a node that are scraped, and what a scrape of each brings."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import dropwhile
+
+from msgspec.structs import replace
+
+from dashboards.history import telemetry
+from dashboards.history.cast import scenario
+from dashboards.history.fleet import BEGIN, LAG, NODES, SECONDS, Node
+from gpuwatch.config import BudgetConfig, Config, MetricsConfig, RemediationConfig
+from gpuwatch.model.event import Result
+from gpuwatch.model.remediation import LeaseObject
+from gpuwatch.model.remediator_state import RemediatorState
+from gpuwatch.model.setting import Actuation
+from gpuwatch.model.tuner_state import TunerState
+from gpuwatch.model.view import View
+from gpuwatch.roles.assembly import EnergyMeter
+from gpuwatch.roles.deeds import action_of
+from gpuwatch.rules.checks import CHECKS
+from gpuwatch.rules.policy import Policy
+from gpuwatch.rules.tuning import Seen, judge
+from gpuwatch.sim.playback import AFAR, views
+from gpuwatch.sim.rehearsal import Rehearsal
+from gpuwatch.sinks.exposition import Encoder
+from gpuwatch.sinks.metric import Family, Sample
+from gpuwatch.sinks.metrics import collect
+from gpuwatch.sinks.metrics_remediator import REMEDIATOR_METRICS
+from gpuwatch.sinks.metrics_tuner import TUNER_METRICS
+from gpuwatch.sinks.scene import label_text
+
+SLOTS = 1
+"""Nodes of a cluster that may be quarantined at once: a second one has to wait."""
+
+CONFIG = Config(
+    metrics=MetricsConfig(processes=True),
+    remediation=RemediationConfig(mode="enforce", budget=BudgetConfig(max_unavailable=SLOTS)),
+)
+
+CLOSE = 10.0
+"""Seconds between looks while something goes on: often enough to judge, and quick to play."""
+
+POLICY = Policy.compile(CONFIG.remediation, CHECKS)
+
+_COMMENT = re.compile(rb"^#.*\n", re.MULTILINE)
+
+
+class Target:
+    """A process that is scraped."""
+
+    def __init__(self, job: str, node: Node, appetite: telemetry.Appetite) -> None:
+        self._labels = label_text(**node.labels, job=job)
+        self._self = telemetry.Self(f"{job}/{node.name}", appetite, BEGIN - 86_400.0 * (1 + NODES.index(node)))
+        self._page, self._notes = Encoder(), Encoder()
+
+    def _scrape(self, families: Iterable[Family], at: float, *, store: bool) -> bytes:
+        page = [*self._self.families(at, store=store), *families]
+        return self._stamped(self._page, page, at) + self._noted(at, sum(len(family.samples) for family in page))
+
+    def _noted(self, at: float, samples: int = 0) -> bytes:
+        return self._stamped(self._notes, self._self.scrape(at, samples), at)
+
+    def _stamped(self, encoder: Encoder, families: Iterable[Family], at: float) -> bytes:
+        """Samples as a Prometheus keeps them: with the target's labels, and when they were read."""
+        page = encoder.encode(family._replace(samples=self._labelled(family.samples)) for family in families)
+        return _COMMENT.sub(b"", page).replace(b"\n", f" {at}\n".encode())
+
+    def _labelled(self, samples: Iterable[Sample]) -> list[Sample]:
+        target = self._labels
+        return [((f"{subject},{target}" if subject else target, own), value) for (subject, own), value in samples]
+
+
+class Agent(Target):
+    """The agent of a node."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__("gpuwatch", node, telemetry.AGENT)
+        self._node = node
+
+    def views(self) -> Iterator[View]:
+        """What it publishes, from BEGIN on. The node runs for longer, so that not all do the same at the same time."""
+        node, sources, meter = self._node, telemetry.Sources(self._node.name), EnergyMeter()
+        seed, begin = 1 + NODES.index(node), BEGIN - LAG
+        span = node.early + SECONDS
+        played = views(
+            scenario(node), CONFIG, begin - node.early, span, seed, node=node.name, close=CLOSE, with_gpm=True
+        )
+        for view in dropwhile(lambda view: view.snapshot.at < begin, played):
+            energy = meter.update(view.snapshot.gpus, view.attribution)
+            yield replace(view, snapshot=sources.see(view.snapshot), pod_energy=energy)
+
+    def scraped(self, view: View, at: float) -> bytes:
+        """What a scrape brings when `view` is the newest."""
+        gone, back = (BEGIN + seconds for seconds in self._node.away or (SECONDS + 1, SECONDS + 1))
+        if gone <= at < back:
+            self._self.restarted(back - 2.0)
+            return self._noted(at)
+        return self._scrape(collect(view, CONFIG.metrics), at, store=True)
+
+
+class Remediator(Target):
+    """Its remediator: the real plan, carried out on an imaginary Node. `leases` are the cluster's."""
+
+    def __init__(self, node: Node, nodes: int, leases: dict[str, LeaseObject]) -> None:
+        super().__init__("gpuwatch-remediator", node, telemetry.REMEDIATOR)
+        self._leases, self._actions = leases, Counter[tuple[str, str]]()
+        self._rehearsal = Rehearsal(POLICY, 3 * AFAR, nodes=nodes, leases=leases)
+        self._state = RemediatorState(node=node.name, mode="enforce", slots=SLOTS, slots_used=0)
+
+    def see(self, view: View) -> None:
+        """One cycle."""
+        known = len(self._rehearsal.steps)
+        for _ in self._rehearsal.watch([view]):
+            pass  # what it says of itself is told by its state
+        for step in self._rehearsal.steps[known:]:
+            self._actions[action_of(step), Result.DONE] += 1
+        at = view.snapshot.at
+        self._state = replace(
+            self._state, plan=self._rehearsal.made, planned_at=at, view_at=at, actions=dict(self._actions)
+        )
+
+    def scraped(self, at: float) -> bytes:
+        """What a scrape brings now."""
+        used = sum(bool(lease.holder) for lease in self._leases.values())
+        state = replace(self._state, slots_used=used)
+        return self._scrape([row.family(state) for row in REMEDIATOR_METRICS], at, store=False)
+
+
+class Tuner(Target):
+    """Its tuner, which says which GPUs may be tuned and changes none."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__("gpuwatch-tuner", node, telemetry.TUNER)
+        self._seen: Seen = {}
+        self._state = TunerState(mode="observe", actuation=Actuation())
+
+    def see(self, view: View) -> None:
+        """One cycle."""
+        at = view.snapshot.at
+        gpus, self._seen = judge(view, fresh=True, now=at, seen=self._seen)
+        self._state = replace(self._state, gpus=gpus, view_at=at)
+
+    def scraped(self, at: float) -> bytes:
+        """What a scrape brings now."""
+        return self._scrape([row.family(self._state) for row in TUNER_METRICS], at, store=False)
