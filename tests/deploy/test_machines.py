@@ -65,11 +65,11 @@ def test_the_command_line_takes_what_the_unit_starts(tmp_path, unit):
     assert command.info_name == unit.stem.split("-")[1]
 
 
-def test_only_the_tuner_may_have_the_right_to_change_gpus():
+def test_only_the_guard_may_have_the_right_to_change_gpus():
     allowed = {unit.stem: settings(unit)["CapabilityBoundingSet"] for unit in UNITS}
     assert allowed["gpuwatch-agent"] == ["CAP_SYSLOG"]
-    assert allowed["gpuwatch-remediator"] == [""]
-    assert all("SYS_ADMIN" not in "".join(rights) for unit, rights in allowed.items() if "tuner" not in unit)
+    assert allowed["gpuwatch-remediator"] == allowed["gpuwatch-tuner"] == [""]
+    assert all("SYS_ADMIN" not in "".join(rights) for unit, rights in allowed.items() if "guard" not in unit)
 
 
 @pytest.fixture(scope="module")
