@@ -73,6 +73,7 @@ def test_a_second_agent_on_the_same_socket_is_refused(agent, places):
 def test_what_is_injected_is_seen(agent, places):
     directory, socket = places
     agent()
+    until(lambda: look(socket, "status").exit_code == 0)  # what was never there cannot be lost
     for action in (("xid", "gpu=4", "xid=31"), ("lose", "gpu=3")):
         assert run("sim", "inject", *action, "--dir", str(directory)).exit_code == 0
     until(lambda: look(socket, "status").exit_code == 4)
