@@ -47,7 +47,7 @@ def test_two_commands_install_and_prove_it(tmp_path, fresh, request, chosen):
 
 def test_the_server_says_what_would_be_done_before_it_is_done(tmp_path, fresh, request):
     """It has to know the namespace: what is only said does not make one."""
-    folder, kubectl = fresh.folder(tmp_path, *COMPONENTS), fresh.kubectl
+    folder, kubectl = fresh.folder(tmp_path, "remediation", "remediation-enforce"), fresh.kubectl
     request.addfinalizer(lambda: fresh.uninstall(folder))
     assert 'namespaces "gpuwatch" not found' in kubectl.run("apply", "--dry-run=server", "-k", folder).stderr
     kubectl("create", "namespace", NAMESPACE)
