@@ -44,7 +44,7 @@ def _legend(panel: Panel) -> common.VizLegendOptions:
 def _timeseries(panel: Panel) -> timeseries.Panel:
     """Gaps stay gaps: where nothing was read, no line is drawn. Counts that are all zero lie on the ground."""
     mode = model.StackingMode.NORMAL if panel.stacked else model.StackingMode.NONE
-    counts = panel.unit == "short" and panel.min == 0
+    counts = panel.unit in ("short", "percentunit") and panel.min == 0 and panel.max is None
     return (
         (timeseries.Panel().axis_soft_max(1) if counts else timeseries.Panel())
         .draw_style(model.GraphDrawStyle.BARS if panel.bars else model.GraphDrawStyle.LINE)

@@ -48,6 +48,7 @@ FAULTS = Section(
             sort="-Last",
             no_value="No XIDs since the agent started",
             width=24,
+            height=7,
         ),
         Panel(
             title="XIDs over time",
@@ -66,6 +67,7 @@ FAULTS = Section(
             min=0,
             decimals=0,
             width=12,
+            height=7,
         ),
         Panel(
             title="Memory errors over time",
@@ -84,14 +86,15 @@ FAULTS = Section(
             min=0,
             decimals=0,
             width=12,
+            height=7,
         ),
         Panel(
             title="Memory and recovery",
             kind="table",
             description="The state of each GPU's memory. Uncorrected, volatile: reset the GPU when its work is done. "
-            "Remap or repair pending: the same. Remap failed or unrepairable: replace the GPU. Banks without spare "
-            "rows: the next fault there cannot be repaired. Wants: what the driver asks for. Retired pages: Volta "
-            "and older; rows: Ampere and newer. Absent: the GPU does not tell.",
+            "Remap or repair pending: the same. Remap failed or unrepairable: replace the GPU. No spares: banks "
+            "without spare rows: the next fault there cannot be repaired. Wants: what the driver asks for. Retired "
+            "pages: Volta and older; rows: Ampere and newer. Absent: the GPU does not tell.",
             queries=(
                 Query(_worst("gpuwatch_gpu_recovery_action")),
                 Query(_ecc("corrected", "volatile")),
@@ -128,14 +131,7 @@ FAULTS = Section(
                 Column(field="Value #F", title="Rows remapped", decimals=0, thresholds=ERRORS, color="text", width=120),
                 Column(field="Value #G", title="Repair pending", states=YES_NO, color="text", width=120),
                 Column(field="Value #H", title="Beyond repair", states=YES_NO, color="text", width=120),
-                Column(
-                    field="Value #I",
-                    title="Spares used up",
-                    decimals=0,
-                    thresholds=ERRORS,
-                    color="text",
-                    width=140,
-                ),
+                Column(field="Value #I", title="No spares", decimals=0, thresholds=ERRORS, color="text", width=130),
                 Column(field="Value #J", title="Retired pages", decimals=0, thresholds=ERRORS, color="text", width=120),
             ),
             sort="GPU",

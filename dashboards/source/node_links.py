@@ -84,15 +84,18 @@ LINKS = Section(
                 _pcie("generation", "current"),
                 _pcie("generation", "max"),
                 Query("sum by (node, gpu) (gpuwatch_gpu_nvlink_active{@gpu})"),
-                Query("sum by (node, gpu) (gpuwatch_gpu_nvlink_active{@gpu} == bool 0)"),
+                Query(
+                    """sum by (node, gpu) (gpuwatch_gpu_nvlink_active{@gpu} == bool 0)
+                        unless on (node, gpu) gpuwatch_gpu_mig_mode_enabled{@gpu} == 1"""
+                ),
                 Query("max by (node, gpu) (gpuwatch_gpu_fabric_state{@gpu})"),
             ),
             columns=(
                 Column(field="gpu", title="GPU", links=(THIS_GPU,), width=60),
                 Column(field="Value #A", title="Lanes", decimals=0, width=70),
-                Column(field="Value #B", title="of", decimals=0, width=50),
+                Column(field="Value #B", title="at most", decimals=0, width=80),
                 Column(field="Value #C", title="PCIe gen.", decimals=0, width=100),
-                Column(field="Value #D", title="of", decimals=0, width=50),
+                Column(field="Value #D", title="gen. at most", decimals=0, width=110),
                 Column(field="Value #E", title="NVLinks up", decimals=0, width=110),
                 Column(field="Value #F", title="down", decimals=0, thresholds=NOT_ZERO, color="text", width=70),
                 Column(field="Value #G", title="Fabric", states=FABRIC_STATES, color="text"),

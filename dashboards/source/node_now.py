@@ -143,12 +143,8 @@ NOW = Section(
                 Column(field="check", title="Finding", states=RUNBOOKS, color="text", links=(RUNBOOK,), width=190),
                 Column(field="namespace", title="Namespace", width=130),
                 Column(field="pod", title="Pod", links=(THIS_POD,)),
-                Column(
-                    field="Value #D", title="Utilization", unit="percentunit", color="gauge", min=0, max=1, width=130
-                ),
-                Column(
-                    field="Value #E", title="SM activity", unit="percentunit", color="gauge", min=0, max=1, width=130
-                ),
+                share("Value #D", "Utilization"),
+                share("Value #E", "SM activity"),
                 share("Value #F", "Memory"),
                 Column(field="Value #G", title="Power", unit="watt", decimals=0, width=80),
                 Column(

@@ -31,9 +31,7 @@ PROCESSES = Section(
                 Column(field="name", title="Name"),
                 Column(field="type", title="Type", width=90),
                 Column(field="Value #A", title="Memory", unit="bytes", width=110),
-                Column(
-                    field="Value #B", title="Utilization", unit="percentunit", color="gauge", min=0, max=1, width=160
-                ),
+                share("Value #B", "Utilization", width=160),
                 Column(field="user", title="User", width=100),
                 Column(field="slurm_job", title="Slurm job", width=100),
                 Column(field="namespace", title="Namespace", width=130),
@@ -68,9 +66,7 @@ MIG = Section(
                 Column(field="profile", title="Profile", width=100),
                 Column(field="namespace", title="Namespace", width=150),
                 Column(field="pod", title="Pod", links=(THIS_POD,)),
-                Column(
-                    field="Value #C", title="SM activity", unit="percentunit", color="gauge", min=0, max=1, width=160
-                ),
+                share("Value #C", "SM activity", width=160),
                 share("Value #D", "Tensor", width=160),
                 share("Value #E", "Memory", width=160),
                 Column(field="Value #F", title="of", unit="bytes", width=90),
@@ -121,7 +117,7 @@ HARDWARE = Section(
             description="The GPU's sensor. What is too hot differs from model to model: judge by the headroom above.",
             unit="celsius",
             queries=(Query('max by (gpu) (gpuwatch_gpu_temperature_celsius{@gpu, sensor="gpu"})', EACH),),
-            width=8,
+            width=6,
         ),
         Panel(
             title="Memory temperature",
@@ -131,7 +127,7 @@ HARDWARE = Section(
             unit="celsius",
             queries=(Query('max by (gpu) (gpuwatch_gpu_temperature_celsius{@gpu, sensor="memory"})', EACH),),
             no_value="No sensor in the memory",
-            width=8,
+            width=6,
         ),
         Panel(
             title="Fans",
@@ -143,16 +139,7 @@ HARDWARE = Section(
             no_value="No fans of their own",
             min=0,
             max=1,
-            width=8,
-        ),
-        Panel(
-            title="Energy",
-            kind="bargauge",
-            description="Energy of each GPU over the time range of the dashboard.",
-            unit="joule",
-            queries=(Query("sum by (gpu) (increase(gpuwatch_gpu_energy_joules_total{@gpu}[$__range]))", EACH),),
-            min=0,
-            width=8,
+            width=6,
         ),
         Panel(
             title="Video and JPEG engines",
@@ -171,6 +158,15 @@ HARDWARE = Section(
             ),
             min=0,
             max=1,
+            width=6,
+        ),
+        Panel(
+            title="Energy",
+            kind="bargauge",
+            description="Energy of each GPU over the time range of the dashboard.",
+            unit="joule",
+            queries=(Query("sum by (gpu) (increase(gpuwatch_gpu_energy_joules_total{@gpu}[$__range]))", EACH),),
+            min=0,
             width=8,
         ),
         Panel(

@@ -2,7 +2,7 @@
 
 from dashboards.source.node_now import HEADROOM, HEADROOM_BOUNDS
 from dashboards.source.panel import Panel, Query, Section, Style
-from dashboards.source.states import CLOCK_STATES, clock_event_code
+from dashboards.source.states import CLOCK_EVENTS, CLOCK_STATES, clock_event_code
 
 LIMIT = (Style(match="^limit|^highest", color="red", dashed=True),)
 """A dashed line that the others should be held against."""
@@ -34,6 +34,7 @@ SLOW = Section(
                     "{{reason}}",
                 ),
             ),
+            styles=tuple(Style(match=f"^{reason}$", color=color) for reason, _, color in CLOCK_EVENTS),
             stacked=True,
             min=0,
             decimals=1,

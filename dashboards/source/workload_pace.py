@@ -7,9 +7,15 @@ from dashboards.source.states import CLOCK_STATES, clock_event_code
 from dashboards.source.workload_use import TO_NODE
 
 RANK = "{{pod}}: {{node}} GPU {{gpu}}"
-USUAL = Query("vector(0.85)", "15 % below")
 LINE = (Style(match="^15 %", color="red", dashed=True),)
 NO_PEERS = "No job at work on two or more GPUs"
+
+
+def _against_the_line(reading: str) -> tuple[Query, Query]:
+    """The line is drawn where there is something to hold against it."""
+    ratio = beside_peers(reading)
+    return Query(twenty("bottomk", ratio, BY_HOLDER), RANK), Query(f"min({ratio}) * 0 + 0.85", "15 % below")
+
 
 HELD_DOWN = f"{HOLDERS} * on ({BY_GPU}) group_left () {clock_event_code('@node', BY_GPU)}"
 
@@ -23,7 +29,7 @@ PACE = Section(
             "only, and the GPUs of one pod. 1 is usual; below the dashed line all the others wait for it. The "
             "timeline beside says what holds its clocks down.",
             unit="percentunit",
-            queries=(Query(twenty("bottomk", beside_peers("clock"), BY_HOLDER), RANK), USUAL),
+            queries=_against_the_line("clock"),
             styles=LINE,
             links=(TO_NODE,),
             no_value=NO_PEERS,
@@ -37,7 +43,7 @@ PACE = Section(
             "the dashed line with a good clock: it has less to do, or waits for data, for a link, or for the host. "
             "Above: the others wait for it.",
             unit="percentunit",
-            queries=(Query(twenty("bottomk", beside_peers("activity"), BY_HOLDER), RANK), USUAL),
+            queries=_against_the_line("activity"),
             styles=LINE,
             links=(TO_NODE,),
             no_value=NO_PEERS,
