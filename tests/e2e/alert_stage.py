@@ -18,7 +18,7 @@ AT_ONCE = 4
 NAMESPACE = "gpuwatch"
 CONFIG = {
     "agent": {"interval": 0.5},
-    "checks": {"boot_grace": 0, "unresponsive_after": 2, "xid_expire": 30},
+    "checks": {"boot_grace": 0, "unresponsive_after": 1.5, "xid_expire": 30},
 }
 """Quicker than the defaults where those wait for a machine to come up, or for somebody to read of an XID."""
 

@@ -23,7 +23,7 @@ from tests.e2e.alertmanager import ROOT, Alert, Alertmanager, alertmanager
 from tests.e2e.processes import prometheus, until
 
 RULES = ROOT / "alerts" / "gpuwatch.rules.yaml"
-DIVISOR, LONGEST = 300.0, 8.0
+DIVISOR, LONGEST = 100.0, 8.0
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 TELL_SECONDS, SETTLE_SECONDS, RESOLVE_SECONDS = 60.0, 4.0, 60.0
 
