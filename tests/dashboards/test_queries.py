@@ -28,20 +28,12 @@ from tests.dashboards.boards import (
 )  # fmt: skip
 from tests.promql import filled
 
-NO_TUNER = "no node of the fleet runs a tuner"
-TUNING = "operations / What it does: tuning"
 EMPTY = {
     "node / Hardware / Fans A": "servers' GPUs have none; a fan speed is on workstation cards only",
     "node / Faults / Memory and recovery J": "retired pages: Volta and older only, and no such GPU is in the fleet",
     "node / Links / NVLink errors and PCIe replays B": "no link of the fleet has errors",
     "operations / Agents and their sources / Sources that do not answer A": "all sources answer at the end",
     "operations / Events, configuration, web server / Configuration in use A": "no configuration was refused",
-    f"{TUNING} / GPUs by what the tuner thinks A": NO_TUNER,
-    f"{TUNING} / Refused, by reason A": NO_TUNER,
-    f"{TUNING} / Settings in force, and other people's A": NO_TUNER,
-    f"{TUNING} / Settings in force, and other people's B": NO_TUNER,
-    f"{TUNING} / Settings changed and given back A": NO_TUNER,
-    f"{TUNING} / Settings changed and given back B": NO_TUNER,
 }
 """Queries that rightly return nothing: `dashboard / row / panel ref` -> why. One that returns something must leave."""
 
