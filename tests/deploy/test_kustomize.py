@@ -1,12 +1,17 @@
 """Base, components and overlays build, and are valid for every Kubernetes they are meant for."""
 
 import copy
+import os
+import re
 
 import pytest
+import yaml
 
-from tests.deploy.rendering import COMPONENTS, DEPLOY, OVERLAYS, built, kustomization, one, pod, with_needs
+from gpuwatch import __version__
+from tests.deploy.rendering import COMPONENTS, DEPLOY, OVERLAYS, built, containers, kustomization, one, pod, with_needs
 from tests.deploy.schemas import VERSIONS, complaints
 
+PAGE = DEPLOY.parent / "docs/kubernetes.md"
 CHOICES = [(), *(with_needs(name) for name in COMPONENTS), COMPONENTS]
 
 
@@ -69,9 +74,34 @@ def test_another_namespace_is_one_line(tmp_path):
     assert not [each for each in policies if "serviceaccount:gpuwatch" in str(each)]
 
 
+def test_a_shared_namespace_is_left_to_its_owner(tmp_path):
+    """As the page says, word for word: an uninstall must not take it away."""
+    block = re.search(r"```yaml\n(namespace: monitoring\n.*?)```", PAGE.read_text(), re.DOTALL)
+    assert block
+    found = built(kustomization(tmp_path, "remediation", **yaml.safe_load(block[1])))
+    assert "Namespace" not in {each["kind"] for each in found}
+    assert {each["metadata"].get("namespace", "monitoring") for each in found} == {"monitoring"}
+
+
 def test_the_order_of_components_that_do_not_build_on_each_other_does_not_matter(tmp_path):
     def sorted_pod(*chosen):
         spec = pod(built(kustomization(tmp_path / "-".join(chosen), *chosen)))["spec"]
         return sorted(map(repr, spec["containers"])), sorted(map(repr, spec["volumes"]))
 
     assert sorted_pod("klog", "processes", "tuner") == sorted_pod("tuner", "processes", "klog")
+
+
+def test_the_folder_that_the_page_advises_is_what_it_says(tmp_path):
+    """With this checkout in place of its address, which needs a network."""
+    block = re.search(r"```yaml\n# kustomization.yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert block
+    root = os.path.relpath(DEPLOY.parent.resolve(), tmp_path.resolve())
+    text = re.sub(r"github.com/gpuwatch/gpuwatch//(\S+)\?ref=\S+", rf"{root}/\1", block[1])
+    assert f"ref=v{__version__}" in block[1]
+    (tmp_path / "gpuwatch.yaml").write_text("agent: {interval: 1}\n")
+    for more in ("", "namespace: elsewhere\n"):
+        (tmp_path / "kustomization.yaml").write_text(text + more)
+        found = built(tmp_path)
+        assert one(found, "ConfigMap")["data"] == {"gpuwatch.yaml": "agent: {interval: 1}\n"}
+        assert {container["name"] for container in containers(found)} == {"agent", "remediator"}
+        assert refusals(found) == []
