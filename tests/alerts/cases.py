@@ -133,7 +133,7 @@ AGENT = [
     Case("GpuwatchSourceDown", {_source("kmsg"): (1, 0)}, {"source": "kmsg"}),
     Case("GpuwatchSourceDown", {_source("pci"): (1, 0)}, {"source": "pci"}),
     Case("GpuwatchSourceDown", {_source("nvml"): (1, 0), _source("podresources"): (1, 0)}, fires=False, why="theirs"),
-    Case("GpuwatchReaderRestarting", {RESTARTS: grows(1, until=16)}, delay=3, linger=54, lasts=10),
+    Case("GpuwatchReaderRestarting", {RESTARTS: grows(1, until=16)}, delay=3, linger=53, lasts=10),
     Case("GpuwatchReaderRestarting", {RESTARTS: grows(0, born=7)}, fires=False, why="born with 7"),
     Case("GpuwatchReaderRestarting", {RESTARTS: grows(1, until=11)}, fires=False, why="two restarts"),
     Case("GpuwatchStoreDown", {STORE_UP: (1, 0), LOST_RECORDS: (0, 0)}),
