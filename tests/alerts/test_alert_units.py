@@ -3,7 +3,7 @@
 import pytest
 
 from tests.alerts.cases import CASES, OTHER_FINDINGS
-from tests.alerts.timeline import Case, check, group
+from tests.alerts.timeline import Case, ask, check, group
 from tests.promql import RULES, alerts
 
 ALL = [*CASES, *OTHER_FINDINGS]
@@ -24,8 +24,10 @@ def test_an_alert_fires_in_its_minutes_only(name, tmp_path):
 
 
 def test_nothing_fires_without_series(tmp_path):
-    silent = [group(RULES, Case(name, {"up{job='other'}": (1, 1)}, lasts=90, fires=False)) for name in NAMES]
-    assert check(RULES, NAMES, silent, tmp_path) == ""
+    question = {"expr": "count_over_time(ALERTS[2h])", "eval_time": "90m", "exp_samples": []}
+    other = {"series": 'up{job="other",node="n1"}', "values": "1x90"}
+    silence = {"interval": "1m", "input_series": [other], "promql_expr_test": [question]}
+    assert ask({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [silence]}, tmp_path) == ""
 
 
 @pytest.mark.parametrize("name", NAMES)
