@@ -6,7 +6,7 @@ from dashboards.source.links import REPOSITORY, SERIES_NODE, TO_GPU, TO_NODE, TO
 from dashboards.source.panel import Column, Link, Panel, Query, State
 from dashboards.source.runbooks import alert_of_check
 from dashboards.source.stages import STAGES
-from dashboards.source.states import FINDINGS, HEALTH, health_code
+from dashboards.source.states import FINDINGS, HEALTH, health_code, xid_events
 from gpuwatch.rules.checks import CHECKS
 
 _FINDING = 'gpuwatch_finding{@node, severity!="info"}'
@@ -135,9 +135,7 @@ FAULTS = (
             "Errors that the driver reported, by code. 13, 31, 43, 45 and the like come from applications; "
             "`gpuwatch xid explain CODE` says what a code means and what helps."
         ),
-        queries=(
-            Query("sum by (xid) (increase(gpuwatch_gpu_xid_errors_total{@node}[$__rate_interval])) > 0", "XID {{xid}}"),
-        ),
+        queries=(Query(f"sum by (xid) ({xid_events('@node', BY_GPU, '$__rate_interval')})", "XID {{xid}}"),),
         bars=True,
         stacked=True,
         interval="5m",

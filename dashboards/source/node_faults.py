@@ -2,7 +2,7 @@
 
 from dashboards.source.node_now import HOLDER, THIS_GPU, THIS_POD
 from dashboards.source.panel import Column, Link, Panel, Query, Section
-from dashboards.source.states import RECOVERY_ACTIONS, XID_CODES, XID_MEANINGS, YES_NO
+from dashboards.source.states import RECOVERY_ACTIONS, XID_CODES, XID_MEANINGS, YES_NO, xid_events
 
 CATALOGUE = Link("NVIDIA's catalogue", "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html")
 SEEN = """label_replace(max by (node, gpu, xid) (gpuwatch_gpu_xid_last_timestamp_seconds{@gpu}) * 1000,
@@ -57,7 +57,7 @@ FAULTS = Section(
             "GPU with different programs is the GPU. Any of 48, 63, 64, 74, 79, 94, 95, 119: see the table.",
             queries=(
                 Query(
-                    "sum by (gpu, xid) (increase(gpuwatch_gpu_xid_errors_total{@gpu}[$__rate_interval])) > 0",
+                    xid_events("@gpu", "gpu", "$__rate_interval"),
                     "GPU {{gpu}}: {{xid}}",
                 ),
             ),

@@ -94,3 +94,10 @@ def clock_event_code(selector: str, by: str) -> str:
         for code, (reason, *_) in enumerate(CLOCK_EVENTS, start=1)
     )
     return f"max by ({by}) ({' or '.join(parts)})"
+
+
+def xid_events(selector: str, by: str, window: str) -> str:
+    """XIDs within `window`, by code. A counter born with its first XID has no increase; but then its time is new."""
+    seen = f"gpuwatch_gpu_xid_last_timestamp_seconds{{{selector}}}"
+    return f"""(sum by ({by}, xid) (increase(gpuwatch_gpu_xid_errors_total{{{selector}}}[{window}])) > 0
+        or group by ({by}, xid) ({seen} > time() - 3600 unless {seen} offset {window}))"""

@@ -4,12 +4,12 @@ from dashboards.source.held import BY_GPU, BY_HOLDER, BY_PLACE, HOLDERS, befell,
 from dashboards.source.links import TO_GPU
 from dashboards.source.node_now import RUNBOOK
 from dashboards.source.panel import Column, Panel, Query, Section
-from dashboards.source.states import HEALTH, RUNBOOKS, XID_CODES, XID_MEANINGS, health_code
+from dashboards.source.states import HEALTH, RUNBOOKS, XID_CODES, XID_MEANINGS, health_code, xid_events
 from dashboards.source.workload_sums import THIS_POD
 
 FOUND = f"max by ({BY_GPU}, check) (gpuwatch_finding{{@node}})"
 HEALTH_OF = health_code("gpuwatch_gpu_health", "@node", BY_GPU)
-XIDS = f"(sum by ({BY_GPU}, xid) (increase(gpuwatch_gpu_xid_errors_total{{@node}}[5m])) > 0)"
+XIDS = xid_events("@node", BY_GPU, "5m")
 RANK = "{{pod}}: {{node}} GPU {{gpu}}"
 SHARER = "{{pod}}: {{node}} GPU {{gpu}} {{gi}}"
 PLACE = (
