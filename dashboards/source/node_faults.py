@@ -121,18 +121,18 @@ FAULTS = Section(
             ),
             columns=(
                 Column(field="gpu", title="GPU", links=(THIS_GPU,), width=60),
-                Column(field="Value #A", title="Wants", states=RECOVERY_ACTIONS, color="text", width=120),
-                Column(field="Value #B", title="Corrected", decimals=0, width=120),
-                Column(field="Value #C", title="Uncorrected", decimals=0, thresholds=BROKEN, color="text", width=120),
-                Column(field="Value #D", title="Corr., ever", decimals=0, width=120),
+                Column(field="Value #A", title="Wants", states=RECOVERY_ACTIONS, color="text", width=148),
+                Column(field="Value #B", title="Corrected", decimals=0, width=148),
+                Column(field="Value #C", title="Uncorrected", decimals=0, thresholds=BROKEN, color="text", width=148),
+                Column(field="Value #D", title="Corr., ever", decimals=0, width=148),
                 Column(
-                    field="Value #E", title="Uncorrected, ever", decimals=0, thresholds=ERRORS, color="text", width=140
+                    field="Value #E", title="Uncorrected, ever", decimals=0, thresholds=ERRORS, color="text", width=148
                 ),
-                Column(field="Value #F", title="Rows remapped", decimals=0, thresholds=ERRORS, color="text", width=120),
-                Column(field="Value #G", title="Repair pending", states=YES_NO, color="text", width=120),
-                Column(field="Value #H", title="Beyond repair", states=YES_NO, color="text", width=120),
-                Column(field="Value #I", title="No spares", decimals=0, thresholds=ERRORS, color="text", width=130),
-                Column(field="Value #J", title="Retired pages", decimals=0, thresholds=ERRORS, color="text", width=120),
+                Column(field="Value #F", title="Rows remapped", decimals=0, thresholds=ERRORS, color="text", width=148),
+                Column(field="Value #G", title="Repair pending", states=YES_NO, color="text", width=148),
+                Column(field="Value #H", title="Beyond repair", states=YES_NO, color="text", width=148),
+                Column(field="Value #I", title="No spares", decimals=0, thresholds=ERRORS, color="text", width=148),
+                Column(field="Value #J", title="Retired pages", decimals=0, thresholds=ERRORS, color="text", width=148),
             ),
             sort="GPU",
             width=24,
