@@ -48,8 +48,9 @@ def _draw(story: Story, url: str) -> int:
     name, file = f"{story.dashboard}-{story.name}", IMAGES / f"{story.dashboard}-{story.name}.png"
     dashboard = json.loads((FOLDER / f"{story.dashboard}.json").read_text())
     drawn, empty = picture(dashboard, story, url)
-    with served(json.dumps(drawn).encode()) as page:
-        failed = shoot(page, rows(drawn["panels"]), file)
+    with served(json.dumps(drawn).encode()) as site:
+        shoot(site.url, rows(drawn["panels"]), file)
+        failed = ["the page was not drawn in time"] if site.failures is None else site.failures
     print(f"{file} {file.stat().st_size // 1024} KiB", flush=True)
     for trouble in [*(f"no data in panel {title!r}" for title in empty), *failed]:
         print(f"{name}: {trouble}", file=sys.stderr)

@@ -1,8 +1,10 @@
 """The page that draws: built once for each state of its sources with npm, and served to the browser."""
 
 import contextlib
+import functools
 import hashlib
 import http.server
+import json
 import os
 import shutil
 import subprocess
@@ -19,12 +21,18 @@ SOURCES = ("package.json", "package-lock.json", "vite.config.js", "index.html", 
 
 NOW = f"""
 const RealDate = Date;
+const begun = RealDate.now();
 globalThis.Date = class extends RealDate {{
-  constructor(...given) {{ super(...(given.length ? given : [{END * 1000:.0f}])); }}
-  static now() {{ return {END * 1000:.0f}; }}
+  constructor(...given) {{ super(...(given.length ? given : [Date.now()])); }}
+  static now() {{ return {END * 1000:.0f} + RealDate.now() - begun; }}
 }};
 """
-"""Makes the browser think that the history ends now, so that `3 minutes ago` is right, and stays so."""
+"""Makes the browser think that the history has just ended, so that `3 minutes ago` is right."""
+
+PATIENCE = 60.0
+"""Seconds after which a page is not drawn any more."""
+
+NOTHING = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
 
 
 def built() -> Path:
@@ -59,33 +67,61 @@ def _npm(arguments: list[str], folder: Path) -> None:
         raise RuntimeError(f"npm {' '.join(arguments)} failed: {(done.stderr or done.stdout)[-2000:]}")
 
 
+class Site(http.server.ThreadingHTTPServer):
+    """Serves one picture. `failures`: what could not be drawn; None until everything else is."""
+
+    daemon_threads = True
+
+    def __init__(self, place: Path, picture: bytes) -> None:
+        super().__init__(("127.0.0.1", 0), functools.partial(Handler, directory=str(place)))
+        self.pages = {
+            "/picture.json": ("application/json", picture),
+            "/now.js": ("text/javascript", NOW.encode()),
+            "/drawn.svg": ("image/svg+xml", NOTHING),
+        }
+        self.url = f"http://127.0.0.1:{self.server_port}/"
+        self.drawn = threading.Event()
+        self.failures: list[str] | None = None
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Files of the page, and what belongs to the picture."""
+
+    server: Site
+
+    def do_GET(self) -> None:
+        """`/drawn.svg` comes last: a browser takes the picture when all has come."""
+        if self.path == "/drawn.svg":
+            self.server.drawn.wait(PATIENCE)
+        if self.path in self.server.pages:
+            self._answer(*self.server.pages[self.path])
+        else:
+            self.path = self.path.removeprefix("/build")  # where Grafana keeps its icons
+            super().do_GET()
+
+    def do_POST(self) -> None:
+        """The page says that it is drawn, and what is not."""
+        self.server.failures = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.drawn.set()
+        self._answer("application/json", b"{}")
+
+    def _answer(self, kind: str, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
 @contextlib.contextmanager
-def served(picture: bytes) -> Iterator[str]:
-    """The URL of the page with this picture."""
-    place = built()
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *given: object) -> None:
-            super().__init__(*given, directory=str(place))  # type: ignore[arg-type]
-
-        def do_GET(self) -> None:  # its name is http.server's
-            answer = {"/picture.json": picture, "/now.js": NOW.encode()}.get(self.path)
-            if answer is None:
-                self.path = self.path.removeprefix("/build")  # where Grafana keeps its icons
-                super().do_GET()
-                return
-            self.send_response(200)
-            self.send_header("Content-Type", "text/javascript" if self.path.endswith(".js") else "application/json")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+def served(picture: bytes) -> Iterator[Site]:
+    """The page with this picture, for as long as the block runs."""
+    with Site(built(), picture) as site:
+        threading.Thread(target=site.serve_forever, daemon=True).start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}/"
+            yield site
         finally:
-            server.shutdown()
+            site.shutdown()

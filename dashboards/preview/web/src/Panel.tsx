@@ -5,7 +5,7 @@ import { PanelChrome, useTheme2 } from '@grafana/ui';
 import { Component, ReactNode } from 'react';
 
 import { PANELS } from './panels';
-import { Mark, PanelModel } from './picture';
+import { Mark, PanelModel, failures } from './picture';
 
 class Guard extends Component<{ title: string; children: ReactNode }, { failure?: Error }> {
   state: { failure?: Error } = {};
@@ -15,7 +15,7 @@ class Guard extends Component<{ title: string; children: ReactNode }, { failure?
   }
 
   componentDidCatch(failure: Error) {
-    console.error(`PANEL FAILED ${this.props.title}: ${failure.message}`);
+    failures.push(`panel '${this.props.title}': ${failure.message}`);
   }
 
   render() {
@@ -36,7 +36,7 @@ export function Panel({ panel, data, marks, timeRange, width, height }: Props) {
   const theme = useTheme2();
   const Drawing = PANELS[panel.type];
   if (!Drawing) {
-    console.error(`PANEL FAILED ${panel.title}: there is no way to draw a ${panel.type}`);
+    failures.push(`panel '${panel.title}': there is no way to draw a ${panel.type}`);
   }
   const empty = data.every((frame) => frame.length === 0);
   const nothing = panel.fieldConfig.defaults.noValue ?? 'No data';

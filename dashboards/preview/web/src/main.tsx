@@ -10,7 +10,8 @@ import { createRoot } from 'react-dom/client';
 
 import { TIME_ZONE, dataOf } from './fields';
 import { Panel } from './Panel';
-import { PanelModel, Picture } from './picture';
+import { PLOT } from './panels';
+import { PanelModel, Picture, failures } from './picture';
 
 // Grafana's grid: 24 columns, rows of 30 pixels, 8 between.
 const COLUMNS = 24;
@@ -95,4 +96,20 @@ async function main() {
   );
 }
 
-main().catch((failure) => console.error(`PAGE FAILED ${failure.stack}`));
+const pause = (milliseconds: number) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+const PATIENCE = 400; // looks, 50 milliseconds apart
+
+async function settled() {
+  const waiting = () => [...document.querySelectorAll(`.${PLOT}`)].filter((each) => !each.querySelector('.uplot canvas'));
+  for (let look = 0; look < PATIENCE && waiting().length; look++) {
+    await pause(50);
+  }
+  failures.push(...waiting().map(() => 'a plot did not come'));
+  await pause(500);
+}
+
+main()
+  .then(() => pause(100)) // for the first rendering
+  .then(settled)
+  .catch((failure) => failures.push(String(failure.stack)))
+  .then(() => fetch('/drawn', { method: 'POST', body: JSON.stringify([...new Set(failures)]) }));

@@ -27,10 +27,14 @@ export interface Props {
   height: number;
 }
 
+// Who holds a plot, which comes some time after its panel: the legend is measured first.
+export const PLOT = 'holds-a-plot';
+
 function TimeSeriesPanel({ panel, data, marks, timeRange, width, height }: Props) {
   const theme = useTheme2();
   return (
-    <TimeSeries
+    <div className={PLOT}>
+      <TimeSeries
       frames={data}
       structureRev={1}
       timeRange={timeRange}
@@ -45,6 +49,7 @@ function TimeSeriesPanel({ panel, data, marks, timeRange, width, height }: Props
         return null;
       }}
     </TimeSeries>
+    </div>
   );
 }
 

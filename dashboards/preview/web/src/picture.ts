@@ -42,3 +42,6 @@ export interface Picture {
   panels: PanelModel[];
   marks: Mark[];
 }
+
+// What could not be drawn, in words; the driver is told.
+export const failures: string[] = [];
