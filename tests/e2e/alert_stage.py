@@ -71,14 +71,14 @@ class Stage:
                 inject(self._agents[case.node].directory, fault)
 
     def repair(self, node: str) -> None:
-        """As a person would: the processes run, the configuration is right, the GPUs were reset."""
+        """As a person would: processes run, the configuration is right, idle and hot pods left, GPUs were reset."""
         if NODES[node].get("late"):
             self.end(node)
         self._repaired.add(node)
         if node not in self._running:
             self.begin(node)
         (self.place / node / "gpuwatch.yaml").write_text(json.dumps(self._config(node)))
-        pods = [{"do": "stop", "name": "team/notebook"}]
+        pods = [{"do": "stop", "name": name} for name in ("team/notebook", f"{node}/hot-0")]
         for action in (*pods, {"do": "unhang"}, {"do": "kubelet", "state": "ok"}, {"do": "recover", "gpu": "all"}):
             inject(self._agents[node].directory, action)
         inject(self._agents[node].directory, {"do": "reload", "seconds": 0.5})
