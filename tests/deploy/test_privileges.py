@@ -15,14 +15,13 @@ STATE, LOGS = "writes /var/lib/gpuwatch", "reads /var/log/pods"
 BASE = {
     "agent": {"root", "GPUs", STATE, "reads /var/lib/kubelet/pod-resources", "reads /etc/machine-id"},
 }
-SETS = {"root", "GPUs", STATE, "capability SYS_ADMIN"}
 ADDED: dict[str, dict[str, set[str]]] = {
     "remediation": {"agent": {LOGS}, "remediator": {"root", "API token", STATE}},
     "remediation-enforce": {},  # rights, see tests/cluster/test_install.py
     "remediation-drain": {},
     "klog": {"agent": {"capability SYSLOG"}},
     "processes": {POD: {"hostPID"}, "agent": {LOGS, "reads /var/log/containers"}},
-    "tuner": {"tuner": SETS, "guard": SETS},
+    "tuner": {"tuner": {"root", STATE}, "guard": {"root", "GPUs", STATE, "capability SYS_ADMIN"}},
     "monitoring": {},
 }
 DRIVER = "reads /home/kubernetes/bin/nvidia"
@@ -65,7 +64,7 @@ def test_an_overlay_has_what_the_table_says(overlay):
 def test_only_one_container_can_ever_use_the_token(tmp_path):
     found = allowed(*COMPONENTS)
     assert {name for name, told in found.items() if "API token" in told} == {"remediator"}
-    assert {name for name, told in found.items() if "capability SYS_ADMIN" in told} == {"tuner", "guard"}
+    assert {name for name, told in found.items() if "capability SYS_ADMIN" in told} == {"guard"}
 
 
 def test_the_page_shows_the_table():

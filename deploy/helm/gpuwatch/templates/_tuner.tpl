@@ -6,7 +6,8 @@ args:
   - tuner
 env:
   {{- include "gpuwatch.env.node" . | nindent 2 }}
-  {{- with include "gpuwatch.env.gpus" . | trim }}{{ . | nindent 2 }}{{ end }}
+  - name: NVIDIA_VISIBLE_DEVICES
+    value: void
   {{- with include "gpuwatch.env.web" (dict "root" . "role" "TUNER") | trim }}{{ . | nindent 2 }}{{ end }}
   {{- with .Values.tuner.extraEnv }}
   {{- toYaml . | nindent 2 }}
@@ -18,7 +19,7 @@ ports:
 resources:
   {{- toYaml .Values.tuner.resources | nindent 2 }}
 securityContext:
-  {{- include "gpuwatch.securityContext" "SYS_ADMIN" | nindent 2 }}
+  {{- include "gpuwatch.securityContext" "" | nindent 2 }}
 volumeMounts:
   {{- include "gpuwatch.mounts" . | nindent 2 }}
   - name: run
