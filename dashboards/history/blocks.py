@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
@@ -21,6 +22,9 @@ from dashboards.history.server import prometheus
 RULES = Path(__file__).parents[2] / "alerts" / "gpuwatch.rules.yaml"
 """Recording rules whose series dashboards may use."""
 
+KEPT_SECONDS = 7 * 86_400.0
+"""How long blocks stay that other sources than today's have made, and what a killed Prometheus has left."""
+
 
 def get() -> Path:
     """The folder of blocks that fits the sources as they are; built where there is none (half a minute)."""
@@ -31,7 +35,15 @@ def get() -> Path:
             with tempfile.TemporaryDirectory(dir=place.parent, prefix="history-") as work:
                 build(Path(work) / "blocks")
                 (Path(work) / "blocks").rename(place)
+            _forget(place.parent)
     return place
+
+
+def _forget(cache: Path) -> None:
+    """Remove what nobody has made or used for long."""
+    for folder in (found for kind in ("history", "prometheus") for found in cache.glob(f"{kind}-*")):
+        if folder.is_dir() and time.time() - folder.stat().st_mtime > KEPT_SECONDS:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def build(place: Path) -> None:

@@ -49,7 +49,8 @@ def built() -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix="preview-") as work:
             shutil.copytree(WEB, work, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules", "dist"))
-            for arguments in (["ci", "--ignore-scripts", "--no-audit", "--no-fund"], ["run", "build"]):
+            # not `npm ci`, which refuses a lock file without the packages of platforms that a mirror does not have
+            for arguments in (["install", "--ignore-scripts", "--no-audit", "--no-fund"], ["run", "build"]):
                 _npm(arguments, Path(work))
             (Path(work) / "dist").rename(place)
     return place
