@@ -70,7 +70,7 @@ class Restored(NamedTuple):
 
 
 class Restorer:
-    """Restores on behalf of `trigger`. `boot_id` None: not known, nothing is taken for another boot's."""
+    """Restores on behalf of `trigger`. `boot_id` None: not known, so nothing is set and nothing forgotten."""
 
     def __init__(
         self,
@@ -126,7 +126,9 @@ class Restorer:
 
     def _gpu(self, settings: list[Setting], answers: dict[Setting, Restored]) -> None:
         for setting in settings:
-            if words := outlived(setting, self._boot_id, None):
+            if self._boot_id is None:  # whoever locked the clocks since another boot keeps them
+                answers[setting] = Restored(setting, Outcome.KEPT, "which boot this is cannot be read")
+            elif words := outlived(setting, self._boot_id, None):
                 answers[setting] = Restored(setting, Outcome.DROPPED, words)
         left = [setting for setting in settings if setting not in answers]
         try:

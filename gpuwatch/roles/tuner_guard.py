@@ -63,11 +63,12 @@ class Guard:
     def step(self) -> float:
         """Look once, and give back where nobody else will; seconds until the next look."""
         now = self._clock.monotonic()
-        seen = self._heartbeat.look()
+        recorded = self._is_recorded()
+        seen = self._heartbeat.look()  # after the record: whoever has written that has beaten before
         if seen is not None and seen != self._seen:
             self._seen, self._heard = seen, now
         waits = self._tried is not None and now - self._tried < self._retry
-        if not waits and self._is_recorded():
+        if recorded and not waits:
             if why := self._abandoned(now):
                 log.warning("%s; giving back what it has set", why)
                 self._restore()

@@ -8,7 +8,9 @@ import contextlib
 import fcntl
 import math
 import os
+import stat
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,9 @@ from gpuwatch.model.setting import Actuation, Setting, Trigger
 NAME = "actuation.json"
 SCHEMA = 1
 RETRY_SECONDS = 0.05
+
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+"""Whoever writes the record decides what a process with CAP_SYS_ADMIN sets."""
 
 
 class RecordUnreadable(GpuwatchError):
@@ -50,18 +55,21 @@ class SettingsRecord:
             RecordUnreadable: it is not what gpuwatch wrote, or another version of gpuwatch wrote it.
         """
         try:
-            body = self.path.read_bytes()
+            with self.path.open("rb") as file:
+                found, body = os.fstat(file.fileno()), file.read()
         except FileNotFoundError:
             return Actuation()
         except OSError as error:
             raise self._refused(error) from error
+        if found.st_uid not in (0, os.geteuid()) or found.st_mode & OTHERS_WRITE:
+            raise self._unreadable(f"it is of user {found.st_uid}, or others may write it")
         try:
             if (schema := msgspec.json.decode(body, type=_Versioned).schema) != SCHEMA:
                 raise self._unreadable(f"schema {schema}, this gpuwatch knows {SCHEMA}")
             actuation = msgspec.json.decode(body, type=_File).actuation
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise self._unreadable(str(error)) from error
-        if wrong := next(filter(None, map(_nonsense, actuation.settings)), ""):
+        if wrong := next(filter(None, map(_nonsense, actuation.settings)), "") or _twice(actuation.settings):
             raise self._unreadable(wrong)
         return actuation
 
@@ -108,7 +116,8 @@ class SettingsRecord:
     def _write(self, actuation: Actuation) -> None:
         partial = self.path.with_suffix(".partial")
         try:
-            with partial.open("wb") as file:
+            partial.unlink(missing_ok=True)
+            with open(partial, "xb", opener=_private) as file:  # never through a link that lies there
                 file.write(msgspec.json.format(msgspec.json.encode(_File(SCHEMA, actuation)), indent=2))
                 file.flush()
                 os.fsync(file.fileno())
@@ -134,6 +143,10 @@ class SettingsRecord:
         )
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o644)
+
+
 def _take(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -144,6 +157,12 @@ def _take(descriptor: int) -> bool:
 
 def _key(setting: Setting) -> tuple[str, str]:
     return setting.uuid, setting.knob
+
+
+def _twice(settings: tuple[Setting, ...]) -> str:
+    """Given back one after the other, the second could raise what the first has restored."""
+    counts = Counter(map(_key, settings))
+    return next((f"{uuid}: {knob} is listed twice" for (uuid, knob), count in counts.items() if count > 1), "")
 
 
 def _nonsense(setting: Setting) -> str:

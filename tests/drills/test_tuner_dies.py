@@ -157,8 +157,8 @@ def test_s4_after_kill_9_the_guard_gives_everything_back(driver: FakeDriver, sta
     assert limits(driver) == [400, 300]
     time.sleep(1.3 * SILENCE_SECONDS / FAST)  # it lives: past the time after which silence would be acted on
     assert limits(driver) == [400, 300]
-    os.kill(holder.pid, signal.SIGKILL)
     died = time.monotonic()
+    os.kill(holder.pid, signal.SIGKILL)
     until(lambda: is_original(driver), "everything is as it was")
     took = (time.monotonic() - died) * FAST
     print(f"given back {took:.1f} s after the kill, in the time of a real guard")

@@ -76,6 +76,16 @@ def test_another_boots_settings_are_dropped_without_a_driver(tmp_path: Path) -> 
     assert bench.restore() == [Outcome.DROPPED]
 
 
+def test_s6_while_the_boot_cannot_be_told_nothing_is_written(tmp_path: Path) -> None:
+    """Clocks may be locked by somebody else since; only a record of this very boot says that they are ours."""
+    bench = Bench(tmp_path, limit(GPU), clocks(OTHER), boot_id=None)
+    found = bench.restorer.restore()
+    assert {each.outcome for each in found} == {Outcome.KEPT}
+    assert all("which boot this is" in each.words for each in found)
+    assert not bench.knobs.calls
+    assert bench.left() == [GPU, OTHER]
+
+
 @pytest.mark.parametrize(
     "function",
     [

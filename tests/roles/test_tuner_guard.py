@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.model.setting import Trigger
+from gpuwatch.model.setting import Actuation, Trigger
 from gpuwatch.roles.restoring import Restorer
 from gpuwatch.roles.tuner_guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
 from gpuwatch.sinks.audit import Audit
@@ -25,7 +25,7 @@ class Bench:
         self.clock, self.knobs = HandClock(), Knobs(GPU)
         self.record, self.heartbeat = SettingsRecord(folder), Heartbeat(folder)
         self.lower()
-        restorer = Restorer(
+        self.restorer = Restorer(
             self.record,
             lambda: NvmlControl(self.knobs),
             boot_id=BOOT,
@@ -33,7 +33,7 @@ class Bench:
             audit=Audit(Ledger(), self.clock),
             clock=self.clock,
         )
-        self.guard = Guard(self.record, self.heartbeat, restorer, self.clock, farewell=0.2)
+        self.guard = Guard(self.record, self.heartbeat, self.restorer, self.clock, farewell=0.2)
 
     def lower(self) -> None:
         self.record.add(limit(GPU))
@@ -117,6 +117,28 @@ def test_a_record_that_cannot_be_understood_is_left_as_it_is(bench: Bench) -> No
 def test_a_heartbeat_that_cannot_be_read_is_a_beat(bench: Bench) -> None:
     bench.heartbeat.path.write_text("x")
     assert bench.pass_time(SILENCE_SECONDS - 1) is None
+
+
+class Between(SettingsRecord):
+    """A record at whose first reading a new tuner has just begun: it has beaten, and recorded what it sets."""
+
+    begun = False
+
+    def read(self) -> Actuation:
+        if not self.begun:
+            self.begun = True
+            Heartbeat(self.path.parent).beat("enforce", 0.0)
+            self.add(limit(GPU))
+        return super().read()
+
+
+def test_a_tuner_that_begins_while_the_guard_looks_keeps_its_settings(tmp_path: Path, bench: Bench) -> None:
+    bench.record.settle(bench.record.read().settings, 0, Trigger.GUARD)
+    bench.heartbeat.beat("observe", 0.0)
+    guard = Guard(Between(tmp_path), bench.heartbeat, bench.restorer, bench.clock)
+    guard.step()
+    assert bench.record.read().settings
+    assert not bench.knobs.calls
 
 
 def test_at_its_end_nothing_is_left_behind(bench: Bench) -> None:

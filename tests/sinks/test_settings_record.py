@@ -36,6 +36,12 @@ def record(tmp_path: Path) -> SettingsRecord:
     return SettingsRecord(tmp_path)
 
 
+def lay(record: SettingsRecord, body: bytes) -> None:
+    """A file there, as gpuwatch would make it whatever the umask."""
+    record.path.write_bytes(body)
+    record.path.chmod(0o644)
+
+
 def test_no_file_is_nothing(record: SettingsRecord) -> None:
     assert record.read() == Actuation()
 
@@ -93,9 +99,44 @@ def test_what_would_raise_or_makes_no_sense_is_neither_written_nor_read(
     with pytest.raises(GpuwatchError, match="not recorded, hence not made"):
         record.add(setting)
     assert not record.path.exists()
-    record.path.write_bytes(document({"settings": [msgspec.to_builtins(setting)]}))
+    lay(record, document({"settings": [msgspec.to_builtins(setting)]}))
     with pytest.raises(RecordUnreadable):
         record.read()
+
+
+def test_a_knob_that_is_listed_twice_is_refused(record: SettingsRecord) -> None:
+    """Given back one after the other, the second could raise what the first has restored."""
+    twice = [LIMIT, replace(LIMIT, original=800.0, applied=(700.0,))]
+    lay(record, document({"settings": msgspec.to_builtins(twice)}))
+    with pytest.raises(RecordUnreadable, match="GPU-0: power_limit is listed twice"):
+        record.read()
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o664, 0o602])
+def test_a_file_that_others_may_write_is_not_believed(record: SettingsRecord, mode: int) -> None:
+    record.add(LIMIT)
+    record.path.chmod(mode)
+    with pytest.raises(RecordUnreadable, match="others may write it"):
+        record.read()
+
+
+def test_whatever_the_umask_its_own_file_is_believed(record: SettingsRecord) -> None:
+    before = os.umask(0)
+    try:
+        record.add(LIMIT)
+    finally:
+        os.umask(before)
+    assert record.read().settings == (LIMIT,)
+
+
+def test_a_link_that_lies_in_wait_is_not_written_through(record: SettingsRecord, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    for name in ("actuation.partial", NAME):
+        (tmp_path / name).symlink_to(victim if name != NAME else tmp_path / "nowhere")
+    record.add(LIMIT)
+    assert victim.read_text() == "precious"
+    assert not record.path.is_symlink()
 
 
 def document(actuation: Any, **more: Any) -> bytes:
@@ -117,7 +158,7 @@ def document(actuation: Any, **more: Any) -> bytes:
     ],
 )
 def test_s6_a_file_that_cannot_be_understood_stops_every_write(record: SettingsRecord, body: bytes) -> None:
-    record.path.write_bytes(body)
+    lay(record, body)
     for write in (lambda: record.add(LIMIT), lambda: record.settle((LIMIT,), 1, Trigger.GUARD), record.read):
         with pytest.raises(RecordUnreadable, match="nothing is set on GPUs meanwhile"):
             write()
@@ -133,7 +174,7 @@ WHOLE = msgspec.json.encode(
 @given(st.one_of(st.binary(max_size=200), st.integers(0, len(WHOLE) - 1).map(lambda cut: WHOLE[:cut])))
 @example(WHOLE)
 def test_any_bytes_are_read_or_refused(record: SettingsRecord, body: bytes) -> None:
-    record.path.write_bytes(body)
+    lay(record, body)
     try:
         found = record.read()
     except RecordUnreadable:
