@@ -27,7 +27,7 @@ SHARES = {
 }
 """Metric -> integral of a unit, and its share of it."""
 
-SLOTS = 512
+SLOTS = 64
 
 
 class Sample:
