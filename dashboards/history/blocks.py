@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 
 import dashboards.history
@@ -48,7 +49,11 @@ def _forget(cache: Path) -> None:
 
 def build(place: Path) -> None:
     """Play the fleet and leave the blocks in `place`, a folder that does not exist yet."""
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix="pages-") as work, ProcessPoolExecutor() as pool:
+    fresh = get_context("spawn")  # who calls may have threads, and those do not survive a fork
+    with (
+        tempfile.TemporaryDirectory(dir=place.parent, prefix="pages-") as work,
+        ProcessPoolExecutor(mp_context=fresh) as pool,
+    ):
         pages = list(pool.map(_write, CLUSTERS, repeat(work)))
         everything = Path(work) / "all.om"
         with everything.open("wb") as file:

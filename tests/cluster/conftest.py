@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from tests.cluster.api import NODES, PODS, STRATEGIC, Api
-from tests.cluster.binaries import NoBinaries, find
+from tests.cluster.binaries import Binaries, NoBinaries, find
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installing import Installing
 from tests.cluster.simulated import Simulated
@@ -22,22 +22,25 @@ def without(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
+def binaries() -> Binaries:
+    """Those that are there; else as `without`."""
+    try:
+        return find() or without("kube-apiserver and etcd are not built; run: make test-cluster")
+    except NoBinaries as none:
+        without(str(none))
+
+
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory) -> Iterator[ControlPlane]:
     """etcd and kube-apiserver for all tests of this process; objects of other tests are there, so use own names."""
-    try:
-        binaries = find() or without("kube-apiserver and etcd are not built; run: make test-cluster")
-    except NoBinaries as none:
-        without(str(none))
-    with ControlPlane(tmp_path_factory.mktemp("control-plane"), binaries) as plane:
+    with ControlPlane(tmp_path_factory.mktemp("control-plane"), binaries()) as plane:
         yield plane
 
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory) -> Iterator[Installing]:
     """The administrator of an API server of the module's own, in which nobody has made anything yet."""
-    binaries = find() or without("kube-apiserver and etcd are not built; run: make test-cluster")
-    with ControlPlane(tmp_path_factory.mktemp("fresh"), binaries) as plane:
+    with ControlPlane(tmp_path_factory.mktemp("fresh"), binaries()) as plane:
         yield Installing(plane).prepare()
 
 
