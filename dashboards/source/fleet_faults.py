@@ -7,21 +7,28 @@ from dashboards.source.panel import Column, Link, Panel, Query, State
 from dashboards.source.runbooks import alert_of_check
 from dashboards.source.stages import STAGES
 from dashboards.source.states import FINDINGS, HEALTH, health_code, xid_events
+from gpuwatch.model.finding import Remedy
 from gpuwatch.rules.checks import CHECKS
 
 _FINDING = 'gpuwatch_finding{@node, severity!="info"}'
 _LATER = "1e10"
-"""More seconds than there have been: what is added to the time of warnings, to have critical findings first."""
+"""More seconds than there have been: added to the time of what is less bad, to have the worst first."""
+
+_GRAVE = "|".join(check.name for check in CHECKS if check.remedy is Remedy.REBOOT_NODE)
+"""Checks that explain others: the XID of a GPU that is gone asks for less than the GPU."""
 
 
-def _since(severity: str) -> str:
-    """When each present finding was first seen in the time range."""
-    finding = f'gpuwatch_finding{{@node, severity="{severity}"}}'
+def _since(which: str) -> str:
+    """When each present finding that a matcher selects was first seen in the time range."""
+    finding = f"gpuwatch_finding{{@node, {which}}}"
     return f"""(min by ({BY_GPU}, check) (min_over_time(timestamp({finding})[$__range:1m]))
         and on ({BY_GPU}, check) {finding})"""
 
 
-_WORST = f"""(bottomk by ({BY_GPU}) (1, {_since("critical")} or {_since("warning")} + {_LATER}) % {_LATER})"""
+_WORST = f"""(bottomk by ({BY_GPU}) (1,
+    {_since(f'check=~"{_GRAVE}"')}
+    or {_since('severity="critical"')} + {_LATER}
+    or {_since('severity="warning"')} + 2 * {_LATER}) % {_LATER})"""
 _HOLDER = f"topk by ({BY_GPU}) (1, max by ({BY_GPU}, namespace, pod) (gpuwatch_gpu_workload_info{{@node}}))"
 _FOUND = f"""(({_WORST} * on ({BY_GPU}) group_left (namespace, pod) {_HOLDER})
     or ({_WORST} unless on ({BY_GPU}) gpuwatch_gpu_workload_info{{@node}}))"""

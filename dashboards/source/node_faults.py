@@ -63,6 +63,7 @@ FAULTS = Section(
             ),
             bars=True,
             stacked=True,
+            interval="5m",
             no_value="No XIDs in this time",
             min=0,
             decimals=0,

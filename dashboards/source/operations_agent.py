@@ -118,7 +118,6 @@ COST = (
             Query("avg by (job) (rate(process_cpu_seconds_total{@any}[$__rate_interval]))", "{{job}}: mean"),
         ),
         decimals=2,
-        min=0,
         width=6,
         height=8,
     ),
