@@ -6,10 +6,14 @@
 #                HealthCheckProgram=/etc/slurm/gpuwatch/epilog.sh    between jobs, too
 #                HealthCheckInterval=60
 set -u
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin  # Slurm sets none
+export PATH
 command -v gpuwatch >/dev/null || exit 0
 
 said=$(timeout "${GPUWATCH_TIMEOUT:-10}" gpuwatch status --nagios 2>/dev/null)
-if [ $? -eq 2 ]; then
-    scontrol update nodename="${SLURMD_NODENAME:-$(hostname -s)}" state=drain reason="gpuwatch: $said"
-fi
+[ $? -eq 2 ] || exit 0
+
+node=${SLURMD_NODENAME:-$(hostname -s)}
+# a reason that is there already, a person's perhaps, stays
+scontrol show node "$node" | grep -q 'Reason=' || scontrol update nodename="$node" state=drain reason="gpuwatch: $said"
 exit 0

@@ -14,6 +14,7 @@ import yaml
 import gpuwatch
 from tests.deploy.commandline import commands
 from tests.e2e.processes import agent, fetch, prometheus, until
+from tests.promql import JOBS
 
 DEPLOY = Path(gpuwatch.__file__).parents[1] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
@@ -88,19 +89,31 @@ def machines(tmp_path_factory):
         yield {"well": well, "sick": sick}
 
 
-def scheduler(place, found):
-    """An environment in which `gpuwatch` is this one and asks an agent; what `scontrol` is told is in `place`/told."""
+def scheduler(place, found, node="State=IDLE"):
+    """An environment in which `gpuwatch` is this one and asks an agent; what `scontrol` is told is in `place`/told.
+
+    `node`: what `scontrol show node` tells of it.
+    """
     programs = place / "bin"
     programs.mkdir()
     source = f"agent:{found.log.parent / 'agent.sock'}"
     scripts = {
         "gpuwatch": f'exec {sys.executable} -m gpuwatch --source {source} "$@"',
-        "scontrol": f'printf "%s\\n" "$@" >> {place}/told',
+        "scontrol": f'[ "$1" = show ] && echo "{node}" || printf "%s\\n" "$@" >> {place}/told',
     }
     for name, script in scripts.items():
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (programs / name).chmod(0o755)
-    return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "SLURMD_NODENAME": "gpu-1"}
+    return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+
+
+def by_slurm(place, script, found, node="State=IDLE"):
+    """Run a script as slurmd does: without a search path. `place`/bin stands for /usr/local/bin."""
+    scheduler(place, found, node)
+    copy = place / script
+    copy.write_text((DEPLOY / "slurm" / script).read_text().replace("/usr/local/bin", str(place / "bin")))
+    copy.chmod(0o755)
+    return subprocess.run([copy], env={"SLURMD_NODENAME": "gpu-1"}, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
@@ -113,8 +126,7 @@ def scheduler(place, found):
     ],
 )
 def test_slurm_starts_no_job_on_a_failed_gpu(machines, tmp_path, script, node, code, drained):
-    env = scheduler(tmp_path, machines[node])
-    done = subprocess.run([DEPLOY / "slurm" / script], env=env, capture_output=True, text=True)
+    done = by_slurm(tmp_path, script, machines[node])
     assert done.returncode == code, done.stderr
     told = (tmp_path / "told").read_text().splitlines() if (tmp_path / "told").exists() else []
     assert bool(told) is drained
@@ -124,10 +136,16 @@ def test_slurm_starts_no_job_on_a_failed_gpu(machines, tmp_path, script, node, c
 
 
 @pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh"])
+def test_somebody_elses_reason_for_a_drain_stays(machines, tmp_path, script):
+    done = by_slurm(tmp_path, script, machines["sick"], "State=IDLE+DRAIN Reason=new disk [anna@2026-01-01]")
+    assert done.returncode == (1 if script == "prolog.sh" else 0), done.stderr
+    assert not (tmp_path / "told").exists()
+
+
+@pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh"])
 def test_slurm_goes_on_where_the_monitor_does_not_answer(tmp_path, machines, script):
     gone = machines["well"]._replace(log=tmp_path / "nowhere" / "log")
-    env = scheduler(tmp_path, gone)
-    assert subprocess.run([DEPLOY / "slurm" / script], env=env, capture_output=True).returncode == 0
+    assert by_slurm(tmp_path, script, gone).returncode == 0
     assert not (tmp_path / "told").exists()
 
 
@@ -158,5 +176,5 @@ def test_the_scrape_example_names_the_machines(tmp_path, machines):
         until(lambda: found.value(up) == 1, "the machine is scraped under its name")
         held = found.query('gpuwatch_gpu_workload_info{namespace="ml-research", node="127.0.0.1"}')
         assert held
-    assert {each["job_name"] for each in jobs} == {"gpuwatch", "gpuwatch-remediator"}
+    assert {each["job_name"] for each in jobs} == JOBS
     assert fetch(f"{machines['well'].url}/-/healthy")
