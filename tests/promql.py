@@ -33,6 +33,8 @@ DURATIONS = ("__rate_interval", "__interval", "__range")
 ANY = "1"
 """What any other variable is taken for where none is given: it can stand for a number and for a label's value."""
 
+JOBS = frozenset({"gpuwatch", "gpuwatch-remediator", "gpuwatch-tuner"})
+"""What a deployment calls gpuwatch's processes."""
 TARGET = frozenset({"cluster", "node", "instance", "job"})
 """Labels that Prometheus puts on every series of ours."""
 GPU = frozenset({"gpu", "uuid"})

@@ -40,11 +40,10 @@ from tests.dashboards.boards import (
     panels,
 )  # fmt: skip
 from tests.deploy.tools import kubectl
-from tests.promql import TARGET, Selector, families, filled, grouping, is_known, recorded, selectors
+from tests.promql import JOBS, TARGET, Selector, families, filled, grouping, is_known, recorded, selectors
 from tests.promql import label_values as known_values
 
 KNOWN_UNITS = {value for name, value in vars(units).items() if isinstance(value, str) and not name.startswith("_")}
-JOBS = {"gpuwatch", "gpuwatch-remediator", "gpuwatch-tuner"}
 FOR_COUNTERS = {"rate", "irate", "increase", "resets", "changes", "timestamp"}
 """Functions that a counter makes sense in."""
 RATES = {"rate", "irate", "increase"}

@@ -17,7 +17,7 @@ BASE = {
 }
 ADDED: dict[str, dict[str, set[str]]] = {
     "remediation": {"agent": {LOGS}, "remediator": {"root", "API token", STATE}},
-    "remediation-enforce": {},  # rights, see tests/cluster/test_install.py
+    "remediation-enforce": {},  # rights, see tests/cluster/test_installed.py
     "remediation-drain": {},
     "klog": {"agent": {"capability SYSLOG"}},
     "processes": {POD: {"hostPID"}, "agent": {LOGS, "reads /var/log/containers"}},
@@ -62,7 +62,7 @@ def test_an_overlay_has_what_the_table_says(overlay):
 
 
 def test_only_one_container_can_ever_use_the_token(tmp_path):
-    found = allowed(*COMPONENTS)
+    found = privileges(pod(built(kustomization(tmp_path, *COMPONENTS))))
     assert {name for name, told in found.items() if "API token" in told} == {"remediator"}
     assert {name for name, told in found.items() if "capability SYS_ADMIN" in told} == {"guard"}
 

@@ -75,7 +75,7 @@ def run(place: Path) -> list[Result]:
         stack.enter_context(_prometheus(place / "prometheus", stage, (manager, plain), rules))
         began = _strike(stage, manager, plain)
         told, without = manager.told(), plain.told()
-        held = {alert: set(by) for alert, by in manager.held_back.items()}
+        held = {alert: set(by) for alert, by in manager.held_back.copy().items()}  # a thread goes on filling it
         resolved = _repair(stage, manager)
     return [_result(case, began[case.story], manager, told, held, without, resolved) for case in CASES]
 
