@@ -169,7 +169,7 @@ def test_simulated_pods_touch_nothing_of_the_host():
     told = spec["spec"]["template"]["spec"]
     assert not [volume for volume in told["volumes"] if "hostPath" in volume]
     assert not {"runtimeClassName", "nodeSelector"} & told.keys()
-    assert {"name": "GPUWATCH_SOURCE", "value": "sim:mig"} in told["containers"][0]["env"]
+    assert "--source=sim:mig" in told["containers"][0]["args"]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -133,6 +133,15 @@ def test_the_command_line_takes_every_value_of_a_variable(every, monkeypatch):
         }
 
 
+def test_a_command_in_the_pod_asks_its_agent(every, monkeypatch):
+    """`kubectl exec` has the container's variables: a source among them would be read in the agent's place."""
+    for agent in (next(containers(found)) for found in every):
+        with monkeypatch.context() as inside:
+            for each in agent["env"]:
+                inside.setenv(each["name"], each.get("value", ""))
+            assert variables(commands(["status"]))["GPUWATCH_SOURCE"] is None
+
+
 def configuration(found):
     """The ConfigMap's file, decoded."""
     (text,) = one(found, "ConfigMap")["data"].values()

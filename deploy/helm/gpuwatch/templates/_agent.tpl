@@ -3,14 +3,13 @@ name: agent
 {{ include "gpuwatch.container" . }}
 args:
   - --config=/etc/gpuwatch/gpuwatch.yaml
+  {{- with .Values.source }}
+  - {{ printf "--source=%s" . | quote }}
+  {{- end }}
   - agent
 env:
   {{- include "gpuwatch.env.node" . | nindent 2 }}
   {{- with include "gpuwatch.env.gpus" . | trim }}{{ . | nindent 2 }}{{ end }}
-  {{- with .Values.source }}
-  - name: GPUWATCH_SOURCE
-    value: {{ . | quote }}
-  {{- end }}
   {{- if .Values.processes.enabled }}
   - name: GPUWATCH_AGENT_PROCESSES
     value: "true"
