@@ -84,6 +84,26 @@ def test_a_missing_runtime_class_and_a_stricter_namespace_are_said(fresh, instal
         assert words in PAGE.read_text()
 
 
+def test_one_command_stops_all_remediators_and_the_next_apply_lets_them_act_again(fresh, install):
+    folder, kubectl, user = install(*COMPONENTS), fresh.kubectl, f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+    ((_, *command),) = (line.split() for line in PAGE.read_text().splitlines() if "kubectl delete clusterroleb" in line)
+
+    def may():
+        asked = (
+            ("get", "nodes"),
+            ("patch", "nodes"),
+            ("patch", "nodes", "--subresource=status"),
+            ("create", "pods", "--subresource=eviction"),
+        )
+        return [each[0] for each in asked if kubectl.run("auth", "can-i", *each, "--as", user).returncode == 0]
+
+    until(lambda: may() == ["get", "patch", "patch", "create"], "it may act")
+    kubectl(*command)
+    until(lambda: may() == ["get"], "it may only look")
+    kubectl("apply", "-k", folder)
+    until(lambda: may() == ["get", "patch", "patch", "create"], "it may act again")
+
+
 def test_in_another_namespace_the_policies_hold_as_well(fresh, install):
     elsewhere, api = "elsewhere", fresh.api
     install(*COMPONENTS, namespace=elsewhere)

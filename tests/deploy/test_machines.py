@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import gpuwatch
+from gpuwatch.roles.remediator_service import FINISH_SECONDS
 from tests.deploy.commandline import commands
 from tests.e2e.processes import agent, fetch, prometheus, until
 from tests.promql import JOBS
@@ -71,6 +72,17 @@ def test_only_the_guard_may_have_the_right_to_change_gpus():
     assert allowed["gpuwatch-agent"] == ["CAP_SYSLOG"]
     assert allowed["gpuwatch-remediator"] == allowed["gpuwatch-tuner"] == [""]
     assert all("SYS_ADMIN" not in "".join(rights) for unit, rights in allowed.items() if "guard" not in unit)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_the_unit_starts_while_the_agent_s_folder_is_gone(unit):
+    """systemd lets no unit start whose paths are missing, but for those that begin with a dash."""
+    assert all(path.startswith("-") for path in settings(unit).get("ReadOnlyPaths", []))
+
+
+def test_the_remediator_has_the_time_to_finish_a_step():
+    (unit,) = (unit for unit in UNITS if unit.stem == "gpuwatch-remediator")
+    assert int(settings(unit)["TimeoutStopSec"][0]) > FINISH_SECONDS
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import yaml
 
 from gpuwatch import __version__
 from gpuwatch.config import parse
+from gpuwatch.roles.remediator_service import FINISH_SECONDS
 from tests.cli.processes import finish
 from tests.deploy.commandline import commands, variables
 from tests.deploy.rendering import COMPONENTS, DEPLOY, OVERLAYS, built, containers, kustomization, one, pod
@@ -100,6 +101,11 @@ def test_it_outlives_every_taint_and_every_drain(every):
     for spec in (pod(found)["spec"] for found in every):
         assert spec["tolerations"] == [{"operator": "Exists"}]
         assert spec["priorityClassName"] == "system-node-critical"
+
+
+def test_it_has_the_time_to_finish_a_step(every):
+    for spec in (pod(found)["spec"] for found in every):
+        assert spec["terminationGracePeriodSeconds"] > FINISH_SECONDS
 
 
 def test_the_command_line_takes_every_argument(every):
