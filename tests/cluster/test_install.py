@@ -104,6 +104,26 @@ def test_one_command_stops_all_remediators_and_the_next_apply_lets_them_act_agai
     until(lambda: may() == ["get", "patch", "patch", "create"], "it may act again")
 
 
+def test_a_token_made_by_hand_for_a_node_acts_on_that_node_alone(fresh, install):
+    """Outside of pods: the command of docs/remediation.md."""
+    install("remediation", "remediation-enforce")
+    api, page = fresh.api, PAGE.with_name("remediation.md").read_text()
+    ((_, *command),) = (line.split() for line in page.splitlines() if "kubectl -n gpuwatch create token" in line)
+    for name in ("machine", "another"):
+        make_node(api, name, f"boot-of-{name}")
+    token = fresh.kubectl(*("machine" if word == "NODE" else word for word in command)).strip()
+
+    def label(node):
+        return api.request(
+            "PATCH", f"{NODES}/{node}", {"metadata": {"labels": {"gpuwatch.io/a": "1"}}}, MERGE, token=token
+        )
+
+    until(lambda: NOT_OWN in label("another").body.get("message", ""), "the policies hold")
+    assert label("machine").status == 200
+    for name in ("machine", "another"):
+        api.request("DELETE", f"{NODES}/{name}")
+
+
 def test_in_another_namespace_the_policies_hold_as_well(fresh, install):
     elsewhere, api = "elsewhere", fresh.api
     install(*COMPONENTS, namespace=elsewhere)
