@@ -40,8 +40,8 @@ ROUTES = """
 ## Who hears of it
 
 [alerts/alertmanager.example.yaml](../alerts/alertmanager.example.yaml) groups by cluster, alert and node, and routes by
-severity. Its inhibition sees to it that one broken GPU is one page; an alert in the middle is held back while one on
-the left is there for the same place:
+severity; tickets about gpuwatch itself are one for all nodes. Its inhibition sees to it that one broken GPU is one
+page; an alert in the middle is held back while one on the left is there for the same place:
 
 """
 
@@ -51,6 +51,9 @@ RECORDS = """
 What dashboards and alerts share, and what would be slow to add up each time:
 
 """
+
+PLACES = {"node": "node", "uuid": "GPU", "UUID": "GPU"}
+"""Labels that say where an alert is, and what people call it."""
 
 FINDING = re.compile(r'gpuwatch_finding\{[^}]*check=~?"([^"]+)"')
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*)"')
@@ -98,7 +101,7 @@ def _inhibition(rules: list[dict[str, Any]]) -> str:
         (
             _words(rule["source_matchers"]),
             _words(rule["target_matchers"]),
-            " and ".join(label.upper() if label == "gpu" else label for label in rule["equal"] if label != "cluster"),
+            " and ".join(PLACES[label] for label in rule["equal"] if label in PLACES),
         )
         for rule in rules
     ]
@@ -110,12 +113,12 @@ def _words(matchers: list[str]) -> str:
     words: list[str] = []
     for matcher in matchers:
         label, how, value = MATCHER.fullmatch(matcher).groups()  # type: ignore[union-attr]
-        if label == "gpu":
+        if label.lower() == "uuid":
             words.append("of a GPU" if how == "!=" else "of the whole node")
         elif how[0] == "!":
-            words.append(f"not {value}")
+            words.append(f"not {value.replace('|', ' or ')}")
         else:
-            words.append((", " if label == "alertname" else " or ").join(value.split("|")))
+            words.append((", " if label == "alertname" else " or ").join(value.replace(".+", "…").split("|")))
     return ", ".join(words)
 
 

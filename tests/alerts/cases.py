@@ -90,14 +90,18 @@ def grows(by: float, born: float = 0, until: int = 10**6) -> Values:
 
 
 CAPACITY = 'kube_node_status_capacity{job="kube-state-metrics",resource="nvidia_com_gpu",node="n1",instance="ksm"}'
+MIG_CAPACITY = CAPACITY.replace("nvidia_com_gpu", "nvidia_com_mig_1g_10gb")
 UP = f"up{{{OF_NODE}}}"
 RESTARTS = f"gpuwatch_reader_restarts_total{{{OF_NODE}}}"
+REMEDIATOR_UP = f"up{{{REMEDIATOR}}}"
+PLANNED = f"gpuwatch_remediator_plan_timestamp_seconds{{{REMEDIATOR}}}"
 LOST_RECORDS = f"gpuwatch_store_lost_records_total{{{OF_NODE}}}"
 STORE_UP = f"gpuwatch_store_up{{{OF_NODE}}}"
 
 AGENT = [
     Case("GpuwatchDown", {UP: (1, 0)}, why="a scrape fails"),
     Case("GpuwatchDown", {UP: (1, None), CAPACITY: (8, 8)}, why="its pod is gone"),
+    Case("GpuwatchDown", {UP: (1, None), MIG_CAPACITY: (7, 7)}, why="its pod is gone, and its GPUs are cut"),
     Case("GpuwatchDown", {UP: (1, None)}, fires=False, why="the node may have gone as well"),
     Case("GpuwatchDown", {UP: (1, None), CAPACITY: (8, None)}, fires=False, why="the node has gone as well"),
     Case("GpuwatchDown", {UP: (None, None), CAPACITY: (8, 8)}, fires=False, why="it never was on that node"),
@@ -136,6 +140,17 @@ AGENT = [
     Case("GpuwatchReaderRestarting", {RESTARTS: grows(1, until=16)}, delay=3, linger=53, lasts=10),
     Case("GpuwatchReaderRestarting", {RESTARTS: grows(0, born=7)}, fires=False, why="born with 7"),
     Case("GpuwatchReaderRestarting", {RESTARTS: grows(1, until=11)}, fires=False, why="two restarts"),
+    Case(
+        "GpuwatchReaderRestarting",
+        {
+            RESTARTS: grows(1, until=16),
+            _source("nvml", "nvmlInit: Driver Not Loaded"): (None, 0),
+            _source("nvml"): lambda m: 1 if m >= 16 else None,
+        },
+        lasts=6,
+        fires=False,
+        why="it waits for the driver",
+    ),
     Case("GpuwatchStoreDown", {STORE_UP: (1, 0), LOST_RECORDS: (0, 0)}),
     Case("GpuwatchStoreDown", {STORE_UP: (1, 1), LOST_RECORDS: grows(2, until=24)}, lasts=15, linger=14),
     Case("GpuwatchStoreDown", {STORE_UP: (1, 1), LOST_RECORDS: grows(0, born=9)}, fires=False, why="born with 9"),
@@ -157,7 +172,11 @@ AGENT = [
         {'gpuwatch_tuner_config_last_reload_successful{job="gpuwatch-tuner"}': (1, 0)},
         {"job": "gpuwatch-tuner"},
     ),
-    Case("GpuwatchRemediatorDown", {f"up{{{REMEDIATOR}}}": (1, 0)}),
+    Case(
+        "GpuwatchRemediatorDown",
+        {REMEDIATOR_UP: (1, 0), PLANNED: lambda m: None if FAULT <= m < FAULT + 15 else 60.0 * m},
+        lasts=15,
+    ),
     Case(
         "GpuwatchConfigRejected",
         {f"gpuwatch_config_last_reload_successful{{{OF_NODE}}}": (1, 1)},
@@ -166,12 +185,18 @@ AGENT = [
     ),
     Case(
         "GpuwatchRemediatorDown",
-        {f"gpuwatch_remediator_plan_timestamp_seconds{{{REMEDIATOR}}}": _seconds(FAULT, 35)},
+        {REMEDIATOR_UP: (1, 1), PLANNED: _seconds(FAULT, 35)},
         delay=5,
         lasts=25,
         why="no plans",
     ),
-    Case("GpuwatchRemediatorDown", {f"up{{{REMEDIATOR}}}": (None, None), UP: (1, 1)}, fires=False, why="not installed"),
+    Case(
+        "GpuwatchRemediatorDown",
+        {REMEDIATOR_UP: lambda m: 1 if m >= FAULT else None, PLANNED: lambda m: 60.0 * m if m >= 25 else None},
+        lasts=15,
+        why="it never made a plan",
+    ),
+    Case("GpuwatchRemediatorDown", {REMEDIATOR_UP: (None, None), UP: (1, 1)}, fires=False, why="not installed"),
 ]
 
 MARGIN = f"gpuwatch_gpu_temperature_margin_celsius{{{OF_GPU}}}"
@@ -220,6 +245,11 @@ def _ranks(
     return found
 
 
+def _moved(series: Mapping[str, Values]) -> dict[str, Values]:
+    """The same until the fault, from another `instance`."""
+    return {name.replace("{", '{instance="10.0.0.7:9400",'): lambda m: 1 if m < FAULT else None for name in series}
+
+
 RANK = {**GPU, "namespace": "ml", "owner": "train"}
 ALLOCATED = f"gpuwatch_gpu_allocated{{{OF_GPU}}}"
 SM_ACTIVE = f"gpuwatch_gpu_sm_active_ratio{{{OF_GPU}}}"
@@ -245,6 +275,14 @@ WORKLOAD = [
         delay=2,
         linger=3,
         why="it works less than those of both pods",
+    ),
+    Case(
+        "GpuStraggler",
+        {**_ranks((1980 * MHZ, 1400 * MHZ), (0.9, 0.9)), **_moved(_ranks((1980 * MHZ,) * 2, (0.9, 0.9)))},
+        {**RANK, "pod": "train-0", "reading": "sm_clock"},
+        delay=3,
+        linger=2,
+        why="before the fault each had another address",
     ),
     Case("GpuStraggler", _ranks((1980 * MHZ,) * 2, (0.9, 0.9)), fires=False, why="all are alike"),
     Case("GpuStraggler", _ranks((1980 * MHZ, 1800 * MHZ), (0.9, 0.8)), fires=False, why="a bit slower"),
@@ -288,6 +326,13 @@ WORKLOAD = [
         delay=10,
         lasts=200,
         why="one scrape was missed",
+    ),
+    Case(
+        "GpuAllocatedIdle",
+        {ALLOCATED: lambda m: None if m == 90 else float(FAULT <= m < 150), SM_ACTIVE: (0, 0)},
+        GPU,
+        lasts=140,
+        why="nobody said for a minute who has it",
     ),
     Case("GpuAllocatedIdle", {ALLOCATED: (0, 0), SM_ACTIVE: (0, 0)}, lasts=200, fires=False, why="nobody has it"),
     Case("GpuAllocatedIdle", {ALLOCATED: (1, 1)}, lasts=200, fires=False, why="activity is not known"),
@@ -342,7 +387,32 @@ REMEDIATION = [
     Case("GpuRemediationFlapping", {QUARANTINED: (1, 1)}, lasts=HOUR, fires=False, why="born quarantined"),
 ]
 
-CASES = [*FROM_FINDINGS, _severity_changes("GpuXidContained", "xid_contained"), *AGENT, *HEAT, *WORKLOAD, *REMEDIATION]
+
+def _restarted(alert: str, check: str, minute: int, gap: int = 2) -> Case:
+    """The agent is restarted in that minute, while the finding is there."""
+
+    def there(at: int) -> Value:
+        return 1 if FAULT <= at < FAULT + 90 and not minute <= at < minute + gap else None
+
+    return Case(alert, {_finding(check): there}, {**GPU, "check": check}, lasts=90, why="the agent is restarted")
+
+
+RESTARTED = [
+    _restarted("GpuRepairPending", "row_remap_pending", FAULT + 75),
+    _restarted("GpuPcieLinkDegraded", "pcie_degraded", FAULT + 45),
+    _restarted("GpuZombieMemory", "zombie_memory", FAULT + 45),
+    _restarted("GpuXidCritical", "xid_fatal", FAULT + 45),
+]
+
+CASES = [
+    *FROM_FINDINGS,
+    *RESTARTED,
+    _severity_changes("GpuXidContained", "xid_contained"),
+    *AGENT,
+    *HEAT,
+    *WORKLOAD,
+    *REMEDIATION,
+]
 OTHER_FINDINGS = [
     Case(
         alert,

@@ -14,6 +14,10 @@ NATIVE = 'gpuwatch_gpu_health{job="gpuwatch",gpu="3",uuid="GPU-3",state="healthy
 ABSENT = "DcgmMetricsAbsent"
 
 
+RESTART = 90
+"""The minute in which gpuwatch is restarted where it runs beside dcgm-exporter."""
+
+
 def dcgm(name: str, more: str = "") -> str:
     """A series of the GPU."""
     return f"{name}{{{OF_GPU}{more}}}"

@@ -11,8 +11,8 @@ import yaml
 ALERTS = Path(__file__).parent.parent.parent / "alerts"
 EXAMPLE = ALERTS / "alertmanager.example.yaml"
 CONFIG = yaml.safe_load(EXAMPLE.read_text())
-RULES = yaml.safe_load((ALERTS / "gpuwatch.rules.yaml").read_text())
-RULE = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
+FILES = [yaml.safe_load((ALERTS / name).read_text()) for name in ("gpuwatch.rules.yaml", "dcgm.rules.yaml")]
+RULE = {rule["alert"]: rule for file in FILES for each in file["groups"] for rule in each["rules"] if "alert" in rule}
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*)"')
 RECEIVERS = {"critical": "gpu-pager", "warning": "gpu-tickets", "info": "gpu-chat"}
 
@@ -23,7 +23,8 @@ def amtool(*words):
 
 def labels(alert, gpu=""):
     """What the alert carries, of node n1 and of a GPU or of none."""
-    return {"alertname": alert, "node": "n1", "gpu": gpu, **RULE[alert]["labels"]}
+    own = {"gpu": gpu, "UUID" if alert.startswith("Dcgm") else "uuid": gpu and f"GPU-{gpu}"}
+    return {"alertname": alert, "node": "n1", "instance": "n1", **own, **RULE[alert]["labels"]}
 
 
 def matches(matchers, found):
@@ -79,8 +80,19 @@ def test_alerts_of_others_go_elsewhere(words):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_after_a_reboot_the_number_may_be_that_of_another_gpu():
+    lost = labels("GpuFellOffBus", "3")
+    assert not any(holds_back(lost, {**labels(alert, "3"), "uuid": "GPU-4"}) for alert in RULE)
+
+
+def test_a_ticket_about_gpuwatch_is_one_for_all_nodes():
+    (found,) = (route for route in CONFIG["route"]["routes"][0]["routes"] if "group_by" in route)
+    assert found["matchers"] == ['component=~"gpuwatch|remediation"']
+    assert "node" not in found["group_by"]
+
+
 def test_a_group_is_a_kind_of_trouble_of_a_node():
-    assert CONFIG["route"]["routes"][0]["group_by"] == ["cluster", "alertname", "node"]
+    assert CONFIG["route"]["routes"][0]["group_by"] == ["cluster", "alertname", "node", "instance"]
 
 
 def test_what_something_critical_may_hold_back_waits_longer_than_that():
@@ -101,8 +113,8 @@ def test_inhibition_names_alerts_that_exist():
         for matcher in rule["source_matchers"] + rule["target_matchers"]
     ]
     names = {name for label, _, pattern in patterns if label == "alertname" for name in pattern.split("|")}
-    assert names <= set(RULE)
-    assert {label for label, *_ in patterns} <= {"alertname", "severity", "component", "gpu", "reason"}
+    assert all(any(re.fullmatch(name, alert) for alert in RULE) for name in names)
+    assert {label for label, *_ in patterns} <= {"alertname", "severity", "component", "uuid", "UUID", "reason"}
 
 
 def test_each_rule_of_inhibition_holds_something_back():
@@ -125,7 +137,8 @@ def test_what_is_critical_is_only_held_back_by_something_critical():
 def test_other_nodes_and_other_gpus_are_never_silenced():
     """Equal labels keep a rule to one node; rules about one GPU have `gpu` among them."""
     for source, target in PAIRS:
-        assert not holds_back(source, {**target, "node": "n2"})
+        assert not holds_back(source, {**target, "node": "n2", "instance": "n2"})
+        assert not holds_back({**source, "node": ""}, {**target, "node": "", "instance": "10.0.0.2:9400"})
         assert not holds_back({**source, "cluster": "a"}, {**target, "cluster": "b"})
     lost = labels("GpuFellOffBus", "3")
     assert not any(holds_back(lost, labels(alert, "4")) for alert in RULE)
@@ -145,6 +158,7 @@ def test_other_nodes_and_other_gpus_are_never_silenced():
         (("GpuwatchNvmlDown", ""), ("GpuMissing", "")),
         (("GpuNodeQuarantined", ""), ("GpuHardwareSlowdown", "4")),
         (("GpuwatchWorkloadMappingDown", ""), ("GpuwatchMonitoringDegraded", "")),
+        (("DcgmXidCritical", "3"), ("DcgmGpuTemperatureHigh", "3")),
     ],
 )
 def test_it_holds_back_what_is_superfluous(source, target):
@@ -159,6 +173,7 @@ def test_it_holds_back_what_is_superfluous(source, target):
         (("GpuNodeQuarantined", ""), ("GpuRemediationBlocked", "")),
         (("GpuNodeQuarantined", ""), ("GpuNodeQuarantinedLong", "")),
         (("GpuNodeQuarantined", ""), ("GpuXidApplication", "4")),
+        (("GpuNodeQuarantined", ""), ("GpuXidContained", "4")),
         (("GpuNvswitchFatal", ""), ("GpuRemediationBlocked", "")),
         (("GpuwatchNvmlDown", ""), ("GpuwatchStoreDown", "")),
     ],

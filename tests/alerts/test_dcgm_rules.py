@@ -17,7 +17,7 @@ from gpuwatch.sim.playback import views
 from gpuwatch.sim.scenario import load, parse
 from gpuwatch.sinks.exposition import Encoder
 from gpuwatch.sinks.profiles import Profiles
-from tests.alerts.dcgm_cases import ABSENT, CASES, NATIVE, PUBLIC
+from tests.alerts.dcgm_cases import ABSENT, CASES, NATIVE, PUBLIC, RESTART
 from tests.alerts.timeline import Case, ask, check, group, values_text
 from tests.e2e.processes import Series, series
 from tests.promql import ROOT, alerts, grouping, metrics, selectors
@@ -45,8 +45,9 @@ def of(name: str) -> list[Case]:
 
 
 def beside_native(case: Case) -> Case:
-    """The same fault of a GPU that the native families tell of as well."""
-    return case._replace(series={**case.series, NATIVE: (1, 1)}, fires=False)
+    """The same fault of a GPU that the native families tell of as well, from an agent that is restarted meanwhile."""
+    native = {NATIVE: lambda minute: None if RESTART <= minute < RESTART + 3 else 1}
+    return case._replace(series={**case.series, **native}, lasts=max(case.lasts or 0, RESTART), fires=False)
 
 
 @pytest.mark.parametrize("name", ALERTS)

@@ -88,6 +88,8 @@ def group(path: Path, case: Case, cluster: str | None = CLUSTER) -> dict[str, An
     if case.fires:
         asked = [(0, 0), (FAULT - 1, 0), (starts - 1, 0), (starts, 1), (stops - 1, 1), (stops, 0), (length, 0)]
         questions = [_question(firing, minute, labels if count else None) for minute, count in asked]
+        always = f"{firing} and count_over_time({firing}[{stops - starts}m]) == {stops - starts}"
+        questions.append(_question(always, stops - 1, labels))
     else:
         questions = [_question(f"count_over_time({firing}[{length + 1}m])", length, None)]
     return {
