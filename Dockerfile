@@ -11,7 +11,8 @@ RUN /opt/gpuwatch/bin/python -m pip install --no-cache-dir . \
  && /opt/gpuwatch/bin/python -m pip uninstall --quiet --yes pip setuptools \
  # a second Kubernetes client, for asyncio, which nobody here uses: 68 MB
  && rm -rf /opt/gpuwatch/lib/python3*/site-packages/kubernetes/aio \
- && install --directory --owner=65532 --group=65532 /rootfs/var/lib/gpuwatch /rootfs/run/gpuwatch
+ # for nobody, and for a root without capabilities, which is no more than its group: a new volume takes these over
+ && install --directory --owner=65532 --group=0 --mode=0775 /rootfs/var/lib/gpuwatch /rootfs/run/gpuwatch
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="gpuwatch" \

@@ -10,7 +10,7 @@ from typing import Any
 from tests.e2e.processes import running
 from tests.image.base import run
 
-WRITABLE = ("/run/gpuwatch", "/var/lib/gpuwatch", "/tmp")
+WRITABLE = ("/run/gpuwatch", "/var/lib/gpuwatch")
 
 
 @contextlib.contextmanager
@@ -47,7 +47,8 @@ def contained(place: Path, root: Path, image: str, arguments: Sequence[str], uid
     }
     options = ["nosuid", "nodev", "mode=0755", f"uid={uid}", f"gid={uid}"]
     spec["mounts"] += [
-        {"destination": path, "type": "tmpfs", "source": "tmpfs", "options": options} for path in WRITABLE
+        {"destination": path, "type": "tmpfs", "source": "tmpfs", "options": options}
+        for path in (WRITABLE if uid == 0 else (*WRITABLE, "/tmp"))  # nobody keeps its socket there; a pod has no /tmp
     ]
     spec["linux"]["namespaces"] = [each for each in spec["linux"]["namespaces"] if each["type"] != "network"]
     (place / "config.json").write_text(json.dumps(spec))

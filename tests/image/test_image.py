@@ -75,6 +75,14 @@ def test_it_has_what_runs_and_nothing_to_build_with(root, capsys):
     assert ours < whole / 2, "the larger part is the system's, which nodes share between images"
 
 
+@pytest.mark.parametrize("folder", ["var/lib/gpuwatch", "run/gpuwatch"])
+def test_its_folders_are_writable_for_nobody_and_for_a_root_without_capabilities(root, folder):
+    """A volume that Docker makes has the owner and the mode of the image's folder."""
+    found = (root / folder).stat()
+    assert (found.st_uid, found.st_gid) == (NOBODY, 0)
+    assert found.st_mode & (stat.S_IWUSR | stat.S_IWGRP) == stat.S_IWUSR | stat.S_IWGRP
+
+
 @pytest.mark.parametrize("uid", [NOBODY, 0], ids=["nobody", "root-without-capabilities"])
 def test_the_agent_serves_on_a_read_only_root(root, image, tmp_path, uid, capsys):
     port, started = free_port(), time.monotonic()
