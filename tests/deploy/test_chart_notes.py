@@ -12,6 +12,8 @@ WARNED = [
     ({"runtimeClassName": ""}, "runtimeClassName is empty"),
     ({"nvidia": {"visibleDevices": ""}}, "nvidia.visibleDevices is empty"),
     ({"hostPaths": {"kubelet": ""}}, "hostPaths.kubelet is empty"),
+    ({"config": {"agent": {"wait_for_driver": False}}}, "config.agent.wait_for_driver is off"),
+    ({"config": {"agent": None}}, "config.agent.wait_for_driver is off"),
     ({"config": {"metrics": {"processes": True}}}, "config.metrics.processes is set without processes.enabled"),
     ({"remediation": {"mode": "observe"}, "tolerations": [KEY]}, "tolerations do not tolerate gpuwatch.io/gpu-fault"),
     ({"remediation": {"mode": "observe"}, "tolerations": []}, "tolerations do not tolerate gpuwatch.io/gpu-fault"),

@@ -21,6 +21,9 @@
 {{- if not (or .Values.nvidia.visibleDevices .Values.agent.privileged $simulated) }}
 {{- $warnings = append $warnings "nvidia.visibleDevices is empty: NVIDIA's runtime gives the pods no GPU; set nvidia.visibleDevices=all" }}
 {{- end }}
+{{- if not (or (dig "agent" "wait_for_driver" false .Values.config) $simulated) }}
+{{- $warnings = append $warnings "config.agent.wait_for_driver is off: where there is no driver yet the pod ends and is started again and again; set it to true" }}
+{{- end }}
 {{- if not (or .Values.hostPaths.kubelet $simulated) }}
 {{- $warnings = append $warnings "hostPaths.kubelet is empty: which pod has which GPU stays unknown, in metrics, alerts and decisions; set it to the kubelet's folder" }}
 {{- end }}
