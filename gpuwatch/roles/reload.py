@@ -30,7 +30,7 @@ class ConfigWatch:
         live: Sequence[str] = LIVE_SECTIONS,
         role: str = "agent",
     ) -> None:
-        self.config, self._path, self._load, self._live, self._role = config, path, load, live, role
+        self.config, self.role, self._path, self._load, self._live = config, role, path, load, live
         self._seen = self._stamp()
         self.error: str | None = None
 
@@ -53,7 +53,7 @@ class ConfigWatch:
         self.error = None
         for section in Config.__struct_fields__:
             if section not in self._live and getattr(new, section) != getattr(self.config, section):
-                log.warning("a change of `%s` takes effect when the %s is restarted", section, self._role)
+                log.warning("a change of `%s` takes effect when the %s is restarted", section, self.role)
         live = {section: getattr(new, section) for section in self._live}
         if all(getattr(self.config, section) == value for section, value in live.items()):
             return None

@@ -7,18 +7,18 @@ SIGTERM comes is finished: half of a plan is safe, but all of it is better.
 import contextlib
 import gc
 import logging
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 from msgspec.structs import replace
 
+from gpuwatch.config import Config
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.remediator_state import RemediatorState
 from gpuwatch.roles.agent_views import AgentViews
-from gpuwatch.roles.reload import WATCH_SECONDS, ConfigWatch
+from gpuwatch.roles.main_thread import MainThread
+from gpuwatch.roles.reload import ConfigWatch
 from gpuwatch.roles.remediator import Remediator
 from gpuwatch.roles.remediator_pages import routes
 from gpuwatch.sinks.http import HttpServer, HttpStats
@@ -52,9 +52,9 @@ class RemediatorService:
         web_config: str = "",
         watch: ConfigWatch | None = None,
     ) -> None:
-        self._remediator, self._views, self._watch = remediator, views, watch
-        self._hangup = threading.Event()
-        self._stopping = threading.Event()
+        self._remediator, self._views = remediator, views
+        self._main = MainThread(watch, "remediation", FIXED, self._take_over)
+        self._stopping = self._main.stopping
         self._stepping = threading.Lock()
         self._thread = threading.Thread(target=self._follow, name="remediator", daemon=True)
         self._http = HttpServer(
@@ -70,7 +70,7 @@ class RemediatorService:
 
     def state(self) -> RemediatorState:
         """What the pages show."""
-        return replace(self._remediator.state, config_error=self._watch.error if self._watch else None)
+        return replace(self._remediator.state, config_error=self._main.config_error)
 
     def _http_stats(self) -> HttpStats:
         return self._http.stats()
@@ -82,13 +82,11 @@ class RemediatorService:
 
     def run(self, started: Callable[[], None] = lambda: None) -> None:
         """Start, call `started`, and work until SIGTERM or SIGINT."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
+        self._main.heed_signals()
         gc.freeze()
         self.start()
         started()
-        while not self._stopping.wait(WATCH_SECONDS):
-            self._follow_configuration()
+        self._main.wait()
         self.stop()
 
     def stop(self) -> None:
@@ -98,24 +96,7 @@ class RemediatorService:
             self._stepping.release()
         self._http.stop()
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGHUP:
-            self._hangup.set()
-        else:
-            self._stopping.set()
-
-    def _follow_configuration(self) -> None:
-        """Take over a changed file; a policy that makes no sense changes nothing."""
-        if self._watch is None or not (self._watch.changed() or self._hangup.is_set()):
-            return
-        self._hangup.clear()
-        before = self._watch.config.remediation
-        new = self._watch.reload()
-        if new is None:
-            return
-        for name in FIXED:
-            if getattr(new.remediation, name) != getattr(before, name):
-                log.warning("a change of `remediation.%s` takes effect when the remediator is restarted", name)
+    def _take_over(self, new: Config) -> None:
         with contextlib.suppress(UsageError), self._stepping:  # reload() has found the policy good
             self._remediator.reconfigure(new.remediation, new.checks.xids)
 

@@ -6,17 +6,17 @@ thread's: were it to hang, the guard would hear.
 
 import gc
 import logging
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 from msgspec.structs import replace
 
+from gpuwatch.config import Config
 from gpuwatch.model.tuner_state import TunerState
 from gpuwatch.roles.agent_views import AgentViews
-from gpuwatch.roles.reload import WATCH_SECONDS, ConfigWatch
+from gpuwatch.roles.main_thread import MainThread
+from gpuwatch.roles.reload import ConfigWatch
 from gpuwatch.roles.tuner import Tuner
 from gpuwatch.roles.tuner_pages import routes
 from gpuwatch.sinks.http import HttpServer, HttpStats
@@ -42,8 +42,9 @@ class TunerService:
     def __init__(
         self, tuner: Tuner, views: AgentViews, listen: str, *, web_config: str = "", watch: ConfigWatch | None = None
     ) -> None:
-        self._tuner, self._views, self._watch = tuner, views, watch
-        self._hangup, self._stopping = threading.Event(), threading.Event()
+        self._tuner, self._views = tuner, views
+        self._main = MainThread(watch, "tuning", FIXED, self._take_over)
+        self._stopping = self._main.stopping
         self._thread = threading.Thread(target=self._follow, name="tuner", daemon=True)
         self._http = HttpServer(
             routes(self.state, self._http_stats),
@@ -58,7 +59,7 @@ class TunerService:
 
     def state(self) -> TunerState:
         """What the pages show."""
-        return replace(self._tuner.state, config_error=self._watch.error if self._watch else None)
+        return replace(self._tuner.state, config_error=self._main.config_error)
 
     def _http_stats(self) -> HttpStats:
         return self._http.stats()
@@ -70,13 +71,11 @@ class TunerService:
 
     def run(self, started: Callable[[], None] = lambda: None) -> None:
         """Start, call `started`, and work until SIGTERM or SIGINT."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
+        self._main.heed_signals()
         gc.freeze()
         self.start()
         started()
-        while not self._stopping.wait(WATCH_SECONDS):
-            self._follow_configuration()
+        self._main.wait()
         self.stop()
 
     def stop(self) -> None:
@@ -85,24 +84,7 @@ class TunerService:
         self._thread.join(FINISH_SECONDS)
         self._http.stop()
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGHUP:
-            self._hangup.set()
-        else:
-            self._stopping.set()
-
-    def _follow_configuration(self) -> None:
-        """Take over a changed file; one that asks for what cannot be done changes nothing."""
-        if self._watch is None or not (self._watch.changed() or self._hangup.is_set()):
-            return
-        self._hangup.clear()
-        before = self._watch.config.tuning
-        new = self._watch.reload()
-        if new is None:
-            return
-        for name in FIXED:
-            if getattr(new.tuning, name) != getattr(before, name):
-                log.warning("a change of `tuning.%s` takes effect when the tuner is restarted", name)
+    def _take_over(self, new: Config) -> None:
         self._tuner.reconfigure(new.tuning, new.checks.xids)
 
     def _follow(self) -> None:
