@@ -96,6 +96,8 @@ RESTARTS = f"gpuwatch_reader_restarts_total{{{OF_NODE}}}"
 REMEDIATOR_UP = f"up{{{REMEDIATOR}}}"
 PLANNED = f"gpuwatch_remediator_plan_timestamp_seconds{{{REMEDIATOR}}}"
 LOST_RECORDS = f"gpuwatch_store_lost_records_total{{{OF_NODE}}}"
+DROPPED = f"gpuwatch_series_dropped{{{OF_NODE}}}"
+KMSG_LOST = f"gpuwatch_kmsg_lost_records_total{{{OF_NODE}}}"
 STORE_UP = f"gpuwatch_store_up{{{OF_NODE}}}"
 
 AGENT = [
@@ -137,6 +139,9 @@ AGENT = [
     Case("GpuwatchSourceDown", {_source("kmsg"): (1, 0)}, {"source": "kmsg"}),
     Case("GpuwatchSourceDown", {_source("pci"): (1, 0)}, {"source": "pci"}),
     Case("GpuwatchSourceDown", {_source("nvml"): (1, 0), _source("podresources"): (1, 0)}, fires=False, why="theirs"),
+    Case("GpuwatchMonitoringDegraded", {DROPPED: (0, 40)}, why="its page is too long"),
+    Case("GpuwatchMonitoringDegraded", {KMSG_LOST: grows(9, until=11)}, linger=59, lasts=2, why="dmesg is flooded"),
+    Case("GpuwatchMonitoringDegraded", {KMSG_LOST: grows(0, born=9), DROPPED: (0, 0)}, fires=False, why="born with 9"),
     Case("GpuwatchReaderRestarting", {RESTARTS: grows(1, until=16)}, delay=3, linger=53, lasts=10),
     Case("GpuwatchReaderRestarting", {RESTARTS: grows(0, born=7)}, fires=False, why="born with 7"),
     Case("GpuwatchReaderRestarting", {RESTARTS: grows(1, until=11)}, fires=False, why="two restarts"),
