@@ -83,6 +83,17 @@ def test_a_shared_namespace_is_left_to_its_owner(tmp_path):
     assert {each["metadata"].get("namespace", "monitoring") for each in found} == {"monitoring"}
 
 
+def test_the_patch_for_the_nri_plugin_asks_for_the_agents_gpus_without_a_runtime_class(tmp_path):
+    """As the page says, word for word."""
+    block = re.search(r"```yaml\n(patches:\n(?:(?!```).)*?management\.nvidia.*?)```", PAGE.read_text(), re.DOTALL)
+    assert block
+    made = pod(built(kustomization(tmp_path, on="overlays/gpu-operator", **yaml.safe_load(block[1]))))
+    assert "runtimeClassName" not in made["spec"]
+    asked = {key: value for key, value in made["metadata"]["annotations"].items() if key.startswith("nvidia.cdi")}
+    assert asked == {"nvidia.cdi.k8s.io/container.agent": "management.nvidia.com/gpu=all"}
+    assert made["spec"]["containers"][0]["name"] == "agent"
+
+
 def test_the_order_of_components_that_do_not_build_on_each_other_does_not_matter(tmp_path):
     def sorted_pod(*chosen):
         spec = pod(built(kustomization(tmp_path / "-".join(chosen), *chosen)))["spec"]
