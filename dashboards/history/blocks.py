@@ -27,9 +27,14 @@ KEPT_SECONDS = 7 * 86_400.0
 """How long blocks stay that other sources than today's have made, and what a killed Prometheus has left."""
 
 
+def cache() -> Path:
+    """Where everything that is made once for the dashboards stays."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpuwatch"
+
+
 def get() -> Path:
     """The folder of blocks that fits the sources as they are; built where there is none (half a minute)."""
-    place = _cache() / f"history-{_fingerprint()}"
+    place = cache() / f"history-{_fingerprint()}"
     place.parent.mkdir(parents=True, exist_ok=True)
     with _alone(place.with_suffix(".lock")):
         if not place.exists():
@@ -40,9 +45,9 @@ def get() -> Path:
     return place
 
 
-def _forget(cache: Path) -> None:
+def _forget(place: Path) -> None:
     """Remove what nobody has made or used for long."""
-    for folder in (found for kind in ("history", "prometheus") for found in cache.glob(f"{kind}-*")):
+    for folder in (found for kind in ("history", "prometheus") for found in place.glob(f"{kind}-*")):
         if folder.is_dir() and time.time() - folder.stat().st_mtime > KEPT_SECONDS:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -86,10 +91,6 @@ def _promtool(kind: str, *arguments: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {(done.stderr or done.stdout)[-2000:]}")
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpuwatch"
 
 
 def _fingerprint() -> str:

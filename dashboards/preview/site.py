@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from dashboards.history.blocks import cache
 from dashboards.history.fleet import END
 
 WEB = Path(__file__).parent / "web"
@@ -43,11 +44,10 @@ def built() -> Path:
     """
     files = sorted(file for pattern in SOURCES for file in WEB.glob(pattern))
     seen = hashlib.sha256(b"".join(file.name.encode() + file.read_bytes() for file in files)).hexdigest()[:12]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpuwatch"
-    place = cache / f"preview-{seen}"
+    place = cache() / f"preview-{seen}"
     if not place.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache, prefix="preview-") as work:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix="preview-") as work:
             shutil.copytree(WEB, work, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules", "dist"))
             # not `npm ci`, which refuses a lock file without the packages of platforms that a mirror does not have
             for arguments in (["install", "--ignore-scripts", "--no-audit", "--no-fund"], ["run", "build"]):

@@ -56,11 +56,7 @@ def _tell(session: Session, agent: "Agent", config: "Config") -> None:
     """Where to look, once it listens."""
     from gpuwatch.config import runtime_dir
 
-    if agent.port is not None:
-        scheme = "https" if config.agent.web_config else "http"
-        host = config.agent.listen.rpartition(":")[0] or "localhost"
-        session.terminal.hint(f"landing page  {scheme}://{host}:{agent.port}/")
-        session.terminal.hint(f"metrics       {scheme}://{host}:{agent.port}/metrics")
+    session.tell_pages(agent.port, config.agent.listen, tls=bool(config.agent.web_config))
     session.terminal.hint(f"socket        {agent.socket_path}")
     found = agent.socket_path == runtime_dir() / "agent.sock"
     session.terminal.hint(f"try           gpuwatch {'' if found else f'--source agent:{agent.socket_path} '}status")

@@ -173,8 +173,4 @@ def _print(session: Session, state: "RemediatorState", trouble: str | None) -> N
 def _tell(session: Session, port: int | None, config: "Config", place: "Place") -> None:
     """Where to look, once it listens."""
     session.terminal.hint(f"node          {place.node}, mode {config.remediation.mode}")
-    if port is not None:
-        host = config.remediation.listen.rpartition(":")[0] or "localhost"
-        scheme = "https" if config.remediation.web_config else "http"
-        session.terminal.hint(f"landing page  {scheme}://{host}:{port}/")
-        session.terminal.hint(f"metrics       {scheme}://{host}:{port}/metrics")
+    session.tell_pages(port, config.remediation.listen, tls=bool(config.remediation.web_config))

@@ -51,6 +51,13 @@ class Session:
         level = "ERROR" if self.quiet else ("DEBUG" if self.verbose >= 2 else "INFO" if self.verbose else default)
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
 
+    def tell_pages(self, port: int | None, listen: str, *, tls: bool) -> None:
+        """Where a role's pages are, once it listens; nothing where it does not. `listen`: as configured."""
+        if port is not None:
+            url = f"{'https' if tls else 'http'}://{listen.rpartition(':')[0] or 'localhost'}:{port}"
+            self.terminal.hint(f"landing page  {url}/")
+            self.terminal.hint(f"metrics       {url}/metrics")
+
     def start_audit(self) -> None:
         """Audit lines are JSON and nothing else, on stderr as all logs are."""
         import logging

@@ -100,8 +100,4 @@ def _guard(session: Session, config: "Config") -> None:
 def _tell(session: Session, port: int | None, config: "Config") -> None:
     """Where to look, once it listens."""
     session.terminal.hint(f"mode          {config.tuning.mode}")
-    if port is not None:
-        host = config.tuning.listen.rpartition(":")[0] or "localhost"
-        scheme = "https" if config.tuning.web_config else "http"
-        session.terminal.hint(f"landing page  {scheme}://{host}:{port}/")
-        session.terminal.hint(f"metrics       {scheme}://{host}:{port}/metrics")
+    session.tell_pages(port, config.tuning.listen, tls=bool(config.tuning.web_config))

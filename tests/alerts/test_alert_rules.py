@@ -27,11 +27,9 @@ RUNBOOKS = ROOT / "docs" / "runbooks"
 URL = "https://github.com/gpuwatch/gpuwatch/blob/main/docs/runbooks/{}.md"
 ALERTS = alerts()
 EXPRESSIONS = {name: rule["expr"] for name, rule in {**recorded(), **ALERTS}.items()}
-SUBJECTS = ("Gpu", "Gpuwatch")
 MADE_BY_RULES = frozenset({"owner", "reading", "use"})
 """Labels that recording rules add."""
 TARGETED = frozenset({"up", "ALERTS"})
-KUBERNETES = frozenset({"resource"})
 STEP = re.compile(r"First: .{20,}")
 QUERIES = re.compile(r"printf `([^`]*)`")
 LEVEL = re.compile(r"(device|gpu|pod|namespace|node|cluster):gpuwatch_\w+:(\w+)")

@@ -7,9 +7,6 @@ from tests.deploy.rendering import Manifest
 POD = "pod"
 """Stands for what all containers share."""
 
-Privileges = Mapping[str, frozenset[str]]
-"""Container -> its privileges."""
-
 
 def privileges(found: Manifest) -> dict[str, frozenset[str]]:
     """Those of a pod, `found` being its metadata and spec."""
