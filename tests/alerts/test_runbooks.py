@@ -1,15 +1,13 @@
 """Every alert has a runbook, and the runbooks say what the rules say."""
 
 import re
-from pathlib import Path
 
 import pytest
-import yaml
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.promql import ROOT, alerts
+
 RUNBOOKS = ROOT / "docs" / "runbooks"
-RULES = yaml.safe_load((ROOT / "alerts" / "gpuwatch.rules.yaml").read_text())
-ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
+ALERTS = alerts()
 PAGES = sorted(page.stem for page in RUNBOOKS.glob("*.md") if page.stem != "README")
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 FIRST = re.compile(r"Severity `(?P<severity>\w+)`\. (?P<sentence>.+)")
@@ -49,12 +47,6 @@ def test_severity_and_findings_are_those_of_the_rule(alert):
     assert line["severity"] == ALERTS[alert]["labels"]["severity"]
     said = re.findall(r"`(\w+)`", line["sentence"]) if "inding" in line["sentence"] else []
     assert all(name in ALERTS[alert]["expr"] for name in said)
-
-
-@pytest.mark.parametrize("alert", sorted(ALERTS))
-def test_the_alert_links_to_it(alert):
-    url = ALERTS[alert]["annotations"]["runbook_url"]
-    assert url.endswith(f"/docs/runbooks/{alert}.md")
 
 
 def test_no_paragraph_is_copied_from_one_to_another():
