@@ -67,6 +67,16 @@ def test_the_command_line_takes_what_the_unit_starts(tmp_path, unit):
     assert command.info_name == unit.stem.split("-")[1]
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/machines.md"])
+def test_who_starts_the_agent_has_made_the_file_that_its_unit_names(page):
+    before, *after = (DEPLOY.parent / page).read_text().split("systemctl enable --now gpuwatch-agent")[:2]
+    assert after
+    for path in ("/etc/gpuwatch", "/etc/gpuwatch/gpuwatch.yaml"):
+        assert f" {path}\n" in before or f" {path} " in before
+    (start,) = settings(DEPLOY / "systemd/gpuwatch-agent.service")["ExecStart"]
+    assert "--config /etc/gpuwatch/gpuwatch.yaml" in start
+
+
 def test_only_the_guard_may_have_the_right_to_change_gpus():
     allowed = {unit.stem: settings(unit)["CapabilityBoundingSet"] for unit in UNITS}
     assert allowed["gpuwatch-agent"] == ["CAP_SYSLOG"]
