@@ -42,6 +42,9 @@ API = "tests/harms/test_harm_api.py::"
 POLICY = "tests/harms/test_harm_policy.py::"
 QUIET = "tests/harms/test_quiet_day.py::"
 RIGHTS = "tests/cluster/test_remediator_rights.py::"
+GUARD = "tests/roles/test_tuner_guard.py::"
+RESTORING = "tests/roles/test_restoring.py::"
+RECORD = "tests/sinks/test_settings_record.py::"
 
 
 def proof(test: str, file: str, text: str, instead: str) -> Proof:
@@ -548,8 +551,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{PEOPLE}test_the_default_is_to_observe_and_an_observer_never_writes",
                 "config.py",
-                'mode: Literal["off", "observe", "enforce"] = "observe"',
-                'mode: Literal["off", "observe", "enforce"] = "enforce"',
+                'mode: Literal["off", "observe", "enforce"] = "observe"\n    checks',
+                'mode: Literal["off", "observe", "enforce"] = "enforce"\n    checks',
             ),
             proof(
                 f"{API}test_the_documented_rights_are_enough_and_no_more_is_asked_for",
@@ -796,8 +799,9 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         33,
         "A reset of one GPU breaks the NVLinks of its peers, and the work on them.",
-        "gpuwatch resets nothing and calls nothing of NVML that changes anything. It prints the ladder (drain, reset, "
-        "reboot, inspect), and asks for a reboot, where told to, only once all who had to go have gone.",
+        "gpuwatch resets no GPU; one file alone has calls of NVML that change anything, to give power limits and "
+        "clocks back. It prints the ladder (drain, reset, reboot, inspect), and asks for a reboot, where told to, only "
+        "once all who had to go have gone.",
         ("rules/recovery.py:_draining", "rules/checks_xid.py:FATAL_ACTIONS"),
         (
             proof(
@@ -841,6 +845,103 @@ HARMS: tuple[Harm, ...] = (
                 "rules/checks_node.py",
                 "        Response.CONDITION,\n        node=_missing,",
                 "        Response.TAINT,\n        node=_missing,",
+            ),
+        ),
+    ),
+    Harm(
+        36,
+        "Giving a power limit back raises it above what it was, or undoes what a person has set meanwhile.",
+        "A record whose values are above the original is refused, and only a limit that is still the recorded one is "
+        "touched. What cannot be read is not written.",
+        ("rules/restoring.py:power_target", "sinks/settings_record.py:_nonsense", "roles/restoring.py:_give_back"),
+        (
+            proof(
+                f"{RESTORING}test_s9_what_somebody_else_has_set_since_is_left_alone",
+                "rules/restoring.py",
+                "ours = any(is_same(now.configured, applied) for applied in setting.applied)",
+                "ours = True",
+            ),
+            proof(
+                "tests/rules/test_restoring.py::test_nothing_is_ever_set_above_the_original",
+                "rules/restoring.py",
+                "return min(setting.original, now.most)",
+                "return now.most",
+            ),
+            proof(
+                f"{RECORD}test_what_would_raise_or_makes_no_sense_is_neither_written_nor_read",
+                "sinks/settings_record.py",
+                "above = original is not None and max(applied) > original",
+                "above = False",
+            ),
+        ),
+    ),
+    Harm(
+        37,
+        "What was set before a reboot or a driver's reload is given back after it, on GPUs that others have set since.",
+        "A record names its boot and its driver; one of another boot or driver is dropped, and where the boot cannot "
+        "be told nothing is written.",
+        ("rules/restoring.py:outlived", "roles/restoring.py:_gpu"),
+        (
+            proof(
+                f"{RESTORING}test_s5_settings_of_another_boot_or_driver_are_dropped_not_restored",
+                "rules/restoring.py",
+                "if boot_id is not None and setting.boot_id != boot_id:",
+                "if False:",
+            ),
+            proof(
+                f"{RESTORING}test_s6_while_the_boot_cannot_be_told_nothing_is_written",
+                "roles/restoring.py",
+                "if self._boot_id is None:",
+                "if False:",
+            ),
+        ),
+    ),
+    Harm(
+        38,
+        "A tuner dies or hangs and its GPUs stay slow for ever; or its guard takes a living one's settings away.",
+        "The guard is a process of its own, which acts on 30 s of silence by a clock that does not jump. It looks at "
+        "the record first and at the heartbeat then, so that a tuner which has just begun is heard.",
+        ("roles/tuner_guard.py:_abandoned", "roles/tuner_guard.py:step"),
+        (
+            proof(
+                f"{GUARD}test_s4_three_missed_beats_of_ten_seconds_and_all_is_given_back",
+                "roles/tuner_guard.py",
+                "        if silent >= self._silence:\n",
+                "        if False:\n",
+            ),
+            proof(
+                f"{GUARD}test_while_the_tuner_beats_nothing_is_touched",
+                "roles/tuner_guard.py",
+                "        if seen is not None and seen != self._seen:\n",
+                "        if False:\n",
+            ),
+            proof(
+                f"{GUARD}test_a_tuner_that_begins_while_the_guard_looks_keeps_its_settings",
+                "roles/tuner_guard.py",
+                "        now = self._clock.monotonic()\n        recorded = self._is_recorded()\n        seen =",
+                "        now = self._clock.monotonic()\n        self._seen = self._heartbeat.look()\n"
+                "        recorded = self._is_recorded()\n        seen = self._seen or",
+            ),
+        ),
+    ),
+    Harm(
+        39,
+        "Whoever can write the record of settings has a process with CAP_SYS_ADMIN set what it says or write elsewhere.",
+        "A record that is of another user, or that others may write, is not believed; it is never written through a "
+        "link, and a knob that is listed twice is refused.",
+        ("sinks/settings_record.py:read", "sinks/settings_record.py:_write"),
+        (
+            proof(
+                f"{RECORD}test_a_file_that_others_may_write_is_not_believed",
+                "sinks/settings_record.py",
+                "OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH",
+                "OTHERS_WRITE = 0",
+            ),
+            proof(
+                f"{RECORD}test_a_link_that_lies_in_wait_is_not_written_through",
+                "sinks/settings_record.py",
+                'partial.unlink(missing_ok=True)\n            with open(partial, "xb"',
+                'with open(partial, "wb"',
             ),
         ),
     ),
