@@ -67,6 +67,14 @@ def test_the_command_line_takes_what_the_unit_starts(tmp_path, unit):
     assert command.info_name == unit.stem.split("-")[1]
 
 
+def test_agent_and_remediator_take_the_node_s_name_from_the_same_places():
+    """A remediator acts on no Node that the agent does not say it is on."""
+    one, other = (settings(unit) for unit in UNITS if unit.stem in ("gpuwatch-agent", "gpuwatch-remediator"))
+    assert one["EnvironmentFile"] == other["EnvironmentFile"]
+    assert one["Environment"] == [each for each in other["Environment"] if each.startswith("NODE_NAME=")]
+    assert one["EnvironmentFile"][0].removeprefix("-") in (DEPLOY.parent / "docs/machines.md").read_text()
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/machines.md"])
 def test_who_starts_the_agent_has_made_the_file_that_its_unit_names(page):
     before, *after = (DEPLOY.parent / page).read_text().split("systemctl enable --now gpuwatch-agent")[:2]
