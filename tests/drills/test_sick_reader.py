@@ -41,7 +41,7 @@ def test_a_killed_reader_is_replaced_and_no_gpu_blamed(start: Start) -> None:
     assert not blamed(agent)
     agent.wait(lambda: min(agent.sample_times().values(), default=0) > max(before.values()))
     print(f"all GPUs were read again after {time.monotonic() - since:.2f} s")
-    assert agent.value("gpuwatch_source_up", source="nvml") == 1
+    agent.wait(lambda: agent.value("gpuwatch_source_up", source="nvml") == 1)
     agent.serves_within(SCRAPE_SECONDS)
 
 
