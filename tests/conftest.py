@@ -9,5 +9,5 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 if os.environ.get("CI"):
     settings.load_profile("ci")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background jobs inherit it, and we would hand it on
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as background jobs inherit it, and hand it on
     signal.signal(signal.SIGINT, signal.default_int_handler)
