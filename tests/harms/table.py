@@ -926,7 +926,7 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         39,
-        "Whoever can write the record of settings has a process with CAP_SYS_ADMIN set what it says or write elsewhere.",
+        "Who can write the record of settings has a process with CAP_SYS_ADMIN set what it says or write elsewhere.",
         "A record that is of another user, or that others may write, is not believed; it is never written through a "
         "link, and a knob that is listed twice is refused.",
         ("sinks/settings_record.py:read", "sinks/settings_record.py:_write"),
