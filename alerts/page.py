@@ -101,7 +101,7 @@ def _inhibition(rules: list[dict[str, Any]]) -> str:
         (
             _words(rule["source_matchers"]),
             _words(rule["target_matchers"]),
-            " and ".join(PLACES[label] for label in rule["equal"] if label in PLACES),
+            " and ".join(PLACES[label] for label in rule["equal"] if label in PLACES) or "cluster",
         )
         for rule in rules
     ]

@@ -365,6 +365,27 @@ def _toggles(times: int) -> Values:
     return lambda minute: float(max(0, min((minute - FAULT) // HOUR + 1, times)) % 2)
 
 
+SICK = [
+    f'ALERTS{{alertname="GpuXidCritical",alertstate="firing",gpu="0",node="n{n}",instance="n{n}"}}' for n in range(7)
+]
+WIDESPREAD = {"fault": "GpuXidCritical"}
+
+
+def _sick(nodes: int, of: int, why: str = "", fault: str = "GpuXidCritical") -> Case:
+    """So many nodes of a fleet have the same alert."""
+    up: dict[str, Values] = {f'up{{{OF_NODE},node="n{n}",instance="n{n}"}}': (1, 1) for n in range(of)}
+    there = {name.replace("GpuXidCritical", fault): (None, 1) for name in SICK[:nodes]}
+    return Case("GpuFaultWidespread", {**up, **there}, WIDESPREAD, lasts=20, fires=not why, why=why, target={})
+
+
+FLEET = [
+    _sick(7, of=7),
+    _sick(7, of=130),
+    _sick(5, of=7, why="a few nodes"),
+    _sick(7, of=150, why="a small part of them"),
+    _sick(7, of=7, why="each is to be replaced", fault="GpuMemoryUnrepairable"),
+]
+
 REMEDIATION = [
     *(Case("GpuRemediationBlocked", {_blocked(reason): (0, 1)}, {"reason": reason}) for reason in STUCK),
     *(
@@ -416,6 +437,7 @@ CASES = [
     *AGENT,
     *HEAT,
     *WORKLOAD,
+    *FLEET,
     *REMEDIATION,
 ]
 OTHER_FINDINGS = [

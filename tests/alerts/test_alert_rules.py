@@ -25,9 +25,10 @@ from tests.promql import (
 URL = "https://github.com/gpuwatch/gpuwatch/blob/main/docs/runbooks/{}.md"
 ALERTS = alerts()
 EXPRESSIONS = {name: rule["expr"] for name, rule in {**recorded(), **ALERTS}.items()}
-MADE_BY_RULES = frozenset({"owner", "reading", "use"})
-"""Labels that recording rules add."""
-TARGETED = frozenset({"up", "ALERTS"})
+MADE_BY_RULES = frozenset({"owner", "reading", "use", "fault"})
+"""Labels that rules add."""
+TARGETED = frozenset({"up"})
+OF_MANY_NODES = "GpuFaultWidespread"
 STEP = re.compile(r"First: .{20,}")
 QUERIES = re.compile(r"printf `([^`]*)`")
 LEVEL = re.compile(r"(device|gpu|pod|namespace|node|cluster):gpuwatch_\w+:(\w+)")
@@ -68,13 +69,14 @@ def test_an_alert_says_who_what_and_what_to_do(name):
     assert rule["labels"]["component"] in ("gpuwatch", "gpu", "workload", "remediation")
     assert said["runbook_url"] == URL.format(name)
     assert re.fullmatch(r"[A-Za-z][^{}\n]*\.", said["summary"]), "one sentence without values"
-    assert "$labels.node" in said["description"]
+    assert ("$labels.fault" if name == OF_MANY_NODES else "$labels.node") in said["description"]
     assert STEP.search(said["description"]), "no next step"
 
 
 @pytest.mark.parametrize("name", [name for name, rule in ALERTS.items() if rule["labels"]["component"] == "gpu"])
 def test_an_alert_about_a_gpu_says_who_has_it(name):
-    assert "gpuwatch_gpu_workload_info" in ALERTS[name]["annotations"]["description"]
+    said = ALERTS[name]["annotations"]["description"]
+    assert ("among them" if name == OF_MANY_NODES else "gpuwatch_gpu_workload_info") in said
 
 
 def test_every_check_has_one_alert():

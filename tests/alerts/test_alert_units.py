@@ -30,6 +30,21 @@ def test_nothing_fires_without_series(tmp_path):
     assert ask({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [silence]}, tmp_path) == ""
 
 
+def test_what_many_nodes_have_is_said_in_the_same_evaluation(tmp_path):
+    """Else each node would page before it is known that they are many."""
+    nodes = [f'job="gpuwatch",node="n{n}",instance="n{n}"' for n in range(9)]
+    finding = 'gpuwatch_finding{{{},gpu="0",uuid="GPU-0",check="xid_fatal",severity="critical"}}'
+    inputs = [{"series": f"up{{{node}}}", "values": "1x20"} for node in nodes]
+    inputs += [{"series": finding.format(node), "values": "_x10 1x10"} for node in nodes]
+    question = 'count(ALERTS{alertname="GpuFaultWidespread",alertstate="firing",fault="GpuXidCritical"})'
+    asked = [
+        {"expr": question, "eval_time": "9m", "exp_samples": []},
+        {"expr": question, "eval_time": "10m", "exp_samples": [{"labels": "{}", "value": 1}]},
+    ]
+    played = {"interval": "1m", "input_series": inputs, "promql_expr_test": asked}
+    assert ask({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [played]}, tmp_path) == ""
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_alert_has_its_cases(name):
     cases = of(name)

@@ -49,7 +49,10 @@ def holds_back(source, target):
     )
 
 
-EVERY = [labels(alert, gpu) for alert in RULE for gpu in ("", "3")]
+EVERY = [labels(alert, gpu) for alert in RULE if alert != "GpuFaultWidespread" for gpu in ("", "3")]
+FAULTS = sorted(set(re.search(r'alertname=~"([^"]+)"', RULE["GpuFaultWidespread"]["expr"])[1].split("|")))
+WIDESPREAD = [{"alertname": "GpuFaultWidespread", "fault": fault} for fault in FAULTS]
+"""It has no node, and a label that says which alert so many nodes have."""
 PAIRS = [(source, target) for source, target in itertools.permutations(EVERY, 2) if holds_back(source, target)]
 
 
@@ -85,6 +88,12 @@ def test_after_a_reboot_the_number_may_be_that_of_another_gpu():
     assert not any(holds_back(lost, {**labels(alert, "3"), "uuid": "GPU-4"}) for alert in RULE)
 
 
+def test_what_many_nodes_have_is_one_page_and_hides_nothing_else():
+    for source in WIDESPREAD:
+        assert {target["alertname"] for target in EVERY if holds_back(source, target)} == {source["fault"]}
+        assert not any(holds_back(source, {**target, "cluster": "b"}) for target in EVERY)
+
+
 def test_a_ticket_about_gpuwatch_is_one_for_all_nodes():
     (found,) = (route for route in CONFIG["route"]["routes"][0]["routes"] if "group_by" in route)
     assert found["matchers"] == ['component=~"gpuwatch|remediation"']
@@ -114,13 +123,21 @@ def test_inhibition_names_alerts_that_exist():
     ]
     names = {name for label, _, pattern in patterns if label == "alertname" for name in pattern.split("|")}
     assert all(any(re.fullmatch(name, alert) for alert in RULE) for name in names)
-    assert {label for label, *_ in patterns} <= {"alertname", "severity", "component", "uuid", "UUID", "reason"}
+    assert {label for label, *_ in patterns} <= {
+        "alertname",
+        "severity",
+        "component",
+        "uuid",
+        "UUID",
+        "reason",
+        "fault",
+    }
 
 
 def test_each_rule_of_inhibition_holds_something_back():
     for rule in CONFIG["inhibit_rules"]:
         blocked = [{**found, "reason": "stale"} for found in EVERY]
-        sources = [found for found in EVERY if matches(rule["source_matchers"], found)]
+        sources = [found for found in EVERY + WIDESPREAD if matches(rule["source_matchers"], found)]
         targets = [found for found in blocked if matches(rule["target_matchers"], found)]
         assert sources, rule
         assert targets, rule
