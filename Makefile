@@ -20,7 +20,7 @@ $(VENV)/installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
-$(VENV)/installed-test: $(VENV)/installed
+$(VENV)/installed-test: $(VENV)/installed Makefile
 	@./scripts/system-packages gcc libc6-dev prometheus prometheus-alertmanager systemd
 	$(BIN)/python -m pip install --quiet --group test
 	@touch $@
