@@ -78,23 +78,20 @@ def tuner(session: Session, /, *, guard: bool, **options: Any) -> None:
 
 
 def _guard(session: Session, config: "Config") -> None:
-    import signal
-    import threading
-
     from gpuwatch.cli.tune_reach import restorer, state_place
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.model.setting import Trigger
+    from gpuwatch.roles.signals import ENDS, Signals
     from gpuwatch.roles.tuner_guard import Guard
     from gpuwatch.sinks.heartbeat import Heartbeat
     from gpuwatch.sinks.settings_record import SettingsRecord
 
     session.start_audit()
-    place, stopping = state_place(config), threading.Event()
+    place, signals = state_place(config), Signals()
     with restorer(session, config, Trigger.GUARD) as restoring:
         guarding = Guard(SettingsRecord(place), Heartbeat(place), restoring, SystemClock())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stopping.set())
-        guarding.run(stopping)
+        signals.heed(ENDS)
+        guarding.run(lambda seconds: signals.next(seconds) is not None)
 
 
 def _tell(session: Session, port: int | None, config: "Config") -> None:

@@ -12,7 +12,6 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 from gpuwatch import __version__
 from gpuwatch.config import Backend, Config, runtime_dir
@@ -33,6 +32,7 @@ from gpuwatch.roles.pages import routes
 from gpuwatch.roles.periodic import Periodic
 from gpuwatch.roles.reload import WATCH_SECONDS, ConfigWatch
 from gpuwatch.roles.repairs import said_repaired
+from gpuwatch.roles.signals import ENDS, Signals
 from gpuwatch.rules.xids import Event, XidLedger
 from gpuwatch.sinks.board import MIN_STALE_SECONDS, STALE_INTERVALS, Board
 from gpuwatch.sinks.http import HttpServer, Limits
@@ -62,7 +62,7 @@ class Agent:
         self, config: Config, backend: Backend, *, clock: Clock | None = None, watch: ConfigWatch | None = None
     ) -> None:
         self._config, self._clock, self._watch = config, clock or SystemClock(), watch
-        self._hangup = False
+        self._signals = Signals()
         self.profiles: tuple[str, ...] = config.metrics.profiles
         self.socket_path = Path(config.agent.socket) if config.agent.socket else runtime_dir() / "agent.sock"
         self._lock = threading.Lock()
@@ -125,14 +125,16 @@ class Agent:
         Raises:
             NoGpuStack: there is no NVML library, and `agent.wait_for_driver` is off.
         """
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
+        self._signals.heed()
         gc.freeze()  # what has been imported stays for ever
         gc.set_threshold(*GC_THRESHOLDS)
         self.start()
         started()
-        while not self._stopping.wait(WATCH_SECONDS):
-            self._follow_configuration()
+        while not self._stopping.is_set():
+            number = self._signals.next(WATCH_SECONDS)
+            if number in ENDS:
+                break
+            self._follow_configuration(asked=number == signal.SIGHUP)
         self.stop()
         if self._fatal is not None:
             raise self._fatal.as_error()
@@ -168,17 +170,10 @@ class Agent:
         """XIDs, SXids, bus losses, findings and actions, also those of earlier lives."""
         return self._store.events(query)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGHUP:
-            self._hangup = True
-        else:
-            self._stopping.set()
-
-    def _follow_configuration(self) -> None:
+    def _follow_configuration(self, *, asked: bool) -> None:
         """Take over a changed file; what is shown changes with the next View."""
-        if self._watch is None or not (self._watch.changed() or self._hangup):
+        if self._watch is None or not (self._watch.changed() or asked):
             return
-        self._hangup = False
         new = self._watch.reload()
         if new is not None:
             self._config = new
@@ -201,6 +196,7 @@ class Agent:
         if isinstance(message, Failed) and self._is_fatal(message):
             self._fatal = message
             self._stopping.set()
+            self._signals.wake()
         if due:
             self._due.set()
 

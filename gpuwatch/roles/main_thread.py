@@ -4,10 +4,10 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from types import FrameType
 
 from gpuwatch.config import Config
 from gpuwatch.roles.reload import WATCH_SECONDS, ConfigWatch
+from gpuwatch.roles.signals import ENDS, Signals
 
 log = logging.getLogger(__name__)
 
@@ -28,35 +28,31 @@ class MainThread:
     ) -> None:
         self._watch, self._section, self._fixed, self._take_over = watch, section, fixed, take_over
         self._pause = pause
-        self._hangup = threading.Event()
+        self._signals = Signals()
         self.stopping = threading.Event()
 
     def heed_signals(self) -> None:
         """SIGTERM and SIGINT end `wait`; SIGHUP has the configuration read anew."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
+        self._signals.heed()
 
     def wait(self) -> None:
         """Until `stopping` is set."""
-        while not self.stopping.wait(self._pause):
-            self._follow_configuration()
+        while not self.stopping.is_set():
+            number = self._signals.next(self._pause)
+            if number in ENDS:
+                self.stopping.set()
+            else:
+                self._follow_configuration(asked=number == signal.SIGHUP)
 
     @property
     def config_error(self) -> str | None:
         """Why the configuration in the file is not the one in use."""
         return self._watch.error if self._watch else None
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGHUP:
-            self._hangup.set()
-        else:
-            self.stopping.set()
-
-    def _follow_configuration(self) -> None:
+    def _follow_configuration(self, *, asked: bool) -> None:
         """Take over a changed file; one that makes no sense, or asks for what cannot be done, changes nothing."""
-        if self._watch is None or not (self._watch.changed() or self._hangup.is_set()):
+        if self._watch is None or not (self._watch.changed() or asked):
             return
-        self._hangup.clear()
         before = getattr(self._watch.config, self._section)
         if (new := self._watch.reload()) is None:
             return

@@ -7,6 +7,7 @@ earlier one's.
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 from gpuwatch.model.clock import Clock
@@ -77,11 +78,11 @@ class Guard:
                 self._tried = None
         return self._look
 
-    def run(self, stopping: threading.Event) -> None:
-        """Until `stopping` is set; then nothing is left behind that a tuner does not give back itself."""
+    def run(self, ended: Callable[[float], bool]) -> None:
+        """Until `ended`, which waits so many seconds, says so; what no tuner gives back itself is given back then."""
         log.info("guarding %s", self._record.path)
-        while not stopping.is_set():
-            stopping.wait(self.step())
+        while not ended(self.step()):
+            pass
         self.stop()
 
     def stop(self) -> None:

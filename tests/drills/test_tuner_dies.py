@@ -42,7 +42,7 @@ with restorer(Session(), Config(state_dir=str(place)), Trigger.GUARD) as restori
     Guard(
         SettingsRecord(place), Heartbeat(place), restoring, SystemClock(),
         silence=SILENCE_SECONDS / {FAST}, look=LOOK_SECONDS / {FAST}, retry=RETRY_SECONDS / {FAST}, farewell=0.2,
-    ).run(stopping)
+    ).run(stopping.wait)
 """
 
 HOLDER = """

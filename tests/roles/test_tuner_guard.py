@@ -145,7 +145,7 @@ def test_at_its_end_nothing_is_left_behind(bench: Bench) -> None:
     assert bench.pass_time(5, beat="enforce") is None
     stopping = threading.Event()
     stopping.set()
-    bench.guard.run(stopping)
+    bench.guard.run(stopping.wait)
     assert bench.knobs.limits[GPU] == 700_000
 
 
