@@ -92,6 +92,7 @@ def grows(by: float, born: float = 0, until: int = 10**6) -> Values:
 CAPACITY = 'kube_node_status_capacity{job="kube-state-metrics",resource="nvidia_com_gpu",node="n1",instance="ksm"}'
 MIG_CAPACITY = CAPACITY.replace("nvidia_com_gpu", "nvidia_com_mig_1g_10gb")
 UP = f"up{{{OF_NODE}}}"
+STARTED = f"process_start_time_seconds{{{OF_NODE}}}"
 RESTARTS = f"gpuwatch_reader_restarts_total{{{OF_NODE}}}"
 REMEDIATOR_UP = f"up{{{REMEDIATOR}}}"
 PLANNED = f"gpuwatch_remediator_plan_timestamp_seconds{{{REMEDIATOR}}}"
@@ -142,6 +143,9 @@ AGENT = [
     Case("GpuwatchMonitoringDegraded", {DROPPED: (0, 40)}, why="its page is too long"),
     Case("GpuwatchMonitoringDegraded", {KMSG_LOST: grows(9, until=11)}, linger=59, lasts=2, why="dmesg is flooded"),
     Case("GpuwatchMonitoringDegraded", {KMSG_LOST: grows(0, born=9), DROPPED: (0, 0)}, fires=False, why="born with 9"),
+    Case("GpuwatchRestarting", {STARTED: grows(60, until=16)}, {"job": "gpuwatch"}, delay=3, linger=53, lasts=10),
+    Case("GpuwatchRestarting", {STARTED: grows(60, until=12)}, fires=False, why="an upgrade that took three tries"),
+    Case("GpuwatchRestarting", {STARTED: grows(0, born=1.7e9)}, fires=False, why="born long ago"),
     Case("GpuwatchReaderRestarting", {RESTARTS: grows(1, until=16)}, delay=3, linger=53, lasts=10),
     Case("GpuwatchReaderRestarting", {RESTARTS: grows(0, born=7)}, fires=False, why="born with 7"),
     Case("GpuwatchReaderRestarting", {RESTARTS: grows(1, until=11)}, fires=False, why="two restarts"),

@@ -11,6 +11,7 @@ STORIES = [case.story for case in CASES]
 ELSEWHERE = {
     "GpuwatchSampleStale": "needs an agent that answers and does not look for a minute",
     "GpuwatchSourceDown": "the simulator's lesser sources do not fail",
+    "GpuwatchRestarting": "counts over an hour",
     "GpuwatchReaderRestarting": "counts over an hour",
     "GpuwatchStoreDown": "needs a disk that fails",
     "GpuRemediationFlapping": "counts over a day",
