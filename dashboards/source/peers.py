@@ -1,12 +1,12 @@
 """Stragglers: how fast a GPU goes beside the others that do the same work. The same measure as the alert GpuStraggler.
 
-Peers are the GPUs of one owner: pods whose names differ in their number only (train-0, train-1-x7kbq), and those of one
-pod. Only whole GPUs that a pod has to itself are compared.
+Peers are GPUs of one model and one owner: of pods whose names differ in their number only (train-0, train-1-x7kbq), and
+of one pod. Only whole GPUs that a pod has to itself are compared.
 """
 
 from dashboards.source.held import BY_GPU
 
-_OWNER = "cluster, namespace, owner"
+_OWNER = "cluster, namespace, owner, model"
 _ALL = '@cluster, namespace=~"$namespace"'
 """Peers are looked for in other pods and on other nodes, whichever are chosen."""
 _READINGS = {
@@ -23,7 +23,8 @@ def _pace(selector: str, reading: str) -> str:
     alone = f"{holders} unless on ({BY_GPU}) (count by ({BY_GPU}) ({everybody}) > 1)"
     named = f'label_replace({alone}, "owner", "$1", "pod", "(.+)")'
     owned = f'label_replace({named}, "owner", "$1", "pod", "(.+)-[0-9]+(-[bcdfghjklmnpqrstvwxz2456789]{{5}})?")'
-    return f"({owned} * on ({BY_GPU}) group_left () {_READINGS[reading]})"
+    models = f"max by ({BY_GPU}, model) (gpuwatch_gpu_info{{@cluster}})"
+    return f"({owned} * on ({BY_GPU}) group_left (model) {models} * on ({BY_GPU}) group_left () {_READINGS[reading]})"
 
 
 def beside_peers(reading: str) -> str:

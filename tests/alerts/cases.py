@@ -229,28 +229,32 @@ HEAT = [
 MHZ = 1e6
 
 
-def _rank(gpu: int, series: str, values: Values, pod: str = "train-0", **more: str) -> dict[str, Values]:
-    """One reading of a GPU, and the pod that has it."""
+def _rank(
+    gpu: int, series: str, values: Values, pod: str = "train-0", model: str = "H100", **more: str
+) -> dict[str, Values]:
+    """One reading of a GPU, what it is, and the pod that has it."""
     where = f'job="gpuwatch",gpu="{gpu}",uuid="GPU-{gpu}"'
     own = "".join(f',{label}="{value}"' for label, value in more.items())
     return {
         f"{series}{{{where}{own}}}": values,
         f'gpuwatch_gpu_workload_info{{{where},namespace="ml",pod="{pod}",container="main"}}': (1, 1),
+        f'gpuwatch_gpu_info{{{where},model="{model}"}}': (1, 1),
     }
 
 
 def _ranks(
-    clocks: tuple[Value, Value], activity: tuple[Value, Value], peers: int = 3, pods: int = 1
+    clocks: tuple[Value, Value], activity: tuple[Value, Value], peers: int = 3, pods: int = 1, model: str = "H100"
 ) -> dict[str, Values]:
-    """GPU 3 and its peers, whose clock is 1980 MHz and whose SM activity is 0.9."""
+    """GPU 3, a `model`, and its peers: H100 whose clock is 1980 MHz and whose SM activity is 0.9."""
     found: dict[str, Values] = {}
     for gpu in range(3 - peers, 4):
         slow = gpu == 3
         pod = f"train-{gpu % pods}"
         clock: Values = clocks if slow else (1980 * MHZ, 1980 * MHZ)
         active: Values = activity if slow else (0.9, 0.9)
-        found |= _rank(gpu, "gpuwatch_gpu_clock_hertz", clock, pod, domain="sm")
-        found |= _rank(gpu, "gpuwatch_gpu_sm_active_ratio", active, pod)
+        what = model if slow else "H100"
+        found |= _rank(gpu, "gpuwatch_gpu_clock_hertz", clock, pod, what, domain="sm")
+        found |= _rank(gpu, "gpuwatch_gpu_sm_active_ratio", active, pod, what)
     return found
 
 
@@ -259,7 +263,7 @@ def _moved(series: Mapping[str, Values]) -> dict[str, Values]:
     return {name.replace("{", '{instance="10.0.0.7:9400",'): lambda m: 1 if m < FAULT else None for name in series}
 
 
-RANK = {**GPU, "namespace": "ml", "owner": "train"}
+RANK = {**GPU, "namespace": "ml", "owner": "train", "model": "H100"}
 ALLOCATED = f"gpuwatch_gpu_allocated{{{OF_GPU}}}"
 SM_ACTIVE = f"gpuwatch_gpu_sm_active_ratio{{{OF_GPU}}}"
 UTILIZATION = f"gpuwatch_gpu_utilization_ratio{{{OF_GPU}}}"
@@ -294,6 +298,7 @@ WORKLOAD = [
         why="before the fault each had another address",
     ),
     Case("GpuStraggler", _ranks((1980 * MHZ,) * 2, (0.9, 0.9)), fires=False, why="all are alike"),
+    Case("GpuStraggler", _ranks((1410 * MHZ,) * 2, (0.9, 0.9), model="A100"), fires=False, why="another model"),
     Case("GpuStraggler", _ranks((1980 * MHZ, 1800 * MHZ), (0.9, 0.8)), fires=False, why="a bit slower"),
     Case("GpuStraggler", _ranks((1980 * MHZ, 300 * MHZ), (0.9, 0.0)), fires=False, why="left idle, not slow"),
     Case("GpuStraggler", _ranks((1980 * MHZ, 1400 * MHZ), (0.9, 0.9), peers=1), fires=False, why="one peer only"),
