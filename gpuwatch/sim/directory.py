@@ -23,7 +23,7 @@ from gpuwatch.sim.scenario import Scenario, check_action, parse_action
 
 NODE, INJECTIONS = "node.json", "inject.jsonl"
 
-TREES = ("proc", "log", "sys", "dev", "etc", "kubelet", "state")
+TREES = ("proc", "log", "sys", "dev", "etc", "usr", "lib", "run", "var", "kubelet", "state", "gpuwatch")
 
 log = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.sim import cluster
 from gpuwatch.sim.actions import AnyAction, KubeletState
 from gpuwatch.sim.directory import Timekeeper, create, end, inject
+from gpuwatch.sim.host.tree import HostTree
 from gpuwatch.sim.kubelet import SimKubelet
 from gpuwatch.sim.node import Line, Node
 from gpuwatch.sim.pcitree import PciTree
@@ -124,6 +125,7 @@ class World:
         undo.callback(self._kmsg.close)
         self._processes = ProcTree(self.directory)
         self._bus = PciTree(self.directory)
+        self._host = HostTree(self.directory)
         _identify(self.directory, boot_id)
         self._kubelet = SimKubelet(self.directory / KUBELET)
         undo.callback(self._kubelet.stop)
@@ -147,6 +149,7 @@ class World:
     def _show(self, node: Node) -> None:
         self._processes.show(cluster.processes(node), cluster.pods(node))
         self._bus.show(node)
+        self._host.show(node)
         self._kubelet.show(cluster.allocations(node), cluster.allocatable(node))
         self._set_fault(node.kubelet)
 

@@ -1,0 +1,125 @@
+"""One row of the table of checks, what it is given to judge, and what it may answer."""
+
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+from gpuwatch.config import Config
+from gpuwatch.diagnose.expectation import Expectation
+from gpuwatch.diagnose.facts import Facts, Section
+from gpuwatch.model.diagnosis import Result, Stage
+from gpuwatch.model.finding import Finding
+from gpuwatch.model.snapshot import Gpu, GpuStatus
+
+Level = Literal["quick", "full"]
+
+
+class Verdict(NamedTuple):
+    """What a check answers. `remedy` and `commands` None: as the row says. `gpus`: NVML indexes that are to blame."""
+
+    result: Result
+    message: str = ""
+    evidence: dict[str, str] = {}
+    gpus: tuple[int, ...] = ()
+    remedy: str | None = None
+    commands: tuple[str, ...] | None = None
+
+
+def passed(message: str = "", evidence: dict[str, str] | None = None) -> Verdict:
+    """All is as it should be; `message` says what was seen, in a few words."""
+    return Verdict(Result.PASS, message, evidence or {})
+
+
+def warned(
+    message: str,
+    evidence: dict[str, str] | None = None,
+    *,
+    gpus: tuple[int, ...] = (),
+    remedy: str | None = None,
+    commands: tuple[str, ...] | None = None,
+) -> Verdict:
+    """Work goes on, but somebody should know."""
+    return Verdict(Result.WARN, message, evidence or {}, gpus, remedy, commands)
+
+
+def failed(
+    message: str,
+    evidence: dict[str, str] | None = None,
+    *,
+    gpus: tuple[int, ...] = (),
+    remedy: str | None = None,
+    commands: tuple[str, ...] | None = None,
+) -> Verdict:
+    """GPUs, or some of them, cannot do their work because of this."""
+    return Verdict(Result.FAIL, message, evidence or {}, gpus, remedy, commands)
+
+
+def skipped(reason: str) -> Verdict:
+    """There is nothing to judge here (no NVSwitch, no MIG, no Kubernetes), or it could not be seen; says which."""
+    return Verdict(Result.SKIP, reason)
+
+
+class Case(NamedTuple):
+    """Everything a check may look at. `selected`: NVML indexes asked for; None: all."""
+
+    facts: Facts
+    config: Config = Config()
+    expect: Expectation = Expectation()
+    selected: frozenset[int] | None = None
+
+    def means(self, index: int) -> bool:
+        """Whether the GPU at this NVML index was asked for."""
+        return self.selected is None or index in self.selected
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Fresh samples of the GPUs asked for, by index; empty without a View."""
+        view = self.facts.view
+        return tuple(gpu for gpu in view.snapshot.gpus if self.means(gpu.identity.index)) if view else ()
+
+    @property
+    def statuses(self) -> tuple[GpuStatus, ...]:
+        """Every GPU asked for that was ever seen, whether it answers or not."""
+        view = self.facts.view
+        return tuple(s for s in view.snapshot.statuses if self.means(s.identity.index)) if view else ()
+
+    def findings(self, *checks: str) -> Iterator[tuple[int | None, Finding]]:
+        """What the agent's own judgement found by these checks: NVML index (None: the node) and finding."""
+        view = self.facts.view
+        index = {status.identity.uuid: status.identity.index for status in view.snapshot.statuses} if view else {}
+        for finding in view.judgement.findings if view else ():
+            at = index.get(finding.gpu) if finding.gpu else None
+            if finding.check in checks and (at is None or self.means(at)):
+                yield at, finding
+
+
+class Check(NamedTuple):
+    """One row. `judge` is a pure function and is asked only when every section of `reads` is there and no check of
+    `needs` has failed; it may then rely on both.
+    """
+
+    id: str
+    """A letter for the stage and two digits; never changes."""
+    stage: Stage
+    title: str
+    """What is true of a node that is well: `the nvidia module is loaded`."""
+    how: str
+    """What is looked at, for documents: file, NVML call, API object."""
+    failure: str
+    """What it says when it fails, with typical values: for documents."""
+    remedy: str
+    """What a person does then. A verdict may bring words that fit better."""
+    judge: Callable[[Case], Verdict]
+    needs: tuple[str, ...] = ()
+    """Checks above in the table without which this one says nothing."""
+    reads: tuple[Section, ...] = ()
+    commands: tuple[str, ...] = ()
+    """What to run next, in order; may name `{node}` and `{gpu}` (the first GPU to blame)."""
+    level: Level = "quick"
+    """full: is left out of a quick diagnosis."""
+    active: bool = False
+    """Puts work on GPUs, hence runs only when asked to."""
+
+
+def gpu_list(indexes: tuple[int, ...]) -> str:
+    """`GPU 3`, `GPUs 0, 3`."""
+    return f"GPU{'s' if len(indexes) != 1 else ''} {', '.join(map(str, indexes))}"

@@ -1,0 +1,5 @@
+"""Others who read the same counters: DCGM and its exporter."""
+
+from gpuwatch.diagnose.check import Check
+
+EXPORTERS: tuple[Check, ...] = ()

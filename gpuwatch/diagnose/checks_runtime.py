@@ -1,0 +1,5 @@
+"""How containers get GPUs: NVIDIA's toolkit, the container runtime, CDI."""
+
+from gpuwatch.diagnose.check import Check
+
+RUNTIME: tuple[Check, ...] = ()

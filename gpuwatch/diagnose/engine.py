@@ -1,0 +1,126 @@
+"""Judges facts by the table: a check whose ground is broken is not asked, and says which check broke it."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuwatch.diagnose.check import Case, Check, Level, Verdict, skipped
+from gpuwatch.model.diagnosis import CheckResult, Diagnosis, Result, Stage
+
+log = logging.getLogger(__name__)
+
+NOT_ASKED = "puts work on GPUs; runs with --active"
+
+
+def diagnose(
+    case: Case,
+    table: Sequence[Check],
+    *,
+    level: Level = "full",
+    stages: frozenset[Stage] | None = None,
+    active: bool = False,
+) -> Diagnosis:
+    """The results of every check of `stages` (None: all) and of what those need, in the order of `table`.
+
+    A check that only others need is among the results when it did not pass: it is why they are blocked.
+    """
+    asked = {check.id for check in table if _is_asked(check, level, stages)}
+    judged = _Judged(case, table, active=active)
+    results = {id_: judged.result(id_) for id_ in _in_order(table, needed(table, asked))}
+    shown = (r for r in results.values() if r.id in asked or r.result is Result.FAIL)
+    return Diagnosis(node=case.facts.node, at=case.facts.at, root=case.facts.root, results=tuple(shown))
+
+
+def needed(table: Iterable[Check], ids: Iterable[str]) -> set[str]:
+    """These checks and all they stand on."""
+    rows = {check.id: check for check in table}
+    found: set[str] = set()
+    waiting = list(ids)
+    while waiting:
+        id_ = waiting.pop()
+        if id_ not in found:
+            found.add(id_)
+            waiting += rows[id_].needs
+    return found
+
+
+def _is_asked(check: Check, level: Level, stages: frozenset[Stage] | None) -> bool:
+    return (level == "full" or check.level == "quick") and (stages is None or check.stage in stages)
+
+
+def _in_order(table: Iterable[Check], ids: set[str]) -> list[str]:
+    return [check.id for check in table if check.id in ids]
+
+
+class _Judged:
+    """Results as they become known: what a check needs is judged before it, wherever in the table it stands."""
+
+    def __init__(self, case: Case, table: Iterable[Check], *, active: bool) -> None:
+        self._case, self._active = case, active
+        self._rows = {check.id: check for check in table}
+        self._results: dict[str, CheckResult] = {}
+
+    def result(self, id_: str) -> CheckResult:
+        """Of one check."""
+        if id_ not in self._results:
+            self._results[id_] = self._judge(self._rows[id_])
+        return self._results[id_]
+
+    def _judge(self, check: Check) -> CheckResult:
+        blocker = self._blocker(check)
+        if blocker is None:
+            return _finished(check, self._case, _verdict(check, self._case, active=self._active))
+        return CheckResult(
+            id=check.id,
+            stage=check.stage,
+            title=check.title,
+            result=Result.SKIP,
+            message=f"blocked by {blocker.id}: {blocker.message}",
+            blocked_by=blocker.id,
+        )
+
+    def _blocker(self, check: Check) -> CheckResult | None:
+        """The failure at the bottom of what keeps this check from being asked; the first one, if there are several."""
+        for need in check.needs:
+            ground = self.result(need)
+            if ground.result is Result.FAIL:
+                return ground
+            if ground.blocked_by is not None:
+                return self.result(ground.blocked_by)
+        return None
+
+
+def _verdict(check: Check, case: Case, *, active: bool) -> Verdict:
+    if check.active and not active:
+        return skipped(NOT_ASKED)
+    for section in check.reads:
+        if getattr(case.facts, section) is None:
+            return skipped(f"not seen: {case.facts.unread.get(section, f'{section} was not read')}")
+    try:
+        return check.judge(case)
+    except Exception as error:
+        log.warning("check %s failed by itself: %s: %s", check.id, type(error).__name__, error, exc_info=True)
+        return skipped(f"the check itself failed ({type(error).__name__}: {error}); please report it")
+
+
+def _finished(check: Check, case: Case, verdict: Verdict) -> CheckResult:
+    """With remedy and commands where there is something to remedy."""
+    is_wrong = verdict.result in (Result.WARN, Result.FAIL)
+    commands = check.commands if verdict.commands is None else verdict.commands
+    names = {"node": case.facts.node or "NODE", "gpu": str(verdict.gpus[0]) if verdict.gpus else "GPU"}
+    return CheckResult(
+        id=check.id,
+        stage=check.stage,
+        title=check.title,
+        result=verdict.result,
+        message=verdict.message,
+        gpus=verdict.gpus,
+        remedy=(check.remedy if verdict.remedy is None else verdict.remedy) if is_wrong else "",
+        commands=tuple(_filled(command, names) for command in commands) if is_wrong else (),
+        evidence=verdict.evidence,
+    )
+
+
+def _filled(command: str, names: Mapping[str, str]) -> str:
+    for name, value in names.items():
+        command = command.replace("{" + name + "}", value)
+    return command

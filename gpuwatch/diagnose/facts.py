@@ -1,0 +1,68 @@
+"""Everything a diagnosis knows about a node, gathered once. What could not be had is None, with the reason."""
+
+from typing import Literal, get_args
+
+from gpuwatch.diagnose.active.results import Active
+from gpuwatch.diagnose.cluster import Cluster
+from gpuwatch.model.setting import Actuation
+from gpuwatch.model.snapshot import Record
+from gpuwatch.model.view import View
+from gpuwatch.sources.cdi import CdiSpec
+from gpuwatch.sources.container_runtime import ContainerRuntime
+from gpuwatch.sources.device_nodes import DeviceNodes
+from gpuwatch.sources.driver_root import DriverRoot
+from gpuwatch.sources.exporters import Exporter
+from gpuwatch.sources.kernel_modules import Kernel
+from gpuwatch.sources.kernel_text import KernelLine
+from gpuwatch.sources.kubelet_files import KubeletFiles
+from gpuwatch.sources.operator_files import OperatorFiles
+from gpuwatch.sources.pci import BusGpu
+from gpuwatch.sources.process_limits import Limits
+from gpuwatch.sources.services import Services
+
+HostSection = Literal[
+    "bus", "kernel", "kernel_log", "nodes", "driver_roots", "limits", "operator", "services", "runtime", "cdi",
+    "kubelet", "record",
+]  # fmt: skip
+"""Read from files of the host, in a process of their own: some of those files are the driver's."""
+
+Section = Literal[HostSection, "view", "earlier", "cluster", "exporters", "active"]
+
+HOST_SECTIONS: tuple[HostSection, ...] = get_args(HostSection)
+
+
+class HostFacts(Record, frozen=True, kw_only=True):
+    """What the host's files say."""
+
+    bus: tuple[BusGpu, ...] | None = None
+    kernel: Kernel | None = None
+    kernel_log: tuple[KernelLine, ...] | None = None
+    nodes: DeviceNodes | None = None
+    driver_roots: tuple[DriverRoot, ...] | None = None
+    limits: Limits | None = None
+    operator: OperatorFiles | None = None
+    services: Services | None = None
+    runtime: ContainerRuntime | None = None
+    cdi: tuple[CdiSpec, ...] | None = None
+    kubelet: KubeletFiles | None = None
+    record: Actuation | None = None
+
+
+class Facts(HostFacts, frozen=True, kw_only=True):
+    """The node at unix time `at`; `live` and `plain` as in `Places`. `earlier`: a View from before `view`, of a full
+    diagnosis; `agent`: the View is that of a running agent.
+    """
+
+    at: float
+    node: str | None = None
+    root: str = "/"
+    live: bool = True
+    plain: bool = False
+    agent: bool = False
+    view: View | None = None
+    earlier: View | None = None
+    cluster: Cluster | None = None
+    exporters: tuple[Exporter, ...] | None = None
+    active: Active | None = None
+    unread: dict[str, str] = {}
+    """Section -> why it could not be had."""

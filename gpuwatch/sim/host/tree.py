@@ -1,0 +1,40 @@
+"""Keeps the files of all areas on the disk, in step with the node last shown."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from gpuwatch.sim.host.cluster import cluster
+from gpuwatch.sim.host.files import Files, Link
+from gpuwatch.sim.host.machine import machine
+from gpuwatch.sim.host.runtime import runtime
+from gpuwatch.sim.host.services import services
+from gpuwatch.sim.node import Node
+
+AREAS: tuple[Callable[[Node], Files], ...] = (machine, services, runtime, cluster)
+
+
+class HostTree:
+    """Writes below `root`. Files that others have changed or removed stay so until the node changes theirs."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._shown: dict[str, str | Link] = {}
+
+    def show(self, node: Node) -> None:
+        """Write what differs from what was shown before; what the node no longer has disappears."""
+        wanted = {path: content for area in AREAS for path, content in area(node).items()}
+        for path, content in wanted.items():
+            if self._shown.get(path) != content:
+                _write(self._root / path, content)
+        for path in self._shown.keys() - wanted.keys():
+            (self._root / path).unlink(missing_ok=True)
+        self._shown = wanted
+
+
+def _write(path: Path, content: str | Link) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    if isinstance(content, Link):
+        path.symlink_to(content.target)
+    else:
+        path.write_text(content)

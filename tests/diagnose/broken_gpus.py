@@ -1,0 +1,5 @@
+"""Hosts on which checks fail: gpus."""
+
+from tests.diagnose.broken import Broken
+
+BROKEN: tuple[Broken, ...] = ()

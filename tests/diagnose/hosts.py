@@ -1,0 +1,146 @@
+"""Hosts to diagnose: a simulated healthy one as files on the disk, which tests break file by file or GPU by GPU."""
+
+import shutil
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+
+from gpuwatch.config import Config
+from gpuwatch.diagnose.active.results import Active
+from gpuwatch.diagnose.check import Case, Level
+from gpuwatch.diagnose.checks import CHECKS
+from gpuwatch.diagnose.cluster import Cluster
+from gpuwatch.diagnose.engine import diagnose
+from gpuwatch.diagnose.expectation import Expectation
+from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts
+from gpuwatch.diagnose.places import Places
+from gpuwatch.diagnose.sections import read
+from gpuwatch.model.diagnosis import Diagnosis
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.snapshot import Gpu
+from gpuwatch.model.view import View
+from gpuwatch.roles.look import Look
+from gpuwatch.sim.host.tree import HostTree
+from gpuwatch.sim.node import Node
+from gpuwatch.sim.pcitree import PciTree
+from gpuwatch.sim.scenario import Scenario, parse
+from gpuwatch.sim.world import World
+from gpuwatch.sources.exporters import Exporter
+
+
+class Host:
+    """A host that is well. `view`, `earlier`, `cluster`, `exporters`, `active`, `config`, `expect` may be replaced;
+    `unread` says why a section is None, and takes sections away that are there.
+    """
+
+    def __init__(self, root: Path, **node: Any) -> None:
+        """`node`: as in a scenario: model, gpus, driver, mig, replicas."""
+        self.root, self.node = root, Node(_scenario(node))
+        PciTree(root).show(self.node)
+        HostTree(root).show(self.node)
+        self.view: View | None = seen(**node)
+        self.earlier: View | None = self.view
+        self.cluster: Cluster | None = recorded(root / "gpuwatch/cluster.json", Cluster)
+        self.exporters: tuple[Exporter, ...] | None = ()
+        self.active: Active | None = None
+        self.config, self.expect = Config(), Expectation()
+        self.selected: frozenset[int] | None = None
+        self.unread: dict[str, str] = {}
+
+    def write(self, path: str, text: str) -> None:
+        """Put another file there."""
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        target.write_text(text)
+
+    def edit(self, path: str, old: str, new: str) -> None:
+        """Change a text that must be in the file."""
+        text = (self.root / path).read_text()
+        assert old in text, f"{path} has no {old!r}"
+        self.write(path, text.replace(old, new))
+
+    def remove(self, path: str) -> None:
+        """A file or a folder that must be there."""
+        target = self.root / path
+        if target.is_dir() and not target.is_symlink():
+            shutil.rmtree(target)
+        else:
+            target.unlink()
+
+    def link(self, path: str, target: str) -> None:
+        """A symbolic link."""
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).symlink_to(target)
+
+    def gpu(self, index: int, **changes: Any) -> None:
+        """Change members of one GPU's sample in `view`."""
+        assert self.view is not None
+        gpus = [replaced(g, changes) if g.identity.index == index else g for g in self.view.snapshot.gpus]
+        snapshot = msgspec.structs.replace(self.view.snapshot, gpus=tuple(gpus))
+        self.view = msgspec.structs.replace(self.view, snapshot=snapshot)
+
+    def facts(self) -> Facts:
+        """What the real readers find there."""
+        at, sections, unread = Places.tree(self.root), {}, dict(self.unread)
+        for section in HOST_SECTIONS:
+            if section in unread:
+                continue
+            try:
+                sections[section] = read(section, at)
+            except (OSError, GpuwatchError) as error:
+                unread[section] = str(error)
+        others = ("view", "earlier", "cluster", "exporters", "active")
+        sections |= {name: getattr(self, name) for name in others if name not in unread}
+        moment = self.view.snapshot.at if self.view else 1_790_000_000.0
+        return Facts(at=moment, node="gpu-node-1", root=str(self.root), plain=True, unread=unread, **sections)
+
+    def diagnose(self, *, level: Level = "full", active: bool = False) -> Diagnosis:
+        """Judged by the whole table."""
+        case = Case(self.facts(), self.config, self.expect, self.selected)
+        return diagnose(case, CHECKS, level=level, active=active)
+
+
+def replaced(gpu: Gpu, changes: dict[str, Any]) -> Gpu:
+    """`{"ecc": {"pending": True}}` changes a member of a member; anything but a mapping replaces."""
+    new = {
+        name: msgspec.structs.replace(getattr(gpu, name), **value)
+        if isinstance(value, dict) and isinstance(getattr(gpu, name), msgspec.Struct)
+        else value
+        for name, value in changes.items()
+    }
+    return msgspec.structs.replace(gpu, **new)
+
+
+def seen(timeline: Iterable[dict[str, Any]] = (), workloads: Iterable[dict[str, Any]] = (), **node: Any) -> View:
+    """The View of a simulated node, through the real reader; each is looked at once in a test run."""
+    text = msgspec.json.encode((list(timeline), list(workloads), node)).decode()
+    return _seen(text)
+
+
+@cache
+def _seen(text: str) -> View:
+    timeline, workloads, node = msgspec.json.decode(text)
+    scenario = _scenario(node, timeline, workloads)
+    with TemporaryDirectory(prefix="gpuwatch-diagnose-") as place, World(scenario, Path(place)) as world:
+        config = msgspec.structs.replace(Config(), sources=world.sources, state_dir=f"{place}/state")
+        with Look(config, world.backend) as look:
+            look.wait(2, 10.0)
+            return look.view()
+
+
+def _scenario(node: dict[str, Any], timeline: Iterable[Any] = (), workloads: Iterable[Any] = ()) -> Scenario:
+    document = {"description": "a test", "node": node, "timeline": list(timeline), "workloads": list(workloads)}
+    document["node"] = {"model": "h100", "gpus": 8} | node
+    if "mig" in node:
+        document["node"]["mig"] = {int(index): profiles for index, profiles in node["mig"].items()}
+    return parse(document, "test")
+
+
+def recorded(path: Path, type_: Any) -> Any:
+    """A file of the recording, None where there is none."""
+    return msgspec.json.decode(path.read_bytes(), type=type_) if path.exists() else None

@@ -1,0 +1,37 @@
+"""Every check of the table: it passes on a host that is well, and tells fault and remedy on one that is broken."""
+
+import importlib
+
+import pytest
+
+from gpuwatch.diagnose.checks import CHECKS
+from gpuwatch.model.diagnosis import Result
+from tests.diagnose.broken import Broken
+from tests.diagnose.hosts import Host
+
+AREAS = ("machine", "gpus", "fabric", "containers", "cluster", "functional")
+
+BROKEN: tuple[Broken, ...] = tuple(
+    row for area in AREAS for row in importlib.import_module(f"tests.diagnose.broken_{area}").BROKEN
+)
+
+
+def _name(row: Broken) -> str:
+    return f"{row.id}-{row.says[:30]}"
+
+
+def test_every_check_is_broken_by_something():
+    assert {row.id for row in BROKEN} == {check.id for check in CHECKS}
+
+
+@pytest.mark.parametrize("row", BROKEN, ids=_name)
+def test_a_broken_host(tmp_path, row):
+    host = Host(tmp_path, **row.node)
+    row.well(host)
+    before = host.diagnose(active=row.active).of(row.id)
+    assert before.result is (Result.PASS if row.passes else Result.SKIP), before
+    row.breaks(host)
+    after = host.diagnose(active=row.active).of(row.id)
+    assert (after.result, after.blocked_by) == (row.result, None), after
+    assert row.says in after.message
+    assert row.remedy in "\n".join((after.remedy, *after.commands))

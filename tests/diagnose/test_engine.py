@@ -1,0 +1,86 @@
+"""What is blocked, what is skipped, and what is said of both."""
+
+import logging
+
+from gpuwatch.diagnose.check import Case, Check, failed, passed, skipped, warned
+from gpuwatch.diagnose.checks import CHECKS
+from gpuwatch.diagnose.engine import diagnose
+from gpuwatch.diagnose.facts import Facts
+from gpuwatch.model.diagnosis import Result, Stage
+
+
+def row(id_, judge=lambda case: passed(), **fields):
+    base = {"title": f"{id_} is well", "how": "", "failure": "", "remedy": "mend it"}
+    return Check(id=id_, stage=Stage.HOST, judge=judge, **base | fields)
+
+
+def judged(*rows, facts=None, **how):
+    return diagnose(Case(facts or Facts(at=1.0, node="n1")), rows, **how)
+
+
+def test_what_needs_a_broken_check_is_blocked_by_the_first_one_however_far_down():
+    found = judged(
+        row("A", lambda case: failed("broken")), row("B", needs=("A",)), row("C", needs=("B",)), row("D"), row("E")
+    )
+    assert [(r.result, r.blocked_by) for r in found.results] == [
+        (Result.FAIL, None), (Result.SKIP, "A"), (Result.SKIP, "A"), (Result.PASS, None), (Result.PASS, None),
+    ]  # fmt: skip
+    assert found.first.id == "A"
+
+
+def test_a_check_may_need_one_that_stands_below_it():
+    found = judged(row("A", needs=("B",)), row("B", lambda case: failed("broken")))
+    assert [r.id for r in found.results] == ["A", "B"]
+    assert found.of("A").blocked_by == "B"
+    assert found.first.id == "B"
+
+
+def test_warnings_and_skips_block_nothing():
+    found = judged(
+        row("A", lambda case: warned("odd")), row("B", lambda case: skipped("no switch")), row("C", needs=("A", "B"))
+    )
+    assert found.of("C").result is Result.PASS
+    assert found.first.id == "A"
+
+
+def test_what_was_not_read_is_not_judged_and_says_why():
+    facts = Facts(at=1.0, unread={"cdi": "permission denied"})
+    found = judged(row("A", lambda case: failed("nonsense"), reads=("cdi",)), facts=facts)
+    assert found.of("A").result is Result.SKIP
+    assert "permission denied" in found.of("A").message
+
+
+def test_a_check_that_fails_by_itself_hides_no_other(caplog):
+    with caplog.at_level(logging.CRITICAL):
+        found = judged(row("A", lambda case: passed(str(1 // 0))), row("B"))
+    assert "ZeroDivisionError" in found.of("A").message
+    assert found.of("B").result is Result.PASS
+
+
+def test_active_checks_run_only_when_asked_for():
+    table = (row("A", active=True),)
+    assert judged(*table).of("A").result is Result.SKIP
+    assert judged(*table, active=True).of("A").result is Result.PASS
+
+
+def test_a_stage_brings_what_it_stands_on_only_when_that_is_broken():
+    table = (row("A", lambda case: failed("broken")), row("B"), row("C", needs=("A", "B"))._replace(stage=Stage.NVML))
+    assert [r.id for r in judged(*table, stages=frozenset({Stage.NVML})).results] == ["A", "C"]
+
+
+def test_a_quick_diagnosis_leaves_out_what_takes_long():
+    assert [r.id for r in judged(row("A"), row("B", level="full"), level="quick").results] == ["A"]
+
+
+def test_commands_name_the_node_and_the_first_gpu_to_blame():
+    table = (row("A", lambda case: failed("broken", gpus=(3, 5)), commands=("reset {gpu} of {node}",)),)
+    assert judged(*table).of("A").commands == ("reset 3 of n1",)
+
+
+def test_the_table_is_in_the_order_of_stages_and_names_only_checks_it_has():
+    ids = [check.id for check in CHECKS]
+    order = list(Stage)
+    assert len(set(ids)) == len(ids)
+    assert [order.index(check.stage) for check in CHECKS] == sorted(order.index(check.stage) for check in CHECKS)
+    assert {need for check in CHECKS for need in check.needs} <= set(ids)
+    assert all(check.title and check.how and check.failure and check.remedy for check in CHECKS)
