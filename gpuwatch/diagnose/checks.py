@@ -1,6 +1,7 @@
 """The table of all checks, in the order in which a node comes up: what is above must work before what is below."""
 
 from gpuwatch.diagnose.check import Check
+from gpuwatch.diagnose.checks_baseline import BASELINE
 from gpuwatch.diagnose.checks_cluster import CLUSTER
 from gpuwatch.diagnose.checks_devices import DEVICES
 from gpuwatch.diagnose.checks_driver import DRIVER
@@ -29,4 +30,5 @@ CHECKS: tuple[Check, ...] = (
     *CLUSTER,
     *POWER,
     *FUNCTIONAL,
+    *BASELINE,
 )

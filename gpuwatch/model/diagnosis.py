@@ -24,6 +24,7 @@ class Stage(StrEnum):
     CLUSTER = "cluster"
     POWER = "power"
     FUNCTIONAL = "functional"
+    BASELINE = "baseline"
 
 
 class Result(StrEnum):

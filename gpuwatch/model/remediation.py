@@ -66,7 +66,9 @@ class Condition(Record, frozen=True, kw_only=True):
 
 
 class NodeObject(Record, frozen=True, kw_only=True):
-    """A Node as the API server last gave it. `host` is `status.nodeInfo`."""
+    """A Node as the API server last gave it. `host` is `status.nodeInfo`; `capacity` and `allocatable` count devices of
+    `nvidia.com/*` resources.
+    """
 
     name: str
     uid: str
@@ -78,6 +80,8 @@ class NodeObject(Record, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
     host: Host = Host()
     deleting: bool = False
+    capacity: dict[str, int] = {}
+    allocatable: dict[str, int] = {}
 
     @property
     def taint(self) -> Taint | None:

@@ -9,7 +9,7 @@ from gpuwatch.model.diagnosis import Result
 from tests.diagnose.broken import Broken
 from tests.diagnose.hosts import Host
 
-AREAS = ("machine", "gpus", "fabric", "containers", "cluster", "functional")
+AREAS = ("machine", "gpus", "fabric", "containers", "cluster", "functional", "baseline")
 
 BROKEN: tuple[Broken, ...] = tuple(
     row for area in AREAS for row in importlib.import_module(f"tests.diagnose.broken_{area}").BROKEN
