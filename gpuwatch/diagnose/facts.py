@@ -28,6 +28,11 @@ HostSection = Literal[
 
 Section = Literal[HostSection, "view", "earlier", "cluster", "exporters", "active"]
 
+ViewFailure = Literal["hangs", "absent"]
+"""Why there is no View. hangs: it was not there in time, for which only a driver that does not answer is to blame;
+absent: there is none to be had, as in a recorded tree without one. A View that says why NVML does not start is neither.
+"""
+
 HOST_SECTIONS: tuple[HostSection, ...] = get_args(HostSection)
 
 
@@ -60,6 +65,7 @@ class Facts(HostFacts, frozen=True, kw_only=True):
     plain: bool = False
     agent: bool = False
     view: View | None = None
+    view_failure: ViewFailure | None = None
     earlier: View | None = None
     cluster: Cluster | None = None
     exporters: tuple[Exporter, ...] | None = None

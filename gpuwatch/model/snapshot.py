@@ -303,6 +303,7 @@ class SourceStatus(Record, frozen=True, kw_only=True):
     last_success: float | None = None
     failures: int = 0
     hanging_seconds: float | None = None  # for so long a call of its start has not returned
+    code: int | None = None  # nvmlReturn, where NVML itself cannot be used
 
 
 class Driver(Record, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
 from gpuwatch.model.snapshot import Driver
 from gpuwatch.reader.gpu_thread import GpuThread
 from gpuwatch.reader.messages import USAGE, Failed, Happened, Registered, Settings
@@ -46,11 +46,11 @@ class DriverThread(threading.Thread):
         except NvmlFailure as error:
             # a library that is not installed stays so for the life of this machine or container
             missing = error.code == LIBRARY_NOT_FOUND
-            hint = NOT_INJECTED if missing and in_pod() else ""
-            self._fail(f"{self.starting or 'the driver'}: {error}{hint}", error.kind, retry=not missing)
+            reason = f"{self.starting or 'the driver'}: {error}{NOT_INJECTED if missing and in_pod() else ''}"
+            self._fail(reason, error.kind, retry=not missing, code=error.code)
         except GpuwatchError as error:
             kind = USAGE if isinstance(error, UsageError) else Failure.DRIVER_GONE
-            self._fail(str(error), kind, retry=False)
+            self._fail(str(error), kind, retry=False, code=LIBRARY_NOT_FOUND if isinstance(error, NoGpuStack) else None)
         except Exception as error:  # noqa: BLE001 an odd driver or bindings: said, and tried again
             self._fail(f"{self.starting or 'driver events'}: {type(error).__name__}: {error}", Failure.TRANSIENT)
 
@@ -66,8 +66,8 @@ class DriverThread(threading.Thread):
         while (self.is_alive() and self.starting) or any(gpu.is_alive() and gpu.busy()[0] for gpu in self._gpus):
             time.sleep(FINISH_POLL_SECONDS)
 
-    def _fail(self, reason: str, kind: str, retry: bool = True) -> None:
-        self._outbox.send(Failed(reason=reason, kind=kind, retry=retry))
+    def _fail(self, reason: str, kind: str, retry: bool = True, code: int | None = None) -> None:
+        self._outbox.send(Failed(reason=reason, kind=kind, retry=retry, code=code))
 
     def stuck(self) -> dict[str, tuple[str, float]]:
         """uuid (or `index N`) -> part of the read and seconds so far, of reads longer than one interval."""

@@ -120,7 +120,7 @@ class GpuThread(threading.Thread):
 
     def _tell(self, error: NvmlFailure) -> None:
         if error.kind is Failure.DRIVER_GONE:
-            self._outbox.send(Failed(reason=str(error), kind=error.kind))
+            self._outbox.send(Failed(reason=str(error), kind=error.kind, code=error.code))
         self._tell_reason(str(error), lost=error.kind is Failure.LOST, hidden=error.kind is Failure.PERMISSION)
 
     def _tell_reason(self, reason: str, lost: bool, hidden: bool = False) -> None:

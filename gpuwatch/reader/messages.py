@@ -83,11 +83,14 @@ USAGE = "usage"
 
 
 class Failed(Message, frozen=True, kw_only=True, tag="failed"):
-    """The reader ends. `retry` says whether a new process may help (driver reloaded, GPU came or went)."""
+    """The reader ends. `retry` says whether a new process may help (driver reloaded, GPU came or went); `code`: the
+    nvmlReturn, where it was NVML that failed.
+    """
 
     reason: str
     kind: str
     retry: bool = True
+    code: int | None = None
 
     def as_error(self) -> GpuwatchError:
         """What a person is told who asked for GPUs and got this."""

@@ -156,6 +156,7 @@ class NodeState:
             last_success=self._last_success,
             failures=self.failures,
             hanging_seconds=self._hanging(now),
+            code=self.failure.code if self.failure and self._registered is None else None,
         )
 
     def gpm_status(self, now: float) -> SourceStatus:
