@@ -71,7 +71,8 @@ CUDA = {
 """Driver branch -> the CUDA version it brings, as NVML counts."""
 
 
-def _cuda(node: Node) -> int:
+def cuda_version(node: Node) -> int:
+    """As NVML counts: 12080 is 12.8."""
     branch = int(node.driver.partition(".")[0])
     return CUDA[max((known for known in CUDA if known <= branch), default=min(CUDA))]
 
@@ -81,9 +82,9 @@ SYSTEM: dict[str, Callable[..., Any]] = {
     "nvmlInitWithFlags": _init,
     "nvmlShutdown": lambda nvml: None,
     "nvmlSystemGetDriverVersion": _about(lambda node: node.driver),
-    "nvmlSystemGetNVMLVersion": _about(lambda node: f"{_cuda(node) // 1000}.{node.driver}"),
-    "nvmlSystemGetCudaDriverVersion": _about(_cuda),
-    "nvmlSystemGetCudaDriverVersion_v2": _about(_cuda),
+    "nvmlSystemGetNVMLVersion": _about(lambda node: f"{cuda_version(node) // 1000}.{node.driver}"),
+    "nvmlSystemGetCudaDriverVersion": _about(cuda_version),
+    "nvmlSystemGetCudaDriverVersion_v2": _about(cuda_version),
     "nvmlDeviceGetCount": _about(lambda node: len(_attached(node))),
     "nvmlDeviceGetHandleByIndex": _about(_by_index),
     "nvmlDeviceGetHandleByUUID": _about(_by_uuid),

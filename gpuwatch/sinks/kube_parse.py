@@ -1,5 +1,6 @@
 """From the API's JSON to the nouns of remediation. Unknown members are ignored, null lists are empty ones."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -64,6 +65,8 @@ class _NodeInfo(_Wire, frozen=True):
 class _NodeStatus(_Wire, frozen=True):
     conditions: list[_Condition] | None = None
     node_info: _NodeInfo = _NodeInfo()
+    capacity: dict[str, str | int] | None = None
+    allocatable: dict[str, str | int] | None = None
 
 
 class _Node(_Wire, frozen=True):
@@ -175,6 +178,8 @@ def node(call: Call, body: bytes) -> NodeObject:
             system_uuid=status.node_info.system_uuid or None,
         ),
         deleting=meta.deletion_timestamp is not None,
+        capacity=_devices(status.capacity),
+        allocatable=_devices(status.allocatable),
     )
 
 
@@ -264,9 +269,19 @@ def _pod(wire: _Pod) -> PodObject:
 
 def _gpus(container: _Container) -> int:
     """Extended resources are whole numbers, and limits are what counts: requests equal them or are missing."""
-    asked = {**(container.resources.requests or {}), **(container.resources.limits or {})}
-    counts = [str(value) for name, value in asked.items() if name.startswith(GPU_RESOURCES)]
-    return sum(int(count) for count in counts if count.isascii() and count.isdigit())
+    return sum(_devices({**(container.resources.requests or {}), **(container.resources.limits or {})}).values())
+
+
+def _devices(amounts: Mapping[str, str | int] | None) -> dict[str, int]:
+    """NVIDIA's resources and how many of each; the server writes large numbers with a suffix (`1k`)."""
+    found: dict[str, int] = {}
+    for name, amount in (amounts or {}).items():
+        number, factor = str(amount), 1
+        if number[-1:] == "k":
+            number, factor = number[:-1], 1000
+        if name.startswith(GPU_RESOURCES) and number.isascii() and number.isdigit():
+            found[name] = int(number) * factor
+    return found
 
 
 def _lease(wire: _Lease) -> LeaseObject:
