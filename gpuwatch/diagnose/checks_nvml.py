@@ -1,5 +1,115 @@
-"""The driver's management library: does it load, answer, and count the GPUs the bus has."""
+"""NVML starts and shows every GPU: what everything below stands on."""
 
-from gpuwatch.diagnose.check import Check
+from gpuwatch.diagnose.check import Case, Check, Verdict, failed, gpu_list, passed, skipped, warned
+from gpuwatch.diagnose.nvml_start import init, library
+from gpuwatch.diagnose.remedies import DRAIN, KERNEL_LOG, REBOOT, REBOOT_NODE
+from gpuwatch.model.diagnosis import Stage
+from gpuwatch.model.pci import pci_key
+from gpuwatch.model.snapshot import GpuState
 
-NVML: tuple[Check, ...] = ()
+
+def _count(case: Case) -> Verdict:
+    """GPUs that NVML counts against those of the bus which NVIDIA's driver could have."""
+    view, bus = case.facts.view, case.facts.bus
+    if view is None or bus is None:
+        return skipped("the PCI bus or NVML was not seen")
+    snapshot = view.snapshot
+    known = {pci_key(s.identity.pci_bus_id) for s in snapshot.statuses if s.detail != VANISHED}
+    counted = len(known) + len(snapshot.unanswered)
+    others = {gpu.address: gpu.driver for gpu in bus if gpu.driver not in (None, "nvidia")}
+    hidden = {g.address for g in bus} - set(snapshot.bus) if snapshot.bus is not None else set()
+    wanted = [gpu.address for gpu in bus if gpu.address not in others and gpu.address not in hidden]
+    left_out = f"; not counted: {len(others)} of {', '.join(sorted(set(map(str, others.values()))))}" if others else ""
+    if counted >= len(wanted):
+        return passed(f"{counted} GPUs{left_out}")
+    missing = [address for address in wanted if pci_key(address) not in known]
+    named = ", ".join(missing) if not snapshot.unanswered else f"among {', '.join(missing)}"
+    return failed(
+        f"NVML sees {counted} GPUs, the bus has {len(wanted)} (missing: {named})",
+        {address: "on the PCI bus, not in NVML" for address in missing},
+    )
+
+
+VANISHED = "vanished from NVML"
+
+
+def _answers(case: Case) -> Verdict:
+    """GPUs that are lost, hang, or do not tell who they are."""
+    view = case.facts.view
+    if view is None:
+        return skipped("NVML was not seen")
+    bad = {s.identity.index: f"{s.state}: {s.detail}" for s in case.statuses if s.state in NO_ANSWER}
+    bad |= {index: why for index, why in view.snapshot.unanswered.items() if case.means(index)}
+    hung = [s.identity.index for s in case.statuses if s.state is GpuState.UNRESPONSIVE]
+    hung += [index for index, why in bad.items() if why.endswith(" hangs")]
+    odd = {s.identity.index: s.detail for s in case.statuses if s.state is GpuState.UNKNOWN}
+    evidence = {f"gpu {index}": why for index, why in sorted((bad | odd).items())}
+    gpus = tuple(sorted(bad))
+    if hung:
+        return failed(f"{gpu_list(gpus)}: {bad[gpus[0]]}", evidence, gpus=gpus, remedy=HUNG, commands=(DRAIN, REBOOT))
+    if bad:
+        return failed(f"{gpu_list(gpus)}: {bad[gpus[0]]}", evidence, gpus=gpus)
+    if odd:
+        return warned(f"{gpu_list(tuple(odd))} cannot be read: {next(iter(odd.values()))}", evidence, gpus=tuple(odd))
+    return passed(f"{len(case.gpus)} of {len(case.statuses)} GPUs answer") if case.statuses else skipped("no GPU")
+
+
+NO_ANSWER = frozenset({GpuState.LOST, GpuState.UNRESPONSIVE})
+
+HUNG = (
+    "A call of the driver about it does not return. Kill nothing that has it open: that can hang the driver as a "
+    "whole. Move the work away and reboot; if the reboot hangs, power-cycle. Keep the kernel log for the support case."
+)
+
+NVML: tuple[Check, ...] = (
+    Check(
+        "N01",
+        Stage.NVML,
+        "libnvidia-ml.so.1 can be loaded",
+        "dlopen of libnvidia-ml.so.1 in the reader process (NVML_ERROR_LIBRARY_NOT_FOUND)",
+        "libnvidia-ml.so.1 cannot be loaded",
+        "The driver's libraries are not installed, or not to be seen from here. On the host: install the driver's "
+        "user space of the version of the kernel module (Debian, Ubuntu: libnvidia-compute-570-server; RHEL: "
+        "nvidia-driver-cuda-libs), then ldconfig. In a container: set runtimeClassName: nvidia, "
+        "NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility. With the GPU operator the driver lies "
+        "below /run/nvidia/driver: name its library with --nvml-library.",
+        library,
+        commands=("ldconfig -p | grep libnvidia-ml", "ls /run/nvidia/driver/usr/lib*/libnvidia-ml.so.1"),
+    ),
+    Check(
+        "N02",
+        Stage.NVML,
+        "NVML starts",
+        "nvmlInit and nvmlDeviceGetCount in the reader process, with a deadline",
+        "nvmlInit: driver not loaded | library and kernel module differ | no permission | does not return",
+        "See what the kernel says of the driver; nvidia-smi must work before anything else can.",
+        init,
+        needs=("N01",),
+        commands=("nvidia-smi", KERNEL_LOG),
+    ),
+    Check(
+        "N03",
+        Stage.NVML,
+        "NVML shows every GPU of the bus",
+        "nvmlDeviceGetCount against /sys/bus/pci/devices; GPUs of vfio-pci or nouveau do not count",
+        "NVML sees 7 GPUs, the bus has 8 (missing: 0000:9d:00.0)",
+        "The driver could not start this GPU, or lost it. The kernel log says why (RmInitAdapter failed, fallen off "
+        "the bus). " + REBOOT_NODE.words,
+        _count,
+        needs=("N02",),
+        reads=("bus", "view"),
+        commands=(KERNEL_LOG, DRAIN, REBOOT),
+    ),
+    Check(
+        "N04",
+        Stage.NVML,
+        "every GPU answers",
+        "name, uuid and samples of each GPU in time (nvmlDeviceGetHandleByIndex and all that is read)",
+        "GPU 3: lost: GPU is lost | GPU 3: unresponsive: a driver call does not return",
+        REBOOT_NODE.words,
+        _answers,
+        needs=("N02",),
+        reads=("view",),
+        commands=(KERNEL_LOG, *REBOOT_NODE.commands),
+    ),
+)
