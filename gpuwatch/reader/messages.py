@@ -112,7 +112,11 @@ _encoder = msgspec.msgpack.Encoder()
 
 def encode(message: AnyMessage) -> bytes:
     """One frame."""
-    body = _encoder.encode(message)
+    return framed(_encoder.encode(message))
+
+
+def framed(body: bytes) -> bytes:
+    """What goes over a pipe as a whole: its length in front."""
     return LENGTH.pack(len(body)) + body
 
 

@@ -15,11 +15,15 @@ class Outbox:
         self.closed = False
 
     def send(self, message: AnyMessage) -> None:
-        """Write one frame; nothing more once the pipe is closed."""
-        frame = memoryview(encode(message))
+        """Write one message; nothing more once the pipe is closed."""
+        self.write(encode(message))
+
+    def write(self, frame: bytes) -> None:
+        """As `send`, a frame that is made already."""
+        rest = memoryview(frame)
         with self._lock:
             try:
-                while frame and not self.closed:
-                    frame = frame[os.write(self._fd, frame) :]
+                while rest and not self.closed:
+                    rest = rest[os.write(self._fd, rest) :]
             except BrokenPipeError:
                 self.closed = True

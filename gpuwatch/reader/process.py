@@ -14,6 +14,7 @@ import msgspec
 from gpuwatch.reader.driver import DriverThread
 from gpuwatch.reader.messages import REFRESH, Beat, Settings
 from gpuwatch.reader.outbox import Outbox
+from gpuwatch.reader.streams import let_go, private_stdout
 
 BEAT_SECONDS = 0.5
 
@@ -22,7 +23,7 @@ def main() -> None:
     """Run until stdin closes, which the agent does too when it was told that the driver is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to both; the agent ends the reader
     settings = msgspec.json.decode(sys.argv[1], type=Settings)
-    outbox = Outbox(_private_stdout())
+    outbox = Outbox(private_stdout())
     driver = DriverThread(settings, outbox)
     driver.start()
     stdin = sys.stdin.fileno()
@@ -35,12 +36,6 @@ def main() -> None:
             if REFRESH in command:
                 driver.refresh()
         outbox.send(Beat(stuck=driver.stuck(), starting=driver.starting))
+    let_go()
     driver.finish()
     os._exit(0)
-
-
-def _private_stdout() -> int:
-    """The pipe to the agent, out of reach of whatever the driver's library prints."""
-    pipe = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return pipe

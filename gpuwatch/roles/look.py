@@ -37,12 +37,12 @@ class Look:
         self._assembly = Assembly(config, self._clock, node, patient=False)
         self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel)
         self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
+        self._slow = threading.Thread(target=self._refresh, name="slow sources", daemon=True)
 
     def __enter__(self) -> "Look":
         self._supervisor.start()
         self._kernel.start()
-        self._assembly.refresh_bus()
-        self._assembly.refresh_allocations()
+        self._slow.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,10 +56,12 @@ class Look:
             NoGpuStack: there is no driver or no GPU.
             GpuwatchError: nothing was heard within `deadline` seconds.
         """
+        until = self._clock.monotonic() + deadline
         with self._changed:
             done = self._changed.wait_for(lambda: self._is_enough(samples), deadline)
             failure = self._state.failure
             reason = self._state.nvml_status(self._clock.monotonic()).reason
+        self._slow.join(max(0.0, until - self._clock.monotonic()))
         if self._state.identities():
             return
         if not done:
@@ -97,6 +99,11 @@ class Look:
         with self._changed:
             seen = self._ledger.events()
         return past(seen, self._state_dir, query)
+
+    def _refresh(self) -> None:
+        """On a thread of its own: a wedged driver may keep its files for ever, too."""
+        self._assembly.refresh_bus()
+        self._assembly.refresh_allocations()
 
     def _is_enough(self, samples: int) -> bool:
         if self._state.failure is not None:
