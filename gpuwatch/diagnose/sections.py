@@ -23,7 +23,7 @@ KERNEL_LOG_COPIES = ("/gpuwatch/kernel.log", "/var/log/dmesg", "/var/log/kern.lo
 
 READERS: dict[HostSection, Callable[[Places], Any]] = {
     "bus": lambda at: _bus(Path(at.sys) / "bus/pci/devices"),
-    "kernel": lambda at: kernel(Path(at.root), Path(at.proc), Path(at.sys)),
+    "kernel": lambda at: kernel(None if at.hidden else Path(at.root), Path(at.proc), Path(at.sys)),
     "kernel_log": lambda at: kernel_text(Path(at.kmsg), tuple(at.at(copy) for copy in KERNEL_LOG_COPIES)),
     "nodes": lambda at: device_nodes(Path(at.dev), Path(at.proc)),
     "driver_roots": lambda at: driver_roots(Path(at.root)),
