@@ -1,19 +1,25 @@
 """What a site expects of its nodes: a baseline file that `diagnose --expect` holds a node against."""
 
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from gpuwatch.config import Section
+from gpuwatch.config_errors import first_wrong
+from gpuwatch.model.errors import UsageError
 
 
 class Expectation(Section, frozen=True, kw_only=True):
-    """None: nothing is expected. Versions may be prefixes (`570`, `570.86`)."""
+    """None: nothing is expected. Versions may be prefixes (`570`, `570.86`); base units."""
 
     gpus: int | None = None
     model: str | None = None  # part of NVML's name
     driver: str | None = None
     cuda: str | None = None
-    vbios: tuple[str, ...] = ()
+    vbios: tuple[str, ...] = ()  # any of these
     gsp_firmware: str | None = None
+    inforom: str | None = None  # image version
     pcie_generation: int | None = None
     pcie_width: int | None = None
     nvlinks: int | None = None  # active links per GPU
@@ -26,7 +32,26 @@ class Expectation(Section, frozen=True, kw_only=True):
     fabric_manager: str | None = None
     kernel: str | None = None
     container_toolkit: str | None = None
-    host_to_device: float | None = None  # bytes per second, of the active checks
+    host_to_device: float | None = None  # bytes per second, at least; of the active checks
+    device_to_host: float | None = None
+    peer_bandwidth: float | None = None
+
+
+RANGES: dict[str, tuple[float, float]] = {
+    "gpus": (0, 1024),
+    "pcie_generation": (1, 8),
+    "pcie_width": (1, 32),
+    "nvlinks": (0, 64),
+    "nvlink_speed": (1, 1e15),
+    "memory": (1, 1 << 60),
+    "power_limit": (1, 100_000),
+    "host_to_device": (1, 1e15),
+    "device_to_host": (1, 1e15),
+    "peer_bandwidth": (1, 1e15),
+}
+"""Key -> smallest and largest value that make sense."""
+
+HELP = "docs/baseline.md lists the keys"
 
 
 def load(path: Path) -> Expectation:
@@ -35,4 +60,41 @@ def load(path: Path) -> Expectation:
     Raises:
         UsageError: it cannot be read, is no YAML, has an unknown key or a value that makes no sense.
     """
-    return Expectation()
+    import yaml
+
+    from gpuwatch.config_yaml import decode
+
+    try:
+        document = decode(path.read_text())
+    except OSError as error:
+        raise UsageError(f"cannot read baseline {path}", error.strerror or str(error), "check --expect") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not YAML", " ".join(str(error).split())) from None
+    return parse({} if document is None else document, str(path))
+
+
+def parse(document: Any, origin: str) -> Expectation:
+    """Turn a decoded document into expectations; `origin` names it in errors.
+
+    Raises:
+        UsageError: unknown key (the nearest known one is named) or wrong value.
+    """
+    if not isinstance(document, dict):
+        raise UsageError(f"{origin} is no baseline", "the top level is not a mapping", HELP)
+    if isinstance(document.get("vbios"), str):
+        document = document | {"vbios": [document["vbios"]]}
+    if (wrong := first_wrong(document, Expectation)) is not None:
+        what = f"unknown key {wrong.path}" if wrong.unknown else f"wrong value at {wrong.path}"
+        raise UsageError(f"{what} in {origin}", wrong.why, wrong.hint or _hint(document.get(wrong.path)))
+    expectation = msgspec.convert(document, Expectation)
+    for key, (low, high) in RANGES.items():
+        value = getattr(expectation, key)
+        if value is not None and not low <= value <= high:
+            raise UsageError(f"wrong value at {key} in {origin}", f"{value} makes no sense", f"use {low:g} to {high:g}")
+    return expectation
+
+
+def _hint(value: Any) -> str:
+    """YAML takes 570.10 for a number and drops its zero: a version has to stand in quotes."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f'write a version in quotes: "{value}"' if is_number else HELP
