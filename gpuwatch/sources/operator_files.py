@@ -3,10 +3,18 @@
 from pathlib import Path
 
 from gpuwatch.model.snapshot import Record
+from gpuwatch.sources.host_root import exists, listing, text
+
+VALIDATIONS = "/run/nvidia/validations"
+MOFED = "/run/mellanox/drivers"
+MOFED_READY = f"{MOFED}/.driver-ready"
+LONGEST_LINE = 200
 
 
 class OperatorFiles(Record, frozen=True, kw_only=True):
-    """`validations`: name below /run/nvidia/validations -> first line; `mofed_ready`: /run/mellanox/drivers."""
+    """`validations`: name below /run/nvidia/validations -> first line; `mofed_ready`: /run/mellanox/drivers, None
+    without that folder.
+    """
 
     present: bool = False
     validations: dict[str, str] = {}
@@ -15,4 +23,13 @@ class OperatorFiles(Record, frozen=True, kw_only=True):
 
 def operator_files(root: Path) -> OperatorFiles:
     """Absent folders mean: no operator here. Raises OSError where they cannot be read."""
-    return OperatorFiles()
+    names = listing(root, VALIDATIONS)
+    return OperatorFiles(
+        present=exists(root, VALIDATIONS),
+        validations={name.rpartition("/")[2]: _first_line(root, name) for name in names},
+        mofed_ready=exists(root, MOFED_READY) if exists(root, MOFED) else None,
+    )
+
+
+def _first_line(root: Path, path: str) -> str:
+    return next(iter(text(root, path).splitlines()), "")[:LONGEST_LINE]
