@@ -71,6 +71,14 @@ class Case(NamedTuple):
         return self.selected is None or index in self.selected
 
     @property
+    def indexes(self) -> frozenset[int]:
+        """NVML indexes of the GPUs asked for, of those that do not tell who they are too."""
+        view = self.facts.view
+        known = {status.identity.index for status in view.snapshot.statuses} if view else set()
+        unanswered = view.snapshot.unanswered if view else ()
+        return frozenset(index for index in (*known, *unanswered) if self.means(index))
+
+    @property
     def gpus(self) -> tuple[Gpu, ...]:
         """Fresh samples of the GPUs asked for, by index; empty without a View."""
         view = self.facts.view
@@ -118,6 +126,8 @@ class Check(NamedTuple):
     """full: is left out of a quick diagnosis."""
     active: bool = False
     """Puts work on GPUs, hence runs only when asked to."""
+    each: bool = False
+    """Judges each GPU by itself: where what it needs blames some GPUs only, it is asked about the others."""
 
 
 def gpu_list(indexes: tuple[int, ...]) -> str:

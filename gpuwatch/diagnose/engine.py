@@ -58,6 +58,8 @@ class _Judged:
         self._case, self._active = case, active
         self._rows = {check.id: check for check in table}
         self._results: dict[str, CheckResult] = {}
+        self._spared: dict[str, dict[int, CheckResult]] = {}
+        """Check -> GPUs about which it was not asked, and what failed for them."""
 
     def result(self, id_: str) -> CheckResult:
         """Of one check."""
@@ -68,7 +70,11 @@ class _Judged:
     def _judge(self, check: Check) -> CheckResult:
         blocker = self._blocker(check)
         if blocker is None:
-            return _finished(check, self._case, _verdict(check, self._case, active=self._active))
+            spared = self._spared[check.id]
+            left = self._case.indexes - spared.keys()
+            case = self._case._replace(selected=left) if spared else self._case
+            verdict = _verdict(check, case, active=self._active)
+            return _finished(check, case, _without(verdict, spared))
         return CheckResult(
             id=check.id,
             stage=check.stage,
@@ -79,14 +85,27 @@ class _Judged:
         )
 
     def _blocker(self, check: Check) -> CheckResult | None:
-        """The failure at the bottom of what keeps this check from being asked; the first one, if there are several."""
+        """The failure at the bottom of what keeps this check from being asked; the first one, if there are several.
+        One that blames some GPUs keeps a check of each GPU from being asked about those only.
+        """
+        spared = self._spared[check.id] = {}
         for need in check.needs:
             ground = self.result(need)
-            if ground.result is Result.FAIL:
-                return ground
             if ground.blocked_by is not None:
                 return self.result(ground.blocked_by)
-        return None
+            if ground.result is Result.FAIL and not (check.each and ground.gpus):
+                return ground
+            spared |= self._spared[need]
+            if ground.result is Result.FAIL:
+                spared |= dict.fromkeys(ground.gpus, ground)
+        is_left = check.each and self._case.indexes - spared.keys()
+        return None if is_left else next(iter(spared.values()), None)
+
+
+def _without(verdict: Verdict, spared: Mapping[int, CheckResult]) -> Verdict:
+    """Says about which GPUs nothing was asked."""
+    said = {f"gpu {index}": f"not judged, see {result.id}" for index, result in sorted(spared.items())}
+    return verdict._replace(evidence={**verdict.evidence, **said})
 
 
 def _verdict(check: Check, case: Case, *, active: bool) -> Verdict:

@@ -7,6 +7,8 @@ from gpuwatch.diagnose.checks import CHECKS
 from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.facts import Facts
 from gpuwatch.model.diagnosis import Result, Stage
+from gpuwatch.model.snapshot import GpuState, GpuStatus, Identity, Snapshot
+from gpuwatch.model.view import AgentStatus, View
 
 
 def row(id_, judge=lambda case: passed(), **fields):
@@ -33,6 +35,42 @@ def test_a_check_may_need_one_that_stands_below_it():
     assert [r.id for r in found.results] == ["A", "B"]
     assert found.of("A").blocked_by == "B"
     assert found.first.id == "B"
+
+
+def of_gpus(id_, blamed=(), **fields):
+    """A row that judges each GPU; its message says about which it was asked."""
+
+    def judge(case):
+        bad = tuple(sorted(case.indexes & set(blamed)))
+        return failed("broken", gpus=bad) if bad else passed(",".join(map(str, sorted(case.indexes))))
+
+    return row(id_, judge, each=True, **fields)
+
+
+def gpus(count):
+    statuses = [
+        GpuStatus(identity=Identity(index=i, uuid=f"GPU-{i}", pci_bus_id=f"00000000:0{i}:00.0"), state=GpuState.FRESH)
+        for i in range(count)
+    ]
+    snapshot = Snapshot(at=1.0, interval=1.0, statuses=tuple(statuses))
+    return Facts(at=1.0, view=View(snapshot=snapshot, agent=AgentStatus(version="1", started=0.0)))
+
+
+def test_a_broken_gpu_keeps_checks_of_each_gpu_from_none_of_the_others():
+    found = judged(
+        of_gpus("A", {1}), of_gpus("B", {2}, needs=("A",)), of_gpus("C", needs=("B",)), row("D", needs=("C",)),
+        facts=gpus(4),
+    )  # fmt: skip
+    assert [(r.result, r.gpus, r.blocked_by) for r in found.results] == [
+        (Result.FAIL, (1,), None), (Result.FAIL, (2,), None), (Result.PASS, (), None), (Result.SKIP, (), "A"),
+    ]  # fmt: skip
+    assert found.of("C").message == "0,3"
+    assert found.of("C").evidence == {"gpu 1": "not judged, see A", "gpu 2": "not judged, see B"}
+
+
+def test_checks_of_each_gpu_are_blocked_when_no_gpu_is_left():
+    found = judged(of_gpus("A", {0, 1}), of_gpus("B", needs=("A",)), facts=gpus(2))
+    assert found.of("B").blocked_by == "A"
 
 
 def test_warnings_and_skips_block_nothing():
