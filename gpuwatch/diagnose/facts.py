@@ -72,3 +72,5 @@ class Facts(HostFacts, frozen=True, kw_only=True):
     active: Active | None = None
     unread: dict[str, str] = {}
     """Section -> why it could not be had."""
+    denied: tuple[str, ...] = ()
+    """Sections of `unread` for which nothing but a right is missing."""

@@ -1,0 +1,200 @@
+"""Gathers everything a diagnosis knows about a node, all of it at the same time, and never later than asked for."""
+
+import math
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gpuwatch.config import Backend, Config
+from gpuwatch.diagnose.check import Level
+from gpuwatch.diagnose.cluster import Cluster
+from gpuwatch.diagnose.collect import Collected, Collection, Progress
+from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts
+from gpuwatch.diagnose.places import Places
+from gpuwatch.diagnose.told import DriverOrder, Order
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.view import View
+from gpuwatch.roles.client import AgentClient
+from gpuwatch.sources.exporters import Exporter, exporters
+from gpuwatch.sources.machine import boot_id_file, first_line
+from gpuwatch.sources.services import Services
+
+SECONDS: dict[Level, float] = {"quick": 5.0, "full": 20.0}
+"""How long a node is looked at, unless told otherwise."""
+
+FILES_SECONDS, CLUSTER_SECONDS, EXPORTERS_SECONDS, AGENT_SECONDS = 5.0, 5.0, 3.0, 1.0
+"""At most, of that."""
+
+AGENT_ROUNDS = 2
+"""How many of its intervals to wait for an agent's next View."""
+
+OTHER_MACHINE = "the agent is of another machine; run gpuwatch diagnose there"
+
+
+class Ground(NamedTuple):
+    """What is diagnosed. `backend` None: there is no driver to look at; `agent`: one who looks already; `blind`: why no
+    file of the host is read; `node`: its name; `cluster`: asks the API server about it, within so many seconds.
+    """
+
+    places: Places
+    config: Config
+    backend: Backend | None = None
+    agent: AgentClient | None = None
+    blind: str = ""
+    node: str | None = None
+    cluster: Callable[[str, float], Cluster] | None = None
+
+
+def gather(ground: Ground, *, level: Level, seconds: float, progress: Progress | None = None) -> Facts:
+    """Everything that can be had within `seconds`. What is late, forbidden or not there is None, with the reason."""
+    until = time.monotonic() + seconds
+    gathering = _Gathering(ground, level, until)
+    try:
+        return gathering.facts(progress or (lambda section, done, total: None))
+    finally:
+        gathering.end()
+
+
+class _Gathering:
+    """What is wanted of whom."""
+
+    def __init__(self, ground: Ground, level: Level, until: float) -> None:
+        self._ground, self._twice, self._until = ground, level == "full", until
+        self._all = Collection()
+        self._at = time.time()
+
+    def facts(self, progress: Progress) -> Facts:
+        """Set everybody off, and wait."""
+        ground = self._ground
+        view = self._agents_view()
+        blind = ground.blind or (OTHER_MACHINE if view and _is_elsewhere(view, ground.places) else "")
+        name = ground.node or _name(ground.places, view)
+        self._want_view(view)
+        self._want_cluster(name)
+        then = {} if blind else self._want_exporters()
+        for section in () if blind else HOST_SECTIONS:
+            self._all.want(section, self._left(FILES_SECONDS))
+        self._probe(files=not blind, driver=view is None)
+        got = self._all.collect(then, progress)
+        if blind:
+            got.unread.update(dict.fromkeys((*HOST_SECTIONS, "exporters"), blind))
+        return self._joined(got, view, name)
+
+    def end(self) -> None:
+        """Let everybody go."""
+        self._all.end()
+
+    def _left(self, seconds: float) -> float:
+        return max(0.0, min(seconds, self._until - time.monotonic()))
+
+    def _agents_view(self) -> View | None:
+        """None: there is no agent, or none that knows more than we can see ourselves.
+
+        Raises:
+            GpuwatchError: there is nobody else to ask, and it does not answer.
+        """
+        if self._ground.agent is None:
+            return None
+        try:
+            return self._ground.agent.view()
+        except GpuwatchError:
+            if self._ground.backend is None:
+                raise
+            return None
+
+    def _want_view(self, first: View | None) -> None:
+        """Of the driver, unless an agent or a recording has one; a second one, where that is asked for."""
+        ground = self._ground
+        if first is not None and ground.agent is not None and self._twice:
+            wait, agent = self._left(AGENT_ROUNDS * first.snapshot.interval), ground.agent
+            self._all.start("view", lambda: agent.view(after=first.snapshot.at, wait=wait), self._left(wait + 1.0))
+        elif first is None and ground.backend is not None:
+            for section in ("earlier", "view") if self._twice else ("view",):
+                self._all.want(section, self._left(math.inf))
+        elif first is None:
+            self._all.start("view", self._recorded("view.json", View), self._left(FILES_SECONDS))
+
+    def _want_cluster(self, name: str | None) -> None:
+        ask = self._ground.cluster
+        if not self._ground.places.live:
+            self._all.start("cluster", self._recorded("cluster.json", Cluster), self._left(FILES_SECONDS))
+        elif ask is not None and name is not None:
+            seconds = self._left(CLUSTER_SECONDS)
+            self._all.start("cluster", lambda: ask(name, seconds), seconds)
+
+    def _want_exporters(self) -> dict[str, Callable[[Any], None]]:
+        """They are found by the ports that the services listen on."""
+        if not self._ground.places.live:
+            recorded = self._recorded("exporters.json", tuple[Exporter, ...])
+            self._all.start("exporters", recorded, self._left(FILES_SECONDS))
+            return {}
+        self._all.want("exporters", self._left(FILES_SECONDS + EXPORTERS_SECONDS))
+
+        def ask(found: Services) -> None:
+            seconds = self._left(EXPORTERS_SECONDS)
+            self._all.start("exporters", lambda: _exporters(found, seconds), seconds)
+
+        return {"services": ask}
+
+    def _probe(self, *, files: bool, driver: bool) -> None:
+        backend, order = self._ground.backend, None
+        if driver and backend is not None:
+            order = DriverOrder(config=self._ground.config, backend=backend, until=self._until, twice=self._twice)
+        if files or order is not None:
+            self._all.probe(Order(places=self._ground.places, files=files, driver=order))
+
+    def _recorded(self, name: str, type_: Any) -> Callable[[], Any]:
+        return lambda: msgspec.json.decode((self._ground.places.recorded / name).read_bytes(), type=type_)
+
+    def _joined(self, got: Collected, first: View | None, name: str | None) -> Facts:
+        view = got.found.pop("view", first)
+        if first is not None and view is not first:
+            got.found["earlier"] = first
+        return Facts(
+            at=self._at,
+            node=name or _recorded_name(got.found.get("cluster"), view),
+            root=self._ground.places.root,
+            live=self._ground.places.live,
+            plain=self._ground.places.plain,
+            agent=first is not None,
+            view=view,
+            view_failure=None if view else "hangs" if "view" in got.late else "absent",
+            unread=got.unread,
+            denied=tuple(sorted(got.denied)),
+            **got.found,
+        )
+
+
+def _exporters(services: Services, seconds: float) -> tuple[Exporter, ...]:
+    if services.ports is None:
+        raise GpuwatchError("it is not seen who listens on which port")
+    return exporters(services.ports, seconds)
+
+
+def _name(places: Places, view: View | None) -> str | None:
+    """What the node is called, as far as it is known before anybody looks."""
+    if view is not None and view.snapshot.node:
+        return view.snapshot.node
+    if places.live:
+        return os.environ.get("NODE_NAME") or socket.gethostname()
+    return first_line(places.at("/etc/hostname"))
+
+
+def _recorded_name(cluster: Cluster | None, view: View | None) -> str | None:
+    if cluster is not None:
+        return cluster.node.name
+    return view.snapshot.node if view is not None else None
+
+
+def _is_elsewhere(view: View, places: Places) -> bool:
+    """Whether the agent's machine is known to be another one than that of these files."""
+    theirs, ours = (
+        view.snapshot.host.boot_id if view.snapshot.host else None,
+        first_line(boot_id_file(Path(places.proc))),
+    )
+    return theirs is not None and ours is not None and theirs != ours
