@@ -1,0 +1,178 @@
+"""What is done on a device: add, copy, remember, copy to a neighbour; each compares what comes back."""
+
+import ctypes
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ctypes import byref, c_int
+from typing import Any
+
+from gpuwatch.diagnose.active.context import Context, Kernels, opened
+from gpuwatch.diagnose.active.kernels import NOTHING_WRONG, pattern
+from gpuwatch.diagnose.active.libcuda import Cuda
+
+ELEMENTS = (1 << 20) - 3
+"""Of the vectors: below 2^24, so that float32 sums are exact, and no multiple of a block."""
+
+COPY_BYTES = 64 << 20
+MEMORY_BYTES = 1 << 30
+LEAST_BYTES = 1 << 20
+REPEATS = 5
+SEED, FLIPS = 0x5EED1234, (0, 0xFFFFFFFF)
+
+
+class WrongResult(Exception):
+    """The GPU did not do what it was told."""
+
+
+class NotTried(Exception):
+    """There is nothing to be had with which it could be tried."""
+
+
+def vector_add(cuda: Cuda) -> dict[str, Any]:
+    """Two vectors of a million numbers are added and compared with what the CPU gets.
+
+    Raises:
+        CudaError, WrongResult: it did not work.
+    """
+    a, b = array("f", range(ELEMENTS)), array("f", range(7, ELEMENTS + 7))
+    expected, size = array("f", range(7, 2 * ELEMENTS + 7, 2)), ELEMENTS * 4
+    got = array("f", bytes(size))
+    with (
+        opened(cuda, 0) as gpu,
+        gpu.kernels() as kernels,
+        gpu.memory(size) as at_a,
+        gpu.memory(size) as at_b,
+        gpu.memory(size) as at_sum,
+    ):
+        gpu.put(at_a, _whole(a), size)
+        gpu.put(at_b, _whole(b), size)
+        gpu.put(at_sum, _whole(got), size)
+        kernels.run("vector_add", ELEMENTS, (at_a, at_b, at_sum, ELEMENTS))
+        gpu.get(_whole(got), at_sum, size)
+    if got != expected:
+        i = next(i for i in range(ELEMENTS) if got[i] != expected[i])
+        raise WrongResult(f"vectorAdd is wrong at i={i}: {a[i]:.0f} + {b[i]:.0f} gave {got[i]!r}")
+    return {"bytes": 3 * size}
+
+
+def bandwidth(cuda: Cuda) -> dict[str, Any]:
+    """The best of some copies in each direction, through pinned memory; what comes back is what was sent.
+
+    Raises:
+        CudaError, WrongResult, NotTried: it did not work.
+    """
+    with opened(cuda, 0) as gpu:
+        size = _portion(gpu, COPY_BYTES, 4)
+        with gpu.pinned(size) as host, gpu.memory(size) as device:
+            sent = bytes(range(251)) * (size // 251 + 1)
+            ctypes.memmove(host, sent, size)
+            down = _best(gpu, lambda: gpu.put(device, host, size))
+            ctypes.memset(host, 0, size)
+            up = _best(gpu, lambda: gpu.get(host, device, size))
+            if host.raw != sent[:size]:
+                raise WrongResult(f"{size >> 20} MiB copied to the GPU and back came back changed")
+    return {"bytes": size, "host_to_device": size / down, "device_to_host": size / up}
+
+
+def memory(cuda: Cuda) -> dict[str, Any]:
+    """A pattern and its inverse are written to much of the memory and read back by the GPU itself.
+
+    Raises:
+        CudaError, WrongResult, NotTried: it did not work.
+    """
+    with opened(cuda, 0) as gpu, gpu.kernels() as kernels:
+        size = _portion(gpu, MEMORY_BYTES, 2)
+        with gpu.memory(size) as words, found(gpu) as result:
+            for flip in FLIPS:
+                kernels.run("pattern_write", size // 4, (words, size // 4, SEED, flip))
+                _verify(gpu, kernels, words, size, flip, result)
+    return {"bytes": size}
+
+
+def peer(cuda: Cuda) -> dict[str, Any]:
+    """A pattern is copied from the first device to the second, which verifies it, and the same the other way.
+
+    Raises:
+        CudaError, WrongResult, NotTried: it did not work.
+    """
+    with opened(cuda, 0) as one, opened(cuda, 1) as other:
+        there, back = _crossed(one, other), _crossed(other, one)
+    return {"bytes": there[0], "peer_bandwidth": min(there[1], back[1])}
+
+
+def _crossed(source: Context, target: Context) -> tuple[int, float]:
+    """Bytes copied, and bytes per second."""
+    _can_reach(source, target)
+    source.use()
+    size = min(_portion(source, COPY_BYTES, 4), _portion(target, COPY_BYTES, 4))
+    with _reaching(source, target), source.memory(size) as here, target.memory(size) as there:
+        source.use()
+        with source.kernels() as kernels:
+            kernels.run("pattern_write", size // 4, (here, size // 4, SEED, 0))
+            copy = (there, target.handle, here, source.handle, size)
+            took = _best(source, lambda: source.cuda.call("cuMemcpyPeer", *copy))
+        target.use()
+        with target.kernels() as kernels, found(target) as result:
+            _verify(target, kernels, there, size, 0, result)
+    return size, size / took
+
+
+def _can_reach(source: Context, target: Context) -> None:
+    possible = c_int()
+    source.cuda.call("cuDeviceCanAccessPeer", byref(possible), source.device, target.device)
+    if not possible.value:
+        raise WrongResult("the GPUs cannot reach each other's memory (cuDeviceCanAccessPeer says no)")
+
+
+@contextmanager
+def _reaching(source: Context, target: Context) -> Iterator[None]:
+    source.use()
+    source.cuda.call("cuCtxEnablePeerAccess", target.handle, 0)
+    try:
+        yield
+    finally:
+        source.cuda.code("cuCtxSetCurrent", source.handle)
+        source.cuda.code("cuCtxDisablePeerAccess", target.handle)
+
+
+@contextmanager
+def found(gpu: Context) -> Iterator[int]:
+    """Where `pattern_verify` writes what it finds."""
+    with gpu.memory(8) as address:
+        yield address
+
+
+def _verify(gpu: Context, kernels: Kernels, words: int, size: int, flip: int, result: int) -> None:
+    report = (ctypes.c_uint32 * 2)(0, NOTHING_WRONG)
+    gpu.put(result, report, 8)
+    kernels.run("pattern_verify", size // 4, (words, size // 4, SEED, flip, result))
+    gpu.get(report, result, 8)
+    if tuple(report) != (0, NOTHING_WRONG):
+        wrong, first = report
+        got, expected = ctypes.c_uint32(), pattern(first, SEED, flip)
+        gpu.get(got, words + first * 4, 4)
+        raise WrongResult(
+            f"{wrong} of {size // 4} words are wrong, the first at byte {first * 4}: "
+            f"{got.value:#010x} in place of {expected:#010x}"
+        )
+
+
+def _portion(gpu: Context, most: int, share: int) -> int:
+    """So much memory as may be taken, a multiple of a MiB: a share of what is free."""
+    gpu.use()
+    free = gpu.free()
+    size = min(most, free // share) // LEAST_BYTES * LEAST_BYTES
+    if size < LEAST_BYTES:
+        raise NotTried(f"only {free >> 20} MiB of its memory are free")
+    return size
+
+
+def _best(gpu: Context, work: Callable[[], None]) -> float:
+    """Seconds of the quickest; the first one, which wakes the link, does not count."""
+    work()
+    return min(gpu.seconds(work) for _ in range(REPEATS))
+
+
+def _whole(numbers: "array[float]") -> Any:
+    return (ctypes.c_char * (len(numbers) * numbers.itemsize)).from_buffer(numbers)
