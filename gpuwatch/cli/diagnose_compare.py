@@ -1,9 +1,34 @@
 """`gpuwatch diagnose --compare` and `--write-expect`: this node beside another one, or as the measure of others."""
 
+import re
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import click
+
+from gpuwatch.cli.document import API_VERSION, Envelope, to_json, to_yaml
 from gpuwatch.cli.session import Session
-from gpuwatch.diagnose.facts import Facts
+from gpuwatch.cli.table import Column, table
+from gpuwatch.cli.words import Words
+
+if TYPE_CHECKING:
+    from gpuwatch.diagnose.comparison import Difference, Document
+    from gpuwatch.diagnose.facts import Facts
+
+SAME, DIFFERENT = 0, 3
+"""Exit codes."""
+
+KIND = "DiagnosisComparison"
+
+_OF_A_GPU = re.compile(r"gpu\.(\d+)\.(.+)")
+
+
+class Comparison(Envelope, frozen=True, kw_only=True):
+    """`node` is here, `other` there; `items`: differences."""
+
+    other: str | None = None
 
 
 def compare(session: Session, other: Path, document: str, output: str) -> int:
@@ -14,12 +39,72 @@ def compare(session: Session, other: Path, document: str, output: str) -> int:
     Raises:
         UsageError: the file is no diagnosis.
     """
-    return 0
+    from gpuwatch.diagnose import comparison
+
+    there = comparison.read_document(other)
+    here = comparison.document(document, "this node's diagnosis")
+    differences = comparison.compare(here, there)
+    if output in ("json", "yaml"):
+        at = datetime.fromisoformat(here.at) if here.at else None
+        whole = Comparison(
+            apiVersion=API_VERSION, kind=KIND, node=here.node, at=at, items=differences, other=there.node
+        )
+        click.echo(to_json(whole) if output == "json" else to_yaml(whole))
+    elif output == "name":
+        click.echo("\n".join(each.name for each in differences), nl=bool(differences))
+    elif differences:
+        terminal = session.terminal
+        columns = _columns(here, there)
+        rows = folded(differences)
+        terminal.show(*table(columns, rows, Words(terminal.glyphs, 0.0), width=terminal.width, wide=output == "wide"))
+    else:
+        session.terminal.hint(f"{here.node or 'this node'} is as {there.node or other} is.")
+    return DIFFERENT if differences else SAME
 
 
-def write_expectation(session: Session, target: Path, facts: Facts) -> None:
+def folded(differences: "Sequence[Difference]") -> "list[Difference]":
+    """GPUs that differ in the same way share a row: `gpu 0-7 vbios`."""
+    from msgspec.structs import replace
+
+    rows: dict[tuple[Any, ...], Difference] = {}
+    gpus: dict[tuple[Any, ...], list[int]] = {}
+    for each in differences:
+        match = _OF_A_GPU.fullmatch(each.name) if each.of == "inventory" else None
+        key = (match[2] if match else each.name, each.of, each.here, each.there)
+        rows.setdefault(key, each)
+        gpus.setdefault(key, []).extend([int(match[1])] if match else [])
+    return [replace(row, name=f"gpu {spans(gpus[key])} {key[0]}") if gpus[key] else row for key, row in rows.items()]
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """`0-2,5`."""
+    ordered = sorted(numbers)
+    starts = [n for n in ordered if n - 1 not in ordered]
+    ends = [n for n in ordered if n + 1 not in ordered]
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+
+
+def _columns(here: "Document", there: "Document") -> "list[Column[Difference]]":
+    return [
+        Column("WHAT", lambda row, words: words.text(row.name)),
+        Column((here.node or "here").upper(), lambda row, words: words.text(row.here), shorten="end"),
+        Column((there.node or "there").upper(), lambda row, words: words.text(row.there), shorten="end"),
+        Column("CHECK", lambda row, words: words.text(row.title), wide=True),
+    ]
+
+
+def write_expectation(session: Session, target: Path, facts: "Facts") -> None:
     """Make a baseline file of what this node is.
 
     Raises:
         GpuwatchError: there is no GPU to take it from, or the file cannot be written.
     """
+    from gpuwatch.diagnose.measure import measured, text
+    from gpuwatch.model.errors import GpuwatchError
+
+    body = text(measured(facts), facts.node)
+    try:
+        target.write_text(body)
+    except OSError as error:
+        raise GpuwatchError(f"cannot write {target}", error.strerror or str(error), "name another file") from None
+    session.terminal.hint(f"{target}: hold other nodes against it with gpuwatch diagnose --expect {target}")

@@ -176,7 +176,7 @@ BASELINE: tuple[Check, ...] = (
         "persistence mode is switched as expected",
         "nvmlDeviceGetPersistenceMode against `persistence`",
         "GPU 3: persistence mode off, expected persistence mode on",
-        "Where it should be on, run nvidia-persistenced as a service: it holds the mode through the life of the driver. "
+        "Where it should be on, run nvidia-persistenced as a service: it holds the mode as long as the driver lives. "
         "Where it should be off, stop that service.",
         of_each_gpu(
             warned,

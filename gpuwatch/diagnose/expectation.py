@@ -51,6 +51,8 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 """Key -> smallest and largest value that make sense."""
 
+SWITCHES = {"on": True, "off": False}
+
 HELP = "docs/baseline.md lists the keys"
 
 
@@ -81,8 +83,7 @@ def parse(document: Any, origin: str) -> Expectation:
     """
     if not isinstance(document, dict):
         raise UsageError(f"{origin} is no baseline", "the top level is not a mapping", HELP)
-    if isinstance(document.get("vbios"), str):
-        document = document | {"vbios": [document["vbios"]]}
+    document = {key: _meant(key, value) for key, value in document.items()}
     if (wrong := first_wrong(document, Expectation)) is not None:
         what = f"unknown key {wrong.path}" if wrong.unknown else f"wrong value at {wrong.path}"
         raise UsageError(f"{what} in {origin}", wrong.why, wrong.hint or _hint(document.get(wrong.path)))
@@ -92,6 +93,13 @@ def parse(document: Any, origin: str) -> Expectation:
         if value is not None and not low <= value <= high:
             raise UsageError(f"wrong value at {key} in {origin}", f"{value} makes no sense", f"use {low:g} to {high:g}")
     return expectation
+
+
+def _meant(key: Any, value: Any) -> Any:
+    """One VBIOS needs no list, and `ecc: on` is what nvidia-smi says."""
+    if key == "vbios" and isinstance(value, str):
+        return [value]
+    return SWITCHES.get(value, value) if key in ("ecc", "mig", "persistence") and isinstance(value, str) else value
 
 
 def _hint(value: Any) -> str:
