@@ -123,6 +123,12 @@ class Loaded(Action, frozen=True, kw_only=True, tag="loaded"):
     """The end of a reload; follows it by itself."""
 
 
+class Refuse(Action, frozen=True, kw_only=True, tag="refuse"):
+    """nvmlInit fails with this NVML_ERROR_* from now on, such as LIB_RM_VERSION_MISMATCH; empty: no more."""
+
+    error: str = ""
+
+
 class Ecc(Action, frozen=True, kw_only=True, tag="ecc"):
     """Memory errors that ECC found."""
 
@@ -130,6 +136,13 @@ class Ecc(Action, frozen=True, kw_only=True, tag="ecc"):
     kind: Literal["corrected", "uncorrected"] = "corrected"
     location: Literal["dram", "sram"] = "dram"
     count: int = 1
+
+
+class EccMode(Action, frozen=True, kw_only=True, tag="ecc_mode"):
+    """Somebody switches ECC on or off, which happens at the next reset."""
+
+    gpu: Gpus
+    on: bool
 
 
 class Remap(Action, frozen=True, kw_only=True, tag="remap"):
@@ -208,6 +221,20 @@ class PowerLimit(Action, frozen=True, kw_only=True, tag="power_limit"):
     watts: float
 
 
+class ComputeMode(Action, frozen=True, kw_only=True, tag="compute_mode"):
+    """Somebody says how many processes may use it: nvmlComputeMode_t."""
+
+    gpu: Gpus
+    mode: Literal["default", "exclusive_thread", "prohibited", "exclusive_process"]
+
+
+class PersistenceMode(Action, frozen=True, kw_only=True, tag="persistence_mode"):
+    """Somebody says whether the driver keeps it up while nobody uses it."""
+
+    gpu: Gpus
+    on: bool
+
+
 class Nvlink(Action, frozen=True, kw_only=True, tag="nvlink"):
     """Links go down or up, or count errors by their names in `sources.nvml_links.ERRORS`."""
 
@@ -268,7 +295,7 @@ class Kubelet(Action, frozen=True, kw_only=True, tag="kubelet"):
 
 
 AnyAction = (
-    Xid | Sxid | Kernel | Lose | Recover | Hang | Unhang | Slow | Reload | Loaded | Ecc | Remap | Retire | Repair
-    | Inforom | Zombie | StuckClock | MigPending | Thermal | PowerBrake | PowerLimit | Nvlink | Fabric | Pcie
-    | RecoveryAction | Start | Stop | Mig | Kubelet
+    Xid | Sxid | Kernel | Lose | Recover | Hang | Unhang | Slow | Reload | Loaded | Refuse | Ecc | EccMode | Remap
+    | Retire | Repair | Inforom | Zombie | StuckClock | MigPending | Thermal | PowerBrake | PowerLimit | ComputeMode
+    | PersistenceMode | Nvlink | Fabric | Pcie | RecoveryAction | Start | Stop | Mig | Kubelet
 )  # fmt: skip

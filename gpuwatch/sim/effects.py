@@ -83,7 +83,7 @@ def _recover(node: Node, gpu: SimGpu, action: a.Recover) -> None:
     counters = gpu.faults.ecc, gpu.faults.remaps, gpu.faults.retired
     gpu.faults = Faults(gpu.model.nvlinks)
     gpu.faults.ecc, gpu.faults.remaps, gpu.faults.retired = counters
-    gpu.faults.driver_reloaded()
+    gpu.driver_reloaded()
     node.physics[gpu.index].driver_reloaded()
     gpu.attached = True
 
@@ -118,8 +118,24 @@ def _loaded(node: Node, action: a.Loaded) -> None:
     for gpu in node.gpus:
         gpu.attached = not gpu.faults.lost
         gpu.named_in_log = False
-        gpu.faults.driver_reloaded()
+        gpu.driver_reloaded()
         node.physics[gpu.index].driver_reloaded()
+
+
+def _refuse(node: Node, action: a.Refuse) -> None:
+    node.init_error = action.error
+
+
+def _ecc_mode(node: Node, gpu: SimGpu, action: a.EccMode) -> None:
+    gpu.ecc_pending = action.on
+
+
+def _compute_mode(node: Node, gpu: SimGpu, action: a.ComputeMode) -> None:
+    gpu.compute_mode = action.mode
+
+
+def _persistence_mode(node: Node, gpu: SimGpu, action: a.PersistenceMode) -> None:
+    gpu.persistence_mode = action.on
 
 
 def _ecc(node: Node, gpu: SimGpu, action: a.Ecc) -> None:
@@ -213,7 +229,9 @@ EFFECTS: dict[type[msgspec.Struct], Callable[[Node, Any], None]] = {
     a.Slow: _each(_slow),
     a.Reload: _reload,
     a.Loaded: _loaded,
+    a.Refuse: _refuse,
     a.Ecc: _each(_ecc),
+    a.EccMode: _each(_ecc_mode),
     a.Remap: _each(_remap),
     a.Retire: _each(_retire),
     a.Repair: _fault(
@@ -228,6 +246,8 @@ EFFECTS: dict[type[msgspec.Struct], Callable[[Node, Any], None]] = {
     a.Thermal: _each(_thermal),
     a.PowerBrake: _fault(power_brake=lambda action: action.engaged),
     a.PowerLimit: _each(_power_limit),
+    a.ComputeMode: _each(_compute_mode),
+    a.PersistenceMode: _each(_persistence_mode),
     a.Nvlink: _each(_nvlink),
     a.Fabric: _fault(fabric=lambda action: (action.state, action.status, action.health)),
     a.Pcie: _each(_pcie),

@@ -104,6 +104,8 @@ class SimGpu:
         self.uuid = "GPU-" + noise.uuid(seed, "gpu", index)
         self.serial = str(1650000000000 + self.stream % 10_000_000_000)
         self.power_limit = float(model.power_limit)
+        self.ecc_mode = self.ecc_pending = True
+        self.compute_mode, self.persistence_mode = "default", model.persistence
         self.faults = Faults(model.nvlinks)
         self.attached = True  # the driver took it when it was loaded
         self.named_in_log = False
@@ -124,6 +126,12 @@ class SimGpu:
             uuid = "MIG-" + noise.uuid(self.uuid, profile.name, gi)
             share = profile.multiprocessors / self.model.multiprocessors
             self.units.append(Unit(uuid, share, profile.memory, profile, gi))
+
+    def driver_reloaded(self) -> None:
+        """What a fresh driver forgets, repairs or puts in force; a reset does the same."""
+        self.faults.driver_reloaded()
+        self.ecc_mode = self.ecc_pending
+        self.compute_mode, self.persistence_mode = "default", self.model.persistence
 
     @property
     def processes(self) -> list[tuple[Unit, Process]]:

@@ -63,6 +63,7 @@ class Node:
         self.workloads: dict[str, Workload] = {}
         self.driver = spec.driver or self.model.driver
         self.driver_up, self.driver_hung, self.generation = True, False, 1
+        self.init_error = ""  # NVML_ERROR_* with which nvmlInit fails
         self.kubelet: KubeletState = "ok"
         self.lines: deque[Line] = deque(maxlen=10_000)
         self.events: deque[Event] = deque(maxlen=10_000)

@@ -13,6 +13,7 @@ from gpuwatch.sim.nvml_board import BOARD
 from gpuwatch.sim.nvml_counters import field_values, process_utilization, processes, samples
 from gpuwatch.sim.nvml_ecc import ECC
 from gpuwatch.sim.nvml_link import LINKS
+from gpuwatch.sources import nvml_decode
 
 if TYPE_CHECKING:
     from gpuwatch.sim.nvml import Device
@@ -95,6 +96,8 @@ def _mig_modes(d: "Device") -> list[int]:
     return [int(d.gpu.mig_enabled), int(d.gpu.mig_enabled ^ d.gpu.faults.mig_pending)]
 
 
+COMPUTE_MODES = {mode: number for number, mode in nvml_decode.COMPUTE_MODES.items()}
+
 DEVICE: dict[str, Answer] = {
     "nvmlDeviceGetName": lambda d: d.gpu.model.name,
     "nvmlDeviceGetUUID": lambda d: d.gpu.uuid,
@@ -122,9 +125,9 @@ DEVICE: dict[str, Answer] = {
     "nvmlDeviceGetFieldValues": field_values,
     "nvmlDeviceGetSamples": whole_only(samples),
     "nvmlDeviceGetProcessUtilization": whole_only(process_utilization),
-    "nvmlDeviceGetPersistenceMode": lambda d: int(d.gpu.model.persistence),
+    "nvmlDeviceGetPersistenceMode": lambda d: int(d.gpu.persistence_mode),
     "nvmlDeviceGetDisplayActive": lambda d: 0,
-    "nvmlDeviceGetComputeMode": lambda d: 0,
+    "nvmlDeviceGetComputeMode": lambda d: COMPUTE_MODES[d.gpu.compute_mode],
     "nvmlDeviceGetVirtualizationMode": lambda d: 0,
     "nvmlDeviceGetNumaNodeId": lambda d: d.gpu.index // 4,
     "nvmlDeviceGetMigMode": where(lambda d: d.gpu.model.mig, _mig_modes),

@@ -73,7 +73,9 @@ def _repairs(d: "Device") -> list[int]:
 
 def _mode(d: "Device") -> list[int]:
     """Kept in the infoROM."""
-    return refuse(pynvml.NVML_ERROR_CORRUPTED_INFOROM) if d.gpu.faults.inforom_corrupt else [1, 1]
+    if d.gpu.faults.inforom_corrupt:
+        return refuse(pynvml.NVML_ERROR_CORRUPTED_INFOROM)
+    return [int(d.gpu.ecc_mode), int(d.gpu.ecc_pending)]
 
 
 ECC: dict[str, Answer] = {

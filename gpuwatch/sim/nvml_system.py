@@ -18,6 +18,8 @@ def _init(nvml: "SimNvml", flags: int = 0) -> None:
         node = nvml.keeper.update()
         if not node.driver_up:
             refuse(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        if node.init_error:
+            refuse(getattr(pynvml, f"NVML_ERROR_{node.init_error}", pynvml.NVML_ERROR_UNKNOWN))
         if nvml.generation is None:
             nvml.generation = node.generation
         nvml.enter()

@@ -243,6 +243,35 @@ def test_memory_faults_reach_their_counters(tmp_path, clock):
     assert (gpu.pcie.width, gpu.pcie.width_max, gpu.pcie.replays) == (8, 16, 4)
 
 
+def test_what_somebody_sets_is_there_until_the_driver_is_loaded_anew(tmp_path, clock):
+    timeline = [
+        {"at": 1, "do": "ecc_mode", "gpu": 0, "on": False},
+        {"at": 1, "do": "compute_mode", "gpu": 0, "mode": "exclusive_process"},
+        {"at": 1, "do": "persistence_mode", "gpu": 0, "on": False},
+        {"at": 10, "do": "recover", "gpu": 0},
+    ]
+    driver = open_driver(tmp_path, scenario(timeline=timeline), clock)
+    gpu = read(driver, clock)
+    assert (gpu.ecc.enabled, gpu.ecc.pending) == (True, False)
+    assert (gpu.compute_mode, gpu.persistence_mode) == ("exclusive_process", False)
+    clock.advance(10.0)
+    gpu = read(driver, clock)
+    assert (gpu.ecc.enabled, gpu.ecc.pending) == (False, False)
+    assert (gpu.compute_mode, gpu.persistence_mode) == ("default", True)
+
+
+def test_a_driver_that_lets_nobody_in_says_why(tmp_path, clock):
+    timeline = [{"at": 5, "do": "refuse", "error": "NO_PERMISSION"}, {"at": 9, "do": "refuse"}]
+    driver = open_driver(tmp_path, scenario(timeline=timeline), clock)
+    clock.advance(6.0)
+    assert driver.nvmlDeviceGetCount() == 2
+    with pytest.raises(pynvml.NVMLError) as refused:
+        type(driver)(driver.keeper).nvmlInit()
+    assert refused.value.value == pynvml.NVML_ERROR_NO_PERMISSION
+    clock.advance(4.0)
+    type(driver)(driver.keeper).nvmlInit()
+
+
 @pytest.mark.parametrize("name", names())
 def test_the_readers_live_through_every_scenario(tmp_path, clock, name):
     """Whatever happens, a read gives a sample or says that the GPU or the driver is gone."""
