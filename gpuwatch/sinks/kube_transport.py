@@ -112,7 +112,7 @@ class Transport:
                 f"{way.configuration.host}{path}{f'?{urlencode(query)}' if query else ''}",
                 body=None if body is None else msgspec.json.encode(body),
                 headers=headers,
-                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=self._read_seconds),
+                timeout=urllib3.Timeout(connect=min(CONNECT_SECONDS, self._read_seconds), read=self._read_seconds),
                 retries=False,  # who asks decides what to do again, and after which look at the world
             )
         except urllib3.exceptions.HTTPError as error:
@@ -149,16 +149,28 @@ class Transport:
         way.pool.clear()
 
 
-def _configuration(kubeconfig: str) -> "Configuration":
-    """As kubectl and pods find their API server."""
-    in_cluster = not kubeconfig and "KUBERNETES_SERVICE_HOST" in os.environ and SERVICE_ACCOUNT.exists()
-    path = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    if not in_cluster and not any(Path(part).expanduser().exists() for part in path.split(os.pathsep)):
+def way(kubeconfig: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Where the API server and the credentials for it come from, as kubectl and pods find them: `SERVICE_ACCOUNT` or
+    the path of a kubeconfig.
+
+    Raises:
+        NoCluster: there is neither.
+    """
+    if not kubeconfig and "KUBERNETES_SERVICE_HOST" in environment and SERVICE_ACCOUNT.exists():
+        return str(SERVICE_ACCOUNT)
+    path = kubeconfig or environment.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    if not any(Path(part).expanduser().exists() for part in path.split(os.pathsep)):
         raise NoCluster(
             "no Kubernetes API server is known",
             f"not in a pod with a service account, and there is no {path}",
             "give --kubeconfig FILE",
         )
+    return path
+
+
+def _configuration(kubeconfig: str) -> "Configuration":
+    path = way(kubeconfig)
+    in_cluster = path == str(SERVICE_ACCOUNT)
     import yaml
     from kubernetes import config
     from kubernetes.client import Configuration

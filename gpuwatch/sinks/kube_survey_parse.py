@@ -1,0 +1,160 @@
+"""From the API's JSON to what a diagnosis wants to know of pods, RuntimeClasses and the GPU operator."""
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import asdict
+
+from gpuwatch.model.cluster import NodePod
+from gpuwatch.sinks import kube_parse
+from gpuwatch.sinks.kube_errors import Call, Garbled
+
+APP_LABELS = ("app", "app.kubernetes.io/name", "k8s-app", "name")
+PLUGIN_VARIABLES = (
+    "CONFIG_FILE", "DEVICE_ID_STRATEGY", "DEVICE_LIST_STRATEGY", "FAIL_ON_INIT_ERROR", "MIG_STRATEGY",
+    "PASS_DEVICE_SPECS",
+)  # fmt: skip
+"""What steers NVIDIA's device plugin, beside DP_*; no other variable of a pod is kept."""
+
+_GIVERS = ("nvidia", "gpu-feature-discovery", "node-feature-discovery", "gpu-operator", "dcgm")
+"""Parts of the `app` of pods that make GPUs usable."""
+
+
+class _Wire(msgspec.Struct, frozen=True, rename="camel"):
+    """Base of what is on the wire."""
+
+
+class _Variable(_Wire, frozen=True):
+    name: str = ""
+    value: str | None = None
+
+
+class _Container(_Wire, frozen=True):
+    env: list[_Variable] | None = None
+
+
+class _Spec(_Wire, frozen=True):
+    containers: list[_Container] | None = None
+
+
+class _Waiting(_Wire, frozen=True):
+    reason: str | None = None
+
+
+class _State(_Wire, frozen=True):
+    waiting: _Waiting | None = None
+
+
+class _ContainerStatus(_Wire, frozen=True):
+    state: _State = _State()
+    restart_count: int = 0
+
+
+class _Condition(_Wire, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+
+
+class _Status(_Wire, frozen=True):
+    conditions: list[_Condition] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+
+
+class _Pod(_Wire, frozen=True):
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class _Pods(_Wire, frozen=True):
+    items: list[_Pod] | None
+
+
+class _Metadata(_Wire, frozen=True):
+    name: str = ""
+
+
+class _RuntimeClass(_Wire, frozen=True):
+    metadata: _Metadata = _Metadata()
+    handler: str = ""
+
+
+class _RuntimeClasses(_Wire, frozen=True):
+    items: list[_RuntimeClass] | None
+
+
+class _PolicyStatus(_Wire, frozen=True):
+    state: str | None = None
+
+
+class _Policy(_Wire, frozen=True):
+    status: _PolicyStatus | None = None
+
+
+class _Policies(_Wire, frozen=True):
+    items: list[_Policy] | None
+
+
+Wire = TypeVar("Wire", bound=_Wire)
+
+
+def gpu_pods(call: Call, body: bytes) -> tuple[NodePod, ...]:
+    """Of a PodList those that have GPUs, or give them to others. Raises Garbled."""
+    both = zip(kube_parse.pods(call, body), _decode(call, body, _Pods).items or (), strict=True)
+    found = (_pod(asdict(pod), more) for pod, more in both)
+    return tuple(pod for pod in found if pod.gpus or any(part in (pod.app or "") for part in _GIVERS))
+
+
+def runtime_classes(call: Call, body: bytes) -> dict[str, str]:
+    """Of a RuntimeClassList: name -> handler. Raises Garbled."""
+    return {each.metadata.name: each.handler for each in _decode(call, body, _RuntimeClasses).items or ()}
+
+
+def policy_state(call: Call, body: bytes) -> str | None:
+    """Of a ClusterPolicyList: the state of the one in force; all others are `ignored`. Raises Garbled."""
+    policies = _decode(call, body, _Policies).items or ()
+    states = [policy.status.state for policy in policies if policy.status and policy.status.state]
+    return next((state for state in states if state != "ignored"), None)
+
+
+def _pod(base: dict[str, object], more: _Pod) -> NodePod:
+    labels: dict[str, str] = base.pop("labels")  # type: ignore[assignment]
+    base.pop("annotations")
+    status = more.status
+    containers = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    ready = next((each.status == "True" for each in status.conditions or () if each.type == "Ready"), None)
+    app = next((labels[label] for label in APP_LABELS if label in labels), None)
+    return NodePod(
+        **base,  # type: ignore[arg-type]
+        app=app,
+        ready=ready,
+        waiting=next(_waiting(status), None),
+        restarts=sum(each.restart_count for each in containers),
+        environment=dict(_variables(more)) if app and "device-plugin" in app else {},
+    )
+
+
+def _waiting(status: _Status) -> Iterator[str]:
+    """Reasons, the scheduler's first: nothing else is known of a pod without a node."""
+    for condition in status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            yield condition.reason or "not scheduled"
+    for each in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
+        if each.state.waiting is not None and each.state.waiting.reason:
+            yield each.state.waiting.reason
+
+
+def _variables(pod: _Pod) -> Iterator[tuple[str, str]]:
+    for container in pod.spec.containers or ():
+        for each in container.env or ():
+            if each.value is not None and (each.name.startswith("DP_") or each.name in PLUGIN_VARIABLES):
+                yield each.name, each.value
+
+
+def _decode(call: Call, body: bytes, kind: type[Wire]) -> Wire:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Garbled(call, f"the answer cannot be read: {error}", "is it an API server that answers?") from error
