@@ -1,9 +1,177 @@
-"""Container runtime, toolkit, CDI and kubelet files of the simulated host, and what the GPU operator has noted."""
+"""Container runtime, toolkit, CDI and kubelet files of the simulated host, and what the GPU operator has noted.
 
-from gpuwatch.sim.host.files import Files
+A node with driver and container toolkit from packages, as NVIDIA's images for servers have it: containerd 2 with the
+nvidia runtime as its default and CDI, a kubelet, and the GPU operator for everything above.
+"""
+
+import msgspec
+
+from gpuwatch.sim.cluster import DOMAIN, allocatable
+from gpuwatch.sim.gpu import SimGpu, Unit
+from gpuwatch.sim.host.cluster import capacity
+from gpuwatch.sim.host.files import Files, Link
+from gpuwatch.sim.host.machine import LIBRARIES
+from gpuwatch.sim.host.services import services
 from gpuwatch.sim.node import Node
+from gpuwatch.sources.kubelet_checkpoint import sealed
+
+TOOLKIT = "1.18.1-1"
+CONTAINERD = "2.1.5-1~ubuntu.24.04~noble"
+PACKAGES = "var/lib/dpkg/status"
+PROGRAMS = (
+    "containerd", "kubelet", "nvidia-cdi-hook", "nvidia-container-runtime", "nvidia-container-runtime-hook",
+    "nvidia-container-toolkit", "nvidia-ctk", "runc",
+)  # fmt: skip
+KUBELET = "var/lib/kubelet"
+_MOUNT_OPTIONS = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
+_LIBRARIES = ("libcuda.so", "libnvidia-ml.so", "libnvidia-ptxjitcompiler.so")
+_HOOK = "/usr/bin/nvidia-cdi-hook"
+
+_CONTAINERD_CONFIG = """\
+version = 3
+root = '/var/lib/containerd'
+state = '/run/containerd'
+imports = ['/etc/containerd/conf.d/*.toml']
+
+[grpc]
+  address = '/run/containerd/containerd.sock'
+
+[plugins]
+  [plugins.'io.containerd.cri.v1.runtime']
+    enable_cdi = true
+    cdi_spec_dirs = ['/etc/cdi', '/var/run/cdi']
+
+    [plugins.'io.containerd.cri.v1.runtime'.containerd]
+      default_runtime_name = 'runc'
+
+      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]
+        [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+          runtime_type = 'io.containerd.runc.v2'
+
+          [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+            BinaryName = ''
+            SystemdCgroup = true
+"""
+
+_NVIDIA_RUNTIME = """\
+version = 3
+
+[plugins]
+  [plugins."io.containerd.cri.v1.runtime"]
+    [plugins."io.containerd.cri.v1.runtime".containerd]
+      default_runtime_name = "nvidia"
+
+      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes]
+        [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia]
+          runtime_type = "io.containerd.runc.v2"
+
+          [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia.options]
+            BinaryName = "/usr/bin/nvidia-container-runtime"
+            SystemdCgroup = true
+"""
+
+_TOOLKIT_CONFIG = """\
+#accept-nvidia-visible-devices-as-volume-mounts = false
+#accept-nvidia-visible-devices-envvar-when-unprivileged = true
+disable-require = false
+supported-driver-capabilities = "compat32,compute,display,graphics,ngx,utility,video"
+
+[nvidia-container-cli]
+environment = []
+ldconfig = "@/sbin/ldconfig.real"
+load-kmods = true
+#no-cgroups = false
+
+[nvidia-container-runtime]
+log-level = "info"
+mode = "auto"
+runtimes = ["runc", "crun"]
+"""
+
+_KUBELET_CONFIG = """\
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cgroupDriver: systemd
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+"""
 
 
 def runtime(node: Node) -> Files:
     """The files."""
-    return {}
+    return {**_runtime(node), **_kubelet(node), **_operator()}
+
+
+def _runtime(node: Node) -> Files:
+    return {
+        **{f"usr/bin/{name}": "\x7fELF" for name in PROGRAMS},
+        PACKAGES: _packages(node),
+        "etc/containerd/config.toml": _CONTAINERD_CONFIG,
+        "etc/containerd/conf.d/99-nvidia.toml": _NVIDIA_RUNTIME,
+        "etc/nvidia-container-runtime/config.toml": _TOOLKIT_CONFIG,
+        "var/run": Link("../run"),
+        "run/cdi/nvidia.yaml": cdi(node),
+    }
+
+
+def _packages(node: Node) -> str:
+    """dpkg keeps all packages in one file, the fabric manager's among them."""
+    others = services(node).get(PACKAGES, "")
+    ours = (("containerd.io", CONTAINERD), ("nvidia-container-toolkit", TOOLKIT))
+    return str(others) + "".join(
+        f"Package: {name}\nStatus: install ok installed\nArchitecture: amd64\nVersion: {version}\n\n"
+        for name, version in ours
+    )
+
+
+def cdi(node: Node) -> str:
+    """As nvidia-cdi-refresh.service has `nvidia-ctk cdi generate` write it."""
+    libraries = [f"/{LIBRARIES}/{name}.{node.driver}" for name in _LIBRARIES]
+    common = {
+        "deviceNodes": [{"path": f"/dev/{name}"} for name in ("nvidia-uvm", "nvidia-uvm-tools", "nvidiactl")],
+        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+        "hooks": [
+            {
+                "args": ["nvidia-cdi-hook", "update-ldcache", "--folder", f"/{LIBRARIES}"],
+                "hookName": "createContainer",
+                "path": _HOOK,
+            }
+        ],
+        "mounts": [
+            {"containerPath": path, "hostPath": path, "options": _MOUNT_OPTIONS}
+            for path in (*libraries, "/usr/bin/nvidia-smi")
+        ],
+    }
+    devices = [
+        {"containerEdits": {"deviceNodes": [{"path": f"/dev/nvidia{gpu.index}"}]}, "name": name}
+        for gpu in node.gpus
+        if gpu.attached
+        for number, unit in enumerate(gpu.units)
+        for name in (_index(gpu, unit, number), unit.uuid)
+    ]
+    spec = {"cdiVersion": "0.5.0", "containerEdits": common, "devices": devices, "kind": f"{DOMAIN}/gpu"}
+    return "---\n" + msgspec.yaml.encode(spec).decode()
+
+
+def _index(gpu: SimGpu, unit: Unit, number: int) -> str:
+    return f"{gpu.index}:{number}" if unit.profile else str(gpu.index)
+
+
+def _kubelet(node: Node) -> Files:
+    plugins = [resource.partition("/")[2] for resource in capacity(node)] or ["gpu"]
+    registered = {each.resource: each.device_ids for each in allocatable(node)}
+    answers = {} if node.kubelet == "absent" else {f"{KUBELET}/pod-resources/kubelet.sock": ""}
+    return {
+        f"{KUBELET}/config.yaml": _KUBELET_CONFIG,
+        f"{KUBELET}/device-plugins/kubelet.sock": "",
+        f"{KUBELET}/device-plugins/kubelet_internal_checkpoint": sealed(registered),
+        **{f"{KUBELET}/device-plugins/nvidia-{name}.sock": "" for name in plugins},
+        **answers,
+    }
+
+
+def _operator() -> Files:
+    """Written by nvidia-operator-validator, one after the other."""
+    roots = {"IS_HOST_DRIVER": "true", "NVIDIA_DRIVER_ROOT": "/", "DRIVER_ROOT_CTR_PATH": "/host"}
+    driver = "".join(f"{name}={value}\n" for name, value in roots.items())
+    ready = {"driver-ready": driver, "toolkit-ready": "", "cuda-ready": "", "plugin-ready": ""}
+    return {f"run/nvidia/validations/{name}": text for name, text in ready.items()}
