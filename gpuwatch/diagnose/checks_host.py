@@ -18,8 +18,8 @@ HOST: tuple[Check, ...] = (
         title="the PCI bus has NVIDIA GPUs",
         how="/sys/bus/pci/devices: vendor 0x10de, class 0x03xx, no virtual functions",
         failure="no NVIDIA GPU on the PCI bus",
-        remedy="If this machine should have GPUs: power it off fully and on again, check seating, power cables and the BMC's "
-        "log. In a virtual machine, check that the hypervisor passes the GPUs through.",
+        remedy="If this machine should have GPUs: power it off fully and on again; check seating, power cables and "
+        "the BMC's log. In a virtual machine, check that the hypervisor passes the GPUs through.",
         commands=("lspci -nn -d 10de:",),
         judge=_gpus_on_the_bus,
         reads=("bus",),

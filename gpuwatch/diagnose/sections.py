@@ -15,7 +15,7 @@ from gpuwatch.sources.kernel_modules import kernel
 from gpuwatch.sources.kernel_text import kernel_text
 from gpuwatch.sources.kubelet_files import kubelet_files
 from gpuwatch.sources.operator_files import operator_files
-from gpuwatch.sources.pci import bus_gpus
+from gpuwatch.sources.pci import examined_gpus
 from gpuwatch.sources.process_limits import limits
 from gpuwatch.sources.services import services
 
@@ -29,7 +29,7 @@ READERS: dict[HostSection, Callable[[Places], Any]] = {
     "driver_roots": lambda at: driver_roots(Path(at.root)),
     "limits": lambda at: limits(Path(at.proc), Path(at.dev)),
     "operator": lambda at: operator_files(Path(at.root)),
-    "services": lambda at: services(Path(at.root), Path(at.proc), Path(at.sys)),
+    "services": lambda at: services(None if at.hidden else Path(at.root), Path(at.proc), Path(at.sys)),
     "runtime": lambda at: container_runtime(Path(at.root)),
     "cdi": lambda at: cdi_specs(Path(at.root), Path(at.dev)),
     "kubelet": lambda at: kubelet_files(Path(at.root), Path(at.pod_resources), ask=at.live),
@@ -53,7 +53,7 @@ def read(section: HostSection, at: Places) -> Any:
 
 
 def _bus(devices: Path) -> Any:
-    found = bus_gpus(devices)
+    found = examined_gpus(devices)
     if found is None:
         raise FileNotFoundError(2, "the PCI bus cannot be read", str(devices))
     return found

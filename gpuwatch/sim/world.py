@@ -20,6 +20,8 @@ from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.sim import cluster
 from gpuwatch.sim.actions import AnyAction, KubeletState
 from gpuwatch.sim.directory import Timekeeper, create, end, inject
+from gpuwatch.sim.host.boot_log import FILE as KERNEL_LOG
+from gpuwatch.sim.host.boot_log import raw_line
 from gpuwatch.sim.host.tree import HostTree
 from gpuwatch.sim.kubelet import SimKubelet
 from gpuwatch.sim.node import Line, Node
@@ -31,6 +33,9 @@ log = logging.getLogger(__name__)
 
 KUBELET = "kubelet/api.sock"
 """In a folder of its own: a machine without kubelet has not even that."""
+
+BOOT_SECONDS = 60.0
+"""How long the simulated machine was up when its first second began."""
 
 _WARNING = 4
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -138,13 +143,22 @@ class World:
         while not self._stopping.wait(self._keeper.until_next()):
             node = self._keeper.update()
             while node.lines:
-                self._kmsg.write(node.lines.popleft())
+                self._log(node.lines.popleft())
             if node.changes != changes:
                 changes = node.changes
                 try:
                     self._show(node)
                 except OSError as error:
                     log.error("cannot show the simulated node; %s", error)
+
+    def _log(self, line: Line) -> None:
+        """To those who follow the kernel log, and to the file for those who come later."""
+        self._kmsg.write(line)
+        try:
+            with (self.directory / KERNEL_LOG).open("a") as file:
+                file.write(raw_line(BOOT_SECONDS + line.t, line.text.replace("\n", "\\x0a"), line.facility))
+        except OSError as error:
+            log.error("cannot keep the simulated kernel log; %s", error)
 
     def _show(self, node: Node) -> None:
         self._processes.show(cluster.processes(node), cluster.pods(node))

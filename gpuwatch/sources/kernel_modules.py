@@ -22,9 +22,9 @@ class Module(Record, frozen=True, kw_only=True):
 
 
 class Kernel(Record, frozen=True, kw_only=True):
-    """`driver`, `flavor` (open | proprietary) and `machine` (x86_64, aarch64) are from
-    /proc/driver/nvidia/version, `module` from /sys/module/nvidia/version; `installed` maps kernel releases below /lib/modules to the nvidia module there.
-    None: cannot be read, or is not there.
+    """`driver`, `flavor` (open | proprietary) and `machine` (x86_64, aarch64) are as in
+    /proc/driver/nvidia/version, `module` as in /sys/module/nvidia/version; `installed`: kernel releases below
+    /lib/modules -> the nvidia module there. None: cannot be read, or is not there.
     """
 
     release: str | None = None

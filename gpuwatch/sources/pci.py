@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from gpuwatch.model.pci import PciAddress
+from gpuwatch.sources.pci_config import Aer, PciPort, aer, answers, iommu_domain, ports
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASS = "0x03"  # 0x0300 VGA, 0x0302 3D controller: the board's GPU, not its audio or USB function
@@ -15,7 +16,9 @@ _GENERATION_OF_SPEED = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.
 
 
 class BusGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU on the bus. `driver`: nvidia, nouveau, vfio-pci, ... or None when nothing is bound."""
+    """One GPU on the bus. `driver`: nvidia, nouveau, vfio-pci, ... or None when nothing is bound. What is below
+    `numa_node` takes longer and is only filled in by `examined_gpus`.
+    """
 
     address: str  # 0000:3b:00.0
     device_id: str | None = None
@@ -25,6 +28,10 @@ class BusGpu(msgspec.Struct, frozen=True, kw_only=True):
     link_width: int | None = None
     link_width_max: int | None = None
     numa_node: int | None = None
+    answers: bool | None = None
+    aer: Aer | None = None
+    ports: tuple[PciPort, ...] = ()  # the bridges above it, the nearest first
+    iommu: str | None = None  # how the IOMMU treats it: identity, DMA, DMA-FQ
 
 
 class DriverGpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +50,12 @@ def bus_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[BusGpu, ...]
     except OSError:
         return None
     return tuple(_bus_gpu(folder) for folder in folders if _is_physical_gpu(folder))
+
+
+def examined_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[BusGpu, ...] | None:
+    """As `bus_gpus`, with what the devices themselves say: for a diagnosis."""
+    found = bus_gpus(devices)
+    return None if found is None else tuple(_examined(gpu, devices / gpu.address) for gpu in found)
 
 
 def driver_gpus(gpus: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[DriverGpu, ...]:
@@ -70,6 +83,12 @@ def _bus_gpu(folder: Path) -> BusGpu:
         link_width=_width(folder / "current_link_width"),
         link_width_max=_width(folder / "max_link_width"),
         numa_node=_number(folder / "numa_node"),
+    )
+
+
+def _examined(gpu: BusGpu, folder: Path) -> BusGpu:
+    return msgspec.structs.replace(
+        gpu, answers=answers(folder), aer=aer(folder), ports=ports(folder), iommu=iommu_domain(folder)
     )
 
 

@@ -1,0 +1,118 @@
+"""What only a PCI device's configuration space and its neighbours in sysfs tell: does it answer, what went wrong on its
+link, and through which ports its traffic goes.
+
+Register numbers are those of the PCI Express Base Specification and of Linux's pci_regs.h.
+"""
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from gpuwatch.model.snapshot import Record
+
+_DEAD = b"\xff\xff\xff\xff"  # what the root complex answers in place of a device that does not
+_FIRST_CAPABILITY, _PCI_EXPRESS = 0x34, 0x10
+_FIRST_EXTENDED, _ACS = 0x100, 0x000D
+_REDIRECTS = 0x04 | 0x08  # P2P Request Redirect, P2P Completion Redirect
+_MOST_CAPABILITIES = 96
+_PORTS: dict[int, "PortKind"] = {4: "root", 5: "upstream", 6: "downstream"}
+_FUNCTION = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", re.ASCII)
+
+PortKind = Literal["root", "upstream", "downstream"]
+
+
+class Aer(Record, frozen=True, kw_only=True):
+    """Errors that Advanced Error Reporting has counted since the device was found, by name; those at 0 are left out."""
+
+    correctable: dict[str, int] = {}
+    nonfatal: dict[str, int] = {}
+    fatal: dict[str, int] = {}
+
+
+class PciPort(Record, frozen=True, kw_only=True):
+    """A bridge above a GPU. `redirects`: its ACS sends traffic between devices below it up to the root complex."""
+
+    address: str
+    kind: PortKind | None = None
+    redirects: bool | None = None
+    aer: Aer | None = None
+
+
+def answers(device: Path) -> bool | None:
+    """Whether the device is still there for those who ask it; None: nobody lets us ask."""
+    head = _config(device, 4)
+    return head != _DEAD if len(head) == 4 else None
+
+
+def aer(device: Path) -> Aer | None:
+    """Its counters; None where the kernel counts none (no AER, or firmware handles it)."""
+    kinds = {kind: _counters(device / f"aer_dev_{kind}") for kind in ("correctable", "nonfatal", "fatal")}
+    found = {kind: counts for kind, counts in kinds.items() if counts is not None}
+    return Aer(**found) if found else None
+
+
+def ports(device: Path) -> tuple[PciPort, ...]:
+    """The bridges above a device, the nearest first: the folders it lies in."""
+    folders = [folder for folder in device.resolve().parents if _FUNCTION.fullmatch(folder.name)]
+    return tuple(_port(folder) for folder in folders)
+
+
+def iommu_domain(device: Path) -> str | None:
+    """`identity` (iommu=pt), `DMA` or `DMA-FQ` (addresses are translated); None: no IOMMU is on."""
+    try:
+        return (device / "iommu_group/type").read_text().strip() or None
+    except OSError:
+        return None
+
+
+def port_kind(config: bytes) -> PortKind | None:
+    """From the PCI Express capability; None where there is none, or too little could be read."""
+    at, seen = _byte(config, _FIRST_CAPABILITY) & 0xFC, 0
+    while at and seen < _MOST_CAPABILITIES:
+        if _byte(config, at) == _PCI_EXPRESS:
+            return _PORTS.get(_byte(config, at + 2) >> 4)
+        at, seen = _byte(config, at + 1) & 0xFC, seen + 1
+    return None
+
+
+def acs_redirects(config: bytes) -> bool | None:
+    """From the ACS control register; None where only the first 64 bytes may be read, as by anybody but root."""
+    if len(config) <= _FIRST_EXTENDED:
+        return None
+    at, seen = _FIRST_EXTENDED, 0
+    while at >= _FIRST_EXTENDED and seen < _MOST_CAPABILITIES:
+        header = int.from_bytes(config[at : at + 4], "little")
+        if header & 0xFFFF == _ACS:
+            return bool(_byte(config, at + 6) & _REDIRECTS)
+        at, seen = header >> 20 & 0xFFC, seen + 1
+    return False
+
+
+def _port(folder: Path) -> PciPort:
+    config = _config(folder, 4096)
+    return PciPort(address=folder.name, kind=port_kind(config), redirects=acs_redirects(config), aer=aer(folder))
+
+
+def _config(device: Path, size: int) -> bytes:
+    try:
+        with (device / "config").open("rb") as file:
+            return file.read(size)
+    except OSError:
+        return b""
+
+
+def _counters(file: Path) -> dict[str, int] | None:
+    """`BadTLP 3` lines; the last one is their sum."""
+    try:
+        rows = [line.split() for line in file.read_text(errors="replace").splitlines()]
+    except OSError:
+        return None
+    return {
+        row[0]: int(row[1])
+        for row in rows
+        if len(row) == 2 and row[1].isdecimal() and not row[0].startswith("TOTAL_") and row[1].strip("0")
+    }
+
+
+def _byte(data: bytes, at: int) -> int:
+    return data[at] if at < len(data) else 0
