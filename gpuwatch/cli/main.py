@@ -13,6 +13,7 @@ COMMANDS = (
     Entry("top", "Watch the GPUs live.", "top:top", "Look"),
     Entry("get", "List gpus, processes, pods, mig, nvlinks, findings or xids.", "get:get", "Look"),
     Entry("describe", "Tell everything about one GPU, units spelled out.", "describe:describe", "Look"),
+    Entry("diagnose", "Find out why this node does not work, and what to do.", "diagnose:diagnose", "Look"),
     Entry("xid", "Explain, list, parse and watch XIDs.", "xid:xid", "Look"),
     Entry("events", "Show what happened: XIDs, SXids, lost GPUs, findings, actions.", "events:events", "Look"),
     Entry("node", "Show, plan, quarantine and release a Kubernetes Node.", "node:node", "Act"),

@@ -68,19 +68,30 @@ def status_lines(view: View, glyphs: Glyphs, width: int, *, wide: bool = False) 
 
 
 def node_line(view: View, words: Words, width: int) -> "Text":
-    """`NODE name   8 × NVIDIA H100   driver 580.95        HEALTHY`, the verdict at `width` where there is room."""
-    from rich.text import Text
+    """`NODE name   8 × NVIDIA H100   driver 580.95        HEALTHY`."""
+    return head_line(view.snapshot.node, node_parts(view, words.glyphs), view.judgement.node, words, width)
 
-    driver, health = view.snapshot.driver, view.judgement.node
-    parts = [gpu_models(view, words.glyphs)] if view.snapshot.statuses else []
+
+def node_parts(view: View, glyphs: Glyphs) -> list[str]:
+    """What a node is, the most telling first."""
+    driver = view.snapshot.driver
+    parts = [gpu_models(view, glyphs)] if view.snapshot.statuses else []
     if driver is not None:
         parts += [
             f"{name} {version}" for name, version in (("driver", driver.version), ("CUDA", driver.cuda)) if version
         ]
-    line = Text.assemble(("NODE ", "dim"), (view.snapshot.node or words.glyphs.dash, "bold"), no_wrap=True, end="")
-    while parts and line.cell_len + sum(3 + len(part) for part in parts) + 3 + len(health.value) > width:
-        parts.pop()
-    line.append("".join(f"   {part}" for part in parts))
+    return parts
+
+
+def head_line(node: str | None, parts: Sequence[str], health: Health, words: Words, width: int) -> "Text":
+    """Name, as many parts as there is room for, and the verdict at `width` where there is room."""
+    from rich.text import Text
+
+    shown = list(parts)
+    line = Text.assemble(("NODE ", "dim"), (node or words.glyphs.dash, "bold"), no_wrap=True, end="")
+    while shown and line.cell_len + sum(3 + len(part) for part in shown) + 3 + len(health.value) > width:
+        shown.pop()
+    line.append("".join(f"   {part}" for part in shown))
     line.append(" " * max(3, width - len(health.value) - line.cell_len))
     return line.append(health.value.upper(), HEALTH_STYLES[health])
 

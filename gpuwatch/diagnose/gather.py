@@ -1,10 +1,10 @@
 """Gathers everything a diagnosis knows about a node, all of it at the same time, and never later than asked for."""
 
 import math
-import os
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import msgspec
 
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.check import Level
-from gpuwatch.diagnose.cluster import Cluster
+from gpuwatch.diagnose.cluster import Cluster, read_cluster
 from gpuwatch.diagnose.collect import Collected, Collection, Progress
 from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts
 from gpuwatch.diagnose.places import Places
@@ -21,7 +21,7 @@ from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.view import View
 from gpuwatch.roles.client import AgentClient
 from gpuwatch.sources.exporters import Exporter, exporters
-from gpuwatch.sources.machine import boot_id_file, first_line
+from gpuwatch.sources.machine import boot_id_file, first_line, machine
 from gpuwatch.sources.services import Services
 
 SECONDS: dict[Level, float] = {"quick": 5.0, "full": 20.0}
@@ -38,7 +38,7 @@ OTHER_MACHINE = "the agent is of another machine; run gpuwatch diagnose there"
 
 class Ground(NamedTuple):
     """What is diagnosed. `backend` None: there is no driver to look at; `agent`: one who looks already; `blind`: why no
-    file of the host is read; `node`: its name; `cluster`: asks the API server about it, within so many seconds.
+    file of the host is read; `node`: its name, where a person gave it; `kubeconfig`: empty for the usual ways.
     """
 
     places: Places
@@ -46,8 +46,8 @@ class Ground(NamedTuple):
     backend: Backend | None = None
     agent: AgentClient | None = None
     blind: str = ""
-    node: str | None = None
-    cluster: Callable[[str, float], Cluster] | None = None
+    node: str = ""
+    kubeconfig: str = ""
 
 
 def gather(ground: Ground, *, level: Level, seconds: float, progress: Progress | None = None) -> Facts:
@@ -73,17 +73,17 @@ class _Gathering:
         ground = self._ground
         view = self._agents_view()
         blind = ground.blind or (OTHER_MACHINE if view and _is_elsewhere(view, ground.places) else "")
-        name = ground.node or _name(ground.places, view)
         self._want_view(view)
-        self._want_cluster(name)
+        if not blind:
+            self._want_cluster()
         then = {} if blind else self._want_exporters()
         for section in () if blind else HOST_SECTIONS:
             self._all.want(section, self._left(FILES_SECONDS))
         self._probe(files=not blind, driver=view is None)
         got = self._all.collect(then, progress)
         if blind:
-            got.unread.update(dict.fromkeys((*HOST_SECTIONS, "exporters"), blind))
-        return self._joined(got, view, name)
+            got.unread.update(dict.fromkeys((*HOST_SECTIONS, "exporters", "cluster"), blind))
+        return self._joined(got, view)
 
     def end(self) -> None:
         """Let everybody go."""
@@ -119,13 +119,15 @@ class _Gathering:
         elif first is None:
             self._all.start("view", self._recorded("view.json", View), self._left(FILES_SECONDS))
 
-    def _want_cluster(self, name: str | None) -> None:
-        ask = self._ground.cluster
-        if not self._ground.places.live:
-            self._all.start("cluster", self._recorded("cluster.json", Cluster), self._left(FILES_SECONDS))
-        elif ask is not None and name is not None:
-            seconds = self._left(CLUSTER_SECONDS)
-            self._all.start("cluster", lambda: ask(name, seconds), seconds)
+    def _want_cluster(self) -> None:
+        ground, seconds = self._ground, self._left(CLUSTER_SECONDS)
+        if not ground.places.live:
+            self._all.start("cluster", self._recorded("cluster.json", Cluster), seconds)
+            return
+        host = machine(Path(ground.places.proc), Path(ground.places.sys), Path(ground.config.sources.machine_id))
+        root, kubeconfig = Path(ground.places.root), ground.kubeconfig
+        ask = partial(read_cluster, ground.node, seconds * 0.9, host=host, kubeconfig=kubeconfig, root=root)
+        self._all.start("cluster", ask, seconds)
 
     def _want_exporters(self) -> dict[str, Callable[[Any], None]]:
         """They are found by the ports that the services listen on."""
@@ -151,13 +153,13 @@ class _Gathering:
     def _recorded(self, name: str, type_: Any) -> Callable[[], Any]:
         return lambda: msgspec.json.decode((self._ground.places.recorded / name).read_bytes(), type=type_)
 
-    def _joined(self, got: Collected, first: View | None, name: str | None) -> Facts:
+    def _joined(self, got: Collected, first: View | None) -> Facts:
         view = got.found.pop("view", first)
         if first is not None and view is not first:
             got.found["earlier"] = first
         return Facts(
             at=self._at,
-            node=name or _recorded_name(got.found.get("cluster"), view),
+            node=self._ground.node or _name(self._ground.places, got.found.get("cluster"), view),
             root=self._ground.places.root,
             live=self._ground.places.live,
             plain=self._ground.places.plain,
@@ -176,19 +178,13 @@ def _exporters(services: Services, seconds: float) -> tuple[Exporter, ...]:
     return exporters(services.ports, seconds)
 
 
-def _name(places: Places, view: View | None) -> str | None:
-    """What the node is called, as far as it is known before anybody looks."""
-    if view is not None and view.snapshot.node:
-        return view.snapshot.node
-    if places.live:
-        return os.environ.get("NODE_NAME") or socket.gethostname()
-    return first_line(places.at("/etc/hostname"))
-
-
-def _recorded_name(cluster: Cluster | None, view: View | None) -> str | None:
+def _name(places: Places, cluster: Cluster | None, view: View | None) -> str | None:
+    """What the node is called: its Node, else what the agent calls it, else its host."""
     if cluster is not None:
         return cluster.node.name
-    return view.snapshot.node if view is not None else None
+    if view is not None and view.snapshot.node and places.live:
+        return view.snapshot.node
+    return socket.gethostname() if places.live else first_line(places.at("/etc/hostname"))
 
 
 def _is_elsewhere(view: View, places: Places) -> bool:

@@ -1,0 +1,124 @@
+"""The screen of `diagnose`: the verdict, where to begin, then stage by stage what is wrong and what helps."""
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from gpuwatch.cli.diagnose_document import verdict
+from gpuwatch.cli.screen import NODE_LINE, head_line, node_parts
+from gpuwatch.cli.terminal import ASCII
+from gpuwatch.cli.words import Words
+from gpuwatch.diagnose.facts import Facts
+from gpuwatch.model.diagnosis import CheckResult, Diagnosis, Result, Stage
+
+MARKS = {Result.PASS: "✓+", Result.WARN: "!!", Result.FAIL: "✗x", Result.SKIP: "·-"}
+"""In Unicode and in ASCII."""
+
+STYLES = {Result.PASS: "green", Result.WARN: "yellow", Result.FAIL: "bold red", Result.SKIP: "dim"}
+COUNTED = {Result.FAIL: "failed", Result.WARN: "warned", Result.PASS: "passed", Result.SKIP: "skipped"}
+"""In the order in which a stage tells them."""
+
+STAGE_WIDTH, INDENT, LEAST_WIDTH = 12, 7, 40
+EVIDENCE = 8
+"""Lines of evidence on a screen; all of them with -o wide."""
+
+AS_ROOT = "run as root to see it"
+COMMAND_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
+
+
+class Screen:
+    """Draws into `width` columns; with `wide` every check, and all evidence."""
+
+    def __init__(self, words: Words, width: int, *, wide: bool = False) -> None:
+        self._words, self._width, self._wide = words, max(width, LEAST_WIDTH), wide
+
+    def lines(self, diagnosis: Diagnosis, facts: Facts) -> list[Text]:
+        """All of it, from the top."""
+        parts = node_parts(facts.view, self._words.glyphs) if facts.view else []
+        lines = [head_line(diagnosis.node, parts, verdict(diagnosis), self._words, min(self._width, NODE_LINE))]
+        first = diagnosis.first
+        lines += [_plain(), *(self._told(first) if first else ()), *((_plain(),) if first else ())]
+        for stage in Stage:
+            results = [result for result in diagnosis.results if result.stage is stage]
+            if results:
+                lines += [*self._stage(stage, results), *self._results(results, first)]
+        unseen = list(self._unseen(facts))
+        return [*lines, *([_plain(), *unseen] if unseen else [])]
+
+    def _stage(self, stage: Stage, results: Sequence[CheckResult]) -> Iterator[Text]:
+        """`driver      ✗ 1 failed, 6 passed, 2 blocked by D01`."""
+        counts = Counter(result.result for result in results if result.blocked_by is None)
+        blocked = Counter(result.blocked_by for result in results if result.blocked_by is not None)
+        told = [f"{counts[result]} {word}" for result, word in COUNTED.items() if counts[result]]
+        told += [f"{count} blocked by {id_}" for id_, count in blocked.items()]
+        worst = next((result for result in COUNTED if counts[result]), Result.SKIP)
+        head = Text.assemble((f"{stage.value:<{STAGE_WIDTH}}", "bold"), (self._mark(worst), STYLES[worst]), " ", end="")
+        yield from self._wrapped(head, ", ".join(told))
+
+    def _results(self, results: Sequence[CheckResult], first: CheckResult | None) -> Iterator[Text]:
+        for result in results:
+            is_wrong = result.result in (Result.WARN, Result.FAIL)
+            if is_wrong and result is not first:
+                yield from self._told(result)
+            elif is_wrong or self._wide:
+                yield from self._wrapped(
+                    self._head(result), f"{result.title}; see above" if is_wrong else _says(result)
+                )
+
+    def _told(self, result: CheckResult) -> Iterator[Text]:
+        """What is wrong, what shows it, what to do."""
+        yield from self._wrapped(self._head(result), _says(result), STYLES[result.result])
+        evidence = [f"{name}: {value}" for name, value in result.evidence.items()]
+        shown = evidence if self._wide or len(evidence) <= EVIDENCE else evidence[: EVIDENCE - 1]
+        for line in shown:
+            yield from self._wrapped(_plain(" " * INDENT), line, "dim")
+        if len(shown) < len(evidence):
+            yield _plain(f"{' ' * INDENT}and {len(evidence) - len(shown)} more: -o wide", "dim")
+        if result.remedy:
+            yield from self._wrapped(_plain(f"{' ' * INDENT}{self._words.glyphs.arrow} "), result.remedy)
+        for command in result.commands:
+            yield from self._command(command)
+
+    def _head(self, result: CheckResult) -> Text:
+        style = STYLES[result.result]
+        return Text.assemble((self._mark(result.result), style), f" {result.id:<{INDENT - 2}}", end="")
+
+    def _unseen(self, facts: Facts) -> Iterator[Text]:
+        """What could not be seen, together where the reason is the same."""
+        reasons: dict[tuple[str, bool], list[str]] = {}
+        for section, reason in facts.unread.items():
+            reasons.setdefault((reason, section in facts.denied), []).append(section)
+        for (reason, denied), sections in reasons.items():
+            advice = f"; {AS_ROOT}" if denied else ""
+            yield from self._wrapped(_plain("not seen: ", "yellow"), f"{', '.join(sections)}: {reason}{advice}")
+
+    def _mark(self, result: Result) -> str:
+        return MARKS[result][self._words.glyphs is ASCII]
+
+    def _wrapped(self, head: Text, text: str, style: str = "") -> Iterator[Text]:
+        """`text` behind `head`, its further lines below its first."""
+        width = max(self._width - head.cell_len, LEAST_WIDTH // 2)
+        for number, line in enumerate(textwrap.wrap(text, width) or [""]):
+            yield Text.assemble(head if number == 0 else " " * head.cell_len, (line, style), end="")
+
+    def _command(self, command: str) -> Iterator[Text]:
+        """As it can be copied, also where it takes several lines."""
+        blank, lines = " " * (INDENT + 2), [""]
+        for word in COMMAND_WORD.findall(command):
+            if lines[-1] and len(blank) + len(lines[-1]) + len(word) + 3 > self._width:
+                lines[-1] += " \\"
+                lines.append("  " + word)
+            else:
+                lines[-1] += f" {word}" if lines[-1] else word
+        yield from (Text.assemble(blank, (line, "bold"), end="") for line in lines)
+
+
+def _says(result: CheckResult) -> str:
+    return result.message or result.title
+
+
+def _plain(text: str = "", style: str = "") -> Text:
+    return Text(text, style, end="")
