@@ -36,7 +36,8 @@ GKE_FOLDER = "/home/kubernetes/bin/nvidia"
 class RuntimeConfig(Record, frozen=True, kw_only=True):
     """One runtime's configuration, all its files merged. `runtimes`: handlers by name -> binary; `missing`: NVIDIA
     binaries among them that the host lacks; `hook`: an OCI hook of NVIDIA's that does a handler's work; `cdi` and
-    `systemd_cgroup` None: not said, and the version does not tell; `error`: why the file cannot be read.
+    `systemd_cgroup` None: not said, and the version does not tell; `error`: why the file cannot be read; `denied`: only
+    for want of a right.
     """
 
     kind: str  # containerd | crio | docker
@@ -50,6 +51,7 @@ class RuntimeConfig(Record, frozen=True, kw_only=True):
     cdi: bool | None = None
     systemd_cgroup: bool | None = None
     error: str | None = None
+    denied: bool = False
 
     @property
     def nvidia(self) -> dict[str, str]:
@@ -109,6 +111,7 @@ def _configs(root: Path, packages: dict[str, str]) -> Iterator[RuntimeConfig]:
             cdi=parsed.cdi if parsed.cdi is not None else _cdi_by_default(kind, version),
             systemd_cgroup=parsed.systemd_cgroup,
             error=parsed.error,
+            denied=parsed.denied,
         )
 
 

@@ -31,6 +31,7 @@ class Parsed(NamedTuple):
     cdi: bool | None = None
     systemd_cgroup: bool | None = None
     error: str | None = None
+    denied: bool = False  # it is there, but not for us to read
 
 
 class Toolkit(NamedTuple):
@@ -90,7 +91,7 @@ def containerd(root: Path, path: str) -> Parsed:
         name = next((name for name in CRI_PLUGINS if name in plugins), CRI_PLUGINS[0])
         cri = _convert(plugins.get(name, {}), _Cri)
     except (OSError, ValueError, RecursionError) as error:
-        return Parsed(tuple(files), error=str(error))
+        return Parsed(tuple(files), error=str(error), denied=isinstance(error, PermissionError))
     if cri.enable_cdi is None and document.get("version") == 3:
         cri.enable_cdi = True  # containerd 2, whose default it is
     handlers = cri.containerd.runtimes
@@ -114,7 +115,7 @@ def crio(root: Path, paths: Iterable[str]) -> Parsed:
             document = _merged(document, _toml(root, path))
         found = _convert(_table(_table(document, "crio"), "runtime"), _Crio)
     except (OSError, ValueError, RecursionError) as error:
-        return Parsed(files, error=str(error))
+        return Parsed(files, error=str(error), denied=isinstance(error, PermissionError))
     return Parsed(
         files=files,
         runtimes={name: handler.runtime_path or name for name, handler in found.runtimes.items()},
@@ -129,7 +130,7 @@ def docker(root: Path, path: str) -> Parsed:
         content = text(root, path)
         found = msgspec.json.decode(content, type=_Docker) if content.strip() else _Docker()
     except (OSError, msgspec.DecodeError, RecursionError) as error:
-        return Parsed((path,), error=f"{path}: {error}")
+        return Parsed((path,), error=f"{path}: {error}", denied=isinstance(error, PermissionError))
     drivers = [option.partition("=")[2] for option in found.exec_opts if option.startswith("native.cgroupdriver=")]
     cdi = found.features.get("cdi")
     return Parsed(
