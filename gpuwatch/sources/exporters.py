@@ -23,7 +23,8 @@ _POD = re.compile(rb'(?:^|,)(?:pod|pod_name|exported_pod)="[^"]')
 
 class Exporter(Record, frozen=True, kw_only=True):
     """What listens on `port`. `kind`: dcgm-exporter | gpuwatch | other; `status`: of HTTP; `families`: how many names
-    there are; `profiling`: DCGM_FI_PROF_* are among them; `pods`: series name pods; `error`: why there was no whole page.
+    there are; `profiling`: DCGM_FI_PROF_* are among them; `pods`: series name pods; `error`: why there was
+    no whole page.
     """
 
     port: int
