@@ -29,6 +29,7 @@ class Expectation(Section, frozen=True, kw_only=True):
     mig: bool | None = None
     persistence: bool | None = None
     power_limit: float | None = None  # watts
+    power_budget: float | None = None  # watts, that the limits of all GPUs together may not exceed
     fabric_manager: str | None = None
     kernel: str | None = None
     container_toolkit: str | None = None
@@ -45,6 +46,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "nvlink_speed": (1, 1e15),
     "memory": (1, 1 << 60),
     "power_limit": (1, 100_000),
+    "power_budget": (1, 1_000_000),
     "host_to_device": (1, 1e15),
     "device_to_host": (1, 1e15),
     "peer_bandwidth": (1, 1e15),

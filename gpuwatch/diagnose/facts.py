@@ -7,6 +7,7 @@ from gpuwatch.diagnose.cluster import Cluster
 from gpuwatch.model.setting import Actuation
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
+from gpuwatch.sinks.heartbeat import Beat
 from gpuwatch.sources.cdi import CdiSpec
 from gpuwatch.sources.container_runtime import ContainerRuntime
 from gpuwatch.sources.device_nodes import DeviceNodes
@@ -22,7 +23,7 @@ from gpuwatch.sources.services import Services
 
 HostSection = Literal[
     "bus", "kernel", "kernel_log", "nodes", "driver_roots", "limits", "operator", "services", "runtime", "cdi",
-    "kubelet", "record",
+    "kubelet", "record", "tuner",
 ]  # fmt: skip
 """Read from files of the host, in a process of their own: some of those files are the driver's."""
 
@@ -51,6 +52,7 @@ class HostFacts(Record, frozen=True, kw_only=True):
     cdi: tuple[CdiSpec, ...] | None = None
     kubelet: KubeletFiles | None = None
     record: Actuation | None = None
+    tuner: Beat | None = None
 
 
 class Facts(HostFacts, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuwatch.diagnose.facts import HostSection
 from gpuwatch.diagnose.places import HIDDEN, Places
+from gpuwatch.sinks.heartbeat import Beat, Heartbeat
 from gpuwatch.sinks.settings_record import SettingsRecord
 from gpuwatch.sources.cdi import cdi_specs
 from gpuwatch.sources.container_runtime import container_runtime
@@ -34,6 +35,7 @@ READERS: dict[HostSection, Callable[[Places], Any]] = {
     "cdi": lambda at: cdi_specs(Path(at.root), Path(at.dev)),
     "kubelet": lambda at: kubelet_files(Path(at.root), Path(at.pod_resources), ask=at.live),
     "record": lambda at: SettingsRecord(Path(at.state)).read(),
+    "tuner": lambda at: _beat(Path(at.state)),
 }
 """Each may raise OSError or GpuwatchError, whose words become the reason; a wedged driver may keep one for ever."""
 
@@ -57,3 +59,9 @@ def _bus(devices: Path) -> Any:
     if found is None:
         raise FileNotFoundError(2, "the PCI bus cannot be read", str(devices))
     return found
+
+
+def _beat(state: Path) -> Beat | None:
+    """None: no tuner has left a sign of life, as on most nodes."""
+    seen = Heartbeat(state).look()
+    return seen.beat if seen else None
