@@ -5,6 +5,7 @@ from gpuwatch.cli.words import utc
 from gpuwatch.diagnose.check import Level
 from gpuwatch.diagnose.facts import Facts
 from gpuwatch.diagnose.inventory import inventory
+from gpuwatch.diagnose.nvml_start import LIBRARY_NOT_FOUND
 from gpuwatch.model.diagnosis import Diagnosis, Result
 from gpuwatch.model.finding import Health
 
@@ -58,9 +59,9 @@ def exit_code(diagnosis: Diagnosis, facts: Facts) -> int:
 
 
 def is_nothing_there(facts: Facts) -> bool:
-    """Whether it is known that the machine has neither an NVIDIA GPU nor a driver."""
-    gpus = facts.view.snapshot.statuses if facts.view else ()
-    if facts.bus is None or facts.bus or facts.kernel is None or gpus:
+    """Whether it is known that the machine has neither an NVIDIA GPU nor a driver, not even one that was installed."""
+    kernel, sources = facts.kernel, facts.view.snapshot.sources if facts.view else ()
+    has_library = all(source.code != LIBRARY_NOT_FOUND for source in sources)
+    if facts.bus is None or facts.bus or kernel is None or has_library:
         return False
-    has_library = any(root.libraries for root in facts.driver_roots or ())
-    return not facts.kernel.is_loaded and not any((facts.kernel.installed or {}).values()) and not has_library
+    return not kernel.is_loaded and not any((kernel.installed or {}).values())

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from gpuwatch.cli.session import Session
 from gpuwatch.cli.source import Source, node, parse_source
 from gpuwatch.config import Backend, Config
@@ -38,11 +40,17 @@ def ground(session: Session, root: str, node_name: str, kubeconfig: str) -> Iter
     if source is None:
         yield Ground(places, config, node=node_name, kubeconfig=kubeconfig)
         return
-    with node(source, config) as (looked_at, backend):
+    with node(source, config if places.live else _within(places, config)) as (looked_at, backend):
         if kind == "sim":
             places = Places.tree(Path(backend.target))
         blind = DRIVER_ONLY if kind == "capture" and root == "/" else ""
         yield Ground(places, looked_at, backend, blind=blind, node=node_name, kubeconfig=kubeconfig)
+
+
+def _within(places: Places, config: Config) -> Config:
+    """For a driver that is looked at beside a tree of files: its GPUs are those of the tree."""
+    sources = {name: getattr(places, name) for name in ("kmsg", "proc", "sys", "dev", "pod_resources")}
+    return replace(config, sources=replace(config.sources, **sources))
 
 
 def _asking(source: Source | None, places: Places, config: Config) -> Ground:

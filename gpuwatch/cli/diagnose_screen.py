@@ -64,13 +64,12 @@ class Screen:
             if is_wrong and result is not first:
                 yield from self._told(result)
             elif is_wrong or self._wide:
-                yield from self._wrapped(
-                    self._head(result), f"{result.title}; see above" if is_wrong else _says(result)
-                )
+                more = "see above" if is_wrong else result.message
+                yield from self._wrapped(self._head(result), f"{result.title}: {more}" if more else result.title)
 
     def _told(self, result: CheckResult) -> Iterator[Text]:
         """What is wrong, what shows it, what to do."""
-        yield from self._wrapped(self._head(result), _says(result), STYLES[result.result])
+        yield from self._wrapped(self._head(result), result.message or result.title, STYLES[result.result])
         evidence = [f"{name}: {value}" for name, value in result.evidence.items()]
         shown = evidence if self._wide or len(evidence) <= EVIDENCE else evidence[: EVIDENCE - 1]
         for line in shown:
@@ -114,10 +113,6 @@ class Screen:
             else:
                 lines[-1] += f" {word}" if lines[-1] else word
         yield from (Text.assemble(blank, (line, "bold"), end="") for line in lines)
-
-
-def _says(result: CheckResult) -> str:
-    return result.message or result.title
 
 
 def _plain(text: str = "", style: str = "") -> Text:

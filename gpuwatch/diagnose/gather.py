@@ -151,7 +151,14 @@ class _Gathering:
             self._all.probe(Order(places=self._ground.places, files=files, driver=order))
 
     def _recorded(self, name: str, type_: Any) -> Callable[[], Any]:
-        return lambda: msgspec.json.decode((self._ground.places.recorded / name).read_bytes(), type=type_)
+        path = self._ground.places.recorded / name
+
+        def read() -> Any:
+            if not path.exists():
+                raise GpuwatchError(f"there are only files, and {path} is not among them")
+            return msgspec.json.decode(path.read_bytes(), type=type_)
+
+        return read
 
     def _joined(self, got: Collected, first: View | None) -> Facts:
         view = got.found.pop("view", first)

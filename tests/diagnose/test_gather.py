@@ -1,0 +1,174 @@
+"""Facts of real processes: a simulated node, a copied tree, files and drivers that never answer, an agent's View."""
+
+import os
+import signal
+import time
+
+import msgspec
+import psutil
+import pytest
+from msgspec.structs import replace
+
+from gpuwatch.config import Backend, Config
+from gpuwatch.diagnose.collect import GONE
+from gpuwatch.diagnose.facts import HOST_SECTIONS
+from gpuwatch.diagnose.gather import OTHER_MACHINE, Ground, gather
+from gpuwatch.diagnose.places import HIDDEN, Places
+from gpuwatch.diagnose.sections import NEED_ROOT, read
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.snapshot import Host as Machine
+from gpuwatch.roles.client import AgentClient
+from gpuwatch.sim.fakelib import FakeDriver
+from gpuwatch.sim.world import World
+from tests.cli import views
+from tests.cli.conftest import serving
+from tests.diagnose.hosts import Host
+
+LONG = 20.0
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Files of a host that is well."""
+    return Host(tmp_path / "tree").root
+
+
+@pytest.fixture
+def simulated(tmp_path):
+    """A simulated node that runs."""
+    with World("healthy", tmp_path / "node") as world:
+        config = replace(Config(), sources=world.sources, state_dir=str(tmp_path / "state"))
+        yield Ground(Places.tree(world.directory), config, world.backend)
+
+
+def stuck(tree):
+    """A file of the driver that keeps whoever opens it, as a wedged driver's do."""
+    version = tree / "proc/driver/nvidia/version"
+    version.unlink()
+    os.mkfifo(version)
+    return version
+
+
+def probes():
+    return [p for p in psutil.Process().children(recursive=True) if "gpuwatch.diagnose" in p.cmdline()]
+
+
+def test_what_comes_over_the_pipe_is_what_the_readers_find(tree):
+    places = Places.tree(tree)
+    facts = gather(Ground(places, Config()), level="quick", seconds=LONG)
+    assert {s: getattr(facts, s) for s in HOST_SECTIONS if s not in facts.unread} == {
+        section: read(section, places) for section in HOST_SECTIONS if section not in facts.unread
+    }
+    assert set(facts.unread) <= {"exporters", "view", "kernel_log"}
+    assert facts.cluster.node.name == facts.node
+    assert (facts.live, facts.plain, facts.agent, facts.view_failure) == (False, True, False, "absent")
+
+
+def test_a_recorded_view_is_taken(tree):
+    (tree / "gpuwatch/view.json").write_bytes(msgspec.json.encode(views.healthy()))
+    assert gather(Ground(Places.tree(tree), Config()), level="full", seconds=LONG).view == views.healthy()
+
+
+def test_a_simulated_node_has_a_driver_and_a_full_look_sees_it_twice(simulated):
+    came = []
+    facts = gather(simulated, level="full", seconds=LONG, progress=lambda what, done, total: came.append((done, total)))
+    assert len(facts.view.snapshot.gpus) == 8
+    assert facts.view.snapshot.at - facts.earlier.snapshot.at > 0.5
+    assert all(gpu.power.energy for gpu in facts.view.snapshot.gpus)
+    assert came == [(number, len(came)) for number in range(1, len(came) + 1)]
+
+
+def test_a_quick_look_sees_it_once(simulated):
+    facts = gather(simulated, level="quick", seconds=LONG)
+    assert facts.earlier is None
+    assert "earlier" not in facts.unread
+
+
+def test_a_file_that_never_opens_costs_its_section_and_no_time(tree):
+    stuck(tree)
+    start = time.monotonic()
+    facts = gather(Ground(Places.tree(tree), Config()), level="quick", seconds=2.0)
+    took = time.monotonic() - start
+    print(f"gathered in {took:.2f} s of 2")
+    assert facts.kernel is None
+    assert facts.unread["kernel"] == "not there within 2 s"
+    assert facts.bus
+    assert took < 3.0
+
+
+def test_the_process_that_reads_is_let_go_and_ends(tree):
+    stuck(tree)
+    gather(Ground(Places.tree(tree), Config()), level="quick", seconds=1.0)
+    deadline = time.monotonic() + 10
+    while probes() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert probes() == []
+
+
+def test_a_process_that_dies_is_told(tree):
+    stuck(tree)
+
+    def kill(what, done, total):
+        if what == "bus":
+            probes()[0].send_signal(signal.SIGSEGV)
+
+    facts = gather(Ground(Places.tree(tree), Config()), level="quick", seconds=LONG, progress=kill)
+    assert facts.unread["kernel"] == GONE
+
+
+def test_a_driver_that_never_answers_still_gives_a_view_that_says_so(tree, tmp_path, monkeypatch):
+    with FakeDriver(tmp_path / "driver", gpus=8) as driver:
+        for name, value in driver.env.items():
+            monkeypatch.setenv(name, value)
+        driver.hang("nvmlInit")
+        start = time.monotonic()
+        ground = Ground(Places.tree(tree), Config(), Backend(target=str(driver.library)))
+        facts = gather(ground, level="quick", seconds=3.0)
+        took = time.monotonic() - start
+    nvml = next(source for source in facts.view.snapshot.sources if source.name == "nvml")
+    assert "nvmlInit" in nvml.reason
+    assert facts.view_failure is None
+    assert facts.kernel is not None
+    assert took < 4.0
+
+
+def test_without_the_library_there_is_a_view_with_the_return_code(tree):
+    ground = Ground(Places.tree(tree), Config(), Backend(target="/nowhere/libnvidia-ml.so.1"))
+    facts = gather(ground, level="quick", seconds=LONG)
+    assert next(source.code for source in facts.view.snapshot.sources if source.name == "nvml") == 12
+
+
+def test_a_container_without_the_hosts_root_says_what_is_missing(tree):
+    places = replace(Places.tree(tree), hidden=True)
+    facts = gather(Ground(places, Config()), level="quick", seconds=LONG)
+    assert {section for section, reason in facts.unread.items() if reason == HIDDEN} == NEED_ROOT
+    assert set(facts.denied) == NEED_ROOT
+
+
+def test_an_agent_that_looks_already_is_asked_instead_of_the_driver(tree):
+    with serving(views.healthy()) as socket:
+        ground = Ground(Places.tree(tree), Config(), Backend(target="/nowhere"), AgentClient(str(socket)))
+        facts = gather(ground, level="quick", seconds=LONG)
+    assert facts.agent
+    assert facts.view == views.healthy()
+    assert facts.bus
+
+
+def test_an_agent_of_another_machine_is_not_mixed_with_these_files(tree):
+    view = views.healthy()
+    view = replace(view, snapshot=replace(view.snapshot, host=Machine(boot_id="another")))
+    (tree / "proc/sys/kernel/random").mkdir(parents=True, exist_ok=True)
+    (tree / "proc/sys/kernel/random/boot_id").write_text("this one\n")
+    with serving(view) as socket:
+        facts = gather(Ground(Places.tree(tree), Config(), agent=AgentClient(str(socket))), level="quick", seconds=LONG)
+    assert facts.view == view
+    assert {facts.unread[section] for section in HOST_SECTIONS} == {OTHER_MACHINE}
+
+
+def test_an_agent_without_a_view_is_passed_over_unless_it_was_named(tree):
+    with serving(None) as socket:
+        agent = AgentClient(str(socket))
+        found = Ground(Places.tree(tree), Config(), Backend(target="/nowhere"), agent)
+        assert not gather(found, level="quick", seconds=LONG).agent
+        with pytest.raises(GpuwatchError, match="refused"):
+            gather(found._replace(backend=None), level="quick", seconds=LONG)
