@@ -79,14 +79,16 @@ class Collection:
             if news is None:
                 late |= (over := self._over(waiting)).keys()
                 unread |= over
-            elif news.section in waiting and news.reason is None:
+                continue
+            if news.section not in waiting:
+                continue
+            if news.reason is None:
                 found[news.section] = news.value
                 then.get(news.section, lambda value: None)(news.value)
-            elif news.section in waiting and news.reason is not None:
+            else:
                 unread[news.section] = news.reason
                 denied |= {news.section} if news.denied else set()
-            if news is not None:
-                progress(news.section, len(found) + len(unread), len(self._wanted))
+            progress(news.section, len(found) + len(unread), len(self._wanted))
         return Collected(found, unread, frozenset(late), frozenset(denied))
 
     def end(self) -> None:
