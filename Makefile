@@ -43,6 +43,7 @@ check: $(VENV)/installed-test  ## format, lint, types, layers
 generate: $(VENV)/installed-test  ## regenerate docs and golden files; a test fails where they differ
 	$(BIN)/python -m gpuwatch.sinks.metrics_doc > docs/metrics.md
 	$(BIN)/python -m gpuwatch.rules.checks_doc > docs/checks.md
+	$(BIN)/python -m gpuwatch.diagnose.doc > docs/diagnose-checks.md
 	$(BIN)/python -m gpuwatch.cli.docs > docs/cli.md
 	$(BIN)/python -m tests.harms.page > docs/harms.md
 	$(BIN)/python -m alerts.prometheusrule
