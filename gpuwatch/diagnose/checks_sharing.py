@@ -85,8 +85,8 @@ SHARING: tuple[Check, ...] = (
         "its pipe below /run/nvidia/mps",
         "GPUs are advertised as shared by MPS, but no MPS control daemon runs",
         "Pods that get such a slot fail in cuInit, or wait. Look at the device plugin's MPS control daemon of this "
-        "node and restart it, then the device plugin. It runs only on nodes with the label nvidia.com/mps.capable=true, and "
-        "not together with MIG.",
+        "node and restart it, then the device plugin. It runs only on nodes with the label "
+        "nvidia.com/mps.capable=true, and not together with MIG.",
         mps,
         needs=("D01",),
         reads=("services",),
