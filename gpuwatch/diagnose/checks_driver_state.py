@@ -1,0 +1,235 @@
+"""The driver's state: its modules are loaded, its libraries are there, nobody is changing it, the GPUs are its own."""
+
+from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.driver_home import (
+    DRIVER_LOGS,
+    DRIVER_PODS,
+    is_containerised,
+    is_installed,
+    is_made_at_first_use,
+    roots,
+)  # fmt: skip
+from gpuwatch.diagnose.gpu_log import blamed, named, said
+from gpuwatch.diagnose.remedies import DRAIN, KERNEL_LOG, REBOOT
+from gpuwatch.model.diagnosis import Stage
+from gpuwatch.sources.kernel_modules import Kernel
+
+UPGRADE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
+_TRY_AGAIN = f"kubectl label node {{node}} --overwrite {UPGRADE_LABEL}=upgrade-required"
+_AT_REST = frozenset({"", "upgrade-done", "upgrade-required"})
+_NEEDED = ("libnvidia-ml.so.1", "libcuda.so.1")
+_REFUSED = (r"NVRM: The NVIDIA probe routine ", r"NVRM: No NVIDIA (?:GPU|graphics adapter|devices)",
+            r"NVRM: None of the NVIDIA devices", r"nvidia: Unknown symbol")  # fmt: skip
+
+
+def _loaded(case: Case) -> Verdict:
+    kernel = case.facts.kernel or Kernel()
+    if kernel.is_loaded:
+        return passed(
+            ", ".join(filter(None, (kernel.driver or kernel.module, kernel.flavor and f"{kernel.flavor} modules")))
+        )
+    refused = next(said(case, *_REFUSED), None)
+    why, remedy, commands = _why_not_loaded(case, kernel)
+    evidence = {"kernel log": refused.text} if refused else {}
+    return failed(f"the nvidia module is not loaded{why}", evidence, remedy=remedy, commands=commands)
+
+
+def _why_not_loaded(case: Case, kernel: Kernel) -> tuple[str, str | None, tuple[str, ...] | None]:
+    """A few words, and what to do if it is not what the row says."""
+    bus = case.facts.bus or ()
+    if bus and all(gpu.driver == "vfio-pci" for gpu in bus):
+        return (
+            ": all GPUs are given to virtual machines (vfio-pci)",
+            "Right for a node of virtual machines. For containers, take the GPUs from vfio-pci (vfio-pci.ids on the "
+            "kernel command line, driverctl, the operator's label nvidia.com/gpu.workload.config) and load the driver.",
+            ("cat /proc/cmdline", "driverctl list-overrides",
+             "kubectl get node {node} -L nvidia.com/gpu.workload.config"),
+        )  # fmt: skip
+    if "nvidia" in (kernel.blacklisted or ()):
+        return (
+            ": it is blacklisted",
+            "Somebody keeps it out on purpose: take it off the blacklist and load it.",
+            ("grep -rE 'nvidia' /etc/modprobe.d /run/modprobe.d /proc/cmdline", "modprobe nvidia"),
+        )
+    if is_containerised(case):
+        return (
+            ": the driver container has not loaded it",
+            "Look at this node's driver pod: it compiles or loads the module and says what it lacks.",
+            (DRIVER_PODS, DRIVER_LOGS, KERNEL_LOG),
+        )
+    if is_installed(case) is False:
+        return (
+            ": no NVIDIA driver is installed",
+            "Install the driver for data-center GPUs, version 570 or newer, with the open kernel modules where the GPUs "
+            "are Turing or newer; or let the GPU operator install it (driver.enabled=true).",
+            ("ubuntu-drivers install --gpgpu || dnf install nvidia-open", "modprobe nvidia"),
+        )
+    return "", None, None
+
+
+def _unified_memory(case: Case) -> Verdict:
+    kernel, nodes = case.facts.kernel or Kernel(), case.facts.nodes
+    if kernel.modules is None and nodes is None:
+        return skipped("not seen: neither /proc/modules nor /proc/devices")
+    if "nvidia_uvm" in (kernel.modules or {}) or (nodes and "nvidia-uvm" in nodes.majors):
+        return passed("loaded")
+    if is_made_at_first_use(case):
+        return warned("nvidia_uvm is not loaded yet: nvidia-modprobe does that when the first CUDA program starts")
+    return failed("nvidia_uvm is not loaded: CUDA fails to start (999, unknown error)")
+
+
+def _root(case: Case) -> Verdict:
+    found = {root.path: [name for name in _NEEDED if name not in root.libraries] for root in roots(case)}
+    whole = [path for path, missing in found.items() if not missing]
+    if whole:
+        return passed(", ".join(whole))
+    if not found:
+        return failed("the driver's libraries are nowhere: neither on the host nor below /run/nvidia/driver")
+    evidence = {path: f"{', '.join(missing)} missing" for path, missing in found.items()}
+    path, missing = next(iter(found.items()))
+    return failed(f"{' and '.join(missing)} missing in {path}", evidence)
+
+
+def _operator_ready(case: Case) -> Verdict:
+    operator = case.facts.operator
+    if operator is None or not operator.present:
+        return skipped("no GPU operator on this node")
+    if "driver-ready" in operator.validations:
+        return passed("driver-ready")
+    return failed(
+        "the GPU operator has not validated the driver: no /run/nvidia/validations/driver-ready",
+        {"validations": ", ".join(sorted(operator.validations)) or "none"},
+    )
+
+
+def _upgrade(case: Case) -> Verdict:
+    labels = case.facts.cluster.node.labels if case.facts.cluster else {}
+    state, kernel = labels.get(UPGRADE_LABEL), case.facts.kernel
+    if state is None:
+        return skipped("the GPU operator upgrades no driver here")
+    evidence = {UPGRADE_LABEL: state}
+    if state == "upgrade-failed":
+        return failed(
+            "the driver upgrade failed",
+            evidence,
+            remedy="Look at the driver pod and the validator on this node. When they are well, set the label to "
+            "upgrade-required: the operator tries again.",
+            commands=(
+                DRIVER_PODS,
+                DRIVER_LOGS,
+                f"kubectl label node {{node}} --overwrite {UPGRADE_LABEL}=upgrade-required",
+            ),
+        )
+    if state in _AT_REST:
+        return passed(state or "none")
+    if kernel is not None and not kernel.is_loaded:
+        return failed(f"the driver is being upgraded ({state})", evidence)
+    return warned(f"a driver upgrade is under way ({state})", evidence)
+
+
+def _bound(case: Case) -> Verdict:
+    bus = case.facts.bus or ()
+    loose = tuple(gpu for gpu in bus if gpu.driver is None)
+    given = tuple(gpu for gpu in bus if gpu.driver not in (None, "nvidia"))
+    evidence = {gpu.address: f"bound to {gpu.driver}" if gpu.driver else "bound to no driver" for gpu in loose + given}
+    if loose:
+        return failed(f"{named(case, loose[0])}: no driver is bound", evidence, gpus=blamed(case, loose))
+    if given:
+        return warned(
+            f"{len(given)} of {len(bus)} GPUs belong to {given[0].driver}",
+            evidence,
+            gpus=blamed(case, given),
+            remedy="Right if these are for virtual machines; else take them from that driver.",
+            commands=("lspci -nnk -d 10de:",),
+        )
+    return passed(f"{len(bus)} of {len(bus)}")
+
+
+STATE: tuple[Check, ...] = (
+    Check(
+        id="D01",
+        stage=Stage.DRIVER,
+        title="the nvidia module is loaded",
+        how="/proc/driver/nvidia/version, /proc/modules, /sys/module/nvidia",
+        failure="the nvidia module is not loaded | ...: no NVIDIA driver is installed | ...: it is blacklisted",
+        remedy="The module is installed and could be loaded. Load it and see what the kernel says; if that works, find "
+        "out what should do it at boot (nvidia-persistenced, systemd-modules-load).",
+        commands=("modprobe nvidia", KERNEL_LOG),
+        judge=_loaded,
+        needs=("H01", "H07", "H08", "H09", "D06", "D07", "D08"),
+        reads=("kernel",),
+    ),
+    Check(
+        id="D02",
+        stage=Stage.DRIVER,
+        title="the nvidia_uvm module is loaded",
+        how="/proc/modules, /proc/devices",
+        failure="nvidia_uvm is not loaded: CUDA fails to start (999, unknown error)",
+        remedy="Load it and make its device files; have it loaded at boot. With the GPU operator: delete this node's "
+        "driver pod.",
+        commands=(
+            "nvidia-modprobe -u -c=0 || modprobe nvidia-uvm",
+            "echo nvidia-uvm > /etc/modules-load.d/nvidia-uvm.conf",
+        ),
+        judge=_unified_memory,
+        needs=("D01",),
+        reads=("kernel",),
+    ),
+    Check(
+        id="D04",
+        stage=Stage.DRIVER,
+        title="the driver's libraries are installed",
+        how="libnvidia-ml.so.1 and libcuda.so.1 below /, /run/nvidia/driver and where cloud images keep them",
+        failure="libcuda.so.1 missing in / | the driver's libraries are nowhere",
+        remedy="Install the driver's user space in the version of the kernel module (Ubuntu: "
+        "libnvidia-compute-BRANCH-server; RHEL: nvidia-driver-cuda), then ldconfig. With the GPU operator: look at the "
+        "driver pod, which mounts its root at /run/nvidia/driver.",
+        commands=("cat /proc/driver/nvidia/version", "ls /usr/lib*/*/libcuda.so* /run/nvidia/driver", DRIVER_PODS),
+        judge=_root,
+        needs=("D01",),
+        reads=("driver_roots",),
+    ),
+    Check(
+        id="D05",
+        stage=Stage.DRIVER,
+        title="the GPU operator has validated the driver",
+        how="/run/nvidia/validations/driver-ready",
+        failure="the GPU operator has not validated the driver: no /run/nvidia/validations/driver-ready",
+        remedy="Toolkit, device plugin and all else of the operator wait for this. Look at the init container "
+        "driver-validation of the operator-validator pod on this node, then at the driver pod.",
+        commands=(
+            "kubectl get pods -n gpu-operator --field-selector spec.nodeName={node}",
+            "kubectl logs -n gpu-operator -l app=nvidia-operator-validator -c driver-validation --tail=50",
+            DRIVER_LOGS,
+        ),
+        judge=_operator_ready,
+        needs=("D01", "D02", "D03", "D04"),
+        reads=("operator",),
+    ),
+    Check(
+        id="D08",
+        stage=Stage.DRIVER,
+        title="no driver upgrade is under way",
+        how=f"the Node's label {UPGRADE_LABEL}",
+        failure="the driver is being upgraded (pod-restart-required) | the driver upgrade failed",
+        remedy="Wait: the operator drains the node, changes the driver and gives the node back. If the state does not "
+        "change for half an hour, see which pod it waits for.",
+        commands=(f"kubectl get node {{node}} -L {UPGRADE_LABEL}", DRIVER_PODS,
+                  "kubectl logs -n gpu-operator deploy/gpu-operator --tail=50"),
+        judge=_upgrade,
+        reads=("cluster",),
+    ),
+    Check(
+        id="D10",
+        stage=Stage.DRIVER,
+        title="every GPU is bound to the nvidia driver",
+        how="the link `driver` of each GPU in /sys/bus/pci/devices",
+        failure="GPU 0000:61:00.0: no driver is bound",
+        remedy="The driver did not take this GPU; the kernel log says why (probe failed, BAR not assigned, not "
+        "supported). Bind it by hand once; if that fails, drain the node and power it off and on.",
+        commands=(KERNEL_LOG, "lspci -nnk -d 10de:", DRAIN, REBOOT),
+        judge=_bound,
+        needs=("H03", "H07", "D01"),
+        reads=("bus",),
+    ),
+)  # fmt: skip

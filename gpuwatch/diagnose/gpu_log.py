@@ -1,0 +1,87 @@
+"""What the kernel log tells a diagnosis: the lines of the driver's present life, and which GPU each is about."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gpuwatch.diagnose.check import Case
+from gpuwatch.model import pci
+from gpuwatch.model.snapshot import GpuState
+from gpuwatch.sources.kernel_text import KernelLine
+from gpuwatch.sources.pci import BusGpu
+
+_PROBING = "nvidia-nvlink: Nvlink Core is being initialized"
+_LOADING = "NVRM: loading NVIDIA UNIX"
+_ADDRESS = re.compile(pci.PATTERN, re.ASCII)
+
+
+class GpuLine(NamedTuple):
+    """`key`: `0000:3b:00`; `index`: NVML's, None where NVML does not know the GPU; `when` in words."""
+
+    text: str
+    key: str | None
+    index: int | None
+    when: str
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"GPU {self.key}" if self.index is None else f"GPU {self.index} ({self.key})"
+
+
+def present_life(case: Case) -> tuple[KernelLine, ...]:
+    """Lines since the driver was last loaded, its look for GPUs included; all of them if it was not."""
+    lines = case.facts.kernel_log or ()
+    start, is_probing = 0, False
+    for number, line in enumerate(lines):
+        if line.text.startswith(_PROBING):
+            start, is_probing = number, True
+        elif line.text.startswith(_LOADING):
+            start, is_probing = start if is_probing else number, False
+    return lines[start:]
+
+
+def said(case: Case, *patterns: str) -> Iterator[GpuLine]:
+    """Lines of the present life that begin with one of these patterns."""
+    pattern = re.compile("|".join(patterns), re.ASCII | re.DOTALL)
+    return (gpu_line(case, line) for line in present_life(case) if pattern.match(line.text))
+
+
+def gpu_line(case: Case, line: KernelLine) -> GpuLine:
+    """The line, and the GPU whose address it names first."""
+    match = _ADDRESS.search(line.text)
+    key = pci.pci_key(match[0]) if match else None
+    when = "" if line.at is None else f"{line.at:.0f} s after boot"
+    return GpuLine(line.text, key, indexes(case).get(key or ""), when)
+
+
+def indexes(case: Case) -> dict[str, int]:
+    """Match key of a PCI address -> NVML index, of every GPU NVML ever knew."""
+    view = case.facts.view
+    known = ((pci.pci_key(s.identity.pci_bus_id), s.identity.index) for s in view.snapshot.statuses) if view else ()
+    return {key: index for key, index in known if key}
+
+
+def answering(case: Case) -> frozenset[str]:
+    """Match keys of the GPUs that NVML can read now."""
+    view = case.facts.view
+    fresh = (s for s in view.snapshot.statuses if s.state is GpuState.FRESH) if view else ()
+    return frozenset(key for status in fresh if (key := pci.pci_key(status.identity.pci_bus_id)))
+
+
+def silent_gpus(case: Case) -> tuple[BusGpu, ...]:
+    """GPUs on the bus that NVML cannot read, or of which nobody knows."""
+    fine = answering(case)
+    return tuple(gpu for gpu in case.facts.bus or () if pci.pci_key(gpu.address) not in fine)
+
+
+def named(case: Case, gpu: BusGpu) -> str:
+    """`GPU 3 (0000:3b:00.0)`, or without its index."""
+    index = indexes(case).get(pci.pci_key(gpu.address) or "")
+    return f"GPU {gpu.address}" if index is None else f"GPU {index} ({gpu.address})"
+
+
+def blamed(case: Case, gpus: tuple[BusGpu, ...]) -> tuple[int, ...]:
+    """Their NVML indexes, as far as they have one."""
+    known = indexes(case)
+    return tuple(sorted(known[key] for gpu in gpus if (key := pci.pci_key(gpu.address) or "") in known))
