@@ -26,7 +26,8 @@ class Cluster(Record, frozen=True, kw_only=True):
     `pods`: of this node, as far as they have GPUs or give them to others; `pending`: of the whole cluster, waiting for
     GPUs. `runtime_classes`: name -> handler. `policy_state`: the GPU operator's ClusterPolicy (`ready`, `notReady`).
     `plugin_environment`: what steers the device plugin of this node (DP_*, MIG_STRATEGY, ...); None: its pod is not
-    seen or there is none.
+    seen or there is none. `plugin_configs`: the configurations of it that the label nvidia.com/device-plugin.config may
+    name.
     """
 
     node: NodeObject
@@ -37,4 +38,5 @@ class Cluster(Record, frozen=True, kw_only=True):
     runtime_classes: dict[str, str] | None = None
     policy_state: str | None = None
     plugin_environment: dict[str, str] | None = None
+    plugin_configs: tuple[str, ...] | None = None
     unseen: dict[str, str] = {}

@@ -1,0 +1,109 @@
+"""How many devices a device plugin should advertise for the GPUs that NVML shows, and which it calls healthy."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from gpuwatch.diagnose.facts import Facts
+from gpuwatch.model import device_id
+from gpuwatch.model.snapshot import Gpu
+
+DOMAIN = "nvidia.com"
+WHOLE = f"{DOMAIN}/gpu"
+MIG = f"{DOMAIN}/mig-"
+SHARED = ".shared"
+
+
+def labels(facts: Facts) -> Mapping[str, str]:
+    """Of the Node; empty where it was not seen."""
+    return facts.cluster.node.labels if facts.cluster else {}
+
+
+def resource_of(profile: str) -> str:
+    """`1g.10gb+me` -> `nvidia.com/mig-1g.10gb.me`"""
+    return MIG + profile.replace("+", ".")
+
+
+def ours(advertised: Mapping[str, int]) -> dict[str, int]:
+    """What NVIDIA's plugin advertises, shared resources under the plain name; others' resources are left out."""
+    found: Counter[str] = Counter()
+    for name, count in advertised.items():
+        plain = name.removesuffix(SHARED)
+        if plain == WHOLE or plain.startswith(MIG):
+            found[plain] += count
+    return dict(found)
+
+
+def expected(gpus: Iterable[Gpu], about: Mapping[str, str], advertised: Mapping[str, int]) -> dict[str, int] | None:
+    """Resource -> devices. `about`: the Node's labels; `advertised`: what is there, which tells where labels do not.
+
+    None: MIG is on, and nothing says by which strategy it is advertised.
+    """
+    found = Counter({name: 0 for name in advertised})
+    strategy = about.get(f"{DOMAIN}/mig.strategy")
+    if strategy is None and any(name.startswith(MIG) and count for name, count in advertised.items()):
+        strategy = "mixed"
+    for gpu in gpus:
+        if not gpu.mig_enabled or strategy == "none":
+            found[WHOLE] += 1
+        elif strategy == "mixed":
+            found.update(resource_of(instance.profile) for instance in gpu.mig if instance.profile)
+        elif strategy == "single":
+            found[WHOLE] += len(gpu.mig)
+        else:
+            return None
+    return {name: count * _replicas(name, count, about, advertised) for name, count in found.items()}
+
+
+def healthy(facts: Facts) -> dict[str, tuple[str, ...]] | None:
+    """Resource -> devices the plugin has called healthy, as the kubelet has noted; None: nothing seen."""
+    checkpoint = facts.kubelet.checkpoint if facts.kubelet else None
+    if checkpoint is None:
+        return None
+    found: dict[str, tuple[str, ...]] = {}
+    for name, ids in checkpoint.items():
+        if ours({name: 1}):
+            plain = name.removesuffix(SHARED)
+            found[plain] = (*found.get(plain, ()), *ids)
+    return found
+
+
+def left_out(facts: Facts, gpus: Iterable[Gpu]) -> tuple[int, ...]:
+    """NVML indexes of GPUs of which no healthy device is registered; none where devices have other names."""
+    registered = healthy(facts)
+    parsed = [device_id.parse(each) for ids in (registered or {}).values() for each in ids]
+    if registered is None or None in parsed:
+        return ()
+    uuids = {each.uuid for each in parsed if each}
+    indexes = {each.index for each in parsed if each and each.index is not None}
+    minors = {each.minor for each in parsed if each and each.minor is not None}
+    return tuple(
+        gpu.identity.index
+        for gpu in gpus
+        if not ({gpu.identity.uuid, *(instance.uuid for instance in gpu.mig)} & uuids)
+        and gpu.identity.index not in indexes
+        and (gpu.identity.minor is None or gpu.identity.minor not in minors)
+    )
+
+
+def is_shared(facts: Facts, resource: str) -> bool | None:
+    """Whether several pods may have one device; None: nothing tells."""
+    if resource.endswith(SHARED):
+        return True
+    ids = (facts.kubelet.checkpoint or {}).get(resource) if facts.kubelet else None
+    if ids is not None:
+        return any((parsed := device_id.parse(each)) is None or parsed.replica is not None for each in ids)
+    replicas = _number(labels(facts).get(f"{resource}.replicas"))
+    return None if replicas is None else replicas > 1
+
+
+def _replicas(name: str, count: int, about: Mapping[str, str], advertised: Mapping[str, int]) -> int:
+    """Slots of each device. Without a label any whole number of slots is believed."""
+    told = _number(about.get(f"{name}.replicas"))
+    if told:
+        return told
+    there = advertised.get(name, 0)
+    return there // count if count and there and there % count == 0 else 1
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() else None
