@@ -45,8 +45,8 @@ EXPORTERS: tuple[Check, ...] = (
         "where pods hold GPUs",
         "dcgm-exporter at port 9400: no pod labels, though pods hold GPUs",
         "Read its log. An empty page: it has not reached the driver or the host engine; restart its pod. No pod "
-        "labels: set DCGM_EXPORTER_KUBERNETES=true and mount /var/lib/kubelet/pod-resources. Slow: a longer collect interval, "
-        "fewer counters.",
+        "labels: set DCGM_EXPORTER_KUBERNETES=true and mount /var/lib/kubelet/pod-resources. Slow: a longer collect "
+        "interval, fewer counters.",
         page,
         needs=("N02",),
         reads=("exporters",),
