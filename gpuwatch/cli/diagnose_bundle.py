@@ -5,6 +5,8 @@ from pathlib import Path
 from gpuwatch.cli.session import Session
 from gpuwatch.diagnose.bundle import Contents, write_bundle
 
+KIB = 1 << 10
+
 
 def save(session: Session, target: Path, contents: Contents) -> None:
     """Write it; where it is and what it lacks goes to stderr.
@@ -12,4 +14,8 @@ def save(session: Session, target: Path, contents: Contents) -> None:
     Raises:
         GpuwatchError: it cannot be written.
     """
-    write_bundle(target, contents)
+    written = write_bundle(target, contents)
+    size = max(1, written.bytes // KIB)
+    session.terminal.hint(f"{target}: {written.files} files, {size} KiB; look through it before you hand it out")
+    if written.missing:
+        session.terminal.hint(f"README.txt in it names {len(written.missing)} things that it lacks")

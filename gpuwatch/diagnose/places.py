@@ -5,6 +5,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from gpuwatch.config import SourcesConfig
+from gpuwatch.diagnose.recorded import recorded
 from gpuwatch.model.snapshot import Record
 from gpuwatch.sources.machine import boot_id_file, first_line, in_pod
 
@@ -65,7 +66,7 @@ class Places(Record, frozen=True, kw_only=True):
             kmsg=str(base / "dev/kmsg"),
             state=str(base / "var/lib/gpuwatch"),
             live=False,
-            plain=True,
+            plain=recorded(base / RECORDED).plain,
         )
 
     def at(self, path: str) -> Path:

@@ -6,6 +6,8 @@ from typing import Any
 
 from gpuwatch.diagnose.facts import HostSection
 from gpuwatch.diagnose.places import HIDDEN, Places
+from gpuwatch.diagnose.recorded import recorded
+from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.sinks.heartbeat import Beat, Heartbeat
 from gpuwatch.sinks.settings_record import SettingsRecord
 from gpuwatch.sources.cdi import cdi_specs
@@ -44,13 +46,19 @@ NEED_ROOT: frozenset[HostSection] = frozenset({"driver_roots", "operator", "runt
 
 
 def read(section: HostSection, at: Places) -> Any:
-    """One section.
+    """One section; of a bundle, what it has recorded counts before its files.
 
     Raises:
         OSError, GpuwatchError: it cannot be had.
     """
     if at.hidden and section in NEED_ROOT:
         raise PermissionError(1, HIDDEN)
+    if not at.live:
+        known = recorded(at.recorded)
+        if section in known.unread:
+            raise GpuwatchError(known.unread[section])
+        if (found := getattr(known.host, section)) is not None:
+            return found
     return READERS[section](at)
 
 

@@ -21,7 +21,7 @@ def loaded(tmp_path: Path, body: str) -> Expectation:
 
 
 def test_a_file_says_what_is_expected(tmp_path):
-    found = loaded(tmp_path, 'gpus: 8\nmodel: H100\ndriver: "580"\nvbios: [96.00.A5, 97.00]\necc: on\nmig: off\n')
+    found = loaded(tmp_path, 'gpus: 8\nmodel: H100\ndriver: "580"\nvbios: [96.00.A5, "97.00"]\necc: on\nmig: off\n')
     assert found == Expectation(gpus=8, model="H100", driver="580", vbios=("96.00.A5", "97.00"), ecc=True, mig=False)
 
 
