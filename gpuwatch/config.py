@@ -5,14 +5,14 @@ Values come from, weakest first: the defaults here, the file, `GPUWATCH_*` varia
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from gpuwatch.config_errors import first_wrong
 from gpuwatch.model.check_names import CheckName, XidClass
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.remediation import Effect, Response
+from gpuwatch.model.remediation import Effect, Response, SchedulingLabel
 
 Profile = Literal["native", "dcgm-4.8", "dcgm-4.9"]
 SourceName = Literal["gpm", "kmsg", "podresources", "procfs", "pci"]
@@ -138,6 +138,7 @@ class RemediationConfig(Section, frozen=True, kw_only=True):
     maintenance: tuple[Window, ...] = ()  # nothing new is tainted or evicted in these
     handover: HandoverConfig = HandoverConfig()
     foreign: tuple[str, ...] = ()  # more keys of labels, annotations or taints that mean: somebody else has the node
+    labels: tuple[SchedulingLabel, ...] = get_args(SchedulingLabel)  # gpuwatch.io/... on the Node; []: none
     heartbeat: float = 300.0  # the condition is refreshed so often; 0: only when it changes
     listen: str = ":9401"
     web_config: str = ""  # exporter-toolkit web configuration file

@@ -122,6 +122,7 @@ _WORDS = {
     "refresh": "bring the annotations up to date",
     "untaint": "give the Node back: labels and annotations of gpuwatch go",
     "forget": "take the annotations of gpuwatch away",
+    "label": "tell schedulers of the GPUs by labels",
 }
 
 

@@ -164,7 +164,7 @@ DEPLOYMENT = Check(
     "Node labels nvidia.com/gpu.deploy.*: true, false, or paused-for-mig-change, paused-for-driver-upgrade",
     "device-plugin paused for mig-change (mig.config.state is failed)",
     "While MIG is changed or the driver is upgraded these parts are paused; wait some ten minutes. If it lasts, see "
-    "the log of the MIG manager or of the driver's pod on this node, mend what it names, and let it run again: it takes "
+    "the log of the MIG manager or of the driver's pod on this node, mend what it names, and let it run: it takes "
     "the pause away itself. Set the label back by hand only when nothing is at work any more.",
     _deployed,
     reads=("cluster",),

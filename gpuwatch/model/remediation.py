@@ -17,8 +17,15 @@ OWNER = f"{DOMAIN}/owner"
 FAULTS = f"{DOMAIN}/faults"
 ACKNOWLEDGED = f"{DOMAIN}/acknowledged"
 OPT_OUT = f"{DOMAIN}/opt-out"
+LABELS = f"{DOMAIN}/labels"
+QUARANTINED = f"{DOMAIN}/quarantined"
 DEGRADED = f"{DOMAIN}/gpu-degraded"
 HEALTHY_COUNT = f"{DOMAIN}/gpu-healthy-count"
+NVLINK = f"{DOMAIN}/nvlink"
+GPU_CLASS = f"{DOMAIN}/gpu-class"
+
+SchedulingLabel = Literal["gpu-class", "gpu-degraded", "gpu-healthy-count", "nvlink"]
+"""Those that tell schedulers of the GPUs, without the domain."""
 
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
@@ -172,6 +179,15 @@ class Ownership(Record, frozen=True, kw_only=True):
     handover: str | None = None  # the annotation put there for a tool that reboots; empty: only its file
 
 
+class Published(Record, frozen=True, kw_only=True):
+    """The annotation that says which labels for schedulers are ours, and with which values we left them, at unix time
+    `at`. Written in the same request as they are.
+    """
+
+    at: float
+    labels: dict[str, str] = {}
+
+
 class Memory(Record, frozen=True, kw_only=True):
     """What the remediator remembers across its own restarts; the Node has the rest."""
 
@@ -227,7 +243,7 @@ class Blocked(Record, frozen=True, kw_only=True):
 
 class PatchNode(Record, frozen=True, kw_only=True, tag_field="do", tag="patch_node"):
     """One PATCH of the Node with its resourceVersion: all of it happens or nothing. None in a map takes the key away;
-    `taints` is the whole new list, None leaves it alone. `step` is claim, taint, refresh, untaint or forget.
+    `taints` is the whole new list, None leaves it alone. `step` is claim, taint, refresh, untaint, forget or label.
     """
 
     step: str

@@ -5,6 +5,7 @@ from gpuwatch.model.snapshot import Record
 
 ACTIONS = (
     "claim", "slot", "taint", "refresh", "condition", "event", "evict", "handover", "untaint", "forget", "free_slot",
+    "label",
 )  # fmt: skip
 """What a remediator does, in about the order of a quarantine's life: the actions of its audit lines."""
 

@@ -2,6 +2,7 @@
 
 from gpuwatch.model.remediation import (
     FAULTS,
+    LABELS,
     OWNER,
     Announce,
     Condition,
@@ -106,7 +107,7 @@ def _node_change(step: PatchNode, node: NodeObject) -> tuple[str, str]:
         ("label", step.labels, node.labels),
         ("annotation", step.annotations, node.annotations),
     ):
-        for key in sorted(changes.keys() - {OWNER, FAULTS}):
+        for key in sorted(changes.keys() - {OWNER, FAULTS, LABELS}):
             before.append(f"{kind} {key}={there.get(key, '')}")
             after.append(f"{kind} {key}={changes[key] or ''}")
     return "; ".join(before), "; ".join(after)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.remediation import DEGRADED, LeaseObject, NodeObject, TakeSlot
+from gpuwatch.model.remediation import QUARANTINED, LeaseObject, NodeObject, TakeSlot
 from gpuwatch.rules.budget import Slots, number
 from gpuwatch.rules.ownership import hold
 from gpuwatch.sinks.kube import NodeReader, NodeWriter
@@ -89,7 +89,7 @@ class SlotReader:
         now = self._clock.monotonic()
         if self._count is None or now - self._counted > COUNT_SECONDS or len(leases) < self._leases:
             self._count = self._reader.count_nodes(self._budget.node_selector)
-            self._astray = self._reader.nodes_with(DEGRADED)
+            self._astray = self._reader.nodes_with(QUARANTINED)
             self._counted = now
         self._astray -= {lease.holder for lease in leases}
         self._leases = len(leases)

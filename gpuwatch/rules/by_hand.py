@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from gpuwatch.model.remediation import (
     ACKNOWLEDGED,
-    DEGRADED,
     FAULTS,
+    LABELS,
     OWNER,
+    QUARANTINED,
     TAINT,
     Announce,
     Blocked,
@@ -35,6 +36,7 @@ from gpuwatch.model.remediation import (
 from gpuwatch.model.snapshot import Record
 from gpuwatch.rules.announcing import about_node, digest
 from gpuwatch.rules.condition import Why, changed, rfc3339
+from gpuwatch.rules.labels import published_by_us
 from gpuwatch.rules.ownership import (
     MAX_MESSAGE,
     Claim,
@@ -110,7 +112,7 @@ def release(
     """
     state = hold(node)
     overruled = {} if forget else _overruled(node, present)
-    steps: list[Step | None] = [_giving_back(node, encode(overruled) if overruled else None)]
+    steps: list[Step | None] = [_giving_back(node, encode(overruled) if overruled else None, forget=forget)]
     if node.condition is not None:
         steps.append(SetCondition(condition=None))
     if state.claim in CHANGED and state.owner is not None:
@@ -152,7 +154,7 @@ def _owner(node: NodeObject, wish: Wish, slot: TakeSlot | None) -> Ownership:
         slot=slot.name if slot else None,
         value=CHECK,
         effect=wish.effect,
-        labels=() if DEGRADED in node.labels else (DEGRADED,),
+        labels=() if QUARANTINED in node.labels else (QUARANTINED,),
         by="operator",
         held=wish.reason[:MAX_MESSAGE],
     )
@@ -171,14 +173,19 @@ def _kept(node: NodeObject, wish: Wish, owner: Ownership) -> PatchNode:
     return PatchNode(step="refresh", annotations={OWNER: encode(held)}, unschedulable=True if cordons else None)
 
 
-def _giving_back(node: NodeObject, overruled: str | None) -> PatchNode | None:
-    """One patch that takes away what is there of ours and nothing else; None when nothing is."""
+def _giving_back(node: NodeObject, overruled: str | None, *, forget: bool) -> PatchNode | None:
+    """One patch that takes away what is there of ours and nothing else; None when nothing is. `forget`: also labels for
+    schedulers, which speak of the GPUs and not of the quarantine.
+    """
     owner = hold(node).owner
     gone = (OWNER, FAULTS, *((owner.handover,) if owner and owner.handover else ()))
     annotations: dict[str, str | None] = {key: None for key in gone if key in node.annotations}
     if node.annotations.get(ACKNOWLEDGED) != overruled:
         annotations[ACKNOWLEDGED] = overruled
     labels: dict[str, str | None] = {key: None for key in (owner.labels if owner else ()) if key in node.labels}
+    if forget:
+        labels |= published_by_us(node)
+        annotations |= {key: None for key in (LABELS,) if key in node.annotations}
     taints = without_ours(node, owner) if owner else node.taints
     uncordon = owner is not None and owner.cordoned and node.unschedulable
     if not (annotations or labels or taints != node.taints or uncordon):

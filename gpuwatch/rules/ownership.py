@@ -41,7 +41,7 @@ def hold(node: NodeObject) -> Hold:
     text = node.annotations.get(OWNER)
     if text is None:
         return Hold(Claim.FOREIGN if node.taint else Claim.NONE)
-    owner = _decoded(text, Ownership)
+    owner = decode(text, Ownership)
     if owner is None or owner.node_uid != node.uid:
         return Hold(Claim.UNREADABLE)
     if owner.state == "claimed":
@@ -63,12 +63,12 @@ def without_ours(node: NodeObject, owner: Ownership) -> tuple[Taint, ...]:
 
 def faults(node: NodeObject) -> tuple[Fault, ...]:
     """Why the Node is quarantined; empty when that cannot be read."""
-    return _decoded(node.annotations.get(FAULTS), tuple[Fault, ...]) or ()
+    return decode(node.annotations.get(FAULTS), tuple[Fault, ...]) or ()
 
 
 def acknowledged(node: NodeObject) -> dict[str, float]:
     """Fault key -> its latest occurrence that a person has overruled; empty when that cannot be read."""
-    return _decoded(node.annotations.get(ACKNOWLEDGED), dict[str, float]) or {}
+    return decode(node.annotations.get(ACKNOWLEDGED), dict[str, float]) or {}
 
 
 def encode(noun: object) -> str:
@@ -76,7 +76,7 @@ def encode(noun: object) -> str:
     return json.encode(noun, order="sorted").decode()
 
 
-def _decoded(text: str | None, kind: type[Kind]) -> Kind | None:
+def decode(text: str | None, kind: type[Kind]) -> Kind | None:
     """Members of newer versions are passed over; a value that is not understood makes the whole unreadable."""
     try:
         return None if text is None else json.decode(text, type=kind)

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from gpuwatch.model.remediation import (
-    DEGRADED,
     FAULTS,
-    HEALTHY_COUNT,
     OWNER,
+    QUARANTINED,
     TAINT,
     Blocked,
     Fault,
@@ -92,17 +91,15 @@ def applied(case: Case, faults: tuple[Fault, ...], slot: str | None) -> Ownershi
         value=faults[0].check,
         effect=case.policy.config.effect,
         cordoned=cordons and not case.node.unschedulable,
-        labels=tuple(key for key in (DEGRADED, HEALTHY_COUNT) if key not in case.node.labels),
+        labels=() if QUARANTINED in case.node.labels else (QUARANTINED,),
         gpus=len(case.view.snapshot.statuses),
         held=why_held(case, faults),
     )
 
 
-def labels(owner: Ownership, faults: tuple[Fault, ...]) -> dict[str, str]:
-    """Our labels of a quarantined node and their values."""
-    healthy = max(owner.gpus - len({fault.gpu for fault in faults if fault.gpu}), 0)
-    values = {DEGRADED: "true", HEALTHY_COUNT: str(healthy)}
-    return {key: values[key] for key in owner.labels if key in values}
+def labels(owner: Ownership) -> dict[str, str]:
+    """Our labels of a quarantined node and their values: by them the budget finds nodes that have no slot."""
+    return dict.fromkeys(owner.labels, "true")
 
 
 def why_held(case: Case, faults: tuple[Fault, ...]) -> str | None:
@@ -206,7 +203,7 @@ def _taint(case: Case, owner: Ownership, faults: tuple[Fault, ...]) -> PatchNode
     return PatchNode(
         step="taint",
         annotations={OWNER: encode(owner), FAULTS: encode(faults)},
-        labels=dict(labels(owner, faults)),
+        labels=dict(labels(owner)),
         taints=(*case.node.taints, taint),
         unschedulable=True if owner.cordoned else None,
     )

@@ -58,7 +58,7 @@ def overruled(case: Case) -> Draft:
     meant = (*began, *found) if len(began) >= MAX_FAULTS else began
     acks = case.overruled | {fault.key: max(fault.last, latest.get(fault.key, 0.0)) for fault in meant}
     words = "a person took the taint away: not set again for these faults"
-    undone = _undo(case, owner, began)
+    undone = _undo(case, owner)
     patch = replace(undone, step="forget", taints=None, annotations={**undone.annotations, ACKNOWLEDGED: encode(acks)})
     return Draft(
         stage=Stage.SUSPECT,
@@ -77,7 +77,7 @@ def give_back(case: Case, why: str) -> Draft:
         stage=Stage.HEALTHY,
         words=f"{why}: given back",
         owner=owner,
-        steps=(*called_back(case), _undo(case, owner, faults(case.node))),
+        steps=(*called_back(case), _undo(case, owner)),
         after=case.freed(),
         wants=frozenset({"slots"}) if case.slots is None else frozenset(),
     )
@@ -90,16 +90,15 @@ def owned(case: Case) -> Ownership:
     return case.owner
 
 
-def _undo(case: Case, owner: Ownership, began: tuple[Fault, ...]) -> PatchNode:
+def _undo(case: Case, owner: Ownership) -> PatchNode:
     """One PATCH without anything of ours. What a person has changed since is theirs and stays."""
-    set_by_us = labels(owner, began)
     annotations: dict[str, str | None] = {OWNER: None, FAULTS: None}
     if owner.handover:
         annotations[owner.handover] = None
     return PatchNode(
         step="untaint",
         annotations=annotations,
-        labels={key: None for key, value in set_by_us.items() if case.node.labels.get(key) == value},
+        labels={key: None for key, value in labels(owner).items() if case.node.labels.get(key) == value},
         taints=without_ours(case.node, owner),
         unschedulable=False if owner.cordoned and case.node.unschedulable else None,
     )
@@ -194,18 +193,13 @@ def _kept(case: Case, draft: Draft) -> Draft:
         annotations[OWNER] = encode(owner)
     if draft.faults != faults(case.node):
         annotations[FAULTS] = encode(draft.faults)
-    new = labels(owner, draft.faults)
-    old = labels(owned(case), faults(case.node))
-    moved = {
-        key: value for key, value in new.items() if value != old.get(key) and case.node.labels.get(key) == old.get(key)
-    }
     cordon = True if owner.cordoned and not owned(case).cordoned else None
-    patch = PatchNode(step="refresh", annotations=annotations, labels=dict(moved), unschedulable=cordon)
+    patch = PatchNode(step="refresh", annotations=annotations, unschedulable=cordon)
     steps: tuple[Step, ...] = (slot,) if slot is not None else ()
     return draft.but(
         owner=owner,
         quarantined=True,
-        steps=(*steps, *draft.steps, *((patch,) if annotations or moved or cordon else ())),
+        steps=(*steps, *draft.steps, *((patch,) if annotations or cordon else ())),
         after=(*draft.after, *spare),
         wants=draft.wants if case.slots else draft.wants | {"slots"},
     )

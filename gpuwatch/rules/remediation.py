@@ -34,6 +34,7 @@ from gpuwatch.rules.condition import Why, changed
 from gpuwatch.rules.draining import Evictions
 from gpuwatch.rules.evidence import Sight, in_force, is_clean
 from gpuwatch.rules.identity import mistaken
+from gpuwatch.rules.labels import publication
 from gpuwatch.rules.ownership import Claim, acknowledged, encode, faults, hold
 from gpuwatch.rules.policy import Policy
 from gpuwatch.rules.quarantine import begin
@@ -190,6 +191,9 @@ def _finished(case: Case, draft: Draft) -> Plan:
     events, condition = _condition(case, draft)
     pods = untold(about_pods(case.view, case.policy), case.memory)[:MAX_POD_EVENTS] if case.is_fresh else ()
     steps: tuple[Step, ...] = (*draft.steps, *events, *condition, *draft.after, *pods)
+    label = publication(case, draft)
+    if label is not None and not any(isinstance(step, PatchNode | SetCondition) for step in steps):
+        steps, label = (*steps, label), None  # last, for what comes after a patch that is refused is not done
     obstacles = draft.blocked
     if steps and case.policy.config.mode == "observe":
         words = "mode is observe: nothing is written; set remediation.mode to enforce to act"
@@ -202,17 +206,17 @@ def _finished(case: Case, draft: Draft) -> Plan:
         steps=steps,
         blocked=obstacles,
         release_at=draft.release_at,
-        look_again=_look_again(case, draft, steps),
+        look_again=_look_again(case, draft, labels_wait=label is not None),
         pods=draft.pods,
         words=draft.words,
         wants=tuple(sorted(draft.wants)),
     )
 
 
-def _look_again(case: Case, draft: Draft, steps: tuple[Step, ...]) -> float:
+def _look_again(case: Case, draft: Draft, *, labels_wait: bool) -> float:
     if draft.wants:
         return 0.0
-    if draft.steps or draft.after:
+    if draft.steps or draft.after or (labels_wait and case.policy.config.mode == "enforce"):
         return SOON
     is_well = not draft.quarantined and case.is_fresh and not in_force(case.view, case.policy, Response.CONDITION)
     soon = _unsteady(case) if is_well else 0.0

@@ -3,15 +3,16 @@
 import signal
 import subprocess
 import sys
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import DrainConfig, HandoverConfig
-from gpuwatch.model.remediation import Response
+from gpuwatch.model.remediation import HEALTHY_COUNT, NVLINK, Response, SchedulingLabel
 from gpuwatch.roles.actuator import CRASH_POINTS
+from gpuwatch.rules.labels import LABEL_SECONDS
 from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
 from gpuwatch.sinks.store import Store
 from tests.drills.remediator_child import Orders, bench
@@ -44,12 +45,17 @@ STORIES = {
     "untaint": (GIVE_BACK,),
     "free_slot": (GIVE_BACK,),
     "forget": (FORGET,),
+    "label": (QUARANTINE,),
 }
 CASES = [
     pytest.param(point, story, id=f"{point}-{number}")
     for point in CRASH_POINTS
     for number, story in enumerate(STORIES[point.partition(".")[0]])
 ]
+
+
+SETTLED = 2 * LABEL_SECONDS
+"""Seconds after which all is as it should be, labels last."""
 
 
 class Cut(BaseException):
@@ -71,6 +77,7 @@ def orders(server, tmp_path):
         checks={"gpu_lost": Response.DRAIN},
         drain=DrainConfig(retry=5.0),
         handover=HandoverConfig(annotation="gpuwatch.io/reboot", sentinel=str(tmp_path / "sentinel")),
+        labels=get_args(SchedulingLabel),
     )
     return Orders(
         kubeconfig=str(server.kubeconfig()),
@@ -120,17 +127,18 @@ def test_killed_at(point, story, server, orders, tmp_path):
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
 
-    again = live(replace(told, after=1000.0), cluster, 200)
+    again = live(replace(told, after=1000.0), cluster, SETTLED)
     reasons = [event["reason"] for event in cluster.objects("events", "default")]
     if story.sick:
         assert again.is_quarantined()
         assert reasons.count("GPUQuarantined") == 1
         assert sentinel.exists() is not story.pods
-        again = live(replace(told, after=2000.0, sick=False), cluster, 200)
+        again = live(replace(told, after=2000.0, sick=False), cluster, SETTLED)
     assert again.is_clean()
     assert not sentinel.exists()
     assert again.taints == [FOREIGN]
     assert again.condition["status"] == "True"
+    assert again.labels == {HEALTHY_COUNT: "4", NVLINK: "none"}
     assert max(reasons.count("GPUQuarantined"), reasons.count("GPURecovered")) <= 1
 
 

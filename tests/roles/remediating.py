@@ -7,12 +7,13 @@ from typing import Any
 from gpuwatch.config import BudgetConfig, RemediationConfig
 from gpuwatch.model.event import ActionEvent, Result
 from gpuwatch.model.finding import Finding, Health, Judgement, Remedy, Severity
-from gpuwatch.model.remediation import FAULTS, OWNER, TAINT
+from gpuwatch.model.remediation import FAULTS, LABELS, OWNER, TAINT
 from gpuwatch.model.snapshot import Driver, Gpu, GpuState, GpuStatus, Host, Identity, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
 from gpuwatch.roles.place import Place
 from gpuwatch.roles.remediator import Remediator
+from gpuwatch.rules.labels import ALL
 from gpuwatch.sim.kubeapi import Cluster
 from gpuwatch.sinks.kube_transport import Transport
 
@@ -140,12 +141,14 @@ def fatal(at: float = START, gpu: int = 0, check: str = "gpu_lost", **more: Any)
 
 
 def settings(**changes: Any) -> RemediationConfig:
+    """Quick ones, without labels for schedulers."""
     return RemediationConfig(
         **{
             "mode": "enforce",
             "recovery_hold": 30.0,
             "min_quarantine": 0.0,
             "budget": BudgetConfig(max_unavailable=2),
+            "labels": (),
             **changes,
         }
     )
@@ -221,6 +224,11 @@ class Bench:
         return self.node["metadata"].get("annotations", {})
 
     @property
+    def labels(self) -> dict[str, str]:
+        """Those for schedulers."""
+        return {key: value for key, value in self.node["metadata"].get("labels", {}).items() if key in ALL}
+
+    @property
     def condition(self) -> dict[str, str] | None:
         conditions = self.node["status"].get("conditions", [])
         return next((each for each in conditions if each["type"] == "GPUHealthy"), None)
@@ -236,9 +244,10 @@ class Bench:
         self.cluster.put("nodes", {**node, "spec": {**node["spec"], **spec}}, user="a person")
 
     def is_clean(self) -> bool:
-        """Whether nothing of ours is left but the condition."""
+        """Whether nothing of ours is left but the condition and labels for schedulers."""
         labels = self.node["metadata"].get("labels", {})
-        marks = [key for key in (*self.annotations, *labels) if key.startswith("gpuwatch.io/")]
+        kept = {LABELS, *ALL}
+        marks = [k for k in (*self.annotations, *labels) if k.startswith("gpuwatch.io/") and k not in kept]
         return not (self.ours or marks or self.holders or self.node["spec"].get("unschedulable"))
 
     def is_quarantined(self) -> bool:

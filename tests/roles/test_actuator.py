@@ -150,7 +150,7 @@ def test_every_crash_point_is_passed_by_the_step_it_names(server, tmp_path):
     passed = []
     hands = Hands(server, passed.append)
     steps = (
-        *(PatchNode(step=name, annotations={OWNER: name}) for name in ("claim", "taint", "untaint", "forget")),
+        *(PatchNode(step=name, annotations={OWNER: name}) for name in ("claim", "taint", "untaint", "forget", "label")),
         PatchNode(step="refresh", unschedulable=True),
         SLOT,
         SICK,

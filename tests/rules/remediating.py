@@ -66,9 +66,9 @@ def view(
 
 
 def policy(**settings: Any) -> Policy:
-    """Compiled, with responses as words; mode enforce unless another is given."""
+    """Compiled, with responses as words; mode enforce unless another is given, and no labels for schedulers."""
     responses = {key: {k: Response(v) for k, v in settings.get(key, {}).items()} for key in ("checks", "xids")}
-    return Policy.compile(RemediationConfig(**({"mode": "enforce"} | settings | responses)), CHECKS)
+    return Policy.compile(RemediationConfig(**({"mode": "enforce", "labels": ()} | settings | responses)), CHECKS)
 
 
 class Story:

@@ -9,9 +9,9 @@ from gpuwatch.cli.node_changes import after
 from gpuwatch.model.remediation import (
     ACKNOWLEDGED,
     CONDITION,
-    DEGRADED,
     FAULTS,
     OWNER,
+    QUARANTINED,
     TAINT,
     Announce,
     Condition,
@@ -76,7 +76,7 @@ def test_everything_comes_back_as_it_was(cordoned_before):
 
 
 def test_a_label_that_was_there_before_stays():
-    node = replace(NODE, labels={DEGRADED: "by somebody"})
+    node = replace(NODE, labels={QUARANTINED: "by somebody"})
     assert after(taken(node), release(taken(node), WISH, ()).steps).labels == node.labels
 
 
@@ -135,7 +135,7 @@ TAINTS = st.builds(Taint, key=st.sampled_from(["a", "b", "c"]), value=st.sampled
 
 @given(
     taints=st.lists(TAINTS, max_size=4).map(tuple),
-    labels=st.dictionaries(st.sampled_from(["a", "b", DEGRADED]), st.just("1")),
+    labels=st.dictionaries(st.sampled_from(["a", "b", QUARANTINED]), st.just("1")),
     cordoned=st.booleans(),
     wish=st.builds(Wish, at=st.just(AT), reason=st.text(max_size=300), cordon=st.booleans(), drain=st.booleans()),
 )

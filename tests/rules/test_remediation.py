@@ -10,9 +10,9 @@ from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig, Window
 from gpuwatch.model.finding import Remedy
 from gpuwatch.model.remediation import (
     ACKNOWLEDGED,
-    DEGRADED,
     OPT_OUT,
     OWNER,
+    QUARANTINED,
     TAINT,
     Announce,
     Evict,
@@ -52,7 +52,7 @@ def test_a_fault_taints_and_its_end_gives_everything_back() -> None:
     assert patches(story.plan()) == ["claim", "taint"]
     story.settle()
     assert story.node.taint == Taint(key=TAINT, value="gpu_lost")
-    assert story.node.labels[DEGRADED] == "true"
+    assert story.node.labels[QUARANTINED] == "true"
     assert story.node.condition is not None
     assert story.node.condition.status == "False"
     story.recover()
