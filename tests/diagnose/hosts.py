@@ -1,5 +1,6 @@
 """Hosts to diagnose: a simulated healthy one as files on the disk, which tests break file by file or GPU by GPU."""
 
+import contextlib
 import shutil
 from collections.abc import Iterable
 from functools import cache
@@ -16,7 +17,7 @@ from gpuwatch.diagnose.checks import CHECKS
 from gpuwatch.diagnose.cluster import Cluster
 from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.expectation import Expectation
-from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts
+from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts, ViewFailure
 from gpuwatch.diagnose.places import Places
 from gpuwatch.diagnose.sections import read
 from gpuwatch.model.diagnosis import Diagnosis
@@ -37,19 +38,32 @@ class Host:
     `unread` says why a section is None, and takes sections away that are there.
     """
 
-    def __init__(self, root: Path, **node: Any) -> None:
-        """`node`: as in a scenario: model, gpus, driver, mig, replicas."""
-        self.root, self.node = root, Node(_scenario(node))
-        PciTree(root).show(self.node)
-        HostTree(root).show(self.node)
-        self.view: View | None = seen(**node)
+    def __init__(
+        self, root: Path, timeline: Iterable[dict[str, Any]] = (), workloads: Iterable[dict[str, Any]] = (), **node: Any
+    ) -> None:
+        """What has happened by the first second, who works there, and as in a scenario: model, gpus, driver, mig."""
+        self.root, self.node = root, Node(_scenario(node, timeline, workloads))
+        self._trees = (PciTree(root), HostTree(root))
+        self.node.advance(1.0)
+        self.show()
+        self.view: View | None = seen(timeline, workloads, **node)
         self.earlier: View | None = self.view
         self.cluster: Cluster | None = recorded(root / "gpuwatch/cluster.json", Cluster)
+        self.view_failure: ViewFailure | None = None
         self.exporters: tuple[Exporter, ...] | None = ()
         self.active: Active | None = None
         self.config, self.expect = Config(), Expectation()
         self.selected: frozenset[int] | None = None
         self.unread: dict[str, str] = {}
+
+    def show(self) -> None:
+        """Have the files follow what was done to `node`; lines of its driver come into the kernel log."""
+        for tree in self._trees:
+            tree.show(self.node)
+        with (self.root / "gpuwatch/kernel.log").open("a") as log:
+            while self.node.lines:
+                line = self.node.lines.popleft()
+                log.write(f"[{1000 + line.t:12.6f}] {line.text}\n")
 
     def write(self, path: str, text: str) -> None:
         """Put another file there."""
@@ -94,7 +108,7 @@ class Host:
                 sections[section] = read(section, at)
             except (OSError, GpuwatchError) as error:
                 unread[section] = str(error)
-        others = ("view", "earlier", "cluster", "exporters", "active")
+        others = ("view", "view_failure", "earlier", "cluster", "exporters", "active")
         sections |= {name: getattr(self, name) for name in others if name not in unread}
         moment = self.view.snapshot.at if self.view else 1_790_000_000.0
         return Facts(at=moment, node="gpu-node-1", root=str(self.root), plain=True, unread=unread, **sections)
@@ -129,7 +143,8 @@ def _seen(text: str) -> View:
     with TemporaryDirectory(prefix="gpuwatch-diagnose-") as place, World(scenario, Path(place)) as world:
         config = msgspec.structs.replace(Config(), sources=world.sources, state_dir=f"{place}/state")
         with Look(config, world.backend) as look:
-            look.wait(2, 10.0)
+            with contextlib.suppress(GpuwatchError):  # without a driver there is a View all the same
+                look.wait(2, 10.0)
             return look.view()
 
 
