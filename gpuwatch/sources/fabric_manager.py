@@ -25,7 +25,7 @@ _VERSION = rb"(\d{3,4}(?:\.\d{1,4}){1,3})"
 _STARTED = re.compile(
     rb"Fabric Manager version (?:is : )?"
     + _VERSION
-    + rb"|fabric manager NVIDIA GPU driver interface version "
+    + rb"(?=\s)|fabric manager NVIDIA GPU driver interface version "
     + _VERSION
     + rb" (?:don't|doesn't) match"
 )
