@@ -70,7 +70,7 @@ class Screen:
     def _told(self, result: CheckResult) -> Iterator[Text]:
         """What is wrong, what shows it, what to do."""
         yield from self._wrapped(self._head(result), result.message or result.title, STYLES[result.result])
-        evidence = [f"{name}: {value}" for name, value in result.evidence.items()]
+        evidence = [line for name, value in result.evidence.items() if (line := f"{name}: {value}") != result.message]
         shown = evidence if self._wide or len(evidence) <= EVIDENCE else evidence[: EVIDENCE - 1]
         for line in shown:
             yield from self._wrapped(_plain(" " * INDENT), line, "dim")

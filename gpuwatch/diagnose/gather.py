@@ -155,7 +155,7 @@ class _Gathering:
 
         def read() -> Any:
             if not path.exists():
-                raise GpuwatchError(f"there are only files, and {path} is not among them")
+                raise GpuwatchError(f"no file of the host tells, and {path.parent} has no recording")
             return msgspec.json.decode(path.read_bytes(), type=type_)
 
         return read
@@ -164,8 +164,9 @@ class _Gathering:
         view = got.found.pop("view", first)
         if first is not None and view is not first:
             got.found["earlier"] = first
+        is_recorded = view is not None and self._ground.backend is None and not self._ground.places.live
         return Facts(
-            at=self._at,
+            at=view.snapshot.at if view is not None and is_recorded else self._at,
             node=self._ground.node or _name(self._ground.places, got.found.get("cluster"), view),
             root=self._ground.places.root,
             live=self._ground.places.live,

@@ -54,7 +54,12 @@ class Kernel(Record, frozen=True, kw_only=True):
 
 
 def kernel(root: Path | None, proc: Path, sys: Path) -> Kernel:
-    """Read what can be read. `root` None: the host's own files cannot be seen, only /proc and /sys."""
+    """Read what can be read. `root` None: the host's own files cannot be seen, only /proc and /sys.
+
+    Raises:
+        OSError: not even /proc is there.
+    """
+    proc.stat()
     release, cmdline = _text(proc / "sys/kernel/osrelease"), _text(proc / "cmdline")
     driver, flavor, machine = version_line(_text(proc / "driver/nvidia/version") or "")
     return Kernel(

@@ -1,0 +1,268 @@
+"""`gpuwatch diagnose` on simulated nodes, copied trees and drivers that never answer. Real processes throughout."""
+
+import json
+import os
+import subprocess
+import time
+
+import msgspec
+import pytest
+import yaml
+
+from gpuwatch.cli.diagnose_document import exit_code
+from gpuwatch.diagnose.facts import Facts
+from gpuwatch.model.diagnosis import CheckResult, Diagnosis, Result, Stage
+from gpuwatch.sim.fakelib import FakeDriver
+from tests.cli.conftest import run
+from tests.cli.processes import COMMAND, environment, finish
+from tests.cli.test_documents import conforms
+from tests.diagnose.hosts import Host
+
+SIM = ("--source", "sim")
+QUICK_SECONDS = 3.0
+BUDGET_SECONDS = 3.0
+GRACE = 3.0 if os.environ.get("CI") else 1.0
+"""A machine of CI shares its cores with other tests."""
+
+
+@pytest.fixture
+def host(tmp_path):
+    """A copied tree of a host that is well, with a recorded View."""
+    host = Host(tmp_path / "host")
+    (host.root / "gpuwatch/view.json").write_bytes(msgspec.json.encode(host.view))
+    return host
+
+
+@pytest.fixture
+def driver(tmp_path):
+    """A driver that is wedged: nvmlInit never returns."""
+    with FakeDriver(tmp_path / "driver", gpus=8) as driver:
+        driver.hang("nvmlInit")
+        yield driver
+
+
+def diagnose(host, *args):
+    return run("diagnose", "--root", str(host.root), *args)
+
+
+def blacklist_uvm(host):
+    """A host on which CUDA cannot start."""
+    host.edit("proc/modules", "nvidia_uvm", "something_else")
+    host.remove("dev/nvidia-uvm")
+
+
+def test_a_node_that_is_well_is_0_and_says_so():
+    result = run(*SIM, "diagnose")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[0].split()[-1] == "HEALTHY"
+    assert "failed" not in result.stdout
+    stages = [line.split()[0] for line in result.stdout.splitlines()[2:] if line.strip()]
+    assert [stage for stage in stages if stage in set(Stage)] == [s for s in Stage if s in stages]
+
+
+def test_the_first_failure_is_on_top_with_what_helps(host):
+    blacklist_uvm(host)
+    result = diagnose(host)
+    assert result.exit_code == 4, result.output
+    lines = result.stdout.splitlines()
+    document = json.loads(diagnose(host, "-o", "json").stdout)
+    first = next(item for item in document["items"] if item["id"] == document["first"])
+    assert lines[0].endswith("FAILED")
+    assert lines[2].startswith(f"✗ {first['id']}")
+    told = " ".join(" ".join(lines[2 : lines.index("", 2)]).split())
+    assert first["message"] in told
+    assert first["remedy"] in told
+    assert all(" ".join(command.split()) in told.replace("\\ ", "") for command in first["commands"])
+
+
+def test_what_is_blocked_is_counted_with_what_blocks_it(host):
+    blacklist_uvm(host)
+    document = json.loads(diagnose(host, "-o", "json").stdout)
+    blocked = [item for item in document["items"] if item["blocked_by"] == document["first"]]
+    assert blocked
+    assert f"blocked by {document['first']}" in diagnose(host).stdout
+
+
+def test_scripts_get_a_document_that_conforms_to_its_schema(host):
+    blacklist_uvm(host)
+    schema = json.loads(run("diagnose", "-o", "schema").stdout)
+    document = json.loads(diagnose(host, "-o", "json").stdout)
+    assert conforms(document, schema, schema["$defs"])
+    assert set(document) == set(schema["properties"])
+    assert (document["kind"], document["verdict"], document["level"]) == ("Diagnosis", "failed", "full")
+    assert document["root"] == str(host.root)
+    as_yaml = yaml.safe_load(diagnose(host, "-o", "yaml").stdout)
+    assert {**as_yaml, "at": None} == {**document, "at": None}
+
+
+def test_names_are_the_checks_that_are_wrong(host):
+    assert diagnose(host, "-o", "name").stdout == ""
+    blacklist_uvm(host)
+    document = json.loads(diagnose(host, "-o", "json").stdout)
+    wrong = [item["id"] for item in document["items"] if item["result"] in ("warn", "fail")]
+    assert diagnose(host, "-o", "name").stdout.split() == wrong
+
+
+def test_every_check_is_listed_to_who_asks(host):
+    document = json.loads(diagnose(host, "-o", "json").stdout)
+    for asked in (
+        run("diagnose", "--root", str(host.root), "-o", "wide"),
+        run("-v", "diagnose", "--root", str(host.root)),
+    ):
+        listed = {line.split()[1] for line in asked.stdout.splitlines() if line[:2] in ("✓ ", "· ", "! ", "✗ ")}
+        assert {item["id"] for item in document["items"]} <= listed
+
+
+def test_a_stage_alone_brings_what_it_stands_on_only_when_that_is_broken(host):
+    document = json.loads(diagnose(host, "--stage", "nvml", "-o", "json").stdout)
+    assert {item["stage"] for item in document["items"]} == {"nvml"}
+    host.write("proc/driver/nvidia/version", "")
+    host.remove("sys/module/nvidia/version")
+    host.edit("proc/modules", "nvidia ", "other ")
+    document = json.loads(diagnose(host, "--stage", "nvml", "-o", "json").stdout)
+    assert {item["stage"] for item in document["items"]} >= {"driver", "nvml"}
+
+
+def test_only_the_wanted_gpus_are_judged(host):
+    host.gpu(3, row_remap=msgspec.structs.replace(host.view.snapshot.gpus[3].row_remap, failure=True))
+    (host.root / "gpuwatch/view.json").write_bytes(msgspec.json.encode(host.view))
+    identity = host.view.snapshot.gpus[3].identity
+    host.gpu(3, ecc={"pending": not host.view.snapshot.gpus[3].ecc.enabled})
+    (host.root / "gpuwatch/view.json").write_bytes(msgspec.json.encode(host.view))
+    whole = diagnose(host, "-o", "name").stdout
+    assert whole
+    for name in ("3", identity.uuid, identity.pci_bus_id):
+        assert diagnose(host, "--gpu", name, "-o", "name").stdout == whole
+    assert diagnose(host, "--gpu", "0,1", "--gpu", "2", "-o", "name").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--stage", "kublet"), "did you mean kubelet?"),
+        (("--stage", "everything"), "use host, driver"),
+        (("--budget", "soon"), "write 5s or 1m"),
+        (("--budget", "0s"), "write 5s or 1m"),
+        (("--force",), "--force goes with --active"),
+        (("--root", "/nowhere/at/all"), "is no folder"),
+        (("--level", "medium"), "quick"),
+        (("--gpu", "77"), "no GPU goes by '77'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_wrong_usage_is_2_and_says_what_is_right(args, says):
+    result = run(*SIM, "diagnose", "--level", "quick", *args)
+    assert result.exit_code == 2, result.output
+    assert says in result.stderr
+
+
+def test_a_tree_and_a_simulation_are_two_nodes(host):
+    result = run(*SIM, "diagnose", "--root", str(host.root))
+    assert result.exit_code == 2
+    assert "are two nodes" in result.stderr
+
+
+def test_a_machine_without_gpu_and_driver_is_5(tmp_path):
+    for folder in ("sys/bus/pci/devices", "proc", "dev", "lib/modules"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "proc/modules").write_text("overlay 212992 35 - Live 0x0000000000000000\n")
+    args = ("--source", "nvml", "--nvml-library", "/nowhere/libnvidia-ml.so.1")
+    result = run(*args, "diagnose", "--level", "quick", "--root", str(tmp_path))
+    assert result.exit_code == 5, result.output
+    assert "neither an NVIDIA GPU nor a driver" in result.stderr
+    assert result.stdout == ""
+
+
+def test_where_nothing_can_be_judged_the_exit_code_is_1(host):
+    result = diagnose(host, "--stage", "baseline")
+    assert result.exit_code == 1, result.output
+    assert result.stdout.splitlines()[0].endswith("UNKNOWN")
+
+
+def test_where_only_rights_are_missing_it_is_6():
+    skipped = CheckResult(id="T01", stage=Stage.RUNTIME, title="", result=Result.SKIP)
+    found = Diagnosis(results=(skipped,))
+    assert exit_code(found, Facts(at=0.0, unread={"runtime": "denied"}, denied=("runtime",))) == 6
+    assert exit_code(found, Facts(at=0.0, unread={"runtime": "absent"})) == 1
+
+
+def test_what_could_not_be_seen_is_told_once_a_reason(tmp_path):
+    lines = run("diagnose", "--level", "quick", "--root", str(tmp_path)).stdout.splitlines()
+    assert sum(line.startswith("not seen: view, cluster, exporters: ") for line in lines) == 1
+
+
+def test_active_work_needs_real_gpus():
+    result = run(*SIM, "diagnose", "--level", "quick", "--active")
+    assert "not seen: active: there is no CUDA behind a recorded or simulated node" in result.stdout
+
+
+def test_a_terminal_without_unicode_gets_ascii(host):
+    from click.testing import CliRunner
+
+    from gpuwatch.cli.main import cli
+
+    blacklist_uvm(host)
+    args = ["diagnose", "--root", str(host.root)]
+    result = CliRunner(charset="ascii").invoke(cli, args, env={"COLUMNS": "80", "NO_COLOR": "1"})
+    assert result.exit_code == 4
+    assert result.stdout.isascii()
+    assert "\nx " in result.stdout
+
+
+def test_colour_says_nothing_that_words_do_not(host):
+    import re
+
+    blacklist_uvm(host)
+    colored = run("--color", "always", "diagnose", "--root", str(host.root)).stdout
+    assert "\x1b[1;31m" in colored
+    assert re.sub(r"\x1b\[[0-9;]*m", "", colored).splitlines() == diagnose(host).stdout.splitlines()
+
+
+def test_a_quick_diagnosis_of_eight_gpus_takes_less_than_three_seconds():
+    start = time.monotonic()
+    ended = finish(*SIM, "diagnose", "--level", "quick")
+    took = time.monotonic() - start
+    print(f"diagnose --level quick on 8 simulated GPUs: {took:.2f} s of {QUICK_SECONDS}")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert took < QUICK_SECONDS * GRACE
+
+
+@pytest.mark.parametrize("level", ["quick", "full"])
+def test_a_driver_that_never_answers_is_told_within_the_budget(host, driver, level):
+    """The end of the process and of its output: nobody who was left in the driver keeps either."""
+    args = ("--source", "nvml", "--nvml-library", str(driver.library), "diagnose", "--root", str(host.root))
+    start = time.monotonic()
+    ended = finish(*args, "--level", level, "--budget", f"{BUDGET_SECONDS:.0f}s", "-o", "json", **driver.env)
+    took = time.monotonic() - start
+    print(f"diagnose --level {level} with a driver that never answers: {took:.2f} s of {BUDGET_SECONDS}")
+    document = json.loads(ended.stdout)
+    assert ended.returncode == 4, ended.stderr
+    assert document["first"] == "N02"
+    assert took < BUDGET_SECONDS * GRACE
+
+
+def test_files_that_never_open_are_told_within_the_budget(host):
+    host.remove("proc/driver/nvidia/version")
+    os.mkfifo(host.root / "proc/driver/nvidia/version")
+    start = time.monotonic()
+    ended = finish("diagnose", "--root", str(host.root), "--level", "quick", "--budget", f"{BUDGET_SECONDS:.0f}s")
+    took = time.monotonic() - start
+    print(f"diagnose with a file that never opens: {took:.2f} s of {BUDGET_SECONDS}")
+    assert "not seen: kernel: not there within" in ended.stdout
+    assert took < BUDGET_SECONDS * GRACE
+
+
+def test_ctrl_c_is_130_though_the_driver_hangs(host, driver):
+    import signal
+
+    args = ("--source", "nvml", "--nvml-library", str(driver.library), "diagnose", "--root", str(host.root))
+    process = subprocess.Popen(
+        [*COMMAND, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(**driver.env)
+    )
+    deadline = time.monotonic() + 10
+    while not driver.in_flight("nvmlInit") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert (out, errors.strip()) == ("", "")
