@@ -1,8 +1,11 @@
 """NVML starts and shows every GPU: what everything below stands on."""
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, gpu_list, passed, skipped, warned
+from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped
+from gpuwatch.diagnose.checks_nvml_access import ACCESS
 from gpuwatch.diagnose.nvml_start import init, library
+from gpuwatch.diagnose.per_gpu import blame
 from gpuwatch.diagnose.remedies import DRAIN, KERNEL_LOG, REBOOT, REBOOT_NODE
+from gpuwatch.diagnose.xids import told_of
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import GpuState
@@ -36,25 +39,24 @@ VANISHED = "vanished from NVML"
 def _answers(case: Case) -> Verdict:
     """GPUs that are lost, hang, or do not tell who they are."""
     view = case.facts.view
-    if view is None:
-        return skipped("NVML was not seen")
+    if view is None or not case.indexes:
+        return skipped("NVML shows no GPU")
     bad = {s.identity.index: f"{s.state}: {s.detail}" for s in case.statuses if s.state in NO_ANSWER}
     bad |= {index: why for index, why in view.snapshot.unanswered.items() if case.means(index)}
-    hung = [s.identity.index for s in case.statuses if s.state is GpuState.UNRESPONSIVE]
-    hung += [index for index, why in bad.items() if why.endswith(" hangs")]
-    odd = {s.identity.index: s.detail for s in case.statuses if s.state is GpuState.UNKNOWN}
-    evidence = {f"gpu {index}": why for index, why in sorted((bad | odd).items())}
-    gpus = tuple(sorted(bad))
-    if hung:
-        return failed(f"{gpu_list(gpus)}: {bad[gpus[0]]}", evidence, gpus=gpus, remedy=HUNG, commands=(DRAIN, REBOOT))
-    if bad:
-        return failed(f"{gpu_list(gpus)}: {bad[gpus[0]]}", evidence, gpus=gpus)
-    if odd:
-        return warned(f"{gpu_list(tuple(odd))} cannot be read: {next(iter(odd.values()))}", evidence, gpus=tuple(odd))
-    return passed(f"{len(case.gpus)} of {len(case.statuses)} GPUs answer") if case.statuses else skipped("no GPU")
+    odd = {s.identity.index: s.detail or "nobody reads it" for s in case.statuses if s.state is GpuState.UNKNOWN}
+    if not bad:
+        return blame(odd, remedy=ODD, commands=("nvidia-smi",)) if odd else passed(f"{len(case.statuses)} GPUs")
+    hangs = any(status.state is GpuState.UNRESPONSIVE for status in case.statuses)
+    verdict = blame(bad, fatal=True, remedy=HUNG if hangs else None, commands=AFTER_HANG if hangs else None)
+    said = {f"xid {number}": text for number, text in enumerate(told_of(case, frozenset(bad)), start=1)}
+    return verdict._replace(evidence={**verdict.evidence, **said})
 
 
 NO_ANSWER = frozenset({GpuState.LOST, GpuState.UNRESPONSIVE})
+
+ODD = "Reading it failed, which says nothing about the GPU yet. Look again; if nvidia-smi works, please report it."
+
+AFTER_HANG = (KERNEL_LOG, DRAIN, REBOOT)
 
 HUNG = (
     "A call of the driver about it does not return. Kill nothing that has it open: that can hang the driver as a "
@@ -74,6 +76,7 @@ NVML: tuple[Check, ...] = (
         "NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility. With the GPU operator the driver lies "
         "below /run/nvidia/driver: name its library with --nvml-library.",
         library,
+        needs=("D01",),
         commands=("ldconfig -p | grep libnvidia-ml", "ls /run/nvidia/driver/usr/lib*/libnvidia-ml.so.1"),
     ),
     Check(
@@ -106,10 +109,11 @@ NVML: tuple[Check, ...] = (
         "every GPU answers",
         "name, uuid and samples of each GPU in time (nvmlDeviceGetHandleByIndex and all that is read)",
         "GPU 3: lost: GPU is lost | GPU 3: unresponsive: a driver call does not return",
-        REBOOT_NODE.words,
+        "If a call about it hangs, kill nothing that is inside it. " + REBOOT_NODE.words,
         _answers,
         needs=("N02",),
         reads=("view",),
         commands=(KERNEL_LOG, *REBOOT_NODE.commands),
     ),
+    *ACCESS,
 )

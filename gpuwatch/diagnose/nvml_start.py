@@ -116,4 +116,4 @@ def _nvml(case: Case) -> SourceStatus | None:
 
 
 def _unseen(case: Case) -> str:
-    return NO_RECORDING if case.facts.view_failure == "absent" else case.facts.unread.get("view", NO_RECORDING)
+    return case.facts.unread.get("view", NO_RECORDING) if case.facts.live else NO_RECORDING
