@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import msgspec
 
 from gpuwatch.diagnose.active import work
-from gpuwatch.diagnose.active.libcuda import Cuda, CudaError
+from gpuwatch.diagnose.active.libcuda import GIVING_BACK, Cuda, CudaError
 from gpuwatch.diagnose.active.messages import Calling, Done, Job, Line
 from gpuwatch.diagnose.active.results import DeviceRun, Test
 
@@ -33,11 +32,19 @@ WORK: dict[Test, Callable[[Cuda], dict[str, Any]]] = {
 def main() -> None:
     """Run the job of the command line, and tell on stdout."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to both; the parent ends this one
-    signal.signal(signal.SIGTERM, _leave)
+    asked_to_leave: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: asked_to_leave.append(number))
     _spare_others()
     job = msgspec.json.decode(sys.argv[1], type=Job)
     pipe = _private_stdout()
-    run(job, lambda line: _write(pipe, line))
+
+    def tell(line: Line) -> None:
+        # Not in the signal's handler: between a call that allocates and its `with`, something would be lost.
+        if asked_to_leave and not (isinstance(line, Calling) and line.function in GIVING_BACK):
+            sys.exit(128 + asked_to_leave[0])
+        _write(pipe, line)
+
+    run(job, tell)
 
 
 def run(job: Job, tell: Callable[[Line], None]) -> None:
@@ -85,10 +92,6 @@ def _failure(job: Job, test: Test, error: CudaError | work.WrongResult) -> Devic
     if isinstance(error, CudaError):
         return msgspec.structs.replace(run, fault="cuda", code=error.code, function=error.function)
     return run
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)
 
 
 def _spare_others() -> None:

@@ -54,6 +54,19 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
 }
 """Function -> parameters. Each returns a CUresult; all are there since driver 470."""
 
+GIVING_BACK = frozenset(
+    {
+        "cuCtxSetCurrent",
+        "cuDevicePrimaryCtxRelease_v2",
+        "cuCtxDisablePeerAccess",
+        "cuMemFree_v2",
+        "cuMemFreeHost",
+        "cuModuleUnload",
+        "cuEventDestroy_v2",
+    }
+)
+"""What a program that is to end still has to call."""
+
 
 class CudaError(Exception):
     """A call of the driver that answered with something else than CUDA_SUCCESS; `detail`: what its compiler said."""

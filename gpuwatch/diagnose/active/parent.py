@@ -47,7 +47,7 @@ def done_by(job: Job, seconds: float) -> Ended:
         try:
             return _heard(process, job, seconds, trouble)
         except BaseException:
-            process.terminate()
+            _has_gone(process)
             raise
         finally:
             if process.stdout is not None:

@@ -91,7 +91,7 @@ static double number(const char *kind, const char *what, const struct device *de
 long script_wrong(const char *what, const struct device *device) { return (long)number("wrong", what, device, -1); }
 
 /* Bytes a second. */
-double script_speed(const char *way, const struct device *device) { return number("speed", way, device, 50e9); }
+double script_speed(const char *way, const struct device *device) { return number("speed", way, device, strcmp(way, "peer") ? 50e9 : 300e9); }
 
 bool script_joined(const struct device *one, const struct device *other) {
     for (const struct rule *rule = rules; rule < rules + rule_count; rule++)
