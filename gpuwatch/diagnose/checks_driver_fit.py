@@ -50,17 +50,18 @@ def _supported(case: Case) -> Verdict:
     refused = next(said(case, _TOO_OLD, _LEGACY), None)
     version = driver_version(case)
     if refused is not None:
-        indexes = () if refused.index is None else (refused.index,)
+        indexes = () if refused.gpu is None else (refused.gpu,)
         of = f" {version}" if version else ""
         return failed(f"{refused.name} is not supported by the driver{of}", {"kernel log": refused.text}, gpus=indexes)
     number = branch(version or "")
     if number is None:
         return skipped("no driver whose version is known")
-    wrong = {gpu: why for gpu in silent_gpus(case) if (why := _unfit(generation(gpu), number)) is not None}
+    wrong = [(gpu, why) for gpu in silent_gpus(case) if (why := _unfit(generation(gpu), number)) is not None]
     if wrong:
-        gpu, why = next(iter(wrong.items()))
-        evidence = {gpu.address: why for gpu, why in wrong.items()}
-        return failed(f"{named(case, gpu)}: {why}, this is {version}", evidence, gpus=blamed(case, tuple(wrong)))
+        first, why = wrong[0]
+        evidence = {gpu.address: why for gpu, why in wrong}
+        gpus = blamed(case, tuple(gpu for gpu, _ in wrong))
+        return failed(f"{named(case, first)}: {why}, this is {version}", evidence, gpus=gpus)
     return passed(f"branch {number}, {_generations(case)}")
 
 
@@ -108,7 +109,7 @@ def _firmware(case: Case) -> Verdict:
             commands=("cat /proc/driver/nvidia/version", "ls /lib/firmware/nvidia", DRIVER_PODS),
         )
     if dead:
-        indexes = tuple(sorted({line.index for line in dead if line.index is not None}))
+        indexes = tuple(sorted({line.gpu for line in dead if line.gpu is not None}))
         evidence = {f"{number}. {line.when or 'line'}": line.text for number, line in enumerate(dead[:8], 1)}
         return failed(f"{dead[0].name}: its firmware (GSP) does not answer", evidence, gpus=indexes)
     return _firmware_files(case)

@@ -60,8 +60,8 @@ def _why_not_loaded(case: Case, kernel: Kernel) -> tuple[str, str | None, tuple[
     if is_installed(case) is False:
         return (
             ": no NVIDIA driver is installed",
-            "Install the driver for data-center GPUs, version 570 or newer, with the open kernel modules where the GPUs "
-            "are Turing or newer; or let the GPU operator install it (driver.enabled=true).",
+            "Install the driver for data-center GPUs, version 570 or newer, with the open kernel modules where the "
+            "GPUs are Turing or newer; or let the GPU operator install it (driver.enabled=true).",
             ("ubuntu-drivers install --gpgpu || dnf install nvidia-open", "modprobe nvidia"),
         )
     return "", None, None

@@ -113,7 +113,7 @@ def _log(case: Case) -> Verdict:
     if dead:
         words = _words(dead[0].text)
         where = f"{dead[0].name}: " if dead[0].key else ""
-        indexes = tuple(sorted({line.index for line in dead if line.index is not None}))
+        indexes = tuple(sorted({line.gpu for line in dead if line.gpu is not None}))
         evidence = {_at(line, number): line.text for number, line in enumerate(dead[:8])}
         if case.facts.view is None and case.facts.view_failure != "hangs":
             return warned(f"{where}{words}; NVML was not asked how it is now", evidence)
@@ -125,7 +125,7 @@ def _log(case: Case) -> Verdict:
 
 def _is_bad(case: Case, line: GpuLine) -> bool:
     """Of XIDs, those after which a GPU is out of order."""
-    if line.index is not None and not case.means(line.index):
+    if line.gpu is not None and not case.means(line.gpu):
         return False
     told = read_message(line.text)
     if told.xid is None:

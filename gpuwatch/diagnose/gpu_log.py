@@ -16,17 +16,17 @@ _ADDRESS = re.compile(pci.PATTERN, re.ASCII)
 
 
 class GpuLine(NamedTuple):
-    """`key`: `0000:3b:00`; `index`: NVML's, None where NVML does not know the GPU; `when` in words."""
+    """`key`: `0000:3b:00`; `gpu`: NVML's index, None where NVML does not know the GPU; `when` in words."""
 
     text: str
     key: str | None
-    index: int | None
+    gpu: int | None
     when: str
 
     @property
     def name(self) -> str:
         """For people."""
-        return f"GPU {self.key}" if self.index is None else f"GPU {self.index} ({self.key})"
+        return f"GPU {self.key}" if self.gpu is None else f"GPU {self.gpu} ({self.key})"
 
 
 def present_life(case: Case) -> tuple[KernelLine, ...]:

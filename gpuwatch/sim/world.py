@@ -156,7 +156,7 @@ class World:
         self._kmsg.write(line)
         try:
             with (self.directory / KERNEL_LOG).open("a") as file:
-                file.write(raw_line(BOOT_SECONDS + line.t, line.text.replace("\n", "\\x0a"), line.facility))
+                file.writelines(raw_line(BOOT_SECONDS + line.t, t, line.facility) for t in line.text.splitlines())
         except OSError as error:
             log.error("cannot keep the simulated kernel log; %s", error)
 
