@@ -12,6 +12,8 @@ DMA_BUF_KERNEL = (5, 12)
 MULTI_NODE = ("GB200", "GB300")
 """Part of NVML's name of GPUs whose NVLink leads to other nodes."""
 CHANNELS = "nvidia-caps-imex-channels/"
+MANY = 4
+"""Ethernet adapters that can do RDMA: fewer are a server's plain network, more are there for it."""
 
 
 def peer_memory(case: Case) -> Verdict:
@@ -29,6 +31,8 @@ def peer_memory(case: Case) -> Verdict:
         return passed(loaded, evidence)
     if kernel.flavor == "open" and _version(kernel.release) >= DMA_BUF_KERNEL:
         return passed(f"dma-buf: open kernel modules, Linux {kernel.release}", evidence)
+    if not _is_wanted(ours):
+        return skipped(f"{_rdma(ours)} for Ethernet, as any server has; nothing says that RDMA is wanted")
     evidence |= {"modules": kernel.flavor or "unknown", "kernel": kernel.release or "unknown"}
     return warned(f"{_rdma(ours)}, but no way to GPU memory: nvidia_peermem is not loaded", evidence)
 
@@ -46,7 +50,7 @@ def adapter_drivers(case: Case) -> Verdict:
     if unbound:
         return warned(f"adapter {', '.join(unbound)} has no driver")
     dumb = [adapter.address for adapter in adapters if adapter.driver == "mlx5_core" and not adapter.rdma]
-    if dumb:
+    if dumb and _is_wanted(adapters):
         return warned(f"adapter {', '.join(dumb)} has no InfiniBand device: mlx5_ib is not loaded")
     modules = case.facts.kernel.modules if case.facts.kernel else None
     more = [name for name in OPTIONAL_MODULES if name in (modules or {})]
@@ -76,6 +80,10 @@ def _data_adapters(case: Case) -> list[Adapter]:
     """Those for user data."""
     services = case.facts.services
     return [a for a in (services.adapters if services else None) or () if not a.manages_switches]
+
+
+def _is_wanted(adapters: list[Adapter]) -> bool:
+    return any(adapter.infiniband for adapter in adapters) or len(adapters) >= MANY
 
 
 def _rdma(adapters: list[Adapter]) -> str:

@@ -19,11 +19,13 @@ _VPD_BYTES = 1024
 
 class Adapter(Record, frozen=True, kw_only=True):
     """One function of a network adapter that can do RDMA. `driver`: mlx5_core, efa, ...; None: nothing is bound.
-    `rdma`: its InfiniBand devices, mlx5_0 for one; `manages_switches`: it carries no user's data.
+    `infiniband`: it speaks InfiniBand, not Ethernet; `rdma`: its devices for RDMA, mlx5_0 for one;
+    `manages_switches`: it carries no user's data.
     """
 
     address: str
     driver: str | None = None
+    infiniband: bool = False
     rdma: tuple[str, ...] = ()
     virtual: bool = False
     manages_switches: bool = False
@@ -61,6 +63,7 @@ def _adapters(folders: list[Path]) -> Iterator[Adapter]:
         yield Adapter(
             address=folder.name,
             driver=driver.readlink().name if driver.is_symlink() else None,
+            infiniband=kind == _INFINIBAND,
             rdma=rdma,
             virtual=(folder / "physfn").exists(),
             manages_switches=is_connectx and kind == _INFINIBAND and _MANAGES_SWITCHES in _vpd(folder),

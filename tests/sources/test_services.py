@@ -150,8 +150,8 @@ def test_connectx_that_manages_switches_is_told_from_one_for_data(root: Path) ->
     plug(root, "0000:30:00.0", "0x8086\n", "0x020000\n", "ice")
     found = look(root)
     assert found.adapters == (
-        Adapter(address="0000:0d:00.0", driver="mlx5_core", rdma=("mlx5_0",), manages_switches=True),
-        Adapter(address="0000:18:00.0", driver="mlx5_core", rdma=("mlx5_0",)),
+        Adapter(address="0000:0d:00.0", driver="mlx5_core", infiniband=True, rdma=("mlx5_0",), manages_switches=True),
+        Adapter(address="0000:18:00.0", driver="mlx5_core", infiniband=True, rdma=("mlx5_0",)),
         Adapter(address="0000:18:00.1", virtual=True),
         Adapter(address="0000:20:00.0", driver="efa", rdma=("rdmap0",)),
     )
