@@ -86,14 +86,21 @@ def _by_cdi_alone(facts: Facts, config: RuntimeConfig) -> Verdict:
             config, f"{none}: pods of RuntimeClass {named[0]} cannot start, nor the GPU operator's own"
         )
     if named:
-        return warned(f"{none}: pods of RuntimeClass {named[0]} cannot start; others get GPUs through CDI")
+        message = f"{none}: pods of RuntimeClass {named[0]} cannot start; others get GPUs through CDI"
+        return warned(message, commands=_repair(config))
     return passed(f"{config.kind}: CDI on, no nvidia runtime needed")
 
 
 def _unconfigured(config: RuntimeConfig, message: str) -> Verdict:
-    unit = "k3s" if "/k3s/" in config.path else config.kind
-    tell = () if "/rancher/" in config.path else (f"nvidia-ctk runtime configure --runtime={config.kind}",)
-    return failed(message, commands=(*tell, f"systemctl restart {unit}", OPERATOR_PODS))
+    return failed(message, commands=_repair(config))
+
+
+def _repair(config: RuntimeConfig) -> tuple[str, ...]:
+    """k3s and RKE2 write the configuration anew at each start, with what runtimes of NVIDIA's they find."""
+    if "/rancher/" in config.path:
+        return (f"systemctl restart {'rke2-agent' if '/rke2/' in config.path else 'k3s'}", OPERATOR_PODS)
+    tell = f"nvidia-ctk runtime configure --runtime={config.kind}"
+    return tell, f"systemctl restart {config.kind}", OPERATOR_PODS
 
 
 def _runtime_class(case: Case) -> Verdict:
