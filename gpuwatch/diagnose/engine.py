@@ -86,14 +86,14 @@ class _Judged:
 
     def _blocker(self, check: Check) -> CheckResult | None:
         """The failure at the bottom of what keeps this check from being asked; the first one, if there are several.
-        One that blames some GPUs keeps a check of each GPU from being asked about those only.
+        One that blames some GPUs, or judges each by itself, keeps a check of each from being asked about those only.
         """
         spared = self._spared[check.id] = {}
         for need in check.needs:
             ground = self.result(need)
             if ground.blocked_by is not None:
                 return self.result(ground.blocked_by)
-            if ground.result is Result.FAIL and not (check.each and ground.gpus):
+            if ground.result is Result.FAIL and not (check.each and (ground.gpus or self._rows[need].each)):
                 return ground
             spared |= self._spared[need]
             if ground.result is Result.FAIL:

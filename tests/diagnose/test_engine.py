@@ -68,6 +68,13 @@ def test_a_broken_gpu_keeps_checks_of_each_gpu_from_none_of_the_others():
     assert found.of("C").evidence == {"gpu 1": "not judged, see A", "gpu 2": "not judged, see B"}
 
 
+def test_a_failure_of_a_gpu_that_nobody_can_name_keeps_no_check_from_the_others():
+    nameless = row("A", lambda case: failed("7 of 8 GPUs"), each=True)
+    found = judged(nameless, of_gpus("B", needs=("A",)), row("C", needs=("A",)), facts=gpus(2))
+    assert found.of("B").result is Result.PASS
+    assert found.of("C").blocked_by == "A"
+
+
 def test_checks_of_each_gpu_are_blocked_when_no_gpu_is_left():
     found = judged(of_gpus("A", {0, 1}), of_gpus("B", needs=("A",)), facts=gpus(2))
     assert found.of("B").blocked_by == "A"
