@@ -18,8 +18,13 @@ MARKS = {Result.PASS: "✓+", Result.WARN: "!!", Result.FAIL: "✗x", Result.SKI
 """In Unicode and in ASCII."""
 
 STYLES = {Result.PASS: "green", Result.WARN: "yellow", Result.FAIL: "bold red", Result.SKIP: "dim"}
-COUNTED = {Result.FAIL: "failed", Result.WARN: "warned", Result.PASS: "passed", Result.SKIP: "skipped"}
-"""In the order in which a stage tells them."""
+COUNTED = {
+    Result.FAIL: ("failed", "failed"),
+    Result.WARN: ("warning", "warnings"),
+    Result.PASS: ("passed", "passed"),
+    Result.SKIP: ("skipped", "skipped"),
+}
+"""One, and several; in the order in which a stage tells them."""
 
 STAGE_WIDTH, INDENT, LEAST_WIDTH = 12, 7, 40
 EVIDENCE = 8
@@ -36,41 +41,39 @@ class Screen:
         self._words, self._width, self._wide = words, max(width, LEAST_WIDTH), wide
 
     def lines(self, diagnosis: Diagnosis, facts: Facts) -> list[Text]:
-        """All of it, from the top."""
+        """All of it, from the top, in blocks."""
         parts = node_parts(facts.view, self._words.glyphs) if facts.view else []
-        lines = [head_line(diagnosis.node, parts, verdict(diagnosis), self._words, min(self._width, NODE_LINE))]
+        head = head_line(diagnosis.node, parts, verdict(diagnosis), self._words, min(self._width, NODE_LINE))
         first = diagnosis.first
-        lines += [_plain(), *(self._told(first) if first else ()), *((_plain(),) if first else ())]
-        for stage in Stage:
-            results = [result for result in diagnosis.results if result.stage is stage]
-            if results:
-                lines += [*self._stage(stage, results), *self._results(results, first)]
-        unseen = list(self._unseen(facts))
-        return [*lines, *([_plain(), *unseen] if unseen else [])]
+        wrong = [result for result in diagnosis.results if result.result in (Result.FAIL, Result.WARN)]
+        blocks = [[head], list(self._told(first)) if first else []]
+        blocks += [[line for stage in Stage for line in self._stage(stage, diagnosis)]]
+        blocks += [list(self._told(result)) for result in wrong if result is not first]
+        blocks += [list(self._every(diagnosis.results)) if self._wide else [], list(self._unseen(facts))]
+        return [line for block in blocks if block for line in (_plain(), *block)][1:]
 
-    def _stage(self, stage: Stage, results: Sequence[CheckResult]) -> Iterator[Text]:
-        """`driver      ✗ 1 failed, 6 passed, 2 blocked by D01`."""
+    def _stage(self, stage: Stage, diagnosis: Diagnosis) -> Iterator[Text]:
+        """`driver      ✗ 1 failed, 6 passed, 2 blocked by D01`; nothing for a stage that was not asked for."""
+        results = [result for result in diagnosis.results if result.stage is stage]
         counts = Counter(result.result for result in results if result.blocked_by is None)
         blocked = Counter(result.blocked_by for result in results if result.blocked_by is not None)
-        told = [f"{counts[result]} {word}" for result, word in COUNTED.items() if counts[result]]
+        told = [f"{counts[result]} {word[counts[result] != 1]}" for result, word in COUNTED.items() if counts[result]]
         told += [f"{count} blocked by {id_}" for id_, count in blocked.items()]
         worst = next((result for result in COUNTED if counts[result]), Result.SKIP)
-        head = Text.assemble((f"{stage.value:<{STAGE_WIDTH}}", "bold"), (self._mark(worst), STYLES[worst]), " ", end="")
-        yield from self._wrapped(head, ", ".join(told))
+        mark = (self._mark(worst), STYLES[worst])
+        if results:
+            yield from self._wrapped(Text.assemble(f"{stage.value:<{STAGE_WIDTH}}", mark, " ", end=""), ", ".join(told))
 
-    def _results(self, results: Sequence[CheckResult], first: CheckResult | None) -> Iterator[Text]:
+    def _every(self, results: Sequence[CheckResult]) -> Iterator[Text]:
         for result in results:
-            is_wrong = result.result in (Result.WARN, Result.FAIL)
-            if is_wrong and result is not first:
-                yield from self._told(result)
-            elif is_wrong or self._wide:
-                more = "see above" if is_wrong else result.message
-                yield from self._wrapped(self._head(result), f"{result.title}: {more}" if more else result.title)
+            text = f"{result.title}: {result.message}" if result.message else result.title
+            yield from self._wrapped(self._head(result), text)
 
     def _told(self, result: CheckResult) -> Iterator[Text]:
         """What is wrong, what shows it, what to do."""
         yield from self._wrapped(self._head(result), result.message or result.title, STYLES[result.result])
-        evidence = [line for name, value in result.evidence.items() if (line := f"{name}: {value}") != result.message]
+        lines = (f"{name}: {value}" for name, value in result.evidence.items())
+        evidence = [line for line in lines if line.casefold() != result.message.casefold()]
         shown = evidence if self._wide or len(evidence) <= EVIDENCE else evidence[: EVIDENCE - 1]
         for line in shown:
             yield from self._wrapped(_plain(" " * INDENT), line, "dim")

@@ -139,7 +139,7 @@ class _Gathering:
 
         def ask(found: Services) -> None:
             seconds = self._left(EXPORTERS_SECONDS)
-            self._all.start("exporters", lambda: _exporters(found, seconds), seconds)
+            self._all.start("exporters", lambda: exporters(found.ports, seconds), seconds)
 
         return {"services": ask}
 
@@ -178,12 +178,6 @@ class _Gathering:
             denied=tuple(sorted(got.denied)),
             **got.found,
         )
-
-
-def _exporters(services: Services, seconds: float) -> tuple[Exporter, ...]:
-    if services.ports is None:
-        raise GpuwatchError("it is not seen who listens on which port")
-    return exporters(services.ports, seconds)
 
 
 def _name(places: Places, cluster: Cluster | None, view: View | None) -> str | None:

@@ -1,12 +1,17 @@
 """Screens kept as files, so that every change of a screen is a diff to look at: `python -m tests.cli.goldens`."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
+
+import msgspec
 
 from gpuwatch.model.view import Events, View
 from tests.cli import views
-from tests.cli.conftest import ask
+from tests.cli.conftest import ask, run
+from tests.diagnose.hosts import Host
 
 FOLDER = Path(__file__).parent.parent / "golden" / "cli"
 
@@ -35,6 +40,60 @@ class Screen(NamedTuple):
         events = self.events() if self.events else None
         return ask(self.view(), *self.args, events=events, env={"COLUMNS": str(self.width)}).stdout
 
+
+class HostScreen(NamedTuple):
+    """One file of `diagnose`: what it says of a recorded host to which something was done."""
+
+    name: str
+    breaks: Callable[[Host], None]
+    args: tuple[str, ...]
+    width: int = 100
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / f"{self.name}.txt"
+
+    def draw(self) -> str:
+        """What the command prints of the folder `host`."""
+        with TemporaryDirectory() as place, contextlib.chdir(place):
+            host = Host(Path("host").absolute())
+            self.breaks(host)
+            if host.view is not None:
+                snapshot = msgspec.structs.replace(host.view.snapshot, at=views.AT)
+                view = msgspec.structs.replace(host.view, snapshot=snapshot)
+                (host.root / "gpuwatch/view.json").write_bytes(msgspec.json.encode(view))
+            return run(*self.args, "--root", "host", env={"COLUMNS": str(self.width)}).stdout
+
+
+def well(host: Host) -> None:
+    """Nothing is wrong."""
+
+
+def updated(host: Host) -> None:
+    """The kernel was updated, and the driver's module was not built for it; somebody's containers still start."""
+    host.edit("proc/sys/kernel/osrelease", "6.8.0", "6.11.0")
+    host.remove("proc/driver/nvidia/version")
+    host.remove("sys/module/nvidia/version")
+    kept = [line for line in (host.root / "proc/modules").read_text().splitlines() if "nvidia" not in line]
+    host.write("proc/modules", "\n".join(kept) + "\n")
+    host.view = None
+
+
+def neglected(host: Host) -> None:
+    """Several things of different stages are wrong."""
+    host.remove("etc/containerd/config.toml")
+    host.gpu(3, ecc={"pending": False})
+
+
+DIAGNOSES = (
+    HostScreen("diagnose-well", well, ("diagnose",)),
+    HostScreen("diagnose-well-80", well, ("diagnose",), 80),
+    HostScreen("diagnose-updated", updated, ("diagnose",)),
+    HostScreen("diagnose-updated-80", updated, ("diagnose",), 80),
+    HostScreen("diagnose-neglected-80", neglected, ("diagnose",), 80),
+    HostScreen("diagnose-wide", neglected, ("diagnose", "--stage", "runtime", "-o", "wide")),
+    HostScreen("diagnose-json", neglected, ("diagnose", "--stage", "runtime", "--stage", "kubelet", "-o", "json")),
+)
 
 SCREENS = (
     Screen("status-healthy", views.healthy, ("status",)),
@@ -75,6 +134,7 @@ SCREENS = (
     Screen("xid-154", views.healthy, ("xid", "explain", "154")),
     Screen("xid-149-line", views.healthy, ("xid", "explain", NVLINK_LINE)),
     Screen("xid-list-80", views.healthy, ("xid", "list", "--taint"), 80),
+    *DIAGNOSES,
 )
 
 

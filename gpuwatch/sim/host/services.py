@@ -34,7 +34,10 @@ PORTS = {22: "00000000", 10250: "00000000", 10248: "0100007F", 10256: "00000000"
 
 def services(node: Node) -> Files:
     """The files."""
-    return {**_processes(node), **_network(), **_sockets(node), **_units(node), **_fabric(node), **_devices(node.model)}
+    exporters = {"gpuwatch/exporters.json": "[]\n"}  # a recording, and nobody listens on their ports
+    return exporters | {
+        **_processes(node), **_network(), **_sockets(node), **_units(node), **_fabric(node), **_devices(node.model)
+    }  # fmt: skip
 
 
 def running(node: Node) -> tuple[str, ...]:
