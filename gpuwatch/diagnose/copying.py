@@ -64,9 +64,14 @@ class Tree:
             if target is None or path.partition("/")[0] == "proc" or path == "proc":
                 yield from self._walk(below, left[1:], links)
             elif links < MOST_LINKS:
-                meant = resolved(path, target)
+                meant = resolved(path, self._below(target))
                 yield Member(path=below, link=os.path.relpath(meant or ".", path or "."))
                 yield from self._walk("", [*_escaped(meant), *left[1:]], links + 1)
+
+    def _below(self, target: str) -> str:
+        """Links of a copied tree may name the place it was copied to."""
+        root = self._root.rstrip("/")
+        return target.removeprefix(root) if root and target.startswith(f"{root}/") else target
 
     def _names(self, folder: str, pattern: str) -> list[str]:
         if not any(sign in pattern for sign in "*?["):

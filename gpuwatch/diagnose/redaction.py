@@ -33,7 +33,7 @@ PATTERNS: tuple[tuple[re.Pattern[str], _Replacement], ...] = (
     (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|hf_|nvapi-|sk-|dckr_pat_|hvs\.|npm_|pypi-)[\w.-]{10,}"),
      MARK),
     (re.compile(r"\$(?:2[abxy]?|1|5|6|7|y|gy|argon2\w*|scrypt|apr1)\$[^\s\"':]{8,}"), MARK),  # hashes of passwords
-    (re.compile(rf"(--?[\w-]*{_NAME}[\w-]*[ =])(\"[^\"]*\"|'[^']*'|[^\s\"']+)", re.I), rf"\1{MARK}"),
+    (re.compile(rf"((?<!\S)--?[\w-]*{_NAME}[\w-]*[ =])(\"[^\"]*\"|'[^']*'|[^\s\"']+)", re.I), rf"\1{MARK}"),
     (re.compile(rf"([\w.-]*{_NAME}[\w.-]*[\"']?\s*[=:]\s*)(\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s\"',;&}}\]]+)", re.I),
      lambda match: f"{match[1]}{_quoted_like(match[2])}"),
 )  # fmt: skip

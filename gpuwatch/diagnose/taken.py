@@ -83,7 +83,7 @@ AREAS: dict[str, tuple[Taken, ...]] = {
         *_there(
             "{usr/share,run,etc}/containers/oci/hooks.d/*nvidia*.json",
             "{usr/bin,usr/local/bin,usr/local/nvidia/toolkit,opt/nvidia/toolkit}/nvidia-c*",
-            f"{_BIN}/{{containerd,crio,dockerd,podman,runc,crun}}",
+            f"{_BIN}/{{containerd,crio,dockerd,podman,runc,crun,kubelet}}",
             "home/kubernetes/bin/nvidia",
         ),
     ),
