@@ -76,7 +76,7 @@ NVML: tuple[Check, ...] = (
         "NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility. With the GPU operator the driver lies "
         "below /run/nvidia/driver: name its library with --nvml-library.",
         library,
-        needs=("D01",),
+        needs=("D01", "D04"),
         commands=("ldconfig -p | grep libnvidia-ml", "ls /run/nvidia/driver/usr/lib*/libnvidia-ml.so.1"),
     ),
     Check(
@@ -87,7 +87,7 @@ NVML: tuple[Check, ...] = (
         "nvmlInit: driver not loaded | library and kernel module differ | no permission | does not return",
         "See what the kernel says of the driver; nvidia-smi must work before anything else can.",
         init,
-        needs=("N01",),
+        needs=("N01", "D03"),
         commands=("nvidia-smi", KERNEL_LOG),
     ),
     Check(
@@ -111,8 +111,9 @@ NVML: tuple[Check, ...] = (
         "GPU 3: lost: GPU is lost | GPU 3: unresponsive: a driver call does not return",
         "If a call about it hangs, kill nothing that is inside it. " + REBOOT_NODE.words,
         _answers,
-        needs=("N02",),
+        needs=("N02", "H02", "H03"),
         reads=("view",),
+        each=True,
         commands=(KERNEL_LOG, *REBOOT_NODE.commands),
     ),
     *ACCESS,
