@@ -4,17 +4,33 @@ import json
 import statistics
 import sys
 import time
+from typing import get_args
 
 import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig, DrainConfig
-from gpuwatch.model.remediation import FAULTS, OWNER, TAINT, Reason, Response
+from gpuwatch.model.remediation import (
+    DEGRADED,
+    FAULTS,
+    HEALTHY_COUNT,
+    LABELS,
+    NVLINK,
+    OWNER,
+    TAINT,
+    Reason,
+    Response,
+    SchedulingLabel,
+)
+from gpuwatch.roles.give_back import give_back
+from gpuwatch.roles.place import Place
+from gpuwatch.rules.labels import ALL, LABEL_SECONDS
 from gpuwatch.sim.directory import inject
+from gpuwatch.sinks.kube_transport import Transport
 from tests.cluster.api import MERGE, NODES, PODS, STRATEGIC
 from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign, make_node, remove
 from tests.e2e.processes import agent, fetch, free_port, running, series, until
-from tests.roles.remediating import NAMESPACE, NODE, Bench, HandClock, fatal, settings
+from tests.roles.remediating import NAMESPACE, NODE, Bench, HandClock, Ledger, fatal, settings
 
 LIMIT_SECONDS = 1.0
 RUNS = {"simulated": 5, "control_plane": 50}
@@ -63,6 +79,25 @@ def test_it_takes_and_gives_back_exactly_what_is_ours(bench):
     assert (told.count("GPUQuarantined"), told.count("GPURecovered")) == (1, 1)
     for each in told:
         assert each.startswith("GPU")
+
+
+def test_schedulers_are_told_and_nothing_is_left_of_it(bench, place):
+    before = foreign(bench.node)
+    bench.restarted(settings(labels=get_args(SchedulingLabel)))
+    bench.run(10)
+    assert bench.labels == {HEALTHY_COUNT: "4", NVLINK: "none"}
+    bench.finds(fatal(bench.clock.time()))
+    bench.run(LABEL_SECONDS / 2)
+    assert DEGRADED not in bench.labels  # not yet: they have changed a moment ago
+    bench.run(LABEL_SECONDS)
+    assert bench.labels == {DEGRADED: "true", HEALTHY_COUNT: "3", NVLINK: "none"}
+    selected = place.request("GET", f"{NODES}?labelSelector={DEGRADED}=true,{HEALTHY_COUNT}=3").body["items"]
+    assert [each["metadata"]["name"] for each in selected] == [NODE]
+    transport = Transport(str(place.kubeconfig()))
+    give_back(bench.config, Place(node=NODE, namespace=NAMESPACE), transport, bench.clock, Ledger())
+    transport.close()
+    assert (bench.labels, LABELS in bench.annotations, bench.ours) == ({}, False, [])
+    assert foreign(bench.node) == before
 
 
 def test_a_person_may_overrule_it(bench, place):
@@ -206,7 +241,7 @@ def test_an_xid_becomes_a_taint_within_a_second_and_the_taint_goes_again(chain, 
 
 
 def _is_clean(node):
-    marks = {**node["metadata"].get("labels", {}), **node["metadata"].get("annotations", {})}
+    marks = {**node["metadata"].get("labels", {}), **node["metadata"].get("annotations", {})}.keys() - {LABELS, *ALL}
     condition = next(each for each in node["status"]["conditions"] if each["type"] == "GPUHealthy")
     return not any(key.startswith("gpuwatch.io/") for key in marks) and condition["status"] == "True"
 

@@ -11,13 +11,28 @@ from typing import NamedTuple
 import msgspec
 
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.remediation import CONDITION, DOMAIN, FAULTS, OWNER, TAINT
+from gpuwatch.model.remediation import (
+    CONDITION,
+    DEGRADED,
+    DOMAIN,
+    FAULTS,
+    GPU_CLASS,
+    HEALTHY_COUNT,
+    LABELS,
+    NVLINK,
+    OWNER,
+    TAINT,
+)
 from gpuwatch.sim.kubeapi import Object, Write
 
 TRAIL = 400
 """Writes remembered to tell what led to a violation."""
 
 TOLD = 64
+
+SCHEDULING = frozenset({DEGRADED, GPU_CLASS, HEALTHY_COUNT, NVLINK})
+RESTLESS = 299.0
+"""Seconds: labels for schedulers may not change again before."""
 
 
 class Violation(NamedTuple):
@@ -53,6 +68,7 @@ class Referee:
         self._clock, self._user, self._well_for = clock, user, well_for
         self._holders: dict[str, str] = {}
         self._seen: set[tuple[str, str, float]] = set()
+        self._labelled: dict[str, float] = {}
         self._trail: deque[tuple[str, str]] = deque(maxlen=TRAIL)
 
     def __call__(self, write: Write) -> None:
@@ -87,12 +103,24 @@ class Referee:
         if write.user == self._user:
             for words in _strange(before, after):
                 self._against(name, "not ours", words)
+            self._labels(name, before, after)
         if has and not had:
             self._tainted(name, after)
         elif had and not has:
             self._given_back(name)
         elif had != has:
             self._against(name, "tainted twice", f"the taint was replaced: {had} by {has}")
+
+    def _labels(self, name: str, before: Object, after: Object) -> None:
+        had, has = (
+            {k: v for k, v in node["metadata"].get("labels", {}).items() if k in SCHEDULING} for node in (before, after)
+        )
+        if had == has:
+            return
+        now, last = self._clock.monotonic(), self._labelled.get(name)
+        if last is not None and now - last < RESTLESS:
+            self._against(name, "restless", f"labels changed after {now - last:.0f} s: {had} to {has}")
+        self._labelled[name] = now
 
     def _tainted(self, name: str, node: Object) -> None:
         self.tainted.add(name)
@@ -144,12 +172,14 @@ class Referee:
 
 
 def portrait(node: Object) -> Object:
-    """What a node looks like to others, without what changes by itself: it must be the same after all is over."""
+    """What a node looks like to others, without what changes by itself, and without what tells schedulers of its GPUs:
+    it must be the same after all is over.
+    """
     metadata, spec = node["metadata"], node["spec"]
     conditions = node["status"].get("conditions", [])
     return {
-        "labels": metadata.get("labels", {}),
-        "annotations": metadata.get("annotations", {}),
+        "labels": {k: v for k, v in metadata.get("labels", {}).items() if k not in SCHEDULING},
+        "annotations": {k: v for k, v in metadata.get("annotations", {}).items() if k != LABELS},
         "taints": spec.get("taints", []),
         "unschedulable": spec.get("unschedulable", False),
         "conditions": {each["type"]: each["status"] for each in conditions},
