@@ -8,7 +8,7 @@ from gpuwatch.model.snapshot import Record
 from gpuwatch.sources.installed_modules import InstalledModule, dkms_versions, has_headers, installed_modules
 
 _RELEASE = re.compile(r"\b\d{3,4}\.\d{2,3}(?:\.\d{2,3})?\b", re.ASCII)
-_PARAMETER = re.compile(r"(?:(?:rd\.)?driver|modprobe|module|rd\.driver)[._]blacklist=(\S+)", re.ASCII)
+_PARAMETER = re.compile(r"\b(?:modprobe\.|module_|rd\.driver\.)blacklist=(\S+)", re.ASCII)
 _MODPROBE = ("etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d")
 _SECURE_BOOT = "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
