@@ -15,6 +15,11 @@ from gpuwatch.sources.nvml_reads import FieldReader, nest
 from gpuwatch.sources.nvml_samples import SampleReader
 from gpuwatch.sources.nvml_vgpu import VgpuReader
 
+EMPTY = msgspec.convert({"identity": {"index": 0, "uuid": "", "pci_bus_id": ""}}, Gpu)
+"""msgspec studies a type when it first makes one, and two threads that have it do so at once crash the process: hence
+one is made here, before there are threads.
+"""
+
 
 def register(nvml: Nvml, index: int) -> tuple[Any, Identity]:
     """The handle and identity of the GPU at an NVML index.

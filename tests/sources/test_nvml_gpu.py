@@ -1,5 +1,7 @@
 """One GPU as a whole: links, instances, sample buffers, virtual GPUs and fans beside the fields."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -206,3 +208,21 @@ def test_virtual_gpus_of_a_host(driver: FakeDriver) -> None:
     (vgpu,) = gpu.vgpus
     assert (vgpu.instance, vgpu.uuid, vgpu.vm, vgpu.used_memory, vgpu.utilization) == (7, "v-7", "vm-1", 1 << 30, 0.4)
     assert vgpu.licensed is True
+
+
+STUDIED = """
+import sys
+from gpuwatch.sources import nvml_gpu
+import msgspec
+called = set()
+sys.setprofile(lambda frame, event, arg: called.add(frame.f_code.co_filename))
+msgspec.convert({"identity": {"index": 0, "uuid": "", "pci_bus_id": ""}, "nvlinks": [{"link": 0}]}, nvml_gpu.Gpu)
+sys.setprofile(None)
+print(sorted(path for path in called if "msgspec" in path))
+"""
+
+
+def test_the_threads_of_a_reader_find_the_type_of_a_sample_studied():
+    """Two that study it at once crash msgspec."""
+    done = subprocess.run([sys.executable, "-c", STUDIED], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
