@@ -11,7 +11,8 @@ NO_KUBELET = "no kubelet on this machine"
 RESTART_PLUGIN = "kubectl delete pod -A --field-selector spec.nodeName={node} -l app=nvidia-device-plugin-daemonset"
 PLUGIN_LOG = "kubectl -n gpu-operator logs -l app=nvidia-device-plugin-daemonset --all-containers --tail=100"
 SHOW_NODE = 'kubectl get node {node} -o jsonpath=\'{.status.capacity}{"\\n"}{.status.allocatable}{"\\n"}\''
-GROUND = ("N02", "N03", "N04", "G05", "K02")
+GROUND = ("N02", "N03", "N04", "G05", "M01", "M02", "M03", "M04", "K02")
+"""GPUs that are lost, after a fatal XID or amid a change of MIG are rightly not advertised."""
 MPS = "nvidia-cuda-mps"
 
 

@@ -174,7 +174,7 @@ RUNTIME: tuple[Check, ...] = (
         "the runtime of it. With the GPU operator look at the toolkit pod of this node instead.",
         commands=("apt-get install -y nvidia-container-toolkit", "nvidia-ctk runtime configure", OPERATOR_PODS),
         judge=_toolkit,
-        needs=("D01",),
+        needs=("D01", "D05"),
         reads=("runtime",),
     ),
     Check(

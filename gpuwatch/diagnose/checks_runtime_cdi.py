@@ -91,7 +91,7 @@ CDI: tuple[Check, ...] = (
         remedy=REMEDY,
         commands=("nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml", "nvidia-ctk cdi list"),
         judge=_specs,
-        needs=("D01", "N03", "N04", "T02"),
+        needs=("D01", "D03", "D04", "N03", "N04", "V01", "V03", "T02"),
         reads=("cdi",),
     ),
 )

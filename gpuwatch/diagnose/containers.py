@@ -9,7 +9,7 @@ from gpuwatch.sources.container_runtime import RuntimeConfig
 JIT_CDI = (1, 18)
 """Since this version NVIDIA's runtime, in its mode `auto`, adds devices by CDI before the container is made."""
 
-DISTRIBUTIONS = ("/var/lib/rancher/", "/etc/k0s/", "/var/snap/")
+DISTRIBUTIONS = ("/var/lib/rancher/", "/etc/k0s/", "/etc/cri/", "/var/snap/")
 """Where distributions keep the configuration of a containerd of their own."""
 
 _RUNNING = {"crio": "crio", "containerd": "containerd", "docker": "dockerd"}

@@ -13,6 +13,7 @@ CONTAINERD_FILES = (
     "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
     "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
     "/etc/k0s/containerd.toml",
+    "/etc/cri/containerd.toml",
     "/var/snap/microk8s/current/args/containerd.toml",
 )
 CRIO_FILE, CRIO_FOLDER = "/etc/crio/crio.conf", "/etc/crio/crio.conf.d"
