@@ -194,6 +194,6 @@ PODS = Check(
     "See why the first one waits. Pods in Init wait for the part before them: driver, then toolkit, then device "
     "plugin. ImagePullBackOff: registry, tag and pull secret. CrashLoopBackOff: its log, also with --previous.",
     _pods,
-    needs=("N02",),
+    needs=("N02", "K02"),
     reads=("cluster",),
 )

@@ -86,7 +86,7 @@ SCENES = (
         "fell-off-the-bus",
         (devices(8, 7),),
         "H02",
-        "N03",
+        "K03 K04",
         node={"timeline": [{"do": "lose", "gpu": 3, "from_bus": True}]},
     ),
     Scene("lost-on-the-bus", (devices(8, 7),), "H03", "H10 K03 K04", node={"timeline": [{"do": "lose", "gpu": 3}]}),
