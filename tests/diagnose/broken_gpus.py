@@ -224,12 +224,31 @@ def drawing(host: Host) -> None:
 
 WARN = Result.WARN
 
+SICK = happens(
+    {"do": "zombie", "gpu": 0},
+    {"do": "ecc", "gpu": 1, "kind": "uncorrected", "count": 2},
+    {"do": "ecc_mode", "gpu": 2, "on": False},
+    {"do": "power_limit", "gpu": 3, "watts": 300},
+    {"do": "xid", "gpu": 4, "xid": 95},
+    {"do": "remap", "gpu": 5},
+    {"do": "power_brake", "gpu": 6},
+    {"do": "inforom", "gpu": 7},
+)
+SICKER = happens(
+    {"do": "ecc", "gpu": 1, "kind": "uncorrected", "location": "sram", "count": 11},
+    {"do": "compute_mode", "gpu": 2, "mode": "exclusive_process"},
+    {"do": "power_limit", "gpu": 3, "watts": 500},
+    {"do": "xid", "gpu": 4, "xid": 94},
+    {"do": "remap", "gpu": 5, "failure": True},
+)
+"""Nodes of which each GPU has a trouble of its own: it takes a while to look at a node."""
+
 NVML = (
     Broken("N01", happens({"do": "refuse", "error": "LIBRARY_NOT_FOUND"}), "cannot be loaded", "runtimeClassName"),
     Broken("N02", happens({"do": "refuse", "error": "LIB_RM_VERSION_MISMATCH"}), "version mismatch", "reboot"),
-    Broken("N02", happens({"do": "refuse", "error": "NO_PERMISSION"}), "no permission", "ls -l /dev/nvidia*"),
+    Broken("N02", nvml(code=4, reason="nvmlInit: Insufficient Permissions"), "no permission", "ls -l /dev/nvidia*"),
     Broken("N02", happens({"do": "refuse", "error": "DRIVER_NOT_LOADED"}), "not loaded", "modprobe nvidia"),
-    Broken("N02", happens({"do": "refuse", "error": "OPERATING_SYSTEM"}), "NVML does not start", "nvidia-smi"),
+    Broken("N02", nvml(code=17, reason="nvmlInit: Operating System"), "NVML does not start", "nvidia-smi"),
     Broken("N02", nvml(hanging_seconds=12.0, reason="starting: nvmlInit"), "not answered for 12 s", "Kill nothing"),
     Broken("N02", nvml(reason="the reader process was ended by SIGSEGV"), "SIGSEGV", "report it"),
     Broken("N02", nobody_answers, "does not answer", "dmesg -T"),
@@ -254,7 +273,7 @@ NVML = (
 )
 
 MEMORY = (
-    Broken("G01", happens({"do": "ecc_mode", "gpu": 2, "on": False}), "GPU 2: ECC is to be off", "-e 1", result=WARN),
+    Broken("G01", SICK, "GPU 2: ECC is to be off", "-e 1", result=WARN),
     Broken(
         "G01",
         sampled(2, ecc={"enabled": False, "pending": False}),
@@ -264,24 +283,24 @@ MEMORY = (
     ),
     Broken(
         "G02",
-        happens({"do": "ecc", "gpu": 1, "kind": "uncorrected", "count": 2}),
+        SICK,
         "GPU 1: uncorrected ECC errors",
         "nvidia-smi --gpu-reset -i 1",
         result=WARN,
     ),
     Broken(
         "G02",
-        happens({"do": "ecc", "gpu": 1, "kind": "uncorrected", "location": "sram", "count": 11}),
+        SICKER,
         "GPU 1: more uncorrected SRAM errors",
         "nvidia-bug-report.sh",
     ),
     Broken(
         "G03",
-        happens({"do": "remap", "gpu": 5, "failure": True}),
+        SICKER,
         "GPU 5: a row could not be remapped",
         "Replace the GPU",
     ),
-    Broken("G03", happens({"do": "remap", "gpu": 5}), "a row remap waits", "--gpu-reset -i 5", result=WARN),
+    Broken("G03", SICK, "a row remap waits", "--gpu-reset -i 5", result=WARN),
     Broken("G03", sampled(5, row_remap={"banks": {"none": 1}}), "no spare row", "replaced", result=WARN),
     Broken(
         "G04",
@@ -302,8 +321,8 @@ MEMORY = (
 )
 
 XIDS = (
-    Broken("G05", happens({"do": "xid", "gpu": 3, "xid": 95}), "GPU 3: XID 95", "nvidia-smi --gpu-reset -i 3"),
-    Broken("G05", happens({"do": "xid", "gpu": 3, "xid": 94}), "GPU 3: XID 94", "xid explain 94", result=WARN),
+    Broken("G05", SICK, "GPU 4: XID 95", "nvidia-smi --gpu-reset -i 4"),
+    Broken("G05", SICKER, "GPU 4: XID 94", "xid explain 94", result=WARN),
     Broken(
         "G05",
         happens({"do": "xid", "gpu": 3, "xid": 13}, workloads=(TRAINING,)),
@@ -331,7 +350,7 @@ BOARD = (
         result=WARN,
         node={"model": "t4", "gpus": 2},
     ),
-    Broken("G07", happens({"do": "power_brake", "gpu": 6}), "GPU 6: the power supply", "power cables", result=WARN),
+    Broken("G07", SICK, "GPU 6: the power supply", "power cables", result=WARN),
     Broken(
         "G07",
         sampled(6, judged=True, clock_events={"active": {"hw_thermal_slowdown": True}}),
@@ -348,7 +367,7 @@ BOARD = (
     ),
     Broken(
         "G08",
-        happens({"do": "power_limit", "gpu": 3, "watts": 300}),
+        SICK,
         "GPU 3: limit 300 W, default 700 W, and not by gpuwatch",
         "nvidia-smi -i 3 -pl 700",
         result=WARN,
@@ -385,17 +404,15 @@ MODES = (
     ),
     Broken(
         "G11",
-        happens({"do": "compute_mode", "gpu": 2, "mode": "exclusive_process"}),
+        SICKER,
         "GPU 2: compute mode EXCLUSIVE_PROCESS",
         "nvidia-smi -i 2 -c DEFAULT",
         result=WARN,
     ),
-    Broken("G11", happens({"do": "compute_mode", "gpu": 2, "mode": "prohibited"}), "PROHIBITED", "-c DEFAULT"),
-    Broken("G12", happens({"do": "zombie", "gpu": 0}), "GiB in use by no process", "fuser -v", result=WARN),
+    Broken("G11", sampled(2, compute_mode="prohibited"), "PROHIBITED", "-c DEFAULT"),
+    Broken("G12", SICK, "GiB in use by no process", "fuser -v", result=WARN),
     Broken("G12", unshared, "which is gone", "--gpu-reset -i 0", result=WARN, well=working),
-    Broken(
-        "G13", happens({"do": "inforom", "gpu": 7}), "GPU 7: NVML calls its infoROM", "nvidia-bug-report", result=WARN
-    ),
+    Broken("G13", SICK, "GPU 7: NVML calls its infoROM", "nvidia-bug-report", result=WARN),
     Broken("G14", sampled(5, judged=True, recovery_action=1), "GPU 5: the driver asks", "--gpu-reset -i 5"),
     Broken("G14", sampled(5, judged=True, recovery_action=2), "the driver asks", "systemctl reboot"),
     Broken("G14", sampled(5, judged=True, recovery_action=5), "the driver asks", "what the driver asks", result=WARN),
@@ -427,7 +444,7 @@ POWER = (
     Broken("P02", capped_pod, "Dynamo power agent", "choose one", result=WARN, well=tuning),
     Broken(
         "P02",
-        both(recorded("power_limit", 400.0), happens({"do": "power_limit", "gpu": 3, "watts": 500})),
+        both(recorded("power_limit", 400.0), SICKER),
         "GPU 3 has a limit of 500 W, gpuwatch has set 400 W",
         "tuning.mode",
         result=WARN,
