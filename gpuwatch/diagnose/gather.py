@@ -174,7 +174,7 @@ class _Gathering:
             agent=first is not None,
             view=view,
             view_failure=None if view else "hangs" if "view" in got.late else "absent",
-            unread=got.unread,
+            unread=dict(sorted(got.unread.items())),
             denied=tuple(sorted(got.denied)),
             **got.found,
         )

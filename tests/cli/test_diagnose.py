@@ -189,7 +189,7 @@ def test_where_only_rights_are_missing_it_is_6():
 
 def test_what_could_not_be_seen_is_told_once_a_reason(tmp_path):
     lines = run("diagnose", "--level", "quick", "--root", str(tmp_path)).stdout.splitlines()
-    assert sum(line.startswith("not seen: view, cluster, exporters: ") for line in lines) == 1
+    assert sum(line.startswith("not seen: cluster, exporters, view: ") for line in lines) == 1
 
 
 def test_active_work_needs_real_gpus():
