@@ -4,7 +4,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.diagnose.check import Case, Verdict
@@ -236,6 +236,7 @@ FACTS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(FACTS, maybe(frozenset(), frozenset({0})))
 def test_whatever_is_read_every_check_has_an_answer_about_the_gpus_asked_for(facts, selected):
     case = Case(facts, selected=selected)
