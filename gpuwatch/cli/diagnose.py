@@ -27,20 +27,21 @@ Examples:
   gpuwatch diagnose --stage runtime --stage kubelet -o wide
   gpuwatch diagnose --root /host
   gpuwatch diagnose --bundle case.tgz
+"""
 
-\b
+EPILOG = """\b
 Exit codes: 0 nothing wrong, 3 warnings only, 4 a failure, 5 neither a GPU nor a driver,
-1 nothing could be judged, 6 nothing could be judged without more rights.
+1 nothing could be judged, 6 nothing could be judged without more rights, 2 wrong usage.
 """
 
 LEVELS = ("quick", "full")
 
 
-@click.command(help=HELP, short_help="Find out why this node does not work, and what to do.")
+@click.command(help=HELP, short_help="Find out why this node does not work, and what to do.", epilog=EPILOG)
 @output("table", "wide", "json", "yaml", "name", "schema")
 @option("--level", type=click.Choice(LEVELS), default="full", help="quick leaves out what takes long. Default: full.")
-@option("--stage", "stages", metavar="NAME", multiple=True, help="Only this stage, and what is wrong below it.")
-@option("--gpu", "gpus", metavar="ID,...", multiple=True, help="Only these GPUs: index, UUID or PCI address.")
+@option("--stage", metavar="NAME", multiple=True, help="Only this stage, and what is wrong below it.")
+@option("--gpu", metavar="ID,...", multiple=True, help="Only these GPUs: index, UUID or PCI address.")
 @option("--active", is_flag=True, help="Put the GPUs to work, too: CUDA, copies, memory. Not on GPUs in use.")
 @option("--force", is_flag=True, help="With --active: also on GPUs in use.")
 @option("--cuda-library", metavar="PATH", default="", help="With --active: libcuda.so.1 to load, for odd driver roots.")
@@ -71,8 +72,8 @@ def diagnose(ctx: click.Context, session: Session, /, output: str, **options: An
 def _wish(
     output: str,
     *,
-    stages: Iterable[str],
-    gpus: Iterable[str],
+    stage: Iterable[str],
+    gpu: Iterable[str],
     budget: str | None,
     expect: str | None,
     write_expect: str | None,
@@ -96,8 +97,8 @@ def _wish(
         check_target(Path(bundle))
     return Wish(
         output=output,
-        stages=frozenset(map(_stage, stages)) or None,
-        gpus=tuple(one for some in gpus for one in some.split(",")),
+        stages=frozenset(map(_stage, stage)) or None,
+        gpus=tuple(one for some in gpu for one in some.split(",")),
         seconds=_seconds(budget),
         expect=load(Path(expect)) if expect else Expectation(),
         write_expect=Path(write_expect) if write_expect else None,

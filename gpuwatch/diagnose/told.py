@@ -43,7 +43,7 @@ class Told(Record, frozen=True, kw_only=True):
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Told).decode
-"""Made at import, so that all types of Told are studied before there are threads: two that do so at once crash msgspec."""
+"""Made here, so that all types of Told are studied before there are threads: two at once crash msgspec."""
 
 
 def unread(section: str, error: Exception) -> Told:
