@@ -1,7 +1,7 @@
 """The GPUs as PCI devices: there, all of them, answering, with all their lanes and without errors."""
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
-from gpuwatch.diagnose.gpu_log import blamed, indexes, named
+from gpuwatch.diagnose.gpu_log import blamed, indexes, named, nvml_works
 from gpuwatch.diagnose.remedies import DRAIN, KERNEL_LOG, REBOOT
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.model.pci import pci_key
@@ -15,6 +15,8 @@ _HARMLESS = {"UnsupReq"}
 
 def _gpus_on_the_bus(case: Case) -> Verdict:
     bus = case.facts.bus or ()
+    if not bus and nvml_works(case):
+        return skipped("NVML has GPUs that are on no PCI bus, as on Jetson or in WSL")
     return passed(_count(len(bus))) if bus else failed("no NVIDIA GPU on the PCI bus")
 
 
@@ -28,6 +30,9 @@ def _all_gpus(case: Case) -> Verdict:
         missing = _missing(case)
         names = f" (missing: {', '.join(missing)})" if missing else ""
         gpus = tuple(index for key, index in indexes(case).items() if any(key in name for name in missing))
+        silent = case.facts.view.snapshot.unanswered if case.facts.view else {}
+        if not gpus and len(silent) == wanted - len(bus):  # those that are left are those that are gone
+            gpus = tuple(sorted(silent))
         return failed(f"{len(bus)} of {_count(wanted)} on the PCI bus{names}", evidence, gpus=gpus)
     if len(bus) > wanted and says != "the label":
         return warned(
@@ -180,6 +185,7 @@ BUS: tuple[Check, ...] = (
         judge=_all_gpus,
         needs=("H01",),
         reads=("bus",),
+        each=True,
     ),
     Check(
         id="H03",
@@ -193,6 +199,7 @@ BUS: tuple[Check, ...] = (
         judge=_answering,
         needs=("H01",),
         reads=("bus",),
+        each=True,
     ),
     Check(
         id="H04",

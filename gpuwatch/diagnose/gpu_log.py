@@ -56,10 +56,20 @@ def gpu_line(case: Case, line: KernelLine) -> GpuLine:
 
 
 def indexes(case: Case) -> dict[str, int]:
-    """Match key of a PCI address -> NVML index, of every GPU NVML ever knew."""
+    """Match key of a PCI address -> NVML index, of every GPU NVML ever knew.
+
+    GPUs that do not tell NVML who they are have an index and no address; they are those left over, in the bus' order.
+    """
     view = case.facts.view
-    known = ((pci.pci_key(s.identity.pci_bus_id), s.identity.index) for s in view.snapshot.statuses) if view else ()
-    return {key: index for key, index in known if key}
+    if view is None:
+        return {}
+    known = {pci.pci_key(s.identity.pci_bus_id) or "": s.identity.index for s in view.snapshot.statuses}
+    nodes = case.facts.nodes
+    there = (*(gpu.address for gpu in case.facts.bus or ()), *(nodes.gpus if nodes else ()))
+    left = sorted({pci.pci_key(address) or "" for address in there} - known.keys() - {""})
+    if len(left) == len(view.snapshot.unanswered):
+        known |= dict(zip(left, sorted(view.snapshot.unanswered), strict=True))
+    return {key: index for key, index in known.items() if key}
 
 
 def answering(case: Case) -> frozenset[str]:
@@ -67,6 +77,14 @@ def answering(case: Case) -> frozenset[str]:
     view = case.facts.view
     fresh = (s for s in view.snapshot.statuses if s.state is GpuState.FRESH) if view else ()
     return frozenset(key for status in fresh if (key := pci.pci_key(status.identity.pci_bus_id)))
+
+
+def nvml_works(case: Case) -> bool:
+    """Whether a process that was started just now reads a GPU of this machine: whatever the files seem to say, the
+    driver is there. A running agent may still live on what has been replaced since.
+    """
+    facts = case.facts
+    return facts.live and not facts.plain and not facts.agent and bool(answering(case))
 
 
 def silent_gpus(case: Case) -> tuple[BusGpu, ...]:
