@@ -3,7 +3,7 @@
 from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
 from gpuwatch.diagnose.driver_home import DRIVER_PODS, driver_version, roots
 from gpuwatch.diagnose.gpu_generations import Generation, branch, generation
-from gpuwatch.diagnose.gpu_log import answering, blamed, named, present_life, said, silent_gpus
+from gpuwatch.diagnose.gpu_log import answering, blamed, named, nvml_works, present_life, said, silent_gpus
 from gpuwatch.diagnose.remedies import DRAIN, KERNEL_LOG, REBOOT
 from gpuwatch.model import pci
 from gpuwatch.model.diagnosis import Stage
@@ -38,7 +38,8 @@ def _versions(case: Case) -> Verdict:
         told = [line.text for line in present_life(case) if line.text.startswith("NVRM: API mismatch")]
         evidence |= {"kernel log": told[-1]} if told else {}
         libraries = ", ".join(sorted(known[others[0]] - {loaded}))
-        return failed(f"the loaded module is {loaded}, the libraries in {others[0]} are {libraries}", evidence)
+        say = warned if nvml_works(case) else failed
+        return say(f"the loaded module is {loaded}, the libraries in {others[0]} are {libraries}", evidence)
     if others:
         return warned(f"the libraries in {others[0]} are not of the loaded driver {loaded}", evidence)
     if own is not None and own.version not in (None, loaded):

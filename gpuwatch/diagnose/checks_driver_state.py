@@ -1,15 +1,9 @@
 """The driver's state: its modules are loaded, its libraries are there, nobody is changing it, the GPUs are its own."""
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
-from gpuwatch.diagnose.driver_home import (
-    DRIVER_LOGS,
-    DRIVER_PODS,
-    is_containerised,
-    is_installed,
-    is_made_at_first_use,
-    roots,
-)  # fmt: skip
-from gpuwatch.diagnose.gpu_log import blamed, named, said
+from gpuwatch.diagnose.driver_absence import why_not_loaded
+from gpuwatch.diagnose.driver_home import DRIVER_LOGS, DRIVER_PODS, is_made_at_first_use, roots
+from gpuwatch.diagnose.gpu_log import blamed, named, nvml_works, said
 from gpuwatch.diagnose.remedies import DRAIN, KERNEL_LOG, REBOOT
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.sources.kernel_modules import Kernel
@@ -17,7 +11,7 @@ from gpuwatch.sources.kernel_modules import Kernel
 UPGRADE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
 _TRY_AGAIN = f"kubectl label node {{node}} --overwrite {UPGRADE_LABEL}=upgrade-required"
 _AT_REST = frozenset({"", "upgrade-done", "upgrade-required"})
-_NEEDED = ("libnvidia-ml.so.1", "libcuda.so.1")
+_NVML, _CUDA = "libnvidia-ml.so.1", "libcuda.so.1"
 _REFUSED = (r"NVRM: The NVIDIA probe routine ", r"NVRM: No NVIDIA (?:GPU|graphics adapter|devices)",
             r"NVRM: None of the NVIDIA devices", r"nvidia: Unknown symbol")  # fmt: skip
 
@@ -28,43 +22,12 @@ def _loaded(case: Case) -> Verdict:
         return passed(
             ", ".join(filter(None, (kernel.driver or kernel.module, kernel.flavor and f"{kernel.flavor} modules")))
         )
+    if nvml_works(case):
+        return skipped("NVML works without it, as in WSL")
     refused = next(said(case, *_REFUSED), None)
-    why, remedy, commands = _why_not_loaded(case, kernel)
+    why, remedy, commands = why_not_loaded(case)
     evidence = {"kernel log": refused.text} if refused else {}
     return failed(f"the nvidia module is not loaded{why}", evidence, remedy=remedy, commands=commands)
-
-
-def _why_not_loaded(case: Case, kernel: Kernel) -> tuple[str, str | None, tuple[str, ...] | None]:
-    """A few words, and what to do if it is not what the row says."""
-    bus = case.facts.bus or ()
-    if bus and all(gpu.driver == "vfio-pci" for gpu in bus):
-        return (
-            ": all GPUs are given to virtual machines (vfio-pci)",
-            "Right for a node of virtual machines. For containers, take the GPUs from vfio-pci (vfio-pci.ids on the "
-            "kernel command line, driverctl, the operator's label nvidia.com/gpu.workload.config) and load the driver.",
-            ("cat /proc/cmdline", "driverctl list-overrides",
-             "kubectl get node {node} -L nvidia.com/gpu.workload.config"),
-        )  # fmt: skip
-    if "nvidia" in (kernel.blacklisted or ()):
-        return (
-            ": it is blacklisted",
-            "Somebody keeps it out on purpose: take it off the blacklist and load it.",
-            ("grep -rE 'nvidia' /etc/modprobe.d /run/modprobe.d /proc/cmdline", "modprobe nvidia"),
-        )
-    if is_containerised(case):
-        return (
-            ": the driver container has not loaded it",
-            "Look at this node's driver pod: it compiles or loads the module and says what it lacks.",
-            (DRIVER_PODS, DRIVER_LOGS, KERNEL_LOG),
-        )
-    if is_installed(case) is False:
-        return (
-            ": no NVIDIA driver is installed",
-            "Install the driver for data-center GPUs, version 570 or newer, with the open kernel modules where the "
-            "GPUs are Turing or newer; or let the GPU operator install it (driver.enabled=true).",
-            ("ubuntu-drivers install --gpgpu || dnf install nvidia-open", "modprobe nvidia"),
-        )
-    return "", None, None
 
 
 def _unified_memory(case: Case) -> Verdict:
@@ -79,15 +42,25 @@ def _unified_memory(case: Case) -> Verdict:
 
 
 def _root(case: Case) -> Verdict:
-    found = {root.path: [name for name in _NEEDED if name not in root.libraries] for root in roots(case)}
-    whole = [path for path, missing in found.items() if not missing]
-    if whole:
-        return passed(", ".join(whole))
-    if not found:
+    found = [root.path for root in roots(case) if _NVML in root.libraries]
+    if found:
+        return passed(", ".join(found))
+    if nvml_works(case):
+        return skipped("NVML works: its library is in a place unknown here")
+    if not roots(case):
         return failed("the driver's libraries are nowhere: neither on the host nor below /run/nvidia/driver")
-    evidence = {path: f"{', '.join(missing)} missing" for path, missing in found.items()}
-    path, missing = next(iter(found.items()))
-    return failed(f"{' and '.join(missing)} missing in {path}", evidence)
+    evidence = {root.path: ", ".join(root.libraries) or "nvidia-smi" for root in roots(case)}
+    return failed(f"{_NVML} missing in {roots(case)[0].path}", evidence)
+
+
+def _cuda(case: Case) -> Verdict:
+    found = [root.path for root in roots(case) if _CUDA in root.libraries]
+    if found:
+        return passed(", ".join(found))
+    places = [root.path for root in roots(case) if _NVML in root.libraries]
+    if not places:
+        return skipped("not seen: where the driver's libraries are")
+    return failed(f"{_CUDA} missing in {places[0]}: CUDA programs cannot start")
 
 
 def _operator_ready(case: Case) -> Verdict:
@@ -179,14 +152,27 @@ STATE: tuple[Check, ...] = (
         id="D04",
         stage=Stage.DRIVER,
         title="the driver's libraries are installed",
-        how="libnvidia-ml.so.1 and libcuda.so.1 below /, /run/nvidia/driver and where cloud images keep them",
-        failure="libcuda.so.1 missing in / | the driver's libraries are nowhere",
+        how="libnvidia-ml.so.1 below /, /run/nvidia/driver and where cloud images keep them",
+        failure="libnvidia-ml.so.1 missing in / | the driver's libraries are nowhere",
         remedy="Install the driver's user space in the version of the kernel module (Ubuntu: "
         "libnvidia-compute-BRANCH-server; RHEL: nvidia-driver-cuda), then ldconfig. With the GPU operator: look at the "
         "driver pod, which mounts its root at /run/nvidia/driver.",
-        commands=("cat /proc/driver/nvidia/version", "ls /usr/lib*/*/libcuda.so* /run/nvidia/driver", DRIVER_PODS),
+        commands=("cat /proc/driver/nvidia/version", "ls /usr/lib*/*/libnvidia-ml.so* /run/nvidia/driver", DRIVER_PODS),
         judge=_root,
         needs=("D01",),
+        reads=("driver_roots",),
+    ),
+    Check(
+        id="D11",
+        stage=Stage.DRIVER,
+        title="CUDA's driver library is installed",
+        how="libcuda.so.1 beside libnvidia-ml.so.1",
+        failure="libcuda.so.1 missing in /: CUDA programs cannot start",
+        remedy="Only a part of the driver's user space is there. Install the rest in the same version (Ubuntu: "
+        "libnvidia-compute-BRANCH-server; RHEL: nvidia-driver-cuda), then ldconfig.",
+        commands=("ls /usr/lib*/*/libcuda.so* /usr/lib64/libcuda.so*", "ldconfig -p | grep libcuda"),
+        judge=_cuda,
+        needs=("D01", "D04"),
         reads=("driver_roots",),
     ),
     Check(

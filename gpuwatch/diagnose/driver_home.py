@@ -37,10 +37,10 @@ def is_installed(case: Case) -> bool | None:
 
 def is_made_at_first_use(case: Case) -> bool:
     """Whether nvidia-modprobe loads modules and makes device files when a program of this host first asks: nothing has
-    to be there before, except for containers.
+    to be there before. On a node of Kubernetes the device plugin has asked long ago.
     """
-    has_containers = case.facts.cluster is not None or bool(case.facts.runtime and case.facts.runtime.configs)
-    return not has_containers and any(root.modprobe for root in roots(case))
+    has_kubernetes = case.facts.cluster is not None or bool(case.facts.kubelet and case.facts.kubelet.present)
+    return not has_kubernetes and any(root.modprobe for root in roots(case))
 
 
 def driver_version(case: Case) -> str | None:

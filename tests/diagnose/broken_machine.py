@@ -135,9 +135,9 @@ def lost(host: Host) -> None:
 
 
 def alone(host: Host) -> None:
-    """A machine without containers: no cluster, no operator, no runtime."""
+    """A machine without Kubernetes."""
     host.cluster = None
-    for path in ("etc/containerd", "run/nvidia/validations", "etc/kubernetes"):
+    for path in ("run/nvidia/validations", "etc/kubernetes", "var/lib/kubelet"):
         if (host.root / path).exists():
             host.remove(path)
 
@@ -278,7 +278,8 @@ DRIVER = (
            "Drain the node and reboot"),
     Broken("D03", old_container, "the libraries in /run/nvidia/driver are not of the loaded driver", "reboot", WARN),
     Broken("D03", installed(version="590.44.01"), "590.44.01 is installed and will be loaded", "reboot", WARN),
-    Broken("D04", remove(f"{LIBRARIES}/libcuda.so.1"), "libcuda.so.1 missing in /", "libnvidia-compute"),
+    Broken("D04", remove(f"{LIBRARIES}/libnvidia-ml.so.1"), "libnvidia-ml.so.1 missing in /", "libnvidia-compute"),
+    Broken("D11", remove(f"{LIBRARIES}/libcuda.so.1"), "libcuda.so.1 missing in /", "libnvidia-compute"),
     Broken("D04", uninstalled, "nowhere", "libnvidia-compute"),
     Broken("D05", remove("run/nvidia/validations/driver-ready"), "has not validated the driver", "driver-validation"),
     Broken("D06", all_of(never_seen, edit(VERSION, "580.105.08", "470.57.02")), "Hopper needs driver 525 or newer",
