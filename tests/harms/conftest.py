@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from gpuwatch.model.remediation import SchedulingLabel
 from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
 from tests.roles.remediating import NAMESPACE, NODE, Bench, HandClock, settings
 
@@ -32,6 +33,7 @@ def start(server: SimulatedApiServer, clock: HandClock) -> Start:
     def make(user: str = "admin", **changes: Any) -> Bench:
         if server.cluster.get("nodes", "", NODE) is None:
             server.cluster.add_node(NODE, gpus=4)
-        return Bench(server.cluster, server.kubeconfig(user), clock, settings(**changes))
+        everything = {"labels": get_args(SchedulingLabel), **changes}
+        return Bench(server.cluster, server.kubeconfig(user), clock, settings(**everything))
 
     return make

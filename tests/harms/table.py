@@ -44,6 +44,7 @@ QUIET = "tests/harms/test_quiet_day.py::"
 RIGHTS = "tests/cluster/test_remediator_rights.py::"
 GUARD = "tests/roles/test_tuner_guard.py::"
 RESTORING = "tests/roles/test_restoring.py::"
+LABELS = "tests/rules/test_labels.py::"
 RECORD = "tests/sinks/test_settings_record.py::"
 
 
@@ -794,6 +795,12 @@ HARMS: tuple[Harm, ...] = (
                 "taints = without_ours(node, owner) if owner else node.taints",
                 "taints = node.taints",
             ),
+            proof(
+                f"{PEOPLE}test_an_uninstall_leaves_nothing_behind",
+                "rules/by_hand.py",
+                "    if forget:\n",
+                "    if False:\n",
+            ),
         ),
     ),
     Harm(
@@ -942,6 +949,36 @@ HARMS: tuple[Harm, ...] = (
                 "sinks/settings_record.py",
                 'partial.unlink(missing_ok=True)\n            with open(partial, "xb"',
                 'with open(partial, "wb"',
+            ),
+        ),
+    ),
+    Harm(
+        40,
+        "A GPU that comes and goes changes labels of its Node all the time, and schedulers and controllers of the "
+        "whole cluster look again each time.",
+        "Labels for schedulers change once in five minutes at most, and only when they say something else. When they "
+        "last did stands on the Node, so that a restart is no excuse.",
+        ("rules/labels.py:publication",),
+        (
+            proof(
+                f"{API}test_a_gpu_that_comes_and_goes_is_no_storm_of_label_changes",
+                "rules/labels.py",
+                "    if 0 <= case.now - published.at < LABEL_SECONDS:\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Harm(
+        41,
+        "A label that people have put on a Node, or changed, is overwritten or taken away.",
+        "A label is ours only while the Node's annotation says so and it says what we wrote.",
+        ("rules/labels.py:_changes", "rules/labels.py:published_by_us"),
+        (
+            proof(
+                f"{LABELS}test_a_label_that_a_person_has_set_or_changed_is_theirs",
+                "rules/labels.py",
+                "        if there is not None and there != ours:",
+                "        if False:",
             ),
         ),
     ),

@@ -1,6 +1,7 @@
 """Harms to the API server and to what others write there: lost updates, floods, rights too wide; over HTTP."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -8,12 +9,14 @@ from msgspec.structs import replace
 import gpuwatch
 from gpuwatch.config import BudgetConfig
 from gpuwatch.model.remediation import Response
+from gpuwatch.rules.labels import LABEL_SECONDS
 from gpuwatch.sim.kubeapi import Rule, SimulatedApiServer
 from tests.harms.conftest import Start
 from tests.roles.remediating import FOREIGN, NAMESPACE, NODE, Bench, fatal
 
 PACKAGE = Path(gpuwatch.__file__).parent
 WRITES = ("create", "update", "patch", "delete")
+FLAP_SECONDS = 20
 MINUTES = 5
 """At rest, one write of a node in so many."""
 
@@ -64,6 +67,21 @@ def test_a_storm_of_findings_is_no_storm_of_requests(start: Start, server: Simul
         bench.finds(*(fatal(gpu=gpu, check="xid_warning", xid=number % 90 + 1) for gpu in range(4)))
         bench.run(2)
     assert sum(server.cluster.requests.values()) - before <= 2 * 300
+
+
+def test_a_gpu_that_comes_and_goes_is_no_storm_of_label_changes(start: Start) -> None:
+    """Every other look it is sick, for three hours, across restarts; schedulers hear of it every five minutes."""
+    bench = start(checks={"gpu_lost": Response.CONDITION})
+    changes: list[tuple[float, dict[str, str]]] = []
+    for number in range(3 * 3600 // FLAP_SECONDS):
+        bench.finds(*([fatal(bench.clock.time())] if number % 2 else []))
+        bench.run(FLAP_SECONDS)
+        if number % 50 == 0:
+            bench.restarted()
+        if not changes or changes[-1][1] != bench.labels:
+            changes.append((bench.clock.time(), bench.labels))
+    assert len(changes) > 6
+    assert min(later[0] - earlier[0] for earlier, later in pairwise(changes)) >= LABEL_SECONDS - FLAP_SECONDS
 
 
 def test_the_documented_rights_are_enough_and_no_more_is_asked_for(start: Start, server: SimulatedApiServer) -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gpuwatch.cli.main import cli
 from gpuwatch.config import RemediationConfig
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.remediation import OWNER, TAINT, Reason, Response
+from gpuwatch.model.remediation import LABELS, OWNER, TAINT, Reason, Response
 from gpuwatch.roles.place import Place
 from gpuwatch.sim.kubeapi import SimulatedApiServer, Write
 from tests.harms.conftest import Start
@@ -223,6 +223,8 @@ def test_an_uninstall_leaves_nothing_behind(start: Start, killed_at: str | None)
     bench = start(checks={"gpu_lost": Response.CORDON})
     mark(bench, labels={"team": "a"}, annotations={"team": "a"})
     bench.edit(taints=[FOREIGN])
+    bench.run(30)
+    assert bench.labels
     bench.restarted(checkpoint=checkpoint)
     bench.finds(fatal())
     with pytest.raises(Killed) if killed_at else contextlib.nullcontext():
@@ -232,6 +234,7 @@ def test_an_uninstall_leaves_nothing_behind(start: Start, killed_at: str | None)
     done = CliRunner().invoke(cli, args)
     assert done.exit_code == 0, done.output
     assert bench.is_clean()
+    assert (bench.labels, LABELS in bench.annotations) == ({}, False)
     assert bench.condition is None
     assert bench.taints == [FOREIGN]
     assert (bench.node["metadata"]["labels"]["team"], bench.annotations["team"]) == ("a", "a")
