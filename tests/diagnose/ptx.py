@@ -110,7 +110,8 @@ def _atom(thread: _Thread, kinds: list[str], operands: list[str]) -> None:
     at, value = thread.address(operands[1]), thread.value(operands[2])
     old = struct.unpack_from("<I", thread.memory, at)[0]
     thread.set(operands[0], old)
-    struct.pack_into("<I", thread.memory, at, (old + value) & 0xFFFFFFFF if how == ".add" else min(old, value))
+    new = {".add": (old + value) & 0xFFFFFFFF, ".min": min(old, value)}[how]
+    struct.pack_into("<I", thread.memory, at, new)
 
 
 def _computed(how: Callable[..., Any]) -> Callable[[_Thread, list[str], list[str]], None]:

@@ -215,6 +215,8 @@ def test_a_process_that_hangs_is_left_alone(cuda, view):
     assert run.error == f"no answer within 2 s in cuCtxSynchronize; process {pid} was left alone"
     process = psutil.Process(pid)
     assert process.is_running()
+    assert process.rlimit(psutil.RLIMIT_CORE) == (0, 0)
+    assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "1000"
     cuda.path.unlink()  # the driver comes back to life
     _wait_until(lambda: not psutil.pid_exists(pid) or process.status() == psutil.STATUS_ZOMBIE)
     assert (cuda.leaks(), cuda.ends()) == ([], 1), "it gave everything back when it could"

@@ -121,7 +121,7 @@ def test_the_command_is_asked_for_level_1(dcgmi):
 
 def test_without_a_host_engine_it_says_so(dcgmi):
     write(dcgmi, "echo 'Error: unable to establish a connection to the specified host: localhost'; exit 1")
-    with pytest.raises(GpuwatchError, match="unable to establish a connection.*is nv-hostengine running"):
+    with pytest.raises(GpuwatchError, match=r"unable to establish a connection.*is nv-hostengine running"):
         dcgm.failures(10)
 
 

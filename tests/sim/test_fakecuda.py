@@ -1,4 +1,4 @@
-"""The fake libcuda.so.1 is as strict as hardware: what a program does wrong comes back as an error or is written down."""
+"""The fake libcuda.so.1 is as strict as hardware: what a program does wrong is an error, or at least written down."""
 
 import os
 import subprocess
