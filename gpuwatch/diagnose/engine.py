@@ -133,13 +133,13 @@ def _finished(check: Check, case: Case, verdict: Verdict) -> CheckResult:
         result=verdict.result,
         message=verdict.message,
         gpus=verdict.gpus,
-        remedy=(check.remedy if verdict.remedy is None else verdict.remedy) if is_wrong else "",
+        remedy=_filled(check.remedy if verdict.remedy is None else verdict.remedy, names) if is_wrong else "",
         commands=tuple(_filled(command, names) for command in commands) if is_wrong else (),
         evidence=verdict.evidence,
     )
 
 
-def _filled(command: str, names: Mapping[str, str]) -> str:
+def _filled(text: str, names: Mapping[str, str]) -> str:
     for name, value in names.items():
-        command = command.replace("{" + name + "}", value)
-    return command
+        text = text.replace("{" + name + "}", value)
+    return text

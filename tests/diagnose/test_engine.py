@@ -117,9 +117,10 @@ def test_a_quick_diagnosis_leaves_out_what_takes_long():
     assert [r.id for r in judged(row("A"), row("B", level="full"), level="quick").results] == ["A"]
 
 
-def test_commands_name_the_node_and_the_first_gpu_to_blame():
-    table = (row("A", lambda case: failed("broken", gpus=(3, 5)), commands=("reset {gpu} of {node}",)),)
-    assert judged(*table).of("A").commands == ("reset 3 of n1",)
+def test_remedy_and_commands_name_the_node_and_the_first_gpu_to_blame():
+    broken = row("A", lambda case: failed("broken", gpus=(3, 5)), commands=("reset {gpu}",), remedy="Drain {node}.")
+    found = judged(broken).of("A")
+    assert (found.remedy, found.commands) == ("Drain n1.", ("reset 3",))
 
 
 def test_the_table_is_in_the_order_of_stages_and_names_only_checks_it_has():
