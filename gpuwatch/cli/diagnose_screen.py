@@ -1,5 +1,6 @@
 """The screen of `diagnose`: the verdict, where to begin, then stage by stage what is wrong and what helps."""
 
+import os
 import re
 import textwrap
 from collections import Counter
@@ -94,7 +95,7 @@ class Screen:
         for section, reason in facts.unread.items():
             reasons.setdefault((reason, section in facts.denied), []).append(section)
         for (reason, denied), sections in reasons.items():
-            advice = f"; {AS_ROOT}" if denied else ""
+            advice = f"; {AS_ROOT}" if denied and os.geteuid() != 0 else ""
             yield from self._wrapped(_plain("not seen: ", "yellow"), f"{', '.join(sections)}: {reason}{advice}")
 
     def _mark(self, result: Result) -> str:

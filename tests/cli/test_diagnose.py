@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import tarfile
 import time
 
 import msgspec
@@ -12,6 +13,7 @@ import yaml
 from gpuwatch.cli.diagnose_document import exit_code
 from gpuwatch.diagnose.facts import Facts
 from gpuwatch.model.diagnosis import CheckResult, Diagnosis, Result, Stage
+from gpuwatch.sim.fakecuda import FakeCuda
 from gpuwatch.sim.fakelib import FakeDriver
 from tests.cli.conftest import run
 from tests.cli.processes import COMMAND, environment, finish
@@ -195,6 +197,67 @@ def test_what_could_not_be_seen_is_told_once_a_reason(tmp_path):
 def test_active_work_needs_real_gpus():
     result = run(*SIM, "diagnose", "--level", "quick", "--active")
     assert "not seen: active: there is no CUDA behind a recorded or simulated node" in result.stdout
+
+
+def test_active_work_is_done_on_the_gpus_that_are_named(host, tmp_path):
+    uuids = [status.identity.uuid for status in host.view.snapshot.statuses]
+    with FakeCuda(tmp_path / "cuda", uuids) as cuda:
+        args = ("--active", "--cuda-library", str(cuda.library), "--gpu", "2", "--stage", "functional", "-o", "json")
+        ended = finish("diagnose", "--root", str(host.root), *args, **cuda.env)
+        document = json.loads(ended.stdout)
+        assert "cuMemAlloc_v2" in "".join(cuda.calls())
+        assert cuda.misuses() == []
+    assert ended.returncode == 0, ended.stdout
+    assert [item["result"] for item in document["items"] if item["id"] == "X01"] == ["pass"]
+
+
+def test_what_a_gpu_gets_wrong_is_a_failure(host, tmp_path):
+    uuids = [status.identity.uuid for status in host.view.snapshot.statuses]
+    with FakeCuda(tmp_path / "cuda", uuids) as cuda:
+        cuda.error("cuInit", 802)
+        args = ("--active", "--cuda-library", str(cuda.library), "--gpu", "2", "-o", "json")
+        ended = finish("diagnose", "--root", str(host.root), *args, **cuda.env)
+    assert ended.returncode == 4
+    assert json.loads(ended.stdout)["first"] == "X01"
+
+
+def test_a_bundle_is_written_and_can_be_diagnosed_again(host, tmp_path):
+    blacklist_uvm(host)
+    target = tmp_path / "case.tgz"
+    first = diagnose(host, "--bundle", str(target), "-o", "name")
+    assert first.exit_code == 4, first.output
+    assert str(target) in first.stderr
+    with tarfile.open(target) as archive:
+        archive.extractall(tmp_path / "again", filter="data")
+    (root,) = (tmp_path / "again").iterdir()
+    again = run("diagnose", "--root", str(root), "-o", "name")
+    assert again.stdout == first.stdout
+
+
+def test_a_bundle_that_cannot_be_written_is_told_before_anybody_looks(host):
+    result = diagnose(host, "--bundle", "/nowhere/at/all/case.tgz")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+def test_a_node_is_held_against_a_baseline_made_of_another(host, tmp_path):
+    baseline = tmp_path / "baseline.yaml"
+    assert diagnose(host, "--write-expect", str(baseline)).exit_code == 0
+    assert diagnose(host, "--expect", str(baseline), "-o", "name").stdout == ""
+    baseline.write_text("gpus: 9\n")
+    result = diagnose(host, "--expect", str(baseline))
+    assert result.exit_code == 4, result.output
+    assert "9" in result.stdout.splitlines()[2]
+
+
+def test_two_nodes_are_compared(host, tmp_path):
+    other = tmp_path / "other.json"
+    other.write_text(diagnose(host, "-o", "json").stdout)
+    assert diagnose(host, "--compare", str(other)).exit_code == 0
+    blacklist_uvm(host)
+    result = diagnose(host, "--compare", str(other))
+    assert result.exit_code == 3
+    assert "nothing" not in result.stdout
 
 
 def test_a_terminal_without_unicode_gets_ascii(host):
