@@ -24,6 +24,8 @@ from gpuwatch.sources.kubelet_identity import kubelet_kubeconfig, node_of
 __all__ = ["Cluster", "read_cluster"]
 
 PLUGIN = "device-plugin"
+PLUGIN_CONFIG = "nvidia.com/device-plugin.config"
+"""The label that chooses one of several configurations of the plugin."""
 
 Found = TypeVar("Found")
 
@@ -142,9 +144,13 @@ def _survey(reader: SurveyReader, node: NodeObject, words: str, deadline: float)
     }
     if found["policy_state"] is None:
         unseen.setdefault("clusterpolicy", "absent: there is no ClusterPolicy, or the operator has not looked at it")
-    plugins = [pod for pod in pods or () if _is_plugin(pod)]
-    environment = plugins[0].environment if plugins else None
-    return Cluster(node=node, at=time.time(), way=words, plugin_environment=environment, unseen=unseen, **found)
+    plugin = next((pod for pod in pods or () if _is_plugin(pod)), None)
+    if plugin is not None:
+        found["plugin_environment"] = plugin.environment
+        if plugin.configs and PLUGIN_CONFIG in node.labels:
+            namespace, name = plugin.namespace, plugin.configs
+            found["plugin_configs"] = seen("configmaps", lambda: reader.config_keys(namespace, name))
+    return Cluster(node=node, at=time.time(), way=words, unseen=unseen, **found)
 
 
 def _is_plugin(pod: NodePod) -> bool:

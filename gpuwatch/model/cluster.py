@@ -16,13 +16,14 @@ class NodePod(PodObject, frozen=True, kw_only=True):
     )
     restarts: int = 0
     environment: dict[str, str] = {}
+    configs: str | None = None  # the ConfigMap with the configurations a device plugin may be told to use
 
 
 class Cluster(Record, frozen=True, kw_only=True):
     """One look at the API server at unix time `at`; `way`: the credentials that were used.
 
-    `unseen`: what could not be seen (`pods`, `pending`, `runtimeclasses`, `clusterpolicy`) -> why, beginning with
-    `forbidden:`, `absent:` or `failed:`; those members are None.
+    `unseen`: what could not be seen (`pods`, `pending`, `runtimeclasses`, `clusterpolicy`, `configmaps`) -> why,
+    beginning with `forbidden:`, `absent:` or `failed:`; those members are None.
     `pods`: of this node, as far as they have GPUs or give them to others; `pending`: of the whole cluster, waiting for
     GPUs. `runtime_classes`: name -> handler. `policy_state`: the GPU operator's ClusterPolicy (`ready`, `notReady`).
     `plugin_environment`: what steers the device plugin of this node (DP_*, MIG_STRATEGY, ...); None: its pod is not

@@ -40,6 +40,12 @@ class SurveyReader(NodeReader):
         path = "/apis/nvidia.com/v1/clusterpolicies"
         return kube_survey_parse.policy_state(call, self._transport.request(call, path))
 
+    def config_keys(self, namespace: str, name: str) -> tuple[str, ...]:
+        """Keys of a ConfigMap; its contents are not kept."""
+        call = Call("get", "configmaps", name, namespace)
+        path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+        return kube_survey_parse.keys(call, self._transport.request(call, path))
+
     def names(self, host: str) -> frozenset[str]:
         """Nodes whose kubelet runs on a host of this name."""
         call = Call("list", "nodes")

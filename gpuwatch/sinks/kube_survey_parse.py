@@ -17,6 +17,9 @@ PLUGIN_VARIABLES = (
 )  # fmt: skip
 """What steers NVIDIA's device plugin, beside DP_*; no other variable of a pod is kept."""
 
+PLUGIN_CONFIGS = "/available-configs"
+"""Where the device plugin's pod has its configurations, by NVIDIA's Helm chart and by the GPU operator."""
+
 _GIVERS = ("nvidia", "gpu-feature-discovery", "node-feature-discovery", "gpu-operator", "dcgm")
 """Parts of the `app` of pods that make GPUs usable."""
 
@@ -30,12 +33,29 @@ class _Variable(_Wire, frozen=True):
     value: str | None = None
 
 
+class _Mount(_Wire, frozen=True):
+    name: str = ""
+    mount_path: str = ""
+
+
 class _Container(_Wire, frozen=True):
     env: list[_Variable] | None = None
+    volume_mounts: list[_Mount] | None = None
+
+
+class _ConfigMapSource(_Wire, frozen=True):
+    name: str = ""
+
+
+class _Volume(_Wire, frozen=True):
+    name: str = ""
+    config_map: _ConfigMapSource | None = None
 
 
 class _Spec(_Wire, frozen=True):
     containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    volumes: list[_Volume] | None = None
 
 
 class _Waiting(_Wire, frozen=True):
@@ -97,6 +117,10 @@ class _Policies(_Wire, frozen=True):
     items: list[_Policy] | None
 
 
+class _ConfigMap(_Wire, frozen=True):
+    data: dict[str, msgspec.Raw] | None = None
+
+
 Wire = TypeVar("Wire", bound=_Wire)
 
 
@@ -119,6 +143,11 @@ def policy_state(call: Call, body: bytes) -> str | None:
     return next((state for state in states if state != "ignored"), None)
 
 
+def keys(call: Call, body: bytes) -> tuple[str, ...]:
+    """Of a ConfigMap the keys, not what stands behind them. Raises Garbled."""
+    return tuple(sorted(_decode(call, body, _ConfigMap).data or ()))
+
+
 def _pod(base: dict[str, object], more: _Pod) -> NodePod:
     labels: dict[str, str] = base.pop("labels")  # type: ignore[assignment]
     base.pop("annotations")
@@ -133,7 +162,16 @@ def _pod(base: dict[str, object], more: _Pod) -> NodePod:
         waiting=next(_waiting(status), None),
         restarts=sum(each.restart_count for each in containers),
         environment=dict(_variables(more)) if app and "device-plugin" in app else {},
+        configs=_configs(more) if app and "device-plugin" in app else None,
     )
+
+
+def _configs(pod: _Pod) -> str | None:
+    """NVIDIA's config-manager chooses among the files of this ConfigMap, wherever the volume has its name from."""
+    containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+    mounted = {m.name for each in containers for m in each.volume_mounts or () if m.mount_path == PLUGIN_CONFIGS}
+    named = (each.config_map.name for each in pod.spec.volumes or () if each.config_map and each.name in mounted)
+    return next(named, None)
 
 
 def _waiting(status: _Status) -> Iterator[str]:

@@ -92,7 +92,34 @@ def test_runtime_classes_come_with_their_handlers():
     assert kube_survey_parse.runtime_classes(CALL, text) == {"nvidia": "nvidia", "gv": "runsc"}
 
 
-PARSERS = (kube_survey_parse.gpu_pods, kube_survey_parse.runtime_classes, kube_survey_parse.policy_state)
+def test_the_config_map_of_a_plugin_is_the_one_its_config_manager_chooses_from():
+    plugin = pod("plugin", app=PLUGIN)
+    plugin["spec"]["volumes"] = [
+        {"name": "entrypoint", "configMap": {"name": "nvidia-device-plugin-entrypoint"}},
+        {"name": "available-configs", "configMap": {"name": "time-slicing-config"}},
+        {"name": "device-plugin", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}},
+    ]
+    (found,) = kube_survey_parse.gpu_pods(CALL, body(plugin))
+    assert found.configs is None
+    mounts = [
+        {"name": "entrypoint", "mountPath": "/bin/entrypoint.sh"},
+        {"name": "available-configs", "mountPath": "/available-configs"},
+    ]
+    plugin["spec"]["initContainers"] = [{"volumeMounts": mounts}]
+    (found,) = kube_survey_parse.gpu_pods(CALL, body(plugin))
+    assert found.configs == "time-slicing-config"
+
+
+def test_of_a_config_map_only_the_keys_are_kept():
+    text = json.dumps({"data": {"tesla-t4": "planted", "any": "planted"}}).encode()
+    assert kube_survey_parse.keys(CALL, text) == ("any", "tesla-t4")
+    assert kube_survey_parse.keys(CALL, b"{}") == ()
+
+
+PARSERS = (
+    kube_survey_parse.gpu_pods, kube_survey_parse.runtime_classes, kube_survey_parse.policy_state,
+    kube_survey_parse.keys,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("parse", PARSERS)
