@@ -117,7 +117,9 @@ def _mig_capabilities(case: Case) -> Verdict:
         return skipped(f"not seen: the device files are in {elsewhere[0]}/dev, of the driver container")
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        return failed(f"{next(iter(missing.values()))}{more} missing: MIG instances cannot be used", missing)
+        words = f"{next(iter(missing.values()))}{more} missing: MIG instances cannot be used"
+        made = tuple(f"nvidia-modprobe -f /proc/driver/nvidia/capabilities/{path}" for path in missing)
+        return failed(words, missing, commands=(*made, "ls -l /dev/nvidia-caps"))
     return passed(f"{len(instances)} files")
 
 
@@ -182,11 +184,7 @@ DEVICES: tuple[Check, ...] = (
         how="/proc/driver/nvidia/capabilities against /dev/nvidia-caps",
         failure="/dev/nvidia-caps/nvidia-cap12 and 1 more missing: MIG instances cannot be used",
         remedy="Make them, then restart the device plugin. With the GPU operator: restart this node's toolkit pod.",
-        commands=(
-            "nvidia-modprobe -f /proc/driver/nvidia/capabilities/gpu0/mig/gi1/access",
-            "nvidia-ctk system create-device-nodes --control-devices --load-kernel-modules",
-            "ls -l /dev/nvidia-caps",
-        ),
+        commands=("nvidia-modprobe -f /proc/driver/nvidia/capabilities/gpu0/mig/gi1/access", "ls -l /dev/nvidia-caps"),
         judge=_mig_capabilities,
         needs=("D01",),
         reads=("nodes",),

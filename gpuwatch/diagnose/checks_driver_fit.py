@@ -106,7 +106,7 @@ def _firmware(case: Case) -> Verdict:
             "the GSP firmware of the driver was not found",
             {"kernel log": missing.text},
             remedy="Install the driver's firmware package of exactly its version (Ubuntu: "
-            "nvidia-firmware-BRANCH-server-VERSION; RHEL: nvidia-gpu-firmware), then load the driver anew.",
+            "nvidia-firmware-BRANCH-server-VERSION; RHEL: nvidia-kmod-common), then load the driver anew.",
             commands=("cat /proc/driver/nvidia/version", "ls /lib/firmware/nvidia", DRIVER_PODS),
         )
     if dead:

@@ -9,7 +9,11 @@ from gpuwatch.model.diagnosis import Stage
 from gpuwatch.sources.kernel_modules import Kernel
 
 UPGRADE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
-_TRY_AGAIN = f"kubectl label node {{node}} --overwrite {UPGRADE_LABEL}=upgrade-required"
+_FAILED_UPGRADE = (
+    "Look at the driver pod and the validator on this node. When they are well, set the label to upgrade-required: the "
+    "operator tries again."
+)
+_TRY_AGAIN = (DRIVER_PODS, DRIVER_LOGS, f"kubectl label node {{node}} --overwrite {UPGRADE_LABEL}=upgrade-required")
 _AT_REST = frozenset({"", "upgrade-done", "upgrade-required"})
 _NVML, _CUDA = "libnvidia-ml.so.1", "libcuda.so.1"
 _REFUSED = (r"NVRM: The NVIDIA probe routine ", r"NVRM: No NVIDIA (?:GPU|graphics adapter|devices)",
@@ -19,9 +23,8 @@ _REFUSED = (r"NVRM: The NVIDIA probe routine ", r"NVRM: No NVIDIA (?:GPU|graphic
 def _loaded(case: Case) -> Verdict:
     kernel = case.facts.kernel or Kernel()
     if kernel.is_loaded:
-        return passed(
-            ", ".join(filter(None, (kernel.driver or kernel.module, kernel.flavor and f"{kernel.flavor} modules")))
-        )
+        known = (kernel.driver or kernel.module, kernel.flavor and f"{kernel.flavor} modules")
+        return passed(", ".join(filter(None, known)) or "loaded")
     if nvml_works(case):
         return skipped("NVML works without it, as in WSL")
     refused = next(said(case, *_REFUSED), None)
@@ -81,21 +84,13 @@ def _upgrade(case: Case) -> Verdict:
     if state is None:
         return skipped("the GPU operator upgrades no driver here")
     evidence = {UPGRADE_LABEL: state}
+    is_up = kernel is None or kernel.is_loaded
     if state == "upgrade-failed":
-        return failed(
-            "the driver upgrade failed",
-            evidence,
-            remedy="Look at the driver pod and the validator on this node. When they are well, set the label to "
-            "upgrade-required: the operator tries again.",
-            commands=(
-                DRIVER_PODS,
-                DRIVER_LOGS,
-                f"kubectl label node {{node}} --overwrite {UPGRADE_LABEL}=upgrade-required",
-            ),
-        )
+        say = warned if is_up else failed
+        return say("the driver upgrade failed", evidence, remedy=_FAILED_UPGRADE, commands=_TRY_AGAIN)
     if state in _AT_REST:
         return passed(state or "none")
-    if kernel is not None and not kernel.is_loaded:
+    if not is_up:
         return failed(f"the driver is being upgraded ({state})", evidence)
     return warned(f"a driver upgrade is under way ({state})", evidence)
 

@@ -9,6 +9,7 @@ from gpuwatch.sources.pci import BusGpu
 from gpuwatch.sources.pci_config import Aer
 
 _COUNT_LABEL, _PRODUCT_LABEL = "nvidia.com/gpu.count", "nvidia.com/gpu.product"
+_SHOW_ACS = "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'"
 _HARMLESS = {"UnsupReq"}
 """Somebody asked for a register that is not there: as common as probing for hardware."""
 
@@ -130,7 +131,9 @@ def _peer_to_peer(case: Case) -> Verdict:
     translated = {gpu.address: f"IOMMU domain {gpu.iommu}" for gpu in bus if (gpu.iommu or "").startswith("DMA")}
     machine = case.facts.kernel.machine if case.facts.kernel else None
     if redirecting:
-        return warned(f"ACS redirect is on at {len(redirecting)} switch ports: peer-to-peer is slow", redirecting)
+        off = tuple(f"setpci -s {address} ECAP_ACS+6.w=0000" for address in redirecting)
+        words = f"ACS redirect is on at {len(redirecting)} switch ports: peer-to-peer is slow"
+        return warned(words, redirecting, commands=(_SHOW_ACS, *off))
     if translated and machine != "aarch64":  # there, addresses are always translated, and peers stay fast
         return warned(
             "the IOMMU translates the GPUs' addresses: peer-to-peer over PCIe is slow or fails",
@@ -233,9 +236,9 @@ BUS: tuple[Check, ...] = (
         title="GPUs reach each other over PCIe directly",
         how="ACS control of the PCIe switches above the GPUs, and the type of the GPUs' IOMMU groups",
         failure="ACS redirect is on at 8 switch ports: peer-to-peer is slow",
-        remedy="Peers' traffic goes up to the CPU and back. On bare metal switch ACS off in the BIOS, or at each boot "
-        "with setpci for the ports below. Leave it on where GPUs are given to virtual machines.",
-        commands=("lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'", "setpci -s PORT ECAP_ACS+6.w=0000"),
+        remedy="Peers' traffic goes up to the CPU and back. On bare metal switch ACS off in the BIOS, or with "
+        "setpci at each boot. Leave it on where GPUs are given to virtual machines.",
+        commands=(_SHOW_ACS, "setpci -s PORT ECAP_ACS+6.w=0000"),
         judge=_peer_to_peer,
         needs=("H01",),
         reads=("bus",),

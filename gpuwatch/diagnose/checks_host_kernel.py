@@ -195,7 +195,11 @@ KERNEL: tuple[Check, ...] = (
         remedy="Secure Boot takes only modules signed with a key it knows. Enrol the key that DKMS signs with and "
         "confirm it at the console on the next boot, or use the distribution's signed modules, or switch Secure Boot "
         "off in the firmware.",
-        commands=("mokutil --sb-state", "mokutil --import /var/lib/shim-signed/mok/MOK.der", REBOOT),
+        commands=(
+            "mokutil --sb-state",
+            "mokutil --import /var/lib/shim-signed/mok/MOK.der || mokutil --import /var/lib/dkms/mok.pub",
+            REBOOT,
+        ),
         judge=_signatures,
         needs=("H01",),
         reads=("kernel",),
