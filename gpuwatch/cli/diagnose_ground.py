@@ -13,6 +13,7 @@ from gpuwatch.diagnose.gather import AGENT_SECONDS, Ground
 from gpuwatch.diagnose.places import Places
 from gpuwatch.model.errors import UsageError
 from gpuwatch.roles.client import AgentClient, find_agent
+from gpuwatch.sources.driver_root import library
 
 DRIVER_ONLY = "a capture records the driver alone; name a copy of the host's files with --root"
 
@@ -33,30 +34,40 @@ def ground(session: Session, root: str, node_name: str, kubeconfig: str) -> Iter
         raise UsageError(
             f"--source {source.kind} and --root {root} are two nodes", "", "give one, or --source capture:FILE"
         )
-    kind = source.kind if source else ""
-    if kind == "agent" or (source is None and places.live):
-        yield _asking(source, places, config)._replace(node=node_name, kubeconfig=kubeconfig)
-        return
-    if source is None:
-        yield Ground(places, config, node=node_name, kubeconfig=kubeconfig)
-        return
-    with node(source, config if places.live else _within(places, config)) as (looked_at, backend):
-        if kind == "sim":
-            places = Places.tree(Path(backend.target))
-        blind = DRIVER_ONLY if kind == "capture" and root == "/" else ""
-        yield Ground(places, looked_at, backend, blind=blind, node=node_name, kubeconfig=kubeconfig)
+    with _looked_at(source, places, config) as found:
+        yield found._replace(node=node_name, kubeconfig=kubeconfig)
+
+
+@contextmanager
+def _looked_at(source: Source | None, places: Places, config: Config) -> Iterator[Ground]:
+    if source is None and not places.live:
+        yield Ground(places, config)
+    elif source is None or (source.kind == "nvml" and places.live):
+        yield _own(places, config)._replace(agent=None if source else _found())
+    elif source.kind == "agent":
+        yield Ground(places, config, agent=AgentClient(source.argument or None))
+    else:
+        with node(source, config if places.live else _within(places, config)) as (looked_at, backend):
+            there = Places.tree(Path(backend.target)) if source.kind == "sim" else places
+            blind = DRIVER_ONLY if source.kind == "capture" and places.live else ""
+            yield Ground(there, looked_at, backend, blind=blind)
+
+
+def _own(places: Places, config: Config) -> Ground:
+    """This machine; with its own library, where its files lie elsewhere than ours."""
+    if places.root == "/":
+        return Ground(places, config, Backend())
+    own = None if config.sources.nvml_library else library(Path(places.root))
+    return Ground(places, _within(places, config), Backend(target=str(own or "")))
 
 
 def _within(places: Places, config: Config) -> Config:
-    """For a driver that is looked at beside a tree of files: its GPUs are those of the tree."""
+    """For a driver that is looked at beside files that lie elsewhere: its GPUs are those of the files."""
     sources = {name: getattr(places, name) for name in ("kmsg", "proc", "sys", "dev", "pod_resources")}
     return replace(config, sources=replace(config.sources, **sources))
 
 
-def _asking(source: Source | None, places: Places, config: Config) -> Ground:
-    """This machine: of the agent that was named, or of one that is found and otherwise of the driver."""
-    if source is not None:
-        return Ground(places, config, agent=AgentClient(source.argument or None))
-    found = find_agent()
-    agent = AgentClient(found.name, timeout=AGENT_SECONDS) if found else None
-    return Ground(places, config, Backend(), agent)
+def _found() -> AgentClient | None:
+    """The agent of this node; it has little time, for there is another way."""
+    agent = find_agent()
+    return AgentClient(agent.name, timeout=AGENT_SECONDS) if agent else None

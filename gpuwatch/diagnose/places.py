@@ -51,7 +51,7 @@ class Places(Record, frozen=True, kw_only=True):
         base = Path(root)
         boot_id = first_line(boot_id_file(base / "proc"))
         if boot_id is not None and boot_id == first_line(boot_id_file(Path(sources.proc))):
-            return replace(own, root=root, hidden=False)
+            return replace(cls.tree(base), kmsg=own.kmsg, live=True, plain=False)
         return cls.tree(base)
 
     @classmethod

@@ -49,6 +49,12 @@ def driver_roots(root: Path) -> tuple[DriverRoot, ...]:
     return tuple(place for place in found if place.libraries or place.smi)
 
 
+def library(root: Path, name: str = "libnvidia-ml.so.1") -> Path | None:
+    """The file of the first place that has this library; None: it is nowhere."""
+    files = (root / place.lstrip("/") / folder / name for place in _ROOTS for folder in _LIBRARIES)
+    return next((file for file in files if file.exists()), None)
+
+
 def _driver_root(base: Path, path: str) -> DriverRoot:
     return DriverRoot(
         path=path,

@@ -5,6 +5,7 @@ import os
 import subprocess
 import tarfile
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -187,6 +188,20 @@ def test_where_only_rights_are_missing_it_is_6():
     found = Diagnosis(results=(skipped,))
     assert exit_code(found, Facts(at=0.0, unread={"runtime": "denied"}, denied=("runtime",))) == 6
     assert exit_code(found, Facts(at=0.0, unread={"runtime": "absent"})) == 1
+
+
+def test_a_host_whose_root_is_mounted_elsewhere_is_asked_with_its_own_library(host, tmp_path):
+    """As in a debug pod: the container has neither the host's files nor its driver's library."""
+    own = Path("/proc/sys/kernel/random/boot_id").read_text()
+    host.write("proc/sys/kernel/random/boot_id", own)
+    library = "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
+    host.remove(library)
+    with FakeDriver(tmp_path / "driver", gpus=8) as driver:
+        host.link(library, str(driver.library))
+        args = ("--level", "quick", "--stage", "nvml", "-o", "json")
+        ended = finish("diagnose", "--root", str(host.root), *args, GPUWATCH_FAKE_NVML=driver.env["GPUWATCH_FAKE_NVML"])
+    results = {item["id"]: item["result"] for item in json.loads(ended.stdout)["items"]}
+    assert results["N01"] == results["N02"] == "pass"
 
 
 def test_what_could_not_be_seen_is_told_once_a_reason(tmp_path):
