@@ -12,23 +12,24 @@ from gpuwatch.model.snapshot import GpuState
 
 
 def _count(case: Case) -> Verdict:
-    """GPUs that NVML counts against those of the bus which NVIDIA's driver could have."""
+    """GPUs that NVML counts against those of the bus that the driver has taken and that answer there."""
     view, bus = case.facts.view, case.facts.bus
     if view is None or bus is None:
         return skipped("the PCI bus or NVML was not seen")
     snapshot = view.snapshot
     known = {pci_key(s.identity.pci_bus_id) for s in snapshot.statuses if s.detail != VANISHED}
     counted = len(known) + len(snapshot.unanswered)
-    others = {gpu.address: gpu.driver for gpu in bus if gpu.driver not in (None, "nvidia")}
-    hidden = {g.address for g in bus} - set(snapshot.bus) if snapshot.bus is not None else set()
-    wanted = [gpu.address for gpu in bus if gpu.address not in others and gpu.address not in hidden]
-    left_out = f"; not counted: {len(others)} of {', '.join(sorted(set(map(str, others.values()))))}" if others else ""
+    hidden = {gpu.address for gpu in bus} - set(snapshot.bus) if snapshot.bus is not None else set()
+    wanted = [gpu.address for gpu in bus if gpu.driver == "nvidia" and gpu.answers is not False]
+    wanted = [address for address in wanted if address not in hidden]
     if counted >= len(wanted):
-        return passed(f"{counted} GPUs{left_out}")
+        others = len(bus) - len(wanted)
+        rest = f"; {others} on the bus are another driver's, dead or not for this container" if others > 0 else ""
+        return passed(f"{counted} GPUs{rest}")
     missing = [address for address in wanted if pci_key(address) not in known]
     named = ", ".join(missing) if not snapshot.unanswered else f"among {', '.join(missing)}"
     return failed(
-        f"NVML sees {counted} GPUs, the bus has {len(wanted)} (missing: {named})",
+        f"NVML sees {counted} GPUs, the driver has {len(wanted)} on the bus (missing: {named})",
         {address: "on the PCI bus, not in NVML" for address in missing},
     )
 
@@ -94,8 +95,8 @@ NVML: tuple[Check, ...] = (
         "N03",
         Stage.NVML,
         "NVML shows every GPU of the bus",
-        "nvmlDeviceGetCount against /sys/bus/pci/devices; GPUs of vfio-pci or nouveau do not count",
-        "NVML sees 7 GPUs, the bus has 8 (missing: 0000:9d:00.0)",
+        "nvmlDeviceGetCount against the GPUs of /sys/bus/pci/devices that the nvidia driver has taken",
+        "NVML sees 7 GPUs, the driver has 8 on the bus (missing: 0000:9d:00.0)",
         "The driver could not start this GPU, or lost it. The kernel log says why (RmInitAdapter failed, fallen off "
         "the bus). " + REBOOT_NODE.words,
         _count,

@@ -208,7 +208,8 @@ def test_whether_a_new_process_may_help(driver: FakeDriver, code: int, retry: bo
     """A library that is not there will not come; a driver may."""
     driver.error(code, "nvmlInit")
     reader = Reader(driver)
-    assert reader.next(Failed).retry is retry
+    failed = reader.next(Failed)
+    assert (failed.retry, failed.code) == (retry, code)
     reader.close()
     assert reader.ended() == 0
 

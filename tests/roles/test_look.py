@@ -69,6 +69,27 @@ def test_a_driver_that_refuses(driver: FakeDriver, tmp_path: Path) -> None:
         look(driver, tmp_path)
 
 
+@pytest.mark.parametrize("code", [4, 9, 12, 18])
+def test_what_keeps_nvml_from_starting_is_in_the_view(driver: FakeDriver, tmp_path: Path, code: int) -> None:
+    driver.error(code, "nvmlInit")
+    sources = SourcesConfig(disabled=("kmsg", "podresources"), sys=str(tmp_path), proc=str(tmp_path))
+    with Look(Config(sources=sources), Backend(target=str(driver.library))) as looking:
+        with pytest.raises(NoGpuStack):
+            looking.wait(1, 8.0)
+        view = looking.view()
+    nvml = next(source for source in view.snapshot.sources if source.name == "nvml")
+    assert (nvml.up, nvml.code, view.snapshot.driver, view.snapshot.gpus) == (False, code, None, ())
+
+
+def test_a_library_that_is_not_there_is_told_as_such(tmp_path: Path) -> None:
+    sources = SourcesConfig(disabled=("kmsg", "podresources"), sys=str(tmp_path), proc=str(tmp_path))
+    with Look(Config(sources=sources), Backend(target=str(tmp_path / "libnvidia-ml.so.1"))) as looking:
+        with pytest.raises(NoGpuStack, match="cannot load the NVML library"):
+            looking.wait(1, 8.0)
+        nvml = next(source for source in looking.view().snapshot.sources if source.name == "nvml")
+    assert (nvml.code, "cannot load" in nvml.reason) == (12, True)
+
+
 def test_a_driver_that_never_answers(driver: FakeDriver, tmp_path: Path) -> None:
     driver.hang("nvmlInit")
     with pytest.raises(GpuwatchError, match="starting: nvmlInit"):
