@@ -51,7 +51,12 @@ class Ground(NamedTuple):
 
 
 def gather(ground: Ground, *, level: Level, seconds: float, progress: Progress | None = None) -> Facts:
-    """Everything that can be had within `seconds`. What is late, forbidden or not there is None, with the reason."""
+    """Everything that can be had within `seconds`. What is late, forbidden or not there is None, with the reason.
+
+    Raises:
+        UsageError: the driver to look at is no such thing.
+        GpuwatchError: the agent that was named does not answer.
+    """
     until = time.monotonic() + seconds
     gathering = _Gathering(ground, level, until)
     try:
@@ -152,11 +157,12 @@ class _Gathering:
 
     def _recorded(self, name: str, type_: Any) -> Callable[[], Any]:
         path = self._ground.places.recorded / name
+        decoder = msgspec.json.Decoder(type_)  # here, for two threads that study a type at once crash msgspec
 
         def read() -> Any:
             if not path.exists():
                 raise GpuwatchError(f"no file of the host tells, and {path.parent} has no recording")
-            return msgspec.json.decode(path.read_bytes(), type=type_)
+            return decoder.decode(path.read_bytes())
 
         return read
 
