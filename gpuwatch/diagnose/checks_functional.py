@@ -145,7 +145,7 @@ def _dcgm(case: Case) -> Verdict:
     return passed("dcgmi diag -r 1")
 
 
-_GROUND = ("D01",)
+_GROUND = ("D01", "D02", "V01")
 
 FUNCTIONAL: tuple[Check, ...] = (
     Check(

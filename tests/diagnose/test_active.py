@@ -237,14 +237,42 @@ def test_no_more_processes_are_sent_into_a_driver_that_hangs(tmp_path, monkeypat
         monkeypatch.setenv("GPUWATCH_FAKE_CUDA", cuda.env["GPUWATCH_FAKE_CUDA"])
         cuda.hang("cuInit")
         started = time.monotonic()
-        active = run_active(view, library=str(cuda.library), deadline=1.5)
-        assert time.monotonic() - started < 10
+        active = run_active(view, library=str(cuda.library), device_deadline=1.0)
+        assert time.monotonic() - started < 15
         assert cuda.calls().count("cuInit") <= 2
-    assert active.runs[0].fault == "hang"
-    assert {r.refused for r in active.runs[1:] if not r.error} <= {
-        "no time was left",
-        "2 processes hang in the driver already",
+    assert [(r.index, r.fault) for r in active.runs if r.error] == [(0, "hang"), (1, "hang")]
+    refused = {r.refused for r in active.runs if r.index == 3 or r.test == "peer"}
+    assert refused == {"2 processes hang in the driver already"}
+
+
+def test_a_device_for_which_no_time_was_left_is_not_blamed(cuda, run):
+    cuda.delay("cuInit", 5)
+    active = run(deadline=0.8)
+    assert [r.error for r in active.runs if r.error] == []
+    assert active.runs[0].refused.startswith("no time was left: no answer within 1 s")
+    assert {r.refused for r in active.runs[1:]} == {"no time was left"}
+
+
+def test_the_work_is_done_on_the_cpus_next_to_the_device(cuda, view):
+    """Wherever it was started; pinned memory is then on the device's side."""
+    node = Path("/sys/devices/system/node/node0/cpulist")
+    if not node.exists():
+        pytest.skip("this machine does not tell its NUMA nodes")
+    cuda.hang("cuInit")
+    job = Job(devices=(devices(view)[0],), tests=ALL, library=str(cuda.library), numa_node=0)
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(own)})
+    try:
+        (run,) = done_by(job, 1.5).runs
+    finally:
+        os.sched_setaffinity(0, own)
+    near = {
+        cpu
+        for first, _, last in (part.partition("-") for part in node.read_text().strip().split(","))
+        for cpu in range(int(first), int(last or first) + 1)
     }
+    pid = int(run.error.split("process ")[1].split()[0])
+    assert near & own <= set(psutil.Process(pid).cpu_affinity()) <= near
 
 
 def test_an_interrupted_parent_takes_its_child_along(cuda, view):

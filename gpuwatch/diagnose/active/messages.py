@@ -10,6 +10,7 @@ class Job(Record, frozen=True, kw_only=True):
     devices: tuple[str, ...]
     tests: tuple[Test, ...]
     library: str = ""  # empty: libcuda.so.1 as the loader finds it
+    numa_node: int | None = None  # whose CPUs are next to the first device
 
 
 class Calling(Record, frozen=True, kw_only=True, tag="calling"):

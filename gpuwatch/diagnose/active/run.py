@@ -40,15 +40,16 @@ def run_active(
     selected: frozenset[int] | None = None,
     force: bool = False,
     deadline: float = DEADLINE_SECONDS,
+    device_deadline: float = DEVICE_SECONDS,
     library: str = "",
     progress: Callable[[str], None] = lambda text: None,
 ) -> Active:
-    """Everything, within `deadline` seconds. `selected`: NVML indexes; `force`: also on GPUs in use or failed;
-    `library`: libcuda.so.1 unless empty; `progress` is told what comes next.
+    """Everything, within `deadline` seconds, and each device or pair within `device_deadline`. `selected`: NVML indexes;
+    `force`: also on GPUs in use or failed; `library`: libcuda.so.1 unless empty; `progress` is told what comes next.
 
     Never raises and never waits for a driver that hangs: what went wrong is in the result.
     """
-    return _Rounds(library, time.monotonic() + deadline, progress).of(view, selected, force=force)
+    return _Rounds(library, time.monotonic() + deadline, device_deadline, progress).of(view, selected, force=force)
 
 
 class _Work(NamedTuple):
@@ -70,11 +71,18 @@ class _Work(NamedTuple):
         return f"GPU {self.one.index}{instance}: {', '.join(self.tests)}"
 
 
+def _forgiven(run: DeviceRun) -> DeviceRun:
+    """Who was given less time than it takes may not be blamed for using it up."""
+    if run.fault != "hang":
+        return run
+    return replace(run, error=None, fault=None, refused=f"no time was left: {run.error}")
+
+
 class _Rounds:
     """One pass over all devices."""
 
-    def __init__(self, library: str, until: float, progress: Callable[[str], None]) -> None:
-        self._library, self._until, self._progress = library, until, progress
+    def __init__(self, library: str, until: float, each: float, progress: Callable[[str], None]) -> None:
+        self._library, self._until, self._each, self._progress = library, until, each, progress
         self._left = 0
 
     def of(self, view: View, selected: frozenset[int] | None, *, force: bool) -> Active:
@@ -95,10 +103,11 @@ class _Rounds:
             return [self._signed(DeviceRun(test=t, device="", refused=refused), work) for t in work.tests]
         self._progress(work.name)
         visible = (work.one.uuid, work.other.uuid) if work.other else (work.one.uuid,)
-        job = Job(devices=visible, tests=work.tests, library=self._library)
-        ended = done_by(job, min(DEVICE_SECONDS, self._until - time.monotonic()))
+        job = Job(devices=visible, tests=work.tests, library=self._library, numa_node=work.one.numa_node)
+        left = self._until - time.monotonic()
+        ended = done_by(job, min(self._each, left))
         self._left += ended.left
-        return [self._signed(run, work) for run in ended.runs]
+        return [self._signed(_forgiven(run) if left < self._each else run, work) for run in ended.runs]
 
     def _out_of_time(self) -> str | None:
         if self._left >= MOST_LEFT:

@@ -20,6 +20,7 @@ class Target(Record, frozen=True, kw_only=True):
     index: int
     refused: str | None = None
     is_instance: bool = False
+    numa_node: int | None = None
 
 
 class Pair(NamedTuple):
@@ -40,16 +41,16 @@ def targets(view: View, selected: frozenset[int] | None, *, force: bool) -> tupl
 
 
 def _of_gpu(view: View, status: GpuStatus, gpu: Gpu | None, *, force: bool) -> Iterator[Target]:
-    uuid, index = status.identity.uuid, status.identity.index
+    uuid, index, node = status.identity.uuid, status.identity.index, status.identity.numa_node
     if gpu is None or status.state is not GpuState.FRESH:
         yield Target(uuid=uuid, index=index, refused=f"it is {status.state.value}")
         return
     illness = None if force else _illness(view, uuid)
     if not gpu.mig_enabled:
-        yield Target(uuid=uuid, index=index, refused=illness or (None if force else _use(view, gpu)))
+        yield Target(uuid=uuid, index=index, refused=illness or (None if force else _use(view, gpu)), numa_node=node)
     for instance in gpu.mig if gpu.mig_enabled else ():
         refused = illness or (None if force else _instance_use(view, gpu, instance))
-        yield Target(uuid=instance.uuid, index=index, refused=refused, is_instance=True)
+        yield Target(uuid=instance.uuid, index=index, refused=refused, is_instance=True, numa_node=node)
 
 
 def pairs(view: View, devices: tuple[Target, ...]) -> tuple[Pair, ...]:
