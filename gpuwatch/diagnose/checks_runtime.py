@@ -8,6 +8,7 @@ from gpuwatch.model.diagnosis import Stage
 from gpuwatch.sources.container_runtime import RuntimeConfig
 
 OPERATOR_PODS = "kubectl -n gpu-operator get pods -o wide --field-selector spec.nodeName={node}"
+INSTALL = "apt-get install -y nvidia-container-toolkit"
 NO_RUNTIME = "no container runtime on this machine"
 PODMAN = "podman has no nvidia runtime; it takes GPUs from CDI"
 GKE = "Google's driver installer and device plugin bring the driver into containers; no toolkit is needed"
@@ -27,7 +28,9 @@ def _toolkit(case: Case) -> Verdict:
     if reason:
         return skipped(reason)
     if not found:
-        return failed("no container toolkit: neither nvidia-ctk nor nvidia-container-runtime is on this host")
+        config = runtime_config(case.facts) or RuntimeConfig(kind=runtime_kind(case.facts) or "", path="")
+        message = "no container toolkit: neither nvidia-ctk nor nvidia-container-runtime is on this host"
+        return failed(message, commands=(INSTALL, *_repair(config)))
     folders = sorted({path.rpartition("/")[0] for path in found})
     seen = f"{max(found.values()) or 'version not told'}, in {' and '.join(folders)}"
     validations = case.facts.operator.validations if case.facts.operator else {}
@@ -99,6 +102,8 @@ def _repair(config: RuntimeConfig) -> tuple[str, ...]:
     """k3s and RKE2 write the configuration anew at each start, with what runtimes of NVIDIA's they find."""
     if "/rancher/" in config.path:
         return (f"systemctl restart {'rke2-agent' if '/rke2/' in config.path else 'k3s'}", OPERATOR_PODS)
+    if config.kind == "podman":
+        return ("nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",)
     tell = f"nvidia-ctk runtime configure --runtime={config.kind}"
     return tell, f"systemctl restart {config.kind}", OPERATOR_PODS
 
@@ -172,7 +177,7 @@ RUNTIME: tuple[Check, ...] = (
         failure="no container toolkit: neither nvidia-ctk nor nvidia-container-runtime is on this host",
         remedy="Install the package nvidia-container-toolkit (apt, dnf or zypper, from NVIDIA's repository) and tell "
         "the runtime of it. With the GPU operator look at the toolkit pod of this node instead.",
-        commands=("apt-get install -y nvidia-container-toolkit", "nvidia-ctk runtime configure", OPERATOR_PODS),
+        commands=(INSTALL, "nvidia-ctk runtime configure --runtime=containerd", "systemctl restart containerd"),
         judge=_toolkit,
         needs=("D01", "D05"),
         reads=("runtime",),

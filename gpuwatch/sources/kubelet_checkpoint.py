@@ -40,7 +40,9 @@ class Checkpoint(msgspec.Struct, rename="pascal"):
 
     @property
     def is_intact(self) -> bool | None:
-        """Whether the checksum fits; None for entries of a kubelet before 1.20, which were summed up otherwise."""
+        """Whether the checksum fits. None: a kubelet before 1.20 has summed it up otherwise, or what containers were
+        told (`AllocResp`) has been left out of a copy.
+        """
         written = _spew(self.data)
         return None if written is None else _fnv32a(written.encode()) == self.checksum
 
@@ -79,19 +81,19 @@ def _spew(data: _Data) -> str | None:
 
 
 def _entry(entry: _Entry) -> str | None:
-    if isinstance(entry.device_ids, list):
+    if isinstance(entry.device_ids, list) or entry.alloc_resp is None:
         return None
     try:
         numbers = sorted((int(numa), ids) for numa, ids in (entry.device_ids or {}).items())
-        answer = None if entry.alloc_resp is None else base64.b64decode(entry.alloc_resp, validate=True)
+        answer = base64.b64decode(entry.alloc_resp, validate=True)
     except (ValueError, binascii.Error):
         return None
     ids = None if entry.device_ids is None else {str(numa): ids for numa, ids in numbers}
-    response = "<nil>" if answer is None else f"[{' '.join(map(str, answer))}]"
+    response = " ".join(map(str, answer))
     return (
         f"{{PodUID:(string){entry.pod_uid} ContainerName:(string){entry.container_name} "
         f"ResourceName:(string){entry.resource_name} "
-        f"DeviceIDs:(checkpoint.DevicesPerNUMA){_map(ids, ordered=True)} AllocResp:([]uint8){response}}}"
+        f"DeviceIDs:(checkpoint.DevicesPerNUMA){_map(ids, ordered=True)} AllocResp:([]uint8)[{response}]}}"
     )
 
 

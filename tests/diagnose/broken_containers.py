@@ -170,11 +170,12 @@ TOOLS = tuple(
 )
 NO_CDI = edit("etc/containerd/config.toml", "enable_cdi = true", "enable_cdi = false")
 LEGACY = edit(TOOLKIT_CONFIG, 'mode = "auto"', 'mode = "legacy"')
+OLD_SPEC = "kind: nvidia.com/gpu\ncontainerEdits: {deviceNodes: [{path: /dev/nvidia9}]}\n"
 OPERATOR_CDI = "k8s.device-plugin.nvidia.com-gpu.json"
 
 TOOLKIT = (
     Broken("T01", remove(*TOOLS), "no container toolkit", "nvidia-container-toolkit"),
-    Broken("T01", remove(*TOOLS), "no container toolkit", "toolkit pod", well=no_kubelet),
+    Broken("T01", remove(*TOOLS), "no container toolkit", "configure --runtime=docker", well=docker({})),
     Broken("T01", remove("run/nvidia/validations/toolkit-ready"), "no toolkit-ready", "toolkit-validation", WARN),
     Broken("T06", write(TOOLKIT_CONFIG, "[nvidia-container-cli\n"), "cannot be read", "nvidia-ctk config default"),
     Broken("T06", edit(TOOLKIT_CONFIG, "#no-cgroups = false", "no-cgroups = true"), "may not open them",
@@ -211,14 +212,12 @@ CDI = (
     Broken("T04", edit(SPEC, ".so.580.105.08", ".so.550.90.07"), "driver 550.90.07, loaded is 580.105.08",
            "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml"),
     Broken("T04", edit(SPEC, "/dev/nvidia7", "/dev/nvidia9"), "/dev/nvidia9, which this host lacks", "cdi generate"),
-    Broken("T04", edit(SPEC, "/usr/bin/nvidia-smi", "/usr/bin/nvidia-lost"), "nvidia-lost, which this host lacks",
-           "cdi generate"),
     Broken("T04", write(SPEC, "kind: [nvidia.com/gpu"), "no CDI specification", "cdi generate"),
     Broken("T04", edit(SPEC, "name: GPU-", "name: GPU-0"), "which this node does not have", "cdi generate"),
     Broken("T04", write(f"run/cdi/{OPERATOR_CDI}", '{"kind": "k8s.device-plugin.nvidia.com/gpu", "devices": [{}]}'),
            "`name`", "nvidia-device-plugin-daemonset"),
-    Broken("T04", write("etc/cdi/nvidia.yaml", "kind: nvidia.com/gpu\ncontainerEdits: {mounts: [{hostPath: /lost}]}\n"),
-           "/etc/cdi/nvidia.yaml: names /lost", "cdi generate --output=/etc/cdi/nvidia.yaml", WARN),
+    Broken("T04", write("etc/cdi/nvidia.yaml", OLD_SPEC), "/etc/cdi/nvidia.yaml: names /dev/nvidia9",
+           "cdi generate --output=/etc/cdi/nvidia.yaml", WARN),
     Broken("T04", edit(SPEC, "/dev/nvidia7", "/dev/nvidia9"), "which this host lacks", "cdi generate", WARN,
            well=NO_CDI),
 )  # fmt: skip

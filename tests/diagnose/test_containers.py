@@ -162,6 +162,14 @@ def test_a_kubelet_that_does_not_answer_is_one() -> None:
     assert judged("K01", kubelet=kubelet) == (Result.FAIL, "DEADLINE_EXCEEDED")
 
 
+def test_a_mount_that_is_not_there_counts_on_a_real_machine_only() -> None:
+    """A recording has not all files of the host."""
+    cdi = (CdiSpec(path="/etc/cdi/nvidia.yaml", kind="nvidia.com/gpu", missing=("/usr/bin/nvidia-smi",)),)
+    runtime = ContainerRuntime(configs=(RuntimeConfig(kind="containerd", path="x", cdi=True),))
+    assert judged("T04", cdi=cdi, runtime=runtime)[0] is Result.FAIL
+    assert judged("T04", cdi=cdi, runtime=runtime, plain=True)[0] is Result.PASS
+
+
 CONTAINERD, CRIO, DOCKER = (RuntimeConfig(kind=kind, path=f"/etc/{kind}") for kind in ("containerd", "crio", "docker"))
 K3S = RuntimeConfig(kind="containerd", path="/var/lib/rancher/k3s/agent/etc/containerd/config.toml")
 

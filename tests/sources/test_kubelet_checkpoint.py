@@ -50,6 +50,12 @@ def test_registered_devices_by_resource() -> None:
     assert parse('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null},"Checksum":1}').registered == {}
 
 
+def test_a_copy_without_what_containers_were_told_cannot_be_summed_up() -> None:
+    copy = json.loads(ONE_POD)
+    del copy["Data"]["PodDeviceEntries"][0]["AllocResp"]
+    assert parse(json.dumps(copy)).is_intact is None
+
+
 def test_old_kubelets_sum_up_otherwise() -> None:
     old = json.loads(ONE_POD)
     old["Data"]["PodDeviceEntries"][0]["DeviceIDs"] = ["tegra"]
