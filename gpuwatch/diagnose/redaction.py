@@ -16,29 +16,33 @@ _NAME = (
 )
 _TELLING = re.compile(rf"(?:.*[-_. ])?{_NAME}(?:[-_.](?:id|data|value|file))?|.*(?:password|passwd|secret|token)", re.I)
 
+# Names are bounded, or begin where no other could: a log that somebody else writes must not cost minutes.
+
 _Replacement = str | Callable[[re.Match[str]], str]
 
 PATTERNS: tuple[tuple[re.Pattern[str], _Replacement], ...] = (
     # PEM, also with its line ends written as \n in JSON; one that is cut off goes on to the end
     (re.compile(r"-----BEGIN [A-Z0-9 ]*-----.*?(?:-----END [A-Z0-9 ]*-----|\Z)", re.S), MARK),
     (re.compile(r"\bssh-(?:rsa|dss|ed25519)\s+[A-Za-z0-9+/=]{20,}"), MARK),
-    (re.compile(r"\beyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*"), MARK),  # JWT
+    (re.compile(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*"), MARK),  # JWT
     (re.compile(r"\b((?:Bearer|Basic|Digest|Negotiate|Splunk|AWS4-HMAC-SHA256)\s+)[\w.~+/=-]{8,}", re.I), rf"\1{MARK}"),
-    (re.compile(r"\b((?:Proxy-)?Authorization|(?:Set-)?Cookie|X-[\w-]*(?:Token|Key|Auth)[\w-]*)(\"?\s*[:=]\s*\"?)[^\"\n]+",
-                re.I), rf"\1\2{MARK}"),
-    (re.compile(r"\b([a-z][a-z0-9+.-]*://)[^\s\"'<>/]+@", re.I), rf"\1{MARK}@"),  # user and password of a URL
+    (re.compile(r"\b((?:Proxy-)?Authorization|(?:Set-)?Cookie|X-[\w-]{0,64}(?:Token|Key|Auth)[\w-]{0,64})"
+                r"(\"?\s{0,8}[:=]\s{0,8}\"?)[^\"\n]+", re.I), rf"\1\2{MARK}"),
+    (re.compile(r"\b([a-z][a-z0-9+.-]{1,20}://)[^\s\"'<>/]{1,1024}@", re.I), rf"\1{MARK}@"),  # who logs in to a URL
     (re.compile(r"([?&](?:sig|signature|token|key|code|X-Amz-[\w-]+)=)[^&\s\"']+", re.I), rf"\1{MARK}"),
     (re.compile(r"\b(?:AKIA|ASIA|AGPA|AIDA|AROA|AIPA|ANPA|ANVA)[A-Z0-9]{16}\b"), MARK),
     (re.compile(r"\bAIza[\w-]{35}|\bya29\.[\w.-]{10,}|\bGOCSPX-[\w-]{10,}"), MARK),  # Google
     (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|hf_|nvapi-|sk-|dckr_pat_|hvs\.|npm_|pypi-)[\w.-]{10,}"),
      MARK),
     (re.compile(r"\$(?:2[abxy]?|1|5|6|7|y|gy|argon2\w*|scrypt|apr1)\$[^\s\"':]{8,}"), MARK),  # hashes of passwords
-    (re.compile(rf"((?<!\S)--?[\w-]*{_NAME}[\w-]*[ =])(\"[^\"]*\"|'[^']*'|[^\s\"']+)", re.I), rf"\1{MARK}"),
-    (re.compile(rf"([\w.-]*{_NAME}[\w.-]*[\"']?\s*[=:]\s*)(\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s\"',;&}}\]]+)", re.I),
+    (re.compile(rf"((?<!\S)--?[\w-]{{0,64}}{_NAME}[\w-]{{0,64}}[ =])(\"[^\"]*\"|'[^']*'|[^\s\"']+)", re.I),
+     rf"\1{MARK}"),
+    (re.compile(rf"((?<![\w.-])[\w.-]*{_NAME}[\w.-]{{0,64}}[\"']?\s{{0,8}}[=:]\s{{0,8}})"
+                r"(\[redacted\]|\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s\"',;&}\]]+)", re.I),
      lambda match: f"{match[1]}{_quoted_like(match[2])}"),
 )  # fmt: skip
 
-_LONG = re.compile(r"(?<![\w/+-])[A-Za-z0-9+_=-]{32,}(?![\w/+-])")
+_LONG = re.compile(r"(?<![\w/+=-])[A-Za-z0-9+_=-]{32,}(?![\w/+=-])")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
