@@ -145,8 +145,6 @@ def _dcgm(case: Case) -> Verdict:
     return passed("dcgmi diag -r 1")
 
 
-_GROUND = ("D01", "D02", "V01")
-
 FUNCTIONAL: tuple[Check, ...] = (
     Check(
         id="X01",
@@ -158,7 +156,7 @@ FUNCTIONAL: tuple[Check, ...] = (
         "results cannot be trusted. Run DCGM's long diagnosis on it and have it replaced if that confirms it.",
         commands=(OUT_OF_SERVICE, "dcgmi diag -r 3 -i {gpu}", "nvidia-smi -i {gpu} -q -d ECC,ROW_REMAPPER"),
         judge=_adds,
-        needs=_GROUND,
+        needs=("D02", "N02", "N04", "V01", "F01", "F02"),
         reads=("active",),
         active=True,
     ),
@@ -213,7 +211,7 @@ FUNCTIONAL: tuple[Check, ...] = (
             "lspci -vvv | grep ACSCtl",
         ),
         judge=_reaches,
-        needs=("X01",),
+        needs=("X01", "F03"),
         reads=("active",),
         active=True,
     ),
@@ -226,7 +224,7 @@ FUNCTIONAL: tuple[Check, ...] = (
         remedy="DCGM says what is wrong; see its words above, or run it again by hand.",
         commands=("dcgmi diag -r 1",),
         judge=_dcgm,
-        needs=_GROUND,
+        needs=("N02",),
         reads=("active",),
         active=True,
     ),

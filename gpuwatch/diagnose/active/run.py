@@ -44,7 +44,7 @@ def run_active(
     library: str = "",
     progress: Callable[[str], None] = lambda text: None,
 ) -> Active:
-    """Everything, within `deadline` seconds, and each device or pair within `device_deadline`. `selected`: NVML indexes;
+    """Everything within `deadline` seconds, each device or pair within `device_deadline`. `selected`: NVML indexes;
     `force`: also on GPUs in use or failed; `library`: libcuda.so.1 unless empty; `progress` is told what comes next.
 
     Never raises and never waits for a driver that hangs: what went wrong is in the result.
