@@ -8,6 +8,7 @@ from gpuwatch.model.diagnosis import Stage
 from gpuwatch.sources.container_runtime import RuntimeConfig
 
 OPERATOR_PODS = "kubectl -n gpu-operator get pods -o wide --field-selector spec.nodeName={node}"
+UNITS = {"/etc/k0s/": "k0sworker", "/var/snap/microk8s/": "snap.microk8s.daemon-containerd"}
 INSTALL = "apt-get install -y nvidia-container-toolkit"
 NO_RUNTIME = "no container runtime on this machine"
 PODMAN = "podman has no nvidia runtime; it takes GPUs from CDI"
@@ -104,8 +105,10 @@ def _repair(config: RuntimeConfig) -> tuple[str, ...]:
         return (f"systemctl restart {'rke2-agent' if '/rke2/' in config.path else 'k3s'}", OPERATOR_PODS)
     if config.kind == "podman":
         return ("nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",)
-    tell = f"nvidia-ctk runtime configure --runtime={config.kind}"
-    return tell, f"systemctl restart {config.kind}", OPERATOR_PODS
+    unit = next((unit for folder, unit in UNITS.items() if config.path.startswith(folder)), config.kind)
+    file = f" --config={config.path}" if unit != config.kind else ""
+    tell = f"nvidia-ctk runtime configure --runtime={config.kind}{file}"
+    return tell, f"systemctl restart {unit}", OPERATOR_PODS
 
 
 def _runtime_class(case: Case) -> Verdict:
