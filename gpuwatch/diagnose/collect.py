@@ -16,6 +16,7 @@ import msgspec
 
 from gpuwatch.diagnose.facts import HOST_SECTIONS, Section
 from gpuwatch.diagnose.told import Order, Told, decode, unread
+from gpuwatch.model.errors import UsageError
 from gpuwatch.reader.messages import LENGTH
 
 Progress = Callable[[str, int, int], None]
@@ -26,12 +27,13 @@ GONE = "the process that reads it ended before it was done"
 
 
 class News(NamedTuple):
-    """A section is there, or cannot be had; `denied`: for want of a right."""
+    """A section is there, or cannot be had; `denied`, `usage`: as in Told."""
 
     section: str
     value: Any = None
     reason: str | None = None
     denied: bool = False
+    usage: bool = False
 
 
 class Collected(NamedTuple):
@@ -69,7 +71,11 @@ class Collection:
         self._listener.start()
 
     def collect(self, then: Mapping[str, Callable[[Any], None]], progress: Progress) -> Collected:
-        """Until all that is wanted came or is late. `then`: what to do with a section as soon as it is there."""
+        """Until all that is wanted came or is late. `then`: what to do with a section as soon as it is there.
+
+        Raises:
+            UsageError: there is nothing of the kind that was asked for.
+        """
         found: dict[str, Any] = {}
         unread: dict[str, str] = {}
         denied: set[str] = set()
@@ -82,6 +88,8 @@ class Collection:
                 continue
             if news.section not in waiting:
                 continue
+            if news.usage:
+                raise UsageError(news.reason or "")
             if news.reason is None:
                 found[news.section] = news.value
                 then.get(news.section, lambda value: None)(news.value)
@@ -130,4 +138,4 @@ class Collection:
 
 def _news(told: Told) -> News:
     value = told.view if told.host is None else getattr(told.host, told.section)
-    return News(told.section, value, told.reason, told.denied)
+    return News(told.section, value, told.reason, told.denied, told.usage)

@@ -173,7 +173,7 @@ class _Gathering:
         is_recorded = view is not None and self._ground.backend is None and not self._ground.places.live
         return Facts(
             at=view.snapshot.at if view is not None and is_recorded else self._at,
-            node=self._ground.node or _name(self._ground.places, got.found.get("cluster"), view),
+            node=self._ground.node or (None if self._ground.blind else self._name(got.found.get("cluster"), view)),
             root=self._ground.places.root,
             live=self._ground.places.live,
             plain=self._ground.places.plain,
@@ -185,14 +185,14 @@ class _Gathering:
             **got.found,
         )
 
-
-def _name(places: Places, cluster: Cluster | None, view: View | None) -> str | None:
-    """What the node is called: its Node, else what the agent calls it, else its host."""
-    if cluster is not None:
-        return cluster.node.name
-    if view is not None and view.snapshot.node and places.live:
-        return view.snapshot.node
-    return socket.gethostname() if places.live else first_line(places.at("/etc/hostname"))
+    def _name(self, cluster: Cluster | None, view: View | None) -> str | None:
+        """What the node is called: its Node, else what the agent calls it, else its host."""
+        places = self._ground.places
+        if cluster is not None:
+            return cluster.node.name
+        if view is not None and view.snapshot.node and places.live:
+            return view.snapshot.node
+        return socket.gethostname() if places.live else first_line(places.at("/etc/hostname"))
 
 
 def _is_elsewhere(view: View, places: Places) -> bool:

@@ -4,12 +4,13 @@ A wedged driver may keep whoever opens its files or calls its library, for ever 
 for this process: what is read is told at once, and when stdin closes it ends, or lingers alone until it is let go.
 """
 
-import contextlib
+import logging
 import os
 import signal
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,10 +18,15 @@ from gpuwatch.diagnose.facts import HOST_SECTIONS, HostFacts, HostSection
 from gpuwatch.diagnose.places import Places
 from gpuwatch.diagnose.sections import read
 from gpuwatch.diagnose.told import DriverOrder, Order, Told, encode, unread
-from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.reader.messages import framed
 from gpuwatch.reader.outbox import Outbox
 from gpuwatch.reader.streams import let_go, private_stdout
+
+if TYPE_CHECKING:
+    from gpuwatch.roles.look import Look
+
+log = logging.getLogger(__name__)
 
 SAMPLES = 2
 """Some readings (GPM, rates) are differences of two samples."""
@@ -48,10 +54,10 @@ def main() -> None:
 
 def _tell_section(section: HostSection, places: Places, outbox: Outbox) -> None:
     try:
-        told = Told(section=section, host=HostFacts(**{section: read(section, places)}))
+        body = encode(Told(section=section, host=HostFacts(**{section: read(section, places)})))
     except Exception as error:  # noqa: BLE001 one odd file must not cost the other sections
-        told = unread(section, error)
-    outbox.write(framed(encode(told)))
+        body = encode(unread(section, error))
+    outbox.write(framed(body))
 
 
 def _tell_driver(order: DriverOrder, outbox: Outbox) -> None:
@@ -61,9 +67,21 @@ def _tell_driver(order: DriverOrder, outbox: Outbox) -> None:
     try:
         with Look(order.config, order.backend) as look:
             for section, enough in samples.items():
-                # without a driver there is a View all the same: it says what keeps NVML from starting
-                with contextlib.suppress(GpuwatchError):
-                    look.wait(enough, max(0.0, order.until - END_SECONDS - time.monotonic()))
+                _wait(look, enough, order.until - END_SECONDS - time.monotonic())
                 outbox.write(framed(encode(Told(section=section, view=look.view()))))
     except Exception as error:  # noqa: BLE001 the host's files can be judged without the driver
         outbox.write(framed(encode(unread("view", error))))
+
+
+def _wait(look: "Look", samples: int, seconds: float) -> None:
+    """Without a driver there is a View all the same: it says what keeps NVML from starting.
+
+    Raises:
+        UsageError: what was to be looked at is none, such as a capture file.
+    """
+    try:
+        look.wait(samples, max(0.0, seconds))
+    except UsageError:
+        raise
+    except GpuwatchError as error:
+        log.info("%s", error)

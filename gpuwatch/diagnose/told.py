@@ -5,7 +5,7 @@ import msgspec
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.facts import HostFacts
 from gpuwatch.diagnose.places import Places
-from gpuwatch.model.errors import GpuwatchError, PermissionMissing
+from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
 
@@ -31,7 +31,7 @@ class Order(Record, frozen=True, kw_only=True):
 
 class Told(Record, frozen=True, kw_only=True):
     """One section was read, into its member of `host` or into `view`; or it cannot be had, and why. `denied`: for want
-    of a right.
+    of a right; `usage`: what was asked for is wrong.
     """
 
     section: str
@@ -39,6 +39,7 @@ class Told(Record, frozen=True, kw_only=True):
     view: View | None = None
     reason: str | None = None
     denied: bool = False
+    usage: bool = False
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -49,7 +50,7 @@ decode = msgspec.msgpack.Decoder(Told).decode
 def unread(section: str, error: Exception) -> Told:
     """Why a section cannot be had, for a person."""
     denied = isinstance(error, PermissionError | PermissionMissing)
-    return Told(section=section, reason=_words(error), denied=denied)
+    return Told(section=section, reason=_words(error), denied=denied, usage=isinstance(error, UsageError))
 
 
 def _words(error: Exception) -> str:

@@ -166,6 +166,29 @@ def test_a_tree_and_a_simulation_are_two_nodes(host):
     assert "are two nodes" in result.stderr
 
 
+def test_a_capture_that_is_none_is_wrong_usage(host):
+    result = run("--source", f"capture:{host.root}/proc/modules", "diagnose", "--root", str(host.root))
+    assert result.exit_code == 2
+    assert "is no capture" in result.stderr
+
+
+def test_a_capture_is_the_driver_of_a_tree(host, tmp_path):
+    capture = tmp_path / "driver.capture"
+    assert finish(*SIM, "capture", str(capture)).returncode == 0
+    host.remove("gpuwatch/view.json")
+    result = run("--source", f"capture:{capture}", "diagnose", "--level", "quick", "--root", str(host.root))
+    assert result.exit_code == 0, result.output
+    assert "8 × NVIDIA H100" in result.stdout
+
+
+def test_a_capture_alone_says_where_the_files_come_from(tmp_path):
+    capture = tmp_path / "driver.capture"
+    assert finish(*SIM, "capture", str(capture)).returncode == 0
+    told = run("--source", f"capture:{capture}", "diagnose", "--level", "quick", "--stage", "nvml")
+    assert "name a copy of the host's files with --root" in " ".join(told.stdout.split())
+    assert told.stdout.startswith("NODE –")
+
+
 def test_a_machine_without_gpu_and_driver_is_5(tmp_path):
     for folder in ("sys/bus/pci/devices", "proc", "dev", "lib/modules"):
         (tmp_path / folder).mkdir(parents=True)
