@@ -3,10 +3,14 @@
 from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
 from gpuwatch.model.cluster import Cluster
 from gpuwatch.model.diagnosis import Stage
-from gpuwatch.model.remediation import CONDITION, TAINT, Fault, NodeObject, Ownership
+from gpuwatch.model.remediation import CONDITION, LABELS, TAINT, Fault, NodeObject, Ownership, Response
+from gpuwatch.rules.checks import CHECKS
 from gpuwatch.rules.condition import parsed
+from gpuwatch.rules.evidence import in_force
 from gpuwatch.rules.foreign import foreign, opted_out
+from gpuwatch.rules.labels import outdated, values
 from gpuwatch.rules.ownership import Claim, faults, hold
+from gpuwatch.rules.policy import Policy
 
 SILENT_SECONDS = 1800.0
 """A remediator that works refreshes its condition every 5 or 10 minutes."""
@@ -103,6 +107,25 @@ def _lift(node: NodeObject, cordoned: bool) -> tuple[str, ...] | None:
     return (CONDITIONS, "kubectl uncordon {node}") if node.unschedulable and not cordoned else None
 
 
+def _own_marks(case: Case) -> Verdict:
+    """Condition and labels of a remediator that may be gone."""
+    cluster, view = case.facts.cluster, case.facts.view
+    if cluster is None or view is None:
+        return skipped("not seen")
+    node = cluster.node
+    if node.condition is None and LABELS not in node.annotations:
+        return skipped("gpuwatch has written nothing on this Node")
+    if not case.config.remediation.heartbeat:
+        return skipped("nobody can tell whether a remediator works: remediation.heartbeat is 0")
+    silent = _silent(cluster, case.facts.at)
+    if silent is None:
+        return passed("a remediator keeps them up to date")
+    policy = Policy.compile(case.config.remediation, CHECKS, case.config.checks.xids)
+    wrong = outdated(node, values(view, degraded=bool(in_force(view, policy, Response.CONDITION))))
+    untrue = f"; no longer true: {', '.join(f'{key}={value}' for key, value in sorted(wrong.items()))}" if wrong else ""
+    return warned(f"{silent}{untrue}", wrong)
+
+
 NOT_OURS = (
     "No new GPU work comes here while it is there, and gpuwatch leaves alone what it did not put there. If nobody "
     "knows of a reason for it, take it away."
@@ -134,6 +157,7 @@ READY = Check(
     "The control plane hears nothing, or nothing good, of this node's kubelet: see whether it runs and what it logs. "
     "Under DiskPressure or MemoryPressure pods are evicted: make room first.",
     _conditions,
+    needs=("K01",),
     reads=("cluster",),
     commands=(CONDITIONS, "systemctl status kubelet", "journalctl -u kubelet --since -15min"),
 )
@@ -148,4 +172,17 @@ IN_HAND = Check(
     _in_hand,
     reads=("cluster",),
     commands=(CONDITIONS,),
+)
+OWN_MARKS = Check(
+    "L09",
+    Stage.CLUSTER,
+    "what gpuwatch says of the node is kept up to date",
+    "time of the condition GPUHealthy; labels listed in the annotation gpuwatch.io/labels against the View",
+    "the remediator has not written for 90 min; no longer true: gpuwatch.io/gpu-healthy-count=8",
+    "Schedulers and people go by labels and a condition that nobody renews. Start the remediator again (mode enforce), "
+    "or take away all that it has left.",
+    _own_marks,
+    needs=("N03", "N04"),
+    reads=("cluster", "view"),
+    commands=(STATUS, f"{RELEASE} --forget"),
 )

@@ -6,16 +6,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuwatch.model.diagnosis import Result
-from gpuwatch.model.finding import Finding, Severity
+from gpuwatch.model.finding import Finding, Health, Severity
 from gpuwatch.model.remediation import (
     CONDITION,
     FAULTS,
+    HEALTHY_COUNT,
+    LABELS,
     OPT_OUT,
     OWNER,
     TAINT,
     Condition,
     Fault,
     Ownership,
+    Published,
     Response,
     Taint,
 )
@@ -141,6 +144,30 @@ def found(check: str) -> Change:
     return change
 
 
+def labelled(written: float) -> Change:
+    """A remediator has told schedulers of 8 healthy GPUs, and last wrote its condition so many seconds ago."""
+
+    def change(host: Host) -> None:
+        assert host.cluster is not None
+        assert host.view is not None
+        now = host.view.snapshot.at
+        told = Condition(type=CONDITION, status="True", last_heartbeat=rfc3339(now - written))
+        ours = {HEALTHY_COUNT: "8"}
+        text = encode(Published(at=now - written, labels=ours))
+        others = tuple(each for each in host.cluster.node.conditions if each.type != CONDITION)
+        node(labels=ours, annotations={LABELS: text}, conditions=(*others, told))(host)
+
+    return change
+
+
+def sick(host: Host) -> None:
+    """GPU 3 is no longer well."""
+    assert host.view is not None
+    healths = {status.identity.uuid: Health.HEALTHY for status in host.view.snapshot.statuses}
+    healths[host.view.snapshot.statuses[3].identity.uuid] = Health.FAILED
+    host.view = replace(host.view, judgement=replace(host.view.judgement, gpus=healths))
+
+
 BROKEN: tuple[Broken, ...] = (
     Broken(
         "L01",
@@ -223,4 +250,15 @@ BROKEN: tuple[Broken, ...] = (
         "kubectl -n gpu-operator logs nvidia-device-plugin-daemonset-",
     ),
     Broken("L08", pod("nvidia-dcgm-exporter", ready=False), "is not ready", "pull secret", Result.WARN),
+    Broken(
+        "L09",
+        both(labelled(7200.0), sick),
+        "not written for 120 min; no longer true: gpuwatch.io/gpu-healthy-count=8",
+        "gpuwatch node release --node gpu-node-1 --forget",
+        Result.WARN,
+        well=labelled(60.0),
+    ),
+    Broken(
+        "L09", labelled(7200.0), "has not written for 120 min", "Start the remediator", Result.WARN, well=labelled(1.0)
+    ),
 )
