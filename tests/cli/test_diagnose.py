@@ -79,6 +79,15 @@ def test_the_first_failure_is_on_top_with_what_helps(host):
     assert all(" ".join(command.split()) in told.replace("\\ ", "") for command in first["commands"])
 
 
+def test_a_pipe_has_the_first_failure_in_its_third_line(host):
+    """For prologs, as in docs/diagnose.md."""
+    blacklist_uvm(host)
+    document = json.loads(diagnose(host, "-o", "json").stdout)
+    first = next(item for item in document["items"] if item["id"] == document["first"])
+    piped = run("diagnose", "--root", str(host.root), env={"COLUMNS": None}).stdout.splitlines()
+    assert piped[2] == f"✗ {first['id']}  {first['message']}"
+
+
 def test_what_is_blocked_is_counted_with_what_blocks_it(host):
     blacklist_uvm(host)
     document = json.loads(diagnose(host, "-o", "json").stdout)
