@@ -3,5 +3,6 @@
 from gpuwatch.diagnose.check import Check
 from gpuwatch.diagnose.checks_host_bus import BUS
 from gpuwatch.diagnose.checks_host_kernel import KERNEL
+from gpuwatch.diagnose.checks_host_traffic import TRAFFIC
 
-HOST: tuple[Check, ...] = (*BUS, *KERNEL)
+HOST: tuple[Check, ...] = (*BUS, *TRAFFIC, *KERNEL)

@@ -1,17 +1,13 @@
-"""The GPUs as PCI devices: there, all of them, answering, with all their lanes and without errors."""
+"""The GPUs as PCI devices: there, all of them, answering, with all their lanes."""
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
-from gpuwatch.diagnose.gpu_log import blamed, indexes, named, nvml_works
+from gpuwatch.diagnose.gpu_log import blamed, indexes, meant_gpus, named, nvml_works
+from gpuwatch.diagnose.per_gpu import believed
 from gpuwatch.diagnose.remedies import DRAIN, KERNEL_LOG, REBOOT
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.model.pci import pci_key
-from gpuwatch.sources.pci import BusGpu
-from gpuwatch.sources.pci_config import Aer
 
 _COUNT_LABEL, _PRODUCT_LABEL = "nvidia.com/gpu.count", "nvidia.com/gpu.product"
-_SHOW_ACS = "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'"
-_HARMLESS = {"UnsupReq"}
-"""Somebody asked for a register that is not there: as common as probing for hardware."""
 
 
 def _gpus_on_the_bus(case: Case) -> Verdict:
@@ -81,7 +77,10 @@ def _answering(case: Case) -> Verdict:
 
 
 def _width(case: Case) -> Verdict:
-    seen = tuple(gpu for gpu in _meant(case) if gpu.link_width and gpu.link_width_max)
+    at_work = believed(case, "pcie_degraded")
+    if at_work is not None:
+        return at_work._replace(remedy=None, commands=None)
+    seen = tuple(gpu for gpu in meant_gpus(case) if gpu.link_width and gpu.link_width_max)
     if not seen:
         return skipped("not seen: the kernel tells no link width, as in many virtual machines")
     narrow = tuple(gpu for gpu in seen if (gpu.link_width or 0) < (gpu.link_width_max or 0))
@@ -94,69 +93,6 @@ def _width(case: Case) -> Verdict:
             gpus=blamed(case, narrow),
         )
     return passed(", ".join(sorted({f"x{gpu.link_width}" for gpu in seen})))
-
-
-def _errors(case: Case) -> Verdict:
-    counted: dict[str, Aer] = {}
-    for gpu in _meant(case):
-        places = ((gpu.address, gpu.aer), *((port.address, port.aer) for port in gpu.ports))
-        counted |= {address: aer for address, aer in places if aer is not None}
-    if not counted:
-        return skipped("not seen: the kernel counts no PCIe errors here (no AER, or the firmware keeps it)")
-    bad = {address: errors for address, aer in counted.items() if (errors := _uncorrectable(aer))}
-    if bad:
-        total = sum(sum(errors.values()) for errors in bad.values())
-        hit = tuple(gpu for gpu in _meant(case) if {gpu.address, *(port.address for port in gpu.ports)} & bad.keys())
-        evidence = {
-            address: ", ".join(f"{name} {count}" for name, count in errors.items()) for address, errors in bad.items()
-        }
-        return warned(f"{total} uncorrectable PCIe errors since boot", evidence, gpus=blamed(case, hit))
-    corrected = sum(sum(aer.correctable.values()) for aer in counted.values())
-    return passed(f"none uncorrectable, {corrected} corrected")
-
-
-def _uncorrectable(aer: Aer) -> dict[str, int]:
-    kinds = (("fatal", aer.fatal), ("non-fatal", aer.nonfatal))
-    return {
-        f"{kind} {name}": count for kind, counts in kinds for name, count in counts.items() if name not in _HARMLESS
-    }
-
-
-def _peer_to_peer(case: Case) -> Verdict:
-    bus = case.facts.bus or ()
-    if len(bus) < 2:
-        return skipped("one GPU has no peer")
-    ports = {port.address: port for gpu in bus for port in gpu.ports if port.kind == "downstream"}
-    redirecting = {address: "redirects to the root complex" for address, port in ports.items() if port.redirects}
-    translated = {gpu.address: f"IOMMU domain {gpu.iommu}" for gpu in bus if (gpu.iommu or "").startswith("DMA")}
-    machine = case.facts.kernel.machine if case.facts.kernel else None
-    if redirecting:
-        off = tuple(f"setpci -s {address} ECAP_ACS+6.w=0000" for address in redirecting)
-        words = f"ACS redirect is on at {len(redirecting)} switch ports: peer-to-peer is slow"
-        return warned(words, redirecting, commands=(_SHOW_ACS, *off))
-    if translated and machine != "aarch64":  # there, addresses are always translated, and peers stay fast
-        return warned(
-            "the IOMMU translates the GPUs' addresses: peer-to-peer over PCIe is slow or fails",
-            translated,
-            remedy="On bare metal boot with iommu=pt, or switch the IOMMU off in the BIOS. Leave it on where GPUs are "
-            "given to virtual machines.",
-            commands=("cat /proc/cmdline",),
-        )
-    if not ports and not any(gpu.iommu for gpu in bus):
-        return skipped("no PCIe switch above the GPUs and no IOMMU")
-    if ports and all(port.redirects is None for port in ports.values()):
-        return skipped("not seen: only root may read the ACS registers")
-    return passed("no redirect, no translation")
-
-
-def _meant(case: Case) -> tuple[BusGpu, ...]:
-    """Of those asked for; one that NVML does not know cannot be left out by its index."""
-    known = indexes(case)
-    return tuple(
-        gpu
-        for gpu in case.facts.bus or ()
-        if (key := pci_key(gpu.address) or "") not in known or case.means(known[key])
-    )
 
 
 def _count(number: int) -> str:
@@ -208,7 +144,8 @@ BUS: tuple[Check, ...] = (
         id="H04",
         stage=Stage.HOST,
         title="every GPU's PCIe link has all its lanes",
-        how="current_link_width and max_link_width in sysfs; the speed falls while a GPU rests and is not judged",
+        how="current_link_width and max_link_width in sysfs; the agent's finding pcie_degraded for a speed that is "
+        "low at work, as it falls while a GPU rests",
         failure="PCIe link of GPU 3 (0000:61:00.0) is x8 of x16",
         remedy="Transfers to and from this GPU are slower. When the node is free, reseat the GPU or its riser and look "
         "at the slot's bifurcation in the BIOS; if the slot has no more lanes, this is as good as it gets.",
@@ -216,32 +153,5 @@ BUS: tuple[Check, ...] = (
         judge=_width,
         needs=("H01", "H03"),
         reads=("bus",),
-    ),
-    Check(
-        id="H05",
-        stage=Stage.HOST,
-        title="no uncorrectable PCIe errors",
-        how="aer_dev_fatal and aer_dev_nonfatal of the GPUs and the bridges above them",
-        failure="12 uncorrectable PCIe errors since boot",
-        remedy="The link loses data. If the number grows: drain the node, reseat the GPU, its riser or cable, update "
-        "the BIOS and the switch's firmware; then have the GPU replaced.",
-        commands=("grep -H . /sys/bus/pci/devices/*/aer_dev_nonfatal | grep -v ' 0$'", "dmesg | grep AER"),
-        judge=_errors,
-        needs=("H01", "H03"),
-        reads=("bus",),
-    ),
-    Check(
-        id="H06",
-        stage=Stage.HOST,
-        title="GPUs reach each other over PCIe directly",
-        how="ACS control of the PCIe switches above the GPUs, and the type of the GPUs' IOMMU groups",
-        failure="ACS redirect is on at 8 switch ports: peer-to-peer is slow",
-        remedy="Peers' traffic goes up to the CPU and back. On bare metal switch ACS off in the BIOS, or with "
-        "setpci at each boot. Leave it on where GPUs are given to virtual machines.",
-        commands=(_SHOW_ACS, "setpci -s PORT ECAP_ACS+6.w=0000"),
-        judge=_peer_to_peer,
-        needs=("H01",),
-        reads=("bus",),
-        level="full",
     ),
 )  # fmt: skip

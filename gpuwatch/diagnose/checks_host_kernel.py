@@ -53,7 +53,7 @@ def _rivals(case: Case) -> Verdict:
         return failed(f"{loaded[0]} is loaded, the nvidia module is not", {"modules": ", ".join(loaded)})
     if loaded:
         return warned(f"{loaded[0]} is loaded, but has no GPU", {"modules": ", ".join(loaded)})
-    return passed("not loaded")
+    return passed("none")
 
 
 def _built_for_kernel(case: Case) -> Verdict:

@@ -93,6 +93,16 @@ def silent_gpus(case: Case) -> tuple[BusGpu, ...]:
     return tuple(gpu for gpu in case.facts.bus or () if pci.pci_key(gpu.address) not in fine)
 
 
+def meant_gpus(case: Case) -> tuple[BusGpu, ...]:
+    """GPUs on the bus that were asked for; one that NVML does not know cannot be left out by its index."""
+    known = indexes(case)
+    return tuple(
+        gpu
+        for gpu in case.facts.bus or ()
+        if (key := pci.pci_key(gpu.address) or "") not in known or case.means(known[key])
+    )
+
+
 def named(case: Case, gpu: BusGpu) -> str:
     """`GPU 3 (0000:3b:00.0)`, or without its index."""
     index = indexes(case).get(pci.pci_key(gpu.address) or "")
