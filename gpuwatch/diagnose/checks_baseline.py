@@ -127,6 +127,7 @@ BASELINE: tuple[Check, ...] = (
             Held("pcie_generation", lambda gpu: gpu.pcie.generation_max, at_least, lambda v: f"gen{v}"),
             Held("pcie_width", lambda gpu: gpu.pcie.width, at_least, lambda v: f"x{v}"),
         ),
+        needs=("N02", "H04"),
         commands=(
             "nvidia-smi -i {gpu} -q | grep -A12 'GPU Link Info'",
             "sudo lspci -vv -d 10de: | grep -E 'LnkCap:|LnkSta:'",
@@ -148,6 +149,7 @@ BASELINE: tuple[Check, ...] = (
                 lambda v: f"{speed(v)} a link",
             ),
         ),
+        needs=("N02", "F03"),
         commands=("nvidia-smi nvlink --status -i {gpu}",),
     ),
     _row(
@@ -253,6 +255,7 @@ BASELINE: tuple[Check, ...] = (
         "between GPUs; then measure again on an idle node.",
         of_copies,
         reads=("active",),
+        needs=("N02", "X01", "X02"),
         level="full",
         active=True,
         commands=("gpuwatch diagnose --stage host --stage fabric --gpu {gpu}", "nvidia-smi topo -m"),
