@@ -1,59 +1,15 @@
-"""The active checks on a fake libcuda.so.1, in real processes: what is measured, what goes wrong, what is left."""
+"""The active checks on a fake libcuda.so.1: what is measured, which errors are found, what is given back."""
 
-import os
-import signal
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
-import psutil
 import pytest
 
 from gpuwatch.diagnose.active.messages import Job
 from gpuwatch.diagnose.active.parent import done_by
-from gpuwatch.diagnose.active.results import Active, DeviceRun
 from gpuwatch.diagnose.active.run import run_active, unavailable
-from gpuwatch.model.view import View
 from gpuwatch.sim.fakecuda import FakeCuda
+from tests.diagnose.active import ALL, by_test, devices
 from tests.diagnose.hosts import seen
 
-TWO = {"gpus": 2}
 CUT = {"gpus": 2, "mig": {"0": ["3g.40gb", "3g.40gb"]}}
-ALL = ("vector_add", "bandwidth", "memory")
-
-
-def devices(view: View) -> list[str]:
-    return [
-        uuid
-        for gpu in view.snapshot.gpus
-        for uuid in ([m.uuid for m in gpu.mig] if gpu.mig_enabled else [gpu.identity.uuid])
-    ]
-
-
-@pytest.fixture
-def view() -> View:
-    return seen(**TWO)
-
-
-@pytest.fixture
-def cuda(tmp_path: Path, view: View, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
-    """A CUDA driver with the GPUs of the view."""
-    with FakeCuda(tmp_path / "driver", devices(view)) as fake:
-        monkeypatch.setenv("GPUWATCH_FAKE_CUDA", fake.env["GPUWATCH_FAKE_CUDA"])
-        monkeypatch.setenv("PATH", "/nonexistent")  # no dcgmi
-        yield fake
-
-
-@pytest.fixture
-def run(cuda: FakeCuda, view: View) -> Callable[..., Active]:
-    def run(**options: object) -> Active:
-        return run_active(view, library=str(cuda.library), **options)
-
-    return run
-
-
-def by_test(active: Active, index: int | None = None) -> dict[str, DeviceRun]:
-    return {run.test: run for run in active.runs if index in (None, run.index)}
 
 
 def test_all_is_well(cuda, view, run):
@@ -194,127 +150,6 @@ def test_little_free_memory_is_no_fault(cuda, view, tmp_path, monkeypatch):
         assert (ended.refused, ended.error) == ("only 1 MiB of its memory are free", None)
 
 
-def test_a_process_that_crashes_is_told_with_the_call(cuda, view, run):
-    cuda.crash("cuMemcpyDtoH_v2", devices(view)[0])
-    active = run()
-    assert by_test(active, 0)["vector_add"].error == "the check was ended by SIGSEGV in cuMemcpyDtoH_v2"
-    assert by_test(active, 0)["vector_add"].fault == "crash"
-    assert by_test(active, 1)["memory"].error is None
-
-
-def test_a_process_that_hangs_is_left_alone(cuda, view):
-    """It gets SIGTERM, which a call of the driver does not see, and is never killed."""
-    cuda.hang("cuCtxSynchronize")
-    job = Job(devices=(devices(view)[0],), tests=ALL, library=str(cuda.library))
-    started = time.monotonic()
-    ended = done_by(job, 1.5)
-    assert time.monotonic() - started < 8
-    (run,) = ended.runs
-    assert (run.test, run.fault, run.function, ended.left) == ("vector_add", "hang", "cuCtxSynchronize", True)
-    pid = int(run.error.split("process ")[1].split()[0])
-    assert run.error == f"no answer within 2 s in cuCtxSynchronize; process {pid} was left alone"
-    process = psutil.Process(pid)
-    assert process.is_running()
-    assert process.rlimit(psutil.RLIMIT_CORE) == (0, 0)
-    assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "1000"
-    cuda.path.unlink()  # the driver comes back to life
-    _wait_until(lambda: not psutil.pid_exists(pid) or process.status() == psutil.STATUS_ZOMBIE)
-    assert (cuda.leaks(), cuda.ends()) == ([], 1), "it gave everything back when it could"
-
-
-def test_a_process_that_is_only_slow_is_ended(cuda, view):
-    cuda.delay("cuLaunchKernel", 0.3)
-    job = Job(devices=(devices(view)[0],), tests=("memory",), library=str(cuda.library))
-    ended = done_by(job, 0.9)
-    assert (ended.runs[0].fault, ended.left) == ("hang", False)
-    assert "left alone" not in ended.runs[0].error
-    assert (cuda.leaks(), cuda.misuses()) == ([], [])
-
-
-def test_no_more_processes_are_sent_into_a_driver_that_hangs(tmp_path, monkeypatch):
-    view = seen(gpus=4)
-    with FakeCuda(tmp_path, devices(view)) as cuda:
-        monkeypatch.setenv("GPUWATCH_FAKE_CUDA", cuda.env["GPUWATCH_FAKE_CUDA"])
-        cuda.hang("cuInit")
-        started = time.monotonic()
-        active = run_active(view, library=str(cuda.library), device_deadline=1.0)
-        assert time.monotonic() - started < 15
-        assert cuda.calls().count("cuInit") <= 2
-    assert [(r.index, r.fault) for r in active.runs if r.error] == [(0, "hang"), (1, "hang")]
-    refused = {r.refused for r in active.runs if r.index == 3 or r.test == "peer"}
-    assert refused == {"2 processes hang in the driver already"}
-
-
-def test_a_device_for_which_no_time_was_left_is_not_blamed(cuda, run):
-    cuda.delay("cuInit", 5)
-    active = run(deadline=0.8)
-    assert [r.error for r in active.runs if r.error] == []
-    assert active.runs[0].refused.startswith("no time was left: no answer within 1 s")
-    assert {r.refused for r in active.runs[1:]} == {"no time was left"}
-
-
-def test_the_work_is_done_on_the_cpus_next_to_the_device(cuda, view):
-    """Wherever it was started; pinned memory is then on the device's side."""
-    node = Path("/sys/devices/system/node/node0/cpulist")
-    if not node.exists():
-        pytest.skip("this machine does not tell its NUMA nodes")
-    cuda.hang("cuInit")
-    job = Job(devices=(devices(view)[0],), tests=ALL, library=str(cuda.library), numa_node=0)
-    own = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(own)})
-    try:
-        (run,) = done_by(job, 1.5).runs
-    finally:
-        os.sched_setaffinity(0, own)
-    near = {
-        cpu
-        for first, _, last in (part.partition("-") for part in node.read_text().strip().split(","))
-        for cpu in range(int(first), int(last or first) + 1)
-    }
-    pid = int(run.error.split("process ")[1].split()[0])
-    assert near & own <= set(psutil.Process(pid).cpu_affinity()) <= near
-
-
-def test_an_interrupted_parent_takes_its_child_along(cuda, view):
-    cuda.delay("cuLaunchKernel", 0.2)
-    job = Job(devices=(devices(view)[0],), tests=ALL, library=str(cuda.library))
-    previous = signal.signal(signal.SIGALRM, _interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.6)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            done_by(job, 20)
-    finally:
-        signal.signal(signal.SIGALRM, previous)
-    _wait_until(lambda: not psutil.Process(os.getpid()).children() or _all_ended())
-    assert cuda.leaks() == []
-
-
-def test_no_library(view, monkeypatch):
-    monkeypatch.setenv("PATH", "/nonexistent")
-    active = run_active(view, library="/nonexistent/libcuda.so.1")
-    assert {(r.test, r.fault) for r in active.runs} == {("vector_add", "library")}
-    assert all("/nonexistent/libcuda.so.1" in r.error for r in active.runs)
-
-
-def test_the_library_of_another_program_is_no_libcuda(view, monkeypatch):
-    monkeypatch.setenv("PATH", "/nonexistent")
-    error = run_active(view, library="libc.so.6", selected=frozenset({0})).runs[0].error
-    assert error == "libc.so.6 has no cuInit: it is of a driver before 470"
-
-
-def test_variables_that_change_what_cuda_does_are_kept_out(cuda, run, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setenv("CUDA_DISABLE_PTX_JIT", "1")
-    assert [r.error for r in run().runs if r.error] == []
-
-
-def test_cuda_that_shows_other_devices_is_not_believed(cuda, view):
-    one = devices(view)[0]
-    (run,) = done_by(Job(devices=(one, "GPU-unknown"), tests=("peer",), library=str(cuda.library)), 20).runs
-    assert run.error == "CUDA shows 1 devices where 2 should be visible"
-    assert run.fault == "wrong"
-
-
 def test_every_mig_instance_is_tried_by_itself(tmp_path, monkeypatch):
     view = seen(**CUT)
     monkeypatch.setenv("PATH", "/nonexistent")
@@ -335,18 +170,3 @@ def test_no_cuda_behind_a_simulation_unless_a_library_is_named():
     assert "recorded or simulated" in unavailable(live=False, library="")
     assert unavailable(live=True, library="") is None
     assert unavailable(live=False, library="/tmp/libcuda.so.1") is None
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
-def _all_ended() -> bool:
-    return all(child.status() == psutil.STATUS_ZOMBIE for child in psutil.Process(os.getpid()).children())
-
-
-def _wait_until(holds: Callable[[], bool], seconds: float = 8.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it does not end"
-        time.sleep(0.02)

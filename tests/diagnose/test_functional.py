@@ -1,0 +1,103 @@
+"""How the runs of the active checks are judged where there is more than right and wrong: refused, cut up, unknown."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gpuwatch.diagnose.active.results import Active, DeviceRun
+from gpuwatch.diagnose.check import Case, Verdict
+from gpuwatch.diagnose.checks_functional import FUNCTIONAL
+from gpuwatch.diagnose.cuda_remedies import BY_CODE, BY_FAULT
+from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.pcie_speed import bytes_per_second
+from gpuwatch.model.diagnosis import Result
+from gpuwatch.model.snapshot import Pcie
+from tests.diagnose.hosts import seen
+
+ROWS = {check.id: check for check in FUNCTIONAL}
+
+
+def judged(id_: str, *runs: DeviceRun, selected: frozenset[int] | None = None, **members: Any) -> Verdict:
+    facts = Facts(at=0.0, view=seen(gpus=2), active=Active(runs=runs, **members))
+    return ROWS[id_].judge(Case(facts, selected=selected))
+
+
+def run(index: int, test: str = "vector_add", **members: Any) -> DeviceRun:
+    return DeviceRun(test=test, device=members.pop("device", f"GPU-{index}"), index=index, **members)
+
+
+def test_some_refused_is_still_a_pass_that_says_so():
+    verdict = judged("X01", run(0), run(1, refused="allocated to ml/train-0"))
+    assert (verdict.result, verdict.message) == (Result.PASS, "right on 1 GPU; 1 not tried")
+    assert verdict.evidence == {"gpu 1": "not tried: allocated to ml/train-0"}
+
+
+def test_all_refused_is_a_skip_with_the_reasons():
+    verdict = judged("X01", run(0, refused="in use by 1 process"), run(1, refused="it is lost"))
+    assert (verdict.result, verdict.message) == (
+        Result.SKIP,
+        "not tried: GPU 0: in use by 1 process; GPU 1: it is lost",
+    )
+
+
+def test_nothing_tried_at_all():
+    assert judged("X03") == Verdict(Result.SKIP, "not tried: no device")
+    assert judged("X04").message == "not tried: no pair of GPUs was left"
+
+
+def test_only_gpus_that_were_asked_for_are_judged():
+    broken = run(1, error="wrong", fault="wrong")
+    assert judged("X01", run(0), broken, selected=frozenset({0})).result is Result.PASS
+    assert judged("X01", run(0), broken).gpus == (1,)
+
+
+def test_instances_are_counted_and_named():
+    instance = run(0, device="MIG-03bb6ba4")
+    assert judged("X01", instance, run(1)).message == "right on 1 GPU, 1 MIG instance"
+    verdict = judged("X01", replace(instance, error="boom", fault="wrong"))
+    assert verdict.message == "GPU 0 MIG-03bb6ba4: boom"
+    assert verdict.evidence == {"gpu 0 MIG-03bb6ba4": "boom"}
+
+
+SPEEDS = {  # of 63 GB/s
+    (55e9, "GPU-0"): Result.PASS,
+    (38e9, "GPU-0"): Result.PASS,
+    (37e9, "GPU-0"): Result.WARN,
+    (16e9, "GPU-0"): Result.WARN,
+    (15e9, "GPU-0"): Result.FAIL,
+    (16e9, "MIG-0"): Result.PASS,
+    (15e9, "MIG-0"): Result.FAIL,
+}
+
+
+@pytest.mark.parametrize(("speed", "device"), SPEEDS)
+@pytest.mark.parametrize("slow", ["host_to_device", "device_to_host"])
+def test_copies_are_measured_by_their_link(speed, device, slow):
+    speeds = {"host_to_device": 55e9, "device_to_host": 55e9} | {slow: speed}
+    assert judged("X02", run(0, "bandwidth", device=device, **speeds)).result is SPEEDS[speed, device]
+
+
+def test_a_link_that_nobody_knows_sets_no_limit():
+    verdict = judged("X02", run(7, "bandwidth", host_to_device=1e9, device_to_host=1e9))
+    assert (verdict.result, verdict.message) == (Result.PASS, "1 GPU, at least 1.0 GB/s")
+    assert bytes_per_second(None) is None
+    assert bytes_per_second(Pcie(generation_max=5)) is None
+    assert bytes_per_second(Pcie(generation_max=9, width_max=16)) is None
+
+
+def test_an_idle_link_is_measured_by_what_it_can_be():
+    assert bytes_per_second(Pcie(generation=1, generation_max=4, width=16, width_max=16)) == pytest.approx(31.504e9)
+    assert bytes_per_second(Pcie(generation=3, width=8)) == pytest.approx(7.88e9)
+
+
+def test_dcgm_that_cannot_be_asked_is_no_failure():
+    assert judged("X06").message == "dcgmi is not installed here"
+    assert judged("X06", dcgm_error="no nv-hostengine") == Verdict(Result.SKIP, "no nv-hostengine")
+    assert judged("X06", dcgm={}).result is Result.PASS
+
+
+def test_every_remedy_has_words_and_something_to_run():
+    for remedy in (*BY_CODE.values(), *BY_FAULT.values()):
+        assert remedy.words.endswith(".")
+        assert remedy.commands
