@@ -1,7 +1,7 @@
 """Heat, clocks and power of each GPU: what slows it down, and who wants it so."""
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, gpu_list, passed, skipped
-from gpuwatch.diagnose.per_gpu import believed, blame, told, untold
+from gpuwatch.diagnose.per_gpu import believed, blame, many, told, untold
 from gpuwatch.diagnose.settings import held, settings
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.model.snapshot import Gpu
@@ -75,7 +75,7 @@ def _limits(case: Case) -> Verdict:
     if bad:
         default = next(gpu.power.limit_default for gpu in known if gpu.identity.index == min(bad))
         return blame(bad, commands=("nvidia-smi -i {gpu} -q -d POWER", f"nvidia-smi -i {{gpu}} -pl {default:.0f}"))
-    return passed(f"gpuwatch has set {gpu_list(tuple(sorted(ours)))}" if ours else f"{len(known)} GPUs")
+    return passed(f"gpuwatch has set {gpu_list(tuple(sorted(ours)))}" if ours else many(len(known)))
 
 
 def _foreign(case: Case, gpu: Gpu, expected: float | None) -> str | None:
@@ -107,7 +107,7 @@ def _clocks(case: Case) -> Verdict:
         for gpu in free
         if (gpu.clocks.sm or 0.0) < SIBLINGS * top[_name(gpu)]
     }
-    return blame(bad) if bad else passed(f"{len(busy)} GPUs at work")
+    return blame(bad) if bad else passed(f"{many(len(busy))} at work")
 
 
 SIBLINGS = 0.8

@@ -1,7 +1,7 @@
 """The memory of each GPU: ECC, and how far its repairs have come."""
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, passed
-from gpuwatch.diagnose.per_gpu import believed, blame, told, untold
+from gpuwatch.diagnose.per_gpu import believed, blame, many, told, untold
 from gpuwatch.diagnose.remedies import CONTACT_SUPPORT, DRAIN, RESET, RESET_GPU
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.model.snapshot import Gpu
@@ -19,7 +19,7 @@ def _ecc_mode(case: Case) -> Verdict:
     if mixed := told(case, lambda gpu: _ecc_differs(gpu, names)):
         return blame(mixed, remedy=MIXED, commands=("nvidia-smi -i {gpu} -e 1", DRAIN, RESET))
     on = sum(bool(gpu.ecc.enabled) for gpu in known)
-    return passed(f"on for {on} of {len(known)} GPUs")
+    return passed(f"on for {on} of {many(len(known))}")
 
 
 def _ecc_waits(gpu: Gpu) -> str | None:

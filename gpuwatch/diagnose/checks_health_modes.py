@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, passed, skipped
-from gpuwatch.diagnose.per_gpu import believed, blame, told, untold
+from gpuwatch.diagnose.per_gpu import believed, blame, many, told, untold
 from gpuwatch.diagnose.remedies import CONTACT_SUPPORT, RESET_GPU
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.model.snapshot import Gpu, GpuProcess
@@ -58,10 +58,10 @@ def _left_over(case: Case) -> Verdict:
 
 def _dead(case: Case, view: View, gpu: Gpu) -> Iterator[str]:
     """Processes that hold memory, in two looks, and that /proc or the API server no longer has."""
-    before = case.facts.earlier
+    before, services = case.facts.earlier, case.facts.services
     owners = {owner.pid: owner for owner in view.owners}
-    if before is None or not owners:
-        return
+    if before is None or not owners or services is None or services.processes is None:
+        return  # in a pid namespace of its own, that nothing is seen says nothing
     pods = case.facts.cluster.pods if case.facts.cluster else None
     living = {pod.uid for pod in pods} if pods is not None else None
     earlier = {process.pid for other in before.snapshot.gpus for process in other.processes or ()}
@@ -82,7 +82,7 @@ def _size(process: GpuProcess) -> str:
 def _inforom(case: Case) -> Verdict:
     if not case.gpus:
         return untold(case, "")
-    return believed(case, "inforom") or passed(f"{len(case.gpus)} GPUs")
+    return believed(case, "inforom") or passed(many(len(case.gpus)))
 
 
 def _asked(case: Case) -> Verdict:
@@ -96,7 +96,7 @@ def _licences(case: Case) -> Verdict:
     if not count:
         return untold(case, "no vGPU")
     bad = told(case, _unlicensed)
-    return blame(bad) if bad else passed(f"{count} vGPUs")
+    return blame(bad) if bad else passed(f"{count} licensed")
 
 
 def _unlicensed(gpu: Gpu) -> str | None:

@@ -3,7 +3,7 @@
 from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped
 from gpuwatch.diagnose.checks_nvml_access import ACCESS
 from gpuwatch.diagnose.nvml_start import init, library
-from gpuwatch.diagnose.per_gpu import blame
+from gpuwatch.diagnose.per_gpu import blame, many
 from gpuwatch.diagnose.remedies import DRAIN, KERNEL_LOG, REBOOT, REBOOT_NODE
 from gpuwatch.diagnose.xids import told_of
 from gpuwatch.model.diagnosis import Stage
@@ -25,11 +25,11 @@ def _count(case: Case) -> Verdict:
     if counted >= len(wanted):
         others = len(bus) - len(wanted)
         rest = f"; {others} on the bus are another driver's, dead or not for this container" if others > 0 else ""
-        return passed(f"{counted} GPUs{rest}")
+        return passed(f"{many(counted)}{rest}")
     missing = [address for address in wanted if pci_key(address) not in known]
     named = ", ".join(missing) if not snapshot.unanswered else f"among {', '.join(missing)}"
     return failed(
-        f"NVML sees {counted} GPUs, the driver has {len(wanted)} on the bus (missing: {named})",
+        f"NVML sees {many(counted)}, the driver has {len(wanted)} on the bus (missing: {named})",
         {address: "on the PCI bus, not in NVML" for address in missing},
     )
 
@@ -46,7 +46,7 @@ def _answers(case: Case) -> Verdict:
     bad |= {index: why for index, why in view.snapshot.unanswered.items() if case.means(index)}
     odd = {s.identity.index: s.detail or "nobody reads it" for s in case.statuses if s.state is GpuState.UNKNOWN}
     if not bad:
-        return blame(odd, remedy=ODD, commands=("nvidia-smi",)) if odd else passed(f"{len(case.statuses)} GPUs")
+        return blame(odd, remedy=ODD, commands=("nvidia-smi",)) if odd else passed(many(len(case.statuses)))
     hangs = any(status.state is GpuState.UNRESPONSIVE for status in case.statuses)
     verdict = blame(bad, fatal=True, remedy=HUNG if hangs else None, commands=AFTER_HANG if hangs else None)
     said = {f"xid {number}": text for number, text in enumerate(told_of(case, frozenset(bad)), start=1)}

@@ -1,7 +1,7 @@
 """What NVML lets gpuwatch read and set, beside the plain readings."""
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, passed, skipped, warned
-from gpuwatch.diagnose.per_gpu import blame, told, untold
+from gpuwatch.diagnose.per_gpu import blame, many, told, untold
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.model.snapshot import Gpu
 
@@ -13,7 +13,7 @@ def _gpm(case: Case) -> Verdict:
     if not able:
         return untold(case, "no GPU has GPM counters (Hopper and newer do); DCGM has such metrics of older ones")
     without = {gpu.identity.index: NO_GPM for gpu in able if not _counts(gpu) and "activity" not in gpu.errors}
-    return blame(without) if without else passed(f"{len(able)} GPUs")
+    return blame(without) if without else passed(many(len(able)))
 
 
 NO_GPM = "it should have activity counters, but its driver offers none"
@@ -33,7 +33,7 @@ def _readable(case: Case) -> Verdict:
     read = sum(gpu.activity.sm is not None or any(mig.activity.sm is not None for mig in gpu.mig) for gpu in case.gpus)
     if not read:
         return untold(case, "no GPU gives activity counters to read")
-    return passed(f"of {read} GPUs{'; other programs need CAP_SYS_ADMIN for theirs' if rule == '1' else ''}")
+    return passed(f"of {many(read)}{'; other programs need CAP_SYS_ADMIN for theirs' if rule == '1' else ''}")
 
 
 def _refused(gpu: Gpu) -> str | None:
@@ -53,7 +53,7 @@ def _actuation(case: Case) -> Verdict:
     if not may:
         return skipped("this process may not set clocks or limits, and nobody asks it to (tuning.mode is not enforce)")
     fixed = told(case, lambda gpu: None if gpu.power.limit_min is not None else "its power limit cannot be set")
-    return passed(f"it could be done{f'; not the power limit of {len(fixed)} GPUs' if fixed else ''}")
+    return passed(f"it could be done{f'; not the power limit of {many(len(fixed))}' if fixed else ''}")
 
 
 ACCESS: tuple[Check, ...] = (
@@ -67,7 +67,7 @@ ACCESS: tuple[Check, ...] = (
         "newer; in a virtual machine the host may withhold them.",
         _gpm,
         needs=("N04",),
-        reads=("view",),
+        reads=("view", "kernel"),  # a recording of the driver alone need not have them
         commands=("nvidia-smi --query-gpu=index,name,driver_version --format=csv",),
         level="full",
         each=True,

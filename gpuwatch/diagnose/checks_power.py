@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, passed, skipped, warned
-from gpuwatch.diagnose.per_gpu import blame
+from gpuwatch.diagnose.per_gpu import blame, many
 from gpuwatch.diagnose.settings import is_tuned, settings
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.model.setting import Setting
@@ -58,10 +58,13 @@ def _others(case: Case) -> Verdict:
         return skipped("gpuwatch sets nothing here")
     found = dict(_rivals(case))
     if not found:
-        return passed("nobody else is seen")
+        running = case.facts.services and case.facts.services.runs("nv-hostengine")
+        return passed("nobody else is seen", {"nv-hostengine": HOST_ENGINE} if running else {})
     who, how = next(iter(found.items()))
     return warned(f"{who} sets power or clocks as well: {how}", found)
 
+
+HOST_ENGINE = "it runs, and sets anew after each reset what it was told; see dcgmi config --get"
 
 RIVAL_MARKS = {"dynamo.nvidia.com/gpu-power-limit": "the Dynamo power agent"}
 """Annotation or label of a pod or Node -> who acts on it."""
@@ -71,8 +74,6 @@ def _rivals(case: Case) -> Iterator[tuple[str, str]]:
     for where, marks in _marked(case):
         for key in marks.keys() & RIVAL_MARKS.keys():
             yield RIVAL_MARKS[key], f"{where} has {key}={marks[key]}"
-    if case.facts.services and case.facts.services.runs("nv-hostengine"):
-        yield "DCGM", "nv-hostengine runs, and sets again what dcgmi config was told after each reset"
     yield from _overruled(case)
 
 
@@ -105,7 +106,7 @@ def _budget(case: Case) -> Verdict:
     if len(known) < len(limits) or not known:
         return skipped("not every GPU tells its power limit")
     total = sum(known.values())
-    said = f"the limits of {len(known)} GPUs add up to {total:.0f} W, the budget is {budget:.0f} W"
+    said = f"the limits of {many(len(known))} add up to {total:.0f} W, the budget is {budget:.0f} W"
     return warned(said, {f"gpu {i}": f"{w:.0f} W" for i, w in known.items()}) if total > budget + 1 else passed(said)
 
 
@@ -157,7 +158,7 @@ POWER: tuple[Check, ...] = (
         "P02",
         Stage.POWER,
         "nobody but gpuwatch sets power and clocks here",
-        "the Dynamo power agent's annotations, nv-hostengine, power limits against gpuwatch's record",
+        "the Dynamo power agent's annotations, power limits against gpuwatch's record, nv-hostengine",
         "the Dynamo power agent sets power or clocks as well: pod ml/decode has dynamo.nvidia.com/gpu-power-limit=400",
         "Two who set the same thing undo each other: choose one. Set tuning.mode to observe, or take the other away "
         "from this node.",

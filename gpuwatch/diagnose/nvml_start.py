@@ -24,7 +24,7 @@ STARTS: dict[int, Start] = {
     4: Start(  # NVML_ERROR_NO_PERMISSION
         "NVML may not be used by this process (no permission)",
         "Look at the owner and mode of /dev/nvidiactl and /dev/nvidia* (0666 unless NVreg_DeviceFileMode says "
-        "otherwise). In a container the device cgroup may have lost them: restart the pod, and see what says V02.",
+        "otherwise). In a container the device cgroup may have lost them: restart the pod, and see V02.",
         ("ls -l /dev/nvidia*", "grep -i devicefile /proc/driver/nvidia/params"),
     ),
     8: Start(  # NVML_ERROR_INSUFFICIENT_POWER

@@ -10,6 +10,11 @@ from gpuwatch.model.snapshot import Gpu
 SILENT = "no GPU answers"
 
 
+def many(number: int) -> str:
+    """`1 GPU`, `8 GPUs`."""
+    return f"{number} GPU{'s' if number != 1 else ''}"
+
+
 def told(case: Case, ask: Callable[[Gpu], str | None]) -> dict[int, str]:
     """NVML index -> what `ask` has to say against that GPU."""
     answers = ((gpu.identity.index, ask(gpu)) for gpu in case.gpus)

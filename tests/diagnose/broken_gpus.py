@@ -451,14 +451,6 @@ POWER = (
         well=tuning,
     ),
     Broken(
-        "P02",
-        lambda host: host.write("proc/2200/comm", "nv-hostengine\n"),
-        "DCGM sets power",
-        "tuning.mode",
-        result=WARN,
-        well=tuning,
-    ),
-    Broken(
         "P03",
         budget(4800),
         "add up to 5600 W, the budget is 4800 W",

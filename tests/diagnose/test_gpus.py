@@ -172,6 +172,16 @@ def test_processes_that_live_hold_their_memory(tmp_path):
     assert of(host, "G12").result is Result.PASS
 
 
+def test_in_a_container_no_process_is_called_gone(tmp_path):
+    host = Host(tmp_path)
+    working(host)
+    assert host.view.owners
+    host.view = replace(host.view, owners=host.view.owners[:1])
+    assert of(host, "G12").result is Result.WARN
+    host.remove("proc/2/comm")
+    assert of(host, "G12").result is Result.PASS
+
+
 def test_only_the_gpus_asked_for_are_blamed(tmp_path):
     host = Host(tmp_path)
     happens({"do": "xid", "gpu": 3, "xid": 95}, {"do": "power_limit", "gpu": "all", "watts": 500})(host)
@@ -185,6 +195,8 @@ def test_who_else_sets_power_is_asked_only_where_gpuwatch_does(tmp_path):
     assert of(host, "P02").result is Result.SKIP
     tuning(host)
     assert of(host, "P02").result is Result.PASS
+    host.write("proc/2200/comm", "nv-hostengine\n")
+    assert "dcgmi config" in of(host, "P02").evidence["nv-hostengine"]
 
 
 def test_codes_travel_to_the_view():
