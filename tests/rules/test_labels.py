@@ -58,6 +58,7 @@ def test_every_simulated_model_has_its_class() -> None:
         ("NVIDIA H20", 97871, "h20-96"),
         ("NVIDIA GH200 480GB", 97871, "gh200-96"),
         ("NVIDIA GB200", 189471, "gb200-186"),
+        ("NVIDIA B300 SXM6 AC", 275040, "b300-288"),
         ("NVIDIA A10", 23028, "a10-24"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, "rtx-pro-6000-blackwell-server-edition-96"),
         ("NVIDIA L4", None, "l4"),
