@@ -121,7 +121,7 @@ class Collection:
         try:
             news = News(section, job())
         except Exception as error:  # noqa: BLE001 one odd answer must not cost the other sections
-            news = _news(unread(section, error))
+            news = _news(unread(section, error))._replace(usage=False)  # a machine without Kubernetes is no mistake
         self._news.put(news)
 
     def _listen(self, process: "subprocess.Popen[bytes]") -> None:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import Backend, Config
-from gpuwatch.diagnose.collect import GONE
+from gpuwatch.diagnose.collect import GONE, Collection
 from gpuwatch.diagnose.facts import HOST_SECTIONS
 from gpuwatch.diagnose.gather import OTHER_MACHINE, Ground, gather
 from gpuwatch.diagnose.places import HIDDEN, Places
@@ -20,6 +20,7 @@ from gpuwatch.model.snapshot import Host as Machine
 from gpuwatch.roles.client import AgentClient
 from gpuwatch.sim.fakelib import FakeDriver
 from gpuwatch.sim.world import World
+from gpuwatch.sinks.kube_transport import NoCluster
 from tests.cli import views
 from tests.cli.conftest import serving
 from tests.diagnose.hosts import Host
@@ -51,6 +52,18 @@ def stuck(tree):
 
 def probes():
     return [p for p in psutil.Process().children(recursive=True) if "gpuwatch.diagnose" in p.cmdline()]
+
+
+def test_a_job_that_knows_no_api_server_costs_no_other_section():
+    def ask():
+        raise NoCluster("no Kubernetes API server is known")
+
+    collection = Collection()
+    collection.start("cluster", ask, LONG)
+    collection.start("exporters", lambda: (), LONG)
+    got = collection.collect({}, lambda section, done, total: None)
+    assert got.found == {"exporters": ()}
+    assert "no Kubernetes API server" in got.unread["cluster"]
 
 
 def test_what_comes_over_the_pipe_is_what_the_readers_find(tree):
