@@ -21,7 +21,6 @@ class CUuuid(ctypes.Structure):
 
 PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
-    "cuDriverGetVersion": (POINTER(c_int),),
     "cuGetErrorName": (c_int, POINTER(c_char_p)),
     "cuGetErrorString": (c_int, POINTER(c_char_p)),
     "cuDeviceGetCount": (POINTER(c_int),),

@@ -51,7 +51,6 @@ CUresult script_obey(const char *function);
 long script_wrong(const char *what, const struct device *device);
 double script_speed(const char *way, const struct device *device);
 bool script_joined(const struct device *one, const struct device *other);
-int script_driver(void);
 bool script_is_about(const char *uuid);
 void journal(const char *kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -17,7 +17,7 @@ static struct rule {
     char kind[16], what[48], device[64], action[64];
     double value;
 } rules[MAX_RULES];
-static int rule_count, driver = 12080, journal_fd = -1;
+static int rule_count, journal_fd = -1;
 
 bool script_read(void) {
     static bool tried, done;
@@ -32,8 +32,6 @@ bool script_read(void) {
         struct device device = {0};
         if (sscanf(line, "device %63s %zu", device.uuid, &device.free) == 2 && machine_count < MAX_DEVICES)
             machine[machine_count++] = device;
-        else if (sscanf(line, "driver %d", &driver) == 1)
-            continue;
         else if (sscanf(line, "%15s %47s %63s %63s %lf", rule.kind, rule.what, rule.device, rule.action, &rule.value) >= 3 &&
                  rule_count < MAX_RULES)
             rules[rule_count++] = rule;
@@ -100,5 +98,3 @@ bool script_joined(const struct device *one, const struct device *other) {
             return false;
     return true;
 }
-
-int script_driver(void) { return driver; }
