@@ -16,7 +16,7 @@ from gpuwatch.diagnose.bundle_parts import Material, parts
 from gpuwatch.diagnose.bundle_readme import readme
 from gpuwatch.diagnose.copier import copied
 from gpuwatch.diagnose.copying import Member
-from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts
 from gpuwatch.diagnose.places import Places
 from gpuwatch.diagnose.rereading import host_record
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
@@ -76,7 +76,7 @@ def write_bundle(target: Path, contents: Contents, limit: int = LIMIT, seconds: 
     facts, hide = contents.facts, shared.redactor(contents.facts)
     material = Material(facts, contents.config, contents.document, contents.screen, contents.events, hide)
     own = list(parts(material))
-    copies, late = copied(contents.places, seconds)
+    copies, late = _copies(contents, seconds)
     record = host_record(facts, [*own, *copies], hide)
     missing = {f"files: {area}": why for area, why in late.items()}
     members = _fitting([*own, record, *_once(copies)], limit, missing)
@@ -89,6 +89,14 @@ def write_bundle(target: Path, contents: Contents, limit: int = LIMIT, seconds: 
         why = error.strerror or str(error)
         raise GpuwatchError(f"cannot write {target}", why, "name another file with --bundle") from error
     return Written(path=str(target), files=len(whole), bytes=size, missing=missing)
+
+
+def _copies(contents: Contents, seconds: float) -> tuple[list[Member], dict[str, str]]:
+    """None of a host that was not looked at: it is another machine than this one."""
+    facts = contents.facts
+    if all(getattr(facts, section) is None for section in HOST_SECTIONS):
+        return [], {"all": facts.unread.get(HOST_SECTIONS[0], "the host was not looked at")}
+    return copied(contents.places, seconds)
 
 
 def _once(members: list[Member]) -> list[Member]:

@@ -34,8 +34,8 @@ WHAT COULD NOT BE HAD
 """
 
 FOLDERS = """\
-All else ({folders}) are copies of the node's files, under the paths they have there. Device files, programs
-and libraries are empty: that they are there is all that matters."""
+All else ({folders}) are copies of the node's files, under the paths
+they have there. Device files, programs and libraries are empty: that they are there is all that matters."""
 
 
 def readme(facts: Facts, top: str, members: Iterable[Member], missing: Mapping[str, str]) -> str:

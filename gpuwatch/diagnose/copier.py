@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from gpuwatch.diagnose.copying import Found, Member, Tree, contents
-from gpuwatch.diagnose.picked import PICKS, there
+from gpuwatch.diagnose.picked import OF_KERNEL, PICKS, there
 from gpuwatch.diagnose.places import Places
 from gpuwatch.diagnose.redaction import Redactor
 from gpuwatch.diagnose.taken import AREAS, Taken
@@ -43,7 +43,7 @@ def copied(places: Places, seconds: float) -> tuple[list[Member], dict[str, str]
     news: queue.SimpleQueue[Copied | None] = queue.SimpleQueue()
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     threading.Thread(target=_listen, args=(process, news), name="copier", daemon=True).start()
-    waiting, members, until = {*AREAS, *PICKS}, list[Member](), time.monotonic() + seconds
+    waiting, members, until = set(jobs(places)), list[Member](), time.monotonic() + seconds
     missing = LATE
     while waiting:
         try:
@@ -70,6 +70,18 @@ def _listen(process: "subprocess.Popen[bytes]", news: "queue.SimpleQueue[Copied 
             news.put(msgspec.msgpack.decode(pipe.read(*LENGTH.unpack(head)), type=Copied))
     news.put(None)
     process.wait()
+
+
+def jobs(places: Places) -> dict[str, Iterator[Member]]:
+    """Area -> its files. In a container that does not see the host's root only those of proc, sys and dev."""
+    tree = Tree(places)
+    rows = {area: [row for row in taken if _is_visible(places, row)] for area, taken in AREAS.items()}
+    picks = {area: pick for area, pick in PICKS.items() if area in OF_KERNEL or not places.hidden}
+    return {area: members_of(tree, rows[area]) for area in rows} | {area: picks[area](tree) for area in picks}
+
+
+def _is_visible(places: Places, row: Taken) -> bool:
+    return not places.hidden or row.pattern.startswith(("proc/", "sys/", "dev/"))
 
 
 def members_of(tree: Tree, rows: Iterable[Taken]) -> Iterator[Member]:
@@ -107,13 +119,9 @@ def _kept(row: Taken, found: Found) -> Member:
 def main() -> None:
     """Tell everything, then wait for the end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to both; the parent ends this process
-    tree = Tree(msgspec.json.decode(sys.argv[1], type=Places))
+    places = msgspec.json.decode(sys.argv[1], type=Places)
     outbox = Outbox(private_stdout())
-    jobs: dict[str, Iterator[Member]] = {
-        **{area: members_of(tree, rows) for area, rows in AREAS.items()},
-        **{area: pick(tree) for area, pick in PICKS.items()},
-    }
-    for area, members in jobs.items():
+    for area, members in jobs(places).items():
         threading.Thread(target=_tell, args=(area, members, outbox), daemon=True).start()
     os.read(sys.stdin.fileno(), 1)  # nothing is ever written there
     let_go()

@@ -187,3 +187,6 @@ PICKS: dict[str, Pick] = {
     "runtime programs": handlers,
 }
 """Area -> what chooses its files; each in a thread of its own, as `taken.AREAS`."""
+
+OF_KERNEL = ("PCI", "processes", "device links")
+"""Those that need no file of the host but /proc, /sys and /dev."""

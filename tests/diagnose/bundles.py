@@ -9,12 +9,9 @@ from gpuwatch.cli.document import to_json
 from gpuwatch.diagnose import shared
 from gpuwatch.diagnose.bundle import Contents, Written, write_bundle
 from gpuwatch.diagnose.bundle_parts import Material, parts
-from gpuwatch.diagnose.copier import members_of
-from gpuwatch.diagnose.copying import Tree
-from gpuwatch.diagnose.picked import PICKS
+from gpuwatch.diagnose.copier import jobs
 from gpuwatch.diagnose.places import Places
 from gpuwatch.diagnose.rereading import host_record, unpack
-from gpuwatch.diagnose.taken import AREAS
 from tests.diagnose.hosts import Host
 
 
@@ -55,9 +52,8 @@ def again(host: Host, top: Path) -> Host:
 def copied_here(host: Host, folder: Path) -> Host:
     """What a bundle would show of the host, without process and archive: quick enough to do it often."""
     made = contents(host)
-    tree, hide = Tree(made.places), shared.redactor(made.facts)
+    hide = shared.redactor(made.facts)
     own = list(parts(Material(made.facts, made.config, made.document, made.screen, None, hide)))
-    copies = [member for rows in AREAS.values() for member in members_of(tree, rows)]
-    copies += [member for pick in PICKS.values() for member in pick(tree)]
+    copies = [member for area in jobs(made.places).values() for member in area]
     unpack([*own, host_record(made.facts, [*own, *copies], hide), *copies], folder)
     return again(host, folder)

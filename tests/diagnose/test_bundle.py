@@ -8,6 +8,7 @@ import subprocess
 import tarfile
 import time
 
+import msgspec
 import pytest
 
 from gpuwatch.diagnose import rereading
@@ -28,7 +29,7 @@ def _broken(area):
     return importlib.import_module(f"tests.diagnose.broken_{area}").BROKEN
 
 
-SOME_BROKEN = [row for area in ("machine", "fabric", "containers") for row in _broken(area)[::8]]
+SOME_BROKEN = [row for area in ("machine", "fabric", "containers") for row in _broken(area)[::12]]
 """Of those whose files are broken; all of them take minutes."""
 
 NODES = {"h100": {}, "mig": {"mig": {"0": ["3g.40gb", "3g.40gb"]}}, "t4": {"model": "t4", "gpus": 2}}
@@ -208,6 +209,24 @@ def test_half_a_node_makes_a_bundle_that_names_what_is_missing(tmp_path):
     with pytest.raises(GpuwatchError, match="permission denied"):
         read("cdi", Places.tree(top))
     assert sections(Places.tree(top))["runtime"] == read("runtime", Places.tree(host.root))
+
+
+def test_a_container_hands_out_no_files_of_its_own_as_the_hosts(tmp_path):
+    host = Host(tmp_path / "host")
+    places = msgspec.structs.replace(Places.tree(host.root), hidden=True)
+    members, late = copied(places, 20.0)
+    assert late == {}
+    assert {member.path.partition("/")[0] for member in members} == {"proc", "sys", "dev"}
+
+
+def test_no_file_of_this_machine_is_taken_for_another(tmp_path):
+    host = Host(tmp_path / "host")
+    host.unread = dict.fromkeys(HOST_SECTIONS, "the agent is of another machine")
+    written = bundle(host, tmp_path / "case.tgz")
+    top = unpacked(tmp_path / "case.tgz", tmp_path / "out")
+    assert written.missing["files: all"] == "the agent is of another machine"
+    assert sorted(path.name for path in top.iterdir()) == ["README.txt", "diagnosis.json", "diagnosis.txt", "gpuwatch"]
+    assert "No file of the node could be copied." in (top / "README.txt").read_text()
 
 
 def test_device_files_are_judged_by_the_numbers_they_had(tmp_path):
