@@ -1,6 +1,7 @@
 """`gpuwatch diagnose`: why does this node not work, and what to do now."""
 
 import difflib
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,7 @@ LEVELS = ("quick", "full")
 @click.pass_context
 def diagnose(ctx: click.Context, session: Session, /, output: str, **options: Any) -> None:
     """Look, judge, tell."""
+    started = time.monotonic()
     if output == "schema":
         from gpuwatch.cli.diagnose_document import DiagnosisDocument
         from gpuwatch.cli.document import schema
@@ -66,11 +68,12 @@ def diagnose(ctx: click.Context, session: Session, /, output: str, **options: An
         return
     from gpuwatch.cli.diagnose_run import run
 
-    ctx.exit(run(session, _wish(output, **options)))
+    ctx.exit(run(session, _wish(output, started, **options)))
 
 
 def _wish(
     output: str,
+    started: float,
     *,
     stage: Iterable[str],
     gpu: Iterable[str],
@@ -97,6 +100,7 @@ def _wish(
         check_target(Path(bundle))
     return Wish(
         output=output,
+        started=started,
         stages=frozenset(map(_stage, stage)) or None,
         gpus=tuple(one for some in gpu for one in some.split(",")),
         seconds=_seconds(budget),

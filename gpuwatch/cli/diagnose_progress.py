@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from gpuwatch.cli.session import Session
 
 Advance = Callable[[str, int, int], None]
-"""What came, how many so far, of how many; a total of 0: nobody knows."""
+"""What is done now (may be empty), how much is done, of how much; a total of 0: nobody knows."""
 
 
 @contextmanager
 def progress(session: Session, doing: str) -> Iterator[Advance]:
     """A bar for as long as the block runs; it leaves nothing behind."""
     if session.quiet or not sys.stderr.isatty():
-        yield lambda what, done, total: None
+        yield lambda now, done, total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -23,6 +23,6 @@ def progress(session: Session, doing: str) -> Iterator[Advance]:
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(doing, total=None)
-        yield lambda what, done, total: bar.update(
-            task, completed=done, total=total or None, description=f"{doing}: {what}"
+        yield lambda now, done, total: bar.update(
+            task, completed=done, total=total or None, description=f"{doing}: {now}" if now else doing
         )

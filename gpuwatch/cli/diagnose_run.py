@@ -30,15 +30,16 @@ from gpuwatch.model.errors import GpuwatchError, NoGpuStack
 from gpuwatch.model.view import Events
 
 RESERVE = 1.0
-"""Seconds of a budget, at most half of it, for starting Python and telling."""
+"""Seconds of a budget, at most half of it, for starting Python, judging and telling."""
 
 BUNDLE_WIDTH = 100
 
 
 class Wish(NamedTuple):
-    """What the options say. `seconds`: the budget."""
+    """What the options say. `started`: monotonic; `seconds`: the budget from then on."""
 
     output: str
+    started: float
     level: Level
     stages: frozenset[Stage] | None
     gpus: tuple[str, ...]
@@ -97,12 +98,15 @@ def _diagnosed(session: Session, wish: Wish, place: Ground) -> Told:
 
 def _seconds(wish: Wish, otherwise: float) -> float:
     """What a budget leaves, else as many as usual."""
-    return otherwise if wish.seconds is None else wish.seconds - min(RESERVE, wish.seconds / 2)
+    if wish.seconds is None:
+        return otherwise
+    return max(0.0, wish.started + wish.seconds - min(RESERVE, wish.seconds / 2) - time.monotonic())
 
 
 def _facts(session: Session, wish: Wish, place: Ground) -> Facts:
     with progress(session, "looking") as advance:
-        return gather(place, level=wish.level, seconds=_seconds(wish, SECONDS[wish.level]), progress=advance)
+        seconds = _seconds(wish, SECONDS[wish.level])
+        return gather(place, level=wish.level, seconds=seconds, progress=lambda _, done, all_: advance("", done, all_))
 
 
 def _selected(facts: Facts, gpus: tuple[str, ...]) -> frozenset[int] | None:

@@ -24,7 +24,7 @@ from gpuwatch.sources.exporters import Exporter, exporters
 from gpuwatch.sources.machine import boot_id_file, first_line, machine
 from gpuwatch.sources.services import Services
 
-SECONDS: dict[Level, float] = {"quick": 5.0, "full": 20.0}
+SECONDS: dict[Level, float] = {"quick": 10.0, "full": 20.0}
 """How long a node is looked at, unless told otherwise."""
 
 FILES_SECONDS, CLUSTER_SECONDS, EXPORTERS_SECONDS, AGENT_SECONDS = 5.0, 5.0, 3.0, 1.0

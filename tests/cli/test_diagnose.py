@@ -1,7 +1,9 @@
 """`gpuwatch diagnose` on simulated nodes, copied trees and drivers that never answer. Real processes throughout."""
 
+import contextlib
 import json
 import os
+import pty
 import subprocess
 import tarfile
 import time
@@ -22,11 +24,12 @@ from tests.cli.test_documents import conforms
 from tests.diagnose.hosts import Host
 
 SIM = ("--source", "sim")
+CAPTURE = Path(__file__).parents[1] / "captures/h100__590.48.01.txt"
 QUICK_SECONDS = 3.0
 TRIES = 3
 BUDGET_SECONDS = 3.0
-GRACE = 3.0 if os.environ.get("CI") else 1.0
-"""A machine of CI shares its cores with other tests."""
+PATIENT = ("--budget", "60s")
+"""For what is not about time: a machine that runs other tests too is slow to start processes."""
 
 
 @pytest.fixture
@@ -45,6 +48,13 @@ def driver(tmp_path):
         yield driver
 
 
+def starting():
+    """Seconds that this machine takes now to start gpuwatch and do nothing: what a limit is extended by, twice."""
+    start = time.monotonic()
+    assert finish("--version").returncode == 0
+    return time.monotonic() - start
+
+
 def diagnose(host, *args):
     return run("diagnose", "--root", str(host.root), *args)
 
@@ -56,7 +66,7 @@ def blacklist_uvm(host):
 
 
 def test_a_node_that_is_well_is_0_and_says_so():
-    result = run(*SIM, "diagnose")
+    result = run(*SIM, "diagnose", *PATIENT)
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[0].split()[-1] == "HEALTHY"
     assert "failed" not in result.stdout
@@ -183,17 +193,15 @@ def test_a_capture_that_is_none_is_wrong_usage(host):
 
 def test_a_capture_is_the_driver_of_a_tree(host, tmp_path):
     capture = tmp_path / "driver.capture"
-    assert finish(*SIM, "capture", str(capture)).returncode == 0
+    assert finish(*SIM, "capture", str(capture), "--samples", "2", "--interval", "0.2").returncode == 0
     host.remove("gpuwatch/view.json")
-    result = run("--source", f"capture:{capture}", "diagnose", "--level", "quick", "--root", str(host.root))
+    result = run("--source", f"capture:{capture}", "diagnose", "--root", str(host.root), "--level", "quick", *PATIENT)
     assert result.exit_code == 0, result.output
     assert "8 × NVIDIA H100" in result.stdout
 
 
-def test_a_capture_alone_says_where_the_files_come_from(tmp_path):
-    capture = tmp_path / "driver.capture"
-    assert finish(*SIM, "capture", str(capture)).returncode == 0
-    told = run("--source", f"capture:{capture}", "diagnose", "--level", "quick", "--stage", "nvml")
+def test_a_capture_alone_says_where_the_files_come_from():
+    told = run("--source", f"capture:{CAPTURE}", "diagnose", "--level", "quick", "--stage", "nvml", *PATIENT)
     assert "name a copy of the host's files with --root" in " ".join(told.stdout.split())
     assert told.stdout.startswith("NODE –")
 
@@ -230,7 +238,7 @@ def test_a_host_whose_root_is_mounted_elsewhere_is_asked_with_its_own_library(ho
     host.remove(library)
     with FakeDriver(tmp_path / "driver", gpus=8) as driver:
         host.link(library, str(driver.library))
-        args = ("--level", "quick", "--stage", "nvml", "-o", "json")
+        args = ("--level", "quick", "--stage", "nvml", "-o", "json", *PATIENT)
         ended = finish("diagnose", "--root", str(host.root), *args, GPUWATCH_FAKE_NVML=driver.env["GPUWATCH_FAKE_NVML"])
     results = {item["id"]: item["result"] for item in json.loads(ended.stdout)["items"]}
     assert results["N01"] == results["N02"] == "pass"
@@ -338,7 +346,7 @@ def test_a_quick_diagnosis_of_eight_gpus_takes_less_than_three_seconds():
         took.append(time.monotonic() - start)
         assert ended.returncode == 0, ended.stdout + ended.stderr
     print(f"diagnose --level quick on 8 simulated GPUs: {', '.join(f'{t:.2f}' for t in took)} s of {QUICK_SECONDS}")
-    assert min(took) < QUICK_SECONDS * GRACE
+    assert min(took) < QUICK_SECONDS + 2 * starting()
 
 
 @pytest.mark.parametrize("level", ["quick", "full"])
@@ -352,7 +360,7 @@ def test_a_driver_that_never_answers_is_told_within_the_budget(host, driver, lev
     document = json.loads(ended.stdout)
     assert ended.returncode == 4, ended.stderr
     assert document["first"] == "N02"
-    assert took < BUDGET_SECONDS * GRACE
+    assert took < BUDGET_SECONDS + 2 * starting()
 
 
 def test_files_that_never_open_are_told_within_the_budget(host):
@@ -363,7 +371,23 @@ def test_files_that_never_open_are_told_within_the_budget(host):
     took = time.monotonic() - start
     print(f"diagnose with a file that never opens: {took:.2f} s of {BUDGET_SECONDS}")
     assert "not seen: kernel: not there within" in ended.stdout
-    assert took < BUDGET_SECONDS * GRACE
+    assert took < BUDGET_SECONDS + 2 * starting()
+
+
+@pytest.mark.parametrize(("option", "shown"), [((), True), (("-q",), False)])
+def test_a_person_at_a_terminal_sees_that_it_goes_on(option, shown):
+    ours, theirs = pty.openpty()
+    command = [*COMMAND, *option, *SIM, "diagnose", "--level", "quick"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, env=environment(TERM="xterm")) as process:
+        os.close(theirs)
+        heard = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while said := os.read(ours, 4096):
+                heard += said
+        assert process.wait(10) == 0
+    os.close(ours)
+    assert (b"looking" in heard) is shown
+    assert shown or heard == b""
 
 
 def test_ctrl_c_is_130_though_the_driver_hangs(host, driver):
