@@ -19,9 +19,10 @@ from gpuwatch.diagnose.held import (
     of_copies,
     of_each_gpu,
     of_node,
+    set_by,
     slowest_link,
     speed,
-    switch,
+    switched,
     toolkit,
 )
 from gpuwatch.diagnose.inventory import active
@@ -33,14 +34,6 @@ def _row(
 ) -> Check:
     rest = {"reads": ("view",), "needs": ("N02",)} | more
     return Check(id_, Stage.BASELINE, title, how, failure, remedy, judge, **rest)
-
-
-def _switched(what: str) -> Callable[[bool], str]:
-    return lambda value: f"{what} {switch(value)}"
-
-
-def _set(option: str) -> Callable[[bool], tuple[str, ...]]:
-    return lambda wanted: (f"sudo nvidia-smi -i {{gpu}} {option} {int(wanted)}",)
 
 
 BASELINE: tuple[Check, ...] = (
@@ -158,7 +151,7 @@ BASELINE: tuple[Check, ...] = (
         "nvmlDeviceGetEccMode against `ecc`",
         "GPU 3: ECC off, expected ECC on",
         "Switch it on a drained node; it takes a reset of the GPU or a reboot to take effect.",
-        of_each_gpu(warned, Held("ecc", lambda gpu: gpu.ecc.enabled, words=_switched("ECC"), commands=_set("-e"))),
+        of_each_gpu(warned, Held("ecc", lambda gpu: gpu.ecc.enabled, words=switched("ECC"), commands=set_by("-e"))),
     ),
     _row(
         "B11",
@@ -167,7 +160,7 @@ BASELINE: tuple[Check, ...] = (
         "GPU 3: MIG off, expected MIG on",
         "With the GPU operator, set the label nvidia.com/mig.config to the wanted layout and leave the rest to the MIG "
         "manager. Without it, switch the mode on a drained node.",
-        of_each_gpu(warned, Held("mig", lambda gpu: gpu.mig_enabled, words=_switched("MIG"))),
+        of_each_gpu(warned, Held("mig", lambda gpu: gpu.mig_enabled, words=switched("MIG"))),
         commands=(
             "kubectl get node {node} -L nvidia.com/mig.config,nvidia.com/mig.config.state",
             "nvidia-smi -i {gpu} -q -d MIG_MODE",
@@ -185,8 +178,8 @@ BASELINE: tuple[Check, ...] = (
             Held(
                 "persistence",
                 lambda gpu: gpu.persistence_mode,
-                words=_switched("persistence mode"),
-                commands=_set("-pm"),
+                words=switched("persistence mode"),
+                commands=set_by("-pm"),
             ),
         ),
     ),

@@ -43,9 +43,14 @@ def is_watts(found: float, expected: float) -> bool:
     return abs(found - expected) < 1
 
 
-def switch(value: bool) -> str:
-    """In a word."""
-    return "on" if value else "off"
+def switched(what: str) -> Callable[[bool], str]:
+    """`ECC` -> words for on and off."""
+    return lambda value: f"{what} {'on' if value else 'off'}"
+
+
+def set_by(option: str) -> Callable[[bool], tuple[str, ...]]:
+    """What switches it on or off for one GPU."""
+    return lambda wanted: (f"sudo nvidia-smi -i {{gpu}} {option} {int(wanted)}",)
 
 
 def gigabytes(value: float) -> str:
