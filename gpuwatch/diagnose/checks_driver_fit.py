@@ -195,5 +195,6 @@ FIT: tuple[Check, ...] = (
         judge=_firmware,
         needs=("H01", "H03"),
         reads=("bus", "kernel"),
+        each=True,
     ),
 )  # fmt: skip

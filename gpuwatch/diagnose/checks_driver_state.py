@@ -212,5 +212,6 @@ STATE: tuple[Check, ...] = (
         judge=_bound,
         needs=("H03", "H07", "D01"),
         reads=("bus",),
+        each=True,
     ),
 )  # fmt: skip

@@ -124,8 +124,8 @@ def _log(case: Case) -> Verdict:
 
 
 def _is_bad(case: Case, line: GpuLine) -> bool:
-    """Of XIDs, those after which a GPU is out of order."""
-    if line.gpu is not None and not case.means(line.gpu):
+    """Of XIDs, those after which a GPU is out of order; of a GPU nobody can number only where all were asked for."""
+    if line.key is not None and case.selected is not None and line.gpu not in case.selected:
         return False
     told = read_message(line.text)
     if told.xid is None:
@@ -216,5 +216,6 @@ KERNEL: tuple[Check, ...] = (
         judge=_log,
         needs=("H01", "H02", "H03", "D06", "D07", "D09"),
         reads=("kernel_log",),
+        each=True,
     ),
 )

@@ -42,20 +42,37 @@ def _answers(case: Case) -> Verdict:
     view = case.facts.view
     if view is None or not case.indexes:
         return skipped("NVML shows no GPU")
+    snapshot = view.snapshot
+    waking = {index: seconds for index, seconds in snapshot.awaited.items() if seconds < PATIENCE[_is_kept_up(case)]}
     bad = {s.identity.index: f"{s.state}: {s.detail}" for s in case.statuses if s.state in NO_ANSWER}
-    bad |= {index: why for index, why in view.snapshot.unanswered.items() if case.means(index)}
+    bad |= {i: why for i, why in snapshot.unanswered.items() if case.means(i) and i not in waking}
     odd = {s.identity.index: s.detail or "nobody reads it" for s in case.statuses if s.state is GpuState.UNKNOWN}
+    odd |= {i: f"it has not told who it is for {seconds:.0f} s" for i, seconds in waking.items() if case.means(i)}
     if not bad:
         return blame(odd, remedy=ODD, commands=("nvidia-smi",)) if odd else passed(many(len(case.statuses)))
-    hangs = any(status.state is GpuState.UNRESPONSIVE for status in case.statuses)
+    hangs = any(status.state is GpuState.UNRESPONSIVE for status in case.statuses) or bool(
+        bad.keys() & snapshot.awaited
+    )
     verdict = blame(bad, fatal=True, remedy=HUNG if hangs else None, commands=AFTER_HANG if hangs else None)
     said = {f"xid {number}": text for number, text in enumerate(told_of(case, frozenset(bad)), start=1)}
     return verdict._replace(evidence={**verdict.evidence, **said})
 
 
+PATIENCE = {True: 2.5, False: 30.0}
+"""Seconds for a GPU to tell who it is. Without persistence its driver starts it first, one GPU after the other."""
+
+
+def _is_kept_up(case: Case) -> bool:
+    """Whether the driver keeps GPUs up while nobody uses them, as far as those show that answer."""
+    return any(gpu.persistence_mode for gpu in case.gpus)
+
+
 NO_ANSWER = frozenset({GpuState.LOST, GpuState.UNRESPONSIVE})
 
-ODD = "Reading it failed, which says nothing about the GPU yet. Look again; if nvidia-smi works, please report it."
+ODD = (
+    "That says nothing about the GPU yet: reading failed, or its driver still wakes it, which takes a while without "
+    "persistence mode. Look again; if nvidia-smi works at once and this does not, please report it."
+)
 
 AFTER_HANG = (KERNEL_LOG, DRAIN, REBOOT)
 
@@ -100,7 +117,7 @@ NVML: tuple[Check, ...] = (
         "The driver could not start this GPU, or lost it. The kernel log says why (RmInitAdapter failed, fallen off "
         "the bus). " + REBOOT_NODE.words,
         _count,
-        needs=("N02",),
+        needs=("N02", "H03", "H10", "D10"),
         reads=("bus", "view"),
         commands=(KERNEL_LOG, DRAIN, REBOOT),
     ),
@@ -112,7 +129,7 @@ NVML: tuple[Check, ...] = (
         "GPU 3: lost: GPU is lost | GPU 3: unresponsive: a driver call does not return",
         "If a call about it hangs, kill nothing that is inside it. " + REBOOT_NODE.words,
         _answers,
-        needs=("N02", "H02", "H03"),
+        needs=("N02", "H02", "H03", "H10", "D09"),
         reads=("view",),
         each=True,
         commands=(KERNEL_LOG, *REBOOT_NODE.commands),

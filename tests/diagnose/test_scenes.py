@@ -89,7 +89,7 @@ SCENES = (
         "K03 K04",
         node={"timeline": [{"do": "lose", "gpu": 3, "from_bus": True}]},
     ),
-    Scene("lost-on-the-bus", (devices(8, 7),), "H03", "H10 K03 K04", node={"timeline": [{"do": "lose", "gpu": 3}]}),
+    Scene("lost-on-the-bus", (devices(8, 7),), "H03", "K03 K04", node={"timeline": [{"do": "lose", "gpu": 3}]}),
     Scene(
         "xid-and-plugin-unhealthy",
         (devices(8, 7),),
