@@ -62,10 +62,13 @@ def _tell_section(section: HostSection, places: Places, outbox: Outbox) -> None:
 
 def _tell_driver(order: DriverOrder, outbox: Outbox) -> None:
     from gpuwatch.roles.look import Look
+    from gpuwatch.roles.node_state import SETTLE_SECONDS
 
     samples = {"earlier": SAMPLES, "view": LATER_SAMPLES} if order.twice else {"view": SAMPLES}
     try:
-        with Look(order.config, order.backend) as look:
+        # a driver that is not kept up has to wake its GPUs
+        settle = max(SETTLE_SECONDS, (order.until - time.monotonic()) / 2)
+        with Look(order.config, order.backend, settle=settle) as look:
             for section, enough in samples.items():
                 _wait(look, enough, order.until - END_SECONDS - time.monotonic())
                 outbox.write(framed(encode(Told(section=section, view=look.view()))))

@@ -332,6 +332,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     statuses: tuple[GpuStatus, ...] = ()
     sources: tuple[SourceStatus, ...] = ()
     unanswered: dict[int, str] = {}  # NVML index -> why that GPU does not tell who it is
+    awaited: dict[int, float] = {}  # of those, GPUs that may yet tell: seconds waited so far
     bus: tuple[str, ...] | None = None  # PCI addresses of NVIDIA GPUs on the bus, from sysfs; None when unreadable
     expected_gpus: int | None = None
     node: str | None = None

@@ -265,7 +265,7 @@ class Agent:
             state = self._state
             gpus, last_seen = state.gpus(now), state.last_seen(now)
             statuses, driver = state.statuses(now, at), state.driver
-            answered, unanswered = state.answered(now), state.unanswered()
+            answered, unanswered, awaited = state.answered(now), state.unanswered(), state.awaited()
             sources = (state.nvml_status(now), state.gpm_status(now), self._kernel.status(), self._store.status())
             xids, sxids, unknown = self._ledger.xids(), self._ledger.sxids(), self._ledger.unknown
             news, cursor = self._ledger.news(), self._kernel.cursor
@@ -285,6 +285,7 @@ class Agent:
             driver,
             answered=answered,
             unanswered=unanswered,
+            awaited=awaited,
             last_seen=last_seen,
             sources=sources,
             agent=status,

@@ -15,7 +15,7 @@ from gpuwatch.reader.messages import AnyMessage, Failed, Found, Sample
 from gpuwatch.reader.supervisor import Supervisor
 from gpuwatch.roles.assembly import Assembly, reader_settings
 from gpuwatch.roles.kernel_loop import KernelLoop
-from gpuwatch.roles.node_state import NodeState
+from gpuwatch.roles.node_state import SETTLE_SECONDS, NodeState
 from gpuwatch.roles.past import past
 from gpuwatch.rules.xids import XidLedger
 
@@ -26,9 +26,12 @@ SAMPLE_SECONDS = 0.25
 class Look:
     """A reader for as long as somebody looks; `view` joins its samples with kernel log, kubelet and /proc."""
 
-    def __init__(self, config: Config, backend: Backend, interval: float = SAMPLE_SECONDS) -> None:
+    def __init__(
+        self, config: Config, backend: Backend, interval: float = SAMPLE_SECONDS, *, settle: float = SETTLE_SECONDS
+    ) -> None:
+        """`settle`: seconds that GPUs are given to tell who they are; a driver that is not kept up has to wake them."""
         self._clock, self._state_dir = SystemClock(), config.state_dir
-        self._state = NodeState(interval, self._clock.monotonic())
+        self._state = NodeState(interval, self._clock.monotonic(), settle)
         self._ledger = XidLedger()
         self._changed = threading.Condition()
         self._samples: dict[str, int] = {}
@@ -76,6 +79,7 @@ class Look:
             state, ledger = self._state, self._ledger
             gpus, last_seen, statuses = state.gpus(now), state.last_seen(now), state.statuses(now, at)
             answered, unanswered, driver = state.answered(now), state.unanswered(), state.driver
+            awaited = state.awaited()
             sources = (state.nvml_status(now), state.gpm_status(now), self._kernel.status())
             xids, sxids, unknown = ledger.xids(), ledger.sxids(), ledger.unknown
             news = ledger.news()
@@ -86,6 +90,7 @@ class Look:
             driver,
             answered=answered,
             unanswered=unanswered,
+            awaited=awaited,
             last_seen=last_seen,
             sources=sources,
             agent=AgentStatus(version=__version__, started=self._started, unknown_xids=unknown),

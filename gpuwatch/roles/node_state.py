@@ -98,12 +98,11 @@ class NodeState:
 
     def unanswered(self) -> dict[int, str]:
         """NVML index -> why that GPU does not tell who it is; those hidden from this container are not meant to."""
-        hanging = {
-            int(key.removeprefix("index ")): f"{part} hangs"
-            for key, (part, _) in self._stuck.items()
-            if key.startswith("index ")
-        }
-        return self._refused | hanging
+        return self._refused | {index: f"{part} hangs" for index, (part, _) in self._registering().items()}
+
+    def awaited(self) -> dict[int, float]:
+        """NVML index -> for so many seconds that GPU has told neither who it is nor why not."""
+        return {index: seconds for index, (_, seconds) in self._registering().items()}
 
     def identities(self) -> tuple[Identity, ...]:
         """Every GPU ever seen."""
@@ -179,6 +178,10 @@ class NodeState:
         """How long a living reader has waited for the same call of its start."""
         waits = self._registered is None and self._starting is not None and now - self._beat <= BEAT_SECONDS
         return now - self._starting_since if waits else None
+
+    def _registering(self) -> dict[int, tuple[str, float]]:
+        nameless = ((key, stuck) for key, stuck in self._stuck.items() if key.startswith("index "))
+        return {int(key.removeprefix("index ")): stuck for key, stuck in nameless}
 
     @property
     def _settles_at(self) -> float:

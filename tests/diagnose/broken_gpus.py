@@ -36,7 +36,7 @@ def happens(*actions: dict[str, Any], workloads: tuple[dict[str, Any], ...] = ()
     """The View of a simulated node to which this happens as it starts."""
 
     def on(host: Host) -> None:
-        host.view = seen(actions, workloads, **node)
+        host.view = host.earlier = seen(actions, workloads, **node)
 
     return on
 
@@ -259,7 +259,7 @@ NVML = (
         "RmInitAdapter",
     ),
     Broken("N04", happens({"do": "lose", "gpu": 3}), "GPU 3: GPU is lost", "kubectl drain gpu-node-1"),
-    Broken("N04", happens({"do": "hang", "gpu": 2}), "GPU 2: registration hangs", "kill nothing"),
+    Broken("N04", happens({"do": "hang", "gpu": 2}), "GPU 2: registration hangs", "Kill nothing"),
     Broken("N04", silent(6), "GPU 6: unresponsive: a driver call does not return", "Kill nothing"),
     Broken("N05", sampled(0, activity=Activity()), "offers none", "535", result=WARN),
     Broken(

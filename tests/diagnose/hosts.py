@@ -142,7 +142,7 @@ def _seen(text: str) -> View:
     scenario = _scenario(node, timeline, workloads)
     with TemporaryDirectory(prefix="gpuwatch-diagnose-") as place, World(scenario, Path(place)) as world:
         config = msgspec.structs.replace(Config(), sources=world.sources, state_dir=f"{place}/state")
-        with Look(config, world.backend) as look:
+        with Look(config, world.backend, settle=5.0) as look:
             with contextlib.suppress(GpuwatchError):  # without a driver there is a View all the same
                 look.wait(2, 10.0)
             return look.view()

@@ -69,9 +69,10 @@ def test_a_recording_without_nvml_asks_for_one():
 def test_gpus_of_another_driver_are_not_missed(tmp_path):
     host = Host(tmp_path)
     happens({"do": "lose", "gpu": 3, "announce": False}, {"do": "reload", "seconds": 0})(host)
+    other = host.root / "sys/bus/pci/drivers/vfio-pci"
+    other.mkdir(parents=True)
     host.remove("sys/bus/pci/devices/0000:61:00.0/driver")
-    host.link("sys/bus/pci/devices/0000:61:00.0/driver", "../../drivers/vfio-pci")
-    (host.root / "sys/bus/pci/drivers/vfio-pci").mkdir(parents=True)
+    host.link("sys/bus/pci/devices/0000:61:00.0/driver", str(other))
     assert (of(host, "N03").result, of(host, "N03").message[:6]) == (Result.PASS, "7 GPUs")
 
 
@@ -82,6 +83,15 @@ def test_one_gpu_that_hangs_keeps_no_other_from_being_judged(tmp_path):
     found = host.diagnose()
     assert (found.of("N04").gpus, found.of("G05").gpus, found.of("G08").gpus) == ((2,), (4,), (6,))
     assert found.of("G05").evidence["gpu 2"] == "not judged, see N04"
+
+
+def test_a_gpu_that_has_to_be_woken_first_is_waited_for(tmp_path):
+    host = Host(tmp_path)
+    happens({"do": "hang", "gpu": 2})(host)
+    assert of(host, "N04").result is Result.FAIL
+    for index in range(8):
+        host.gpu(index, persistence_mode=False)
+    assert (of(host, "N04").result, of(host, "N04").gpus) == (Result.WARN, (2,))
 
 
 def test_a_lost_gpu_says_why_and_its_xid_is_no_second_failure(tmp_path):
