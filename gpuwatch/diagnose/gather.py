@@ -33,6 +33,7 @@ FILES_SECONDS, CLUSTER_SECONDS, EXPORTERS_SECONDS, AGENT_SECONDS = 5.0, 5.0, 3.0
 AGENT_ROUNDS = 2
 """How many of its intervals to wait for an agent's next View."""
 
+NOT_HERE = "the agent's GPUs are not on this machine's PCI bus: it simulates them, or looks elsewhere"
 OTHER_MACHINE = "the agent is of another machine; run gpuwatch diagnose there"
 
 
@@ -86,8 +87,12 @@ class _Gathering:
             self._all.want(section, self._left(FILES_SECONDS))
         self._probe(files=not blind, driver=view is None)
         got = self._all.collect(then, progress)
+        if view is not None and view.snapshot.gpus and got.found.get("bus") == ():
+            blind = NOT_HERE
         if blind:
-            got.unread.update(dict.fromkeys((*HOST_SECTIONS, "exporters", "cluster"), blind))
+            for name in (*HOST_SECTIONS, "exporters", "cluster"):
+                got.found.pop(name, None)
+                got.unread[name] = blind
         return self._joined(got, view)
 
     def end(self) -> None:
@@ -168,7 +173,9 @@ class _Gathering:
 
     def _joined(self, got: Collected, first: View | None) -> Facts:
         view = got.found.pop("view", first)
-        if first is not None and view is not first:
+        if first is not None:
+            got.unread.pop("view", None)  # an agent that tells no second View has told a first one
+        if first is not None and view.snapshot.at > first.snapshot.at:
             got.found["earlier"] = first
         is_recorded = view is not None and self._ground.backend is None and not self._ground.places.live
         return Facts(

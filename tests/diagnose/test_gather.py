@@ -1,6 +1,7 @@
 """Facts of real processes: a simulated node, a copied tree, files and drivers that never answer, an agent's View."""
 
 import os
+import shutil
 import signal
 import time
 
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.collect import GONE, Collection
 from gpuwatch.diagnose.facts import HOST_SECTIONS
-from gpuwatch.diagnose.gather import OTHER_MACHINE, Ground, gather
+from gpuwatch.diagnose.gather import NOT_HERE, OTHER_MACHINE, Ground, gather
 from gpuwatch.diagnose.places import HIDDEN, Places
 from gpuwatch.diagnose.sections import NEED_ROOT, read
 from gpuwatch.model.errors import GpuwatchError
@@ -165,6 +166,25 @@ def test_an_agent_that_looks_already_is_asked_instead_of_the_driver(tree):
     assert facts.agent
     assert facts.view == views.healthy()
     assert facts.bus
+
+
+def test_an_agent_with_nothing_newer_to_tell_has_told_one_view(tree):
+    with serving(views.healthy()) as socket:
+        ground = Ground(Places.tree(tree), Config(), agent=AgentClient(str(socket)))
+        facts = gather(ground, level="full", seconds=LONG)
+    assert facts.view == views.healthy()
+    assert facts.earlier is None
+    assert "view" not in facts.unread
+
+
+def test_an_agent_that_simulates_its_gpus_is_not_mixed_with_a_machine_without(tree):
+    shutil.rmtree(tree / "sys/bus/pci/devices")
+    (tree / "sys/bus/pci/devices").mkdir()
+    with serving(views.healthy()) as socket:
+        facts = gather(Ground(Places.tree(tree), Config(), agent=AgentClient(str(socket))), level="quick", seconds=LONG)
+    assert facts.view == views.healthy()
+    assert {facts.unread[section] for section in HOST_SECTIONS} == {NOT_HERE}
+    assert facts.kernel is None
 
 
 def test_an_agent_of_another_machine_is_not_mixed_with_these_files(tree):
