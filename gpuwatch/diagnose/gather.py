@@ -134,7 +134,7 @@ class _Gathering:
         if not ground.places.live:
             self._all.start("cluster", self._recorded("cluster.json", Cluster), seconds)
             return
-        host = machine(Path(ground.places.proc), Path(ground.places.sys), Path(ground.config.sources.machine_id))
+        host = machine(Path(ground.places.proc), Path(ground.places.sys), Path(ground.places.machine_id))
         root, kubeconfig = Path(ground.places.root), ground.kubeconfig
         ask = partial(read_cluster, ground.node, seconds * 0.9, host=host, kubeconfig=kubeconfig, root=root)
         self._all.start("cluster", ask, seconds)

@@ -29,6 +29,7 @@ class Places(Record, frozen=True, kw_only=True):
     dev: str = "/dev"
     pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
     kmsg: str = "/dev/kmsg"
+    machine_id: str = "/etc/machine-id"
     state: str = "/var/lib/gpuwatch"
     live: bool = True
     plain: bool = False
@@ -43,6 +44,7 @@ class Places(Record, frozen=True, kw_only=True):
             dev=sources.dev,
             pod_resources=sources.pod_resources,
             kmsg=sources.kmsg,
+            machine_id=sources.machine_id,
             state=state,
             hidden=in_pod(),
         )
@@ -64,6 +66,7 @@ class Places(Record, frozen=True, kw_only=True):
             dev=str(base / "dev"),
             pod_resources=str(base / "var/lib/kubelet/pod-resources/kubelet.sock"),
             kmsg=str(base / "dev/kmsg"),
+            machine_id=str(base / "etc/machine-id"),
             state=str(base / "var/lib/gpuwatch"),
             live=False,
             plain=recorded(base / RECORDED).plain,
