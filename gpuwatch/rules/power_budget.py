@@ -1,0 +1,137 @@
+"""How a node's watts are shared: the GPU that loses most is lifted first, and the limits never exceed the budget.
+
+It is the sum of the limits that is kept, not that of the draws: limits hold when nobody watches them any more.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+
+from gpuwatch.model.snapshot import Record
+from gpuwatch.rules.power_budget_curve import Curve, prior
+from gpuwatch.rules.power_budget_fill import Range, fill, level
+
+FULL = 0.95
+"""Share of the budget drawn below which nobody is held."""
+
+OTHER_PHASE = 0.5
+"""Of its curve's draw: what draws less no longer follows it."""
+
+HAIR = 1e-6
+"""Watts by which a level may be missed; a whole watt is not lost for it."""
+
+
+class Demand(Record, frozen=True, kw_only=True):
+    """One GPU, watts. `floor`: the lowest limit its board takes; `ceiling`: its limit before gpuwatch came.
+
+    `draw`: p95 without being held (`power_budget_demand.natural`); None: not known. `curve`: by measurement; None: none
+    was made. `priority`: higher ones are served first. `fixed`: the limit of a GPU that is not to be written, or the
+    highest it could have where it cannot be read.
+    """
+
+    uuid: str
+    floor: float
+    ceiling: float
+    draw: float | None = None
+    curve: Curve | None = None
+    priority: int = 0
+    fixed: float | None = None
+
+    @property
+    def range(self) -> Range:
+        """Limits it may get."""
+        return Range(min(self.floor, self.ceiling), self.ceiling)
+
+
+class How(StrEnum):
+    """In which way the budget was shared."""
+
+    UNLIMITED = "unlimited"  # all limits of before fit: nothing to do
+    ROOMY = "roomy"  # nobody is held, and what is left is spread
+    SHARED = "shared"  # by estimated loss of performance
+    UNIFORM = "uniform"  # of no GPU anything is known
+    INFEASIBLE = "infeasible"  # even the lowest limits exceed it
+
+
+class Shares(Record, frozen=True, kw_only=True):
+    """Limits, watts by uuid, without the GPUs that are fixed; and why, for people."""
+
+    limits: Mapping[str, float]
+    how: How
+    words: str
+
+
+def share(budget: float, gpus: Sequence[Demand]) -> Shares:
+    """Share a budget in watts. The limits, with those that are fixed, never exceed it unless it is infeasible."""
+    free = tuple(gpu for gpu in gpus if gpu.fixed is None)
+    fixed = sum(gpu.fixed for gpu in gpus if gpu.fixed is not None)
+    left = budget - fixed
+    least = sum(gpu.range.low for gpu in free)
+    if least > left:
+        others = f", {fixed:.0f} W are bound by limits that cannot be changed" if fixed else ""
+        words = f"infeasible: the lowest limits are {least:.0f} W together, the budget is {budget:.0f} W{others}"
+        return _shares(free, [gpu.range.low for gpu in free], How.INFEASIBLE, words)
+    if sum(gpu.ceiling for gpu in free) <= left:
+        return _shares(free, [gpu.ceiling for gpu in free], How.UNLIMITED, f"all limits fit {budget:.0f} W")
+    left = float(math.floor(left))  # whole watts: what is rounded below then stays within
+    drawn = sum(gpu.draw for gpu in free if gpu.draw is not None)
+    roomy = [Range(gpu.range.clip((gpu.draw or 0.0) / FULL), gpu.ceiling) for gpu in free]
+    if all(gpu.draw is not None for gpu in free) and sum(each.low for each in roomy) <= left:
+        return _shares(free, level(left, roomy), How.ROOMY, f"{drawn:.0f} W are drawn of {left:.0f} W: nobody is held")
+    if not any(_curve(gpu) for gpu in free):
+        return _shares(free, uniform(left, free), How.UNIFORM, f"{left:.0f} W in equal parts: nothing is known")
+    unknown = sum(_curve(gpu) is None for gpu in free)
+    words = f"{left:.0f} W by estimated loss" + (f", {unknown} unknown in equal parts" if unknown else "")
+    return _shares(free, _by_tiers(left, free), How.SHARED, words)
+
+
+def uniform(budget: float, gpus: Sequence[Demand]) -> tuple[float, ...]:
+    """The same limit for all, as far as their boards allow, in the order of `gpus`, watts."""
+    return level(budget, [gpu.range for gpu in gpus])
+
+
+def emergency(budget: float, gpus: Sequence[Demand], now: Mapping[str, float]) -> dict[str, float]:
+    """Limits for when more is drawn than the budget: at most an equal part, and nobody gets more than `now`."""
+    free = tuple(gpu for gpu in gpus if gpu.fixed is None)
+    left = budget - sum(gpu.fixed for gpu in gpus if gpu.fixed is not None)
+    return {
+        gpu.uuid: min(watts, now.get(gpu.uuid, watts)) for gpu, watts in zip(free, uniform(left, free), strict=True)
+    }
+
+
+def _shares(gpus: Sequence[Demand], watts: Sequence[float], how: How, words: str) -> Shares:
+    limits = {gpu.uuid: _whole(gpu, each) for gpu, each in zip(gpus, watts, strict=True)}
+    return Shares(limits=limits, how=how, words=words)
+
+
+def _whole(gpu: Demand, watts: float) -> float:
+    """Watts downwards, so that the sum stays within; a limit of before is given back as it was."""
+    return gpu.ceiling if watts >= gpu.ceiling else max(gpu.range.low, float(math.floor(watts + HAIR)))
+
+
+def _curve(gpu: Demand) -> Curve | None:
+    """None: nothing is known. A GPU that draws far less than when it was measured does something else by now."""
+    if gpu.draw is None:
+        return gpu.curve
+    return gpu.curve if gpu.curve is not None and gpu.draw >= OTHER_PHASE * gpu.curve.draw else prior(gpu.draw)
+
+
+def _by_tiers(budget: float, gpus: Sequence[Demand]) -> tuple[float, ...]:
+    """The highest priority first, the others at their floors meanwhile; what nobody needs is spread in the end."""
+    given = {gpu.uuid: gpu.range.low for gpu in gpus}
+    for priority in sorted({gpu.priority for gpu in gpus}, reverse=True):
+        tier = tuple(gpu for gpu in gpus if gpu.priority == priority)
+        others = sum(watts for uuid, watts in given.items() if uuid not in {gpu.uuid for gpu in tier})
+        given |= _within(budget - others, tier)
+    return level(budget, [Range(given[gpu.uuid], gpu.ceiling) for gpu in gpus])
+
+
+def _within(budget: float, tier: Sequence[Demand]) -> Iterator[tuple[str, float]]:
+    """An equal part for whom nothing is known of; among the others the rest, the slowest as fast as can be."""
+    equal = dict(zip((gpu.uuid for gpu in tier), uniform(budget, tier), strict=True))
+    known = [(gpu, curve) for gpu in tier if (curve := _curve(gpu)) is not None]
+    unknown = [gpu.uuid for gpu in tier if _curve(gpu) is None]
+    yield from ((uuid, equal[uuid]) for uuid in unknown)
+    left = budget - sum(equal[uuid] for uuid in unknown)
+    watts = fill(left, lambda speed: [gpu.range.clip(curve.watts(speed)) for gpu, curve in known], 1.0)
+    yield from ((gpu.uuid, each) for (gpu, _), each in zip(known, watts, strict=True))
