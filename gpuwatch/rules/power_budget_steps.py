@@ -4,10 +4,12 @@ Whoever writes may die after any write, and any write may fail. So nobody gets m
 less: do the first write, read back, ask again. What could not be read counts as the highest it could be.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpuwatch.model.snapshot import Record
-from gpuwatch.rules.restoring import TOLERANCE_WATTS
+
+UNIT_WATTS = 0.001
+"""Drivers take milliwatts."""
 
 DEAD_BAND_WATTS = 5.0
 """While the budget is kept, nothing is written for less: a draw's noise is no reason to act."""
@@ -35,28 +37,33 @@ class Write(Record, frozen=True, kw_only=True):
 
 
 def steps(
-    now: Sequence[InForce], wanted: Mapping[str, float], budget: float, failed: frozenset[str] = frozenset()
+    now: Sequence[InForce], wanted: Mapping[str, float], budget: float, failed: Mapping[str, float] | None = None
 ) -> tuple[Write, ...]:
     """What is left to write, in order, if each write succeeds; empty: done, or nothing may be written.
 
-    `now`: every GPU that may draw of the budget, those that are not tuned included. `failed`: a write did not show when
-    it was read back; they are left alone until the caller forgets it. A GPU that cannot be read is never written.
+    `now`: every GPU that may draw of the budget, those that are not tuned included. `failed`: watts that were asked for
+    and did not show when read back. They may still come, so such a GPU counts for them, and is left alone until the
+    caller forgets it; after a restart the record of settings tells them. A GPU that cannot be read is never written.
     """
-    limits = [(each, each.watts, wanted[each.uuid]) for each in now if each.watts is not None and each.uuid in wanted]
-    moves = [Write(uuid=each.uuid, before=before, watts=after) for each, before, after in limits]
-    moves = [move for move in moves if move.uuid not in failed and abs(_rise(move)) > TOLERANCE_WATTS]
-    total = sum(each.at_worst for each in now)
+    lost = failed or {}
+    total = sum(max(each.at_worst, lost.get(each.uuid, 0.0)) for each in now)
+    moves = [move for move in _moves(now, wanted) if move.uuid not in lost]
     if total <= budget and all(abs(_rise(move)) < DEAD_BAND_WATTS for move in moves):
         return ()
-    ordered = sorted(moves, key=lambda move: (_rise(move) > 0, -abs(_rise(move)), move.uuid))
     plan = []
-    for move in ordered:
-        allowed = min(move.watts, move.before + budget - total)
-        granted = move if _rise(move) < 0 else Write(uuid=move.uuid, before=move.before, watts=allowed)
-        if _rise(move) < 0 or _rise(granted) > TOLERANCE_WATTS:
+    for move in sorted(moves, key=lambda move: (_rise(move) > 0, -abs(_rise(move)), move.uuid)):
+        allowed = min(move.watts, move.before + max(0.0, budget - total)) if _rise(move) > 0 else move.watts
+        granted = Write(uuid=move.uuid, before=move.before, watts=allowed)
+        if abs(_rise(granted)) >= UNIT_WATTS:
             plan.append(granted)
             total += _rise(granted)
     return tuple(plan)
+
+
+def _moves(now: Sequence[InForce], wanted: Mapping[str, float]) -> Iterator[Write]:
+    for each in now:
+        if each.watts is not None and each.uuid in wanted:
+            yield Write(uuid=each.uuid, before=each.watts, watts=wanted[each.uuid])
 
 
 def _rise(move: Write) -> float:
