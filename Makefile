@@ -60,6 +60,9 @@ preview: $(VENV)/installed-test  ## draw the dashboards from simulated fleets in
 bench: $(VENV)/installed-test  ## compare with nvitop-exporter and prometheus-client; prints both
 	$(BIN)/python -m tests.bench
 
+bench-tuner: $(VENV)/installed-test  ## the energy tuner against an oracle and rivals, on known workloads; prints the table
+	$(BIN)/python -m tests.bench.tuner
+
 soak: $(VENV)/installed-test  ## 24 simulated hours, accelerated; memory, threads and files must stay flat
 	$(BIN)/python -m tests.bench.soak
 
@@ -77,4 +80,4 @@ test-image: $(VENV)/installed-test  ## build the container image on a base made 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help run test check generate preview bench soak test-gpu test-cluster test-image clean
+.PHONY: help run test check generate preview bench bench-tuner soak test-gpu test-cluster test-image clean

@@ -1,0 +1,147 @@
+"""Which cap to try next, and what a probe of it is worth.
+
+Time for a unit of work is close to a straight line in top/cap, so two points tell where the bound will be met. Nothing
+is believed from the line alone: a cap counts only when its own windows keep the bound.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from gpuwatch.rules.energy_estimate import Estimate, disagree, energy, slowest
+from gpuwatch.rules.energy_state import Probe
+from gpuwatch.rules.energy_windows import Ladder, Pair, Terms
+
+PROBES = 6
+LOOKS = (4, 8, 12, 16, 24, 32)
+"""Pairs after which a probe is judged. One that is close to the bound is worth more pairs than one that is not."""
+
+PLANNED = 24
+"""As many pairs as the last probe is expected to need."""
+
+MARGIN = 1.2
+"""The search aims so many standard errors of the last probe inside the bound."""
+
+HOPELESS = 0.08
+"""A probe that costs so much more than the bound is ended at the second pair."""
+
+STRIDE = 1.35
+"""No probe stretches top/cap by more than this beyond what was found good: a line may bend."""
+
+STEP = 0.2
+"""Caps that differ by less than this share of the bound, of the top, are not worth telling apart."""
+
+GAIN = 0.002
+"""A lower cap has to save this share more than the best so far."""
+
+
+class Point(NamedTuple):
+    """A cap on the line: `x` top/cap, `t` time for a unit of work (full speed: 1)."""
+
+    x: float
+    t: float
+
+
+def judge(pairs: Sequence[Pair], terms: Terms, best: float) -> bool | None:
+    """Whether a cap keeps the bound and saves energy, None: more pairs are needed.
+
+    `best`: natural logarithm of the energy for a unit of work of the best cap so far, 0 without a cap.
+    """
+    if len(pairs) < 2:
+        return None
+    speed, work = slowest(pairs), energy(pairs)
+    if speed is None or work is None or is_hopeless(speed, len(pairs), terms):
+        return False
+    if len(pairs) not in LOOKS:
+        return None
+    gains = work.mean <= best - GAIN
+    if speed.lower >= 1 - terms.slowdown and work.upper < 1 and gains:
+        return not disagree(pairs)
+    over = speed.upper < 1 - terms.slowdown or len(pairs) == LOOKS[-1]
+    return False if over or (not gains and len(pairs) > LOOKS[0]) else None
+
+
+def is_hopeless(speed: Estimate, count: int, terms: Terms) -> bool:
+    """Whether a cap is so far beyond the bound after `count` pairs that no more of it should be suffered."""
+    bound = math.log(1 - terms.slowdown)
+    return speed.mean < bound - HOPELESS or (count >= 3 and speed.mean + 4 * max(speed.error, 0.003) < bound)
+
+
+def finished(probe: Probe, good: bool) -> Probe:
+    """A probe with its verdict."""
+    return Probe(cap=probe.cap, pairs=probe.pairs, good=good, disagreed=len(probe.pairs) > 1 and disagree(probe.pairs))
+
+
+def best(probes: Sequence[Probe]) -> Probe | None:
+    """The good probe that saves most. None: none is good."""
+    return min((probe for probe in probes if probe.good), key=saved, default=None)
+
+
+def saved(probe: Probe) -> float:
+    """Natural logarithm of the energy for a unit of work; 0: not known, as without a cap."""
+    found = energy(probe.pairs)
+    return 0.0 if found is None else found.mean
+
+
+def first(ladder: Ladder, terms: Terms, watts: float) -> float:
+    """Where to begin. A power limit does nothing above the draw of a GPU, `watts`."""
+    share = 0.9 if terms.latency == "serving" else 0.8
+    top = min(ladder.top, watts * 1.1) if ladder.knob == "power_limit" else ladder.top
+    return _on(ladder, share * top)
+
+
+def following(probes: Sequence[Probe], ladder: Ladder, terms: Terms) -> float | None:
+    """The next cap to try. None: there is none worth it."""
+    found = best(probes)
+    good = Point(1.0, 1.0) if found is None else _point(found, ladder)
+    beyond = [probe for probe in probes if not probe.good and ladder.top / probe.cap > good.x]
+    time = aim(probes, terms)
+    x = _between(good, beyond, ladder, time) if beyond else _beyond(good, probes, ladder, time)
+    apart, cap = step(ladder, terms), ladder.top / good.x
+    highest, lowest = cap - apart, max([probe.cap + apart for probe in beyond], default=ladder.floor)
+    if x is None or highest < lowest:
+        return None
+    tried = _on(ladder, min(max(ladder.top / x, lowest), highest))
+    return tried if tried < cap else None
+
+
+def step(ladder: Ladder, terms: Terms) -> float:
+    """The least difference between caps that matters."""
+    return STEP * terms.slowdown * ladder.top
+
+
+def aim(probes: Sequence[Probe], terms: Terms) -> float:
+    """The time for a unit of work at which a probe will just pass, given the noise so far."""
+    noise = [
+        found.error * math.sqrt(len(probe.pairs)) for probe in probes if (found := slowest(probe.pairs)) is not None
+    ]
+    margin = MARGIN * (fmean(noise) if noise else 0.0) / math.sqrt(PLANNED)
+    return 1 / (1 - max(terms.slowdown - margin, terms.slowdown / 4))
+
+
+def _between(good: Point, beyond: Sequence[Probe], ladder: Ladder, time: float) -> float:
+    """On the chord from a good point to the nearest bad one; in the middle where the chord tells nothing."""
+    end = _point(max(beyond, key=lambda probe: probe.cap), ladder)
+    share = (time - good.t) / (end.t - good.t) if end.t > max(time, good.t) else 0.5
+    return good.x + max(share, 0.0) * (end.x - good.x)
+
+
+def _beyond(good: Point, probes: Sequence[Probe], ladder: Ladder, time: float) -> float | None:
+    """On the line through the two furthest good points, but no stride further. None: it is reached."""
+    before = max(
+        (point for point in (_point(probe, ladder) for probe in probes if probe.good) if point.x < good.x),
+        default=Point(1.0, 1.0),
+    )
+    slope = (good.t - before.t) / (good.x - before.x) if good.x > before.x else 0.0
+    reach = good.x + (time - good.t) / slope if slope > 0 else math.inf
+    return min(reach, good.x * STRIDE, ladder.top / ladder.floor) if reach > good.x else None
+
+
+def _point(probe: Probe, ladder: Ladder) -> Point:
+    found = slowest(probe.pairs)
+    return Point(ladder.top / probe.cap, 1.0 if found is None else math.exp(-found.mean))
+
+
+def _on(ladder: Ladder, value: float) -> float:
+    return ladder.at_least(max(value, ladder.floor))

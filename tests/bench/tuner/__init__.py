@@ -1,0 +1,1 @@
+"""How well the energy tuner does on workloads whose every setting is known: `make bench-tuner`."""

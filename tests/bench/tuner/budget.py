@@ -1,0 +1,186 @@
+"""A node's power budget, shared by estimated loss against equal parts, on measured curves.
+
+`python -m tests.bench.tuner.budget` prints the table.
+
+Each trial puts eight workloads of one GPU model on a node. What the rule is told is noisy: the speed at two or three
+limits, each the mean of eight windows that remember their neighbours. What it is judged by is the measured curve.
+"""
+
+import random
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from gpuwatch.rules.power_budget import Demand, share, uniform
+from gpuwatch.rules.power_budget_curve import Curve as PowerCurve
+from gpuwatch.rules.power_budget_curve import Measured, fit
+from gpuwatch.rules.power_budget_fill import Range, fill, level
+from tests.bench.tuner.curves import ZEUS, Curve, load
+
+GPUS = 8
+BUDGETS = (0.7, 0.6, 0.5)
+"""Of the boards' limits together."""
+
+PROBES = (0.8, 0.6, 0.45)
+"""Of its own limit: where a GPU was measured."""
+
+SIGMA = 0.01
+MEMORY = 0.7
+WINDOWS = 8
+PEAK = 1.15
+"""p95 of the draw to its mean, which is all that the traces hold."""
+
+WORST_BAR, MEAN_BAR = 0.09, 0.025
+"""Speed above equal parts at a budget of 60 %."""
+
+Limits = Callable[[float, Sequence[Curve], random.Random], Sequence[float]]
+
+
+class Outcome(NamedTuple):
+    """One way to share, over all trials: speed relative to no limit."""
+
+    gpu: str
+    budget: float
+    way: str
+    mean: float
+    worst: float  # of the slowest GPU of each trial, the mean
+    lowest: float  # the same, p5
+    mean_gain: float  # over equal parts
+    worst_gain: float
+    losing: float  # share of trials in which the slowest is slower than with equal parts, by more than 1 pp
+
+
+def models(curves: Iterable[Curve]) -> dict[str, list[Curve]]:
+    """Power curves of at least five points, by GPU model; all of one model start and end at the same limits."""
+    found: dict[str, list[Curve]] = defaultdict(list)
+    for curve in curves:
+        if curve.knob == "power_limit" and len(curve.points) >= 5:
+            found[curve.gpu].append(curve)
+    return dict(found)
+
+
+def judge(curves: Sequence[Curve], budget: float, trials: int, seed: int = 1) -> Iterator[Outcome]:
+    """All ways to share on the same nodes, equal parts first. `budget`: of the boards' limits together."""
+    speeds: dict[str, list[list[float]]] = {way: [] for way in WAYS}
+    for trial in range(trials):
+        chance = random.Random(f"{seed} {trial}")
+        node = [chance.choice(curves) for _ in range(GPUS)]
+        watts = budget * sum(curve.top for curve in node)
+        for way, limits in WAYS.items():
+            given = limits(watts, node, random.Random(f"{seed} {trial} {way}"))
+            assert sum(given) <= watts + 1e-6, f"{way}: {sum(given)} W of {watts} W"
+            speeds[way].append([curve.at(limit)[0] for curve, limit in zip(node, given, strict=True)])
+    equal = speeds["equal parts"]
+    for way, each in speeds.items():
+        yield _outcome(curves[0].gpu, budget, way, each, equal)
+
+
+def _outcome(gpu: str, budget: float, way: str, speeds: list[list[float]], equal: list[list[float]]) -> Outcome:
+    worst = [min(node) for node in speeds]
+    mean = statistics.fmean(map(statistics.fmean, speeds))
+    return Outcome(
+        gpu=gpu,
+        budget=budget,
+        way=way,
+        mean=mean,
+        worst=statistics.fmean(worst),
+        lowest=sorted(worst)[len(worst) // 20],
+        mean_gain=mean - statistics.fmean(map(statistics.fmean, equal)),
+        worst_gain=statistics.fmean(worst) - statistics.fmean(map(min, equal)),
+        losing=statistics.fmean(w < min(e) - 0.01 for w, e in zip(worst, equal, strict=True)),
+    )
+
+
+def _demand(number: int, load: Curve, draw: float | None = None, curve: PowerCurve | None = None) -> Demand:
+    return Demand(uuid=str(number), floor=load.points[0][0], ceiling=load.top, draw=draw, curve=curve)
+
+
+def _shared(budget: float, demands: Sequence[Demand]) -> list[float]:
+    limits = share(budget, demands).limits
+    return [limits[demand.uuid] for demand in demands]
+
+
+def _equal(budget: float, node: Sequence[Curve], _: random.Random) -> Sequence[float]:
+    return uniform(budget, [_demand(n, curve) for n, curve in enumerate(node)])
+
+
+def _measured(curve: Curve, watts: float, chance: random.Random) -> Measured:
+    """Speed as the mean of windows under the limit over that of as many without one, both noisy."""
+    here, full = (statistics.fmean(_windows(chance)) for _ in range(2))
+    return Measured(watts, curve.at(watts)[0] * here / full)
+
+
+def _windows(chance: random.Random) -> Iterator[float]:
+    """1, with noise that remembers."""
+    noise = chance.gauss(0.0, SIGMA)
+    for _ in range(WINDOWS):
+        yield 1.0 + noise
+        noise = MEMORY * noise + (1 - MEMORY**2) ** 0.5 * chance.gauss(0.0, SIGMA)
+
+
+def _after_probes(count: int, every: int = 1) -> Limits:
+    """Each, or each second, GPU was measured at the first so many limits; of the others nothing is known."""
+
+    def limits(budget: float, node: Sequence[Curve], chance: random.Random) -> Sequence[float]:
+        demands = []
+        for number, curve in enumerate(node):
+            draw = PEAK * curve.watts
+            points = [_measured(curve, probe * curve.top, chance) for probe in PROBES[:count]]
+            known = number % every == 0
+            demands.append(_demand(number, curve, draw, fit(points, draw)) if known else _demand(number, curve))
+        return _shared(budget, demands)
+
+    return limits
+
+
+def _knowing_all(budget: float, node: Sequence[Curve], _: random.Random) -> Sequence[float]:
+    """What could be had by one who knows the measured curves."""
+    given = fill(budget, lambda speed: [_needs(curve, speed) for curve in node], 1.0)
+    return level(budget, [Range(watts, curve.top) for watts, curve in zip(given, node, strict=True)])
+
+
+def _needs(curve: Curve, speed: float) -> float:
+    """The lowest limit from which on it is never slower than so."""
+    for (low, slow, _), (high, fast, _) in reversed(list(pairwise(curve.points))):
+        if slow < speed:
+            return high if fast <= speed else low + (high - low) * (speed - slow) / (fast - slow)
+    return curve.points[0][0]
+
+
+WAYS: dict[str, Limits] = {
+    "equal parts": _equal,
+    "draw known only": _after_probes(0),
+    "2 measurements": _after_probes(2),
+    "3 measurements": _after_probes(3),
+    "3 of each second GPU": _after_probes(3, every=2),
+    "curves known": _knowing_all,
+}
+
+
+def evaluate(curves: Iterable[Curve], trials: int, budgets: Sequence[float] = BUDGETS) -> list[Outcome]:
+    """Every GPU model at every budget."""
+    return [outcome for own in models(curves).values() for budget in budgets for outcome in judge(own, budget, trials)]
+
+
+def table(outcomes: Iterable[Outcome]) -> str:
+    """For a terminal or a page of Markdown; speeds are in percent of that without a limit."""
+    head = "| GPU | budget | shared by | mean | slowest | slowest, p5 | mean gain | gain of the slowest | losing |"
+    lines = [head, "|---|---|---|---|---|---|---|---|---|"]
+    for each in outcomes:
+        speeds = " | ".join(f"{value:.1%}" for value in (each.mean, each.worst, each.lowest))
+        gains = " | ".join(f"{100 * value:+.1f} pp" for value in (each.mean_gain, each.worst_gain))
+        lines.append(f"| {each.gpu} | {each.budget:.0%} | {each.way} | {speeds} | {gains} | {each.losing:.1%} |")
+    return "\n".join(lines)
+
+
+def main(trials: int = 300) -> list[Outcome]:
+    """Print the table for the curves that are shipped."""
+    outcomes = evaluate(load(ZEUS), trials)
+    print(f"Power budget: {GPUS} GPUs, {trials} nodes of each kind\n\n{table(outcomes)}")
+    return outcomes
+
+
+if __name__ == "__main__":
+    main()

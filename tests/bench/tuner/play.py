@@ -1,0 +1,120 @@
+"""A GPU that does a workload, as the tuner sees it: windows of 5 s with noise, and the true account of what it did."""
+
+import math
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gpuwatch.rules.energy_state import Phase, State
+from gpuwatch.rules.energy_tuner import step
+from gpuwatch.rules.energy_windows import Ladder, Terms, Window
+from tests.bench.tuner.curves import Curve
+
+TICK, SETTLE = 5.0, 1.0
+
+
+class Noise(NamedTuple):
+    """`sigma`: standard deviation of a window's rate of work; `rho`: what is left of it in the next window.
+
+    `counter`: share of sigma that each counter has of its own. `skew`: standard deviation of what a counter tells wrong
+    of the speed at 70 % of the clock, the same all the time.
+    """
+
+    sigma: float = 0.01
+    rho: float = 0.0
+    counter: float = 0.2
+    skew: float = 0.0
+
+    def __str__(self) -> str:
+        kind = f"AR(1) {self.rho:g}" if self.rho else "white"
+        return f"{kind} {100 * self.sigma:g} %" + (f", skew {100 * self.skew:g} %" if self.skew else "")
+
+
+class Gpu:
+    """One GPU at work. `curve` may be exchanged at any time: another phase."""
+
+    def __init__(self, curve: Curve, noise: Noise, seed: str) -> None:
+        self.curve, self.noise, self.chance = curve, noise, random.Random(seed)
+        self.dram, self.pipe = self.chance.uniform(0.1, 0.8), self.chance.uniform(0.1, 0.6)
+        self.skews = [self.chance.gauss(0, noise.skew) for _ in range(2)]
+        self.wave = self.chance.gauss(0, noise.sigma)
+        self.cap: float | None = None
+
+    def tick(self, cap: float | None) -> list[Window]:
+        """Work for TICK seconds at a cap; two windows where it is a new one."""
+        noise, chance = self.noise, self.chance
+        self.wave = noise.rho * self.wave + math.sqrt(1 - noise.rho**2) * chance.gauss(0, noise.sigma)
+        switched, self.cap = cap != self.cap, cap
+        windows = [self._window(SETTLE, settled=False)] if switched else []
+        return [*windows, self._window(TICK - SETTLE if switched else TICK, settled=True)]
+
+    def _window(self, seconds: float, *, settled: bool) -> Window:
+        curve, own = self.curve, self.noise.counter * self.noise.sigma
+        speed, energy = curve.at(self.cap)
+        clock = None if curve.knob == "power_limit" else self.cap or curve.top
+        depth = (1 - (self.cap or curve.top) / curve.top) / 0.3
+        rate = speed * math.exp(self.wave)
+        dram, pipe = (rate * math.exp(self.chance.gauss(0, own) + skew * depth) for skew in self.skews)
+        watts = curve.watts * energy * speed * math.exp(0.5 * self.wave + self.chance.gauss(0, own))
+        return Window(
+            cap=self.cap,
+            seconds=seconds,
+            dram=self.dram * dram,
+            pipe=None if clock is None else self.pipe * pipe * curve.top / clock,
+            engine=0.98,
+            joules=watts * seconds,
+            clock=clock,
+            settled=settled,
+        )
+
+
+class Account(NamedTuple):
+    """What really happened in `seconds`. `held`: the last cap held. `off`: seconds not at the cap held in the end.
+
+    `over`: seconds more than a percentage point above the promised slowdown.
+    """
+
+    held: float | None
+    refusal: str
+    seconds: float
+    work: float
+    energy: float  # without a cap it is the same as work
+    probes: int
+    hold_at: float | None
+    off: float
+    over: float
+
+    @property
+    def saving(self) -> float:
+        """Share of the energy for the work done."""
+        return 1 - self.energy / self.work
+
+
+def play(
+    gpu: Gpu, ladder: Ladder, terms: Terms, seconds: float, change: Callable[[float], None] | None = None
+) -> Account:
+    """Let the tuner have a GPU for so long, or with 0 until it holds a cap or refuses."""
+    state, now, work, energy, over, probes = State(), 0.0, 0.0, 0.0, 0.0, 0
+    hold_at, tried = None, None
+    spent: dict[float | None, float] = {}
+    cap: float | None = None
+    while now < (seconds or 7200.0):
+        if change is not None:
+            change(now)
+        for window in gpu.tick(cap):
+            speed, joules = gpu.curve.at(window.cap)
+            now += window.seconds
+            work += speed * window.seconds
+            energy += speed * joules * window.seconds
+            over += window.seconds * (speed < 1 - terms.slowdown - 0.01)
+            spent[window.cap] = spent.get(window.cap, 0.0) + window.seconds
+            state, decision = step(state, (window,), ladder, terms)
+            cap = decision.cap
+            tried, before = state.probe.cap if state.probe and state.phase is Phase.SEARCH else None, tried
+            probes += tried not in (None, before)
+        if state.phase is Phase.HOLD and hold_at is None:
+            hold_at = now
+        if not seconds and state.phase in (Phase.HOLD, Phase.REFUSED):
+            break
+    off = now - spent.get(state.held, 0.0)
+    return Account(state.held, str(state.refusal or ""), now, work, energy, probes, hold_at, off, over)
