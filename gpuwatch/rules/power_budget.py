@@ -47,7 +47,7 @@ class How(StrEnum):
     """In which way the budget was shared."""
 
     UNLIMITED = "unlimited"  # all limits of before fit: nothing to do
-    ROOMY = "roomy"  # nobody is held, and what is left is spread
+    ROOMY = "roomy"  # nobody is held: each has at least what it draws
     SHARED = "shared"  # by estimated loss of performance
     UNIFORM = "uniform"  # of no GPU anything is known
     INFEASIBLE = "infeasible"  # even the lowest limits exceed it
@@ -74,15 +74,16 @@ def share(budget: float, gpus: Sequence[Demand]) -> Shares:
     if sum(gpu.ceiling for gpu in free) <= left:
         return _shares(free, [gpu.ceiling for gpu in free], How.UNLIMITED, f"all limits fit {budget:.0f} W")
     left = float(math.floor(left))  # whole watts: what is rounded below then stays within
-    drawn = sum(gpu.draw for gpu in free if gpu.draw is not None)
-    roomy = [Range(gpu.range.clip((gpu.draw or 0.0) / FULL), gpu.ceiling) for gpu in free]
-    if all(gpu.draw is not None for gpu in free) and sum(each.low for each in roomy) <= left:
-        return _shares(free, level(left, roomy), How.ROOMY, f"{drawn:.0f} W are drawn of {left:.0f} W: nobody is held")
+    roomy = {gpu.uuid: Range(gpu.range.clip((gpu.draw or 0.0) / FULL), gpu.ceiling) for gpu in free}
+    if all(gpu.draw is not None for gpu in free) and sum(each.low for each in roomy.values()) <= left:
+        drawn = sum(gpu.draw or 0.0 for gpu in free)
+        words = f"{drawn:.0f} W are drawn of {left:.0f} W: nobody is held"
+        return _shares(free, _by_tiers(left, free, roomy), How.ROOMY, words)
     if not any(_curve(gpu) for gpu in free):
         return _shares(free, uniform(left, free), How.UNIFORM, f"{left:.0f} W in equal parts: nothing is known")
     unknown = sum(_curve(gpu) is None for gpu in free)
     words = f"{left:.0f} W by estimated loss" + (f", {unknown} unknown in equal parts" if unknown else "")
-    return _shares(free, _by_tiers(left, free), How.SHARED, words)
+    return _shares(free, _by_tiers(left, free, {gpu.uuid: gpu.range for gpu in free}), How.SHARED, words)
 
 
 def uniform(budget: float, gpus: Sequence[Demand]) -> tuple[float, ...]:
@@ -116,22 +117,22 @@ def _curve(gpu: Demand) -> Curve | None:
     return gpu.curve if gpu.curve is not None and gpu.draw >= OTHER_PHASE * gpu.curve.draw else prior(gpu.draw)
 
 
-def _by_tiers(budget: float, gpus: Sequence[Demand]) -> tuple[float, ...]:
-    """The highest priority first, the others at their floors meanwhile; what nobody needs is spread in the end."""
-    given = {gpu.uuid: gpu.range.low for gpu in gpus}
+def _by_tiers(budget: float, gpus: Sequence[Demand], ranges: Mapping[str, Range]) -> tuple[float, ...]:
+    """The highest priority first, the others at their lowest meanwhile; what nobody needs is spread in the end."""
+    given = {uuid: each.low for uuid, each in ranges.items()}
     for priority in sorted({gpu.priority for gpu in gpus}, reverse=True):
-        tier = tuple(gpu for gpu in gpus if gpu.priority == priority)
-        others = sum(watts for uuid, watts in given.items() if uuid not in {gpu.uuid for gpu in tier})
-        given |= _within(budget - others, tier)
+        tier = {gpu.uuid: gpu for gpu in gpus if gpu.priority == priority}
+        others = sum(watts for uuid, watts in given.items() if uuid not in tier)
+        given |= _within(budget - others, tier, ranges)
     return level(budget, [Range(given[gpu.uuid], gpu.ceiling) for gpu in gpus])
 
 
-def _within(budget: float, tier: Sequence[Demand]) -> Iterator[tuple[str, float]]:
+def _within(budget: float, tier: Mapping[str, Demand], ranges: Mapping[str, Range]) -> Iterator[tuple[str, float]]:
     """An equal part for whom nothing is known of; among the others the rest, the slowest as fast as can be."""
-    equal = dict(zip((gpu.uuid for gpu in tier), uniform(budget, tier), strict=True))
-    known = [(gpu, curve) for gpu in tier if (curve := _curve(gpu)) is not None]
-    unknown = [gpu.uuid for gpu in tier if _curve(gpu) is None]
-    yield from ((uuid, equal[uuid]) for uuid in unknown)
+    equal = dict(zip(tier, level(budget, [ranges[uuid] for uuid in tier]), strict=True))
+    known = {uuid: curve for uuid, gpu in tier.items() if (curve := _curve(gpu)) is not None}
+    unknown = equal.keys() - known.keys()
     left = budget - sum(equal[uuid] for uuid in unknown)
-    watts = fill(left, lambda speed: [gpu.range.clip(curve.watts(speed)) for gpu, curve in known], 1.0)
-    yield from ((gpu.uuid, each) for (gpu, _), each in zip(known, watts, strict=True))
+    watts = fill(left, lambda speed: [ranges[uuid].clip(curve.watts(speed)) for uuid, curve in known.items()], 1.0)
+    yield from ((uuid, equal[uuid]) for uuid in unknown)
+    yield from zip(known, watts, strict=True)

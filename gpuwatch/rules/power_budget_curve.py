@@ -27,15 +27,28 @@ class Measured(NamedTuple):
 
 class Curve(Record, frozen=True, kw_only=True):
     """One GPU with one workload. `draw`: watts above which a limit costs nothing; `waits`: share of the time without a
-    limit that goes with the clock, 0..1; `static`: share of the draw that does not.
+    limit that goes with the clock, 0..1; `static`: share of the draw that does not; `lowest`: watts of the lowest limit
+    measured, below which speed is taken to fall at least as the limit does.
     """
 
     draw: float
     waits: float = 0.6
     static: float = 0.4
+    lowest: float = 0.0
 
     def performance(self, watts: float) -> float:
         """Relative speed under a limit, 0..1."""
+        if watts >= self.lowest:
+            return self._at(watts)
+        return min(self._at(watts), self._at(self.lowest) * watts / self.lowest)
+
+    def watts(self, performance: float) -> float:
+        """The lowest limit that gives so much relative speed."""
+        known = self._at(self.lowest)
+        needed = self._needed(performance)
+        return max(needed, self.lowest * performance / known) if performance < known else needed
+
+    def _at(self, watts: float) -> float:
         dynamic = (watts / self.draw - self.static) / (1 - self.static)
         if dynamic >= 1:
             return 1.0
@@ -43,8 +56,7 @@ class Curve(Record, frozen=True, kw_only=True):
             return 0.0
         return float(1 / (1 - self.waits + self.waits / dynamic ** (1 / EXPONENT)))
 
-    def watts(self, performance: float) -> float:
-        """The lowest limit that gives so much relative speed; 0: any limit does."""
+    def _needed(self, performance: float) -> float:
         if performance >= 1:
             return self.draw
         if performance <= 0:
@@ -62,28 +74,34 @@ def prior(draw: float) -> Curve:
     return Curve(draw=draw * HEADROOM)
 
 
-WAITS = tuple(step / 15 for step in range(1, 16))
-STATIC = (0.2, 0.3, 0.4, 0.5)
-MULTIPLES = (0.95, 1.05, 1.15, 1.25, 1.35, 1.5)
-PULL = 0.002
-"""How hard a candidate is pulled to the prior: as much as a miss of 4 % at a whole unit away."""
+WAITS = tuple(step / 10 for step in range(1, 11))
+STATIC = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+MULTIPLES = (0.85, 0.95, 1.05, 1.15, 1.25, 1.35, 1.5, 1.7)
+DEVIATIONS = (0.3, 0.1, 0.15)
+"""By which these three are usually off the prior."""
+
+ERROR = 0.01
+"""By which a measured speed is usually off."""
 
 
 def fit(points: Iterable[Measured], draw: float) -> Curve:
-    """The curve nearest to what was measured, of 360 tried; of none, the prior. `draw`: as for `prior`."""
+    """The likeliest curve of 560; without points, the prior. `draw`: as for `prior`."""
     known = tuple(points)
     if not known:
         return prior(draw)
-    return min(_candidates(draw), key=lambda each: each[0] + _miss(each[1], known))[1]
+    lowest = min(point.watts for point in known)
+    return min(_candidates(draw, lowest), key=lambda each: each[0] + _miss(each[1], known))[1]
 
 
 def _miss(curve: Curve, points: tuple[Measured, ...]) -> float:
-    return sum((curve.performance(point.watts) - min(1.0, point.performance)) ** 2 for point in points)
+    return sum(((curve.performance(point.watts) - min(1.0, point.performance)) / ERROR) ** 2 for point in points)
 
 
-def _candidates(draw: float) -> Iterator[tuple[float, Curve]]:
+def _candidates(draw: float, lowest: float) -> Iterator[tuple[float, Curve]]:
     """Each with what it costs to stray from the prior."""
     usual = prior(draw)
     for waits, static, multiple in product(WAITS, STATIC, MULTIPLES):
-        astray = (waits - usual.waits) ** 2 * 0.1 + (static - usual.static) ** 2 + (multiple - HEADROOM) ** 2
-        yield PULL * astray, Curve(draw=draw * multiple, waits=waits, static=static)
+        astray = (waits - usual.waits, static - usual.static, multiple - HEADROOM)
+        cost = sum((each / usually) ** 2 for each, usually in zip(astray, DEVIATIONS, strict=True))
+        full = draw * multiple
+        yield cost, Curve(draw=full, waits=waits, static=static, lowest=min(lowest, full))

@@ -30,7 +30,7 @@ def test_three_measurements_find_the_curve_between_them(waits: float, static: fl
     true = Curve(draw=230.0, waits=waits, static=static)
     found = fit([Measured(watts, true.performance(watts)) for watts in (240.0, 180.0, 135.0)], draw=200.0)
     worst = max(abs(found.performance(watts) - true.performance(watts)) for watts in range(130, 250))
-    assert worst < 0.02
+    assert worst < 0.04
 
 
 def test_without_measurements_it_is_the_prior() -> None:

@@ -175,7 +175,7 @@ def table(outcomes: Iterable[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def main(trials: int = 300) -> list[Outcome]:
+def main(trials: int = 100) -> list[Outcome]:
     """Print the table for the curves that are shipped."""
     outcomes = evaluate(load(ZEUS), trials)
     print(f"Power budget: {GPUS} GPUs, {trials} nodes of each kind\n\n{table(outcomes)}")
