@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from gpuwatch.rules.energy_estimate import Estimate, disagree, energy, slowest
+from gpuwatch.rules.energy_estimate import disagree, energy, slowest
 from gpuwatch.rules.energy_state import Probe
 from gpuwatch.rules.energy_windows import Ladder, Pair, Terms
 
@@ -24,7 +24,7 @@ MARGIN = 1.2
 """The search aims so many standard errors of the last probe inside the bound."""
 
 HOPELESS = 0.08
-"""A probe that costs so much more than the bound is ended at the second pair."""
+"""Two pairs that cost so much more than the bound end a probe."""
 
 STRIDE = 1.35
 """No probe stretches top/cap by more than this beyond what was found good: a line may bend."""
@@ -51,24 +51,29 @@ def judge(pairs: Sequence[Pair], terms: Terms, best: float) -> bool | None:
     if len(pairs) < 2:
         return None
     speed, work = slowest(pairs), energy(pairs)
-    if speed is None or work is None or is_hopeless(speed, len(pairs), terms):
+    if speed is None or work is None or is_hopeless(pairs, terms):
         return False
     if len(pairs) not in LOOKS:
         return None
     gains = work.mean <= best - GAIN
     if speed.lower >= 1 - terms.slowdown and work.upper < 1 and gains:
         return not disagree(pairs)
-    over = speed.upper < 1 - terms.slowdown or len(pairs) == LOOKS[-1]
-    return False if over or (not gains and len(pairs) > LOOKS[0]) else None
+    if len(pairs) == LOOKS[0]:
+        return False if speed.upper < 1 - terms.slowdown else None
+    unlikely = speed.ratio < 1 - terms.slowdown or not gains
+    return False if unlikely or len(pairs) == LOOKS[-1] else None
 
 
-def is_hopeless(speed: Estimate, count: int, terms: Terms) -> bool:
-    """Whether a cap is so far beyond the bound after `count` pairs that no more of it should be suffered."""
+def is_hopeless(pairs: Sequence[Pair], terms: Terms) -> bool:
+    """Whether the newest pairs, two or three, are so far beyond the bound that no more of it should be suffered."""
     bound = math.log(1 - terms.slowdown)
-    return speed.mean < bound - HOPELESS or (count >= 3 and speed.mean + 4 * max(speed.error, 0.003) < bound)
+    two, three = slowest(pairs[-2:]), slowest(pairs[-3:])
+    if two is None or three is None or two.mean < bound - HOPELESS:
+        return True
+    return len(pairs) > 2 and three.mean + 4 * max(three.error, 0.003) < bound
 
 
-def finished(probe: Probe, good: bool) -> Probe:
+def finished(probe: Probe, *, good: bool) -> Probe:
     """A probe with its verdict."""
     return Probe(cap=probe.cap, pairs=probe.pairs, good=good, disagreed=len(probe.pairs) > 1 and disagree(probe.pairs))
 

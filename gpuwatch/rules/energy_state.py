@@ -40,11 +40,11 @@ class Probe(Record, frozen=True, kw_only=True):
 class State(Record, frozen=True, kw_only=True):
     """A gang of GPUs. Seconds are those of the windows seen since the phase began, as there is no clock here.
 
-    `full`: the windows of OBSERVE. `before`, `reduced`: those of the pair under way in `probe`. `probes`: those that
-    are finished and speak of the work of now; `left`: how many more may be made. `held`: the cap that is held, whose
-    probe is among `probes`. `watched`: the windows at the start of a hold, `odd`: windows in a row that look otherwise.
-    `failures`: verifications in a row that failed. `rest`: seconds to wait when refused, doubled each time. `ignored`:
-    windows in a row that were measured at another cap than asked for.
+    `full`: the windows of OBSERVE. `before`, `reduced`: those of the pair under way in `probe`; `newest`: the reduced
+    one of the pair before. `probes`: those that are finished and speak of the work of now; `left`: how many more may be
+    made. `held`: the cap that is held, whose probe is among `probes`. `watched`: the first windows of a hold, `level`
+    what they say, `odd`: windows in a row that look otherwise. `failures`: verifications in a row that failed. `rest`:
+    seconds to wait when refused, doubled each time. `ignored`: windows in a row measured at another cap than asked for.
     """
 
     phase: Phase = Phase.OBSERVE
@@ -53,11 +53,13 @@ class State(Record, frozen=True, kw_only=True):
     full: tuple[Gang, ...] = ()
     before: Gang | None = None
     reduced: Gang | None = None
+    newest: Gang | None = None
     probe: Probe | None = None
     probes: tuple[Probe, ...] = ()
     left: int = 0
     held: float | None = None
     watched: tuple[Gang, ...] = ()
+    level: tuple[tuple[float, float], ...] = ()
     odd: int = 0
     failures: int = 0
     rest: float = 0.0

@@ -5,12 +5,13 @@ each step asks for the other one; a switch costs the second that is not settled.
 """
 
 from collections.abc import Callable, Mapping
-from statistics import fmean, stdev
+from statistics import fmean
 
 import msgspec
 
 from gpuwatch.rules import energy_hold as hold
 from gpuwatch.rules import energy_search as search
+from gpuwatch.rules.energy_estimate import spread
 from gpuwatch.rules.energy_state import Decision, Phase, Probe, Refusal, State
 from gpuwatch.rules.energy_windows import WEAK, Gang, Ladder, Terms, pair
 
@@ -59,7 +60,7 @@ def resumed(state: State) -> State:
     """What a restarted tuner makes of what it had written down: a hold has to be verified, the rest begins again."""
     if state.held is None:
         return State(rest=state.rest)
-    return _verify(evolve(state, before=None, reduced=None, probe=None))
+    return _verify(state)
 
 
 def refused(state: State, reason: Refusal) -> State:
@@ -87,7 +88,7 @@ def unfit(full: tuple[Gang, ...]) -> Refusal | None:
         strong = [values for values in (drams, pipes) if fmean(values) >= WEAK]
         if not strong:
             return Refusal.WEAK_SIGNAL
-        if any(stdev(values) > STEADY * fmean(values) for values in strong):
+        if any(spread(values) > STEADY * fmean(values) for values in strong):
             return Refusal.UNSTEADY
     return None
 
@@ -109,7 +110,7 @@ def _measure(state: State, gang: Gang, ladder: Ladder) -> tuple[State, bool]:
     if state.reduced is None:
         return evolve(state, reduced=gang), False
     pairs = (*probe.pairs, pair(state.before, state.reduced, gang, ladder))
-    return evolve(state, probe=evolve(probe, pairs=pairs), before=gang, reduced=None), True
+    return evolve(state, probe=evolve(probe, pairs=pairs), before=gang, reduced=None, newest=state.reduced), True
 
 
 def _search(state: State, gang: Gang, ladder: Ladder, terms: Terms) -> State:
@@ -121,11 +122,11 @@ def _search(state: State, gang: Gang, ladder: Ladder, terms: Terms) -> State:
     good = search.judge(probe.pairs, terms, 0.0 if best is None else search.saved(best))
     if good is None:
         return state
-    return _next(evolve(state, probes=(*state.probes, search.finished(probe, good)), before=gang), ladder, terms)
+    return _next(evolve(state, probes=(*state.probes, search.finished(probe, good=good)), before=gang), ladder, terms)
 
 
 def _next(state: State, ladder: Ladder, terms: Terms) -> State:
-    """Another probe if one is worth it and left, else the best of what is known."""
+    """Another probe if one is worth it and left, else the best of what is known: held if it is what was seen last."""
     cap = search.following(state.probes, ladder, terms) if state.left > 0 else None
     if cap is not None:
         return evolve(_probe(state, cap), phase=Phase.SEARCH, before=state.before)
@@ -133,20 +134,32 @@ def _next(state: State, ladder: Ladder, terms: Terms) -> State:
     if best is None:
         told = any(each.disagreed for each in state.probes)
         return refused(state, Refusal.DISAGREE if told else Refusal.NO_GAIN)
-    return State(phase=Phase.HOLD, held=best.cap, probes=state.probes)
+    if best is state.probes[-1]:
+        watched = () if state.newest is None else (state.newest,)
+        return State(phase=Phase.HOLD, held=best.cap, probes=state.probes, watched=watched, level=hold.level(watched))
+    return _verify(evolve(state, held=best.cap))
 
 
 def _held(state: State, gang: Gang, ladder: Ladder, terms: Terms) -> State:
     if hold.is_idle(gang):
         return evolve(state, seconds=state.seconds - gang[0].seconds)
-    if len(state.watched) < hold.LEVEL:
-        return evolve(state, watched=(*state.watched, gang))
-    odd = state.odd + 1 if hold.is_odd(state.watched, gang) else 0
+    if state.level and hold.is_odd(state.level, gang):
+        odd = state.odd + 1
+    else:
+        odd, state = 0, _leveled(state, gang)
     if odd >= hold.ODD:
-        return _verify(evolve(state, probes=(), left=search.PROBES))
-    if state.seconds >= hold.HOLD_SECONDS:
         return _verify(state)
+    if state.seconds >= hold.HOLD_SECONDS:
+        return _verify(evolve(state, left=state.left + 1))
     return evolve(state, odd=odd)
+
+
+def _leveled(state: State, gang: Gang) -> State:
+    """Learn how the work looks as long as too few windows tell."""
+    if len(state.watched) >= hold.LEVEL:
+        return state
+    watched = (*state.watched, gang)
+    return evolve(state, watched=watched, level=hold.level(watched))
 
 
 def _verify(state: State) -> State:
@@ -159,17 +172,20 @@ def _verified(state: State, gang: Gang, ladder: Ladder, terms: Terms) -> State:
     state, complete = _measure(state, gang, ladder)
     if not complete or state.probe is None:
         return state
-    block = state.probe.pairs
-    if hold.is_over(block, terms):
-        return _begun(State(rest=state.rest, before=gang), search.first(ladder, terms, _draw(gang)))
+    cap, block = state.probe.cap, state.probe.pairs
+    if len(block) > 1 and search.is_hopeless(block, terms):
+        bad = search.finished(state.probe, good=False)
+        return _next(State(probes=(bad,), left=search.PROBES, rest=state.rest, before=gang), ladder, terms)
     if len(block) < hold.BLOCK:
         return state
-    known = next((each for each in state.probes if each.cap == state.held), Probe(cap=state.probe.cap))
-    probe = evolve(known, pairs=(*known.pairs, *block)[-hold.KEPT :], good=True)
-    state = evolve(state, probes=(*(each for each in state.probes if each.cap != state.held), probe))
+    known = next((each.pairs for each in state.probes if each.cap == cap), ())
+    if known and not hold.is_same(block, known):
+        known, state = (), evolve(state, probes=(), left=search.PROBES)
+    probe = Probe(cap=cap, pairs=(*known, *block)[-hold.KEPT :], good=True)
+    state = evolve(state, probes=(*(each for each in state.probes if each.cap != cap), probe), before=gang)
     if hold.keeps(block, probe.pairs, terms):
-        return _next(evolve(state, failures=0, left=state.left + 1, before=gang), ladder, terms)
-    return _failed(evolve(state, failures=state.failures + 1), probe.cap, ladder, terms)
+        return _next(evolve(state, failures=0), ladder, terms)
+    return _failed(evolve(state, failures=state.failures + 1), cap, ladder, terms)
 
 
 def _failed(state: State, cap: float, ladder: Ladder, terms: Terms) -> State:
@@ -181,10 +197,6 @@ def _failed(state: State, cap: float, ladder: Ladder, terms: Terms) -> State:
         return refused(state, Refusal.FAILED)
     probes = tuple(each if each.cap != cap else evolve(each, good=False) for each in state.probes)
     return _verify(evolve(state, probes=probes, held=above))
-
-
-def _draw(gang: Gang) -> float:
-    return max(window.watts for window in gang)
 
 
 STEPS: Mapping[Phase, Callable[[State, Gang, Ladder, Terms], State]] = {

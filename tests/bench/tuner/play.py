@@ -69,7 +69,7 @@ class Gpu:
 
 
 class Account(NamedTuple):
-    """What really happened in `seconds`. `held`: the last cap held. `off`: seconds not at the cap held in the end.
+    """What really happened in `seconds`. `held`: the last cap held. `off`: seconds not at the cap held.
 
     `over`: seconds more than a percentage point above the promised slowdown.
     """
@@ -94,9 +94,8 @@ def play(
     gpu: Gpu, ladder: Ladder, terms: Terms, seconds: float, change: Callable[[float], None] | None = None
 ) -> Account:
     """Let the tuner have a GPU for so long, or with 0 until it holds a cap or refuses."""
-    state, now, work, energy, over, probes = State(), 0.0, 0.0, 0.0, 0.0, 0
+    state, now, work, energy, off, over, probes = State(), 0.0, 0.0, 0.0, 0.0, 0.0, 0
     hold_at, tried = None, None
-    spent: dict[float | None, float] = {}
     cap: float | None = None
     while now < (seconds or 7200.0):
         if change is not None:
@@ -107,7 +106,7 @@ def play(
             work += speed * window.seconds
             energy += speed * joules * window.seconds
             over += window.seconds * (speed < 1 - terms.slowdown - 0.01)
-            spent[window.cap] = spent.get(window.cap, 0.0) + window.seconds
+            off += window.seconds * (state.held is None or window.cap != state.held)
             state, decision = step(state, (window,), ladder, terms)
             cap = decision.cap
             tried, before = state.probe.cap if state.probe and state.phase is Phase.SEARCH else None, tried
@@ -116,5 +115,4 @@ def play(
             hold_at = now
         if not seconds and state.phase in (Phase.HOLD, Phase.REFUSED):
             break
-    off = now - spent.get(state.held, 0.0)
     return Account(state.held, str(state.refusal or ""), now, work, energy, probes, hold_at, off, over)
