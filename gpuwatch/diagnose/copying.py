@@ -2,7 +2,6 @@
 
 import fnmatch
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpuwatch.diagnose.places import Places
+from gpuwatch.sources.plain_file import plain
 
 MOST_FILES = 512
 """Of one pattern."""
@@ -100,7 +100,7 @@ def contents(found: Found, most: int, *, tail: bool = False) -> tuple[bytes, str
     Raises:
         OSError: it cannot be read, or is no plain file: a socket, a device.
     """
-    with open(found.at, "rb", opener=_without_waiting) as file:
+    with open(found.at, "rb", opener=plain) as file:
         size = os.fstat(file.fileno()).st_size
         if tail and size > most:
             file.seek(size - most)
@@ -108,14 +108,6 @@ def contents(found: Found, most: int, *, tail: bool = False) -> tuple[bytes, str
     if len(body) <= most and size <= most:
         return body, ""
     return body[:most], f"only the {'last' if tail else 'first'} {most} bytes of {max(size, len(body))}"
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(22, "it is no plain file", path)
-    return descriptor
 
 
 def _link(at: Path) -> str | None:

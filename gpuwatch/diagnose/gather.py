@@ -16,12 +16,15 @@ from gpuwatch.diagnose.cluster import Cluster, read_cluster
 from gpuwatch.diagnose.collect import Collected, Collection, Progress
 from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts
 from gpuwatch.diagnose.places import Places
+from gpuwatch.diagnose.recorded import MOST_BYTES
 from gpuwatch.diagnose.told import DriverOrder, Order
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.view import View
 from gpuwatch.roles.client import AgentClient
 from gpuwatch.sources.exporters import Exporter, exporters
+from gpuwatch.sources.host_root import place
 from gpuwatch.sources.machine import boot_id_file, first_line, machine
+from gpuwatch.sources.plain_file import content
 from gpuwatch.sources.services import Services
 
 SECONDS: dict[Level, float] = {"quick": 10.0, "full": 20.0}
@@ -167,7 +170,7 @@ class _Gathering:
         def read() -> Any:
             if not path.exists():
                 raise GpuwatchError(f"no file of the host tells, and {path.parent} has no recording")
-            return decoder.decode(path.read_bytes())
+            return decoder.decode(content(path, MOST_BYTES))
 
         return read
 
@@ -199,7 +202,10 @@ class _Gathering:
             return cluster.node.name
         if view is not None and view.snapshot.node and places.live:
             return view.snapshot.node
-        return socket.gethostname() if places.live else first_line(places.at("/etc/hostname"))
+        if places.live:
+            return socket.gethostname()
+        file = place(Path(places.root), "/etc/hostname")
+        return first_line(file) if file else None
 
 
 def _is_elsewhere(view: View, places: Places) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 
 from gpuwatch.diagnose.copying import Found, Member, Tree, contents, resolved
 from gpuwatch.sources.elf import section
+from gpuwatch.sources.plain_file import content, plain, text
 from gpuwatch.sources.services import NAMES
 
 _VENDORS = ("0x10de", "0x15b3")  # NVIDIA, Mellanox
@@ -35,7 +36,7 @@ def pci(tree: Tree) -> Iterator[Member]:
     yield Member(path="sys/bus/pci/devices", folder=True)
     for name in _listed(tree.here("sys/bus/pci/devices")):
         device = f"sys/bus/pci/devices/{name}"
-        if _line(tree.here(f"{device}/vendor")) in _VENDORS:
+        if text(tree.here(f"{device}/vendor")) in _VENDORS:
             for attribute in _ATTRIBUTES:
                 yield from _attribute(tree, f"{device}/{attribute}")
             yield from _ports(tree, device)
@@ -57,17 +58,17 @@ def _attribute(tree: Tree, pattern: str) -> Iterator[Member]:
         elif item.at.is_dir():
             yield Member(path=item.path, folder=True)
         else:
-            with contextlib.suppress(OSError), item.at.open("rb") as file:  # sysfs says 4096 bytes of every file
-                yield Member(path=item.path, body=file.read(_CONFIG_BYTES))
+            with contextlib.suppress(OSError):  # sysfs says 4096 bytes of every file
+                yield Member(path=item.path, body=content(item.at, _CONFIG_BYTES))
 
 
 def processes(tree: Tree) -> Iterator[Member]:
     """Name and state of the daemons that matter, and of the kernel's own process 2; of others not even the name."""
     wanted = {name[:_KERNEL_NAME] for name in NAMES} | {"kthreadd"}
     for pid in (name for name in _listed(tree.here("proc")) if name.isascii() and name.isdecimal()):
-        name = _line(tree.here(f"proc/{pid}/comm"))
+        name = text(tree.here(f"proc/{pid}/comm"))
         if name in wanted:
-            state = (_line(tree.here(f"proc/{pid}/stat")) or "").rpartition(")")[2].split()[:2]
+            state = (text(tree.here(f"proc/{pid}/stat")) or "").rpartition(")")[2].split()[:2]
             yield Member(path=f"proc/{pid}/comm", body=f"{name}\n".encode())
             yield Member(path=f"proc/{pid}/stat", body=f"{pid} ({name}) {' '.join(state)}\n".encode())
             with contextlib.suppress(OSError):
@@ -91,12 +92,12 @@ def modules(tree: Tree) -> Iterator[Member]:
         if isinstance(item, Member):
             yield item
             continue
-        match = _MODULE.search(item.at.read_text(errors="replace"))
+        match = _MODULE.search(text(item.at) or "")
         if match is None:
             continue
         path = resolved(str(Path(item.path).parent), match[1])
         with contextlib.suppress(OSError):
-            with tree.here(path).open("rb") as file:
+            with open(tree.here(path), "rb", opener=plain) as file:
                 info = section(file, ".modinfo")
                 signed = file.seek(-min(len(_SIGNED), file.seek(0, 2)), 2) >= 0 and file.read() == _SIGNED
             yield Member(path=path, body=b"" if info is None else without_code(info) + (_SIGNED if signed else b""))
@@ -127,7 +128,7 @@ def named_by_cdi(tree: Tree) -> Iterator[Member]:
 
 def _mounts(file: Path) -> list[str]:
     try:
-        text = file.read_bytes()[: 4 << 20].decode(errors="replace")
+        text = content(file).decode(errors="replace")
         decode = msgspec.json.decode if file.suffix == ".json" else msgspec.yaml.decode
         document = decode(text)
         edits = [document["containerEdits"], *(device["containerEdits"] for device in document["devices"])]
@@ -168,14 +169,6 @@ def _listed(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))
     except OSError:
         return []
-
-
-def _line(file: Path) -> str | None:
-    try:
-        with file.open(errors="replace") as opened:
-            return opened.read(1024).strip()
-    except OSError:
-        return None
 
 
 PICKS: dict[str, Pick] = {

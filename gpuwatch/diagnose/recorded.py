@@ -11,6 +11,7 @@ import msgspec
 from gpuwatch.diagnose.facts import HostFacts
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Record
+from gpuwatch.sources.plain_file import content
 
 NAME = "host.json"
 MOST_BYTES = 64 << 20
@@ -25,6 +26,10 @@ class Recorded(Record, frozen=True, kw_only=True):
     unread: dict[str, str] = {}
 
 
+_decode = msgspec.json.Decoder(Recorded).decode
+"""Made here, before there are threads: two that study a type at once crash msgspec."""
+
+
 def recorded(folder: Path) -> Recorded:
     """What is recorded in the folder `gpuwatch` of a tree; nothing where it has none.
 
@@ -32,11 +37,8 @@ def recorded(folder: Path) -> Recorded:
         GpuwatchError: the file cannot be understood.
     """
     try:
-        with (folder / NAME).open("rb") as file:
-            return msgspec.json.decode(file.read(MOST_BYTES), type=Recorded)
-    except FileNotFoundError:
-        return Recorded()
-    except NotADirectoryError:
+        return _decode(content(folder / NAME, MOST_BYTES))
+    except (FileNotFoundError, NotADirectoryError):
         return Recorded()
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise GpuwatchError(

@@ -1,4 +1,4 @@
-"""The standard streams of a child that a driver may keep for ever: a pipe that is its own, and an end nobody waits for."""
+"""The standard streams of a child that a driver may keep for ever: its own pipe, and an end that nobody waits for."""
 
 import os
 import sys

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gpuwatch.model.snapshot import Record
 from gpuwatch.sources.pci import driver_gpus
+from gpuwatch.sources.plain_file import text
 
 _FOLDERS = ("nvidia-caps", "nvidia-caps-imex-channels")
 
@@ -46,22 +47,22 @@ def device_nodes(dev: Path, proc: Path) -> DeviceNodes:
     return DeviceNodes(
         files=files,
         char_links={name: link for name in _listed(dev / "char") if (link := _nvidia_link(dev / "char" / name))},
-        majors=majors(_text(proc / "devices")),
+        majors=majors(text(proc / "devices") or ""),
         capabilities=_capabilities(proc / "driver/nvidia/capabilities"),
         gpus={gpu.address: gpu.minor for gpu in driver_gpus(proc / "driver/nvidia/gpus") if gpu.minor is not None},
     )
 
 
-def majors(text: str) -> dict[str, int]:
+def majors(content: str) -> dict[str, int]:
     """Character devices of /proc/devices; of a name that has several numbers the last one."""
-    characters = text.partition("Character devices:")[2].partition("Block devices:")[0]
+    characters = content.partition("Character devices:")[2].partition("Block devices:")[0]
     rows = (line.split() for line in characters.splitlines())
     return {row[1]: int(row[0]) for row in rows if len(row) == 2 and row[0].isdecimal()}
 
 
-def capability_minor(text: str) -> int | None:
+def capability_minor(content: str) -> int | None:
     """`DeviceFileMinor: 30` of a capability's file."""
-    for line in text.splitlines():
+    for line in content.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "DeviceFileMinor" and value.strip().isdecimal():
             return int(value)
@@ -101,7 +102,7 @@ def _capabilities(folder: Path) -> dict[str, int]:
     found: dict[str, int] = {}
     for place, _, names in os.walk(folder):
         for name in names:
-            minor = capability_minor(_text(Path(place, name)))
+            minor = capability_minor(text(Path(place, name)) or "")
             if minor is not None:
                 found[str(Path(place, name).relative_to(folder))] = minor
     return dict(sorted(found.items()))
@@ -112,10 +113,3 @@ def _listed(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))
     except OSError:
         return []
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace")
-    except OSError:
-        return ""

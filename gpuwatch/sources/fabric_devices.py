@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuwatch.model.snapshot import Record
+from gpuwatch.sources.plain_file import plain, text
 
 NVIDIA, MELLANOX = "0x10de", "0x15b3"
 _BRIDGE_CLASS = "0x0680"  # PCI: other bridge
@@ -36,7 +37,7 @@ def nvswitches(sys: Path) -> int | None:
     folders = _devices(sys)
     if folders is None:
         return None
-    return sum(_read(f / "vendor") == NVIDIA and (_read(f / "class") or "").startswith(_BRIDGE_CLASS) for f in folders)
+    return sum(text(f / "vendor") == NVIDIA and (text(f / "class") or "").startswith(_BRIDGE_CLASS) for f in folders)
 
 
 def adapters(sys: Path) -> tuple[Adapter, ...] | None:
@@ -52,11 +53,11 @@ def user_mad(sys: Path) -> bool:
 
 def _adapters(folders: list[Path]) -> Iterator[Adapter]:
     for folder in folders:
-        kind = (_read(folder / "class") or "")[:6]
+        kind = (text(folder / "class") or "")[:6]
         if kind not in (_ETHERNET, _INFINIBAND):
             continue
         rdma = _names(folder / "infiniband")
-        is_connectx = _read(folder / "vendor") == MELLANOX
+        is_connectx = text(folder / "vendor") == MELLANOX
         if not is_connectx and not rdma:
             continue
         driver = folder / "driver"
@@ -79,7 +80,7 @@ def _devices(sys: Path) -> list[Path] | None:
 
 def _vpd(folder: Path) -> bytes:
     try:
-        with (folder / "vpd").open("rb", buffering=0) as file:
+        with open(folder / "vpd", "rb", buffering=0, opener=plain) as file:
             return file.read(_VPD_BYTES) or b""
     except OSError:  # for root alone, and some functions have none
         return b""
@@ -90,10 +91,3 @@ def _names(folder: Path) -> tuple[str, ...]:
         return tuple(sorted(entry.name for entry in folder.iterdir()))
     except OSError:
         return ()
-
-
-def _read(file: Path) -> str | None:
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:
-        return None

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuwatch.model.snapshot import Record
+from gpuwatch.sources.plain_file import plain
 
 ROOTS = ("run/nvidia/driver", "")
 """Where it may be installed, below the host's root; a driver container's is the one that runs."""
@@ -103,7 +104,7 @@ def _modified(file: Path) -> float | None:
 
 def _tail(file: Path, most: int) -> bytes:
     try:
-        with file.open("rb") as opened:
+        with open(file, "rb", opener=plain) as opened:
             opened.seek(max(0, file.stat().st_size - most))
             return opened.read(most)
     except OSError:

@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
+from gpuwatch.sources.plain_file import content
+
 MOST_LINKS = 32
-MOST_BYTES = 4 << 20
-"""Longer files are cut off: none that is read whole is longer on a real machine."""
 
 
 def place(root: Path, path: str) -> Path | None:
@@ -45,8 +45,7 @@ def text(root: Path, path: str) -> str:
     found = place(root, path)
     if found is None:
         raise FileNotFoundError(2, "No such file or directory", path)
-    with open(found, "rb") as file:
-        return file.read(MOST_BYTES).decode(errors="replace")
+    return content(found).decode(errors="replace")
 
 
 def listing(root: Path, folder: str, *suffixes: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from gpuwatch.model.snapshot import Record
 from gpuwatch.sources.elf import section
+from gpuwatch.sources.plain_file import plain, text
 
 _MODULES = "lib/modules"
 _DKMS = "var/lib/dkms/nvidia"
@@ -56,15 +57,12 @@ def dkms_versions(root: Path) -> tuple[str, ...]:
 
 
 def _module(root: Path, folder: Path) -> InstalledModule | None:
-    try:
-        match = _LISTED.search((folder / "modules.dep").read_text(errors="replace"))
-    except OSError:
-        return None
+    match = _LISTED.search(text(folder / "modules.dep") or "")
     if match is None:
         return None
     path = Path(_MODULES, folder.name, match[1]) if not match[1].startswith("/") else Path(match[1].lstrip("/"))
     try:
-        with (root / path).open("rb") as file:
+        with open(root / path, "rb", opener=plain) as file:
             return _described(f"/{path}", file)
     except OSError:
         return InstalledModule(path=f"/{path}")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuwatch.model.snapshot import Record
+from gpuwatch.sources import host_root, plain_file
 from gpuwatch.sources.installed_modules import InstalledModule, dkms_versions, has_headers, installed_modules
 
 _RELEASE = re.compile(r"\b\d{3,4}\.\d{2,3}(?:\.\d{2,3})?\b", re.ASCII)
@@ -116,7 +117,7 @@ def _modules(text: str | None) -> dict[str, Module] | None:
 def _secure_boot(sys: Path) -> bool | None:
     """Four bytes of attributes, then one that is 1 when Secure Boot is on. None: no UEFI, or not for us to see."""
     try:
-        value = (sys / _SECURE_BOOT).read_bytes()
+        value = plain_file.content(sys / _SECURE_BOOT)
     except OSError:
         return None
     return value[4] == 1 if len(value) == 5 else None
@@ -134,16 +135,20 @@ def _blacklisted(root: Path, cmdline: str) -> tuple[str, ...]:
 def _blacklist_lines(root: Path) -> Iterator[str]:
     """`blacklist nouveau`, `install nouveau /bin/false`"""
     for folder in _MODPROBE:
-        for file in sorted((root / folder).glob("*.conf")):
-            for words in (line.split() for line in (_text(file) or "").splitlines()):
+        for path in host_root.listing(root, folder, ".conf"):
+            for words in (line.split() for line in _text_of(root, path).splitlines()):
                 forbids = len(words) == 3 and words[0] == "install" and words[2].endswith(("/false", "/true"))
                 if forbids or (len(words) == 2 and words[0] == "blacklist"):
                     yield words[1]
 
 
-def _text(file: Path) -> str | None:
-    """Stripped; None where it is empty or cannot be read."""
+def _text_of(root: Path, path: str) -> str:
     try:
-        return file.read_text(errors="replace").strip() or None
+        return host_root.text(root, path)
     except OSError:
-        return None
+        return ""
+
+
+def _text(file: Path) -> str | None:
+    """None where it is empty or cannot be read."""
+    return plain_file.text(file) or None

@@ -11,6 +11,7 @@ from gpuwatch.sources.klog import DEVICE
 from gpuwatch.sources.klogctl import SyslogRing
 from gpuwatch.sources.kmsg import KmsgRecords
 from gpuwatch.sources.kmsg_framing import Frame, frames, joined
+from gpuwatch.sources.plain_file import plain
 
 _CONCERNS_GPUS = re.compile(
     r"nvrm|nvidia|nouveau|secure ?boot|lockdown|signature|unsigned module|unavailable key|pkcs#7|\baer\b|vfio",
@@ -85,7 +86,7 @@ def _from_ring() -> list[Frame]:
 
 def _copied(file: Path) -> list[Frame]:
     """The newest part of a log file, in whatever form its logger gave it."""
-    with file.open("rb") as log:
+    with open(file, "rb", opener=plain) as log:
         size = log.seek(0, 2)
         log.seek(max(0, size - _NEWEST_BYTES))
         text = log.read(_NEWEST_BYTES).decode("utf-8", "replace")

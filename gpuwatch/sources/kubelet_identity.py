@@ -6,6 +6,8 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+from gpuwatch.sources.plain_file import content, plain
+
 KUBECONFIGS = ("/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/kubeconfig")
 """Where kubeadm, and where most clouds, put it."""
 
@@ -18,7 +20,7 @@ def kubelet_kubeconfig(root: Path = Path("/")) -> Path | None:
     """The first that this process may read; None where there is none."""
     for path in KUBECONFIGS:
         try:
-            with (root / path.lstrip("/")).open("rb"):
+            with open(root / path.lstrip("/"), "rb", opener=plain):
                 return root / path.lstrip("/")
         except OSError:
             continue
@@ -30,7 +32,7 @@ def node_of(kubeconfig: Path) -> str | None:
     import yaml
 
     try:
-        document = yaml.safe_load(kubeconfig.read_text())
+        document = yaml.safe_load(content(kubeconfig).decode())
         name, user = _current_user(document)
         names = (name, *_common_names(_certificate(user)))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, LookupError, TypeError, AttributeError, ValueError):
@@ -50,7 +52,7 @@ def _certificate(user: dict[str, Any]) -> bytes:
     if data := user.get("client-certificate-data"):
         text = base64.b64decode(data, validate=True).decode()
     elif path := user.get("client-certificate"):
-        text = Path(str(path)).read_text()
+        text = content(Path(str(path))).decode()
     else:
         return b""
     begin, end = text.find("-----BEGIN CERTIFICATE-----"), text.find("-----END CERTIFICATE-----")

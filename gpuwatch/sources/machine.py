@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpuwatch.model.snapshot import Host
+from gpuwatch.sources.plain_file import text
 
 MACHINE_ID = Path("/etc/machine-id")
 
@@ -30,7 +31,4 @@ def machine(proc: Path, sys: Path, machine_id: Path = MACHINE_ID) -> Host:
 
 def first_line(path: Path) -> str | None:
     """A one-line file; None when it is empty or cannot be read."""
-    try:
-        return path.read_text().strip() or None
-    except (OSError, UnicodeDecodeError):
-        return None
+    return text(path) or None

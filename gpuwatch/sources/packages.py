@@ -4,6 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from gpuwatch.sources.host_root import place
+from gpuwatch.sources.plain_file import plain
 
 STATUS = "/var/lib/dpkg/status"
 MOST_LINES = 2_000_000
@@ -16,7 +17,7 @@ def versions(root: Path, names: Collection[str]) -> dict[str, str]:
     if path is None:
         return found
     try:
-        with open(path, errors="replace") as file:
+        with open(path, errors="replace", opener=plain) as file:
             package, installed = "", False
             for _, line in zip(range(MOST_LINES), file, strict=False):
                 key, _, value = line.rstrip("\n").partition(": ")

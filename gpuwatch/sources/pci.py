@@ -9,6 +9,7 @@ import msgspec
 
 from gpuwatch.model.pci import PciAddress
 from gpuwatch.sources.pci_config import Aer, PciPort, aer, answers, iommu_domain, ports
+from gpuwatch.sources.plain_file import text
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASS = "0x03"  # 0x0300 VGA, 0x0302 3D controller: the board's GPU, not its audio or USB function
@@ -68,7 +69,7 @@ def driver_gpus(gpus: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[DriverGp
 
 
 def _is_physical_gpu(folder: Path) -> bool:
-    ours = _read(folder / "vendor") == _NVIDIA and (_read(folder / "class") or "").startswith(_DISPLAY_CLASS)
+    ours = text(folder / "vendor") == _NVIDIA and (text(folder / "class") or "").startswith(_DISPLAY_CLASS)
     return ours and not (folder / "physfn").exists()
 
 
@@ -76,7 +77,7 @@ def _bus_gpu(folder: Path) -> BusGpu:
     driver = folder / "driver"
     return BusGpu(
         address=_canonical(folder.name),
-        device_id=_read(folder / "device"),
+        device_id=text(folder / "device"),
         driver=driver.resolve().name if driver.exists() else None,
         link_generation=_generation(folder / "current_link_speed"),
         link_generation_max=_generation(folder / "max_link_speed"),
@@ -93,7 +94,7 @@ def _examined(gpu: BusGpu, folder: Path) -> BusGpu:
 
 
 def _driver_gpu(folder: Path) -> DriverGpu:
-    rows = (line.partition(":") for line in (_read(folder / "information") or "").splitlines())
+    rows = (line.partition(":") for line in (text(folder / "information") or "").splitlines())
     facts = {name.strip(): value.strip() for name, _, value in rows}
     uuid, minor = facts.get("GPU UUID", ""), facts.get("Device Minor", "")
     return DriverGpu(
@@ -113,7 +114,7 @@ def _canonical(name: str) -> str:
 
 def _generation(file: Path) -> int | None:
     """`16.0 GT/s PCIe` -> 4; `Unknown` or a dead link -> None."""
-    return _GENERATION_OF_SPEED.get((_read(file) or "").split(" ")[0])
+    return _GENERATION_OF_SPEED.get((text(file) or "").split(" ")[0])
 
 
 def _width(file: Path) -> int | None:
@@ -124,12 +125,5 @@ def _width(file: Path) -> int | None:
 
 def _number(file: Path) -> int | None:
     """A non-negative number; the kernel writes -1 for no NUMA node."""
-    text = _read(file) or ""
-    return int(text) if text.isdecimal() else None
-
-
-def _read(file: Path) -> str | None:
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:
-        return None
+    number = text(file) or ""
+    return int(number) if number.isdecimal() else None

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from gpuwatch.model.snapshot import Record
+from gpuwatch.sources.plain_file import content, text
 
 _DEAD = b"\xff\xff\xff\xff"  # what the root complex answers in place of a device that does not
+_ASLEEP = "D3cold"  # without power; since Linux 5.11
 _FIRST_CAPABILITY, _PCI_EXPRESS = 0x34, 0x10
 _FIRST_EXTENDED, _ACS = 0x100, 0x000D
 _REDIRECTS = 0x04 | 0x08  # P2P Request Redirect, P2P Completion Redirect
@@ -59,10 +61,7 @@ def ports(device: Path) -> tuple[PciPort, ...]:
 
 def iommu_domain(device: Path) -> str | None:
     """`identity` (iommu=pt), `DMA` or `DMA-FQ` (addresses are translated); None: no IOMMU is on."""
-    try:
-        return (device / "iommu_group/type").read_text().strip() or None
-    except OSError:
-        return None
+    return text(device / "iommu_group/type") or None
 
 
 def port_kind(config: bytes) -> PortKind | None:
@@ -89,24 +88,26 @@ def acs_redirects(config: bytes) -> bool | None:
 
 
 def _port(folder: Path) -> PciPort:
-    config = _config(folder, 4096)
+    config = _config(folder, 4096) if answers(folder) else b""  # a dead one keeps every read until it times out
     return PciPort(address=folder.name, kind=port_kind(config), redirects=acs_redirects(config), aer=aer(folder))
 
 
 def _config(device: Path, size: int) -> bytes:
+    """Empty where it may not be read, or the device would have to be woken for it."""
+    if text(device / "power_state") == _ASLEEP:
+        return b""
     try:
-        with (device / "config").open("rb") as file:
-            return file.read(size)
+        return content(device / "config", size)
     except OSError:
         return b""
 
 
 def _counters(file: Path) -> dict[str, int] | None:
     """`BadTLP 3` lines; the last one is their sum."""
-    try:
-        rows = [line.split() for line in file.read_text(errors="replace").splitlines()]
-    except OSError:
+    found = text(file)
+    if found is None:
         return None
+    rows = (line.split() for line in found.splitlines())
     return {
         row[0]: int(row[1])
         for row in rows

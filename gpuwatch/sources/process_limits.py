@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuwatch.model.snapshot import Record
+from gpuwatch.sources.plain_file import content, text
 
 _RUNTIMES = ("containerd", "crio", "dockerd")
 _MEMLOCK = re.compile(r"^Max locked memory\s+(\d{1,20}|unlimited)\s", re.ASCII | re.MULTILINE)
@@ -40,7 +41,7 @@ def limits(proc: Path, dev: Path) -> Limits:
     Raises:
         OSError: `proc` does not know it, as in a tree without processes.
     """
-    status, own = (proc / "self/status").read_text(errors="replace"), (proc / "self/limits").read_text(errors="replace")
+    status, own = (content(proc / "self" / name).decode(errors="replace") for name in ("status", "limits"))
     uid = _UID.search(status)
     of, text = next(_runtimes(proc), ("self", own))
     return Limits(
@@ -69,12 +70,9 @@ def capabilities(status: str) -> tuple[str, ...]:
 def _runtimes(proc: Path) -> Iterator[tuple[str, str]]:
     """Name and limits of the daemon that starts containers."""
     for folder in sorted(proc.glob("[0-9]*")):
-        try:
-            name = (folder / "comm").read_text(errors="replace").strip()
-            if name in _RUNTIMES:
-                yield name, (folder / "limits").read_text(errors="replace")
-        except OSError:
-            continue
+        name = text(folder / "comm")
+        if name in _RUNTIMES and (found := text(folder / "limits")) is not None:
+            yield name, found
 
 
 def _shm(folder: Path) -> int | None:
@@ -87,8 +85,5 @@ def _shm(folder: Path) -> int | None:
 
 
 def _hugepages(proc: Path) -> int | None:
-    try:
-        rows = {name: int(number) for name, number in _HUGEPAGES.findall((proc / "meminfo").read_text())}
-    except OSError:
-        return None
+    rows = {name: int(number) for name, number in _HUGEPAGES.findall(text(proc / "meminfo") or "")}
     return rows["HugePages_Total"] * rows["Hugepagesize"] * 1024 if len(rows) == 2 else None

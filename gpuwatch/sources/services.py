@@ -7,6 +7,7 @@ from pathlib import Path
 from gpuwatch.model.snapshot import Record
 from gpuwatch.sources.fabric_devices import Adapter, adapters, nvswitches, user_mad
 from gpuwatch.sources.fabric_manager import FabricManager, fabric_manager
+from gpuwatch.sources.plain_file import plain, text
 
 NAMES = (
     "nv-fabricmanager", "nvlsm", "nvidia-imex", "nvidia-persistenced", "nvidia-cuda-mps-control", "mps-control-daemon",
@@ -107,10 +108,10 @@ def services(root: Path | None, proc: Path, sys: Path) -> Services:
 def _processes(proc: Path) -> tuple[ServiceProcess, ...] | None:
     """None without the host's own process 2, kthreadd: this is a pid namespace of its own, or a recording without."""
     pids = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isascii() and entry.name.isdecimal())
-    if _text(proc / "2/comm") != "kthreadd":
+    if text(proc / "2/comm") != "kthreadd":
         return None
     wanted = {name[:_KERNEL_LENGTH] for name in NAMES}
-    found = ((pid, _text(proc / str(pid) / "comm")) for pid in pids)
+    found = ((pid, text(proc / str(pid) / "comm")) for pid in pids)
     running = (
         ServiceProcess(pid=pid, name=name, state=_state(proc / str(pid))) for pid, name in found if name in wanted
     )
@@ -118,7 +119,7 @@ def _processes(proc: Path) -> tuple[ServiceProcess, ...] | None:
 
 
 def _state(process: Path) -> str | None:
-    fields = (_text(process / "stat") or "").rpartition(")")[2].split()
+    fields = (text(process / "stat") or "").rpartition(")")[2].split()
     return fields[0][:1] if fields else None
 
 
@@ -129,7 +130,7 @@ def _ports(proc: Path) -> tuple[int, ...] | None:
     for table in ("tcp", "tcp6"):
         for folder in (proc / "1/net", proc / "net"):
             try:
-                with (folder / table).open(errors="replace") as lines:
+                with open(folder / table, errors="replace", opener=plain) as lines:
                     found |= set(_listening(islice(lines, 1, _MOST_LINES)))
             except OSError:
                 continue
@@ -167,11 +168,3 @@ def _network_driver(root: Path) -> bool | None:
     """The driver container of the network operator leaves a file when its modules are loaded."""
     folder = root / "run/mellanox/drivers"
     return (folder / ".driver-ready").exists() if folder.is_dir() else None
-
-
-def _text(file: Path) -> str | None:
-    try:
-        with file.open(errors="replace") as opened:
-            return opened.read(1024).strip()
-    except OSError:
-        return None

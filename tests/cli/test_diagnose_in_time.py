@@ -14,6 +14,7 @@ import pytest
 from gpuwatch.sim.fakelib import FakeDriver
 from tests.cli.processes import COMMAND, environment, finish
 from tests.diagnose.hosts import Host
+from tests.kept import kept
 
 SIM = ("--source", "sim")
 QUICK_SECONDS = 3.0
@@ -71,10 +72,9 @@ def test_a_driver_that_never_answers_is_told_within_the_budget(host, driver, lev
 
 
 def test_files_that_never_open_are_told_within_the_budget(host):
-    host.remove("proc/driver/nvidia/version")
-    os.mkfifo(host.root / "proc/driver/nvidia/version")
     start = time.monotonic()
-    ended = finish("diagnose", "--root", str(host.root), "--level", "quick", "--budget", f"{BUDGET_SECONDS:.0f}s")
+    with kept(host.root / "proc/driver/nvidia/version"):
+        ended = finish("diagnose", "--root", str(host.root), "--level", "quick", "--budget", f"{BUDGET_SECONDS:.0f}s")
     took = time.monotonic() - start
     print(f"diagnose with a file that never opens: {took:.2f} s of {BUDGET_SECONDS}")
     assert "not seen: kernel: not there within" in ended.stdout

@@ -25,6 +25,7 @@ from gpuwatch.sinks.kube_transport import NoCluster
 from tests.cli import views
 from tests.cli.conftest import serving
 from tests.diagnose.hosts import Host
+from tests.kept import kept
 
 LONG = 20.0
 
@@ -43,12 +44,11 @@ def simulated(tmp_path):
         yield Ground(Places.tree(world.directory), config, world.backend)
 
 
+@pytest.fixture
 def stuck(tree):
-    """A file of the driver that keeps whoever opens it, as a wedged driver's do."""
-    version = tree / "proc/driver/nvidia/version"
-    version.unlink()
-    os.mkfifo(version)
-    return version
+    """The same, with a file of the driver that keeps whoever opens it."""
+    with kept(tree / "proc/driver/nvidia/version"):
+        yield tree
 
 
 def probes():
@@ -98,10 +98,9 @@ def test_a_quick_look_sees_it_once(simulated):
     assert "earlier" not in facts.unread
 
 
-def test_a_file_that_never_opens_costs_its_section_and_no_time(tree):
-    stuck(tree)
+def test_a_file_that_never_opens_costs_its_section_and_no_time(stuck):
     start = time.monotonic()
-    facts = gather(Ground(Places.tree(tree), Config()), level="quick", seconds=2.0)
+    facts = gather(Ground(Places.tree(stuck), Config()), level="quick", seconds=2.0)
     took = time.monotonic() - start
     print(f"gathered in {took:.2f} s of 2")
     assert facts.kernel is None
@@ -110,23 +109,20 @@ def test_a_file_that_never_opens_costs_its_section_and_no_time(tree):
     assert took < 3.0
 
 
-def test_the_process_that_reads_is_let_go_and_ends(tree):
-    stuck(tree)
-    gather(Ground(Places.tree(tree), Config()), level="quick", seconds=1.0)
+def test_the_process_that_reads_is_let_go_and_ends(stuck):
+    gather(Ground(Places.tree(stuck), Config()), level="quick", seconds=1.0)
     deadline = time.monotonic() + 10
     while probes() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert probes() == []
 
 
-def test_a_process_that_dies_is_told(tree):
-    stuck(tree)
-
+def test_a_process_that_dies_is_told(stuck):
     def kill(what, done, total):
         if what == "bus":
             probes()[0].send_signal(signal.SIGSEGV)
 
-    facts = gather(Ground(Places.tree(tree), Config()), level="quick", seconds=LONG, progress=kill)
+    facts = gather(Ground(Places.tree(stuck), Config()), level="quick", seconds=LONG, progress=kill)
     assert facts.unread["kernel"] == GONE
 
 
@@ -205,3 +201,19 @@ def test_an_agent_without_a_view_is_passed_over_unless_it_was_named(tree):
         assert not gather(found, level="quick", seconds=LONG).agent
         with pytest.raises(GpuwatchError, match="refused"):
             gather(found._replace(backend=None), level="quick", seconds=LONG)
+
+
+def test_a_tree_of_pipes_and_devices_keeps_and_floods_nobody(tree):
+    (tree / "proc/sys/kernel/random").mkdir(parents=True, exist_ok=True)
+    for name in ("proc/sys/kernel/random/boot_id", "etc/hostname", "gpuwatch/view.json"):
+        (tree / name).touch()
+    files = [path for path in tree.rglob("*") if path.is_file() and not path.is_symlink()]
+    for number, path in enumerate(files):
+        path.unlink()
+        if number % 2:
+            os.mkfifo(path)
+        else:
+            path.symlink_to("/dev/zero")
+    facts = gather(Ground(Places.of(str(tree), Config().sources, ""), Config()), level="quick", seconds=LONG)
+    assert not [reason for reason in facts.unread.values() if reason == GONE or "not there within" in reason]
+    assert facts.node is None

@@ -17,6 +17,20 @@ def test_a_device_that_is_gone_reads_as_ones(tmp_path: Path) -> None:
     assert answers(tmp_path / "absent") is None
 
 
+def test_a_device_without_power_is_not_woken(tmp_path: Path) -> None:
+    (tmp_path / "config").write_bytes(b"\xde\x10\x30\x23" + bytes(60))
+    for state, is_there in (("D0\n", True), ("D3hot\n", True), ("D3cold\n", None)):
+        (tmp_path / "power_state").write_text(state)
+        assert answers(tmp_path) is is_there
+
+
+def test_a_dead_port_is_asked_no_further(tmp_path: Path) -> None:
+    port = tmp_path / "0000:17:01.0"
+    (port / "0000:18:00.0").mkdir(parents=True)
+    (port / "config").write_bytes(b"\xff" * 4096)
+    assert [(each.kind, each.redirects) for each in ports(port / "0000:18:00.0")] == [(None, None)]
+
+
 def test_ports_are_told_apart() -> None:
     assert [port_kind(port_config(kind)) for kind in ("root", "upstream", "downstream")] == [
         "root",

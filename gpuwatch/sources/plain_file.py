@@ -1,0 +1,42 @@
+"""Files of a host, read so that they cannot harm whoever reads: no end is waited for, and no device is opened.
+
+A tree that somebody has copied may hold a pipe that nobody writes to, or a link to /dev/zero or to a watchdog.
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+MOST_BYTES = 4 << 20
+"""Longer files are cut off: none that is read whole is longer on a real machine."""
+
+
+def content(file: Path, most: int = MOST_BYTES) -> bytes:
+    """The first `most` bytes.
+
+    Raises:
+        OSError: it cannot be read, or is no plain file.
+    """
+    with open(file, "rb", opener=plain) as opened:
+        return opened.read(most)
+
+
+def text(file: Path, most: int = MOST_BYTES) -> str | None:
+    """As `content`, stripped; bytes that are no UTF-8 are replaced. None: it cannot be read."""
+    try:
+        return content(file, most).decode(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def plain(path: str, flags: int) -> int:
+    """For `open(opener=plain)`.
+
+    Raises:
+        OSError: it cannot be opened, or is no plain file.
+    """
+    mode = os.stat(path).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise OSError(errno.EINVAL, "it is no plain file", path)
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOCTTY)
