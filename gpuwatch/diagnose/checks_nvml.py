@@ -54,8 +54,7 @@ def _answers(case: Case) -> Verdict:
         bad.keys() & snapshot.awaited
     )
     verdict = blame(bad, fatal=True, remedy=HUNG if hangs else None, commands=AFTER_HANG if hangs else None)
-    said = {f"xid {number}": text for number, text in enumerate(told_of(case, frozenset(bad)), start=1)}
-    return verdict._replace(evidence={**verdict.evidence, **said})
+    return verdict._replace(evidence={**verdict.evidence, **told_of(case, frozenset(bad))})
 
 
 PATIENCE = {True: 2.5, False: 30.0}

@@ -1,6 +1,6 @@
 """Recent XIDs: what was judged as it happened, and what the kernel log tells of the time before anybody looked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from gpuwatch.diagnose.check import Case, Verdict, failed, passed, skipped, warned
@@ -28,15 +28,17 @@ class Seen(NamedTuple):
 
 def recent(case: Case) -> Verdict:
     """The worst XID of GPUs that answer; what those say that do not is for the check that they answer."""
-    seen = sorted((*_judged(case), *_unjudged(case)), key=lambda s: (s.result is not Result.FAIL, s.gpu))
+    seen = sorted((*_judged(case), *_unjudged(case)), key=lambda s: (WORST_FIRST.index(s.result), s.gpu))
     if not case.gpus:
         return skipped("no GPU answers")
     if not seen:
         return passed("none")
     worst = seen[0]
     gpus = tuple(sorted({each.gpu for each in seen if each.result is worst.result}))
-    evidence = {f"gpu {each.gpu}, XID {each.xid}": each.text for each in seen}
+    evidence = _evidence((each.gpu, each.xid, each.text) for each in seen)
     more = f" (and {len(seen) - 1} more)" if len(seen) > 1 else ""
+    if worst.result is Result.PASS:
+        return Verdict(Result.PASS, f"none that is the GPU's fault; GPU {worst.gpu}: {worst.text}{more}", evidence)
     advice = advised(worst.xid, worst.remedy)
     say = failed if worst.result is Result.FAIL else warned
     message = f"GPU {worst.gpu}: {worst.text}{more}"
@@ -52,22 +54,31 @@ def advised(xid: int | None, rung: Remedy) -> Advice:
 
 WATCH = Advice("Nothing has to be done at once. Read what it means; look again if it comes back.")
 
+WORST_FIRST = (Result.FAIL, Result.WARN, Result.PASS)
+
 RESULTS: dict[str, Result] = {
     "xid_fatal": Result.FAIL,
     "xid_contained": Result.WARN,
     "xid_warning": Result.WARN,
     "xid_unknown": Result.WARN,
-    "xid_application": Result.WARN,
+    "xid_application": Result.PASS,
     "xid_application_repeated": Result.WARN,
 }
-"""The agent's check -> what it means for a diagnosis."""
+"""The agent's check -> what it means for a diagnosis. What one program did wrong is told, and held against no GPU."""
 
 
-def told_of(case: Case, gpus: frozenset[int]) -> Iterator[str]:
-    """What XIDs say of GPUs that do not answer, or of which nobody knows where they are."""
-    for index, finding in case.findings(*RESULTS):
-        if index is None or index in gpus:
-            yield _words(case, finding)
+def told_of(case: Case, gpus: frozenset[int]) -> dict[str, str]:
+    """Evidence of XIDs against GPUs that do not answer, or of which nobody knows where they are."""
+    found = case.findings(*RESULTS)
+    return _evidence((index, finding.xid, _words(case, finding)) for index, finding in found if index in {None, *gpus})
+
+
+def _evidence(told: Iterable[tuple[int | None, int | None, str]]) -> dict[str, str]:
+    """`gpu 3, XID 79` -> words; from NVML index (None: nobody knows), XID and words."""
+    return {
+        f"XID {xid}" if gpu is None else f"gpu {gpu}, XID {xid}": text.removeprefix(f"XID {xid}: ")
+        for gpu, xid, text in told
+    }
 
 
 def _judged(case: Case) -> Iterator[Seen]:
@@ -107,7 +118,9 @@ def _result(case: Case, kind: Class, age: float, asked: int | None) -> Result | 
     """A fatal one is over when the driver tells what it asks for, and asks for nothing."""
     if kind == "fatal":
         return Result.WARN if asked == 0 and age > case.config.checks.xid_clear_after else Result.FAIL
-    return Result.WARN if kind != "ignore" and age <= case.config.checks.xid_expire else None
+    if kind == "ignore" or age > case.config.checks.xid_expire:
+        return None
+    return Result.PASS if kind == "application" else Result.WARN
 
 
 def ago(seconds: float) -> str:

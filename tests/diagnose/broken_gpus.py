@@ -325,9 +325,9 @@ XIDS = (
     Broken("G05", SICKER, "GPU 4: XID 94", "xid explain 94", result=WARN),
     Broken(
         "G05",
-        happens({"do": "xid", "gpu": 3, "xid": 13}, workloads=(TRAINING,)),
+        happens({"do": "xid", "gpu": 3, "xid": 94}, workloads=(TRAINING,)),
         "pod ml/train-0",
-        "application's own log",
+        "xid explain 94",
         result=WARN,
     ),
     Broken("G05", old_xid(95, 0.1), "GPU 5: XID 95", "xid explain 95"),

@@ -98,7 +98,7 @@ def test_a_lost_gpu_says_why_and_its_xid_is_no_second_failure(tmp_path):
     host = Host(tmp_path)
     happens({"do": "lose", "gpu": 3})(host)
     found = host.diagnose()
-    assert "XID 79" in " ".join(found.of("N04").evidence.values())
+    assert "no longer reach the GPU" in found.of("N04").evidence["XID 79"]
     assert [r.id for r in found.results if r.result is Result.FAIL and r.stage in OWN] == ["N04"]
 
 
@@ -112,13 +112,25 @@ def test_an_agents_view_tells_all_there_is_to_tell_of_xids(tmp_path):
     assert diagnose(Case(facts), CHECKS).of("G05").result is Result.PASS
 
 
-@pytest.mark.parametrize(("hours", "result"), [(0.5, Result.WARN), (2.0, Result.PASS)])
-def test_an_applications_xid_is_forgotten(tmp_path, hours, result):
+@pytest.mark.parametrize(("hours", "told"), [(0.5, True), (2.0, False)])
+def test_an_applications_xid_is_told_for_an_hour(tmp_path, hours, told):
     host = Host(tmp_path)
     happens({"do": "xid", "gpu": 3, "xid": 13})(host)
     old = tuple(replace(count, last=count.last - hours * 3600) if count.last else count for count in host.view.xids)
     host.view = replace(host.view, xids=old, judgement=replace(host.view.judgement, findings=()))
-    assert of(host, "G05").result is result
+    assert ("XID 13" in of(host, "G05").message) is told
+
+
+def test_an_applications_xid_is_held_against_no_gpu(tmp_path):
+    """Every program that crashes makes one: the node is as good as before."""
+    host = Host(tmp_path)
+    happens({"do": "xid", "gpu": 3, "xid": 13}, workloads=(TRAINING,))(host)
+    found = host.diagnose()
+    assert found.first is None
+    assert found.of("G05").message.startswith("none that is the GPU's fault; GPU 3: XID 13: ")
+    told = found.of("G05").evidence["gpu 3, XID 13"]
+    assert "pod ml/train-0" in told
+    assert "XID" not in told  # its name has said so
 
 
 def test_a_fatal_xid_lasts_where_the_driver_does_not_tell_what_it_asks_for(tmp_path):
