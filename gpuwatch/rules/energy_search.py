@@ -14,13 +14,13 @@ from gpuwatch.rules.energy_state import Probe
 from gpuwatch.rules.energy_windows import Ladder, Pair, Terms
 
 PROBES = 6
-LOOKS = (4, 8, 12, 16, 24, 32)
+LOOKS = (4, 8, 12, 16, 24, 32, 48)
 """Pairs after which a probe is judged. One that is close to the bound is worth more pairs than one that is not."""
 
-PLANNED = 24
+PLANNED = 32
 """As many pairs as the last probe is expected to need."""
 
-MARGIN = 1.2
+MARGIN = 1.0
 """The search aims so many standard errors of the last probe inside the bound."""
 
 HOPELESS = 0.08
@@ -105,10 +105,8 @@ def following(probes: Sequence[Probe], ladder: Ladder, terms: Terms) -> float | 
     x = _between(good, beyond, ladder, time) if beyond else _beyond(good, probes, ladder, time)
     apart, cap = step(ladder, terms), ladder.top / good.x
     highest, lowest = cap - apart, max([probe.cap + apart for probe in beyond], default=ladder.floor)
-    if x is None or highest < lowest:
-        return None
-    tried = _on(ladder, min(max(ladder.top / x, lowest), highest))
-    return tried if tried < cap else None
+    steps = [] if x is None else [each for each in ladder.steps if lowest <= each <= highest]
+    return min((each for each in steps if each >= ladder.top / x), default=max(steps, default=None)) if x else None
 
 
 def step(ladder: Ladder, terms: Terms) -> float:

@@ -17,6 +17,7 @@ from gpuwatch.rules.power_budget import Demand, share, uniform
 from gpuwatch.rules.power_budget_curve import Curve as PowerCurve
 from gpuwatch.rules.power_budget_curve import Measured, fit
 from gpuwatch.rules.power_budget_fill import Range, fill, level
+from tests.bench.measure import table
 from tests.bench.tuner.curves import ZEUS, Curve, load
 
 GPUS = 8
@@ -31,6 +32,8 @@ MEMORY = 0.7
 WINDOWS = 8
 PEAK = 1.15
 """p95 of the draw to its mean, which is all that the traces hold."""
+
+HEAD = ("GPU", "budget", "shared by", "mean", "slowest", "its p5", "mean gains", "slowest gains", "trials losing")
 
 WORST_BAR, MEAN_BAR = 0.09, 0.025
 """Speed above equal parts at a budget of 60 %."""
@@ -164,23 +167,16 @@ def evaluate(curves: Iterable[Curve], trials: int, budgets: Sequence[float] = BU
     return [outcome for own in models(curves).values() for budget in budgets for outcome in judge(own, budget, trials)]
 
 
-def table(outcomes: Iterable[Outcome]) -> str:
-    """For a terminal or a page of Markdown; speeds are in percent of that without a limit."""
-    head = "| GPU | budget | shared by | mean | slowest | slowest, p5 | mean gain | gain of the slowest | losing |"
-    lines = [head, "|---|---|---|---|---|---|---|---|---|"]
-    for each in outcomes:
-        speeds = " | ".join(f"{value:.1%}" for value in (each.mean, each.worst, each.lowest))
-        gains = " | ".join(f"{100 * value:+.1f} pp" for value in (each.mean_gain, each.worst_gain))
-        lines.append(f"| {each.gpu} | {each.budget:.0%} | {each.way} | {speeds} | {gains} | {each.losing:.1%} |")
-    return "\n".join(lines)
+def show(outcomes: Iterable[Outcome]) -> None:
+    """Print them; speeds are shares of that without a limit."""
+    table(f"Power budget, {GPUS} GPUs a node", HEAD, [_cells(each) for each in outcomes])
 
 
-def main(trials: int = 100) -> list[Outcome]:
-    """Print the table for the curves that are shipped."""
-    outcomes = evaluate(load(ZEUS), trials)
-    print(f"Power budget: {GPUS} GPUs, {trials} nodes of each kind\n\n{table(outcomes)}")
-    return outcomes
+def _cells(each: Outcome) -> list[str]:
+    speeds = [f"{value:.1%}" for value in (each.mean, each.worst, each.lowest)]
+    gains = [f"{100 * value:+.1f} pp" for value in (each.mean_gain, each.worst_gain)]
+    return [each.gpu, f"{each.budget:.0%}", each.way, *speeds, *gains, f"{each.losing:.0%}"]
 
 
 if __name__ == "__main__":
-    main()
+    show(evaluate(load(ZEUS), trials=100))

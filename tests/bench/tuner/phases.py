@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from gpuwatch.rules.energy_windows import Terms
@@ -29,19 +30,29 @@ def scripts(count: int, seed: int) -> Iterator[Script]:
         at, dram, changes = 0.0, chance.uniform(0.2, 0.5), []
         for phase in range(5):
             changes.append((at, STEEP if phase % 2 else GENTLE, dram))
-            at += chance.uniform(0.2, 1.2) * HOUR
+            at += chance.uniform(0.1, 1.2) * HOUR
             dram = chance.uniform(0.2, 0.8) if number % 2 else dram
         yield Script(f"script {number}", clock, tuple(changes))
 
 
-def run(script: Script, noise: Noise, bound: float, seed: int) -> Account:
-    """Five hours of it."""
+class Run(NamedTuple):
+    """`seconds`: in each phase, over the bound by more than a percentage point."""
+
+    account: Account
+    seconds: tuple[float, ...]
+
+
+def run(script: Script, noise: Noise, bound: float, seed: int) -> Run:
+    """Six hours of it."""
     curves = {share: model("phases", f"b={share}", script.clock * MHZ, share, 0.4, 2.75) for share in (GENTLE, STEEP)}
     gpu = Gpu(curves[GENTLE], noise, f"{script.name} {seed}")
+    begun: list[float] = []
 
-    def change(now: float) -> None:
-        for at, share, dram in script.changes:
-            if now >= at:
-                gpu.curve, gpu.dram = curves[share], dram
+    def change(now: float, over: float) -> None:
+        if len(begun) < len(script.changes) and now >= script.changes[len(begun)][0]:
+            _, share, gpu.dram = script.changes[len(begun)]
+            gpu.curve = curves[share]
+            begun.append(over)
 
-    return play(gpu, gpu.curve.ladder(), Terms(slowdown=bound), 5 * HOUR, change)
+    account = play(gpu, gpu.curve.ladder(), Terms(slowdown=bound), 6 * HOUR, change)
+    return Run(account, tuple(after - before for before, after in pairwise([*begun, account.over])))

@@ -91,15 +91,18 @@ class Account(NamedTuple):
 
 
 def play(
-    gpu: Gpu, ladder: Ladder, terms: Terms, seconds: float, change: Callable[[float], None] | None = None
+    gpu: Gpu, ladder: Ladder, terms: Terms, seconds: float, change: Callable[[float, float], None] | None = None
 ) -> Account:
-    """Let the tuner have a GPU for so long, or with 0 until it holds a cap or refuses."""
+    """Let the tuner have a GPU for so long, or with 0 until it holds a cap or refuses.
+
+    `change`: called with the seconds played and those over the bound, before each tick.
+    """
     state, now, work, energy, off, over, probes = State(), 0.0, 0.0, 0.0, 0.0, 0.0, 0
     hold_at, tried = None, None
     cap: float | None = None
     while now < (seconds or 7200.0):
         if change is not None:
-            change(now)
+            change(now, over)
         for window in gpu.tick(cap):
             speed, joules = gpu.curve.at(window.cap)
             now += window.seconds
