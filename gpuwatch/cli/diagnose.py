@@ -91,13 +91,17 @@ def _wish(
     """
     from gpuwatch.cli.diagnose_run import Wish
     from gpuwatch.diagnose.bundle import check_target
+    from gpuwatch.diagnose.comparison import read_document
     from gpuwatch.diagnose.expectation import Expectation, load
+    from gpuwatch.diagnose.measure import check_baseline
     from gpuwatch.model.errors import UsageError
 
     if rest["force"] and not rest["active"]:
         raise UsageError("--force goes with --active", "", "nothing else ever touches a GPU")
     if bundle is not None:
         check_target(Path(bundle))
+    if write_expect is not None:
+        check_baseline(Path(write_expect))
     return Wish(
         output=output,
         started=started,
@@ -106,7 +110,7 @@ def _wish(
         seconds=_seconds(budget),
         expect=load(Path(expect)) if expect else Expectation(),
         write_expect=Path(write_expect) if write_expect else None,
-        compare=Path(compare) if compare else None,
+        compare=read_document(Path(compare)) if compare else None,
         bundle=Path(bundle) if bundle else None,
         **rest,
     )

@@ -31,17 +31,13 @@ class Comparison(Envelope, frozen=True, kw_only=True):
     other: str | None = None
 
 
-def compare(session: Session, other: Path, document: str, output: str) -> int:
-    """Print how this node differs from the diagnosis in the file; `document`: the one of this node, as `-o json`.
+def compare(session: Session, there: "Document", document: str, output: str) -> int:
+    """Print how this node differs from another diagnosis; `document`: the one of this node, as `-o json`.
 
     `output`: table | wide | json | yaml | name. Returns the exit code: 0 the same, 3 not.
-
-    Raises:
-        UsageError: the file is no diagnosis.
     """
     from gpuwatch.diagnose import comparison
 
-    there = comparison.read_document(other)
     here = comparison.document(document, "this node's diagnosis")
     differences = comparison.compare(here, there)
     if output in ("json", "yaml"):
@@ -58,7 +54,8 @@ def compare(session: Session, other: Path, document: str, output: str) -> int:
         rows = folded(differences)
         terminal.show(*table(columns, rows, Words(terminal.glyphs, 0.0), width=terminal.width, wide=output == "wide"))
     else:
-        session.terminal.hint(f"{here.node or 'this node'} is as {there.node or other} is.")
+        other = "it was" if here.node == there.node else f"{there.node or 'the other'} is"
+        session.terminal.hint(f"{here.node or 'this node'} is as {other}.")
     return DIFFERENT if differences else SAME
 
 
@@ -85,10 +82,11 @@ def spans(numbers: Sequence[int]) -> str:
 
 
 def _columns(here: "Document", there: "Document") -> "list[Column[Difference]]":
+    ours, theirs = ("now", "then") if here.node == there.node else (here.node or "here", there.node or "there")
     return [
         Column("WHAT", lambda row, words: words.text(row.name)),
-        Column((here.node or "here").upper(), lambda row, words: words.text(row.here), shorten="end"),
-        Column((there.node or "there").upper(), lambda row, words: words.text(row.there), shorten="end"),
+        Column(ours.upper(), lambda row, words: words.text(row.here), shorten="end"),
+        Column(theirs.upper(), lambda row, words: words.text(row.there), shorten="end"),
         Column("CHECK", lambda row, words: words.text(row.title), wide=True),
     ]
 

@@ -21,6 +21,7 @@ from gpuwatch.diagnose.active.run import DEADLINE_SECONDS, run_active, unavailab
 from gpuwatch.diagnose.bundle import Contents
 from gpuwatch.diagnose.check import Case, Level
 from gpuwatch.diagnose.checks import CHECKS
+from gpuwatch.diagnose.comparison import Document
 from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.expectation import Expectation
 from gpuwatch.diagnose.facts import Facts
@@ -50,7 +51,7 @@ class Wish(NamedTuple):
     seconds: float | None
     expect: Expectation
     write_expect: Path | None
-    compare: Path | None
+    compare: Document | None
     bundle: Path | None
     kubeconfig: str
     node_name: str

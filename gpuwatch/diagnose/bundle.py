@@ -56,11 +56,13 @@ def check_target(target: Path) -> None:
     """Before anything is gathered: can a file be made there?
 
     Raises:
-        UsageError: its folder is not there, or it is a folder itself.
+        UsageError: its folder is not there, or it is a folder or a device itself.
         PermissionMissing: nothing may be written there.
     """
     if target.is_dir():
         raise UsageError(f"{target} is a folder", "a bundle is one file", f"write --bundle {target}/case.tgz")
+    if target.exists() and not target.is_file():  # as root, a new file would take the place of /dev/null
+        raise UsageError(f"cannot write {target}", "it is no plain file", "name another")
     if not target.parent.is_dir():
         raise UsageError(f"cannot write {target}", f"there is no folder {target.parent}", "make it, or name another")
     if not os.access(target.parent, os.W_OK | os.X_OK):

@@ -1,6 +1,7 @@
 """A baseline made of a node that is as it should be: what it is becomes what is expected of others."""
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,11 +10,25 @@ from gpuwatch.diagnose.expectation import Expectation
 from gpuwatch.diagnose.facts import Facts
 from gpuwatch.diagnose.held import driver, slowest_link, toolkit
 from gpuwatch.diagnose.inventory import active
-from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.snapshot import Gpu
 
 FLOOR = 0.9
 """A copy is expected to reach this share of the slowest one measured: runs differ by a few percent."""
+
+
+def check_baseline(target: Path) -> None:
+    """Before anything is looked at: can a new file be made there?
+
+    Raises:
+        UsageError: its folder is not there, or there is such a file: people shorten a baseline by hand.
+    """
+    if target.is_file():
+        raise UsageError(f"{target} is there already", "nothing is overwritten", "move it away, or name another file")
+    if target.is_dir() or not target.parent.is_dir():
+        why = "it is a folder" if target.is_dir() else f"there is no folder {target.parent}"
+        raise UsageError(f"cannot write {target}", why, "name a new file")
+
 
 PER_GPU: dict[str, Callable[[Gpu], Any]] = {
     "model": lambda gpu: gpu.identity.name,

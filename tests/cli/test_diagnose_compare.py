@@ -6,7 +6,7 @@ import pytest
 
 from gpuwatch.cli.diagnose_compare import DIFFERENT, SAME, compare, folded, spans
 from gpuwatch.cli.session import Session
-from gpuwatch.diagnose.comparison import Difference
+from gpuwatch.diagnose.comparison import Difference, read_document
 from gpuwatch.model.errors import UsageError
 
 
@@ -21,7 +21,7 @@ def compared(tmp_path, capsys):
     def run(here, there, output="table"):
         file = tmp_path / "other.json"
         file.write_text(there)
-        code = compare(Session(), file, here, output)
+        code = compare(Session(), read_document(file), here, output)
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -30,6 +30,11 @@ def compared(tmp_path, capsys):
 
 def test_two_nodes_that_are_the_same(compared):
     assert compared(diagnosis("n1"), diagnosis("n2")) == (SAME, "", "n1 is as n2 is.\n")
+
+
+def test_a_node_and_its_past(compared):
+    assert compared(diagnosis(), diagnosis()) == (SAME, "", "n1 is as it was.\n")
+    assert compared(diagnosis(driver="570"), diagnosis(driver="580"))[1].split()[:3] == ["WHAT", "NOW", "THEN"]
 
 
 def test_a_table_of_what_differs(compared):

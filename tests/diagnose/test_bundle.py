@@ -7,6 +7,7 @@ import stat
 import subprocess
 import tarfile
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -155,6 +156,8 @@ def test_a_place_where_none_can_be_made_is_told_at_once(tmp_path):
         check_target(tmp_path)
     with pytest.raises(UsageError, match="there is no folder"):
         check_target(tmp_path / "nowhere/case.tgz")
+    with pytest.raises(UsageError, match="no plain file"):
+        check_target(Path("/dev/null"))
     if os.geteuid() != 0:
         tmp_path.chmod(0o500)
         with pytest.raises(PermissionMissing):
