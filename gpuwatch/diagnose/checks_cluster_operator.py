@@ -82,6 +82,10 @@ def _deployed(case: Case) -> Verdict:
         words += f" (mig.config.state is {state})" if state and "mig" in reason else ""
         evidence = {f"{DEPLOY}{part}": value for part, value in sorted(paused.items())}
         return failed(words, evidence) if paused.keys() & {"device-plugin", "driver"} else warned(words, evidence)
+    kubelet = case.facts.kubelet
+    others = (*(kubelet.dra), *(kubelet.plugins or ())) if kubelet else ()
+    if "device-plugin" in disabled and "operands" not in disabled and others:
+        return passed(f"device-plugin is switched off by label; {others[0].rpartition('/')[2]} gives the GPUs")
     if "device-plugin" in disabled or "operands" in disabled:
         words = f"switched off by label: {', '.join(sorted(disabled))}"
         return warned(words, remedy=SWITCHED_OFF, commands=(SWITCH_ON,))
@@ -102,6 +106,9 @@ def _policy(case: Case) -> Verdict:
         return skipped(f"no ClusterPolicy was seen: {why}")
     if cluster.policy_state in ("ready", "disabled"):
         return passed(cluster.policy_state)
+    ours = [pod for pod in cluster.pods or () if pod.app and not pod.gpus]
+    if ours and all(pod.ready or pod.phase == "Succeeded" for pod in ours):
+        return passed(f"{cluster.policy_state}, for another node's sake: all of its pods on this one are ready")
     return warned(f"the ClusterPolicy is {cluster.policy_state}")
 
 

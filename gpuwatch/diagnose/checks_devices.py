@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
 from gpuwatch.diagnose.containers import runtime_config, way
-from gpuwatch.diagnose.driver_home import is_made_at_first_use, roots
+from gpuwatch.diagnose.driver_home import cuts_gpus, is_made_at_first_use, roots
+from gpuwatch.diagnose.fabric_network import is_wanted
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.sources.device_nodes import DeviceNode, DeviceNodes
+from gpuwatch.sources.process_limits import Limits
 
 _NVIDIA, _CONTROL_MINOR = 195, 255
 _FOR_EVERYBODY = 0o666
@@ -23,16 +25,17 @@ def _sees_host(case: Case) -> bool:
     return case.facts.driver_roots is not None
 
 
-def _wanted(nodes: DeviceNodes) -> dict[str, tuple[int | None, int]]:
+def _wanted(nodes: DeviceNodes, *, cuda: bool = True) -> dict[str, tuple[int | None, int]]:
     """Name -> major and minor; the numbers of nvidia-uvm are given out when it is loaded."""
     uvm = nodes.majors.get("nvidia-uvm")
-    control = {"nvidiactl": (_NVIDIA, _CONTROL_MINOR), "nvidia-uvm": (uvm, 0), "nvidia-uvm-tools": (uvm, 1)}
+    unified = {"nvidia-uvm": (uvm, 0), "nvidia-uvm-tools": (uvm, 1)} if cuda else {}
+    control = {"nvidiactl": (_NVIDIA, _CONTROL_MINOR), **unified}
     return control | {f"nvidia{minor}": (_NVIDIA, minor) for minor in sorted(nodes.gpus.values())}
 
 
 def _files(case: Case) -> Verdict:
     nodes = case.facts.nodes or DeviceNodes()
-    wanted = _wanted(nodes)
+    wanted = _wanted(nodes, cuda=not cuts_gpus(case))
     missing = [name for name in wanted if name not in nodes.files]
     if missing:
         return _missing(case, missing)
@@ -55,7 +58,7 @@ def _missing(case: Case, names: list[str]) -> Verdict:
         return passed(f"in {elsewhere[0]}/dev, of the driver container")
     words = f"{', '.join(f'/dev/{name}' for name in names)} missing"
     if is_made_at_first_use(case):
-        return warned(f"{words}: nvidia-modprobe makes them when a program first asks")
+        return passed(f"{words}: nvidia-modprobe makes them when a program first asks")
     return failed(words, {f"/dev/{name}": "missing" for name in names})
 
 
@@ -128,21 +131,37 @@ def _limits(case: Case) -> Verdict:
     rdma = [name for name in _RDMA if kernel and name in (kernel.modules or {})]
     if not rdma or limits is None:
         return skipped("no RDMA adapter")
-    evidence = {"of": limits.memlock_of, "rdma": rdma[0]}
     if limits.shm is not None and _sees_host(case) and limits.shm < _LEAST:
         return warned(
             f"shared memory has {limits.shm >> 20} MiB: NCCL falls back or fails",
-            evidence,
+            {"rdma": rdma[0]},
             remedy="Mount /dev/shm larger on the host; in pods use an emptyDir with medium: Memory at /dev/shm.",
             commands=("mount -o remount,size=50% /dev/shm",),
         )
+    return _locked(case, limits, rdma)
+
+
+def _locked(case: Case, limits: Limits, rdma: list[str]) -> Verdict:
     if limits.memlock is None:
         return passed("memlock is unlimited")
     if limits.memlock_of == "self":
         return skipped("not seen: the limits of a container runtime")
-    if limits.memlock < _LEAST:
-        return warned(f"memlock of {limits.memlock_of} is {limits.memlock >> 10} KiB: RDMA cannot pin memory", evidence)
-    return passed(f"memlock is {limits.memlock >> 30} GiB")
+    if limits.memlock >= _LEAST:
+        return passed(f"memlock is {limits.memlock >> 30} GiB")
+    low = f"memlock of {limits.memlock_of} is {limits.memlock >> 10} KiB"
+    if reason := _unlocked(case, rdma):
+        return passed(f"{low}; {reason}")
+    return warned(f"{low}: RDMA cannot pin memory", {"of": limits.memlock_of, "rdma": rdma[0]})
+
+
+def _unlocked(case: Case, rdma: list[str]) -> str | None:
+    """Why a low limit of the runtime does no harm."""
+    if case.facts.kubelet and case.facts.kubelet.present:
+        return "pods that use RDMA need the capability IPC_LOCK, for which there is no limit"
+    adapters = case.facts.services.adapters if case.facts.services else None
+    if "efa" in rdma or adapters is None or is_wanted([a for a in adapters if not a.manages_switches]):
+        return None
+    return "nothing says that RDMA is wanted"
 
 
 DEVICES: tuple[Check, ...] = (

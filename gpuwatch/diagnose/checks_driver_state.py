@@ -2,7 +2,14 @@
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
 from gpuwatch.diagnose.driver_absence import why_not_loaded
-from gpuwatch.diagnose.driver_home import DRIVER_LOGS, DRIVER_PODS, is_made_at_first_use, roots
+from gpuwatch.diagnose.driver_home import (
+    DRIVER_LOGS,
+    DRIVER_PODS,
+    cuts_gpus,
+    for_machines,
+    is_made_at_first_use,
+    roots,
+)
 from gpuwatch.diagnose.gpu_log import blamed, named, nvml_works, said
 from gpuwatch.diagnose.remedies import DRAIN, KERNEL_LOG, REBOOT
 from gpuwatch.model.diagnosis import Stage
@@ -15,6 +22,7 @@ _FAILED_UPGRADE = (
 )
 _TRY_AGAIN = (DRIVER_PODS, DRIVER_LOGS, f"kubectl label node {{node}} --overwrite {UPGRADE_LABEL}=upgrade-required")
 _AT_REST = frozenset({"", "upgrade-done", "upgrade-required"})
+VGPU_MANAGER = "the vGPU manager is loaded: it hands out virtual GPUs and brings no CUDA"
 _NVML, _CUDA = "libnvidia-ml.so.1", "libcuda.so.1"
 _REFUSED = (r"NVRM: The NVIDIA probe routine ", r"NVRM: No NVIDIA (?:GPU|graphics adapter|devices)",
             r"NVRM: None of the NVIDIA devices", r"nvidia: Unknown symbol")  # fmt: skip
@@ -27,6 +35,8 @@ def _loaded(case: Case) -> Verdict:
         return passed(", ".join(filter(None, known)) or "loaded")
     if nvml_works(case):
         return skipped("NVML works without it, as in WSL")
+    if reason := for_machines(case):
+        return skipped(reason)
     refused = next(said(case, *_REFUSED), None)
     why, remedy, commands = why_not_loaded(case)
     evidence = {"kernel log": refused.text} if refused else {}
@@ -39,8 +49,10 @@ def _unified_memory(case: Case) -> Verdict:
         return skipped("not seen: neither /proc/modules nor /proc/devices")
     if "nvidia_uvm" in (kernel.modules or {}) or (nodes and "nvidia-uvm" in nodes.majors):
         return passed("loaded")
+    if cuts_gpus(case):
+        return skipped(VGPU_MANAGER)
     if is_made_at_first_use(case):
-        return warned("nvidia_uvm is not loaded yet: nvidia-modprobe does that when the first CUDA program starts")
+        return passed("not loaded yet: nvidia-modprobe does that when the first CUDA program starts")
     return failed("nvidia_uvm is not loaded: CUDA fails to start (999, unknown error)")
 
 
@@ -50,6 +62,8 @@ def _root(case: Case) -> Verdict:
         return passed(", ".join(found))
     if nvml_works(case):
         return skipped("NVML works: its library is in a place unknown here")
+    if reason := for_machines(case):
+        return skipped(reason)
     if not roots(case):
         return failed("the driver's libraries are nowhere: neither on the host nor below /run/nvidia/driver")
     evidence = {root.path: ", ".join(root.libraries) or "nvidia-smi" for root in roots(case)}
@@ -61,8 +75,8 @@ def _cuda(case: Case) -> Verdict:
     if found:
         return passed(", ".join(found))
     places = [root.path for root in roots(case) if _NVML in root.libraries]
-    if not places:
-        return skipped("not seen: where the driver's libraries are")
+    if not places or cuts_gpus(case):
+        return skipped(VGPU_MANAGER if places else "not seen: where the driver's libraries are")
     return failed(f"{_CUDA} missing in {places[0]}: CUDA programs cannot start")
 
 
@@ -70,6 +84,8 @@ def _operator_ready(case: Case) -> Verdict:
     operator = case.facts.operator
     if operator is None or not operator.present:
         return skipped("no GPU operator on this node")
+    if reason := for_machines(case):
+        return skipped(reason)
     if "driver-ready" in operator.validations:
         return passed("driver-ready")
     return failed(
@@ -99,6 +115,8 @@ def _bound(case: Case) -> Verdict:
     bus = case.facts.bus or ()
     loose = tuple(gpu for gpu in bus if gpu.driver is None)
     given = tuple(gpu for gpu in bus if gpu.driver not in (None, "nvidia"))
+    if not loose and (reason := for_machines(case)):
+        return skipped(reason)
     evidence = {gpu.address: f"bound to {gpu.driver}" if gpu.driver else "bound to no driver" for gpu in loose + given}
     if loose:
         return failed(f"{named(case, loose[0])}: no driver is bound", evidence, gpus=blamed(case, loose))

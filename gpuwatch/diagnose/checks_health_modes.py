@@ -3,20 +3,19 @@
 from collections.abc import Iterator
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, passed, skipped
-from gpuwatch.diagnose.per_gpu import believed, blame, many, told, untold
+from gpuwatch.diagnose.per_gpu import FOR_SCREENS, believed, blame, many, told, untold
 from gpuwatch.diagnose.remedies import CONTACT_SUPPORT, RESET_GPU
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.model.snapshot import Gpu, GpuProcess
 from gpuwatch.model.view import View
-
-FOR_SCREENS = frozenset({"GeForce", "GeForce RTX", "Titan", "Titan RTX", "Quadro", "Quadro RTX", "NVIDIA RTX", "NVS"})
-"""Brands that work at desks too, where nobody minds a driver that starts anew."""
 
 
 def _persistence(case: Case) -> Verdict:
     servers = [gpu for gpu in case.gpus if gpu.identity.brand not in FOR_SCREENS and gpu.persistence_mode is not None]
     if not servers:
         return untold(case, "no GPU of a data center")
+    if case.facts.runtime and case.facts.runtime.gke:
+        return skipped("Google's nodes: the device plugin keeps the GPUs open, and nobody may change the image")
     services = case.facts.services
     daemon = services.runs("nvidia-persistenced") if services else None
     off = {gpu.identity.index: "persistence mode is off" for gpu in servers if not gpu.persistence_mode}
@@ -107,7 +106,7 @@ def _unlicensed(gpu: Gpu) -> str | None:
 def _vbios(case: Case) -> Verdict:
     versions: dict[str | None, dict[str, list[int]]] = {}
     for identity in (gpu.identity for gpu in case.gpus):
-        if identity.vbios:
+        if identity.vbios and identity.brand not in FOR_SCREENS:  # at desks each maker of boards has its own
             versions.setdefault(identity.name, {}).setdefault(identity.vbios, []).append(identity.index)
     if not any(sum(map(len, found.values())) > 1 for found in versions.values()):
         return untold(case, "there are not two GPUs of one model")

@@ -2,10 +2,11 @@
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
 from gpuwatch.diagnose.gpu_log import blamed, indexes, meant_gpus, named, nvml_works
-from gpuwatch.diagnose.per_gpu import believed
+from gpuwatch.diagnose.per_gpu import believed, many
 from gpuwatch.diagnose.remedies import DRAIN, KERNEL_LOG, REBOOT
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.model.pci import pci_key
+from gpuwatch.sources.pci import BusGpu
 
 _COUNT_LABEL, _PRODUCT_LABEL = "nvidia.com/gpu.count", "nvidia.com/gpu.product"
 
@@ -77,13 +78,16 @@ def _answering(case: Case) -> Verdict:
 
 
 def _width(case: Case) -> Verdict:
-    at_work = believed(case, "pcie_degraded")
+    wired = {gpu.address for gpu in case.facts.bus or () if _is_as_wired(case, gpu)}
+    at_work = believed(
+        case, "pcie_degraded", without=blamed(case, tuple(g for g in meant_gpus(case) if g.address in wired))
+    )
     if at_work is not None:
         return at_work._replace(remedy=None, commands=None)
     seen = tuple(gpu for gpu in meant_gpus(case) if gpu.link_width and gpu.link_width_max)
     if not seen:
         return skipped("not seen: the kernel tells no link width, as in many virtual machines")
-    narrow = tuple(gpu for gpu in seen if (gpu.link_width or 0) < (gpu.link_width_max or 0))
+    narrow = tuple(gpu for gpu in seen if _is_narrow(gpu) and gpu.address not in wired)
     if narrow:
         first = narrow[0]
         more = f" and {len(narrow) - 1} more" if len(narrow) > 1 else ""
@@ -92,7 +96,27 @@ def _width(case: Case) -> Verdict:
             {gpu.address: f"x{gpu.link_width} of x{gpu.link_width_max}" for gpu in narrow},
             gpus=blamed(case, narrow),
         )
-    return passed(", ".join(sorted({f"x{gpu.link_width}" for gpu in seen})))
+    fewer = f"; {many(len(wired))} in a slot that gives no more, or that does not tell" if wired else ""
+    return passed(", ".join(sorted({f"x{gpu.link_width}" for gpu in seen})) + fewer)
+
+
+def _is_narrow(gpu: BusGpu) -> bool:
+    return bool(gpu.link_width and gpu.link_width_max) and (gpu.link_width or 0) < (gpu.link_width_max or 0)
+
+
+def _is_as_wired(case: Case, gpu: BusGpu) -> bool:
+    """Whether a narrow link is how this machine is built: the slot has no more lanes, or a hypervisor does not tell
+    them. One among several of its model that all have more is broken all the same.
+    """
+    slot = next((port.link_width_max for port in gpu.ports[:1]), None)
+    if not _is_narrow(gpu) or (slot is not None and slot > (gpu.link_width or 0)):
+        return False
+    others = [o for o in case.facts.bus or () if o.device_id == gpu.device_id and o.address != gpu.address]
+    return len(others) < SIBLINGS or any((o.link_width or 0) <= (gpu.link_width or 0) for o in others)
+
+
+SIBLINGS = 3
+"""So many others of its model show how a machine is built."""
 
 
 def _count(number: int) -> str:
@@ -144,8 +168,8 @@ BUS: tuple[Check, ...] = (
         id="H04",
         stage=Stage.HOST,
         title="every GPU's PCIe link has all its lanes",
-        how="current_link_width and max_link_width in sysfs; the agent's finding pcie_degraded for a speed that is "
-        "low at work, as it falls while a GPU rests",
+        how="current_link_width and max_link_width of GPU and slot in sysfs; the agent's finding pcie_degraded for a "
+        "speed that is low at work, as it falls while a GPU rests",
         failure="PCIe link of GPU 3 (0000:61:00.0) is x8 of x16",
         remedy="Transfers to and from this GPU are slower. When the node is free, reseat the GPU or its riser and look "
         "at the slot's bifurcation in the BIOS; if the slot has no more lanes, this is as good as it gets.",

@@ -1,6 +1,7 @@
 """What goes over PCIe: without errors, and between GPUs without a detour."""
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, passed, skipped, warned
+from gpuwatch.diagnose.driver_home import cuts_gpus
 from gpuwatch.diagnose.gpu_log import blamed, meant_gpus
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.sources.pci_config import Aer
@@ -40,8 +41,8 @@ def _uncorrectable(aer: Aer) -> dict[str, int]:
 
 def _peer_to_peer(case: Case) -> Verdict:
     bus = case.facts.bus or ()
-    if len(bus) < 2:
-        return skipped("one GPU has no peer")
+    if reason := _without_peers(case):
+        return skipped(reason)
     ports = {port.address: port for gpu in bus for port in gpu.ports if port.kind == "downstream"}
     redirecting = {address: "redirects to the root complex" for address, port in ports.items() if port.redirects}
     translated = {gpu.address: f"IOMMU domain {gpu.iommu}" for gpu in bus if (gpu.iommu or "").startswith("DMA")}
@@ -58,12 +59,26 @@ def _peer_to_peer(case: Case) -> Verdict:
             "given to virtual machines.",
             commands=("cat /proc/cmdline",),
         )
-    if not ports and not any(gpu.iommu for gpu in bus):
-        return skipped("no PCIe switch above the GPUs and no IOMMU")
-    if ports and all(port.redirects is None for port in ports.values()):
+    if all(port.redirects is None for port in ports.values()):
         return skipped("not seen: only root may read the ACS registers")
     return passed("no redirect, no translation")
 
+
+def _without_peers(case: Case) -> str | None:
+    """Why these GPUs have nothing to say to each other, or no shorter way than over the root complex."""
+    bus = case.facts.bus or ()
+    if len(bus) < 2:
+        return "one GPU has no peer"
+    brands = {gpu.identity.brand for gpu in case.gpus}
+    if cuts_gpus(case) or any(gpu.driver == "vfio-pci" for gpu in bus):
+        return "GPUs are given to virtual machines, which needs the IOMMU and ACS"
+    if brands and brands <= _DESKTOP:
+        return "GeForce boards have no peer-to-peer over PCIe"
+    has_switch = any(port.kind == "downstream" for gpu in bus for port in gpu.ports)
+    return None if has_switch else "no PCIe switch above the GPUs that would be a shorter way"
+
+
+_DESKTOP = frozenset({"GeForce", "GeForce RTX"})
 
 TRAFFIC: tuple[Check, ...] = (
     Check(

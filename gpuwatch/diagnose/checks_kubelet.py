@@ -125,7 +125,10 @@ def _validated(case: Case) -> Verdict:
         return skipped("the GPU operator has noted nothing here")
     if "toolkit-ready" not in operator.validations:
         return skipped("the GPU operator's validator is still at the container toolkit")
-    missing = [name for name in ("cuda-ready", "plugin-ready") if name not in operator.validations]
+    kubelet = case.facts.kubelet
+    is_plain = _unwanted(case.facts) is None and (kubelet is None or bool(kubelet.plugins) or not kubelet.dra)
+    steps = ("cuda-ready", "plugin-ready") if is_plain else ("cuda-ready",)
+    missing = [name for name in steps if name not in operator.validations]
     if missing:
         return warned(f"the GPU operator's validator is not through: no {' and no '.join(missing)}")
     return passed("the GPU operator's validator is through")

@@ -1,7 +1,7 @@
 """What NVML lets gpuwatch read and set, beside the plain readings."""
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, passed, skipped, warned
-from gpuwatch.diagnose.per_gpu import blame, many, told, untold
+from gpuwatch.diagnose.per_gpu import FOR_SCREENS, blame, many, told, untold
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.model.snapshot import Gpu
 
@@ -9,11 +9,16 @@ WITHOUT_GPM = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampe
 
 
 def _gpm(case: Case) -> Verdict:
-    able = [gpu for gpu in case.gpus if gpu.identity.architecture not in (None, *WITHOUT_GPM)]
+    able = [gpu for gpu in case.gpus if gpu.identity.architecture not in (None, *WITHOUT_GPM) and _is_whole(gpu)]
     if not able:
         return untold(case, "no GPU has GPM counters (Hopper and newer do); DCGM has such metrics of older ones")
     without = {gpu.identity.index: NO_GPM for gpu in able if not _counts(gpu) and "activity" not in gpu.errors}
     return blame(without) if without else passed(many(len(able)))
+
+
+def _is_whole(gpu: Gpu) -> bool:
+    """A board of a data center that is not a slice of one: only of those NVIDIA says so."""
+    return gpu.identity.brand not in FOR_SCREENS and gpu.virtualization_mode != "vgpu"
 
 
 NO_GPM = "it should have activity counters, but its driver offers none"
@@ -27,7 +32,11 @@ def _counts(gpu: Gpu) -> bool:
 def _readable(case: Case) -> Verdict:
     params = case.facts.kernel.params if case.facts.kernel else {}
     rule = params.get("RmProfilingAdminOnly")
-    if refused := told(case, _refused):
+    refused = told(case, _refused)
+    limits = case.facts.limits
+    if refused and limits is not None and limits.euid != 0 and not case.facts.agent:
+        return skipped("not seen: counters may be for root only (RmProfilingAdminOnly); run as root")
+    if refused:
         verdict = blame(refused)
         return verdict._replace(evidence={**verdict.evidence, **({"RmProfilingAdminOnly": rule} if rule else {})})
     read = sum(gpu.activity.sm is not None or any(mig.activity.sm is not None for mig in gpu.mig) for gpu in case.gpus)

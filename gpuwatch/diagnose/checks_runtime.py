@@ -4,6 +4,7 @@ from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skippe
 from gpuwatch.diagnose.checks_runtime_cdi import CDI
 from gpuwatch.diagnose.containers import good_specs, runtime_config, runtime_kind, way
 from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.per_gpu import FOR_SCREENS
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.sources.container_runtime import RuntimeConfig
 
@@ -12,6 +13,7 @@ UNITS = {"/etc/k0s/": "k0sworker", "/var/snap/microk8s/": "snap.microk8s.daemon-
 INSTALL = "apt-get install -y nvidia-container-toolkit"
 NO_RUNTIME = "no container runtime on this machine"
 PODMAN = "podman has no nvidia runtime; it takes GPUs from CDI"
+NEITHER = "neither nvidia-ctk nor nvidia-container-runtime is on this host"
 GKE = "Google's driver installer and device plugin bring the driver into containers; no toolkit is needed"
 
 
@@ -29,9 +31,7 @@ def _toolkit(case: Case) -> Verdict:
     if reason:
         return skipped(reason)
     if not found:
-        config = runtime_config(case.facts) or RuntimeConfig(kind=runtime_kind(case.facts) or "", path="")
-        message = "no container toolkit: neither nvidia-ctk nor nvidia-container-runtime is on this host"
-        return failed(message, commands=(INSTALL, *_repair(config)))
+        return _no_toolkit(case)
     folders = sorted({path.rpartition("/")[0] for path in found})
     seen = f"{max(found.values()) or 'version not told'}, in {' and '.join(folders)}"
     validations = case.facts.operator.validations if case.facts.operator else {}
@@ -48,6 +48,22 @@ def _toolkit(case: Case) -> Verdict:
     )
 
 
+def _no_toolkit(case: Case) -> Verdict:
+    """A failure where containers are to have GPUs: many a machine has Docker or podman for other things."""
+    config = runtime_config(case.facts) or RuntimeConfig(kind=runtime_kind(case.facts) or "", path="")
+    commands = (INSTALL, *_repair(config))
+    if _is_meant(case.facts, config):
+        return failed(f"no container toolkit: {NEITHER}", commands=commands)
+    if config.kind == "docker" and any(gpu.identity.brand not in FOR_SCREENS for gpu in case.gpus):
+        return warned(f"docker cannot give GPUs to containers: {NEITHER}", commands=commands)
+    return skipped(f"no container toolkit, and nothing says that containers of {config.kind} are to have GPUs")
+
+
+def _is_meant(facts: Facts, config: RuntimeConfig) -> bool:
+    in_cluster = facts.kubelet is not None and facts.kubelet.present
+    return in_cluster or bool(config.nvidia or config.hook or good_specs(facts))
+
+
 def _configured(case: Case) -> Verdict:
     """A handler whose binary exists, an OCI hook, or CDI in the runtime that starts the containers."""
     kind = runtime_kind(case.facts) or ""
@@ -55,6 +71,9 @@ def _configured(case: Case) -> Verdict:
     config = runtime_config(case.facts) or RuntimeConfig(kind=kind, path="", cdi=True if kind == "crio" else None)
     if config.denied:
         reason = reason or f"not seen: {config.error}"
+    is_for_others = kind in ("containerd", "crio") or not (case.facts.runtime and case.facts.runtime.toolkit)
+    if is_for_others and not _is_meant(case.facts, config):
+        reason = reason or f"nothing says that containers of {kind} are to have GPUs"
     if reason:
         return skipped(reason)
     if config.error:
@@ -133,17 +152,18 @@ def _runtime_class(case: Case) -> Verdict:
 def _systemd_reload(case: Case) -> Verdict:
     """runc tells systemd which devices a container may use; it leaves out those without a link in /dev/char."""
     config, nodes = runtime_config(case.facts), case.facts.nodes
-    if config is None or nodes is None or config.error:
-        return skipped(NO_RUNTIME if config is None else "the runtime's configuration was not read")
-    if case.facts.runtime and case.facts.runtime.gke:
-        return skipped(GKE)
+    if config is None or nodes is None or config.error or (case.facts.runtime and case.facts.runtime.gke):
+        is_google = case.facts.runtime and case.facts.runtime.gke
+        return skipped(GKE if is_google else "the runtime's configuration was not read" if config else NO_RUNTIME)
     if config.systemd_cgroup is False:
         return passed("cgroups are not made by systemd")
-    if way(case.facts, config) == "cdi":
+    if (found := way(case.facts, config)) == "cdi":
         return passed("devices are part of the container's own specification (CDI)")
     links = [name for name in nodes.char_links if name.startswith("195:")]
     if links:
         return passed(f"{len(links)} links in /dev/char")
+    if found == "unknown":
+        return skipped("not seen: the toolkit's version; before 1.18 containers lose GPUs without links in /dev/char")
     return warned("systemctl daemon-reload will take GPUs away from running containers: no links in /dev/char")
 
 

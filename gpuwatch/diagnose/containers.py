@@ -43,7 +43,7 @@ def good_specs(facts: Facts) -> tuple[CdiSpec, ...]:
     return tuple(spec for spec in facts.cdi or () if spec.error is None)
 
 
-def way(facts: Facts, config: RuntimeConfig) -> Literal["cdi", "hook"]:
+def way(facts: Facts, config: RuntimeConfig) -> Literal["cdi", "hook", "unknown"]:
     """How devices get into containers. `cdi`: as part of the container's own specification; `hook`: behind the back of
     the runtime, when the container is started.
     """
@@ -56,7 +56,9 @@ def way(facts: Facts, config: RuntimeConfig) -> Literal["cdi", "hook"]:
     mode = (settings.mode if settings else None) or "auto"
     if mode == "auto":
         versions = [_numbers(version) for version in (runtime.toolkit.values() if runtime else ()) if version]
-        return "cdi" if versions and min(versions) >= JIT_CDI else "hook"
+        if not versions:  # RPMs and copies do not tell
+            return "unknown"
+        return "cdi" if min(versions) >= JIT_CDI else "hook"
     return "hook" if mode == "legacy" else "cdi"
 
 

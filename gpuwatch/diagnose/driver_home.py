@@ -4,6 +4,8 @@ from gpuwatch.diagnose.check import Case
 from gpuwatch.sources.driver_root import DriverRoot
 
 CONTAINER_ROOT = "/run/nvidia/driver"
+WORKLOAD = "nvidia.com/gpu.workload.config"
+_VGPU_MANAGER = "nvidia_vgpu_vfio"
 _CONTAINER_READY = ".driver-ctr-ready"
 DRIVER_PODS = "kubectl get pods -A -l app=nvidia-driver-daemonset --field-selector spec.nodeName={node}"
 DRIVER_LOGS = "kubectl logs -n gpu-operator -l app=nvidia-driver-daemonset --tail=50"
@@ -41,6 +43,19 @@ def is_made_at_first_use(case: Case) -> bool:
     """
     has_kubernetes = case.facts.cluster is not None or bool(case.facts.kubelet and case.facts.kubelet.present)
     return not has_kubernetes and any(root.modprobe for root in roots(case))
+
+
+def for_machines(case: Case) -> str | None:
+    """Why this node needs no driver: the GPU operator's label gives its GPUs to virtual machines."""
+    labels = case.facts.cluster.node.labels if case.facts.cluster else {}
+    config = labels.get(WORKLOAD, "container")
+    return f"GPUs are for virtual machines: label {WORKLOAD}={config}" if config.startswith("vm-") else None
+
+
+def cuts_gpus(case: Case) -> bool:
+    """Whether the driver is NVIDIA's vGPU manager, which hands out virtual GPUs and brings no CUDA."""
+    kernel = case.facts.kernel
+    return kernel is not None and _VGPU_MANAGER in (kernel.modules or {})
 
 
 def driver_version(case: Case) -> str | None:

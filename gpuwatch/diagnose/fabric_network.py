@@ -3,7 +3,7 @@
 import re
 
 from gpuwatch.diagnose.check import Case, Verdict, passed, skipped, warned
-from gpuwatch.diagnose.fabric_switches import UNSEEN
+from gpuwatch.diagnose.fabric_switches import COMPLETED, UNSEEN
 from gpuwatch.sources.fabric_devices import Adapter
 
 PEER_MODULES = ("nvidia_peermem", "nv_peer_mem")
@@ -12,6 +12,7 @@ DMA_BUF_KERNEL = (5, 12)
 MULTI_NODE = ("GB200", "GB300")
 """Part of NVML's name of GPUs whose NVLink leads to other nodes."""
 CHANNELS = "nvidia-caps-imex-channels/"
+DOMAINS = "compute-domain.nvidia.com"
 MANY = 4
 """Ethernet adapters that can do RDMA: fewer are a server's plain network, more are there for it."""
 
@@ -31,7 +32,7 @@ def peer_memory(case: Case) -> Verdict:
         return passed(loaded, evidence)
     if kernel.flavor == "open" and _version(kernel.release) >= DMA_BUF_KERNEL:
         return passed(f"dma-buf: open kernel modules, Linux {kernel.release}", evidence)
-    if not _is_wanted(ours):
+    if not is_wanted(ours):
         return skipped(f"{_rdma(ours)} for Ethernet, as any server has; nothing says that RDMA is wanted")
     evidence |= {"modules": kernel.flavor or "unknown", "kernel": kernel.release or "unknown"}
     return warned(f"{_rdma(ours)}, but no way to GPU memory: nvidia_peermem is not loaded", evidence)
@@ -50,7 +51,7 @@ def adapter_drivers(case: Case) -> Verdict:
     if unbound:
         return warned(f"adapter {', '.join(unbound)} has no driver")
     dumb = [adapter.address for adapter in adapters if adapter.driver == "mlx5_core" and not adapter.rdma]
-    if dumb and _is_wanted(adapters):
+    if dumb and is_wanted(adapters):
         return warned(f"adapter {', '.join(dumb)} has no InfiniBand device: mlx5_ib is not loaded")
     modules = case.facts.kernel.modules if case.facts.kernel else None
     more = [name for name in OPTIONAL_MODULES if name in (modules or {})]
@@ -59,16 +60,18 @@ def adapter_drivers(case: Case) -> Verdict:
 
 def imex(case: Case) -> Verdict:
     """F07."""
-    names = [gpu.identity.name or "" for gpu in case.gpus]
-    if not any(model in name for name in names for model in MULTI_NODE):
-        return skipped("NVLink does not leave this node")
-    services, nodes = case.facts.services, case.facts.nodes
+    joined = [gpu for gpu in case.gpus if gpu.fabric.state == COMPLETED]
+    if not any(model in (gpu.identity.name or "") for gpu in joined for model in MULTI_NODE):
+        return skipped("NVLink does not leave this node, as far as GPUs are registered with a fabric")
+    services, nodes, kubelet = case.facts.services, case.facts.nodes, case.facts.kubelet
     runs = services.runs("nvidia-imex") if services else None
     if runs is None or nodes is None:
         return skipped(UNSEEN if runs is None else "not seen: the device files")
     channels = sum(path.startswith(CHANNELS) for path in nodes.files)
     if runs and channels:
         return passed(f"nvidia-imex runs, {channels} channel{'s' if channels > 1 else ''}")
+    if kubelet is not None and DOMAINS in kubelet.dra:
+        return passed("NVIDIA's DRA driver starts it when a job asks for a ComputeDomain")
     if not runs and not channels:
         return warned("neither nvidia-imex nor an IMEX channel is there")
     return warned(
@@ -82,7 +85,8 @@ def _data_adapters(case: Case) -> list[Adapter]:
     return [a for a in (services.adapters if services else None) or () if not a.manages_switches]
 
 
-def _is_wanted(adapters: list[Adapter]) -> bool:
+def is_wanted(adapters: list[Adapter]) -> bool:
+    """Whether these adapters are there for RDMA, and not a server's plain network."""
     return any(adapter.infiniband for adapter in adapters) or len(adapters) >= MANY
 
 

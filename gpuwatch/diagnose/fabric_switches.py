@@ -1,6 +1,7 @@
 """Judges the NVSwitches of a board and those who look after them: fabric manager, subnet manager, registration."""
 
 from gpuwatch.diagnose.check import Case, Verdict, failed, gpu_list, passed, skipped, warned
+from gpuwatch.diagnose.driver_home import is_containerised
 from gpuwatch.diagnose.xids import DAY, ago
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.sources.services import Services
@@ -35,7 +36,9 @@ def manager(case: Case) -> Verdict:
     evidence = _evidence(services, driver)
     known = {version for version in ((package, started) if runs else (package or started,)) if version}
     if driver and known and driver not in known:
-        return _skewed(package or started or "", driver, services, runs=runs, evidence=evidence)
+        is_other = runs and _is_elsewhere(case)
+        elsewhere = passed(f"it runs, and not what the host's package and log tell of; {_switches(services)}", evidence)
+        return elsewhere if is_other else _skewed(package or started or "", driver, runs=runs, evidence=evidence)
     if not runs:
         return _absent(services, driver, evidence)
     if driver and package and package != driver:
@@ -102,6 +105,12 @@ def switch_errors(case: Case) -> Verdict:
     return passed("none") if late or has_switches(case.facts.services) else skipped("no NVSwitch")
 
 
+def _is_elsewhere(case: Case) -> bool:
+    """Whether what lies on the host is not of the one that runs: it would not run with this driver, or not so well."""
+    states = {gpu.fabric.state for gpu in case.gpus if gpu.fabric.state}
+    return is_containerised(case) or states == {COMPLETED}
+
+
 def _driver(case: Case) -> str | None:
     """The loaded kernel module's version."""
     kernel, view = case.facts.kernel, case.facts.view
@@ -128,7 +137,7 @@ def _evidence(services: Services, driver: str | None) -> dict[str, str]:
     return {name: text for name, text in pairs.items() if text}
 
 
-def _skewed(version: str, driver: str, services: Services, *, runs: bool, evidence: dict[str, str]) -> Verdict:
+def _skewed(version: str, driver: str, *, runs: bool, evidence: dict[str, str]) -> Verdict:
     then = "runs, but must be of the same version" if runs else "does not start so, and CUDA ends with error 802"
     message = f"fabric manager {version}, driver {driver}: it {then}"
     return failed(message, evidence, remedy=_same_version(driver), commands=_install(driver))

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from gpuwatch.diagnose.check import Case, Verdict, failed, passed, skipped
+from gpuwatch.diagnose.driver_home import for_machines
 from gpuwatch.diagnose.remedies import DRAIN, KERNEL_LOG, REBOOT
 from gpuwatch.model.snapshot import SourceStatus
 
@@ -65,8 +66,8 @@ WEDGED = (
 def library(case: Case) -> Verdict:
     """N01."""
     nvml = _nvml(case)
-    if nvml is None:
-        return skipped(_unseen(case))
+    if nvml is None or (nvml.code is not None and for_machines(case)):
+        return skipped(for_machines(case) or _unseen(case))
     if nvml.code == LIBRARY_NOT_FOUND:
         return failed("libnvidia-ml.so.1 cannot be loaded", {"nvml": nvml.reason})
     view = case.facts.view
@@ -78,7 +79,8 @@ def init(case: Case) -> Verdict:
     """N02."""
     nvml = _nvml(case)
     if nvml is not None:
-        return _started(case, nvml)
+        reason = for_machines(case) if nvml.code is not None else None
+        return skipped(reason) if reason else _started(case, nvml)
     if case.facts.view_failure == "hangs":
         return failed("the driver does not answer", {"view": _unseen(case)}, remedy=WEDGED, commands=AFTER_WEDGED)
     return skipped(_unseen(case))

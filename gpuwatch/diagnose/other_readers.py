@@ -95,8 +95,9 @@ def _wrong_page(case: Case, exporter: Exporter) -> str:
         return "" if exporter.status in GUARDED else exporter.error
     if exporter.families == 0:
         return "the page is empty"
-    if not exporter.has_gpu_utilization and not any(gpu.mig_enabled for gpu in case.gpus):
-        return "DCGM_FI_DEV_GPU_UTIL is not on the page"
+    tells_work = exporter.has_gpu_utilization or exporter.profiling
+    if not tells_work and not any(gpu.mig_enabled for gpu in case.gpus):
+        return "neither DCGM_FI_DEV_GPU_UTIL nor profiling counters are on the page"
     rows = case.facts.view.attribution.devices if case.facts.view else ()
     if not exporter.pods and any(row.allocated and row.holders for row in rows):
         return "no pod labels, though pods hold GPUs"

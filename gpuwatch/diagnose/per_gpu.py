@@ -7,6 +7,9 @@ from gpuwatch.diagnose.remedies import ADVICE
 from gpuwatch.model.finding import Finding, Severity
 from gpuwatch.model.snapshot import Gpu
 
+FOR_SCREENS = frozenset({"GeForce", "GeForce RTX", "Titan", "Titan RTX", "Quadro", "Quadro RTX", "NVIDIA RTX", "NVS"})
+"""Brands that work at desks too, where nobody minds a driver that starts anew, or boards of several makers."""
+
 SILENT = "no GPU answers"
 
 

@@ -83,6 +83,7 @@ class PciTree:
             for name, content in {
                 "vendor": b"0x8086\n" if kind == "root" else b"0x1000\n",
                 "class": b"0x060400\n",
+                "max_link_width": b"16\n",
                 "config": port_config(kind),
             }.items()
         }

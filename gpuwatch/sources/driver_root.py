@@ -24,7 +24,13 @@ _LIBRARIES = (
 )
 _NAMES = ("libnvidia-ml.so.1", "libcuda.so.1", "libnvidia-ptxjitcompiler.so.1")
 _PROGRAMS = ("usr/bin", "bin", "usr/local/bin", "usr/local/nvidia/bin", "run/current-system/sw/bin")
-_FIRMWARE = ("lib/firmware/nvidia", "usr/lib/firmware/nvidia", "firmware/nvidia")
+_FIRMWARE = (
+    "lib/firmware/nvidia",
+    "usr/lib/firmware/nvidia",
+    "firmware/nvidia",
+    "run/current-system/firmware/nvidia",
+    "x86_64-bottlerocket-linux-gnu/sys-root/usr/lib/firmware/nvidia",
+)
 _VERSION = re.compile(r"\.so\.(\d{2,4}(?:\.\d{1,4}){1,3})", re.ASCII)
 _MOST_LINKS = 8
 

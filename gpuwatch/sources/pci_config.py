@@ -17,6 +17,7 @@ _FIRST_CAPABILITY, _PCI_EXPRESS = 0x34, 0x10
 _FIRST_EXTENDED, _ACS = 0x100, 0x000D
 _REDIRECTS = 0x04 | 0x08  # P2P Request Redirect, P2P Completion Redirect
 _MOST_CAPABILITIES = 96
+_EMULATED = frozenset({"0x1b36", "0x15ad", "0x1414", "0x1af4", "0x1d0f"})  # QEMU, VMware, Hyper-V, virtio, AWS Nitro
 _PORTS: dict[int, "PortKind"] = {4: "root", 5: "upstream", 6: "downstream"}
 _FUNCTION = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", re.ASCII)
 
@@ -32,12 +33,15 @@ class Aer(Record, frozen=True, kw_only=True):
 
 
 class PciPort(Record, frozen=True, kw_only=True):
-    """A bridge above a GPU. `redirects`: its ACS sends traffic between devices below it up to the root complex."""
+    """A bridge above a GPU; one that a hypervisor makes up tells no lanes. `redirects`: its ACS sends traffic between
+    devices below it up to the root complex.
+    """
 
     address: str
     kind: PortKind | None = None
     redirects: bool | None = None
     aer: Aer | None = None
+    link_width_max: int | None = None  # lanes of the slot below it
 
 
 def answers(device: Path) -> bool | None:
@@ -89,7 +93,19 @@ def acs_redirects(config: bytes) -> bool | None:
 
 def _port(folder: Path) -> PciPort:
     config = _config(folder, 4096) if answers(folder) else b""  # a dead one keeps every read until it times out
-    return PciPort(address=folder.name, kind=port_kind(config), redirects=acs_redirects(config), aer=aer(folder))
+    return PciPort(
+        address=folder.name,
+        kind=port_kind(config),
+        redirects=acs_redirects(config),
+        aer=aer(folder),
+        link_width_max=None if text(folder / "vendor") in _EMULATED else _lanes(text(folder / "max_link_width")),
+    )
+
+
+def _lanes(number: str | None) -> int | None:
+    """The kernel writes 0 or 255 for a link it cannot ask."""
+    lanes = int(number) if number and number.isdecimal() else 0
+    return lanes if 0 < lanes <= 32 else None
 
 
 def _config(device: Path, size: int) -> bytes:

@@ -70,6 +70,11 @@ def without_discovery(host: Host) -> None:
     node(labels=dict.fromkeys(key for key in host.cluster.node.labels if key.startswith(NFD)))(host)
 
 
+def no_plugin(host: Host) -> None:
+    """Nobody gives out GPUs."""
+    host.remove("var/lib/kubelet/device-plugins/nvidia-gpu.sock")
+
+
 def condition(type_: str, status: str, reason: str) -> Change:
     """One of the kubelet's conditions changes."""
 
@@ -206,7 +211,7 @@ BROKEN: tuple[Broken, ...] = (
     ),
     Broken(
         "L03",
-        label("nvidia.com/gpu.deploy.device-plugin", "false"),
+        both(no_plugin, label("nvidia.com/gpu.deploy.device-plugin", "false")),
         "switched off by label: device-plugin",
         "kubectl label node gpu-node-1 nvidia.com/gpu.deploy.device-plugin=true",
         Result.WARN,
@@ -229,7 +234,13 @@ BROKEN: tuple[Broken, ...] = (
         f"kubectl taint node gpu-node-1 {TAINT}-",
         well=both(tainted(), found("gpu_lost")),
     ),
-    Broken("L05", cluster(policy_state="notReady"), "is notReady", "logs deploy/gpu-operator", Result.WARN),
+    Broken(
+        "L05",
+        both(cluster(policy_state="notReady"), pod("gpu-feature-discovery", ready=False)),
+        "is notReady",
+        "logs deploy/gpu-operator",
+        Result.WARN,
+    ),
     Broken("L06", condition("Ready", "Unknown", "NodeStatusUnknown"), "Ready is Unknown", "journalctl -u kubelet"),
     Broken(
         "L06", condition("DiskPressure", "True", "KubeletHasDiskPressure"), "DiskPressure", "make room", Result.WARN

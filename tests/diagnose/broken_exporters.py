@@ -95,8 +95,8 @@ EXPORTERS: tuple[Broken, ...] = (
     ),
     Broken(
         "C03",
-        serves(dcgm(has_gpu_utilization=False)),
-        "DCGM_FI_DEV_GPU_UTIL is not on the page",
+        serves(dcgm(has_gpu_utilization=False, profiling=False)),
+        "neither DCGM_FI_DEV_GPU_UTIL nor profiling counters",
         "restart its pod",
         result=Result.WARN,
         well=serves(dcgm()),

@@ -107,7 +107,7 @@ FABRIC: tuple[Broken, ...] = (
     ),
     Broken(
         "F01",
-        versions("575.57.08", "575.57.08"),
+        several(versions("575.57.08", "575.57.08"), every_gpu(fabric={"state": 2})),
         "runs, but must be of the same version",
         "exactly the same version",
     ),

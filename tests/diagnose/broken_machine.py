@@ -103,8 +103,6 @@ DRIVER = (
            "modprobe"),
     Broken("D02", all_of(edit(MODULES, "nvidia_uvm ", "other "), edit("proc/devices", "nvidia-uvm", "other")),
            "nvidia_uvm is not loaded: CUDA", "nvidia-modprobe -u"),
-    Broken("D02", all_of(edit(MODULES, "nvidia_uvm ", "other "), edit("proc/devices", "nvidia-uvm", "other")),
-           "not loaded yet", "modprobe", WARN, well=alone),
     Broken("D03", libraries("550.90.07"), "the loaded module is 580.105.08, the libraries in / are 550.90.07",
            "Drain the node and reboot"),
     Broken("D03", old_container, "the libraries in /run/nvidia/driver are not of the loaded driver", "reboot", WARN),
@@ -141,14 +139,12 @@ NO_CDI = edit("etc/containerd/config.toml", "enable_cdi = true", "enable_cdi = f
 
 FILES = (
     Broken("V01", remove("dev/nvidia-uvm"), "/dev/nvidia-uvm missing", "nvidia-modprobe -u"),
-    Broken("V01", remove("dev/nvidiactl", "dev/nvidia3"), "missing: nvidia-modprobe makes them", "nvidia-smi", WARN,
-           well=alone),
     Broken("V02", remove("dev/char/195:3"), "/dev/char/195:3 (/dev/nvidia3) is missing", "create-dev-char-symlinks",
            WARN, well=all_of(LEGACY, NO_CDI)),
     Broken("V03", remove("dev/nvidia-caps/nvidia-cap12"), "/dev/nvidia-caps/nvidia-cap12 missing", "nvidia-modprobe -f",
            node={"mig": {"0": ["3g.40gb", "3g.40gb"]}}),
     Broken("V04", containers_memlock("8388608"), "memlock of containerd is 8192 KiB", "LimitMEMLOCK=infinity", WARN,
-           well=containers_memlock("unlimited")),
+           well=all_of(alone, containers_memlock("unlimited"), edit(MODULES, "overlay ", "efa "))),
 )  # fmt: skip
 
 BROKEN: tuple[Broken, ...] = (*BUS, *KERNEL, *DRIVER, *FILES)
