@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,23 @@ def test_a_process_that_hangs_is_left_alone(cuda, view):
     cuda.path.unlink()  # the driver comes back to life
     _wait_until(lambda: not psutil.pid_exists(pid) or process.status() == psutil.STATUS_ZOMBIE)
     assert (cuda.leaks(), cuda.ends()) == ([], 1), "it gave everything back when it could"
+
+
+def test_a_process_that_keeps_silent_and_does_not_end_is_left_alone(tmp_path):
+    """When it ends the kernel closes its pipe, then files of the driver that may keep it."""
+    source, library = tmp_path / "stays.c", tmp_path / "stays.so"
+    source.write_text(
+        "#include <unistd.h>\n__attribute__((constructor)) static void stays(void) "
+        "{ for (int fd = 0; fd < 64; fd++) close(fd); for (;;) pause(); }\n"
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    started = time.monotonic()
+    ended = done_by(Job(devices=("GPU-0",), tests=ALL, library=str(library)), STARTED)
+    assert time.monotonic() - started < 3 * STARTED
+    assert ended.left
+    assert ended.runs[-1].fault == "hang"
+    assert "its process does not end" in ended.runs[-1].error
+    psutil.Process(int(ended.runs[-1].error.split("process ")[-1].split()[0])).kill()
 
 
 def test_a_process_that_is_only_slow_is_ended(cuda, view):

@@ -3,13 +3,17 @@
 import json
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
+from gpuwatch.diagnose.active.parent import has_gone
 from gpuwatch.model.errors import GpuwatchError
 
 COMMAND = "dcgmi"
 ARGUMENTS = ("diag", "-r", "1", "-j")
+MOST_BYTES = 4 << 20
+"""Of what it says."""
 
 
 def is_installed() -> bool:
@@ -24,18 +28,27 @@ def failures(seconds: float) -> dict[str, str]:
         GpuwatchError: it could not be run, has not ended in time, or says nothing that can be understood.
     """
     what = f"{COMMAND} {' '.join(ARGUMENTS)} gave no result"
-    try:
-        done = subprocess.run((COMMAND, *ARGUMENTS), capture_output=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise GpuwatchError(what, f"no answer within {seconds:.0f} s") from error
-    except OSError as error:
-        raise GpuwatchError(what, str(error)) from error
-    found = parsed(done.stdout.decode(errors="replace"))
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as trouble:
+        try:
+            process = subprocess.Popen((COMMAND, *ARGUMENTS), stdin=subprocess.DEVNULL, stdout=out, stderr=trouble)
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            has_gone(process)
+            raise GpuwatchError(what, f"no answer within {seconds:.0f} s") from error
+        except OSError as error:
+            raise GpuwatchError(what, str(error)) from error
+        text, errors = _told(out), _told(trouble)
+    found = parsed(text)
     if found is None:
-        words = (done.stdout + b"\n" + done.stderr).decode(errors="replace").split("\n")
-        said = next((line.strip() for line in words if line.strip(" {}\t\r")), f"exit status {done.returncode}")
+        words = f"{text}\n{errors}".split("\n")
+        said = next((line.strip() for line in words if line.strip(" {}\t\r")), f"exit status {status}")
         raise GpuwatchError(what, said[:300], "is nv-hostengine running? systemctl status nvidia-dcgm")
     return found
+
+
+def _told(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read(MOST_BYTES).decode(errors="replace")
 
 
 def parsed(text: str) -> dict[str, str] | None:

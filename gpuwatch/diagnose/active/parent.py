@@ -47,7 +47,7 @@ def done_by(job: Job, seconds: float) -> Ended:
         try:
             return _heard(process, job, seconds, trouble)
         except BaseException:
-            _has_gone(process)
+            has_gone(process)
             raise
         finally:
             if process.stdout is not None:
@@ -62,19 +62,21 @@ def _environment(job: Job) -> dict[str, str]:
 def _heard(process: "subprocess.Popen[bytes]", job: Job, seconds: float, trouble: IO[bytes]) -> Ended:
     runs: list[DeviceRun] = []
     last: Calling | None = None
+    until = time.monotonic() + seconds
     try:
-        for line in _lines(process, time.monotonic() + seconds):
+        for line in _lines(process, until):
             if isinstance(line, Done):
                 runs.append(line.run)
                 last = None
             else:
                 last = line
-    except TimeoutError:
-        left = not _has_gone(process)
-        words = f"no answer within {seconds:.0f} s"
+        # the kernel closes its pipe before the driver's files, which may keep it
+        status = process.wait(max(LEAVE_SECONDS, until - time.monotonic()))
+    except (TimeoutError, subprocess.TimeoutExpired) as error:
+        left = not has_gone(process)
+        words = f"no answer within {seconds:.0f} s" if isinstance(error, TimeoutError) else "its process does not end"
         run = _unfinished(job, runs, last, "hang", words, f"process {process.pid} was left alone" if left else "")
         return Ended((*runs, run), left)
-    status = process.wait()
     if status:
         run = _unfinished(job, runs, last, "crash", f"the check {_ending(status)}", _last_line(trouble))
         return Ended((*runs, run))
@@ -101,14 +103,14 @@ def _lines(process: "subprocess.Popen[bytes]", until: float) -> Iterator[Line]:
             yield msgspec.json.decode(line, type=Line)
 
 
-def _has_gone(process: "subprocess.Popen[bytes]") -> bool:
+def has_gone(process: "subprocess.Popen[bytes]") -> bool:
     """Ask it to go. It is never killed: inside the driver that can wedge the GPU, and outside it goes by itself."""
     process.terminate()
     try:
         process.wait(LEAVE_SECONDS)
     except subprocess.TimeoutExpired:
-        log.warning("process %d is inside a call of the CUDA driver; left alone", process.pid)
-        threading.Thread(target=process.wait, name="left CUDA process", daemon=True).start()
+        log.warning("process %d is inside a call of the driver; left alone", process.pid)
+        threading.Thread(target=process.wait, name="left process", daemon=True).start()
         return False
     return True
 
