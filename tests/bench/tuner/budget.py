@@ -179,4 +179,4 @@ def _cells(each: Outcome) -> list[str]:
 
 
 if __name__ == "__main__":
-    show(evaluate(load(ZEUS), trials=100))
+    show(evaluate(load(ZEUS), trials=200))
