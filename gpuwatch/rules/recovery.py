@@ -7,6 +7,7 @@ from gpuwatch.model.remediation import (
     ACKNOWLEDGED,
     FAULTS,
     OWNER,
+    QUARANTINED,
     Fault,
     FreeSlot,
     HandOver,
@@ -193,8 +194,12 @@ def _kept(case: Case, draft: Draft) -> Draft:
         annotations[OWNER] = encode(owner)
     if draft.faults != faults(case.node):
         annotations[FAULTS] = encode(draft.faults)
+    marks = _marks(case, owner)
+    if marks:
+        owner = replace(owner, labels=(QUARANTINED,))
+        annotations[OWNER] = encode(owner)
     cordon = True if owner.cordoned and not owned(case).cordoned else None
-    patch = PatchNode(step="refresh", annotations=annotations, unschedulable=cordon)
+    patch = PatchNode(step="refresh", annotations=annotations, labels=marks, unschedulable=cordon)
     steps: tuple[Step, ...] = (slot,) if slot is not None else ()
     return draft.but(
         owner=owner,
@@ -203,6 +208,15 @@ def _kept(case: Case, draft: Draft) -> Draft:
         after=(*draft.after, *spare),
         wants=draft.wants if case.slots else draft.wants | {"slots"},
     )
+
+
+def _marks(case: Case, owner: Ownership) -> dict[str, str | None]:
+    """Labels to change so that the budget finds a Node whose quarantine an older gpuwatch has begun: that one wrote
+    others, which are now for schedulers and are written anew.
+    """
+    if QUARANTINED in (*owner.labels, *case.node.labels):
+        return {}
+    return {QUARANTINED: "true"} | {key: None for key in owner.labels if key in case.node.labels}
 
 
 def _slot(case: Case) -> tuple[TakeSlot | None, tuple[FreeSlot, ...]]:

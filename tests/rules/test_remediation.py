@@ -10,6 +10,8 @@ from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig, Window
 from gpuwatch.model.finding import Remedy
 from gpuwatch.model.remediation import (
     ACKNOWLEDGED,
+    DEGRADED,
+    HEALTHY_COUNT,
     OPT_OUT,
     OWNER,
     QUARANTINED,
@@ -25,6 +27,7 @@ from gpuwatch.model.remediation import (
 )
 from gpuwatch.model.snapshot import Host
 from gpuwatch.model.workload import Workload
+from gpuwatch.rules.ownership import encode, hold
 from tests.rules.remediating import GPUS, HOST, START, Story, finding, view
 
 ALWAYS = Window(start="00:00", end="23:59")
@@ -294,6 +297,29 @@ def test_a_cordon_that_a_person_lifted_is_not_set_again() -> None:
     story.settle()
     assert not story.node.unschedulable
     assert story.node.taint is not None
+
+
+def test_a_quarantine_by_an_older_version_is_found_by_the_budget_and_leaves_no_label() -> None:
+    """It marked the Node with two of the labels that are now for schedulers."""
+    story = sick()
+    story.settle()
+    owner = hold(story.node).owner
+    assert owner is not None
+    before = replace(owner, labels=(DEGRADED, HEALTHY_COUNT))
+    old = {DEGRADED: "true", HEALTHY_COUNT: "7"}
+    story.cluster.edit(annotations={**story.node.annotations, OWNER: encode(before)}, labels=old)
+    story.settle()
+    assert story.node.labels == {QUARANTINED: "true"}
+    story.recover()
+    assert (story.node.taint, story.node.labels) == (None, {})
+
+
+def test_the_mark_for_the_budget_that_a_person_took_off_stays_off() -> None:
+    story = sick()
+    story.settle()
+    story.cluster.edit(labels={})
+    story.settle()
+    assert (story.node.labels, story.node.taint is not None) == ({}, True)
 
 
 def test_what_needs_a_person_is_held() -> None:
