@@ -11,6 +11,9 @@ from pathlib import Path
 MOST_BYTES = 4 << 20
 """Longer files are cut off: none that is read whole is longer on a real machine."""
 
+CHUNK = 64 << 10
+"""Of one read: the kernel refuses to read 4 MiB of a file of /proc/sys at once (ENOMEM)."""
+
 
 def content(file: Path, most: int = MOST_BYTES) -> bytes:
     """The first `most` bytes.
@@ -18,8 +21,11 @@ def content(file: Path, most: int = MOST_BYTES) -> bytes:
     Raises:
         OSError: it cannot be read, or is no plain file.
     """
-    with open(file, "rb", opener=plain) as opened:
-        return opened.read(most)
+    body = bytearray()
+    with open(file, "rb", buffering=0, opener=plain) as opened:
+        while chunk := opened.read(min(CHUNK, most - len(body))):
+            body += chunk
+    return bytes(body)
 
 
 def text(file: Path, most: int = MOST_BYTES) -> str | None:

@@ -18,6 +18,11 @@ def test_a_file_of_proc_is_one_though_it_says_it_is_empty() -> None:
     assert text(Path("/proc/self/comm"))
 
 
+def test_a_file_of_proc_sys_is_read() -> None:
+    """The kernel refuses a single read of 4 MiB there."""
+    assert text(Path("/proc/sys/kernel/random/boot_id"))
+
+
 def test_a_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
     (tmp_path / "b").symlink_to("a")
