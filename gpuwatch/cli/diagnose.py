@@ -31,8 +31,9 @@ Examples:
 """
 
 EPILOG = """\b
-Exit codes: 0 nothing wrong, 3 warnings only, 4 a failure, 5 neither a GPU nor a driver,
-1 nothing could be judged, 6 nothing could be judged without more rights, 2 wrong usage.
+Exit codes: 0 nothing wrong, 3 warnings only, 4 a failure, 2 wrong usage,
+5 neither a GPU nor a driver, 1 unknown: nothing, or no GPU, could be judged,
+6 unknown, and more rights would help.
 """
 
 LEVELS = ("quick", "full")

@@ -6,7 +6,7 @@ from gpuwatch.diagnose.check import Level
 from gpuwatch.diagnose.facts import Facts
 from gpuwatch.diagnose.inventory import inventory
 from gpuwatch.diagnose.nvml_start import LIBRARY_NOT_FOUND
-from gpuwatch.model.diagnosis import Diagnosis, Result
+from gpuwatch.model.diagnosis import Diagnosis, Result, Stage
 from gpuwatch.model.finding import Health
 
 EXIT_CODES = {Health.HEALTHY: 0, Health.DEGRADED: 3, Health.FAILED: 4, Health.UNKNOWN: 1}
@@ -14,6 +14,9 @@ DENIED = 6
 
 VERDICTS = {Result.FAIL: Health.FAILED, Result.WARN: Health.DEGRADED, Result.PASS: Health.HEALTHY}
 """The worst result decides; a diagnosis of nothing but skipped checks knows nothing."""
+
+OF_GPUS = Stage.HEALTH
+"""Where all of this was skipped, nobody has seen a GPU: that is not healthy."""
 
 
 class DiagnosisDocument(Envelope, frozen=True, kw_only=True):
@@ -49,7 +52,9 @@ def document(diagnosis: Diagnosis, facts: Facts, level: Level) -> DiagnosisDocum
 def verdict(diagnosis: Diagnosis) -> Health:
     """All results in one word."""
     there = {result.result for result in diagnosis.results}
-    return next((health for result, health in VERDICTS.items() if result in there), Health.UNKNOWN)
+    of_gpus = {result.result for result in diagnosis.results if result.stage is OF_GPUS}
+    found = next((health for result, health in VERDICTS.items() if result in there), Health.UNKNOWN)
+    return Health.UNKNOWN if found is Health.HEALTHY and of_gpus == {Result.SKIP} else found
 
 
 def exit_code(diagnosis: Diagnosis, facts: Facts) -> int:

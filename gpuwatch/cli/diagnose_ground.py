@@ -10,10 +10,13 @@ from gpuwatch.cli.session import Session
 from gpuwatch.cli.source import Source, node, parse_source
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.gather import AGENT_SECONDS, Ground
-from gpuwatch.diagnose.places import Places
+from gpuwatch.diagnose.places import RECORDED, Places
 from gpuwatch.model.errors import UsageError
 from gpuwatch.roles.client import AgentClient, find_agent
 from gpuwatch.sources.driver_root import library
+
+OF_A_HOST = ("etc", "proc", "sys", "usr", "lib", RECORDED)
+"""Of a mounted or copied root at least one is there."""
 
 DRIVER_ONLY = "a capture records the driver alone; name a copy of the host's files with --root"
 
@@ -29,6 +32,9 @@ def ground(session: Session, root: str, node_name: str, kubeconfig: str) -> Iter
     config = session.config()
     if root != "/" and not Path(root).is_dir():
         raise UsageError(f"--root {root} is no folder", "", "name the top folder of a host's files")
+    if root != "/" and not any((Path(root) / folder).is_dir() for folder in OF_A_HOST):
+        why = f"it has none of {', '.join(OF_A_HOST)}"
+        raise UsageError(f"--root {root} holds no host", why, "name the folder that its / was mounted at or copied to")
     places = Places.of(root, config.sources, config.state_dir)
     if source is not None and source.kind in ("sim", "agent") and not places.live:
         raise UsageError(

@@ -50,7 +50,9 @@ class Screen:
         blocks = [[head], list(self._told(first)) if first else []]
         blocks += [[line for stage in Stage for line in self._stage(stage, diagnosis)]]
         blocks += [list(self._told(result)) for result in wrong if result is not first]
-        blocks += [list(self._every(diagnosis.results)) if self._wide else [], list(self._unseen(facts))]
+        unjudged = [] if any(result.result is not Result.SKIP for result in diagnosis.results) else diagnosis.results
+        blocks += [list(self._every(diagnosis.results)) if self._wide else list(self._unjudged(unjudged))]
+        blocks += [list(self._unseen(facts))]
         return [line for block in blocks if block for line in (_plain(), *block)][1:]
 
     def _stage(self, stage: Stage, diagnosis: Diagnosis) -> Iterator[Text]:
@@ -88,6 +90,14 @@ class Screen:
     def _head(self, result: CheckResult) -> Text:
         style = STYLES[result.result]
         return Text.assemble((self._mark(result.result), style), f" {result.id:<{INDENT - 2}}", end="")
+
+    def _unjudged(self, results: Sequence[CheckResult]) -> Iterator[Text]:
+        """Why each was skipped, together where the reason is the same."""
+        reasons: dict[str, list[str]] = {}
+        for result in results:
+            reasons.setdefault(result.message, []).append(result.id)
+        for reason, ids in reasons.items():
+            yield from self._wrapped(_plain("not judged: ", "yellow"), f"{', '.join(ids)}: {reason}")
 
     def _unseen(self, facts: Facts) -> Iterator[Text]:
         """What could not be seen, together where the reason is the same."""

@@ -169,8 +169,11 @@ class _Gathering:
 
         def read() -> Any:
             if not path.exists():
-                raise GpuwatchError(f"no file of the host tells, and {path.parent} has no recording")
-            return decoder.decode(content(path, MOST_BYTES))
+                raise GpuwatchError(f"no file of the host tells, and {path.parent} has no recording, as bundles do")
+            try:
+                return decoder.decode(content(path, MOST_BYTES))
+            except msgspec.MsgspecError as error:
+                raise GpuwatchError(f"{path} cannot be understood", str(error)) from None
 
         return read
 

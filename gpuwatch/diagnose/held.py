@@ -9,6 +9,8 @@ from gpuwatch.diagnose.facts import Facts
 from gpuwatch.diagnose.inventory import active
 from gpuwatch.model.snapshot import Driver, Gpu
 
+NOTHING = "nothing is expected; a baseline (--expect) says what is"
+
 Answer = Callable[..., Verdict]
 
 
@@ -85,7 +87,7 @@ def of_node(wrong: Answer, held: Held) -> Callable[[Case], Verdict]:
     def judge(case: Case) -> Verdict:
         expected = getattr(case.expect, held.key)
         if expected is None:
-            return skipped("nothing is expected")
+            return skipped(NOTHING)
         found = held.found(case.facts)
         if found is None:
             return skipped(f"not seen: nobody tells; {expected} is expected")
@@ -104,7 +106,7 @@ def of_each_gpu(wrong: Answer, *rows: Held) -> Callable[[Case], Verdict]:
     def judge(case: Case) -> Verdict:
         asked = [(held, expected) for held in rows if (expected := getattr(case.expect, held.key)) not in (None, ())]
         if not asked:
-            return skipped("nothing is expected")
+            return skipped(NOTHING)
         found = {gpu.identity.index: _told(asked, gpu) for gpu in case.gpus}
         if not any(found.values()):
             return skipped("not seen: no GPU tells")
@@ -155,7 +157,7 @@ def of_copies(case: Case) -> Verdict:
     """Judges every copy that the active checks timed."""
     asked = [(held, expected) for held in BANDWIDTHS if (expected := getattr(case.expect, held.key)) is not None]
     if not asked:
-        return skipped("nothing is expected")
+        return skipped(NOTHING)
     runs = [run for run in (case.facts.active.runs if case.facts.active else ()) if _means(case, run)]
     measured = [(run, told) for run in runs if (told := _told(asked, run))]
     if not measured:

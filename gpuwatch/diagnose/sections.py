@@ -29,7 +29,7 @@ READERS: dict[HostSection, Callable[[Places], Any]] = {
     "kernel": lambda at: kernel(None if at.hidden else Path(at.root), Path(at.proc), Path(at.sys)),
     "kernel_log": lambda at: kernel_text(Path(at.kmsg), tuple(at.at(copy) for copy in KERNEL_LOG_COPIES)),
     "nodes": lambda at: device_nodes(Path(at.dev), Path(at.proc)),
-    "driver_roots": lambda at: driver_roots(Path(at.root)),
+    "driver_roots": lambda at: _driver_roots(Path(at.root)),
     "limits": lambda at: limits(Path(at.proc), Path(at.dev)),
     "operator": lambda at: operator_files(Path(at.root)),
     "services": lambda at: services(None if at.hidden else Path(at.root), Path(at.proc), Path(at.sys)),
@@ -60,6 +60,12 @@ def read(section: HostSection, at: Places) -> Any:
         if (found := getattr(known.host, section)) is not None:
             return found
     return READERS[section](at)
+
+
+def _driver_roots(root: Path) -> Any:
+    if not any((root / folder).is_dir() for folder in ("usr", "lib")):
+        raise FileNotFoundError(2, "no folder usr or lib: the host's programs and libraries were not copied", str(root))
+    return driver_roots(root)
 
 
 def _bus(devices: Path) -> Any:

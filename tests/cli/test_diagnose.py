@@ -227,8 +227,46 @@ def test_a_host_whose_root_is_mounted_elsewhere_is_asked_with_its_own_library(ho
 
 
 def test_what_could_not_be_seen_is_told_once_a_reason(tmp_path):
-    lines = run("diagnose", "--level", "quick", "--root", str(tmp_path)).stdout.splitlines()
-    assert sum(line.startswith("not seen: cluster, exporters, view: ") for line in lines) == 1
+    (tmp_path / "etc").mkdir()
+    told = run("diagnose", "--level", "quick", "--root", str(tmp_path), env={"COLUMNS": None}).stdout
+    lines = [line for line in told.splitlines() if line.startswith("not seen: kernel, services: ")]
+    assert len(lines) == 1
+    assert "No such file or directory" in lines[0]
+
+
+def test_a_folder_that_is_no_root_is_wrong_usage(tmp_path):
+    """As the folder that a bundle was unpacked into, one above its root."""
+    (tmp_path / "gpuwatch-gpu-node-1/etc").mkdir(parents=True)
+    result = run("diagnose", "--root", str(tmp_path))
+    assert result.exit_code == 2
+    assert "holds no host" in result.stderr
+
+
+def test_a_node_of_which_no_gpu_was_seen_is_not_healthy(host):
+    """A copy of its files alone, in which nothing is wrong."""
+    (host.root / "gpuwatch/view.json").unlink()
+    result = diagnose(host)
+    assert result.exit_code == 1, result.output
+    assert result.stdout.splitlines()[0].endswith("UNKNOWN")
+    assert "not seen: view: " in result.stdout
+    assert diagnose(host, "--stage", "runtime").exit_code == 0
+
+
+def test_a_copy_without_libraries_is_not_blamed_for_it(tmp_path):
+    (tmp_path / "etc").mkdir()
+    result = run("diagnose", "--root", str(tmp_path), "-o", "name")
+    assert (result.exit_code, result.stdout) == (1, "")
+
+
+def test_a_recording_that_is_none_is_told(host):
+    (host.root / "gpuwatch/view.json").write_text("GPU 0")
+    told = run("diagnose", "--root", str(host.root), env={"COLUMNS": None}).stdout
+    assert f"not seen: view: {host.root}/gpuwatch/view.json cannot be understood; " in told
+
+
+def test_where_nothing_was_judged_it_says_why(host):
+    told = diagnose(host, "--stage", "functional").stdout
+    assert "not judged: X01, X02, X03, X04, X06: puts work on GPUs; runs with --active" in told
 
 
 def test_active_work_needs_real_gpus():
