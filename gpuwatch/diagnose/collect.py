@@ -66,7 +66,8 @@ class Collection:
     def probe(self, order: Order) -> None:
         """Have a process of its own look at host and driver."""
         command = [sys.executable, "-m", "gpuwatch.diagnose", msgspec.json.encode(order).decode()]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # in a process group of its own: a terminal's Ctrl-C is for us, who end this process
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
         self._listener = threading.Thread(target=self._listen, args=(self._process,), name="probe", daemon=True)
         self._listener.start()
 

@@ -6,7 +6,6 @@ for this process: what is read is told at once, and when stdin closes it ends, o
 
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -40,7 +39,6 @@ END_SECONDS = 0.3
 
 def main() -> None:
     """Tell everything that was ordered, then wait for the end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to both; the parent ends this process
     order = msgspec.json.decode(sys.argv[1], type=Order)
     outbox = Outbox(private_stdout())
     if order.driver is not None:

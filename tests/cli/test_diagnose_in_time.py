@@ -109,3 +109,17 @@ def test_ctrl_c_is_130_though_the_driver_hangs(host, driver):
     out, errors = process.communicate(timeout=10)
     assert process.returncode == 130
     assert (out, errors.strip()) == ("", "")
+
+
+def test_ctrl_c_at_a_terminal_says_nothing_however_early_it_comes():
+    """The terminal sends it to every process of its foreground, to those that start just then too."""
+    command = [*COMMAND, *SIM, "diagnose", "--level", "quick"]
+    for seconds in (0.3, 0.5, 0.7, 0.9):
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), process_group=0
+        )
+        time.sleep(seconds)  # anywhere in its start
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=10)
+        assert b"Traceback" not in errors, seconds
