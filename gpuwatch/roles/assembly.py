@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from gpuwatch.config import Backend, Config
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.finding import Finding
@@ -152,7 +154,7 @@ class Assembly:
             driver=driver,
             gpus=tuple(gpus),
             statuses=statuses,
-            sources=(*sources, *(health.status for health in self._health.values())),
+            sources=(*sources, *(self._status(name, stale=stale) for name in self._health)),
             unanswered=unanswered,
             awaited=awaited or {},
             bus=self.bus if answered else None,
@@ -187,6 +189,13 @@ class Assembly:
         if self._bus is None:
             return None
         return tuple(g.address for g in self._bus if g.driver in (None, "nvidia") and g.address not in self._hidden)
+
+    def _status(self, name: str, *, stale: bool) -> SourceStatus:
+        """A kubelet whose last answer is withheld is not up."""
+        status = self._health[name].status
+        if name == "podresources" and status.up and stale:
+            return replace(status, up=False, reason="its last answer is too old")
+        return status
 
     def _owners(self, gpus: Sequence[Gpu]) -> dict[int, ProcessOwner]:
         if "procfs" not in self._enabled:

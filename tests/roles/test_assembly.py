@@ -224,6 +224,15 @@ def test_a_kubelet_that_is_gone_is_believed_for_a_while(node: Node, kubelet: Sim
     assert view.attribution.devices[0].allocated is None
 
 
+def test_a_kubelet_whose_answer_is_withheld_is_not_up(node: Node, kubelet: SimKubelet) -> None:
+    """Else a pod would seem to use what it was not given: it is known by its processes alone."""
+    kubelet.show([allocation(PODS[0], "GPU-0")])
+    node.assembly.refresh_allocations()
+    assert node.source(node.view(gpu(0)), "podresources").up is True
+    node.clock.now += KUBELET_SECONDS * STALE_INTERVALS + 0.1
+    assert node.source(node.view(gpu(0)), "podresources").up is False
+
+
 def test_a_lost_gpu_keeps_its_pod(node: Node, kubelet: SimKubelet) -> None:
     kubelet.show([allocation(PODS[0], "GPU-1")])
     node.assembly.refresh_allocations()
