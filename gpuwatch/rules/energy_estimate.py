@@ -16,6 +16,8 @@ ONE_SIDED_95 = 1.6449
 SHARED = 4 / 3
 """What sharing full windows makes of the variance of a mean of pairs, at most: white noise. Lasting noise cancels."""
 
+BATCHES = 8
+
 DISAGREE = 0.02
 """Two signals of one GPU that differ by more than this share of its speed do not tell the same story."""
 
@@ -47,10 +49,10 @@ def estimate(values: Sequence[float]) -> Estimate:
     """Of two values or more, in the order in which they were measured."""
     count = len(values)
     variance = SHARED * spread(values) ** 2 / count
-    for size in (2, 4):
+    size = count // BATCHES
+    if size > 1:
         batches = [fmean(values[start : start + size]) for start in range(0, count - size + 1, size)]
-        if len(batches) >= 4:
-            variance = max(variance, spread(batches) ** 2 / len(batches))
+        variance = max(variance, spread(batches) ** 2 / len(batches))
     return Estimate(fmean(values), math.sqrt(variance), student(count - 1))
 
 

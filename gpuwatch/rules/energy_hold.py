@@ -3,19 +3,30 @@
 import math
 from collections.abc import Sequence
 from statistics import fmean
+from typing import NamedTuple
 
-from gpuwatch.rules.energy_estimate import slowest, spread
+from gpuwatch.rules.energy_estimate import energy, slowest, spread
 from gpuwatch.rules.energy_search import step
+from gpuwatch.rules.energy_state import Probe, State
 from gpuwatch.rules.energy_windows import WEAK, Gang, Ladder, Pair, Terms
 
 Usual = tuple[float, float]
 """Of one signal: its mean logarithm, and how far a window may be from it."""
 
+
+class Belief(NamedTuple):
+    """Shares of the speed lost, most likely and at most (95 %), and of the energy for a unit of work saved."""
+
+    slowdown: float
+    at_most: float
+    saved: float
+
+
 HOLD_SECONDS = 1800.0
 BLOCK = 6
 """Pairs of a verification."""
 
-KEPT = 30
+KEPT = 64
 """Pairs that speak for a held cap; older ones are forgotten."""
 
 LEVEL = 24
@@ -26,6 +37,9 @@ CHANGE = 0.15
 
 QUIET = 0.04
 """No signal is believed to be steadier than this."""
+
+BURST, CALM = 0.9, 6
+"""A serving GPU this busy has its cap lifted at once, and gets it back after so many windows that are not."""
 
 ODD = 3
 """Windows in a row that have to be far from the level: one or two are a stall of the data loader."""
@@ -46,7 +60,13 @@ def is_odd(usual: Sequence[Usual], gang: Gang) -> bool:
 
 def is_idle(gang: Gang) -> bool:
     """Whether nobody works on any of the GPUs: nothing can be told, and nothing slowed."""
-    return all((window.dram or 0.0) < WEAK and (window.engine or 0.0) < WEAK for window in gang)
+    readings = (value or 0.0 for window in gang for value in (window.dram, window.pipe, window.engine))
+    return all(value < WEAK for value in readings)
+
+
+def is_burst(gang: Gang, terms: Terms) -> bool:
+    """Whether somebody who waits for an answer would notice a cap."""
+    return terms.latency == "serving" and any((window.engine or 0.0) > BURST for window in gang)
 
 
 def keeps(block: Sequence[Pair], evidence: Sequence[Pair], terms: Terms) -> bool:
@@ -63,6 +83,21 @@ def is_same(block: Sequence[Pair], evidence: Sequence[Pair]) -> bool:
     if now is None or then is None:
         return False
     return abs(now.mean - then.mean) < 3 * math.hypot(now.error, then.error)
+
+
+def believed(state: State) -> Belief | None:
+    """What is known of the cap that is held. None: none is, or too little is."""
+    pairs = next((probe.pairs for probe in state.probes if probe.cap == state.held), ())
+    speed, work = (slowest(pairs), energy(pairs)) if len(pairs) > 1 else (None, None)
+    if speed is None or work is None:
+        return None
+    return Belief(slowdown=1 - speed.ratio, at_most=1 - speed.lower, saved=1 - work.ratio)
+
+
+def has_room(probes: Sequence[Probe], terms: Terms) -> bool:
+    """Whether half of the bound is left at each of these caps."""
+    found = [slowest(probe.pairs) for probe in probes if len(probe.pairs) > 1]
+    return all(speed is not None and speed.lower > 1 - terms.slowdown / 2 for speed in found)
 
 
 def raised(cap: float, ladder: Ladder, terms: Terms) -> float | None:

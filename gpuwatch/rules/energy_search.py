@@ -14,13 +14,13 @@ from gpuwatch.rules.energy_state import Probe
 from gpuwatch.rules.energy_windows import Ladder, Pair, Terms
 
 PROBES = 6
-LOOKS = (4, 8, 12, 16, 24, 32, 48)
+LOOKS = (4, 8, 12, 16, 24, 32, 48, 64)
 """Pairs after which a probe is judged. One that is close to the bound is worth more pairs than one that is not."""
 
-PLANNED = 32
+PLANNED = 48
 """As many pairs as the last probe is expected to need."""
 
-MARGIN = 1.0
+MARGIN = 0.8
 """The search aims so many standard errors of the last probe inside the bound."""
 
 HOPELESS = 0.08
@@ -59,7 +59,7 @@ def judge(pairs: Sequence[Pair], terms: Terms, best: float) -> bool | None:
     if speed.lower >= 1 - terms.slowdown and work.upper < 1 and gains:
         return not disagree(pairs)
     if len(pairs) == LOOKS[0]:
-        return False if speed.upper < 1 - terms.slowdown else None
+        return False if speed.mean + speed.error < math.log(1 - terms.slowdown) else None
     unlikely = speed.ratio < 1 - terms.slowdown or not gains
     return False if unlikely or len(pairs) == LOOKS[-1] else None
 
@@ -101,12 +101,21 @@ def following(probes: Sequence[Probe], ladder: Ladder, terms: Terms) -> float | 
     found = best(probes)
     good = Point(1.0, 1.0) if found is None else _point(found, ladder)
     beyond = [probe for probe in probes if not probe.good and ladder.top / probe.cap > good.x]
-    time = aim(probes, terms)
+    time, bound = aim(probes, terms), 1 / (1 - terms.slowdown)
     x = _between(good, beyond, ladder, time) if beyond else _beyond(good, probes, ladder, time)
     apart, cap = step(ladder, terms), ladder.top / good.x
     highest, lowest = cap - apart, max([probe.cap + apart for probe in beyond], default=ladder.floor)
-    steps = [] if x is None else [each for each in ladder.steps if lowest <= each <= highest]
-    return min((each for each in steps if each >= ladder.top / x), default=max(steps, default=None)) if x else None
+    if x is None or (ladder.top / x > highest and _after(good, beyond, ladder, ladder.top / highest) > bound):
+        return None
+    steps = [each for each in ladder.steps if lowest <= each <= highest]
+    return min((each for each in steps if each >= ladder.top / x), default=max(steps, default=None))
+
+
+def _after(good: Point, beyond: Sequence[Probe], ladder: Ladder, x: float) -> float:
+    """The time for a unit of work that has to be expected at `x`, a step beyond a good point, at the least."""
+    slopes = [(good.t - 1) / (good.x - 1)] if good.x > 1 else []
+    slopes += [(end.t - good.t) / (end.x - good.x) for end in (_point(probe, ladder) for probe in beyond)]
+    return good.t + min(slopes, default=0.0) * (x - good.x)
 
 
 def step(ladder: Ladder, terms: Terms) -> float:

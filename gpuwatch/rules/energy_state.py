@@ -25,7 +25,7 @@ class Refusal(StrEnum):
     NOT_OBEYED = "cap_not_obeyed"
     NO_GAIN = "no_gain"
     FAILED = "verification_failed"
-    RELEASED = "released"  # the caller lifted the cap: another owner, a closed gate, a burst
+    RELEASED = "released"  # the caller lifted the cap: a gate closed
 
 
 class Probe(Record, frozen=True, kw_only=True):
@@ -43,8 +43,10 @@ class State(Record, frozen=True, kw_only=True):
     `full`: the windows of OBSERVE. `before`, `reduced`: those of the pair under way in `probe`; `newest`: the reduced
     one of the pair before. `probes`: those that are finished and speak of the work of now; `left`: how many more may be
     made. `held`: the cap that is held, whose probe is among `probes`. `watched`: the first windows of a hold, `level`
-    what they say, `odd`: windows in a row that look otherwise. `failures`: verifications in a row that failed. `rest`:
-    seconds to wait when refused, doubled each time. `ignored`: windows in a row measured at another cap than asked for.
+    what they say, `odd`: windows in a row that look otherwise, `holds`: how many ran their time since the search.
+    `failures`: verifications in a row that failed. `rest`: seconds to wait when refused, doubled each time. `ignored`:
+    windows in a row that were measured at another cap than asked for. `lifted`: windows for which a burst keeps the cap
+    away.
     """
 
     phase: Phase = Phase.OBSERVE
@@ -61,9 +63,11 @@ class State(Record, frozen=True, kw_only=True):
     watched: tuple[Gang, ...] = ()
     level: tuple[tuple[float, float], ...] = ()
     odd: int = 0
+    holds: int = 0
     failures: int = 0
     rest: float = 0.0
     ignored: int = 0
+    lifted: int = 0
 
 
 class Decision(Record, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Hours with the tuner: what is saved when probes and verifications are paid for, and what happens when work changes."""
+"""Hours with the tuner: what is saved when probes and verifications are paid for, and how it meets other work."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -16,8 +16,8 @@ MARGIN = 0.01
 
 class Long(NamedTuple):
     """`steady`: the saving of the first cap held; `paid`: what 8 h really saved. `off`: share of the time that was not
-    spent at the cap held. `over`: share of the time over the bound by a percentage point. `slowest`: the largest slowdown
-    of a workload over the whole time.
+    spent at the cap held. `over`: share of the time over the bound by a percentage point. `slowest`: the largest
+    slowdown of a workload over the whole time.
     """
 
     noise: str
