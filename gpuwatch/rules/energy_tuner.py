@@ -65,7 +65,7 @@ def _used(state: State, gang: Gang, ladder: Ladder, terms: Terms) -> State:
 
 
 def released(state: State) -> State:
-    """What becomes of a gang whose cap has to go at once because a gate closed. Work of another owner gets a State()."""
+    """What becomes of a gang whose cap has to go at once: a gate closed. Work of another owner gets a new State."""
     return phases.refused(state, Refusal.RELEASED)
 
 
