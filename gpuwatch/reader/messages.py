@@ -96,7 +96,7 @@ class Failed(Message, frozen=True, kw_only=True, tag="failed"):
         """What a person is told who asked for GPUs and got this."""
         if self.kind == USAGE:
             return UsageError(self.reason)
-        return NoGpuStack("no NVIDIA GPU found", self.reason, "install or load the driver, or try --source sim")
+        return NoGpuStack("no NVIDIA GPU found", self.reason, "gpuwatch diagnose tells what to do; or try --source sim")
 
 
 AnyMessage = Registered | Found | Refused | Sample | Trouble | Happened | Beat | Failed
