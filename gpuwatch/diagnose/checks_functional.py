@@ -17,7 +17,7 @@ know, below the second a GPU waits for its data.
 
 def _of(case: Case, test: Test) -> list[DeviceRun]:
     runs = (case.facts.active or Active()).runs
-    return [r for r in runs if r.test == test and (r.index is None or case.means(r.index))]
+    return [r for r in runs if r.test == test and all(i is None or case.means(i) for i in (r.index, r.peer))]
 
 
 def _name(run: DeviceRun) -> str:
@@ -159,6 +159,7 @@ FUNCTIONAL: tuple[Check, ...] = (
         needs=("D02", "N02", "N04", "V01", "F01", "F02"),
         reads=("active",),
         active=True,
+        each=True,
     ),
     Check(
         id="X02",
@@ -179,6 +180,7 @@ FUNCTIONAL: tuple[Check, ...] = (
         needs=("X01",),
         reads=("active",),
         active=True,
+        each=True,
     ),
     Check(
         id="X03",
@@ -193,6 +195,7 @@ FUNCTIONAL: tuple[Check, ...] = (
         needs=("X01",),
         reads=("active",),
         active=True,
+        each=True,
     ),
     Check(
         id="X04",
@@ -214,6 +217,7 @@ FUNCTIONAL: tuple[Check, ...] = (
         needs=("X01", "F03"),
         reads=("active",),
         active=True,
+        each=True,
     ),
     Check(
         id="X06",

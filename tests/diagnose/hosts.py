@@ -32,6 +32,9 @@ from gpuwatch.sim.scenario import Scenario, parse
 from gpuwatch.sim.world import World
 from gpuwatch.sources.exporters import Exporter
 
+SECONDS = 60.0
+"""For a look at a simulated node, on a machine that is busy: one that is incomplete would break tests far away."""
+
 
 class Host:
     """A host that is well. `view`, `earlier`, `cluster`, `exporters`, `active`, `config`, `expect` may be replaced;
@@ -144,8 +147,19 @@ def _seen(text: str) -> View:
         config = msgspec.structs.replace(Config(), sources=world.sources, state_dir=f"{place}/state")
         with Look(config, world.backend, settle=5.0) as look:
             with contextlib.suppress(GpuwatchError):  # without a driver there is a View all the same
-                look.wait(2, 10.0)
-            return look.view()
+                look.wait(2, SECONDS)
+            view = look.view()
+    assert not lacking(view), "the machine was too busy to look at a simulated node"
+    return view
+
+
+def lacking(view: View) -> list[int]:
+    """NVML indexes of GPUs that told neither a sample nor why there is none; [-1]: NVML did not even say why not."""
+    if any(not source.up and not source.reason for source in view.snapshot.sources if source.name == "nvml"):
+        return [-1]
+    sampled = {gpu.identity.index for gpu in view.snapshot.gpus}
+    found = ((status.identity.index, status.detail) for status in view.snapshot.statuses)
+    return [index for index, detail in found if not detail and index not in sampled]
 
 
 def _scenario(node: dict[str, Any], timeline: Iterable[Any] = (), workloads: Iterable[Any] = ()) -> Scenario:

@@ -1,6 +1,7 @@
 """Every check of the table: it passes on a host that is well, and tells fault and remedy on one that is broken."""
 
 import importlib
+import re
 
 import pytest
 
@@ -14,6 +15,9 @@ AREAS = ("machine", "gpus", "fabric", "containers", "cluster", "functional", "ba
 BROKEN: tuple[Broken, ...] = tuple(
     row for area in AREAS for row in importlib.import_module(f"tests.diagnose.broken_{area}").BROKEN
 )
+
+BLAMED = re.compile(r"GPUs? (\d+(?:, \d+)*)(?![\d.]|:\S| \()")
+"""How a message names GPUs; checks that need them are left out for these alone."""
 
 
 def _name(row: Broken) -> str:
@@ -35,3 +39,7 @@ def test_a_broken_host(tmp_path, row):
     assert (after.result, after.blocked_by) == (row.result, None), after
     assert row.says in after.message
     assert row.remedy in "\n".join((after.remedy, *after.commands))
+    told = BLAMED.match(after.message)
+    assert told is None or {int(index) for index in told[1].split(", ")} <= set(after.gpus)
+    check = next(check for check in CHECKS if check.id == row.id)
+    assert check.each or not told or "N04" not in check.needs, "one silent GPU would keep it from the others"

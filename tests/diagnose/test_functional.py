@@ -1,14 +1,16 @@
 """How the runs of the active checks are judged where there is more than right and wrong: refused, cut up, unknown."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.diagnose.active.results import Active, DeviceRun
-from gpuwatch.diagnose.check import Case, Verdict
+from gpuwatch.diagnose.active.results import Active, DeviceRun, Test
+from gpuwatch.diagnose.check import Case, Verdict, failed, passed
+from gpuwatch.diagnose.checks import CHECKS
 from gpuwatch.diagnose.checks_functional import FUNCTIONAL
 from gpuwatch.diagnose.cuda_remedies import BY_CODE, BY_FAULT
+from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.facts import Facts
 from gpuwatch.diagnose.pcie_speed import bytes_per_second
 from gpuwatch.model.diagnosis import Result
@@ -50,6 +52,18 @@ def test_only_gpus_that_were_asked_for_are_judged():
     broken = run(1, error="wrong", fault="wrong")
     assert judged("X01", run(0), broken, selected=frozenset({0})).result is Result.PASS
     assert judged("X01", run(0), broken).gpus == (1,)
+
+
+def test_a_gpu_that_does_not_answer_hides_no_wrong_result_of_another():
+    silent = {"N04": failed("GPU 3: no answer", gpus=(3,))}
+    table = [row if row.id in ROWS else row._replace(judge=lambda case, id_=row.id: silent.get(id_, passed()), reads=())
+             for row in CHECKS]  # fmt: skip
+    wrong = [run(5, test, peer=6 if test == "peer" else None, error="wrong", fault="wrong") for test in get_args(Test)]
+    for runs, ids in ((wrong[:1], ("X01",)), (wrong[1:], ("X02", "X03", "X04"))):
+        active = Active(runs=(*(() if runs == wrong[:1] else (run(5),)), *runs))
+        found = diagnose(Case(Facts(at=0.0, view=seen(), active=active)), table, active=True)
+        assert [found.of(id_).result for id_ in ids] == [Result.FAIL] * len(ids)
+        assert all(5 in found.of(id_).gpus for id_ in ids)
 
 
 def test_instances_are_counted_and_named():
