@@ -12,6 +12,7 @@ from gpuwatch.cli.document import API_VERSION, Envelope, to_json, to_yaml
 from gpuwatch.cli.session import Session
 from gpuwatch.cli.table import Column, table
 from gpuwatch.cli.words import Words
+from gpuwatch.diagnose.check import spans
 
 if TYPE_CHECKING:
     from gpuwatch.diagnose.comparison import Difference, Document
@@ -71,14 +72,6 @@ def folded(differences: "Sequence[Difference]") -> "list[Difference]":
         rows.setdefault(key, each)
         gpus.setdefault(key, []).extend([int(match[1])] if match else [])
     return [replace(row, name=f"gpu {spans(gpus[key])} {key[0]}") if gpus[key] else row for key, row in rows.items()]
-
-
-def spans(numbers: Sequence[int]) -> str:
-    """`0-2,5`."""
-    ordered = sorted(numbers)
-    starts = [n for n in ordered if n - 1 not in ordered]
-    ends = [n for n in ordered if n + 1 not in ordered]
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
 
 
 def _columns(here: "Document", there: "Document") -> "list[Column[Difference]]":

@@ -4,7 +4,7 @@ import os
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
@@ -12,6 +12,7 @@ from gpuwatch.cli.diagnose_document import verdict
 from gpuwatch.cli.screen import NODE_LINE, head_line, node_parts
 from gpuwatch.cli.terminal import ASCII
 from gpuwatch.cli.words import Words
+from gpuwatch.diagnose.check import spans
 from gpuwatch.diagnose.facts import Facts
 from gpuwatch.model.diagnosis import CheckResult, Diagnosis, Result, Stage
 
@@ -32,6 +33,7 @@ EVIDENCE = 8
 """Lines of evidence on a screen; all of them with -o wide."""
 
 AS_ROOT = "run as root to see it"
+OF_A_GPU = re.compile(r"gpu (\d+)")
 COMMAND_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
 
 
@@ -75,7 +77,7 @@ class Screen:
     def _told(self, result: CheckResult) -> Iterator[Text]:
         """What is wrong, what shows it, what to do."""
         yield from self._wrapped(self._head(result), result.message or result.title, STYLES[result.result])
-        lines = (f"{name}: {value}" for name, value in result.evidence.items())
+        lines = (f"{name}: {value}" for name, value in _folded(result.evidence).items())
         evidence = [line for line in lines if line.casefold() != result.message.casefold()]
         shown = evidence if self._wide or len(evidence) <= EVIDENCE else evidence[: EVIDENCE - 1]
         for line in shown:
@@ -127,6 +129,19 @@ class Screen:
             else:
                 lines[-1] += f" {word}" if lines[-1] else word
         yield from (Text.assemble(blank, (line, "bold"), end="") for line in lines)
+
+
+def _folded(evidence: Mapping[str, str]) -> dict[str, str]:
+    """GPUs of which the same is told share a line: `gpus 0-7: driver 550`."""
+    alike: dict[str, list[int]] = {}
+    for name, value in evidence.items():
+        if match := OF_A_GPU.fullmatch(name):
+            alike.setdefault(value, []).append(int(match[1]))
+    found: dict[str, str] = {}
+    for name, value in evidence.items():
+        gpus = alike[value] if OF_A_GPU.fullmatch(name) else []
+        found[f"gpus {spans(gpus)}" if len(gpus) > 1 else name] = value
+    return found
 
 
 def _plain(text: str = "", style: str = "") -> Text:

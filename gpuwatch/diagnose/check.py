@@ -1,6 +1,6 @@
 """One row of the table of checks, what it is given to judge, and what it may answer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from gpuwatch.config import Config
@@ -131,5 +131,17 @@ class Check(NamedTuple):
 
 
 def gpu_list(indexes: tuple[int, ...]) -> str:
-    """`GPU 3`, `GPUs 0, 3`."""
-    return f"GPU{'s' if len(indexes) != 1 else ''} {', '.join(map(str, indexes))}"
+    """`GPU 3`, `GPUs 0, 3`, `GPUs 0-7`."""
+    return f"GPU{'s' if len(indexes) != 1 else ''} {spans(indexes)}"
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """`0-2, 5, 6`."""
+    rows: list[list[int]] = []
+    for number in sorted(numbers):
+        if rows and rows[-1][-1] == number - 1:
+            rows[-1].append(number)
+        else:
+            rows.append([number])
+    told = (f"{row[0]}-{row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)
+    return ", ".join(told)

@@ -15,7 +15,9 @@ Answer = Callable[..., Verdict]
 
 
 class Held(NamedTuple):
-    """One key of the baseline. `found`: what there is (None: nobody tells); `fits`: whether that is as expected."""
+    """One key of the baseline. `found`: what there is (None: nobody tells); `fits`: whether that is as expected;
+    `name`: what it is called, where `words` does not tell.
+    """
 
     key: str
     found: Callable[[Any], Any]
@@ -23,6 +25,11 @@ class Held(NamedTuple):
     words: Callable[[Any], str] = str
     commands: Callable[[Any], tuple[str, ...]] | None = None
     """What makes it as expected, where that depends on what is expected; None: as the row says."""
+    name: str = ""
+
+    def told(self, value: Any) -> str:
+        """`driver 550.54.15`."""
+        return f"{self.name} {self.words(value)}".lstrip()
 
 
 def is_version(found: str, prefix: str) -> bool:
@@ -94,7 +101,7 @@ def of_node(wrong: Answer, held: Held) -> Callable[[Case], Verdict]:
         if held.fits(found, expected):
             return passed(held.words(found))
         return wrong(
-            f"{held.words(found)}, expected {expected}", {"found": held.words(found), "expected": str(expected)}
+            f"{held.told(found)}, expected {expected}", {"found": held.words(found), "expected": str(expected)}
         )
 
     return judge
@@ -131,7 +138,7 @@ def _told(asked: list[tuple[Held, Any]], subject: Any) -> Told:
 
 def _wrongs(told: Told) -> str:
     return ", ".join(
-        f"{held.words(value)}, expected {_wanted(held, expected)}"
+        f"{held.told(value)}, expected {_wanted(held, expected)}"
         for held, value, expected in told
         if not held.fits(value, expected)
     )

@@ -325,6 +325,15 @@ def test_a_node_is_held_against_a_baseline_made_of_another(host, tmp_path):
     assert "9" in result.stdout.splitlines()[2]
 
 
+def test_what_is_true_of_all_gpus_is_said_once(host, tmp_path):
+    """A baseline of another node pool is another for each of them."""
+    baseline = tmp_path / "baseline.yaml"
+    baseline.write_text('vbios: ["97.00"]\n')
+    told = diagnose(host, "--expect", str(baseline), "--stage", "baseline").stdout
+    assert "! B05  GPUs 0-7: VBIOS 96.00" in told
+    assert "gpu 0" not in told
+
+
 def test_two_nodes_are_compared(host, tmp_path):
     other = tmp_path / "other.json"
     other.write_text(diagnose(host, "-o", "json").stdout)

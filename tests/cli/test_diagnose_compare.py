@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpuwatch.cli.diagnose_compare import DIFFERENT, SAME, compare, folded, spans
+from gpuwatch.cli.diagnose_compare import DIFFERENT, SAME, compare, folded
 from gpuwatch.cli.session import Session
 from gpuwatch.diagnose.comparison import Difference, read_document
 from gpuwatch.model.errors import UsageError
@@ -70,9 +70,4 @@ def test_another_file_is_refused(compared):
 def test_gpus_that_differ_alike_share_a_row():
     rows = [Difference(of="inventory", name=f"gpu.{n}.vbios", here="96", there="97") for n in (0, 1, 2, 5)]
     rows.append(Difference(of="inventory", name="gpu.6.vbios", here="95", there="97"))
-    assert [row.name for row in folded(rows)] == ["gpu 0-2,5 vbios", "gpu 6 vbios"]
-
-
-@pytest.mark.parametrize(("numbers", "text"), [([3], "3"), ([7, 0, 1, 2], "0-2,7"), ([0, 2, 4], "0,2,4")])
-def test_numbers_in_a_row_are_spans(numbers, text):
-    assert spans(numbers) == text
+    assert [row.name for row in folded(rows)] == ["gpu 0-2, 5 vbios", "gpu 6 vbios"]

@@ -53,7 +53,7 @@ SHARING: tuple[Broken, ...] = (
         result=Result.WARN,
         node=MIG,
     ),
-    Broken("M04", labels(mig_strategy="single"), "MIG is off at GPUs 1, 2", "MIG_STRATEGY=mixed", node=MIG),
+    Broken("M04", labels(mig_strategy="single"), "MIG is off at GPUs 1-7", "MIG_STRATEGY=mixed", node=MIG),
     Broken(
         "M04",
         labels(mig_strategy="single"),

@@ -2,7 +2,9 @@
 
 import logging
 
-from gpuwatch.diagnose.check import Case, Check, failed, passed, skipped, warned
+import pytest
+
+from gpuwatch.diagnose.check import Case, Check, failed, gpu_list, passed, skipped, warned
 from gpuwatch.diagnose.checks import CHECKS
 from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.facts import Facts
@@ -130,3 +132,11 @@ def test_the_table_is_in_the_order_of_stages_and_names_only_checks_it_has():
     assert [order.index(check.stage) for check in CHECKS] == sorted(order.index(check.stage) for check in CHECKS)
     assert {need for check in CHECKS for need in check.needs} <= set(ids)
     assert all(check.title and check.how and check.failure and check.remedy for check in CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "text"),
+    [((3,), "GPU 3"), ((7, 0, 1, 2), "GPUs 0-2, 7"), ((0, 1, 4), "GPUs 0, 1, 4"), ((0, 2), "GPUs 0, 2")],
+)
+def test_gpus_in_a_row_are_a_span(gpus, text):
+    assert gpu_list(gpus) == text
