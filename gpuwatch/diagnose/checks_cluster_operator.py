@@ -169,11 +169,12 @@ DEPLOYMENT = Check(
     Stage.CLUSTER,
     "the GPU operator deploys its parts here",
     "Node labels nvidia.com/gpu.deploy.*: true, false, or paused-for-mig-change, paused-for-driver-upgrade",
-    "device-plugin paused for mig-change (mig.config.state is failed)",
+    "device-plugin paused for mig-change (mig.config.state is pending)",
     "While MIG is changed or the driver is upgraded these parts are paused; wait some ten minutes. If it lasts, see "
     "the log of the MIG manager or of the driver's pod on this node, mend what it names, and let it run: it takes "
     "the pause away itself. Set the label back by hand only when nothing is at work any more.",
     _deployed,
+    needs=("D08", "M02"),
     reads=("cluster",),
     commands=(
         "kubectl get node {node} --show-labels | tr ',' '\\n' | grep -E 'gpu.deploy|mig.config|upgrade-state'",

@@ -41,7 +41,7 @@ EXPORTERS: tuple[Check, ...] = (
         "C03",
         Stage.EXPORTERS,
         "dcgm-exporter serves a whole page",
-        "one GET of /metrics at 127.0.0.1 within a few seconds: DCGM_FI_DEV_GPU_UTIL is there, and pod labels are "
+        "one GET of /metrics at 127.0.0.1 within a few seconds: DCGM_FI_DEV_GPU_UTIL or profiling counters, pod labels "
         "where pods hold GPUs",
         "dcgm-exporter at port 9400: no pod labels, though pods hold GPUs",
         "Read its log. An empty page: it has not reached the driver or the host engine; restart its pod. No pod "

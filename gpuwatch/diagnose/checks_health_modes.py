@@ -23,6 +23,8 @@ def _persistence(case: Case) -> Verdict:
         return skipped("the mode is off; whether nvidia-persistenced runs instead cannot be seen")
     if off and not daemon:
         return blame(off)
+    if off:
+        return passed("nvidia-persistenced runs; the mode is off (does it run with --no-persistence-mode?)")
     return passed("nvidia-persistenced runs" if daemon else "on")
 
 
@@ -127,7 +129,8 @@ MODES: tuple[Check, ...] = (
         "nvmlDeviceGetPersistenceMode, process nvidia-persistenced; GPUs of data centers only",
         "GPUs 0, 1: persistence mode is off",
         "Work starts slowly, and clocks and limits that were set are lost whenever the last process ends. Start "
-        "nvidia-persistenced; with the GPU operator the driver pod does. Until then: nvidia-smi -pm 1.",
+        "nvidia-persistenced, without the --no-persistence-mode of Ubuntu's unit; with the GPU operator the driver pod "
+        "does. Until then: nvidia-smi -pm 1.",
         _persistence,
         needs=("N04",),
         reads=("view",),

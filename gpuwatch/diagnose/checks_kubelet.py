@@ -158,7 +158,7 @@ _ROWS: tuple[Check, ...] = (
         "starts only after the validator has seen driver and toolkit. A pod that runs without registering: delete it.",
         commands=(PLUGIN_PODS, PLUGIN_LOG, RESTART_PLUGIN),
         judge=_plugin,
-        needs=("D01", "N02", "T01", "T02", "T03", "T04", "T06", "K07"),
+        needs=("D01", "N02", "T01", "T02", "T03", "T04", "T06", "K01", "K07", "L03"),
         reads=("kubelet",),
     ),
     Check(

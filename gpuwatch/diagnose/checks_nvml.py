@@ -1,6 +1,6 @@
 """NVML starts and shows every GPU: what everything below stands on."""
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped
+from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks_nvml_access import ACCESS
 from gpuwatch.diagnose.nvml_start import init, library
 from gpuwatch.diagnose.per_gpu import blame, many
@@ -21,7 +21,11 @@ def _count(case: Case) -> Verdict:
     counted = len(known) + len(snapshot.unanswered)
     hidden = {gpu.address for gpu in bus} - set(snapshot.bus) if snapshot.bus is not None else set()
     wanted = [gpu.address for gpu in bus if gpu.driver == "nvidia" and gpu.answers is not False]
-    wanted = [address for address in wanted if address not in hidden]
+    excluded = case.facts.nodes.excluded if case.facts.nodes else ()
+    wanted = [address for address in wanted if address not in hidden and address not in excluded]
+    if excluded and counted == len(wanted):
+        words = f"{many(counted)}; {many(len(excluded))} left out by NVreg_ExcludedGpus ({', '.join(excluded)})"
+        return warned(words, dict.fromkeys(excluded, "GPU Excluded: Yes"), remedy=EXCLUDED, commands=SHOW_EXCLUDED)
     if counted >= len(wanted):
         others = len(bus) - len(wanted)
         rest = f"; {others} on the bus are another driver's, dead or not for this container" if others > 0 else ""
@@ -33,6 +37,13 @@ def _count(case: Case) -> Verdict:
         {address: "on the PCI bus, not in NVML" for address in missing},
     )
 
+
+EXCLUDED = (
+    "Somebody has taken it out of service by a parameter of the module, most often because it is broken: ask before "
+    "it is given back. Take its uuid out of the file in /etc/modprobe.d (the GPU operator has a ConfigMap for "
+    "driver.kernelModuleConfig), rebuild the initramfs and reboot."
+)
+SHOW_EXCLUDED = ("grep ExcludedGpus /proc/driver/nvidia/params", "grep -r ExcludedGpus /etc/modprobe.d /proc/cmdline")
 
 VANISHED = "vanished from NVML"
 

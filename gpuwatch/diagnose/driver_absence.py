@@ -16,6 +16,16 @@ class Absence(NamedTuple):
     commands: tuple[str, ...] | None = None
 
 
+def _of_its_pod(case: Case) -> str:
+    """What the driver's pod on this node says of itself."""
+    pods = (case.facts.cluster.pods or ()) if case.facts.cluster else ()
+    waits = next((pod for pod in pods if "nvidia-driver" in (pod.app or "") and not pod.ready), None)
+    if waits is None:
+        return ""
+    restarts = f", {waits.restarts} restarts" if waits.restarts else ""
+    return f" (pod {waits.name}: {waits.waiting or 'not ready'}{restarts})"
+
+
 def why_not_loaded(case: Case) -> Absence:
     """What is known of it."""
     bus, kernel = case.facts.bus or (), case.facts.kernel or Kernel()
@@ -35,7 +45,7 @@ def why_not_loaded(case: Case) -> Absence:
         )
     if is_containerised(case):
         return Absence(
-            ": the driver container has not loaded it",
+            f": the driver container has not loaded it{_of_its_pod(case)}",
             "Look at this node's driver pod: it compiles or loads the module and says what it lacks.",
             (DRIVER_PODS, DRIVER_LOGS, KERNEL_LOG),
         )

@@ -22,6 +22,7 @@ _GENERATIONS: tuple[tuple[range, Generation], ...] = (
     (range(0x1E00, 0x2080), Generation("Turing", 410)),
     (range(0x2080, 0x2200), Generation("Ampere", 450)),
     (range(0x2200, 0x2300), Generation("Ampere", 455)),
+    (range(0x2342, 0x2349), Generation("Grace Hopper", 535, proprietary=False)),
     (range(0x2300, 0x2400), Generation("Hopper", 525)),
     (range(0x2400, 0x2600), Generation("Ampere", 455)),
     (range(0x2600, 0x2900), Generation("Ada Lovelace", 520)),

@@ -49,6 +49,13 @@ STARTS: dict[int, Start] = {
         "With the GPU operator: delete this node's driver pod, then the pods that were started before.",
         ("cat /proc/driver/nvidia/version", "cat /sys/module/nvidia/version", DRAIN, REBOOT),
     ),
+    999: Start(  # NVML_ERROR_UNKNOWN
+        "NVML starts with `Unknown Error`: this process may not open the device files, or the driver is in a bad state",
+        "In a container: systemd has reloaded and its cgroup has lost the devices. Delete the pod, and see T05 that it "
+        "does not come back. Does nvidia-smi work on the host? If not, read the kernel log; SELinux and AppArmor write "
+        "their denials there or to the audit log.",
+        ("nvidia-smi", "dmesg -T | grep -iE 'nvrm|avc|apparmor' | tail", "ausearch -m avc -ts recent | grep nvidia"),
+    ),
     2: Start(  # NVML_ERROR_INVALID_ARGUMENT
         "NVML refuses to start (invalid argument)",
         "Library and module do not fit each other: install driver and libraries of one version, then reboot.",

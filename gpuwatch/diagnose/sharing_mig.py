@@ -124,8 +124,7 @@ def _other(gpu: Gpu, config: str) -> str:
     asked = _OF_ONE_PROFILE.fullmatch(config)
     if asked is None:
         return ""
-    profile = asked[1].replace(".me", "+me")
-    if gpu.mig and {instance.profile for instance in gpu.mig} == {profile}:
+    if gpu.mig and {(instance.profile or "").replace("+", ".") for instance in gpu.mig} == {asked[1]}:
         return ""
     return f"{_profiles(gpu) or 'nothing is cut'}, but the label asks for {config}"
 

@@ -24,7 +24,8 @@ class DeviceNode(Record, frozen=True, kw_only=True):
 class DeviceNodes(Record, frozen=True, kw_only=True):
     """`files` by path below /dev (`nvidia0`, `nvidia-caps/nvidia-cap1`, `nvidia-caps-imex-channels/channel0`);
     `char_links`: `195:0` -> target, of /dev/char; `majors`: name -> number, of /proc/devices; `capabilities`: path
-    below /proc/driver/nvidia/capabilities -> its minor; `gpus`: PCI address -> minor, of the GPUs the driver has.
+    below /proc/driver/nvidia/capabilities -> its minor; `gpus`: PCI address -> minor, of the GPUs the driver has;
+    `excluded`: addresses of those it lets nobody use.
     """
 
     files: dict[str, DeviceNode] = {}
@@ -32,6 +33,7 @@ class DeviceNodes(Record, frozen=True, kw_only=True):
     majors: dict[str, int] = {}
     capabilities: dict[str, int] = {}
     gpus: dict[str, int] = {}
+    excluded: tuple[str, ...] = ()
 
 
 def device_nodes(dev: Path, proc: Path) -> DeviceNodes:
@@ -41,7 +43,7 @@ def device_nodes(dev: Path, proc: Path) -> DeviceNodes:
         OSError: `dev` cannot be listed.
     """
     names = [name for name in sorted(os.listdir(dev)) if name.startswith(("nvidia", "gdrdrv"))]
-    files = dict(_nodes(dev, names))
+    files, gpus = dict(_nodes(dev, names)), driver_gpus(proc / "driver/nvidia/gpus")
     for folder in _FOLDERS:
         files |= _nodes(dev, [f"{folder}/{name}" for name in _listed(dev / folder)])
     return DeviceNodes(
@@ -49,7 +51,8 @@ def device_nodes(dev: Path, proc: Path) -> DeviceNodes:
         char_links={name: link for name in _listed(dev / "char") if (link := _nvidia_link(dev / "char" / name))},
         majors=majors(text(proc / "devices") or ""),
         capabilities=_capabilities(proc / "driver/nvidia/capabilities"),
-        gpus={gpu.address: gpu.minor for gpu in driver_gpus(proc / "driver/nvidia/gpus") if gpu.minor is not None},
+        gpus={gpu.address: gpu.minor for gpu in gpus if gpu.minor is not None and not gpu.excluded},
+        excluded=tuple(gpu.address for gpu in gpus if gpu.excluded),
     )
 
 

@@ -42,6 +42,7 @@ class DriverGpu(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str | None = None
     minor: int | None = None
     model: str | None = None
+    excluded: bool = False  # by NVreg_ExcludedGpus: the driver has it and lets nobody use it
 
 
 def bus_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[BusGpu, ...] | None:
@@ -102,6 +103,7 @@ def _driver_gpu(folder: Path) -> DriverGpu:
         uuid=uuid if uuid.startswith("GPU-") and "?" not in uuid else None,
         minor=int(minor) if minor.isdecimal() else None,
         model=facts.get("Model") or None,
+        excluded=facts.get("GPU Excluded") == "Yes",
     )
 
 

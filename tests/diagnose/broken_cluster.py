@@ -196,10 +196,10 @@ BROKEN: tuple[Broken, ...] = (
         node(
             labels={
                 "nvidia.com/gpu.deploy.device-plugin": "paused-for-mig-change",
-                "nvidia.com/mig.config.state": "failed",
+                "nvidia.com/mig.config.state": "pending",
             }
         ),
-        "device-plugin paused for mig-change (mig.config.state is failed)",
+        "device-plugin paused for mig-change (mig.config.state is pending)",
         "daemonset/nvidia-mig-manager",
     ),
     Broken(

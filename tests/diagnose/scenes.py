@@ -1,6 +1,7 @@
 """Broken nodes as they are found at night: one cause, and everything it drags along, on every layer at once."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -270,3 +271,19 @@ def gpu(index: int, **changes: Any) -> Callable[[Host], None]:
 def edited(path: str, old: str, new: str) -> Callable[[Host], None]:
     """A file with another text."""
     return lambda host: host.edit(path, old, new)
+
+
+def names_the_cause(root: Path, scene: Scene) -> None:
+    """Demand of a diagnosis what the scene says."""
+    host = Host(root, **scene.node)
+    for breaks in scene.breaks:
+        breaks(host)
+    found = host.diagnose(active=scene.active)
+    failed = {r.id: r.message for r in found.results if r.result is Result.FAIL}
+    first = found.first
+    assert first is not None
+    assert (first.id, first.result) == (scene.first, scene.result), f"{first.id} {first.message}; {failed}"
+    assert failed.keys() - {scene.first, *scene.also.split()} == set(), failed
+    blocked = {id_: found.of(id_).blocked_by for id_ in scene.blocked.split()}
+    assert blocked == dict.fromkeys(scene.blocked.split(), scene.first)
+    assert first.remedy

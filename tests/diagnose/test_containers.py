@@ -15,6 +15,7 @@ from gpuwatch.diagnose.checks_kubelet import KUBELET
 from gpuwatch.diagnose.checks_runtime import RUNTIME
 from gpuwatch.diagnose.containers import runtime_config, runtime_kind, way
 from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.sharing_mig import instances
 from gpuwatch.model.cluster import Cluster, NodePod
 from gpuwatch.model.diagnosis import CheckResult, Result
 from gpuwatch.model.remediation import NodeObject
@@ -26,7 +27,7 @@ from gpuwatch.sources.kubelet_files import KubeletFiles
 from gpuwatch.sources.operator_files import OperatorFiles
 from gpuwatch.sources.services import ServiceProcess, Services
 from tests.diagnose.broken_containers import alone, attributed, crio, docker, held, no_kubelet
-from tests.diagnose.hosts import Host
+from tests.diagnose.hosts import Host, seen
 
 ROWS = {check.id: check for check in (*RUNTIME, *KUBELET)}
 NODE = NodeObject(name="n1", uid="1", resource_version="1")
@@ -348,3 +349,11 @@ def test_no_judge_falls_over_facts_that_are_half_there(facts: dict[str, Any]) ->
     for check in ROWS.values():
         if set(check.reads) <= known.keys():
             assert check.judge(Case(Facts(at=1.0, **known))).message
+
+
+@pytest.mark.parametrize(("config", "profile"), [("all-1g.10gb.me", "1g.10gb+me"), ("all-1g.24gb.gfx", "1g.24gb+gfx")])
+def test_what_a_profile_brings_along_is_part_of_the_labels_name(config: str, profile: str) -> None:
+    node = msgspec.structs.replace(NODE, labels={"nvidia.com/mig.config": config})
+    snapshot = msgspec.structs.replace(seen().snapshot, gpus=(gpu(0, profile),))
+    view = msgspec.structs.replace(seen(), snapshot=snapshot)
+    assert instances(Case(Facts(at=1.0, cluster=Cluster(node=node), view=view))).result is Result.PASS

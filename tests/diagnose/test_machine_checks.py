@@ -9,7 +9,8 @@ from gpuwatch.diagnose.facts import Facts
 from gpuwatch.diagnose.gpu_generations import branch, generation
 from gpuwatch.diagnose.gpu_log import present_life, said
 from gpuwatch.model.diagnosis import Result
-from gpuwatch.sources.device_nodes import DeviceNode, DeviceNodes
+from gpuwatch.model.snapshot import SourceStatus
+from gpuwatch.sources.device_nodes import DeviceNode, DeviceNodes, device_nodes
 from gpuwatch.sources.driver_root import DriverRoot
 from gpuwatch.sources.kernel_modules import Kernel, Module
 from gpuwatch.sources.kernel_text import KernelLine
@@ -211,3 +212,20 @@ def test_a_narrow_link_is_a_fault_where_the_slot_or_its_siblings_have_more():
     assert judged("H04", bus=gpus(8)).message == "x8; 1 GPU in a slot that gives no more, or that does not tell"
     assert judged("H04", bus=gpus(16, 16, 8, 16)).message == "PCIe link of GPU 0000:1d:00.0 is x8 of x16"
     assert judged("H04", bus=gpus(16, 8)).result is Result.PASS
+
+
+def test_gpus_that_somebody_excluded_are_named(tmp_path):
+    text = "Model: NVIDIA H100\nGPU UUID: GPU-1\nDevice Minor: 3\nGPU Excluded:\t Yes\n"
+    folder = tmp_path / "driver/nvidia/gpus" / FIRST
+    folder.mkdir(parents=True)
+    (folder / "information").write_text(text)
+    found = device_nodes(tmp_path, tmp_path)
+    assert (found.gpus, found.excluded) == ({}, (FIRST,))
+
+
+def test_a_process_that_lost_its_devices_is_told_so():
+    nvml = SourceStatus(name="nvml", up=False, reason="nvmlInit: Unknown Error", code=999, failures=1)
+    snapshot = msgspec.structs.replace(seen().snapshot, sources=(nvml,), driver=None, gpus=(), statuses=())
+    verdict = judged("N02", view=msgspec.structs.replace(seen(), snapshot=snapshot))
+    assert verdict.result is Result.FAIL
+    assert "systemd has reloaded" in (verdict.remedy or "")

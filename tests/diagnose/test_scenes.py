@@ -3,7 +3,6 @@
 import pytest
 
 from gpuwatch.model.diagnosis import Result
-from tests.diagnose.hosts import Host
 from tests.diagnose.scenes import (
     LIBRARY_NOT_FOUND,
     MISMATCH,
@@ -17,6 +16,7 @@ from tests.diagnose.scenes import (
     gpu,
     kernel_says,
     labelled,
+    names_the_cause,
     never_installed,
     no_libraries,
     no_nvml,
@@ -194,15 +194,4 @@ SCENES = (
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
 def test_the_first_failure_is_the_cause(tmp_path, scene):
-    host = Host(tmp_path, **scene.node)
-    for breaks in scene.breaks:
-        breaks(host)
-    found = host.diagnose(active=scene.active)
-    failed = {r.id: r.message for r in found.results if r.result is Result.FAIL}
-    first = found.first
-    assert first is not None
-    assert (first.id, first.result) == (scene.first, scene.result), f"{first.id} {first.message}; {failed}"
-    assert failed.keys() - {scene.first, *scene.also.split()} == set(), failed
-    blocked = {id_: found.of(id_).blocked_by for id_ in scene.blocked.split()}
-    assert blocked == dict.fromkeys(scene.blocked.split(), scene.first)
-    assert first.remedy
+    names_the_cause(tmp_path, scene)
