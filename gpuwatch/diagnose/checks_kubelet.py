@@ -2,11 +2,10 @@
 
 from gpuwatch.diagnose.capacity import DOMAIN, labels
 from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
-from gpuwatch.diagnose.checks_kubelet_devices import KUBELET_DEVICES, NO_KUBELET, PLUGIN_LOG, RESTART_PLUGIN
+from gpuwatch.diagnose.checks_kubelet_devices import DEPLOY, KUBELET_DEVICES, NO_KUBELET, PLUGIN_LOG, RESTART_PLUGIN
 from gpuwatch.diagnose.facts import Facts
 from gpuwatch.model.diagnosis import Stage
 
-DEPLOY = f"{DOMAIN}/gpu.deploy.device-plugin"
 WORKLOAD = f"{DOMAIN}/gpu.workload.config"
 CONFIG = f"{DOMAIN}/device-plugin.config"
 UNHEALTHY_XIDS = frozenset({"48", "63", "64", "74", "79", "94", "95", "119", "120"})

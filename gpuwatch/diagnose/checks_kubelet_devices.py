@@ -1,6 +1,6 @@
 """Devices the kubelet hands out: as many as there are, all of them healthy, each to those it was given to."""
 
-from gpuwatch.diagnose.capacity import expected, healthy, is_shared, labels, left_out, ours
+from gpuwatch.diagnose.capacity import DOMAIN, expected, healthy, is_shared, labels, left_out, ours
 from gpuwatch.diagnose.check import Case, Check, Verdict, failed, gpu_list, passed, skipped, warned
 from gpuwatch.diagnose.facts import Facts
 from gpuwatch.model import device_id
@@ -8,6 +8,7 @@ from gpuwatch.model.diagnosis import Stage
 from gpuwatch.model.workload import DeviceUse, Workload
 
 NO_KUBELET = "no kubelet on this machine"
+DEPLOY = f"{DOMAIN}/gpu.deploy.device-plugin"
 RESTART_PLUGIN = "kubectl delete pod -A --field-selector spec.nodeName={node} -l app=nvidia-device-plugin-daemonset"
 PLUGIN_LOG = "kubectl -n gpu-operator logs -l app=nvidia-device-plugin-daemonset --all-containers --tail=100"
 SHOW_NODE = 'kubectl get node {node} -o jsonpath=\'{.status.capacity}{"\\n"}{.status.allocatable}{"\\n"}\''
@@ -24,6 +25,9 @@ def _exempt(facts: Facts) -> str | None:
     counted = ours(cluster.node.capacity) if cluster else {}
     if not any(counted.values()) and kubelet is not None and kubelet.dra and not kubelet.plugins:
         return f"devices are given by claims ({kubelet.dra[0]}), not counted"
+    switched = labels(facts).get(DEPLOY, "true")
+    if cluster is not None and not any(counted.values()) and switched == "false":
+        return f"no device plugin is wanted here: label {DEPLOY}=false"
     if cluster is not None and not counted and any(name.startswith("nvidia.com/") for name in cluster.node.capacity):
         return f"advertised under other names: {', '.join(sorted(cluster.node.capacity))}"
     return None

@@ -104,6 +104,8 @@ def unmanaged(host: Host) -> None:
     host.remove("var/lib/kubelet/device-plugins/nvidia-gpu.sock")
     assert host.cluster is not None
     host.cluster.node.labels["nvidia.com/gpu.deploy.device-plugin"] = "false"
+    node = msgspec.structs.replace(host.cluster.node, capacity={}, allocatable={})
+    host.cluster = msgspec.structs.replace(host.cluster, node=node)
 
 
 MACHINES = (bare, k3s, podman, crio, google, claims, hidden, docker({}), no_kubelet, unmanaged)
