@@ -75,6 +75,7 @@ class _Gathering:
     def __init__(self, ground: Ground, level: Level, until: float) -> None:
         self._ground, self._twice, self._until = ground, level == "full", until
         self._all = Collection()
+        self._silent: str | None = None  # why the agent of this node said nothing
         self._at = time.time()
 
     def facts(self, progress: Progress) -> Facts:
@@ -90,6 +91,8 @@ class _Gathering:
             self._all.want(section, self._left(FILES_SECONDS))
         self._probe(files=not blind, driver=view is None)
         got = self._all.collect(then, progress)
+        if self._silent is not None:
+            got.unread["agent"] = self._silent
         if view is not None and view.snapshot.gpus and got.found.get("bus") == ():
             blind = NOT_HERE
         if blind:
@@ -115,9 +118,10 @@ class _Gathering:
             return None
         try:
             return self._ground.agent.view()
-        except GpuwatchError:
+        except GpuwatchError as error:
             if self._ground.backend is None:
                 raise
+            self._silent = f"{error}; looked without it"
             return None
 
     def _want_view(self, first: View | None) -> None:

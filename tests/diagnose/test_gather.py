@@ -198,7 +198,9 @@ def test_an_agent_without_a_view_is_passed_over_unless_it_was_named(tree):
     with serving(None) as socket:
         agent = AgentClient(str(socket))
         found = Ground(Places.tree(tree), Config(), Backend(target="/nowhere"), agent)
-        assert not gather(found, level="quick", seconds=LONG).agent
+        facts = gather(found, level="quick", seconds=LONG)
+        assert not facts.agent
+        assert "refused" in facts.unread["agent"]
         with pytest.raises(GpuwatchError, match="refused"):
             gather(found._replace(backend=None), level="quick", seconds=LONG)
 

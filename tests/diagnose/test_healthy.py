@@ -14,6 +14,7 @@ NODES = {
     "rtx4080s": {"model": "rtx4080s", "gpus": 1},
     "mig": {"mig": {"0": ["3g.40gb", "3g.40gb"]}},
     "time-sliced": {"model": "l40s", "gpus": 2, "replicas": 4},
+    "outside a cluster": {"model": "a100", "timeline": ({"at": 0, "do": "kubelet", "state": "absent"},)},
 }
 
 

@@ -8,6 +8,7 @@ import msgspec
 from gpuwatch.model.cluster import Cluster, NodePod
 from gpuwatch.model.remediation import Condition, NodeObject
 from gpuwatch.sim import noise
+from gpuwatch.sim.actions import Kubelet
 from gpuwatch.sim.cluster import DOMAIN, allocatable, allocations
 from gpuwatch.sim.host.files import Files
 from gpuwatch.sim.host.node_labels import node_labels
@@ -34,8 +35,16 @@ CONDITIONS = (
 )
 
 
+def has_kubelet(node: Node) -> bool:
+    """Whether the machine was one of a cluster when it began; a kubelet that goes away later leaves its files."""
+    begin = (action for action in node.scenario.timeline if action.at == 0)
+    return not any(isinstance(action, Kubelet) and action.state == "absent" for action in begin)
+
+
 def cluster(node: Node) -> Files:
-    """The files."""
+    """The files; none of a machine outside a cluster."""
+    if not has_kubelet(node):
+        return {}
     found = Cluster(
         node=_node(node),
         way="the recording",

@@ -8,7 +8,7 @@ import msgspec
 
 from gpuwatch.sim.cluster import DOMAIN, allocatable
 from gpuwatch.sim.gpu import SimGpu, Unit
-from gpuwatch.sim.host.cluster import capacity
+from gpuwatch.sim.host.cluster import capacity, has_kubelet
 from gpuwatch.sim.host.files import Files, Link
 from gpuwatch.sim.host.machine import LIBRARIES
 from gpuwatch.sim.host.services import services
@@ -98,7 +98,8 @@ containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 
 def runtime(node: Node) -> Files:
     """The files."""
-    return {**_runtime(node), **_kubelet(node), **_operator()}
+    of_cluster = {**_kubelet(node), **_operator()} if has_kubelet(node) else {}
+    return {**_runtime(node), **of_cluster}
 
 
 def _runtime(node: Node) -> Files:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from gpuwatch.sim.host.cluster import NAME, has_kubelet
 from gpuwatch.sim.host.files import Files, Link
 from gpuwatch.sim.node import Node
 from gpuwatch.sim.profiles import Model
@@ -28,21 +29,22 @@ _HEADER = (
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
     "                                                     \n"
 )
-PORTS = {22: "00000000", 10250: "00000000", 10248: "0100007F", 10256: "00000000"}
+SSH = 22
+PORTS = {SSH: "00000000", 10250: "00000000", 10248: "0100007F", 10256: "00000000"}
 """Listening TCP port -> local address as /proc/net/tcp writes it: sshd, kubelet, its health, kube-proxy."""
 
 
 def services(node: Node) -> Files:
     """The files."""
     exporters = {"gpuwatch/exporters.json": "[]\n"}  # a recording, and nobody listens on their ports
-    return exporters | {
-        **_processes(node), **_network(), **_sockets(node), **_units(node), **_fabric(node), **_devices(node.model)
+    return exporters | {"etc/hostname": f"{NAME}\n"} | {
+        **_processes(node), **_network(node), **_sockets(node), **_units(node), **_fabric(node), **_devices(node.model)
     }  # fmt: skip
 
 
 def running(node: Node) -> tuple[str, ...]:
     """Names of the daemons; those that hold the driver end with it."""
-    base = ("systemd", "kthreadd", "containerd", "kubelet")
+    base = ("systemd", "kthreadd", "containerd", *(("kubelet",) if has_kubelet(node) else ()))
     if not node.driver_up:
         return base
     fabric = ("nv-fabricmanager",) if has_switches(node.model) else ()
@@ -64,11 +66,12 @@ def _processes(node: Node) -> Files:
     return found
 
 
-def _network() -> Files:
+def _network(node: Node) -> Files:
+    ports = PORTS if has_kubelet(node) else {SSH: PORTS[SSH]}
     idle = "00000000:00000000 00:00000000 00000000     0        0"
     rows = [
         f"{slot:4}: {address}:{port:04X} 00000000:0000 0A {idle} {40000 + slot} 1\n"
-        for slot, (port, address) in enumerate(PORTS.items())
+        for slot, (port, address) in enumerate(ports.items())
     ]
     return {"proc/net/tcp": _HEADER + "".join(rows), "proc/net/tcp6": _HEADER}
 
