@@ -2,13 +2,13 @@
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks_runtime_cdi import CDI
+from gpuwatch.diagnose.checks_runtime_settings import OPERATOR_PODS, SETTINGS
 from gpuwatch.diagnose.containers import good_specs, runtime_config, runtime_kind, way
 from gpuwatch.diagnose.facts import Facts
 from gpuwatch.diagnose.per_gpu import FOR_SCREENS
 from gpuwatch.model.diagnosis import Stage
 from gpuwatch.sources.container_runtime import RuntimeConfig
 
-OPERATOR_PODS = "kubectl -n gpu-operator get pods -o wide --field-selector spec.nodeName={node}"
 UNITS = {"/etc/k0s/": "k0sworker", "/var/snap/microk8s/": "snap.microk8s.daemon-containerd"}
 INSTALL = "apt-get install -y nvidia-container-toolkit"
 NO_RUNTIME = "no container runtime on this machine"
@@ -167,29 +167,6 @@ def _systemd_reload(case: Case) -> Verdict:
     return warned("systemctl daemon-reload will take GPUs away from running containers: no links in /dev/char")
 
 
-def _toolkit_config(case: Case) -> Verdict:
-    """config.toml of NVIDIA's runtime."""
-    runtime, config = case.facts.runtime, runtime_config(case.facts)
-    settings = runtime.toolkit_config if runtime else None
-    if settings is None:
-        return skipped("no configuration of NVIDIA's runtime: its defaults hold")
-    if settings.error:
-        return failed(f"{settings.path} cannot be read: {settings.error}", remedy=REWRITE, commands=RESET_CONFIG)
-    mode = f"mode {settings.mode or 'auto'}"
-    if not settings.no_cgroups or config is None or way(case.facts, config) == "cdi":
-        return passed(mode)
-    message = f"no-cgroups = true in {settings.path}: containers see GPUs, but may not open them"
-    if case.facts.kubelet and case.facts.kubelet.present:
-        return failed(message)
-    return warned(f"{message}, unless they are rootless")
-
-
-REWRITE = (
-    "The nvidia runtime reads this file whenever a container starts, and none starts while it is broken. Put it right, "
-    "or write the default anew; with the GPU operator restart the toolkit pod, which writes its own."
-)
-RESET_CONFIG = ("nvidia-ctk config default --output=/etc/nvidia-container-runtime/config.toml", OPERATOR_PODS)
-
 RUNTIME: tuple[Check, ...] = (
     Check(
         id="T01",
@@ -250,17 +227,5 @@ RUNTIME: tuple[Check, ...] = (
         needs=("T02",),
         reads=("runtime", "nodes"),
     ),
-    Check(
-        id="T06",
-        stage=Stage.RUNTIME,
-        title="NVIDIA's runtime may give containers access to GPUs",
-        how="config.toml of nvidia-container-runtime: readable, no-cgroups",
-        failure="no-cgroups = true in /etc/nvidia-container-runtime/config.toml: containers see GPUs, but may not "
-        "open them",
-        remedy="no-cgroups is for rootless containers only. Switch it off; containers started from then on are well.",
-        commands=("nvidia-ctk config --set nvidia-container-cli.no-cgroups=false --in-place",),
-        judge=_toolkit_config,
-        needs=("T01",),
-        reads=("runtime",),
-    ),
+    *SETTINGS,
 )
