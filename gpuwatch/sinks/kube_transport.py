@@ -185,8 +185,17 @@ def _configuration(kubeconfig: str) -> "Configuration":
     except (config.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise UsageError(f"cannot use {where} to reach the API server", why, "check it with kubectl") from error
+    if not configuration.verify_ssl:
+        _warn_no_more()
     log.debug("API server %s, from %s", configuration.host, where)
     return configuration
+
+
+def _warn_no_more() -> None:
+    """Whoever wrote insecure-skip-tls-verify knows: a screen is no place to say so at every request."""
+    import urllib3
+
+    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
 
 def _authorization(configuration: "Configuration") -> dict[str, str]:

@@ -3,8 +3,10 @@
 import json
 import subprocess
 import sys
+import warnings
 
 import pytest
+import urllib3
 from msgspec.structs import replace
 
 from gpuwatch.model.errors import UsageError
@@ -300,6 +302,7 @@ def test_a_kubeconfig_that_is_none_is_refused(tmp_path):
 
 CODE = """
 import sys
+import warnings
 {}
 sys.exit(int(any(name.split(".")[0] in ("kubernetes", "urllib3") for name in sys.modules)))
 """
@@ -317,3 +320,14 @@ sys.exit(int(any(name.split(".")[0] in ("kubernetes", "urllib3") for name in sys
 )
 def test_nobody_pays_for_the_client_but_who_asks_an_api_server(what, loaded):
     assert subprocess.run([sys.executable, "-c", CODE.format(what)], check=False).returncode == loaded
+
+
+def test_who_asked_for_no_verification_is_not_warned_of_it_on_a_screen(tmp_path):
+    file = tmp_path / "config"
+    file.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+        "users: [{name: u, user: {token: t}}]\n"
+        "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:9', insecure-skip-tls-verify: true}}]\n"
+    )
+    assert Transport(str(file)).server == "https://127.0.0.1:9"
+    warnings.warn("of urllib3, at each request", urllib3.exceptions.InsecureRequestWarning, stacklevel=1)
