@@ -1,131 +1,38 @@
 """Nodes that are well and look unlike the simulated one: what clouds, distributions and sites make of a GPU node."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from gpuwatch.sim.host.machine import LIBRARIES, RELEASE
+from gpuwatch.sources.exporters import Exporter
 from tests.diagnose.broken_containers import crio, docker
 from tests.diagnose.changes import labels, process, several
 from tests.diagnose.hosts import Host
+from tests.diagnose.kind_changes import (
+    BUS,
+    Change,
+    devices,
+    every_gpu,
+    gone,
+    identified,
+    moved,
+    of_cluster,
+    of_node,
+    unseen_ports,
+)
 from tests.diagnose.machine_faults import alone, containerised
 
-BUS = "sys/bus/pci/devices"
 TOOLKIT = "usr/local/nvidia/toolkit"
 UVM = ("dev/nvidia-uvm", "dev/nvidia-uvm-tools")
 
-Change = Callable[[Host], None]
-
 
 class Kind(NamedTuple):
-    """What makes it of its simulated node. `skips`: checks that have nothing to say there."""
+    """What makes it of its simulated node."""
 
     name: str
     becomes: Change
     node: dict[str, Any] = {}
-    skips: str = ""
-
-
-def every_gpu(**changes: Any) -> Change:
-    """Readings of all GPUs."""
-
-    def change(host: Host) -> None:
-        assert host.view is not None
-        for gpu in host.view.snapshot.gpus:
-            host.gpu(gpu.identity.index, **changes)
-        host.earlier = host.view
-
-    return change
-
-
-def identified(**changes: Any) -> Change:
-    """Who all GPUs say they are."""
-
-    def change(host: Host) -> None:
-        assert host.view is not None
-        for gpu in host.view.snapshot.gpus:
-            host.gpu(gpu.identity.index, identity=msgspec.structs.replace(gpu.identity, **changes))
-        host.earlier = host.view
-
-    return change
-
-
-def of_cluster(**changes: Any) -> Change:
-    """What the API says."""
-
-    def change(host: Host) -> None:
-        assert host.cluster is not None
-        host.cluster = msgspec.structs.replace(host.cluster, **changes)
-
-    return change
-
-
-def of_node(**changes: Any) -> Change:
-    """What the Node says."""
-
-    def change(host: Host) -> None:
-        assert host.cluster is not None
-        host.cluster = msgspec.structs.replace(host.cluster, node=msgspec.structs.replace(host.cluster.node, **changes))
-
-    return change
-
-
-def gone(*paths: str) -> Change:
-    """What such a node does not have."""
-
-    def change(host: Host) -> None:
-        for path in paths:
-            if (host.root / path).exists() or (host.root / path).is_symlink():
-                host.remove(path)
-
-    return change
-
-
-def devices(name: str, content: str) -> Change:
-    """A file of each GPU in sysfs."""
-
-    def change(host: Host) -> None:
-        for folder in (host.root / BUS).iterdir():
-            if (folder / "numa_node").exists():
-                (folder.resolve() / name).write_text(content)
-
-    return change
-
-
-def unseen_ports(host: Host) -> None:
-    """A hypervisor gives each GPU a place of its own: no bridge of the host is there, and no error counters."""
-    for link in sorted((host.root / BUS).iterdir()):
-        target = link.resolve()
-        if not (target / "numa_node").exists():
-            if link.is_symlink():
-                link.unlink()
-            continue
-        link.unlink()
-        place = host.root / "sys/devices/pci0000:00" / link.name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        target.rename(place)
-        link.symlink_to(place)
-        for file in (*place.glob("aer_*"), place / "config"):
-            file.unlink()
-
-
-def moved(root: str, *, libraries: str = "usr/lib64") -> Change:
-    """The driver's user space lies elsewhere."""
-
-    def change(host: Host) -> None:
-        folder = host.root / root.lstrip("/") / libraries
-        folder.mkdir(parents=True)
-        for file in sorted((host.root / LIBRARIES).glob("lib*")):
-            file.rename(folder / file.name)
-        host.remove("usr/bin/nvidia-smi")
-        host.remove("usr/bin/nvidia-modprobe")
-        firmware = Path(host.root, root.lstrip("/"), "lib/firmware")
-        firmware.parent.mkdir(parents=True, exist_ok=True)
-        (host.root / "lib/firmware").rename(firmware)
-
-    return change
 
 
 def driver_container(host: Host) -> None:
@@ -287,7 +194,7 @@ def vgpu_host(host: Host) -> None:
 def laptop(host: Host) -> None:
     """A desk: a display, Docker for other things, boards of two makers, no server habits."""
     docker({})(host)
-    alone(host) if (host.root / "run/nvidia/validations").exists() else None
+    gone("run/nvidia/validations")(host)
     fresh_boot(host)
     gone("proc/1034", "run/nvidia-persistenced", "run/cdi", "etc/nvidia-container-runtime")(host)
     for file in (host.root / "usr/bin").glob("nvidia-c*"):
@@ -350,8 +257,6 @@ def sick_sibling(host: Host) -> None:
 
 def own_counters(host: Host) -> None:
     """A site's own list of counters, as NVIDIA advises for MIG."""
-    from gpuwatch.sources.exporters import Exporter
-
     host.exporters = (Exporter(port=9400, kind="dcgm-exporter", families=12, profiling=True, pods=True),)
     process(2101, "dcgm-exporter")(host)
 

@@ -11,7 +11,7 @@ from tests.diagnose.broken_containers import unregistered
 from tests.diagnose.broken_fabric import adapter, proprietary
 from tests.diagnose.changes import every_gpu, labels
 from tests.diagnose.hosts import Host
-from tests.diagnose.kinds import BUS, identified
+from tests.diagnose.kind_changes import BUS, identified
 from tests.diagnose.machine_faults import GPU3, containerised, port, rebound
 from tests.diagnose.scenes import (
     MISMATCH,
