@@ -17,6 +17,9 @@ PROBES = 6
 LOOKS = (4, 8, 12, 16, 24, 32, 48, 64)
 """Pairs after which a probe is judged. One that is close to the bound is worth more pairs than one that is not."""
 
+EARLY, CARE = 16, 1.9
+"""Each look is another chance to be lucky: before EARLY pairs, errors count for CARE times as much."""
+
 PLANNED = 48
 """As many pairs as the last probe is expected to need."""
 
@@ -29,7 +32,7 @@ HOPELESS = 0.08
 STRIDE = 1.35
 """No probe stretches top/cap by more than this beyond what was found good: a line may bend."""
 
-STEP = 0.2
+STEP = 0.1
 """Caps that differ by less than this share of the bound, of the top, are not worth telling apart."""
 
 GAIN = 0.002
@@ -56,7 +59,8 @@ def judge(pairs: Sequence[Pair], terms: Terms, best: float) -> bool | None:
     if len(pairs) not in LOOKS:
         return None
     gains = work.mean <= best - GAIN
-    if speed.lower >= 1 - terms.slowdown and work.upper < 1 and gains:
+    trusted = speed.mean - speed.quantile * speed.error * (CARE if len(pairs) < EARLY else 1.0)
+    if trusted >= math.log(1 - terms.slowdown) and work.upper < 1 and gains:
         return not disagree(pairs)
     if len(pairs) == LOOKS[0]:
         return False if speed.mean + speed.error < math.log(1 - terms.slowdown) else None

@@ -53,12 +53,15 @@ def amortised(curves: Sequence[Curve], noise: Noise, bound: float, seed: int) ->
 
 
 class Changes(NamedTuple):
-    """Seconds over the bound by a percentage point for each change of phase. `saved`: over all scripts."""
+    """Seconds over the bound by a percentage point for each change of phase. `late`: share of changes with more than a
+    minute of them. `saved`: over all scripts.
+    """
 
     noise: str
     changes: int
     mean: float
     worst: float
+    late: float
     saved: float
 
 
@@ -66,7 +69,14 @@ def changing(count: int, noise: Noise, bound: float, seed: int) -> Changes:
     """Scripts of phases."""
     runs = [run(script, noise, bound, seed) for script in scripts(count, seed)]
     seconds = [after for each in runs for after in each.seconds[1:]]
-    return Changes(str(noise), len(seconds), fmean(seconds), max(seconds), fmean(each.account.saving for each in runs))
+    return Changes(
+        str(noise),
+        len(seconds),
+        fmean(seconds),
+        max(seconds),
+        sum(each > 60 for each in seconds) / len(seconds),
+        fmean(each.account.saving for each in runs),
+    )
 
 
 def cells(row: Long | Changes) -> tuple[Any, ...]:

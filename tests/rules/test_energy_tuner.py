@@ -1,0 +1,297 @@
+"""From the first window to a cap that is held, and away from it again, whatever the GPU and its work do."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuwatch.rules.energy_hold import CALM, HOLD_SECONDS, believed
+from gpuwatch.rules.energy_phases import LONGEST_REST, OBSERVED, REST_SECONDS
+from gpuwatch.rules.energy_state import Decision, Phase, Refusal, State
+from gpuwatch.rules.energy_tuner import IGNORED, released, resumed, step, wanted
+from gpuwatch.rules.energy_windows import Ladder, Terms, Window
+from tests.bench.tuner.curves import Curve, model
+from tests.bench.tuner.play import Gpu, Noise
+
+MIXED = model("H100", "mixed", 1410e6, 0.3, 0.4, 2.75)
+STEEP = model("H100", "clock-bound", 1410e6, 0.9, 0.4, 2.75)
+GENTLE = model("H100", "memory-bound", 1410e6, 0.1, 0.4, 2.75)
+LADDER = MIXED.ladder()
+TERMS = Terms(slowdown=0.05)
+QUIET = Noise(0.005)
+
+Change = Callable[[Window], Window]
+
+
+class Bench:
+    """GPUs at work, a tuner, and all it asked for."""
+
+    def __init__(self, *curves: Curve, terms: Terms = TERMS, ladder: Ladder = LADDER, noise: Noise = QUIET) -> None:
+        self.gpus = [Gpu(curve, noise, f"gpu {number}") for number, curve in enumerate(curves)]
+        self.state, self.terms, self.ladder = State(), terms, ladder
+        self.asked: list[float | None] = []
+        self.change: Change = lambda window: window
+
+    def tick(self) -> None:
+        """Five seconds."""
+        cap = wanted(self.state)
+        for gang in zip(*(gpu.tick(cap) for gpu in self.gpus), strict=True):
+            self.state, decision = step(self.state, tuple(map(self.change, gang)), self.ladder, self.terms)
+            self.asked.append(decision.cap)
+
+    def until(self, phase: Phase, seconds: float = 7200.0) -> None:
+        """Go on until a phase is reached."""
+        for _ in range(int(seconds / 5)):
+            self.tick()
+            if self.state.phase is phase:
+                return
+        raise AssertionError(f"no {phase} in {seconds} s: {self.state.phase} {self.state.refusal}")
+
+    def run(self, seconds: float) -> None:
+        for _ in range(int(seconds / 5)):
+            self.tick()
+
+
+def having(**fields: object) -> Change:
+    return lambda window: msgspec.structs.replace(window, **fields)
+
+
+def slowdown(curve: Curve, cap: float | None) -> float:
+    return 1 - curve.at(cap)[0]
+
+
+@pytest.mark.parametrize("curve", [MIXED, STEEP, GENTLE], ids=lambda curve: curve.workload)
+def test_it_finds_a_cap_close_to_the_bound(curve: Curve) -> None:
+    bench = Bench(curve)
+    bench.until(Phase.HOLD)
+    assert 0.03 < slowdown(curve, bench.state.held) <= 0.055
+    told = believed(bench.state)
+    assert told is not None
+    assert told.slowdown == pytest.approx(slowdown(curve, bench.state.held), abs=0.01)
+    assert told.slowdown <= told.at_most <= 0.05
+    assert told.saved == pytest.approx(1 - curve.at(bench.state.held)[1], abs=0.02)
+
+
+def test_full_and_reduced_windows_take_turns() -> None:
+    bench = Bench(MIXED)
+    bench.run(5 * (OBSERVED + 6))
+    caps = [cap for before, cap in zip([None, *bench.asked], bench.asked, strict=False) if cap != before]
+    assert caps[1::2] == [None] * len(caps[1::2])
+    assert set(caps[::2]) == {LADDER.at_least(0.8 * LADDER.top)}
+
+
+def test_work_that_needs_the_clock_is_left_alone() -> None:
+    flat = model("H100", "no gain", 1410e6, 1.0, 0.9, 1.0)
+    bench = Bench(flat)
+    bench.until(Phase.REFUSED)
+    assert bench.state.refusal is Refusal.NO_GAIN
+    assert wanted(bench.state) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        (having(dram=0.04, pipe=0.03), Refusal.WEAK_SIGNAL),
+        (having(dram=None, pipe=None), Refusal.WEAK_SIGNAL),
+        (lambda w: msgspec.structs.replace(w, dram=0.2 if w.joules % 2 > 1 else 0.5), Refusal.UNSTEADY),
+        (lambda w: w if w.cap is None else msgspec.structs.replace(w, pipe=0.85 * w.pipe), Refusal.DISAGREE),
+        (lambda w: msgspec.structs.replace(w, cap=None), Refusal.NOT_OBEYED),
+    ],
+    ids=["weak", "unknown", "unsteady", "disagree", "not obeyed"],
+)
+def test_it_refuses_and_says_why(change: Change, refusal: Refusal) -> None:
+    bench = Bench(GENTLE)
+    bench.change = change
+    bench.until(Phase.REFUSED)
+    assert bench.state.refusal is refusal
+    assert bench.asked[-1] is None
+
+
+def test_a_strong_pipe_does_where_memory_is_idle() -> None:
+    bench = Bench(STEEP)
+    bench.change = having(dram=0.01)
+    bench.until(Phase.HOLD)
+    assert 0.02 < slowdown(STEEP, bench.state.held) <= 0.055
+
+
+def test_a_refused_gpu_rests_twice_as_long_each_time() -> None:
+    bench, rests = Bench(GENTLE), []
+    bench.change = having(dram=0.01, pipe=None)
+    for _ in range(7):
+        bench.until(Phase.REFUSED, seconds=20000)
+        rests.append(bench.state.rest)
+        bench.until(Phase.OBSERVE, seconds=20000)
+    assert rests[:3] == [REST_SECONDS, 2 * REST_SECONDS, 4 * REST_SECONDS]
+    assert rests[-1] == LONGEST_REST
+
+
+def test_a_hold_is_verified_every_half_hour_by_one_block() -> None:
+    bench = Bench(MIXED)
+    bench.until(Phase.HOLD)
+    bench.until(Phase.VERIFY, seconds=HOLD_SECONDS + 10)
+    before = len(bench.asked)
+    bench.until(Phase.HOLD)
+    assert len(bench.asked) - before < 2 * 16
+    assert bench.state.held is not None
+
+
+@pytest.mark.parametrize("after", ["at once", "later"])
+def test_steeper_work_is_noticed_and_slowed_for_less_than_a_minute(after: str) -> None:
+    bench = Bench(GENTLE)
+    bench.until(Phase.HOLD)
+    bench.run(0 if after == "at once" else 600)
+    bench.gpus[0].curve, over = STEEP, 0.0
+    for _ in range(720):
+        cap = wanted(bench.state)
+        over += 5.0 * (slowdown(STEEP, cap) > 0.06)
+        bench.tick()
+    assert 15 <= over <= 60
+    assert slowdown(STEEP, bench.state.held) <= 0.055
+
+
+def test_a_stall_of_two_windows_changes_nothing() -> None:
+    bench = Bench(MIXED)
+    bench.until(Phase.HOLD)
+    bench.run(300)
+    held, bench.change = bench.state.held, having(dram=0.06)
+    bench.run(10)
+    bench.change = having()
+    bench.run(60)
+    assert (bench.state.phase, bench.state.held) == (Phase.HOLD, held)
+
+
+def test_an_idle_gpu_keeps_its_cap_and_is_not_verified() -> None:
+    bench = Bench(MIXED)
+    bench.until(Phase.HOLD)
+    held, bench.change = bench.state.held, having(dram=0.0, pipe=0.0, engine=0.0)
+    bench.run(2 * HOLD_SECONDS)
+    assert (bench.state.phase, bench.state.held) == (Phase.HOLD, held)
+
+
+def telling(bench: Bench, speed: Callable[[], float]) -> Change:
+    """Verifications measure this speed at the cap, as if it had been accepted by luck."""
+
+    def change(window: Window) -> Window:
+        if window.cap is None or bench.state.phase is not Phase.VERIFY:
+            return window
+        factor = speed() / MIXED.at(window.cap)[0]
+        return msgspec.structs.replace(window, dram=(window.dram or 0) * factor, pipe=(window.pipe or 0) * factor)
+
+    return change
+
+
+def test_two_failed_verifications_raise_the_cap() -> None:
+    bench = Bench(MIXED)
+    bench.until(Phase.HOLD)
+    held = bench.state.held
+    bench.change = telling(bench, lambda: 0.943 if bench.state.held == held else 0.96)
+    bench.run(HOLD_SECONDS + 600)
+    assert held is not None
+    assert bench.state.phase is Phase.HOLD
+    assert bench.state.held == LADDER.at_least(held + 1)
+
+
+def test_three_failed_verifications_end_it() -> None:
+    bench = Bench(MIXED)
+    bench.until(Phase.HOLD)
+    bench.change = telling(bench, lambda: 0.943)
+    bench.until(Phase.REFUSED)
+    assert bench.state.refusal is Refusal.FAILED
+    assert wanted(bench.state) is None
+
+
+def test_a_gang_is_slowed_no_more_than_its_slowest_member_allows() -> None:
+    bench = Bench(GENTLE, STEEP, GENTLE)
+    bench.until(Phase.HOLD)
+    assert 0.02 < slowdown(STEEP, bench.state.held) <= 0.055
+
+
+def test_one_weak_member_stops_a_gang() -> None:
+    bench = Bench(GENTLE, GENTLE)
+    bench.gpus[1].dram = bench.gpus[1].pipe = 0.01
+    bench.until(Phase.REFUSED)
+    assert bench.state.refusal is Refusal.WEAK_SIGNAL
+
+
+def test_a_burst_of_serving_work_lifts_the_cap_at_once() -> None:
+    bench = Bench(MIXED, terms=Terms(latency="serving"))
+    bench.change = having(engine=0.5)
+    bench.until(Phase.HOLD)
+    held, bench.change = bench.state.held, having(engine=0.95)
+    bench.tick()
+    assert bench.asked[-1] is None
+    bench.change = having(engine=0.5)
+    bench.run(5 * (CALM + 1))
+    assert bench.asked[-1] == held
+
+
+def test_a_burst_ends_a_reduced_window_of_a_search() -> None:
+    bench = Bench(MIXED, terms=Terms(latency="serving"))
+    bench.change = having(engine=0.5)
+    while wanted(bench.state) is None:
+        bench.tick()
+    bench.change = having(engine=0.95)
+    bench.tick()
+    assert bench.asked[-1] is None
+    assert bench.state.phase is Phase.SEARCH
+
+
+def test_released_is_lifted_and_rests() -> None:
+    bench = Bench(MIXED)
+    bench.until(Phase.HOLD)
+    after = released(bench.state)
+    assert wanted(after) is None
+    assert (after.phase, after.refusal) == (Phase.REFUSED, Refusal.RELEASED)
+
+
+def test_a_restart_verifies_what_was_held_before_it_is_believed() -> None:
+    bench = Bench(MIXED)
+    bench.until(Phase.HOLD)
+    held = bench.state.held
+    bench.state = resumed(msgspec.json.decode(msgspec.json.encode(bench.state), type=State))
+    assert wanted(bench.state) is None
+    assert bench.state.phase is Phase.VERIFY
+    bench.until(Phase.HOLD)
+    assert bench.state.held == held
+
+
+def test_a_restart_in_a_search_begins_again() -> None:
+    bench = Bench(MIXED)
+    bench.until(Phase.SEARCH)
+    bench.run(60)
+    assert resumed(bench.state) == State()
+
+
+def test_a_foreign_lock_ends_a_hold() -> None:
+    bench = Bench(MIXED)
+    bench.until(Phase.HOLD)
+    bench.change = having(cap=900e6)
+    bench.run(5 * IGNORED)
+    assert bench.state.refusal is Refusal.NOT_OBEYED
+
+
+readings = st.none() | st.floats(0.0, 1.0)
+windows = st.builds(
+    Window,
+    cap=st.none(),
+    seconds=st.floats(0.5, 30.0),
+    dram=readings,
+    pipe=readings,
+    engine=readings,
+    joules=st.floats(0.0, 1e5),
+    clock=st.none() | st.floats(2e8, 2e9),
+    settled=st.booleans(),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(windows, st.booleans()), max_size=120), st.sampled_from(["batch", "serving"]))
+def test_whatever_it_sees_it_asks_for_nothing_it_may_not(seen: list[tuple[Window, bool]], latency: str) -> None:
+    state, decision = State(), Decision(cap=None, words="")
+    for window, obeyed in seen:
+        gang = (msgspec.structs.replace(window, cap=decision.cap if obeyed else None),)
+        state, decision = step(state, gang, LADDER, Terms(latency=latency))  # type: ignore[arg-type]
+        assert decision.cap is None or decision.cap in LADDER.steps[1:]
+    assert msgspec.json.decode(msgspec.json.encode(state), type=State) == state
