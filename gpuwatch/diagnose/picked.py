@@ -20,7 +20,9 @@ _ATTRIBUTES = (
     "physfn", "iommu_group/type", "current_link_speed", "current_link_width", "max_link_speed", "max_link_width",
     "aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal", "config", "infiniband/*",
 )  # fmt: skip
-_OF_PORTS = ("vendor", "device", "class", "config", "aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal")
+_OF_PORTS = (
+    "vendor", "device", "class", "config", "max_link_width", "aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal",
+)  # fmt: skip
 _FUNCTION = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", re.A)
 _CONFIG_BYTES = 4096
 _KERNEL_NAME = 15
