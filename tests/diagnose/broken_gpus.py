@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from gpuwatch.config import TuningConfig
 from gpuwatch.diagnose.cluster import Cluster
 from gpuwatch.diagnose.expectation import Expectation
+from gpuwatch.model.cluster import NodePod
 from gpuwatch.model.diagnosis import Result
 from gpuwatch.model.finding import Judgement
-from gpuwatch.model.remediation import NodeObject, PodObject
+from gpuwatch.model.remediation import NodeObject
 from gpuwatch.model.setting import Actuation, Setting
 from gpuwatch.model.snapshot import Activity, GpuState, Vgpu
 from gpuwatch.model.view import View
@@ -182,7 +183,7 @@ def observing(host: Host) -> None:
 
 def capped_pod(host: Host) -> None:
     """A pod asks another tuner for a power limit."""
-    pod = PodObject(namespace="ml", name="decode", uid="u1", annotations={"dynamo.nvidia.com/gpu-power-limit": "400"})
+    pod = NodePod(namespace="ml", name="decode", uid="u1", annotations={"dynamo.nvidia.com/gpu-power-limit": "400"})
     host.cluster = Cluster(node=NodeObject(name="gpu-node-1", uid="n1", resource_version="1"), pods=(pod,))
 
 

@@ -55,7 +55,7 @@ def test_operands_that_are_switched_off_are_told(host):
 def test_conditions_that_others_write_are_not_judged(host):
     conditions = (*host.cluster.node.conditions, Condition(type="FrequentContainerdRestart", status="True"))
     node(conditions=conditions)(host)
-    assert told(host, "L05").result is Result.PASS
+    assert told(host, "L06").result is Result.PASS
 
 
 @pytest.mark.parametrize("ours", [True, False])
