@@ -91,10 +91,10 @@ def _wish(
         UsageError: an option makes no sense.
     """
     from gpuwatch.cli.diagnose_run import Wish
-    from gpuwatch.diagnose.bundle import check_target
-    from gpuwatch.diagnose.comparison import read_document
-    from gpuwatch.diagnose.expectation import Expectation, load
-    from gpuwatch.diagnose.measure import check_baseline
+    from gpuwatch.diagnose.baseline.comparison import read_document
+    from gpuwatch.diagnose.baseline.expectation import Expectation, load
+    from gpuwatch.diagnose.baseline.measure import check_baseline
+    from gpuwatch.diagnose.bundling.bundle import check_target
     from gpuwatch.model.errors import UsageError
 
     if rest["force"] and not rest["active"]:

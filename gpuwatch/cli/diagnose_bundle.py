@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from gpuwatch.cli.session import Session
-from gpuwatch.diagnose.bundle import Contents, write_bundle
+from gpuwatch.diagnose.bundling.bundle import Contents, write_bundle
 
 KIB = 1 << 10
 

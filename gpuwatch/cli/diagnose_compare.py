@@ -15,7 +15,7 @@ from gpuwatch.cli.words import Words
 from gpuwatch.diagnose.check import spans
 
 if TYPE_CHECKING:
-    from gpuwatch.diagnose.comparison import Difference, Document
+    from gpuwatch.diagnose.baseline.comparison import Difference, Document
     from gpuwatch.diagnose.facts import Facts
 
 SAME, DIFFERENT = 0, 3
@@ -37,7 +37,7 @@ def compare(session: Session, there: "Document", document: str, output: str) -> 
 
     `output`: table | wide | json | yaml | name. Returns the exit code: 0 the same, 3 not.
     """
-    from gpuwatch.diagnose import comparison
+    from gpuwatch.diagnose.baseline import comparison
 
     here = comparison.document(document, "this node's diagnosis")
     differences = comparison.compare(here, there)
@@ -90,7 +90,7 @@ def write_expectation(session: Session, target: Path, facts: "Facts") -> None:
     Raises:
         GpuwatchError: there is no GPU to take it from, or the file cannot be written.
     """
-    from gpuwatch.diagnose.measure import measured, text
+    from gpuwatch.diagnose.baseline.measure import measured, text
     from gpuwatch.model.errors import GpuwatchError
 
     body = text(measured(facts), facts.node)

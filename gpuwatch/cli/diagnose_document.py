@@ -2,10 +2,10 @@
 
 from gpuwatch.cli.document import Envelope
 from gpuwatch.cli.words import utc
+from gpuwatch.diagnose.baseline.inventory import inventory
 from gpuwatch.diagnose.check import Level
+from gpuwatch.diagnose.checks.nvml_start import LIBRARY_NOT_FOUND
 from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.inventory import inventory
-from gpuwatch.diagnose.nvml_start import LIBRARY_NOT_FOUND
 from gpuwatch.model.diagnosis import Diagnosis, Result, Stage
 from gpuwatch.model.finding import Health
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gpuwatch.cli.session import Session
 from gpuwatch.cli.source import Source, node, parse_source
 from gpuwatch.config import Backend, Config
-from gpuwatch.diagnose.gather import AGENT_SECONDS, Ground
+from gpuwatch.diagnose.gathering.gather import AGENT_SECONDS, Ground
 from gpuwatch.diagnose.places import RECORDED, Places
 from gpuwatch.model.errors import UsageError
 from gpuwatch.roles.client import AgentClient, find_agent

@@ -18,14 +18,14 @@ from gpuwatch.cli.session import Session
 from gpuwatch.cli.terminal import UNICODE
 from gpuwatch.cli.words import Words
 from gpuwatch.diagnose.active.run import DEADLINE_SECONDS, run_active, unavailable
-from gpuwatch.diagnose.bundle import Contents
+from gpuwatch.diagnose.baseline.comparison import Document
+from gpuwatch.diagnose.baseline.expectation import Expectation
+from gpuwatch.diagnose.bundling.bundle import Contents
 from gpuwatch.diagnose.check import Case, Level
-from gpuwatch.diagnose.checks import CHECKS
-from gpuwatch.diagnose.comparison import Document
+from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
-from gpuwatch.diagnose.expectation import Expectation
 from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.gather import SECONDS, Ground, gather
+from gpuwatch.diagnose.gathering.gather import SECONDS, Ground, gather
 from gpuwatch.model.diagnosis import Diagnosis, Result, Stage
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack
 from gpuwatch.model.view import Events

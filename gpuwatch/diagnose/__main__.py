@@ -1,6 +1,6 @@
 """Starts the process that looks at the host for a diagnosis: `python -m gpuwatch.diagnose ORDER`."""
 
 if __name__ == "__main__":
-    from gpuwatch.diagnose.probe import main
+    from gpuwatch.diagnose.gathering.probe import main
 
     main()

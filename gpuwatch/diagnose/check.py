@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from gpuwatch.config import Config
-from gpuwatch.diagnose.expectation import Expectation
+from gpuwatch.diagnose.baseline.expectation import Expectation
 from gpuwatch.diagnose.facts import Facts, Section
 from gpuwatch.model.diagnosis import Result, Stage
 from gpuwatch.model.finding import Finding

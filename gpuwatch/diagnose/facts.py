@@ -3,7 +3,7 @@
 from typing import Literal, get_args
 
 from gpuwatch.diagnose.active.results import Active
-from gpuwatch.diagnose.cluster import Cluster
+from gpuwatch.diagnose.gathering.cluster import Cluster
 from gpuwatch.model.setting import Actuation
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View

@@ -5,7 +5,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from gpuwatch.config import SourcesConfig
-from gpuwatch.diagnose.recorded import recorded
+from gpuwatch.diagnose.gathering.recorded import recorded
 from gpuwatch.model.snapshot import Record
 from gpuwatch.sources.machine import boot_id_file, first_line, in_pod
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpuwatch.cli.diagnose_compare import DIFFERENT, SAME, compare, folded
 from gpuwatch.cli.session import Session
-from gpuwatch.diagnose.comparison import Difference, read_document
+from gpuwatch.diagnose.baseline.comparison import Difference, read_document
 from gpuwatch.model.errors import UsageError
 
 

@@ -9,7 +9,7 @@ import yaml
 from msgspec.structs import replace
 
 from gpuwatch.config import Config
-from gpuwatch.diagnose.sections import NEED_ROOT
+from gpuwatch.diagnose.gathering.sections import NEED_ROOT
 from gpuwatch.roles.look import look
 from gpuwatch.sim.world import World
 from tests.cli.conftest import run, serving

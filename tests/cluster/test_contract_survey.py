@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuwatch.diagnose.cluster import read_cluster
+from gpuwatch.diagnose.gathering.cluster import read_cluster
 from gpuwatch.model.snapshot import Host
 from gpuwatch.sinks.kube_errors import NotFound
 from gpuwatch.sinks.kube_survey import SurveyReader

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.diagnose.active.results import Active, DeviceRun
-from gpuwatch.diagnose.expectation import Expectation
+from gpuwatch.diagnose.baseline.expectation import Expectation
 from gpuwatch.model.diagnosis import Result
 from tests.diagnose.broken import Broken
 from tests.diagnose.hosts import Host
@@ -70,8 +70,8 @@ BROKEN: tuple[Broken, ...] = (
            well=expects(memory=80_000_000_000)),
     Broken("B03", expects(driver="999.1"), ", expected 999.1", "install the driver", WARN, well=expects(driver="580")),
     Broken("B04", expects(cuda="99.1"), ", expected 99.1", "comes with the driver", WARN, well=expects(cuda="13")),
-    Broken("B05", gpu_3(identity={"vbios": "96.00.5E.00.01"}), "GPU 3: VBIOS 96.00.5E.00.01, expected 96.00.A5 or 97.00",
-           "firmware bundle", WARN, well=expects(vbios=("96.00.A5", "97.00"))),
+    Broken("B05", gpu_3(identity={"vbios": "96.00.5E.00.01"}),
+           "GPU 3: VBIOS 96.00.5E.00.01, expected 96.00.A5 or 97.00", "firmware bundle", WARN, well=expects(vbios=("96.00.A5", "97.00"))),
     Broken("B06", gpu_3(identity={"gsp_firmware": "570.86.15"}), "GPU 3: GSP firmware 570.86.15, expected 580",
            "/lib/firmware/nvidia", WARN, well=expects(gsp_firmware="580")),
     Broken("B07", gpu_3(identity={"inforom_image": "G520.0200.00.03"}), "00.03, expected G520.0200.00.05",
@@ -92,8 +92,8 @@ BROKEN: tuple[Broken, ...] = (
            well=expects(mig=False)),
     Broken("B12", gpu_3(persistence_mode=False), "GPU 3: persistence mode off, expected persistence mode on",
            "nvidia-persistenced", WARN, well=expects(persistence=True)),
-    Broken("B13", gpu_3(power={"limit_configured": 400.0}), "GPU 3: power limit 400 W, expected 700 W", "gpuwatch tune status",
-           WARN, well=expects(power_limit=700.0)),
+    Broken("B13", gpu_3(power={"limit_configured": 400.0}), "GPU 3: power limit 400 W, expected 700 W",
+           "gpuwatch tune status", WARN, well=expects(power_limit=700.0)),
     Broken("B14", expects(kernel="6.11"), ", expected 6.11", "uname -r", WARN, well=expects(kernel="6.8")),
     Broken("B15", expects(container_toolkit="9.9"), ", expected 9.9", "nvidia-container-toolkit", WARN,
            well=expects(container_toolkit="1")),

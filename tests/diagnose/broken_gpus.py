@@ -7,8 +7,8 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuwatch.config import TuningConfig
-from gpuwatch.diagnose.cluster import Cluster
-from gpuwatch.diagnose.expectation import Expectation
+from gpuwatch.diagnose.baseline.expectation import Expectation
+from gpuwatch.diagnose.gathering.cluster import Cluster
 from gpuwatch.model.cluster import NodePod
 from gpuwatch.model.diagnosis import Result
 from gpuwatch.model.finding import Judgement

@@ -6,12 +6,12 @@ from typing import Any
 
 from gpuwatch.cli.diagnose_document import document
 from gpuwatch.cli.document import to_json
-from gpuwatch.diagnose import shared
-from gpuwatch.diagnose.bundle import Contents, Written, write_bundle
-from gpuwatch.diagnose.bundle_parts import Material, parts
-from gpuwatch.diagnose.copier import jobs
+from gpuwatch.diagnose.bundling import shared
+from gpuwatch.diagnose.bundling.bundle import Contents, Written, write_bundle
+from gpuwatch.diagnose.bundling.copier import jobs
+from gpuwatch.diagnose.bundling.parts import Material, parts
+from gpuwatch.diagnose.bundling.rereading import host_record, unpack
 from gpuwatch.diagnose.places import Places
-from gpuwatch.diagnose.rereading import host_record, unpack
 from tests.diagnose.hosts import Host
 
 

@@ -12,14 +12,14 @@ import msgspec
 
 from gpuwatch.config import Config
 from gpuwatch.diagnose.active.results import Active
+from gpuwatch.diagnose.baseline.expectation import Expectation
 from gpuwatch.diagnose.check import Case, Level
-from gpuwatch.diagnose.checks import CHECKS
-from gpuwatch.diagnose.cluster import Cluster
+from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
-from gpuwatch.diagnose.expectation import Expectation
 from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts, ViewFailure
+from gpuwatch.diagnose.gathering.cluster import Cluster
+from gpuwatch.diagnose.gathering.sections import read
 from gpuwatch.diagnose.places import Places
-from gpuwatch.diagnose.sections import read
 from gpuwatch.model.diagnosis import Diagnosis
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Gpu

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from gpuwatch.diagnose.checks import CHECKS
+from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.model.diagnosis import Result
 from tests.diagnose.broken import Broken
 from tests.diagnose.hosts import Host

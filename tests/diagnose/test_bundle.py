@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuwatch.diagnose import rereading
-from gpuwatch.diagnose.bundle import check_target, write_bundle
-from gpuwatch.diagnose.copier import copied
+from gpuwatch.diagnose.bundling import rereading
+from gpuwatch.diagnose.bundling.bundle import check_target, write_bundle
+from gpuwatch.diagnose.bundling.copier import copied
+from gpuwatch.diagnose.bundling.picked import without_code
 from gpuwatch.diagnose.facts import HOST_SECTIONS
-from gpuwatch.diagnose.picked import without_code
+from gpuwatch.diagnose.gathering.recorded import recorded
+from gpuwatch.diagnose.gathering.sections import read
 from gpuwatch.diagnose.places import Places
-from gpuwatch.diagnose.recorded import recorded
-from gpuwatch.diagnose.sections import read
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from gpuwatch.sources.elf import section
 from tests.diagnose.bundles import again, bundle, contents, copied_here, unpacked

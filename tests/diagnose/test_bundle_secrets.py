@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import AgentConfig, Config, RemediationConfig
-from gpuwatch.diagnose.bundle import write_bundle
+from gpuwatch.diagnose.bundling.bundle import write_bundle
 from gpuwatch.model.event import ActionEvent, Result
 from gpuwatch.model.snapshot import GpuProcess
 from gpuwatch.model.view import Events

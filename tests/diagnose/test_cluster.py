@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.diagnose.cluster import read_cluster
+from gpuwatch.diagnose.gathering.cluster import read_cluster
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Host
 from gpuwatch.sim.kubeapi import Rule

@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 
-from gpuwatch.diagnose.comparison import compare, document, read_document
-from gpuwatch.diagnose.inventory import inventory
+from gpuwatch.diagnose.baseline.comparison import compare, document, read_document
+from gpuwatch.diagnose.baseline.inventory import inventory
 from gpuwatch.model.errors import UsageError
 from tests.diagnose.hosts import Host
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnose.capacity import expected, left_out, ours
 from gpuwatch.diagnose.check import Case
-from gpuwatch.diagnose.checks_kubelet import KUBELET
-from gpuwatch.diagnose.checks_runtime import RUNTIME
-from gpuwatch.diagnose.containers import runtime_config, runtime_kind, way
+from gpuwatch.diagnose.checks.capacity import expected, left_out, ours
+from gpuwatch.diagnose.checks.containers import runtime_config, runtime_kind, way
+from gpuwatch.diagnose.checks.kubelet import KUBELET
+from gpuwatch.diagnose.checks.runtime import RUNTIME
+from gpuwatch.diagnose.checks.sharing_mig import instances
 from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.sharing_mig import instances
 from gpuwatch.model.cluster import Cluster, NodePod
 from gpuwatch.model.diagnosis import CheckResult, Result
 from gpuwatch.model.remediation import NodeObject

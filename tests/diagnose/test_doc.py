@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gpuwatch.diagnose.checks import CHECKS
+from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.doc import PURPOSES, markdown
 from gpuwatch.model.diagnosis import Stage
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from gpuwatch.diagnose.check import Case, Check, failed, gpu_list, passed, skipped, warned
-from gpuwatch.diagnose.checks import CHECKS
+from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.facts import Facts
 from gpuwatch.model.diagnosis import Result, Stage

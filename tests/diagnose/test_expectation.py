@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.diagnose.active.results import Active, DeviceRun
-from gpuwatch.diagnose.expectation import Expectation, load
+from gpuwatch.diagnose.baseline.expectation import Expectation, load
+from gpuwatch.diagnose.baseline.measure import measured, text
+from gpuwatch.diagnose.checks.held import is_version
 from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.held import is_version
-from gpuwatch.diagnose.measure import measured, text
 from gpuwatch.model.diagnosis import Result, Stage
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from tests.diagnose.hosts import Host

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.diagnose.check import Case, Verdict
-from gpuwatch.diagnose.checks_exporters import EXPORTERS
-from gpuwatch.diagnose.checks_fabric import FABRIC
-from gpuwatch.diagnose.checks_sharing import SHARING
+from gpuwatch.diagnose.checks.exporters import EXPORTERS
+from gpuwatch.diagnose.checks.fabric import FABRIC
+from gpuwatch.diagnose.checks.sharing import SHARING
 from gpuwatch.diagnose.facts import Facts
 from gpuwatch.model.cluster import Cluster
 from gpuwatch.model.diagnosis import Result

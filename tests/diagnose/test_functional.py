@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from gpuwatch.diagnose.active.results import Active, DeviceRun, Test
 from gpuwatch.diagnose.check import Case, Verdict, failed, passed
-from gpuwatch.diagnose.checks import CHECKS
-from gpuwatch.diagnose.checks_functional import FUNCTIONAL
-from gpuwatch.diagnose.cuda_remedies import BY_CODE, BY_FAULT
+from gpuwatch.diagnose.checks.cuda_remedies import BY_CODE, BY_FAULT
+from gpuwatch.diagnose.checks.functional import FUNCTIONAL
+from gpuwatch.diagnose.checks.pcie_speed import bytes_per_second
+from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.pcie_speed import bytes_per_second
 from gpuwatch.model.diagnosis import Result
 from gpuwatch.model.snapshot import Pcie
 from tests.diagnose.hosts import seen

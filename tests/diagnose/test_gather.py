@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import Backend, Config
-from gpuwatch.diagnose.collect import GONE, Collection
 from gpuwatch.diagnose.facts import HOST_SECTIONS
-from gpuwatch.diagnose.gather import NOT_HERE, OTHER_MACHINE, Ground, gather
+from gpuwatch.diagnose.gathering.collect import GONE, Collection
+from gpuwatch.diagnose.gathering.gather import NOT_HERE, OTHER_MACHINE, Ground, gather
+from gpuwatch.diagnose.gathering.sections import NEED_ROOT, read
 from gpuwatch.diagnose.places import HIDDEN, Places
-from gpuwatch.diagnose.sections import NEED_ROOT, read
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Host as Machine
 from gpuwatch.roles.client import AgentClient

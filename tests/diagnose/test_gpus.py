@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.diagnose.check import Case
-from gpuwatch.diagnose.checks import CHECKS
+from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.facts import Facts
 from gpuwatch.model.diagnosis import Result, Stage

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from gpuwatch.diagnose.check import Case
-from gpuwatch.diagnose.checks import CHECKS
+from gpuwatch.diagnose.checks.gpu_generations import branch, generation
+from gpuwatch.diagnose.checks.gpu_log import present_life, said
+from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.gpu_generations import branch, generation
-from gpuwatch.diagnose.gpu_log import present_life, said
 from gpuwatch.model.diagnosis import Result
 from gpuwatch.model.snapshot import SourceStatus
 from gpuwatch.sources.device_nodes import DeviceNode, DeviceNodes, device_nodes

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnose import keep
-from gpuwatch.diagnose import keep_documents as documents
-from gpuwatch.diagnose.redaction import MARK, Redactor, is_telling
+from gpuwatch.diagnose.bundling import keep
+from gpuwatch.diagnose.bundling import keep_documents as documents
+from gpuwatch.diagnose.bundling.redaction import MARK, Redactor, is_telling
 
 HIDE = Redactor()
 

@@ -8,7 +8,7 @@ import pytest
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.active.results import Active
 from gpuwatch.diagnose.active.run import run_active
-from gpuwatch.diagnose.pcie_speed import bytes_per_second
+from gpuwatch.diagnose.checks.pcie_speed import bytes_per_second
 from gpuwatch.model.errors import NoGpuStack
 from gpuwatch.model.view import View
 from gpuwatch.roles.look import Look

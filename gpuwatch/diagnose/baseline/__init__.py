@@ -1,0 +1,1 @@
+"""What a site expects of its nodes, and how two nodes differ."""

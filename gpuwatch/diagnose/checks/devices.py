@@ -1,0 +1,223 @@
+"""The device files programs and containers open."""
+
+from collections.abc import Iterator
+
+from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.checks.containers import runtime_config, way
+from gpuwatch.diagnose.checks.driver_home import cuts_gpus, is_made_at_first_use, roots
+from gpuwatch.diagnose.checks.fabric_network import is_wanted
+from gpuwatch.model.diagnosis import Stage
+from gpuwatch.sources.device_nodes import DeviceNode, DeviceNodes
+from gpuwatch.sources.process_limits import Limits
+
+_NVIDIA, _CONTROL_MINOR = 195, 255
+_FOR_EVERYBODY = 0o666
+_MODE_PARAMETER = "438"  # NVreg_DeviceFileMode=0666
+_RDMA = ("mlx5_ib", "mlx4_ib", "efa", "irdma", "bnxt_re", "ib_core")
+_LEAST = 1 << 30
+
+
+_UNSEEN = "not seen: this container has a /dev of its own"
+
+
+def _sees_host(case: Case) -> bool:
+    """Whether /dev is the host's: where its root is not to be seen, it may be a container's own."""
+    return case.facts.driver_roots is not None
+
+
+def _wanted(nodes: DeviceNodes, *, cuda: bool = True) -> dict[str, tuple[int | None, int]]:
+    """Name -> major and minor; the numbers of nvidia-uvm are given out when it is loaded."""
+    uvm = nodes.majors.get("nvidia-uvm")
+    unified = {"nvidia-uvm": (uvm, 0), "nvidia-uvm-tools": (uvm, 1)} if cuda else {}
+    control = {"nvidiactl": (_NVIDIA, _CONTROL_MINOR), **unified}
+    return control | {f"nvidia{minor}": (_NVIDIA, minor) for minor in sorted(nodes.gpus.values())}
+
+
+def _files(case: Case) -> Verdict:
+    nodes = case.facts.nodes or DeviceNodes()
+    wanted = _wanted(nodes, cuda=not cuts_gpus(case))
+    missing = [name for name in wanted if name not in nodes.files]
+    if missing:
+        return _missing(case, missing)
+    odd = {} if case.facts.plain else dict(_odd(nodes, wanted))
+    if odd:
+        name, words = next(iter(odd.items()))
+        return failed(f"{name} {words}", odd)
+    shut = [] if case.facts.plain else [name for name in wanted if not _is_open(nodes.files[name])]
+    if shut and _wants_open(case):
+        modes = {f"/dev/{name}": f"mode {nodes.files[name].mode:04o}" for name in shut}
+        return warned(f"/dev/{shut[0]} is not for everybody (mode {nodes.files[shut[0]].mode:04o})", modes)
+    return passed(f"{len(wanted)} device files")
+
+
+def _missing(case: Case, names: list[str]) -> Verdict:
+    elsewhere = [root.path for root in roots(case) if root.path != "/" and root.devices]
+    if not _sees_host(case):
+        return skipped(_UNSEEN)
+    if "nvidiactl" in names and elsewhere:
+        return passed(f"in {elsewhere[0]}/dev, of the driver container")
+    words = f"{', '.join(f'/dev/{name}' for name in names)} missing"
+    if is_made_at_first_use(case):
+        return passed(f"{words}: nvidia-modprobe makes them when a program first asks")
+    return failed(words, {f"/dev/{name}": "missing" for name in names})
+
+
+def _odd(nodes: DeviceNodes, wanted: dict[str, tuple[int | None, int]]) -> Iterator[tuple[str, str]]:
+    """Files that lead to another driver or to none: left from before the module was loaded anew."""
+    for name, (major, minor) in wanted.items():
+        file = nodes.files[name]
+        if file.major is None:
+            yield f"/dev/{name}", "is no device file"
+        elif major is not None and (file.major, file.minor) != (major, minor):
+            yield f"/dev/{name}", f"is {file.major}:{file.minor}, the driver is {major}:{minor}"
+
+
+def _is_open(file: DeviceNode) -> bool:
+    return file.mode & _FOR_EVERYBODY == _FOR_EVERYBODY
+
+
+def _wants_open(case: Case) -> bool:
+    """Some sites restrict the files on purpose, by parameters of the module."""
+    params = case.facts.kernel.params if case.facts.kernel else {}
+    return params.get("DeviceFileMode", _MODE_PARAMETER) == _MODE_PARAMETER
+
+
+def _links(case: Case) -> Verdict:
+    """Where there are none at all, T05 says whether that is a danger."""
+    nodes, config = case.facts.nodes or DeviceNodes(), runtime_config(case.facts)
+    if config is None or config.systemd_cgroup is not True:
+        return skipped("no container runtime whose cgroups are made by systemd")
+    if way(case.facts, config) == "cdi":
+        return skipped("containers get their devices by CDI and need no links")
+    if not _sees_host(case):
+        return skipped(_UNSEEN)
+    if not nodes.char_links:
+        return skipped("no links at all, see T05")
+    numbers = {f"{major}:{minor}": name for name, (major, minor) in _wanted(nodes).items() if major is not None}
+    missing = {number: name for number, name in numbers.items() if number not in nodes.char_links}
+    if missing:
+        number, name = next(iter(missing.items()))
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        evidence = {f"/dev/char/{number}": f"missing, for /dev/{name}" for number, name in missing.items()}
+        return warned(f"/dev/char/{number} (/dev/{name}){more} is missing", evidence)
+    return passed(f"{len(nodes.char_links)} links")
+
+
+def _mig_capabilities(case: Case) -> Verdict:
+    nodes = case.facts.nodes or DeviceNodes()
+    instances = {path: minor for path, minor in nodes.capabilities.items() if path.startswith("gpu")}
+    if not instances:
+        return skipped("no MIG instance")
+    missing = {
+        path: f"/dev/nvidia-caps/nvidia-cap{minor}"
+        for path, minor in instances.items()
+        if f"nvidia-caps/nvidia-cap{minor}" not in nodes.files
+    }
+    elsewhere = [root.path for root in roots(case) if root.path != "/" and root.devices]
+    if missing and not _sees_host(case):
+        return skipped(_UNSEEN)
+    if missing and elsewhere and "nvidiactl" not in nodes.files:
+        return skipped(f"not seen: the device files are in {elsewhere[0]}/dev, of the driver container")
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        words = f"{next(iter(missing.values()))}{more} missing: MIG instances cannot be used"
+        made = tuple(f"nvidia-modprobe -f /proc/driver/nvidia/capabilities/{path}" for path in missing)
+        return failed(words, missing, commands=(*made, "ls -l /dev/nvidia-caps"))
+    return passed(f"{len(instances)} files")
+
+
+def _limits(case: Case) -> Verdict:
+    limits, kernel = case.facts.limits, case.facts.kernel
+    rdma = [name for name in _RDMA if kernel and name in (kernel.modules or {})]
+    if not rdma or limits is None:
+        return skipped("no RDMA adapter")
+    if limits.shm is not None and _sees_host(case) and limits.shm < _LEAST:
+        return warned(
+            f"shared memory has {limits.shm >> 20} MiB: NCCL falls back or fails",
+            {"rdma": rdma[0]},
+            remedy="Mount /dev/shm larger on the host; in pods use an emptyDir with medium: Memory at /dev/shm.",
+            commands=("mount -o remount,size=50% /dev/shm",),
+        )
+    return _locked(case, limits, rdma)
+
+
+def _locked(case: Case, limits: Limits, rdma: list[str]) -> Verdict:
+    if limits.memlock is None:
+        return passed("memlock is unlimited")
+    if limits.memlock_of == "self":
+        return skipped("not seen: the limits of a container runtime")
+    if limits.memlock >= _LEAST:
+        return passed(f"memlock is {limits.memlock >> 30} GiB")
+    low = f"memlock of {limits.memlock_of} is {limits.memlock >> 10} KiB"
+    if reason := _unlocked(case, rdma):
+        return passed(f"{low}; {reason}")
+    return warned(f"{low}: RDMA cannot pin memory", {"of": limits.memlock_of, "rdma": rdma[0]})
+
+
+def _unlocked(case: Case, rdma: list[str]) -> str | None:
+    """Why a low limit of the runtime does no harm."""
+    if case.facts.kubelet and case.facts.kubelet.present:
+        return "pods that use RDMA need the capability IPC_LOCK, for which there is no limit"
+    adapters = case.facts.services.adapters if case.facts.services else None
+    if "efa" in rdma or adapters is None or is_wanted([a for a in adapters if not a.manages_switches]):
+        return None
+    return "nothing says that RDMA is wanted"
+
+
+DEVICES: tuple[Check, ...] = (
+    Check(
+        id="V01",
+        stage=Stage.DEVICES,
+        title="the device files are there",
+        how="/dev/nvidiactl, nvidia-uvm, nvidia-uvm-tools and nvidiaN, with the majors of /proc/devices",
+        failure="/dev/nvidia-uvm missing | /dev/nvidia-uvm is 511:0, the driver is 508:0",
+        remedy="Remove files with wrong numbers and make them anew. Containers keep the files they were started with: "
+        "restart those that use GPUs, first the device plugin. With the GPU operator: delete this node's driver pod.",
+        commands=(
+            "rm -f /dev/nvidia-uvm /dev/nvidia-uvm-tools",
+            "nvidia-modprobe -u -c=0",
+            "nvidia-smi",
+            "ls -l /dev/nvidia*",
+        ),
+        judge=_files,
+        needs=("D01", "D02"),
+        reads=("nodes",),
+    ),
+    Check(
+        id="V02",
+        stage=Stage.DEVICES,
+        title="every device file has its link in /dev/char",
+        how="/dev/char/195:* and those of nvidia-uvm, where a runtime has its cgroups made by systemd",
+        failure="/dev/char/508:0 (/dev/nvidia-uvm) is missing",
+        remedy="After systemctl daemon-reload running containers lose what has no link: `Failed to initialize NVML: "
+        "Unknown Error`. Make the links; have a udev rule make them when the driver is loaded, or use CDI.",
+        commands=("nvidia-ctk system create-dev-char-symlinks --create-all",),
+        judge=_links,
+        needs=("V01",),
+        reads=("nodes", "runtime"),
+    ),
+    Check(
+        id="V03",
+        stage=Stage.DEVICES,
+        title="every MIG instance has its capability files",
+        how="/proc/driver/nvidia/capabilities against /dev/nvidia-caps",
+        failure="/dev/nvidia-caps/nvidia-cap12 and 1 more missing: MIG instances cannot be used",
+        remedy="Make them, then restart the device plugin. With the GPU operator: restart this node's toolkit pod.",
+        commands=("nvidia-modprobe -f /proc/driver/nvidia/capabilities/gpu0/mig/gi1/access", "ls -l /dev/nvidia-caps"),
+        judge=_mig_capabilities,
+        needs=("D01",),
+        reads=("nodes",),
+    ),
+    Check(
+        id="V04",
+        stage=Stage.DEVICES,
+        title="limits allow RDMA and NCCL",
+        how="locked memory allowed to the container runtime's process, size of /dev/shm; only where RDMA is",
+        failure="memlock of containerd is 8192 KiB: RDMA cannot pin memory",
+        remedy="Containers inherit the limit of their runtime. Set LimitMEMLOCK=infinity in its systemd unit and "
+        "restart it; for logins set memlock in /etc/security/limits.conf.",
+        commands=("systemctl edit containerd  # [Service] LimitMEMLOCK=infinity", "systemctl restart containerd"),
+        judge=_limits,
+        reads=("limits", "kernel"),
+    ),
+)

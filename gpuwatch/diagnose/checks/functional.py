@@ -1,0 +1,235 @@
+"""Real work on the GPUs."""
+
+from collections.abc import Callable, Iterable
+
+from gpuwatch.diagnose.active.results import Active, DeviceRun, Test
+from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.checks.cuda_remedies import OUT_OF_SERVICE, remedy_for
+from gpuwatch.diagnose.checks.pcie_speed import bytes_per_second, in_words
+from gpuwatch.model.diagnosis import Stage
+from gpuwatch.model.snapshot import Pcie
+
+SLOW, BROKEN = 0.6, 0.25
+"""Shares of what the link can carry, of which copies of pinned memory reach about 0.8: below the first somebody should
+know, below the second a GPU waits for its data.
+"""
+
+
+def _of(case: Case, test: Test) -> list[DeviceRun]:
+    runs = (case.facts.active or Active()).runs
+    return [r for r in runs if r.test == test and all(i is None or case.means(i) for i in (r.index, r.peer))]
+
+
+def _name(run: DeviceRun) -> str:
+    if run.peer is not None:
+        return f"GPUs {run.index} and {run.peer}"
+    return f"GPU {run.index}" + (f" {run.device}" if run.device.startswith("MIG-") else "")
+
+
+def _key(run: DeviceRun) -> str:
+    return _name(run).replace("GPU", "gpu", 1)
+
+
+def _blamed(runs: Iterable[DeviceRun]) -> tuple[int, ...]:
+    return tuple(sorted({i for run in runs for i in (run.index, run.peer) if i is not None}))
+
+
+def _judged(case: Case, test: Test, measured: Callable[[Case, list[DeviceRun]], Verdict]) -> Verdict:
+    """A failure if any device failed; else what was measured on those that were tried."""
+    runs = _of(case, test)
+    bad, refused = [r for r in runs if r.error], [r for r in runs if r.refused]
+    good = [r for r in runs if not r.error and not r.refused]
+    if bad:
+        remedy = remedy_for(bad[0])
+        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        return failed(
+            f"{_name(bad[0])}: {bad[0].error}{more}",
+            {_key(r): r.error or "" for r in bad},
+            gpus=_blamed(bad),
+            remedy=remedy.words if remedy else None,
+            commands=remedy.commands if remedy else None,
+        )
+    if not good:
+        reasons = dict.fromkeys(f"{_name(r)}: {r.refused}" for r in refused)
+        return skipped("not tried: " + ("; ".join(reasons) or "no device"))
+    verdict = measured(case, good)
+    if not refused:
+        return verdict
+    evidence = verdict.evidence | {_key(r): f"not tried: {r.refused}" for r in refused}
+    return verdict._replace(message=f"{verdict.message}; {len(refused)} not tried", evidence=evidence)
+
+
+def _count(runs: list[DeviceRun]) -> str:
+    instances = sum(run.device.startswith("MIG-") for run in runs)
+    counts = ((len(runs) - instances, "GPU"), (instances, "MIG instance"))
+    return ", ".join(f"{n} {noun}{'s' if n > 1 else ''}" for n, noun in counts if n)
+
+
+def _adds(case: Case) -> Verdict:
+    return _judged(case, "vector_add", lambda case, runs: passed(f"right on {_count(runs)}"))
+
+
+def _remembers(case: Case) -> Verdict:
+    return _judged(case, "memory", lambda case, runs: passed(f"{_count(runs)}, {_least_bytes(runs)} each"))
+
+
+def _least_bytes(runs: list[DeviceRun]) -> str:
+    return f"{min(run.bytes or 0 for run in runs) >> 20} MiB"
+
+
+def _copies(case: Case) -> Verdict:
+    return _judged(case, "bandwidth", _copy_speed)
+
+
+def _copy_speed(case: Case, runs: list[DeviceRun]) -> Verdict:
+    links: dict[int | None, Pcie] = {gpu.identity.index: gpu.pcie for gpu in case.gpus}
+    shares = {run: _share(run, links.get(run.index)) for run in runs}
+    evidence = {_key(run): _speeds(run, links.get(run.index)) for run in runs}
+    for limit, verdict in ((BROKEN, failed), (SLOW, warned)):
+        # MIG instances share the link and may have one copy engine each: only what is far off says something.
+        below = [r for r, share in shares.items() if share is not None and share < limit and not _is_part(r, limit)]
+        if below:
+            worst = min(below, key=lambda run: shares[run] or 0.0)
+            said = evidence[_key(worst)]
+            return verdict(f"{_name(worst)}: {said}", evidence, gpus=_blamed(below))
+    slowest = min((s for run in runs for s in (run.host_to_device, run.device_to_host) if s), default=0.0)
+    return passed(f"{_count(runs)}, at least {slowest / 1e9:.1f} GB/s", evidence)
+
+
+def _is_part(run: DeviceRun, limit: float) -> bool:
+    return limit == SLOW and run.device.startswith("MIG-")
+
+
+def _share(run: DeviceRun, link: Pcie | None) -> float | None:
+    """Of what the link can do, in the slower direction; None where that is not known."""
+    speeds, most = [s for s in (run.host_to_device, run.device_to_host) if s], bytes_per_second(link)
+    return min(speeds) / most if speeds and most else None
+
+
+def _speeds(run: DeviceRun, link: Pcie | None) -> str:
+    down, up, most = run.host_to_device or 0.0, run.device_to_host or 0.0, bytes_per_second(link)
+    words = f"{down / 1e9:.1f} GB/s to the GPU, {up / 1e9:.1f} GB/s back"
+    return words if link is None or most is None else f"{words}, of {most / 1e9:.1f} ({in_words(link)})"
+
+
+def _reaches(case: Case) -> Verdict:
+    if not _of(case, "peer"):
+        linked = sum(any(link.active for link in gpu.nvlinks) for gpu in case.gpus)
+        return skipped("no two GPUs are joined by NVLink" if linked < 2 else "not tried: no pair of GPUs was left")
+    return _judged(case, "peer", _peer_speed)
+
+
+def _peer_speed(case: Case, runs: list[DeviceRun]) -> Verdict:
+    """NVLink that is no faster than PCIe is not used."""
+    links: dict[int | None, Pcie] = {gpu.identity.index: gpu.pcie for gpu in case.gpus}
+    evidence = {_key(run): f"{(run.peer_bandwidth or 0.0) / 1e9:.0f} GB/s" for run in runs}
+    slow = [run for run in runs if (run.peer_bandwidth or 0.0) < (bytes_per_second(links.get(run.index)) or 0.0)]
+    if slow:
+        worst = min(slow, key=lambda run: run.peer_bandwidth or 0.0)
+        said = f"{evidence[_key(worst)]}, no more than PCIe can do"
+        return warned(f"{_name(worst)}: {said}", evidence, gpus=_blamed(slow))
+    slowest = min(run.peer_bandwidth or 0.0 for run in runs)
+    return passed(f"{len(runs)} pair{'s' if len(runs) > 1 else ''}, at least {slowest / 1e9:.0f} GB/s", evidence)
+
+
+def _dcgm(case: Case) -> Verdict:
+    active = case.facts.active or Active()
+    if active.dcgm_error:
+        return skipped(active.dcgm_error)
+    if active.dcgm is None:
+        return skipped("dcgmi is not installed here")
+    if active.dcgm:
+        plugin, words = next(iter(active.dcgm.items()))
+        more = f" (and {len(active.dcgm) - 1} more)" if len(active.dcgm) > 1 else ""
+        return failed(f"{plugin}: {words}{more}", active.dcgm)
+    return passed("dcgmi diag -r 1")
+
+
+FUNCTIONAL: tuple[Check, ...] = (
+    Check(
+        id="X01",
+        stage=Stage.FUNCTIONAL,
+        title="CUDA starts and computes rightly on every GPU and MIG instance",
+        how="CUDA driver API: cuInit, a context, a vectorAdd kernel over a million numbers, compared with the CPU",
+        failure="GPU 0: cuInit: CUDA_ERROR_SYSTEM_NOT_READY (802): system not yet initialized",
+        remedy="The GPU computes wrongly or is not the one that NVML names. Take it out of service at once: its "
+        "results cannot be trusted. Run DCGM's long diagnosis on it and have it replaced if that confirms it.",
+        commands=(OUT_OF_SERVICE, "dcgmi diag -r 3 -i {gpu}", "nvidia-smi -i {gpu} -q -d ECC,ROW_REMAPPER"),
+        judge=_adds,
+        needs=("D02", "N02", "N04", "V01", "F01", "F02"),
+        reads=("active",),
+        active=True,
+        each=True,
+    ),
+    Check(
+        id="X02",
+        stage=Stage.FUNCTIONAL,
+        title="data gets to the GPUs and back at the speed of their PCIe link",
+        how="copies of up to 64 MiB of pinned memory, best of 5 each way, compared with what PCIe generation and width "
+        "can do: below 60 % is a warning, below 25 % a failure",
+        failure="GPU 3: 6.1 GB/s to the GPU, 25.4 GB/s back, of 63.0 (PCIe 5.0 x16)",
+        remedy="Look at the link while the GPU is busy, for an idle one trains down. Narrower or slower than it could "
+        "be: reseat the card, check riser and BIOS (bifurcation, link speed). Full width: check that the IOMMU passes "
+        "through (iommu=pt), the CPU's power saving, and whether the check ran on the GPU's own NUMA node.",
+        commands=(
+            "nvidia-smi -i {gpu} --query-gpu=pcie.link.gen.gpucurrent,pcie.link.width.current --format=csv",
+            "nvidia-smi topo -m",
+            "cat /proc/cmdline",
+        ),
+        judge=_copies,
+        needs=("X01",),
+        reads=("active",),
+        active=True,
+        each=True,
+    ),
+    Check(
+        id="X03",
+        stage=Stage.FUNCTIONAL,
+        title="the GPUs' memory keeps what is written to it",
+        how="kernels write a pattern and its inverse to 1 GiB (at most half of what is free) and verify both",
+        failure="GPU 5: 3 of 268435456 words are wrong, the first at byte 4711: 0x5eed1224 in place of 0x5eed1234",
+        remedy="The GPU's memory is faulty. Take it out of service, look at ECC and row remapping, run DCGM's memory "
+        "test and have the GPU replaced if that fails, too. A GPU without ECC gives no other sign than this one.",
+        commands=(OUT_OF_SERVICE, "nvidia-smi -i {gpu} -q -d ECC,ROW_REMAPPER", "dcgmi diag -r memtest -i {gpu}"),
+        judge=_remembers,
+        needs=("X01",),
+        reads=("active",),
+        active=True,
+        each=True,
+    ),
+    Check(
+        id="X04",
+        stage=Stage.FUNCTIONAL,
+        title="GPUs joined by NVLink copy to each other, rightly and faster than over PCIe",
+        how="cuDeviceCanAccessPeer and cuMemcpyPeer of up to 64 MiB both ways, verified by the receiver; every direct "
+        "neighbour, on NVSwitches a ring",
+        failure="GPUs 0 and 1: the GPUs cannot reach each other's memory (cuDeviceCanAccessPeer says no)",
+        remedy="With NVSwitches: is the fabric manager running, and are both GPUs registered? Else look at the links' "
+        "state and errors, at ACS (it must be off on bare metal) and the IOMMU. Drain the node and reset the GPUs "
+        "together; if a link stays down, have the bridge or board inspected.",
+        commands=(
+            "nvidia-smi topo -p2p r",
+            "nvidia-smi nvlink -s -i {gpu}",
+            "systemctl status nvidia-fabricmanager",
+            "lspci -vvv | grep ACSCtl",
+        ),
+        judge=_reaches,
+        needs=("X01", "F03"),
+        reads=("active",),
+        active=True,
+        each=True,
+    ),
+    Check(
+        id="X06",
+        stage=Stage.FUNCTIONAL,
+        title="DCGM's quick diagnosis passes",
+        how="dcgmi diag -r 1 -j, where dcgmi is installed",
+        failure="Persistence Mode: GPU 0: persistence mode is not enabled",
+        remedy="DCGM says what is wrong; see its words above, or run it again by hand.",
+        commands=("dcgmi diag -r 1",),
+        judge=_dcgm,
+        needs=("N02",),
+        reads=("active",),
+        active=True,
+    ),
+)

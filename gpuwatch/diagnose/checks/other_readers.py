@@ -1,0 +1,116 @@
+"""Judges who else reads the GPUs' counters: DCGM's host engine and exporter, profilers."""
+
+from gpuwatch.diagnose.check import Case, Verdict, passed, skipped, warned
+from gpuwatch.diagnose.checks.fabric_switches import UNSEEN
+from gpuwatch.sources.exporters import Exporter
+from gpuwatch.sources.services import ServiceProcess, Services
+
+ENGINE, EXPORTER = "nv-hostengine", "dcgm-exporter"
+ENGINE_PORT, EXPORTER_PORT = 5555, 9400
+UNITS = ("nvidia-dcgm.service", "dcgm.service")
+PROFILERS = ("ncu", "nsys", "nsys-launcher", "nvprof")
+GUARDED = (400, 401, 403)
+"""Status of an exporter that wants TLS or credentials: plain HTTP to a TLS port gives 400."""
+
+
+def engine(case: Case) -> Verdict:
+    """C01."""
+    services, cluster = case.facts.services, case.facts.cluster
+    listens = services is not None and ENGINE_PORT in (services.ports or ())
+    runs = services.runs(ENGINE) if services else None
+    if services is None or (runs is None and not listens):
+        return skipped(UNSEEN)
+    if runs or listens:
+        return passed(f"port {ENGINE_PORT}" if listens else "it runs; its port is not of the host's network")
+    unit = next((unit for unit in services.units or () if unit in UNITS), None)
+    if unit:
+        return warned(f"{unit} is enabled, but nv-hostengine does not run")
+    pod = next((pod for pod in (cluster and cluster.pods) or () if pod.app == "nvidia-dcgm"), None)
+    if pod:
+        return warned(
+            f"there is a pod {pod.path}, but nv-hostengine does not run", commands=_of_pod(pod.namespace, pod.name)
+        )
+    return skipped("nobody uses DCGM's host engine here")
+
+
+def profilers(case: Case) -> Verdict:
+    """C02."""
+    services = case.facts.services
+    if services is None or services.processes is None:
+        return skipped(UNSEEN)
+    running = _named(services, *PROFILERS)
+    if not running:
+        return passed("no profiler runs")
+    words = ", ".join(f"{process.name} (pid {process.pid})" for process in running)
+    readers = sorted({process.name for process in _named(services, ENGINE, EXPORTER)})
+    readers += [f"the exporter at port {e.port}" for e in _profiling(case) if e.kind != "gpuwatch" and not readers]
+    if not readers:
+        return passed(f"{words}; nobody else reads profiling counters")
+    return warned(f"{words} profiles while {' and '.join(readers)} may collect profiling counters")
+
+
+def page(case: Case) -> Verdict:
+    """C03."""
+    runs = bool(case.facts.services and case.facts.services.named(EXPORTER))
+    found = [each for each in case.facts.exporters or () if _is_dcgm(each, runs=runs)]
+    if not found:
+        where = "it runs, but no port of the host's network answers" if runs else "no dcgm-exporter answers here"
+        return skipped(where)
+    wrong = {each.port: said for each in found if (said := _wrong_page(case, each))}
+    evidence = {f"port {each.port}": f"{each.families} families" for each in found if each.error is None}
+    if not wrong:
+        guarded = next((each for each in found if each.status in GUARDED), None)
+        return skipped(f"port {guarded.port} wants TLS or credentials") if guarded else passed(_ports(found), evidence)
+    port, said = next(iter(wrong.items()))
+    return warned(f"dcgm-exporter at port {port}: {said}", evidence)
+
+
+def doubles(case: Case) -> Verdict:
+    """C04. gpuwatch counts where it serves DCGM's profiling names too."""
+    services = case.facts.services
+    for name in (EXPORTER, ENGINE):
+        running = services.named(name) if services else ()
+        if len(running) > 1:
+            return warned(f"{len(running)} {name}s run (pids {', '.join(str(p.pid) for p in running)})")
+    serving = _profiling(case)
+    if len(serving) > 1:
+        return warned(f"{len(serving)} exporters serve DCGM_FI_PROF_*: {_ports(serving)}")
+    if services is None or (services.processes is None and not case.facts.exporters):
+        return skipped(UNSEEN)
+    return passed(_ports(serving) if serving else "nobody serves DCGM_FI_PROF_*")
+
+
+def _profiling(case: Case) -> list[Exporter]:
+    return [each for each in case.facts.exporters or () if each.profiling]
+
+
+def _is_dcgm(exporter: Exporter, *, runs: bool) -> bool:
+    """By what it serves; one that serves nothing by its port, if such a process is there."""
+    is_silent = exporter.kind == "other" and exporter.families == 0
+    return exporter.kind == EXPORTER or (runs and is_silent and exporter.port == EXPORTER_PORT)
+
+
+def _wrong_page(case: Case, exporter: Exporter) -> str:
+    if exporter.error:
+        return "" if exporter.status in GUARDED else exporter.error
+    if exporter.families == 0:
+        return "the page is empty"
+    tells_work = exporter.has_gpu_utilization or exporter.profiling
+    if not tells_work and not any(gpu.mig_enabled for gpu in case.gpus):
+        return "neither DCGM_FI_DEV_GPU_UTIL nor profiling counters are on the page"
+    rows = case.facts.view.attribution.devices if case.facts.view else ()
+    if not exporter.pods and any(row.allocated and row.holders for row in rows):
+        return "no pod labels, though pods hold GPUs"
+    return ""
+
+
+def _named(services: Services, *names: str) -> list[ServiceProcess]:
+    return [process for name in names for process in services.named(name)]
+
+
+def _ports(found: list[Exporter]) -> str:
+    return ", ".join(f"{each.kind} at port {each.port}" for each in found)
+
+
+def _of_pod(namespace: str, name: str) -> tuple[str, ...]:
+    return (f"kubectl describe pod -n {namespace} {name}", f"kubectl logs -n {namespace} {name} --tail=50")
