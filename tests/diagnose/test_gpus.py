@@ -226,3 +226,52 @@ def test_codes_travel_to_the_view():
     nvml = next(source for source in view.snapshot.sources if source.name == "nvml")
     assert (nvml.up, nvml.code, view.snapshot.driver) == (False, 18, None)
     assert msgspec.json.decode(msgspec.json.encode(view), type=View) == view
+
+
+def hot(host, index, degrees):
+    host.gpu(index, temperature={"gpu": degrees, "threshold_slowdown": 87.0})
+
+
+def short_of_spares(host, index, banks):
+    host.gpu(index, row_remap={"banks": {"none": banks}})
+
+
+def limited(host, index, watts):
+    host.gpu(index, power={"limit_configured": watts, "limit_enforced": watts})
+
+
+WORST = {
+    "G06": (hot, {1: 88.0, 2: 95.0, 5: 88.0}, "GPU 2: 95 °C, slowdown at 87 °C; also GPUs 1, 5"),
+    "G03": (short_of_spares, {1: 1, 2: 3, 5: 3}, "GPUs 2, 5: 3 memory banks have no spare row left; also GPU 1"),
+    "G08": (limited, {1: 500.0, 2: 300.0}, "GPU 2: limit 300 W, default 700 W, and not by gpuwatch; also GPU 1"),
+}
+
+
+@pytest.mark.parametrize(("id_", "breaks", "how", "told"), [(id_, *row) for id_, row in WORST.items()], ids=WORST)
+def test_the_worst_gpu_is_named_first_and_commands_are_about_it(tmp_path, id_, breaks, how, told):
+    host = Host(tmp_path)
+    for index, value in how.items():
+        breaks(host, index, value)
+    found = of(host, id_)
+    assert found.message == told
+    assert (found.gpus[0], set(found.gpus)) == (2, set(how))
+    assert {f"gpu {index}" for index in how} == found.evidence.keys()
+    assert not any(f"-i {index} " in command for command in found.commands for index in how if index != 2)
+
+
+def test_of_clocks_the_slowest_is_named_first(tmp_path):
+    host = Host(tmp_path)
+    for index in range(8):
+        host.gpu(index, utilization={"gpu": 1.0}, clocks={"sm": {1: 600e6, 4: 300e6}.get(index, 1980e6)})
+    assert of(host, "G09").message.startswith("GPU 4: 300 MHz, others ")
+    assert of(host, "G09").gpus == (4, 1)
+
+
+def test_a_gpu_that_hangs_is_named_before_one_that_is_lost(tmp_path):
+    """What helps is about the one that hangs."""
+    host = Host(tmp_path)
+    happens({"do": "lose", "gpu": 1}, {"do": "hang", "gpu": 6})(host)
+    found = of(host, "N04")
+    assert found.message.startswith("GPU 6: ")
+    assert found.message.endswith("; also GPU 1")
+    assert "Kill nothing" in found.remedy

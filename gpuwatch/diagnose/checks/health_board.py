@@ -1,5 +1,7 @@
 """Heat, clocks and power of each GPU: what slows it down, and who wants it so."""
 
+from collections.abc import Iterator
+
 from gpuwatch.diagnose.check import Case, Check, Verdict, gpu_list, passed, skipped
 from gpuwatch.diagnose.checks.per_gpu import believed, blame, many, told, untold
 from gpuwatch.diagnose.checks.settings import held, settings
@@ -21,7 +23,7 @@ def _heat(case: Case) -> Verdict:
         return untold(case, "no GPU tells its temperature")
     if found := believed(case, "thermal_margin"):
         return found._replace(remedy=COOLING, commands=None)
-    if hot := told(case, _over):
+    if hot := told(case, _over, worst=_excess):
         return blame(hot)
     hottest = max(warm, key=lambda gpu: gpu.temperature.gpu or 0.0)
     return passed(f"the hottest has {hottest.temperature.gpu:.0f} °C (GPU {hottest.identity.index})")
@@ -29,14 +31,23 @@ def _heat(case: Case) -> Verdict:
 
 def _over(gpu: Gpu) -> str | None:
     """Of GPUs that state their limits in degrees; those that state a margin are judged by the agent's rules."""
+    over = (f"{now:.0f} °C, {what} at {limit:.0f} °C" for what, now, limit in _temperatures(gpu) if now >= limit)
+    return next(over, None)
+
+
+def _excess(gpu: Gpu) -> float:
+    return max(now - limit for _, now, limit in _temperatures(gpu))
+
+
+def _temperatures(gpu: Gpu) -> Iterator[tuple[str, float, float]]:
+    """What happens at a limit, °C now, °C of the limit; as far as both are known."""
     heat = gpu.temperature
     for what, now, limit in (
         ("slowdown", heat.gpu, heat.threshold_slowdown),
         ("the memory's limit", heat.memory, heat.threshold_memory_max),
     ):
-        if now is not None and limit is not None and now >= limit:
-            return f"{now:.0f} °C, {what} at {limit:.0f} °C"
-    return None
+        if now is not None and limit is not None:
+            yield what, now, limit
 
 
 def _slowed(case: Case) -> Verdict:
@@ -71,16 +82,14 @@ def _limits(case: Case) -> Verdict:
         return untold(case, "no GPU tells its power limits")
     ours = held(case, "power_limit")
     expected = case.expect.power_limit
-    bad = {gpu.identity.index: text for gpu in known if (text := _foreign(case, gpu, expected))}
-    if bad:
-        default = next(gpu.power.limit_default for gpu in known if gpu.identity.index == min(bad))
+    if bad := told(case, lambda gpu: _foreign(case, gpu, expected), worst=lambda gpu: -(_limit(gpu) or 0.0)):
+        default = next(gpu.power.limit_default for gpu in known if gpu.identity.index == next(iter(bad)))
         return blame(bad, commands=("nvidia-smi -i {gpu} -q -d POWER", f"nvidia-smi -i {{gpu}} -pl {default:.0f}"))
     return passed(f"gpuwatch has set {gpu_list(tuple(sorted(ours)))}" if ours else many(len(known)))
 
 
 def _foreign(case: Case, gpu: Gpu, expected: float | None) -> str | None:
-    power = gpu.power
-    limit = power.limit_configured if power.limit_configured is not None else power.limit_enforced
+    power, limit = gpu.power, _limit(gpu)
     if limit is None or power.limit_default is None or (expected is not None and is_same(limit, expected)):
         return None
     ours = tuple(setting for setting in settings(case) if setting.uuid == gpu.identity.uuid)
@@ -89,6 +98,11 @@ def _foreign(case: Case, gpu: Gpu, expected: float | None) -> str | None:
     if power.limit_enforced is not None and is_same(limit, power.limit_default):
         return f"{power.limit_enforced:.0f} W are enforced of a limit of {limit:.0f} W: not set through this driver"
     return f"limit {limit:.0f} W, default {power.limit_default:.0f} W, and not by gpuwatch"
+
+
+def _limit(gpu: Gpu) -> float | None:
+    """Watts."""
+    return gpu.power.limit_enforced if gpu.power.limit_configured is None else gpu.power.limit_configured
 
 
 def _clocks(case: Case) -> Verdict:
@@ -104,7 +118,7 @@ def _clocks(case: Case) -> Verdict:
     bad = {
         gpu.identity.index: f"{(gpu.clocks.sm or 0.0) / 1e6:.0f} MHz, others of its model at work have "
         f"{top[_name(gpu)] / 1e6:.0f} MHz, and no reason is given"
-        for gpu in free
+        for gpu in sorted(free, key=lambda gpu: gpu.clocks.sm or 0.0)
         if (gpu.clocks.sm or 0.0) < SIBLINGS * top[_name(gpu)]
     }
     return blame(bad) if bad else passed(f"{many(len(busy))} at work")

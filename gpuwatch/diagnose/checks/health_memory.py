@@ -51,15 +51,19 @@ def _remaps(case: Case) -> Verdict:
         return untold(case, "no GPU tells of row remaps (Ampere and newer do, but not in MIG mode)")
     if found := believed(case, "row_remap_failure", "row_remap_pending", "repair_pending"):
         return found
-    if worn := told(case, _worn):
+    if worn := told(case, _worn, worst=_without_spares):
         return blame(worn, remedy=WORN, commands=CONTACT_SUPPORT.commands)
     rows = sum((gpu.row_remap.corrected or 0) + (gpu.row_remap.uncorrected or 0) for gpu in case.gpus)
     return passed(f"{rows} rows remapped, none waits")
 
 
 def _worn(gpu: Gpu) -> str | None:
-    banks = gpu.row_remap.banks.get("none", 0)
+    banks = _without_spares(gpu)
     return f"{banks} memory banks have no spare row left" if banks else None
+
+
+def _without_spares(gpu: Gpu) -> int:
+    return gpu.row_remap.banks.get("none", 0)
 
 
 WORN = "The next fault in such a bank cannot be repaired. Have the GPU replaced at the next occasion; it still works."

@@ -18,10 +18,12 @@ def many(number: int) -> str:
     return f"{number} GPU{'s' if number != 1 else ''}"
 
 
-def told(case: Case, ask: Callable[[Gpu], str | None]) -> dict[int, str]:
-    """NVML index -> what `ask` has to say against that GPU."""
-    answers = ((gpu.identity.index, ask(gpu)) for gpu in case.gpus)
-    return {index: text for index, text in answers if text}
+def told(
+    case: Case, ask: Callable[[Gpu], str | None], worst: Callable[[Gpu], float] = lambda gpu: 0.0
+) -> dict[int, str]:
+    """NVML index -> what `ask` has to say against that GPU; those with most of `worst` first."""
+    answers = [(gpu, text) for gpu in case.gpus if (text := ask(gpu))]
+    return {gpu.identity.index: text for gpu, text in sorted(answers, key=lambda each: -worst(each[0]))}
 
 
 def untold(case: Case, reason: str) -> Verdict:
@@ -36,14 +38,16 @@ def blame(
     remedy: str | None = None,
     commands: tuple[str, ...] | None = None,
 ) -> Verdict:
-    """A warning, or a failure if `fatal`, about these GPUs; the first one's words stand for all."""
-    gpus = tuple(sorted(bad))
-    texts = dict.fromkeys(bad[index] for index in gpus)
-    more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
+    """A warning, or a failure if `fatal`, about these GPUs, the worst first: its words are told, and who else is to
+    blame; what is wrong with the others is evidence.
+    """
+    text = next(iter(bad.values()))
+    alike = tuple(index for index in bad if bad[index] == text)
+    others = tuple(index for index in bad if bad[index] != text)
+    also = f"; also {gpu_list(others)}" if others else ""
     say = failed if fatal else warned
-    evidence = {f"gpu {index}": bad[index] for index in gpus}
-    message = f"{gpu_list(gpus)}: {next(iter(texts))}{more}"
-    return say(message, evidence, gpus=gpus, remedy=remedy, commands=commands)
+    evidence = {f"gpu {index}": words for index, words in bad.items()}
+    return say(f"{gpu_list(alike)}: {text}{also}", evidence, gpus=tuple(bad), remedy=remedy, commands=commands)
 
 
 def believed(case: Case, *checks: str, without: Iterable[int] = ()) -> Verdict | None:
