@@ -72,10 +72,13 @@ def student(freedom: int) -> float:
 
 
 def speeds(pairs: Sequence[Pair]) -> list[Estimate]:
-    """What each signal that was there all the time says; empty: none was."""
+    """What each signal that was there all the time says; empty: some GPU had none, and no other speaks for it."""
     columns = zip(*(each.speed for each in pairs), strict=True)
     known = [[value for value in column if value is not None] for column in columns]
-    return [estimate(values) for values in known if len(values) == len(pairs)]
+    found = [estimate(values) if len(values) == len(pairs) else None for values in known]
+    if any(dram is None and pipe is None for dram, pipe in zip(found[::2], found[1::2], strict=True)):
+        return []
+    return [each for each in found if each is not None]
 
 
 def slowest(pairs: Sequence[Pair]) -> Estimate | None:

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from gpuwatch.rules.energy_estimate import energy, slowest, spread
-from gpuwatch.rules.energy_search import step
+from gpuwatch.rules.energy_search import resolution
 from gpuwatch.rules.energy_state import Probe, State
 from gpuwatch.rules.energy_windows import WEAK, Gang, Ladder, Pair, Terms
 
@@ -102,7 +102,7 @@ def has_room(probes: Sequence[Probe], terms: Terms) -> bool:
 
 def raised(cap: float, ladder: Ladder, terms: Terms) -> float | None:
     """One step up. None: that is the top."""
-    above = ladder.at_least(cap + step(ladder, terms) / 2)
+    above = ladder.at_least(cap + resolution(ladder, terms) / 2)
     return None if above >= ladder.top else above
 
 

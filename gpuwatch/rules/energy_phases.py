@@ -32,7 +32,7 @@ def observe(state: State, gang: Gang, ladder: Ladder, terms: Terms) -> State:
     full = (*state.full, gang)
     if len(full) < OBSERVED:
         return evolve(state, full=full)
-    reason = unfit(full)
+    reason = unfit(full) if ladder.caps else Refusal.NO_STEP
     if reason is not None:
         return refused(state, reason)
     watts = max(fmean(window.watts for window in member) for member in zip(*full, strict=True))

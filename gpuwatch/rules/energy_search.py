@@ -94,10 +94,10 @@ def saved(probe: Probe) -> float:
 
 
 def first(ladder: Ladder, terms: Terms, watts: float) -> float:
-    """Where to begin. A power limit does nothing above the draw of a GPU, `watts`."""
+    """Where to begin, on a ladder that has caps. A power limit does nothing above the draw of a GPU, `watts`."""
     share = 0.9 if terms.latency == "serving" else 0.8
     top = min(ladder.top, watts * 1.1) if ladder.knob == "power_limit" else ladder.top
-    return _on(ladder, share * top)
+    return min(ladder.at_least(share * top), ladder.caps[0])
 
 
 def following(probes: Sequence[Probe], ladder: Ladder, terms: Terms) -> float | None:
@@ -107,7 +107,7 @@ def following(probes: Sequence[Probe], ladder: Ladder, terms: Terms) -> float | 
     beyond = [probe for probe in probes if not probe.good and ladder.top / probe.cap > good.x]
     time, bound = aim(probes, terms), 1 / (1 - terms.slowdown)
     x = _between(good, beyond, ladder, time) if beyond else _beyond(good, probes, ladder, time)
-    apart, cap = step(ladder, terms), ladder.top / good.x
+    apart, cap = resolution(ladder, terms), ladder.top / good.x
     highest, lowest = cap - apart, max([probe.cap + apart for probe in beyond], default=ladder.floor)
     if x is None or (ladder.top / x > highest and _after(good, beyond, ladder, ladder.top / highest) > bound):
         return None
@@ -122,7 +122,7 @@ def _after(good: Point, beyond: Sequence[Probe], ladder: Ladder, x: float) -> fl
     return good.t + min(slopes, default=0.0) * (x - good.x)
 
 
-def step(ladder: Ladder, terms: Terms) -> float:
+def resolution(ladder: Ladder, terms: Terms) -> float:
     """The least difference between caps that matters."""
     return STEP * terms.slowdown * ladder.top
 
@@ -157,7 +157,3 @@ def _beyond(good: Point, probes: Sequence[Probe], ladder: Ladder, time: float) -
 def _point(probe: Probe, ladder: Ladder) -> Point:
     found = slowest(probe.pairs)
     return Point(ladder.top / probe.cap, 1.0 if found is None else math.exp(-found.mean))
-
-
-def _on(ladder: Ladder, value: float) -> float:
-    return ladder.at_least(max(value, ladder.floor))

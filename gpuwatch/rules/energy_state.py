@@ -22,7 +22,9 @@ class Refusal(StrEnum):
     WEAK_SIGNAL = "weak_signal"
     UNSTEADY = "unsteady"
     DISAGREE = "signals_disagree"
+    NO_STEP = "no_step"  # the knob has no lower setting that may be tried
     NOT_OBEYED = "cap_not_obeyed"
+    UNREADABLE = "unreadable"
     NO_GAIN = "no_gain"
     FAILED = "verification_failed"
     RELEASED = "released"  # the caller lifted the cap: a gate closed
@@ -45,8 +47,8 @@ class State(Record, frozen=True, kw_only=True):
     made. `held`: the cap that is held, whose probe is among `probes`. `watched`: the first windows of a hold, `level`
     what they say, `odd`: windows in a row that look otherwise, `holds`: how many ran their time since the search.
     `failures`: verifications in a row that failed. `rest`: seconds to wait when refused, doubled each time. `ignored`:
-    windows in a row that were measured at another cap than asked for. `lifted`: windows for which a burst keeps the cap
-    away.
+    windows in a row that were measured at another cap than asked for or could not be read. `lifted`: windows for which
+    a burst keeps the cap away.
     """
 
     phase: Phase = Phase.OBSERVE

@@ -1,7 +1,7 @@
 """The energy tuner's way from one window to the next: observe, search, hold, verify. Pure; the caller sets the cap.
 
-A window is used only if it is settled and was measured at the cap asked for. Full and reduced windows take turns, so
-each step asks for the other one; a switch costs the second that is not settled.
+A window is used only if it is settled, was measured at the cap asked for and can be. Full and reduced windows take
+turns, so each step asks for the other one; a switch costs the second that is not settled.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from gpuwatch.rules.energy_state import Decision, Phase, Refusal, State
 from gpuwatch.rules.energy_windows import Gang, Ladder, Terms
 
 IGNORED = 6
-"""Settled windows in a row at another cap than asked for: somebody else has the knob."""
+"""Settled windows in a row of no use: somebody else has the knob, or the counters are gone."""
 
 evolve = msgspec.structs.replace
 
@@ -34,8 +34,13 @@ def wanted(state: State) -> float | None:
 
 
 def step(state: State, gang: Gang, ladder: Ladder, terms: Terms) -> tuple[State, Decision]:
-    """Take in one window of every GPU of a gang, and tell what is to be in force from now on."""
-    after = _step(evolve(state, seconds=state.seconds + gang[0].seconds), gang, ladder, terms)
+    """Take in one window of every GPU of a gang, and tell what is to be in force from now on.
+
+    Other terms, another ladder: `resumed` first. Another owner, other GPUs: a new State. Raises ValueError for a gang
+    of another size than before.
+    """
+    seconds = gang[0].seconds if gang[0].is_sound else 0.0
+    after = _step(evolve(state, seconds=state.seconds + seconds), gang, ladder, terms)
     return after, Decision(cap=wanted(after), words=after.refusal or after.phase)
 
 
@@ -47,13 +52,23 @@ def _step(state: State, gang: Gang, ladder: Ladder, terms: Terms) -> State:
     if not all(window.settled for window in gang):
         return state
     if any(window.cap != wanted(state) for window in gang):
-        return _ignoring(state)
+        return _ignoring(state, Refusal.NOT_OBEYED)
+    if not _is_readable(state, gang, terms):
+        lifted = hold.CALM if terms.latency == "serving" else state.lifted
+        return _ignoring(evolve(state, before=None, reduced=None, lifted=lifted), Refusal.UNREADABLE)
     return _used(evolve(state, ignored=0), gang, ladder, terms)
 
 
-def _ignoring(state: State) -> State:
+def _is_readable(state: State, gang: Gang, terms: Terms) -> bool:
+    """Whether the windows can tell what they are asked: at work the speed, and where somebody waits, a burst."""
+    if terms.latency == "serving" and any(window.engine is None for window in gang):
+        return False
+    return all(window.is_sound and (window.has_signal or state.phase is Phase.OBSERVE) for window in gang)
+
+
+def _ignoring(state: State, reason: Refusal) -> State:
     ignored = state.ignored + 1
-    return phases.refused(state, Refusal.NOT_OBEYED) if ignored >= IGNORED else evolve(state, ignored=ignored)
+    return phases.refused(state, reason) if ignored >= IGNORED else evolve(state, ignored=ignored)
 
 
 def _used(state: State, gang: Gang, ladder: Ladder, terms: Terms) -> State:
@@ -62,15 +77,3 @@ def _used(state: State, gang: Gang, ladder: Ladder, terms: Terms) -> State:
     if state.phase is not Phase.OBSERVE and hold.is_idle(gang):
         return evolve(state, before=None, reduced=None, seconds=state.seconds - gang[0].seconds)
     return PHASES[state.phase](state, gang, ladder, terms)
-
-
-def released(state: State) -> State:
-    """What becomes of a gang whose cap has to go at once: a gate closed. Work of another owner gets a new State."""
-    return phases.refused(state, Refusal.RELEASED)
-
-
-def resumed(state: State) -> State:
-    """What a restarted tuner makes of what it had written down: a hold has to be verified, the rest begins again."""
-    if state.held is None:
-        return State(rest=state.rest)
-    return phases.verification(state)

@@ -37,6 +37,18 @@ class Window(Record, frozen=True, kw_only=True):
         """The mean draw."""
         return self.joules / self.seconds
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether its numbers can be. A counter that jumped back, as after a driver was loaded anew, is no draw."""
+        known = [each for each in (self.dram, self.pipe, self.engine, self.clock) if each is not None]
+        positive = all(0 < each < math.inf for each in (self.seconds, self.joules))
+        return positive and all(0 <= each < math.inf for each in known)
+
+    @property
+    def has_signal(self) -> bool:
+        """Whether its speed can be told at all."""
+        return self.dram is not None or self.pipe is not None
+
 
 Gang = tuple[Window, ...]
 """The same seconds of all GPUs that are moved together, always in the same order; mostly it is one."""
@@ -57,6 +69,11 @@ class Ladder(Record, frozen=True, kw_only=True):
     def floor(self) -> float:
         """The lowest value that may be tried."""
         return self.steps[-1]
+
+    @property
+    def caps(self) -> tuple[float, ...]:
+        """All that may be set; empty: the knob has nothing to turn."""
+        return self.steps[1:]
 
     def at_least(self, value: float) -> float:
         """The lowest step that is not below `value`: in doubt the faster one."""
@@ -89,7 +106,7 @@ def clocks(supported: Iterable[float], *, top: float, min_fraction: float = 0.5)
 
 def limits(*, top: float, lowest: float, step: float = 5.0, min_fraction: float = 0.4) -> Ladder:
     """The ladder of power limits (watts) from the board's `top` down to NVML's `lowest`."""
-    count = int((top - max(lowest, min_fraction * top)) / step)
+    count = max(0, int((top - max(lowest, min_fraction * top)) / step))
     return Ladder(knob="power_limit", steps=tuple(top - step * number for number in range(count + 1)))
 
 

@@ -122,3 +122,10 @@ def test_a_weak_signal_is_none() -> None:
     dram, pipe = pair(*((each,) for each in three), LADDER).speed
     assert dram is None
     assert pipe is not None
+
+
+def test_no_gpu_of_a_gang_speaks_for_another() -> None:
+    gentle, steep = math.log(0.99), math.log(0.90)
+    known = Pair(speed=(gentle, None, steep, None), energy=-0.1)
+    assert slowest([known, known]) == speeds([known, known])[1]
+    assert slowest([known, Pair(speed=(gentle, None, None, None), energy=-0.1)]) is None

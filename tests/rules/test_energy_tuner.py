@@ -4,58 +4,14 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gpuwatch.rules.energy_hold import CALM, HOLD_SECONDS, believed
 from gpuwatch.rules.energy_phases import LONGEST_REST, OBSERVED, REST_SECONDS
-from gpuwatch.rules.energy_state import Decision, Phase, Refusal, State
-from gpuwatch.rules.energy_tuner import IGNORED, released, resumed, step, wanted
-from gpuwatch.rules.energy_windows import Ladder, Terms, Window
+from gpuwatch.rules.energy_state import Phase, Refusal
+from gpuwatch.rules.energy_tuner import IGNORED, wanted
+from gpuwatch.rules.energy_windows import Terms, Window
 from tests.bench.tuner.curves import Curve, model
-from tests.bench.tuner.play import Gpu, Noise
-
-MIXED = model("H100", "mixed", 1410e6, 0.3, 0.4, 2.75)
-STEEP = model("H100", "clock-bound", 1410e6, 0.9, 0.4, 2.75)
-GENTLE = model("H100", "memory-bound", 1410e6, 0.1, 0.4, 2.75)
-LADDER = MIXED.ladder()
-TERMS = Terms(slowdown=0.05)
-QUIET = Noise(0.005)
-
-Change = Callable[[Window], Window]
-
-
-class Bench:
-    """GPUs at work, a tuner, and all it asked for."""
-
-    def __init__(self, *curves: Curve, terms: Terms = TERMS, ladder: Ladder = LADDER, noise: Noise = QUIET) -> None:
-        self.gpus = [Gpu(curve, noise, f"gpu {number}") for number, curve in enumerate(curves)]
-        self.state, self.terms, self.ladder = State(), terms, ladder
-        self.asked: list[float | None] = []
-        self.change: Change = lambda window: window
-
-    def tick(self) -> None:
-        """Five seconds."""
-        cap = wanted(self.state)
-        for gang in zip(*(gpu.tick(cap) for gpu in self.gpus), strict=True):
-            self.state, decision = step(self.state, tuple(map(self.change, gang)), self.ladder, self.terms)
-            self.asked.append(decision.cap)
-
-    def until(self, phase: Phase, seconds: float = 7200.0) -> None:
-        """Go on until a phase is reached."""
-        for _ in range(int(seconds / 5)):
-            self.tick()
-            if self.state.phase is phase:
-                return
-        raise AssertionError(f"no {phase} in {seconds} s: {self.state.phase} {self.state.refusal}")
-
-    def run(self, seconds: float) -> None:
-        for _ in range(int(seconds / 5)):
-            self.tick()
-
-
-def having(**fields: object) -> Change:
-    return lambda window: msgspec.structs.replace(window, **fields)
+from tests.rules.tuner_bench import GENTLE, LADDER, MIXED, STEEP, Bench, Change, having
 
 
 def slowdown(curve: Curve, cap: float | None) -> float:
@@ -238,60 +194,9 @@ def test_a_burst_ends_a_reduced_window_of_a_search() -> None:
     assert bench.state.phase is Phase.SEARCH
 
 
-def test_released_is_lifted_and_rests() -> None:
-    bench = Bench(MIXED)
-    bench.until(Phase.HOLD)
-    after = released(bench.state)
-    assert wanted(after) is None
-    assert (after.phase, after.refusal) == (Phase.REFUSED, Refusal.RELEASED)
-
-
-def test_a_restart_verifies_what_was_held_before_it_is_believed() -> None:
-    bench = Bench(MIXED)
-    bench.until(Phase.HOLD)
-    held = bench.state.held
-    bench.state = resumed(msgspec.json.decode(msgspec.json.encode(bench.state), type=State))
-    assert wanted(bench.state) is None
-    assert bench.state.phase is Phase.VERIFY
-    bench.until(Phase.HOLD)
-    assert bench.state.held == held
-
-
-def test_a_restart_in_a_search_begins_again() -> None:
-    bench = Bench(MIXED)
-    bench.until(Phase.SEARCH)
-    bench.run(60)
-    assert resumed(bench.state) == State()
-
-
 def test_a_foreign_lock_ends_a_hold() -> None:
     bench = Bench(MIXED)
     bench.until(Phase.HOLD)
     bench.change = having(cap=900e6)
     bench.run(5 * IGNORED)
     assert bench.state.refusal is Refusal.NOT_OBEYED
-
-
-readings = st.none() | st.floats(0.0, 1.0)
-windows = st.builds(
-    Window,
-    cap=st.none(),
-    seconds=st.floats(0.5, 30.0),
-    dram=readings,
-    pipe=readings,
-    engine=readings,
-    joules=st.floats(0.0, 1e5),
-    clock=st.none() | st.floats(2e8, 2e9),
-    settled=st.booleans(),
-)
-
-
-@settings(max_examples=60)
-@given(st.lists(st.tuples(windows, st.booleans()), max_size=120), st.sampled_from(["batch", "serving"]))
-def test_whatever_it_sees_it_asks_for_nothing_it_may_not(seen: list[tuple[Window, bool]], latency: str) -> None:
-    state, decision = State(), Decision(cap=None, words="")
-    for window, obeyed in seen:
-        gang = (msgspec.structs.replace(window, cap=decision.cap if obeyed else None),)
-        state, decision = step(state, gang, LADDER, Terms(latency=latency))  # type: ignore[arg-type]
-        assert decision.cap is None or decision.cap in LADDER.steps[1:]
-    assert msgspec.json.decode(msgspec.json.encode(state), type=State) == state
