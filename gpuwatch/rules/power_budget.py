@@ -62,7 +62,12 @@ class Shares(Record, frozen=True, kw_only=True):
 
 
 def share(budget: float, gpus: Sequence[Demand]) -> Shares:
-    """Share a budget in watts. The limits, with those that are fixed, never exceed it unless it is infeasible."""
+    """Share a budget in watts. The limits, with those that are fixed, never exceed it unless it is infeasible.
+
+    A draw or a curve that cannot be counts as not known. Raises ValueError for a GPU that is named twice, and for a
+    budget, a floor, a ceiling or a fixed limit that is no number.
+    """
+    _check(budget, gpus)
     free = tuple(gpu for gpu in gpus if gpu.fixed is None)
     fixed = sum(gpu.fixed for gpu in gpus if gpu.fixed is not None)
     left = budget - fixed
@@ -74,9 +79,9 @@ def share(budget: float, gpus: Sequence[Demand]) -> Shares:
     if sum(gpu.ceiling for gpu in free) <= left:
         return _shares(free, [gpu.ceiling for gpu in free], How.UNLIMITED, f"all limits fit {budget:.0f} W")
     left = float(math.floor(left))  # whole watts: what is rounded below then stays within
-    roomy = {gpu.uuid: Range(gpu.range.clip((gpu.draw or 0.0) / FULL), gpu.ceiling) for gpu in free}
-    if all(gpu.draw is not None for gpu in free) and sum(each.low for each in roomy.values()) <= left:
-        drawn = sum(gpu.draw or 0.0 for gpu in free)
+    roomy = {gpu.uuid: Range(gpu.range.clip((_draw(gpu) or 0.0) / FULL), gpu.ceiling) for gpu in free}
+    if all(_draw(gpu) is not None for gpu in free) and sum(each.low for each in roomy.values()) <= left:
+        drawn = sum(_draw(gpu) or 0.0 for gpu in free)
         words = f"{drawn:.0f} W are drawn of {left:.0f} W: nobody is held"
         return _shares(free, _by_tiers(left, free, roomy), How.ROOMY, words)
     if not any(_curve(gpu) for gpu in free):
@@ -92,7 +97,11 @@ def uniform(budget: float, gpus: Sequence[Demand]) -> tuple[float, ...]:
 
 
 def emergency(budget: float, gpus: Sequence[Demand], now: Mapping[str, float]) -> dict[str, float]:
-    """Limits for when more is drawn than the budget: at most an equal part, and nobody gets more than `now`."""
+    """Limits for when more is drawn than the budget: at most an equal part, and nobody gets more than `now`.
+
+    Raises ValueError as `share` does.
+    """
+    _check(budget, gpus)
     free = tuple(gpu for gpu in gpus if gpu.fixed is None)
     left = budget - sum(gpu.fixed for gpu in gpus if gpu.fixed is not None)
     return {
@@ -112,9 +121,23 @@ def _whole(gpu: Demand, watts: float) -> float:
 
 def _curve(gpu: Demand) -> Curve | None:
     """None: nothing is known. A GPU that draws far less than when it was measured does something else by now."""
-    if gpu.draw is None:
-        return gpu.curve
-    return gpu.curve if gpu.curve is not None and gpu.draw >= OTHER_PHASE * gpu.curve.draw else prior(gpu.draw)
+    draw, curve = _draw(gpu), gpu.curve if gpu.curve is not None and gpu.curve.is_sound else None
+    if draw is None:
+        return curve
+    return curve if curve is not None and draw >= OTHER_PHASE * curve.draw else prior(draw)
+
+
+def _draw(gpu: Demand) -> float | None:
+    """No GPU draws nothing: a reading of that is none."""
+    return gpu.draw if gpu.draw is not None and 0 < gpu.draw < math.inf else None
+
+
+def _check(budget: float, gpus: Sequence[Demand]) -> None:
+    numbers = [budget, *(each for gpu in gpus for each in (gpu.floor, gpu.ceiling, gpu.fixed) if each is not None)]
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f"a budget or a limit is no number: {numbers}")
+    if len({gpu.uuid for gpu in gpus}) < len(gpus):
+        raise ValueError(f"a GPU is named twice: {sorted(gpu.uuid for gpu in gpus)}")
 
 
 def _by_tiers(budget: float, gpus: Sequence[Demand], ranges: Mapping[str, Range]) -> tuple[float, ...]:

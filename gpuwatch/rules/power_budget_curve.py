@@ -5,6 +5,7 @@ clock, the rest goes with the clock's power of 2.75, and a share of the work wai
 curves within 2 %, while a straight line through the measurements misses the steep end, where a budget hurts most.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import NamedTuple
@@ -35,6 +36,12 @@ class Curve(Record, frozen=True, kw_only=True):
     waits: float = 0.6
     static: float = 0.4
     lowest: float = 0.0
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether its numbers can be; one that was written down by another version may hold others."""
+        shares = 0 <= self.waits <= 1 and 0 <= self.static < 1
+        return shares and 0 < self.draw < math.inf and 0 <= self.lowest <= self.draw
 
     def performance(self, watts: float) -> float:
         """Relative speed under a limit, 0..1."""

@@ -1,5 +1,7 @@
 """A node's watts: who gets how many, that nobody is held without need, and that the sum stays within the budget."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,21 +112,73 @@ def test_in_an_emergency_nobody_gets_more_than_an_equal_part_or_than_before() ->
     assert emergency(480.0, gpus, {"a": 130.0, "b": 230.0, "c": 120.0}) == {"a": 130.0, "b": pytest.approx(180.0)}
 
 
+@pytest.mark.parametrize("draw", [0.0, -5.0, math.nan, math.inf])
+@pytest.mark.parametrize("curve", [None, TIMID])
+def test_a_draw_that_cannot_be_is_not_known(draw: float, curve: Curve | None) -> None:
+    other = demand("other", draw=290.0)
+    assert share(350.0, [demand("a", draw=draw, curve=curve), other]) == share(350.0, [demand("a", curve=curve), other])
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        Curve(draw=0.0),
+        Curve(draw=-200.0),
+        Curve(draw=math.nan),
+        Curve(draw=200.0, static=1.0),
+        Curve(draw=200.0, waits=2.0),
+        Curve(draw=200.0, lowest=math.nan),
+        Curve(draw=200.0, lowest=250.0),
+    ],
+)
+def test_a_curve_that_cannot_be_is_none(curve: Curve) -> None:
+    other = demand("other", draw=290.0)
+    assert share(350.0, [demand("a", curve=curve), other]) == share(350.0, [demand("a"), other])
+
+
+@pytest.mark.parametrize("budget", [0.0, -100.0])
+def test_no_budget_leaves_everybody_at_the_floor(budget: float) -> None:
+    gpus = [demand("a", draw=200.0), demand("b")]
+    assert share(budget, gpus).how is How.INFEASIBLE
+    assert share(budget, gpus).limits == {"a": 100.0, "b": 100.0} == emergency(budget, gpus, {"a": 300.0})
+
+
+def test_a_floor_above_the_limit_of_before_never_raises_it() -> None:
+    low = Demand(uuid="low", floor=200.0, ceiling=150.0)
+    assert share(300.0, [low, demand("a")]).limits == {"low": 150.0, "a": 150.0}
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_limits_that_are_no_number_are_an_error_and_nothing_is_shared(wrong: float) -> None:
+    for gpus in ([Demand(uuid="a", floor=wrong, ceiling=300.0)], [demand("a", fixed=wrong)]):
+        with pytest.raises(ValueError, match="no number"):
+            share(500.0, gpus)
+    for ask in (lambda: share(wrong, [demand("a")]), lambda: emergency(wrong, [demand("a")], {})):
+        with pytest.raises(ValueError, match="no number"):
+            ask()
+
+
+def test_a_gpu_that_is_named_twice_is_an_error() -> None:
+    with pytest.raises(ValueError, match="named twice"):
+        share(500.0, [demand("a"), demand("a")])
+
+
 WATTS = st.floats(1.0, 1_000.0, allow_nan=False)
 CURVES = st.builds(Curve, draw=WATTS, waits=st.floats(0.05, 1.0), static=st.floats(0.0, 0.9))
+WILD = st.builds(Curve, draw=st.floats(), waits=st.floats(), static=st.floats(), lowest=st.floats())
 DEMANDS = st.builds(
     Demand,
     uuid=st.uuids().map(str),
     floor=st.integers(50, 200).map(float),
     ceiling=WATTS,
-    draw=st.none() | WATTS,
-    curve=st.none() | CURVES,
+    draw=st.none() | WATTS | st.floats(),
+    curve=st.none() | CURVES | WILD,
     priority=st.integers(0, 2),
     fixed=st.none() | st.none() | WATTS,
 )
 
 
-@given(st.integers(0, 5_000), st.lists(DEMANDS, max_size=16, unique_by=lambda gpu: gpu.uuid))
+@given(st.integers(-500, 5_000), st.lists(DEMANDS, max_size=16, unique_by=lambda gpu: gpu.uuid))
 def test_limits_stay_within_the_budget_and_the_boards_whatever_is_asked(budget: float, gpus: list[Demand]) -> None:
     shares = share(budget, gpus)
     free = {gpu.uuid: gpu for gpu in gpus if gpu.fixed is None}
