@@ -118,7 +118,8 @@ def _vbios(case: Case) -> Verdict:
         for version, indexes in found.items():
             if version != usual:
                 bad |= dict.fromkeys(indexes, f"VBIOS {version}, others of its model have {usual}")
-    return blame(dict(sorted(bad.items()))) if bad else passed(", ".join(version for found in versions.values() for version in found))
+    bad = dict(sorted(bad.items()))
+    return blame(bad) if bad else passed(", ".join(version for found in versions.values() for version in found))
 
 
 MODES: tuple[Check, ...] = (

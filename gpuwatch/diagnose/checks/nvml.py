@@ -60,7 +60,8 @@ def _answers(case: Case) -> Verdict:
     odd = {s.identity.index: s.detail or "nobody reads it" for s in case.statuses if s.state is GpuState.UNKNOWN}
     odd |= {i: f"it has not told who it is for {seconds:.0f} s" for i, seconds in waking.items() if case.means(i)}
     if not bad:
-        return blame(dict(sorted(odd.items())), remedy=ODD, commands=("nvidia-smi",)) if odd else passed(many(len(case.statuses)))
+        odd = dict(sorted(odd.items()))
+        return blame(odd, remedy=ODD, commands=("nvidia-smi",)) if odd else passed(many(len(case.statuses)))
     hanging = {s.identity.index for s in case.statuses if s.state is GpuState.UNRESPONSIVE} | snapshot.awaited.keys()
     hangs = bool(bad.keys() & hanging)
     bad = dict(sorted(bad.items(), key=lambda each: (each[0] not in hanging, each[0])))
