@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.text import Text
 
 from gpuwatch.cli.diagnose_document import verdict
+from gpuwatch.cli.diagnose_remedies import Remedies
+from gpuwatch.cli.diagnose_sections import SECTIONS
 from gpuwatch.cli.screen import NODE_LINE, head_line, node_parts
 from gpuwatch.cli.terminal import ASCII
 from gpuwatch.cli.words import Words
@@ -38,10 +40,11 @@ COMMAND_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
 
 
 class Screen:
-    """Draws into `width` columns; with `wide` every check, and all evidence."""
+    """Draws one diagnosis into `width` columns; with `wide` every check, all evidence, and each remedy in full."""
 
     def __init__(self, words: Words, width: int, *, wide: bool = False) -> None:
         self._words, self._width, self._wide = words, max(width, LEAST_WIDTH), wide
+        self._remedies = Remedies()
 
     def lines(self, diagnosis: Diagnosis, facts: Facts) -> list[Text]:
         """All of it, from the top, in blocks."""
@@ -84,8 +87,9 @@ class Screen:
             yield from self._wrapped(_plain(" " * INDENT), line, "dim")
         if len(shown) < len(evidence):
             yield _plain(f"{' ' * INDENT}and {len(evidence) - len(shown)} more: -o wide", "dim")
-        if result.remedy:
-            yield from self._wrapped(_plain(f"{' ' * INDENT}{self._words.glyphs.arrow} "), result.remedy)
+        remedy = result.remedy if self._wide else self._remedies.brief(result.id, result.remedy)
+        if remedy:
+            yield from self._wrapped(_plain(f"{' ' * INDENT}{self._words.glyphs.arrow} "), remedy)
         for command in result.commands:
             yield from self._command(command)
 
@@ -105,7 +109,7 @@ class Screen:
         """What could not be seen, together where the reason is the same."""
         reasons: dict[tuple[str, bool], list[str]] = {}
         for section, reason in facts.unread.items():
-            reasons.setdefault((reason, section in facts.denied), []).append(section)
+            reasons.setdefault((reason, section in facts.denied), []).append(SECTIONS.get(section, section))
         for (reason, denied), sections in reasons.items():
             advice = f"; {AS_ROOT}" if denied and os.geteuid() != 0 else ""
             yield from self._wrapped(_plain("not seen: ", "yellow"), f"{', '.join(sections)}: {reason}{advice}")

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from gpuwatch.cli.diagnose_sections import SECTIONS
 from gpuwatch.config import Config
 from gpuwatch.diagnose.gathering.sections import NEED_ROOT
 from gpuwatch.roles.look import look
@@ -63,7 +64,7 @@ def test_nothing_fails_because_it_is_not_seen(pod):
 
 def test_it_says_how_to_see_the_rest(pod):
     told = " ".join(pod().stdout.split())
-    assert f"not seen: {', '.join(sorted(NEED_ROOT))}: " in told
+    assert f"not seen: {', '.join(SECTIONS[section] for section in sorted(NEED_ROOT))}: " in told
     assert "mount its / and name it with --root" in told
 
 
