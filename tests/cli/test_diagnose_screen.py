@@ -17,9 +17,12 @@ from gpuwatch.model.diagnosis import CheckResult, Diagnosis, Result, Stage
 from tests.diagnose.broken_gpus import happens
 from tests.diagnose.hosts import Host
 
+WIDTH = 4000
+"""Columns that break no text."""
+
 
 def shown(diagnosis, facts=None, *, wide=False):
-    lines = Screen(Words(UNICODE, 0.0), 100, wide=wide).lines(diagnosis, facts or Facts(at=0.0))
+    lines = Screen(Words(UNICODE, 0.0), WIDTH, wide=wide).lines(diagnosis, facts or Facts(at=0.0))
     return " ".join(" ".join(line.plain for line in lines).split())
 
 
@@ -40,9 +43,8 @@ def test_a_sick_gpu_has_its_reset_told_once(tmp_path):
     assert found.first.id in repeated
     assert len(repeated) > 1
     assert shown(found, facts).count(RESET_GPU.words) == 1
-    assert (
-        shown(found, facts).count(f"Drain the node, then reset the GPU, as for {found.first.id}.") == len(repeated) - 1
-    )
+    reference = f"Drain the node, then reset the GPU, as for {found.first.id}."
+    assert shown(found, facts).count(reference) == len(repeated) - 1
     assert shown(found, facts, wide=True).count(RESET_GPU.words) == len(repeated)
 
 
