@@ -79,7 +79,7 @@ def test_curves_of_a_file_are_read_for_either_knob(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text(
         "gpu,workload,power_limit_w,clock_mhz,relative_perf,relative_energy\n"
-        "a,x,,1000,0.9,0.7\na,x,,1500,0.98,1.0\nb,y,200,,0.8,0.8\nb,y,300,,1.0,1.0\nb,alone,300,,1.0,1.0\n"
+        "a,x,,1000,0.88,0.6\na,x,,1000,0.92,0.8\na,x,,1500,0.98,1.0\nb,y,200,,0.8,0.8\nb,y,300,,1.0,1.0\nb,alone,300,,1.0,1.0\n"
     )
     first, second = load(path)
     assert (first.knob, first.top, first.at(1000e6)) == ("locked_clocks", 1500e6, (0.9 / 0.98, 0.7))

@@ -38,6 +38,14 @@ def test_full_and_reduced_windows_take_turns() -> None:
     assert set(caps[::2]) == {LADDER.at_least(0.8 * LADDER.top)}
 
 
+def test_what_follows_a_switch_is_dropped() -> None:
+    clean, stirred = Bench(MIXED), Bench(MIXED)
+    stirred.change = lambda w: w if w.settled else msgspec.structs.replace(w, dram=0.9, pipe=0.01, joules=1.0)
+    for bench in (clean, stirred):
+        bench.until(Phase.HOLD)
+    assert stirred.asked == clean.asked
+
+
 def test_work_that_needs_the_clock_is_left_alone() -> None:
     flat = model("H100", "no gain", 1410e6, 1.0, 0.9, 1.0)
     bench = Bench(flat)

@@ -9,7 +9,10 @@ import random
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from gpuwatch.rules.energy_windows import Ladder, clocks, limits
@@ -72,12 +75,18 @@ def load(path: Path) -> Iterator[Curve]:
                         watts,
                     )
                     found[row["gpu"], row["workload"], knob].append(point)
-    for (gpu, workload, knob), rows in found.items():
-        rows.sort()
+    for (gpu, workload, knob), measured in found.items():
+        rows = list(_once(measured))
         top, speed, energy, watts = rows[-1]
         if len(rows) > 1:
             points = tuple((cap, perf / speed, joules / energy) for cap, perf, joules, _ in rows)
             yield Curve(gpu, workload, knob, points, watts or (0.8 * top if knob == "power_limit" else 300.0))
+
+
+def _once(rows: list[tuple[float, float, float, float]]) -> Iterator[tuple[float, ...]]:
+    """The mean of what was measured at the same setting, lowest setting first."""
+    for _, same in groupby(sorted(rows), key=itemgetter(0)):
+        yield tuple(fmean(column) for column in zip(*same, strict=True))
 
 
 class Fit(NamedTuple):

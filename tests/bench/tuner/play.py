@@ -69,9 +69,9 @@ class Gpu:
 
 
 class Account(NamedTuple):
-    """What really happened in `seconds`. `held`: the last cap held. `off`: seconds not at the cap held.
+    """What really happened in `seconds`. `held`: the last cap held.
 
-    `over`: seconds more than a percentage point above the promised slowdown.
+    `off`: seconds of looking, or at another cap than the one held. `over`: seconds more than a percentage point above the promised slowdown.
     """
 
     held: float | None
@@ -109,7 +109,7 @@ def play(
             work += speed * window.seconds
             energy += speed * joules * window.seconds
             over += window.seconds * (speed < 1 - terms.slowdown - 0.01)
-            off += window.seconds * (state.held is None or window.cap != state.held)
+            off += window.seconds * (state.phase in (Phase.OBSERVE, Phase.SEARCH) or window.cap != state.held)
             state, decision = step(state, (window,), ladder, terms)
             cap = decision.cap
             tried, before = state.probe.cap if state.probe and state.phase is Phase.SEARCH else None, tried

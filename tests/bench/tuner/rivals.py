@@ -47,7 +47,8 @@ def fold_line(slowdown: float, sigma: float, seed: int) -> Rule:
 
     def pick(curve: Curve, ladder: Ladder) -> float:
         chance = random.Random(f"fold {curve.workload} {seed}")
-        shares = [1.0, 0.85, 0.7, max(0.55, ladder.floor / curve.top)]
+        lowest = max(0.55, ladder.floor / curve.top)
+        shares = [1 - number * (1 - lowest) / 3 for number in range(4)]
         sampled = [
             (share, curve.at(share * curve.top)[0] * math.exp(chance.gauss(0, sigma)), _watts(curve, share))
             for share in shares
