@@ -15,8 +15,8 @@ MARGIN = 0.01
 
 
 class Long(NamedTuple):
-    """`steady`: the saving of the first cap held, 0 where there was none; `paid`: what 8 h really saved. `off`: share of
-    the time spent looking, or at another cap than the one held. `over`: share of the time over the bound by a
+    """`steady`: the saving of the first cap held, 0 where there was none; `paid`: what 8 h really saved. `off`: share
+    of the time spent looking, or at another cap than the one held. `over`: share of the time over the bound by a
     percentage point. `slowest`: the largest slowdown of a workload over the whole time.
     """
 

@@ -71,7 +71,8 @@ class Gpu:
 class Account(NamedTuple):
     """What really happened in `seconds`. `held`: the last cap held.
 
-    `off`: seconds of looking, or at another cap than the one held. `over`: seconds more than a percentage point above the promised slowdown.
+    `off`: seconds of looking, or at another cap than the one held.
+    `over`: seconds more than a percentage point above the promised slowdown.
     """
 
     held: float | None
