@@ -17,6 +17,7 @@ import msgspec
 
 from gpuwatch import __version__
 from gpuwatch.model.errors import UsageError
+from gpuwatch.sinks.kube_credentials import check_certificates, complaints
 from gpuwatch.sinks.kube_errors import Call, Unauthorized, Unavailable, error_of
 
 if TYPE_CHECKING:
@@ -181,7 +182,12 @@ def _configuration(kubeconfig: str) -> "Configuration":
         if in_cluster:
             config.load_incluster_config(client_configuration=configuration)
         else:
-            config.load_kube_config(path, client_configuration=configuration, persist_config=False)
+            with complaints() as heard:
+                config.load_kube_config(path, client_configuration=configuration, persist_config=False)
+            if heard:
+                raise ValueError(f"its credential plugin gives nothing: {'; '.join(heard)}")
+        if configuration.host.startswith("https:"):
+            check_certificates(configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
     except (config.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise UsageError(f"cannot use {where} to reach the API server", why, "check it with kubectl") from error
@@ -207,5 +213,7 @@ def _authorization(configuration: "Configuration") -> dict[str, str]:
 
 def _reason(error: Exception) -> str:
     """The innermost words: urllib3 wraps several times."""
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
     inner = getattr(error, "reason", None) or error.__cause__ or error.__context__
     return _reason(inner) if isinstance(inner, Exception) else " ".join(str(error).split()) or type(error).__name__

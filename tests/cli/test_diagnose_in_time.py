@@ -5,12 +5,15 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
+import threading
 import time
 
 import msgspec
 import pytest
 
+from gpuwatch.diagnose.gathering.gather import SECONDS
 from gpuwatch.sim.fakelib import FakeDriver
 from tests.cli.processes import COMMAND, environment, finish
 from tests.diagnose.hosts import Host
@@ -79,6 +82,86 @@ def test_files_that_never_open_are_told_within_the_budget(host):
     print(f"diagnose with a file that never opens: {took:.2f} s of {BUDGET_SECONDS}")
     assert "not seen: the kernel and its modules: not there within" in ended.stdout
     assert took < BUDGET_SECONDS + 2 * starting()
+
+
+@pytest.fixture
+def awake(tmp_path):
+    """A driver that answers: what is told is about the API server."""
+    with FakeDriver(tmp_path / "driver", gpus=2) as driver:
+        yield driver
+
+
+@pytest.fixture
+def silent():
+    """Port of a server that accepts connections, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def dripping():
+    """Port of a server that says a byte now and then, and never ends."""
+
+    def drip(listener):
+        with contextlib.suppress(OSError):  # either end is closed
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+                while not over.wait(0.2):
+                    connection.sendall(b"x")
+
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(60.0)
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        yield listener.getsockname()[1]
+        over.set()
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def of_cluster(driver, path, server, user=None):
+    """A quick diagnosis of this machine with a kubeconfig that names the server, and how long it took."""
+    document = {
+        "clusters": [{"name": "c", "cluster": {"server": server, "insecure-skip-tls-verify": True}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": user or {}}],
+        "current-context": "c",
+    }
+    path.write_text(json.dumps(document))
+    args = ("--source", "nvml", "--nvml-library", str(driver.library), "diagnose", "--level", "quick")
+    begin = time.monotonic()
+    ended = finish(*args, "--node-name", "gpu-1", "--kubeconfig", str(path), **driver.env, COLUMNS="400")
+    took = time.monotonic() - begin
+    print(f"diagnose --level quick with {path.name}: {took:.2f} s of {SECONDS['quick']}")
+    assert "Traceback" not in ended.stderr
+    return ended, took
+
+
+@pytest.mark.parametrize(
+    ("server", "says"),
+    [
+        ("http://127.0.0.1:{silent}", "cannot get nodes gpu-1; it did not answer in time; is http://"),
+        ("https://127.0.0.1:{silent}", "cannot get nodes gpu-1; it did not answer in time; is https://"),
+        ("http://127.0.0.1:{dripping}", "not there within 5 s"),
+    ],
+    ids=["silent", "silent at TLS", "dripping"],
+)
+def test_an_api_server_that_never_answers_is_told_in_time(awake, silent, dripping, tmp_path, server, says):
+    address = server.format(silent=silent, dripping=dripping)
+    ended, took = of_cluster(awake, tmp_path / "never-answers", address)
+    assert f"not seen: the Kubernetes API: {says}" in ended.stdout
+    assert took < SECONDS["quick"] + 2 * starting()
+
+
+def test_a_credential_plugin_that_is_not_there_is_told_on_the_screen_alone(awake, silent, tmp_path):
+    api = "client.authentication.k8s.io/v1"
+    user = {"exec": {"apiVersion": api, "command": "no-such-plugin", "interactiveMode": "Never"}}
+    ended, _ = of_cluster(awake, tmp_path / "no-plugin", f"https://127.0.0.1:{silent}", user)
+    assert f"not seen: the Kubernetes API: cannot use {tmp_path}/no-plugin to reach the API server; " in ended.stdout
+    assert "'no-such-plugin'" in ended.stdout
+    assert ended.stderr == ""
 
 
 @pytest.mark.parametrize(("option", "shown"), [((), True), (("-q",), False)])
