@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from gpuwatch.diagnose.active.results import DeviceRun
 from gpuwatch.diagnose.baseline.inventory import active
-from gpuwatch.diagnose.check import Case, Verdict, failed, gpu_list, passed, skipped
+from gpuwatch.diagnose.check import Case, Check, Verdict, failed, gpu_list, passed, skipped
 from gpuwatch.diagnose.facts import Facts
+from gpuwatch.model.diagnosis import Stage
 from gpuwatch.model.snapshot import Driver, Gpu
 
 NOTHING = "nothing is expected; a baseline (--expect) says what is"
@@ -30,6 +31,14 @@ class Held(NamedTuple):
     def told(self, value: Any) -> str:
         """`driver 550.54.15`."""
         return f"{self.name} {self.words(value)}".lstrip()
+
+
+def row(
+    id_: str, title: str, how: str, failure: str, remedy: str, judge: Callable[[Case], Verdict], **more: Any
+) -> Check:
+    """A check of the baseline; most need what NVML tells."""
+    rest = {"reads": ("view",), "needs": ("N02",)} | more
+    return Check(id_, Stage.BASELINE, title, how, failure, remedy, judge, **rest)
 
 
 def is_version(found: str, prefix: str) -> bool:
