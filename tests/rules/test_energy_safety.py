@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.rules.energy_hold import BURST, CALM
+from gpuwatch.rules.energy_hold import BURST, CALM, HOLD_SECONDS
 from gpuwatch.rules.energy_phases import LONGEST_REST
 from gpuwatch.rules.energy_resume import released, resumed
 from gpuwatch.rules.energy_search import PROBES
@@ -70,6 +70,17 @@ def test_one_window_that_cannot_be_is_no_reason_to_write() -> None:
     bench.change = having()
     bench.run(60)
     assert (bench.state.phase, bench.asked[-1]) == (Phase.HOLD, held)
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -1e9])
+def test_no_window_puts_off_a_verification(seconds: float) -> None:
+    bench = Bench(MIXED)
+    bench.until(Phase.HOLD)
+    bench.change = having(seconds=seconds)
+    bench.tick()
+    bench.change = having()
+    assert bench.state.phase is Phase.HOLD
+    bench.until(Phase.VERIFY, seconds=HOLD_SECONDS + 15)
 
 
 def test_where_a_burst_cannot_be_seen_there_is_no_cap() -> None:
