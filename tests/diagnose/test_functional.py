@@ -115,3 +115,42 @@ def test_every_remedy_has_words_and_something_to_run():
     for remedy in (*BY_CODE.values(), *BY_FAULT.values()):
         assert remedy.words.endswith(".")
         assert remedy.commands
+
+
+def by_link(id_: str, *runs: DeviceRun, pcie: Pcie) -> Verdict:
+    """Judged where both GPUs have such a link."""
+    view = seen(gpus=2)
+    gpus = tuple(replace(gpu, pcie=pcie) for gpu in view.snapshot.gpus)
+    view = replace(view, snapshot=replace(view.snapshot, gpus=gpus))
+    return ROWS[id_].judge(Case(Facts(at=0.0, view=view, active=Active(runs=runs))))
+
+
+LINK = Pcie(generation_max=1, width_max=4)
+FULL = 1e9
+"""Bytes per second that it carries."""
+
+SHARES = {0.61: Result.PASS, 0.6: Result.PASS, 0.59: Result.WARN, 0.25: Result.WARN, 0.24: Result.FAIL}
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_the_limits_of_copies_are_not_below_themselves(share):
+    verdict = by_link("X02", run(0, "bandwidth", host_to_device=share * FULL, device_to_host=FULL), pcie=LINK)
+    assert verdict.result is SHARES[share]
+
+
+def test_of_slow_copies_the_slowest_is_named():
+    shares = {0: 0.5, 1: 0.4}
+    runs = [run(i, "bandwidth", host_to_device=FULL, device_to_host=share * FULL) for i, share in shares.items()]
+    verdict = by_link("X02", *runs, pcie=LINK)
+    assert verdict.message == "GPU 1: 1.0 GB/s to the GPU, 0.4 GB/s back, of 1.0 (PCIe 1.0 x4)"
+    assert verdict.gpus == (0, 1)
+
+
+PEERS = {2 * FULL: Result.PASS, FULL: Result.WARN, FULL / 2: Result.WARN}
+
+
+@pytest.mark.parametrize("speed", PEERS)
+def test_nvlink_must_be_faster_than_pcie(speed):
+    pair = run(0, "peer", peer=1, peer_bandwidth=speed)
+    assert by_link("X04", pair, pcie=LINK).result is PEERS[speed]
+    assert by_link("X04", pair, pcie=Pcie()).result is Result.PASS

@@ -229,3 +229,57 @@ def test_a_process_that_lost_its_devices_is_told_so():
     verdict = judged("N02", view=msgspec.structs.replace(seen(), snapshot=snapshot))
     assert verdict.result is Result.FAIL
     assert "systemd has reloaded" in (verdict.remedy or "")
+
+
+INSIDE = DriverRoot(path="/run/nvidia/driver", devices=True)
+HOST = HERE[0]
+WITH_DEVICES = msgspec.structs.replace(HOST, devices=True)
+MISSING = {
+    "all, the host's own root has them not": ((HOST,), ("nvidiactl", "nvidia0"), "FAIL"),
+    "all, they are in the driver container": ((HOST, INSIDE), ("nvidiactl", "nvidia0"), "PASS"),
+    "all, the driver container has none": ((HOST, DriverRoot(path=INSIDE.path)), ("nvidiactl", "nvidia0"), "FAIL"),
+    "all, but of the host's own root": (
+        (msgspec.structs.replace(HOST, devices=True),),
+        ("nvidiactl", "nvidia0"),
+        "FAIL",
+    ),
+    "one, though the driver container has it": ((HOST, INSIDE), ("nvidia0",), "FAIL"),
+}
+
+
+@pytest.mark.parametrize(("driver_roots", "names", "result"), MISSING.values(), ids=MISSING)
+def test_device_files_are_looked_for_where_the_driver_lives(driver_roots, names, result):
+    left = {name: file for name, file in nodes().files.items() if name not in names}
+    there = msgspec.structs.replace(nodes(), files=left)
+    found = judged("V01", nodes=there, driver_roots=driver_roots, kubelet=KUBERNETES)
+    assert found.result is Result[result]
+    if found.result is Result.PASS:
+        assert found.message == "in /run/nvidia/driver/dev, of the driver container"
+    else:
+        assert found.message == f"{', '.join(f'/dev/{name}' for name in names)} missing"
+        assert found.evidence == {f"/dev/{name}": "missing" for name in names}
+
+
+GIB = 1 << 30
+LIMITS = {
+    ("shm", GIB - 1): "shared memory has 1023 MiB: NCCL falls back or fails",
+    ("shm", GIB): "memlock is unlimited",
+    ("memlock", GIB - 1): "memlock of containerd is 1048575 KiB: RDMA cannot pin memory",
+    ("memlock", GIB): "memlock is 1 GiB",
+}
+
+
+@pytest.mark.parametrize(("limit", "number"), LIMITS)
+def test_a_gibibyte_is_enough_for_rdma(limit, number):
+    rdma = Kernel(modules={"mlx5_ib": Module(size=1)})
+    limits = Limits(euid=0, memlock_of="containerd", **{limit: number})
+    found = judged("V04", limits=limits, kernel=rdma, driver_roots=HERE)
+    assert found.message == LIMITS[limit, number]
+    assert found.result is (Result.WARN if number < GIB else Result.PASS)
+
+
+def test_of_several_missing_files_the_first_is_named_and_the_others_counted():
+    two = {"gpu0/mig/gi1/access": 12, "gpu0/mig/gi2/access": 21, "mig/config": 1}
+    found = judged("V03", nodes=msgspec.structs.replace(nodes(), capabilities=two), driver_roots=HERE)
+    assert found.message == "/dev/nvidia-caps/nvidia-cap12 and 1 more missing: MIG instances cannot be used"
+    assert found.evidence.keys() == two.keys() - {"mig/config"}

@@ -123,7 +123,8 @@ def _peer_speed(case: Case, runs: list[DeviceRun]) -> Verdict:
     """NVLink that is no faster than PCIe is not used."""
     links: dict[int | None, Pcie] = {gpu.identity.index: gpu.pcie for gpu in case.gpus}
     evidence = {_key(run): f"{(run.peer_bandwidth or 0.0) / 1e9:.0f} GB/s" for run in runs}
-    slow = [run for run in runs if (run.peer_bandwidth or 0.0) < (bytes_per_second(links.get(run.index)) or 0.0)]
+    by_pcie = {run: bytes_per_second(links.get(run.index)) for run in runs}
+    slow = [run for run, most in by_pcie.items() if most is not None and (run.peer_bandwidth or 0.0) <= most]
     if slow:
         worst = min(slow, key=lambda run: run.peer_bandwidth or 0.0)
         said = f"{evidence[_key(worst)]}, no more than PCIe can do"
