@@ -10,7 +10,7 @@ from rich.text import Text
 
 from gpuwatch.cli.diagnose_document import verdict
 from gpuwatch.cli.diagnose_remedies import Remedies
-from gpuwatch.cli.diagnose_sections import SECTIONS
+from gpuwatch.cli.diagnose_sections import called
 from gpuwatch.cli.screen import NODE_LINE, head_line, node_parts
 from gpuwatch.cli.terminal import ASCII
 from gpuwatch.cli.words import Words
@@ -109,10 +109,10 @@ class Screen:
         """What could not be seen, together where the reason is the same."""
         reasons: dict[tuple[str, bool], list[str]] = {}
         for section, reason in facts.unread.items():
-            reasons.setdefault((reason, section in facts.denied), []).append(SECTIONS.get(section, section))
+            reasons.setdefault((reason, section in facts.denied), []).append(section)
         for (reason, denied), sections in reasons.items():
             advice = f"; {AS_ROOT}" if denied and os.geteuid() != 0 else ""
-            yield from self._wrapped(_plain("not seen: ", "yellow"), f"{', '.join(sections)}: {reason}{advice}")
+            yield from self._wrapped(_plain("not seen: ", "yellow"), f"{called(sections)}: {reason}{advice}")
 
     def _mark(self, result: Result) -> str:
         return MARKS[result][self._words.glyphs is ASCII]

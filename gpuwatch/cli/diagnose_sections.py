@@ -1,5 +1,9 @@
 """What people call the parts of a node that a diagnosis could not see; documents keep the names of the sections."""
 
+from collections.abc import Collection
+
+from gpuwatch.diagnose.facts import HOST_SECTIONS
+
 SECTIONS: dict[str, str] = {
     "bus": "the PCI bus",
     "kernel": "the kernel and its modules",
@@ -22,3 +26,10 @@ SECTIONS: dict[str, str] = {
     "agent": "the agent of this node",
 }
 """Section -> as the screen calls it."""
+
+
+def called(sections: Collection[str]) -> str:
+    """These sections for people: all files of the host are one thing."""
+    whole = HOST_SECTIONS if set(HOST_SECTIONS) <= set(sections) else ()
+    parts = [SECTIONS.get(section, section) for section in sections if section not in whole]
+    return ", ".join(["everything of the host", *parts] if whole else parts)

@@ -12,7 +12,7 @@ from gpuwatch.diagnose.check import Case
 from gpuwatch.diagnose.checks.remedies import REBOOT_NODE, RESET_GPU
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
-from gpuwatch.diagnose.facts import Facts, Section
+from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts, Section
 from gpuwatch.model.diagnosis import CheckResult, Diagnosis, Result, Stage
 from tests.diagnose.broken_gpus import happens
 from tests.diagnose.hosts import Host
@@ -70,3 +70,9 @@ def test_every_part_that_may_not_be_seen_has_words_for_people():
     assert told.endswith(
         "not seen: the PCI bus, device files in /dev, limits of processes and shared memory: permission denied"
     )
+
+
+def test_all_files_of_the_host_are_one_thing():
+    unread = dict.fromkeys((*HOST_SECTIONS, "cluster"), "the agent is of another machine")
+    told = shown(Diagnosis(), Facts(at=0.0, unread=unread))
+    assert told.endswith("not seen: everything of the host, the Kubernetes API: the agent is of another machine")

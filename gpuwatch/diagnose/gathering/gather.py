@@ -36,7 +36,10 @@ FILES_SECONDS, CLUSTER_SECONDS, EXPORTERS_SECONDS, AGENT_SECONDS = 5.0, 5.0, 3.0
 AGENT_ROUNDS = 2
 """How many of its intervals to wait for an agent's next View."""
 
-NOT_HERE = "the agent's GPUs are not on this machine's PCI bus: it simulates them, or looks elsewhere"
+NOT_HERE = (
+    "the agent's GPUs are not on this machine's PCI bus: it simulates them (gpuwatch --source sim diagnose sees the "
+    "whole simulated node), or looks elsewhere"
+)
 OTHER_MACHINE = "the agent is of another machine; run gpuwatch diagnose there"
 
 
