@@ -146,12 +146,24 @@ class RemediationConfig(Section, frozen=True, kw_only=True):
     node_name: str = ""  # empty: NODE_NAME; never guessed from the host's name
 
 
+TuningMode = Literal["off", "observe", "enforce"]
+
+
 class TuningConfig(Section, frozen=True, kw_only=True):
     """`tuning:` which GPUs could do their work with less energy, and whether they are made to."""
 
-    mode: Literal["off", "observe", "enforce"] = "observe"
+    mode: TuningMode = "observe"
+    pods: TuningMode = "observe"  # for pods of which neither annotation nor namespace says `gpuwatch.io/autotune`
+    work_class: Literal["batch", "serving"] | None = None  # where no `autotune-class` says it; null: not tuned
+    max_slowdown: float = 0.05  # the share of its speed that work may lose; a pod may ask for less
+    knob: Literal["auto", "locked_clocks", "power_limit"] = "auto"  # auto: clocks, where the driver locks them
+    min_clock_fraction: float = 0.5  # of the highest clock; nothing below is tried
+    node_budget_watts: float | None = None  # for all GPUs together; null: none
+    max_actions_per_hour: int = 12  # for each GPU; what is given back does not count
     listen: str = ":9402"
     web_config: str = ""  # exporter-toolkit web configuration file
+    node_name: str = ""  # for --consents; empty: NODE_NAME
+    kubeconfig: str = ""  # for --consents; empty: the pod's service account, else KUBECONFIG or ~/.kube/config
 
 
 class Config(Section, frozen=True, kw_only=True):
@@ -254,6 +266,10 @@ RANGES: dict[tuple[str, ...], tuple[float, float]] = {
     ("remediation", "budget", "slot_seconds"): (10, 86400),
     ("remediation", "drain", "deadline"): (1, 30 * 86400),
     ("remediation", "drain", "retry"): (1, 300),
+    ("tuning", "max_slowdown"): (0.005, 0.5),
+    ("tuning", "min_clock_fraction"): (0.2, 1),
+    ("tuning", "node_budget_watts"): (10, 1_000_000),
+    ("tuning", "max_actions_per_hour"): (1, 1000),
 }
 """Path of a key -> smallest and largest value that make sense."""
 
@@ -264,5 +280,5 @@ def _check_ranges(config: Config, origin: str) -> None:
         for name in path:
             value = getattr(value, name)
         key = ".".join(path)
-        if not low <= value <= high:
+        if value is not None and not low <= value <= high:
             raise UsageError(f"wrong value at {key} in {origin}", f"{value} makes no sense", f"use {low} to {high}")

@@ -12,6 +12,9 @@ KNOBS: tuple[Knob, ...] = get_args(Knob)
 class Trigger(StrEnum):
     """Who gave a setting back."""
 
+    START = "start"  # a tuner that has just started, of what an earlier one has left behind
+    EXIT = "exit"  # a tuner that ends
+    TUNER = "tuner"  # a tuner at work, as a gate closed, or it was told to stop
     GUARD = "guard"  # the tuner is silent, or no longer answers for what it has set
     COMMAND = "command"  # a person, by `gpuwatch tune restore`
 

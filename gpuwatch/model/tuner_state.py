@@ -10,14 +10,23 @@ class TuningState(StrEnum):
     """Where a GPU is in the tuner's eyes."""
 
     IDLE = "idle"  # nothing stands against it, but nobody uses it
-    ELIGIBLE = "eligible"
+    ELIGIBLE = "eligible"  # it would be tuned; the mode is not enforce
+    OBSERVING = "observing"  # at full speed: is there a signal, and is it steady?
+    SEARCHING = "searching"
+    HOLDING = "holding"
+    VERIFYING = "verifying"
+    RESTING = "resting"  # its work holds it and does nothing: the lowest clock
     REFUSED = "refused"
 
 
 class Reason(StrEnum):
     """Why a GPU is refused; the order is that in which they are told."""
 
+    STOPPED = "stopped"  # a person said so: `gpuwatch tune stop`, or the Node's annotation
+    NO_GUARD = "no_guard"
     STALE_VIEW = "stale_view"
+    SLOW_VIEW = "slow_view"
+    QUARANTINED = "quarantined"
     LOST = "lost"
     UNRESPONSIVE = "unresponsive"
     UNKNOWN = "unknown"
@@ -32,6 +41,25 @@ class Reason(StrEnum):
     OWNERS_UNKNOWN = "owners_unknown"
     SHARED = "shared"
     CONFLICT = "conflict"
+    NO_CONSENT = "no_consent"  # what the pod wants is not known
+    OPTED_OUT = "opted_out"
+    NOT_OPTED_IN = "not_opted_in"
+    NO_CLASS = "no_class"  # nobody has said whether somebody waits for the work
+    GANG = "gang"  # other GPUs of the same work are refused, or elsewhere
+    NO_COUNTERS = "no_counters"
+    NO_KNOB = "no_knob"
+    RATE_LIMIT = "rate_limit"
+    NOT_SET = "not_set"  # the driver refused, or does not answer
+    # what the energy tuner found: the values of rules.energy_state.Refusal
+    WEAK_SIGNAL = "weak_signal"
+    UNSTEADY = "unsteady"
+    DISAGREE = "signals_disagree"
+    NO_STEP = "no_step"
+    NOT_OBEYED = "cap_not_obeyed"
+    UNREADABLE = "unreadable"
+    NO_GAIN = "no_gain"
+    FAILED = "verification_failed"
+    RELEASED = "released"
 
 
 class Obstacle(Record, frozen=True, kw_only=True):
@@ -42,13 +70,27 @@ class Obstacle(Record, frozen=True, kw_only=True):
 
 
 class GpuTuning(Record, frozen=True, kw_only=True):
-    """One GPU. `foreign` tells of each knob that can be read whether somebody else has turned it."""
+    """One GPU. `foreign` tells of each knob that can be read whether somebody else has turned it.
+
+    `clock_cap` hertz and `power_limit` watts are what gpuwatch has in force now; None: nothing. `slowdown`,
+    `slowdown_upper` (95 %) and `saved` are shares: of its speed lost, of the energy for a unit of work saved; None: not
+    measured. `bound`: the slowdown promised. `joules_saved`: since the tuner started, of caps that were held.
+    """
 
     index: int
     uuid: str
     state: TuningState
     obstacles: tuple[Obstacle, ...] = ()
     foreign: dict[Knob, bool] = {}
+    owners: tuple[str, ...] = ()
+    bound: float | None = None
+    clock_cap: float | None = None
+    power_limit: float | None = None
+    slowdown: float | None = None
+    slowdown_upper: float | None = None
+    saved: float | None = None
+    joules_saved: float = 0.0
+    since: float | None = None  # unix seconds: in this state
 
     @property
     def reason(self) -> Reason | None:
@@ -61,10 +103,22 @@ class GpuTuning(Record, frozen=True, kw_only=True):
         return "; ".join(obstacle.words for obstacle in self.obstacles)
 
 
+class BudgetState(Record, frozen=True, kw_only=True):
+    """The node's power budget, watts. `limits`: sum of the limits in force; `draw`: of the draws; None: not known."""
+
+    budget: float
+    how: str  # rules.power_budget.How, or emergency
+    words: str = ""
+    limits: float | None = None
+    draw: float | None = None
+
+
 class TunerState(Record, frozen=True, kw_only=True):
     """As of the newest cycle."""
 
     mode: str
+    at: float = 0.0  # unix seconds
+    budget: BudgetState | None = None
     gpus: tuple[GpuTuning, ...] = ()
     view_at: float | None = None
     actuation: Actuation | None = None  # None: the record cannot be read
