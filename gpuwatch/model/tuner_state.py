@@ -114,10 +114,15 @@ class BudgetState(Record, frozen=True, kw_only=True):
 
 
 class TunerState(Record, frozen=True, kw_only=True):
-    """As of the newest cycle."""
+    """As of the newest cycle. `guard`: whether it was heard lately, None: nobody listens for it. `consents_at`: of the
+    newest consents read, unix seconds; None: there are none. `stopped`: who has stopped tuning and why, empty: nobody.
+    """
 
     mode: str
     at: float = 0.0  # unix seconds
+    guard: bool | None = None
+    consents_at: float | None = None
+    stopped: str = ""
     budget: BudgetState | None = None
     gpus: tuple[GpuTuning, ...] = ()
     view_at: float | None = None
