@@ -221,6 +221,14 @@ class PowerLimit(Action, frozen=True, kw_only=True, tag="power_limit"):
     watts: float
 
 
+class LockClocks(Action, frozen=True, kw_only=True, tag="lock_clocks"):
+    """Somebody keeps the SM clock within these MHz; without `highest` it is let go. Gone at the next driver load."""
+
+    gpu: Gpus
+    lowest: int = 0
+    highest: int | None = None
+
+
 class ComputeMode(Action, frozen=True, kw_only=True, tag="compute_mode"):
     """Somebody says how many processes may use it: nvmlComputeMode_t."""
 
@@ -296,6 +304,6 @@ class Kubelet(Action, frozen=True, kw_only=True, tag="kubelet"):
 
 AnyAction = (
     Xid | Sxid | Kernel | Lose | Recover | Hang | Unhang | Slow | Reload | Loaded | Refuse | Ecc | EccMode | Remap
-    | Retire | Repair | Inforom | Zombie | StuckClock | MigPending | Thermal | PowerBrake | PowerLimit | ComputeMode
-    | PersistenceMode | Nvlink | Fabric | Pcie | RecoveryAction | Start | Stop | Mig | Kubelet
+    | Retire | Repair | Inforom | Zombie | StuckClock | MigPending | Thermal | PowerBrake | PowerLimit | LockClocks
+    | ComputeMode | PersistenceMode | Nvlink | Fabric | Pcie | RecoveryAction | Start | Stop | Mig | Kubelet
 )  # fmt: skip

@@ -52,7 +52,7 @@ class Timekeeper:
     def __init__(self, directory: Path, record: Record, clock: Clock, physical: bool) -> None:
         self.record, self.clock = record, clock
         self.node = Node(record.scenario, record.seed, record.speed, physical)
-        self._inject = directory / INJECTIONS
+        self._directory, self._inject = directory, directory / INJECTIONS
         self._origin = directory / NODE
         self._read = 0
         self._polled = float("-inf")
@@ -83,9 +83,19 @@ class Timekeeper:
     def until_next(self) -> float:
         """Real seconds until something may happen, at most one poll."""
         due = self.node.next_action
-        if due is None:
-            return POLL_SECONDS
-        return min(POLL_SECONDS, max(0.0, (due - self.now) / self.record.speed))
+        return POLL_SECONDS if due is None else self.until(due)
+
+    def until(self, t: float) -> float:
+        """Real seconds until a simulated one, at most one poll."""
+        return min(POLL_SECONDS, max(0.0, (t - self.now) / self.record.speed))
+
+    def act(self, action: AnyAction) -> float:
+        """Let something happen to the node, in every process that follows it; the simulated second at which it does.
+
+        Raises:
+            OSError: the directory cannot be written.
+        """
+        return _schedule(self._directory, self.record, action, self.clock).at
 
     def _read_injections(self) -> None:
         try:
@@ -185,9 +195,13 @@ def inject(directory: Path, action: dict[str, Any] | AnyAction, clock: Clock | N
     node = record.scenario.node
     parsed = parse_action(action, node) if isinstance(action, dict) else action
     check_action(parsed, node, "the action")
-    real = (clock or SystemClock()).monotonic()
-    at = (real + LEAD_SECONDS - record.epoch) * record.speed + parsed.at
-    timed: AnyAction = msgspec.structs.replace(parsed, at=at)
+    return _schedule(directory, record, parsed, clock or SystemClock())
+
+
+def _schedule(directory: Path, record: Record, action: AnyAction, clock: Clock) -> AnyAction:
+    """Write an action, whose `at` counts from now, where every process reads it."""
+    at = (clock.monotonic() + LEAD_SECONDS - record.epoch) * record.speed + action.at
+    timed: AnyAction = msgspec.structs.replace(action, at=at)
     line = msgspec.json.encode(timed) + b"\n"
     fd = os.open(directory / INJECTIONS, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     try:

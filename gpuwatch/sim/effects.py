@@ -173,6 +173,10 @@ def _power_limit(node: Node, gpu: SimGpu, action: a.PowerLimit) -> None:
     gpu.power_limit = min(max(action.watts, gpu.model.power_min), gpu.model.power_max)
 
 
+def _lock_clocks(node: Node, gpu: SimGpu, action: a.LockClocks) -> None:
+    gpu.locked_clocks = None if action.highest is None else (action.lowest, action.highest)
+
+
 def _nvlink(node: Node, gpu: SimGpu, action: a.Nvlink) -> None:
     links = range(gpu.model.nvlinks) if action.link is None else (action.link,)
     for link in (link for link in links if link < gpu.model.nvlinks):
@@ -246,6 +250,7 @@ EFFECTS: dict[type[msgspec.Struct], Callable[[Node, Any], None]] = {
     a.Thermal: _each(_thermal),
     a.PowerBrake: _fault(power_brake=lambda action: action.engaged),
     a.PowerLimit: _each(_power_limit),
+    a.LockClocks: _each(_lock_clocks),
     a.ComputeMode: _each(_compute_mode),
     a.PersistenceMode: _each(_persistence_mode),
     a.Nvlink: _each(_nvlink),

@@ -35,7 +35,7 @@ class Unit:
         self.uuid, self.share, self.memory, self.profile, self.gi = uuid, share, memory, profile, gi
         self.processes: list[Process] = []
         self.load = NOTHING
-        self.totals = [0.0, 0.0, 0.0, 0.0]  # integrals of busy, sm, tensor and dram over time
+        self.totals = [0.0] * 5  # integrals of busy, sm, tensor, dram and the other pipes' use of the SMs over time
 
     def demand(self, t: float) -> Load:
         """The load of all processes together; together they get no more than there is."""
@@ -104,6 +104,7 @@ class SimGpu:
         self.uuid = "GPU-" + noise.uuid(seed, "gpu", index)
         self.serial = str(1650000000000 + self.stream % 10_000_000_000)
         self.power_limit = float(model.power_limit)
+        self.locked_clocks: tuple[int, int] | None = None  # MHz
         self.ecc_mode = self.ecc_pending = True
         self.compute_mode, self.persistence_mode = "default", model.persistence
         self.faults = Faults(model.nvlinks)
@@ -132,6 +133,7 @@ class SimGpu:
         self.faults.driver_reloaded()
         self.ecc_mode = self.ecc_pending
         self.compute_mode, self.persistence_mode = "default", self.model.persistence
+        self.power_limit, self.locked_clocks = float(self.model.power_limit), None
 
     @property
     def processes(self) -> list[tuple[Unit, Process]]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pynvml
 
 from gpuwatch.model.clock import Clock
+from gpuwatch.sim.actions import AnyAction
 from gpuwatch.sim.directory import POLL_SECONDS, Timekeeper, attach
 from gpuwatch.sim.gpu import SimGpu, Unit
 from gpuwatch.sim.node import Node
@@ -104,6 +105,24 @@ class SimNvml:
                 refuse(pynvml.NVML_ERROR_NOT_FOUND)
         return Device(self, node, gpu, node.physics[gpu.index], unit, node.time)
 
+    def act(self, action: AnyAction) -> None:
+        """Let it happen to the node, and wait until it has; `lock` must be held.
+
+        Raises:
+            pynvml.NVMLError: the node is somebody else's, or has ended meanwhile.
+        """
+        try:
+            due = self.keeper.act(action)
+        except PermissionError:
+            refuse(pynvml.NVML_ERROR_NO_PERMISSION)
+        except OSError:
+            refuse(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        while self.keeper.now < due:
+            if self.keeper.ended:
+                refuse(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+            self._wait(self.keeper.until(due))
+        self.keeper.update()
+
     def _ask(self, name: str, handle: Handle, *args: Any) -> Any:
         with self.lock:
             device = self.device(handle, name)
@@ -132,3 +151,11 @@ def open_node(target: str, clock: Clock | None = None) -> Any:
         NoGpuStack: nothing runs there.
     """
     return SimNvml(attach(Path(target), clock))
+
+
+def open_knobs(target: str) -> Any:
+    """As `open_node`, for somebody who sets and does not measure: it knows no watts, degrees or counters.
+
+    It can be opened for each use: it need not catch up with all that has been drawn and done since the node began.
+    """
+    return SimNvml(attach(Path(target), physical=False))

@@ -87,11 +87,6 @@ BOARD: dict[str, Answer] = {
     "nvmlDeviceGetTotalEnergyConsumption": energy,
     "nvmlDeviceGetEnforcedPowerLimit": lambda d: round(1000 * d.gpu.power_limit),
     "nvmlDeviceGetPowerManagementLimit": lambda d: round(1000 * d.gpu.power_limit),
-    "nvmlDeviceGetPowerManagementDefaultLimit": lambda d: 1000 * d.gpu.model.power_limit,
-    "nvmlDeviceGetPowerManagementLimitConstraints": lambda d: [
-        1000 * d.gpu.model.power_min,
-        1000 * d.gpu.model.power_max,
-    ],
     "nvmlDeviceGetTemperature": _temperature,
     "nvmlDeviceGetTemperatureV": _temperature,
     "nvmlDeviceGetMarginTemperature": where(lambda d: d.gpu.model.margins, _margin),

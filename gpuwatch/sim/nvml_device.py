@@ -12,6 +12,7 @@ from gpuwatch.sim.nvml_answers import MIB, Answer, Handle, refuse, struct, where
 from gpuwatch.sim.nvml_board import BOARD
 from gpuwatch.sim.nvml_counters import field_values, process_utilization, processes, samples
 from gpuwatch.sim.nvml_ecc import ECC
+from gpuwatch.sim.nvml_knobs import KNOBS
 from gpuwatch.sim.nvml_link import LINKS
 from gpuwatch.sources import nvml_decode
 
@@ -139,6 +140,7 @@ DEVICE: dict[str, Answer] = {
         for suffix in ("", "_v2", "_v3")
     },
     **BOARD,
+    **KNOBS,
     **LINKS,
     **ECC,
 }

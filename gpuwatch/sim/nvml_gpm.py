@@ -13,17 +13,17 @@ from gpuwatch.sim.nvml_answers import Handle, refuse, struct
 if TYPE_CHECKING:
     from gpuwatch.sim.nvml import Device, SimNvml
 
-BUSY, SM, TENSOR, DRAM = range(4)
+BUSY, SM, TENSOR, DRAM, PIPES = range(5)
 SHARES = {
     pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL: (BUSY, 1.0),
     pynvml.NVML_GPM_METRIC_SM_UTIL: (SM, 1.0),
     pynvml.NVML_GPM_METRIC_SM_OCCUPANCY: (SM, 0.45),
-    pynvml.NVML_GPM_METRIC_INTEGER_UTIL: (SM, 0.12),
+    pynvml.NVML_GPM_METRIC_INTEGER_UTIL: (PIPES, 0.12),
     pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL: (TENSOR, 1.0),
     pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL: (DRAM, 1.0),
-    pynvml.NVML_GPM_METRIC_FP64_UTIL: (SM, 0.0),
-    pynvml.NVML_GPM_METRIC_FP32_UTIL: (SM, 0.18),
-    pynvml.NVML_GPM_METRIC_FP16_UTIL: (SM, 0.05),
+    pynvml.NVML_GPM_METRIC_FP64_UTIL: (PIPES, 0.0),
+    pynvml.NVML_GPM_METRIC_FP32_UTIL: (PIPES, 0.18),
+    pynvml.NVML_GPM_METRIC_FP16_UTIL: (PIPES, 0.05),
 }
 """Metric -> integral of a unit, and its share of it."""
 
@@ -35,7 +35,7 @@ class Sample:
 
     def __init__(self) -> None:
         self.t: float | None = None
-        self.totals = [0.0, 0.0, 0.0, 0.0]
+        self.totals = [0.0] * 5
 
 
 class MetricsGet:
@@ -80,7 +80,8 @@ def _fill(device: "Device", sample: Sample, units: list[tuple[Unit, float]]) -> 
     since = max(0.0, device.t - device.physics.time)
     sample.t, sample.totals = device.t, [0.0] * len(sample.totals)
     for unit, share in units:
-        rates = (unit.load.busy, unit.load.sm, unit.load.tensor, unit.load.dram)
+        load = unit.load
+        rates = (load.busy, load.sm, load.tensor, load.dram, load.sm * device.physics.strain)
         for slot, rate in enumerate(rates):
             sample.totals[slot] += share * (unit.totals[slot] + rate * since)
     return sample

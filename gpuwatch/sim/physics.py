@@ -2,9 +2,12 @@
 
     P(f) = base + load * (full - base) * (s + (1 - s) * (f / fmax) ** a)      s, a: power_static, power_exponent
     T'   = (ambient + R * P - T) / tau
+    pace = 1 / (1 - bound + bound * fmax / f)      work in a second, that at full clock being 1; bound: Load.clock_bound
 
 The clock is the highest 15 MHz step whose draw stays below the power limit and below the draw that keeps the GPU under
-its highest operating temperature; above the slowdown threshold, or on the power brake, the hardware halves it.
+its highest operating temperature, and never above a locked one; above the slowdown threshold, or on the power brake,
+the hardware halves it. Bytes per unit of work stay the same, so memory and NVLink follow the pace; so do instructions
+per unit of work, so a pipe is busy for a larger share of the cycles of a lower clock.
 """
 
 import math
@@ -39,7 +42,8 @@ class Physics:
         self.load: Load = NOTHING
         self.power, self.clock, self.reasons = gpu.model.power_idle, float(gpu.model.clock_idle), IDLE
         self.temperature = AMBIENT + gpu.model.thermal_resistance * self.power
-        self.energy = 0.0  # joules
+        self.energy = self.work = 0.0  # joules; seconds of busy time at full clock that the work done would have taken
+        self.pace = self.strain = 1.0  # work in a second and in a cycle, at full clock both 1
         self.seconds = dict.fromkeys((IDLE, SW_POWER, SW_THERMAL, HW_THERMAL, HW_BRAKE), 0.0)
         self.nvlink_bytes = self.pcie_sent = self.pcie_received = 0.0
         self.nvlink_rate = self.pcie_rate = 0.0  # bytes a second, each way over all links; to the host
@@ -52,6 +56,7 @@ class Physics:
             return
         load = self.load
         self.energy += self.power * dt
+        self.work += self.pace * load.busy * dt
         for bit in self.seconds:
             if self.reasons & bit:
                 self.seconds[bit] += dt
@@ -64,6 +69,7 @@ class Physics:
             totals[1] += of.sm * dt
             totals[2] += of.tensor * dt
             totals[3] += of.dram * dt
+            totals[4] += of.sm * self.strain * dt
         target = self.ambient + self.resistance * self.power
         self.temperature = target + (self.temperature - target) * math.exp(-dt / self.gpu.model.thermal_seconds)
         self.time = t
@@ -131,12 +137,15 @@ class Physics:
         gpu, model = self.gpu, self.gpu.model
         self.reasons = 0 if self.load.busy > 0.005 else IDLE
         clock = float(model.clock_max if held else model.clock_idle)
+        if gpu.locked_clocks is not None:
+            lowest, highest = gpu.locked_clocks
+            clock = float(min(max(clock, lowest), highest, model.clock_max))
         # at the highest operating temperature, what is left is the draw that the cooling carries away there
         thermal = (
             model.max_operating - self.ambient + 0.5 * (model.max_operating - self.temperature)
         ) / self.resistance
         allowed = min(gpu.power_limit, thermal)
-        if dynamic and base + dynamic > allowed:
+        if dynamic and base + dynamic * self._draw(clock) > allowed:
             left = ((allowed - base) / dynamic - model.power_static) / (1 - model.power_static)
             share = math.pow(max(0.0, left), 1 / model.power_exponent)
             clock = model.clock_max * share // CLOCK_STEP * CLOCK_STEP
@@ -153,14 +162,16 @@ class Physics:
         return max(clock, float(model.clock_idle))
 
     def _stretch(self) -> None:
-        """A lower clock makes the clock-bound part of the work take longer: less passes through the memory."""
+        """A lower clock makes the clock-bound part of the work take longer."""
         bound, ratio = self.load.clock_bound, self.clock / self.gpu.model.clock_max
-        if not bound or ratio >= 1:
+        pace = self.pace = 1 / (1 - bound + bound / ratio)
+        strain = self.strain = pace / ratio
+        if ratio >= 1 or not self.load.busy:
             return
-        pace = 1 / (1 - bound + bound / ratio)
-        self.load = self.load._replace(dram=self.load.dram * pace, nvlink=self.load.nvlink * pace)
+        load = self.load
+        self.load = load._replace(tensor=load.tensor * strain, dram=load.dram * pace, nvlink=load.nvlink * pace)
         for unit in self.gpu.units:
-            unit.load = unit.load._replace(dram=unit.load.dram * pace)
+            unit.load = unit.load._replace(tensor=unit.load.tensor * strain, dram=unit.load.dram * pace)
 
 
 def _weighted(gpu: SimGpu) -> Load:
