@@ -112,9 +112,15 @@ def drawn(name: str, count: int, seed: int) -> Iterator[Curve]:
     """Workloads of a fitted range: the same ones for the same seed."""
     fit, chance = FITS[name], random.Random(f"{name} {seed}")
     for number in range(count):
-        b = min(1.0, _between(fit.bound, chance.random()))
-        s, a = _between(fit.static, chance.random()), _between(fit.exponent, chance.random())
+        b, s, a = parameters(name, chance)
         yield model(f"{name}", f"b={b:.2f} s={s:.2f} a={a:.2f} #{number}", fit.clock * MHZ, b, s, a)
+
+
+def parameters(name: str, chance: random.Random) -> tuple[float, float, float]:
+    """b, s and a of a workload of a fitted range."""
+    fit = FITS[name]
+    b = min(1.0, _between(fit.bound, chance.random()))
+    return b, _between(fit.static, chance.random()), _between(fit.exponent, chance.random())
 
 
 def model(gpu: str, workload: str, top: float, b: float, s: float, a: float) -> Curve:
