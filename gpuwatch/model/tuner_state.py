@@ -91,6 +91,7 @@ class GpuTuning(Record, frozen=True, kw_only=True):
     saved: float | None = None
     joules_saved: float = 0.0
     since: float | None = None  # unix seconds: in this state
+    note: str = ""  # what is being done, or would be, for people
 
     @property
     def reason(self) -> Reason | None:
