@@ -28,8 +28,8 @@ class Work(NamedTuple):
 
 
 class Pod(NamedTuple):
-    """`gpus`: slots. `phases`: (from when on, what work). `load`: `base`, and in `spans` (begin, end, load), which are in
-    order, another one. It is a share of the GPU's time, or where `asked` a share of its full speed.
+    """`gpus`: slots. `phases`: (from when on, what work). The load is `base`, and in `spans` (begin, end, load), which
+    are in order, another one: a share of the GPU's time, or where it is `asked` of the GPU's full speed.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Fault(NamedTuple):
     ends: float
 
 
-KINDS = {"training": 10, "serving": 5, "notebook": 4, "churn": 4, "silent": 2, "opted out": 2}
+KINDS = {"training": 10, "serving": 5, "notebook": 4, "churn": 8, "silent": 2, "opted out": 2}
 """How often each comes. Churn is training of a few minutes; of `silent` nobody has said anything."""
 
 LENGTHS = {
