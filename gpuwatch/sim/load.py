@@ -47,6 +47,12 @@ def training(t: float, stream: int) -> Load:
     return Load(0.96, 0.4 + wobble, 0.06, 0.22, 0.55 + wobble, 0.9, 0.05, clock_bound=0.2)
 
 
+def finetuning(t: float, stream: int) -> Load:
+    """Steps so short that no sample sees one."""
+    wobble = 0.01 * _noise(stream, t, 0.5)
+    return Load(0.98, 0.8 + wobble, 0.38 + wobble, 0.5 + wobble, 0.82 + wobble, 0.3, 0.05, clock_bound=0.35)
+
+
 def inference(t: float, stream: int) -> Load:
     """Requests come in waves over minutes and in bursts over seconds."""
     wave = 0.25 + 0.5 * _noise(stream, t, 120)
@@ -88,6 +94,7 @@ def video(t: float, stream: int) -> Load:
 
 
 PATTERNS: dict[str, Callable[[float, int], Load]] = {
-    function.__name__: function for function in (training, inference, notebook, idle, steady, duty, memory, video)
+    function.__name__: function
+    for function in (training, finetuning, inference, notebook, idle, steady, duty, memory, video)
 }
 """Name in a scenario -> pattern."""
