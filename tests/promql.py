@@ -12,10 +12,13 @@ from typing import Any, NamedTuple, get_args
 import promql_parser
 import yaml
 
-from gpuwatch.config import SourceName
+from gpuwatch.config import SourceName, TuningMode
 from gpuwatch.model.check_names import CHECK_NAMES
 from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.remediation import Reason, Stage
+from gpuwatch.model.setting import Trigger
+from gpuwatch.model.tuner_state import Reason as Refused
+from gpuwatch.model.tuner_state import TuningState
 from gpuwatch.sinks.metric import PREFIX
 from gpuwatch.sinks.metrics import METRICS
 from gpuwatch.sinks.metrics_remediator import REMEDIATOR_METRICS
@@ -150,6 +153,11 @@ def label_values(name: str) -> dict[str, frozenset[str]]:
         ("gpuwatch_node_health", "state"): tuple(Health),
         ("gpuwatch_remediator_blocked", "reason"): tuple(Reason),
         ("gpuwatch_remediator_stage", "stage"): tuple(Stage),
+        ("gpuwatch_tuner_state", "state"): tuple(TuningState),
+        ("gpuwatch_tuner_state", "reason"): tuple(Refused),
+        ("gpuwatch_tuner_mode", "mode"): get_args(TuningMode),
+        ("gpuwatch_tuner_restores_total", "trigger"): tuple(Trigger),
+        ("gpuwatch_tuner_estimated_slowdown_ratio", "bound"): ("estimate", "upper"),
         ("gpuwatch_source_up", "source"): ("nvml", "store", *get_args(SourceName)),
     }
     labels = families().get(name, frozenset())

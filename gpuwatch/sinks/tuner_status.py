@@ -1,4 +1,4 @@
-"""What a tuner says about itself, for other processes: `tuner-state.json` in the state directory, `gpuwatch tune status`.
+"""What a tuner says about itself, for `gpuwatch tune status`: `tuner-state.json` in the state directory.
 
 It is for people to look at. Nobody gives a setting back by it: that is what the record is for.
 """

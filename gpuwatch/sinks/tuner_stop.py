@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.errors import GpuwatchError, PermissionMissing
 from gpuwatch.model.snapshot import Record
 
 NAME = "tuner.stop"
@@ -65,4 +65,5 @@ class TunerStop:
 
 
 def _failed(what: str, error: OSError) -> GpuwatchError:
-    return GpuwatchError(what, error.strerror or str(error), "it needs the rights of the tuner, mostly root")
+    kind = PermissionMissing if isinstance(error, PermissionError) else GpuwatchError
+    return kind(what, error.strerror or str(error), "run it as the tuner's user, which is root, or name --state-dir")
