@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.options import option
+from gpuwatch.cli.options import KUBECONFIG, NODE_NAME, option
 from gpuwatch.cli.session import Session, pass_session
 from gpuwatch.cli.settings import Override, row_options
+from gpuwatch.cli.tuner_consents import keep_consents
 
 if TYPE_CHECKING:
     from gpuwatch.config import Config
@@ -19,11 +20,15 @@ not. In mode observe, the default, it cannot change a GPU: it does not load the 
 With --guard it is the process beside a tuner: it changes nothing as long as that one lives, and gives back what is
 recorded in the state directory when it has been silent for 30 s. It needs the driver's library, root and CAP_SYS_ADMIN.
 
+With --consents it is the process that asks the Kubernetes API server, every 15 s, what the pods of this node and their
+namespaces say about tuning, and writes it to the state directory for the tuner. It needs a token, and no GPU.
+
 \b
 Examples:
   gpuwatch tuner
   gpuwatch tuner --listen 127.0.0.1:9402
   gpuwatch tuner --guard
+  gpuwatch tuner --consents --node-name gpu-1
 """
 
 OVERRIDES = (
@@ -33,6 +38,20 @@ OVERRIDES = (
     Override(
         "tuning.web_config", "web_config", "FILE", "TLS and users (exporter-toolkit).", "GPUWATCH_TUNER_WEB_CONFIG"
     ),
+    Override(
+        "tuning.node_name",
+        "node_name",
+        "NAME",
+        "For --consents: the Node of this machine. Default: NODE_NAME.",
+        NODE_NAME,
+    ),
+    Override(
+        "tuning.kubeconfig",
+        "kubeconfig",
+        "FILE",
+        "For --consents. Default: the pod's service account, KUBECONFIG or ~/.kube/config.",
+        KUBECONFIG,
+    ),
     Override("state_dir", "state_dir", "DIR", "Where state is kept. Default: /var/lib/gpuwatch.", "GPUWATCH_STATE_DIR"),
 )
 """Options of the tuner."""
@@ -41,8 +60,9 @@ OVERRIDES = (
 @click.command(help=HELP, short_help="Say which GPUs could be tuned; guard what was set.")
 @row_options(OVERRIDES)
 @option("--guard", is_flag=True, help="Give back what a tuner has set, once it is dead.")
+@option("--consents", is_flag=True, help="Bring the tuner what pods say about tuning.")
 @pass_session
-def tuner(session: Session, /, *, guard: bool, **options: Any) -> None:
+def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -> None:
     """Wire the agent's View, the record and the heartbeat to the tuner, or the driver to the guard."""
     from gpuwatch.cli.settings import effective
     from gpuwatch.roles.tuner import checked
@@ -51,6 +71,11 @@ def tuner(session: Session, /, *, guard: bool, **options: Any) -> None:
         return checked(effective(session, options, OVERRIDES).config)
 
     session.start_logging(default="INFO")
+    if guard and consents:
+        raise click.UsageError("--guard and --consents are two processes")
+    if consents:
+        keep_consents(session, effective(session, options, OVERRIDES).config)
+        return
     if guard:
         _guard(session, effective(session, options, OVERRIDES).config)
         return

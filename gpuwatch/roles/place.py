@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gpuwatch.config import RemediationConfig
+from gpuwatch.config import RemediationConfig, TuningConfig
 from gpuwatch.model.errors import UsageError
 
 DEFAULT_NAMESPACE = "gpuwatch"
@@ -18,7 +18,7 @@ class Place(NamedTuple):
     pod: tuple[str, str] | None = None
 
     @classmethod
-    def of(cls, config: RemediationConfig, environment: Mapping[str, str] = os.environ) -> "Place":
+    def of(cls, config: RemediationConfig | TuningConfig, environment: Mapping[str, str] = os.environ) -> "Place":
         """The configuration first, then NODE_NAME, POD_NAMESPACE and POD_NAME as the downward API gives them.
 
         Raises:
