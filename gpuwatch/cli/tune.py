@@ -1,147 +1,120 @@
-"""`gpuwatch tune`: which GPUs could be tuned, what gpuwatch has set, and how it is given back."""
+"""`gpuwatch tune`: what the tuner does with each GPU, what it would do, and how it is stopped."""
 
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuwatch.cli.lazy import Entry, LazyGroup
-from gpuwatch.cli.options import gpus, keeps_state, option, output
+from gpuwatch.cli.options import gpus, keeps_state, output
 from gpuwatch.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from gpuwatch.model.setting import Actuation, Setting
-    from gpuwatch.sinks.settings_record import SettingsRecord
+    from gpuwatch.cli.tune_items import TuneStatus
+    from gpuwatch.cli.tune_sight import Sight
 
 ENTRIES = (
-    Entry("status", "Show which GPUs may be tuned now, and why not.", "tune:status", "Commands"),
-    Entry("restore", "Give back every setting that gpuwatch has changed.", "tune:restore", "Commands"),
+    Entry("status", "Show what is tuned, what it costs and saves, and why the rest is not.", "tune:status", "Commands"),
+    Entry("stop", "Stop tuning at once and give everything back.", "tune_orders:stop", "Commands"),
+    Entry("resume", "Let a stopped tuner work again.", "tune_orders:resume", "Commands"),
+    Entry("restore", "Give back every setting that gpuwatch has changed.", "tune_orders:restore", "Commands"),
 )
 
 DEGRADED = 3
-"""Exit code: the GPUs are told, what is set on them is not known."""
+"""Exit code: something is set and nobody answers for it, or what is set is not known, or the tuner has trouble."""
 
 
 @click.group(cls=LazyGroup, entries=ENTRIES)
 def tune() -> None:
-    """Show which GPUs could be tuned; give back what was set."""
+    """Show what is tuned and what would be; stop it; give back what was set."""
 
 
-@click.command(short_help="Show which GPUs may be tuned now, and why not.")
+@click.command(short_help="Show what is tuned, what it costs and saves, and why the rest is not.")
 @output("table", "wide", "json", "yaml", "name", "schema")
 @gpus
 @keeps_state("Where tuner and guard keep their state.")
 @pass_session
 @click.pass_context
 def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -> None:
-    """Show which GPUs may be tuned now, and why not.
+    """Show what is tuned, what it costs and saves, and why the rest is not.
 
-    It judges what is there at this moment. A tuner also leaves a GPU alone for ten minutes after a fault.
+    SLOWDOWN is the measured loss of speed and the upper end of its 95 % interval; BOUND is what was promised. Where no
+    tuner answers it says so, and judges what is there at this moment.
+
+    The exit code is 3 where something is set that no tuner answers for, or the tuner has trouble.
 
     \b
     Examples:
       gpuwatch tune status
       gpuwatch tune status --gpu 0 -o json
     """
-    from gpuwatch.cli.document import Envelope, schema, to_json, to_yaml
-    from gpuwatch.cli.selection import chosen
-    from gpuwatch.cli.source import one_view
-    from gpuwatch.cli.table import table
-    from gpuwatch.cli.tune_items import COLUMNS, TuningItem, tuning_items
-    from gpuwatch.cli.words import Words, utc
+    from gpuwatch.cli.document import schema, to_json, to_yaml
+    from gpuwatch.cli.tune_items import TuneStatus, TuningItem
+    from gpuwatch.cli.tune_screen import status_lines
+    from gpuwatch.cli.tune_sight import look
+    from gpuwatch.cli.words import Words
 
     if output == "schema":
-        click.echo(schema("TuneStatus", TuningItem))
+        click.echo(schema("TuneStatus", TuningItem, TuneStatus))
         return
-    view, actuation = one_view(session), _recorded(session)
-    wanted = chosen(view, gpu)
-    classes = session.config().checks.xids
-    found = tuning_items(view, actuation.settings if actuation else (), classes)
-    items = tuple(item for item in found if wanted is None or item.uuid in wanted)
+    sight = look(session, needs_view=gpu is not None)
+    found = _document(sight, gpu)
+    if not found.tuner:
+        session.terminal.hint(_silence(sight))
     if output in ("json", "yaml"):
-        document = Envelope(kind="TuneStatus", node=view.snapshot.node, at=utc(view.snapshot.at), items=items)
-        click.echo(to_json(document) if output == "json" else to_yaml(document))
+        click.echo(to_json(found) if output == "json" else to_yaml(found))
     elif output == "name":
-        click.echo("\n".join(f"gpu/{item.uuid}" for item in items), nl=bool(items))
+        click.echo("\n".join(f"gpu/{item.uuid}" for item in found.items), nl=bool(found.items))
     else:
         terminal = session.terminal
-        words = Words(terminal.glyphs, view.snapshot.at)
-        terminal.show(*table(COLUMNS, items, words, width=terminal.width, wide=output == "wide"))
-    ctx.exit(0 if actuation else DEGRADED)
+        words = Words(terminal.glyphs, found.at.timestamp() if found.at else 0.0)
+        terminal.show(*status_lines(found, words, terminal.width, wide=output == "wide"))
+    ctx.exit(DEGRADED if _is_degraded(sight) else 0)
 
 
-@click.command(short_help="Give back every setting that gpuwatch has changed.")
-@option(
-    "--all",
-    "everything",
-    is_flag=True,
-    envvar="GPUWATCH_TUNE_RESTORE_ALL",
-    help="Also what a tuner that is running in mode enforce has set.",
-)
-@keeps_state("Where tuner and guard keep their state.")
-@pass_session
-def restore(session: Session, *, everything: bool) -> None:
-    """Give back every setting that gpuwatch has changed.
+def _document(sight: "Sight", gpu: str | None) -> "TuneStatus":
+    from gpuwatch.cli.selection import chosen
+    from gpuwatch.cli.tune_items import TuneStatus, budget_item, judged, told
+    from gpuwatch.cli.words import utc
 
-    Only what the record in the state directory lists is touched, and only to the value from before. Needs root and
-    CAP_SYS_ADMIN. Run it before an uninstall.
-
-    \b
-    Examples:
-      gpuwatch tune restore
-      gpuwatch tune restore --all
-    """
-    from gpuwatch.cli.tune_reach import restorer, state_place
-    from gpuwatch.model.errors import GpuwatchError
-    from gpuwatch.model.setting import Trigger
-    from gpuwatch.roles.restoring import Outcome
-    from gpuwatch.sinks.settings_record import SettingsRecord
-
-    config = session.config()
-    record = SettingsRecord(state_place(config))
-    if not (settings := record.read().settings):
-        session.terminal.hint(f"Nothing is set: {record.path} lists no GPU.")
-        return
-    if not everything:
-        _refuse_a_living_tuners(record, settings)
-    with restorer(session, config, Trigger.COMMAND) as restoring:
-        found = restoring.restore()
-    for each in found:
-        click.echo(f"{each.setting.uuid} {each.setting.knob}: {each.outcome}; {each.words}")
-    if kept := [each for each in found if each.outcome is Outcome.KEPT]:
-        kind = type(kept[0].error) if kept[0].error else GpuwatchError
-        raise kind(f"{len(kept)} of {len(found)} settings are not given back", kept[0].words, "run it again")
+    view, tuner, settings = sight.view, sight.tuner, sight.actuation.settings if sight.actuation else ()
+    items = told(tuner, view, settings) if tuner else ()
+    if not items and view is not None:
+        items = judged(view, settings, sight.config.checks.xids)
+    wanted = chosen(view, gpu) if view is not None else None
+    stopped = tuner.stopped if tuner and tuner.stopped else sight.stop.words if sight.stop else None
+    return TuneStatus(
+        kind="TuneStatus",
+        node=view.snapshot.node if view else None,
+        at=utc(view.snapshot.at if view else sight.state.at if sight.state else 0.0),
+        items=tuple(item for item in items if wanted is None or item.uuid in wanted),
+        tuner=tuner is not None,
+        mode=tuner.mode if tuner else None,
+        seen=utc(sight.state.at) if sight.state else None,
+        guard=tuner.guard if tuner else None,
+        consents=utc(tuner.consents_at) if tuner and tuner.consents_at is not None else None,
+        stopped=stopped,
+        budget=budget_item(tuner.budget) if tuner else None,
+        trouble=tuner.trouble if tuner else None,
+    )
 
 
-def _recorded(session: Session) -> "Actuation | None":
-    """What gpuwatch has set; None, and said, where that is not known."""
-    from gpuwatch.cli.tune_reach import state_place
-    from gpuwatch.model.errors import GpuwatchError
-    from gpuwatch.model.setting import Actuation
-    from gpuwatch.sinks.settings_record import SettingsRecord
-
-    config = session.config()
-    if not config.state_dir:
-        return Actuation()
-    try:
-        return SettingsRecord(state_place(config)).read()
-    except GpuwatchError as error:
-        session.terminal.hint(f"hint: what gpuwatch has set is not known; {error}")
-        return None
-
-
-def _refuse_a_living_tuners(record: "SettingsRecord", settings: "tuple[Setting, ...]") -> None:
-    """Raises UsageError: a tuner that enforces has beaten just now, these are its settings."""
+def _silence(sight: "Sight") -> str:
+    """Why the GPUs are judged here."""
     import time
 
-    from gpuwatch.model.errors import UsageError
-    from gpuwatch.roles.tuner_guard import SILENCE_SECONDS
-    from gpuwatch.sinks.heartbeat import Heartbeat
+    from gpuwatch.cli.terminal import ASCII
+    from gpuwatch.cli.words import Words
 
-    seen = Heartbeat(record.path.parent).look()
-    beat = seen.beat if seen else None
-    if beat is not None and beat.mode == "enforce" and abs(time.time() - beat.at) < SILENCE_SECONDS:
-        raise UsageError(
-            f"{len(settings)} settings are those of a running tuner (process {beat.pid})",
-            "it would set them again",
-            "stop it first, or give --all",
-        )
+    if sight.state is None:
+        return "hint: no tuner answers here; this is judged now, by what is there at this moment"
+    ago = Words(ASCII, time.time()).ago(sight.state.at)
+    return f"hint: the tuner was last heard {ago}; this is judged now; look at its log, or start gpuwatch tuner"
+
+
+def _is_degraded(sight: "Sight") -> bool:
+    if sight.actuation is None:
+        return True
+    tuner = sight.tuner
+    if tuner is None or tuner.mode != "enforce":
+        return bool(sight.actuation.settings) or bool(tuner and tuner.trouble)
+    return bool(tuner.trouble) or tuner.guard is False

@@ -1,19 +1,18 @@
-"""The nouns of `gpuwatch tune status`, and the columns of its table."""
+"""The nouns of `gpuwatch tune status`: what a tuner says of each GPU, or what is judged here where none answers."""
 
 from collections.abc import Mapping
 from datetime import datetime
 
+from gpuwatch.cli.document import Envelope
 from gpuwatch.cli.items import Item
-from gpuwatch.cli.table import Column
-from gpuwatch.cli.words import Words, utc
+from gpuwatch.cli.words import utc
 from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.setting import Knob, Setting
-from gpuwatch.model.tuner_state import GpuTuning, Reason, TuningState
+from gpuwatch.model.snapshot import Gpu, Power
+from gpuwatch.model.tuner_state import BudgetState, GpuTuning, Reason, TunerState, TuningState
 from gpuwatch.model.view import View
 from gpuwatch.rules.tuning import judge
 from gpuwatch.rules.tuning_gates import owners
-
-STYLES = {TuningState.ELIGIBLE: "green", TuningState.REFUSED: "yellow", TuningState.IDLE: "dim"}
 
 
 class SettingItem(Item, frozen=True, kw_only=True):
@@ -33,61 +32,115 @@ class ObstacleItem(Item, frozen=True, kw_only=True):
 
 
 class TuningItem(Item, frozen=True, kw_only=True):
-    """One GPU. `power_limit` watts, as configured; `reason` is the first obstacle's."""
+    """One GPU. `power_limit` watts, as configured; `reason` is the first obstacle's.
+
+    `clock_cap` hertz and `power_cap` watts: what the tuner has in force, null: nothing. `slowdown`, `slowdown_upper`
+    (95 %), `slowdown_bound` and `saved` are ratios; the first two and the last are measured, null: not. `joules_saved`:
+    since the tuner started. All of these are null where no tuner answers.
+    """
 
     gpu: int
     uuid: str
     state: TuningState
+    since: datetime | None
     reason: Reason | None
     obstacles: tuple[ObstacleItem, ...]
+    clock_cap: float | None
+    power_cap: float | None
+    slowdown: float | None
+    slowdown_upper: float | None
+    slowdown_bound: float | None
+    saved: float | None
+    joules_saved: float | None
     power_limit: float | None
     power_limit_default: float | None
     users: tuple[str, ...]
     settings: tuple[SettingItem, ...]
 
 
-def tuning_items(view: View, settings: tuple[Setting, ...], classes: Mapping[int, XidClass]) -> list[TuningItem]:
-    """Every GPU, by index. `settings`: those recorded; `classes`: `checks.xids`."""
-    judged, _ = judge(view, fresh=True, now=0.0, settings=settings, classes=classes)
-    return [_item(view, gpu, settings) for gpu in judged]
+class BudgetItem(Item, frozen=True, kw_only=True):
+    """The node's power budget in watts; `limits` and `draw` of all GPUs together, null: not known."""
+
+    budget: float
+    how: str
+    message: str
+    limits: float | None
+    draw: float | None
 
 
-def _item(view: View, found: GpuTuning, settings: tuple[Setting, ...]) -> TuningItem:
-    sample = next((gpu for gpu in view.snapshot.gpus if gpu.identity.uuid == found.uuid), None)
+class TuneStatus(Envelope, frozen=True, kw_only=True):
+    """`tuner`: whether one answers; if not, `mode` is null and the GPUs are judged here. `seen`: when it last said
+    anything. `guard`: whether the tuner hears it; null: nobody listens. `consents`: when pods were last asked.
+    """
+
+    tuner: bool
+    mode: str | None
+    seen: datetime | None
+    guard: bool | None
+    consents: datetime | None
+    stopped: str | None
+    budget: BudgetItem | None
+    trouble: str | None
+
+
+def told(state: TunerState, view: View | None, settings: tuple[Setting, ...]) -> tuple[TuningItem, ...]:
+    """Every GPU, by index, as the tuner says; `view` adds its power limits. `settings`: those recorded."""
+    samples = {} if view is None else {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
+    return tuple(
+        _item(gpu, samples.get(gpu.uuid), gpu.owners, settings, told=True)
+        for gpu in sorted(state.gpus, key=lambda gpu: gpu.index)
+    )
+
+
+def judged(view: View, settings: tuple[Setting, ...], classes: Mapping[int, XidClass]) -> tuple[TuningItem, ...]:
+    """Every GPU, by index, as it is judged from what is there now. `classes`: `checks.xids`."""
+    samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
+    found, _ = judge(view, fresh=True, now=0.0, settings=settings, classes=classes)
+    return tuple(
+        _item(gpu, sample, sorted(owners(view, sample)) if sample else (), settings, told=False)
+        for gpu in found
+        for sample in (samples.get(gpu.uuid),)
+    )
+
+
+def budget_item(budget: BudgetState | None) -> BudgetItem | None:
+    """What the tuner says of the budget."""
+    if budget is None:
+        return None
+    return BudgetItem(
+        budget=budget.budget, how=budget.how, message=budget.words, limits=budget.limits, draw=budget.draw
+    )
+
+
+def _item(
+    found: GpuTuning,
+    sample: Gpu | None,
+    users: "tuple[str, ...] | list[str]",
+    settings: tuple[Setting, ...],
+    *,
+    told: bool,
+) -> TuningItem:
+    power = sample.power if sample else Power()
     return TuningItem(
         gpu=found.index,
         uuid=found.uuid,
         state=found.state,
+        since=None if found.since is None else utc(found.since),
         reason=found.reason,
         obstacles=tuple(ObstacleItem(reason=each.reason, message=each.words) for each in found.obstacles),
-        power_limit=sample.power.limit_configured if sample else None,
-        power_limit_default=sample.power.limit_default if sample else None,
-        users=tuple(sorted(owners(view, sample))) if sample else (),
+        clock_cap=found.clock_cap,
+        power_cap=found.power_limit,
+        slowdown=found.slowdown,
+        slowdown_upper=found.slowdown_upper,
+        slowdown_bound=found.bound,
+        saved=found.saved,
+        joules_saved=found.joules_saved if told else None,
+        power_limit=power.limit_configured,
+        power_limit_default=power.limit_default,
+        users=tuple(users),
         settings=tuple(
             SettingItem(knob=each.knob, original=each.original, applied=each.applied[0], at=utc(each.at))
             for each in settings
             if each.uuid == found.uuid
         ),
     )
-
-
-def _limit(item: TuningItem, words: Words) -> str:
-    return words.draw(item.power_limit, item.power_limit_default)
-
-
-def _set(item: TuningItem, words: Words) -> str:
-    texts = [
-        words.watts(each.applied) if each.knob == "power_limit" else words.clock(each.applied) for each in item.settings
-    ]
-    return ", ".join(texts) or words.glyphs.dash
-
-
-COLUMNS: tuple[Column[TuningItem], ...] = (
-    Column("GPU", lambda i, w: str(i.gpu), right=True),
-    Column("STATE", lambda i, w: i.state, style=lambda i: STYLES[i.state]),
-    Column("LIMIT/DEFAULT", _limit, right=True, drop=2),
-    Column("SET", _set, right=True, drop=1),
-    Column("USER", lambda i, w: ", ".join(i.users) or w.glyphs.dash, drop=3, shorten="middle"),
-    Column("WHY", lambda i, w: "; ".join(o.message for o in i.obstacles) or w.glyphs.dash, shorten="end", least=14),
-    Column("UUID", lambda i, w: i.uuid, wide=True),
-)

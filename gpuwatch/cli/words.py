@@ -28,6 +28,10 @@ class Words:
         """0..1 as percent."""
         return self.glyphs.dash if value is None else f"{value * 100:.0f}%"
 
+    def percent(self, value: float | None) -> str:
+        """A small share to a tenth of a percent: `3.1%`, `5%`."""
+        return self.glyphs.dash if value is None else f"{round(value * 100, 1):g}%"
+
     def size(self, value: float | None) -> str:
         """Bytes in the unit that fits."""
         if value is None:
@@ -84,6 +88,10 @@ class Words:
     def ago(self, at: float | None) -> str:
         """How long since a unix time."""
         return self.glyphs.dash if at is None else f"{self.seconds(max(0.0, self._now - at))} ago"
+
+    def age(self, at: datetime) -> float:
+        """Seconds since then."""
+        return self._now - at.timestamp()
 
     def clock_time(self, at: float | None) -> str:
         """A unix time in UTC, to the second."""

@@ -1,0 +1,159 @@
+"""`gpuwatch tune stop`, `resume` and `restore`: what a person orders, whatever the tuner thinks."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.options import keeps_state, option
+from gpuwatch.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuwatch.model.setting import Setting
+    from gpuwatch.sinks.heartbeat import Beat
+
+GIVEN_BACK_SECONDS = 5.0
+"""A tuner that lives has given everything back by then; it looks each second."""
+
+
+@click.command(short_help="Stop tuning at once and give everything back.")
+@option("--reason", metavar="TEXT", default="", help="Why, for whoever finds it stopped.")
+@keeps_state("Where tuner and guard keep their state.")
+@pass_session
+@click.pass_context
+def stop(ctx: click.Context, session: Session, *, reason: str) -> None:
+    """Stop tuning at once and give everything back.
+
+    Writes the file tuner.stop into the state directory. A tuner that runs gives back what it has set within a cycle,
+    and sets nothing until `gpuwatch tune resume`. It outlasts restarts. The exit code is 3 where something is still
+    set after five seconds.
+
+    \b
+    Examples:
+      gpuwatch tune stop --reason "benchmark until noon"
+      gpuwatch tune resume
+    """
+    import time
+
+    from gpuwatch.cli.tune_sight import tuner_place
+    from gpuwatch.sinks.tuner_stop import Stop, TunerStop
+
+    place = tuner_place(session)
+    TunerStop(place).put(Stop(by=_who(), at=time.time(), why=reason))
+    click.echo("Tuning is stopped. To go on: gpuwatch tune resume")
+    beat = _living(place)
+    left = _given_back(place) if beat else _settings(place)
+    if left:
+        who = f"the tuner (process {beat.pid}) has not given back" if beat else "no tuner runs to give back"
+        session.terminal.hint(f"hint: {who} {len(left)} settings; run gpuwatch tune restore{' --all' if beat else ''}")
+        ctx.exit(3)
+
+
+@click.command(short_help="Let a stopped tuner work again.")
+@keeps_state("Where tuner and guard keep their state.")
+@pass_session
+def resume(session: Session) -> None:
+    """Let a stopped tuner work again.
+
+    Takes away what `gpuwatch tune stop` has put there. It starts no tuner, and changes no mode.
+
+    \b
+    Examples:
+      gpuwatch tune resume
+    """
+    from gpuwatch.cli.tune_sight import tuner_place
+    from gpuwatch.sinks.tuner_stop import TunerStop
+
+    before = TunerStop(tuner_place(session)).clear()
+    if before is None:
+        session.terminal.hint("It was not stopped.")
+    else:
+        click.echo(f"Tuning goes on; it was {before.words}.")
+
+
+@click.command(short_help="Give back every setting that gpuwatch has changed.")
+@option(
+    "--all",
+    "everything",
+    is_flag=True,
+    envvar="GPUWATCH_TUNE_RESTORE_ALL",
+    help="Also what a tuner that is running in mode enforce has set.",
+)
+@keeps_state("Where tuner and guard keep their state.")
+@pass_session
+def restore(session: Session, *, everything: bool) -> None:
+    """Give back every setting that gpuwatch has changed.
+
+    Only what the record in the state directory lists is touched, and only to the value from before. Needs root and
+    CAP_SYS_ADMIN. Run it before an uninstall. Where a tuner runs, `gpuwatch tune stop` is the way.
+
+    \b
+    Examples:
+      gpuwatch tune restore
+      gpuwatch tune restore --all
+    """
+    from gpuwatch.cli.tune_reach import restorer, state_place
+    from gpuwatch.model.errors import GpuwatchError, UsageError
+    from gpuwatch.model.setting import Trigger
+    from gpuwatch.roles.restoring import Outcome
+    from gpuwatch.sinks.settings_record import SettingsRecord
+
+    config = session.config()
+    record = SettingsRecord(state_place(config))
+    if not (settings := record.read().settings):
+        session.terminal.hint(f"Nothing is set: {record.path} lists no GPU.")
+        return
+    if not everything and (beat := _living(record.path.parent)):
+        raise UsageError(
+            f"{len(settings)} settings are those of a running tuner (process {beat.pid})",
+            "it would set them again",
+            "run gpuwatch tune stop, which gives them back, or give --all",
+        )
+    with restorer(session, config, Trigger.COMMAND) as restoring:
+        found = restoring.restore()
+    for each in found:
+        click.echo(f"{each.setting.uuid} {each.setting.knob}: {each.outcome}; {each.words}")
+    if kept := [each for each in found if each.outcome is Outcome.KEPT]:
+        kind = type(kept[0].error) if kept[0].error else GpuwatchError
+        raise kind(f"{len(kept)} of {len(found)} settings are not given back", kept[0].words, "run it again")
+
+
+def _living(place: "Path") -> "Beat | None":
+    """The newest beat of a tuner that enforces; None: there is none, or it is silent."""
+    import time
+
+    from gpuwatch.roles.tuner_guard import SILENCE_SECONDS
+    from gpuwatch.sinks.heartbeat import Heartbeat
+
+    seen = Heartbeat(place).look()
+    beat = seen.beat if seen else None
+    alive = beat is not None and beat.mode == "enforce" and abs(time.time() - beat.at) < SILENCE_SECONDS
+    return beat if alive else None
+
+
+def _settings(place: "Path") -> "tuple[Setting, ...]":
+    from gpuwatch.sinks.settings_record import SettingsRecord
+
+    return SettingsRecord(place).read().settings
+
+
+def _given_back(place: "Path") -> "tuple[Setting, ...]":
+    """What is still set once the tuner has had its time."""
+    import time
+
+    deadline = time.monotonic() + GIVEN_BACK_SECONDS
+    while (left := _settings(place)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
+def _who() -> str:
+    """The person's account: behind sudo, too."""
+    import getpass
+    import os
+
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (OSError, KeyError):  # no such user here, as in many containers
+        return f"user {os.getuid()}"
