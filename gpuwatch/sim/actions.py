@@ -30,6 +30,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     user: int | None = None
     claim: str | None = None  # got its whole GPUs by this ResourceClaim (dynamic resource allocation)
     cgroup: str | None = None  # a layout of sim.proctree
+    annotations: dict[str, str] = {}  # of its pod
 
     @property
     def pod(self) -> tuple[str, str] | None:

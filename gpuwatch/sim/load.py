@@ -60,6 +60,14 @@ def inference(t: float, stream: int) -> Load:
     return Load(busy, busy * 0.7, busy * 0.28, busy * 0.75, busy * 0.72, busy * 0.1, busy * 0.08, clock_bound=0.24)
 
 
+def decoding(t: float, stream: int) -> Load:
+    """Answers are written word by word, which the memory limits; once a minute long questions are read for a while."""
+    wobble = 0.01 * _noise(stream, t, 0.5)
+    if t % 60 > 56:
+        return Load(0.99, 0.85, 0.55 + wobble, 0.45 + wobble, 0.95 + wobble, 0.1, 0.1, clock_bound=0.7)
+    return Load(0.72, 0.4, 0.12 + wobble, 0.52 + wobble, 0.5 + wobble, 0.05, 0.05, clock_bound=0.1)
+
+
 def notebook(t: float, stream: int) -> Load:
     """Somebody thinks for long and computes for a minute now and then."""
     if _noise(stream, t, 60) > 0.12:
@@ -95,6 +103,6 @@ def video(t: float, stream: int) -> Load:
 
 PATTERNS: dict[str, Callable[[float, int], Load]] = {
     function.__name__: function
-    for function in (training, finetuning, inference, notebook, idle, steady, duty, memory, video)
+    for function in (training, finetuning, inference, decoding, notebook, idle, steady, duty, memory, video)
 }
 """Name in a scenario -> pattern."""

@@ -55,7 +55,8 @@ class Tenancy:
         namespace, name = workload.pod or ("", "")
         app = name.partition("-")[0]
         pod = self._cluster.add_pod(namespace, name, self._node, {"app": app}, len(workload.gpus))
-        metadata = {**pod["metadata"], "uid": noise.uuid(seed, "pod", namespace, name)}
+        uid = noise.uuid(seed, "pod", namespace, name)
+        metadata = {**pod["metadata"], "uid": uid, "annotations": workload.annotations}
         spec = {**pod["spec"], "terminationGracePeriodSeconds": GRACE_SECONDS}
         self._cluster.put("pods", {**pod, "metadata": metadata, "spec": spec}, user="system:kubelet")
 

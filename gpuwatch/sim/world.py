@@ -19,6 +19,7 @@ from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.sim import cluster
 from gpuwatch.sim.actions import AnyAction, KubeletState
+from gpuwatch.sim.consents import Consenting
 from gpuwatch.sim.directory import Timekeeper, create, end, inject
 from gpuwatch.sim.host.boot_log import FILE as KERNEL_LOG
 from gpuwatch.sim.host.boot_log import raw_line
@@ -131,6 +132,7 @@ class World:
         self._processes = ProcTree(self.directory)
         self._bus = PciTree(self.directory)
         self._host = HostTree(self.directory)
+        self._consents = Consenting(self.directory / "state", self._clock)
         _identify(self.directory, boot_id)
         self._kubelet = SimKubelet(self.directory / KUBELET)
         undo.callback(self._kubelet.stop)
@@ -144,12 +146,13 @@ class World:
             node = self._keeper.update()
             while node.lines:
                 self._log(node.lines.popleft())
-            if node.changes != changes:
-                changes = node.changes
-                try:
+            try:
+                if node.changes != changes:
+                    changes = node.changes
                     self._show(node)
-                except OSError as error:
-                    log.error("cannot show the simulated node; %s", error)
+                self._consents.step(node)
+            except (OSError, GpuwatchError) as error:
+                log.error("cannot show the simulated node; %s", error)
 
     def _log(self, line: Line) -> None:
         """To those who follow the kernel log, and to the file for those who come later."""
