@@ -2,6 +2,7 @@
 
 GpuwatchError                 exit 1   could not answer
 |- UsageError                 exit 2   usage or configuration
+|- Unsupported                exit 1   this GPU or driver does not offer it, or not such a value
 |- NoGpuStack                 exit 5   no driver, no NVML, no GPU
 `- PermissionMissing          exit 6   a right or capability is missing
 """
@@ -21,6 +22,10 @@ class UsageError(GpuwatchError):
     """The command line or the configuration is wrong."""
 
     exit_code = 2
+
+
+class Unsupported(GpuwatchError):
+    """This GPU or driver does not offer it, or not with such a value; nothing was changed."""
 
 
 class NoGpuStack(GpuwatchError):

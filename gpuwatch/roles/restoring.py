@@ -1,22 +1,26 @@
 """Gives back what the record lists: asks what is in force, sets what was before, reads it back, and only then forgets.
 
-Each GPU has a thread of its own for it: one whose driver call does not return keeps nobody else waiting, and is not
-asked again while it hangs.
+Two processes may want the same GPU: a tuner that sets, a guard that gives back. Each holds the GPU's lock from before
+the record is read to after the driver's answer, so they take turns. A process that hangs in the driver, or is stopped,
+keeps its lock. Whoever gives back does not wait for it longer than LOCK_SECONDS: it asks the driver all the same, and
+then forgets nothing, as the other one's call may still come through. What that call sets is in the record since before
+it was made, hence given back at the next try, at the latest when the other one is dead and its lock is free.
 """
 
 import logging
-import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.event import Result
+from gpuwatch.model.order import Board
 from gpuwatch.model.setting import Setting, Trigger
-from gpuwatch.rules.restoring import Limits, is_same, outlived, power_target
+from gpuwatch.roles.gpu_lanes import Lanes
+from gpuwatch.rules.restoring import Limits, is_foreign, is_same, outlived, power_target
 from gpuwatch.sinks.audit import Audit, Deed
 from gpuwatch.sinks.settings_record import SettingsRecord
 
@@ -26,11 +30,11 @@ ANSWER_SECONDS = 3.0
 """For the driver to give back everything of one GPU."""
 
 LOCK_SECONDS = 1.0
-"""For another process to finish what it does with the record; one that hangs in the driver must not keep us."""
+"""For another process to finish what it does with a GPU, or with the record."""
 
 
 class Control(Protocol):
-    """A session with the driver, watts: `sinks.nvml_control.NvmlControl`. Everything may raise GpuwatchError."""
+    """A session with the driver, watts and hertz: `sinks.nvml_control.NvmlControl`. All may raise GpuwatchError."""
 
     def driver_version(self) -> str:
         """Of the driver that is loaded."""
@@ -40,8 +44,16 @@ class Control(Protocol):
         """Configured, most."""
         ...
 
+    def board(self, uuid: str) -> Board:
+        """What may be set."""
+        ...
+
     def set_power_limit(self, uuid: str, watts: float) -> None:
         """Set it."""
+        ...
+
+    def set_locked_clocks(self, uuid: str, lowest: float, highest: float) -> None:
+        """Lock them."""
         ...
 
     def reset_locked_clocks(self, uuid: str) -> None:
@@ -61,12 +73,16 @@ class Outcome(StrEnum):
 
 
 class Restored(NamedTuple):
-    """One setting, and what became of it in words; `error` behind it, if there is one."""
+    """One setting, and what became of it in words; `error` behind it, if there is one.
+
+    `foreign`: what is in force is neither ours nor what was there before.
+    """
 
     setting: Setting
     outcome: Outcome
     words: str
     error: GpuwatchError | None = None
+    foreign: bool = False
 
 
 class Restorer:
@@ -82,65 +98,71 @@ class Restorer:
         audit: Audit,
         clock: Clock,
         patience: float = ANSWER_SECONDS,
+        lanes: Lanes | None = None,
     ) -> None:
         self._record, self._connect, self._boot_id, self._trigger = record, connect, boot_id, trigger
         self._audit, self._clock, self._patience = audit, clock, patience
-        self._threads: dict[str, threading.Thread] = {}
+        self._lanes = Lanes() if lanes is None else lanes
         self._told: dict[tuple[str, str], str] = {}
 
-    def restore(self) -> tuple[Restored, ...]:
-        """Everything that is recorded now.
+    def restore(self, uuids: Collection[str] | None = None) -> tuple[Restored, ...]:
+        """Everything that is recorded now, None: of all GPUs. Takes `patience` seconds at most.
 
         Raises:
-            GpuwatchError: the record cannot be read or written.
+            GpuwatchError: the record cannot be read.
         """
-        with self._record.lock(LOCK_SECONDS) as held:
-            found = self._ask(self._record.read().settings)
-            if not held:
-                log.warning("another process holds %s; what is given back stays recorded", self._record.path)
-            else:
-                gone = tuple(each.setting for each in found if each.outcome is not Outcome.KEPT)
-                done = sum(each.outcome is Outcome.RESTORED for each in found)
-                self._record.settle(gone, done, self._trigger)
+        asked = [each for each in self._record.read().settings if uuids is None or each.uuid in uuids]
+        answers: dict[tuple[str, str], Restored] = {}
+        jobs = {each.uuid: partial(self._gpu, each.uuid, answers) for each in asked}
+        self._lanes.run(jobs, self._patience, insist=True)
+        found = tuple(answers.get((each.uuid, each.knob)) or _silent(each) for each in asked)
         for each in found:
             self._tell(each)
         return found
 
-    def _ask(self, settings: Iterable[Setting]) -> tuple[Restored, ...]:
-        """One thread for each GPU, all at once, none waited for longer than its time."""
-        by_gpu: dict[str, list[Setting]] = {}
-        for setting in settings:
-            by_gpu.setdefault(setting.uuid, []).append(setting)
-        answers: dict[Setting, Restored] = {}
-        for uuid, own in by_gpu.items():
-            if (thread := self._threads.get(uuid)) is None or not thread.is_alive():
-                thread = threading.Thread(target=self._gpu, args=(own, answers), name=f"restore {uuid}", daemon=True)
-                self._threads[uuid] = thread
-                thread.start()
-        deadline = time.monotonic() + self._patience
-        for uuid in by_gpu:
-            self._threads[uuid].join(max(0.0, deadline - time.monotonic()))
-        silent = "the driver does not answer"
-        everything = (setting for own in by_gpu.values() for setting in own)
-        return tuple(answers.get(setting) or Restored(setting, Outcome.KEPT, silent) for setting in everything)
+    def _gpu(self, uuid: str, answers: dict[tuple[str, str], Restored]) -> None:
+        """All of one GPU. What is told in time is put into `answers`, by GPU and knob."""
+        with self._record.lock_gpu(uuid, LOCK_SECONDS) as held:
+            try:
+                settings = [each for each in self._record.read().settings if each.uuid == uuid]
+                found = tuple(self._ask(settings))
+                if held:
+                    self._forget(found)
+            except GpuwatchError as error:
+                log.error("%s", error)
+                return
+        if not held:
+            log.warning("another process is at GPU %s; what is given back of it stays recorded", uuid)
+        answers.update({(each.setting.uuid, each.setting.knob): each for each in found})
 
-    def _gpu(self, settings: list[Setting], answers: dict[Setting, Restored]) -> None:
+    def _forget(self, found: Collection[Restored]) -> None:
+        gone = tuple(each.setting for each in found if each.outcome is not Outcome.KEPT)
+        done = sum(each.outcome is Outcome.RESTORED for each in found)
+        with self._record.lock(LOCK_SECONDS) as held:
+            if held:
+                self._record.settle(gone, done, self._trigger)
+            elif gone:
+                log.warning("another process holds %s; what is given back stays recorded", self._record.path)
+
+    def _ask(self, settings: Iterable[Setting]) -> Iterator[Restored]:
+        left = []
         for setting in settings:
             if self._boot_id is None:  # whoever locked the clocks since another boot keeps them
-                answers[setting] = Restored(setting, Outcome.KEPT, "which boot this is cannot be read")
+                yield Restored(setting, Outcome.KEPT, "which boot this is cannot be read")
             elif words := outlived(setting, self._boot_id, None):
-                answers[setting] = Restored(setting, Outcome.DROPPED, words)
-        left = [setting for setting in settings if setting not in answers]
+                yield Restored(setting, Outcome.DROPPED, words)
+            else:
+                left.append(setting)
+        if not left:
+            return
         try:
-            if left:
-                with self._connect() as control:
-                    driver = control.driver_version()
-                    for setting in left:
-                        answers[setting] = _give_back(setting, control, driver)
+            with self._connect() as control:
+                driver = control.driver_version()
+                while left:
+                    yield give_back(left[0], control, driver)
+                    del left[0]
         except GpuwatchError as error:
-            answers.update(
-                {each: Restored(each, Outcome.KEPT, str(error), error) for each in left if each not in answers}
-            )
+            yield from (Restored(setting, Outcome.KEPT, str(error), error) for setting in left)
 
     def _tell(self, each: Restored) -> None:
         """One audit line for each outcome; what stays as it was is not said again."""
@@ -160,7 +182,11 @@ class Restorer:
         self._audit.note(deed, results[each.outcome], each.words)
 
 
-def _give_back(setting: Setting, control: Control, driver: str) -> Restored:
+def _silent(setting: Setting) -> Restored:
+    return Restored(setting, Outcome.KEPT, "the driver does not answer")
+
+
+def give_back(setting: Setting, control: Control, driver: str) -> Restored:
     """One setting. Nothing is written before it is known what is in force."""
     if words := outlived(setting, None, driver):
         return Restored(setting, Outcome.DROPPED, words)
@@ -171,7 +197,10 @@ def _give_back(setting: Setting, control: Control, driver: str) -> Restored:
         now = Limits(*control.power_limits(setting.uuid))
         if (target := power_target(setting, now)) is None:
             return Restored(
-                setting, Outcome.DROPPED, f"nothing of gpuwatch is in force, the limit is {now.configured:g} W"
+                setting,
+                Outcome.DROPPED,
+                f"nothing of gpuwatch is in force, the limit is {now.configured:g} W",
+                foreign=is_foreign(setting, now.configured),
             )
         control.set_power_limit(setting.uuid, target)
         after = Limits(*control.power_limits(setting.uuid)).configured

@@ -13,7 +13,7 @@ from typing import Protocol
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.roles.restoring import Outcome, Restored
-from gpuwatch.sinks.heartbeat import Heartbeat, Seen
+from gpuwatch.sinks.heartbeat import GUARD_NAME, Heartbeat, Seen
 from gpuwatch.sinks.settings_record import SettingsRecord
 
 log = logging.getLogger(__name__)
@@ -56,14 +56,17 @@ class Guard:
     ) -> None:
         self._record, self._heartbeat, self._restorer, self._clock = record, heartbeat, restorer, clock
         self._silence, self._look, self._retry, self._farewell = silence, look, retry, farewell
+        self._own = Heartbeat(record.path.parent, GUARD_NAME)
         self._seen: Seen | None = None
         self._heard = clock.monotonic()
         self._tried: float | None = None
         self._trouble = ""
+        self._mute = False
 
     def step(self) -> float:
         """Look once, and give back where nobody else will; seconds until the next look."""
         now = self._clock.monotonic()
+        self._beat()
         recorded = self._is_recorded()
         seen = self._heartbeat.look()  # after the record: whoever has written that has beaten before
         if seen is not None and seen != self._seen:
@@ -94,6 +97,17 @@ class Guard:
             pause.wait(self._farewell / FAREWELL_LOOKS)
         if self._is_recorded():
             self._restore()
+
+    def _beat(self) -> None:
+        """Tell the tuner that somebody would give back; a tuner that does not hear it sets nothing."""
+        try:
+            self._own.beat("guard", self._clock.time())
+        except GpuwatchError as error:
+            if not self._mute:
+                log.error("%s; no tuner will set anything", error)
+            self._mute = True
+        else:
+            self._mute = False
 
     def _abandoned(self, now: float) -> str:
         """Why nobody answers for what is recorded; empty: a tuner does, or may yet begin to."""

@@ -32,6 +32,12 @@ def power_target(setting: Setting, now: Limits) -> float | None:
     return min(setting.original, now.most)
 
 
+def is_foreign(setting: Setting, watts: float) -> bool:
+    """Whether a power limit in force is neither gpuwatch's nor the original."""
+    known = setting.applied if setting.original is None else (*setting.applied, setting.original)
+    return not any(is_same(watts, value) for value in known)
+
+
 def is_same(watts: float, other: float) -> bool:
     """Whether two power limits are one."""
     return abs(watts - other) <= TOLERANCE_WATTS

@@ -1,4 +1,7 @@
-"""The tuner's sign of life: `tuner.heartbeat` in the state directory, written anew each cycle, watched by the guard."""
+"""Signs of life in the state directory: the tuner's, which the guard watches, and the guard's, which the tuner watches.
+
+A tuner that hears no guard sets nothing: nobody would give it back.
+"""
 
 import contextlib
 import os
@@ -11,10 +14,11 @@ from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Record
 
 NAME = "tuner.heartbeat"
+GUARD_NAME = "guard.heartbeat"
 
 
 class Beat(Record, frozen=True, kw_only=True):
-    """Who beats. Only in mode `enforce` does a tuner answer for what is set."""
+    """Who beats. Only in mode `enforce` does a tuner answer for what is set; a guard's is `guard`."""
 
     mode: str
     pid: int
@@ -29,14 +33,14 @@ class Seen(NamedTuple):
 
 
 class Heartbeat:
-    """The file in `directory`."""
+    """The file in `directory`; `name`: NAME or GUARD_NAME."""
 
-    def __init__(self, directory: Path) -> None:
-        self.path = directory / NAME
+    def __init__(self, directory: Path, name: str = NAME) -> None:
+        self.path = directory / name
 
     def beat(self, mode: str, at: float) -> None:
         """Say that we live. Raises GpuwatchError: nobody will hear it."""
-        partial = self.path.with_suffix(".partial")
+        partial = self.path.with_name(f"{self.path.name}.partial")
         try:
             partial.write_bytes(msgspec.json.encode(Beat(mode=mode, pid=os.getpid(), at=at)))
             partial.replace(self.path)

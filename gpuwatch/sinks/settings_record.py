@@ -12,17 +12,19 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
 
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing
-from gpuwatch.model.setting import Actuation, Setting, Trigger
+from gpuwatch.model.setting import Actuation, Knob, Setting, Trigger
 
 NAME = "actuation.json"
 SCHEMA = 1
-RETRY_SECONDS = 0.05
+RETRY_SECONDS = 0.02
 
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 """Whoever writes the record decides what a process with CAP_SYS_ADMIN sets."""
@@ -42,7 +44,11 @@ class _Versioned(msgspec.Struct):
 
 
 class SettingsRecord:
-    """The file in `directory`. Several processes share it: whoever changes it holds `lock` meanwhile."""
+    """The file in `directory`. Several processes share it: whoever changes it holds `lock` meanwhile.
+
+    Whoever asks the driver for something of a GPU holds `lock_gpu` from before the change to after the answer. So a GPU
+    that hangs in the driver keeps only its own lock, and what is recorded of it stays until its call has returned.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / NAME
@@ -87,6 +93,16 @@ class SettingsRecord:
             raise GpuwatchError("a setting was not recorded, hence not made", wrong)
         self._write(replace(actuation, settings=(*others, setting)))
 
+    def confirm(self, uuid: str, knob: Knob, value: float) -> None:
+        """The driver has said that this, and nothing else of ours, is in force. Raises as `add`."""
+        actuation = self.read()
+        settings = tuple(
+            replace(each, applied=(value,)) if (each.uuid, each.knob) == (uuid, knob) else each
+            for each in actuation.settings
+        )
+        if settings != actuation.settings:
+            self._write(replace(actuation, settings=settings))
+
     def settle(self, gone: tuple[Setting, ...], restored: int, trigger: Trigger) -> None:
         """Take settings out, if they are still as they were, and count those that were given back. Raises as `add`."""
         actuation = self.read()
@@ -95,23 +111,15 @@ class SettingsRecord:
         if (changed := replace(actuation, settings=left, restores=restores)) != actuation:
             self._write(changed)
 
-    @contextlib.contextmanager
-    def lock(self, patience: float) -> Iterator[bool]:
-        """Hold the record against other processes, from its change to the driver's answer. False: another one did not
-        let go for `patience` seconds, or there is nothing to lock with. A process that dies lets go.
+    def lock(self, patience: float) -> AbstractContextManager[bool]:
+        """Hold the record while it is changed, against other processes and threads. False: another one did not let go
+        for `patience` seconds, or there is nothing to lock with. A process that dies lets go.
         """
-        deadline = time.monotonic() + patience
-        with contextlib.ExitStack() as stack:
-            try:
-                lock = stack.enter_context(self.path.with_suffix(".lock").open("ab"))
-            except OSError:
-                yield False
-                return
-            held = _take(lock.fileno())
-            while not held and time.monotonic() < deadline:
-                time.sleep(RETRY_SECONDS)
-                held = _take(lock.fileno())
-            yield held
+        return _locked(self.path.with_suffix(".lock"), patience)
+
+    def lock_gpu(self, uuid: str, patience: float) -> AbstractContextManager[bool]:
+        """Hold one GPU's settings, from the record's change to the driver's answer; as `lock`. Taken before that."""
+        return _locked(self.path.with_suffix(f".{quote(uuid, safe='')}.lock"), patience)
 
     def _write(self, actuation: Actuation) -> None:
         partial = self.path.with_suffix(".partial")
@@ -141,6 +149,22 @@ class SettingsRecord:
             why,
             "nothing is set on GPUs meanwhile; compare `nvidia-smi -q -d POWER,CLOCK` with it, then move it away",
         )
+
+
+@contextlib.contextmanager
+def _locked(path: Path, patience: float) -> Iterator[bool]:
+    deadline = time.monotonic() + patience
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = stack.enter_context(path.open("ab"))
+        except OSError:
+            yield False
+            return
+        held = _take(lock.fileno())
+        while not held and time.monotonic() < deadline:
+            time.sleep(RETRY_SECONDS)
+            held = _take(lock.fileno())
+        yield held
 
 
 def _private(path: str, flags: int) -> int:

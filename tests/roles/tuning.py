@@ -1,6 +1,7 @@
 """A driver with knobs, made by hand, below the real NvmlControl; and settings that a tuner could have made."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pynvml
@@ -10,14 +11,17 @@ from gpuwatch.model.setting import Setting
 BOOT, DRIVER = "boot-1", "580.95.05"
 
 
+CLOCKS_MHZ = tuple(range(1980, 209, -15))
+"""Of an H100, as NVML lists them."""
+
+
 class Knobs:
-    """As much of pynvml as the control asks, for GPUs with a limit of 700 W. `calls` has each setter that came in.
+    """As much of pynvml as the control asks, for GPUs with a limit of 200 to 700 W and clocks of 210 to 1980 MHz.
 
+    `calls` has each setter that came in, `sets` those that had an effect, with its value (None: unlocked).
     `errors`: function -> nvmlReturn_t. `deaf`: setters succeed and change nothing. `hanging`: GPUs whose calls wait.
+    `before`: called with the name of each function and its arguments.
     """
-
-    NVMLError = pynvml.NVMLError
-    NVML_ERROR_NO_PERMISSION = pynvml.NVML_ERROR_NO_PERMISSION
 
     def __init__(self, *uuids: str) -> None:
         self.limits = dict.fromkeys(uuids, 700_000)
@@ -26,15 +30,20 @@ class Knobs:
         self.driver = DRIVER
         self.calls: list[tuple[str, str]] = []
         self.errors: dict[str, int] = {}
+        self.sets: list[tuple[str, str, int | None]] = []
+        self.before: Callable[[str, tuple[Any, ...]], None] = lambda name, args: None
         self.deaf = False
         self.hanging: set[str] = set()
         self.released = threading.Event()
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("NVML"):
+            return getattr(pynvml, name)
         if not name.startswith("nvml"):
             raise AttributeError(name)
 
         def call(*args: Any) -> Any:
+            self.before(name, args)
             if name in self.errors:
                 raise pynvml.NVMLError(self.errors[name])
             return getattr(self, "_" + name.removeprefix("nvml"))(*args)
@@ -61,14 +70,34 @@ class Knobs:
     def _DeviceGetPowerManagementLimitConstraints(self, gpu: str) -> list[int]:
         return [200_000, self.most]
 
+    def _DeviceGetPowerManagementDefaultLimit(self, gpu: str) -> int:
+        return 700_000
+
     def _DeviceSetPowerManagementLimit(self, gpu: str, milliwatts: int) -> None:
         self.calls.append(("power_limit", gpu))
+        if not 200_000 <= milliwatts <= self.most:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         if not self.deaf:
             self.limits[gpu] = milliwatts
+            self.sets.append(("power_limit", gpu, milliwatts))
+
+    def _DeviceGetSupportedMemoryClocks(self, gpu: str) -> list[int]:
+        return [2619, 1593]
+
+    def _DeviceGetSupportedGraphicsClocks(self, gpu: str, memory_mhz: int) -> list[int]:
+        return list(CLOCKS_MHZ) if memory_mhz == 2619 else [345]
+
+    def _DeviceSetGpuLockedClocks(self, gpu: str, lowest_mhz: int, highest_mhz: int) -> None:
+        self.calls.append(("locked_clocks", gpu))
+        if not CLOCKS_MHZ[-1] <= lowest_mhz <= highest_mhz <= CLOCKS_MHZ[0]:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        self.locked[gpu] = highest_mhz
+        self.sets.append(("locked_clocks", gpu, highest_mhz))
 
     def _DeviceResetGpuLockedClocks(self, gpu: str) -> None:
         self.calls.append(("locked_clocks", gpu))
         self.locked.pop(gpu, None)
+        self.sets.append(("locked_clocks", gpu, None))
 
 
 def limit(uuid: str, watts: float = 500.0, **more: Any) -> Setting:
