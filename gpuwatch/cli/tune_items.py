@@ -1,6 +1,6 @@
 """The nouns of `gpuwatch tune status`: what a tuner says of each GPU, or what is judged here where none answers."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from gpuwatch.cli.document import Envelope
@@ -32,7 +32,7 @@ class ObstacleItem(Item, frozen=True, kw_only=True):
 
 
 class TuningItem(Item, frozen=True, kw_only=True):
-    """One GPU. `power_limit` watts, as configured; `reason` is the first obstacle's.
+    """One GPU. `power_limit` watts, as configured; `reason` is the first obstacle's; `note`: what is being done.
 
     `clock_cap` hertz and `power_cap` watts: what the tuner has in force, null: nothing. `slowdown`, `slowdown_upper`
     (95 %), `slowdown_bound` and `saved` are ratios; the first two and the last are measured, null: not. `joules_saved`:
@@ -45,6 +45,7 @@ class TuningItem(Item, frozen=True, kw_only=True):
     since: datetime | None
     reason: Reason | None
     obstacles: tuple[ObstacleItem, ...]
+    note: str
     clock_cap: float | None
     power_cap: float | None
     slowdown: float | None
@@ -115,7 +116,7 @@ def budget_item(budget: BudgetState | None) -> BudgetItem | None:
 def _item(
     found: GpuTuning,
     sample: Gpu | None,
-    users: "tuple[str, ...] | list[str]",
+    users: Collection[str],
     settings: tuple[Setting, ...],
     *,
     told: bool,
@@ -128,6 +129,7 @@ def _item(
         since=None if found.since is None else utc(found.since),
         reason=found.reason,
         obstacles=tuple(ObstacleItem(reason=each.reason, message=each.words) for each in found.obstacles),
+        note=found.note,
         clock_cap=found.clock_cap,
         power_cap=found.power_limit,
         slowdown=found.slowdown,

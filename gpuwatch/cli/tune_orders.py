@@ -13,21 +13,25 @@ if TYPE_CHECKING:
     from gpuwatch.model.setting import Setting
     from gpuwatch.sinks.heartbeat import Beat
 
-GIVEN_BACK_SECONDS = 5.0
-"""A tuner that lives has given everything back by then; it looks each second."""
-
 
 @click.command(short_help="Stop tuning at once and give everything back.")
 @option("--reason", metavar="TEXT", default="", help="Why, for whoever finds it stopped.")
+@option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    metavar="SECONDS",
+    help="For a tuner that runs, to give back what it has set. Default: 5.",
+)
 @keeps_state("Where tuner and guard keep their state.")
 @pass_session
 @click.pass_context
-def stop(ctx: click.Context, session: Session, *, reason: str) -> None:
+def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> None:
     """Stop tuning at once and give everything back.
 
     Writes the file tuner.stop into the state directory. A tuner that runs gives back what it has set within a cycle,
     and sets nothing until `gpuwatch tune resume`. It outlasts restarts. The exit code is 3 where something is still
-    set after five seconds.
+    set after --wait.
 
     \b
     Examples:
@@ -43,7 +47,7 @@ def stop(ctx: click.Context, session: Session, *, reason: str) -> None:
     TunerStop(place).put(Stop(by=_who(), at=time.time(), why=reason))
     click.echo("Tuning is stopped. To go on: gpuwatch tune resume")
     beat = _living(place)
-    left = _given_back(place) if beat else _settings(place)
+    left = _given_back(place, wait) if beat else _settings(place)
     if left:
         who = f"the tuner (process {beat.pid}) has not given back" if beat else "no tuner runs to give back"
         session.terminal.hint(f"hint: {who} {len(left)} settings; run gpuwatch tune restore{' --all' if beat else ''}")
@@ -138,11 +142,11 @@ def _settings(place: "Path") -> "tuple[Setting, ...]":
     return SettingsRecord(place).read().settings
 
 
-def _given_back(place: "Path") -> "tuple[Setting, ...]":
-    """What is still set once the tuner has had its time."""
+def _given_back(place: "Path", seconds: float) -> "tuple[Setting, ...]":
+    """What is still set once the tuner has had so many seconds."""
     import time
 
-    deadline = time.monotonic() + GIVEN_BACK_SECONDS
+    deadline = time.monotonic() + seconds
     while (left := _settings(place)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return left

@@ -23,6 +23,8 @@ STYLES = {
     TuningState.IDLE: "dim",
 }
 
+MEASURED = ("SLOWDOWN", "BOUND", "SAVED", "LIMIT/DEFAULT")
+
 OLD_SECONDS = 120.0
 """Older consents are not believed."""
 
@@ -36,12 +38,21 @@ def status_lines(found: TuneStatus, words: Words, width: int, *, wide: bool) -> 
     if found.budget is not None:
         head.append(Text(_budget(found.budget, words)))
     head += [Text(f"! {line}", style="yellow") for line in _alarms(found, words)]
-    return [*head, *([Text("")] if head else []), *table(_columns(found), items, words, width=width, wide=wide)]
+    return [
+        *head,
+        *([Text("")] if head else []),
+        *table(_columns(items, words, wide=wide), items, words, width=width, wide=wide),
+    ]
 
 
-def _columns(found: TuneStatus) -> "list[Column[TuningItem]]":
-    """Without those that only a tuner can fill."""
-    return [column for column in COLUMNS if found.tuner or column.header not in ("SLOWDOWN", "BOUND", "SAVED", "SINCE")]
+def _columns(items: tuple[TuningItem, ...], words: Words, *, wide: bool) -> "list[Column[TuningItem]]":
+    """Without measured ones of which nothing is known: WHY needs their room."""
+    dash = words.glyphs.dash
+    return [
+        column
+        for column in COLUMNS
+        if wide or column.header not in MEASURED or any(column.cell(item, words) != dash for item in items)
+    ]
 
 
 def _summary(found: TuneStatus, items: tuple[TuningItem, ...], words: Words) -> str:
@@ -105,7 +116,7 @@ COLUMNS: tuple[Column[TuningItem], ...] = (
     Column("SAVED", _saved, right=True, drop=3),
     Column("LIMIT/DEFAULT", lambda i, w: w.draw(i.power_limit, i.power_limit_default), right=True, drop=6),
     Column("USER", lambda i, w: ", ".join(i.users) or w.glyphs.dash, drop=4, shorten="middle"),
-    Column("WHY", lambda i, w: "; ".join(o.message for o in i.obstacles) or w.glyphs.dash, shorten="end", least=14),
+    Column("WHY", lambda i, w: "; ".join(o.message for o in i.obstacles) or w.text(i.note), shorten="end", least=14),
     Column("SINCE", lambda i, w: w.ago(i.since.timestamp() if i.since else None), wide=True),
     Column("UUID", lambda i, w: i.uuid, wide=True),
 )

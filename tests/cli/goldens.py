@@ -1,6 +1,7 @@
 """Screens kept as files, so that every change of a screen is a diff to look at: `python -m tests.cli.goldens`."""
 
 import contextlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,8 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from gpuwatch.model.tuner_state import TunerState
 from gpuwatch.model.view import Events, View
-from tests.cli import views
+from gpuwatch.sinks.tuner_status import TunerStatus
+from tests.cli import tuner_states, views
 from tests.cli.conftest import ask, run
 from tests.diagnose.hosts import Host
 
@@ -39,6 +42,28 @@ class Screen(NamedTuple):
         """What the command prints; ages in `events` and `xids` are told against the View's time."""
         events = self.events() if self.events else None
         return ask(self.view(), *self.args, events=events, env={"COLUMNS": str(self.width)}).stdout
+
+
+class TunerScreen(NamedTuple):
+    """One file of `tune`: what is told where a tuner has just said `state`; None: there is no tuner."""
+
+    name: str
+    view: Callable[[], View]
+    state: Callable[[], TunerState] | None
+    args: tuple[str, ...]
+    width: int = 80
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / f"{self.name}.txt"
+
+    def draw(self) -> str:
+        """What the command prints."""
+        with TemporaryDirectory() as place:
+            if self.state is not None:
+                TunerStatus(Path(place)).write(msgspec.structs.replace(self.state(), at=time.time()))
+            where = ("--state-dir", place)
+            return ask(self.view(), "tune", *self.args, *where, env={"COLUMNS": str(self.width)}).stdout
 
 
 class HostScreen(NamedTuple):
@@ -95,6 +120,16 @@ DIAGNOSES = (
     HostScreen("diagnose-json", neglected, ("diagnose", "--stage", "runtime", "--stage", "kubelet", "-o", "json")),
 )
 
+TUNINGS = (
+    TunerScreen("tune-status-80", views.healthy, tuner_states.enforcing, ("status",)),
+    TunerScreen("tune-status-120", views.healthy, tuner_states.enforcing, ("status",), 120),
+    TunerScreen("tune-status-alone-80", views.failing, None, ("status",)),
+    TunerScreen("tune-status-alone-120", views.failing, None, ("status",), 120),
+    TunerScreen("tune-status-trouble-80", views.healthy, tuner_states.troubled, ("status",)),
+    TunerScreen("tune-status-trouble-120", views.healthy, tuner_states.troubled, ("status",), 120),
+    TunerScreen("tune-status-wide", views.healthy, tuner_states.enforcing, ("status", "-o", "wide")),
+)
+
 SCREENS = (
     Screen("status-healthy", views.healthy, ("status",)),
     Screen("status-healthy-80", views.healthy, ("status",), 80),
@@ -135,6 +170,7 @@ SCREENS = (
     Screen("xid-149-line", views.healthy, ("xid", "explain", NVLINK_LINE)),
     Screen("xid-list-80", views.healthy, ("xid", "list", "--taint"), 80),
     *DIAGNOSES,
+    *TUNINGS,
 )
 
 
