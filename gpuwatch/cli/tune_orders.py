@@ -98,12 +98,13 @@ def restore(session: Session, *, everything: bool) -> None:
       gpuwatch tune restore --all
     """
     from gpuwatch.cli.tune_reach import restorer, state_place
+    from gpuwatch.cli.tune_sight import tuner_config
     from gpuwatch.model.errors import GpuwatchError, UsageError
     from gpuwatch.model.setting import Trigger
     from gpuwatch.roles.restoring import Outcome
     from gpuwatch.sinks.settings_record import SettingsRecord
 
-    config = session.config()
+    config = tuner_config(session)
     record = SettingsRecord(state_place(config))
     if not (settings := record.read().settings):
         session.terminal.hint(f"Nothing is set: {record.path} lists no GPU.")

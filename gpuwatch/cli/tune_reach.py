@@ -43,27 +43,21 @@ class _Reach(NamedTuple):
 
 @contextmanager
 def _reach(session: Session, config: Config, actor: str) -> Iterator[_Reach]:
+    from gpuwatch.cli.simulated import aimed
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.sinks.audit import Audit
-    from gpuwatch.sinks.nvml_control import NvmlControl
     from gpuwatch.sinks.settings_record import SettingsRecord
     from gpuwatch.sinks.store import Store
     from gpuwatch.sources.machine import boot_id_file, first_line
-    from gpuwatch.sources.nvml import open_library
 
-    if session.source not in (None, "nvml"):
-        raise UsageError(
-            f"--source {session.source} has no knobs",
-            "settings are made and given back at this machine's driver",
-            "leave it out",
-        )
+    config, connect = aimed(session, config), _driver(session, config)
     place = state_place(config)
-    nvml, store = open_library(config.sources.nvml_library), Store.open(config.state_dir)
+    store = Store.open(config.state_dir)
     boot_id = first_line(boot_id_file(Path(config.sources.proc)))
     try:
         yield _Reach(
             record=SettingsRecord(place),
-            connect=lambda: NvmlControl(nvml),
+            connect=connect,
             boot_id=boot_id,
             audit=Audit(store, SystemClock(), actor=actor, boot_id=boot_id),
         )
@@ -71,13 +65,38 @@ def _reach(session: Session, config: Config, actor: str) -> Iterator[_Reach]:
         store.close()
 
 
+def _driver(session: Session, config: Config) -> "Connect":
+    from gpuwatch.cli.simulated import is_simulated, running
+    from gpuwatch.sinks.nvml_control import NvmlControl
+    from gpuwatch.sources.nvml import open_library
+
+    if is_simulated(session):
+        return simulated_driver(running(session))
+    if session.source not in (None, "nvml"):
+        raise UsageError(
+            f"--source {session.source} has no knobs",
+            "settings are made and given back at a driver",
+            "leave it out, or name a simulated node that runs",
+        )
+    nvml = open_library(config.sources.nvml_library)
+    return lambda: NvmlControl(nvml)
+
+
+def simulated_driver(place: Path) -> "Connect":
+    """The driver of the simulated node that runs in `place`; it asks nobody for root."""
+    from gpuwatch.sim.nvml import open_knobs
+    from gpuwatch.sinks.nvml_control import NvmlControl
+
+    return lambda: NvmlControl(open_knobs(str(place)))
+
+
 @contextmanager
 def restorer(session: Session, config: Config, trigger: Trigger) -> Iterator["Restorer"]:
-    """Gives settings back to the driver of this machine. It is first asked when there is something to give back.
+    """Gives settings back to the driver of this machine, or of a simulated one. It is asked when there is one.
 
     Raises:
-        UsageError: another source than the machine's driver was named, or there is no state directory.
-        NoGpuStack: the library that was named cannot be loaded.
+        UsageError: a source without a driver was named, or there is no state directory.
+        NoGpuStack: the library that was named cannot be loaded, or no simulated node runs.
     """
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.roles.restoring import Restorer
@@ -95,7 +114,7 @@ def restorer(session: Session, config: Config, trigger: Trigger) -> Iterator["Re
 
 @contextmanager
 def hand(session: Session, config: Config) -> Iterator["Hand"]:
-    """Turns the knobs of this machine's GPUs; whatever is still set at the end is given back.
+    """Turns the knobs of this machine's GPUs, or of a simulated one's; whatever is still set at the end is given back.
 
     Raises:
         UsageError: the mode is not enforce; or as `restorer`.

@@ -4,10 +4,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from gpuwatch.cli.session import Session
-from gpuwatch.cli.source import one_view, parse_source
+from gpuwatch.cli.simulated import aimed
+from gpuwatch.cli.source import one_view
 from gpuwatch.cli.tune_reach import state_place
 from gpuwatch.config import Config
 from gpuwatch.model.errors import GpuwatchError
@@ -56,14 +55,7 @@ def look(session: Session, *, needs_view: bool = False) -> Sight:
 
 def tuner_config(session: Session) -> Config:
     """The configuration, its state directory being that of the node asked about: a simulated one has its own."""
-    from gpuwatch.sim.directory import default_directory, runs
-
-    config = session.config()
-    source = parse_source(session.source) if session.source else None
-    if source is None or source.kind != "sim" or config.state_dir != Config().state_dir:
-        return config
-    place = Path(source.argument) if "/" in source.argument else default_directory()
-    return replace(config, state_dir=str(place / "state")) if runs(place) else config
+    return aimed(session, session.config())
 
 
 def tuner_place(session: Session) -> Path:

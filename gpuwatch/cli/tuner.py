@@ -65,19 +65,22 @@ OVERRIDES = (
 def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -> None:
     """Wire the agent's View, the record and the heartbeat to the tuner, or the driver to the guard."""
     from gpuwatch.cli.settings import effective
+    from gpuwatch.cli.simulated import aimed, is_simulated, running
     from gpuwatch.roles.tuner import checked
 
     def reread() -> "Config":
-        return checked(effective(session, options, OVERRIDES).config)
+        return checked(aimed(session, effective(session, options, OVERRIDES).config))
 
     session.start_logging(default="INFO")
     if guard and consents:
         raise click.UsageError("--guard and --consents are two processes")
+    if is_simulated(session):
+        running(session)  # else there is nothing to tune
     if consents:
-        keep_consents(session, effective(session, options, OVERRIDES).config)
+        keep_consents(session, aimed(session, effective(session, options, OVERRIDES).config))
         return
     if guard:
-        _guard(session, effective(session, options, OVERRIDES).config)
+        _guard(session, aimed(session, effective(session, options, OVERRIDES).config))
         return
     from gpuwatch.cli.tune_reach import state_place
     from gpuwatch.model.clock import SystemClock
@@ -112,8 +115,9 @@ def _guard(session: Session, config: "Config") -> None:
     from gpuwatch.sinks.settings_record import SettingsRecord
 
     session.start_audit()
-    place, signals = state_place(config), Signals()
+    signals = Signals()
     with restorer(session, config, Trigger.GUARD) as restoring:
+        place = state_place(config)
         guarding = Guard(SettingsRecord(place), Heartbeat(place), restoring, SystemClock())
         signals.heed(ENDS)
         guarding.run(lambda seconds: signals.next(seconds) is not None)

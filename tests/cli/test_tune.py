@@ -116,7 +116,9 @@ def test_a_record_that_cannot_be_understood_is_3_and_the_gpus_are_told(tmp_path:
     [
         (("tuner", "--mode", "tune"), 2, "tuning.mode"),
         (("tuner", "--state-dir", ""), 2, "name it with --state-dir"),
-        (("--source", "sim", "tuner", "--guard"), 2, "leave it out"),
+        (("--source", "agent", "tuner", "--guard"), 2, "leave it out"),
+        (("--source", "sim:/nowhere/node", "tuner", "--guard"), 5, "try `gpuwatch sim run`"),
+        (("--source", "sim:/nowhere/node", "tuner"), 5, "try `gpuwatch sim run`"),
         (("--nvml-library", "/nowhere.so", "tuner", "--guard"), 5, "cannot load the NVML library"),
     ],
 )
