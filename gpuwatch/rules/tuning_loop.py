@@ -1,0 +1,151 @@
+"""One cycle of the tuner, pure: from what is seen and consented to what is to be set and what is said about it.
+
+Whoever calls it carries the orders out and hands in what became of them with the next cycle. Any doubt lifts: what is
+recorded as set, and not wanted by this very cycle, is ordered back.
+"""
+
+from collections.abc import Mapping
+
+from gpuwatch.model.order import Order
+from gpuwatch.model.setting import KNOBS
+from gpuwatch.model.snapshot import Gpu
+from gpuwatch.model.tuner_state import GpuTuning
+from gpuwatch.rules import tuning_face as faces
+from gpuwatch.rules import tuning_orders as ordering
+from gpuwatch.rules.energy_state import State
+from gpuwatch.rules.tuning_closed import ENDS, Gates, everywhere, gates
+from gpuwatch.rules.tuning_deeds import deeds, why, why_not
+from gpuwatch.rules.tuning_gang import ACTIVE, evolve, turned
+from gpuwatch.rules.tuning_gangs import teams
+from gpuwatch.rules.tuning_memory import Account, Inputs, Memory, Step
+from gpuwatch.rules.tuning_orders import Key, Told, Want
+from gpuwatch.rules.tuning_team import Moved, Sight, move
+
+__all__ = ["Inputs", "Memory", "Step", "Told", "cycle"]
+
+Moves = tuple[Moved, ...]
+
+
+def cycle(memory: Memory, inputs: Inputs) -> Step:
+    """One cycle. In the modes off and observe there are no orders."""
+    held = _held(memory, inputs)
+    if inputs.view is None or inputs.config.mode == "off":
+        forgetful = Memory(pauses=memory.pauses, paces=memory.paces, accounts=memory.accounts, held=held)
+        return Step(memory=forgetful, orders=_orders(inputs, (), held))
+    view = inputs.view
+    samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
+    news = samples if inputs.fresh and view.snapshot.at != memory.view_at else {}
+    passed = gates(memory, inputs, news)
+    sight = Sight(samples, news, passed.closed)
+    moves = tuple(move(team, memory, inputs, sight, held) for team in teams(view, inputs.consents))
+    orders = _orders(inputs, moves, held)
+    moves = tuple(_after(moved, inputs) for moved in moves)
+    accounts = {**memory.accounts, **_accounts(memory, news)}
+    gpus = _faces(memory, inputs, passed, moves, accounts)
+    return Step(
+        memory=_remembered(memory, inputs, passed, moves, held.union(_set(orders)), gpus, accounts),
+        orders=orders,
+        gpus=gpus,
+        deeds=tuple(deeds(memory, moves)) if inputs.enforcing else (),
+        kept=_kept(moves),
+    )
+
+
+def _held(memory: Memory, inputs: Inputs) -> frozenset[Key]:
+    """Knobs that may have something of ours in force: those recorded, or where that is not known, those remembered."""
+    if inputs.actuation is None:
+        return memory.held
+    return frozenset((setting.uuid, setting.knob) for setting in inputs.actuation.settings)
+
+
+def _set(orders: tuple[Order, ...]) -> set[Key]:
+    return {(order.uuid, order.knob) for order in orders if order.value is not None}
+
+
+def _orders(inputs: Inputs, moves: Moves, held: frozenset[Key]) -> tuple[Order, ...]:
+    if not inputs.enforcing:
+        return ()
+    ended = any(obstacle.reason in ENDS for obstacle in everywhere(inputs))
+    knobs = KNOBS if ended else inputs.knobs
+    wanted = {
+        (uuid, moved.tuned.ladder.knob): Want(
+            value=moved.aim.value,
+            before=moved.tuned.cap,
+            why=why(moved.tuned),
+            pod_uid=next((owner.uid for owner in moved.team.owners if owner.uid), None),
+        )
+        for moved in moves
+        if moved.tuned is not None and moved.aim is not None
+        for uuid in moved.team.uuids
+    }
+    whys = {uuid: why_not(moved, uuid) for moved in moves for uuid in moved.team.uuids}
+    return tuple(ordering.orders(wanted, {key for key in held if key[1] in knobs}, whys))
+
+
+def _after(moved: Moved, inputs: Inputs) -> Moved:
+    """As it is once the orders are carried out."""
+    if moved.tuned is None:
+        return moved
+    return moved._replace(tuned=turned(moved.tuned, moved.aim, inputs.at))
+
+
+def _accounts(memory: Memory, news: Mapping[str, Gpu]) -> dict[str, Account]:
+    of = {uuid: memory.tuned.get(key) for key, team in memory.teams.items() for uuid in team.uuids}
+    return {uuid: faces.account(memory.accounts.get(uuid, Account()), gpu, of.get(uuid)) for uuid, gpu in news.items()}
+
+
+def _faces(
+    memory: Memory, inputs: Inputs, passed: Gates, moves: Moves, accounts: Mapping[str, Account]
+) -> tuple[GpuTuning, ...]:
+    settings = inputs.actuation.settings if inputs.actuation else ()
+    by_uuid = {uuid: moved for moved in moves for uuid in moved.team.uuids}
+    return tuple(
+        faces.face(
+            gpu,
+            by_uuid.get(gpu.uuid),
+            memory,
+            inputs.at,
+            accounts.get(gpu.uuid, Account()),
+            tuple(setting for setting in settings if setting.uuid == gpu.uuid),
+        )
+        for gpu in passed.judged
+    )
+
+
+def _remembered(
+    memory: Memory,
+    inputs: Inputs,
+    passed: Gates,
+    moves: Moves,
+    held: frozenset[Key],
+    gpus: tuple[GpuTuning, ...],
+    accounts: Mapping[str, Account],
+) -> Memory:
+    limited = {
+        (uuid, moved.pause.reason): moved.pause
+        for moved in moves
+        if moved.pause is not None
+        for uuid in moved.team.uuids
+    }
+    return Memory(
+        seen=passed.seen,
+        tuned={moved.team.key: moved.tuned for moved in moves if moved.tuned is not None},
+        teams={moved.team.key: moved.team for moved in moves},
+        met=memory.met.union(moved.team.key for moved in moves if moved.team.key in inputs.saved),
+        pauses={**passed.pauses, **limited},
+        paces={**memory.paces, **{uuid: pace for moved in moves for uuid, pace in moved.paces.items()}},
+        watches=passed.watches,
+        accounts=accounts,
+        since=faces.since(gpus),
+        held=held,
+        view_at=None if inputs.view is None else inputs.view.snapshot.at,
+    )
+
+
+def _kept(moves: Moves) -> dict[str, State]:
+    """What is worth a verification by the next tuner, without the windows."""
+    return {
+        moved.team.key: evolve(moved.tuned.state, watched=(), full=(), before=None, reduced=None, newest=None)
+        for moved in moves
+        if moved.tuned is not None and moved.tuned.state.phase in ACTIVE and moved.tuned.state.held is not None
+    }
