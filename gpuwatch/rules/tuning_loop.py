@@ -10,6 +10,7 @@ from gpuwatch.model.order import Order
 from gpuwatch.model.setting import KNOBS
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.tuner_state import GpuTuning
+from gpuwatch.rules import tuning_budget as budgets
 from gpuwatch.rules import tuning_face as faces
 from gpuwatch.rules import tuning_orders as ordering
 from gpuwatch.rules.energy_state import State
@@ -30,7 +31,9 @@ def cycle(memory: Memory, inputs: Inputs) -> Step:
     """One cycle. In the modes off and observe there are no orders."""
     held = _held(memory, inputs)
     if inputs.view is None or inputs.config.mode == "off":
-        forgetful = Memory(pauses=memory.pauses, paces=memory.paces, accounts=memory.accounts, held=held)
+        forgetful = Memory(
+            pauses=memory.pauses, paces=memory.paces, accounts=memory.accounts, held=held, budget=memory.budget
+        )
         return Step(memory=forgetful, orders=_orders(inputs, (), held))
     view = inputs.view
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
@@ -38,16 +41,20 @@ def cycle(memory: Memory, inputs: Inputs) -> Step:
     passed = gates(memory, inputs, news)
     sight = Sight(samples, news, passed.closed)
     moves = tuple(move(team, memory, inputs, sight, held) for team in teams(view, inputs.consents))
-    orders = _orders(inputs, moves, held)
+    budget = budgets.budgeted(memory.budget, inputs, passed.closed, moves)
+    orders = (*_orders(inputs, moves, held), *budget.orders)
     moves = tuple(_after(moved, inputs) for moved in moves)
     accounts = {**memory.accounts, **_accounts(memory, news)}
     gpus = _faces(memory, inputs, passed, moves, accounts)
     return Step(
-        memory=_remembered(memory, inputs, passed, moves, held.union(_set(orders)), gpus, accounts),
+        memory=evolve(
+            _remembered(memory, inputs, passed, moves, held.union(_set(orders)), gpus, accounts), budget=budget.memory
+        ),
         orders=orders,
         gpus=gpus,
-        deeds=tuple(deeds(memory, moves)) if inputs.enforcing else (),
+        deeds=(*deeds(memory, moves), *budgets.deeds(budget)) if inputs.enforcing else (),
         kept=_kept(moves),
+        budget=budget.state,
     )
 
 

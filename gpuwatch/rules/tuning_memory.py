@@ -11,6 +11,7 @@ from gpuwatch.model.setting import KNOBS, Actuation, Knob
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.tuner_state import BudgetState, GpuTuning, TuningState
 from gpuwatch.model.view import View
+from gpuwatch.rules import budget_memory
 from gpuwatch.rules.energy_state import State
 from gpuwatch.rules.tuning import Seen
 from gpuwatch.rules.tuning_conflict import Watch
@@ -70,7 +71,7 @@ class Since(NamedTuple):
 class Memory(Record, frozen=True, kw_only=True):
     """What is carried from one cycle to the next; Memory() at the start. `tuned`, `teams`: by `Team.key`; `met`: keys
     whose saved state is of no use any more; `paces`, `watches`, `accounts`, `since`: by uuid. `held`: knobs that may
-    have something of ours in force. `view_at`: of the newest View.
+    have something of ours in force. `view_at`: of the newest View. `budget`: of the node's power.
     """
 
     seen: Seen = {}
@@ -84,6 +85,7 @@ class Memory(Record, frozen=True, kw_only=True):
     since: Mapping[str, Since] = {}
     held: frozenset[Key] = frozenset()
     view_at: float | None = None
+    budget: budget_memory.Memory = budget_memory.Memory()
 
 
 class Step(Record, frozen=True, kw_only=True):

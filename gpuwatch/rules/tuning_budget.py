@@ -1,0 +1,57 @@
+"""The tuner's cycle as the power budget sees it: it is the operator's, so no work has a say in whether it holds.
+
+Only GPUs in trouble, or in somebody else's hands, are left as they are; they count with what they have.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from gpuwatch.model.tuner_state import Obstacle, Reason
+from gpuwatch.rules.budget_loop import cycle
+from gpuwatch.rules.budget_memory import Look, Memory, Step
+from gpuwatch.rules.tuning_closed import ENDS, everywhere
+from gpuwatch.rules.tuning_memory import Inputs
+from gpuwatch.rules.tuning_orders import Told, text
+from gpuwatch.rules.tuning_team import Moved
+
+FIXED = frozenset(
+    {
+        Reason.LOST, Reason.UNRESPONSIVE, Reason.UNKNOWN, Reason.FAULT, Reason.XID, Reason.REPAIR_PENDING,
+        Reason.SLOWDOWN, Reason.CONFLICT, Reason.OPTED_OUT,
+    }
+)  # fmt: skip
+"""Reasons for which a GPU's power limit is not written. That nobody has opted in, or that it is shared, is none."""
+
+
+def budgeted(
+    memory: Memory, inputs: Inputs, closed: Mapping[str, tuple[Obstacle, ...]], moves: Iterable[Moved]
+) -> Step:
+    """One cycle of the budget. `closed`: what stands against each GPU, by uuid."""
+    is_ended = any(obstacle.reason in ENDS for obstacle in everywhere(inputs))
+    if is_ended or not inputs.enforcing or inputs.config.node_budget_watts is None:
+        return Step(memory=Memory())  # whoever gives back everything gives back these limits, too
+    by_uuid = {uuid: moved for moved in moves for uuid in moved.team.uuids}
+    against = {uuid: (*each, *by_uuid[uuid].closed.get(uuid, ())) for uuid, each in closed.items() if uuid in by_uuid}
+    look = Look(
+        view=inputs.view,
+        fresh=inputs.fresh,
+        now=inputs.now,
+        at=inputs.at,
+        budget=inputs.config.node_budget_watts,
+        actuation=inputs.actuation,
+        boards=inputs.boards,
+        turned=inputs.turned,
+        fixed=frozenset(uuid for uuid, each in against.items() if any(one.reason in FIXED for one in each)),
+        probes={uuid: moved.tuned.state for uuid, moved in by_uuid.items() if moved.tuned is not None},
+        owners={uuid: moved.team.key for uuid, moved in by_uuid.items()},
+        priorities={uuid: moved.wish.priority for uuid, moved in by_uuid.items()},
+    )
+    return cycle(memory, look)
+
+
+def deeds(step: Step) -> Iterator[Told]:
+    """Each order is a decision."""
+    for order in step.orders:
+        known = step.memory.limits.known.get(order.uuid)
+        after = text("power_limit", order.value)
+        before = text("power_limit", known.watts if known else None)
+        yield Told("budget", order.uuid, "power_limit", before, after, order.why)
