@@ -1,26 +1,36 @@
 """The gates before tuning: what has to be so of a GPU before its clocks or power may be touched.
 
-A gate sees one GPU of one View. What a Node's labels and taints and a pod's annotations say is not in a View: who tunes
-has to ask for it elsewhere.
+A gate sees one GPU of one View, and what the API server said of the Node and the pods, if anybody has asked it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from gpuwatch.config import TuningConfig
 from gpuwatch.model.check_names import XidClass
+from gpuwatch.model.consent import Consents
 from gpuwatch.model.finding import Finding, Health, Severity
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Identity, Record
 from gpuwatch.model.tuner_state import Reason
 from gpuwatch.model.view import View
-from gpuwatch.model.workload import Workload
 from gpuwatch.model.xid import XidCount, XidEvent
+from gpuwatch.rules import tuning_gangs
+from gpuwatch.rules.consent import opted_in, power_agent
 from gpuwatch.rules.restoring import is_same
+from gpuwatch.rules.tuning_conflict import SETTING, WHO
+from gpuwatch.rules.tuning_gangs import Owner
 from gpuwatch.rules.xid_class import classify
 
 REST_SECONDS = 600.0
 """A GPU that was in trouble is left alone for so long after it."""
+
+YIELD_SECONDS = 3600.0
+"""So long a GPU is left to somebody else who was seen to set it."""
+
+VOLTA = 7.0
+"""Compute capability. Older GPUs name application clocks as a reason also where nobody has set any."""
 
 SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 """Clock event reasons with which the hardware or the driver defends itself; a power cap is none."""
@@ -32,41 +42,40 @@ MONITOR = "monitoring_degraded"
 
 
 class Case(Record, frozen=True, kw_only=True):
-    """One GPU. `gpu` None: there is no fresh sample. `settings`: what gpuwatch itself has set on it."""
+    """One GPU. `gpu` None: there is no fresh sample. `settings`: what gpuwatch itself has set on it, or had when the
+    sample may have been taken. `config` None: nobody has opted in.
+    """
 
     view: View
     status: GpuStatus
     gpu: Gpu | None
     settings: tuple[Setting, ...]
     classes: Mapping[int, XidClass]
+    consents: Consents | None = None
+    config: TuningConfig | None = None
 
     @property
     def uuid(self) -> str:
         """The GPU's."""
         return self.status.identity.uuid
 
+    @property
+    def owners(self) -> tuple[Owner, ...]:
+        """Whose work is on it."""
+        return tuning_gangs.owners(self.view, self.uuid, self.gpu, self.consents)
+
 
 class Gate(NamedTuple):
-    """`closed` gives words, empty when it is open. `rests`: it stays closed for REST_SECONDS after it was."""
+    """`closed` gives words, empty when it is open. `rests`: it stays closed for so many seconds after it was."""
 
     reason: Reason
     closed: Callable[[Case], str]
-    rests: bool = False
+    rests: float = 0.0
 
 
 def owners(view: View, gpu: Gpu) -> frozenset[str]:
-    """Whose work is on a GPU: pods, and outside of pods Slurm jobs and accounts; empty: nobody is seen."""
-    uuid = gpu.identity.uuid
-    holders = (
-        holder.workload for device in view.attribution.devices if device.gpu == uuid for holder in device.holders
-    )
-    names = {_pod(workload) for workload in holders}
-    known = {owner.pid: owner for owner in view.owners}
-    for process in gpu.processes or ():
-        owner = known.get(process.pid)
-        if owner is not None and owner.workload is None and owner.pod_uid is None:
-            names.add(f"slurm {owner.slurm_job}" if owner.slurm_job else f"user {owner.account}")
-    return frozenset(names) or frozenset({"a process"} if gpu.processes else ())
+    """Whose work is on a GPU, by name; empty: nobody is seen."""
+    return frozenset(owner.name for owner in tuning_gangs.owners(view, gpu.identity.uuid, gpu))
 
 
 def foreign_limit(gpu: Gpu, settings: tuple[Setting, ...]) -> bool | None:
@@ -80,8 +89,8 @@ def foreign_limit(gpu: Gpu, settings: tuple[Setting, ...]) -> bool | None:
     return any(not any(is_same(limit, watts) for watts in usual) for limit in limits)
 
 
-def _pod(workload: Workload) -> str:
-    return f"{workload.namespace}/{workload.pod}" if workload.pod else f"pod {workload.pod_uid}"
+def _quarantined(case: Case) -> str:
+    return "gpuwatch has tainted the node" if case.consents is not None and case.consents.quarantined else ""
 
 
 def _in_state(state: GpuState) -> Callable[[Case], str]:
@@ -172,16 +181,35 @@ def _owners_unknown(case: Case) -> str:
 
 
 def _shared(case: Case) -> str:
-    names = owners(case.view, case.gpu) if case.gpu is not None else ()
-    return f"shared by {', '.join(sorted(names))}" if len(names) > 1 else ""
+    if len(case.owners) < 2 or case.gpu is None:
+        return ""
+    config, at = case.config, case.view.snapshot.at
+    if config is not None and all(opted_in(config, case.consents, owner, at) for owner in case.owners):
+        return ""
+    return f"shared by {', '.join(owner.name for owner in case.owners)}, and not all of them have opted in"
 
 
 def _conflict(case: Case) -> str:
-    gpu = case.gpu
-    if gpu is None or not foreign_limit(gpu, case.settings):
+    agents = {name for owner in case.owners if (name := power_agent(case.consents, owner))}
+    words = [f"by {name} somebody else sets its power" for name in sorted(agents)]
+    if case.gpu is not None:
+        words += filter(None, (_foreign_limit(case.gpu, case.settings), _foreign_clocks(case.gpu, case.settings)))
+    return "; ".join(words)
+
+
+def _foreign_limit(gpu: Gpu, settings: tuple[Setting, ...]) -> str:
+    if not foreign_limit(gpu, settings):
         return ""
     limit = min(watts for watts in (gpu.power.limit_configured, gpu.power.limit_enforced) if watts is not None)
     return f"its power limit is {limit:.0f} W, by default {gpu.power.limit_default:.0f} W, and not by gpuwatch"
+
+
+def _foreign_clocks(gpu: Gpu, settings: tuple[Setting, ...]) -> str:
+    """The driver names locked clocks, too, so that nothing can be said where gpuwatch has locked them."""
+    if any(setting.knob == "locked_clocks" for setting in settings) or not gpu.clock_events.active.get(SETTING):
+        return ""
+    is_older = float(gpu.identity.compute_capability or VOLTA) < VOLTA
+    return "" if is_older else f"its clocks are held by a setting, and not by gpuwatch: {WHO}"
 
 
 def _sampled(closed: Callable[[Gpu], str]) -> Callable[[Case], str]:
@@ -190,19 +218,20 @@ def _sampled(closed: Callable[[Gpu], str]) -> Callable[[Case], str]:
 
 
 GATES: tuple[Gate, ...] = (
-    Gate(Reason.LOST, _in_state(GpuState.LOST), rests=True),
-    Gate(Reason.UNRESPONSIVE, _in_state(GpuState.UNRESPONSIVE), rests=True),
+    Gate(Reason.QUARANTINED, _quarantined),
+    Gate(Reason.LOST, _in_state(GpuState.LOST), rests=REST_SECONDS),
+    Gate(Reason.UNRESPONSIVE, _in_state(GpuState.UNRESPONSIVE), rests=REST_SECONDS),
     Gate(Reason.UNKNOWN, _unknown),
-    Gate(Reason.FAULT, _fault, rests=True),
+    Gate(Reason.FAULT, _fault, rests=REST_SECONDS),
     Gate(Reason.XID, _xid),  # an XID's own time is known
-    Gate(Reason.REPAIR_PENDING, _sampled(_repair), rests=True),
-    Gate(Reason.SLOWDOWN, _sampled(_slowdown), rests=True),
+    Gate(Reason.REPAIR_PENDING, _sampled(_repair), rests=REST_SECONDS),
+    Gate(Reason.SLOWDOWN, _sampled(_slowdown), rests=REST_SECONDS),
     Gate(Reason.MONITORING, _monitoring),
     Gate(Reason.MIG, _sampled(_mig)),
     Gate(Reason.VGPU, _sampled(_vgpu)),
     Gate(Reason.DISPLAY, _sampled(_display)),
     Gate(Reason.OWNERS_UNKNOWN, _owners_unknown),
     Gate(Reason.SHARED, _shared),
-    Gate(Reason.CONFLICT, _conflict),
+    Gate(Reason.CONFLICT, _conflict, rests=YIELD_SECONDS),
 )
 """Most serious first: the first that is closed is the reason that metrics name."""

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gpuwatch.config import TuningConfig
+from gpuwatch.model.consent import AUTOTUNE, POWER_AGENTS, Consents, PodConsent
 from gpuwatch.model.finding import Finding, Health, Severity
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.snapshot import ClockEvents, Gpu, GpuProcess, GpuState, Power, RowRemap, SourceStatus, Vgpu
@@ -13,8 +15,10 @@ from gpuwatch.model.tuner_state import GpuTuning, Reason, TuningState
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import ProcessOwner, Workload
 from gpuwatch.model.xid import XidCount
-from gpuwatch.rules.tuning import judge
-from gpuwatch.rules.tuning_gates import GATES, REST_SECONDS, SLOWDOWNS
+from gpuwatch.rules.energy_state import Refusal
+from gpuwatch.rules.tuning import LINGER_SECONDS, judge
+from gpuwatch.rules.tuning_conflict import SETTING
+from gpuwatch.rules.tuning_gates import GATES, REST_SECONDS, SLOWDOWNS, YIELD_SECONDS
 from tests.rules.remediating import START, finding, view
 
 POD = Workload(namespace="ml", pod="train-0", container="main", pod_uid="uid-0")
@@ -69,6 +73,23 @@ def limit(configured: float | None, enforced: float | None = 700.0) -> View:
     return working(power=Power(limit_configured=configured, limit_enforced=enforced, limit_default=700.0))
 
 
+def clocks(**reasons: bool) -> View:
+    return working(clock_events=ClockEvents(active=reasons))
+
+
+def consents(*pods: PodConsent, **more: Any) -> Consents:
+    return Consents(at=START, pods=pods, **more)
+
+
+def consent(workload: Workload, **annotations: str) -> PodConsent:
+    assert workload.namespace is not None
+    assert workload.pod is not None
+    assert workload.pod_uid is not None
+    return PodConsent(
+        namespace=workload.namespace, name=workload.pod, uid=workload.pod_uid, annotations=dict(annotations)
+    )
+
+
 ALICE = ProcessOwner(pid=7, start_time=1, uid=1000, user="alice")
 
 CLOSED: dict[str, tuple[Reason, Callable[[], View]]] = {
@@ -98,6 +119,7 @@ CLOSED: dict[str, tuple[Reason, Callable[[], View]]] = {
     "a limit of somebody": (Reason.CONFLICT, lambda: limit(500.0, 500.0)),
     "a limit from outside": (Reason.CONFLICT, lambda: limit(700.0, 400.0)),
     "a raised limit": (Reason.CONFLICT, lambda: limit(750.0, 750.0)),
+    "clocks set by somebody": (Reason.CONFLICT, lambda: clocks(**{SETTING: True})),
 } | {
     reason: (Reason.SLOWDOWN, lambda reason=reason: working(clock_events=ClockEvents(active={reason: True})))
     for reason in SLOWDOWNS
@@ -113,8 +135,83 @@ def test_a_gate_is_closed_for_what_it_is_there_for(name: str) -> None:
 
 
 def test_every_gate_has_been_seen_closed() -> None:
-    assert {reason for reason, _ in CLOSED.values()} == {gate.reason for gate in GATES}
-    assert {*Reason} - {gate.reason for gate in GATES} == {Reason.STALE_VIEW}
+    assert {reason for reason, _ in CLOSED.values()} | {Reason.QUARANTINED} == {gate.reason for gate in GATES}
+
+
+def test_gates_are_told_in_the_order_of_the_reasons() -> None:
+    ranks = [list(Reason).index(gate.reason) for gate in GATES]
+    assert ranks == sorted(ranks)
+
+
+def test_what_the_energy_tuner_refuses_for_is_a_reason() -> None:
+    assert {refusal.value for refusal in Refusal} <= {reason.value for reason in Reason}
+    assert not {refusal.value for refusal in Refusal} & {gate.reason.value for gate in GATES}
+
+
+def test_a_tainted_node_is_left_alone_and_rests_no_longer() -> None:
+    found, seen = judge(working(), fresh=True, now=0.0, consents=consents(quarantined=True))
+    assert [gpu.reason for gpu in found] == [Reason.QUARANTINED] * 2
+    assert first(working(), now=1.0, seen=seen, consents=consents()).reason is None
+
+
+OPT_IN = {AUTOTUNE: "enforce"}
+CONFIG = TuningConfig(mode="enforce")
+
+
+def test_pods_share_a_gpu_only_if_all_of_them_have_opted_in() -> None:
+    shared = with_gpus(view(holders={"GPU-0": (POD, OTHER)}), *working().snapshot.gpus)
+    both = consents(consent(POD, **OPT_IN), consent(OTHER, **OPT_IN))
+    one = consents(consent(POD, **OPT_IN), consent(OTHER))
+    assert first(shared, consents=both, config=CONFIG).reason is None
+    assert first(shared, consents=one, config=CONFIG).reason is Reason.SHARED
+    assert first(shared, consents=both).reason is Reason.SHARED
+    assert first(shared, consents=replace(both, at=START - 300), config=CONFIG).reason is Reason.SHARED
+    assert first(shared, consents=one, config=replace(CONFIG, pods="enforce")).reason is None
+
+
+def test_a_pod_and_a_person_never_share_a_tuned_gpu() -> None:
+    opted = consents(consent(POD, **OPT_IN))
+    assert first(sharing(ALICE), consents=opted, config=CONFIG).reason is Reason.SHARED
+
+
+@pytest.mark.parametrize("name", POWER_AGENTS)
+def test_s9_a_pod_whose_power_somebody_else_sets_is_theirs(name: str) -> None:
+    found, seen = judge(working(), fresh=True, now=0.0, consents=consents(consent(POD, **{name: "400"})))
+    assert [gpu.reason for gpu in found] == [Reason.CONFLICT, None]
+    assert name in found[0].words
+    assert first(working(), now=YIELD_SECONDS - 1, seen=seen).reason is Reason.CONFLICT
+    assert first(working(), now=YIELD_SECONDS, seen=seen).reason is None
+
+
+def test_s9_after_a_conflict_the_gpu_is_left_to_them_for_an_hour() -> None:
+    _, seen = judge(limit(500.0, 500.0), fresh=True, now=0.0)
+    assert first(working(), now=YIELD_SECONDS - 1, seen=seen).reason is Reason.CONFLICT
+    assert first(working(), now=YIELD_SECONDS, seen=seen).reason is None
+
+
+LOCK = Setting(uuid="GPU-0", knob="locked_clocks", original=None, applied=(1e9,), at=START, boot_id="b", driver="d")
+
+
+def test_clocks_that_gpuwatch_has_locked_are_no_conflict_nor_shortly_afterwards() -> None:
+    held = clocks(**{SETTING: True})
+    found, seen = judge(held, fresh=True, now=0.0, settings=(LOCK,))
+    assert found[0].reason is None
+    found, seen = judge(held, fresh=True, now=LINGER_SECONDS - 1, seen=seen)
+    assert found[0].reason is None
+    assert first(held, now=LINGER_SECONDS + 1, seen=seen).reason is Reason.CONFLICT
+
+
+def test_a_limit_that_gpuwatch_has_just_given_back_is_no_conflict() -> None:
+    own = Setting(uuid="GPU-0", knob="power_limit", original=700.0, applied=(500.0,), at=START, boot_id="b", driver="d")
+    _, seen = judge(limit(500.0, 500.0), fresh=True, now=0.0, settings=(own,))
+    assert first(limit(500.0, 500.0), now=2.0, seen=seen).reason is None
+    assert first(limit(500.0, 500.0), now=LINGER_SECONDS + 1, seen=seen).reason is Reason.CONFLICT
+
+
+def test_gpus_before_volta_name_application_clocks_though_nobody_has_set_them() -> None:
+    held = clocks(**{SETTING: True})
+    old = replace(held.snapshot.gpus[0].identity, compute_capability="6.0")
+    assert first(with_gpus(held, replace(held.snapshot.gpus[0], identity=old))).reason is None
 
 
 OPEN: dict[str, Callable[[], View]] = {
