@@ -11,10 +11,13 @@ hangs a call or pushes an XID, and every process that has the library loaded see
         driver.xid(5, 79)
         driver.lose(5)
         driver.calls("nvmlDeviceSetPowerManagementLimit")
+        driver.couple(0, clock_bound=0.4)
+        driver.sets()
 
 `python -m gpuwatch.sim.fakelib COMMAND...` runs a command, such as `nvitop -1`, on eight idle GPUs.
 """
 
+from gpuwatch.sim.fakelib.coupling import FakeSet
 from gpuwatch.sim.fakelib.driver import FakeDriver
 from gpuwatch.sim.fakelib.library import PROFILES, build
 from gpuwatch.sim.fakelib.tenants import COMPUTE, GRAPHICS, MPS, NO_INSTANCE, FakeMig, FakeProcess, FakeVgpu
@@ -28,6 +31,7 @@ __all__ = [
     "FakeDriver",
     "FakeMig",
     "FakeProcess",
+    "FakeSet",
     "FakeVgpu",
     "build",
 ]

@@ -5,12 +5,13 @@ import math
 import mmap
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from gpuwatch.sim.fakelib import layout, library, models, tenants
+from gpuwatch.sim.fakelib.coupling import Coupling
 from gpuwatch.sim.fakelib.faults import Faults
 from gpuwatch.sim.fakelib.tenants import NO_INSTANCE, FakeMig, FakeProcess, FakeVgpu
 
@@ -18,7 +19,7 @@ _VALUE_TYPES = {"double": 0, "uint": 1, "ulong": 2, "ull": 3, "sll": 4, "sint": 
 _HEAD = layout.Control.event_head.offset
 
 
-class FakeDriver(Faults):
+class FakeDriver(Faults, Coupling):
     """A driver with up to 16 GPUs, kept in `directory/control`; use it as a context manager.
 
     `profile` (library.PROFILES) picks the exported symbols and the versions, `model` is one of models.MODELS. `gpu`
@@ -67,12 +68,12 @@ class FakeDriver(Faults):
         """Sets fields of layout.Gpu: numbers, texts (name, uuid...) or tables (clock_mhz...); None = unsupported."""
         for slot in self._slots(gpu):
             target = self.control.gpus[slot]
-            if "power_mw" in values:
-                _rebase_energy(target)
-                if target.power_average_mw != layout.ABSENT:
-                    values.setdefault("power_average_mw", values["power_mw"])
+            self._close(target)
+            if "power_mw" in values and target.power_average_mw != layout.ABSENT:
+                values.setdefault("power_average_mw", values["power_mw"])
             for name, value in values.items():
                 layout.assign(target, name, value)
+            self._choose(target)
 
     def get(self, gpu: int, name: str) -> Any:
         """What `set` would change, as it is now; None when unsupported."""
@@ -153,17 +154,14 @@ class FakeDriver(Faults):
         self.set(gpu, lost=0, present=1)
 
     def reload(self, driver_version: str | None = None) -> None:
-        """The driver is loaded anew: processes that used it get UNINITIALIZED, their nvmlInit a version mismatch."""
+        """The driver is loaded anew, and what was set is gone: processes that used it get UNINITIALIZED, and from their
+        nvmlInit, once they have shut down, a version mismatch if it is another version.
+        """
         if driver_version is not None:
             self._set_version(driver_version)
+        self.forget_settings()
         self.control.generation += 1
         self._wake(ctypes.addressof(self.control) + _HEAD)
-
-    def _slots(self, gpu: int | None) -> Iterator[int]:
-        count = self.control.gpu_count
-        if gpu is not None and not 0 <= gpu < count:
-            raise IndexError(f"there is no GPU {gpu}, only {count}")
-        yield from range(count) if gpu is None else (gpu,)
 
     def _set_version(self, version: str) -> None:
         self.control.driver_version = version.encode()
@@ -184,11 +182,3 @@ class FakeDriver(Faults):
             self.set_gpm(gpu, models.GPM_AT_REST)
             for field, rate in models.PCIE_BYTES_A_SECOND.items():
                 self.set_field(gpu, field, rate=rate)
-
-
-def _rebase_energy(target: Any) -> None:
-    """Closes the account at the old power: what follows is drawn at the new one."""
-    now = time.monotonic_ns()
-    if layout.ABSENT not in (target.energy_mj, target.power_mw):
-        target.energy_mj += target.power_mw * (now - target.energy_since_ns) // 1_000_000_000
-    target.energy_since_ns = now

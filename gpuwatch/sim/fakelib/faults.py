@@ -9,6 +9,7 @@ from gpuwatch.sim.fakelib import library
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}  # syscall numbers; elsewhere a sleeper notices within a second
 _WAKE, _EVERYBODY = 1, 2**31 - 1
+_NO_PERMISSION = 4  # nvmlReturn_t
 
 
 class Faults:
@@ -36,6 +37,11 @@ class Faults:
         """Calls return this nvmlReturn_t (0: success, with nothing written)."""
         self._rule(function, gpu, error=code + 1)
 
+    def forbid(self, gpu: int | None = None) -> None:
+        """Clients lack the right to set anything: setters return NO_PERMISSION."""
+        for name in library.SETTERS:
+            self.error(_NO_PERMISSION, name, gpu)
+
     def clear(self, function: str | None = None, gpu: int | None = None) -> None:
         """Ends the misbehaviour set with the same names (all of it without a function) and releases hung calls."""
         if function is not None:
@@ -62,7 +68,8 @@ class Faults:
         return sum(self.control.calls[index].in_flight for index in self._indices(function))
 
     def reset_calls(self) -> None:
-        """All counters to 0; only while no call is inside."""
+        """All counters to 0, and no setter kept; only while no call is inside."""
+        self.control.set_head = 0
         for call in self.control.calls:
             call.count = call.in_flight = 0
 

@@ -12,6 +12,7 @@ from typing import Any
 ABSENT = -(2**63)
 MAX_GPUS, MAX_MIG, MAX_LINKS, MAX_PROCESSES, MAX_VGPUS = 16, 8, 18, 64, 16
 MAX_EVENTS, MAX_SAMPLES, MAX_FIELDS, MAX_GPM, MAX_CALLS = 256, 256, 512, 512, 512
+MAX_CLOCKS, MAX_SETS = 256, 8192
 
 I64, U64, U32, DOUBLE = ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_double
 
@@ -34,7 +35,8 @@ GPU_VALUES = (
     *("util_gpu", "util_memory", "util_encoder", "util_decoder", "util_jpeg", "util_ofa", "pstate"),
     *("memory_total", "memory_used", "memory_reserved", "bar1_total", "bar1_used"),
     # clocks
-    *("clock_events", "clock_events_supported", "locked_min_mhz", "locked_max_mhz"),
+    *("clock_events", "clock_events_supported", "clock_min_mhz", "locked_min_mhz", "locked_max_mhz"),
+    "coupled",  # 1: clock, power and clock events follow `work` and the knobs
     # PCIe
     *("pcie_gen", "pcie_gen_max", "pcie_width", "pcie_width_max", "pcie_tx_kbps", "pcie_rx_kbps", "pcie_replays"),
     # reliability
@@ -113,6 +115,18 @@ class Sample(ctypes.Structure):
     _fields_ = (("type", U32), ("value", U32), ("timestamp_us", U64))
 
 
+class Work(ctypes.Structure):
+    """What a coupled GPU does at each of its clocks, highest first; `pace` is its speed there, 1 at the highest.
+
+    `now` is the row in force, negative while nothing runs. The sums run up to `since_ns`, from where the row goes on.
+    """
+
+    _fields_ = (("count", I64), ("now", I64), ("idle_mhz", I64), ("idle_mw", I64), ("since_ns", U64),
+                ("work_ns", DOUBLE),  # time at full speed that would have done the same
+                ("cycles_ns", DOUBLE),  # time in which the pipes would have been as busy at full speed
+                ("mhz", I64 * MAX_CLOCKS), ("power_mw", I64 * MAX_CLOCKS), ("pace", DOUBLE * MAX_CLOCKS))  # fmt: skip
+
+
 class Gpu(ctypes.Structure):
     """One GPU slot."""
 
@@ -140,6 +154,7 @@ class Gpu(ctypes.Structure):
         ("vgpus", Vgpu * MAX_VGPUS),
         ("sample_count", U64),
         ("samples", Sample * MAX_SAMPLES),
+        ("work", Work),
     )
 
 
@@ -147,6 +162,12 @@ class Event(ctypes.Structure):
     """One event of the ring that nvmlEventSetWait reads."""
 
     _fields_ = (("type", U64), ("data", U64), ("gpu", U32), ("gi", U32), ("ci", U32), ("padding", U32))
+
+
+class Set(ctypes.Structure):
+    """A call of a setter that has returned; value is ABSENT where it resets."""
+
+    _fields_ = (("knob", U32), ("gpu", U32), ("result", U32), ("pid", U32), ("value", I64))
 
 
 class Control(ctypes.Structure):
@@ -162,11 +183,15 @@ class Control(ctypes.Structure):
         ("nvml_version", ctypes.c_char * 80),
         ("calls", Call * MAX_CALLS),  # index 0 stands for every function
         ("events", Event * MAX_EVENTS),
+        ("set_head", U64),  # setters called so far
+        ("sets", Set * MAX_SETS),
         ("gpus", Gpu * MAX_GPUS),
     )
 
 
-STRUCTS: Sequence[type[ctypes.Structure]] = (Rule, Call, Link, Field, Process, Mig, Vgpu, Sample, Gpu, Event, Control)
+STRUCTS: Sequence[type[ctypes.Structure]] = (
+    *(Rule, Call, Link, Field, Process, Mig, Vgpu, Sample, Work, Gpu, Event, Set, Control),
+)
 _C_TYPES: dict[Any, str] = {
     I64: "int64_t", U64: "uint64_t", U32: "uint32_t", DOUBLE: "double", ctypes.c_char: "char"}  # fmt: skip
 

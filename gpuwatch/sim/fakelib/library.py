@@ -31,6 +31,16 @@ _PROTOTYPE = re.compile(r"nvmlReturn_t\s+DECLDIR\s+(nvml\w+)\s*\(([^)]*)\)\s*;")
 _NEWEST = re.compile(r"#define\s+(nvml\w+)\s+(nvml\w+_v\d+)\s*$", re.MULTILINE)
 
 
+KNOBS = ("power_limit", "locked_clocks")
+SETTERS = {
+    "nvmlDeviceSetPowerManagementLimit": ("0", "limit"),
+    "nvmlDeviceSetPowerManagementLimit_v2": ("0", "powerValue->powerValueMw"),
+    "nvmlDeviceSetGpuLockedClocks": ("1", "maxGpuClockMHz"),
+    "nvmlDeviceResetGpuLockedClocks": ("1", "ABSENT"),
+}
+"""Functions whose calls are kept: the knob's place in KNOBS, and what it is set to in the words of nvml.h."""
+
+
 class Function(NamedTuple):
     """A prototype of nvml.h: its name and its parameters as the header spells them."""
 
@@ -85,10 +95,11 @@ def _wrapper(function: Function) -> str:
         gpu = "fake_gpu_at(index)"
     elif function.types[:1] == ("nvmlDevice_t",):
         gpu = f"fake_gpu_of({function.arguments[0]})"
+    kept = f"    fake_keep({gpu}, {', '.join(SETTERS[name])}, result);\n" if name in SETTERS else ""
     return (
         f"nvmlReturn_t {name}({', '.join(function.parameters) or 'void'}) {{\n    nvmlReturn_t result;\n"
         f"    if (fake_enter(CALL_{name}, {gpu}, &result)) result = fake_{name}({arguments});\n"
-        f"    fake_leave(CALL_{name});\n    return result;\n}}"
+        f"{kept}    fake_leave(CALL_{name});\n    return result;\n}}"
     )
 
 

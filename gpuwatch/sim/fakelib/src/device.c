@@ -30,17 +30,6 @@ GETTER(nvmlDeviceGetEnforcedPowerLimit, unsigned int, gpu->power_limit_enforced_
 GETTER(nvmlDeviceGetPowerManagementDefaultLimit, unsigned int, gpu->power_limit_default_mw)
 PAIR(nvmlDeviceGetPowerManagementLimitConstraints, unsigned int, gpu->power_limit_min_mw, gpu->power_limit_max_mw)
 
-DEVICE(nvmlDeviceSetPowerManagementLimit, unsigned int limit) {
-    struct gpu *gpu = gpu_of(device);
-    REQUIRE(device->mig < 0 && gpu->power_limit_mw != ABSENT, NOT_SUPPORTED);
-    REQUIRE(limit >= gpu->power_limit_min_mw && limit <= gpu->power_limit_max_mw, INVALID_ARGUMENT);
-    gpu->power_limit_mw = gpu->power_limit_enforced_mw = limit;
-    return NVML_SUCCESS;
-}
-DEVICE(nvmlDeviceSetPowerManagementLimit_v2, nvmlPowerValue_v2_t *value) {
-    return fake_nvmlDeviceSetPowerManagementLimit(device, value->powerValueMw);
-}
-
 /* ---- temperature, fans ---- */
 static int64_t threshold(const struct gpu *gpu, nvmlTemperatureThresholds_t which) {
     switch (which) {
@@ -132,15 +121,6 @@ DEVICE(nvmlDeviceGetViolationStatus, nvmlPerfPolicyType_t policy, nvmlViolationT
     REQUIRE(policy < NVML_PERF_POLICY_COUNT, INVALID_ARGUMENT);
     REQUIRE(device->mig < 0 && gpu->event_ns[policy] != ABSENT, NOT_SUPPORTED);
     *out = (nvmlViolationTime_t){fake_unix_us(), gpu->event_ns[policy]};
-    return NVML_SUCCESS;
-}
-DEVICE(nvmlDeviceSetGpuLockedClocks, unsigned int min, unsigned int max) {
-    REQUIRE(min <= max, INVALID_ARGUMENT);
-    gpu_of(device)->locked_min_mhz = min, gpu_of(device)->locked_max_mhz = max;
-    return NVML_SUCCESS;
-}
-nvmlReturn_t fake_nvmlDeviceResetGpuLockedClocks(nvmlDevice_t device) {
-    gpu_of(device)->locked_min_mhz = gpu_of(device)->locked_max_mhz = ABSENT;
     return NVML_SUCCESS;
 }
 

@@ -38,6 +38,11 @@ void fake_futex_wait(const uint32_t *word, uint32_t value, int64_t timeout_ns);
 uint64_t fake_monotonic_ns(void);
 uint64_t fake_unix_us(void);
 
+/* knobs.c */
+void fake_keep(int gpu, uint32_t knob, int64_t value, nvmlReturn_t result);
+void fake_settle(struct gpu *gpu);
+void fake_paced(const struct gpu *gpu, double *work_ns, double *cycles_ns);
+
 /* device.c, health.c */
 int64_t fake_energy_mj(const struct gpu *gpu);
 int64_t fake_ecc_total(const struct gpu *gpu, int aggregate, int uncorrected);

@@ -24,6 +24,7 @@ static struct {
     char path[PATH_MAX];
     unsigned int users;
     uint32_t generation;
+    char version[80];
     int count;
     int slots[MAX_GPUS];
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -57,7 +58,14 @@ static void attach(void) {
     }
     snprintf(process.path, sizeof process.path, "%s", path);
     process.generation = file->generation;
+    snprintf(process.version, sizeof process.version, "%s", file->driver_version);
     control = file;
+}
+
+/* A driver that was loaded anew is met again by a new session, if the library is of its version. */
+static void meet_again(void) {
+    if (control && !process.users && !strcmp(process.version, control->driver_version))
+        process.generation = __atomic_load_n(&control->generation, __ATOMIC_ACQUIRE);
 }
 
 bool fake_driver_gone(void) { return __atomic_load_n(&control->generation, __ATOMIC_ACQUIRE) != process.generation; }
@@ -87,6 +95,7 @@ static bool obey(struct rule *rule, nvmlReturn_t *result) {
 }
 
 static nvmlReturn_t refusal(int call, int gpu) {
+    if (call == CALL_nvmlShutdown) return process.users ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
     if (fake_driver_gone()) return starts(call) ? NVML_ERROR_LIB_RM_VERSION_MISMATCH : NVML_ERROR_UNINITIALIZED;
     if (!starts(call) && !process.users) return NVML_ERROR_UNINITIALIZED;
     if (gpu == BAD_GPU) return NVML_ERROR_INVALID_ARGUMENT;
@@ -98,6 +107,7 @@ bool fake_enter(int call, int gpu, nvmlReturn_t *result) {
     if (starts(call)) {
         pthread_mutex_lock(&process.lock);
         attach();
+        meet_again();
         pthread_mutex_unlock(&process.lock);
     }
     if (!control) {

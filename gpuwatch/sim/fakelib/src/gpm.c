@@ -1,5 +1,6 @@
 /* GPU performance monitoring (Hopper and newer): a sample is a copy of the GPU's metrics, and a metric of two
- * samples the mean of both, as a counter read at a steadily changing load would give. */
+ * samples the mean of both, as a counter read at a steadily changing load would give. On a coupled GPU the copy is of
+ * full speed; the work done between the two samples says how much of it there was. */
 #include "fake.h"
 
 #include <math.h>
@@ -7,6 +8,8 @@
 
 struct nvmlGpmSample_st {
     uint64_t taken_ns;
+    bool coupled;
+    double work_ns, cycles_ns;
     double values[MAX_GPM];
 };
 
@@ -28,6 +31,9 @@ static nvmlReturn_t take(const double *values, nvmlGpmSample_t sample) {
 DEVICE(nvmlGpmSampleGet, nvmlGpmSample_t sample) {
     const struct gpu *gpu = gpu_of(device);
     REQUIRE(device->mig < 0 && gpu->gpm == 1, NOT_SUPPORTED);
+    REQUIRE(sample, INVALID_ARGUMENT);
+    sample->coupled = gpu->coupled == 1;
+    fake_paced(gpu, &sample->work_ns, &sample->cycles_ns);
     return take(gpu->gpm_values, sample);
 }
 DEVICE(nvmlGpmMigSampleGet, unsigned int gi, nvmlGpmSample_t sample) {
@@ -38,6 +44,15 @@ DEVICE(nvmlGpmMigSampleGet, unsigned int gi, nvmlGpmSample_t sample) {
     return NVML_ERROR_INVALID_ARGUMENT;
 }
 
+/* How much of a metric at full speed there was: traffic follows the work, pipes their busy share of fewer cycles. */
+static double share(const struct nvmlGpmSample_st *older, const struct nvmlGpmSample_st *newer, unsigned int metric) {
+    double elapsed = newer->taken_ns - older->taken_ns;
+    bool is_pipe = metric >= NVML_GPM_METRIC_INTEGER_UTIL && metric <= NVML_GPM_METRIC_FP16_UTIL;
+    if (!older->coupled || !newer->coupled || metric < NVML_GPM_METRIC_INTEGER_UTIL) return 1;
+    if (is_pipe && metric != NVML_GPM_METRIC_DRAM_BW_UTIL) return (newer->cycles_ns - older->cycles_ns) / elapsed;
+    return (newer->work_ns - older->work_ns) / elapsed;
+}
+
 nvmlReturn_t fake_nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *request) {
     const struct nvmlGpmSample_st *older = request->sample1, *newer = request->sample2;
     REQUIRE(request->version == NVML_GPM_METRICS_GET_VERSION, ARGUMENT_VERSION_MISMATCH);
@@ -46,7 +61,7 @@ nvmlReturn_t fake_nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *request) {
     for (unsigned int i = 0; i < request->numMetrics; i++) {
         nvmlGpmMetric_t *metric = &request->metrics[i];
         unsigned int id = metric->metricId;
-        metric->value = id < MAX_GPM ? (older->values[id] + newer->values[id]) / 2 : NAN;
+        metric->value = id < MAX_GPM ? (older->values[id] + newer->values[id]) / 2 * share(older, newer, id) : NAN;
         metric->nvmlReturn = isnan(metric->value) ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
     }
     return NVML_SUCCESS;
