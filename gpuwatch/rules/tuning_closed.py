@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from gpuwatch.model.consent import AUTOTUNE
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.tuner_state import GpuTuning, Obstacle, Reason
+from gpuwatch.rules import consent
 from gpuwatch.rules import tuning_rests as rests
 from gpuwatch.rules.tuning import Seen, judge
 from gpuwatch.rules.tuning_conflict import Watch, look
@@ -81,10 +81,14 @@ def everywhere(inputs: Inputs) -> Iterator[Obstacle]:
         yield Obstacle(reason=Reason.NOT_SET, words="what gpuwatch has set cannot be read")
 
 
+def is_ended(inputs: Inputs) -> bool:
+    """Whether everything is to be given back, the budget's limits, too."""
+    return any(obstacle.reason in ENDS for obstacle in everywhere(inputs))
+
+
 def stopped(inputs: Inputs) -> str:
     """Who has stopped tuning on this node; empty: nobody."""
-    off = inputs.consents is not None and inputs.consents.node.get(AUTOTUNE) == "off"
-    return inputs.stopped or (f"the Node's annotation {AUTOTUNE} is off" if off else "")
+    return inputs.stopped or consent.stopped(inputs.consents)
 
 
 def _looked(memory: Memory, inputs: Inputs, uuid: str, gpu: Gpu) -> tuple[Watch, str]:

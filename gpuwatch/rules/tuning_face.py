@@ -65,17 +65,26 @@ def face(
     )
 
 
-def account(before: Account, gpu: Gpu | None, tuned: Tuned | None) -> Account:
-    """Joules that a held cap has saved since the sample before. `tuned`: as it was until now."""
-    if gpu is None or gpu.power.energy is None:
-        return before
-    counter, saved = gpu.power.energy, before.saved
+def account(before: Account, gpu: Gpu, tuned: Tuned | None, more: float) -> Account:
+    """With the joules that a held cap has saved since the sample before. `tuned`: as it was until now; `more`: joules
+    that were saved otherwise.
+    """
+    counter, saved = gpu.power.energy, before.saved + more
+    if counter is None:
+        return Account(None, saved)
     used = None if before.counter is None else counter - before.counter
     holds = tuned is not None and tuned.state.phase is Phase.HOLD and tuned.cap == tuned.state.held
     if used is not None and used >= 0 and tuned is not None and tuned.belief is not None and holds:
         share = min(tuned.belief.saved, 0.9)
         saved += used * share / (1 - share)
     return Account(counter, saved)
+
+
+def rest_saved(before: Tuned | None, now: Tuned | None) -> float:
+    """Joules of all GPUs together, in this cycle, of a rest at the lowest clock."""
+    if before is None or now is None or not (before.resting and now.resting):
+        return 0.0
+    return now.idle.joules_saved - before.idle.joules_saved
 
 
 def since(gpus: tuple[GpuTuning, ...]) -> dict[str, Since]:

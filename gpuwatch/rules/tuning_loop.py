@@ -4,7 +4,7 @@ Whoever calls it carries the orders out and hands in what became of them with th
 recorded as set, and not wanted by this very cycle, is ordered back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from gpuwatch.model.order import Order
 from gpuwatch.model.setting import KNOBS
@@ -14,7 +14,7 @@ from gpuwatch.rules import tuning_budget as budgets
 from gpuwatch.rules import tuning_face as faces
 from gpuwatch.rules import tuning_orders as ordering
 from gpuwatch.rules.energy_state import State
-from gpuwatch.rules.tuning_closed import ENDS, Gates, everywhere, gates
+from gpuwatch.rules.tuning_closed import Gates, gates, is_ended
 from gpuwatch.rules.tuning_deeds import deeds, why, why_not
 from gpuwatch.rules.tuning_gang import ACTIVE, evolve, turned
 from gpuwatch.rules.tuning_gangs import teams
@@ -44,12 +44,11 @@ def cycle(memory: Memory, inputs: Inputs) -> Step:
     budget = budgets.budgeted(memory.budget, inputs, passed.closed, moves)
     orders = (*_orders(inputs, moves, held), *budget.orders)
     moves = tuple(_after(moved, inputs) for moved in moves)
-    accounts = {**memory.accounts, **_accounts(memory, news)}
+    accounts = {**memory.accounts, **dict(_accounts(memory, moves, news))}
     gpus = _faces(memory, inputs, passed, moves, accounts)
+    remembered = _remembered(memory, inputs, passed, moves, held.union(_set(orders)), gpus, accounts)
     return Step(
-        memory=evolve(
-            _remembered(memory, inputs, passed, moves, held.union(_set(orders)), gpus, accounts), budget=budget.memory
-        ),
+        memory=evolve(remembered, budget=budget.memory),
         orders=orders,
         gpus=gpus,
         deeds=(*deeds(memory, moves), *budgets.deeds(budget)) if inputs.enforcing else (),
@@ -72,8 +71,7 @@ def _set(orders: tuple[Order, ...]) -> set[Key]:
 def _orders(inputs: Inputs, moves: Moves, held: frozenset[Key]) -> tuple[Order, ...]:
     if not inputs.enforcing:
         return ()
-    ended = any(obstacle.reason in ENDS for obstacle in everywhere(inputs))
-    knobs = KNOBS if ended else inputs.knobs
+    knobs = KNOBS if is_ended(inputs) else inputs.knobs
     wanted = {
         (uuid, moved.tuned.ladder.knob): Want(
             value=moved.aim.value,
@@ -96,9 +94,14 @@ def _after(moved: Moved, inputs: Inputs) -> Moved:
     return moved._replace(tuned=turned(moved.tuned, moved.aim, inputs.at))
 
 
-def _accounts(memory: Memory, news: Mapping[str, Gpu]) -> dict[str, Account]:
-    of = {uuid: memory.tuned.get(key) for key, team in memory.teams.items() for uuid in team.uuids}
-    return {uuid: faces.account(memory.accounts.get(uuid, Account()), gpu, of.get(uuid)) for uuid, gpu in news.items()}
+def _accounts(memory: Memory, moves: Moves, news: Mapping[str, Gpu]) -> Iterator[tuple[str, Account]]:
+    for moved in moves:
+        before = memory.tuned.get(moved.team.key)
+        for uuid in moved.team.uuids:
+            if uuid in news:
+                known = memory.accounts.get(uuid, Account())
+                share = faces.rest_saved(before, moved.tuned) / len(moved.team.uuids)
+                yield uuid, faces.account(known, news[uuid], before, share)
 
 
 def _faces(
