@@ -18,7 +18,8 @@ INTRODUCTION = """\
 
 The rules are one file for Prometheus 2.42 and newer, [alerts/gpuwatch.rules.yaml](../alerts/gpuwatch.rules.yaml):
 `rule_files:` on a machine, a PrometheusRule for the Prometheus Operator (`kubectl apply -k alerts`, or the component
-`monitoring`). They expect the jobs `gpuwatch` and `gpuwatch-remediator` and the label `node` on every target.
+`monitoring`). They expect the jobs `gpuwatch`, `gpuwatch-remediator` and `gpuwatch-tuner` and the label `node` on every
+target.
 
 - **critical** pages somebody now, **warning** is for working hours, **info** is context for other alerts.
 - Alerts about GPUs are levels over gpuwatch's own findings ([checks](checks.md)), which have their hysteresis and end
@@ -33,6 +34,7 @@ GROUPS = {
     "gpuwatch.gpu": "What is wrong with GPUs",
     "gpuwatch.workload": "Is work slow, or are GPUs wasted?",
     "gpuwatch.remediation": "What is done about it",
+    "gpuwatch.tuning": "What is set on GPUs",
 }
 """Titles; a group without one has its name."""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from itertools import chain
 
 from tests.alerts.timeline import FAULT, Case, Value, Values
+from tests.alerts.tuning_cases import TUNING
 
 FINDINGS: Mapping[str, tuple[str, ...]] = {
     "GpuwatchMonitoringDegraded": ("monitoring_degraded",),
@@ -448,6 +449,7 @@ CASES = [
     *WORKLOAD,
     *FLEET,
     *REMEDIATION,
+    *TUNING,
 ]
 OTHER_FINDINGS = [
     Case(

@@ -66,7 +66,7 @@ def test_an_alert_says_who_what_and_what_to_do(name):
     assert re.fullmatch(r"(Gpu|Gpuwatch)([A-Z][a-z]+)+", name)
     assert rule["labels"].keys() == {"severity", "component"}
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
-    assert rule["labels"]["component"] in ("gpuwatch", "gpu", "workload", "remediation")
+    assert rule["labels"]["component"] in ("gpuwatch", "gpu", "workload", "remediation", "tuning")
     assert said["runbook_url"] == URL.format(name)
     assert re.fullmatch(r"[A-Za-z][^{}\n]*\.", said["summary"]), "one sentence without values"
     assert ("$labels.fault" if name == OF_MANY_NODES else "$labels.node") in said["description"]

@@ -96,7 +96,7 @@ def test_what_many_nodes_have_is_one_page_and_hides_nothing_else():
 
 def test_a_ticket_about_gpuwatch_is_one_for_all_nodes():
     (found,) = (route for route in CONFIG["route"]["routes"][0]["routes"] if "group_by" in route)
-    assert found["matchers"] == ['component=~"gpuwatch|remediation"']
+    assert found["matchers"] == ['component=~"gpuwatch|remediation|tuning"']
     assert "node" not in found["group_by"]
 
 

@@ -16,6 +16,13 @@ ELSEWHERE = {
     "GpuwatchStoreDown": "needs a disk that fails",
     "GpuRemediationFlapping": "counts over a day",
     "GpuFaultWidespread": "needs the same fault on more nodes",
+    "GpuPowerLimitDrift": "an hour of somebody else's power limit; the simulated driver's default is in force here",
+    "GpuwatchTunerConflict": "needs a tuner that enforces: tests/drills",
+    "GpuwatchTunerReverted": "counts over an hour",
+    "GpuwatchTunerNoGuard": "needs a tuner that enforces: tests/drills",
+    "GpuwatchTunerSettingKept": "needs a tuner that enforces: tests/drills",
+    "GpuwatchPowerBudgetExceeded": "needs a tuner that enforces, and a budget that cannot be kept",
+    "GpuwatchTunerSlowdownOverBound": "lasts two hours, four verifications",
 }
 """Alerts that only promtool's unit tests let fire, and why."""
 

@@ -33,5 +33,5 @@ def test_what_nobody_of_this_version_wrote_is_nothing(tmp_path: Path, body: byte
 
 
 def test_where_it_cannot_be_written_is_said(tmp_path: Path):
-    with pytest.raises(GpuwatchError, match="cannot write .*tuner-state.json"):
+    with pytest.raises(GpuwatchError, match=r"cannot write .*tuner-state\.json"):
         TunerStatus(tmp_path / "missing").write(SAID)
