@@ -21,8 +21,8 @@ SETTLE_SECONDS = 1.0
 """A sample that begins less than this after a switch tells of two settings: clocks move within it, and the driver's own
 figures are means of up to a second."""
 
-LONGEST_SECONDS = 10.0
-"""Samples further apart leave a gap, as of an agent that was restarted. A View is stale after as much."""
+LONGEST_SECONDS = 15.0
+"""Samples further apart leave a gap, as of an agent that was restarted; one that looks each 10 s is still followed."""
 
 MOST_WATTS = 10_000.0
 """No board draws more: a counter that says so has jumped."""
