@@ -16,7 +16,7 @@ from gpuwatch.sim.world import World
 
 NODE, NEIGHBOURS = "gpu-node-1", ("gpu-node-2", "gpu-node-3")
 NAMESPACE = "gpuwatch"
-SCENARIO = "healthy"
+SCENARIO = "demo"
 GPUS = 8
 GPU_NODE = {"nvidia.com/gpu.present": "true"}
 

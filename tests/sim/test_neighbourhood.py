@@ -6,7 +6,7 @@ import pytest
 
 from gpuwatch.model.snapshot import Host
 from gpuwatch.sim.directory import attach
-from gpuwatch.sim.neighbourhood import CHAT, EVALUATION, NEIGHBOURS, NODE, OTHER_CHAT, Neighbourhood
+from gpuwatch.sim.neighbourhood import CHAT, EVALUATION, NEIGHBOURS, NODE, OTHER_CHAT, SCENARIO, Neighbourhood
 from gpuwatch.sim.world import World
 
 HOST = Host(boot_id="boot-1", machine_id="machine-1", system_uuid="uuid-1")
@@ -15,7 +15,7 @@ SECONDS = 10
 
 @pytest.fixture
 def place(tmp_path):
-    with World("healthy", tmp_path) as world, Neighbourhood(world, HOST) as town:
+    with World(SCENARIO, tmp_path) as world, Neighbourhood(world, HOST) as town:
         yield town, tmp_path
 
 
