@@ -136,7 +136,8 @@ def _aimed(
     """What is wanted now, as far as the limit of actions allows."""
     if not enforcing:
         return Moved(team, wanted, closed, gang.lifted(tuned, inputs.at))
-    cap = gang.attempt(tuned)
+    aimed = gang.aim(tuned)
+    cap = None if aimed is None else aimed.value
     if cap is not None and cap != tuned.tried:
         paces = {uuid: memory.paces.get(uuid, Pace()) for uuid in team.uuids}
         waits = [pacing.allowed(pace, inputs.now, inputs.config.max_actions_per_hour) for pace in paces.values()]
@@ -146,5 +147,5 @@ def _aimed(
             refused = dict.fromkeys(team.uuids, (Obstacle(reason=pause.reason, words=pause.words),))
             return Moved(team, wanted, refused, _shut(tuned, team, inputs, refused), pause=pause)
         acted = {uuid: pacing.acted(pace, inputs.now) for uuid, pace in paces.items()}
-        return Moved(team, wanted, closed, evolve(tuned, tried=cap), gang.aim(tuned), acted)
-    return Moved(team, wanted, closed, tuned, gang.aim(tuned))
+        return Moved(team, wanted, closed, evolve(tuned, tried=cap), aimed, acted)
+    return Moved(team, wanted, closed, tuned, aimed)
