@@ -64,8 +64,8 @@ class Sums(Record, frozen=True, kw_only=True):
 
 
 class Mark(Record, frozen=True, kw_only=True):
-    """One GPU since the window began. `at`, `energy`: of its newest sample; `done`: up to the newest moment at which
-    all GPUs had been sampled anew, `open`: since then, empty without a new sample.
+    """One GPU since the window began. `at`, `energy`: of its newest sample; `done`: up to the newest View in which all
+    GPUs had a new one, so that they cover the same seconds; `open`: since then.
     """
 
     at: float
@@ -108,7 +108,7 @@ def take(
     calm = all(_is_calm(meter.marks[uuid], gpu, switched) for uuid, gpu in news.items())
     marks = {**meter.marks, **{uuid: _moved(meter.marks[uuid], gpu) for uuid, gpu in news.items()}}
     meter = evolve(meter, marks=marks, cap=cap, settled=meter.settled and calm and cap == meter.cap)
-    if any(uuid not in marks or not marks[uuid].open.seconds for uuid in meter.uuids) or not meter.uuids:
+    if not meter.uuids or len(news) < len(meter.uuids):
         return meter, ()
     return _told(meter, serving=serving)
 
