@@ -1,5 +1,7 @@
 """`gpuwatch tuner`: says which GPUs may be tuned, and as `--guard` gives back what a dead one has set."""
 
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,12 +12,18 @@ from gpuwatch.cli.settings import Override, row_options
 from gpuwatch.cli.tuner_consents import keep_consents
 
 if TYPE_CHECKING:
-    from gpuwatch.config import Config
+    from collections.abc import Callable, Iterator
 
-HELP = """Say which GPUs could be tuned.
+    from gpuwatch.config import Config
+    from gpuwatch.sinks.audit import Audit
+
+HELP = """Let GPUs do their work with less energy.
 
 Follows the agent of this machine and tells of each GPU whether its clocks and power limit may be touched now, and why
-not. In mode observe, the default, it cannot change a GPU: it does not load the driver. There is no mode enforce yet.
+not. In mode observe, the default, it cannot change a GPU: it does not load the driver. In mode enforce it caps clocks
+or power of those that have opted in, within the slowdown promised, keeps the node's power budget if there is one, and
+gives everything back when it ends or is in doubt. Enforce needs the driver's library, root, CAP_SYS_ADMIN, a guard that
+runs, and an agent that looks each second.
 
 With --guard it is the process beside a tuner: it changes nothing as long as that one lives, and gives back what is
 recorded in the state directory when it has been silent for 30 s. It needs the driver's library, root and CAP_SYS_ADMIN.
@@ -32,7 +40,7 @@ Examples:
 """
 
 OVERRIDES = (
-    Override("tuning.mode", "mode", "MODE", "off or observe. Default: observe.", "GPUWATCH_TUNER_MODE"),
+    Override("tuning.mode", "mode", "MODE", "off, observe or enforce. Default: observe.", "GPUWATCH_TUNER_MODE"),
     Override("agent.socket", "agent", "SOCKET", "The agent's unix socket.", "GPUWATCH_AGENT_SOCKET"),
     Override("tuning.listen", "listen", "ADDR:PORT", "Where to serve HTTP. Default: :9402.", "GPUWATCH_TUNER_LISTEN"),
     Override(
@@ -57,7 +65,7 @@ OVERRIDES = (
 """Options of the tuner."""
 
 
-@click.command(help=HELP, short_help="Say which GPUs could be tuned; guard what was set.")
+@click.command(help=HELP, short_help="Tune GPUs, or say which could be; guard what was set.")
 @row_options(OVERRIDES)
 @option("--guard", is_flag=True, help="Give back what a tuner has set, once it is dead.")
 @option("--consents", is_flag=True, help="Bring the tuner what pods say about tuning.")
@@ -66,10 +74,9 @@ def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -
     """Wire the agent's View, the record and the heartbeat to the tuner, or the driver to the guard."""
     from gpuwatch.cli.settings import effective
     from gpuwatch.cli.simulated import aimed, is_simulated, running
-    from gpuwatch.roles.tuner import checked
 
     def reread() -> "Config":
-        return checked(aimed(session, effective(session, options, OVERRIDES).config))
+        return aimed(session, effective(session, options, OVERRIDES).config)
 
     session.start_logging(default="INFO")
     if guard and consents:
@@ -77,32 +84,64 @@ def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -
     if is_simulated(session):
         running(session)  # else there is nothing to tune
     if consents:
-        keep_consents(session, aimed(session, effective(session, options, OVERRIDES).config))
-        return
-    if guard:
-        _guard(session, aimed(session, effective(session, options, OVERRIDES).config))
-        return
-    from gpuwatch.cli.tune_reach import state_place
+        keep_consents(session, reread())
+    elif guard:
+        _guard(session, reread())
+    else:
+        _tune(session, reread)
+
+
+def _tune(session: Session, reread: "Callable[[], Config]") -> None:
+    from gpuwatch.cli.tune_reach import hand, state_place
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.roles.agent_views import AgentViews
     from gpuwatch.roles.client import AgentClient, find_agent
     from gpuwatch.roles.reload import ConfigWatch
-    from gpuwatch.roles.tuner import Tuner
+    from gpuwatch.roles.tuner import Tuner, checked
+    from gpuwatch.roles.tuner_folder import TunerFolder
     from gpuwatch.roles.tuner_service import TunerService
-    from gpuwatch.sinks.heartbeat import Heartbeat
-    from gpuwatch.sinks.settings_record import SettingsRecord
 
     config, clock = reread(), SystemClock()
+    enforcing = config.tuning.mode == "enforce"
     place = state_place(config)
     agent = AgentClient(config.agent.socket) if config.agent.socket else find_agent() or AgentClient()
     views = AgentViews(agent, clock)
-    tuning = Tuner(
-        config.tuning, views, SettingsRecord(place), Heartbeat(place), clock=clock, classes=config.checks.xids
-    )
-    watch = ConfigWatch(config, session.config_path, reread, live=("tuning", "checks"), role="tuner")
-    settings = config.tuning
-    service = TunerService(tuning, views, settings.listen, web_config=settings.web_config, watch=watch)
-    service.run(started=lambda: _tell(session, service.port, config))
+    with ExitStack() as stack:
+        turning = stack.enter_context(hand(session, config)) if enforcing else None
+        tuning = Tuner(
+            config.tuning,
+            views,
+            TunerFolder.at(place),
+            clock=clock,
+            classes=config.checks.xids,
+            hand=turning,
+            audit=stack.enter_context(_audit(session, config)) if enforcing else None,
+        )
+        watch = ConfigWatch(
+            config,
+            session.config_path,
+            lambda: checked(reread(), enforcing=enforcing),
+            live=("tuning", "checks"),
+            role="tuner",
+        )
+        settings = config.tuning
+        service = TunerService(tuning, views, settings.listen, web_config=settings.web_config, watch=watch)
+        service.run(started=lambda: _tell(session, service.port, config))
+
+
+@contextmanager
+def _audit(session: Session, config: "Config") -> "Iterator[Audit]":
+    from gpuwatch.model.clock import SystemClock
+    from gpuwatch.sinks.audit import Audit
+    from gpuwatch.sinks.store import Store
+    from gpuwatch.sources.machine import boot_id_file, first_line
+
+    session.start_audit()
+    store, boot_id = Store.open(config.state_dir), first_line(boot_id_file(Path(config.sources.proc)))
+    try:
+        yield Audit(store, SystemClock(), actor="tuner", boot_id=boot_id)
+    finally:
+        store.close()
 
 
 def _guard(session: Session, config: "Config") -> None:

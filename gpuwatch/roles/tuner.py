@@ -1,44 +1,64 @@
-"""The tuner of one node, as far as it goes: says of each GPU whether it may be tuned, and why not. It sets nothing.
+"""The tuner of one node: says of each GPU whether it may be tuned, and in mode enforce tunes it.
 
-`step` does one cycle and never sleeps; who calls it decides how time passes. The record is read, so that what an
-earlier life has left behind is said; only the guard and `gpuwatch tune restore` give it back.
+`step` does one cycle and never sleeps; who calls it decides how time passes. `rules.tuning_loop` decides; here is what
+it goes by, and what it leads to. A tuner that observes has no hand, and cannot get one.
 """
 
 import logging
+import threading
+from collections import Counter
 from collections.abc import Mapping
 
 from gpuwatch.config import Config, TuningConfig
 from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.consent import Consents
 from gpuwatch.model.errors import GpuwatchError, UsageError
-from gpuwatch.model.setting import Actuation
-from gpuwatch.model.tuner_state import GpuTuning, TunerState
+from gpuwatch.model.order import Turned
+from gpuwatch.model.setting import Actuation, Knob, Trigger
+from gpuwatch.model.tuner_state import TunerState
 from gpuwatch.roles.agent_views import ViewSource
-from gpuwatch.rules.evidence import Sight, is_fresh
-from gpuwatch.rules.tuning import Seen, judge
-from gpuwatch.sinks.heartbeat import Heartbeat
-from gpuwatch.sinks.settings_record import SettingsRecord
+from gpuwatch.roles.knobs import Hand
+from gpuwatch.roles.tuner_boards import Boards
+from gpuwatch.roles.tuner_deeds import Deeds
+from gpuwatch.roles.tuner_folder import Hearing, TunerFolder
+from gpuwatch.roles.tuner_past import TunerPast
+from gpuwatch.rules.tuning_closed import stopped
+from gpuwatch.rules.tuning_loop import Inputs, Memory, Step, cycle
+from gpuwatch.sinks.audit import Audit
 
 log = logging.getLogger(__name__)
 
+FRESH_INTERVALS, FRESH_SECONDS = 3, 3.0
+"""A View is too old when it is older than both."""
+
+GUARD_SECONDS = 30.0
+"""Without a beat of the guard for so long, nobody guards."""
+
 
 class Tuner:
-    """Steps through the life of one node's GPUs."""
+    """Steps through the life of one node's GPUs. `hand` None: it only looks."""
 
     def __init__(
         self,
         config: TuningConfig,
         views: ViewSource,
-        record: SettingsRecord,
-        heartbeat: Heartbeat,
+        folder: TunerFolder,
         *,
         clock: Clock,
         classes: Mapping[int, XidClass] | None = None,
+        hand: Hand | None = None,
+        audit: Audit | None = None,
+        guard_seconds: float = GUARD_SECONDS,
     ) -> None:
-        self._views, self._record, self._heartbeat, self._clock = views, record, heartbeat, clock
-        self._seen: Seen = {}
+        self._views, self._folder, self._clock, self._hand = views, folder, clock, hand
+        self._hearing, self._past = Hearing(folder.guard, guard_seconds), TunerPast(folder.memory)
+        self._boards, self._deeds = Boards(hand), Deeds(audit)
+        self._memory, self._turned = Memory(), tuple[Turned, ...]()
+        self._actions: Counter[tuple[Knob, str]] = Counter()
         self._told: dict[str, object] = {}
         self._trouble: str | None = None
+        self._acting, self._begun, self._ended = threading.Lock(), False, False
         self.reconfigure(config, classes)
         self.state = TunerState(mode=config.mode, trouble="no view yet")
 
@@ -47,69 +67,161 @@ class Tuner:
         self._config, self._classes = config, classes or {}
 
     def step(self) -> TunerState:
-        """Beat, look, judge; what is known after it."""
-        mode, view = self._config.mode, self._views.view
-        troubles = [self._beat(mode)]
-        actuation = self._recorded(troubles)
-        gpus: tuple[GpuTuning, ...] = ()
-        if mode != "off":
-            troubles.append(self._views.trouble)
-            if view is not None:
-                gpus, self._seen = judge(
-                    view,
-                    fresh=is_fresh(Sight(view=view, age=self._views.age)),
-                    now=self._clock.monotonic(),
-                    settings=actuation.settings if actuation else (),
-                    seen=self._seen,
-                    classes=self._classes,
-                )
-        self.state = TunerState(
-            mode=mode,
-            gpus=gpus,
-            view_at=view.snapshot.at if view else None,
-            actuation=actuation,
-            trouble="; ".join(filter(None, troubles)) or None,
+        """Beat, look, decide, set; what is known after it."""
+        with self._acting:
+            if not self._ended:
+                self._step(self._config)
+            return self.state
+
+    def give_up(self) -> None:
+        """After a cycle that failed: nobody knows what it has left behind, so everything is given back."""
+        with self._acting:
+            self._forget()
+            if self._hand is not None and not self._ended:
+                self._give_back(self._hand, Trigger.TUNER)
+
+    def end(self) -> None:
+        """Set nothing any more, and give everything back; what was found out is kept for the next tuner."""
+        self._ended = True  # a cycle under way sets nothing more
+        with self._acting:
+            if self._hand is not None:
+                self._give_back(self._hand, Trigger.EXIT)
+                self._past.write()
+
+    def _step(self, config: TuningConfig) -> None:
+        troubles: list[str | None] = [self._beat(config.mode)]
+        enforcing = config.mode == "enforce" and self._hand is not None
+        if self._hand is not None:
+            troubles += self._ready(self._hand, enforcing=enforcing)
+        inputs = self._inputs(config, troubles)
+        found = cycle(self._memory, inputs)
+        self._memory = found.memory
+        if self._hand is not None and enforcing:
+            self._act(self._hand, found)
+        troubles.append(self._views.trouble if config.mode != "off" else None)
+        self._show(inputs, found, troubles, enforcing=enforcing)
+
+    def _ready(self, hand: Hand, *, enforcing: bool) -> list[str]:
+        """Before the first cycle nothing is in force, and in a mode that sets nothing, neither."""
+        if enforcing and self._begun:
+            return []
+        if self._begun:
+            self._forget()
+            try:
+                if not hand.recorded().settings:
+                    return []
+            except GpuwatchError:
+                pass  # then give_back says so
+        left = self._give_back(hand, Trigger.TUNER if self._begun else Trigger.START)
+        self._begun = True
+        return left
+
+    def _give_back(self, hand: Hand, trigger: Trigger) -> list[str]:
+        left = list(hand.give_back(trigger))
+        for words in left:
+            log.error("not given back: %s", words)
+        return left
+
+    def _forget(self) -> None:
+        self._memory, self._turned = Memory(accounts=self._memory.accounts, paces=self._memory.paces), ()
+
+    def _inputs(self, config: TuningConfig, troubles: list[str | None]) -> Inputs:
+        view, now = self._views.view, self._clock.monotonic()
+        interval = view.snapshot.interval if view is not None else 0.0
+        stop = self._folder.stop.read()
+        return Inputs(
+            view=view,
+            fresh=view is not None and self._views.age <= max(FRESH_INTERVALS * interval, FRESH_SECONDS),
+            now=now,
+            at=self._clock.time(),
+            config=config,
+            consents=self._consents(troubles),
+            actuation=self._recorded(troubles),
+            boards=self._boards.known(view, now, troubles),
+            heard=self._hearing.hears(now),
+            stopped=stop.words if stop is not None else "",
+            turned=self._turned,
+            saved=self._past.saved,
+            classes=self._classes,
         )
-        self._tell()
-        return self.state
+
+    def _act(self, hand: Hand, found: Step) -> None:
+        """Carry out the orders, unless it is over."""
+        orders = () if self._ended else found.orders
+        self._turned = hand.turn(orders) if orders else ()
+        for each in self._turned:
+            self._actions[each.order.knob, each.outcome] += 1
+        self._deeds.note(found.deeds, self._turned)
+        self._past.keep(found.kept, found.memory.met)
 
     def _beat(self, mode: str) -> str | None:
         try:
-            self._heartbeat.beat(mode, self._clock.time())
+            self._folder.heartbeat.beat(mode, self._clock.time())
         except GpuwatchError as error:
             return str(error)
         return None
 
-    def _recorded(self, troubles: list[str | None]) -> Actuation | None:
+    def _consents(self, troubles: list[str | None]) -> Consents | None:
         try:
-            found = self._record.read()
+            return self._folder.consents.read()
         except GpuwatchError as error:
             troubles.append(str(error))
             return None
-        if found.settings:
+
+    def _recorded(self, troubles: list[str | None]) -> Actuation | None:
+        try:
+            found = self._folder.record.read()
+        except GpuwatchError as error:
+            troubles.append(str(error))
+            return None
+        if found.settings and self._hand is None:
             troubles.append(
                 f"{len(found.settings)} settings of an earlier tuner are recorded; "
                 "a guard gives them back, or `gpuwatch tune restore`"
             )
         return found
 
+    def _show(self, inputs: Inputs, found: Step, troubles: list[str | None], *, enforcing: bool) -> None:
+        self.state = TunerState(
+            mode=inputs.config.mode,
+            at=inputs.at,
+            guard=inputs.heard if enforcing else None,
+            consents_at=inputs.consents.at if inputs.consents is not None else None,
+            stopped=stopped(inputs),
+            budget=found.budget,
+            gpus=found.gpus,
+            view_at=inputs.view.snapshot.at if inputs.view is not None else None,
+            actuation=inputs.actuation,
+            actions=dict(self._actions),
+            trouble="; ".join(filter(None, troubles)) or None,
+        )
+        try:
+            self._folder.status.write(self.state)
+        except GpuwatchError as error:
+            log.debug("%s", error)  # the heartbeat has told of the folder
+        self._tell()
+
     def _tell(self) -> None:
         """Log what has changed."""
         for gpu in self.state.gpus:
             if self._told.get(gpu.uuid) != (told := (gpu.state, gpu.reason)):
                 self._told[gpu.uuid] = told
-                log.info("GPU %d: %s%s", gpu.index, gpu.state, f"; {gpu.words}" if gpu.words else "")
+                words = gpu.words or gpu.note
+                log.info("GPU %d: %s%s", gpu.index, gpu.state, f"; {words}" if words else "")
         if self.state.trouble != self._trouble and self.state.trouble:
             log.warning("%s", self.state.trouble)
         self._trouble = self.state.trouble
 
 
-def checked(config: Config) -> Config:
-    """The configuration, if this version can do what it asks for. Raises UsageError."""
-    if config.tuning.mode == "enforce":
+def checked(config: Config, *, enforcing: bool) -> Config:
+    """The configuration, if a tuner that was started to enforce, or not to, can do what it asks for. Raises UsageError.
+
+    Whoever observes has neither the rights nor the driver to set anything, and cannot get them while it runs.
+    """
+    if config.tuning.mode == "enforce" and not enforcing:
         raise UsageError(
-            "tuning.mode enforce is not possible yet",
-            "this version judges, guards and restores, and has nothing that decides what to set",
-            "use observe",
+            "tuning.mode enforce is not for a tuner that was started to observe",
+            "it has no hand on the driver",
+            "restart the tuner",
         )
     return config

@@ -29,8 +29,8 @@ LONGEST_LOOK = 2.0
 PAUSE = 1.0
 """Seconds before an agent that does not answer is asked again, and after a bug in one cycle."""
 
-FINISH_SECONDS = 3.0
-"""For a cycle under way, at the end; a longer one only waits for the agent."""
+FINISH_SECONDS = 1.0
+"""For the stepping thread, at the end; a longer one only waits for the agent."""
 
 FIXED = ("listen", "web_config")
 """Settings of `tuning` that a running process cannot change."""
@@ -79,8 +79,9 @@ class TunerService:
         self.stop()
 
     def stop(self) -> None:
-        """Finish the cycle under way and end."""
+        """Give everything back and end."""
         self._stopping.set()
+        self._tuner.end()
         self._thread.join(FINISH_SECONDS)
         self._http.stop()
 
@@ -93,7 +94,8 @@ class TunerService:
             try:
                 self._tuner.step()
             except Exception:  # a bug in one cycle must not end the tuner
-                log.exception("this cycle failed; the next begins anew")
+                log.exception("this cycle failed; everything is given back, and the next begins anew")
+                self._tuner.give_up()
                 self._stopping.wait(PAUSE)
             if self._views.trouble is not None:
                 self._stopping.wait(PAUSE)

@@ -10,6 +10,7 @@ from gpuwatch.config import Config, TuningConfig
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.tuner_state import Reason, TunerState, TuningState
 from gpuwatch.roles.tuner import Tuner, checked
+from gpuwatch.roles.tuner_folder import TunerFolder
 from gpuwatch.roles.tuner_pages import routes
 from gpuwatch.sinks.heartbeat import Heartbeat
 from gpuwatch.sinks.http import HttpStats, Request
@@ -24,7 +25,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.clock = HandClock()
         self.views, self.record, self.heartbeat = Views(self.clock), SettingsRecord(folder), Heartbeat(folder)
-        self.tuner = Tuner(TuningConfig(), self.views, self.record, self.heartbeat, clock=self.clock)
+        self.tuner = Tuner(TuningConfig(), self.views, TunerFolder.at(folder), clock=self.clock)
 
     def ready(self) -> int:
         found = routes(lambda: self.tuner.state, HttpStats)["/-/ready"](Request(method="GET", path="/-/ready"))
@@ -105,11 +106,13 @@ def test_a_folder_that_cannot_be_written_is_said_and_the_gpus_are_judged(tmp_pat
     assert len(state.gpus) == 4
 
 
-def test_enforce_is_refused_with_what_to_do() -> None:
-    with pytest.raises(UsageError, match=r"enforce is not possible yet.*use observe") as raised:
-        checked(Config(tuning=TuningConfig(mode="enforce")))
+def test_s12_a_tuner_that_was_started_to_observe_cannot_begin_to_enforce() -> None:
+    enforce = Config(tuning=TuningConfig(mode="enforce"))
+    with pytest.raises(UsageError, match=r"started to observe.*restart the tuner") as raised:
+        checked(enforce, enforcing=False)
     assert raised.value.exit_code == 2
-    assert checked(Config()).tuning.mode == "observe"
+    assert checked(Config(), enforcing=False).tuning.mode == "observe"
+    assert checked(enforce, enforcing=True) is enforce
 
 
 def test_s12_a_tuner_that_observes_cannot_construct_what_sets_gpus() -> None:
