@@ -22,6 +22,7 @@ COPIES = {
     "deploy/components/remediation-enforce/rbac.yaml": "files/rights/enforce.yaml",
     "deploy/components/remediation-enforce/own-node-policy.yaml": "files/rights/own-node-policy.yaml",
     "deploy/components/remediation-drain/rbac.yaml": "files/rights/drain.yaml",
+    "deploy/components/tuner-enforce/rbac.yaml": "files/rights/consents.yaml",
 }
 
 

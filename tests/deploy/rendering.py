@@ -22,6 +22,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "klog": (),
     "processes": (),
     "tuner": (),
+    "tuner-enforce": ("tuner",),
     "monitoring": (),
 }
 """Every component -> those it builds on, in the order in which they are applied."""

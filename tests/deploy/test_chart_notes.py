@@ -2,6 +2,7 @@
 
 import pytest
 
+from gpuwatch.model.consent import AUTOTUNE, CLASS
 from tests.deploy.charts import CASES, case, notes, warnings
 
 ENFORCE = {"mode": "enforce"}
@@ -79,6 +80,13 @@ def test_they_read_well(name):
     assert "<no value>" not in text
     assert "\n\n\n" not in text
     assert "-n gpuwatch exec ds/" in text
+
+
+def test_they_say_how_to_agree_and_how_to_stop_only_where_something_is_tuned():
+    told = notes({"tuner": {"mode": "enforce"}})
+    assert f"{AUTOTUNE}=enforce {CLASS}=batch" in told
+    assert f"{AUTOTUNE}=off" in told
+    assert AUTOTUNE not in notes({"tuner": {"mode": "observe"}})
 
 
 def test_they_say_how_to_give_nodes_back_only_where_nodes_are_taken():

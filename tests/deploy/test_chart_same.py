@@ -21,6 +21,8 @@ SAME = {
     ("klog",): {"klog": {"enabled": True}},
     ("processes",): {"processes": {"enabled": True}},
     ("tuner",): {"tuner": {"mode": "observe"}},
+    ("tuner", "tuner-enforce"): {"tuner": {"mode": "enforce"}},
+    ("remediation", "tuner", "tuner-enforce"): {**case("observe"), "tuner": {"mode": "enforce"}},
     ("monitoring",): MONITORING,
     COMPONENTS: {key: value for key, value in case("everything").items() if key != "networkPolicy"},
 }

@@ -34,7 +34,7 @@ REFUSED = [
     ("remediation.mode", "on", "at '/remediation/mode': value must be one of 'off', 'observe', 'enforce'"),
     ("remediation.mode", True, "at '/remediation/mode'"),
     ("remediation.drain", "yes", "at '/remediation/drain': got string, want boolean"),
-    ("tuner.mode", "enforce", "at '/tuner/mode': value must be one of 'off', 'observe'"),
+    ("tuner.mode", "recommend", "at '/tuner/mode': value must be one of 'off', 'observe', 'enforce'"),
     ("klog", True, "at '/klog': got boolean, want object"),
     ("podMonitor.interval", "15", "at '/podMonitor/interval'"),
     ("podMonitor.relabelings", [{"source": "a"}], "at '/podMonitor/relabelings/0': additional properties 'source'"),
@@ -52,6 +52,8 @@ REFUSED = [
     ("config.remediation.kubeconfig", "/root/config", "config.remediation.kubeconfig is set: "),
     ("config.remediation.node_name", "gpu-1", "config.remediation.node_name is set: "),
     ("config.tuning.mode", "observe", "config.tuning.mode is set: "),
+    ("config.tuning.kubeconfig", "/root/config", "config.tuning.kubeconfig is set: "),
+    ("config.tuning.node_name", "gpu-1", "config.tuning.node_name is set: "),
     ("config.agent.socket", "/tmp/sock", "config.agent.socket is set: "),
     ("config.agent.web_config", "/web.yaml", "config.agent.web_config is set: "),
     ("config.remediation.web_config", "/web.yaml", "config.remediation.web_config is set: "),
@@ -96,8 +98,20 @@ def test_simulated_faults_never_reach_real_nodes():
     assert "use observe" in refusal({"source": "sim", "remediation": {"mode": "enforce"}})
 
 
-def test_observing_needs_no_new_kubernetes():
-    assert rendered({"remediation": {"mode": "observe"}}, version="1.25")
+def test_what_simulated_gpus_do_never_sets_the_clocks_of_real_ones():
+    assert "use observe" in refusal({"source": "sim", "tuner": {"mode": "enforce"}})
+
+
+@pytest.mark.parametrize("interval", [1.5, 2])
+def test_a_tuner_that_acts_looks_each_second(interval):
+    values = {"tuner": {"mode": "enforce"}, "config": {"agent": {"interval": interval}}}
+    assert "config.agent.interval is above 1" in refusal(values)
+    assert rendered({**values, "tuner": {"mode": "observe"}})
+
+
+@pytest.mark.parametrize("mode", ["observe", "enforce"])
+def test_looking_and_tuning_need_no_new_kubernetes(mode):
+    assert rendered({"remediation": {"mode": "observe"}, "tuner": {"mode": mode}}, version="1.25")
 
 
 @pytest.mark.parametrize("enabled", [True, False])

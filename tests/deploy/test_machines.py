@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,13 +13,21 @@ import pytest
 import yaml
 
 import gpuwatch
+from gpuwatch.config import parse
 from gpuwatch.roles.remediator_service import FINISH_SECONDS
+from gpuwatch.roles.restoring import ANSWER_SECONDS
+from gpuwatch.roles.tuner_guard import FAREWELL_SECONDS
+from gpuwatch.sinks.consents_file import FOLDER
 from tests.deploy.commandline import commands
 from tests.e2e.processes import agent, fetch, prometheus, until
 from tests.promql import JOBS
 
 DEPLOY = Path(gpuwatch.__file__).parents[1] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+ENFORCE = DEPLOY / "systemd/gpuwatch-tuner.service.d/enforce.conf"
+GIVE_BACK_SECONDS = 5
+"""What a tuner promises to need at its end."""
+
 PROGRAM = "/usr/local/bin/gpuwatch"
 OK = 50
 """`systemd-analyze security` calls a unit OK up to this, in tenths, and MEDIUM beyond; without a sandbox it is 96."""
@@ -85,11 +94,59 @@ def test_who_starts_the_agent_has_made_the_file_that_its_unit_names(page):
     assert "--config /etc/gpuwatch/gpuwatch.yaml" in start
 
 
-def test_only_the_guard_may_have_the_right_to_change_gpus():
+def test_s15_only_the_guard_may_have_the_right_to_change_gpus():
     allowed = {unit.stem: settings(unit)["CapabilityBoundingSet"] for unit in UNITS}
-    assert allowed["gpuwatch-agent"] == ["CAP_SYSLOG"]
-    assert allowed["gpuwatch-remediator"] == allowed["gpuwatch-tuner"] == [""]
-    assert all("SYS_ADMIN" not in "".join(rights) for unit, rights in allowed.items() if "guard" not in unit)
+    assert allowed.pop("gpuwatch-agent") == ["CAP_SYSLOG"]
+    assert allowed.pop("gpuwatch-tuner-guard") == ["CAP_SYS_ADMIN"]
+    assert set(map(tuple, allowed.values())) == {("",)}
+
+
+def test_s15_a_tuner_has_it_by_a_file_that_says_so_and_stays_in_its_sandbox(analyze, tmp_path):
+    """Nothing else of its unit is undone."""
+    told = settings(ENFORCE)
+    assert told["CapabilityBoundingSet"] == ["CAP_SYS_ADMIN"]
+    assert {*told} - {"CapabilityBoundingSet", "PrivateDevices", "After", "OOMScoreAdjust"} == set()
+    for each in UNITS:
+        (tmp_path / each.name).write_text(each.read_text().replace(PROGRAM, sys.executable))
+    unit = tmp_path / "gpuwatch-tuner.service"
+    shutil.copytree(ENFORCE.parent, tmp_path / ENFORCE.parent.name)
+    done = subprocess.run([analyze, "verify", "--man=no", unit], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    command = [analyze, "security", "--offline=yes", "--no-pager", f"--threshold={OK}", unit]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout.splitlines()[-1]
+    rows = {tuple(line.split()[:2]) for line in done.stdout.splitlines()}
+    assert ("✗", "CapabilityBoundingSet=~CAP_SYS_ADMIN") in rows  # the file was read
+    assert ("✓", "CapabilityBoundingSet=~CAP_SYS_MODULE") in rows
+
+
+def test_s14_a_tuner_that_acts_is_stopped_before_its_guard_and_has_the_time_to_give_back():
+    assert "gpuwatch-tuner-guard.service" in settings(ENFORCE)["After"][0].split()
+    units = {unit.stem: settings(unit) for unit in UNITS}
+    assert "gpuwatch-tuner-guard.service" in units["gpuwatch-tuner"]["Wants"][0].split()
+    assert int(units["gpuwatch-tuner"]["TimeoutStopSec"][0]) > GIVE_BACK_SECONDS
+    assert int(units["gpuwatch-tuner-guard"]["TimeoutStopSec"][0]) > FAREWELL_SECONDS + ANSWER_SECONDS
+
+
+def test_who_has_the_token_may_write_nothing_but_what_it_has_read():
+    """Beside that folder is the record of what is set on GPUs."""
+    told = settings(DEPLOY / "systemd/gpuwatch-tuner-consents.service")
+    assert told["StateDirectory"] == [f"gpuwatch/{FOLDER}"]
+    assert told["ProtectSystem"] == ["strict"]
+    assert told["PrivateDevices"] == ["yes"]
+    assert "ReadWritePaths" not in told
+
+
+def test_the_page_says_how_a_machine_is_tuned():
+    """Word for word: the files that it copies are there, and the settings that it names are good."""
+    page = (DEPLOY.parent / "docs/machines.md").read_text()
+    _, told = page.split("## Tuning")
+    copied = re.findall(r"deploy/systemd/\S+", told)
+    assert f"deploy/systemd/{ENFORCE.parent.name}/{ENFORCE.name}" in copied
+    assert [path for path in copied if not (DEPLOY.parent / path).is_file()] == []
+    (block,) = re.findall(r"```yaml\n(.*?)```", told, re.DOTALL)
+    config = parse(yaml.safe_load(block), "docs/machines.md")
+    assert (config.tuning.mode, config.agent.interval) == ("enforce", 1.0)
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)

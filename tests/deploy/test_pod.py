@@ -111,7 +111,7 @@ def test_it_has_the_time_to_finish_a_step(every):
 def test_the_command_line_takes_every_argument(every):
     for container in (each for found in every for each in containers(found)):
         _, command = commands(container["args"])
-        told = "guard" if command.params.get("guard") else command.info_name
+        told = next((name for name in ("guard", "consents") if command.params.get(name)), command.info_name)
         assert told == container["name"]
         assert "command" not in container
 

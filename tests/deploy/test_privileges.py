@@ -22,6 +22,7 @@ ADDED: dict[str, dict[str, set[str]]] = {
     "klog": {"agent": {"capability SYSLOG"}},
     "processes": {POD: {"hostPID"}, "agent": {LOGS, "reads /var/log/containers"}},
     "tuner": {"tuner": {"root", STATE}, "guard": {"root", "GPUs", STATE, "capability SYS_ADMIN"}},
+    "tuner-enforce": {"tuner": {"GPUs", "capability SYS_ADMIN"}, "consents": {"root", "API token"}},
     "monitoring": {},
 }
 DRIVER = "reads /home/kubernetes/bin/nvidia"
@@ -61,10 +62,33 @@ def test_an_overlay_has_what_the_table_says(overlay):
     assert privileges(pod(built(DEPLOY / "overlays" / overlay))) == expected
 
 
-def test_only_one_container_can_ever_use_the_token(tmp_path):
+def test_who_has_the_token_has_no_gpu_and_who_sets_gpus_has_no_token(tmp_path):
     found = privileges(pod(built(kustomization(tmp_path, *COMPONENTS))))
-    assert {name for name, told in found.items() if "API token" in told} == {"remediator"}
-    assert {name for name, told in found.items() if "capability SYS_ADMIN" in told} == {"guard"}
+    assert {name for name, told in found.items() if "API token" in told} == {"remediator", "consents"}
+    assert not [name for name, told in found.items() if {"API token", "GPUs"} <= told]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "holders"),
+    [
+        (tuple(name for name in COMPONENTS if not name.startswith("tuner")), set()),
+        (tuple(name for name in COMPONENTS if name != "tuner-enforce"), {"guard"}),
+        (COMPONENTS, {"guard", "tuner"}),
+    ],
+    ids=["no-tuner", "observe", "enforce"],
+)
+def test_s15_only_who_sets_gpus_has_the_right_to(tmp_path, chosen, holders):
+    found = privileges(pod(built(kustomization(tmp_path, *chosen))))
+    assert {name for name, told in found.items() if "capability SYS_ADMIN" in told} == holders
+    assert not [name for name, told in found.items() if "privileged" in told]
+
+
+def test_s15_no_call_opens_the_driver_to_others():
+    """nvmlDeviceSetAPIRestriction would let everybody on the node set clocks, and outlive us."""
+    package = Path(gpuwatch.__file__).parent
+    files = [*package.rglob("*.py"), *package.rglob("*.c")]
+    assert any("nvmlDeviceSetPowerManagementLimit" in file.read_text() for file in files)
+    assert [file for file in files if "APIRestriction" in file.read_text()] == []
 
 
 def test_the_page_shows_the_table():

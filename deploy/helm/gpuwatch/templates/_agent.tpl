@@ -14,6 +14,10 @@ env:
   - name: GPUWATCH_AGENT_PROCESSES
     value: "true"
   {{- end }}
+  {{- if eq (include "gpuwatch.tuner.mode" .) "enforce" }}
+  - name: GPUWATCH_AGENT_INTERVAL  # a tuner that acts looks each second
+    value: "1.0"
+  {{- end }}
   {{- with include "gpuwatch.env.web" (dict "root" . "role" "AGENT") | trim }}{{ . | nindent 2 }}{{ end }}
   {{- with .Values.agent.extraEnv }}
   {{- toYaml . | nindent 2 }}

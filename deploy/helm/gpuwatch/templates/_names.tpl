@@ -18,6 +18,15 @@
 {{ .Values.remediation.serviceAccount.name | default (printf "%s-remediator" (include "gpuwatch.fullname" .)) }}
 {{- end }}
 
+{{/* The pod's account. */}}
+{{- define "gpuwatch.account" -}}
+{{- if ne (include "gpuwatch.remediation.mode" .) "off" -}}
+{{ include "gpuwatch.remediator.account" . }}
+{{- else -}}
+{{ include "gpuwatch.fullname" . }}
+{{- end }}
+{{- end }}
+
 {{- define "gpuwatch.selector" -}}
 app.kubernetes.io/name: {{ include "gpuwatch.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}

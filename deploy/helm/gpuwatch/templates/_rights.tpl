@@ -6,7 +6,7 @@ installs with Helm has the same rights and policies, to the letter.
 {{- $root := .root }}
 {{- $object := .object }}
 {{- $fullname := include "gpuwatch.fullname" $root }}
-{{- $account := include "gpuwatch.remediator.account" $root }}
+{{- $account := include "gpuwatch.account" $root }}
 {{- $metadata := $object.metadata }}
 {{- $_ := set $metadata "name" (printf "%s%s" $fullname (trimPrefix "gpuwatch" $metadata.name)) }}
 {{- $_ := set $metadata "labels" (include "gpuwatch.labels" $root | fromYaml) }}

@@ -35,6 +35,8 @@
   "remediation.kubeconfig" "the pod has a service account; leave it out"
   "remediation.node_name" "all nodes share this configuration; leave it out"
   "tuning.mode" "the container and its rights depend on it; set tuner.mode of the chart instead"
+  "tuning.kubeconfig" "the pod has a service account; leave it out"
+  "tuning.node_name" "all nodes share this configuration; leave it out"
   "agent.web_config" "probes and volumes depend on it; set web.secret of the chart instead"
   "remediation.web_config" "probes and volumes depend on it; set web.secret of the chart instead"
   "tuning.web_config" "probes and volumes depend on it; set web.secret of the chart instead"
@@ -51,6 +53,14 @@
 {{- end }}
 {{- if and (eq $mode "enforce") (include "gpuwatch.simulated" .) }}
 {{- fail (printf "remediation.mode is enforce with source=%s: simulated faults would keep work off real nodes; use observe" .Values.source) }}
+{{- end }}
+{{- if eq (include "gpuwatch.tuner.mode" .) "enforce" }}
+{{- if include "gpuwatch.simulated" . }}
+{{- fail (printf "tuner.mode is enforce with source=%s: what simulated GPUs do would set the clocks of real ones; use observe" .Values.source) }}
+{{- end }}
+{{- if gt (dig "agent" "interval" 1.0 .Values.config | float64) 1.0 }}
+{{- fail "tuner.mode is enforce and config.agent.interval is above 1: a tuner that acts looks each second; leave it out" }}
+{{- end }}
 {{- end }}
 {{- if and .Values.remediation.drain (ne $mode "enforce") }}
 {{- fail (printf "remediation.drain is set, but remediation.mode is %s: only enforce evicts; set remediation.mode=enforce, or leave drain out" $mode) }}

@@ -1,4 +1,5 @@
 {{- define "gpuwatch.tuner" -}}
+{{- $enforces := eq (include "gpuwatch.tuner.mode" .) "enforce" -}}
 name: tuner
 {{ include "gpuwatch.container" . }}
 args:
@@ -6,8 +7,14 @@ args:
   - tuner
 env:
   {{- include "gpuwatch.env.node" . | nindent 2 }}
+  {{- if $enforces }}
+  {{- with include "gpuwatch.env.gpus" . | trim }}{{ . | nindent 2 }}{{ end }}
+  - name: GPUWATCH_TUNER_MODE
+    value: enforce
+  {{- else }}
   - name: NVIDIA_VISIBLE_DEVICES
-    value: void
+    value: void  # no GPU and no driver
+  {{- end }}
   {{- with include "gpuwatch.env.web" (dict "root" . "role" "TUNER") | trim }}{{ . | nindent 2 }}{{ end }}
   {{- with .Values.tuner.extraEnv }}
   {{- toYaml . | nindent 2 }}
@@ -19,12 +26,17 @@ ports:
 resources:
   {{- toYaml .Values.tuner.resources | nindent 2 }}
 securityContext:
-  {{- include "gpuwatch.securityContext" "" | nindent 2 }}
+  {{- include "gpuwatch.securityContext" ($enforces | ternary "SYS_ADMIN" "") | nindent 2 }}
 volumeMounts:
   {{- include "gpuwatch.mounts" . | nindent 2 }}
   - name: run
     mountPath: /run/gpuwatch
     readOnly: true
+  {{- if $enforces }}
+  - name: consents
+    mountPath: /var/lib/gpuwatch/consents
+    readOnly: true
+  {{- end }}
   {{- with .Values.tuner.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -44,6 +56,12 @@ env:
   {{- end }}
 resources:
   {{- toYaml .Values.tuner.guardResources | nindent 2 }}
+{{- if eq (include "gpuwatch.tuner.mode" .) "enforce" }}
+lifecycle:
+  preStop:  # on its own node, whoever deletes the pod; tuner and guard give back at their end as well
+    exec:
+      command: [gpuwatch, --config=/etc/gpuwatch/gpuwatch.yaml, tune, restore, --all]
+{{- end }}
 securityContext:
   {{- include "gpuwatch.securityContext" "SYS_ADMIN" | nindent 2 }}
 volumeMounts:
@@ -51,4 +69,34 @@ volumeMounts:
   {{- with .Values.tuner.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- end }}
+
+{{/* The one with the token: it has no GPU, and nothing of the host. Root, as the tuner believes files of root only. */}}
+{{- define "gpuwatch.consents" -}}
+name: consents
+{{ include "gpuwatch.container" . }}
+args:
+  - --config=/etc/gpuwatch/gpuwatch.yaml
+  - tuner
+  - --consents
+env:
+  {{- include "gpuwatch.env.node" . | nindent 2 }}
+  - name: NVIDIA_VISIBLE_DEVICES
+    value: void  # no GPU and no driver
+  {{- with .Values.tuner.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+resources:
+  {{- toYaml .Values.tuner.consentsResources | nindent 2 }}
+securityContext:
+  {{- include "gpuwatch.securityContext" "" | nindent 2 }}
+volumeMounts:
+  - name: config
+    mountPath: /etc/gpuwatch
+    readOnly: true
+  - name: consents
+    mountPath: /var/lib/gpuwatch/consents
+  - name: token
+    mountPath: /var/run/secrets/kubernetes.io/serviceaccount
+    readOnly: true
 {{- end }}

@@ -44,8 +44,14 @@
     path: {{ .path }}
     type: {{ .type | default "Directory" }}
 {{- end }}
-{{- if ne (include "gpuwatch.remediation.mode" .) "off" }}
-- name: token  # of the remediator alone: the pod mounts none
+{{- if eq (include "gpuwatch.tuner.mode" .) "enforce" }}
+- name: consents  # all that goes from the one with the token to the one with SYS_ADMIN
+  emptyDir:
+    medium: Memory
+    sizeLimit: 16Mi
+{{- end }}
+{{- if or (ne (include "gpuwatch.remediation.mode" .) "off") (eq (include "gpuwatch.tuner.mode" .) "enforce") }}
+- name: token  # of the remediator and of consents: the pod mounts none
   projected:
     sources:
       - serviceAccountToken:

@@ -1,0 +1,114 @@
+"""A tuner that acts, as installed: who may do what, how consents reach it, and that whatever ends it gives back."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.roles.restoring import ANSWER_SECONDS
+from gpuwatch.roles.tuner_guard import FAREWELL_SECONDS
+from gpuwatch.sinks.consents_file import ConsentsFile
+from tests.deploy.charts import case, rendered
+from tests.deploy.commandline import commands
+from tests.deploy.privileges import privileges
+from tests.deploy.rendering import built, kustomization, one, pod
+
+RIGHTS = "gpuwatch-tuner-consents"
+STATE = Path("/var/lib/gpuwatch")
+COMMAND_SECONDS = 5
+"""For a Python program to start and to end, on a busy node."""
+
+ALONE = ("tuner", "tuner-enforce")
+WITH_REMEDIATION = ("remediation", *ALONE)
+WAYS = [("kustomize", ALONE), ("kustomize", WITH_REMEDIATION), ("helm", ALONE), ("helm", WITH_REMEDIATION)]
+VALUES = {ALONE: {"tuner": {"mode": "enforce"}}, WITH_REMEDIATION: {**case("observe"), "tuner": {"mode": "enforce"}}}
+
+
+@pytest.fixture(params=WAYS, ids=lambda way: f"{way[0]}-{len(way[1])}")
+def installed(request, tmp_path):
+    """What either way makes of it, without and with a remediator beside it."""
+    way, chosen = request.param
+    return rendered(VALUES[chosen]) if way == "helm" else built(kustomization(tmp_path, *chosen))
+
+
+def container(installed, name):
+    (found,) = (each for each in pod(installed)["spec"]["containers"] if each["name"] == name)
+    return found
+
+
+def mounts(installed, name):
+    return {each["mountPath"]: each for each in container(installed, name)["volumeMounts"]}
+
+
+def variables(installed, name):
+    return {each["name"]: each.get("value") for each in container(installed, name)["env"]}
+
+
+def test_it_acts_and_its_agent_looks_each_second(installed):
+    assert variables(installed, "tuner")["GPUWATCH_TUNER_MODE"] == "enforce"
+    assert float(variables(installed, "agent")["GPUWATCH_AGENT_INTERVAL"]) <= 1
+
+
+def test_who_has_the_token_touches_nothing_of_the_host(installed):
+    assert privileges(pod(installed))["consents"] == {"root", "API token"}
+
+
+def test_the_tuner_reads_where_the_consents_are_written_and_cannot_write_there(installed):
+    place = str(ConsentsFile(STATE).path.parent)
+    written, read = (mounts(installed, name)[place] for name in ("consents", "tuner"))
+    assert written["name"] == read["name"]
+    assert (written.get("readOnly"), read.get("readOnly")) == (None, True)
+    (volume,) = (each for each in pod(installed)["spec"]["volumes"] if each["name"] == written["name"])
+    assert set(volume) == {"name", "emptyDir"}
+    assert str(STATE) not in mounts(installed, "consents")
+
+
+def test_the_right_to_read_is_that_of_the_pods_account_and_is_only_to_read(installed):
+    binding = one(installed, "ClusterRoleBinding", RIGHTS)
+    account = pod(installed)["spec"]["serviceAccountName"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": "gpuwatch"}]
+    assert account in {each["metadata"]["name"] for each in installed if each["kind"] == "ServiceAccount"}
+    verbs = {verb for rule in one(installed, "ClusterRole", RIGHTS)["rules"] for verb in rule["verbs"]}
+    assert verbs == {"get", "list"}
+
+
+def test_an_account_of_somebody_else_gets_the_right():
+    values = {**case("names"), "tuner": {"mode": "enforce"}}
+    subjects = one(rendered(values), "ClusterRoleBinding", "gpus-tuner-consents")["subjects"]
+    assert [subject["name"] for subject in subjects] == ["of-ours"]
+
+
+def test_s14_whoever_deletes_the_pod_has_the_settings_given_back_on_its_own_node(installed):
+    """helm uninstall, kubectl delete -k and an upgrade all end pods; no Job could act for every node."""
+    hook = container(installed, "guard")["lifecycle"]["preStop"]["exec"]["command"]
+    program, *words = hook
+    name, option = words[-2:]
+    _, tune = commands(words)
+    restore = tune.command.get_command(tune, name)
+    assert (program, tune.info_name, name) == ("gpuwatch", "tune", "restore")
+    assert restore.make_context(name, [option], parent=tune).params["everything"] is True
+    assert {"GPUs", "capability SYS_ADMIN", f"writes {STATE}"} <= privileges(pod(installed))["guard"]
+
+
+def test_s14_the_signal_reaches_tuner_and_guard_themselves(installed):
+    """The image's entry point is the program: a shell in between would keep SIGTERM to itself."""
+    for name in ("tuner", "guard"):
+        assert "command" not in container(installed, name)
+        assert container(installed, name)["args"][0].startswith("--config=")
+
+
+def test_s14_there_is_time_for_all_of_that(installed):
+    needed = COMMAND_SECONDS + ANSWER_SECONDS + FAREWELL_SECONDS + ANSWER_SECONDS
+    assert pod(installed)["spec"]["terminationGracePeriodSeconds"] > needed
+
+
+def test_tuner_and_guard_meet_at_one_record(installed):
+    found = [mounts(installed, name)[str(STATE)] for name in ("tuner", "guard")]
+    assert found[0] == found[1]
+    (volume,) = (each for each in pod(installed)["spec"]["volumes"] if each["name"] == found[0]["name"])
+    assert volume["hostPath"]["path"] == str(STATE), "else a new pod would not know what the old one has set"
+
+
+def test_who_observes_cannot_reach_a_gpu(tmp_path):
+    found = privileges(pod(built(kustomization(tmp_path, "tuner"))))
+    assert found["tuner"] == {"root", f"writes {STATE}"}
+    assert "consents" not in found
