@@ -33,6 +33,9 @@ LOCK_SECONDS = 1.0
 """For another process to finish what it does with a GPU, or with the record."""
 
 
+SILENT = "the driver does not answer"
+
+
 class Control(Protocol):
     """A session with the driver, watts and hertz: `sinks.nvml_control.NvmlControl`. All may raise GpuwatchError."""
 
@@ -183,7 +186,7 @@ class Restorer:
 
 
 def _silent(setting: Setting) -> Restored:
-    return Restored(setting, Outcome.KEPT, "the driver does not answer")
+    return Restored(setting, Outcome.KEPT, SILENT)
 
 
 def give_back(setting: Setting, control: Control, driver: str) -> Restored:

@@ -1,28 +1,24 @@
 """The hand of a tuner: turns knobs, never above what they were, and records each value before the driver is asked.
 
-For each order: the GPU's lock, the record, what is in force, the record again, the driver, what is in force now.
-Nothing is taken from memory: a guard may have given everything back while this process was stopped, and then the
-original is what the driver says now. `roles.restoring` tells how two processes share a GPU; where another one has it,
-nothing is set here.
+It can be built only in mode enforce: nobody but the command line imports this. Each GPU has a thread and a lock of its
+own. `roles.restoring` tells how two processes share a GPU; where another one has it, nothing is set here.
 """
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.errors import GpuwatchError, NoGpuStack, PermissionMissing, Unsupported
+from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.order import Board, Order, Outcome, Turned
 from gpuwatch.model.setting import Actuation, Setting, Trigger
 from gpuwatch.roles import restoring
 from gpuwatch.roles.gpu_lanes import Lanes
-from gpuwatch.roles.restoring import Connect, Control, Restorer
-from gpuwatch.rules.restoring import is_same, outlived
-from gpuwatch.rules.turning import Refused, lowest_clock, original_limit, watts_to_set
+from gpuwatch.roles.restoring import SILENT, Connect, Restorer
+from gpuwatch.roles.turning import LOCK_SECONDS, Turning
 from gpuwatch.sinks.audit import Audit
 from gpuwatch.sinks.settings_record import SettingsRecord
 
@@ -31,8 +27,8 @@ log = logging.getLogger(__name__)
 PATIENCE_SECONDS = 1.0
 """For the driver to do what is asked of one GPU."""
 
-LOCK_SECONDS = 0.5
-"""For another process to be done with a GPU or with the record."""
+SESSIONS = 2
+"""To try, as a driver that was loaded anew ends the one there is. One of another version wants a new process."""
 
 
 class TunerHand:
@@ -50,6 +46,7 @@ class TunerHand:
     ) -> None:
         self._record, self._connect, self._boot_id, self._clock = record, connect, boot_id, clock
         self._patience, self._lanes, self._closed = patience, Lanes(), False
+        self._unlockable: set[str] = set()
         self._restorers = {
             trigger: Restorer(
                 record, connect, boot_id=boot_id, trigger=trigger, audit=audit, clock=clock, lanes=self._lanes
@@ -58,7 +55,11 @@ class TunerHand:
         }
 
     def board(self, uuid: str) -> Board:
-        """What may be set of a GPU. Raises GpuwatchError: the driver does not say."""
+        """What may be set of a GPU; no clocks, once the driver has refused to lock them.
+
+        Raises:
+            GpuwatchError: the driver does not say.
+        """
         found: list[Board | GpuwatchError] = []
 
         def ask() -> None:
@@ -69,10 +70,10 @@ class TunerHand:
                 found.append(error)
 
         self._lanes.run({uuid: ask}, self._patience)
-        answer = found[0] if found else GpuwatchError(f"GPU {uuid} says nothing", "the driver does not answer")
+        answer = found[0] if found else GpuwatchError(f"GPU {uuid} says nothing", SILENT)
         if isinstance(answer, GpuwatchError):
             raise answer
-        return answer
+        return replace(answer, clocks=()) if uuid in self._unlockable else answer
 
     def recorded(self) -> Actuation:
         """What the record says now. Raises GpuwatchError: it cannot be read."""
@@ -103,37 +104,42 @@ class TunerHand:
         for number, order in enumerate(orders):
             by_gpu.setdefault(order.uuid, {})[number] = order
         deadline = time.monotonic() + self._patience
-        jobs = {uuid: partial(self._gpu, uuid, own, deadline, done) for uuid, own in by_gpu.items()}
-        self._lanes.run(jobs, self._patience)
-        return tuple(done.get(number) or _silent(order) for number, order in enumerate(orders))
 
-    def _gpu(self, uuid: str, orders: dict[int, Order], deadline: float, done: dict[int, Turned]) -> None:
-        failed = Outcome.FAILED, ""
+        def wanted() -> bool:
+            return not self._closed and time.monotonic() < deadline
+
+        jobs = {uuid: partial(self._gpu, uuid, own, done, wanted) for uuid, own in by_gpu.items()}
+        self._lanes.run(jobs, self._patience)
+        return tuple(done.get(number) or _turned(order, Outcome.SILENT, SILENT) for number, order in enumerate(orders))
+
+    def _gpu(self, uuid: str, orders: dict[int, Order], done: dict[int, Turned], wanted: Callable[[], bool]) -> None:
+        """All orders of one GPU; each outcome is put into `done` by the order's number."""
+        outcome, words = Outcome.REFUSED, "the tuner ends"
         with self._record.lock_gpu(uuid, LOCK_SECONDS) as held:
-            if self._closed:
-                failed = Outcome.REFUSED, "the tuner ends"
-            elif self._boot_id is None:
-                failed = Outcome.REFUSED, "which boot this is cannot be read"
+            if self._boot_id is None:
+                words = "which boot this is cannot be read"
             elif not held:
-                failed = Outcome.REFUSED, "another process is at this GPU"
-            else:
-                for _ in range(2):  # a driver that was loaded anew wants a new session
+                words = "another process is at this GPU"
+            elif not self._closed:
+                for _ in range(SESSIONS):
                     try:
-                        self._carry_out(orders, self._boot_id, deadline, done)
+                        self._carry_out(orders, self._boot_id, done, wanted)
                         break
                     except GpuwatchError as error:
-                        failed = Outcome.FAILED, str(error)
+                        outcome, words = Outcome.FAILED, str(error)
         for number, order in orders.items():
             if number not in done:
-                done[number] = Turned(order=order, outcome=failed[0], words=failed[1])
+                done[number] = _turned(order, outcome, words)
 
-    def _carry_out(self, orders: dict[int, Order], boot_id: str, deadline: float, done: dict[int, Turned]) -> None:
-        """Raises GpuwatchError: there is no session, or it has ended."""
+    def _carry_out(
+        self, orders: dict[int, Order], boot_id: str, done: dict[int, Turned], wanted: Callable[[], bool]
+    ) -> None:
+        """What is not done yet. Raises GpuwatchError: there is no session, or it has ended."""
         with self._connect() as control:
             driver = control.driver_version()
             for number, order in orders.items():
                 if number not in done:
-                    setting = Setting(
+                    blank = Setting(
                         uuid=order.uuid,
                         knob=order.knob,
                         original=None,
@@ -143,99 +149,11 @@ class TunerHand:
                         driver=driver,
                         pod_uid=order.pod_uid,
                     )
-                    done[number] = _Turning(self._record, control, order, setting, driver, deadline).outcome()
+                    turning = Turning(self._record, control, order, blank, wanted)
+                    done[number] = turning.carry_out()
+                    if turning.unsupported and order.knob == "locked_clocks":
+                        self._unlockable.add(order.uuid)
 
 
-class _Turning:
-    """One order, while its GPU's lock is held."""
-
-    def __init__(
-        self, record: SettingsRecord, control: Control, order: Order, template: Setting, driver: str, deadline: float
-    ) -> None:
-        self._record, self._control, self._order, self._template = record, control, order, template
-        self._driver, self._deadline = driver, deadline
-
-    def outcome(self) -> Turned:
-        """Do it. Raises NoGpuStack: the session has ended."""
-        try:
-            before = self._recorded()
-            return self._set(before, self._order.value) if self._order.value is not None else self._lift(before)
-        except Refused as refused:
-            return self._turned(refused.outcome, str(refused))
-        except NoGpuStack:
-            raise
-        except GpuwatchError as error:
-            return self._turned(Outcome.FAILED, str(error))
-
-    def _recorded(self) -> Setting | None:
-        """Of this knob; what went with another boot or driver is taken out."""
-        key = self._order.uuid, self._order.knob
-        found = next((each for each in self._record.read().settings if (each.uuid, each.knob) == key), None)
-        if found is not None and outlived(found, self._template.boot_id, self._driver):
-            with self._changing():
-                self._record.settle((found,), 0, Trigger.TUNER)
-            return None
-        return found
-
-    def _lift(self, before: Setting | None) -> Turned:
-        if before is None:
-            return self._turned(Outcome.DONE, "nothing was set")
-        found = restoring.give_back(before, self._control, self._driver)
-        if found.outcome is restoring.Outcome.KEPT:
-            if isinstance(found.error, NoGpuStack):
-                raise found.error
-            return self._turned(Outcome.FAILED, found.words)
-        if not self._order.keep:
-            with self._changing():
-                self._record.settle((before,), int(found.outcome is restoring.Outcome.RESTORED), Trigger.TUNER)
-        return self._turned(Outcome.FOREIGN if found.foreign else Outcome.DONE, found.words)
-
-    def _set(self, before: Setting | None, value: float) -> Turned:
-        board = self._control.board(self._order.uuid)
-        if self._order.knob == "power_limit":
-            original = original_limit(board, before)
-            value = watts_to_set(value, board, original)
-            write, setting = partial(self._limit, value), replace(self._template, original=original, applied=(value,))
-        else:
-            lowest = lowest_clock(value, board)
-            write, setting = partial(self._lock, lowest, value), replace(self._template, applied=(value,))
-        if time.monotonic() > self._deadline:  # nobody waits for it any more, and it may be wrong by now
-            raise Refused(Outcome.SILENT, "the driver took too long to say what is in force")
-        if before is None or value not in before.applied:
-            with self._changing():
-                self._record.add(setting)
-        try:
-            write()
-        except (Unsupported, PermissionMissing):  # said so without a doubt: nothing has changed
-            if before is None:
-                with self._changing():
-                    self._record.settle((setting,), 0, Trigger.TUNER)
-            raise
-        if before is not None and before.applied != (value,):
-            with self._changing():
-                self._record.confirm(self._order.uuid, self._order.knob, value)
-        return self._turned(Outcome.DONE, in_force=value)
-
-    def _limit(self, watts: float) -> None:
-        self._control.set_power_limit(self._order.uuid, watts)
-        after, _ = self._control.power_limits(self._order.uuid)
-        if not is_same(after, watts):
-            raise GpuwatchError(f"asked for {watts:g} W", f"the driver still says {after:g} W")
-
-    def _lock(self, lowest: float, highest: float) -> None:
-        self._control.set_locked_clocks(self._order.uuid, lowest, highest)
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """While the record is changed. Raises Refused: it cannot be."""
-        with self._record.lock(LOCK_SECONDS) as held:
-            if not held:
-                raise Refused(Outcome.REFUSED, f"another process holds {self._record.path}")
-            yield
-
-    def _turned(self, outcome: Outcome, words: str = "", in_force: float | None = None) -> Turned:
-        return Turned(order=self._order, outcome=outcome, words=words, in_force=in_force)
-
-
-def _silent(order: Order) -> Turned:
-    return Turned(order=order, outcome=Outcome.SILENT, words="the driver does not answer")
+def _turned(order: Order, outcome: Outcome, words: str) -> Turned:
+    return Turned(order=order, outcome=outcome, words=words)

@@ -1,33 +1,51 @@
 """The hand: what is ordered is recorded before it is set, never above what was there, and one GPU holds up no other."""
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grimp
+import pynvml
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from gpuwatch.cli.session import Session
+from gpuwatch.cli.tune_reach import hand
+from gpuwatch.config import Config, TuningConfig
+from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.order import Order, Outcome, Turned
 from gpuwatch.model.setting import Setting, Trigger
+from gpuwatch.roles.restoring import Outcome as Restored
+from gpuwatch.roles.restoring import Restorer
 from gpuwatch.roles.tuner_hand import TunerHand
 from gpuwatch.sinks.audit import Audit
 from gpuwatch.sinks.nvml_control import NvmlControl
 from gpuwatch.sinks.settings_record import SettingsRecord
 from tests.roles.remediating import HandClock, Ledger
-from tests.roles.tuning import BOOT, Knobs, clocks, limit
+from tests.roles.tuning import BOOT, DRIVER, Knobs, clocks, limit
 
 GPU, OTHER = "GPU-0", "GPU-1"
+DEADLINE = 5.0
+SETTERS = {"nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks"}
 
 
 class Bench:
-    """A hand on a driver by hand."""
+    """A hand on a driver by hand, and a guard beside it."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.knobs, self.record = Knobs(GPU, OTHER), SettingsRecord(folder)
-        self.hand = TunerHand(
-            self.record,
-            lambda: NvmlControl(self.knobs),
-            **{"boot_id": BOOT, "audit": Audit(Ledger(), HandClock(), actor="tuner"), "clock": HandClock()} | options,
+        common = {"boot_id": BOOT, "clock": HandClock()}
+        audit = Audit(Ledger(), HandClock(), actor="tuner")
+        self.hand = TunerHand(self.record, self.connect, **common | {"audit": audit, "patience": DEADLINE} | options)
+        self.guard = Restorer(
+            SettingsRecord(folder), self.connect, **common, audit=Audit(Ledger(), HandClock()), trigger=Trigger.GUARD
         )
+
+    def connect(self) -> NvmlControl:
+        return NvmlControl(self.knobs)
 
     def limit(self, watts: float | None, uuid: str = GPU, **more: Any) -> Turned:
         return self.turn(Order(uuid=uuid, knob="power_limit", value=watts, **more))
@@ -43,13 +61,33 @@ class Bench:
     def recorded(self) -> list[Setting]:
         return list(self.record.read().settings)
 
+    def applied(self) -> dict[str, tuple[float, ...]]:
+        return {each.knob: each.applied for each in self.recorded()}
+
+    def once_at(self, function: str, act: Callable[[], object]) -> None:
+        """Let something happen the next time that function is about to be called."""
+
+        def before(name: str, args: tuple[Any, ...]) -> None:
+            if name == function:
+                self.knobs.before = lambda name, args: None
+                act()
+
+        self.knobs.before = before
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path, patience=5.0)
+    made = Bench(tmp_path)
     yield made
     made.knobs.hanging.clear()
     made.knobs.released.set()
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
 
 
 def test_what_is_ordered_is_set_and_recorded_and_given_back(bench: Bench) -> None:
@@ -64,3 +102,397 @@ def test_what_is_ordered_is_set_and_recorded_and_given_back(bench: Bench) -> Non
     assert (bench.knobs.limits[GPU], bench.knobs.locked) == (700_000, {})
     assert not bench.recorded()
     assert bench.record.read().restores == {Trigger.TUNER: 2}
+
+
+def test_what_nobody_has_set_is_not_unlocked(bench: Bench) -> None:
+    """An admin's lock cannot be read, so only a record of ours lets us unlock."""
+    bench.knobs.locked[GPU] = 1000
+    assert bench.cap(None).outcome is Outcome.DONE
+    assert bench.cap(None, keep=True).outcome is Outcome.DONE
+    assert not bench.knobs.calls
+
+
+def test_a_setting_that_is_kept_is_out_of_force_but_recorded_and_set_again_without_a_write(bench: Bench) -> None:
+    bench.cap(1200)
+    written = bench.record.path.stat().st_ino
+    for _ in range(3):
+        assert bench.cap(None, keep=True) == Turned(
+            order=Order(uuid=GPU, knob="locked_clocks", value=None, keep=True),
+            outcome=Outcome.DONE,
+            words="the clocks are unlocked",
+        )
+        assert not bench.knobs.locked
+        assert bench.cap(1200).outcome is Outcome.DONE
+    assert bench.record.path.stat().st_ino == written
+    assert bench.applied() == {"locked_clocks": (1.2e9,)}
+
+
+def test_orders_of_one_gpu_keep_their_order(bench: Bench) -> None:
+    orders = [Order(uuid=GPU, knob="power_limit", value=value) for value in (500.0, 400.0, None, 300.0)]
+    assert {each.outcome for each in bench.hand.turn(orders)} == {Outcome.DONE}
+    assert [value for _, _, value in bench.knobs.sets] == [500_000, 400_000, 700_000, 300_000]
+
+
+# ---- S1: never above the original ----
+
+
+@pytest.mark.parametrize("watts", [701.1, 900.0, 1e6, float("inf"), float("nan"), 198.0, 0.0, -5.0])
+def test_s1_a_limit_above_the_original_or_below_the_least_is_refused(bench: Bench, watts: float) -> None:
+    assert bench.limit(watts).outcome is Outcome.REFUSED
+    assert not bench.knobs.calls
+    assert not bench.recorded()
+
+
+def test_s1_the_original_is_what_was_configured_not_what_the_board_could(bench: Bench) -> None:
+    bench.knobs.limits[GPU] = 600_000
+    refused = bench.limit(650.0)
+    assert (refused.outcome, refused.words) == (Outcome.REFUSED, "650 W is above the original 600 W")
+    assert bench.limit(500.0).outcome is Outcome.DONE
+    assert bench.limit(650.0).outcome is Outcome.REFUSED
+    bench.limit(None)
+    assert bench.knobs.limits[GPU] == 600_000
+
+
+def test_s1_what_is_above_by_a_rounding_only_is_clipped(bench: Bench) -> None:
+    assert bench.limit(700.5).in_force == 700.0
+
+
+@pytest.mark.parametrize("megahertz", [1981, 195, 0, -210, float("inf"), float("nan")])
+def test_s1_a_clock_that_the_gpu_does_not_have_is_refused(bench: Bench, megahertz: float) -> None:
+    assert bench.cap(megahertz).outcome is Outcome.REFUSED
+    assert not bench.knobs.calls
+    assert not bench.recorded()
+
+
+def test_s1_the_original_is_read_before_the_first_write(bench: Bench) -> None:
+    names: list[str] = []
+    bench.knobs.before = lambda name, args: names.append(name)
+    bench.limit(500.0)
+    assert names.index("nvmlDeviceGetPowerManagementLimit") < names.index("nvmlDeviceSetPowerManagementLimit")
+
+
+DEEDS = st.one_of(
+    st.tuples(st.just("limit"), st.sampled_from([None, 100.0, 200.0, 350.0, 500.0, 600.0, 650.0, 700.0, 900.0])),
+    st.tuples(st.just("cap"), st.sampled_from([None, 100.0, 210.0, 1200.0, 1980.0, 2500.0])),
+    st.tuples(st.just("pause"), st.sampled_from(["limit", "cap"])),
+    st.tuples(st.just("guard"), st.none()),
+    st.tuples(st.just("admin"), st.sampled_from([250, 400, 650])),
+    st.tuples(st.just("deaf"), st.booleans()),
+    st.tuples(st.just("broken"), st.sampled_from([None, *SETTERS, "nvmlDeviceGetPowerManagementLimit"])),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(st.lists(DEEDS, max_size=14))
+def test_s1_s2_whatever_happens_nothing_is_raised_and_all_that_is_ours_is_recorded(
+    tmp_path: Path, deeds: list[tuple[str, Any]]
+) -> None:
+    (tmp_path / "actuation.json").unlink(missing_ok=True)
+    bench, original = Bench(tmp_path), 650
+    bench.knobs.limits[GPU] = original * 1000
+    for deed, value in deeds:
+        if deed in ("limit", "cap"):
+            getattr(bench, deed)(value)
+        elif deed == "pause":
+            getattr(bench, value)(None, keep=True)
+        elif deed == "guard":
+            bench.guard.restore()
+        elif deed == "admin":
+            original = max(original, value)  # whoever sets it by hand may; gpuwatch may not go above either
+            bench.knobs.limits[GPU] = value * 1000
+        elif deed == "deaf":
+            bench.knobs.deaf = value
+        else:
+            bench.knobs.errors = {value: pynvml.NVML_ERROR_UNKNOWN} if value else {}
+        ours = [each for each in bench.recorded() if each.knob == "locked_clocks"]
+        assert not bench.knobs.locked or bench.knobs.locked[GPU] * 1e6 in ours[0].applied
+    for knob, _, value in bench.knobs.sets:
+        assert value is None or value <= (original * 1000 if knob == "power_limit" else 1980)
+    bench.knobs.errors, bench.knobs.deaf = {}, False
+    bench.hand.give_back(Trigger.EXIT)
+    assert (bench.knobs.locked, bench.recorded()) == ({}, [])
+
+
+# ---- S2: recorded before it is set ----
+
+
+def test_s2_it_is_on_the_disk_when_the_driver_is_asked(bench: Bench, tmp_path: Path) -> None:
+    seen: list[dict[str, tuple[float, ...]]] = []
+
+    def look(name: str, args: tuple[Any, ...]) -> None:
+        if name in SETTERS:
+            seen.append({each.knob: each.applied for each in SettingsRecord(tmp_path).read().settings})
+
+    bench.knobs.before = look
+    bench.limit(500.0)
+    bench.limit(400.0)
+    bench.cap(1200)
+    assert seen == [
+        {"power_limit": (500.0,)},
+        {"power_limit": (400.0, 500.0)},
+        {"power_limit": (400.0,), "locked_clocks": (1.2e9,)},
+    ]
+
+
+def test_s2_what_cannot_be_recorded_is_not_set(bench: Bench) -> None:
+    with bench.record.lock(0.0) as held:
+        assert held
+        turned = bench.limit(500.0)
+    assert turned.outcome is Outcome.REFUSED
+    assert "another process holds" in turned.words
+    bench.record.path.write_text("{")
+    assert bench.limit(500.0).outcome is Outcome.FAILED
+    assert not bench.knobs.calls
+
+
+def test_what_the_driver_refuses_for_good_is_not_kept_in_the_record(bench: Bench) -> None:
+    for name in SETTERS:
+        bench.knobs.errors[name] = pynvml.NVML_ERROR_NO_PERMISSION
+    for turned in (bench.limit(500.0), bench.cap(1200)):
+        assert turned.outcome is Outcome.FAILED
+        assert "CAP_SYS_ADMIN" in turned.words
+    assert not bench.recorded()
+
+
+# ---- S3: given back on the way out ----
+
+
+def test_s3_everything_is_given_back_in_time_though_one_gpu_hangs(bench: Bench) -> None:
+    for uuid in (GPU, OTHER):
+        assert bench.limit(500.0, uuid).outcome is Outcome.DONE
+    bench.knobs.hanging.add(GPU)
+    start = time.monotonic()
+    (kept,) = bench.hand.give_back(Trigger.EXIT)
+    assert time.monotonic() - start < 5
+    assert kept == f"power_limit of {GPU}: the driver does not answer"
+    assert bench.knobs.limits == {GPU: 500_000, OTHER: 700_000}
+    assert [each.uuid for each in bench.recorded()] == [GPU]
+
+
+def test_s3_a_hand_that_is_closed_has_given_back_and_sets_nothing_any_more(bench: Bench) -> None:
+    bench.limit(500.0)
+    bench.cap(1200)
+    bench.hand.close()
+    assert (bench.knobs.limits[GPU], bench.knobs.locked, bench.recorded()) == (700_000, {}, [])
+    assert bench.record.read().restores == {Trigger.EXIT: 2}
+    assert bench.limit(400.0).outcome is Outcome.REFUSED
+    assert bench.knobs.limits[GPU] == 700_000
+
+
+def test_s3_an_order_under_way_is_given_back_too(bench: Bench) -> None:
+    """The hand ends while a GPU is slow: what comes of the order is known before it is given back."""
+    closing = threading.Thread(target=bench.hand.close)
+    bench.once_at("nvmlDeviceSetPowerManagementLimit", closing.start)
+    bench.limit(500.0)
+    closing.join(DEADLINE)
+    assert (bench.knobs.limits[GPU], bench.recorded()) == (700_000, [])
+
+
+def test_one_gpu_alone_is_given_back(bench: Bench) -> None:
+    for uuid in (GPU, OTHER):
+        bench.limit(500.0, uuid)
+    assert bench.hand.give_back(Trigger.TUNER, [OTHER]) == ()
+    assert bench.knobs.limits == {GPU: 500_000, OTHER: 700_000}
+
+
+# ---- S5: another boot, another driver ----
+
+
+@pytest.mark.parametrize("changed", [{"boot_id": "boot-0"}, {"driver": "570.1"}])
+def test_s5_a_record_of_another_boot_or_driver_is_dropped_and_the_original_read_anew(
+    bench: Bench, changed: dict[str, str]
+) -> None:
+    bench.record.add(limit(GPU, **changed))
+    bench.record.add(clocks(OTHER, **changed))
+    bench.knobs.limits[GPU] = 650_000
+    assert bench.limit(660.0).outcome is Outcome.REFUSED
+    assert bench.limit(400.0).outcome is Outcome.DONE
+    (own,) = [each for each in bench.recorded() if each.uuid == GPU]
+    assert (own.original, own.applied, own.boot_id, own.driver) == (650.0, (400.0,), BOOT, DRIVER)
+    assert bench.cap(None, OTHER).outcome is Outcome.DONE
+    assert [(knob, uuid) for knob, uuid, _ in bench.knobs.sets] == [("power_limit", GPU)]
+    assert [each.uuid for each in bench.recorded()] == [GPU]
+
+
+def test_s6_while_the_boot_cannot_be_told_nothing_is_written(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, boot_id=None)
+    bench.record.add(limit(GPU))
+    assert [bench.limit(400.0).outcome, bench.limit(None).outcome] == [Outcome.REFUSED] * 2
+    assert bench.hand.give_back(Trigger.EXIT) == (f"power_limit of {GPU}: which boot this is cannot be read",)
+    assert not bench.knobs.calls
+    assert bench.applied() == {"power_limit": (500.0,)}
+
+
+# ---- S6: what is not known is not written ----
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "nvmlInit",
+        "nvmlSystemGetDriverVersion",
+        "nvmlDeviceGetHandleByUUID",
+        "nvmlDeviceGetPowerManagementLimit",
+        "nvmlDeviceGetPowerManagementLimitConstraints",
+        "nvmlDeviceGetSupportedGraphicsClocks",
+    ],
+)
+def test_s6_what_cannot_be_read_is_not_written_and_stays_recorded(bench: Bench, function: str) -> None:
+    bench.limit(500.0)
+    before = bench.recorded(), list(bench.knobs.calls)
+    bench.knobs.errors[function] = pynvml.NVML_ERROR_UNKNOWN
+    assert bench.limit(400.0).outcome is Outcome.FAILED
+    assert (bench.recorded(), bench.knobs.calls) == before
+    bench.knobs.errors.clear()
+    assert bench.limit(400.0).outcome is Outcome.DONE
+
+
+def test_s6_what_cannot_be_verified_failed_and_stays_recorded(bench: Bench) -> None:
+    bench.limit(500.0)
+    bench.knobs.deaf = True
+    turned = bench.limit(400.0)
+    assert (turned.outcome, turned.in_force) == (Outcome.FAILED, None)
+    assert "the driver still says 500 W" in turned.words
+    assert bench.applied() == {"power_limit": (400.0, 500.0)}
+    assert bench.limit(None).outcome is Outcome.FAILED
+    assert bench.applied() == {"power_limit": (400.0, 500.0)}
+    bench.knobs.deaf = False
+    assert bench.limit(None).outcome is Outcome.DONE
+    assert not bench.recorded()
+
+
+# ---- S9: somebody else ----
+
+
+def test_s9_a_limit_that_somebody_else_has_set_since_is_left_alone(bench: Bench) -> None:
+    bench.limit(500.0)
+    bench.knobs.limits[GPU] = 450_000
+    assert bench.limit(400.0).outcome is Outcome.FOREIGN
+    lifted = bench.limit(None)
+    assert lifted.outcome is Outcome.FOREIGN
+    assert "the limit is 450 W" in lifted.words
+    assert bench.knobs.limits[GPU] == 450_000
+    assert not bench.recorded()
+
+
+def test_s9_a_limit_that_somebody_else_has_put_back_is_nobodys(bench: Bench) -> None:
+    bench.limit(500.0)
+    bench.knobs.limits[GPU] = 700_000
+    assert bench.limit(400.0).outcome is Outcome.DONE
+    assert bench.limit(None).outcome is Outcome.DONE
+
+
+# ---- S12: who observes has no hand ----
+
+
+@pytest.mark.parametrize("mode", ["off", "observe"])
+def test_s12_in_no_other_mode_than_enforce_there_is_a_hand(tmp_path: Path, mode: Any) -> None:
+    config = Config(state_dir=str(tmp_path), tuning=TuningConfig(mode=mode))
+    with pytest.raises(UsageError, match="only enforce does"), hand(Session(), config):
+        pytest.fail("a hand was built")
+
+
+def test_s12_only_one_module_can_reach_the_hand_and_the_knobs() -> None:
+    graph = grimp.build_graph("gpuwatch")
+    assert graph.find_modules_that_directly_import("gpuwatch.roles.tuner_hand") == {"gpuwatch.cli.tune_reach"}
+    assert graph.find_modules_that_directly_import("gpuwatch.sinks.nvml_control") == {"gpuwatch.cli.tune_reach"}
+    observing = ("gpuwatch.roles.tuner", "gpuwatch.roles.tuner_service", "gpuwatch.roles.tuner_pages")
+    for role in observing:
+        assert not graph.chain_exists(role, "gpuwatch.roles.tuner_hand")
+        assert not graph.chain_exists(role, "gpuwatch.sinks.nvml_control")
+
+
+# ---- one GPU and the others ----
+
+
+def test_a_gpu_that_hangs_is_silent_holds_up_no_other_and_is_not_asked_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, patience=0.3)
+    bench.knobs.hanging.add(GPU)
+    asked: list[str] = []
+    bench.knobs.before = lambda name, args: asked.extend(args[:1]) if name.endswith("ByUUID") else None
+    orders = [Order(uuid=uuid, knob="power_limit", value=500.0) for uuid in (GPU, OTHER)]
+    try:
+        start = time.monotonic()
+        assert [each.outcome for each in bench.hand.turn(orders)] == [Outcome.SILENT, Outcome.DONE]
+        for _ in range(3):
+            assert bench.limit(400.0).outcome is Outcome.SILENT
+        with pytest.raises(GpuwatchError, match="does not answer"):
+            bench.hand.board(GPU)
+        assert time.monotonic() - start < 1
+        assert asked.count(GPU) == 1
+    finally:
+        bench.knobs.hanging.clear()
+        bench.knobs.released.set()
+    until(lambda: bench.limit(None).outcome is Outcome.DONE)
+    assert ("power_limit", GPU) not in bench.knobs.calls, "an order that nobody waits for is not carried out"
+
+
+def test_a_setter_that_comes_through_late_is_recorded(tmp_path: Path) -> None:
+    bench, late = Bench(tmp_path, patience=0.2), threading.Event()
+    bench.once_at("nvmlDeviceSetPowerManagementLimit", lambda: late.wait(DEADLINE))
+    orders = [Order(uuid=GPU, knob="power_limit", value=value) for value in (500.0, 400.0)]
+    assert [each.outcome for each in bench.hand.turn(orders)] == [Outcome.SILENT] * 2
+    assert bench.applied() == {"power_limit": (500.0,)}
+    late.set()
+    until(lambda: bench.limit(None).outcome is Outcome.DONE)
+    assert [value for _, _, value in bench.knobs.sets] == [500_000, 700_000]
+
+
+def test_what_may_be_set(bench: Bench) -> None:
+    board = bench.hand.board(GPU)
+    assert (board.clocks[0], board.clocks[1], board.clocks[-1]) == (1.98e9, 1.965e9, 2.1e8)
+    assert (board.limit, board.limit_default, board.limit_min, board.limit_max) == (700.0, 700.0, 200.0, 700.0)
+    with pytest.raises(GpuwatchError, match="nvmlDeviceGetHandleByUUID"):
+        bench.hand.board("GPU-9")
+
+
+def test_a_gpu_whose_clocks_cannot_be_locked_has_none_from_then_on(bench: Bench) -> None:
+    bench.knobs.errors["nvmlDeviceSetGpuLockedClocks"] = pynvml.NVML_ERROR_NOT_SUPPORTED
+    assert bench.cap(1200).outcome is Outcome.FAILED
+    assert not bench.recorded()
+    assert (bench.hand.board(GPU).clocks, bool(bench.hand.board(OTHER).clocks)) == ((), True)
+
+
+# ---- the hand and the guard at once ----
+
+
+def test_a_guard_that_comes_between_record_and_driver_forgets_nothing(bench: Bench) -> None:
+    """The tuner was stopped before its call, and sets after all: the guard has it in the record at its next try."""
+    found: list[Restored] = []
+    bench.once_at(
+        "nvmlDeviceSetPowerManagementLimit", lambda: found.extend(each.outcome for each in bench.guard.restore())
+    )
+    assert bench.limit(500.0).outcome is Outcome.DONE
+    assert found == [Restored.DROPPED]
+    assert bench.applied() == {"power_limit": (500.0,)}
+    assert [each.outcome for each in bench.guard.restore()] == [Restored.RESTORED]
+    assert (bench.knobs.limits[GPU], bench.recorded()) == (700_000, [])
+
+
+def test_a_guard_that_unlocks_between_driver_and_answer_forgets_nothing(bench: Bench) -> None:
+    bench.cap(1500)
+    bench.once_at("nvmlDeviceSetGpuLockedClocks", bench.guard.restore)
+    bench.cap(1200)
+    assert bench.knobs.locked == {GPU: 1200}
+    assert bench.applied() == {"locked_clocks": (1.2e9,)}
+
+
+def test_after_a_guard_the_original_is_what_the_driver_says_now(bench: Bench) -> None:
+    bench.limit(500.0)
+    bench.guard.restore()
+    bench.knobs.limits[GPU] = 450_000  # by an admin, while the tuner was stopped
+    assert bench.limit(500.0).words == "500 W is above the original 450 W"
+    assert bench.limit(400.0).outcome is Outcome.DONE
+    assert bench.recorded()[0].original == 450.0
+    bench.limit(None)
+    assert bench.knobs.limits[GPU] == 450_000
+
+
+def test_while_another_process_is_at_a_gpu_it_is_not_set_and_the_others_are(bench: Bench, tmp_path: Path) -> None:
+    with SettingsRecord(tmp_path).lock_gpu(GPU, 0.0) as held:
+        assert held
+        turned = bench.limit(500.0)
+        assert bench.limit(500.0, OTHER).outcome is Outcome.DONE
+    assert (turned.outcome, turned.words) == (Outcome.REFUSED, "another process is at this GPU")
+    assert [uuid for _, uuid in bench.knobs.calls] == [OTHER]
+    assert bench.limit(500.0).outcome is Outcome.DONE
