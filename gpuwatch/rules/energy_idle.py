@@ -42,7 +42,7 @@ def step(rest: Rest, gpus: tuple[Gpu, ...], now: float) -> tuple[Rest, bool]:
     if not is_idle(gpus):
         return Rest(), False
     energy = {gpu.identity.uuid: gpu.power.energy for gpu in gpus if gpu.power.energy is not None}
-    if rest.since is None or not 0 <= now - rest.at <= GAP_SECONDS or len(rest.energy) > len(gpus):
+    if rest.since is None or not 0 <= now - rest.at <= GAP_SECONDS:
         return Rest(since=now, at=now, energy=energy), False
     joules, seconds = _drawn(rest, energy, len(gpus)), now - rest.at
     lasted = now - rest.since
