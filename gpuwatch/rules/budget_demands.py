@@ -28,8 +28,9 @@ SAME_WATTS = 1.0
 class Draw(Record, frozen=True, kw_only=True):
     """One GPU with one owner. `readings`: those under `limit` (watts) and `held` (the energy tuner's cap in force).
 
-    `natural`: watts unheld, `demand`: the same, but only changed by what is no noise; None: not known. `points`: ratios
-    of draw and speed to those unheld, from `probes`. `at`: unix seconds of the newest sample.
+    `natural`: watts unheld; None: not known. `demand`: the same, but only changed by what is no noise, and all it could
+    have of a GPU that is seen to be held. `points`: ratios of draw and speed to those unheld, from `probes`. `at`: unix
+    seconds of the newest sample.
     """
 
     owner: str | None = None
@@ -46,7 +47,7 @@ class Draw(Record, frozen=True, kw_only=True):
     @property
     def curve(self) -> Curve | None:
         """By measurement; None: there was none, or what it would draw is not known."""
-        if self.demand is None or not self.points:
+        if self.natural is None or self.demand is None or not self.points:
             return None
         unheld = self.demand * HEADROOM
         return fit([Measured(min(1.0, ratio) * unheld, speed) for ratio, speed in self.points], self.demand)
@@ -70,16 +71,18 @@ def drawn(
     if reading is not None and gpu.at != draw.at:
         recent = (each for each in draw.readings if now - each.at <= WINDOW_SECONDS)
         draw = replace(draw, readings=(*recent, Reading(now, reading)), at=gpu.at)
-    return _measured(_told(draw, state, now), state)
+    return _measured(_told(draw, ceiling, state, now), state)
 
 
-def _told(draw: Draw, state: State | None, now: float) -> Draw:
+def _told(draw: Draw, ceiling: float, state: State | None, now: float) -> Draw:
     """The demand. Under the energy tuner's cap a GPU draws a known share of what it would."""
     share, bound = _share(draw, state), math.inf if draw.is_free else draw.limit
-    known = None if draw.natural is None else draw.natural * share
-    found = natural(known, p95(draw.readings, now), bound)
-    found = None if found is None else found / share
-    is_noise = found is not None and draw.demand is not None and draw.demand / DRIFT <= found <= draw.demand * DRIFT
+    known, seen = None if draw.natural is None else draw.natural * share, p95(draw.readings, now)
+    found = natural(known, seen, bound)
+    if found is None:
+        return replace(draw, natural=None, demand=None if seen is None else ceiling)
+    found = found / share
+    is_noise = draw.demand is not None and draw.demand / DRIFT <= found <= draw.demand * DRIFT
     return replace(draw, natural=found, demand=draw.demand if is_noise else found)
 
 

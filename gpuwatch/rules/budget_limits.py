@@ -16,7 +16,7 @@ from gpuwatch.model.snapshot import Gpu, Record, Snapshot
 from gpuwatch.rules.power_budget_steps import InForce
 
 LATE_SAMPLES = 6
-"""A sample so many intervals after a write tells of it; until then its configured limit may be one of before."""
+"""The so-manieth sample after a write tells of it; in those before, the configured limit may be one of before."""
 
 GRACE_SECONDS = 10.0
 """A GPU that is not read for so long still has the limit it had; meanwhile nobody gets more."""
@@ -32,15 +32,17 @@ YIELD_SECONDS = 3600.0
 class Limit(Record, frozen=True, kw_only=True):
     """One GPU, watts. `watts`: newest known; `floor`, `most`: the least and the most it could have; None: not known.
 
-    `unread`: monotonic seconds of the first View without it, None: the newest has it. `turned`: unix seconds of our
-    newest write.
+    `unread`: monotonic seconds of the first View without it, None: the newest has it. `at`: unix seconds of the newest
+    sample, `turned`: of our newest write, None: samples tell of it by now; `looks`: samples since then.
     """
 
     watts: float | None = None
     floor: float | None = None
     most: float | None = None
     unread: float | None = None
+    at: float | None = None
     turned: float | None = None
+    looks: int = 0
 
 
 class Limits(Record, frozen=True, kw_only=True):
@@ -62,6 +64,13 @@ class Limits(Record, frozen=True, kw_only=True):
         return any(limit.unread is not None and now - limit.unread < GRACE_SECONDS for limit in self.known.values())
 
 
+class Times(Record, frozen=True, kw_only=True):
+    """Now, in monotonic and in unix seconds."""
+
+    now: float
+    at: float
+
+
 def recorded(actuation: Actuation) -> dict[str, Setting]:
     """The power limits that gpuwatch has changed, by uuid."""
     return {setting.uuid: setting for setting in actuation.settings if setting.knob == "power_limit"}
@@ -81,7 +90,7 @@ def answered(limits: Limits, turned: Iterable[Turned], now: float, at: float) ->
         outcome = Outcome.SILENT if answer is None else answer.outcome
         if answer is not None and outcome is Outcome.DONE:
             in_force = watts if answer.in_force is None else answer.in_force
-            known[uuid] = replace(known.get(uuid, Limit()), watts=in_force, turned=at)
+            known[uuid] = replace(known.get(uuid, Limit()), watts=in_force, turned=at, looks=0)
             failed.pop(uuid, None)
             continue
         if outcome in (Outcome.FAILED, Outcome.SILENT):
@@ -92,7 +101,7 @@ def answered(limits: Limits, turned: Iterable[Turned], now: float, at: float) ->
 
 
 def looked(
-    limits: Limits, snapshot: Snapshot, boards: Mapping[str, Board], settings: Mapping[str, Setting], times: "Times"
+    limits: Limits, snapshot: Snapshot, boards: Mapping[str, Board], settings: Mapping[str, Setting], times: Times
 ) -> Limits:
     """Take in a fresh View. Whom it does not show still counts, and so do GPUs of which only the bus knows."""
     samples = {gpu.identity.uuid: gpu for gpu in snapshot.gpus}
@@ -102,25 +111,16 @@ def looked(
         for uuid, limit in limits.known.items()
         if uuid in named or limit.unread is None or times.now - limit.unread < FORGET_SECONDS
     }
-    everybody = [uuid for uuid in dict.fromkeys((*named, *settings, *sorted(kept))) if not uuid.startswith(HIDDEN)]
+    everybody = [uuid for uuid in sorted({*named, *settings, *kept}) if not uuid.startswith(HIDDEN)]
     absent = len(everybody) - len(named)
     known = {
-        uuid: _seen(
-            limits.known.get(uuid, Limit()), samples.get(uuid), boards.get(uuid), settings.get(uuid), snapshot, times
-        )
+        uuid: _seen(limits.known.get(uuid, Limit()), samples.get(uuid), boards.get(uuid), settings.get(uuid), times)
         for uuid in everybody
     }
     since = {uuid: limit.unread for uuid, limit in limits.known.items()}
     for name in _hidden(snapshot)[absent:]:
         known[name] = Limit(unread=since.get(name) or times.now - GRACE_SECONDS)
     return replace(limits, known=known, failed={uuid: watts for uuid, watts in limits.failed.items() if uuid in known})
-
-
-class Times(Record, frozen=True, kw_only=True):
-    """Now, in monotonic and in unix seconds."""
-
-    now: float
-    at: float
 
 
 HIDDEN = "hidden "
@@ -134,32 +134,34 @@ def _hidden(snapshot: Snapshot) -> list[str]:
     return [HIDDEN + name for name in names[: max(len(bus), len(snapshot.unanswered))]]
 
 
-def _seen(
-    before: Limit, gpu: Gpu | None, board: Board | None, setting: Setting | None, snapshot: Snapshot, times: Times
-) -> Limit:
-    turned = None if before.turned is None else min(before.turned, times.at)  # a clock that was set back
-    watts = None if gpu is None else _in_force(before, gpu, turned, snapshot.interval)
-    unread = None if watts is not None else times.now if before.unread is None else before.unread
-    tops = [before.most, watts, *_tops(gpu, board), *((setting.original, *setting.applied) if setting else ())]
+def _seen(before: Limit, gpu: Gpu | None, board: Board | None, setting: Setting | None, times: Times) -> Limit:
+    limit = before if gpu is None else _read(before, gpu, times.at)
+    tops = [limit.most, limit.watts, *_tops(gpu, board), *((setting.original, *setting.applied) if setting else ())]
     floors = [gpu.power.limit_min if gpu else None, board.limit_min if board else None, before.floor]
-    return Limit(
-        watts=before.watts if watts is None else watts,
+    is_read = gpu is not None and (limit.turned is not None or _configured(gpu) is not None)
+    return replace(
+        limit,
         floor=next(_sound(floors), None),
         most=max(_sound(tops), default=None),
-        unread=unread,
-        turned=turned,
+        unread=None if is_read else times.now if before.unread is None else before.unread,
     )
 
 
-def _in_force(before: Limit, gpu: Gpu, turned: float | None, interval: float) -> float | None:
-    """The enforced limit is asked for with every sample and never above the configured one: it tells of a rise first.
-    None: not read.
-    """
+def _read(before: Limit, gpu: Gpu, at: float) -> Limit:
+    """The enforced limit, never above the configured one, is asked for with every sample: it tells of a rise first."""
+    turned = None if before.turned is None else min(before.turned, at)  # a clock that was set back
     enforced = next(_sound([gpu.power.limit_enforced]), 0.0)
-    configured = next(_sound([gpu.power.limit_configured]), None)
-    if turned is not None and before.watts is not None and gpu.at <= turned + LATE_SAMPLES * interval:
-        return max(before.watts, enforced) if gpu.at > turned else before.watts
-    return None if configured is None else max(configured, enforced)
+    looks = before.looks + (turned is not None and turned < gpu.at != before.at)
+    if turned is not None and before.watts is not None and looks < LATE_SAMPLES:
+        watts = max(before.watts, enforced) if gpu.at > turned else before.watts
+        return replace(before, watts=watts, at=gpu.at, turned=turned, looks=looks)
+    configured = _configured(gpu)
+    watts = before.watts if configured is None else max(configured, enforced)
+    return replace(before, watts=watts, at=gpu.at, turned=None, looks=0)
+
+
+def _configured(gpu: Gpu) -> float | None:
+    return next(_sound([gpu.power.limit_configured]), None)
 
 
 def _tops(gpu: Gpu | None, board: Board | None) -> tuple[float | None, ...]:

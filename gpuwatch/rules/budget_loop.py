@@ -84,7 +84,8 @@ def _orders(memory: Memory, look: Look, budget: float, now: tuple[InForce, ...])
     for each in now:
         is_asked = each.uuid in failed and each.uuid not in look.fixed
         if is_asked and each.watts is not None and not memory.limits.is_resting(each.uuid, look.now):
-            least = min(each.watts, failed[each.uuid], ceiling(memory, look, each.uuid))
+            setting = look.settings.get(each.uuid)
+            least = min(each.watts, failed[each.uuid], *(setting.applied if setting else ()))
             yield _order(memory, look, each.uuid, least, "what was asked for did not show")
 
 
