@@ -11,7 +11,7 @@ import msgspec
 
 from gpuwatch.model.snapshot import Gpu, Record
 from gpuwatch.rules.energy_hold import BURST
-from gpuwatch.rules.energy_windows import Gang, Window
+from gpuwatch.rules.energy_windows import WEAK, Gang, Window
 
 WINDOW_SECONDS = 5.0
 JITTER_SECONDS = 0.2
@@ -153,10 +153,11 @@ def _told(meter: Meter, *, serving: bool) -> tuple[Meter, tuple[Gang, ...]]:
     newest = [mark.open for mark in members]
     whole = [mark.done + mark.open for mark in members]
     if serving and any((sums.mean("graphics") or 0.0) > BURST for sums in newest):
-        before = (_gang(meter.cap, [mark.done for mark in members], settled=False),) if members[0].done.seconds else ()
-        return _begun(meter), (*before, _gang(meter.cap, newest, settled=meter.settled))
+        done = [mark.done for mark in members]
+        before = (_gang(meter.cap, done, settled=False, serving=True),) if members[0].done.seconds else ()
+        return _begun(meter), (*before, _gang(meter.cap, newest, settled=meter.settled, serving=True))
     if not meter.settled or min(sums.seconds for sums in whole) >= WINDOW_SECONDS - JITTER_SECONDS:
-        return _begun(meter), (_gang(meter.cap, whole, settled=meter.settled),)
+        return _begun(meter), (_gang(meter.cap, whole, settled=meter.settled, serving=serving),)
     marks = zip(meter.uuids, members, whole, strict=True)
     return evolve(meter, marks={uuid: evolve(mark, done=sums, open=Sums()) for uuid, mark, sums in marks}), ()
 
@@ -167,19 +168,24 @@ def _begun(meter: Meter) -> Meter:
     return evolve(meter, marks=marks, settled=True)
 
 
-def _gang(cap: float | None, members: list[Sums], *, settled: bool) -> Gang:
-    return tuple(_window(cap, sums, settled=settled) for sums in members)
+def _gang(cap: float | None, members: list[Sums], *, settled: bool, serving: bool) -> Gang:
+    return tuple(_window(cap, sums, settled=settled, serving=serving) for sums in members)
 
 
-def _window(cap: float | None, sums: Sums, *, settled: bool) -> Window:
-    pipes = [value for name in PIPES if (value := sums.mean(name)) is not None]
+def _window(cap: float | None, sums: Sums, *, settled: bool, serving: bool) -> Window:
+    """Of serving GPUs for the time they are busy: their traffic follows the requests, and at a lower clock they are
+    only busier, until somebody waits. What follows the clock is how much they do while they do something.
+    """
+    engine = sums.mean("graphics")
+    busy = engine if serving and engine is not None and engine >= WEAK else 1.0
+    dram, pipes = sums.mean("dram"), [value for name in PIPES if (value := sums.mean(name)) is not None]
     return Window(
         cap=cap,
         seconds=sums.seconds,
-        dram=sums.mean("dram"),
-        pipe=max(pipes, default=None),
-        engine=sums.mean("graphics"),
-        joules=0.0 if sums.joules is None else sums.joules,  # none at all cannot be: such a window is not sound
+        dram=None if dram is None else dram / busy,
+        pipe=max(pipes) / busy if pipes else None,
+        engine=engine,
+        joules=0.0 if sums.joules is None else sums.joules / busy,  # none at all cannot be: such a window is not sound
         clock=sums.mean("clock"),
         settled=settled,
     )

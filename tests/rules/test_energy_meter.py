@@ -20,7 +20,7 @@ from gpuwatch.rules.energy_meter import (
     is_counted,
     take,
 )
-from gpuwatch.rules.energy_windows import Gang
+from gpuwatch.rules.energy_windows import WEAK, Gang
 from tests.rules.tuning_samples import START, TOP, WATTS, WORK, sample
 
 CAP = 1500e6
@@ -247,6 +247,17 @@ def test_a_gang_that_is_named_waits_for_all_its_gpus() -> None:
 BURST = WORK | {"graphics": 0.95}
 
 
+def test_a_serving_gpu_is_told_of_while_it_is_busy() -> None:
+    half = {name: value / 2 for name, value in WORK.items()}
+    ((busy,),) = run(range(6), serving=True, work=WORK)
+    ((less,),) = run(range(6), serving=True, work=half)
+    assert less.engine == pytest.approx(busy.engine / 2)
+    assert (less.dram, less.pipe) == (pytest.approx(busy.dram), pytest.approx(busy.pipe))
+    assert less.joules == pytest.approx(2 * busy.joules)
+    ((batch,),) = run(range(6), work=half)
+    assert batch.dram == pytest.approx(less.dram * less.engine)
+
+
 def test_a_burst_of_a_serving_gpu_is_told_at_once() -> None:
     metered = Metered(serving=True)
     for at in range(3):
@@ -331,8 +342,9 @@ def test_whatever_is_seen_windows_are_of_all_gpus_short_and_of_the_same_seconds(
         assert len(gang) == 2
         for window in gang:
             assert 0 < window.seconds < WINDOW_SECONDS + LONGEST_SECONDS + 1
-            assert window.dram is None or 0 <= window.dram <= 0.6 + SLACK
-            assert window.pipe in (None, pytest.approx(WORK["tensor"]))
+            busy = window.engine if serving and window.engine and window.engine >= WEAK else 1.0
+            assert window.dram is None or 0 <= window.dram * busy <= 0.6 + SLACK
+            assert window.pipe is None or window.pipe * busy == pytest.approx(WORK["tensor"])
         assert abs(gang[0].seconds - gang[1].seconds) <= 2 * 0.05 + SLACK
 
 
