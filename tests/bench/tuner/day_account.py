@@ -13,7 +13,7 @@ from tests.bench.tuner.day_work import HOUR, Fault, Pod, bursts
 MARGIN = 0.01
 """Work is over the bound when it is so much slower than promised."""
 
-QUIET = 20.0
+QUIET = 10.0
 """Seconds without a cap, after which it is gone."""
 
 SHORT = 1e-3
