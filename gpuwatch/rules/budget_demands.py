@@ -80,7 +80,7 @@ def _told(draw: Draw, ceiling: float, state: State | None, now: float) -> Draw:
     known, seen = None if draw.natural is None else draw.natural * share, p95(draw.readings, now)
     found = natural(known, seen, bound)
     if found is None:
-        return replace(draw, natural=None, demand=None if seen is None else ceiling)
+        return replace(draw, natural=None, demand=draw.demand if seen is None else ceiling)
     found = found / share
     is_noise = draw.demand is not None and draw.demand / DRIFT <= found <= draw.demand * DRIFT
     return replace(draw, natural=found, demand=draw.demand if is_noise else found)
