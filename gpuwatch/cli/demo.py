@@ -1,4 +1,4 @@
-"""`gpuwatch demo`: agent and remediator on a simulated node of a simulated cluster, and a story told as it happens."""
+"""`gpuwatch demo`: agent, remediator and tuner on a simulated node of a cluster, and a story told as it happens."""
 
 import signal
 import time
@@ -122,7 +122,7 @@ def _line(session: Session, who: str, what: str) -> None:
     session.terminal.show(head, *(Text(f"{'':22}{row}", end="") for row in rows[1:]))
 
 
-STYLES = {"gpuwatch": "bold cyan", "driver": "bold red", "a person": "bold"}
+STYLES = {"gpuwatch": "bold cyan", "tuner": "bold green", "driver": "bold red", "a person": "bold"}
 
 
 def _picture(session: Session, stage: "DemoStage") -> None:
@@ -141,4 +141,5 @@ def _picture(session: Session, stage: "DemoStage") -> None:
     words, width = Words(terminal.glyphs, view.snapshot.at), min(terminal.width, WIDTH)
     wrong = [item for item in finding_items(view) if item.severity is not Severity.INFO]
     findings = [line for alike in grouped(wrong) for line in finding_lines(alike, words, width)[:1]]
-    terminal.show(blank, node_line(view, words, width), *findings, *stage.nodes(width), blank)
+    power = [Text(line)] if (line := stage.power()) else []
+    terminal.show(blank, node_line(view, words, width), *power, *findings, *stage.nodes(width), blank)

@@ -1,18 +1,23 @@
-"""Everything that plays in the demo: a World, a cluster around it, the agent, the remediator; and who watches them."""
+"""All that plays in the demo: a World, a cluster around it, agent, remediator and tuner; and who watches them."""
 
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from math import inf
 from pathlib import Path
 from tempfile import mkdtemp
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from msgspec.structs import replace
+
+from gpuwatch.cli.demo_tuner import RIGHTS as CONSENT_RIGHTS
+from gpuwatch.cli.demo_tuner import DemoTuner
 from gpuwatch.cli.document import to_yaml
 from gpuwatch.cli.gather import by_index
 from gpuwatch.cli.narrator import Narrator, is_half_told, reported
-from gpuwatch.cli.story import Chapter, Goal
+from gpuwatch.cli.story import Chapter, Goal, Turn
 from gpuwatch.config import (
     AgentConfig,
     BudgetConfig,
@@ -20,11 +25,13 @@ from gpuwatch.config import (
     Config,
     DrainConfig,
     RemediationConfig,
+    TuningConfig,
     runtime_dir,
 )
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.remediation import CONDITION, TAINT, Reason, Response
+from gpuwatch.model.tuner_state import TuningState
 from gpuwatch.model.view import View
 from gpuwatch.roles.agent import Agent
 from gpuwatch.roles.agent_views import AgentViews
@@ -58,8 +65,12 @@ RIGHTS = (
 """Of the remediator's token: what docs/remediation.md asks for."""
 
 
+SCARCE_WATTS = 2800.0
+"""Less than the node's GPUs draw at work, and more than half of it."""
+
+
 def settings(world: World, listen: str, socket: str, hold: float) -> Config:
-    """The configuration of the demo: acts and drains, and is quick to believe."""
+    """The configuration of the demo: acts, drains and tunes, and is quick to believe."""
     return Config(
         agent=AgentConfig(listen=listen, socket=socket, interval=1.0),
         sources=world.sources,
@@ -74,6 +85,7 @@ def settings(world: World, listen: str, socket: str, hold: float) -> Config:
             node_name=NODE,
             listen="",
         ),
+        tuning=TuningConfig(mode="enforce", listen=""),
         state_dir="",
     )
 
@@ -119,15 +131,24 @@ class DemoStage:
         """Let happen what the chapter is about."""
         for action in chapter.actions:
             self._world.inject(action)
-        turns = {"ready": self._town.get_ready, "work": self._town.ask_for_work}
-        if chapter.turn:
-            turns[chapter.turn]()
+        turns: dict[Turn, Callable[[], None]] = {
+            "": lambda: None,
+            "ready": self._town.get_ready,
+            "work": self._town.ask_for_work,
+            "agree": self._town.agree,
+            "scarce": lambda: self._tuner.allow(SCARCE_WATTS),
+            "plenty": lambda: self._tuner.allow(None),
+        }
+        turns[chapter.turn]()
 
     def reached(self, goal: Goal) -> bool:
         """Whether what the chapter is about has come."""
-        cluster, plan = self._town.cluster, self._remediator.state.plan
+        cluster, plan, tuning = self._town.cluster, self._remediator.state.plan, self._tuner.state
         goals: dict[Goal, Callable[[], bool]] = {
             "": lambda: True,
+            "watched": lambda: any(gpu.state is TuningState.OBSERVING for gpu in tuning.gpus),
+            "limited": lambda: tuning.budget is not None and (tuning.budget.limits or inf) <= SCARCE_WATTS,
+            "returned": lambda: tuning.budget is None and all(gpu.power_limit is None for gpu in tuning.gpus),
             "told": lambda: any(each["reason"].startswith("GPUXid") for each in cluster.objects("events")),
             "refused": lambda: plan is not None and any(one.reason is Reason.PDB for one in plan.blocked),
             "moved": lambda: self._where(CHAT) is None,
@@ -146,8 +167,16 @@ class DemoStage:
                 break
             yield "driver", renamed(reported(event))
             self._told += 1
-        for who, what in (*self._narrator.news(), *self._narrator.thoughts(self._remediator.state.plan)):
+        thoughts = self._narrator.thoughts(self._remediator.state.plan)
+        for who, what in (*self._narrator.news(), *thoughts, *self._tuner.news()):
             yield who, renamed(what)
+
+    def power(self) -> str:
+        """What the GPUs may draw together and do, where the node has a budget; else empty."""
+        budget = self._tuner.state.budget
+        if budget is None or budget.limits is None or budget.draw is None:
+            return ""
+        return f"of {budget.budget:.0f} W its GPUs may draw {budget.limits:.0f} W and do draw {budget.draw:.0f} W"
 
     def nodes(self, width: int) -> "list[Text]":
         """For each Node: taint, condition, and its pods with how many GPUs each has."""
@@ -172,13 +201,15 @@ class DemoStage:
         view = self._first_view(clock)
         self._town = stack.enter_context(Neighbourhood(self._world, view.snapshot.host))
         self._town.cluster.add_user("gpuwatch", RIGHTS)
+        self._town.cluster.add_user("consents", CONSENT_RIGHTS)
         server = stack.enter_context(SimulatedApiServer(self._town.cluster, folder=self.directory))
         policy = self.directory / "gpuwatch.yaml"
-        policy.write_text(to_yaml({name: getattr(config, name) for name in ("checks", "remediation")}))
+        policy.write_text(to_yaml({name: getattr(config, name) for name in ("checks", "remediation", "tuning")}))
         self.variables = {
             "KUBECONFIG": str(server.kubeconfig()),
             "NODE_NAME": NODE,
             "GPUWATCH_CONFIG": str(policy),
+            "GPUWATCH_STATE_DIR": str(self.directory / "tuner"),
         }
         """What commands in another terminal need."""
         transport = Transport(str(server.kubeconfig("gpuwatch")))
@@ -192,6 +223,10 @@ class DemoStage:
         self._town.cluster.observers.append(self._narrator.hear)
         service.start()
         stack.callback(service.stop)
+        asking = Transport(str(server.kubeconfig("consents")))
+        stack.callback(asking.close)
+        tuning = replace(config, state_dir=self.variables["GPUWATCH_STATE_DIR"])
+        self._tuner = stack.enter_context(DemoTuner(tuning, self.directory, NODE, asking))
 
     def _first_view(self, clock: SystemClock) -> View:
         import time

@@ -129,6 +129,8 @@ def _pod(change: str, before: Object, after: Object) -> Iterator[str]:
     if change == "DELETED":
         yield f"{name} has ended"
         return
+    if told := _annotations(after).items() - _annotations(before).items():
+        yield f"annotates {name} with {', '.join(sorted(f'{key}={value}' for key, value in told))}"
     if is_leaving(after) and not is_leaving(before):
         yield f"asks {name} to leave, within its disruption budget: it may finish what it does and then ends"
     placed = after["spec"].get("nodeName")

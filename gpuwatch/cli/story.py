@@ -2,10 +2,14 @@
 
 from typing import Any, Literal, NamedTuple
 
-Turn = Literal["", "ready", "work"]
-"""What happens in the cluster: the other chat pod gets ready; a new job asks for a GPU."""
+Turn = Literal["", "ready", "work", "scarce", "plenty", "agree"]
+"""What is done: the other chat pod gets ready; a new job asks for a GPU; the node gets a power budget, or none; owners
+let their pods be tuned.
+"""
 
-Goal = Literal["", "told", "refused", "moved", "waiting", "placed", "unhealthy", "healthy"]
+Goal = Literal[
+    "", "watched", "limited", "returned", "told", "refused", "moved", "waiting", "placed", "unhealthy", "healthy"
+]
 """What a chapter waits for before it ends; empty: only for its time."""
 
 
@@ -24,10 +28,37 @@ STORY = (
     Chapter(
         "A cluster at work",
         "Three nodes with eight GPUs each. gpuwatch runs on gpu-node-1: its agent watches the GPUs, its remediator may "
-        "act on the Node. Programs run in pods; Kubernetes' scheduler chooses a node with a free GPU for each new one. "
-        "Here one GPU of every node is free.",
+        "act on the Node, its tuner may set clocks and power limits. Programs run in pods; Kubernetes' scheduler "
+        "chooses a node with a free GPU for each new one. Here one GPU of every node is free.",
         look=("status", "get pods", "node status"),
         goal="healthy",
+    ),
+    Chapter(
+        "Power gets scarce",
+        "Somebody allows gpu-node-1 2800 W, which is less than its GPUs draw. A budget asks no pod: within seconds the "
+        "power limits of all GPUs together are no more than that. First all get equal parts. Were it to last, those "
+        "that need more would get what the others leave.",
+        turn="scarce",
+        look=("tune status", "get gpus"),
+        goal="limited",
+    ),
+    Chapter(
+        "Power for everybody",
+        "The budget is gone. What the tuner has set, it gives back: every limit is what it was before.",
+        turn="plenty",
+        look=("tune status", "events"),
+        goal="returned",
+    ),
+    Chapter(
+        "Less energy for the same work",
+        "The owners of three pods let them be tuned: an annotation each. The tuner watches their GPUs for a minute at "
+        "full speed. Then it tries lower clocks for some minutes, five seconds at a time, in turns with full speed, "
+        "and holds the one that saves most while the work keeps what was promised: 95 % of its speed, 97 % for the pod "
+        "that serves users. When something is wrong with a GPU or the node, it lets go and begins anew. So it will only be "
+        "searching when this story is over: leave the demo running to see what it finds.",
+        turn="agree",
+        look=("tune status",),
+        goal="watched",
     ),
     Chapter(
         "A program makes a mistake",
@@ -94,8 +125,10 @@ STORY = (
     ),
     Chapter(
         "Your turn",
-        "Take the node out of use by hand and give it back, or break something.",
+        "Take the node out of use by hand and give it back, stop the tuner and let it go on, or break something.",
         look=(
+            "tune stop",
+            "tune resume",
             "node quarantine --reason 'new fan'",
             "node release",
             "sim inject --dir {directory} lose gpu=3",

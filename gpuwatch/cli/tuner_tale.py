@@ -4,7 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from gpuwatch.model.tuner_state import BudgetState, GpuTuning, Reason, TunerState, TuningState
 
-PASSING = (Reason.NO_GUARD, Reason.NO_CONSENT, Reason.STALE_VIEW, Reason.MONITORING)
+PASSING = (
+    Reason.NO_GUARD, Reason.NO_CONSENT, Reason.STALE_VIEW, Reason.UNKNOWN, Reason.MONITORING, Reason.NO_COUNTERS,
+)  # fmt: skip
 """Reasons of the first seconds, before everybody has been heard."""
 
 WHO = "tuner"
@@ -14,7 +16,7 @@ class TunerTale:
     """Compares each state with the one before; `news` gives the sentences about what is new."""
 
     def __init__(self) -> None:
-        self._said: dict[str, str] = {}  # uuid -> what was said last
+        self._said: dict[str, object] = {}  # uuid -> about what something was said last
         self._limits: dict[int, float] = {}
         self._how = ""
 
@@ -29,9 +31,9 @@ class TunerTale:
         """GPUs of which the same is to be said, in one sentence."""
         together: dict[str, list[int]] = {}
         for gpu in gpus:
-            text = _sentence(gpu)
-            if text and text != self._said.get(gpu.uuid):
-                self._said[gpu.uuid] = text
+            text, topic = _sentence(gpu), (gpu.state, gpu.reason, gpu.clock_cap)
+            if text and topic != self._said.get(gpu.uuid):
+                self._said[gpu.uuid] = topic
                 together.setdefault(text, []).append(gpu.index)
         for text, indexes in together.items():
             yield text.format(gpus=_names(indexes))
@@ -81,6 +83,8 @@ def _sentence(gpu: GpuTuning) -> str:
 
 def _why(gpu: GpuTuning) -> str:
     """The first reason, without the seconds that are left of it."""
+    if gpu.reason is Reason.NOT_OPTED_IN:
+        return "no pod there has agreed to be tuned"
     words = gpu.obstacles[0].words if gpu.obstacles else ""
     return words.partition(";")[0].replace("{", "").replace("}", "")
 

@@ -7,6 +7,7 @@ import threading
 from types import TracebackType
 from typing import Self
 
+from gpuwatch.model.consent import AUTOTUNE, CLASS, MAX_SLOWDOWN
 from gpuwatch.model.snapshot import Host
 from gpuwatch.sim.actions import Workload
 from gpuwatch.sim.kubeapi import Cluster, NodeLifecycle, Object, ReplicaSets, Scheduler
@@ -30,6 +31,14 @@ NEW_WORK = {
     ),
 }
 """How pods behave that come to the node later."""
+
+BATCH = {AUTOTUNE: "enforce", CLASS: "batch"}
+AGREED = {
+    ("ml-research", "llama-pretrain-0"): BATCH,
+    ("serving", CHAT): {AUTOTUNE: "enforce", CLASS: "serving", MAX_SLOWDOWN: "3%"},
+    ("team-vision", "jupyter-anna"): BATCH,
+}
+"""(namespace, pod) -> annotations that its owners add when they let it be tuned."""
 
 STEP_SECONDS = 0.2
 
@@ -68,6 +77,14 @@ class Neighbourhood:
     def ask_for_work(self) -> None:
         """A new job wants two GPUs on one node, wherever they are."""
         self.cluster.add_pod("ml-research", EVALUATION, gpus=2, owner_kind="Job", owner="evaluate")
+
+    def agree(self) -> None:
+        """The owners of some pods let them be tuned."""
+        for (namespace, name), annotations in AGREED.items():
+            pod = self.cluster.get("pods", namespace, name)
+            if pod is not None:
+                metadata = {**pod["metadata"], "annotations": {**pod["metadata"].get("annotations", {}), **annotations}}
+                self.cluster.put("pods", {**pod, "metadata": metadata})
 
     def _identify(self, host: Host) -> None:
         """The Node is this World's machine."""
