@@ -28,34 +28,39 @@ ENFORCE = OBSERVE | {
     (NAMESPACE, "pods", "get"),
 }
 DRAIN = ENFORCE | {("", "pods", "list"), ("", "pods/eviction", "create")}
+CONSENTS = {("", "nodes", "get"), ("", "namespaces", "get"), ("", "pods", "list")}
+EVERYTHING = DRAIN | CONSENTS
 RIGHTS = {
-    ("remediation",): OBSERVE,
-    ("remediation", "remediation-enforce"): ENFORCE,
-    ("remediation", "remediation-enforce", "remediation-drain"): DRAIN,
-    COMPONENTS: DRAIN,
+    (): {},
+    ("tuner",): {},
+    ("tuner", "tuner-enforce"): {"gpuwatch": CONSENTS},
+    ("remediation",): {ACCOUNT: OBSERVE},
+    ("remediation", "tuner", "tuner-enforce"): {ACCOUNT: OBSERVE | CONSENTS},
+    ("remediation", "remediation-enforce"): {ACCOUNT: ENFORCE},
+    ("remediation", "remediation-enforce", "remediation-drain"): {ACCOUNT: DRAIN},
+    COMPONENTS: {ACCOUNT: EVERYTHING},
 }
-"""Components -> what the remediator's account may do. The agent's may do nothing, whatever the components."""
+"""Components -> what the pod's account may do. The agent's own may do nothing, unless it is the pod's."""
 
 ALLOWED = ("get nodes", "patch nodes --subresource=status", "create pods --subresource=eviction")
 REFUSED = ("update nodes", "delete nodes", "get secrets", "create pods", "delete pods", "impersonate users")
 NOT_OWN = "the token is not of a pod on this Node"
 
 
-@pytest.mark.parametrize("chosen", [(), *RIGHTS], ids=lambda chosen: "+".join(chosen) or "base")
+@pytest.mark.parametrize("chosen", RIGHTS, ids=lambda chosen: "+".join(chosen) or "base")
 def test_a_service_account_may_do_this_and_nothing_else(fresh, install, chosen):
     accounts = [each["metadata"]["name"] for each in built(install(*chosen)) if each["kind"] == "ServiceAccount"]
     tokens = {account: fresh.plane.service_account_token(NAMESPACE, account) for account in accounts}
     found = {account: listed(fresh.api, token) for account, token in tokens.items()}
     print(table(found))
-    remediator = {ACCOUNT: RIGHTS[chosen]} if chosen else {}
-    assert found == {"gpuwatch": set(), **remediator}
+    assert found == {"gpuwatch": set(), **RIGHTS[chosen]}
 
 
 def test_no_other_verb_on_anything_is_allowed(fresh, install):
     """Asked about each, as not every right has to be in the list that an account gets of its own."""
     install(*COMPONENTS)
     account = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
-    assert asked(fresh.api, account) == DRAIN
+    assert asked(fresh.api, account) == EVERYTHING
     for verbs, said in ((ALLOWED, "yes"), (REFUSED, "no")):
         for words in verbs:
             done = fresh.kubectl.run("auth", "can-i", *words.split(), f"--as={account}", f"--namespace={NAMESPACE}")
