@@ -45,6 +45,8 @@ def gates(memory: Memory, inputs: Inputs, samples: Mapping[str, Gpu]) -> Gates:
         settings=inputs.actuation.settings if inputs.actuation else (),
         seen=memory.seen,
         classes=inputs.classes,
+        consents=inputs.consents,
+        config=inputs.config,
     )
     news = list(rests.after(inputs.turned, inputs.now, inputs.knobs))
     watches = dict(memory.watches)
