@@ -11,12 +11,11 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from gpuwatch.cli.session import Session
-from gpuwatch.cli.tune_reach import restorer
+from gpuwatch.cli.tune_reach import hand, restorer
 from gpuwatch.config import Config, SourcesConfig, TuningConfig
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.finding import Health, Judgement
@@ -35,7 +34,10 @@ from gpuwatch.model.snapshot import (
 )
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import ProcessOwner
+from gpuwatch.roles.tuner import Tuner
+from gpuwatch.roles.tuner_folder import TunerFolder
 from gpuwatch.roles.tuner_guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
+from gpuwatch.roles.tuner_service import TunerService
 from gpuwatch.sim.fakelib import layout
 from gpuwatch.sinks.heartbeat import Heartbeat
 from gpuwatch.sinks.settings_record import SettingsRecord
@@ -196,8 +198,8 @@ class ControlViews:
 def tuner(place: Place) -> None:
     """The tuner, until SIGTERM."""
     _enter(place, "tuner")
-    serve(place, ControlViews(place, FastClock(place.views)))
-
-
-def serve(place: Place, views: Any) -> None:
-    raise NotImplementedError
+    clock = FastClock(place.views)
+    views = ControlViews(place, clock)
+    with hand(Session(), place.config) as turning:
+        tuning = Tuner(place.config.tuning, views, TunerFolder.at(place.state), clock=clock, hand=turning)
+        TunerService(tuning, views, "").run()

@@ -9,6 +9,7 @@ import argparse
 import os
 import random
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -26,6 +27,7 @@ import pynvml
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.roles.tuner_guard import SILENCE_SECONDS
 from gpuwatch.sim.fakelib import FakeDriver, FakeProcess
+from gpuwatch.sim.fakelib.coupling import FakeSet
 from gpuwatch.sinks.settings_record import SettingsRecord
 from tests.bench.measure import table
 from tests.drills import tuner_children
@@ -106,13 +108,12 @@ class Rig:
         """As after a boot."""
         self.end()
         self.boot()
+        self.driver.forget_settings()
         for gpu in range(GPUS):
-            self.driver.set(gpu, power_limit_mw=LIMIT, power_limit_enforced_mw=LIMIT, locked_min_mhz=None)
-            self.driver.set(gpu, locked_max_mhz=None)
             self.own(gpu)
         for file in self.place.state.iterdir():
-            file.unlink()
-        self.driver.reset_sets()
+            file.unlink() if file.is_file() else shutil.rmtree(file)
+        self.driver.reset_calls()
 
     def boot(self) -> None:
         """The machine gets another boot id."""
@@ -213,9 +214,9 @@ class Rig:
         self.tuner = self.guard = None
 
 
-def is_above(call: Any) -> bool:
+def is_above(call: FakeSet) -> bool:
     """Whether a setter call asked for more than there was at the start."""
-    raise NotImplementedError
+    return call.value is not None and call.value > (LIMIT if call.knob == "power_limit" else TOP)
 
 
 def sigterm(rig: Rig) -> None:
@@ -304,7 +305,7 @@ def reboot(rig: Rig) -> None:
     """Nothing of before is in force; an administrator's limit of after the boot stays."""
     rig.kill(rig.tuner)
     rig.kill(rig.guard)
-    _volatile(rig)
+    rig.driver.forget_settings()
     rig.boot()
     theirs = rig.chance.choice((LIMIT, 400_000))
     rig.driver.set(0, power_limit_mw=theirs, power_limit_enforced_mw=theirs)
@@ -318,7 +319,7 @@ def reboot(rig: Rig) -> None:
 
 def reload(rig: Rig) -> None:
     """The driver is loaded anew, with its defaults, under the tuner."""
-    _volatile(rig)
+    rig.driver.forget_settings()
     rig.driver.reload(rig.chance.choice((None, "590.48.01", "580.105.08")))
     time.sleep(rig.chance.uniform(0.0, 0.5))
     rig.kill(rig.tuner) if rig.chance.random() < 0.5 else rig.terminate()
@@ -367,9 +368,9 @@ def lost_directory(rig: Rig) -> None:
     assert after == before, "something was set that cannot be recorded"
 
 
-def is_cap(call: Any) -> bool:
-    """Whether a setter call lowered something."""
-    raise NotImplementedError
+def is_cap(call: FakeSet) -> bool:
+    """Whether a setter call asked for less."""
+    return call.value is not None and call.value < (LIMIT if call.knob == "power_limit" else TOP)
 
 
 def _fail(rig: Rig) -> None:
@@ -389,13 +390,6 @@ def _hang(rig: Rig) -> None:
     deadline = time.monotonic() + 1.0
     while time.monotonic() < deadline and not any(rig.driver.in_flight(setter) for setter in setters):
         time.sleep(0.005)
-
-
-def _volatile(rig: Rig) -> None:
-    """What no setting outlives."""
-    for gpu in range(GPUS):
-        rig.driver.set(gpu, power_limit_mw=LIMIT, power_limit_enforced_mw=LIMIT, locked_min_mhz=None)
-        rig.driver.set(gpu, locked_max_mhz=None)
 
 
 KINDS: dict[str, Callable[[Rig], None]] = {

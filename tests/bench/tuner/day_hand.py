@@ -11,7 +11,7 @@ from tests.bench.tuner.day_node import START, Slot
 ANSWER = 0.1
 """Seconds until an order is in force."""
 
-REFUSES, HANGS, HANG = 0.003, 0.001, 3.0
+REFUSES, HANGS, HANG = 0.001, 0.0003, 3.0
 """Shares of the orders that the driver refuses or does not answer, and seconds until it does."""
 
 
