@@ -9,7 +9,7 @@ from gpuwatch.model.setting import Actuation, Trigger
 from gpuwatch.roles.restoring import Restorer
 from gpuwatch.roles.tuner_guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
 from gpuwatch.sinks.audit import Audit
-from gpuwatch.sinks.heartbeat import Heartbeat
+from gpuwatch.sinks.heartbeat import GUARD_NAME, Heartbeat
 from gpuwatch.sinks.nvml_control import NvmlControl
 from gpuwatch.sinks.settings_record import SettingsRecord
 from tests.roles.remediating import HandClock, Ledger
@@ -139,6 +139,33 @@ def test_a_tuner_that_begins_while_the_guard_looks_keeps_its_settings(tmp_path: 
     guard.step()
     assert bench.record.read().settings
     assert not bench.knobs.calls
+
+
+def test_each_look_is_a_beat_of_its_own_for_the_tuner_to_hear(bench: Bench, tmp_path: Path) -> None:
+    own, stamps = Heartbeat(tmp_path, GUARD_NAME), set()
+    for _ in range(3):
+        bench.heartbeat.beat("enforce", 0.0)
+        bench.guard.step()
+        seen = own.look()
+        assert seen is not None
+        assert seen.beat is not None
+        assert (seen.beat.mode, seen.beat.at) == ("guard", bench.clock.time())
+        stamps.add(seen.stamp)
+    assert len(stamps) > 1
+    heard = bench.heartbeat.look()
+    assert heard is not None
+    assert heard.beat is not None
+    assert heard.beat.mode == "enforce"
+
+
+def test_a_guard_that_cannot_beat_says_so_once_and_guards_on(
+    bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / GUARD_NAME).mkdir()
+    assert bench.pass_time(60, beat="observe") == 0
+    bench.guard.step()
+    bench.guard.step()
+    assert sum("no tuner will set anything" in record.message for record in caplog.records) == 1
 
 
 def test_at_its_end_nothing_is_left_behind(bench: Bench) -> None:

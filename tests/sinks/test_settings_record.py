@@ -82,6 +82,18 @@ def test_what_was_changed_meanwhile_is_not_settled(record: SettingsRecord) -> No
     assert [setting.applied for setting in record.read().settings] == [(450.0, 500.0)]
 
 
+def test_what_the_driver_has_confirmed_is_all_that_may_be_in_force(record: SettingsRecord) -> None:
+    record.add(LIMIT)
+    record.add(CLOCKS)
+    record.add(replace(LIMIT, applied=(400.0,)))
+    record.confirm("GPU-0", "power_limit", 400.0)
+    assert record.read().settings == (CLOCKS, replace(LIMIT, applied=(400.0,)))
+    written = record.path.stat().st_ino
+    record.confirm("GPU-0", "power_limit", 400.0)
+    record.confirm("GPU-9", "power_limit", 300.0)
+    assert record.path.stat().st_ino == written, "nothing has changed"
+
+
 NONSENSE = [
     replace(LIMIT, applied=(800.0,)),
     replace(LIMIT, applied=()),
@@ -228,6 +240,23 @@ with SettingsRecord(Path(sys.argv[1])).lock(5.0) as held:
     print(held, flush=True)
     sys.stdin.read()
 """
+
+
+@pytest.mark.parametrize("uuid", ["GPU-0", "../../escape", "..", "a/b", "x\0y", ""])
+def test_each_gpu_has_a_lock_of_its_own_inside_the_folder(record: SettingsRecord, tmp_path: Path, uuid: str) -> None:
+    with record.lock_gpu(uuid, 0.0) as held:
+        assert held
+        with record.lock_gpu(uuid, 0.0) as again, record.lock_gpu("GPU-1", 0.0) as other, record.lock(0.0) as whole:
+            assert (again, other, whole) == (False, True, True)
+    with record.lock_gpu(uuid, 0.0) as held:
+        assert held
+    assert all(path.name.endswith(".lock") and path.is_file() for path in tmp_path.iterdir())
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_gpu_that_no_file_can_be_named_after_is_not_held(record: SettingsRecord) -> None:
+    with record.lock_gpu("x" * 300, 0.0) as held:
+        assert not held
 
 
 def test_the_lock_holds_against_another_process_until_it_dies(record: SettingsRecord, tmp_path: Path) -> None:
