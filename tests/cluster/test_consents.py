@@ -127,7 +127,7 @@ def test_everything_else_is_forbidden(fresh, install):
     assert asked(fresh.api, f"system:serviceaccount:{NAMESPACE}:gpuwatch") == CONSENTS
 
 
-def test_a_look_needs_nothing_more_and_gives_nothing_more(team):
+def test_even_one_pod_by_its_name_is_forbidden(team):
     with pytest.raises(Forbidden, match="cannot get pods"):
         team.reader.tolerates(team.name, "train")
 
