@@ -34,13 +34,18 @@ from gpuwatch.model.snapshot import (
 )
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import ProcessOwner
+from gpuwatch.roles.restoring import Restorer
 from gpuwatch.roles.tuner import Tuner
 from gpuwatch.roles.tuner_folder import TunerFolder
 from gpuwatch.roles.tuner_guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
+from gpuwatch.roles.tuner_hand import TunerHand
 from gpuwatch.roles.tuner_service import TunerService
 from gpuwatch.sim.fakelib import layout
 from gpuwatch.sinks.heartbeat import Heartbeat
+from gpuwatch.sinks.nvml_control import NvmlControl
 from gpuwatch.sinks.settings_record import SettingsRecord
+from gpuwatch.sinks.store import Store
+from gpuwatch.sources import machine, nvml
 
 BUDGET = 1000.0
 """Watts for two GPUs of 700 W."""
@@ -49,6 +54,9 @@ BOUND, STATIC, EXPONENT, WATTS = 0.2, 0.4, 2.75, 420.0
 """Of the work: time goes 1-b+b*x with full clock / clock = x, power s+(1-s)*x**-a."""
 
 MHZ = 1e6
+
+
+LOADED_BEFORE_THE_FORK = (NvmlControl, Restorer, Store, TunerHand, machine, nvml)
 
 
 class Place(msgspec.Struct, frozen=True):
