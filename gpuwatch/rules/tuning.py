@@ -8,6 +8,7 @@ from gpuwatch.model.consent import Consents
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.tuner_state import GpuTuning, Obstacle, Reason, TuningState
 from gpuwatch.model.view import View
+from gpuwatch.rules.tuning_gangs import owners
 from gpuwatch.rules.tuning_gates import GATES, Case, foreign_limit
 
 Seen = Mapping[tuple[str, Reason | Setting], float]
@@ -46,6 +47,7 @@ def judge(
             gpu=samples.get(uuid),
             settings=tuple(what for name, what in kept if name == uuid and isinstance(what, Setting)),
             classes=classes or {},
+            owners=owners(view, uuid, samples.get(uuid), consents),
             consents=consents,
             config=config,
         )

@@ -10,6 +10,9 @@ from gpuwatch.model.snapshot import Gpu, Record
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import Workload
 
+NOBODY = "a process"
+"""Of which nobody can tell whose it is."""
+
 
 class Owner(Record, frozen=True, kw_only=True):
     """A pod, or outside of pods a Slurm job or an account. `name`: for people; the others are known of pods only, and
@@ -94,10 +97,11 @@ def owners(view: View, uuid: str, gpu: Gpu | None, consents: Consents | None = N
     for process in gpu.processes or () if gpu else ():
         owner = known.get(process.pid)
         if owner is not None and owner.workload is None and owner.pod_uid is None:
-            name = f"slurm {owner.slurm_job}" if owner.slurm_job else f"user {owner.account}"
+            user = f"user {owner.account}" if owner.account else NOBODY
+            name = f"slurm {owner.slurm_job}" if owner.slurm_job else user
             found[name] = Owner(name=name)
     if not found and gpu and gpu.processes:
-        found["a process"] = Owner(name="a process")
+        found[NOBODY] = Owner(name=NOBODY)
     return tuple(sorted(found.values(), key=lambda owner: (owner.name, owner.id)))
 
 

@@ -43,7 +43,7 @@ MONITOR = "monitoring_degraded"
 
 class Case(Record, frozen=True, kw_only=True):
     """One GPU. `gpu` None: there is no fresh sample. `settings`: what gpuwatch itself has set on it, or had when the
-    sample may have been taken. `config` None: nobody has opted in.
+    sample may have been taken. `owners`: whose work is on it. `config` None: nobody has opted in.
     """
 
     view: View
@@ -51,6 +51,7 @@ class Case(Record, frozen=True, kw_only=True):
     gpu: Gpu | None
     settings: tuple[Setting, ...]
     classes: Mapping[int, XidClass]
+    owners: tuple[Owner, ...] = ()
     consents: Consents | None = None
     config: TuningConfig | None = None
 
@@ -58,11 +59,6 @@ class Case(Record, frozen=True, kw_only=True):
     def uuid(self) -> str:
         """The GPU's."""
         return self.status.identity.uuid
-
-    @property
-    def owners(self) -> tuple[Owner, ...]:
-        """Whose work is on it."""
-        return tuning_gangs.owners(self.view, self.uuid, self.gpu, self.consents)
 
 
 class Gate(NamedTuple):

@@ -254,6 +254,10 @@ def test_work_outside_of_pods_is_work(owner: ProcessOwner | None) -> None:
     assert first(replace(made, owners=(owner,) if owner else ())).state is TuningState.ELIGIBLE
 
 
+def test_owners_are_named_also_of_a_gpu_that_is_lost() -> None:
+    assert [first(made).owners for made in (working(), state_of(GpuState.LOST))] == [("ml/train-0",)] * 2
+
+
 def test_an_old_view_refuses_every_gpu_and_says_nothing_else() -> None:
     found, _ = judge(working(finding("nvlink_errors")), fresh=False, now=0.0)
     assert [[obstacle.reason for obstacle in gpu.obstacles] for gpu in found] == [[Reason.STALE_VIEW]] * 2

@@ -84,7 +84,12 @@ def test_teams_hang_together_by_chains() -> None:
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(ALICE, "user alice"), (replace(ALICE, slurm_job="42"), "slurm 42"), (replace(ALICE, user=None), "user 1000")],
+    [
+        (ALICE, "user alice"),
+        (replace(ALICE, slurm_job="42"), "slurm 42"),
+        (replace(ALICE, user=None), "user 1000"),
+        (replace(ALICE, user=None, uid=None), "a process"),
+    ],
 )
 def test_outside_of_pods_it_is_the_job_or_the_account(owner: ProcessOwner, name: str) -> None:
     of = running(held({}), {"GPU-0": (7,), "GPU-1": (8,)}, owner, replace(owner, pid=8))
