@@ -1,6 +1,6 @@
 """Who is in the history: every node, the scenario it lives through, and when that begins."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 STEP = 60.0
 """Seconds between scrapes."""
@@ -18,7 +18,7 @@ LAG = 1.0
 
 class Node(NamedTuple):
     """One machine. `begins`: seconds after BEGIN at which the timeline of `scenario` starts; `away`: from when to when
-    its agent does not answer, in such seconds; `acts`: it has a remediator and a tuner.
+    its agent does not answer, in such seconds; `acts`: it has a remediator and a tuner; `tuning`: that one's mode.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Node(NamedTuple):
     begins: float = 0.0
     away: tuple[float, float] | None = None
     acts: bool = True
+    tuning: Literal["observe", "enforce"] = "enforce"
 
     @property
     def early(self) -> float:
@@ -45,7 +46,7 @@ NODES: tuple[Node, ...] = (
     Node("gpu-west-03", "west", "repaired", begins=39 * MINUTE),
     Node("gpu-west-04", "west", "thermal", begins=88 * MINUTE),
     Node("gpu-west-05", "west", "nvlink-down", begins=95 * MINUTE),
-    Node("gpu-east-01", "east", "row-remap", begins=64 * MINUTE),
+    Node("gpu-east-01", "east", "row-remap", begins=64 * MINUTE, tuning="observe"),
     Node("gpu-east-02", "east", "mig", begins=50 * MINUTE),
     Node("gpu-east-03", "east", "time-sliced", acts=False),
     Node("gpu-east-04", "east", "idle-allocated"),

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from dashboards.history import telemetry
 from dashboards.history.cast import scenario
 from dashboards.history.fleet import BEGIN, LAG, NODES, SECONDS, Node
+from dashboards.history.tuning import Imagined
 from gpuwatch.config import BudgetConfig, Config, MetricsConfig, RemediationConfig
 from gpuwatch.model.event import Result
 from gpuwatch.model.remediation import LeaseObject
@@ -21,7 +22,6 @@ from gpuwatch.roles.assembly import EnergyMeter
 from gpuwatch.roles.deeds import action_of
 from gpuwatch.rules.checks import CHECKS
 from gpuwatch.rules.policy import Policy
-from gpuwatch.rules.tuning import Seen, judge
 from gpuwatch.sim.playback import AFAR, views
 from gpuwatch.sim.rehearsal import Rehearsal
 from gpuwatch.sinks.exposition import Encoder
@@ -129,18 +129,16 @@ class Remediator(Target):
 
 
 class Tuner(Target):
-    """Its tuner, which says which GPUs may be tuned and changes none."""
+    """Its tuner: the real judgement, and what a tuner would make of it."""
 
     def __init__(self, node: Node) -> None:
         super().__init__("gpuwatch-tuner", node, telemetry.TUNER)
-        self._seen: Seen = {}
-        self._state = TunerState(mode="observe", actuation=Actuation())
+        self._tuning = Imagined(node)
+        self._state = TunerState(mode=node.tuning, actuation=Actuation())
 
     def see(self, view: View) -> None:
         """One cycle."""
-        at = view.snapshot.at
-        gpus, self._seen = judge(view, fresh=True, now=at, seen=self._seen)
-        self._state = replace(self._state, gpus=gpus, view_at=at)
+        self._state = self._tuning.see(view)
 
     def scraped(self, at: float) -> bytes:
         """What a scrape brings now."""

@@ -1,18 +1,92 @@
-"""What the tuner may set, has set and has given back, and what that does to the power draw."""
+"""What the tuner does with GPUs, what that saves and costs, who else turns their knobs, and the node's power budget."""
 
-from dashboards.source.panel import Panel, Query, Style
+from dashboards.source.links import TO_GPU
+from dashboards.source.panel import Column, Panel, Query, Style
+from dashboards.source.tuning import ENFORCING, TUNING_CODES, TUNING_STYLES, tuning_code
 
 _NONE = "no tuner"
+_BY_GPU = "cluster, node, gpu, uuid"
+_CODE = tuning_code("@tuner", _BY_GPU)
+_ROWS = f"topk(50, {_CODE} > 0)"
+"""GPUs of which there is something to tell; those that are tuned come first."""
 
-TUNING = (
+_JOULES = "increase(gpuwatch_tuner_energy_saved_joules_total{@tuner}[$__range])"
+_USED = "increase(gpuwatch_gpu_energy_joules_total{@node}[$__range])"
+_AT_WORK = f"and on (cluster, node) {ENFORCING}"
+
+
+def _of_rows(family: str, labels: str = "") -> Query:
+    series = f"max by ({_BY_GPU}) (gpuwatch_tuner_{family}{{@tuner{labels}}})"
+    return Query(f"{series} and on ({_BY_GPU}) {_ROWS}")
+
+
+def _stat(title: str, description: str, expr: str, unit: str = "short", alarm: str = "") -> Panel:
+    return Panel(
+        title=title,
+        kind="stat",
+        description=description,
+        unit=unit,
+        queries=(Query(expr),),
+        decimals=1 if unit != "short" else 0,
+        thresholds=((None, "green"), (1, alarm)) if alarm else (),
+        no_value=_NONE,
+        width=4,
+        height=4,
+    )
+
+
+_NOW = (
+    _stat(
+        "GPUs tuned",
+        "GPUs that are held at a cap now, or rest at their lowest clock. 0 with a tuner that enforces: see Refused.",
+        'count(gpuwatch_tuner_state{@tuner, state=~"holding|verifying|resting"})'
+        " or 0 * count(gpuwatch_tuner_mode{@tuner})",
+    ),
+    _stat(
+        "Energy saved",
+        "Joules saved in the time range: what was drawn under caps, and the share that was measured when they were "
+        "tried. It is an estimate. Falls to 0 when a tuner is started anew.",
+        f"sum({_JOULES}) / 3600000",
+        "kwatth",
+    ),
+    _stat(
+        "Share of the energy",
+        "Energy saved, of what all GPUs would have drawn without. GPUs that are idle or refused count, too.",
+        f"sum({_JOULES}) / (sum({_USED}) + sum({_JOULES}))",
+        "percentunit",
+    ),
+    _stat(
+        "Nodes without a guard",
+        "Nodes that are to enforce and whose tuner does not hear its guard. Nothing is set there: start the guard.",
+        f"count((gpuwatch_tuner_guard_up{{@tuner}} == 0) {_AT_WORK}) or 0 * count(gpuwatch_tuner_mode{{@tuner}})",
+        alarm="orange",
+    ),
+    _stat(
+        "Nodes stopped",
+        "Nodes on which a person has stopped tuning. `gpuwatch tune status` says who and why, `tune resume` goes on.",
+        "sum(gpuwatch_tuner_stopped{@tuner})",
+        alarm="blue",
+    ),
+    _stat(
+        "GPUs in conflict",
+        "GPUs on which somebody else has set a limit, a clock, or both. gpuwatch leaves them alone. Find who it is.",
+        f"count(count by ({_BY_GPU}) (gpuwatch_tuner_conflict{{@tuner}} == 1"
+        ' or gpuwatch_tuner_state{@tuner, reason="conflict"}))'
+        " or 0 * count(gpuwatch_tuner_mode{@tuner})",
+        alarm="orange",
+    ),
+)
+
+_STATES = (
     Panel(
-        title="GPUs by what the tuner thinks",
+        title="GPUs by what the tuner does",
         kind="timeseries",
         description=(
-            "Eligible: may be tuned. Idle: nothing to tune. Refused: something stands against it, see beside. "
-            "All refused: the pods did not opt in, or a setting is somebody else's."
+            "Holding: at a cap that was tried. Searching, verifying: caps take turns with full speed. Eligible: would "
+            "be tuned, the mode is observe. All refused: the pods did not opt in, or something is wrong; see beside."
         ),
         queries=(Query("count by (state) (gpuwatch_tuner_state{@tuner})", "{{state}}"),),
+        styles=TUNING_STYLES,
         stacked=True,
         min=0,
         decimals=0,
@@ -23,7 +97,7 @@ TUNING = (
     Panel(
         title="Refused, by reason",
         kind="bargauge",
-        description="GPUs the tuner leaves alone now, by the first reason. `gpuwatch tune status` says it of each GPU.",
+        description="GPUs the tuner leaves alone now, by the first reason. docs/tuning.md has what to do about each.",
         queries=(Query('sort_desc(count by (reason) (gpuwatch_tuner_state{@tuner, state="refused"}))', "{{reason}}"),),
         min=0,
         no_value="none",
@@ -45,6 +119,76 @@ TUNING = (
         min=0,
         decimals=0,
         no_value=_NONE,
+        width=8,
+        height=8,
+    ),
+)
+
+_GPUS = Panel(
+    title="GPUs, tuned ones first",
+    kind="table",
+    description=(
+        "Up to 50 GPUs that are not idle. Slowdown: upper end of the estimate; above the bound for hours is a broken "
+        "promise, verifications should raise that cap. No cap while holding: nothing below full speed was worth it."
+    ),
+    queries=(
+        Query(_ROWS),
+        _of_rows("clock_cap_hertz"),
+        _of_rows("power_limit_watts"),
+        _of_rows("estimated_slowdown_ratio", ', bound="upper"'),
+        _of_rows("promised_slowdown_ratio"),
+        Query(f"max by ({_BY_GPU}) ({_JOULES}) / 3600 and on ({_BY_GPU}) {_ROWS}"),
+    ),
+    columns=(
+        Column(field="node", title="Node", width=160),
+        Column(field="gpu", title="GPU", links=(TO_GPU,), width=60),
+        Column(field="Value #A", title="State", states=TUNING_CODES, color="text", width=110),
+        Column(field="Value #B", title="Clock cap", unit="hertz", decimals=2, width=110),
+        Column(field="Value #C", title="Limit set", unit="watt", decimals=0, width=110),
+        Column(field="Value #D", title="Slowdown at most", unit="percentunit", decimals=1, width=140),
+        Column(field="Value #E", title="Promised", unit="percentunit", decimals=1, width=110),
+        Column(field="Value #F", title="Saved", unit="watth", decimals=1, width=110),
+    ),
+    sort="-Saved",
+    no_value=_NONE,
+    width=24,
+    height=9,
+)
+
+_COURSE = (
+    Panel(
+        title="Clock caps in force",
+        kind="timeseries",
+        description=(
+            "The highest, mean and lowest cap on an SM clock that gpuwatch has set. Caps that come and go within "
+            "seconds are a search: full and reduced speed take turns. Lowest at half of the clock: idle work, at rest."
+        ),
+        unit="hertz",
+        queries=(
+            Query("max(gpuwatch_tuner_clock_cap_hertz{@tuner})", "highest"),
+            Query("avg(gpuwatch_tuner_clock_cap_hertz{@tuner})", "mean"),
+            Query("min(gpuwatch_tuner_clock_cap_hertz{@tuner})", "lowest"),
+        ),
+        no_value="no cap in force",
+        width=8,
+        height=8,
+    ),
+    Panel(
+        title="Slowdown against the promise",
+        kind="timeseries",
+        description=(
+            "The mean estimate, the worst upper end of its 95 % interval, and the least that was promised to anybody. "
+            "Worst above promised for hours: GpuwatchTunerSlowdownOverBound; see the table."
+        ),
+        unit="percentunit",
+        queries=(
+            Query('avg(gpuwatch_tuner_estimated_slowdown_ratio{@tuner, bound="estimate"})', "mean"),
+            Query('max(gpuwatch_tuner_estimated_slowdown_ratio{@tuner, bound="upper"})', "worst, upper end"),
+            Query("min(gpuwatch_tuner_promised_slowdown_ratio{@tuner})", "least promised"),
+        ),
+        styles=(Style(match="^least promised$", color="red", dashed=True),),
+        min=0,
+        no_value="nothing measured yet",
         width=8,
         height=8,
     ),
@@ -70,9 +214,12 @@ TUNING = (
         interval="5m",
         min=0,
         no_value=_NONE,
-        width=12,
+        width=8,
         height=8,
     ),
+)
+
+_POWER = (
     Panel(
         title="Power: limit and draw",
         kind="timeseries",
@@ -95,4 +242,26 @@ TUNING = (
         width=12,
         height=8,
     ),
+    Panel(
+        title="Power budgets",
+        kind="timeseries",
+        description=(
+            "Nodes with a power budget: how much of it their limits take, and their draw. Limits above 100 % in mode "
+            "enforce: GpuwatchPowerBudgetExceeded. In observe nothing is kept, and this is what would have to go."
+        ),
+        unit="percentunit",
+        queries=(
+            Query(
+                "gpuwatch_tuner_budget_limits_watts{@tuner} / gpuwatch_tuner_budget_watts{@tuner}", "{{node}}: limits"
+            ),
+            Query("gpuwatch_tuner_budget_draw_watts{@tuner} / gpuwatch_tuner_budget_watts{@tuner}", "{{node}}: drawn"),
+        ),
+        styles=(Style(match=": limits$", dashed=True),),
+        min=0,
+        no_value="no node has a budget",
+        width=12,
+        height=8,
+    ),
 )
+
+TUNING = (*_NOW, *_STATES, _GPUS, *_COURSE, *_POWER)

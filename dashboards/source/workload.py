@@ -5,6 +5,7 @@ from dashboards.source.variables import CLUSTER, DATASOURCE, NAMESPACE, NODE, PO
 from dashboards.source.workload_faults import FAULTS, SHARED
 from dashboards.source.workload_pace import PACE
 from dashboards.source.workload_sums import RECLAIM, SUMS
+from dashboards.source.workload_tuning import TUNING
 from dashboards.source.workload_use import USE
 
 BOARD = Board(
@@ -12,5 +13,5 @@ BOARD = Board(
     title="gpuwatch / Workload",
     description="Does this pod, or this namespace, use the GPUs it holds?",
     variables=(DATASOURCE, CLUSTER, NODE, NAMESPACE, POD, PRICE),
-    sections=(SUMS, RECLAIM, USE, PACE, FAULTS, SHARED),
+    sections=(SUMS, RECLAIM, USE, PACE, TUNING, FAULTS, SHARED),
 )

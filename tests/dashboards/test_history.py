@@ -110,6 +110,10 @@ def test_faults_lead_to_quarantine_repair_to_release_and_the_budget_stands_in_th
         "increase(gpuwatch_gpu_nvlink_errors_total[2h]) > 0",
         "gpuwatch_gpu_row_remap_failure == 1",
         'gpuwatch_tuner_state{state="refused", reason="fault"}',
+        'gpuwatch_tuner_state{state="refused", reason="conflict"}',
+        'gpuwatch_tuner_state{state="holding"} and on (node, gpu) gpuwatch_tuner_clock_cap_hertz',
+        "increase(gpuwatch_tuner_energy_saved_joules_total[1h]) > 0",
+        'increase(gpuwatch_tuner_restores_total{trigger="guard"}[2h]) > 0',
         'count({__name__=~".+:gpuwatch_.+"}) > 10',
     ],
 )

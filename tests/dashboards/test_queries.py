@@ -33,6 +33,7 @@ EMPTY = {
     "node / Faults / Memory and recovery J": "retired pages: Volta and older only, and no such GPU is in the fleet",
     "node / Links / NVLink errors and PCIe replays B": "no link of the fleet has errors",
     "operations / Agents and their sources / Sources that do not answer A": "all sources answer at the end",
+    "operations / What it does: tuning / GPUs, tuned ones first C": "all limits fit the only budget of the fleet",
     "operations / Events, configuration, web server / Configuration in use A": "no configuration was refused",
 }
 """Queries that rightly return nothing: `dashboard / row / panel ref` -> why. One that returns something must leave."""
