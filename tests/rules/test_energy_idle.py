@@ -100,6 +100,17 @@ def test_a_counter_that_fails_or_is_set_back_saves_nothing(energy: float | None)
     assert rest.joules_saved == 0
 
 
+def test_of_a_gang_the_sum_is_saved_unless_one_counter_was_set_back() -> None:
+    rest = Rest()
+    for at in range(0, int(IDLE_SECONDS) + 2, 2):
+        rest, _ = step(rest, (idle(0, energy=LOADED * at), idle(1, energy=LOADED * at)), float(at))
+    base, after = LOADED * IDLE_SECONDS, IDLE_SECONDS + 2
+    lower = (idle(0, energy=base + 2 * CAPPED), idle(1, energy=base + 2 * CAPPED))
+    assert step(rest, lower, after)[0].joules_saved == pytest.approx(2 * 2 * (LOADED - CAPPED))
+    one_reset = (idle(0, energy=base + 2 * CAPPED), idle(1, energy=5.0))
+    assert step(rest, one_reset, after)[0].joules_saved == 0
+
+
 def test_without_counters_it_rests_and_saves_nothing() -> None:
     rest = Rest()
     for at in range(int(IDLE_SECONDS) + 60):

@@ -156,8 +156,14 @@ def test_s7_processes_of_which_none_was_there_before_are_other_work() -> None:
 
 
 def test_a_process_more_or_less_is_the_same_work() -> None:
-    assert follow(team(1, 2), team(2, 3)) == (team(2, 3), False)
+    assert follow(team(1, 2), team(2, 3)) == (team(1, 2), False)
     assert follow(team(), team(1)) == (team(1), False)
+
+
+def test_s7_ranks_that_are_replaced_one_after_the_other_are_other_work_in_the_end() -> None:
+    between, is_other = follow(team(1, 2), team(2, 3))
+    assert not is_other
+    assert follow(between, team(3, 4)) == (team(3, 4), True)
 
 
 def test_s7_a_script_started_anew_is_other_work_also_after_a_pause() -> None:
