@@ -116,7 +116,7 @@ def _line(session: Session, who: str, what: str) -> None:
     from rich.text import Text
 
     width = min(session.terminal.width, WIDTH)
-    rows = textwrap.wrap(what, width - 22)
+    rows = textwrap.wrap(what, width - 22, break_on_hyphens=False)
     at = (f"{time.strftime('%H:%M:%S')}  ", "dim")
     head = Text.assemble(at, (f"{who:<12}", STYLES.get(who, "")), rows[0], end="")
     session.terminal.show(head, *(Text(f"{'':22}{row}", end="") for row in rows[1:]))

@@ -54,8 +54,8 @@ STORY = (
         "The owners of three pods let them be tuned: an annotation each. The tuner watches their GPUs for a minute at "
         "full speed. Then it tries lower clocks for some minutes, five seconds at a time, in turns with full speed, "
         "and holds the one that saves most while the work keeps what was promised: 95 % of its speed, 97 % for the pod "
-        "that serves users. When something is wrong with a GPU or the node, it lets go and begins anew. So it will only be "
-        "searching when this story is over: leave the demo running to see what it finds.",
+        "that serves users. When something is wrong with a GPU or the node, it lets go and begins anew, so it will "
+        "still be searching when this story is over: leave the demo running to see what it finds.",
         turn="agree",
         look=("tune status",),
         goal="watched",

@@ -10,8 +10,19 @@ from tests.cli.processes import finish, start, until
 PACE = "1"
 
 STORY = (
+    r"tuner +leaves GPUs 0 to 6 alone: no pod there has agreed to be tuned",
+    r"2\. Power gets scarce",
+    r"tuner +shares 2800 W among the GPUs: more than 2800 W was drawn",
+    r"tuner +limits GPUs 0 to 7 to 350 W each",
+    r"of 2800 W its GPUs may draw 2800 W and do draw \d+ W",
+    r"3\. Power for everybody",
+    r"tuner +gives the power limit of GPUs 0 to 7 back",
+    r"4\. Less energy",
+    r"a person +annotates ml-research/llama-pretrain-0 with \S+=batch, gpuwatch.io/autotune=enforce",
+    r"tuner +watches GPUs 0 to 3 at full speed for a minute: ml-research/llama-pretrain-0",
+    r"tuner +watches GPU 4 at full speed",
     r"Event GPUXid31 on pod serving/chat-7b",
-    r"3\. A GPU breaks",
+    r"6\. A GPU breaks",
     r"gpuwatch +writes on gpu-node-1 what it is about to do",
     r"gpuwatch +takes gpuwatch-slot-0",
     r"gpuwatch +taints gpu-node-1 with gpuwatch.io/gpu-fault=xid_fatal:NoSchedule",
@@ -22,15 +33,15 @@ STORY = (
     r"gpuwatch +asks serving/chat-7b\S+-x2k4q to leave",
     r"scheduler +places serving/chat-7b\S+ on gpu-node-[23]",
     r"a person +ml-research/evaluate-0 is wanted and asks for 2 GPUs",
-    r"6\. Repair",
+    r"9\. Repair",
     r"gpuwatch +takes the taint gpuwatch.io/gpu-fault=xid_fatal:NoSchedule off gpu-node-1",
     r"gpuwatch +sets the condition GPUHealthy of gpu-node-1 to True",
     r"gpuwatch +gives gpuwatch-slot-0 back",
     r"scheduler +places ml-research/evaluate-0 on gpu-node-1",
-    r"7\. The driver hangs",
+    r"10\. The driver hangs",
     r"GPUHealthy of gpu-node-1 to False: gpu_unresponsive on GPU 6",
     r"GPUHealthy of gpu-node-1 to True",
-    r"9\. Your turn",
+    r"12\. Your turn",
 )
 """What is printed, in this order; between these there is more."""
 
@@ -44,9 +55,10 @@ def told_by(text):
 def story(tmp_path_factory):
     """What the demo prints from beginning to end."""
     place = tmp_path_factory.mktemp("demo")
-    told = finish("demo", "--pace", PACE, "--end", "--listen", "127.0.0.1:0", "--socket", str(place / "agent.sock"))
-    assert (told.returncode, told.stderr) == (0, "")
-    return told_by(told.stdout)
+    demo = start("demo", "--pace", PACE, "--end", "--listen", "127.0.0.1:0", "--socket", str(place / "agent.sock"))
+    told, errors = demo.communicate(timeout=150)
+    assert (demo.returncode, errors) == (0, "")
+    return told_by(told)
 
 
 def test_it_tells_what_happens_in_order(story):
@@ -64,6 +76,12 @@ def test_an_application_error_and_a_hang_taint_nothing(story):
 
 def test_nobody_but_the_pod_on_the_broken_gpu_is_asked_to_leave(story):
     assert set(re.findall(r"asks (\S+) to leave", story)) == {"serving/chat-7b-5d9c7f6b8-x2k4q"}
+
+
+def test_the_budget_is_kept_as_soon_as_it_is_exceeded(story):
+    drawn = re.findall(r"of 2800 W its GPUs may draw (\d+) W and do draw (\d+) W", story)
+    assert drawn
+    assert all(int(watts) <= 2800 for pair in drawn for watts in pair)
 
 
 def test_every_line_fits_and_names_gpus_as_people_do(story):
