@@ -58,7 +58,8 @@ class Tuner:
         self._actions: Counter[tuple[Knob, str]] = Counter()
         self._told: dict[str, object] = {}
         self._trouble: str | None = None
-        self._acting, self._begun, self._ended = threading.Lock(), False, False
+        self._acting, self._ended = threading.Lock(), False
+        self._begun = self._enforced = False
         self.reconfigure(config, classes)
         self.state = TunerState(mode=config.mode, trouble="no view yet")
 
@@ -103,18 +104,18 @@ class Tuner:
 
     def _ready(self, hand: Hand, *, enforcing: bool) -> list[str]:
         """Before the first cycle nothing is in force, and in a mode that sets nothing, neither."""
-        if enforcing and self._begun:
-            return []
-        if self._begun:
+        trigger = Trigger.TUNER if self._begun else Trigger.START
+        if enforcing != self._enforced:
             self._forget()
-            try:
-                if not hand.recorded().settings:
-                    return []
-            except GpuwatchError:
-                pass  # then give_back says so
-        left = self._give_back(hand, Trigger.TUNER if self._begun else Trigger.START)
-        self._begun = True
-        return left
+        settled = self._begun and (enforcing or self._is_clean(hand))
+        self._begun, self._enforced = True, enforcing
+        return [] if settled else self._give_back(hand, trigger)
+
+    def _is_clean(self, hand: Hand) -> bool:
+        try:
+            return not hand.recorded().settings
+        except GpuwatchError:
+            return False  # to give back says why
 
     def _give_back(self, hand: Hand, trigger: Trigger) -> list[str]:
         left = list(hand.give_back(trigger))
@@ -123,7 +124,9 @@ class Tuner:
         return left
 
     def _forget(self) -> None:
-        self._memory, self._turned = Memory(accounts=self._memory.accounts, paces=self._memory.paces), ()
+        """All but what was saved, how often GPUs were tried, and whose past was used."""
+        known = self._memory
+        self._memory, self._turned = Memory(accounts=known.accounts, paces=known.paces, met=known.met), ()
 
     def _inputs(self, config: TuningConfig, troubles: list[str | None]) -> Inputs:
         view, now = self._views.view, self._clock.monotonic()

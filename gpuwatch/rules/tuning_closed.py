@@ -15,7 +15,15 @@ from gpuwatch.rules.tuning_memory import Inputs, Memory
 FASTEST_VIEW = 1.05
 """Seconds between Views, at most: a new owner has to be seen within two."""
 
-DOUBTS = (Reason.STOPPED, Reason.NO_GUARD, Reason.STALE_VIEW, Reason.SLOW_VIEW, Reason.NO_CONSENT, Reason.RATE_LIMIT)
+DOUBTS = (
+    Reason.STOPPED,
+    Reason.NO_GUARD,
+    Reason.STALE_VIEW,
+    Reason.SLOW_VIEW,
+    Reason.NO_CONSENT,
+    Reason.RATE_LIMIT,
+    Reason.NOT_SET,
+)
 """Reasons that say nothing about a GPU or its work."""
 
 ENDS = (Reason.STOPPED, Reason.NO_GUARD)

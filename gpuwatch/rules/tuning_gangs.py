@@ -75,14 +75,15 @@ def teams(view: View, consents: Consents | None) -> tuple[Team, ...]:
 def follow(before: Team | None, now: Team) -> tuple[Team, bool]:
     """The team to remember, and whether its work is another one than before.
 
-    It is with another owner or other GPUs, and when none of its processes was there before: a script started anew may
-    do something else. Processes that are gone are remembered until others come.
+    It is with another owner or other GPUs, and when none of the processes it began with is left: a script started anew
+    may do something else, and the ranks of a job come one after the other. Processes that are gone are remembered until
+    others come.
     """
     if before is None or before.key != now.key:
         return now, before is not None
-    if not now.pids:
-        return Team(uuids=now.uuids, owners=now.owners, pids=before.pids), False
-    return now, bool(before.pids) and before.pids.isdisjoint(now.pids)
+    if now.pids and before.pids.isdisjoint(now.pids):
+        return now, bool(before.pids)
+    return before, False
 
 
 def owners(view: View, uuid: str, gpu: Gpu | None, consents: Consents | None = None) -> tuple[Owner, ...]:

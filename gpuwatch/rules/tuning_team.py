@@ -69,7 +69,7 @@ def move(team: Team, memory: Memory, inputs: Inputs, sight: Sight, held: frozens
 def _saved(team: Team, memory: Memory, inputs: Inputs, ladder: Ladder, terms: Terms) -> State:
     """What an earlier tuner has written down of this owner is worth a verification, once."""
     state = inputs.saved.get(team.key)
-    if state is None or team.key in memory.met:
+    if state is None or team.key in memory.met or not inputs.enforcing:
         return State()
     return resumed(state, ladder, terms, len(team.uuids))
 

@@ -1,0 +1,104 @@
+"""A tuner that enforces, in a process of its own and in a quicker time: `python -m tests.drills.fast_tuner FILE`.
+
+FILE is the configuration as JSON. All is what `gpuwatch tuner` wires, but for the clock and the agent's Views: both go
+FAST times as quickly, so that a search of minutes takes a test's seconds.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from gpuwatch.cli.session import Session
+from gpuwatch.cli.tune_reach import hand
+from gpuwatch.config import Config
+from gpuwatch.config import parse as parsed
+from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.snapshot import Gpu
+from gpuwatch.model.view import View
+from gpuwatch.roles.agent_views import AgentViews
+from gpuwatch.roles.client import AgentClient
+from gpuwatch.roles.reload import ConfigWatch
+from gpuwatch.roles.tuner import Tuner, checked
+from gpuwatch.roles.tuner_folder import TunerFolder
+from gpuwatch.roles.tuner_service import TunerService
+from gpuwatch.sinks.audit import Audit
+from gpuwatch.sinks.store import Store
+
+FAST = 10.0
+
+
+class FastClock:
+    """Starts with the machine's clocks, and runs away from them."""
+
+    def __init__(self) -> None:
+        self.began = time.time(), time.monotonic()
+
+    def time(self) -> float:
+        return self.fast(time.time())
+
+    def monotonic(self) -> float:
+        return self.began[1] + FAST * (time.monotonic() - self.began[1])
+
+    def fast(self, at: float) -> float:
+        """Unix seconds of the machine in this time."""
+        return self.began[0] + FAST * (at - self.began[0])
+
+
+class FastAgent:
+    """An agent that looks FAST times as often as it does."""
+
+    def __init__(self, agent: AgentClient, clock: FastClock) -> None:
+        self.name, self._agent, self._clock = agent.name, agent, clock
+        self._after: float | None = None
+
+    def view(self, *, after: float | None = None, wait: float = 0.0) -> View:
+        found = self._agent.view(after=None if after is None else self._after, wait=wait)
+        self._after = found.snapshot.at
+        snapshot = replace(
+            found.snapshot,
+            at=self._clock.fast(found.snapshot.at),
+            interval=FAST * found.snapshot.interval,
+            gpus=tuple(map(self._gpu, found.snapshot.gpus)),
+        )
+        return replace(found, snapshot=snapshot)
+
+    def _gpu(self, gpu: Gpu) -> Gpu:
+        window, energy = gpu.activity.window_seconds, gpu.power.energy
+        return replace(
+            gpu,
+            at=self._clock.fast(gpu.at),
+            activity=replace(gpu.activity, window_seconds=None if window is None else FAST * window),
+            power=replace(gpu.power, energy=None if energy is None else FAST * energy),
+        )
+
+
+def main(file: Path) -> None:
+    """Run until SIGTERM."""
+
+    def read() -> Config:
+        return checked(parsed(msgspec.json.decode(file.read_bytes()), str(file)), enforcing=True)
+
+    config, session, clock = read(), Session(), FastClock()
+    session.start_logging(default="INFO")
+    session.start_audit()
+    store = Store.open(config.state_dir)
+    views = AgentViews(FastAgent(AgentClient(config.agent.socket), clock), clock)
+    with hand(session, config) as turning:
+        tuner = Tuner(
+            config.tuning,
+            views,
+            TunerFolder.at(Path(config.state_dir)),
+            clock=clock,
+            hand=turning,
+            audit=Audit(store, SystemClock(), actor="tuner"),
+        )
+        watch = ConfigWatch(config, file, read, live=("tuning", "checks"), role="tuner")
+        TunerService(tuner, views, config.tuning.listen, watch=watch).run()
+    store.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

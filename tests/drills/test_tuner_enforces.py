@@ -1,0 +1,233 @@
+"""A tuner that enforces, end to end: agent, tuner and guard as processes on a fake driver whose GPUs obey their knobs.
+
+All tests share one node. Each begins by waiting for a cap that is in force; the first wait is a whole search.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.model.setting import Setting
+from gpuwatch.model.tuner_state import GpuTuning, Reason, TunerState, TuningState
+from gpuwatch.sim.fakelib import FakeDriver, FakeProcess
+from gpuwatch.sinks.heartbeat import Heartbeat
+from gpuwatch.sinks.settings_record import SettingsRecord
+from gpuwatch.sinks.tuner_memory import TunerMemory
+from gpuwatch.sinks.tuner_status import TunerStatus
+from gpuwatch.sinks.tuner_stop import Stop, TunerStop
+from tests.drills.agent_process import AgentProcess
+from tests.drills.fast_tuner import FAST
+from tests.drills.test_tuner_dies import GUARD, environment
+from tests.e2e.processes import until
+
+TOP_MHZ = 1980
+SEARCH_SECONDS = 90.0
+"""For a search in the quick time of these tests, on a machine that has other things to do."""
+
+
+class Node:
+    """Four GPUs, of which the first two work for one user; agent and guard; and a tuner, once it is started."""
+
+    def __init__(self, folder: Path, driver: FakeDriver) -> None:
+        self.folder, self.driver, self.state = folder, driver, folder / "tuner"
+        self.state.mkdir()
+        self.config = folder / "tuner.json"
+        self.running: list[subprocess.Popen[bytes]] = []
+        self.work()
+        self.guard = self.run("-c", GUARD, str(self.state))
+        self.tuner = self.start()
+
+    def run(self, *words: str) -> subprocess.Popen[bytes]:
+        with (self.folder / f"log-{len(self.running)}").open("wb") as log:
+            command = [sys.executable, *words]
+            self.running.append(subprocess.Popen(command, env=environment(self.driver), stderr=log))
+        return self.running[-1]
+
+    def work(self) -> None:
+        """New processes take the place of those there are."""
+        for gpu in (0, 1):
+            worker = self.run("-c", "import time; time.sleep(600)")
+            self.driver.set_processes(gpu, [FakeProcess(pid=worker.pid, memory=1 << 30)])
+            self.driver.couple(gpu, clock_bound=0.2)
+
+    def configure(self, mode: str) -> None:
+        """Write the file that the tuner follows."""
+        partial = self.config.with_suffix(".partial")
+        config = {
+            "agent": {"socket": str(self.folder / "agent.sock")},
+            "sources": {"nvml_library": str(self.driver.library)},
+            "state_dir": str(self.state),
+            "tuning": {"mode": mode, "work_class": "batch", "listen": "127.0.0.1:0"},
+        }
+        partial.write_text(json.dumps(config))
+        partial.replace(self.config)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """The tuner."""
+        self.configure("enforce")
+        return self.run("-m", "tests.drills.fast_tuner", str(self.config))
+
+    def restart(self) -> float:
+        """End the tuner as a service manager does, and start another; seconds that the end took."""
+        self.tuner.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert self.tuner.wait(10) == 0
+        took = time.monotonic() - began
+        assert self.is_free()
+        self.tuner = self.start()
+        return took
+
+    @property
+    def told(self) -> TunerState | None:
+        return TunerStatus(self.state).read()
+
+    def gpu(self, index: int) -> GpuTuning:
+        gpus = self.told.gpus if self.told else ()
+        unknown = GpuTuning(index=index, uuid="", state=TuningState.IDLE)
+        return next((each for each in gpus if each.index == index), unknown)
+
+    def caps(self) -> list[int | None]:
+        """What is in force, MHz."""
+        return [self.driver.get(gpu, "locked_max_mhz") for gpu in range(4)]
+
+    def recorded(self) -> tuple[Setting, ...]:
+        return SettingsRecord(self.state).read().settings
+
+    def is_free(self) -> bool:
+        return self.caps() == [None] * 4 and not self.recorded()
+
+    def capped(self) -> None:
+        """Wait until a cap is in force on both GPUs that work."""
+        until(lambda: None not in self.caps()[:2], "a cap is in force", seconds=SEARCH_SECONDS)
+
+    def freed(self, what: str) -> float:
+        """Wait until nothing is in force or recorded; seconds."""
+        began = time.monotonic()
+        until(self.is_free, what)
+        return time.monotonic() - began
+
+    def log(self, process: subprocess.Popen[bytes]) -> str:
+        return (self.folder / f"log-{self.running.index(process)}").read_text()
+
+    def end(self) -> None:
+        self.driver.clear()
+        for process in self.running:
+            process.kill()
+            process.wait(10)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    folder = tmp_path_factory.mktemp("node")
+    with (
+        FakeDriver(folder / "driver", gpus=4) as driver,
+        AgentProcess(folder, driver, interval=1 / FAST) as agent,
+    ):
+        agent.wait_complete(4)
+        node = Node(folder, driver)
+        yield node
+        node.end()
+
+
+def test_a_cap_is_found_and_held_within_the_bound(node: Node) -> None:
+    until(lambda: node.gpu(0).state is TuningState.HOLDING, "a cap is held", seconds=SEARCH_SECONDS)
+    until(lambda: node.gpu(1).joules_saved > 0, "joules are counted")
+    held = node.gpu(0)
+    cap = held.clock_cap
+    assert cap is not None
+    assert node.caps() == [round(cap / 1e6)] * 2 + [None] * 2
+    true = 1 - 1 / (0.8 + 0.2 * TOP_MHZ * 1e6 / cap)
+    assert held.slowdown == pytest.approx(true, abs=0.003)
+    assert 0.03 < true <= held.bound
+    assert held.slowdown <= held.slowdown_upper <= held.bound
+    assert {each.uuid for each in node.recorded()} == {node.gpu(0).uuid, node.gpu(1).uuid}
+    assert '"action":"tune"' in node.log(node.tuner)
+
+
+def test_s1_nothing_was_ever_set_above_the_highest_clock_or_below_half_of_it(node: Node) -> None:
+    node.capped()
+    values = [each.value for each in node.driver.sets() if each.knob == "locked_clocks" and each.value is not None]
+    assert values
+    assert TOP_MHZ / 2 <= min(values) <= max(values) < TOP_MHZ
+    assert {each.gpu for each in node.driver.sets()} == {0, 1}
+
+
+def test_a_person_stops_it_and_lets_it_go_on(node: Node) -> None:
+    node.capped()
+    TunerStop(node.state).put(Stop(by="somebody", why="a benchmark"))
+    print(f"given back {node.freed('all is given back'):.2f} s after it was stopped")
+    until(lambda: node.gpu(0).reason is Reason.STOPPED, "it says so")
+    assert "a benchmark" in node.gpu(0).words
+    TunerStop(node.state).clear()
+    until(lambda: node.gpu(0).state is TuningState.VERIFYING, "what was held is looked at again, not searched")
+    node.capped()
+
+
+def test_s4_without_a_guard_nothing_stays_set(node: Node) -> None:
+    node.capped()
+    node.guard.kill()
+    node.freed("all is given back")
+    until(lambda: node.gpu(0).reason is Reason.NO_GUARD, "it says why")
+    node.guard = node.run("-c", GUARD, str(node.state))
+    node.capped()
+
+
+def test_s3_it_gives_back_at_its_end_and_the_next_one_goes_on_where_it_was(node: Node) -> None:
+    node.capped()
+    assert TunerMemory(node.state).read()
+    assert node.restart() < 5
+    node.capped()
+    assert node.gpu(0).state is TuningState.VERIFYING
+
+
+def test_s5_what_a_killed_tuner_left_is_given_back_before_the_next_one_begins(node: Node) -> None:
+    node.capped()
+    os.kill(node.tuner.pid, signal.SIGKILL)
+    node.tuner.wait(10)
+    node.driver.reset_calls()
+    node.tuner = node.start()
+    until(lambda: SettingsRecord(node.state).read().restores.get("start"), "the new one has given back")
+    first = next(each for each in node.driver.sets())
+    assert first.value is None
+    node.capped()
+
+
+def test_a_driver_that_hangs_silences_neither_the_heartbeat_nor_the_other_gpu(node: Node) -> None:
+    node.capped()
+    node.driver.hang("nvmlDeviceResetGpuLockedClocks", gpu=0)
+    TunerStop(node.state).put(Stop())
+    until(lambda: node.caps()[1] is None, "the other GPU is free")
+    beats = set()
+    until(lambda: beats.add(Heartbeat(node.state).look().stamp) or len(beats) > 3, "it beats on", step=0.1)
+    assert [each.uuid for each in node.recorded()] == [node.gpu(0).uuid]
+    node.driver.clear()
+    node.freed("what hung is given back, too")
+    TunerStop(node.state).clear()
+    until(lambda: node.gpu(0).reason is Reason.NOT_SET, "a driver that has hung is left alone for a while")
+    node.restart()
+
+
+def test_s7_other_work_does_not_inherit_a_cap(node: Node) -> None:
+    node.capped()
+    node.driver.reset_calls()
+    node.work()
+    print(f"given back {node.freed('other work runs free'):.2f} s after it came")
+    until(lambda: node.gpu(0).state is TuningState.OBSERVING, "it is looked at anew")
+    assert not [each for each in node.driver.sets() if each.value is not None]
+
+
+def test_a_reload_to_observe_sets_nothing_more(node: Node) -> None:
+    node.configure("observe")
+    until(lambda: node.told is not None and node.told.mode == "observe", "it observes", seconds=20)
+    node.freed("all is given back")
+    node.driver.reset_calls()
+    until(lambda: node.gpu(0).state is TuningState.ELIGIBLE, "it says what it would do", seconds=20)
+    assert "would search from 1,590 MHz; steady, DRAM 50 %" in node.gpu(0).note
+    assert not node.driver.sets()
