@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from gpuwatch.sinks.settings_record import SettingsRecord
 
 
+OTHER_TUNER_SECONDS = 2.0
+"""For one that is just ending."""
+
 ACTORS = {Trigger.GUARD: "guard", Trigger.COMMAND: "operator", Trigger.TUNER: "tuner"}
 """Trigger -> who acts, in audit lines."""
 
@@ -117,7 +120,7 @@ def hand(session: Session, config: Config) -> Iterator["Hand"]:
     """Turns the knobs of this machine's GPUs, or of a simulated one's; whatever is still set at the end is given back.
 
     Raises:
-        UsageError: the mode is not enforce; or as `restorer`.
+        UsageError: the mode is not enforce; another tuner sets these GPUs; or as `restorer`.
         NoGpuStack: as `restorer`.
     """
     from gpuwatch.model.clock import SystemClock
@@ -125,7 +128,15 @@ def hand(session: Session, config: Config) -> Iterator["Hand"]:
 
     if config.tuning.mode != "enforce":
         raise UsageError(f"tuning.mode {config.tuning.mode} sets nothing", "only enforce does", "restart the tuner")
-    with _reach(session, config, ACTORS[Trigger.TUNER]) as reach:
+    with (
+        _reach(session, config, ACTORS[Trigger.TUNER]) as reach,
+        reach.record.lock_tuner(OTHER_TUNER_SECONDS) as held,
+    ):
+        if not held:
+            folder = reach.record.path.parent
+            raise UsageError(
+                "another tuner sets these GPUs", f"it holds {folder}, or that is not there", "stop it first"
+            )
         turning = TunerHand(reach.record, reach.connect, boot_id=reach.boot_id, audit=reach.audit, clock=SystemClock())
         try:
             yield turning

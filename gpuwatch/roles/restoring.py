@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.errors import GpuwatchError, NoGpuStack
 from gpuwatch.model.event import Result
 from gpuwatch.model.order import Board
 from gpuwatch.model.setting import Setting, Trigger
@@ -32,6 +32,9 @@ ANSWER_SECONDS = 3.0
 LOCK_SECONDS = 1.0
 """For another process to finish what it does with a GPU, or with the record."""
 
+
+SESSIONS = 2
+"""To try, as a driver that was loaded anew ends the one there is. One of another version wants a new process."""
 
 SILENT = "the driver does not answer"
 
@@ -156,16 +159,21 @@ class Restorer:
                 yield Restored(setting, Outcome.DROPPED, words)
             else:
                 left.append(setting)
-        if not left:
-            return
-        try:
-            with self._connect() as control:
-                driver = control.driver_version()
-                while left:
-                    yield give_back(left[0], control, driver)
-                    del left[0]
-        except GpuwatchError as error:
-            yield from (Restored(setting, Outcome.KEPT, str(error), error) for setting in left)
+        failed: GpuwatchError | None = None
+        for _ in range(SESSIONS if left else 0):
+            try:
+                with self._connect() as control:
+                    driver = control.driver_version()
+                    while left:
+                        yield give_back(left[0], control, driver)
+                        del left[0]
+                return
+            except NoGpuStack as error:
+                failed = error
+            except GpuwatchError as error:
+                failed = error
+                break
+        yield from (Restored(setting, Outcome.KEPT, str(failed), failed) for setting in left)
 
     def _tell(self, each: Restored) -> None:
         """One audit line for each outcome; what stays as it was is not said again."""
@@ -190,7 +198,11 @@ def _silent(setting: Setting) -> Restored:
 
 
 def give_back(setting: Setting, control: Control, driver: str) -> Restored:
-    """One setting. Nothing is written before it is known what is in force."""
+    """One setting. Nothing is written before it is known what is in force.
+
+    Raises:
+        NoGpuStack: the session with the driver has ended.
+    """
     if words := outlived(setting, None, driver):
         return Restored(setting, Outcome.DROPPED, words)
     try:
@@ -207,6 +219,8 @@ def give_back(setting: Setting, control: Control, driver: str) -> Restored:
             )
         control.set_power_limit(setting.uuid, target)
         after = Limits(*control.power_limits(setting.uuid)).configured
+    except NoGpuStack:
+        raise
     except GpuwatchError as error:
         return Restored(setting, Outcome.KEPT, str(error), error)
     if not is_same(after, target):

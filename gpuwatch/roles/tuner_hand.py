@@ -12,12 +12,13 @@ from functools import partial
 from msgspec.structs import replace
 
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.errors import GpuwatchError, NoGpuStack
 from gpuwatch.model.order import Board, Order, Outcome, Turned
 from gpuwatch.model.setting import Actuation, Setting, Trigger
 from gpuwatch.roles import restoring
 from gpuwatch.roles.gpu_lanes import Lanes
-from gpuwatch.roles.restoring import SILENT, Connect, Restorer
+from gpuwatch.roles.open_session import OpenSession
+from gpuwatch.roles.restoring import SESSIONS, SILENT, Connect, Restorer
 from gpuwatch.roles.turning import LOCK_SECONDS, Turning
 from gpuwatch.sinks.audit import Audit
 from gpuwatch.sinks.settings_record import SettingsRecord
@@ -26,9 +27,6 @@ log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 1.0
 """For the driver to do what is asked of one GPU."""
-
-SESSIONS = 2
-"""To try, as a driver that was loaded anew ends the one there is. One of another version wants a new process."""
 
 
 class TunerHand:
@@ -44,12 +42,12 @@ class TunerHand:
         clock: Clock,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
-        self._record, self._connect, self._boot_id, self._clock = record, connect, boot_id, clock
+        self._record, self._connect, self._boot_id, self._clock = record, OpenSession(connect), boot_id, clock
         self._patience, self._lanes, self._closed = patience, Lanes(), False
         self._unlockable: set[str] = set()
         self._restorers = {
             trigger: Restorer(
-                record, connect, boot_id=boot_id, trigger=trigger, audit=audit, clock=clock, lanes=self._lanes
+                record, self._connect, boot_id=boot_id, trigger=trigger, audit=audit, clock=clock, lanes=self._lanes
             )
             for trigger in Trigger
         }
@@ -96,6 +94,7 @@ class TunerHand:
         self._closed = True
         for words in self.give_back(Trigger.EXIT):
             log.error("not given back: %s", words)
+        self._connect.close()
 
     def turn(self, orders: Sequence[Order]) -> tuple[Turned, ...]:
         """Carry out, in order for each GPU, all GPUs at once; in `patience` seconds."""
@@ -127,6 +126,8 @@ class TunerHand:
                         break
                     except GpuwatchError as error:
                         outcome, words = Outcome.FAILED, str(error)
+                        if not isinstance(error, NoGpuStack):
+                            break
         for number, order in orders.items():
             if number not in done:
                 done[number] = _turned(order, outcome, words)

@@ -26,6 +26,9 @@ NAME = "actuation.json"
 SCHEMA = 1
 RETRY_SECONDS = 0.02
 
+MOST_VALUES = 32
+"""Of one knob, that may be in force; a driver that confirms none of so many is not asked for more."""
+
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 """Whoever writes the record decides what a process with CAP_SYS_ADMIN sets."""
 
@@ -89,6 +92,8 @@ class SettingsRecord:
         if before is not None and (before.boot_id, before.driver) == (setting.boot_id, setting.driver):
             applied = tuple(dict.fromkeys((*setting.applied, *before.applied)))
             setting = replace(setting, original=before.original, applied=applied)
+            if len(applied) > MOST_VALUES:
+                raise GpuwatchError("a setting was not recorded, hence not made", f"{len(applied)} are not confirmed")
         if wrong := _nonsense(setting):
             raise GpuwatchError("a setting was not recorded, hence not made", wrong)
         self._write(replace(actuation, settings=(*others, setting)))
@@ -116,6 +121,10 @@ class SettingsRecord:
         for `patience` seconds, or there is nothing to lock with. A process that dies lets go.
         """
         return _locked(self.path.with_suffix(".lock"), patience)
+
+    def lock_tuner(self, patience: float) -> AbstractContextManager[bool]:
+        """Hold what only one tuner of a machine may have; as `lock`."""
+        return _locked(self.path.with_name("tuner.lock"), patience)
 
     def lock_gpu(self, uuid: str, patience: float) -> AbstractContextManager[bool]:
         """Hold one GPU's settings, from the record's change to the driver's answer; as `lock`. Taken before that."""

@@ -1,5 +1,6 @@
 """Giving back: asked, set, read back, and forgotten only then; what is not known stays recorded."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,42 @@ def test_while_another_process_holds_the_record_gpus_are_restored_and_nothing_is
         assert bench.restore() == [Outcome.RESTORED]
     assert bench.knobs.limits[GPU] == 700_000
     assert bench.left() == [GPU]
+
+
+def test_a_gpu_that_another_process_is_at_is_restored_and_not_forgotten_and_the_others_are(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit(GPU), limit(OTHER))
+    with SettingsRecord(tmp_path).lock_gpu(GPU, 0.0) as held:
+        assert held
+        assert bench.restore() == [Outcome.RESTORED] * 2
+    assert set(bench.knobs.limits.values()) == {700_000}
+    assert bench.left() == [GPU]
+    assert bench.restore() == [Outcome.DROPPED]
+    assert not bench.left()
+
+
+def test_what_was_given_back_late_is_forgotten_too(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit(GPU), patience=0.2)
+    bench.knobs.hanging.add(GPU)
+    assert bench.restore() == [Outcome.KEPT]
+    bench.knobs.released.set()
+    bench.knobs.hanging.clear()
+    deadline = time.monotonic() + 5
+    while bench.left():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert bench.record.read().restores == {Trigger.GUARD: 1}
+
+
+def test_a_driver_that_was_loaded_anew_is_met_by_a_second_session(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit(GPU))
+    bench.knobs.errors["nvmlDeviceGetPowerManagementLimit"] = pynvml.NVML_ERROR_UNINITIALIZED
+
+    def before(name: str, args: tuple[Any, ...]) -> None:
+        if name == "nvmlShutdown":
+            bench.knobs.errors.clear()
+
+    bench.knobs.before = before
+    assert bench.restore() == [Outcome.RESTORED]
 
 
 def test_the_same_failure_is_told_once(tmp_path: Path) -> None:

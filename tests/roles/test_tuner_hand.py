@@ -23,7 +23,7 @@ from gpuwatch.roles.restoring import Restorer
 from gpuwatch.roles.tuner_hand import TunerHand
 from gpuwatch.sinks.audit import Audit
 from gpuwatch.sinks.nvml_control import NvmlControl
-from gpuwatch.sinks.settings_record import SettingsRecord
+from gpuwatch.sinks.settings_record import MOST_VALUES, SettingsRecord
 from tests.roles.remediating import HandClock, Ledger
 from tests.roles.tuning import BOOT, DRIVER, Knobs, clocks, limit
 
@@ -131,6 +131,20 @@ def test_orders_of_one_gpu_keep_their_order(bench: Bench) -> None:
     orders = [Order(uuid=GPU, knob="power_limit", value=value) for value in (500.0, 400.0, None, 300.0)]
     assert {each.outcome for each in bench.hand.turn(orders)} == {Outcome.DONE}
     assert [value for _, _, value in bench.knobs.sets] == [500_000, 400_000, 700_000, 300_000]
+
+
+def test_one_session_stays_open_between_orders_and_ends_with_the_hand(bench: Bench) -> None:
+    for _ in range(3):
+        bench.limit(500.0)
+        bench.limit(500.0, OTHER)
+        assert bench.knobs.sessions == 1
+    bench.knobs.errors["nvmlDeviceGetPowerManagementLimit"] = pynvml.NVML_ERROR_UNINITIALIZED
+    assert bench.limit(400.0).outcome is Outcome.FAILED
+    assert bench.knobs.sessions == 0, "a driver that was loaded anew is met only by a new first session"
+    bench.knobs.errors.clear()
+    assert bench.limit(400.0).outcome is Outcome.DONE
+    bench.hand.close()
+    assert bench.knobs.sessions == 0
 
 
 # ---- S1: never above the original ----
@@ -243,6 +257,15 @@ def test_s2_what_cannot_be_recorded_is_not_set(bench: Bench) -> None:
     bench.record.path.write_text("{")
     assert bench.limit(500.0).outcome is Outcome.FAILED
     assert not bench.knobs.calls
+
+
+def test_a_driver_that_confirms_nothing_is_not_asked_for_ever(bench: Bench) -> None:
+    bench.knobs.deaf = True
+    outcomes = [bench.limit(500.0 - number).words for number in range(40)]
+    assert "not confirmed" in outcomes[-1]
+    assert len(bench.applied()["power_limit"]) == MOST_VALUES
+    bench.knobs.deaf = False
+    assert bench.limit(None).outcome is Outcome.DONE
 
 
 def test_what_the_driver_refuses_for_good_is_not_kept_in_the_record(bench: Bench) -> None:
@@ -390,6 +413,14 @@ def test_s12_in_no_other_mode_than_enforce_there_is_a_hand(tmp_path: Path, mode:
     config = Config(state_dir=str(tmp_path), tuning=TuningConfig(mode=mode))
     with pytest.raises(UsageError, match="only enforce does"), hand(Session(), config):
         pytest.fail("a hand was built")
+
+
+def test_a_second_tuner_gets_no_hand(tmp_path: Path) -> None:
+    config = Config(state_dir=str(tmp_path), tuning=TuningConfig(mode="enforce"))
+    with SettingsRecord(tmp_path).lock_tuner(0.0) as held:
+        assert held
+        with pytest.raises(UsageError, match="another tuner"), hand(Session(), config):
+            pytest.fail("a second hand was built")
 
 
 def test_s12_only_one_module_can_reach_the_hand_and_the_knobs() -> None:

@@ -20,7 +20,7 @@ class Knobs:
 
     `calls` has each setter that came in, `sets` those that had an effect, with its value (None: unlocked).
     `errors`: function -> nvmlReturn_t. `deaf`: setters succeed and change nothing. `hanging`: GPUs whose calls wait.
-    `before`: called with the name of each function and its arguments.
+    `sessions`: how many are open. `before`: called with the name of each function and its arguments.
     """
 
     def __init__(self, *uuids: str) -> None:
@@ -32,6 +32,7 @@ class Knobs:
         self.errors: dict[str, int] = {}
         self.sets: list[tuple[str, str, int | None]] = []
         self.before: Callable[[str, tuple[Any, ...]], None] = lambda name, args: None
+        self.sessions = 0
         self.deaf = False
         self.hanging: set[str] = set()
         self.released = threading.Event()
@@ -50,9 +51,11 @@ class Knobs:
 
         return call
 
-    def _Init(self) -> None: ...
+    def _Init(self) -> None:
+        self.sessions += 1
 
-    def _Shutdown(self) -> None: ...
+    def _Shutdown(self) -> None:
+        self.sessions -= 1
 
     def _SystemGetDriverVersion(self) -> str:
         return self.driver
