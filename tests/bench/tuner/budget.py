@@ -9,7 +9,7 @@ limits, each the mean of eight windows that remember their neighbours. What it i
 import random
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from gpuwatch.rules.power_budget_curve import Curve as PowerCurve
 from gpuwatch.rules.power_budget_curve import Measured, fit
 from gpuwatch.rules.power_budget_fill import Range, fill, level
 from tests.bench.measure import table
+from tests.bench.tuner.budget_played import States, played, probed, searched, unprobed
 from tests.bench.tuner.curves import ZEUS, Curve, load
 
 GPUS = 8
@@ -55,6 +56,10 @@ class Outcome(NamedTuple):
     losing: float  # share of trials in which the slowest is slower than with equal parts, by more than 1 pp
 
 
+LOOP_TRIALS, LOOP_BUDGET = 40, 0.6
+"""The loop takes its time: five minutes of each node's."""
+
+
 def models(curves: Iterable[Curve]) -> dict[str, list[Curve]]:
     """Power curves of at least five points, by GPU model; all of one model start and end at the same limits."""
     found: dict[str, list[Curve]] = defaultdict(list)
@@ -64,14 +69,17 @@ def models(curves: Iterable[Curve]) -> dict[str, list[Curve]]:
     return dict(found)
 
 
-def judge(curves: Sequence[Curve], budget: float, trials: int, seed: int = 1) -> Iterator[Outcome]:
+def judge(
+    curves: Sequence[Curve], budget: float, trials: int, seed: int = 1, ways: Mapping[str, Limits] | None = None
+) -> Iterator[Outcome]:
     """All ways to share on the same nodes, equal parts first. `budget`: of the boards' limits together."""
-    speeds: dict[str, list[list[float]]] = {way: [] for way in WAYS}
+    ways = ways or WAYS
+    speeds: dict[str, list[list[float]]] = {way: [] for way in ways}
     for trial in range(trials):
         chance = random.Random(f"{seed} {trial}")
         node = [chance.choice(curves) for _ in range(GPUS)]
         watts = budget * sum(curve.top for curve in node)
-        for way, limits in WAYS.items():
+        for way, limits in ways.items():
             given = limits(watts, node, random.Random(f"{seed} {trial} {way}"))
             assert sum(given) <= watts + 1e-6, f"{way}: {sum(given)} W of {watts} W"
             speeds[way].append([curve.at(limit)[0] for curve, limit in zip(node, given, strict=True)])
@@ -162,14 +170,33 @@ WAYS: dict[str, Limits] = {
 }
 
 
+def _in_loop(states: States) -> Limits:
+    return lambda budget, node, chance: played(budget, node, chance, states)
+
+
+LOOP: dict[str, Limits] = {
+    "equal parts": _equal,
+    "loop, draws only": _in_loop(unprobed),
+    "loop, its own search": _in_loop(searched),
+    "loop, 3 measurements": _in_loop(probed(PROBES, SIGMA)),
+    "curves known": _knowing_all,
+}
+"""What the running loop comes to by itself."""
+
+
+def run(curves: Iterable[Curve], trials: int = LOOP_TRIALS) -> list[Outcome]:
+    """The loop on nodes of each GPU model at 60 %."""
+    return [each for own in models(curves).values() for each in judge(own, LOOP_BUDGET, trials, ways=LOOP)]
+
+
 def evaluate(curves: Iterable[Curve], trials: int, budgets: Sequence[float] = BUDGETS) -> list[Outcome]:
     """Every GPU model at every budget."""
     return [outcome for own in models(curves).values() for budget in budgets for outcome in judge(own, budget, trials)]
 
 
-def show(outcomes: Iterable[Outcome]) -> None:
+def show(outcomes: Iterable[Outcome], what: str = "") -> None:
     """Print them; speeds are shares of that without a limit."""
-    table(f"Power budget, {GPUS} GPUs a node", HEAD, [_cells(each) for each in outcomes])
+    table(f"Power budget, {GPUS} GPUs a node{what}", HEAD, [_cells(each) for each in outcomes])
 
 
 def _cells(each: Outcome) -> list[str]:
@@ -180,3 +207,4 @@ def _cells(each: Outcome) -> list[str]:
 
 if __name__ == "__main__":
     show(evaluate(load(ZEUS), trials=200))
+    show(run(load(ZEUS)), ", limits the running loop came to")

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tests.bench.tuner.day_node import Done
+from tests.bench.tuner.curves import model
+from tests.bench.tuner.day_node import TOP, Done
 from tests.bench.tuner.day_work import HOUR, Fault, Pod, bursts
+from tests.bench.tuner.rivals import oracle
 
 MARGIN = 0.01
 """Work is over the bound when it is so much slower than promised."""
@@ -106,12 +108,15 @@ class Caps:
 
 
 class Kind(NamedTuple):
-    """Pods of one kind. `joules`: of the same work without a tuner; `saved`: share of that; `over`: of their work."""
+    """Pods of one kind. `joules`: of the same work without a tuner; `saved`: share of that; `best`: that of one who has
+    set the best cap from the first second of each phase on; `over`: share of their time at work.
+    """
 
     name: str
     pods: int
     joules: float
     saved: float
+    best: float
     slowdown: float
     worst: float
     over: float
@@ -122,7 +127,6 @@ class Report(NamedTuple):
 
     hours: float
     gpus: int
-    seed: int
     kinds: tuple[Kind, ...]
     saved_of_all: float
     claimed: float
@@ -169,7 +173,6 @@ def report(
     return Report(
         hours=hours,
         gpus=gpus,
-        seed=0,
         kinds=kinds,
         saved_of_all=saved / sum(own.joules for own in free.pods.values()),
         claimed=believed / saved if saved else 0.0,
@@ -205,11 +208,25 @@ def _kinds(pods: Sequence[Pod], free: Account, tuned: Account) -> Iterator[Kind]
             len(own),
             without,
             1 - sum(b.joules for _, b in pairs) / without,
+            _best(own),
             sum(slow) / len(slow) if slow else 0.0,
             max(slow, default=0.0),
             sum(sum(b.over.values()) * len(pod.gpus) for pod, (_, b) in zip(own, pairs, strict=True))
             / max(busy, SHORT),
         )
+
+
+def _best(pods: Sequence[Pod]) -> float:
+    """Of work that is never idle."""
+    drawn = saved = 0.0
+    for pod in pods:
+        for (begin, work), end in zip(pod.phases, (*(at for at, _ in pod.phases[1:]), pod.ends), strict=True):
+            joules = work.watts * (end - begin) * len(pod.gpus)
+            drawn += joules
+            if pod.bound is not None:
+                curve = model("", "", TOP, work.b, work.s, work.a)
+                saved += joules * (1 - curve.at(oracle(curve, pod.bound, TOP / 2))[1])
+    return saved / drawn
 
 
 def _owners(

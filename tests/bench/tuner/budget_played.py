@@ -1,0 +1,85 @@
+"""The power budget as its loop keeps it: GPUs at work, seconds that pass, and limits that are written one by one.
+
+Nothing is handed to the rule but what the loop itself has seen: draws that flicker and are cut off by the limit, and
+the probes of an energy tuner. The budget begins while all GPUs are at their own limits.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+
+from gpuwatch.rules.energy_state import Phase, Probe, State
+from gpuwatch.rules.energy_tuner import step
+from gpuwatch.rules.energy_windows import Pair, Terms
+from tests.bench.tuner.curves import Curve
+from tests.bench.tuner.play import Gpu, Noise
+from tests.rules.budget_node import Node
+
+SECONDS, CYCLE = 300.0, 2.0
+"""Of each node, and between two cycles."""
+
+FLICKER = 0.09
+"""Standard deviation of the draw from second to second: its p95 is 1.15 times the mean, as the table above takes it."""
+
+PAIRS = 8
+
+States = Callable[[Curve, random.Random], State | None]
+
+
+def played(budget: float, node: Sequence[Curve], chance: random.Random, states: States) -> Sequence[float]:
+    """The limits that the loop has come to, watts. It is an error if it ever raised their sum above the budget."""
+    world = Node(budget, seed=chance.randrange(1 << 30), noise=FLICKER)
+    for curve in node:
+        uuid = world.come(curve.top, drawing(curve), default=curve.top, floor=curve.points[0][0])
+        world.boards[uuid].state = states(curve, chance)
+    is_kept = False
+    for _ in range(round(SECONDS / CYCLE)):
+        for total in world.step(CYCLE):
+            assert not is_kept or total <= budget + 1e-6, f"{total} W of {budget} W"
+        is_kept = is_kept or world.total <= budget + 1e-6
+    return list(world.limits.values())
+
+
+def drawing(curve: Curve) -> Callable[[float], float]:
+    """The mean draw under a limit: energy for a unit of work times work for a second."""
+    return lambda limit: curve.watts * math.prod(curve.at(limit))
+
+
+def unprobed(curve: Curve, chance: random.Random) -> State | None:
+    """Nobody has looked before."""
+    return None
+
+
+def probed(shares: Iterable[float], sigma: float) -> States:
+    """An energy tuner has tried these shares of the full setting."""
+
+    def states(curve: Curve, chance: random.Random) -> State:
+        probes = []
+        for share in shares:
+            speed, energy = curve.at(share * curve.top)
+            noise = [chance.gauss(0.0, sigma) for _ in range(PAIRS)]
+            pairs = tuple(
+                Pair(speed=(math.log(speed) + each, None), energy=math.log(energy) - each / 2) for each in noise
+            )
+            probes.append(Probe(cap=share * curve.top, pairs=pairs, good=True))
+        return State(phase=Phase.SEARCH, probes=tuple(probes))
+
+    return states
+
+
+def searched(curve: Curve, chance: random.Random) -> State:
+    """An energy tuner has looked for the cap that costs 5 % of the speed at most."""
+    return State(phase=Phase.SEARCH, probes=_search(curve).probes)
+
+
+@cache
+def _search(curve: Curve) -> State:
+    gpu, ladder, terms, state, cap = Gpu(curve, Noise(0.01), curve.workload), curve.ladder(), Terms(), State(), None
+    for _ in range(1_000):
+        for window in gpu.tick(cap):
+            state, decision = step(state, (window,), ladder, terms)
+            cap = decision.cap
+        if state.phase in (Phase.HOLD, Phase.REFUSED):
+            break
+    return state
