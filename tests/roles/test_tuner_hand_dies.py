@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,6 +87,12 @@ def work(orders):
         hand.turn([order])
 
 
+def give_back(times):
+    restorer = new(Restorer, trigger=Trigger.GUARD)
+    for _ in range(times):
+        restorer.restore()
+
+
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 own = None
 for line in sys.stdin:
@@ -94,7 +101,7 @@ for line in sys.stdin:
     if command["do"] == "work":
         answer = in_a_child(command["steps"], lambda: work(orders))
     elif command["do"] == "restore":
-        answer = in_a_child(command["steps"], lambda: new(Restorer, trigger=Trigger.GUARD).restore())
+        answer = in_a_child(command["steps"], lambda: give_back(command.get("times", 1)))
     else:
         own = own or new(TunerHand)
         answer = [(each.outcome, each.words) for each in own.turn(orders)]
@@ -116,12 +123,18 @@ class Child:
             text=True,
         )
 
-    def ask(self, do: str, **more: Any) -> Any:
+    def send(self, do: str, **more: Any) -> None:
         assert self.process.stdin
-        assert self.process.stdout
         self.process.stdin.write(json.dumps({"do": do, **more}) + "\n")
         self.process.stdin.flush()
+
+    def answer(self) -> Any:
+        assert self.process.stdout
         return json.loads(self.process.stdout.readline())
+
+    def ask(self, do: str, **more: Any) -> Any:
+        self.send(do, **more)
+        return self.answer()
 
     def turn(self, *orders: Order) -> list[tuple[str, str]]:
         return [tuple(each) for each in self.ask("turn", orders=plain(orders))]
@@ -215,6 +228,32 @@ def test_s4_wherever_the_guard_dies_the_next_one_gives_back(driver: FakeDriver, 
         steps += 1
     assert steps > 10
     assert max(each.value or 0 for each in driver.sets()) == 650_000
+
+
+def test_s1_s2_a_hand_and_a_guard_at_once_raise_nothing_and_lose_nothing(
+    driver: FakeDriver, child: Child, place: Path, tmp_path: Path
+) -> None:
+    """One sets, the other gives back as fast as it can, and now and then one of them dies."""
+    guard, chance = Child(driver, place, tmp_path / "guard.log"), random.Random(5)
+    wishes = [("power_limit", watts) for watts in (None, 200.0, 400.0, 650.0)]
+    wishes += [("locked_clocks", hertz) for hertz in (None, 2.1e8, 1.2e9, 1.98e9)]
+    try:
+        for _ in range(8):
+            orders = [
+                order(driver, knob, value, keep=chance.random() < 0.3) for knob, value in chance.choices(wishes, k=40)
+            ]
+            child.send("work", steps=chance.choice([None, chance.randrange(400)]), orders=plain(tuple(orders)))
+            guard.send("restore", steps=chance.choice([None, chance.randrange(40)]), times=20)
+            assert {child.answer(), guard.answer()} <= {0, 9}
+            recorded = applied(place)
+            assert all(value in recorded.get(knob, ()) for knob, value in in_force(driver).items())
+    finally:
+        guard.close()
+    assert child.ask("restore", steps=None) == 0
+    assert (in_force(driver), applied(place)) == ({}, {})
+    done = [each for each in driver.sets() if not each.result]
+    assert max(each.value or 0 for each in done if each.knob == "power_limit") == 650_000
+    assert len({each.pid for each in done}) > 8, "both had a hand in it"
 
 
 def test_s5_the_same_driver_loaded_anew_is_met_again_and_what_was_set_is_gone(
