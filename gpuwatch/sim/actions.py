@@ -31,6 +31,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     claim: str | None = None  # got its whole GPUs by this ResourceClaim (dynamic resource allocation)
     cgroup: str | None = None  # a layout of sim.proctree
     annotations: dict[str, str] = {}  # of its pod
+    uid: str | None = None  # of its pod; None: made up from its name
 
     @property
     def pod(self) -> tuple[str, str] | None:

@@ -17,7 +17,7 @@ def pod_of(node: Node, workload: Workload) -> model.Workload | None:
     if workload.pod is None:
         return None
     namespace, name = workload.pod
-    uid = noise.uuid(node.seed, "pod", namespace, name)
+    uid = workload.uid or noise.uuid(node.seed, "pod", namespace, name)
     return model.Workload(namespace=namespace, pod=name, container=workload.container, pod_uid=uid)
 
 

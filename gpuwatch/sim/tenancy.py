@@ -47,7 +47,7 @@ class Tenancy:
             kind = self._new.get(owner["name"]) if owner else None
             free = self._free()[: gpus_of(pod)]
             if name not in self._running and kind is not None and len(free) == gpus_of(pod):
-                self._running[name] = replace(kind, name=name, gpus=free)
+                self._running[name] = replace(kind, name=name, gpus=free, uid=pod["metadata"]["uid"])
                 self._world.inject(Start(workload=self._running[name]))
 
     def _admit(self, workload: Workload, seed: int) -> None:

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from gpuwatch.model.snapshot import Host
+from gpuwatch.sim.cluster import pods as pods_of
 from gpuwatch.sim.directory import attach
 from gpuwatch.sim.neighbourhood import CHAT, EVALUATION, NEIGHBOURS, NODE, OTHER_CHAT, SCENARIO, Neighbourhood
 from gpuwatch.sim.world import World
@@ -54,6 +55,19 @@ def test_work_that_is_evicted_ends_on_the_gpu_and_comes_back_on_a_neighbour(plac
     town.cluster.delete("pods", "serving", CHAT)
     until(lambda: f"serving/{CHAT}" not in running(directory))
     until(lambda: len([name for name in pods(town, *NEIGHBOURS) if name.startswith("chat-")]) == 2)
+
+
+def test_pods_are_known_by_the_uids_that_the_cluster_gave_them(place):
+    town, directory = place
+    cordon(town)
+    town.cluster.delete("pods", "serving", CHAT)
+    until(lambda: f"serving/{CHAT}" not in running(directory))
+    cordon(town, wanted=False)
+    town.ask_for_work()
+    until(lambda: f"ml-research/{EVALUATION}" in running(directory))
+    node = attach(directory).update()
+    on_gpus = {pod.pod: pod.pod_uid for pod in pods_of(node)}
+    assert on_gpus == {name: pod["metadata"]["uid"] for name, pod in pods(town, NODE).items()}
 
 
 def test_new_work_gets_free_gpus_on_the_node(place):
