@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 ENTRIES = (
     Entry("status", "Show what is tuned, what it costs and saves, and why the rest is not.", "tune:status", "Commands"),
+    Entry("plan", "Show what enforce would do with each GPU; change nothing.", "tune_plan:plan", "Commands"),
     Entry("stop", "Stop tuning at once and give everything back.", "tune_orders:stop", "Commands"),
     Entry("resume", "Let a stopped tuner work again.", "tune_orders:resume", "Commands"),
     Entry("restore", "Give back every setting that gpuwatch has changed.", "tune_orders:restore", "Commands"),

@@ -1,5 +1,6 @@
 """The screen of `gpuwatch tune status`: what holds for the node in a few lines, and a line for each GPU."""
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -36,8 +37,8 @@ def status_lines(found: TuneStatus, words: Words, width: int, *, wide: bool) -> 
     items: tuple[TuningItem, ...] = found.items
     head = [Text(_summary(found, items, words), style="bold")] if found.tuner else []
     if found.budget is not None:
-        head.append(Text(_budget(found.budget, words)))
-    head += [Text(f"! {line}", style="yellow") for line in _alarms(found, words)]
+        head += [Text(line) for line in wrapped(budget_text(found.budget, words), width)]
+    head += [Text(line, style="yellow") for alarm in _alarms(found, words) for line in wrapped(f"! {alarm}", width)]
     return [
         *head,
         *([Text("")] if head else []),
@@ -62,9 +63,16 @@ def _summary(found: TuneStatus, items: tuple[TuningItem, ...], words: Words) -> 
     return f"mode {found.mode}: {states or 'no GPU'}" + (f"; {words.joules(joules)} saved" if joules else "")
 
 
-def _budget(found: BudgetItem, words: Words) -> str:
+def budget_text(found: BudgetItem, words: Words) -> str:
+    """The node's power budget in a sentence."""
     sums = f"limits {words.watts(found.limits)}, draw {words.watts(found.draw)}"
-    return f"budget {words.watts(found.budget)}: {sums}; {found.how}{f', {found.message}' if found.message else ''}"
+    why = found.message if found.message.startswith(found.how) else f"{found.how}: {found.message}"
+    return f"budget {words.watts(found.budget)}: {sums}; {why}"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of a sentence; what is only the beginning of one looks like all of it."""
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _alarms(found: TuneStatus, words: Words) -> Iterator[str]:

@@ -11,6 +11,7 @@ import msgspec
 
 from gpuwatch.model.tuner_state import TunerState
 from gpuwatch.model.view import Events, View
+from gpuwatch.sinks.consents_file import ConsentsFile
 from gpuwatch.sinks.tuner_status import TunerStatus
 from tests.cli import tuner_states, views
 from tests.cli.conftest import ask, run
@@ -64,6 +65,29 @@ class TunerScreen(NamedTuple):
                 TunerStatus(Path(place)).write(msgspec.structs.replace(self.state(), at=time.time()))
             where = ("--state-dir", place)
             return ask(self.view(), "tune", *self.args, *where, env={"COLUMNS": str(self.width)}).stdout
+
+
+class PlanScreen(NamedTuple):
+    """One file of `tune plan`, where pods have said what `tuner_states.consents` has. `tuning`: the configuration."""
+
+    name: str
+    view: Callable[[], View]
+    tuning: str
+    args: tuple[str, ...] = ("plan",)
+    width: int = 80
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / f"{self.name}.txt"
+
+    def draw(self) -> str:
+        """What the command prints."""
+        with TemporaryDirectory() as place:
+            config = Path(place) / "gpuwatch.yaml"
+            config.write_text(self.tuning)
+            ConsentsFile(Path(place)).write(tuner_states.consents())
+            words = ("--config", str(config), "tune", *self.args, "--state-dir", place)
+            return ask(self.view(), *words, env={"COLUMNS": str(self.width)}).stdout
 
 
 class HostScreen(NamedTuple):
@@ -120,6 +144,8 @@ DIAGNOSES = (
     HostScreen("diagnose-json", neglected, ("diagnose", "--stage", "runtime", "--stage", "kubelet", "-o", "json")),
 )
 
+BUDGET = "tuning: {node_budget_watts: 1500}"
+
 TUNINGS = (
     TunerScreen("tune-status-80", views.healthy, tuner_states.enforcing, ("status",)),
     TunerScreen("tune-status-120", views.healthy, tuner_states.enforcing, ("status",), 120),
@@ -127,6 +153,10 @@ TUNINGS = (
     TunerScreen("tune-status-alone-120", views.failing, None, ("status",), 120),
     TunerScreen("tune-status-trouble-80", views.healthy, tuner_states.troubled, ("status",)),
     TunerScreen("tune-status-trouble-120", views.healthy, tuner_states.troubled, ("status",), 120),
+    PlanScreen("tune-plan-80", tuner_states.tunable, BUDGET),
+    PlanScreen("tune-plan-120", tuner_states.tunable, BUDGET, width=120),
+    PlanScreen("tune-plan-slow-80", lambda: tuner_states.tunable(interval=5.0), "{}"),
+    PlanScreen("tune-plan-json", tuner_states.tunable, BUDGET, ("plan", "-o", "json")),
     TunerScreen("tune-status-wide", views.healthy, tuner_states.enforcing, ("status", "-o", "wide")),
 )
 

@@ -18,6 +18,7 @@ COMMANDS = (
     ("events",),
     ("xid", "list"),
     ("tune", "status"),
+    ("tune", "plan"),
 )
 
 

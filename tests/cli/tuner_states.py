@@ -1,7 +1,9 @@
-"""What a tuner says of the node `views.healthy`, for the screens: at work, and in trouble."""
+"""What a tuner says of the node `views.healthy`, for the screens: at work, and in trouble; and what it would do."""
 
 from msgspec.structs import replace
 
+from gpuwatch.model.consent import AUTOTUNE, CLASS, MAX_SLOWDOWN, Consents, PodConsent
+from gpuwatch.model.snapshot import Activity, Clocks, Power
 from gpuwatch.model.tuner_state import (
     BudgetState,
     GpuTuning,
@@ -10,6 +12,7 @@ from gpuwatch.model.tuner_state import (
     TunerState,
     TuningState,
 )
+from gpuwatch.model.view import View
 from tests.cli import views
 
 TRAIN, CHAT = "ml-research/llama-3-pretrain-worker-0-7b9c5d", "serving/chat-0"
@@ -61,4 +64,42 @@ def troubled() -> TunerState:
         trouble="cannot read /var/lib/gpuwatch/consents/consents.json; Permission denied",
         budget=None,
         gpus=(*stopped, asked),
+    )
+
+
+def tunable(interval: float = 1.0) -> View:
+    """`views.healthy` with all that a tuner needs to see; `interval`: seconds between the agent's looks."""
+    view = views.healthy()
+    gpus = tuple(
+        replace(
+            gpu,
+            activity=Activity(sm=0.7, tensor=0.4, dram=0.5, graphics=0.98),
+            clocks=Clocks(sm=1.98e9, graphics=1.98e9, graphics_max=1.98e9),
+            power=Power(
+                average=draw,
+                energy=3.6e6,
+                limit_enforced=700.0,
+                limit_configured=700.0,
+                limit_default=700.0,
+                limit_min=200.0,
+                limit_max=700.0,
+            ),
+        )
+        for gpu, draw in zip(view.snapshot.gpus, (660.0, 310.0, 75.0), strict=True)
+    )
+    return replace(view, snapshot=replace(view.snapshot, interval=interval, gpus=gpus))
+
+
+def consents() -> Consents:
+    """The namespace of the training pod agrees, the one that serves does not."""
+    train = PodConsent(
+        namespace="ml-research",
+        name="llama-3-pretrain-worker-0-7b9c5d",
+        uid=f"uid-{views.TRAIN.pod}",
+        annotations={MAX_SLOWDOWN: "3%"},
+        priority=1000,
+    )
+    chat = PodConsent(namespace="serving", name="chat-0", uid=f"uid-{views.CHAT.pod}", annotations={AUTOTUNE: "off"})
+    return Consents(
+        at=views.AT - 8, namespaces={"ml-research": {AUTOTUNE: "enforce", CLASS: "batch"}}, pods=(train, chat)
     )

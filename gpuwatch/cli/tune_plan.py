@@ -1,0 +1,81 @@
+"""`gpuwatch tune plan`: what enforce would do with each GPU, by the tuner's own rules; nothing is changed."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.options import gpus, keeps_state, output
+from gpuwatch.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from gpuwatch.cli.tune_sight import Sight
+    from gpuwatch.model.consent import Consents
+
+
+@click.command(short_help="Show what enforce would do with each GPU; change nothing.")
+@output("table", "wide", "json", "yaml", "name", "schema")
+@gpus
+@keeps_state("Where tuner, guard and consents keep their state.")
+@pass_session
+def plan(session: Session, output: str, gpu: str | None) -> None:
+    """Show what enforce would do with each GPU; change nothing.
+
+    By the tuner's own rules and what is there at this moment, whatever mode is configured: who agrees, up to which
+    slowdown, by which knob, what would be tried first, and why the others would be left alone. What a cap saves and
+    costs is known once it was tried, so no saving is foretold.
+
+    \b
+    Examples:
+      gpuwatch tune plan
+      gpuwatch --config gpuwatch.yaml tune plan -o wide
+    """
+    from gpuwatch.cli.document import schema, to_json, to_yaml
+    from gpuwatch.cli.selection import chosen
+    from gpuwatch.cli.tune_plan_items import PlanItem, TunePlan, planned
+    from gpuwatch.cli.tune_plan_screen import plan_lines
+    from gpuwatch.cli.tune_sight import look
+    from gpuwatch.cli.words import Words, utc
+    from gpuwatch.model.errors import GpuwatchError
+
+    if output == "schema":
+        click.echo(schema("TunePlan", PlanItem, TunePlan))
+        return
+    sight = look(session, needs_view=True)
+    view, config = sight.view, sight.config
+    if view is None:
+        raise GpuwatchError("nothing is known about the GPUs", "no agent answers here", "start one, or give --source")
+    stopped = sight.stop.words if sight.stop else ""
+    items, budget = planned(view, config, _consents(session, sight), sight.actuation, stopped)
+    wanted = chosen(view, gpu)
+    found = TunePlan(
+        kind="TunePlan",
+        node=view.snapshot.node,
+        at=utc(view.snapshot.at),
+        items=tuple(item for item in items if wanted is None or item.uuid in wanted),
+        mode=config.tuning.mode,
+        budget=budget,
+    )
+    if output in ("json", "yaml"):
+        click.echo(to_json(found) if output == "json" else to_yaml(found))
+    elif output == "name":
+        click.echo("\n".join(f"gpu/{item.uuid}" for item in found.items), nl=bool(found.items))
+    else:
+        terminal = session.terminal
+        words = Words(terminal.glyphs, view.snapshot.at)
+        terminal.show(*plan_lines(found, words, terminal.width, wide=output == "wide"))
+
+
+def _consents(session: Session, sight: "Sight") -> "Consents | None":
+    """What pods consent to; None, and said, where it cannot be read."""
+    from pathlib import Path
+
+    from gpuwatch.model.errors import GpuwatchError
+    from gpuwatch.sinks.consents_file import ConsentsFile
+
+    if not sight.config.state_dir:
+        return None
+    try:
+        return ConsentsFile(Path(sight.config.state_dir)).read()
+    except GpuwatchError as error:
+        session.terminal.hint(f"hint: what pods consent to is not known; {error}")
+        return None

@@ -1,0 +1,95 @@
+"""`gpuwatch tune plan`: the tuner's own rules about a node of our making, whatever mode is configured."""
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gpuwatch.model.tuner_state import Reason
+from gpuwatch.sinks.consents_file import ConsentsFile
+from gpuwatch.sinks.tuner_stop import Stop, TunerStop
+from tests.cli import tuner_states, views
+from tests.cli.conftest import ask
+
+
+def plan(place: Path, tuning: str = "{}", view=None, code: int = 0) -> dict:
+    config = place / "gpuwatch.yaml"
+    config.write_text(f"tuning: {tuning}")
+    words = ("--config", str(config), "tune", "plan", "-o", "json", "--state-dir", str(place))
+    found = ask(view or tuner_states.tunable(), *words)
+    assert found.exit_code == code, found.stderr
+    return json.loads(found.stdout)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    ConsentsFile(tmp_path).write(tuner_states.consents())
+    return tmp_path
+
+
+@pytest.mark.parametrize("mode", ["off", "observe", "enforce"])
+def test_the_plan_is_that_of_enforce_whatever_is_configured(place: Path, mode: str):
+    found = plan(place, f"{{mode: '{mode}'}}")
+    assert found["mode"] == mode
+    assert [item["would_tune"] for item in found["items"]] == [True, False, False]
+
+
+def test_who_agrees_to_what_is_said(place: Path):
+    train, chat, free = plan(place)["items"]
+    assert (train["mode"], train["bound"], train["work_class"]) == ("enforce", 0.03, "batch")
+    assert "namespace ml-research" in train["said_by"]
+    assert (chat["mode"], chat["obstacles"][0]["reason"]) == ("off", Reason.OPTED_OUT)
+    assert "pod serving/chat-0" in chat["said_by"]
+    assert (free["users"], free["obstacles"]) == ([], [])
+
+
+def test_the_first_probe_is_a_clock_between_the_lowest_and_the_top(place: Path):
+    train = plan(place)["items"][0]
+    assert train["knob"] == "locked_clocks"
+    assert train["top"] / 2 <= train["lowest"] <= train["first"] < train["top"] == 1.98e9
+    assert plan(place, "{min_clock_fraction: 0.7}")["items"][0]["lowest"] >= 0.7 * 1.98e9
+
+
+def test_nobody_who_was_not_asked_is_tuned(tmp_path: Path):
+    found = plan(tmp_path, "{pods: enforce, work_class: batch}")
+    assert not any(item["would_tune"] for item in found["items"])
+    assert found["items"][0]["obstacles"][0]["reason"] == Reason.NO_CONSENT
+
+
+def test_a_slow_agent_and_a_stop_stand_against_all(place: Path):
+    TunerStop(place).put(Stop(by="ada", why="benchmark"))
+    found = plan(place, view=tuner_states.tunable(interval=5.0))
+    reasons = [{each["reason"] for each in item["obstacles"]} for item in found["items"]]
+    assert all({Reason.STOPPED, Reason.SLOW_VIEW} <= each for each in reasons)
+
+
+def test_a_budget_is_shared_among_those_that_may_be_written(place: Path):
+    found = plan(place, "{node_budget_watts: 1500}")
+    assert found["budget"]["budget"] == 1500.0
+    limits = [item["budget_limit"] for item in found["items"]]
+    assert limits[1] is None, "who opts out keeps its limit"
+    assert 200.0 <= sum(watts for watts in limits if watts) <= 1500.0 - 700.0
+    assert plan(place)["budget"] is None
+
+
+def test_a_gpu_that_does_not_say_what_it_may_have_shares_nothing(place: Path):
+    view = tuner_states.tunable()
+    first = view.snapshot.gpus[0]
+    blind = replace(first, power=replace(first.power, limit_min=None))
+    gpus = (blind, *view.snapshot.gpus[1:])
+    found = plan(place, "{node_budget_watts: 1500}", replace(view, snapshot=replace(view.snapshot, gpus=gpus)))
+    assert found["budget"]["how"] == "waiting"
+    assert {item["budget_limit"] for item in found["items"]} == {None}
+
+
+def test_a_lost_gpu_has_its_row_and_its_reason(place: Path):
+    rows = {item["gpu"]: item for item in plan(place, view=views.failing())["items"]}
+    assert Reason.LOST in [each["reason"] for each in rows[2]["obstacles"]]
+
+
+def test_consents_that_cannot_be_read_are_said(place: Path):
+    ConsentsFile(place).path.write_text("{")
+    found = ask(tuner_states.tunable(), "tune", "plan", "--state-dir", str(place))
+    assert found.exit_code == 0
+    assert "what pods consent to is not known" in found.stderr
