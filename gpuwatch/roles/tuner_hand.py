@@ -78,7 +78,12 @@ class TunerHand:
         return self._record.read()
 
     def give_back(self, trigger: Trigger, uuids: Collection[str] | None = None) -> tuple[str, ...]:
-        """Everything of these GPUs, None: of all, within 4 s; what was not given back, in words. It stays recorded."""
+        """Everything of these GPUs, None: of all, within 4 s; what was not given back, in words. It stays recorded.
+
+        With Trigger.EXIT nothing is set any more afterwards.
+        """
+        if trigger is Trigger.EXIT:
+            self._closed = True
         try:
             found = self._restorers[trigger].restore(uuids)
         except GpuwatchError as error:
@@ -90,10 +95,10 @@ class TunerHand:
         )
 
     def close(self) -> None:
-        """Give everything back, and set nothing any more."""
-        self._closed = True
-        for words in self.give_back(Trigger.EXIT):
-            log.error("not given back: %s", words)
+        """Give everything back, and set nothing any more; what an earlier EXIT could not give back is the guard's."""
+        if not self._closed:
+            for words in self.give_back(Trigger.EXIT):
+                log.error("not given back: %s", words)
         self._connect.close()
 
     def turn(self, orders: Sequence[Order]) -> tuple[Turned, ...]:
