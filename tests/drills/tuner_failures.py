@@ -417,9 +417,9 @@ KINDS: dict[str, Callable[[Rig], None]] = {
 NEED_CLOCKS = ("pod swap",)
 
 
-def drills(count: int, seed: int, folder: Path, rigs: int) -> list[Told]:
+def drills(count: int, seed: int, folder: Path, rigs: int, kinds: Sequence[str] = tuple(KINDS)) -> list[Told]:
     """So many drills, one kind after the other, on some rigs at once."""
-    jobs = [(list(KINDS)[number % len(KINDS)], f"{seed} {number}") for number in range(count)]
+    jobs = [(kinds[number % len(kinds)], f"{seed} {number}") for number in range(count)]
     free = threading.local()
     numbers = iter(range(rigs))
 
@@ -469,9 +469,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rigs", type=int, default=8, help="how many drills at once")
+    parser.add_argument("--kind", action="append", choices=list(KINDS), help="only these")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        found = drills(chosen.count, chosen.seed, Path(folder), chosen.rigs)
+        found = drills(chosen.count, chosen.seed, Path(folder), chosen.rigs, chosen.kind or tuple(KINDS))
     show(found)
     return 1 if any(each.trouble for each in found) else 0
 
