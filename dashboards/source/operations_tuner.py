@@ -187,7 +187,6 @@ _COURSE = (
             Query("min(gpuwatch_tuner_promised_slowdown_ratio{@tuner})", "least promised"),
         ),
         styles=(Style(match="^least promised$", color="red", dashed=True),),
-        min=0,
         no_value="nothing measured yet",
         width=8,
         height=8,

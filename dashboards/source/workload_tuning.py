@@ -76,7 +76,6 @@ TUNING = Section(
             ),
             styles=(Style(match="^promised$", color="red", dashed=True),),
             links=(TO_NODE,),
-            min=0,
             no_value=_NONE,
             width=12,
             height=9,
