@@ -42,9 +42,9 @@ class NvmlControl:
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as error:
-            raise NoGpuStack(
-                "cannot reach the NVIDIA driver", str(error), "is it loaded, and its library here?"
-            ) from error
+            other = error.value == self._nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+            step = "restart this process, the driver is another one now" if other else "is it loaded, its library here?"
+            raise NoGpuStack("cannot reach the NVIDIA driver", str(error), step) from error
         return self
 
     def __exit__(

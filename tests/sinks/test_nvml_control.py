@@ -79,9 +79,16 @@ def test_a_refusal_says_what_it_means(
     assert (type(refused.value), refused.value.exit_code) == (kind, exit_code)
 
 
-def test_without_a_driver_there_is_no_session(knobs: Knobs) -> None:
-    knobs.errors["nvmlInit"] = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
-    with pytest.raises(NoGpuStack, match="cannot reach the NVIDIA driver"), NvmlControl(knobs):
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "is it loaded"),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "restart this process"),
+    ],
+)
+def test_without_a_driver_there_is_no_session(knobs: Knobs, code: int, step: str) -> None:
+    knobs.errors["nvmlInit"] = code
+    with pytest.raises(NoGpuStack, match=f"cannot reach the NVIDIA driver.*{step}"), NvmlControl(knobs):
         pytest.fail("a session")
 
 
