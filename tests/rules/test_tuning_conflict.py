@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuwatch.model.snapshot import Activity, ClockEvents, Gpu
+from gpuwatch.rules.check import WORKING_STATE
 from gpuwatch.rules.tuning_conflict import (
     ABOVE,
     ABOVE_HERTZ,
@@ -69,6 +70,15 @@ def test_s9_a_busy_gpu_that_is_held_lower_for_no_reason_is_locked(cap: float | N
     told = watched(at_clock(clock), cap)
     assert first(told) == BELOW_SAMPLES
     assert "nvidia-smi -lgc" in told[-1]
+
+
+def test_s9_a_lock_is_seen_in_every_state_in_which_work_is_done() -> None:
+    assert first(watched(at_clock(LOW, state=WORKING_STATE))) == BELOW_SAMPLES
+
+
+def test_words_say_what_it_should_be() -> None:
+    assert "its highest 1,980 MHz" in watched(at_clock(LOW))[-1]
+    assert "our cap 1,500 MHz" in watched(at_clock(LOW), CAP)[-1]
 
 
 def test_s9_a_lower_lock_is_seen_also_where_the_driver_names_a_setting() -> None:

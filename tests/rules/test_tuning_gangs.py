@@ -125,6 +125,12 @@ def test_a_pod_of_which_only_the_uid_is_known_gets_its_name() -> None:
     assert owners(of, "GPU-0", None, consents(rank("a", "uid-a")))[0].name == "ml/a"
 
 
+def test_a_pod_that_only_the_kubelet_knows_is_one_by_its_name() -> None:
+    (found,) = owners(held({"GPU-0": (pod("a"),)}), "GPU-0", None)
+    assert (found.id, found.is_pod) == ("ml/a", True)
+    assert Owner(name="pod uid-a", uid="uid-a").is_pod
+
+
 def test_containers_of_a_pod_are_one_owner_also_when_one_has_not_begun() -> None:
     of = held({"GPU-0": (pod("a", "uid-a"), pod("a", None, "sidecar"), pod("a", "uid-a", "logger"))})
     assert owners(of, "GPU-0", None) == (Owner(name="ml/a", uid="uid-a", namespace="ml", pod="a"),)
