@@ -111,8 +111,8 @@ class Restorer:
         self._lanes = Lanes() if lanes is None else lanes
         self._told: dict[tuple[str, str], str] = {}
 
-    def restore(self, uuids: Collection[str] | None = None, *, patience: float | None = None) -> tuple[Restored, ...]:
-        """Everything that is recorded now, None: of all GPUs. Takes `patience` seconds at most, None: its own.
+    def restore(self, uuids: Collection[str] | None = None) -> tuple[Restored, ...]:
+        """Everything that is recorded now, None: of all GPUs. Takes `patience` seconds at most.
 
         Raises:
             GpuwatchError: the record cannot be read.
@@ -120,7 +120,7 @@ class Restorer:
         asked = [each for each in self._record.read().settings if uuids is None or each.uuid in uuids]
         answers: dict[tuple[str, str], Restored] = {}
         jobs = {each.uuid: partial(self._gpu, each.uuid, answers) for each in asked}
-        self._lanes.run(jobs, self._patience if patience is None else patience, insist=True)
+        self._lanes.run(jobs, self._patience, insist=True)
         found = tuple(answers.get((each.uuid, each.knob)) or _silent(each) for each in asked)
         for each in found:
             self._tell(each)

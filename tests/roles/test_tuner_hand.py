@@ -286,7 +286,8 @@ def test_s3_everything_is_given_back_in_time_though_one_gpu_hangs(bench: Bench) 
     bench.knobs.hanging.add(GPU)
     start = time.monotonic()
     (kept,) = bench.hand.give_back(Trigger.EXIT)
-    assert time.monotonic() - start < 5
+    bench.hand.close()  # what the guard will have to do is not waited for twice
+    assert time.monotonic() - start < 4
     assert kept == f"power_limit of {GPU}: the driver does not answer"
     assert bench.knobs.limits == {GPU: 500_000, OTHER: 700_000}
     assert [each.uuid for each in bench.recorded()] == [GPU]
