@@ -10,7 +10,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from gpuwatch.cli.session import Session
-from gpuwatch.cli.tune_reach import hand, restorer
+from gpuwatch.cli.tune_reach import ACTORS, hand, restorer
 from gpuwatch.cli.tuner_tale import TunerTale
 from gpuwatch.config import Config
 from gpuwatch.model.clock import SystemClock
@@ -24,8 +24,10 @@ from gpuwatch.roles.tuner_folder import TunerFolder
 from gpuwatch.roles.tuner_guard import Guard
 from gpuwatch.roles.tuner_service import TunerService
 from gpuwatch.sim.kubeapi import Rule
+from gpuwatch.sinks.audit import Audit
 from gpuwatch.sinks.kube_consents import ConsentsReader
 from gpuwatch.sinks.kube_transport import Transport
+from gpuwatch.sinks.store import Store
 
 RIGHTS = (
     Rule(verbs=("get",), resources=("nodes", "namespaces")),
@@ -61,7 +63,10 @@ class DemoTuner:
             _beside(stack, "demo-guard", Guard(folder.record, folder.heartbeat, restoring, clock).run)
             views = AgentViews(AgentClient(self._config.agent.socket), clock)
             turning = stack.enter_context(hand(self._there, self._config))
-            self._tuner = Tuner(self._config.tuning, views, folder, clock=clock, hand=turning)
+            store = Store.open(str(place))
+            stack.callback(store.close)
+            audit = Audit(store, clock, actor=ACTORS[Trigger.TUNER])
+            self._tuner = Tuner(self._config.tuning, views, folder, clock=clock, hand=turning, audit=audit)
             service = TunerService(self._tuner, views, self._config.tuning.listen)
             service.start()
             stack.callback(service.stop)

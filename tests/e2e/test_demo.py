@@ -101,6 +101,7 @@ def test_its_cluster_obeys_another_terminal(tmp_path):
         return finish("--source", f"agent:{socket}", "node", *args, **variables)
 
     until(lambda: "GPUHealthy=True" in node("status").stdout)
+    assert "mode enforce" in finish("--source", f"agent:{socket}", "tune", "status", **variables).stdout
     assert node("status").returncode == 0
     done = node("quarantine", "--yes", "--reason", "new fan")
     assert (done.returncode, done.stderr.count("error")) == (0, 0)
