@@ -21,6 +21,9 @@ from gpuwatch.rules.power_budget_demand import DRIFT, HELD, WINDOW_SECONDS, Read
 FEW = 3
 """Readings from which a draw is guessed when a GPU is about to be held before more of them are there."""
 
+CAPPED = "sw_power_cap"
+"""The clock event reason of a GPU that its power limit slows down; work of short peaks may draw far less than that."""
+
 SAME_WATTS = 1.0
 """Limits that differ by less are one: drivers round."""
 
@@ -30,7 +33,7 @@ class Draw(Record, frozen=True, kw_only=True):
 
     `natural`: watts unheld; None: not known. `demand`: the same, but only changed by what is no noise, and all it could
     have of a GPU that is seen to be held. `points`: ratios of draw and speed to those unheld, from `probes`. `at`: unix
-    seconds of the newest sample.
+    seconds of the newest sample; `capped`: monotonic seconds of the newest that its limit slowed down.
     """
 
     owner: str | None = None
@@ -38,6 +41,7 @@ class Draw(Record, frozen=True, kw_only=True):
     is_free: bool = True
     held: float | None = None
     at: float | None = None
+    capped: float | None = None
     readings: tuple[Reading, ...] = ()
     natural: float | None = None
     demand: float | None = None
@@ -65,20 +69,23 @@ def drawn(
     held = state.held if state is not None and state.phase is Phase.HOLD and not state.lifted else None
     draw = before if before.owner == owner else Draw(owner=owner)
     if draw.held != held or abs(draw.limit - limit) > SAME_WATTS:
-        draw = replace(draw, natural=_guess(draw), readings=(), limit=limit, held=held)
+        draw = replace(draw, natural=_guess(draw), readings=(), capped=None, limit=limit, held=held)
     draw = replace(draw, is_free=limit >= ceiling - SAME_WATTS)
     reading = watts(gpu.power)
     if reading is not None and gpu.at != draw.at:
         recent = (each for each in draw.readings if now - each.at <= WINDOW_SECONDS)
-        draw = replace(draw, readings=(*recent, Reading(now, reading)), at=gpu.at)
+        capped = now if gpu.clock_events.active.get(CAPPED) else draw.capped
+        draw = replace(draw, readings=(*recent, Reading(now, reading)), at=gpu.at, capped=capped)
     return _measured(_told(draw, ceiling, state, now), state)
 
 
 def _told(draw: Draw, ceiling: float, state: State | None, now: float) -> Draw:
     """The demand. Under the energy tuner's cap a GPU draws a known share of what it would."""
-    share, bound = _share(draw, state), math.inf if draw.is_free else draw.limit
-    known, seen = None if draw.natural is None else draw.natural * share, p95(draw.readings, now)
-    found = natural(known, seen, bound)
+    share, seen = _share(draw, state), p95(draw.readings, now)
+    known = None if draw.natural is None else draw.natural * share
+    is_capped = draw.capped is not None and now - draw.capped <= WINDOW_SECONDS
+    bound = draw.limit if seen is None or not is_capped else min(seen, draw.limit)
+    found = natural(known, seen, math.inf if draw.is_free else bound)
     if found is None:
         return replace(draw, natural=None, demand=draw.demand if seen is None else ceiling)
     found = found / share

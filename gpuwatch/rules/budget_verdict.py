@@ -1,6 +1,6 @@
 """What each GPU shall have of the budget: seldom, unless something has changed that cannot wait."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from msgspec.structs import replace
 
@@ -58,10 +58,10 @@ def judged(memory: Memory, look: Look, budget: float, now: Collection[InForce], 
     verdict, is_urgent = memory.verdict, memory.overdraw.is_emergency(look.now)
     if verdict is not None and memory.limits.in_grace(look.now) and not exceeded:
         return memory
-    gpus = tuple(_demand(memory, look, each) for each in now)
-    situation = (budget, is_urgent, *sorted(_bearings(look, gpus)))
+    situation = (budget, is_urgent, *sorted(_bearing(memory, look, each) for each in now))
     if verdict is not None and verdict.situation == situation and look.now - verdict.at < SHARE_SECONDS:
         return memory
+    gpus = tuple(_demand(memory, look, each) for each in now)
     if is_urgent:
         at_most = emergency(budget, gpus, {each.uuid: each.at_worst for each in now})
         how, words, limits = str(Plight.EMERGENCY), f"more than {budget:.0f} W was drawn: equal parts at most", at_most
@@ -86,11 +86,11 @@ def _demand(memory: Memory, look: Look, gpu: InForce) -> Demand:
     )
 
 
-def _bearings(look: Look, gpus: Collection[Demand]) -> Iterator[tuple[str, str, int, int]]:
-    """What of each GPU is answered at once when it changes."""
-    for gpu in gpus:
-        watts = -1 if gpu.fixed is None else round(gpu.fixed)
-        yield gpu.uuid, look.owners.get(gpu.uuid, ""), gpu.priority, watts
+def _bearing(memory: Memory, look: Look, gpu: InForce) -> tuple[str, str, int, int]:
+    """What of a GPU is answered at once when it changes."""
+    fixed = bound(memory, look, gpu)
+    watts = -1 if fixed is None else round(fixed)
+    return gpu.uuid, look.owners.get(gpu.uuid, ""), look.priorities.get(gpu.uuid, 0), watts
 
 
 def _is_learning(memory: Memory, look: Look, gpus: Collection[Demand]) -> bool:

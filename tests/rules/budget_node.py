@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gpuwatch.model.order import Order, Outcome, Turned
 from gpuwatch.model.setting import Actuation, Setting
-from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Identity, Power, Snapshot
+from gpuwatch.model.snapshot import ClockEvents, Gpu, GpuState, GpuStatus, Identity, Power, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.rules import budget_loop
 from gpuwatch.rules.budget_memory import Look, Memory, Step
@@ -39,6 +39,9 @@ class Board:
 
     def __init__(self, uuid: str, limit: float, draws: Demand, default: float, floor: float) -> None:
         self.uuid, self.limit, self.draws, self.default, self.floor = uuid, limit, draws, default, floor
+        self.is_capped: Callable[[float], bool] = lambda limit: (
+            False
+        )  # whether a limit slows it down, as far as is told
         self.owner = "somebody"
         self.state: State | None = None
         self.priority = 0
@@ -191,7 +194,8 @@ class Node:
             limit_min=board.floor,
             limit_max=board.default,
         )
-        return Gpu(identity=_identity(board.uuid), at=START + self.now, power=power)
+        events = ClockEvents(active={"sw_power_cap": board.is_capped(board.limit)})
+        return Gpu(identity=_identity(board.uuid), at=START + self.now, power=power, clock_events=events)
 
     def _land(self, board: Board, *, at_once: bool = False) -> bool:
         if board.pending is None or (board.pending[1] > self.now and not at_once):

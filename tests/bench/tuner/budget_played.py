@@ -24,6 +24,9 @@ FLICKER = 0.09
 
 PAIRS = 8
 
+SLOWED = 0.99
+"""Below this speed the driver says that the limit is why."""
+
 States = Callable[[Curve, random.Random], State | None]
 
 
@@ -32,7 +35,7 @@ def played(budget: float, node: Sequence[Curve], chance: random.Random, states: 
     world = Node(budget, seed=chance.randrange(1 << 30), noise=FLICKER)
     for curve in node:
         uuid = world.come(curve.top, drawing(curve), default=curve.top, floor=curve.points[0][0])
-        world.boards[uuid].state = states(curve, chance)
+        world.boards[uuid].state, world.boards[uuid].is_capped = states(curve, chance), _slows(curve)
     is_kept = False
     for _ in range(round(SECONDS / CYCLE)):
         for total in world.step(CYCLE):
@@ -44,6 +47,10 @@ def played(budget: float, node: Sequence[Curve], chance: random.Random, states: 
 def drawing(curve: Curve) -> Callable[[float], float]:
     """The mean draw under a limit: energy for a unit of work times work for a second."""
     return lambda limit: curve.watts * math.prod(curve.at(limit))
+
+
+def _slows(curve: Curve) -> Callable[[float], bool]:
+    return lambda limit: curve.at(limit)[0] < SLOWED
 
 
 def unprobed(curve: Curve, chance: random.Random) -> State | None:
