@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import pynvml
 
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.roles.tuner_guard import SILENCE_SECONDS
+from gpuwatch.roles.tuner_guard import LOOK_SECONDS, SILENCE_SECONDS
 from gpuwatch.sim.fakelib import FakeDriver, FakeProcess
 from gpuwatch.sim.fakelib.coupling import FakeSet
 from gpuwatch.sinks.heartbeat import GUARD_NAME, Heartbeat
@@ -61,15 +61,16 @@ class Told(NamedTuple):
     path: float | None = None
     exit: float | None = None
     clocked: bool = False  # whether a clock cap was in force, too
+    sets: int = 0  # calls of setters
 
 
 class Rig:
     """A node of two GPUs with a tuner and a guard; used for one drill after the other."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, guard: float = GUARD) -> None:
         self.folder = folder
         self.driver = FakeDriver(folder / "driver", gpus=GPUS)
-        self.place = Place(str(folder), str(self.driver.path), str(self.driver.library), VIEWS, GUARD)
+        self.place = Place(str(folder), str(self.driver.path), str(self.driver.library), VIEWS, guard)
         self.place.state.mkdir()
         self.place.boot.parent.mkdir(parents=True)
         self.chance = random.Random()
@@ -84,10 +85,15 @@ class Rig:
         """What is recorded."""
         return SettingsRecord(self.place.state)
 
+    @property
+    def patience(self) -> float:
+        """Real seconds in which a guard has given everything back, and tried twice."""
+        return 4 * PATH_SECONDS / self.place.guard
+
     def drill(self, kind: str, seed: str) -> Told:
         """One failure from start to end; what was wrong is told, never raised."""
         self.chance, self.path, self.exit = random.Random(seed), None, None
-        clocked = self.chance.random() < 0.5 or kind in NEED_CLOCKS
+        clocked, sets = self.chance.random() < 0.5 or kind in NEED_CLOCKS, 0
         try:
             self.reset()
             self.start_guard()
@@ -98,12 +104,12 @@ class Rig:
             time.sleep(self.chance.uniform(0.0, 0.2))
             KINDS[kind](self)
             self.finish()
-            trouble = self.judge()
+            trouble, sets = self.judge(), len(self.driver.sets())
         except (AssertionError, GpuwatchError, OSError) as error:
             trouble = f"{type(error).__name__}: {error}"
         finally:
             self.end()
-        return Told(kind, seed, trouble, self.path, self.exit, clocked)
+        return Told(kind, seed, trouble, self.path, self.exit, clocked, sets)
 
     def reset(self) -> None:
         """As after a boot."""
@@ -186,9 +192,9 @@ class Rig:
 
     def restored(self, since: float | None = None) -> None:
         """Wait until everything is as it was; `since`: when the guard could begin to count."""
-        until(self.is_original, "everything is as it was", 4 * PATH_SECONDS / GUARD, step=0.005)
+        until(self.is_original, "everything is as it was", self.patience, step=0.005)
         if since is not None:
-            self.path = (time.monotonic() - since) * GUARD
+            self.path = in_earnest(time.monotonic() - since, self.place.guard)
             assert self.path <= PATH_SECONDS, f"the guard's path took {self.path:.1f} s"
 
     def finish(self) -> None:
@@ -199,7 +205,7 @@ class Rig:
         if not self.guard.is_alive():
             self.start_guard()
         self.restored()
-        until(self.is_forgotten, "nothing is recorded", 4 * PATH_SECONDS / GUARD)
+        until(self.is_forgotten, "nothing is recorded", self.patience)
 
     def judge(self) -> str:
         """What the driver's log says against us."""
@@ -215,6 +221,12 @@ class Rig:
                 process.join(10)
                 process.close()
         self.tuner = self.guard = None
+
+
+def in_earnest(seconds: float, guard: float) -> float:
+    """What the guard waits for, silence and its next look, is so many times faster here; what it then does is not."""
+    waited = (SILENCE_SECONDS + LOOK_SECONDS) / guard
+    return min(seconds, waited) * guard + max(0.0, seconds - waited)
 
 
 def is_above(call: FakeSet) -> bool:
@@ -283,7 +295,7 @@ def error_then_kill(rig: Rig) -> None:
     _fail(rig)
     time.sleep(rig.chance.uniform(0.0, 0.3))
     rig.kill(rig.tuner)
-    time.sleep(rig.chance.uniform(0.0, 1.5) * SILENCE_SECONDS / GUARD)
+    time.sleep(rig.chance.uniform(0.0, 1.5) * SILENCE_SECONDS / rig.place.guard)
 
 
 def hang_in_write(rig: Rig) -> None:
@@ -302,7 +314,7 @@ def hang_then_kill(rig: Rig) -> None:
     """The tuner dies inside the driver."""
     _hang(rig)
     rig.kill(rig.tuner)
-    time.sleep(rig.chance.uniform(0.0, 1.5) * SILENCE_SECONDS / GUARD)
+    time.sleep(rig.chance.uniform(0.0, 1.5) * SILENCE_SECONDS / rig.place.guard)
 
 
 def reboot(rig: Rig) -> None:
@@ -315,7 +327,7 @@ def reboot(rig: Rig) -> None:
     rig.driver.set(0, power_limit_mw=theirs, power_limit_enforced_mw=theirs)
     before = len(rig.driver.sets())
     rig.start_guard()
-    until(rig.is_forgotten, "what went with the boot is forgotten", 4 * PATH_SECONDS / GUARD)
+    until(rig.is_forgotten, "what went with the boot is forgotten", rig.patience)
     assert len(rig.driver.sets()) == before, "something was set that went with the boot"
     assert rig.limits() == [theirs, LIMIT]
     rig.driver.set(0, power_limit_mw=LIMIT, power_limit_enforced_mw=LIMIT)
@@ -417,8 +429,10 @@ KINDS: dict[str, Callable[[Rig], None]] = {
 NEED_CLOCKS = ("pod swap",)
 
 
-def drills(count: int, seed: int, folder: Path, rigs: int, kinds: Sequence[str] = tuple(KINDS)) -> list[Told]:
-    """So many drills, one kind after the other, on some rigs at once."""
+def drills(
+    count: int, seed: int, folder: Path, rigs: int, kinds: Sequence[str] = tuple(KINDS), guard: float = GUARD
+) -> list[Told]:
+    """So many drills, one kind after the other, on some rigs at once; `guard`: how fast theirs is."""
     jobs = [(kinds[number % len(kinds)], f"{seed} {number}") for number in range(count)]
     free = threading.local()
     numbers = iter(range(rigs))
@@ -427,7 +441,7 @@ def drills(count: int, seed: int, folder: Path, rigs: int, kinds: Sequence[str] 
         if not hasattr(free, "rig"):
             own = folder / f"rig-{next(numbers)}"
             own.mkdir()
-            free.rig = Rig(own)
+            free.rig = Rig(own, guard)
         return free.rig.drill(*job)
 
     with ThreadPoolExecutor(rigs) as pool:
@@ -452,6 +466,7 @@ def show(found: Sequence[Told]) -> None:
         )
         for kind, own in sorted(kinds.items(), key=lambda item: item[0] == "all")
     ]
+    print(f"{sum(each.sets for each in found)} calls of setters")
     table("Failures under a tuner that has settings in force", head, rows)
     for each in found:
         if each.trouble:

@@ -1,0 +1,41 @@
+"""A part of the drills of `tuner_failures`: whatever goes wrong under a tuner, everything is as it was afterwards."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.drills.tuner_failures import EXIT_SECONDS, KINDS, PATH_SECONDS, Told, drills
+
+EACH, SEED, RIGS = 2, 77, 8
+GUARD = 8.0
+"""How many times faster than in earnest the guard is: a machine that is busy with other tests has to keep up."""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Told]:
+    """Two of each kind."""
+    return drills(EACH * len(KINDS), SEED, tmp_path_factory.mktemp("drills"), RIGS, guard=GUARD)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a8_after_each_failure_everything_is_as_it_was(kind: str, told: Sequence[Told]) -> None:
+    own = [each for each in told if each.kind == kind]
+    assert len(own) == EACH
+    assert not [each for each in own if each.trouble]
+
+
+def test_s1_no_setter_was_ever_called_with_more_than_the_original(told: Sequence[Told]) -> None:
+    assert all(each.sets > 1 for each in told)
+    assert not [each for each in told if "above the original" in each.trouble]
+
+
+def test_s3_a_tuner_that_is_told_to_end_has_given_everything_back_in_five_seconds(told: Sequence[Told]) -> None:
+    ends = [each.exit for each in told if each.exit is not None]
+    assert len(ends) > len(KINDS) / 2
+    assert max(ends) <= EXIT_SECONDS
+
+
+def test_s4_the_guards_path_takes_thirty_five_seconds_at_most(told: Sequence[Told]) -> None:
+    paths = [each.path for each in told if each.path is not None]
+    assert len(paths) >= 4 * EACH
+    assert max(paths) <= PATH_SECONDS
