@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.bench.measure import table
-from tests.bench.tuner import budget
+from tests.bench.tuner import budget, day
 from tests.bench.tuner.curves import FITS, ZEUS, Curve, drawn, load
 from tests.bench.tuner.long import HOURS, Changes, Long, amortised, changing
 from tests.bench.tuner.long import cells as long_cells
@@ -79,10 +79,13 @@ def main(arguments: Sequence[str]) -> int:
     changes = [changing(20 // tenth, noise, 0.05, seed) for noise in NOISES]
     table("Seconds over the bound + 1 pp after each change", Changes._fields, [long_cells(each) for each in changes])
     document = {"arguments": list(arguments), "scores": [each._asdict() | {"share": each.share} for each in scores]}
+    whole = day.under(8, 1.5, seed, hurry=4.0) if chosen.quick else day.under(8, 24.0, seed)
+    day.show(whole, seed)
     power = [*load(ZEUS), *(curve for path in chosen.curves for curve in load(path))]
     budgets = budget.evaluate(power, trials=200 // tenth)
     budget.show(budgets)
     document |= {"budgets": [each._asdict() for each in budgets]}
+    document |= {"day": whole._asdict() | {"kinds": [kind._asdict() for kind in whole.kinds]}}
     document |= {"hours": [each._asdict() for each in hours], "changes": [each._asdict() for each in changes]}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(document, indent=1) + "\n")
