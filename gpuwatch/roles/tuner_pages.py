@@ -1,9 +1,9 @@
 """The tuner's pages: its metrics, whether it works, and what it is about, for people."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from gpuwatch import __version__
-from gpuwatch.model.tuner_state import Reason, TunerState
+from gpuwatch.model.tuner_state import BudgetState, GpuTuning, Reason, TunerState
 from gpuwatch.sinks.exposition import Encoder
 from gpuwatch.sinks.http import Handler, HttpStats, Request, Response, text
 from gpuwatch.sinks.http_accept import CONTENT_TYPES, negotiate_format
@@ -48,8 +48,35 @@ def _unready(now: TunerState) -> str | None:
     return now.trouble or "the view is too old" if stale or now.view_at is None else None
 
 
-def _rows(now: TunerState) -> list[tuple[str, str]]:
-    rows = [("Mode", now.mode)]
-    rows += [(f"GPU {gpu.index}", f"{gpu.state}{': ' * bool(gpu.words)}{gpu.words}") for gpu in now.gpus]
-    rows += [("Trouble", why) for why in (now.trouble, now.config_error) if why]
-    return rows
+def _rows(now: TunerState) -> Iterator[tuple[str, str]]:
+    yield "Mode", now.mode
+    if now.stopped:
+        yield "Stopped", f"{now.stopped}; to go on: gpuwatch tune resume"
+    if now.guard is not None:
+        yield "Guard", "answers" if now.guard else "is not heard; nothing is set without one"
+    if now.budget is not None:
+        yield "Power budget", _budget(now.budget)
+    for gpu in now.gpus:
+        yield f"GPU {gpu.index}", _gpu(gpu)
+    yield from (("Trouble", why) for why in (now.trouble, now.config_error) if why)
+
+
+def _budget(budget: BudgetState) -> str:
+    sums = (f"{name} {watts:.0f} W" for name, watts in (("limits", budget.limits), ("draw", budget.draw)) if watts)
+    return "; ".join((f"{budget.budget:.0f} W", *sums, *filter(None, (budget.how, budget.words))))
+
+
+def _gpu(gpu: GpuTuning) -> str:
+    """What is done with a GPU, for whom, what it costs and saves, and what stands against it."""
+    parts = [f"{gpu.state} for {', '.join(gpu.owners)}" if gpu.owners else str(gpu.state)]
+    if gpu.clock_cap is not None:
+        parts.append(f"clock at most {gpu.clock_cap / 1e6:.0f} MHz")
+    if gpu.power_limit is not None:
+        parts.append(f"power limit {gpu.power_limit:.0f} W")
+    if gpu.slowdown is not None and gpu.slowdown_upper is not None:
+        parts.append(f"loses {gpu.slowdown:.1%} of its speed, at most {gpu.slowdown_upper:.1%}")
+    if gpu.bound is not None:
+        parts.append(f"promised {gpu.bound:.1%}")
+    if gpu.joules_saved:
+        parts.append(f"{gpu.joules_saved / 3600:.1f} Wh saved")
+    return "; ".join((*parts, *filter(None, (gpu.note, gpu.words))))
