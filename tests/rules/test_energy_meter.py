@@ -93,6 +93,26 @@ def test_activity_is_weighted_by_the_time_it_stands_for() -> None:
     assert close(window.dram, (4 * 0.2 + 0.7) / 5)
 
 
+def test_activity_from_before_the_sample_weighs_no_more_than_the_sample() -> None:
+    metered = Metered()
+    metered.see(sample(0))
+    metered.see(sample(1, work=WORK | {"dram": 0.2, "window_seconds": 30.0}))
+    for at in range(2, 6):
+        metered.see(sample(at, work=WORK | {"dram": 0.7}))
+    ((window,),) = metered.windows
+    assert close(window.dram, (0.2 + 4 * 0.7) / 5)
+
+
+def test_clocks_and_draw_are_weighted_by_time_too() -> None:
+    metered = Metered()
+    metered.see(sample(0, energy=0.0))
+    metered.see(sample(4, clock=CAP, energy=4 * 0.9 * MOST_WATTS))
+    metered.see(sample(5, clock=TOP, energy=4 * 0.9 * MOST_WATTS + WATTS))
+    ((window,),) = metered.windows
+    assert window.clock == pytest.approx((4 * CAP + TOP) / 5)
+    assert window.watts == pytest.approx((4 * 0.9 * MOST_WATTS + WATTS) / 5)
+
+
 def test_the_pipe_is_the_one_that_is_used_most_over_the_window() -> None:
     metered = Metered()
     for at in range(6):
@@ -245,6 +265,7 @@ def test_a_gang_that_is_named_waits_for_all_its_gpus() -> None:
 
 
 BURST = WORK | {"graphics": 0.95}
+HALF = {"graphics": 0.45, "dram": 0.36, "tensor": 0.18}
 
 
 def test_a_serving_gpu_is_told_of_while_it_is_busy() -> None:
@@ -267,6 +288,33 @@ def test_a_burst_of_a_serving_gpu_is_told_at_once() -> None:
     assert [window.seconds for window in before] == [2.0, 2.0]
     assert [window.engine for window in burst] == [WORK["graphics"], 0.95]
     assert [window.seconds for window in burst] == [1.0, 1.0]
+
+
+def test_serving_is_told_for_the_time_it_is_busy() -> None:
+    half, full = (
+        run(range(6), serving=True, work=work) for work in (HALF, {"graphics": 0.9, "dram": 0.72, "tensor": 0.36})
+    )
+    ((a,),), ((b,),) = half, full
+    assert (a.dram, a.pipe) == (pytest.approx(0.8), pytest.approx(0.4))
+    assert (b.dram, b.pipe) == (pytest.approx(0.8), pytest.approx(0.4))
+    assert (a.engine, a.seconds) == (pytest.approx(0.45), WINDOW_SECONDS)
+    batch = run(range(6), work=HALF)[0][0]
+    assert (batch.dram, batch.pipe) == (pytest.approx(0.36), pytest.approx(0.18))
+    assert a.watts / (a.dram or 0) == pytest.approx(batch.watts / (batch.dram or 0))
+
+
+def test_a_burst_and_what_was_before_it_are_told_for_the_time_it_is_busy() -> None:
+    metered = Metered(serving=True)
+    for at in range(3):
+        metered.see(sample(at, work=HALF))
+    before, burst = metered.see(sample(3, work=HALF | {"graphics": 1.0}))
+    assert (before[0].dram, burst[0].dram) == (pytest.approx(0.8), pytest.approx(0.36))
+
+
+@pytest.mark.parametrize("engine", [None, 0.04])
+def test_serving_that_is_hardly_seen_is_told_as_it_is(engine: float | None) -> None:
+    ((window,),) = run(range(6), serving=True, work={"graphics": engine, "dram": 0.03})
+    assert window.dram == pytest.approx(0.03)
 
 
 def test_batch_work_has_no_bursts() -> None:
