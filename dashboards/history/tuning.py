@@ -57,7 +57,7 @@ class Imagined:
             consents_at=at - at % 15.0,
             gpus=gpus,
             view_at=at,
-            budget=_budget(view) if self._node is BUDGET else None,
+            budget=_budget(view) if self._node.name == BUDGET.name else None,
             actuation=Actuation(
                 settings=tuple(_settings(gpus, at)),
                 restores={Trigger.TUNER: self._returns, Trigger.GUARD: 3 * died},

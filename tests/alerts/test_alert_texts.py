@@ -1,14 +1,18 @@
 """What a person reads when an alert fires: the GPU, the pods that have it, and what to do first, all filled in."""
 
 import re
+from pathlib import Path
 
 import pytest
 
+from dashboards.history.fleet import NODES
+from dashboards.history.tuning import Imagined
 from gpuwatch.config import Config
 from gpuwatch.sim.playback import views
 from gpuwatch.sim.scenario import load
 from gpuwatch.sinks.exposition import Encoder
 from gpuwatch.sinks.metrics import collect
+from gpuwatch.sinks.metrics_tuner import TUNER_METRICS
 from tests.alerts import cases, dcgm_cases
 from tests.alerts.cases import OF_GPU, OF_NODE
 from tests.alerts.timeline import Case, ask, told, values_text
@@ -72,16 +76,36 @@ def test_a_healthy_node_raises_nothing(tmp_path):
         series(Encoder().encode(collect(view, config.metrics)))
         for view in views(load("healthy"), config, 0.0, 60.0 * MINUTES, close=60.0)
     ]
-    rows = {row for page in played for row in page}
-    assert any(row.name == "gpuwatch_gpu_clock_hertz" for row in rows)
-    inputs = [{"series": targeted(row), "values": values_text(page.get(row) for page in played)} for row in rows]
+    assert any(row.name == "gpuwatch_gpu_clock_hertz" for page in played for row in page)
+    assert raised({"gpuwatch": played}, tmp_path) == ""
+
+
+@pytest.mark.parametrize("mode", ["observe", "enforce"])
+def test_a_healthy_node_with_a_tuner_raises_nothing(mode, tmp_path):
+    """And every series of its tuner, which has a power budget, and holds caps if it may."""
+    config, tuner = Config(), Imagined(NODES[0]._replace(tuning=mode))
+    seen = list(views(load("healthy"), config, 0.0, 60.0 * MINUTES, close=60.0, with_gpm=True))
+    agent = [series(Encoder().encode(collect(view, config.metrics))) for view in seen]
+    told = [series(Encoder().encode(row.family(state) for row in TUNER_METRICS)) for state in map(tuner.see, seen)]
+    capped = any(row.name == "gpuwatch_tuner_clock_cap_hertz" for page in told for row in page)
+    assert capped == (mode == "enforce")
+    assert raised({"gpuwatch": agent, "gpuwatch-tuner": told}, tmp_path) == ""
+
+
+def raised(jobs: dict[str, list[dict[Series, float]]], place: Path) -> str:
+    """What promtool says if any alert fires while these pages are scraped; empty: none does."""
+    inputs = [
+        {"series": targeted(row, job), "values": values_text(page.get(row) for page in played)}
+        for job, played in jobs.items()
+        for row in {row for page in played for row in page}
+    ]
     fired = 'count_over_time(ALERTS{alertstate="firing"}[1h])'
     question = {"expr": fired, "eval_time": f"{MINUTES}m", "exp_samples": []}
     tests = {"rule_files": [str(RULES)], "evaluation_interval": "1m"}
     played_once = {"interval": "1m", "input_series": inputs, "promql_expr_test": [question]}
-    assert ask({**tests, "tests": [played_once]}, tmp_path) == ""
+    return ask({**tests, "tests": [played_once]}, place)
 
 
-def targeted(row: Series) -> str:
-    labels = [("job", "gpuwatch"), ("node", "n1"), ("instance", "n1"), *row.labels]
+def targeted(row: Series, job: str) -> str:
+    labels = [("job", job), ("node", "n1"), ("instance", "n1"), *row.labels]
     return row.name + "{" + ",".join(f'{label}="{value}"' for label, value in labels) + "}"
