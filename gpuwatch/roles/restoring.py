@@ -131,24 +131,29 @@ class Restorer:
         with self._record.lock_gpu(uuid, LOCK_SECONDS) as held:
             try:
                 settings = [each for each in self._record.read().settings if each.uuid == uuid]
-                found = tuple(self._ask(settings))
-                if held:
-                    self._forget(found)
             except GpuwatchError as error:
                 log.error("%s", error)
                 return
+            found = tuple(self._ask(settings))
+            if held:
+                found = self._forgotten(found)
         if not held:
             log.warning("another process is at GPU %s; what is given back of it stays recorded", uuid)
         answers.update({(each.setting.uuid, each.setting.knob): each for each in found})
 
-    def _forget(self, found: Collection[Restored]) -> None:
+    def _forgotten(self, found: tuple[Restored, ...]) -> tuple[Restored, ...]:
+        """What is given back is taken out of the record; where that is full or locked, it stays for the next try."""
         gone = tuple(each.setting for each in found if each.outcome is not Outcome.KEPT)
         done = sum(each.outcome is Outcome.RESTORED for each in found)
         with self._record.lock(LOCK_SECONDS) as held:
-            if held:
-                self._record.settle(gone, done, self._trigger)
-            elif gone:
+            if not held:
                 log.warning("another process holds %s; what is given back stays recorded", self._record.path)
+                return found
+            try:
+                self._record.settle(gone, done, self._trigger)
+            except GpuwatchError as error:
+                return tuple(each._replace(outcome=Outcome.KEPT, words=f"{each.words}; {error}") for each in found)
+        return found
 
     def _ask(self, settings: Iterable[Setting]) -> Iterator[Restored]:
         left = []

@@ -175,6 +175,20 @@ def test_a_gpu_that_another_process_is_at_is_restored_and_not_forgotten_and_the_
     assert not bench.left()
 
 
+def test_a_disk_that_takes_no_record_keeps_nothing_from_being_restored(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit(GPU))
+    full = tmp_path / "actuation.partial"
+    full.mkdir()
+    (kept,) = bench.restorer.restore()
+    assert kept.outcome is Outcome.KEPT
+    assert kept.words.startswith("the power limit is 700 W again; cannot use")
+    assert bench.knobs.limits[GPU] == 700_000
+    assert bench.left() == [GPU]
+    full.rmdir()
+    assert bench.restore() == [Outcome.DROPPED]
+    assert not bench.left()
+
+
 def test_what_was_given_back_late_is_forgotten_too(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limit(GPU), patience=0.2)
     bench.knobs.hanging.add(GPU)
