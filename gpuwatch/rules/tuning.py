@@ -1,6 +1,7 @@
 """Which GPUs may be tuned now, and why the others may not."""
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from gpuwatch.config import TuningConfig
 from gpuwatch.model.check_names import XidClass
@@ -9,13 +10,19 @@ from gpuwatch.model.setting import Setting
 from gpuwatch.model.tuner_state import GpuTuning, Obstacle, Reason, TuningState
 from gpuwatch.model.view import View
 from gpuwatch.rules.tuning_gangs import owners
-from gpuwatch.rules.tuning_gates import GATES, Case, foreign_limit
+from gpuwatch.rules.tuning_gates import GATES, LINGER_SECONDS, Case, foreign_limit
 
-Seen = Mapping[tuple[str, Reason | Setting], float]
-"""(uuid, what) -> monotonic seconds at which a gate that rests was last closed, or a setting of gpuwatch's recorded."""
 
-LINGER_SECONDS = 15.0
-"""A sample is as old as a View may be: it may show a setting that is no longer recorded."""
+class Span(NamedTuple):
+    """Monotonic seconds at which something was first and last seen."""
+
+    first: float
+    last: float
+
+
+_Key = tuple[str, Reason | Setting]
+Seen = Mapping[_Key, Span]
+"""By uuid: gates that rest and were closed, settings of gpuwatch's that were recorded."""
 
 RESTS = {gate.reason: gate.rests for gate in GATES}
 
@@ -36,8 +43,8 @@ def judge(
     `config` None: nobody has opted in.
     """
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
-    kept = {key: at for key, at in (seen or {}).items() if now - at < _kept(key[1])}
-    kept |= {(setting.uuid, setting): now for setting in settings}
+    kept = {key: span for key, span in (seen or {}).items() if now - span.last < _kept(key[1])}
+    kept |= {(setting.uuid, setting): Span(now, now) for setting in settings}
     found = []
     for status in view.snapshot.statuses:
         uuid = status.identity.uuid
@@ -56,7 +63,7 @@ def judge(
             obstacles = (Obstacle(reason=Reason.STALE_VIEW, words="the agent's view is too old"),)
         else:
             closed = {gate.reason: words for gate in GATES if (words := gate.closed(case))}
-            kept |= {(uuid, reason): now for reason in closed if RESTS[reason]}
+            kept = _after(uuid, closed, kept, now)
             obstacles = tuple(_obstacles(uuid, closed, kept, now))
         found.append(_tuning(case, obstacles))
     return tuple(found), kept
@@ -67,12 +74,26 @@ def _kept(what: Reason | Setting) -> float:
     return LINGER_SECONDS if isinstance(what, Setting) else RESTS[what]
 
 
+def _after(uuid: str, closed: Mapping[Reason, str], kept: dict[_Key, Span], now: float) -> dict[_Key, Span]:
+    """What was seen, with the gates of one GPU as they are now; one that opened before it was proven is forgotten."""
+    after = dict(kept)
+    for gate in GATES:
+        key = (uuid, gate.reason)
+        span = kept.get(key)
+        if gate.reason in closed and gate.rests:
+            after[key] = Span(now if span is None else span.first, now)
+        elif span is not None and span.last - span.first < gate.proven:
+            del after[key]
+    return after
+
+
 def _obstacles(uuid: str, closed: Mapping[Reason, str], seen: Seen, now: float) -> Iterator[Obstacle]:
     for gate in GATES:
         if gate.reason in closed:
             yield Obstacle(reason=gate.reason, words=closed[gate.reason])
-        elif (at := seen.get((uuid, gate.reason))) is not None:
-            yield Obstacle(reason=gate.reason, words=f"{gate.reason} {now - at:.0f} s ago, rests {gate.rests:.0f} s")
+        elif (span := seen.get((uuid, gate.reason))) is not None:
+            words = f"{gate.reason} {now - span.last:.0f} s ago, rests {gate.rests:.0f} s"
+            yield Obstacle(reason=gate.reason, words=words)
 
 
 def _tuning(case: Case, obstacles: tuple[Obstacle, ...]) -> GpuTuning:

@@ -29,6 +29,11 @@ REST_SECONDS = 600.0
 YIELD_SECONDS = 3600.0
 """So long a GPU is left to somebody else who was seen to set it."""
 
+LINGER_SECONDS = 15.0
+"""A sample is as old as a View may be: it may show a setting of gpuwatch's that is no longer recorded, also one that an
+earlier tuner had made and of which this one knows nothing.
+"""
+
 VOLTA = 7.0
 """Compute capability. Older GPUs name application clocks as a reason also where nobody has set any."""
 
@@ -62,11 +67,14 @@ class Case(Record, frozen=True, kw_only=True):
 
 
 class Gate(NamedTuple):
-    """`closed` gives words, empty when it is open. `rests`: it stays closed for so many seconds after it was."""
+    """`closed` gives words, empty when it is open. `rests`: it stays closed for so many seconds after it was, if it was
+    for `proven` seconds.
+    """
 
     reason: Reason
     closed: Callable[[Case], str]
     rests: float = 0.0
+    proven: float = 0.0
 
 
 def owners(view: View, gpu: Gpu) -> frozenset[str]:
@@ -228,6 +236,6 @@ GATES: tuple[Gate, ...] = (
     Gate(Reason.DISPLAY, _sampled(_display)),
     Gate(Reason.OWNERS_UNKNOWN, _owners_unknown),
     Gate(Reason.SHARED, _shared),
-    Gate(Reason.CONFLICT, _conflict, rests=YIELD_SECONDS),
+    Gate(Reason.CONFLICT, _conflict, rests=YIELD_SECONDS, proven=LINGER_SECONDS),
 )
 """Most serious first: the first that is closed is the reason that metrics name."""

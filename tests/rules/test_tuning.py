@@ -16,9 +16,9 @@ from gpuwatch.model.view import View
 from gpuwatch.model.workload import ProcessOwner, Workload
 from gpuwatch.model.xid import XidCount
 from gpuwatch.rules.energy_state import Refusal
-from gpuwatch.rules.tuning import LINGER_SECONDS, judge
+from gpuwatch.rules.tuning import Seen, judge
 from gpuwatch.rules.tuning_conflict import SETTING
-from gpuwatch.rules.tuning_gates import GATES, REST_SECONDS, SLOWDOWNS, YIELD_SECONDS
+from gpuwatch.rules.tuning_gates import GATES, LINGER_SECONDS, REST_SECONDS, SLOWDOWNS, YIELD_SECONDS
 from tests.rules.remediating import START, finding, view
 
 POD = Workload(namespace="ml", pod="train-0", container="main", pod_uid="uid-0")
@@ -176,17 +176,35 @@ def test_a_pod_and_a_person_never_share_a_tuned_gpu() -> None:
 
 @pytest.mark.parametrize("name", POWER_AGENTS)
 def test_s9_a_pod_whose_power_somebody_else_sets_is_theirs(name: str) -> None:
-    found, seen = judge(working(), fresh=True, now=0.0, consents=consents(consent(POD, **{name: "400"})))
+    other = consents(consent(POD, **{name: "400"}))
+    found, _ = judge(working(), fresh=True, now=0.0, consents=other)
     assert [gpu.reason for gpu in found] == [Reason.CONFLICT, None]
     assert name in found[0].words
+    seen = proven(working(), consents=other)
     assert first(working(), now=YIELD_SECONDS - 1, seen=seen).reason is Reason.CONFLICT
     assert first(working(), now=YIELD_SECONDS, seen=seen).reason is None
+
+
+def proven(of: View, **more: Any) -> Seen:
+    """What is remembered, at 0 s, of what has been so for LINGER_SECONDS."""
+    _, seen = judge(of, fresh=True, now=-LINGER_SECONDS, **more)
+    return judge(of, fresh=True, now=0.0, seen=seen, **more)[1]
 
 
 def test_s9_after_a_conflict_the_gpu_is_left_to_them_for_an_hour() -> None:
-    _, seen = judge(limit(500.0, 500.0), fresh=True, now=0.0)
+    seen = proven(limit(500.0, 500.0))
     assert first(working(), now=YIELD_SECONDS - 1, seen=seen).reason is Reason.CONFLICT
     assert first(working(), now=YIELD_SECONDS, seen=seen).reason is None
+
+
+def test_what_an_earlier_tuner_had_set_when_the_sample_was_taken_is_nobody_to_yield_to() -> None:
+    found, seen = judge(limit(500.0, 500.0), fresh=True, now=0.0)
+    assert found[0].reason is Reason.CONFLICT
+    _, seen = judge(limit(500.0, 500.0), fresh=False, now=1.0, seen=seen)
+    found, seen = judge(working(), fresh=True, now=2.0, seen=seen)
+    assert (found[0].reason, seen) == (None, {})
+    _, seen = judge(limit(500.0, 500.0), fresh=True, now=LINGER_SECONDS + 2, seen=seen)
+    assert first(working(), now=LINGER_SECONDS + 3, seen=seen).reason is None
 
 
 LOCK = Setting(uuid="GPU-0", knob="locked_clocks", original=None, applied=(1e9,), at=START, boot_id="b", driver="d")
