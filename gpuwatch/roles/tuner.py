@@ -14,7 +14,7 @@ from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.consent import Consents
 from gpuwatch.model.errors import GpuwatchError, UsageError
-from gpuwatch.model.order import Turned
+from gpuwatch.model.order import Outcome, Turned
 from gpuwatch.model.setting import Actuation, Knob, Trigger
 from gpuwatch.model.tuner_state import TunerState
 from gpuwatch.roles.agent_views import ViewSource
@@ -154,6 +154,7 @@ class Tuner:
         self._turned = hand.turn(orders) if orders else ()
         for each in self._turned:
             self._actions[each.order.knob, each.outcome] += 1
+        self._boards.doubt(each.order.uuid for each in self._turned if each.outcome is not Outcome.DONE)
         self._deeds.note(found.deeds, self._turned)
         self._past.keep(found.kept, found.memory.met)
 

@@ -1,6 +1,8 @@
 """What may be set of each GPU, asked of the driver once for each, and again when another one was loaded."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
 
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.order import Board
@@ -19,6 +21,7 @@ class Boards:
         self._hand, self._driver = hand, ""
         self._boards: dict[str, Board] = {}
         self._silent: dict[str, tuple[float, str]] = {}
+        self._doubted: set[str] = set()
 
     def known(self, view: View | None, now: float, troubles: list[str | None]) -> Mapping[str, Board]:
         """By uuid, of the GPUs that answer. One that does not costs a second, and the others wait a cycle."""
@@ -32,16 +35,24 @@ class Boards:
         self._silent = {uuid: each for uuid, each in self._silent.items() if each[0] > now}
         for status in view.snapshot.statuses:
             uuid = status.identity.uuid
-            unknown = uuid not in self._boards and uuid not in self._silent
+            unknown = (uuid not in self._boards or uuid in self._doubted) and uuid not in self._silent
             if unknown and status.state is GpuState.FRESH and not self._ask(self._hand, uuid, now):
                 break
         troubles += dict.fromkeys(words for _, words in self._silent.values())
         return dict(self._boards)
 
+    def doubt(self, uuids: Iterable[str]) -> None:
+        """Something was not set on these: ask again what may be."""
+        self._doubted.update(uuids)
+
     def _ask(self, hand: Hand, uuid: str, now: float) -> bool:
+        before = self._boards.pop(uuid, None)
+        self._doubted.discard(uuid)
         try:
-            self._boards[uuid] = hand.board(uuid)
+            board = hand.board(uuid)
         except GpuwatchError as error:
             self._silent[uuid] = now + AGAIN_SECONDS, str(error)
             return False
+        # a limit of ours may be in force by now; what counts is the one of before
+        self._boards[uuid] = board if before is None else replace(board, limit=before.limit)
         return True
