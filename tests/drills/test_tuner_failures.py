@@ -1,10 +1,14 @@
 """A part of the drills of `tuner_failures`: whatever goes wrong under a tuner, everything is as it was afterwards."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from tests.drills.tuner_failures import EXIT_SECONDS, KINDS, PATH_SECONDS, Told, drills
+from gpuwatch.sinks.tuner_status import TunerStatus
+from tests.drills.tuner_failures import EXIT_SECONDS, KINDS, PATH_SECONDS, Rig, Told, drills
+from tests.e2e.processes import until
 
 EACH, SEED, RIGS = 2, 77, 8
 GUARD = 8.0
@@ -39,3 +43,22 @@ def test_s4_the_guards_path_takes_thirty_five_seconds_at_most(told: Sequence[Tol
     paths = [each.path for each in told if each.path is not None]
     assert len(paths) >= 4 * EACH
     assert max(paths) <= PATH_SECONDS
+
+
+@pytest.mark.parametrize(("mode", "state"), [("observe", "eligible"), ("off", None)])
+def test_a9_what_is_not_enforce_calls_no_setter_however_much_there_is_to_do(
+    tmp_path: Path, mode: Literal["observe", "off"], state: str | None
+) -> None:
+    rig = Rig(tmp_path, mode=mode)
+    rig.reset()
+    status = TunerStatus(rig.place.state)
+    try:
+        rig.start_guard()
+        rig.start_tuner()
+        first = until(status.read, "the tuner tells of itself")
+        last = until(lambda: (now := status.read()) and now.at > first.at + 200 and now, "minutes of its time passed")
+    finally:
+        rig.end()
+    assert {gpu.state for gpu in last.gpus} == ({state} if state else set())
+    assert rig.driver.sets() == ()
+    assert not [name for name in rig.driver.called() if name.startswith(("nvmlDeviceSet", "nvmlDeviceReset"))]

@@ -10,13 +10,14 @@ import os
 import signal
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
 
 from gpuwatch.cli.session import Session
 from gpuwatch.cli.tune_reach import hand, restorer
-from gpuwatch.config import Config, SourcesConfig, TuningConfig
+from gpuwatch.config import Config, SourcesConfig, TuningConfig, TuningMode
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.finding import Health, Judgement
 from gpuwatch.model.setting import Trigger
@@ -67,6 +68,7 @@ class Place(msgspec.Struct, frozen=True):
     library: str
     views: float
     guard: float
+    mode: TuningMode = "enforce"
 
     @property
     def state(self) -> Path:
@@ -84,7 +86,9 @@ class Place(msgspec.Struct, frozen=True):
         return Config(
             state_dir=str(self.state),
             sources=SourcesConfig(proc=str(Path(self.folder, "proc")), nvml_library=self.library),
-            tuning=TuningConfig(mode="enforce", work_class="batch", node_budget_watts=BUDGET, listen=""),
+            tuning=TuningConfig(
+                mode=self.mode, pods="enforce", work_class="batch", node_budget_watts=BUDGET, listen=""
+            ),
         )
 
 
@@ -208,6 +212,6 @@ def tuner(place: Place) -> None:
     _enter(place, "tuner")
     clock = FastClock(place.views)
     views = ControlViews(place, clock)
-    with hand(Session(), place.config) as turning:
+    with hand(Session(), place.config) if place.mode == "enforce" else nullcontext() as turning:
         tuning = Tuner(place.config.tuning, views, TunerFolder.at(place.state), clock=clock, hand=turning)
         TunerService(tuning, views, "").run()

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import pynvml
 
+from gpuwatch.config import TuningMode
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.roles.tuner_guard import LOOK_SECONDS, SILENCE_SECONDS
 from gpuwatch.sim.fakelib import FakeDriver, FakeProcess
@@ -67,10 +68,10 @@ class Told(NamedTuple):
 class Rig:
     """A node of two GPUs with a tuner and a guard; used for one drill after the other."""
 
-    def __init__(self, folder: Path, guard: float = GUARD) -> None:
+    def __init__(self, folder: Path, guard: float = GUARD, mode: TuningMode = "enforce") -> None:
         self.folder = folder
         self.driver = FakeDriver(folder / "driver", gpus=GPUS)
-        self.place = Place(str(folder), str(self.driver.path), str(self.driver.library), VIEWS, guard)
+        self.place = Place(str(folder), str(self.driver.path), str(self.driver.library), VIEWS, guard, mode)
         self.place.state.mkdir()
         self.place.boot.parent.mkdir(parents=True)
         self.chance = random.Random()
