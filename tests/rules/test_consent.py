@@ -245,6 +245,17 @@ def test_one_owner_who_does_not_want_speaks_for_all() -> None:
     assert half.mode == "enforce"
 
 
+def test_one_owner_whose_class_nobody_said_leaves_it_open_for_all() -> None:
+    found = wish(UNSAID, consents(pod(YES | {CLASS: "batch"}), pod(YES, OTHER)), (OWNER, OTHER), START)
+    assert (found.explicit_class, found.terms, reason(found)) == (False, None, Reason.NO_CLASS)
+
+
+def test_how_long_nobody_has_asked_is_told() -> None:
+    found = wish(CONFIG, consents(pod(YES)), (OWNER,), START + 300)
+    assert found.obstacle is not None
+    assert "300 s ago" in found.obstacle.words
+
+
 def test_the_most_serious_obstacle_is_told() -> None:
     found = wish(UNSAID, consents(pod({AUTOTUNE: "off"})), (OWNER, OTHER), START)
     assert reason(found) is Reason.NO_CONSENT
