@@ -21,7 +21,7 @@ COMMANDS = (
     Entry("repaired", "Say that a GPU was repaired: its findings from before end.", "repaired:repaired", "Act"),
     Entry("agent", "Run the node agent.", "agent:agent", "Run"),
     Entry("remediator", "Keep new work off sick GPUs.", "remediator:remediator", "Run"),
-    Entry("tuner", "Say which GPUs could be tuned; guard what was set.", "tuner:tuner", "Run"),
+    Entry("tuner", "Tune GPUs, or say which could be; guard what was set.", "tuner:tuner", "Run"),
     Entry("demo", "Run a simulated node through a story of faults.", "demo:demo", "Run"),
     Entry("metrics", "Print the metrics once, or list them.", "metrics:metrics", "Develop"),
     Entry("capture", "Record what the driver answers, for replay elsewhere.", "capture:capture", "Develop"),
