@@ -290,6 +290,15 @@ def test_after_a_fault_a_gpu_rests() -> None:
     assert not seen
 
 
+def test_the_rest_is_counted_from_when_it_was_seen_last_and_told() -> None:
+    begin = 1e6
+    _, seen = judge(working(finding("nvlink_errors")), fresh=True, now=begin)
+    _, seen = judge(working(finding("nvlink_errors")), fresh=True, now=begin + 100, seen=seen)
+    found = first(working(), now=begin + REST_SECONDS, seen=seen)
+    assert found.words == f"fault {REST_SECONDS - 100:.0f} s ago, rests {REST_SECONDS:.0f} s"
+    assert first(working(), now=begin + REST_SECONDS + 100, seen=seen).reason is None
+
+
 def test_a_gate_without_rest_opens_at_once() -> None:
     _, seen = judge(working(mig_enabled=True), fresh=True, now=0.0)
     assert first(working(), now=1.0, seen=seen).reason is None
