@@ -259,6 +259,33 @@ def test_after_a_restart_what_is_recorded_may_be_in_force_and_the_original_is_kn
     assert (node.total, node.record) == (900.0, {})
 
 
+def test_after_a_restart_the_least_of_what_may_be_in_force_is_asked_for() -> None:
+    node = settled(600.0, 290.0, 60.0, 100.0)
+    setting = node.record["GPU-2"]
+    node.record["GPU-2"] = replace(setting, applied=(node.limits["GPU-2"], 130.0))
+    node.crash()
+    node.run(1)
+    assert ordered(node)["GPU-2"] == 130.0
+
+
+def test_when_one_cannot_be_lowered_the_others_are() -> None:
+    node = settled(600.0, 200.0, 200.0, 200.0)
+    node.boards["GPU-1"].is_busy, before = True, node.limits["GPU-1"]
+    node.budget = 480.0
+    node.run(4)
+    assert node.limits["GPU-1"] == before
+    assert 470.0 <= node.total <= 480.0
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_who_is_slowed_down_by_its_limit_is_held_though_it_draws_less(is_told: bool) -> None:
+    node = settled(480.0, 280.0, 150.0, 150.0)
+    board, before = node.boards["GPU-1"], node.limits["GPU-1"]
+    board.draws, board.is_capped = lambda limit: 0.8 * limit, lambda limit: is_told and limit < 280.0
+    node.run(600, each=2.0)
+    assert (board.limit >= before - 5.0) is is_told
+
+
 def test_a_sample_of_before_a_write_is_not_believed() -> None:
     node = settled(600.0, 290.0, 60.0, 100.0)
     node.run(10)

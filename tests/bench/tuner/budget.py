@@ -170,8 +170,8 @@ WAYS: dict[str, Limits] = {
 }
 
 
-def _in_loop(states: States) -> Limits:
-    return lambda budget, node, chance: played(budget, node, chance, states)
+def _in_loop(states: States, *, watched: bool = True) -> Limits:
+    return lambda budget, node, chance: played(budget, node, chance, states, watched=watched)
 
 
 LOOP: dict[str, Limits] = {
@@ -179,6 +179,7 @@ LOOP: dict[str, Limits] = {
     "loop, draws only": _in_loop(unprobed),
     "loop, its own search": _in_loop(searched),
     "loop, 3 measurements": _in_loop(probed(PROBES, SIGMA)),
+    "the same, from an emergency": _in_loop(probed(PROBES, SIGMA), watched=False),
     "curves known": _knowing_all,
 }
 """What the running loop comes to by itself."""

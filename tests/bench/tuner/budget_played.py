@@ -1,7 +1,7 @@
 """The power budget as its loop keeps it: GPUs at work, seconds that pass, and limits that are written one by one.
 
 Nothing is handed to the rule but what the loop itself has seen: draws that flicker and are cut off by the limit, and
-the probes of an energy tuner. The budget begins while all GPUs are at their own limits.
+the probes of an energy tuner. The budget comes, or falls, while all GPUs are at their own limits.
 """
 
 import math
@@ -16,8 +16,8 @@ from tests.bench.tuner.curves import Curve
 from tests.bench.tuner.play import Gpu, Noise
 from tests.rules.budget_node import Node
 
-SECONDS, CYCLE = 300.0, 2.0
-"""Of each node, and between two cycles."""
+SECONDS, WATCHED, CYCLE = 300.0, 64.0, 2.0
+"""Of each node with the budget, and before it, and between two cycles."""
 
 FLICKER = 0.09
 """Standard deviation of the draw from second to second: its p95 is 1.15 times the mean, as the table above takes it."""
@@ -30,12 +30,21 @@ SLOWED = 0.99
 States = Callable[[Curve, random.Random], State | None]
 
 
-def played(budget: float, node: Sequence[Curve], chance: random.Random, states: States) -> Sequence[float]:
-    """The limits that the loop has come to, watts. It is an error if it ever raised their sum above the budget."""
+def played(
+    budget: float, node: Sequence[Curve], chance: random.Random, states: States, *, watched: bool
+) -> Sequence[float]:
+    """The limits that the loop has come to, watts. It is an error if it ever raised their sum above the budget.
+
+    `watched`: it has seen a minute without a need to hold anybody; if not, it begins with an emergency.
+    """
     world = Node(budget, seed=chance.randrange(1 << 30), noise=FLICKER)
     for curve in node:
         uuid = world.come(curve.top, drawing(curve), default=curve.top, floor=curve.points[0][0])
         world.boards[uuid].state, world.boards[uuid].is_capped = states(curve, chance), _slows(curve)
+    if watched:
+        world.budget = sum(curve.top for curve in node)
+        world.run(WATCHED, CYCLE)
+        world.budget = budget
     is_kept = False
     for _ in range(round(SECONDS / CYCLE)):
         for total in world.step(CYCLE):
