@@ -92,6 +92,7 @@ def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -
 
 
 def _tune(session: Session, reread: "Callable[[], Config]") -> None:
+    from gpuwatch.cli.simulated import is_simulated
     from gpuwatch.cli.tune_reach import hand, state_place
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.roles.agent_views import AgentViews
@@ -106,6 +107,8 @@ def _tune(session: Session, reread: "Callable[[], Config]") -> None:
     place = state_place(config)
     agent = AgentClient(config.agent.socket) if config.agent.socket else find_agent() or AgentClient()
     views = AgentViews(agent, clock)
+    if enforcing and not is_simulated(session):
+        _warn_without_rights(session)
     with ExitStack() as stack:
         turning = stack.enter_context(hand(session, config)) if enforcing else None
         tuning = Tuner(
@@ -127,6 +130,20 @@ def _tune(session: Session, reread: "Callable[[], Config]") -> None:
         settings = config.tuning
         service = TunerService(tuning, views, settings.listen, web_config=settings.web_config, watch=watch)
         service.run(started=lambda: _tell(session, service.port, config))
+
+
+def _warn_without_rights(session: Session) -> None:
+    """Only the first write tells for sure, and then it is said of each GPU."""
+    from gpuwatch.sources.process_limits import capabilities
+
+    try:
+        own = capabilities(Path("/proc/self/status").read_text())
+    except OSError:
+        return
+    if "CAP_SYS_ADMIN" not in own:
+        session.terminal.hint(
+            "hint: without CAP_SYS_ADMIN the driver will refuse to set anything; run it as root with it"
+        )
 
 
 @contextmanager
