@@ -276,6 +276,28 @@ def test_the_tuners_page_pleases_promtool(tmp_path: Path, driver: FakeDriver, st
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
 
+def test_s4_a_tuner_that_enforces_gives_back_what_it_finds_and_sets_nothing_without_a_guard(
+    tmp_path: Path, driver: FakeDriver, start: Start, state: Path
+) -> None:
+    holding(start, state).kill()
+    driver.reset_calls()
+    words = ["--nvml-library", str(driver.library), "tuner", "--mode", "enforce", "--state-dir", str(state)]
+    with AgentProcess(tmp_path, driver) as agent:
+        agent.wait_complete(4)
+        port = free_port()
+        more = ["--agent", str(tmp_path / "agent.sock"), "--listen", f"127.0.0.1:{port}"]
+        tuner = start("-m", "gpuwatch", *words, *more)
+        until(lambda: is_original(driver) and not recorded(state), "what was left is given back")
+        until(lambda: b'reason="no_guard"' in (fetch(f"http://127.0.0.1:{port}/metrics") or b""), "it says why not")
+        assert SettingsRecord(state).read().restores == {"start": 4}
+        driver.reset_calls()
+        beats = {until(Heartbeat(state).look, "a beat").stamp}
+        until(lambda: len(beats) > 3 or beats.add(Heartbeat(state).look().stamp), "several cycles", step=0.1)
+        assert not driver.sets()
+        tuner.send_signal(signal.SIGTERM)
+        assert tuner.wait(10) == 0
+
+
 def test_s12_enforce_is_refused_at_a_reload_of_a_tuner_that_was_started_without(
     tmp_path: Path, driver: FakeDriver, start: Start, state: Path
 ) -> None:
