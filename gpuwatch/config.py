@@ -267,7 +267,7 @@ RANGES: dict[tuple[str, ...], tuple[float, float]] = {
     ("remediation", "drain", "deadline"): (1, 30 * 86400),
     ("remediation", "drain", "retry"): (1, 300),
     ("tuning", "max_slowdown"): (0.005, 0.5),
-    ("tuning", "min_clock_fraction"): (0.2, 1),
+    ("tuning", "min_clock_fraction"): (0.35, 1),
     ("tuning", "node_budget_watts"): (10, 1_000_000),
     ("tuning", "max_actions_per_hour"): (1, 1000),
 }
