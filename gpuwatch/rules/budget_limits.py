@@ -156,8 +156,8 @@ def _read(before: Limit, gpu: Gpu, at: float) -> Limit:
         watts = max(before.watts, enforced) if gpu.at > turned else before.watts
         return replace(before, watts=watts, at=gpu.at, turned=turned, looks=looks)
     configured = _configured(gpu)
-    watts = before.watts if configured is None else max(configured, enforced)
-    return replace(before, watts=watts, at=gpu.at, turned=None, looks=0)
+    known = before.watts if configured is None else max(configured, enforced)
+    return replace(before, watts=known, at=gpu.at, turned=None, looks=0)
 
 
 def _configured(gpu: Gpu) -> float | None:
