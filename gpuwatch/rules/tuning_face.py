@@ -59,7 +59,7 @@ def face(
         slowdown=belief.slowdown if belief else None,
         slowdown_upper=belief.at_most if belief else None,
         saved=belief.saved if belief else None,
-        joules_saved=account.saved,
+        joules_saved=account.told,
         since=since.at if since is not None and since.state is state else at,
         note=_note(tuned, state),
     )
@@ -71,13 +71,13 @@ def account(before: Account, gpu: Gpu, tuned: Tuned | None, more: float) -> Acco
     """
     counter, saved = gpu.power.energy, before.saved + more
     if counter is None:
-        return Account(None, saved)
+        return Account(None, saved, max(saved, before.told))
     used = None if before.counter is None else counter - before.counter
     holds = tuned is not None and tuned.state.phase is Phase.HOLD and tuned.cap == tuned.state.held
     if used is not None and used >= 0 and tuned is not None and tuned.belief is not None and holds:
         share = min(tuned.belief.saved, 0.9)
         saved += used * share / (1 - share)
-    return Account(counter, saved)
+    return Account(counter, saved, max(saved, before.told))
 
 
 def rest_saved(before: Tuned | None, now: Tuned | None) -> float:

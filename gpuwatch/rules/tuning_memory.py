@@ -55,10 +55,13 @@ class Inputs(Record, frozen=True, kw_only=True):
 
 
 class Account(NamedTuple):
-    """Of one GPU: its energy counter at the newest sample, and joules saved since the tuner started."""
+    """Of one GPU: its energy counter at the newest sample, and joules saved since the tuner started; `told`: the most
+    they ever were. A rest may turn out to save less than nothing, and a counter that falls counts anew.
+    """
 
     counter: float | None = None
     saved: float = 0.0
+    told: float = 0.0
 
 
 class Since(NamedTuple):
