@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 FRESH_INTERVALS, FRESH_SECONDS = 3, 3.0
 """A View is too old when it is older than both."""
 
+FINISH_SECONDS = 1.5
+"""At the end, for a cycle under way: the hand waits a second for the driver."""
+
 GUARD_SECONDS = 30.0
 """Without a beat of the guard for so long, nobody guards."""
 
@@ -84,10 +87,14 @@ class Tuner:
     def end(self) -> None:
         """Set nothing any more, and give everything back; what was found out is kept for the next tuner."""
         self._ended = True  # a cycle under way sets nothing more
-        with self._acting:
+        held = self._acting.acquire(timeout=FINISH_SECONDS)  # one that hangs keeps nobody from giving back
+        try:
             if self._hand is not None:
                 self._give_back(self._hand, Trigger.EXIT)
                 self._past.write()
+        finally:
+            if held:
+                self._acting.release()
 
     def _step(self, config: TuningConfig) -> None:
         troubles: list[str | None] = [self._beat(config.mode)]
