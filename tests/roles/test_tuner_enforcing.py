@@ -31,11 +31,12 @@ DEADLINE = 20.0
 
 class Bench:
     """A world whose clocks are those of a driver that a real hand turns. It is the tuner's clock and its source of
-    Views, too; `broken` makes every look at the View fail, as a bug in a cycle would.
+    Views, too; `broken` makes every look at the View fail, as a bug in a cycle would, and `blocked` hang.
     """
 
     trouble: str | None = None
     broken = False
+    blocked: threading.Event | None = None
 
     def __init__(self, folder: Path) -> None:
         self.world, self.knobs, self.ledger = World(), Knobs(*UUIDS), Ledger()
@@ -67,6 +68,8 @@ class Bench:
     def view(self) -> View | None:
         if self.broken:
             raise ZeroDivisionError
+        if self.blocked is not None:
+            self.blocked.wait(DEADLINE)
         return self.world.view
 
     @property
@@ -302,6 +305,20 @@ def test_what_may_be_set_is_asked_once_and_again_when_something_was_not_set(benc
     asked.clear()
     bench.run(2)
     assert "nvmlDeviceGetSupportedMemoryClocks" not in asked
+
+
+def test_s3_a_cycle_that_hangs_keeps_nobody_from_giving_back_at_the_end(bench: Bench) -> None:
+    bench.capped()
+    bench.blocked = threading.Event()
+    stepping = threading.Thread(target=bench.tuner.step, daemon=True)
+    stepping.start()
+    began = time.monotonic()
+    bench.tuner.end()
+    assert time.monotonic() - began < 5
+    assert bench.is_free()
+    bench.blocked.set()
+    stepping.join(DEADLINE)
+    assert bench.is_free()
 
 
 def until(holds: Callable[[], Any]) -> None:
