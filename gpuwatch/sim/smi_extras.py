@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 GPU_LINE = re.compile(r"^GPU (\d+): (.*?) \(UUID: ([^)]*)\)\s*$")
 MIG_LINE = re.compile(r"^\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: ([^)]*)\)\s*$")
-LINK_LINE = re.compile(r"^\s*Link (\d+): (?:([\d.]+) GB/s|<?inactive>?)\s*$", re.IGNORECASE)
+LINK_LINE = re.compile(r"^\s*Link (\d+): (?:(\d+(?:\.\d+)?) GB/s|<?inactive>?)\s*$", re.IGNORECASE)
 NVML_LINE = re.compile(r"^NVML version\s*: (\S+)\s*$", re.IGNORECASE)
 PMON_HEADER = re.compile(r"^#\s*gpu\s+pid\s+type\b")
 MAX_LINKS = 72
