@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from gpuwatch.model.order import Board, Order, Turned
-from gpuwatch.model.setting import Actuation, Trigger
+from gpuwatch.model.setting import Actuation, Knob, Trigger
 
 
 class Hand(Protocol):
@@ -22,6 +22,10 @@ class Hand(Protocol):
         """What the record says now: the truth about what gpuwatch has set. Raises GpuwatchError: it cannot be read."""
         ...
 
-    def give_back(self, trigger: Trigger, uuids: Collection[str] | None = None) -> tuple[str, ...]:
-        """Everything of these GPUs, None: of all; what could not be given back, in words. It stays recorded."""
+    def give_back(
+        self, trigger: Trigger, uuids: Collection[str] | None = None, spared: Collection[Knob] = ()
+    ) -> tuple[str, ...]:
+        """Everything of these GPUs, None: of all; what could not be given back, in words. It stays recorded, and so
+        does what is set of the `spared` knobs.
+        """
         ...

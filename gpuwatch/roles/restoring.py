@@ -18,7 +18,7 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack
 from gpuwatch.model.event import Result
 from gpuwatch.model.order import Board
-from gpuwatch.model.setting import Setting, Trigger
+from gpuwatch.model.setting import Knob, Setting, Trigger
 from gpuwatch.roles.gpu_lanes import Lanes
 from gpuwatch.rules.restoring import Limits, is_foreign, is_same, outlived, power_target
 from gpuwatch.sinks.audit import Audit, Deed
@@ -76,6 +76,18 @@ class Outcome(StrEnum):
     RESTORED = "restored"
     DROPPED = "dropped"  # nothing of ours is in force any more
     KEPT = "kept"  # not known or not possible; it stays recorded and is tried again
+    SPARED = "spared"  # it is to stay in force, and recorded
+
+
+GONE = (Outcome.RESTORED, Outcome.DROPPED)
+"""After these nothing of ours is in force."""
+
+RESULTS = {
+    Outcome.RESTORED: Result.DONE,
+    Outcome.DROPPED: Result.SKIPPED,
+    Outcome.KEPT: Result.FAILED,
+    Outcome.SPARED: Result.SKIPPED,
+}
 
 
 class Restored(NamedTuple):
@@ -111,22 +123,23 @@ class Restorer:
         self._lanes = Lanes() if lanes is None else lanes
         self._told: dict[tuple[str, str], str] = {}
 
-    def restore(self, uuids: Collection[str] | None = None) -> tuple[Restored, ...]:
-        """Everything that is recorded now, None: of all GPUs. Takes `patience` seconds at most.
+    def restore(self, uuids: Collection[str] | None = None, spared: Collection[Knob] = ()) -> tuple[Restored, ...]:
+        """Everything that is recorded now, None: of all GPUs. Takes `patience` seconds at most. What is set of the
+        `spared` knobs stays in force and recorded, unless it went by itself.
 
         Raises:
             GpuwatchError: the record cannot be read.
         """
         asked = [each for each in self._record.read().settings if uuids is None or each.uuid in uuids]
         answers: dict[tuple[str, str], Restored] = {}
-        jobs = {each.uuid: partial(self._gpu, each.uuid, answers) for each in asked}
+        jobs = {each.uuid: partial(self._gpu, each.uuid, spared, answers) for each in asked}
         self._lanes.run(jobs, self._patience, insist=True)
         found = tuple(answers.get((each.uuid, each.knob)) or _silent(each) for each in asked)
         for each in found:
             self._tell(each)
         return found
 
-    def _gpu(self, uuid: str, answers: dict[tuple[str, str], Restored]) -> None:
+    def _gpu(self, uuid: str, spared: Collection[Knob], answers: dict[tuple[str, str], Restored]) -> None:
         """All of one GPU. What is told in time is put into `answers`, by GPU and knob."""
         with self._record.lock_gpu(uuid, LOCK_SECONDS) as held:
             try:
@@ -134,7 +147,7 @@ class Restorer:
             except GpuwatchError as error:
                 log.error("%s", error)
                 return
-            found = tuple(self._ask(settings))
+            found = tuple(self._ask(settings, spared))
             if held:
                 found = self._forgotten(found)
         if not held:
@@ -143,7 +156,7 @@ class Restorer:
 
     def _forgotten(self, found: tuple[Restored, ...]) -> tuple[Restored, ...]:
         """What is given back is taken out of the record; where that is full or locked, it stays for the next try."""
-        gone = tuple(each.setting for each in found if each.outcome is not Outcome.KEPT)
+        gone = tuple(each.setting for each in found if each.outcome in GONE)
         done = sum(each.outcome is Outcome.RESTORED for each in found)
         with self._record.lock(LOCK_SECONDS) as held:
             if not held:
@@ -155,7 +168,7 @@ class Restorer:
                 return tuple(each._replace(outcome=Outcome.KEPT, words=f"{each.words}; {error}") for each in found)
         return found
 
-    def _ask(self, settings: Iterable[Setting]) -> Iterator[Restored]:
+    def _ask(self, settings: Iterable[Setting], spared: Collection[Knob]) -> Iterator[Restored]:
         left = []
         for setting in settings:
             if self._boot_id is None:  # whoever locked the clocks since another boot keeps them
@@ -170,7 +183,8 @@ class Restorer:
                 with self._connect() as control:
                     driver = control.driver_version()
                     while left:
-                        yield give_back(left[0], control, driver)
+                        is_spared = left[0].knob in spared and not outlived(left[0], None, driver)
+                        yield _spared(left[0]) if is_spared else give_back(left[0], control, driver)
                         del left[0]
                 return
             except NoGpuStack as error:
@@ -194,12 +208,15 @@ class Restorer:
             before=", ".join(f"{value:g}" for value in setting.applied),
             after="" if setting.original is None else f"{setting.original:g}",
         )
-        results = {Outcome.RESTORED: Result.DONE, Outcome.DROPPED: Result.SKIPPED, Outcome.KEPT: Result.FAILED}
-        self._audit.note(deed, results[each.outcome], each.words)
+        self._audit.note(deed, RESULTS[each.outcome], each.words)
 
 
 def _silent(setting: Setting) -> Restored:
     return Restored(setting, Outcome.KEPT, SILENT)
+
+
+def _spared(setting: Setting) -> Restored:
+    return Restored(setting, Outcome.SPARED, "it stays in force")
 
 
 def give_back(setting: Setting, control: Control, driver: str) -> Restored:

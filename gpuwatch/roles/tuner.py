@@ -7,7 +7,7 @@ it goes by, and what it leads to. A tuner that observes has no hand, and cannot 
 import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from gpuwatch.config import Config, TuningConfig
 from gpuwatch.model.check_names import XidClass
@@ -37,6 +37,9 @@ FINISH_SECONDS = 1.5
 
 GUARD_SECONDS = 30.0
 """Without a beat of the guard for so long, nobody guards."""
+
+ADOPTED: tuple[Knob, ...] = ("power_limit",)
+"""Of what an earlier tuner has left: a budget that is kept goes on with it."""
 
 
 class Tuner:
@@ -100,7 +103,7 @@ class Tuner:
         troubles: list[str | None] = [self._beat(config.mode)]
         enforcing = config.mode == "enforce" and self._hand is not None
         if self._hand is not None:
-            troubles += self._ready(self._hand, enforcing=enforcing)
+            troubles += self._ready(self._hand, config, enforcing=enforcing)
         inputs = self._inputs(config, troubles)
         found = cycle(self._memory, inputs)
         self._memory = found.memory
@@ -109,14 +112,17 @@ class Tuner:
         troubles.append(self._views.trouble if config.mode != "off" else None)
         self._show(inputs, found, troubles, enforcing=enforcing)
 
-    def _ready(self, hand: Hand, *, enforcing: bool) -> list[str]:
-        """Before the first cycle nothing is in force, and in a mode that sets nothing, neither."""
+    def _ready(self, hand: Hand, config: TuningConfig, *, enforcing: bool) -> list[str]:
+        """Before the first cycle nothing is in force, and in a mode that sets nothing, neither. Only what a budget has
+        limited stays so: to give it back would exceed the budget until it is limited again.
+        """
         trigger = Trigger.TUNER if self._begun else Trigger.START
         if enforcing != self._enforced:
             self._forget()
+        is_adopted = trigger is Trigger.START and enforcing and config.node_budget_watts is not None
         settled = self._begun and (enforcing or self._is_clean(hand))
         self._begun, self._enforced = True, enforcing
-        return [] if settled else self._give_back(hand, trigger)
+        return [] if settled else self._give_back(hand, trigger, ADOPTED if is_adopted else ())
 
     def _is_clean(self, hand: Hand) -> bool:
         try:
@@ -124,8 +130,8 @@ class Tuner:
         except GpuwatchError:
             return False  # to give back says why
 
-    def _give_back(self, hand: Hand, trigger: Trigger) -> list[str]:
-        left = list(hand.give_back(trigger))
+    def _give_back(self, hand: Hand, trigger: Trigger, spared: Collection[Knob] = ()) -> list[str]:
+        left = list(hand.give_back(trigger, spared=spared))
         for words in left:
             log.error("not given back: %s", words)
         return left
@@ -149,6 +155,7 @@ class Tuner:
             actuation=self._recorded(troubles),
             boards=self._boards.known(view, now, troubles),
             heard=self._hearing.hears(now),
+            awaited=self._hearing.awaits(now),
             stopped=stop.words if stop is not None else "",
             turned=self._turned,
             saved=self._past.saved,

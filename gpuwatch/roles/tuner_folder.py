@@ -43,6 +43,7 @@ class Hearing:
         self._heartbeat, self._silence = heartbeat, silence
         self._stamp: tuple[int, int] | None = None
         self._heard: float | None = None
+        self._began: float | None = None
 
     def hears(self, now: float) -> bool:
         """Look; whether a beat was seen to come within the last `silence` seconds. `now`: monotonic."""
@@ -52,3 +53,8 @@ class Hearing:
                 self._heard = now
             self._stamp = seen.stamp
         return self._heard is not None and now - self._heard < self._silence
+
+    def awaits(self, now: float) -> bool:
+        """Whether nobody was ever heard, as the listening has only just begun. `now`: monotonic."""
+        self._began = now if self._began is None else self._began
+        return self._heard is None and now - self._began < self._silence

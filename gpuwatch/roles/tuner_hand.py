@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack
 from gpuwatch.model.order import Board, Order, Outcome, Turned
-from gpuwatch.model.setting import Actuation, Setting, Trigger
+from gpuwatch.model.setting import Actuation, Knob, Setting, Trigger
 from gpuwatch.roles import restoring
 from gpuwatch.roles.gpu_lanes import Lanes
 from gpuwatch.roles.open_session import OpenSession
@@ -77,15 +77,18 @@ class TunerHand:
         """What the record says now. Raises GpuwatchError: it cannot be read."""
         return self._record.read()
 
-    def give_back(self, trigger: Trigger, uuids: Collection[str] | None = None) -> tuple[str, ...]:
-        """Everything of these GPUs, None: of all, within 4 s; what was not given back, in words. It stays recorded.
+    def give_back(
+        self, trigger: Trigger, uuids: Collection[str] | None = None, spared: Collection[Knob] = ()
+    ) -> tuple[str, ...]:
+        """Everything of these GPUs, None: of all, within 4 s; what was not given back, in words. It stays recorded, and
+        so does what is set of the `spared` knobs.
 
         With Trigger.EXIT nothing is set any more afterwards.
         """
         if trigger is Trigger.EXIT:
             self._closed = True
         try:
-            found = self._restorers[trigger].restore(uuids)
+            found = self._restorers[trigger].restore(uuids, spared)
         except GpuwatchError as error:
             return (str(error),)
         return tuple(

@@ -30,7 +30,8 @@ def cycle(memory: Memory, look: Look) -> Step:
     except ValueError as error:
         words = f"the budget cannot be shared, everything is given back: {error}"
         state = BudgetState(budget=look.budget, how=Plight.INVALID, words=words)
-        return replace(_returned(memory, look), state=state)
+        mine = replace(memory, ours=memory.ours | look.settings.keys())
+        return replace(_returned(mine, look), state=state)
 
 
 def _returned(memory: Memory, look: Look) -> Step:

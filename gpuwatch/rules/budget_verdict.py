@@ -67,7 +67,7 @@ def judged(memory: Memory, look: Look, budget: float, now: Collection[InForce], 
         how, words, limits = str(Plight.EMERGENCY), f"more than {budget:.0f} W was drawn: equal parts at most", at_most
     else:
         shares = share(budget, gpus)
-        if shares.how is not How.UNLIMITED and _is_learning(memory, look, gpus):
+        if shares.how is not How.UNLIMITED and _is_learning(memory, look, gpus, exceeded):
             return memory
         how, words, limits = str(shares.how), shares.words, dict(shares.limits)
     return replace(memory, verdict=Verdict(limits=limits, how=how, words=words, at=look.now, situation=situation))
@@ -93,8 +93,8 @@ def _bearing(memory: Memory, look: Look, gpu: InForce) -> tuple[str, str, int, i
     return gpu.uuid, look.owners.get(gpu.uuid, ""), look.priorities.get(gpu.uuid, 0), watts
 
 
-def _is_learning(memory: Memory, look: Look, gpus: Collection[Demand]) -> bool:
-    """Whether nobody was ever held, and it is still to be seen what somebody draws."""
+def _is_learning(memory: Memory, look: Look, gpus: Collection[Demand], exceeded: bool) -> bool:
+    """Whether nobody was ever held, or all by an earlier life, and it is still to be seen what somebody draws."""
     is_new = memory.since is not None and look.now - memory.since < LEARN_SECONDS
-    is_untouched = memory.verdict is None and not look.settings
+    is_untouched = memory.verdict is None and not (look.settings and exceeded)
     return is_new and is_untouched and any(gpu.draw is None for gpu in gpus if gpu.fixed is None)

@@ -5,10 +5,10 @@ Only GPUs in trouble, or in somebody else's hands, are left as they are; they co
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpuwatch.model.tuner_state import Obstacle, Reason
+from gpuwatch.model.tuner_state import BudgetState, Obstacle, Reason
 from gpuwatch.rules.budget_loop import cycle
-from gpuwatch.rules.budget_memory import Look, Memory, Step
-from gpuwatch.rules.tuning_closed import ENDS, everywhere
+from gpuwatch.rules.budget_memory import Look, Memory, Plight, Step
+from gpuwatch.rules.tuning_closed import is_ended
 from gpuwatch.rules.tuning_memory import Inputs
 from gpuwatch.rules.tuning_orders import Told, text
 from gpuwatch.rules.tuning_team import Moved
@@ -26,9 +26,12 @@ def budgeted(
     memory: Memory, inputs: Inputs, closed: Mapping[str, tuple[Obstacle, ...]], moves: Iterable[Moved]
 ) -> Step:
     """One cycle of the budget. `closed`: what stands against each GPU, by uuid."""
-    is_ended = any(obstacle.reason in ENDS for obstacle in everywhere(inputs))
-    if is_ended or not inputs.enforcing or inputs.config.node_budget_watts is None:
+    budget = inputs.config.node_budget_watts
+    if is_ended(inputs) or not inputs.enforcing or budget is None:
         return Step(memory=Memory())  # whoever gives back everything gives back these limits, too
+    if not inputs.heard:
+        words = "the guard was not heard yet: limits stay as they are"
+        return Step(memory=memory, state=BudgetState(budget=budget, how=Plight.WAITING, words=words))
     by_uuid = {uuid: moved for moved in moves for uuid in moved.team.uuids}
     against = {uuid: (*each, *by_uuid[uuid].closed.get(uuid, ())) for uuid, each in closed.items() if uuid in by_uuid}
     look = Look(
@@ -36,7 +39,7 @@ def budgeted(
         fresh=inputs.fresh,
         now=inputs.now,
         at=inputs.at,
-        budget=inputs.config.node_budget_watts,
+        budget=budget,
         actuation=inputs.actuation,
         boards=inputs.boards,
         turned=inputs.turned,

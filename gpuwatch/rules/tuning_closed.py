@@ -26,9 +26,6 @@ DOUBTS = (
 )
 """Reasons that say nothing about a GPU or its work."""
 
-ENDS = (Reason.STOPPED, Reason.NO_GUARD)
-"""Reasons for which everything is given back, the budget's limits, too."""
-
 RANKS = {reason: rank for rank, reason in enumerate(Reason)}
 
 
@@ -92,8 +89,12 @@ def everywhere(inputs: Inputs) -> Iterator[Obstacle]:
 
 
 def is_ended(inputs: Inputs) -> bool:
-    """Whether everything is to be given back, the budget's limits, too."""
-    return any(obstacle.reason in ENDS for obstacle in everywhere(inputs))
+    """Whether everything is to be given back, the budget's limits, too: at once where somebody says so, and for want of
+    a guard only when it is sure that there is none.
+    """
+    if stopped(inputs):
+        return True
+    return inputs.enforcing and not inputs.heard and not inputs.awaited
 
 
 def stopped(inputs: Inputs) -> str:

@@ -24,9 +24,9 @@ from gpuwatch.rules.tuning_rests import Pauses
 
 class Inputs(Record, frozen=True, kw_only=True):
     """What a cycle goes by. `now`: monotonic seconds, `at`: unix seconds. `fresh`: the View tells of now. `actuation`:
-    the record, None: it cannot be read. `boards`: uuid -> what may be set. `heard`: the guard lives. `stopped`: who has
-    stopped tuning, empty: nobody. `turned`: what became of the orders of the cycle before. `saved`: what an earlier
-    tuner knew of owners, by `Team.key`. `classes`: `checks.xids`.
+    the record, None: it cannot be read. `boards`: uuid -> what may be set. `heard`: the guard lives; `awaited`: it was
+    not heard yet, and may be. `stopped`: who has stopped tuning, empty: nobody. `turned`: what became of the orders of
+    the cycle before. `saved`: what an earlier tuner knew of owners, by `Team.key`. `classes`: `checks.xids`.
     """
 
     view: View | None
@@ -38,6 +38,7 @@ class Inputs(Record, frozen=True, kw_only=True):
     actuation: Actuation | None = Actuation()
     boards: Mapping[str, Board] = {}
     heard: bool = True
+    awaited: bool = False
     stopped: str = ""
     turned: tuple[Turned, ...] = ()
     saved: Mapping[str, State] = {}
