@@ -114,7 +114,7 @@ def test_what_nobody_has_set_is_not_unlocked(bench: Bench) -> None:
 
 def test_a_setting_that_is_kept_is_out_of_force_but_recorded_and_set_again_without_a_write(bench: Bench) -> None:
     bench.cap(1200)
-    written = bench.record.path.stat().st_ino
+    written = bench.record.path.stat().st_mtime_ns
     for _ in range(3):
         assert bench.cap(None, keep=True) == Turned(
             order=Order(uuid=GPU, knob="locked_clocks", value=None, keep=True),
@@ -122,9 +122,9 @@ def test_a_setting_that_is_kept_is_out_of_force_but_recorded_and_set_again_witho
             words="the clocks are unlocked",
         )
         assert not bench.knobs.locked
+        assert bench.applied() == {"locked_clocks": (1.2e9,)}
         assert bench.cap(1200).outcome is Outcome.DONE
-    assert bench.record.path.stat().st_ino == written
-    assert bench.applied() == {"locked_clocks": (1.2e9,)}
+    assert bench.record.path.stat().st_mtime_ns == written
 
 
 def test_orders_of_one_gpu_keep_their_order(bench: Bench) -> None:
@@ -281,6 +281,19 @@ def test_what_the_driver_refuses_for_good_is_not_kept_in_the_record(bench: Bench
     assert not bench.recorded()
 
 
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_NOT_SUPPORTED])
+def test_s2_what_is_in_force_stays_recorded_when_the_driver_refuses_another_value(bench: Bench, code: int) -> None:
+    bench.limit(500.0)
+    bench.cap(1200)
+    bench.knobs.errors = dict.fromkeys(SETTERS, code)
+    assert [bench.limit(400.0).outcome, bench.cap(1500).outcome] == [Outcome.FAILED] * 2
+    assert 500.0 in bench.applied()["power_limit"]
+    assert 1.2e9 in bench.applied()["locked_clocks"]
+    bench.knobs.errors = {}
+    assert [bench.limit(None).outcome, bench.cap(None).outcome] == [Outcome.DONE] * 2
+    assert (bench.knobs.limits[GPU], bench.knobs.locked) == (700_000, {})
+
+
 # ---- S3: given back on the way out ----
 
 
@@ -323,7 +336,29 @@ def test_one_gpu_alone_is_given_back(bench: Bench) -> None:
     assert bench.knobs.limits == {GPU: 500_000, OTHER: 700_000}
 
 
+def test_a_knob_that_is_spared_stays_in_force_and_recorded(bench: Bench) -> None:
+    bench.limit(500.0)
+    bench.cap(1200)
+    before = len(bench.knobs.sets)
+    assert bench.hand.give_back(Trigger.START, spared=("power_limit",)) == ()
+    assert bench.knobs.sets[before:] == [("locked_clocks", GPU, None)]
+    assert bench.applied() == {"power_limit": (500.0,)}
+    assert bench.record.read().restores == {Trigger.START: 1}
+
+
 # ---- S5: another boot, another driver ----
+
+
+@pytest.mark.parametrize("changed", [{"boot_id": "boot-0"}, {"driver": "570.1"}])
+def test_s5_what_another_boot_or_driver_left_is_dropped_though_it_is_spared(
+    bench: Bench, changed: dict[str, str]
+) -> None:
+    bench.record.add(limit(GPU, **changed))
+    bench.record.add(limit(OTHER))
+    bench.knobs.limits[OTHER] = 500_000
+    assert bench.hand.give_back(Trigger.START, spared=("power_limit",)) == ()
+    assert [each.uuid for each in bench.recorded()] == [OTHER]
+    assert not bench.knobs.calls
 
 
 @pytest.mark.parametrize("changed", [{"boot_id": "boot-0"}, {"driver": "570.1"}])

@@ -55,6 +55,11 @@ def test_s1_what_is_set_is_neither_above_the_original_nor_below_the_least(
         assert abs(found - watts) <= 1.0
 
 
+@pytest.mark.parametrize(("watts", "found"), [(600.5, 600.0), (599.5, 599.5), (199.5, 200.0), (200.5, 200.5)])
+def test_s1_what_is_off_by_less_than_the_driver_rounds_is_clipped(watts: float, found: float) -> None:
+    assert watts_to_set(watts, BOARD, 600.0) == found
+
+
 @given(st.floats())
 def test_s1_a_cap_is_one_that_the_gpu_can_have(cap: float) -> None:
     try:
