@@ -1,13 +1,12 @@
 """From the API's JSON to what pods and namespaces say about tuning; of everything else nothing is kept."""
 
 from collections.abc import Collection, Mapping
-from typing import TypeVar
 
 import msgspec
 
 from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, PodConsent
-from gpuwatch.sinks.kube_errors import Call, Garbled
-from gpuwatch.sinks.kube_parse import GPU_RESOURCES
+from gpuwatch.sinks.kube_errors import Call
+from gpuwatch.sinks.kube_wire import GPU_RESOURCES, Container, Wire, decode, garbled
 
 KEPT = (AUTOTUNE, MAX_SLOWDOWN, CLASS, GANG, *POWER_AGENTS)
 """Annotations."""
@@ -30,11 +29,7 @@ JOB_NAME = "batch.kubernetes.io/job-name"
 ENDED = ("Succeeded", "Failed")
 
 
-class _Wire(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of what is on the wire."""
-
-
-class _Metadata(_Wire, frozen=True):
+class _Metadata(Wire, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -42,50 +37,38 @@ class _Metadata(_Wire, frozen=True):
     annotations: dict[str, str] | None = None
 
 
-class _Resources(_Wire, frozen=True):
-    requests: dict[str, str | int] | None = None
-    limits: dict[str, str | int] | None = None
-
-
-class _Container(_Wire, frozen=True):
-    resources: _Resources = _Resources()
-
-
-class _Claim(_Wire, frozen=True):
+class _Claim(Wire, frozen=True):
     name: str = ""
 
 
-class _Spec(_Wire, frozen=True):
+class _Spec(Wire, frozen=True):
     priority: int | None = None
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
     resource_claims: list[_Claim] | None = None
 
 
-class _Status(_Wire, frozen=True):
+class _Status(Wire, frozen=True):
     phase: str = ""
 
 
-class _Pod(_Wire, frozen=True):
+class _Pod(Wire, frozen=True):
     metadata: _Metadata
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
 
-class _More(_Wire, frozen=True):
+class _More(Wire, frozen=True):
     continue_: str | None = msgspec.field(default=None, name="continue")
 
 
-class _Pods(_Wire, frozen=True):
+class _Pods(Wire, frozen=True):
     items: list[_Pod] | None  # a list without any has it, too: a body without it is no list
     metadata: _More = _More()
 
 
-class _Namespace(_Wire, frozen=True):
+class _Namespace(Wire, frozen=True):
     metadata: _Metadata
-
-
-Wire = TypeVar("Wire", bound=_Wire)
 
 
 def pods(call: Call, body: bytes, resources: Collection[str] = ()) -> tuple[tuple[PodConsent, ...], str | None]:
@@ -93,16 +76,16 @@ def pods(call: Call, body: bytes, resources: Collection[str] = ()) -> tuple[tupl
 
     `resources`: names of GPU resources besides nvidia.com/*.
     """
-    page = _decode(call, body, _Pods)
+    page = decode(call, body, _Pods)
     found = (each for each in page.items or () if each.status.phase not in ENDED and _has_gpus(each, resources))
     return tuple(_consent(call, each.metadata, each.spec.priority) for each in found), page.metadata.continue_ or None
 
 
 def namespace(call: Call, body: bytes) -> dict[str, str]:
     """The annotations of a Namespace that are kept. Raises Garbled."""
-    metadata = _decode(call, body, _Namespace).metadata
+    metadata = decode(call, body, _Namespace).metadata
     if metadata.name != call.name:
-        raise _garbled(call, f"it is about {metadata.name or 'nothing'}")
+        raise garbled(call, f"it is about {metadata.name or 'nothing'}")
     return kept(metadata.annotations)
 
 
@@ -128,7 +111,7 @@ def job(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str | None
 
 def _consent(call: Call, metadata: _Metadata, priority: int | None) -> PodConsent:
     if not (metadata.name and metadata.namespace and metadata.uid):
-        raise _garbled(call, "a pod has no name, namespace or uid")
+        raise garbled(call, "a pod has no name, namespace or uid")
     return PodConsent(
         namespace=metadata.namespace,
         name=metadata.name,
@@ -144,20 +127,8 @@ def _has_gpus(pod: _Pod, resources: Collection[str]) -> bool:
     if pod.spec.resource_claims or kept(pod.metadata.annotations):
         return True
     containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
-    asked = ({**(each.resources.requests or {}), **(each.resources.limits or {})} for each in containers)
     return any(
         (name.startswith(GPU_RESOURCES) or name in resources) and str(amount) != "0"
-        for each in asked
-        for name, amount in each.items()
+        for container in containers
+        for name, amount in container.resources.asked.items()
     )
-
-
-def _decode(call: Call, body: bytes, kind: type[Wire]) -> Wire:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise _garbled(call, str(error)) from error
-
-
-def _garbled(call: Call, why: str) -> Garbled:
-    return Garbled(call, f"the answer cannot be read: {why}", "does something between us and the API server answer?")

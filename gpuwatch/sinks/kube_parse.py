@@ -2,28 +2,23 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TypeVar
 
 import msgspec
 
 from gpuwatch.model.remediation import Condition, LeaseObject, NodeObject, PodObject, Taint
 from gpuwatch.model.snapshot import Host
-from gpuwatch.sinks.kube_errors import Call, Garbled
+from gpuwatch.sinks.kube_errors import Call
+from gpuwatch.sinks.kube_wire import GPU_RESOURCES, Container, Wire, decode, garbled
 
-GPU_RESOURCES = "nvidia.com/"
 MIRROR = "kubernetes.io/config.mirror"
 
 
-class _Wire(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of what is on the wire."""
-
-
-class _Owner(_Wire, frozen=True):
+class _Owner(Wire, frozen=True):
     kind: str = ""
     controller: bool | None = None
 
 
-class _Metadata(_Wire, frozen=True):
+class _Metadata(Wire, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -35,19 +30,19 @@ class _Metadata(_Wire, frozen=True):
     creation_timestamp: str | None = None
 
 
-class _Taint(_Wire, frozen=True):
+class _Taint(Wire, frozen=True):
     key: str
     effect: str
     value: str | None = None
     time_added: str | None = None
 
 
-class _NodeSpec(_Wire, frozen=True):
+class _NodeSpec(Wire, frozen=True):
     taints: list[_Taint] | None = None
     unschedulable: bool | None = None
 
 
-class _Condition(_Wire, frozen=True):
+class _Condition(Wire, frozen=True):
     type: str
     status: str
     reason: str | None = None
@@ -56,35 +51,26 @@ class _Condition(_Wire, frozen=True):
     last_transition_time: str | None = None
 
 
-class _NodeInfo(_Wire, frozen=True):
+class _NodeInfo(Wire, frozen=True):
     boot_id: str | None = msgspec.field(default=None, name="bootID")
     machine_id: str | None = msgspec.field(default=None, name="machineID")
     system_uuid: str | None = msgspec.field(default=None, name="systemUUID")
 
 
-class _NodeStatus(_Wire, frozen=True):
+class _NodeStatus(Wire, frozen=True):
     conditions: list[_Condition] | None = None
     node_info: _NodeInfo = _NodeInfo()
     capacity: dict[str, str | int] | None = None
     allocatable: dict[str, str | int] | None = None
 
 
-class _Node(_Wire, frozen=True):
+class _Node(Wire, frozen=True):
     metadata: _Metadata
     spec: _NodeSpec = _NodeSpec()
     status: _NodeStatus = _NodeStatus()
 
 
-class _Resources(_Wire, frozen=True):
-    requests: dict[str, str | int] | None = None
-    limits: dict[str, str | int] | None = None
-
-
-class _Container(_Wire, frozen=True):
-    resources: _Resources = _Resources()
-
-
-class _Toleration(_Wire, frozen=True):
+class _Toleration(Wire, frozen=True):
     key: str | None = None
     operator: str | None = None
     value: str | None = None
@@ -92,58 +78,58 @@ class _Toleration(_Wire, frozen=True):
     toleration_seconds: float | None = None
 
 
-class _PodSpec(_Wire, frozen=True):
+class _PodSpec(Wire, frozen=True):
     tolerations: list[_Toleration] | None = None
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
 
 
-class _PodStatus(_Wire, frozen=True):
+class _PodStatus(Wire, frozen=True):
     phase: str = ""
 
 
-class _Pod(_Wire, frozen=True):
+class _Pod(Wire, frozen=True):
     metadata: _Metadata
     spec: _PodSpec = _PodSpec()
     status: _PodStatus = _PodStatus()
 
 
-class _LeaseSpec(_Wire, frozen=True):
+class _LeaseSpec(Wire, frozen=True):
     holder_identity: str | None = None
     lease_duration_seconds: float | None = None
     renew_time: str | None = None
 
 
-class _Lease(_Wire, frozen=True):
+class _Lease(Wire, frozen=True):
     metadata: _Metadata
     spec: _LeaseSpec = _LeaseSpec()
 
 
-class _Pods(_Wire, frozen=True):
+class _Pods(Wire, frozen=True):
     items: list[_Pod] | None  # a list without any has it, too: a body without it is no list
 
 
-class _Leases(_Wire, frozen=True):
+class _Leases(Wire, frozen=True):
     items: list[_Lease] | None
 
 
-class _Nameable(_Wire, frozen=True):
+class _Nameable(Wire, frozen=True):
     metadata: _Metadata
 
 
-class _Named(_Wire, frozen=True):
+class _Named(Wire, frozen=True):
     items: list[_Nameable] | None
 
 
-class _Counted(_Wire, frozen=True):
+class _Counted(Wire, frozen=True):
     """Anything, without looking into it."""
 
 
-class _ListMetadata(_Wire, frozen=True):
+class _ListMetadata(Wire, frozen=True):
     continue_: str | None = msgspec.field(default=None, name="continue")
 
 
-class _Page(_Wire, frozen=True):
+class _Page(Wire, frozen=True):
     """A list or, where the server can, a Table of it: `rows` cost a tenth of `items`."""
 
     metadata: _ListMetadata = _ListMetadata()
@@ -151,15 +137,12 @@ class _Page(_Wire, frozen=True):
     rows: list[_Counted] | None = None
 
 
-Wire = TypeVar("Wire", bound=_Wire)
-
-
 def node(call: Call, body: bytes) -> NodeObject:
     """A Node. Raises Garbled."""
-    found = _decode(call, body, _Node)
+    found = decode(call, body, _Node)
     meta, spec, status = found.metadata, found.spec, found.status
     if not (meta.name and meta.uid and meta.resource_version):
-        raise _garbled(call, "it has no name, uid or resourceVersion")
+        raise garbled(call, "it has no name, uid or resourceVersion")
     return NodeObject(
         name=meta.name,
         uid=meta.uid,
@@ -185,12 +168,12 @@ def node(call: Call, body: bytes) -> NodeObject:
 
 def pods(call: Call, body: bytes) -> tuple[PodObject, ...]:
     """A PodList. Raises Garbled."""
-    return tuple(map(_pod, _decode(call, body, _Pods).items or ()))
+    return tuple(map(_pod, decode(call, body, _Pods).items or ()))
 
 
 def tolerates(call: Call, body: bytes, key: str, effect: str) -> bool:
     """Whether a Pod lives on under any taint of this key and effect, for ever. Raises Garbled."""
-    tolerations = _decode(call, body, _Pod).spec.tolerations or ()
+    tolerations = decode(call, body, _Pod).spec.tolerations or ()
     return any(
         each.operator == "Exists"
         and (each.key or key) == key
@@ -202,25 +185,25 @@ def tolerates(call: Call, body: bytes, key: str, effect: str) -> bool:
 
 def lease(call: Call, body: bytes) -> LeaseObject:
     """A Lease. Raises Garbled."""
-    return _lease(_decode(call, body, _Lease))
+    return _lease(decode(call, body, _Lease))
 
 
 def leases(call: Call, body: bytes) -> tuple[LeaseObject, ...]:
     """A LeaseList. Raises Garbled."""
-    return tuple(map(_lease, _decode(call, body, _Leases).items or ()))
+    return tuple(map(_lease, decode(call, body, _Leases).items or ()))
 
 
 def page(call: Call, body: bytes) -> tuple[int, str | None]:
     """How many objects are on this page of a list, and the token of the next page. Raises Garbled."""
-    found = _decode(call, body, _Page)
+    found = decode(call, body, _Page)
     if found.items is None and found.rows is None:
-        raise _garbled(call, "it is no list")
+        raise garbled(call, "it is no list")
     return len(found.rows or found.items or ()), found.metadata.continue_ or None
 
 
 def names(call: Call, body: bytes) -> frozenset[str]:
     """The names of whatever is in a list. Raises Garbled."""
-    return frozenset(each.metadata.name for each in _decode(call, body, _Named).items or ())
+    return frozenset(each.metadata.name for each in decode(call, body, _Named).items or ())
 
 
 def unix_time(text: str | None) -> float | None:
@@ -267,9 +250,9 @@ def _pod(wire: _Pod) -> PodObject:
     )
 
 
-def _gpus(container: _Container) -> int:
+def _gpus(container: Container) -> int:
     """Extended resources are whole numbers, and limits are what counts: requests equal them or are missing."""
-    return sum(_devices({**(container.resources.requests or {}), **(container.resources.limits or {})}).values())
+    return sum(_devices(container.resources.asked).values())
 
 
 def _devices(amounts: Mapping[str, str | int] | None) -> dict[str, int]:
@@ -292,14 +275,3 @@ def _lease(wire: _Lease) -> LeaseObject:
         renewed=unix_time(wire.spec.renew_time),
         duration=wire.spec.lease_duration_seconds,
     )
-
-
-def _decode(call: Call, body: bytes, kind: type[Wire]) -> Wire:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise _garbled(call, str(error)) from error
-
-
-def _garbled(call: Call, why: str) -> Garbled:
-    return Garbled(call, f"the answer cannot be read: {why}", "does something between us and the API server answer?")

@@ -1,14 +1,14 @@
 """From the API's JSON to what a diagnosis wants to know of pods, RuntimeClasses and the GPU operator."""
 
 from collections.abc import Iterator
-from typing import TypeVar
 
 import msgspec
 from msgspec.structs import asdict
 
 from gpuwatch.model.cluster import NodePod
 from gpuwatch.sinks import kube_parse
-from gpuwatch.sinks.kube_errors import Call, Garbled
+from gpuwatch.sinks.kube_errors import Call
+from gpuwatch.sinks.kube_wire import Wire, decode
 
 APP_LABELS = ("app", "app.kubernetes.io/name", "k8s-app", "name")
 PLUGIN_VARIABLES = (
@@ -24,128 +24,121 @@ _GIVERS = ("nvidia", "gpu-feature-discovery", "node-feature-discovery", "gpu-ope
 """Parts of the `app` of pods that make GPUs usable."""
 
 
-class _Wire(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of what is on the wire."""
-
-
-class _Variable(_Wire, frozen=True):
+class _Variable(Wire, frozen=True):
     name: str = ""
     value: str | None = None
 
 
-class _Mount(_Wire, frozen=True):
+class _Mount(Wire, frozen=True):
     name: str = ""
     mount_path: str = ""
 
 
-class _Container(_Wire, frozen=True):
+class _Container(Wire, frozen=True):
     env: list[_Variable] | None = None
     volume_mounts: list[_Mount] | None = None
 
 
-class _ConfigMapSource(_Wire, frozen=True):
+class _ConfigMapSource(Wire, frozen=True):
     name: str = ""
 
 
-class _Volume(_Wire, frozen=True):
+class _Volume(Wire, frozen=True):
     name: str = ""
     config_map: _ConfigMapSource | None = None
 
 
-class _Spec(_Wire, frozen=True):
+class _Spec(Wire, frozen=True):
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
     volumes: list[_Volume] | None = None
 
 
-class _Waiting(_Wire, frozen=True):
+class _Waiting(Wire, frozen=True):
     reason: str | None = None
 
 
-class _State(_Wire, frozen=True):
+class _State(Wire, frozen=True):
     waiting: _Waiting | None = None
 
 
-class _ContainerStatus(_Wire, frozen=True):
+class _ContainerStatus(Wire, frozen=True):
     state: _State = _State()
     restart_count: int = 0
 
 
-class _Condition(_Wire, frozen=True):
+class _Condition(Wire, frozen=True):
     type: str = ""
     status: str = ""
     reason: str | None = None
 
 
-class _Status(_Wire, frozen=True):
+class _Status(Wire, frozen=True):
     conditions: list[_Condition] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
     container_statuses: list[_ContainerStatus] | None = None
 
 
-class _Pod(_Wire, frozen=True):
+class _Pod(Wire, frozen=True):
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
 
-class _Pods(_Wire, frozen=True):
+class _Pods(Wire, frozen=True):
     items: list[_Pod] | None
 
 
-class _Metadata(_Wire, frozen=True):
+class _Metadata(Wire, frozen=True):
     name: str = ""
 
 
-class _RuntimeClass(_Wire, frozen=True):
+class _RuntimeClass(Wire, frozen=True):
     metadata: _Metadata = _Metadata()
     handler: str = ""
 
 
-class _RuntimeClasses(_Wire, frozen=True):
+class _RuntimeClasses(Wire, frozen=True):
     items: list[_RuntimeClass] | None
 
 
-class _PolicyStatus(_Wire, frozen=True):
+class _PolicyStatus(Wire, frozen=True):
     state: str | None = None
 
 
-class _Policy(_Wire, frozen=True):
+class _Policy(Wire, frozen=True):
     status: _PolicyStatus | None = None
 
 
-class _Policies(_Wire, frozen=True):
+class _Policies(Wire, frozen=True):
     items: list[_Policy] | None
 
 
-class _ConfigMap(_Wire, frozen=True):
+class _ConfigMap(Wire, frozen=True):
     data: dict[str, msgspec.Raw] | None = None
-
-
-Wire = TypeVar("Wire", bound=_Wire)
 
 
 def gpu_pods(call: Call, body: bytes) -> tuple[NodePod, ...]:
     """Of a PodList those that have GPUs, or give them to others. Raises Garbled."""
-    both = zip(kube_parse.pods(call, body), _decode(call, body, _Pods).items or (), strict=True)
+    both = zip(kube_parse.pods(call, body), decode(call, body, _Pods).items or (), strict=True)
     found = (_pod(asdict(pod), more) for pod, more in both)
     return tuple(pod for pod in found if pod.gpus or any(part in (pod.app or "") for part in _GIVERS))
 
 
 def runtime_classes(call: Call, body: bytes) -> dict[str, str]:
     """Of a RuntimeClassList: name -> handler. Raises Garbled."""
-    return {each.metadata.name: each.handler for each in _decode(call, body, _RuntimeClasses).items or ()}
+    return {each.metadata.name: each.handler for each in decode(call, body, _RuntimeClasses).items or ()}
 
 
 def policy_state(call: Call, body: bytes) -> str | None:
     """Of a ClusterPolicyList: the state of the one in force; all others are `ignored`. Raises Garbled."""
-    policies = _decode(call, body, _Policies).items or ()
+    policies = decode(call, body, _Policies).items or ()
     states = [policy.status.state for policy in policies if policy.status and policy.status.state]
     return next((state for state in states if state != "ignored"), None)
 
 
 def keys(call: Call, body: bytes) -> tuple[str, ...]:
     """Of a ConfigMap the keys, not what stands behind them. Raises Garbled."""
-    return tuple(sorted(_decode(call, body, _ConfigMap).data or ()))
+    return tuple(sorted(decode(call, body, _ConfigMap).data or ()))
 
 
 def _pod(base: dict[str, object], more: _Pod) -> NodePod:
@@ -189,10 +182,3 @@ def _variables(pod: _Pod) -> Iterator[tuple[str, str]]:
         for each in container.env or ():
             if each.value is not None and (each.name.startswith("DP_") or each.name in PLUGIN_VARIABLES):
                 yield each.name, each.value
-
-
-def _decode(call: Call, body: bytes, kind: type[Wire]) -> Wire:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Garbled(call, f"the answer cannot be read: {error}", "is it an API server that answers?") from error
