@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import gpuwatch
-from tests.drills.tuner_failures import Rig
+from tests.drills.tuner_rig import Rig
 from tests.e2e.processes import until
 
 DEPLOY = Path(gpuwatch.__file__).parents[1] / "deploy"

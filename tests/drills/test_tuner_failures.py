@@ -7,7 +7,9 @@ from typing import Literal
 import pytest
 
 from gpuwatch.sinks.tuner_status import TunerStatus
-from tests.drills.tuner_failures import EXIT_SECONDS, KINDS, PATH_SECONDS, Rig, Told, drills
+from tests.drills.tuner_failures import drills
+from tests.drills.tuner_mishaps import KINDS
+from tests.drills.tuner_rig import EXIT_SECONDS, PATH_SECONDS, Rig, Told
 from tests.e2e.processes import until
 
 EACH, SEED, RIGS = 2, 77, 8
