@@ -35,14 +35,13 @@ Place = tuple[str, Mapping[str, str]]
 
 
 class Wish(Record, frozen=True, kw_only=True):
-    """What all owners of some GPUs agree to. `mode`: the least of all; `terms` None: nobody has said the class, or what
-    was said cannot be read. `explicit_class`: the class was said, by an annotation or `tuning.work_class`. `obstacle`:
-    the most serious; None: they may be tuned, as far as `mode` goes. `priority`: the highest of their PriorityClasses.
+    """What all owners of some GPUs agree to. `mode`: the least of all; `terms` None: nobody has said the class, neither
+    by an annotation nor by `tuning.work_class`, or what was said cannot be read. `obstacle`: the most serious; None:
+    they may be tuned, as far as `mode` goes. `priority`: the highest of their PriorityClasses.
     """
 
     mode: Mode
     terms: Terms | None = None
-    explicit_class: bool = False
     obstacle: Obstacle | None = None
     priority: int = 0
 
@@ -75,7 +74,6 @@ def wish(config: TuningConfig, consents: Consents | None, owners: Sequence[Owner
     return Wish(
         mode=min([config.mode, *(say.mode for say in says), *([node.mode] if node else [])], key=MODES.index),
         terms=_strictest(says),
-        explicit_class=all(say.latency is not None for say in says),
         obstacle=min(obstacles, key=lambda obstacle: tuple(Reason).index(obstacle.reason), default=None),
         priority=max(say.priority for say in says),
     )

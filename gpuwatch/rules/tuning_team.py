@@ -62,7 +62,7 @@ def move(team: Team, memory: Memory, inputs: Inputs, sight: Sight, held: frozens
     tuned = _taken_away(gang.fitted(tuned, ladder, wanted.terms, len(team.uuids)), team, held)
     enforcing = inputs.enforcing and wanted.mode == "enforce"
     if all(uuid in sight.news for uuid in team.uuids):
-        tuned = _looked(tuned, tuple(sight.news[uuid] for uuid in team.uuids), wanted, inputs, enforcing=enforcing)
+        tuned = _looked(tuned, tuple(sight.news[uuid] for uuid in team.uuids), inputs, enforcing=enforcing)
     return _aimed(team, wanted, closed, tuned, memory, inputs, enforcing=enforcing)
 
 
@@ -117,8 +117,8 @@ def _taken_away(tuned: Tuned, team: Team, held: frozenset[Key]) -> Tuned:
     return evolve(tuned, state=released(tuned.state), resting=False, belief=None)
 
 
-def _looked(tuned: Tuned, gpus: tuple[Gpu, ...], wanted: Wish, inputs: Inputs, *, enforcing: bool) -> Tuned:
-    batch = wanted.explicit_class and tuned.terms.latency == "batch"
+def _looked(tuned: Tuned, gpus: tuple[Gpu, ...], inputs: Inputs, *, enforcing: bool) -> Tuned:
+    batch = tuned.terms.latency == "batch"
     tuned = gang.rested(tuned, gpus, inputs.now, allowed=enforcing and batch)
     return tuned if tuned.resting else gang.looked(tuned, gpus, enforcing=enforcing)
 

@@ -152,7 +152,7 @@ def test_for_people_the_operator_speaks() -> None:
     found = wish(CONFIG, None, (ALICE,), START)
     assert (found.mode, found.obstacle, latency(found)) == ("enforce", None, "batch")
     unsaid = wish(replace(CONFIG, work_class=None), None, (ALICE,), START)
-    assert (reason(unsaid), unsaid.terms, unsaid.explicit_class) == (Reason.NO_CLASS, None, False)
+    assert (reason(unsaid), unsaid.terms) == (Reason.NO_CLASS, None)
 
 
 def test_without_owners_it_is_as_the_operator_would() -> None:
@@ -217,7 +217,6 @@ def test_the_class_is_the_pods_else_the_namespaces_else_the_operators(
     said = {} if own is None else {CLASS: own}
     found = wished(YES | said, namespace={} if namespace is None else {CLASS: namespace}, config=config)
     assert latency(found) == expected
-    assert found.explicit_class is (expected is not None)
     assert reason(found) == (None if expected else Reason.NO_CLASS)
 
 
@@ -247,7 +246,7 @@ def test_one_owner_who_does_not_want_speaks_for_all() -> None:
 
 def test_one_owner_whose_class_nobody_said_leaves_it_open_for_all() -> None:
     found = wish(UNSAID, consents(pod(YES | {CLASS: "batch"}), pod(YES, OTHER)), (OWNER, OTHER), START)
-    assert (found.explicit_class, found.terms, reason(found)) == (False, None, Reason.NO_CLASS)
+    assert (found.terms, reason(found)) == (None, Reason.NO_CLASS)
 
 
 def test_how_long_nobody_has_asked_is_told() -> None:
