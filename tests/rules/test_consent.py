@@ -178,6 +178,12 @@ def test_a_share_that_is_none_switches_tuning_off_and_is_told(text: str) -> None
         assert MAX_SLOWDOWN in found.obstacle.words
 
 
+def test_where_one_of_two_pods_cannot_be_understood_nothing_is_promised_to_either() -> None:
+    known = consents(pod(YES | {MAX_SLOWDOWN: "2%"}), pod(YES | {MAX_SLOWDOWN: "two"}, OTHER))
+    found = wish(CONFIG, known, (OWNER, OTHER), START)
+    assert (found.mode, reason(found), found.terms) == ("off", Reason.OPTED_OUT, None)
+
+
 @given(st.text(max_size=12))
 def test_any_text_is_a_share_or_none(text: str) -> None:
     found = share(text)

@@ -58,6 +58,13 @@ def test_values_reach_the_driver_in_its_units(knobs: Knobs) -> None:
     assert knobs.sets == [("power_limit", GPU, 500_000), ("locked_clocks", GPU, 1200), ("locked_clocks", GPU, None)]
 
 
+def test_values_that_binary_fractions_miss_by_a_hair_are_rounded_not_cut(knobs: Knobs) -> None:
+    with NvmlControl(knobs) as control:
+        control.set_power_limit(GPU, 512.3)
+        control.set_locked_clocks(GPU, 2.1e8, 1.005e9 - 1e-6)
+    assert knobs.sets == [("power_limit", GPU, 512_300), ("locked_clocks", GPU, 1005)]
+
+
 @pytest.mark.parametrize(("turn", "function"), list(zip(SETTERS, FUNCTIONS, strict=True)))
 @pytest.mark.parametrize(
     ("code", "kind", "exit_code"),
@@ -66,6 +73,8 @@ def test_values_reach_the_driver_in_its_units(knobs: Knobs) -> None:
         (pynvml.NVML_ERROR_NOT_SUPPORTED, Unsupported, 1),
         (pynvml.NVML_ERROR_INVALID_ARGUMENT, Unsupported, 1),
         (pynvml.NVML_ERROR_UNINITIALIZED, NoGpuStack, 5),
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, NoGpuStack, 5),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, NoGpuStack, 5),
         (pynvml.NVML_ERROR_UNKNOWN, GpuwatchError, 1),
         (pynvml.NVML_ERROR_GPU_IS_LOST, GpuwatchError, 1),
     ],
