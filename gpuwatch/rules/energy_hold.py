@@ -38,6 +38,9 @@ CHANGE = 0.15
 QUIET = 0.04
 """No signal is believed to be steadier than this."""
 
+SAME = 0.002
+"""A difference of speed that is too small to mean other work, however little the pairs happen to vary."""
+
 BURST, CALM = 0.9, 6
 """A serving GPU this busy has its cap lifted at once, and gets it back after so many windows that are not."""
 
@@ -82,7 +85,7 @@ def is_same(block: Sequence[Pair], evidence: Sequence[Pair]) -> bool:
     now, then = slowest(block), slowest(evidence) if len(evidence) > 1 else None
     if now is None or then is None:
         return False
-    return abs(now.mean - then.mean) < 3 * math.hypot(now.error, then.error)
+    return abs(now.mean - then.mean) < max(SAME, 3 * math.hypot(now.error, then.error))
 
 
 def believed(state: State) -> Belief | None:

@@ -37,7 +37,7 @@ def observe(state: State, gang: Gang, ladder: Ladder, terms: Terms) -> State:
         return refused(state, reason)
     watts = max(fmean(window.watts for window in member) for member in zip(*full, strict=True))
     begun = State(phase=Phase.SEARCH, left=searching.PROBES, rest=state.rest)
-    return _probe(begun, searching.first(ladder, terms, watts))
+    return _probe(begun, searching.first(searching.reached(ladder, full), terms, watts))
 
 
 def unfit(full: tuple[Gang, ...]) -> Refusal | None:
@@ -86,7 +86,8 @@ def search(state: State, gang: Gang, ladder: Ladder, terms: Terms) -> State:
 
 def _next(state: State, ladder: Ladder, terms: Terms) -> State:
     """Another probe if one is worth it and left, else the best of what is known: held if it is what was seen last."""
-    cap = searching.following(state.probes, ladder, terms) if state.left > 0 else None
+    below = ladder if state.before is None else searching.reached(ladder, (state.before,))
+    cap = searching.following(state.probes, below, terms) if state.left > 0 else None
     if cap is not None:
         return evolve(_probe(state, cap), phase=Phase.SEARCH, before=state.before)
     best = searching.best(state.probes)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gpuwatch.rules.energy_estimate import disagree, energy, slowest
 from gpuwatch.rules.energy_state import Probe
-from gpuwatch.rules.energy_windows import Ladder, Pair, Terms
+from gpuwatch.rules.energy_windows import Gang, Ladder, Pair, Terms
 
 PROBES = 6
 LOOKS = (4, 8, 12, 16, 24, 32, 48, 64)
@@ -37,6 +37,10 @@ STEP = 0.1
 
 GAIN = 0.002
 """A lower cap has to save this share more than the best so far."""
+
+
+BOOST = 0.02
+"""A GPU that is so close to its highest clock is taken to be there: boost moves by a step or two."""
 
 
 class Point(NamedTuple):
@@ -98,6 +102,19 @@ def first(ladder: Ladder, terms: Terms, watts: float) -> float:
     share = 0.9 if terms.latency == "serving" else 0.8
     top = min(ladder.top, watts * 1.1) if ladder.knob == "power_limit" else ladder.top
     return min(ladder.at_least(share * top), ladder.caps[0])
+
+
+def reached(ladder: Ladder, full: Sequence[Gang]) -> Ladder:
+    """The ladder from the clock down that GPUs reach without a cap: where a power limit holds them below their highest,
+    a cap in between does nothing, and tells nothing of a lower one. `full`: windows without a cap.
+    """
+    members = [[window.clock for window in member] for member in zip(*full, strict=True)]
+    known = [[clock for clock in member if clock is not None] for member in members]
+    if ladder.knob != "locked_clocks" or not known or not all(known):
+        return ladder
+    top = max(fmean(member) for member in known)
+    steps = tuple(step for step in ladder.caps if step < top)
+    return Ladder(knob=ladder.knob, steps=(top, *steps)) if steps and top < (1 - BOOST) * ladder.top else ladder
 
 
 def following(probes: Sequence[Probe], ladder: Ladder, terms: Terms) -> float | None:
