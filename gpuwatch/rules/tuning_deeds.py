@@ -51,8 +51,8 @@ def _of_team(before: Tuned | None, moved: Moved) -> Iterator[Told]:
 def _moved(uuid: str, before: Tuned | None, now: Tuned) -> Iterator[Told]:
     knob, cap = now.ladder.knob, attempt(now)
     tried = None if before is None else before.tried
-    if cap is not None and cap != tried:
-        yield Told("tune", uuid, knob, before=text(knob, tried), after=text(knob, cap), why=why(now))
+    if now.tried is not None and now.tried != tried:
+        yield Told("tune", uuid, knob, before=text(knob, tried), after=text(knob, now.tried), why=why(now))
     elif now.state.phase is Phase.HOLD and before is not None and before.state.phase is not Phase.HOLD:
         yield Told("tune", uuid, knob, before=text(knob, cap), after=text(knob, cap), why=_held(now))
 

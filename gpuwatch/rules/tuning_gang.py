@@ -1,5 +1,6 @@
 """One owner's GPUs, which are moved together: from samples to the state of the energy tuner, and what it wants."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -8,10 +9,12 @@ from gpuwatch.model.snapshot import Gpu, Record
 from gpuwatch.rules import energy_idle
 from gpuwatch.rules.energy_hold import Belief, believed
 from gpuwatch.rules.energy_meter import Meter, take
+from gpuwatch.rules.energy_phases import verification
 from gpuwatch.rules.energy_resume import released, resumed
 from gpuwatch.rules.energy_state import Phase, State
 from gpuwatch.rules.energy_tuner import step, wanted
 from gpuwatch.rules.energy_windows import Gang, Ladder, Terms
+from gpuwatch.rules.restoring import TOLERANCE_WATTS
 
 ACTIVE = (Phase.SEARCH, Phase.HOLD, Phase.VERIFY)
 """Phases in which something may be in force."""
@@ -23,7 +26,7 @@ class Tuned(Record, frozen=True, kw_only=True):
     """What is remembered of GPUs that are moved together. `cap`: hertz or watts ordered last, None: none; `switched`:
     unix seconds of the order. `owned`: what is recorded of their knob was ordered for this owner. `tried`: the newest
     cap that counted as an action. `resting`: idle, at the floor. `would`:
-    where a search would begin, had the mode been `enforce`.
+    where a search would begin, had the mode been `enforce`. `limits`: the power limits seen last, watts by uuid.
     """
 
     ladder: Ladder
@@ -38,6 +41,7 @@ class Tuned(Record, frozen=True, kw_only=True):
     resting: bool = False
     belief: Belief | None = None
     would: float | None = None
+    limits: Mapping[str, float] = {}
 
 
 class Aim(NamedTuple):
@@ -57,6 +61,7 @@ def fitted(tuned: Tuned, ladder: Ladder, terms: Terms, members: int) -> Tuned:
 
 def looked(tuned: Tuned, gpus: tuple[Gpu, ...], *, enforcing: bool) -> Tuned:
     """After new samples, one of each GPU."""
+    tuned = _limited(tuned, gpus)
     serving = tuned.terms.latency == "serving"
     meter, gangs = take(tuned.meter, gpus, tuned.cap, tuned.switched, serving)
     state, would = tuned.state, tuned.would
@@ -69,6 +74,23 @@ def looked(tuned: Tuned, gpus: tuple[Gpu, ...], *, enforcing: bool) -> Tuned:
             break  # what is left was measured before the knob is turned
     belief = tuned.belief if state.probes is tuned.state.probes else believed(state)
     return evolve(tuned, meter=meter, state=state, belief=belief, would=would)
+
+
+def _limited(tuned: Tuned, gpus: tuple[Gpu, ...]) -> Tuned:
+    """Another power limit, mostly the budget's doing, is a switch as well: windows of before and after it are not of
+    one speed. Under a held cap nothing tells that without it the work would be faster now, so that is looked at.
+    """
+    seen = {gpu.identity.uuid: limit for gpu in gpus if (limit := gpu.power.limit_enforced) is not None}
+    steps = [limit - tuned.limits.get(uuid, limit) for uuid, limit in seen.items()]
+    known = evolve(tuned, limits={**tuned.limits, **seen})
+    if tuned.ladder.knob == "power_limit" or all(abs(step) <= TOLERANCE_WATTS for step in steps):
+        return known
+    state = tuned.state
+    if state.phase in (Phase.OBSERVE, Phase.SEARCH):
+        state = State(rest=state.rest)
+    elif state.phase is Phase.VERIFY or (state.phase is Phase.HOLD and max(steps) > TOLERANCE_WATTS):
+        state = verification(state)
+    return evolve(known, state=state, switched=max(gpu.at for gpu in gpus))
 
 
 def _watching(state: State, after: State, gang: Gang) -> tuple[State, float | None]:

@@ -7,6 +7,7 @@ from gpuwatch.model.consent import AUTOTUNE, CLASS, MAX_SLOWDOWN
 from gpuwatch.model.order import Outcome
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.tuner_state import Reason, TuningState
+from gpuwatch.rules.tuning_orders import text
 from tests.rules.tuning_world import TOP, Work, World
 
 KEYS = [(f"GPU-{index}", "locked_clocks") for index in range(3)]
@@ -162,7 +163,7 @@ def test_s13_each_decision_is_told_with_before_and_after_and_alternation_is_none
     caps = [order.value for _, order in world.orders if order.uuid == "GPU-2" and order.value is not None]
     assert len(caps) > 2 * len(mine)
     assert [each.after for each in mine if each.after != each.before] == [
-        f"{value / 1e6:,.0f} MHz" for value in dict.fromkeys(caps)
+        f"{value / 1e6:.0f} MHz" for value in dict.fromkeys(caps)
     ]
     assert "less energy" in mine[-1].why
     world.stopped = "a person"
@@ -276,7 +277,7 @@ def test_s12_without_enforce_nothing_is_ordered_whatever_is_recorded(held: World
 def test_who_observes_says_where_a_search_would_begin() -> None:
     world = World(mode="observe")
     world.until(TuningState.ELIGIBLE)
-    assert world.gpu(0).note == "would search from 1,590 MHz; steady, DRAM 46 %"
+    assert world.gpu(0).note == "would search from 1590 MHz; steady, DRAM 46 %"
     world.run(600)
     assert world.gpu(0).state is TuningState.ELIGIBLE
     assert not world.orders
@@ -389,6 +390,67 @@ def test_with_a_budget_clocks_are_the_energy_loops_and_power_limits_the_budgets(
     world.run(2)
     assert not world.record
     assert set(world.limits.values()) == {700.0}
+
+
+def limit(world: World, watts: float) -> None:
+    """Another power limit for GPU-2, and nobody's setting."""
+    world.limits["GPU-2"] = world.defaults["GPU-2"] = watts
+
+
+def test_another_power_limit_while_it_is_observed_or_searched_begins_anew_and_refuses_nobody() -> None:
+    world = World()
+    world.run(30)
+    limit(world, 350.0)  # as the budget does: its work gets slower
+    world.run(10)
+    assert world.gpu(2).state is TuningState.OBSERVING
+    world.until(TuningState.SEARCHING, 2, 120)
+    world.run(60)
+    limit(world, 400.0)
+    world.tick()
+    assert world.gpu(2).state is TuningState.OBSERVING
+    assert KEYS[2] not in world.record
+    for _ in range(1200):
+        assert world.gpu(2).state is not TuningState.REFUSED
+        world.tick()
+    assert world.gpu(2).state is TuningState.HOLDING
+
+
+def limited() -> World:
+    """A world in which a power limit, not the GPU's highest clock, sets the pace of GPU-2."""
+    world = World()
+    work = world.works["GPU-2"]
+    assert work is not None
+    work.bound = 0.7
+    limit(world, 350.0)
+    return world
+
+
+def test_under_a_power_limit_a_search_goes_from_the_clock_that_is_reached_and_tells_each_step_once() -> None:
+    world, told = limited(), []
+    while world.tick().gpus[2].state is not TuningState.HOLDING and world.now < 1900:
+        told += [(each.before, each.after) for each in world.step.deeds if each.uuid == "GPU-2"]
+    assert world.gpu(2).state is TuningState.HOLDING
+    assert told[0] == ("", text("locked_clocks", 1260e6))  # four fifths of 1560 MHz, not of 1980
+    assert len(told) == len(set(told))
+    left = world.speed("GPU-2") / world.speed("GPU-2", capped=False)
+    assert 0.95 <= left < 0.97
+
+
+def test_a_cap_found_under_a_power_limit_is_looked_at_when_the_limit_rises() -> None:
+    world = limited()
+    world.until(TuningState.HOLDING, 2)
+    limit(world, 700.0)  # under the cap nothing changes
+    over = 0
+    for _ in range(1200):
+        world.tick()
+        over += world.speed("GPU-2") < 0.94 * world.speed("GPU-2", capped=False)
+    assert over < 60
+
+
+def test_a_limit_that_falls_leaves_a_held_cap_alone(held: World) -> None:
+    limit(held, 690.0)
+    held.run(60)
+    assert held.gpu(2).state is TuningState.HOLDING
 
 
 def test_where_clocks_cannot_be_locked_the_power_limit_is_the_knob_unless_it_is_the_budgets() -> None:

@@ -64,7 +64,7 @@ class World:
         self.fate: dict[str, Outcome] = {}
         self.record: dict[tuple[str, str], Setting] = {}
         self.clocks: dict[str, float | None] = dict.fromkeys(UUIDS)
-        self.limits = dict.fromkeys(UUIDS, 700.0)
+        self.limits, self.defaults = dict.fromkeys(UUIDS, 700.0), dict.fromkeys(UUIDS, 700.0)
         self.counted = True  # GPM is there
         self.energy = dict.fromkeys(UUIDS, 1e6)
         self.turned: tuple[Turned, ...] = ()
@@ -160,14 +160,25 @@ class World:
                 self.record.pop(key, None)
         return Turned(order=order, outcome=fate, in_force=order.value if fate is Outcome.DONE else None)
 
-    def _speed(self, uuid: str, work: Work) -> float:
-        return 1 / (1 - work.bound + work.bound * TOP / (self.clocks[uuid] or TOP))
+    def speed(self, uuid: str, *, capped: bool = True) -> float:
+        """Of the work on a GPU, 1 at its highest clock; `capped` False: without our cap, under the same power limit."""
+        work = self.works[uuid]
+        assert work is not None
+        return 1 / (1 - work.bound + work.bound * TOP / self._clock(uuid, capped=capped))
+
+    def _clock(self, uuid: str, *, capped: bool = True) -> float:
+        """The highest that cap and power limit allow."""
+        work, clock = self.works[uuid], (self.clocks[uuid] if capped else None) or TOP
+        while work is not None and clock > CLOCKS[-1] and self._draw(work, clock) > self.limits[uuid]:
+            clock -= STEP
+        return clock
+
+    def _draw(self, work: Work, clock: float) -> float:
+        share = 0.2 + 0.8 * (clock / TOP) ** 2.5
+        return 80.0 + 30.0 * share + work.engine * (work.watts - 110.0) * share
 
     def _watts(self, uuid: str, work: Work | None) -> float:
-        if work is None:
-            return 70.0
-        share = 0.2 + 0.8 * ((self.clocks[uuid] or TOP) / TOP) ** 2.5
-        return 80.0 + 30.0 * share + work.engine * (work.watts - 110.0) * share
+        return 70.0 if work is None else self._draw(work, self._clock(uuid))
 
     def _look(self) -> View:
         identities = [
@@ -201,8 +212,8 @@ class World:
 
     def _sample(self, identity: Identity) -> Gpu:
         uuid, work = identity.uuid, self.works[identity.uuid]
-        clock = self.clocks[uuid] or TOP
-        speed = self._speed(uuid, work) * work.engine if work else 0.0
+        clock = self._clock(uuid)
+        speed = self.speed(uuid) * work.engine if work else 0.0
         return Gpu(
             identity=identity,
             at=self.at,
@@ -219,7 +230,7 @@ class World:
                 average=self._watts(uuid, work),
                 limit_enforced=self.limits[uuid],
                 limit_configured=self.limits[uuid],
-                limit_default=700.0,
+                limit_default=self.defaults[uuid],
                 limit_min=200.0,
                 limit_max=700.0,
             ),
