@@ -58,7 +58,7 @@ def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -
         click.echo(schema("TuneStatus", TuningItem, TuneStatus))
         return
     sight = look(session, needs_view=gpu is not None)
-    found = _document(sight, gpu)
+    found = _document(session, sight, gpu)
     if not found.tuner:
         session.terminal.hint(_silence(sight))
     if output in ("json", "yaml"):
@@ -72,15 +72,18 @@ def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -
     ctx.exit(DEGRADED if _is_degraded(sight) else 0)
 
 
-def _document(sight: "Sight", gpu: str | None) -> "TuneStatus":
+def _document(session: Session, sight: "Sight", gpu: str | None) -> "TuneStatus":
     from gpuwatch.cli.selection import chosen
+    from gpuwatch.cli.tune_foresight import foreseen
     from gpuwatch.cli.tune_items import TuneStatus, budget_item, judged, told
+    from gpuwatch.cli.tune_sight import consents
     from gpuwatch.cli.words import utc
 
     view, tuner, settings = sight.view, sight.tuner, sight.actuation.settings if sight.actuation else ()
     items = told(tuner, view, settings) if tuner else ()
     if not items and view is not None:
-        items = judged(view, settings, sight.config.checks.xids)
+        found = foreseen(view, sight, consents(session, sight), "observe")
+        items = judged(found.values(), view, settings)
     wanted = chosen(view, gpu) if view is not None else None
     stopped = tuner.stopped if tuner and tuner.stopped else sight.stop.words if sight.stop else None
     return TuneStatus(

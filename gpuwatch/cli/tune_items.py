@@ -1,18 +1,17 @@
 """The nouns of `gpuwatch tune status`: what a tuner says of each GPU, or what is judged here where none answers."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from gpuwatch.cli.document import Envelope
 from gpuwatch.cli.items import Item
 from gpuwatch.cli.words import utc
-from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.setting import Knob, Setting
 from gpuwatch.model.snapshot import Gpu, Power
 from gpuwatch.model.tuner_state import BudgetState, GpuTuning, Reason, TunerState, TuningState
 from gpuwatch.model.view import View
-from gpuwatch.rules.tuning import judge
-from gpuwatch.rules.tuning_gates import owners
 
 
 class SettingItem(Item, frozen=True, kw_only=True):
@@ -93,15 +92,17 @@ def told(state: TunerState, view: View | None, settings: tuple[Setting, ...]) ->
     )
 
 
-def judged(view: View, settings: tuple[Setting, ...], classes: Mapping[int, XidClass]) -> tuple[TuningItem, ...]:
-    """Every GPU, by index, as it is judged from what is there now. `classes`: `checks.xids`."""
+def judged(found: Iterable[GpuTuning], view: View, settings: tuple[Setting, ...]) -> tuple[TuningItem, ...]:
+    """Every GPU, by index, as its first look at it would make a tuner say. It has not begun: `eligible`, at best."""
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
-    found, _ = judge(view, fresh=True, now=0.0, settings=settings, classes=classes)
     return tuple(
-        _item(gpu, sample, sorted(owners(view, sample)) if sample else (), settings, told=False)
-        for gpu in found
-        for sample in (samples.get(gpu.uuid),)
+        _item(_not_begun(gpu), samples.get(gpu.uuid), gpu.owners, settings, told=False)
+        for gpu in sorted(found, key=lambda gpu: gpu.index)
     )
+
+
+def _not_begun(gpu: GpuTuning) -> GpuTuning:
+    return replace(gpu, state=TuningState.ELIGIBLE, note="") if gpu.state is TuningState.OBSERVING else gpu
 
 
 def budget_item(budget: BudgetState | None) -> BudgetItem | None:

@@ -1,15 +1,9 @@
 """`gpuwatch tune plan`: what enforce would do with each GPU, by the tuner's own rules; nothing is changed."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from gpuwatch.cli.options import gpus, keeps_state, output
 from gpuwatch.cli.session import Session, pass_session
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.tune_sight import Sight
-    from gpuwatch.model.consent import Consents
 
 
 @click.command(short_help="Show what enforce would do with each GPU; change nothing.")
@@ -33,7 +27,7 @@ def plan(session: Session, output: str, gpu: str | None) -> None:
     from gpuwatch.cli.selection import chosen
     from gpuwatch.cli.tune_plan_items import PlanItem, TunePlan, planned
     from gpuwatch.cli.tune_plan_screen import plan_lines
-    from gpuwatch.cli.tune_sight import look
+    from gpuwatch.cli.tune_sight import consents, look
     from gpuwatch.cli.words import Words, utc
     from gpuwatch.model.errors import GpuwatchError
 
@@ -41,18 +35,19 @@ def plan(session: Session, output: str, gpu: str | None) -> None:
         click.echo(schema("TunePlan", PlanItem, TunePlan))
         return
     sight = look(session, needs_view=True)
-    view, config = sight.view, sight.config
+    view = sight.view
     if view is None:
         raise GpuwatchError("nothing is known about the GPUs", "no agent answers here", "start one, or give --source")
-    stopped = sight.stop.words if sight.stop else ""
-    items, budget = planned(view, config, _consents(session, sight), sight.actuation, stopped)
+    if not sight.agent and not sight.tuner:
+        session.terminal.hint("hint: no agent was asked; a tuner needs one that looks each second")
+    items, budget = planned(view, sight, consents(session, sight))
     wanted = chosen(view, gpu)
     found = TunePlan(
         kind="TunePlan",
         node=view.snapshot.node,
         at=utc(view.snapshot.at),
         items=tuple(item for item in items if wanted is None or item.uuid in wanted),
-        mode=config.tuning.mode,
+        mode=sight.tuner.mode if sight.tuner else sight.config.tuning.mode,
         budget=budget,
     )
     if output in ("json", "yaml"):
@@ -63,19 +58,3 @@ def plan(session: Session, output: str, gpu: str | None) -> None:
         terminal = session.terminal
         words = Words(terminal.glyphs, view.snapshot.at)
         terminal.show(*plan_lines(found, words, terminal.width, wide=output == "wide"))
-
-
-def _consents(session: Session, sight: "Sight") -> "Consents | None":
-    """What pods consent to; None, and said, where it cannot be read."""
-    from pathlib import Path
-
-    from gpuwatch.model.errors import GpuwatchError
-    from gpuwatch.sinks.consents_file import ConsentsFile
-
-    if not sight.config.state_dir:
-        return None
-    try:
-        return ConsentsFile(Path(sight.config.state_dir)).read()
-    except GpuwatchError as error:
-        session.terminal.hint(f"hint: what pods consent to is not known; {error}")
-        return None

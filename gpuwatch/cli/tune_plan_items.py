@@ -10,10 +10,12 @@ from msgspec.structs import replace
 
 from gpuwatch.cli.document import Envelope
 from gpuwatch.cli.items import Item
+from gpuwatch.cli.tune_foresight import foreseen
 from gpuwatch.cli.tune_items import BudgetItem, ObstacleItem
-from gpuwatch.config import Config, TuningConfig, TuningMode
+from gpuwatch.cli.tune_sight import Sight
+from gpuwatch.config import TuningConfig, TuningMode
 from gpuwatch.model.consent import Consents
-from gpuwatch.model.setting import Actuation, Knob
+from gpuwatch.model.setting import Knob
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.tuner_state import GpuTuning, Obstacle, Reason
 from gpuwatch.model.view import View
@@ -24,9 +26,9 @@ from gpuwatch.rules.energy_windows import Ladder, Terms
 from gpuwatch.rules.power_budget import Demand, Shares, share
 from gpuwatch.rules.power_budget_demand import natural
 from gpuwatch.rules.tuning_budget import FIXED
+from gpuwatch.rules.tuning_closed import FASTEST_VIEW
 from gpuwatch.rules.tuning_gangs import Owner, Team, consent_of, teams
 from gpuwatch.rules.tuning_ladder import ladder_of, seen_board
-from gpuwatch.rules.tuning_loop import Inputs, Memory, cycle
 
 CONSENTS = (Reason.STOPPED, Reason.OPTED_OUT, Reason.NOT_OPTED_IN, Reason.NO_CONSENT)
 
@@ -58,9 +60,11 @@ class PlanItem(Item, frozen=True, kw_only=True):
 
 
 class TunePlan(Envelope, frozen=True, kw_only=True):
-    """`mode`: the configured one, of which the plan does not take account. `budget`: how it would be shared."""
+    """`mode`: of the tuner that answers, or else as configured; the plan takes no account of it. `budget`: how it would
+    be shared.
+    """
 
-    mode: TuningMode
+    mode: str
     budget: BudgetItem | None
 
 
@@ -74,26 +78,13 @@ class Ground(NamedTuple):
     found: Mapping[str, GpuTuning]
 
 
-def planned(
-    view: View, config: Config, consents: Consents | None, actuation: Actuation | None, stopped: str
-) -> tuple[tuple[PlanItem, ...], BudgetItem | None]:
-    """Every GPU, by index, and the budget. `actuation`: what is recorded; `stopped`: who has stopped tuning."""
-    enforcing = replace(config.tuning, mode="enforce")
+def planned(view: View, sight: Sight, consents: Consents | None) -> tuple[tuple[PlanItem, ...], BudgetItem | None]:
+    """Every GPU, by index, and the budget. How often a View is taken that is no agent's says nothing."""
+    if not sight.agent:
+        view = replace(view, snapshot=replace(view.snapshot, interval=FASTEST_VIEW))
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
-    inputs = Inputs(
-        view=view,
-        fresh=True,
-        now=0.0,
-        at=view.snapshot.at,
-        config=enforcing,
-        consents=consents,
-        actuation=actuation,
-        boards={uuid: seen_board(gpu) for uuid, gpu in samples.items()},
-        stopped=stopped,
-        classes=config.checks.xids,
-    )
-    found = {gpu.uuid: gpu for gpu in cycle(Memory(), inputs).gpus}
-    ground = Ground(view, enforcing, consents, samples, found)
+    enforcing = replace(sight.config.tuning, mode="enforce")
+    ground = Ground(view, enforcing, consents, samples, foreseen(view, sight, consents, "enforce"))
     groups = teams(view, consents)
     shares, budget = _shared(ground, groups)
     limits = shares.limits if shares else {}

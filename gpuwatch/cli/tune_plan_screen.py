@@ -20,7 +20,8 @@ def plan_lines(found: TunePlan, words: Words, width: int, *, wide: bool) -> "lis
 
     items: tuple[PlanItem, ...] = found.items
     tuned = sum(item.would_tune for item in items)
-    head = f"mode {found.mode}; with enforce, {tuned} of {len(items)} GPUs would be tuned now"
+    wish = "" if found.mode == "enforce" else "with enforce, "
+    head = f"mode {found.mode}; {wish}{tuned} of {len(items)} GPUs would be tuned now"
     lines = [Text(head, style="bold")]
     if found.budget is not None:
         lines += [Text(line) for line in wrapped(budget_text(found.budget, words), width)]
@@ -52,10 +53,12 @@ def _gang(item: PlanItem, words: Words) -> str:
 
 
 def _why(item: PlanItem, words: Words) -> str:
-    """What stands against it, or whose consent it goes by."""
+    """What stands against it, or whose consent it goes by; what is said above the table is not said again."""
     if own := [each.message for each in item.obstacles if each.reason not in OF_THE_NODE]:
         return "; ".join(own)
-    return item.said_by if item.users else "nobody uses it"
+    if not item.users:
+        return "nobody uses it"
+    return "nothing but the above" if item.obstacles else item.said_by
 
 
 OF_THE_NODE = (Reason.STOPPED, Reason.NO_GUARD, Reason.STALE_VIEW, Reason.SLOW_VIEW, Reason.QUARANTINED)
@@ -76,7 +79,7 @@ COLUMNS: tuple[Column[PlanItem], ...] = (
     Column("GANG", _gang, drop=4),
     Column("SHARE", lambda i, w: w.watts(i.budget_limit), right=True, drop=3),
     Column("USER", lambda i, w: ", ".join(i.users) or w.glyphs.dash, drop=5, shorten="middle"),
-    Column("WHY", _why, shorten="end", least=14),
+    Column("WHY", _why, shorten="end", least=28),
     Column("LOWEST", lambda i, w: _value(i, i.lowest, w), right=True, wide=True),
     Column("TOP", lambda i, w: _value(i, i.top, w), right=True, wide=True),
     Column("SAID BY", lambda i, w: i.said_by, wide=True),

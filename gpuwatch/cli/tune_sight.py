@@ -6,25 +6,29 @@ from typing import NamedTuple
 
 from gpuwatch.cli.session import Session
 from gpuwatch.cli.simulated import aimed
-from gpuwatch.cli.source import one_view
+from gpuwatch.cli.source import looking
 from gpuwatch.cli.tune_reach import state_place
 from gpuwatch.config import Config
+from gpuwatch.model.consent import Consents
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.setting import Actuation
 from gpuwatch.model.tuner_state import TunerState
 from gpuwatch.model.view import View
+from gpuwatch.roles.client import AgentClient
+from gpuwatch.sinks.consents_file import ConsentsFile
 from gpuwatch.sinks.settings_record import SettingsRecord
 from gpuwatch.sinks.tuner_status import FRESH_SECONDS, TunerStatus
 from gpuwatch.sinks.tuner_stop import Stop, TunerStop
 
 
 class Sight(NamedTuple):
-    """`view` None: no agent and no driver answers, but a tuner does. `state` None: no tuner has said anything of these
-    GPUs; `fresh`: it has just now. `actuation` None: what is set is not known.
+    """`view` None: no agent and no driver answers, but a tuner does. `agent`: the View is that of one. `state` None: no
+    tuner has said anything of these GPUs; `fresh`: it has just now. `actuation` None: what is set is not known.
     """
 
     config: Config
     view: View | None
+    agent: bool
     state: TunerState | None
     fresh: bool
     actuation: Actuation | None
@@ -46,11 +50,22 @@ def look(session: Session, *, needs_view: bool = False) -> Sight:
     place = Path(config.state_dir) if config.state_dir else None
     state = TunerStatus(place).read() if place else None
     fresh = state is not None and abs(time.time() - state.at) <= FRESH_SECONDS
-    view = _view(session, needed=needs_view or not fresh)
+    view, agent = _view(session, needed=needs_view or not fresh)
     if view is not None and state is not None and not _same_node(view, state):
         state, fresh = None, False
     stop = TunerStop(place).read() if place else None
-    return Sight(config, view, state, fresh, _recorded(session, place), stop)
+    return Sight(config, view, agent, state, fresh, _recorded(session, place), stop)
+
+
+def consents(session: Session, sight: Sight) -> Consents | None:
+    """What pods consent to; None, and said, where it cannot be read."""
+    if not sight.config.state_dir:
+        return None
+    try:
+        return ConsentsFile(Path(sight.config.state_dir)).read()
+    except GpuwatchError as error:
+        session.terminal.hint(f"hint: what pods consent to is not known; {error}")
+        return None
 
 
 def tuner_config(session: Session) -> Config:
@@ -63,14 +78,15 @@ def tuner_place(session: Session) -> Path:
     return state_place(tuner_config(session))
 
 
-def _view(session: Session, *, needed: bool) -> View | None:
+def _view(session: Session, *, needed: bool) -> tuple[View | None, bool]:
     try:
-        return one_view(session)
+        with looking(session) as somebody:
+            return somebody.view(), isinstance(somebody, AgentClient)
     except GpuwatchError as error:
         if needed:
             raise
         session.terminal.hint(f"hint: this is what the tuner says; {error}")
-        return None
+        return None, False
 
 
 def _same_node(view: View, state: TunerState) -> bool:

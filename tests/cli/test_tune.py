@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.model.tuner_state import Reason, TunerState
+from gpuwatch.sinks.consents_file import ConsentsFile
 from gpuwatch.sinks.settings_record import SettingsRecord
 from gpuwatch.sinks.tuner_status import FRESH_SECONDS, TunerStatus
 from tests.cli import tuner_states, views
@@ -39,6 +40,14 @@ def test_every_gpu_is_judged_with_its_reason_where_no_tuner_answers(tmp_path: Pa
     found = ask(views.failing(), "tune", "status", *place)
     assert "no tuner answers here" in found.stderr
     assert status(views.failing(), *place)["tuner"] is False
+
+
+def test_nobody_who_has_not_agreed_would_be_tuned_where_no_tuner_answers(tmp_path: Path):
+    ConsentsFile(tmp_path).write(tuner_states.consents())
+    train, chat, free = status(tuner_states.tunable(), "--state-dir", str(tmp_path))["items"]
+    assert (train["state"], train["slowdown_bound"], train["note"]) == ("eligible", 0.03, "")
+    assert (chat["state"], chat["reason"]) == ("refused", Reason.OPTED_OUT)
+    assert free["state"] == "idle"
 
 
 def test_what_a_tuner_says_is_told_in_base_units(tmp_path: Path):

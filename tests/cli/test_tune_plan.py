@@ -1,16 +1,19 @@
 """`gpuwatch tune plan`: the tuner's own rules about a node of our making, whatever mode is configured."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from gpuwatch.model.tuner_state import Reason
+from gpuwatch.sim.world import World
 from gpuwatch.sinks.consents_file import ConsentsFile
+from gpuwatch.sinks.tuner_status import TunerStatus
 from gpuwatch.sinks.tuner_stop import Stop, TunerStop
 from tests.cli import tuner_states, views
-from tests.cli.conftest import ask
+from tests.cli.conftest import ask, run
 
 
 def plan(place: Path, tuning: str = "{}", view=None, code: int = 0) -> dict:
@@ -62,6 +65,29 @@ def test_a_slow_agent_and_a_stop_stand_against_all(place: Path):
     found = plan(place, view=tuner_states.tunable(interval=5.0))
     reasons = [{each["reason"] for each in item["obstacles"]} for item in found["items"]]
     assert all({Reason.STOPPED, Reason.SLOW_VIEW} <= each for each in reasons)
+
+
+def test_what_stands_against_all_is_said_once_above_and_no_consent_is_told_as_a_reason(place: Path):
+    words = ("tune", "plan", "--state-dir", str(place))
+    found = ask(tuner_states.tunable(interval=5.0), *words, env={"COLUMNS": "160"}).stdout
+    assert found.count("set agent.interval to 1") == 1
+    train = next(line for line in found.splitlines() if line.lstrip().startswith("0"))
+    assert train.endswith("nothing but the above")
+
+
+def test_the_mode_is_that_of_a_tuner_that_answers_and_so_is_its_guard(place: Path):
+    TunerStatus(place).write(replace(tuner_states.enforcing(), at=time.time(), guard=False))
+    found = plan(place, "{mode: observe}")
+    assert found["mode"] == "enforce"
+    assert found["items"][0]["obstacles"][0]["reason"] == Reason.NO_GUARD
+
+
+def test_how_often_an_agent_looks_is_not_guessed_where_none_was_asked(tmp_path: Path):
+    with World("tuning", tmp_path / "node") as world:
+        found = run("--source", f"sim:{world.directory}", "tune", "plan", "-o", "json")
+    assert "no agent was asked" in found.stderr
+    reasons = {each["reason"] for item in json.loads(found.stdout)["items"] for each in item["obstacles"]}
+    assert Reason.SLOW_VIEW not in reasons
 
 
 def test_a_budget_is_shared_among_those_that_may_be_written(place: Path):
