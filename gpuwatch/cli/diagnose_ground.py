@@ -54,9 +54,15 @@ def _looked_at(source: Source | None, places: Places, config: Config) -> Iterato
         yield Ground(places, config, agent=AgentClient(source.argument or None))
     else:
         with node(source, config if places.live else _within(places, config)) as (looked_at, backend):
-            there = Places.tree(Path(backend.target)) if source.kind == "sim" else places
+            there = _simulated(backend, looked_at) if source.kind == "sim" else places
             blind = DRIVER_ONLY if source.kind == "capture" and places.live else ""
             yield Ground(there, looked_at, backend, blind=blind)
+
+
+def _simulated(backend: Backend, config: Config) -> Places:
+    """Its tuner keeps its record where its other state is."""
+    there = Places.tree(Path(backend.target))
+    return replace(there, state=config.state_dir) if config.state_dir else there
 
 
 def _own(places: Places, config: Config) -> Ground:

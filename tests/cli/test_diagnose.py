@@ -13,10 +13,13 @@ from gpuwatch.diagnose.facts import Facts
 from gpuwatch.model.diagnosis import CheckResult, Diagnosis, Result, Stage
 from gpuwatch.sim.fakecuda import FakeCuda
 from gpuwatch.sim.fakelib import FakeDriver
+from gpuwatch.sim.world import World
+from gpuwatch.sinks.settings_record import SettingsRecord
 from tests.cli.conftest import run
 from tests.cli.processes import finish
 from tests.cli.test_documents import conforms
 from tests.diagnose.hosts import Host
+from tests.roles.tuning import clocks
 
 SIM = ("--source", "sim")
 CAPTURE = Path(__file__).parents[1] / "captures/h100__590.48.01.txt"
@@ -165,6 +168,16 @@ def test_a_tree_and_a_simulation_are_two_nodes(host):
     result = run(*SIM, "diagnose", "--root", str(host.root))
     assert result.exit_code == 2
     assert "are two nodes" in result.stderr
+
+
+def test_what_the_tuner_of_a_simulated_node_has_set_is_known(tmp_path):
+    with World("healthy", tmp_path / "node") as world:
+        place = world.directory / "state"
+        place.mkdir(exist_ok=True)
+        SettingsRecord(place).add(clocks("GPU-3"))
+        result = run("--source", f"sim:{world.directory}", "diagnose", "-o", "json", *PATIENT)
+    orphans = next(item for item in json.loads(result.stdout)["items"] if item["id"] == "P01")
+    assert "a clock lock at 1200 MHz of gpuwatch's tuner" in orphans["message"]
 
 
 def test_a_capture_that_is_none_is_wrong_usage(host):

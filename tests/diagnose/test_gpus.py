@@ -155,6 +155,7 @@ def test_what_gpuwatch_has_set_is_told_once(tmp_path, knob):
     recorded(knob, 400.0 if knob == "power_limit" else 300e6)(host)
     found = host.diagnose()
     assert {found.of(id_).result for id_ in ("G08", "G09", "P01")} == {Result.PASS}
+    assert "gpuwatch" in found.of("G08" if knob == "power_limit" else "G09").message
     observing(host)
     assert host.diagnose().first.id == "P01"
 

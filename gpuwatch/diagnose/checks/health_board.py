@@ -121,7 +121,8 @@ def _clocks(case: Case) -> Verdict:
         for gpu in sorted(free, key=lambda gpu: gpu.clocks.sm or 0.0)
         if (gpu.clocks.sm or 0.0) < SIBLINGS * top[_name(gpu)]
     }
-    return blame(bad) if bad else passed(f"{many(len(busy))} at work")
+    holds = f"; gpuwatch's tuner holds those of {gpu_list(tuple(ours))}" if ours else ""
+    return blame(bad) if bad else passed(f"{many(len(busy))} at work{holds}")
 
 
 SIBLINGS = 0.8
@@ -186,7 +187,8 @@ BOARD: tuple[Check, ...] = (
         "G09",
         Stage.HEALTH,
         "GPUs at work have their clocks",
-        "nvmlDeviceGetClockInfo of GPUs at work, with clock event reasons, against their highest and their siblings'",
+        "nvmlDeviceGetClockInfo of GPUs at work, with clock event reasons, against their highest and their siblings'; "
+        "gpuwatch's own record",
         "GPU 3: at work with 17% of its highest clock, and no reason given",
         "Most often somebody has locked its clocks (nvidia-smi -lgc) and left: unlock them. If that changes nothing, "
         "reset the GPU when its work is done.",
