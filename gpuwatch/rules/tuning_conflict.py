@@ -105,4 +105,4 @@ def _words(watch: Watch, clock: float | None, cap: float | None, allowed: float 
 
 
 def _mhz(hertz: float) -> str:
-    return f"{hertz / 1e6:,.0f} MHz"
+    return f"{hertz / 1e6:.0f} MHz"

@@ -1,12 +1,13 @@
 """What the tuner says of each GPU to people: its state, what stands against it, and what was saved."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.tuner_state import GpuTuning, Obstacle, Reason, TuningState
+from gpuwatch.rules.energy_hold import HOLD_SECONDS
 from gpuwatch.rules.energy_phases import OBSERVED
 from gpuwatch.rules.energy_state import Phase
 from gpuwatch.rules.tuning_gang import Tuned, attempt
@@ -118,18 +119,34 @@ def _state(moved: Moved | None, obstacles: tuple[Obstacle, ...]) -> TuningState:
 def _note(tuned: Tuned | None, state: TuningState) -> str:
     if tuned is None:
         return ""
-    knob, cap, found = tuned.ladder.knob, attempt(tuned), tuned.state
-    if state is TuningState.ELIGIBLE:
-        return f"would search from {text(knob, tuned.would)}; {_steady(tuned)}"
-    if state is TuningState.OBSERVING:
-        return f"at full speed, {len(found.full)} of {OBSERVED} windows"
-    if state is TuningState.RESTING:
-        return f"held and idle, at {text(knob, cap)}"
-    if state in (TuningState.SEARCHING, TuningState.VERIFYING) and found.probe is not None:
-        return f"{text(knob, cap)}, {len(found.probe.pairs)} pairs of windows"
-    return text(knob, cap)
+    return NOTES.get(state, _cap)(tuned)
+
+
+def _cap(tuned: Tuned) -> str:
+    return text(tuned.ladder.knob, attempt(tuned))
+
+
+def _tried(tuned: Tuned) -> str:
+    probe = tuned.state.probe
+    return _cap(tuned) if probe is None else f"{_cap(tuned)} in turns with full speed, pair {len(probe.pairs) + 1}"
+
+
+def _held(tuned: Tuned) -> str:
+    if tuned.state.lifted:
+        return f"full speed while it is this busy, else {text(tuned.ladder.knob, tuned.state.held)}"
+    return f"tried again after {max(0.0, HOLD_SECONDS - tuned.state.seconds) / 60:.0f} min of work"
 
 
 def _steady(tuned: Tuned) -> str:
     drams = [window.dram for gang in tuned.state.full for window in gang if window.dram is not None]
     return f"steady, DRAM {100 * sum(drams) / len(drams):.0f} %" if drams else "steady"
+
+
+NOTES: Mapping[TuningState, Callable[[Tuned], str]] = {
+    TuningState.ELIGIBLE: lambda tuned: f"would search from {text(tuned.ladder.knob, tuned.would)}; {_steady(tuned)}",
+    TuningState.OBSERVING: lambda tuned: f"at full speed, {len(tuned.state.full)} of {OBSERVED} windows",
+    TuningState.SEARCHING: _tried,
+    TuningState.VERIFYING: _tried,
+    TuningState.HOLDING: _held,
+    TuningState.RESTING: lambda tuned: f"held and idle, at {_cap(tuned)}",
+}

@@ -49,4 +49,4 @@ def text(knob: Knob, value: float | None) -> str:
     """A setting for people; empty: none."""
     if value is None:
         return ""
-    return f"{value / 1e6:,.0f} MHz" if knob == "locked_clocks" else f"{value:.0f} W"
+    return f"{value / 1e6:.0f} MHz" if knob == "locked_clocks" else f"{value:.0f} W"

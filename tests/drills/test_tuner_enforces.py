@@ -229,5 +229,5 @@ def test_a_reload_to_observe_sets_nothing_more(node: Node) -> None:
     node.freed("all is given back")
     node.driver.reset_calls()
     until(lambda: node.gpu(0).state is TuningState.ELIGIBLE, "it says what it would do", seconds=20)
-    assert "would search from 1,590 MHz; steady, DRAM 50 %" in node.gpu(0).note
+    assert "would search from 1590 MHz; steady, DRAM 50 %" in node.gpu(0).note
     assert not node.driver.sets()

@@ -58,7 +58,7 @@ def first(told: list[str]) -> int:
 def test_s9_a_clock_above_our_cap_is_somebody_elses() -> None:
     told = watched(at_clock(CAP + ABOVE_HERTZ + STEP), CAP)
     assert first(told) == ABOVE
-    assert "1,500 MHz" in told[-1]
+    assert "1500 MHz" in told[-1]
 
 
 def test_a_step_or_two_above_the_cap_is_nobody() -> None:
@@ -77,8 +77,8 @@ def test_s9_a_lock_is_seen_in_every_state_in_which_work_is_done() -> None:
 
 
 def test_words_say_what_it_should_be() -> None:
-    assert "its highest 1,980 MHz" in watched(at_clock(LOW))[-1]
-    assert "our cap 1,500 MHz" in watched(at_clock(LOW), CAP)[-1]
+    assert "its highest 1980 MHz" in watched(at_clock(LOW))[-1]
+    assert "our cap 1500 MHz" in watched(at_clock(LOW), CAP)[-1]
 
 
 def test_s9_a_lower_lock_is_seen_also_where_the_driver_names_a_setting() -> None:

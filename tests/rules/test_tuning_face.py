@@ -1,8 +1,13 @@
-"""What the tuner tells of a GPU: joules saved never fall, since a counter that falls counts anew."""
+"""What the tuner tells of a GPU: what is done with it, and joules saved, which never fall, since a counter that falls
+counts anew.
+"""
 
+from gpuwatch.model.consent import AUTOTUNE, CLASS
 from gpuwatch.model.snapshot import Gpu, Identity, Power
+from gpuwatch.model.tuner_state import TuningState
 from gpuwatch.rules.tuning_face import account
 from gpuwatch.rules.tuning_memory import Account
+from tests.rules.tuning_world import World
 
 
 def gpu(joules: float | None) -> Gpu:
@@ -25,3 +30,31 @@ def test_a_rest_that_saves_less_than_nothing_takes_back_what_was_saved_but_not_w
 def test_a_gpu_whose_energy_cannot_be_read_keeps_what_was_told():
     found = account(Account(counter=50.0, saved=3.0, told=4.0), gpu(None), None, 0.0)
     assert found == Account(None, 3.0, 4.0)
+
+
+def test_each_state_says_in_words_what_is_done() -> None:
+    world, notes = World(), {}
+    for _ in range(1500):
+        gpu = world.tick().gpus[2]
+        notes.setdefault(gpu.state, gpu.note)
+        if gpu.state is TuningState.HOLDING:
+            break
+    assert notes[TuningState.OBSERVING].startswith("at full speed, ")
+    assert " MHz in turns with full speed, pair 1" in notes[TuningState.SEARCHING]
+    assert notes[TuningState.HOLDING] == "tried again after 30 min of work"
+    world.run(600)
+    assert world.gpu(2).note == "tried again after 20 min of work"
+
+
+def test_a_serving_pod_without_its_cap_says_why() -> None:
+    world = World()
+    world.annotations["b"] = {AUTOTUNE: "enforce", CLASS: "serving"}
+    work = world.works["GPU-2"]
+    assert work is not None
+    work.engine = 0.6
+    world.until(TuningState.HOLDING, 2)
+    cap = world.clocks["GPU-2"]
+    assert cap is not None
+    work.engine = 0.97
+    world.run(2)
+    assert world.gpu(2).note == f"full speed while it is this busy, else {cap / 1e6:.0f} MHz"
