@@ -153,7 +153,7 @@ def _read(before: Limit, gpu: Gpu, at: float) -> Limit:
     enforced = next(_sound([gpu.power.limit_enforced]), 0.0)
     looks = before.looks + (turned is not None and turned < gpu.at != before.at)
     if turned is not None and before.watts is not None and looks < LATE_SAMPLES:
-        watts = max(before.watts, enforced) if gpu.at > turned else before.watts
+        watts = before.watts if gpu.at == before.at else max(before.watts, enforced)  # that may be of after the write
         return replace(before, watts=watts, at=gpu.at, turned=turned, looks=looks)
     configured = _configured(gpu)
     known = before.watts if configured is None else max(configured, enforced)
@@ -183,7 +183,8 @@ def in_force(limits: Limits, now: float) -> tuple[InForce, ...] | None:
 
 
 def _counted(uuid: str, limit: Limit, highest: float, now: float) -> InForce:
-    most = highest if limit.most is None else limit.most
+    known = limit.most or 0.0
+    most = known if known and limit.floor is not None else max(highest, known)  # a record alone tells no board's most
     if limit.unread is None:
         return InForce(uuid=uuid, watts=limit.watts, most=most)
     is_known = limit.watts is not None and now - limit.unread < GRACE_SECONDS

@@ -67,7 +67,8 @@ def judged(memory: Memory, look: Look, budget: float, now: Collection[InForce], 
         how, words, limits = str(Plight.EMERGENCY), f"more than {budget:.0f} W was drawn: equal parts at most", at_most
     else:
         shares = share(budget, gpus)
-        if shares.how is not How.UNLIMITED and _is_learning(memory, look, gpus, exceeded):
+        is_plain = shares.how is How.UNLIMITED and not memory.limits.failed
+        if not is_plain and _is_learning(memory, look, gpus, exceeded):
             return memory
         how, words, limits = str(shares.how), shares.words, dict(shares.limits)
     return replace(memory, verdict=Verdict(limits=limits, how=how, words=words, at=look.now, situation=situation))
@@ -97,4 +98,5 @@ def _is_learning(memory: Memory, look: Look, gpus: Collection[Demand], exceeded:
     """Whether nobody was ever held, or all by an earlier life, and it is still to be seen what somebody draws."""
     is_new = memory.since is not None and look.now - memory.since < LEARN_SECONDS
     is_untouched = memory.verdict is None and not (look.settings and exceeded)
-    return is_new and is_untouched and any(gpu.draw is None for gpu in gpus if gpu.fixed is None)
+    asked = memory.limits.failed
+    return is_new and is_untouched and any(gpu.draw is None for gpu in gpus if gpu.fixed is None or gpu.uuid in asked)

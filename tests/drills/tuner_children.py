@@ -69,6 +69,7 @@ class Place(msgspec.Struct, frozen=True):
     views: float
     guard: float
     mode: TuningMode = "enforce"
+    budget: float | None = BUDGET
 
     @property
     def state(self) -> Path:
@@ -87,7 +88,7 @@ class Place(msgspec.Struct, frozen=True):
             state_dir=str(self.state),
             sources=SourcesConfig(proc=str(Path(self.folder, "proc")), nvml_library=self.library),
             tuning=TuningConfig(
-                mode=self.mode, pods="enforce", work_class="batch", node_budget_watts=BUDGET, listen=""
+                mode=self.mode, pods="enforce", work_class="batch", node_budget_watts=self.budget, listen=""
             ),
         )
 

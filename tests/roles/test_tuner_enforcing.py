@@ -82,6 +82,7 @@ class Bench:
         for uuid, work in self.world.works.items():
             megahertz = self.knobs.locked.get(uuid)
             self.world.clocks[uuid] = None if megahertz is None else megahertz * 1e6
+            self.world.limits[uuid] = self.knobs.limits[uuid] / 1e3
             self.world.energy[uuid] += self.world._watts(uuid, work)
         self.world.view = self.world._look()
         self.files.consents.write(self.world._consents())
@@ -111,6 +112,14 @@ class Bench:
     def recorded(self) -> tuple[Setting, ...]:
         return self.files.record.read().settings
 
+    def budgeted(self, watts: float | None, **more: Any) -> None:
+        """Have the next process find a budget."""
+        self.world.config = msgspec.structs.replace(self.world.config, node_budget_watts=watts, **more)
+
+    def total(self) -> float:
+        """Watts, of all power limits."""
+        return sum(self.knobs.limits.values()) / 1e3
+
     def is_free(self) -> bool:
         return not self.knobs.locked and not self.recorded() and set(self.knobs.limits.values()) == {700_000}
 
@@ -129,6 +138,84 @@ def test_what_an_earlier_tuner_left_is_given_back_before_anything_else(bench: Be
     bench.run(1)
     assert bench.is_free()
     assert bench.files.record.read().restores == {Trigger.START: 2}
+
+
+BUDGET = 2_400.0
+"""For four GPUs of 700 W, of which three draw 500 W."""
+
+
+@pytest.fixture
+def limited(bench: Bench) -> Bench:
+    """A tuner was killed while it kept a budget, and a clock was capped; another one is about to begin."""
+    bench.budgeted(BUDGET)
+    bench.tuner = bench.started()
+    bench.until(lambda: bench.total() <= BUDGET)
+    bench.capped()
+    bench.tuner = bench.started()
+    bench.knobs.sets.clear()
+    return bench
+
+
+def highest(bench: Bench, limits: dict[str, int]) -> float:
+    """Watts that all limits were together at most, from these on."""
+    limits, totals = dict(limits), [sum(limits.values())]
+    for knob, uuid, milliwatts in bench.knobs.sets:
+        if knob == "power_limit" and milliwatts is not None:
+            limits[uuid] = milliwatts
+            totals.append(sum(limits.values()))
+    assert limits == bench.knobs.limits
+    return max(totals) / 1e3
+
+
+def test_a_budget_is_kept_through_a_death_at_every_instant(limited: Bench) -> None:
+    before = dict(limited.knobs.limits)
+    limited.run(1)
+    assert not limited.knobs.locked
+    assert limited.tuner.state.budget is not None
+    assert limited.tuner.state.budget.how == "waiting"
+    limited.run(120)
+    assert highest(limited, before) <= BUDGET
+    assert limited.tuner.state.budget.how == "roomy"
+    assert {each.original for each in limited.recorded() if each.knob == "power_limit"} == {700.0}
+    assert limited.files.record.read().restores[Trigger.START] >= 1
+    limited.tuner.end()
+    assert limited.is_free()
+
+
+@pytest.mark.parametrize(
+    "config", [{"watts": None}, {"watts": BUDGET, "mode": "observe"}, {"watts": BUDGET, "mode": "off"}]
+)
+def test_limits_of_a_budget_that_is_kept_no_more_are_given_back_at_the_start(
+    limited: Bench, config: dict[str, Any]
+) -> None:
+    limited.budgeted(**config)
+    limited.tuner = limited.started()
+    limited.run(1)
+    assert limited.is_free()
+    assert limited.files.record.read().restores[Trigger.START] >= 4
+
+
+def test_limits_that_are_found_are_given_back_at_once_where_somebody_has_stopped_tuning(limited: Bench) -> None:
+    limited.files.stop.put(Stop(by="somebody"))
+    limited.run(1)
+    assert limited.is_free()
+
+
+def test_s4_limits_that_are_found_are_given_back_when_there_is_surely_no_guard(limited: Bench) -> None:
+    limited.guarded = False
+    limited.run(30)
+    assert limited.total() <= BUDGET
+    assert [knob for knob, _, _ in limited.knobs.sets] == ["locked_clocks"] * len(limited.knobs.sets)
+    limited.run(2)
+    assert limited.is_free()
+
+
+def test_limits_of_another_boot_are_nobodys_budget(limited: Bench) -> None:
+    for uuid in limited.knobs.limits:
+        limited.files.record.add(limit(uuid, 300.0, boot_id="boot-0"))
+        limited.knobs.limits[uuid] = 700_000
+    limited.run(1)
+    assert limited.recorded() == ()
 
 
 def test_s13_every_decision_leaves_a_line_with_before_after_and_why(bench: Bench) -> None:
@@ -182,6 +269,34 @@ def test_s4_without_a_guard_nothing_is_set_and_what_was_set_is_given_back(bench:
     assert bench.recorded()
     bench.run(2)
     assert bench.is_free()
+
+
+def test_a_guard_that_beats_is_waited_for_without_a_word(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gpuwatch.roles.tuner")
+    bench.run(1)
+    assert bench.gpu(0).words == "waiting for the guard: nobody would give back what a dead tuner has set"
+    assert not bench.knobs.sets
+    bench.run(1)
+    assert bench.gpu(0).state is TuningState.OBSERVING
+    assert "guard" not in caplog.text
+
+
+def test_that_no_guard_comes_is_said_after_two_seconds_and_again_when_it_is_sure(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gpuwatch.roles.tuner")
+    bench.guarded = False
+    said = []
+    for _ in range(60):
+        bench.run(1)
+        said.append(len(caplog.records))
+    assert said[1] == 0
+    assert [text.split(":")[1].split("; ")[1] for text in caplog.messages if "GPU 0" in text] == [
+        "waiting for the guard",
+        "no guard is heard",
+    ]
+    assert said[5] == said[20] < said[40] == said[-1]
+    assert not bench.knobs.sets
 
 
 def test_the_heartbeat_of_a_guard_long_dead_is_not_taken_for_one(bench: Bench) -> None:

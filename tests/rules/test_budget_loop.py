@@ -12,6 +12,7 @@ from gpuwatch.rules.budget_verdict import LEARN_SECONDS, SHARE_SECONDS
 from gpuwatch.rules.energy_state import Phase, Probe, State
 from gpuwatch.rules.energy_windows import Pair
 from gpuwatch.rules.power_budget import How
+from gpuwatch.rules.power_budget_demand import ENOUGH_SECONDS
 from tests.rules.budget_node import DEFAULT, FLOOR, Luck, Node
 
 LEARNT = LEARN_SECONDS + 1
@@ -259,6 +260,32 @@ def test_after_a_restart_what_is_recorded_may_be_in_force_and_the_original_is_kn
     assert (node.total, node.record) == (900.0, {})
 
 
+def test_after_a_restart_limits_stay_until_it_is_known_what_is_drawn() -> None:
+    node = settled(480.0, 280.0, 150.0, 150.0)
+    before = dict(node.limits)
+    node.crash()
+    for _ in range(round(ENOUGH_SECONDS)):
+        state = node.run(1).state
+        assert state is not None
+        assert (state.how, node.limits) == (Plight.LEARNING, before)
+
+
+def test_after_a_restart_limits_that_exceed_the_budget_are_answered_at_once() -> None:
+    node = settled(600.0, 290.0, 60.0, 100.0)
+    node.crash()
+    node.budget = 450.0
+    node.run(2)
+    assert node.total <= 450.0
+
+
+def test_after_a_restart_with_a_budget_that_cannot_be_shared_everything_is_given_back() -> None:
+    node = settled(600.0, 290.0, 60.0, 100.0)
+    node.crash()
+    node.budget = math.nan
+    node.run(2)
+    assert (node.total, node.record) == (900.0, {})
+
+
 def test_after_a_restart_the_least_of_what_may_be_in_force_is_asked_for() -> None:
     node = settled(600.0, 290.0, 60.0, 100.0)
     setting = node.record["GPU-2"]
@@ -295,6 +322,26 @@ def test_a_sample_of_before_a_write_is_not_believed() -> None:
     for _ in range(6):
         node.run(1)
         assert {uuid: limit.watts for uuid, limit in node.memory.limits.known.items()} == after
+
+
+def test_a_limit_that_rises_right_after_a_write_is_seen_in_the_next_sample() -> None:
+    node = settled(600.0, 290.0, 60.0, 100.0)
+    node.budget = 450.0
+    node.run(1)
+    (uuid, *_) = ordered(node)
+    node.boards[uuid].limit = DEFAULT
+    node.run(1)
+    assert node.memory.limits.known[uuid].watts == DEFAULT
+
+
+def test_after_a_restart_a_gpu_that_was_never_read_counts_for_what_others_may_have() -> None:
+    node = settled(600.0, 290.0, 60.0, 100.0)
+    node.record["GPU-2"] = replace(node.record["GPU-2"], original=150.0)
+    node.boards["GPU-2"].is_lost = True
+    node.crash()
+    state = node.run(1).state
+    assert state is not None
+    assert "GPU-2 counts for 300 W: it cannot be read" in state.words
 
 
 def test_a_clock_that_is_set_back_hides_no_rise_for_long() -> None:
