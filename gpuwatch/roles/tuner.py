@@ -16,7 +16,7 @@ from gpuwatch.model.consent import Consents
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.order import Outcome, Turned
 from gpuwatch.model.setting import Actuation, Knob, Trigger
-from gpuwatch.model.tuner_state import TunerState
+from gpuwatch.model.tuner_state import Reason, TunerState
 from gpuwatch.roles.agent_views import ViewSource
 from gpuwatch.roles.knobs import Hand
 from gpuwatch.roles.tuner_boards import Boards
@@ -37,6 +37,9 @@ FINISH_SECONDS = 1.5
 
 GUARD_SECONDS = 30.0
 """Without a beat of the guard for so long, nobody guards."""
+
+QUIET_SECONDS = 2.0
+"""A guard that lives is heard within this at the start, for it beats each second: until then its absence is no news."""
 
 ADOPTED: tuple[Knob, ...] = ("power_limit",)
 """Of what an earlier tuner has left: a budget that is kept goes on with it."""
@@ -217,12 +220,16 @@ class Tuner:
             self._folder.status.write(self.state)
         except GpuwatchError as error:
             log.debug("%s", error)  # the heartbeat has told of the folder
-        self._tell()
+        self._tell(inputs.now)
 
-    def _tell(self) -> None:
+    def _tell(self, now: float) -> None:
         """Log what has changed."""
+        is_early, waits = self._hearing.awaits(now, QUIET_SECONDS), self._hearing.awaits(now)
         for gpu in self.state.gpus:
-            if self._told.get(gpu.uuid) != (told := (gpu.state, gpu.reason)):
+            is_unguarded = gpu.reason is Reason.NO_GUARD
+            if is_early and is_unguarded:
+                continue
+            if self._told.get(gpu.uuid) != (told := (gpu.state, gpu.reason, is_unguarded and waits)):
                 self._told[gpu.uuid] = told
                 words = gpu.words or gpu.note
                 log.info("GPU %d: %s%s", gpu.index, gpu.state, f"; {words}" if words else "")

@@ -54,7 +54,9 @@ class Hearing:
             self._stamp = seen.stamp
         return self._heard is not None and now - self._heard < self._silence
 
-    def awaits(self, now: float) -> bool:
-        """Whether nobody was ever heard, as the listening has only just begun. `now`: monotonic."""
+    def awaits(self, now: float, patience: float | None = None) -> bool:
+        """Whether nobody was ever heard, as the listening has only just begun: less than `patience` seconds ago, None:
+        than `silence`. `now`: monotonic.
+        """
         self._began = now if self._began is None else self._began
-        return self._heard is None and now - self._began < self._silence
+        return self._heard is None and now - self._began < (self._silence if patience is None else patience)

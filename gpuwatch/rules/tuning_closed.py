@@ -79,7 +79,8 @@ def everywhere(inputs: Inputs) -> Iterator[Obstacle]:
     if not inputs.enforcing:
         return
     if not inputs.heard:
-        words = "no guard is heard: nobody would give back what a dead tuner has set"
+        missing = "waiting for the guard" if inputs.awaited else "no guard is heard"
+        words = f"{missing}: nobody would give back what a dead tuner has set"
         yield Obstacle(reason=Reason.NO_GUARD, words=words)
     if inputs.view is not None and inputs.view.snapshot.interval > FASTEST_VIEW:
         words = f"the agent looks each {inputs.view.snapshot.interval:g} s; set agent.interval to 1"

@@ -299,6 +299,34 @@ def test_that_no_guard_comes_is_said_after_two_seconds_and_again_when_it_is_sure
     assert not bench.knobs.sets
 
 
+def test_a_guard_that_beats_is_waited_for_without_a_word(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gpuwatch.roles.tuner")
+    bench.run(1)
+    assert bench.gpu(0).words == "waiting for the guard: nobody would give back what a dead tuner has set"
+    assert not bench.knobs.sets
+    bench.run(1)
+    assert bench.gpu(0).state is TuningState.OBSERVING
+    assert "guard" not in caplog.text
+
+
+def test_that_no_guard_comes_is_said_after_two_seconds_and_again_when_it_is_sure(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gpuwatch.roles.tuner")
+    bench.guarded = False
+    said = []
+    for _ in range(60):
+        bench.run(1)
+        said.append(len(caplog.records))
+    assert said[1] == 0
+    assert [text.split(":")[1].split("; ")[1] for text in caplog.messages if "GPU 0" in text] == [
+        "waiting for the guard",
+        "no guard is heard",
+    ]
+    assert said[5] == said[20] < said[40] == said[-1]
+    assert not bench.knobs.sets
+
+
 def test_the_heartbeat_of_a_guard_long_dead_is_not_taken_for_one(bench: Bench) -> None:
     bench.guarded = False
     bench.files.guard.beat("guard", bench.time())
