@@ -1,9 +1,12 @@
 """The power budget inside the tuner's own cycle: who is left alone, and when all of it ends."""
 
+from typing import Literal
+
 import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import TuningConfig
+from gpuwatch.model.consent import AUTOTUNE, Consents
 from gpuwatch.model.finding import Health, Judgement
 from gpuwatch.rules.power_budget import How
 from gpuwatch.rules.tuning_loop import Inputs, Memory, Step, cycle
@@ -18,7 +21,7 @@ class Tuned(Node):
     def __init__(self, config: TuningConfig) -> None:
         super().__init__(config.node_budget_watts)
         self.config, self.tuner = config, Memory()
-        self.stopped = ""
+        self.stopped, self.guarded, self.says = "", True, dict[str, str]()
 
     def tune(self, seconds: int) -> Step:
         """Cycles of a second."""
@@ -32,8 +35,10 @@ class Tuned(Node):
                 now=self.now,
                 at=START + self.now,
                 config=self.config,
+                consents=Consents(at=START, node=self.says),
                 actuation=look.actuation,
                 turned=self.turned,
+                heard=self.guarded,
                 stopped=self.stopped,
             )
             self.step_of_tuner = cycle(self.tuner, inputs)
@@ -60,22 +65,32 @@ def test_the_budget_needs_nobodys_consent_and_each_write_is_a_deed() -> None:
     assert {deed.uuid: deed.after for deed in deeds}.items() >= {"GPU-2": f"{node.limits['GPU-2']:.0f} W"}.items()
 
 
-@pytest.mark.parametrize("how", ["stopped", "config", "mode"])
+@pytest.mark.parametrize("how", ["stopped", "the Node", "no guard", "config"])
 def test_s3_when_it_is_stopped_or_taken_away_everything_is_given_back(how: str) -> None:
     node = a_node()
     node.tune(60)
     assert node.record
     if how == "stopped":
         node.stopped = "a person"
-    if how == "config":
+    elif how == "the Node":
+        node.says = {AUTOTUNE: "off"}
+    elif how == "no guard":
+        node.guarded = False
+    else:
         node.config = TuningConfig(mode="enforce")
     step = node.tune(2)
-    if how == "mode":
-        node.config = TuningConfig(mode="observe", node_budget_watts=600.0)
-        assert node.tune(5).orders == ()  # the kill switch is the role's
-        return
     assert step.budget is None
     assert (node.limits, node.record) == (dict.fromkeys(node.boards, DEFAULT), {})
+
+
+@pytest.mark.parametrize("mode", ["off", "observe"])
+def test_s12_without_enforce_a_budget_orders_nothing_whatever_is_in_force(mode: Literal["off", "observe"]) -> None:
+    """Who gives back what an earlier mode has set is the role."""
+    node = a_node()
+    node.tune(60)
+    assert node.record
+    node.config = TuningConfig(mode=mode, node_budget_watts=600.0)
+    assert not any(node.tune(1).orders for _ in range(60))
 
 
 def test_a_lost_gpu_is_not_written_and_counts_with_the_most() -> None:
