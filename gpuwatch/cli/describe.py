@@ -1,9 +1,14 @@
 """`gpuwatch describe gpu ID`: everything about one GPU, and why the rest is not known."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from gpuwatch.cli.options import output, state_dir
 from gpuwatch.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from gpuwatch.model.setting import Setting
 
 HELP = """Tell everything about one GPU, units spelled out.
 
@@ -35,9 +40,27 @@ def describe(session: Session, resource: str, id_: str, output: str) -> None:
         return
     with looking(session) as node:
         view, events = node.view(), node.events()
-    item = description(view, find_gpu(view, id_).uuid, events)
+    item = description(view, find_gpu(view, id_).uuid, events, _recorded(session))
     if output == "table":
         session.terminal.show(*text_lines(item, Words(session.terminal.glyphs, view.snapshot.at)))
         return
     document = Envelope(kind="GpuDescription", node=view.snapshot.node, at=utc(view.snapshot.at), items=(item,))
     click.echo(to_json(document) if output == "json" else to_yaml(document))
+
+
+def _recorded(session: Session) -> "tuple[Setting, ...]":
+    """What a tuner of this machine, or of the simulated one, has set; of GPUs elsewhere nothing is recorded here."""
+    from pathlib import Path
+
+    from gpuwatch.cli.tune_sight import tuner_config
+    from gpuwatch.model.errors import GpuwatchError
+    from gpuwatch.sinks.settings_record import SettingsRecord
+
+    place = tuner_config(session).state_dir
+    if not place or (session.source or "").startswith("capture:"):
+        return ()
+    try:
+        return SettingsRecord(Path(place)).read().settings
+    except GpuwatchError as error:
+        session.terminal.hint(f"hint: what gpuwatch has set is not known; {error}")
+        return ()

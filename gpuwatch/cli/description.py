@@ -10,7 +10,9 @@ from gpuwatch.cli.event_items import HISTORY, EventItem, concerns, event_items
 from gpuwatch.cli.gather import finding_items, gpu_items, mig_items, nvlink_items, process_items, xid_items
 from gpuwatch.cli.items import FindingItem, GpuItem, MigItem, NvLinkItem, ProcessItem, XidItem
 from gpuwatch.cli.table import table
+from gpuwatch.cli.tune_items import SettingItem, setting_items
 from gpuwatch.cli.words import Words
+from gpuwatch.model.setting import Setting
 from gpuwatch.model.snapshot import Identity, Vgpu
 from gpuwatch.model.view import Events, View
 
@@ -40,11 +42,12 @@ _UNMEASURED = (
 
 
 class GpuDescription(GpuItem, frozen=True, kw_only=True):
-    """A GpuItem and all that belongs to it. `errors` maps a path to the driver's error; `unsupported` lists paths;
-    `history` has the latest events, oldest first.
+    """A GpuItem and all that belongs to it. `settings`: what gpuwatch's tuner has set, by its record on this machine.
+    `errors` maps a path to the driver's error; `unsupported` lists paths; `history` has the latest, oldest first.
     """
 
     identity: Identity
+    settings: tuple[SettingItem, ...] = ()
     display_active: bool | None = None
     virtualization_mode: str | None = None
     mig_pending: bool | None = None
@@ -60,8 +63,10 @@ class GpuDescription(GpuItem, frozen=True, kw_only=True):
     read_seconds: float | None = None
 
 
-def description(view: View, uuid: str, events: Events | None = None) -> GpuDescription:
-    """All that the View has about one GPU, and what happened to it lately."""
+def description(
+    view: View, uuid: str, events: Events | None = None, settings: tuple[Setting, ...] = ()
+) -> GpuDescription:
+    """All that the View has about one GPU, what happened to it lately, and what is recorded as set on it."""
     item = next(gpu for gpu in gpu_items(view) if gpu.uuid == uuid)
     status = next(s for s in view.snapshot.statuses if s.identity.uuid == uuid)
     sample = next((gpu for gpu in view.snapshot.gpus if gpu.identity.uuid == uuid), None)
@@ -71,6 +76,7 @@ def description(view: View, uuid: str, events: Events | None = None) -> GpuDescr
         **{name: getattr(item, name) for name in GpuItem.__struct_fields__},
         **({name: getattr(sample, name) for name in also} if sample else {}),
         identity=status.identity,
+        settings=setting_items(settings, uuid),
         nvlinks=tuple(link for link in nvlink_items(view) if link.uuid == uuid),
         mig=tuple(mig for mig in mig_items(view) if mig.gpu in indices),
         process_list=tuple(process for process in process_items(view) if process.uuid == uuid),
@@ -130,7 +136,14 @@ def _presence(item: GpuDescription, words: Words) -> "list[Text]":
 
     state = item.state.value + (f", {item.detail}" if item.detail else "")
     facts = [("State", state), ("Used by", gpu_user(item, words))]
+    facts += [("Set by gpuwatch's tuner", _setting(setting, words)) for setting in item.settings]
     return [Text(f"  {label:<{LABEL}}{value}", end="") for label, value in facts]
+
+
+def _setting(item: SettingItem, words: Words) -> str:
+    if item.knob == "power_limit":
+        return f"power limit {words.watts(item.applied)}, before {words.watts(item.original)}"
+    return f"clock at most {words.clock(item.applied)}; gpuwatch tune status tells why"
 
 
 def _findings(item: GpuDescription, words: Words) -> "list[Text]":

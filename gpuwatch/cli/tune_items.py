@@ -83,6 +83,15 @@ class TuneStatus(Envelope, frozen=True, kw_only=True):
     trouble: str | None
 
 
+def setting_items(settings: tuple[Setting, ...], uuid: str) -> tuple[SettingItem, ...]:
+    """Those of one GPU."""
+    return tuple(
+        SettingItem(knob=each.knob, original=each.original, applied=each.applied[0], at=utc(each.at))
+        for each in settings
+        if each.uuid == uuid
+    )
+
+
 def told(state: TunerState, view: View | None, settings: tuple[Setting, ...]) -> tuple[TuningItem, ...]:
     """Every GPU, by index, as the tuner says; `view` adds its power limits. `settings`: those recorded."""
     samples = {} if view is None else {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
@@ -141,9 +150,5 @@ def _item(
         power_limit=power.limit_configured,
         power_limit_default=power.limit_default,
         users=tuple(users),
-        settings=tuple(
-            SettingItem(knob=each.knob, original=each.original, applied=each.applied[0], at=utc(each.at))
-            for each in settings
-            if each.uuid == found.uuid
-        ),
+        settings=setting_items(settings, found.uuid),
     )
