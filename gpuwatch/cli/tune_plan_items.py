@@ -27,8 +27,8 @@ from gpuwatch.rules.power_budget import Demand, Shares, share
 from gpuwatch.rules.power_budget_demand import natural
 from gpuwatch.rules.tuning_budget import FIXED
 from gpuwatch.rules.tuning_closed import FASTEST_VIEW
-from gpuwatch.rules.tuning_gangs import Owner, Team, consent_of, teams
 from gpuwatch.rules.tuning_ladder import ladder_of, seen_board
+from gpuwatch.rules.tuning_owners import Owner, Team, consent_of, teams
 
 CONSENTS = (Reason.STOPPED, Reason.OPTED_OUT, Reason.NOT_OPTED_IN, Reason.NO_CONSENT)
 

@@ -14,8 +14,8 @@ from gpuwatch.model.order import Order, Turned
 from gpuwatch.model.order import Outcome as Became
 from gpuwatch.model.setting import Setting, Trigger
 from gpuwatch.roles.restoring import Control, Outcome, give_back
+from gpuwatch.rules.order_values import Refused, lowest_clock, original_limit, watts_to_set
 from gpuwatch.rules.restoring import is_same, outlived
-from gpuwatch.rules.turning import Refused, lowest_clock, original_limit, watts_to_set
 from gpuwatch.sinks.settings_record import SettingsRecord
 
 LOCK_SECONDS = 0.5

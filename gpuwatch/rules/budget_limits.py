@@ -14,6 +14,7 @@ from gpuwatch.model.pci import pci_key
 from gpuwatch.model.setting import Actuation, Setting
 from gpuwatch.model.snapshot import Gpu, Record, Snapshot
 from gpuwatch.rules.power_budget_steps import InForce
+from gpuwatch.rules.tuning_conflict import YIELD_SECONDS
 
 LATE_SAMPLES = 6
 """The so-manieth sample after a write tells of it; in those before, the configured limit may be one of before."""
@@ -25,8 +26,7 @@ FORGET_SECONDS = 600.0
 """A GPU that neither the View nor the record names is gone: it was taken out, or given to a virtual machine."""
 
 RETRY_SECONDS = 30.0
-YIELD_SECONDS = 3600.0
-"""Somebody else has turned the knob: it is theirs for so long."""
+"""What was not written is tried again at the next share."""
 
 
 class Limit(Record, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AG
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.tuner_state import Obstacle, Reason
 from gpuwatch.rules.energy_windows import Terms
-from gpuwatch.rules.tuning_gangs import Owner, consent_of
+from gpuwatch.rules.tuning_owners import Owner, consent_of
 
 Mode = Literal["off", "observe", "enforce"]
 MODES: tuple[Mode, ...] = ("off", "observe", "enforce")

@@ -105,7 +105,10 @@ def clocks(supported: Iterable[float], *, top: float, min_fraction: float = 0.5)
 
 
 def limits(*, top: float, lowest: float, step: float = 5.0, min_fraction: float = 0.4) -> Ladder:
-    """The ladder of power limits (watts) from the board's `top` down to NVML's `lowest`."""
+    """The ladder of power limits (watts) from the board's `top` down to NVML's `lowest`.
+
+    Below `min_fraction` work took more energy again on every board that was measured.
+    """
     count = max(0, int((top - max(lowest, min_fraction * top)) / step))
     return Ladder(knob="power_limit", steps=tuple(top - step * number for number in range(count + 1)))
 

@@ -9,8 +9,8 @@ from gpuwatch.model.consent import Consents
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.tuner_state import GpuTuning, Obstacle, Reason, TuningState
 from gpuwatch.model.view import View
-from gpuwatch.rules.tuning_gangs import owners
 from gpuwatch.rules.tuning_gates import GATES, LINGER_SECONDS, Case, foreign_limit
+from gpuwatch.rules.tuning_owners import owners
 
 
 class Span(NamedTuple):

@@ -9,7 +9,7 @@ from gpuwatch.rules import consent
 from gpuwatch.rules import tuning_rests as rests
 from gpuwatch.rules.tuning import Seen, judge
 from gpuwatch.rules.tuning_conflict import Watch, look
-from gpuwatch.rules.tuning_gang import Tuned
+from gpuwatch.rules.tuning_energy import Tuned
 from gpuwatch.rules.tuning_memory import Inputs, Memory
 
 FASTEST_VIEW = 1.05

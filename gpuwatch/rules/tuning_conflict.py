@@ -34,6 +34,9 @@ SETTING, SETTING_SAMPLES = "applications_clocks_setting", 3
 
 IDLE = "gpu_idle"
 
+YIELD_SECONDS = 3600.0
+"""So long a GPU is left to somebody else who was seen to set it."""
+
 WHO = "an admin's `nvidia-smi -lgc` or `-ac`, or DCGM's configuration"
 
 evolve = msgspec.structs.replace

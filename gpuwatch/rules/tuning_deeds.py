@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gpuwatch.model.tuner_state import Reason
 from gpuwatch.rules.energy_state import Phase
-from gpuwatch.rules.tuning_gang import Tuned, attempt
+from gpuwatch.rules.tuning_energy import Tuned, attempt
 from gpuwatch.rules.tuning_memory import Memory
 from gpuwatch.rules.tuning_orders import Told, text
 from gpuwatch.rules.tuning_team import Moved

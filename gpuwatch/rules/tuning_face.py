@@ -10,7 +10,7 @@ from gpuwatch.model.tuner_state import GpuTuning, Obstacle, Reason, TuningState
 from gpuwatch.rules.energy_hold import HOLD_SECONDS
 from gpuwatch.rules.energy_phases import OBSERVED
 from gpuwatch.rules.energy_state import Phase
-from gpuwatch.rules.tuning_gang import Tuned, attempt
+from gpuwatch.rules.tuning_energy import Tuned, attempt
 from gpuwatch.rules.tuning_memory import Account, Memory, Since
 from gpuwatch.rules.tuning_orders import text
 from gpuwatch.rules.tuning_team import Moved

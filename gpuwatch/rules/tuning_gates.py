@@ -16,18 +16,15 @@ from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Identity, Record
 from gpuwatch.model.tuner_state import Reason
 from gpuwatch.model.view import View
 from gpuwatch.model.xid import XidCount, XidEvent
-from gpuwatch.rules import tuning_gangs
+from gpuwatch.rules import tuning_owners
 from gpuwatch.rules.consent import opted_in, power_agent
 from gpuwatch.rules.restoring import is_same
-from gpuwatch.rules.tuning_conflict import SETTING, WHO
-from gpuwatch.rules.tuning_gangs import Owner
+from gpuwatch.rules.tuning_conflict import SETTING, WHO, YIELD_SECONDS
+from gpuwatch.rules.tuning_owners import NOBODY, Owner
 from gpuwatch.rules.xid_class import classify
 
 REST_SECONDS = 600.0
 """A GPU that was in trouble is left alone for so long after it."""
-
-YIELD_SECONDS = 3600.0
-"""So long a GPU is left to somebody else who was seen to set it."""
 
 LINGER_SECONDS = 15.0
 """A sample is as old as a View may be: it may show a setting of gpuwatch's that is no longer recorded, also one that an
@@ -79,7 +76,7 @@ class Gate(NamedTuple):
 
 def owners(view: View, gpu: Gpu) -> frozenset[str]:
     """Whose work is on a GPU, by name; empty: nobody is seen."""
-    return frozenset(owner.name for owner in tuning_gangs.owners(view, gpu.identity.uuid, gpu))
+    return frozenset(owner.name for owner in tuning_owners.owners(view, gpu.identity.uuid, gpu))
 
 
 def foreign_limit(gpu: Gpu, settings: tuple[Setting, ...]) -> bool | None:
@@ -181,6 +178,8 @@ def _owners_unknown(case: Case) -> str:
     down = {source.name for source in case.view.snapshot.sources if source.up is False}
     if "podresources" in down:
         return "the kubelet does not say who has it"
+    if any(owner.name == NOBODY for owner in case.owners):
+        return "nobody can tell whose its processes are: the work of a pod that has said no, maybe"
     return "its processes cannot be listed" if case.gpu is not None and case.gpu.processes is None else ""
 
 

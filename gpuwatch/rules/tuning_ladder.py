@@ -56,7 +56,7 @@ def _ladder(board: Board, knob: Knob, config: TuningConfig) -> Ladder:
     if knob == "locked_clocks":
         return clocks(board.clocks, top=max(board.clocks), min_fraction=config.min_clock_fraction)
     top, lowest = board.limit or 0.0, board.limit_min or 0.0
-    return limits(top=top, lowest=lowest, min_fraction=0.4)
+    return limits(top=top, lowest=lowest)
 
 
 def _none(words: str) -> Obstacle:

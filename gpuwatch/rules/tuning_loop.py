@@ -16,10 +16,10 @@ from gpuwatch.rules import tuning_orders as ordering
 from gpuwatch.rules.energy_state import State
 from gpuwatch.rules.tuning_closed import Gates, gates, is_ended
 from gpuwatch.rules.tuning_deeds import deeds, why, why_not
-from gpuwatch.rules.tuning_gang import ACTIVE, evolve, turned
-from gpuwatch.rules.tuning_gangs import teams
+from gpuwatch.rules.tuning_energy import ACTIVE, evolve, turned
 from gpuwatch.rules.tuning_memory import Account, Inputs, Memory, Step
 from gpuwatch.rules.tuning_orders import Key, Told, Want
+from gpuwatch.rules.tuning_owners import teams
 from gpuwatch.rules.tuning_team import Moved, Sight, move
 
 __all__ = ["Inputs", "Memory", "Step", "Told", "cycle"]

@@ -15,9 +15,9 @@ from gpuwatch.rules import budget_memory
 from gpuwatch.rules.energy_state import State
 from gpuwatch.rules.tuning import Seen
 from gpuwatch.rules.tuning_conflict import Watch
-from gpuwatch.rules.tuning_gang import Tuned
-from gpuwatch.rules.tuning_gangs import Team
+from gpuwatch.rules.tuning_energy import Tuned
 from gpuwatch.rules.tuning_orders import Key, Told
+from gpuwatch.rules.tuning_owners import Team
 from gpuwatch.rules.tuning_pace import Pace
 from gpuwatch.rules.tuning_rests import Pauses
 

@@ -6,9 +6,10 @@ from typing import NamedTuple
 from gpuwatch.model.order import Outcome, Turned
 from gpuwatch.model.setting import Knob
 from gpuwatch.model.tuner_state import Obstacle, Reason
+from gpuwatch.rules.tuning_conflict import YIELD_SECONDS
 
 NOT_SET_SECONDS = 600.0
-YIELD_SECONDS = 3600.0
+"""What the driver has just refused, it seldom does a minute later; each try costs the GPU's other calls time."""
 
 
 class Pause(NamedTuple):

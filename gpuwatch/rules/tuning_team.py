@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.tuner_state import Obstacle, Reason
-from gpuwatch.rules import tuning_gang as gang
+from gpuwatch.rules import tuning_energy as energy
 from gpuwatch.rules import tuning_pace as pacing
 from gpuwatch.rules.consent import Wish, wish
 from gpuwatch.rules.energy_meter import is_counted
@@ -13,11 +13,11 @@ from gpuwatch.rules.energy_resume import released, resumed
 from gpuwatch.rules.energy_state import State
 from gpuwatch.rules.energy_windows import Ladder, Terms
 from gpuwatch.rules.tuning_closed import DOUBTS, told
-from gpuwatch.rules.tuning_gang import Tuned, evolve
-from gpuwatch.rules.tuning_gangs import Team, follow
+from gpuwatch.rules.tuning_energy import Tuned, evolve
 from gpuwatch.rules.tuning_ladder import ladder_of, seen_board
 from gpuwatch.rules.tuning_memory import Inputs, Memory
 from gpuwatch.rules.tuning_orders import Key
+from gpuwatch.rules.tuning_owners import Team, follow
 from gpuwatch.rules.tuning_pace import Pace
 from gpuwatch.rules.tuning_rests import Pause
 
@@ -37,7 +37,7 @@ class Moved(NamedTuple):
     wish: Wish
     closed: Mapping[str, tuple[Obstacle, ...]]
     tuned: Tuned | None = None
-    aim: gang.Aim | None = None
+    aim: energy.Aim | None = None
     paces: Mapping[str, Pace] = {}
     pause: Pause | None = None
 
@@ -59,7 +59,7 @@ def move(team: Team, memory: Memory, inputs: Inputs, sight: Sight, held: frozens
     tuned = before or Tuned(ladder=ladder, terms=wanted.terms, state=state)
     if any(closed.values()):
         return Moved(team, wanted, closed, _shut(tuned, team, inputs, closed))
-    tuned = _taken_away(gang.fitted(tuned, ladder, wanted.terms, len(team.uuids)), team, held)
+    tuned = _taken_away(energy.fitted(tuned, ladder, wanted.terms, len(team.uuids)), team, held)
     enforcing = inputs.enforcing and wanted.mode == "enforce"
     if all(uuid in sight.news for uuid in team.uuids):
         tuned = _looked(tuned, tuple(sight.news[uuid] for uuid in team.uuids), inputs, enforcing=enforcing)
@@ -91,7 +91,7 @@ def _against(
         yield Obstacle(reason=Reason.NO_CLASS, words="nobody has said whether somebody waits for its work")
     if isinstance(ladder, Obstacle):
         yield ladder
-    begun = before is not None and before.state.phase in gang.ACTIVE
+    begun = before is not None and before.state.phase in energy.ACTIVE
     if not begun and any(not is_counted(gpu) for uuid in team.uuids if (gpu := sight.samples.get(uuid)) is not None):
         yield Obstacle(reason=Reason.NO_COUNTERS, words="no DRAM or pipe activity is counted (GPM: Hopper and newer)")
 
@@ -107,7 +107,7 @@ def _together(team: Team, closed: dict[str, tuple[Obstacle, ...]]) -> dict[str, 
 
 def _shut(tuned: Tuned, team: Team, inputs: Inputs, closed: Mapping[str, tuple[Obstacle, ...]]) -> Tuned:
     reasons = {obstacle.reason for each in closed.values() for obstacle in each} - {Reason.GANG}
-    return gang.shut(tuned, inputs.at, len(team.uuids), doubt=reasons <= set(DOUBTS))
+    return energy.shut(tuned, inputs.at, len(team.uuids), doubt=reasons <= set(DOUBTS))
 
 
 def _taken_away(tuned: Tuned, team: Team, held: frozenset[Key]) -> Tuned:
@@ -119,8 +119,8 @@ def _taken_away(tuned: Tuned, team: Team, held: frozenset[Key]) -> Tuned:
 
 def _looked(tuned: Tuned, gpus: tuple[Gpu, ...], inputs: Inputs, *, enforcing: bool) -> Tuned:
     batch = tuned.terms.latency == "batch"
-    tuned = gang.rested(tuned, gpus, inputs.now, allowed=enforcing and batch)
-    return tuned if tuned.resting else gang.looked(tuned, gpus, enforcing=enforcing)
+    tuned = energy.rested(tuned, gpus, inputs.now, allowed=enforcing and batch)
+    return tuned if tuned.resting else energy.looked(tuned, gpus, enforcing=enforcing)
 
 
 def _aimed(
@@ -135,8 +135,8 @@ def _aimed(
 ) -> Moved:
     """What is wanted now, as far as the limit of actions allows."""
     if not enforcing:
-        return Moved(team, wanted, closed, gang.lifted(tuned, inputs.at))
-    aimed = gang.aim(tuned)
+        return Moved(team, wanted, closed, energy.lifted(tuned, inputs.at))
+    aimed = energy.aim(tuned)
     cap = None if aimed is None else aimed.value
     if cap is not None and cap != tuned.tried:
         paces = {uuid: memory.paces.get(uuid, Pace()) for uuid in team.uuids}

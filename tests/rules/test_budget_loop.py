@@ -6,13 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.model.order import Outcome, Turned
-from gpuwatch.rules.budget_limits import GRACE_SECONDS, RETRY_SECONDS, YIELD_SECONDS
+from gpuwatch.rules.budget_limits import GRACE_SECONDS, RETRY_SECONDS
 from gpuwatch.rules.budget_memory import Memory, Plight
 from gpuwatch.rules.budget_verdict import LEARN_SECONDS, SHARE_SECONDS
 from gpuwatch.rules.energy_state import Phase, Probe, State
 from gpuwatch.rules.energy_windows import Pair
 from gpuwatch.rules.power_budget import How
 from gpuwatch.rules.power_budget_demand import ENOUGH_SECONDS
+from gpuwatch.rules.tuning_conflict import YIELD_SECONDS
 from tests.rules.budget_node import DEFAULT, FLOOR, Luck, Node
 
 LEARNT = LEARN_SECONDS + 1

@@ -9,7 +9,7 @@ from gpuwatch.config import TuningConfig
 from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, Consents, PodConsent
 from gpuwatch.model.tuner_state import Reason
 from gpuwatch.rules.consent import MODES, OLD_SECONDS, SHOWN, Mode, Wish, opted_in, power_agent, share, stopped, wish
-from gpuwatch.rules.tuning_gangs import Owner
+from gpuwatch.rules.tuning_owners import Owner
 from tests.rules.tuning_samples import START
 
 CONFIG = TuningConfig(mode="enforce", work_class="batch", max_slowdown=0.05)

@@ -13,12 +13,12 @@ from gpuwatch.model.setting import Setting
 from gpuwatch.model.snapshot import ClockEvents, Gpu, GpuProcess, GpuState, Power, RowRemap, SourceStatus, Vgpu
 from gpuwatch.model.tuner_state import GpuTuning, Reason, TuningState
 from gpuwatch.model.view import View
-from gpuwatch.model.workload import ProcessOwner, Workload
+from gpuwatch.model.workload import Attribution, ProcessOwner, Workload
 from gpuwatch.model.xid import XidCount
 from gpuwatch.rules.energy_state import Refusal
 from gpuwatch.rules.tuning import Seen, judge
-from gpuwatch.rules.tuning_conflict import SETTING
-from gpuwatch.rules.tuning_gates import GATES, LINGER_SECONDS, REST_SECONDS, SLOWDOWNS, YIELD_SECONDS
+from gpuwatch.rules.tuning_conflict import SETTING, YIELD_SECONDS
+from gpuwatch.rules.tuning_gates import GATES, LINGER_SECONDS, REST_SECONDS, SLOWDOWNS
 from tests.rules.remediating import START, finding, view
 
 POD = Workload(namespace="ml", pod="train-0", container="main", pod_uid="uid-0")
@@ -42,6 +42,12 @@ def with_gpus(of: View, *gpus: Gpu) -> View:
 
 def first(of: View, **more: Any) -> GpuTuning:
     return judge(of, **{"fresh": True, "now": 0.0} | more)[0][0]
+
+
+def of_nobody() -> View:
+    """A process that /proc does not show, on a GPU that the kubelet has given to nobody."""
+    made = working(processes=(GpuProcess(pid=7, type="compute"),))
+    return replace(made, attribution=Attribution())
 
 
 def state_of(state: GpuState) -> View:
@@ -115,6 +121,7 @@ CLOSED: dict[str, tuple[Reason, Callable[[], View]]] = {
     "monitor": (Reason.MONITORING, lambda: working(finding("monitoring_degraded", None))),
     "kubelet away": (Reason.OWNERS_UNKNOWN, lambda: source_down("podresources")),
     "no process list": (Reason.OWNERS_UNKNOWN, lambda: working(processes=None)),
+    "processes of nobody knows whom": (Reason.OWNERS_UNKNOWN, of_nobody),
     "a pod and a user": (Reason.SHARED, lambda: sharing(ALICE)),
     "a limit of somebody": (Reason.CONFLICT, lambda: limit(500.0, 500.0)),
     "a limit from outside": (Reason.CONFLICT, lambda: limit(700.0, 400.0)),

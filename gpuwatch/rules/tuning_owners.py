@@ -1,0 +1,145 @@
+"""Whose work is on which GPUs, and which GPUs are therefore moved together.
+
+The slowest rank of a parallel job sets its pace, so that a cap on one of its GPUs is felt on all, and saves on one.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from gpuwatch.model.consent import Consents, PodConsent
+from gpuwatch.model.snapshot import Gpu, Record
+from gpuwatch.model.view import View
+from gpuwatch.model.workload import Workload
+
+NOBODY = "a process"
+"""Of which nobody can tell whose it is."""
+
+
+class Owner(Record, frozen=True, kw_only=True):
+    """A pod, or outside of pods a Slurm job or an account. `name`: for people; the others are known of pods only, and
+    not always: one that the kubelet has told of has no uid before a process of it was seen, another has but the uid.
+    """
+
+    name: str
+    uid: str | None = None
+    namespace: str | None = None
+    pod: str | None = None
+
+    @property
+    def is_pod(self) -> bool:
+        """Whether its namespace and its annotations have a say."""
+        return self.uid is not None or self.pod is not None
+
+    @property
+    def id(self) -> str:
+        """What makes it another one: a pod that is made anew under its old name is."""
+        return self.uid or self.name
+
+
+class Team(Record, frozen=True, kw_only=True):
+    """GPUs that are moved together. `owners` empty: nobody is seen on the GPU. `pids`: all processes on them."""
+
+    uuids: tuple[str, ...]
+    owners: tuple[Owner, ...] = ()
+    pids: frozenset[int] = frozenset()
+
+    @property
+    def key(self) -> str:
+        """The same as long as the same owners have the same GPUs."""
+        return " ".join((*sorted(owner.id for owner in self.owners), "on", *sorted(self.uuids)))
+
+
+def teams(view: View, consents: Consents | None) -> tuple[Team, ...]:
+    """Every GPU ever seen, in one team each, by the index of their first GPU.
+
+    A lost GPU stays with the pod that had it. Two GPUs are in one team if an owner is on both, or pods of one job are.
+    """
+    samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
+    order = sorted(view.snapshot.statuses, key=lambda status: status.identity.index)
+    on = {
+        status.identity.uuid: owners(view, status.identity.uuid, samples.get(status.identity.uuid), consents)
+        for status in order
+    }
+    bonds = {uuid: {bond for owner in on[uuid] for bond in _bonds(owner, consents)} for uuid in on}
+    return tuple(
+        Team(
+            uuids=tuple(uuids),
+            owners=tuple(dict.fromkeys(owner for uuid in uuids for owner in on[uuid])),
+            pids=frozenset(
+                process.pid for uuid in uuids if (gpu := samples.get(uuid)) for process in gpu.processes or ()
+            ),
+        )
+        for uuids in _joined(bonds)
+    )
+
+
+def follow(before: Team | None, now: Team) -> tuple[Team, bool]:
+    """The team to remember, and whether its work is another one than before.
+
+    It is with another owner or other GPUs, and when none of the processes it began with is left: a script started anew
+    may do something else, and the ranks of a job come one after the other. Processes that are gone are remembered until
+    others come.
+    """
+    if before is None or before.key != now.key:
+        return now, before is not None
+    if now.pids and before.pids.isdisjoint(now.pids):
+        return now, bool(before.pids)
+    return before, False
+
+
+def owners(view: View, uuid: str, gpu: Gpu | None, consents: Consents | None = None) -> tuple[Owner, ...]:
+    """Whose work is on a GPU, by name; empty: nobody is seen. `gpu`: its sample, if there is one."""
+    holders = (
+        holder.workload for device in view.attribution.devices if device.gpu == uuid for holder in device.holders
+    )
+    pods = {_pod(workload, consents) for workload in holders}
+    named = {(pod.namespace, pod.pod) for pod in pods if pod.uid is not None}
+    found = {pod.id: pod for pod in pods if pod.uid is not None or (pod.namespace, pod.pod) not in named}
+    known = {owner.pid: owner for owner in view.owners}
+    for process in gpu.processes or () if gpu else ():
+        owner = known.get(process.pid)
+        if owner is not None and owner.workload is None and owner.pod_uid is None:
+            user = f"user {owner.account}" if owner.account else NOBODY
+            name = f"slurm {owner.slurm_job}" if owner.slurm_job else user
+            found[name] = Owner(name=name)
+    if not found and gpu and gpu.processes:
+        found[NOBODY] = Owner(name=NOBODY)
+    return tuple(sorted(found.values(), key=lambda owner: (owner.name, owner.id)))
+
+
+def consent_of(owner: Owner, consents: Consents | None) -> PodConsent | None:
+    """What is known of a pod; of one made anew under its old name nothing is before it was asked for."""
+    pods = consents.pods if consents else ()
+    if owner.uid is not None:
+        return next((pod for pod in pods if pod.uid == owner.uid), None)
+    if owner.pod is None:
+        return None
+    return next((pod for pod in pods if (pod.namespace, pod.name) == (owner.namespace, owner.pod)), None)
+
+
+def _pod(workload: Workload, consents: Consents | None) -> Owner:
+    name = f"{workload.namespace}/{workload.pod}" if workload.pod else f"pod {workload.pod_uid}"
+    owner = Owner(name=name, uid=workload.pod_uid, namespace=workload.namespace, pod=workload.pod)
+    known = consent_of(owner, consents)
+    if known is None:
+        return owner
+    return Owner(name=f"{known.namespace}/{known.name}", uid=known.uid, namespace=known.namespace, pod=known.name)
+
+
+def _bonds(owner: Owner, consents: Consents | None) -> Iterator[str]:
+    """What ties GPUs together."""
+    yield f"owner {owner.id}"
+    known = consent_of(owner, consents)
+    if known is not None and known.job is not None:
+        yield f"job {known.namespace}/{known.job}"
+
+
+def _joined(bonds: dict[str, set[str]]) -> Iterable[list[str]]:
+    """GPUs that hang together by any chain of bonds."""
+    groups: list[tuple[list[str], set[str]]] = []
+    for uuid, own in bonds.items():
+        near = [group for group in groups if group[1] & own]
+        rest = [group for group in groups if not group[1] & own]
+        members = [member for group in near for member in group[0]]
+        groups = [*rest, ([*members, uuid], own.union(*(group[1] for group in near)))]
+    order = list(bonds)
+    return sorted((sorted(group[0], key=order.index) for group in groups), key=lambda uuids: order.index(uuids[0]))
