@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> None:
     """Stop tuning at once and give everything back.
 
-    Writes the file tuner.stop into the state directory. A tuner that runs gives back what it has set within a cycle,
-    and sets nothing until `gpuwatch tune resume`. It outlasts restarts. The exit code is 3 where something is still
-    set after --wait.
+    Writes the file tuner.stop into the state directory; one that is there stays, unless another reason is given. A
+    tuner that runs gives back what it has set within a cycle, and sets nothing until `gpuwatch tune resume`. It outlasts
+    restarts. The exit code is 3 where something is still set after --wait.
 
     \b
     Examples:
@@ -44,10 +44,15 @@ def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> N
     from gpuwatch.sinks.tuner_stop import Stop, TunerStop
 
     place = tuner_place(session)
-    TunerStop(place).put(Stop(by=_who(), at=time.time(), why=reason))
-    click.echo("Tuning is stopped. To go on: gpuwatch tune resume")
-    beat = _living(place)
-    left = _given_back(place, wait) if beat else _settings(place)
+    before = TunerStop(place).read()
+    if before is None or reason:
+        TunerStop(place).put(Stop(by=_who(), at=time.time(), why=reason))
+    already = f" already ({before.words})" if before and not reason else ""
+    click.echo(f"Tuning is stopped{already}. To go on: gpuwatch tune resume")
+    beat, held = _living(place), _settings(place)
+    left = _given_back(place, wait) if beat else held
+    if held and not left:
+        click.echo(f"Given back: {len(held)} setting{'s' if len(held) > 1 else ''}.")
     if left:
         who = f"the tuner (process {beat.pid}) has not given back" if beat else "no tuner runs to give back"
         session.terminal.hint(f"hint: {who} {len(left)} settings; run gpuwatch tune restore{' --all' if beat else ''}")

@@ -33,6 +33,17 @@ def test_stop_says_who_when_and_why_until_resume(tmp_path: Path):
     assert "benchmark until noon" in resumed.stdout
 
 
+def test_a_second_stop_keeps_the_reason_of_the_first_unless_it_brings_its_own(tmp_path: Path):
+    order(tmp_path, "stop", "--reason", "benchmark until noon")
+    again = order(tmp_path, "stop")
+    assert again.exit_code == 0
+    assert "already (stopped by " in again.stdout
+    assert "benchmark until noon" in again.stdout
+    assert "benchmark until noon" in TunerStop(tmp_path).read().words
+    order(tmp_path, "stop", "--reason", "until tomorrow")
+    assert TunerStop(tmp_path).read().why == "until tomorrow"
+
+
 def test_resume_where_nothing_was_stopped_says_so(tmp_path: Path):
     found = order(tmp_path, "resume")
     assert (found.exit_code, found.stdout, found.stderr.strip()) == (0, "", "It was not stopped.")
@@ -79,6 +90,7 @@ def test_stop_waits_until_a_living_tuner_has_given_back(tmp_path: Path):
     found = order(tmp_path, "stop")
     tuner.join()
     assert (found.exit_code, record.read().settings) == (0, ())
+    assert "Given back: 1 setting" in found.stdout
 
 
 def test_a_tuner_that_does_not_give_back_is_told_of(tmp_path: Path):
