@@ -30,8 +30,8 @@ def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> N
     """Stop tuning at once and give everything back.
 
     Writes the file tuner.stop into the state directory; one that is there stays, unless another reason is given. A
-    tuner that runs gives back what it has set within a cycle, and sets nothing until `gpuwatch tune resume`. It outlasts
-    restarts. The exit code is 3 where something is still set after --wait.
+    tuner that runs gives back what it has set within a cycle, and sets nothing until `gpuwatch tune resume`. It
+    outlasts restarts. The exit code is 3 where something is still set after --wait.
 
     \b
     Examples:
@@ -112,7 +112,8 @@ def restore(session: Session, *, everything: bool) -> None:
     config = tuner_config(session)
     record = SettingsRecord(state_place(config))
     if not (settings := record.read().settings):
-        session.terminal.hint(f"Nothing is set: {record.path} lists no GPU.")
+        said = "lists no GPU" if record.path.exists() else "is not there"
+        session.terminal.hint(f"Nothing is set: {record.path} {said}.")
         return
     if not everything and (beat := _living(record.path.parent)):
         raise UsageError(

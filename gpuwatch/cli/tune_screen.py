@@ -124,7 +124,7 @@ COLUMNS: tuple[Column[TuningItem], ...] = (
     Column("SAVED", _saved, right=True, drop=3),
     Column("LIMIT/DEFAULT", lambda i, w: w.draw(i.power_limit, i.power_limit_default), right=True, drop=6),
     Column("USER", lambda i, w: ", ".join(i.users) or w.glyphs.dash, drop=4, shorten="middle"),
-    Column("WHY", lambda i, w: "; ".join(o.message for o in i.obstacles) or w.text(i.note), shorten="end", least=28),
+    Column("WHY", lambda i, w: "; ".join(o.message for o in i.obstacles) or w.text(i.note), shorten="end", least=25),
     Column("SINCE", lambda i, w: w.ago(i.since.timestamp() if i.since else None), wide=True),
     Column("UUID", lambda i, w: i.uuid, wide=True),
 )

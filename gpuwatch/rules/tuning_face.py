@@ -128,13 +128,13 @@ def _cap(tuned: Tuned) -> str:
 
 def _tried(tuned: Tuned) -> str:
     probe = tuned.state.probe
-    return _cap(tuned) if probe is None else f"{_cap(tuned)} in turns with full speed, pair {len(probe.pairs) + 1}"
+    return _cap(tuned) if probe is None else f"{_cap(tuned)} in turns, pair {len(probe.pairs) + 1}"
 
 
 def _held(tuned: Tuned) -> str:
     if tuned.state.lifted:
         return f"full speed while it is this busy, else {text(tuned.ladder.knob, tuned.state.held)}"
-    return f"tried again after {max(0.0, HOLD_SECONDS - tuned.state.seconds) / 60:.0f} min of work"
+    return f"next trial in {max(0.0, HOLD_SECONDS - tuned.state.seconds) / 60:.0f} min"
 
 
 def _steady(tuned: Tuned) -> str:

@@ -36,9 +36,11 @@ def enforcing() -> TunerState:
         slowdown_upper=0.0462,
         saved=0.112,
         joules_saved=43_560.0,
-        note="held for 15 min",
+        note="next trial in 15 min",
     )
-    tried = gpu(1, TuningState.SEARCHING, owners=(CHAT,), bound=0.03, clock_cap=1.785e9, note="1785 MHz, pair 6")
+    tried = gpu(
+        1, TuningState.SEARCHING, owners=(CHAT,), bound=0.03, clock_cap=1.785e9, note="1785 MHz in turns, pair 6"
+    )
     return TunerState(
         mode="enforce",
         guard=True,

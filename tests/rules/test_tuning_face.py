@@ -40,10 +40,10 @@ def test_each_state_says_in_words_what_is_done() -> None:
         if gpu.state is TuningState.HOLDING:
             break
     assert notes[TuningState.OBSERVING].startswith("at full speed, ")
-    assert " MHz in turns with full speed, pair 1" in notes[TuningState.SEARCHING]
-    assert notes[TuningState.HOLDING] == "tried again after 30 min of work"
+    assert " MHz in turns, pair 1" in notes[TuningState.SEARCHING]
+    assert notes[TuningState.HOLDING] == "next trial in 30 min"
     world.run(600)
-    assert world.gpu(2).note == "tried again after 20 min of work"
+    assert world.gpu(2).note == "next trial in 20 min"
 
 
 def test_a_serving_pod_without_its_cap_says_why() -> None:
