@@ -273,10 +273,10 @@ def test_two_pods_share_and_two_containers_of_one_do_not() -> None:
     assert first(sidecar).state is TuningState.ELIGIBLE
 
 
-@pytest.mark.parametrize("owner", [ALICE, replace(ALICE, slurm_job="42"), None])
-def test_work_outside_of_pods_is_work(owner: ProcessOwner | None) -> None:
+@pytest.mark.parametrize("owner", [ALICE, replace(ALICE, slurm_job="42")])
+def test_work_outside_of_pods_is_work(owner: ProcessOwner) -> None:
     made = with_gpus(view(), replace(working().snapshot.gpus[0], processes=(GpuProcess(pid=7, type="compute"),)))
-    assert first(replace(made, owners=(owner,) if owner else ())).state is TuningState.ELIGIBLE
+    assert first(replace(made, owners=(owner,))).state is TuningState.ELIGIBLE
 
 
 def test_owners_are_named_also_of_a_gpu_that_is_lost() -> None:
