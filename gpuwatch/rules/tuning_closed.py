@@ -20,11 +20,14 @@ DOUBTS = (
     Reason.NO_GUARD,
     Reason.STALE_VIEW,
     Reason.SLOW_VIEW,
+    Reason.UNKNOWN,
+    Reason.MONITORING,
+    Reason.OWNERS_UNKNOWN,
     Reason.NO_CONSENT,
     Reason.RATE_LIMIT,
     Reason.NOT_SET,
 )
-"""Reasons that say nothing about a GPU or its work."""
+"""Reasons that say nothing about a GPU or its work: an agent or a kubelet that is started anew, for example."""
 
 RANKS = {reason: rank for rank, reason in enumerate(Reason)}
 

@@ -19,6 +19,9 @@ from gpuwatch.rules.restoring import TOLERANCE_WATTS
 ACTIVE = (Phase.SEARCH, Phase.HOLD, Phase.VERIFY)
 """Phases in which something may be in force."""
 
+UP = 0.95
+"""Of the clock that should be in force: a GPU that is there is held down by nobody else."""
+
 evolve = msgspec.structs.replace
 
 
@@ -101,9 +104,15 @@ def _watching(state: State, after: State, gang: Gang) -> tuple[State, float | No
 
 
 def rested(tuned: Tuned, gpus: tuple[Gpu, ...], now: float, *, allowed: bool) -> Tuned:
-    """Whether the GPUs are held by work that does nothing: then the lowest clock will do, until they do something."""
+    """Whether the GPUs are held by work that does nothing: then the lowest clock will do, until they do something.
+
+    Only of those whose clocks stay up, as a context of CUDA keeps them. Others save nothing by it, and may be locked by
+    somebody: the driver names no reason on an idle GPU, and at the end of the rest that lock would be gone.
+    """
     idle, rests = energy_idle.step(tuned.idle, gpus, now)
     rests = rests and allowed and tuned.ladder.knob == "locked_clocks" and bool(tuned.ladder.caps)
+    up = UP * (tuned.cap or tuned.ladder.top)
+    rests = rests and (tuned.resting or all((gpu.clocks.sm or 0.0) >= up for gpu in gpus))
     if rests == tuned.resting:
         return evolve(tuned, idle=idle)
     state, members = tuned.state, len(gpus)

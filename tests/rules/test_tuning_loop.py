@@ -183,6 +183,8 @@ ENDS = {
     "slow": Reason.SLOW_VIEW,
     "record": Reason.NOT_SET,
     "no consents": Reason.NO_CONSENT,
+    "health": Reason.UNKNOWN,
+    "kubelet": Reason.OWNERS_UNKNOWN,
 }
 
 
@@ -191,6 +193,7 @@ def close(world: World, what: str) -> None:
     world.stopped = "a person" if what == "stopped" else ""
     world.node = {AUTOTUNE: "off"} if what == "node annotation" else {}
     world.heard, world.readable, world.told = what != "no guard", what != "record", what != "no consents"
+    world.judged, world.kubelet = what != "health", what != "kubelet"
     world.frozen, world.interval = what == "stale", 2.0 if what == "slow" else 1.0
 
 
@@ -351,6 +354,19 @@ def test_work_that_holds_a_gpu_and_does_nothing_rests_at_the_floor_and_wakes_at_
     held.tick()
     assert held.clocks["GPU-2"] is None
     assert held.gpu(2).state is TuningState.VERIFYING
+
+
+def test_s1_an_idle_gpu_whose_clocks_are_low_by_themselves_or_by_a_lock_of_somebody_is_left_alone(held: World) -> None:
+    work = held.works["GPU-2"]
+    assert work is not None
+    work.engine = 0.0
+    held.locked["GPU-2"] = 1200e6
+    held.stopped = "a person"  # what is ours goes
+    held.run(5)
+    held.stopped = ""
+    held.run(900)
+    assert "GPU-2" not in {key[0] for key in held.record}
+    assert held.gpu(2).state is not TuningState.RESTING
 
 
 def test_what_a_class_that_was_only_configured_for_others_says_is_enough_to_rest() -> None:

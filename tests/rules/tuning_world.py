@@ -21,6 +21,7 @@ from gpuwatch.model.snapshot import (
     Identity,
     Power,
     Snapshot,
+    SourceStatus,
 )
 from gpuwatch.model.tuner_state import GpuTuning, TuningState
 from gpuwatch.model.view import AgentStatus, View
@@ -60,6 +61,8 @@ class World:
         self.heard, self.readable, self.frozen, self.interval = True, True, False, 1.0
         self.stopped = ""
         self.sick: set[str] = set()
+        self.judged, self.kubelet = True, True  # health is known; the kubelet answers
+        self.locked: dict[str, float] = {}  # by somebody else
         self.reasons: dict[str, str] = {}
         self.fate: dict[str, Outcome] = {}
         self.record: dict[tuple[str, str], Setting] = {}
@@ -168,7 +171,7 @@ class World:
 
     def _clock(self, uuid: str, *, capped: bool = True) -> float:
         """The highest that cap and power limit allow."""
-        work, clock = self.works[uuid], (self.clocks[uuid] if capped else None) or TOP
+        work, clock = self.works[uuid], (self.clocks[uuid] if capped else None) or self.locked.get(uuid, TOP)
         while work is not None and clock > CLOCKS[-1] and self._draw(work, clock) > self.limits[uuid]:
             clock -= STEP
         return clock
@@ -195,6 +198,7 @@ class World:
                 interval=self.interval,
                 gpus=tuple(map(self._sample, identities)),
                 statuses=tuple(GpuStatus(identity=each, state=GpuState.FRESH) for each in identities),
+                sources=(SourceStatus(name="podresources", up=self.kubelet),),
             ),
             agent=AgentStatus(version="0", started=START),
             attribution=Attribution(
@@ -205,7 +209,9 @@ class World:
                 )
             ),
             judgement=Judgement(
-                gpus={uuid: Health.FAILED if uuid in self.sick else Health.HEALTHY for uuid in UUIDS},
+                gpus={uuid: Health.FAILED if uuid in self.sick else Health.HEALTHY for uuid in UUIDS}
+                if self.judged
+                else {},
                 findings=findings,
             ),
         )
