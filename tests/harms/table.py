@@ -44,6 +44,10 @@ QUIET = "tests/harms/test_quiet_day.py::"
 RIGHTS = "tests/cluster/test_remediator_rights.py::"
 GUARD = "tests/roles/test_tuner_guard.py::"
 RESTORING = "tests/roles/test_restoring.py::"
+HAND = "tests/roles/test_tuner_hand.py::"
+ENFORCING = "tests/roles/test_tuner_enforcing.py::"
+LOOP = "tests/rules/test_tuning_loop.py::"
+CONSENT = "tests/rules/test_consent.py::"
 LABELS = "tests/rules/test_labels.py::"
 RECORD = "tests/sinks/test_settings_record.py::"
 
@@ -860,7 +864,7 @@ HARMS: tuple[Harm, ...] = (
         "Giving a power limit back raises it above what it was, or undoes what a person has set meanwhile.",
         "A record whose values are above the original is refused, and only a limit that is still the recorded one is "
         "touched. What cannot be read is not written.",
-        ("rules/restoring.py:power_target", "sinks/settings_record.py:_nonsense", "roles/restoring.py:_give_back"),
+        ("rules/restoring.py:power_target", "sinks/settings_record.py:_nonsense", "roles/restoring.py:give_back"),
         (
             proof(
                 f"{RESTORING}test_s9_what_somebody_else_has_set_since_is_left_alone",
@@ -925,8 +929,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{GUARD}test_a_tuner_that_begins_while_the_guard_looks_keeps_its_settings",
                 "roles/tuner_guard.py",
-                "        now = self._clock.monotonic()\n        recorded = self._is_recorded()\n        seen =",
-                "        now = self._clock.monotonic()\n        self._seen = self._heartbeat.look()\n"
+                "        recorded = self._is_recorded()\n        seen =",
+                "        self._seen = self._heartbeat.look()\n"
                 "        recorded = self._is_recorded()\n        seen = self._seen or",
             ),
         ),
@@ -979,6 +983,282 @@ HARMS: tuple[Harm, ...] = (
                 "rules/labels.py",
                 "        if there is not None and there != ours:",
                 "        if False:",
+            ),
+        ),
+    ),
+    Harm(
+        42,
+        "A tuner sets a limit above what its operator had set, or a clock that the GPU does not have.",
+        "An order above the original is refused, and what is above it by a rounding only is cut to it. The original is "
+        "what was configured before the first write; what is written later does not change it.",
+        ("rules/order_values.py:watts_to_set", "rules/order_values.py:original_limit"),
+        (
+            proof(
+                "tests/rules/test_order_values.py::test_s1_what_is_off_by_less_than_the_driver_rounds_is_clipped",
+                "rules/order_values.py",
+                "return max(least, min(watts, original))",
+                "return max(least, watts)",
+            ),
+            proof(
+                "tests/rules/test_order_values.py::"
+                "test_the_original_is_what_is_configured_before_the_first_write_and_then_what_is_recorded",
+                "rules/order_values.py",
+                "    return before.original\n",
+                "    return board.limit\n",
+            ),
+        ),
+    ),
+    Harm(
+        43,
+        "A tuner dies between setting a value and writing down that it did, and nobody knows what to give back.",
+        "Each value is on the disk before the driver is asked for it, and stays there while it may be in force.",
+        ("roles/turning.py:_set",),
+        (
+            proof(
+                f"{HAND}test_s2_it_is_on_the_disk_when_the_driver_is_asked",
+                "roles/turning.py",
+                "if before is None or value not in before.applied:",
+                "if before is None:",
+            ),
+        ),
+    ),
+    Harm(
+        44,
+        "A tuner that was told to end leaves GPUs slow, or sets something after it has given everything back.",
+        "From the first moment of the end nothing is set any more; an order under way is waited for and given back. "
+        "What the driver does not give back in time stays recorded, for the guard.",
+        ("roles/tuner.py:end", "roles/tuner_hand.py:give_back"),
+        (
+            proof(
+                f"{HAND}test_s3_a_hand_that_is_closed_has_given_back_and_sets_nothing_any_more",
+                "roles/tuner_hand.py",
+                "            elif not self._closed:\n",
+                "            else:\n",
+            ),
+            proof(
+                f"{ENFORCING}test_s3_at_the_end_all_is_given_back_nothing_is_set_any_more_and_the_next_one_knows",
+                "roles/tuner.py",
+                "                self._give_back(self._hand, Trigger.EXIT)\n",
+                "",
+            ),
+        ),
+    ),
+    Harm(
+        45,
+        "A tuner hangs in the driver while its guard gives back; the call comes through afterwards, and the record of "
+        "it is gone.",
+        "Who gives back while another process holds the GPU forgets nothing.",
+        ("roles/restoring.py:_gpu", "sinks/settings_record.py:lock_gpu"),
+        (
+            proof(
+                f"{RESTORING}test_a_gpu_that_another_process_is_at_is_restored_and_not_forgotten_and_the_others_are",
+                "roles/restoring.py",
+                "            if held:\n                found = self._forgotten(found)\n",
+                "            found = self._forgotten(found)\n",
+            ),
+        ),
+    ),
+    Harm(
+        46,
+        "A tuner sets caps while no guard runs: `kill -9` would leave them for ever.",
+        "Without a beat of the guard in 30 s everything is given back, and nothing is set before the first one.",
+        ("rules/tuning_closed.py:everywhere", "roles/tuner_folder.py:hears"),
+        (
+            proof(
+                f"{ENFORCING}test_s4_without_a_guard_nothing_is_set_and_what_was_set_is_given_back",
+                "rules/tuning_closed.py",
+                "    if not inputs.heard:\n",
+                "    if False:\n",
+            ),
+            proof(
+                f"{ENFORCING}test_the_heartbeat_of_a_guard_long_dead_is_not_taken_for_one",
+                "roles/tuner_folder.py",
+                "            if self._stamp is not None:  # the first one",
+                "            if True:  # the first one",
+            ),
+        ),
+    ),
+    Harm(
+        47,
+        "Work is slowed whose owners never agreed, or have changed their mind.",
+        "Operator, Node, namespace and pod may each say less than the others, none more. What is not known, too old or "
+        "cannot be understood is a no.",
+        ("rules/consent.py:wish", "rules/consent.py:permit"),
+        (
+            proof(
+                f"{CONSENT}test_the_least_permissive_of_all_wins",
+                "rules/consent.py",
+                "return min(said, key=lambda each: MODES.index(each.mode), default=None)",
+                "return said[0] if said else None",
+            ),
+            proof(
+                f"{CONSENT}test_what_is_not_known_of_a_pod_is_no_consent",
+                "rules/consent.py",
+                "return None if consents is None or _is_old(consents, now) else",
+                "return None if consents is None else",
+            ),
+        ),
+    ),
+    Harm(
+        48,
+        "Who can write what pods agree to, in a file, decides whose GPUs are slowed.",
+        "A file of another user, or one that others may write, or a link, is not believed; then no pod has agreed.",
+        ("sinks/consents_file.py:read",),
+        (
+            proof(
+                "tests/sinks/test_consents_file.py::test_a_file_that_others_may_write_is_not_believed",
+                "sinks/consents_file.py",
+                " or found.st_mode & OTHERS_WRITE:",
+                ":",
+            ),
+        ),
+    ),
+    Harm(
+        49,
+        "A cap that was found for one pod's work slows the next one's.",
+        "Other owners, other GPUs, or processes of which none was there before: the cap goes in the cycle that sees "
+        "it, and all begins anew.",
+        ("rules/tuning_owners.py:follow", "rules/tuning_team.py:move"),
+        (
+            proof(
+                f"{LOOP}test_s7_another_owner_never_runs_under_the_cap_of_the_one_before[processes]",
+                "rules/tuning_team.py",
+                "before = None if is_other else memory.tuned.get(team.key)",
+                "before = memory.tuned.get(team.key)",
+            ),
+        ),
+    ),
+    Harm(
+        50,
+        "One GPU of a job is slowed, and all others wait for it and save nothing.",
+        "GPUs of one owner have one cap at every instant; what stands against one of them stands against all.",
+        ("rules/tuning_owners.py:teams", "rules/tuning_team.py:_together"),
+        (
+            proof(
+                f"{LOOP}test_s8_a_fault_lifts_its_gpu_and_those_of_the_same_work_and_rests",
+                "rules/tuning_team.py",
+                "return {uuid: told(each) or (apart,) for uuid, each in closed.items()}",
+                "return closed",
+            ),
+        ),
+    ),
+    Harm(
+        51,
+        "A GPU that is sick or hot is held down as well, and what is wrong with it is hidden.",
+        "A fault, an XID, a thermal or hardware slowdown lifts the cap in the cycle that sees it, and the GPU is left "
+        "alone for ten minutes after.",
+        ("rules/tuning_gates.py:GATES",),
+        (
+            proof(
+                f"{LOOP}test_s8_a_gpu_that_slows_itself_is_not_held_down_by_us_too[hw_slowdown]",
+                "rules/tuning_gates.py",
+                "    Gate(Reason.SLOWDOWN, _sampled(_slowdown), rests=REST_SECONDS),\n",
+                "",
+            ),
+        ),
+    ),
+    Harm(
+        52,
+        "Two power managers turn one knob against each other.",
+        "A clock or a limit that is neither gpuwatch's nor the original is somebody else's: what is gpuwatch's is "
+        "given back, and the GPU is theirs for an hour.",
+        ("rules/tuning_conflict.py:look", "rules/tuning_rests.py:conflict"),
+        (
+            proof(
+                f"{LOOP}test_s9_clocks_that_somebody_else_has_reset_are_theirs_for_an_hour",
+                "rules/tuning_closed.py",
+                ", *rests.obstacles(gpu.uuid, pauses, inputs.now)",
+                "",
+            ),
+            proof(
+                "tests/rules/test_order_values.py::test_s9_what_is_neither_ours_nor_the_original_is_somebody_elses",
+                "rules/order_values.py",
+                "    if is_foreign(before, board.limit):\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Harm(
+        53,
+        "Settings change all the time, and work never runs at one speed.",
+        "A GPU is tried at another cap so many times an hour at most; giving back never counts and never waits.",
+        ("rules/tuning_pace.py:allowed", "rules/tuning_team.py:_aimed"),
+        (
+            proof(
+                f"{ENFORCING}test_s10_the_hand_is_asked_for_no_more_than_the_loop_allows",
+                "rules/tuning_team.py",
+                "        if wait := max((each or 0.0 for each in waits), default=0.0):\n",
+                "        if wait := 0.0:\n",
+            ),
+        ),
+    ),
+    Harm(
+        54,
+        "Work is slowed by more than was promised, and nobody notices.",
+        "A held cap is compared with full speed again every half hour, and at once when the work looks different; a "
+        "cap that no longer keeps the bound is raised or given back.",
+        ("rules/energy_hold.py:keeps", "rules/energy_hold.py:is_odd"),
+        (
+            proof(
+                "tests/rules/test_energy_tuner.py::test_three_failed_verifications_end_it",
+                "rules/energy_hold.py",
+                "return newest.upper >= 1 - terms.slowdown and everything.ratio >= 1 - terms.slowdown",
+                "return True",
+            ),
+            proof(
+                "tests/rules/test_energy_tuner.py::test_steeper_work_is_noticed_and_slowed_for_less_than_a_minute",
+                "rules/energy_hold.py",
+                "return any(abs(now - mean) > allowed for now, (mean, allowed)",
+                "return any(abs(now - mean) > 99 for now, (mean, allowed)",
+            ),
+        ),
+    ),
+    Harm(
+        55,
+        "The limits of a node's GPUs add up to more than what its budget, or its breaker, holds.",
+        "Limits are lowered first and read back before any is raised; a GPU that cannot be read counts with the most "
+        "it may have, and while that is so nothing is raised.",
+        ("rules/budget_loop.py:cycle", "rules/power_budget_steps.py"),
+        (
+            proof(
+                "tests/rules/test_power_budget_steps.py::test_decreases_come_first_and_the_largest_before_the_others",
+                "rules/power_budget_steps.py",
+                "key=lambda move: (_rise(move) > 0,",
+                "key=lambda move: (_rise(move) < 0,",
+            ),
+            proof(
+                "tests/rules/test_power_budget_steps.py::"
+                "test_who_cannot_be_read_counts_for_the_most_and_is_not_written",
+                "rules/power_budget_steps.py",
+                "return self.most if self.watts is None else self.watts",
+                "return self.watts or 0.0",
+            ),
+        ),
+    ),
+    Harm(
+        56,
+        "A tuner that should only look sets something.",
+        "A process that was not started to enforce has no driver loaded, has no hand, and a reload cannot give it one. "
+        "The loop orders nothing in any other mode.",
+        ("cli/tune_reach.py:hand", "roles/tuner.py:checked", "rules/tuning_loop.py:_orders"),
+        (
+            proof(
+                f"{HAND}test_s12_in_no_other_mode_than_enforce_there_is_a_hand",
+                "cli/tune_reach.py",
+                '    if config.tuning.mode != "enforce":\n',
+                "    if False:\n",
+            ),
+            proof(
+                "tests/roles/test_tuner.py::test_s12_a_tuner_that_was_started_to_observe_cannot_begin_to_enforce",
+                "roles/tuner.py",
+                'if config.tuning.mode == "enforce" and not enforcing:',
+                "if False:",
+            ),
+            proof(
+                f"{LOOP}test_s12_without_enforce_nothing_is_ordered_whatever_is_recorded",
+                "rules/tuning_loop.py",
+                "    if not inputs.enforcing:\n        return ()\n",
+                "",
             ),
         ),
     ),
