@@ -369,6 +369,17 @@ def test_s1_an_idle_gpu_whose_clocks_are_low_by_themselves_or_by_a_lock_of_someb
     assert held.gpu(2).state is not TuningState.RESTING
 
 
+def test_a_serving_pod_that_waits_for_requests_never_rests() -> None:
+    world = World()
+    world.annotations["b"] = {AUTOTUNE: "enforce", CLASS: "serving"}
+    work = world.works["GPU-2"]
+    assert work is not None
+    work.engine = 0.0
+    world.run(900)
+    assert world.gpu(2).state is not TuningState.RESTING
+    assert world.clocks["GPU-2"] is None
+
+
 def test_what_a_class_that_was_only_configured_for_others_says_is_enough_to_rest() -> None:
     world = World(work_class="batch")
     world.annotations["b"] = {AUTOTUNE: "enforce"}
