@@ -102,7 +102,8 @@ def restore(session: Session, *, everything: bool) -> None:
       gpuwatch tune restore
       gpuwatch tune restore --all
     """
-    from gpuwatch.cli.tune_reach import restorer, state_place
+    from gpuwatch.cli.state_place import state_place
+    from gpuwatch.cli.tune_reach import restorer
     from gpuwatch.cli.tune_sight import tuner_config
     from gpuwatch.model.errors import GpuwatchError, UsageError
     from gpuwatch.model.setting import Trigger

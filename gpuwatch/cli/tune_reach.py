@@ -1,4 +1,4 @@
-"""What tuner, guard and `gpuwatch tune` need: the place of the record, who turns knobs, and who gives settings back."""
+"""What tuner, guard and `gpuwatch tune` need to reach the driver: who turns knobs, and who gives settings back."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuwatch.cli.session import Session
+from gpuwatch.cli.state_place import state_place
 from gpuwatch.config import Config
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.setting import Trigger
@@ -22,17 +23,6 @@ OTHER_TUNER_SECONDS = 2.0
 
 ACTORS = {Trigger.GUARD: "guard", Trigger.COMMAND: "operator", Trigger.TUNER: "tuner"}
 """Trigger -> who acts, in audit lines."""
-
-
-def state_place(config: Config) -> Path:
-    """The state directory.
-
-    Raises:
-        UsageError: there is none: what is not recorded cannot be given back.
-    """
-    if not config.state_dir:
-        raise UsageError("tuning needs a state directory", "state_dir is empty", "name it with --state-dir")
-    return Path(config.state_dir)
 
 
 class _Reach(NamedTuple):

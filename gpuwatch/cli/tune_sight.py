@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gpuwatch.cli.session import Session
 from gpuwatch.cli.simulated import aimed
 from gpuwatch.cli.source import looking
-from gpuwatch.cli.tune_reach import state_place
+from gpuwatch.cli.state_place import state_place
 from gpuwatch.config import Config
 from gpuwatch.model.consent import Consents
 from gpuwatch.model.errors import GpuwatchError

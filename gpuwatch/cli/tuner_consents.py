@@ -16,7 +16,7 @@ def keep_consents(session: Session, config: "Config") -> None:
     """
     from pathlib import Path
 
-    from gpuwatch.cli.tune_reach import state_place
+    from gpuwatch.cli.state_place import state_place
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.roles.consents import Consenting
     from gpuwatch.roles.place import Place

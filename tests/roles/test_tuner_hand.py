@@ -467,6 +467,8 @@ def test_s12_only_one_module_can_reach_the_hand_and_the_knobs() -> None:
     graph = grimp.build_graph("gpuwatch")
     assert graph.find_modules_that_directly_import("gpuwatch.roles.tuner_hand") == {"gpuwatch.cli.tune_reach"}
     assert graph.find_modules_that_directly_import("gpuwatch.sinks.nvml_control") == {"gpuwatch.cli.tune_reach"}
+    wired = {"gpuwatch.cli.tuner", "gpuwatch.cli.tune_orders", "gpuwatch.cli.demo_tuner"}
+    assert graph.find_modules_that_directly_import("gpuwatch.cli.tune_reach") == wired
     observing = ("gpuwatch.roles.tuner", "gpuwatch.roles.tuner_service", "gpuwatch.roles.tuner_pages")
     for role in observing:
         assert not graph.chain_exists(role, "gpuwatch.roles.tuner_hand")
