@@ -40,7 +40,14 @@ Examples:
 """
 
 OVERRIDES = (
-    Override("tuning.mode", "mode", "MODE", "off, observe or enforce. Default: observe.", "GPUWATCH_TUNER_MODE"),
+    Override(
+        "tuning.mode",
+        "mode",
+        "MODE",
+        "off, observe or enforce; a file that says less is heeded. Default: observe.",
+        "GPUWATCH_TUNER_MODE",
+        ranks=("off", "observe", "enforce"),
+    ),
     Override("agent.socket", "agent", "SOCKET", "The agent's unix socket.", "GPUWATCH_AGENT_SOCKET"),
     Override("tuning.listen", "listen", "ADDR:PORT", "Where to serve HTTP. Default: :9402.", "GPUWATCH_TUNER_LISTEN"),
     Override(
@@ -93,19 +100,21 @@ def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -
 
 def _tune(session: Session, reread: "Callable[[], Config]") -> None:
     from gpuwatch.cli.simulated import is_simulated
-    from gpuwatch.cli.tune_reach import hand, state_place
+    from gpuwatch.cli.state_place import state_place
+    from gpuwatch.cli.tune_reach import hand
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.roles.agent_views import AgentViews
     from gpuwatch.roles.client import AgentClient, find_agent
     from gpuwatch.roles.reload import ConfigWatch
     from gpuwatch.roles.tuner import Tuner, checked
     from gpuwatch.roles.tuner_folder import TunerFolder
-    from gpuwatch.roles.tuner_service import TunerService
+    from gpuwatch.roles.tuner_service import ANSWER_SECONDS, TunerService
 
     config, clock = reread(), SystemClock()
     enforcing = config.tuning.mode == "enforce"
     place = state_place(config)
-    agent = AgentClient(config.agent.socket) if config.agent.socket else find_agent() or AgentClient()
+    named = AgentClient(config.agent.socket or None, ANSWER_SECONDS)
+    agent = named if config.agent.socket else find_agent(ANSWER_SECONDS) or named
     views = AgentViews(agent, clock)
     if enforcing and not is_simulated(session):
         _warn_without_rights(session)
@@ -162,7 +171,8 @@ def _audit(session: Session, config: "Config") -> "Iterator[Audit]":
 
 
 def _guard(session: Session, config: "Config") -> None:
-    from gpuwatch.cli.tune_reach import restorer, state_place
+    from gpuwatch.cli.state_place import state_place
+    from gpuwatch.cli.tune_reach import restorer
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.model.setting import Trigger
     from gpuwatch.roles.signals import ENDS, Signals

@@ -154,9 +154,9 @@ class AgentClient:
         raise GpuwatchError(what, why, "use the gpuwatch version of the agent")
 
 
-def find_agent() -> AgentClient | None:
+def find_agent(timeout: float = TIMEOUT) -> AgentClient | None:
     """The agent of this node, when one listens on its usual socket."""
-    clients = (AgentClient(str(path)) for path in _sockets() if path.exists())
+    clients = (AgentClient(str(path), timeout) for path in _sockets() if path.exists())
     return next((client for client in clients if client.answers()), None)
 
 

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 LONGEST_LOOK = 2.0
 """Seconds to wait for the agent's next View before the next beat."""
 
+ANSWER_SECONDS = 1.0
+"""For the agent to answer beyond that: one that hangs must not keep the tuner from seeing how old its View is."""
+
 PAUSE = 1.0
 """Seconds before an agent that does not answer is asked again, and after a bug in one cycle."""
 

@@ -1,17 +1,23 @@
 """The tuner: beats each cycle, judges what it sees, says what it cannot know, and loads nothing that sets a GPU."""
 
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from gpuwatch.config import Config, TuningConfig
+from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.tuner_state import Reason, TunerState, TuningState
-from gpuwatch.roles.tuner import Tuner, checked
+from gpuwatch.roles.agent_views import AgentViews
+from gpuwatch.roles.client import AgentClient
+from gpuwatch.roles.tuner import FRESH_SECONDS, Tuner, checked
 from gpuwatch.roles.tuner_folder import TunerFolder
 from gpuwatch.roles.tuner_pages import routes
+from gpuwatch.roles.tuner_service import ANSWER_SECONDS, LONGEST_LOOK
 from gpuwatch.sinks.heartbeat import Heartbeat
 from gpuwatch.sinks.http import HttpStats, Request
 from gpuwatch.sinks.settings_record import SettingsRecord
@@ -120,3 +126,15 @@ def test_s12_a_tuner_that_observes_cannot_construct_what_sets_gpus() -> None:
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert "gpuwatch.roles.tuner" in loaded
     assert not {"gpuwatch.sinks.nvml_control", "gpuwatch.roles.restoring", "pynvml"} & set(loaded)
+
+
+def test_an_agent_that_hangs_keeps_no_tuner_from_seeing_that_its_view_is_old(tmp_path: Path, bench: Bench) -> None:
+    path = tmp_path / "agent.sock"
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(path))
+        silent.listen()
+        views = AgentViews(AgentClient(str(path), ANSWER_SECONDS), SystemClock())
+        views.view = bench.views.view  # so that it waits for the next one
+        began = time.monotonic()
+        assert not views.look(LONGEST_LOOK)
+    assert time.monotonic() - began < FRESH_SECONDS + 0.5
