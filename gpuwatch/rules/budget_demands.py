@@ -12,10 +12,11 @@ from statistics import fmean
 from msgspec.structs import replace
 
 from gpuwatch.model.snapshot import Gpu, Power, Record
+from gpuwatch.rules.budget_felt import Hold, free, hindered, measured, unhindered
 from gpuwatch.rules.energy_estimate import slowest
 from gpuwatch.rules.energy_state import Phase, Probe, State
 from gpuwatch.rules.energy_windows import Pair
-from gpuwatch.rules.power_budget_curve import HEADROOM, Curve, Measured, fit
+from gpuwatch.rules.power_budget_curve import Curve, fit
 from gpuwatch.rules.power_budget_demand import DRIFT, HELD, WINDOW_SECONDS, Reading, natural, p95
 
 FEW = 3
@@ -32,29 +33,32 @@ class Draw(Record, frozen=True, kw_only=True):
     """One GPU with one owner. `readings`: those under `limit` (watts) and `held` (the energy tuner's cap in force).
 
     `natural`: watts unheld; None: not known. `demand`: the same, but only changed by what is no noise, and all it could
-    have of a GPU that is seen to be held. `points`: ratios of draw and speed to those unheld, from `probes`. `at`: unix
-    seconds of the newest sample; `capped`: monotonic seconds of the newest that its limit slowed down.
+    have of a GPU that is seen to be held. `points`: ratios of draw and speed to those unheld, from `probes`. `hold`:
+    what limits did to it. `at`: unix seconds of the newest sample; `told`: it says whether the limit slows it down;
+    `capped`: monotonic seconds of the newest that it did. `ceiling`: the limit of before gpuwatch came.
     """
 
     owner: str | None = None
     limit: float = 0.0
     is_free: bool = True
+    ceiling: float = math.inf
     held: float | None = None
     at: float | None = None
+    told: bool = False
     capped: float | None = None
     readings: tuple[Reading, ...] = ()
     natural: float | None = None
     demand: float | None = None
     probes: tuple[Probe, ...] = ()
     points: tuple[tuple[float, float], ...] = ()
+    hold: Hold = Hold()
 
     @property
     def curve(self) -> Curve | None:
         """By measurement; None: there was none, or what it would draw is not known."""
         if self.natural is None or self.demand is None or not self.points:
             return None
-        unheld = self.demand * HEADROOM
-        return fit([Measured(min(1.0, ratio) * unheld, speed) for ratio, speed in self.points], self.demand)
+        return fit(measured(self.hold, self.points, self.demand, self.ceiling), self.demand)
 
 
 def watts(power: Power) -> float | None:
@@ -70,27 +74,53 @@ def drawn(
     draw = before if before.owner == owner else Draw(owner=owner)
     if draw.held != held or abs(draw.limit - limit) > SAME_WATTS:
         draw = replace(draw, natural=_guess(draw), readings=(), capped=None, limit=limit, held=held)
-    draw = replace(draw, is_free=limit >= ceiling - SAME_WATTS)
+    draw = replace(draw, is_free=limit >= ceiling - SAME_WATTS, ceiling=ceiling)
     reading = watts(gpu.power)
     if reading is not None and gpu.at != draw.at:
         recent = (each for each in draw.readings if now - each.at <= WINDOW_SECONDS)
-        capped = now if gpu.clock_events.active.get(CAPPED) else draw.capped
-        draw = replace(draw, readings=(*recent, Reading(now, reading)), at=gpu.at, capped=capped)
-    return _measured(_told(draw, ceiling, state, now), state)
+        word = gpu.clock_events.active.get(CAPPED)
+        capped = now if word else draw.capped
+        readings = (*recent, Reading(now, reading))
+        draw = replace(draw, readings=readings, at=gpu.at, told=word is not None, capped=capped)
+    return _felt(_measured(_demanded(draw, state, now), state), state, now)
 
 
-def _told(draw: Draw, ceiling: float, state: State | None, now: float) -> Draw:
+def _demanded(draw: Draw, state: State | None, now: float) -> Draw:
     """The demand. Under the energy tuner's cap a GPU draws a known share of what it would."""
     share, seen = _share(draw, state), p95(draw.readings, now)
     known = None if draw.natural is None else draw.natural * share
-    is_capped = draw.capped is not None and now - draw.capped <= WINDOW_SECONDS
-    bound = draw.limit if seen is None or not is_capped else min(seen, draw.limit)
-    found = natural(known, seen, math.inf if draw.is_free else bound)
+    bound = draw.limit if seen is None or not _is_capped(draw, now) else min(seen, draw.limit)
+    found = natural(known, seen, math.inf if draw.is_free or _is_unhindered(draw, now) else bound)
     if found is None:
-        return replace(draw, natural=None, demand=draw.demand if seen is None else ceiling)
+        return replace(draw, natural=None, demand=draw.demand if seen is None else draw.ceiling)
     found = found / share
     is_noise = draw.demand is not None and draw.demand / DRIFT <= found <= draw.demand * DRIFT
-    return replace(draw, natural=found, demand=draw.demand if is_noise else found)
+    return replace(draw, natural=found) if is_noise else replace(draw, natural=found, demand=found, hold=Hold())
+
+
+def _is_capped(draw: Draw, now: float) -> bool:
+    return draw.capped is not None and now - draw.capped <= WINDOW_SECONDS
+
+
+def _is_unhindered(draw: Draw, now: float) -> bool:
+    """The driver's word counts if it can be: whoever draws all the time what it may is held, whatever is said."""
+    mean = fmean(each.watts for each in draw.readings) if draw.readings else math.inf
+    return draw.told and not _is_capped(draw, now) and mean < HELD * draw.limit
+
+
+def _felt(draw: Draw, state: State | None, now: float) -> Draw:
+    """What its limit does to it. While the energy tuner compares two settings, a mean tells nothing."""
+    is_probing = state is not None and state.phase in (Phase.SEARCH, Phase.VERIFY)
+    if is_probing or p95(draw.readings, now) is None:
+        return draw
+    mean = fmean(each.watts for each in draw.readings)
+    if _is_capped(draw, now) and not draw.is_free:
+        return replace(draw, hold=hindered(draw.hold, draw.limit, mean))
+    if draw.held is not None:
+        return draw
+    if draw.is_free:
+        return replace(draw, hold=free(draw.hold, mean))
+    return replace(draw, hold=unhindered(draw.hold, draw.limit, mean)) if _is_unhindered(draw, now) else draw
 
 
 def _guess(draw: Draw) -> float | None:

@@ -6,7 +6,7 @@ curves within 2 %, while a straight line through the measurements misses the ste
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import product
 from typing import NamedTuple
 
@@ -91,24 +91,31 @@ ERROR = 0.01
 """By which a measured speed is usually off."""
 
 
+def _cost(waits: float, static: float, multiple: float) -> float:
+    usual = prior(1.0)
+    astray = (waits - usual.waits, static - usual.static, multiple - HEADROOM)
+    return sum((each / usually) ** 2 for each, usually in zip(astray, DEVIATIONS, strict=True))
+
+
+CANDIDATES = sorted((_cost(*each), *each) for each in product(WAITS, STATIC, MULTIPLES))
+"""Each with what it costs to stray from the prior, the cheapest first."""
+
+
 def fit(points: Iterable[Measured], draw: float) -> Curve:
     """The likeliest curve of 560; without points, the prior. `draw`: as for `prior`."""
     known = tuple(points)
     if not known:
         return prior(draw)
-    lowest = min(point.watts for point in known)
-    return min(_candidates(draw, lowest), key=lambda each: each[0] + _miss(each[1], known))[1]
+    lowest, best, least = min(point.watts for point in known), prior(draw), math.inf
+    for cost, waits, static, multiple in CANDIDATES:
+        if cost >= least:
+            break
+        full = draw * multiple
+        curve = Curve(draw=full, waits=waits, static=static, lowest=min(lowest, full))
+        if (total := cost + _miss(curve, known)) < least:
+            best, least = curve, total
+    return best
 
 
 def _miss(curve: Curve, points: tuple[Measured, ...]) -> float:
     return sum(((curve.performance(point.watts) - min(1.0, point.performance)) / ERROR) ** 2 for point in points)
-
-
-def _candidates(draw: float, lowest: float) -> Iterator[tuple[float, Curve]]:
-    """Each with what it costs to stray from the prior."""
-    usual = prior(draw)
-    for waits, static, multiple in product(WAITS, STATIC, MULTIPLES):
-        astray = (waits - usual.waits, static - usual.static, multiple - HEADROOM)
-        cost = sum((each / usually) ** 2 for each, usually in zip(astray, DEVIATIONS, strict=True))
-        full = draw * multiple
-        yield cost, Curve(draw=full, waits=waits, static=static, lowest=min(lowest, full))

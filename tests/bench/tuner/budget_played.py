@@ -25,7 +25,7 @@ FLICKER = 0.09
 PAIRS = 8
 
 SLOWED = 0.99
-"""Below this speed the driver says that the limit is why."""
+"""Below this speed, and this share of the draw, the driver says that the limit is why."""
 
 States = Callable[[Curve, random.Random], State | None]
 
@@ -59,7 +59,7 @@ def drawing(curve: Curve) -> Callable[[float], float]:
 
 
 def _slows(curve: Curve) -> Callable[[float], bool]:
-    return lambda limit: curve.at(limit)[0] < SLOWED
+    return lambda limit: max(curve.at(limit)[0], math.prod(curve.at(limit))) < SLOWED
 
 
 def unprobed(curve: Curve, chance: random.Random) -> State | None:
@@ -79,14 +79,14 @@ def probed(shares: Iterable[float], sigma: float) -> States:
                 Pair(speed=(math.log(speed) + each, None), energy=math.log(energy) - each / 2) for each in noise
             )
             probes.append(Probe(cap=share * curve.top, pairs=pairs, good=True))
-        return State(phase=Phase.SEARCH, probes=tuple(probes))
+        return State(phase=Phase.REFUSED, probes=tuple(probes))
 
     return states
 
 
 def searched(curve: Curve, chance: random.Random) -> State:
     """An energy tuner has looked for the cap that costs 5 % of the speed at most."""
-    return State(phase=Phase.SEARCH, probes=_search(curve).probes)
+    return State(phase=Phase.REFUSED, probes=_search(curve).probes)
 
 
 @cache
