@@ -1,4 +1,4 @@
-"""Where what gpuwatch sets is recorded. Commands that can set nothing ask it, too, so it stands apart from the knobs."""
+"""Where what gpuwatch sets is recorded. Commands that set nothing ask it, too, so it stands apart from the knobs."""
 
 from pathlib import Path
 
