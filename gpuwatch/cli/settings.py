@@ -4,6 +4,7 @@ A row of OVERRIDES is a setting that the command line can change. Its variable i
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -19,7 +20,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Override(NamedTuple):
-    """`path` is the key in the configuration, `name` the option's parameter; `many`: may be given several times."""
+    """`path` is the key in the configuration, `name` the option's parameter; `many`: may be given several times.
+    `ranks`: values that grant more and more; a file that names a lesser one than option or variable is heeded.
+    """
 
     path: str
     name: str
@@ -28,6 +31,7 @@ class Override(NamedTuple):
     variable: str
     many: bool = False
     type: type = str
+    ranks: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -121,7 +125,7 @@ def effective(session: "Session", options: Mapping[str, Any], rows: Sequence[Ove
     given = [(row, options.get(row.name)) for row in rows] + [(NVML_LIBRARY, session.nvml_library)]
     document = msgspec.to_builtins(config)
     for row, value in given:
-        if value is not None and value != ():
+        if value is not None and value != () and not (row.path in origins and _is_less(row, config, value)):
             _put(document, row.path, value)
             origins[row.path] = _origin(row)
     return Effective(parse(document, "the command line"), origins)
@@ -141,6 +145,14 @@ def _keys_in(path: Path) -> list[str]:
     import yaml
 
     return list(flat(yaml.safe_load(path.read_text()) or {}))
+
+
+def _is_less(row: Override, config: "Config", value: Any) -> bool:
+    """Whether the file grants less than `value`."""
+    if value not in row.ranks:
+        return False
+    found = attrgetter(row.path)(config)
+    return row.ranks.index(found) < row.ranks.index(value)
 
 
 def _put(document: dict[str, Any], path: str, value: Any) -> None:

@@ -22,8 +22,8 @@ class Town:
 
     def __init__(self, place: Path, stack: ExitStack) -> None:
         self.node, self._place, self._stack = place / "node", place, stack
-        config = place / "gpuwatch.yaml"
-        config.write_text(f"tuning: {{node_budget_watts: {BUDGET_WATTS}, listen: ''}}\n")
+        self._config = place / "gpuwatch.yaml"
+        self.configure()
         self._start("sim", "run", "tuning", "--dir", str(self.node))
         until((self.node / "node.json").exists)
         self.socket = str(place / "agent.sock")
@@ -31,7 +31,13 @@ class Town:
         self._start("--source", source, "agent", "--interval", "1", "--listen", "", "--socket", self.socket)
         self._start("--source", source, "tuner", "--guard")
         words = ("tuner", "--mode", "enforce", "--agent", self.socket)
-        self.tuner = self._start("--config", str(config), "--source", source, *words)
+        self.tuner = self._start("--config", str(self._config), "--source", source, *words)
+
+    def configure(self, more: str = "") -> None:
+        """Write the file that the tuner watches."""
+        partial = self._config.with_suffix(".partial")
+        partial.write_text(f"tuning: {{node_budget_watts: {BUDGET_WATTS}, listen: ''{more}}}\n")
+        partial.replace(self._config)
 
     def tune(self, *args: str) -> subprocess.CompletedProcess[str]:
         """A command about the tuner of this node."""
@@ -82,6 +88,12 @@ def test_a_simulated_node_keeps_its_budget_until_it_is_told_to_stop_or_the_tuner
     until(lambda: town.limits() == free, SECONDS)
     assert "a test" in town.status()["stopped"]
     assert town.tune("resume").returncode == 0
+    until(lambda: sum(town.limits()) <= BUDGET_WATTS + 0.5, SECONDS)
+
+    town.configure(", mode: observe")
+    until(lambda: town.limits() == free, SECONDS)
+    assert town.status()["mode"] == "observe"
+    town.configure()
     until(lambda: sum(town.limits()) <= BUDGET_WATTS + 0.5, SECONDS)
 
     town.tuner.send_signal(signal.SIGTERM)
