@@ -109,7 +109,7 @@ def test_a_mode_that_nobody_knows_is_off_and_told(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["off", "disabled", "no"])
-def test_s7_the_nodes_off_stops_everybody_also_people_and_however_old_it_is(text: str) -> None:
+def test_s14_the_nodes_off_stops_everybody_also_people_and_however_old_it_is(text: str) -> None:
     known = consents(pod(YES), node={AUTOTUNE: text})
     for owner in (OWNER, ALICE):
         found = wish(CONFIG, known, (owner,), START)
