@@ -7,7 +7,7 @@ from tests.harms.table import HARMS, Harm
 HEAD = """\
 # How an agent like this can do harm, and what gpuwatch has against it
 
-An agent that taints nodes, evicts pods and turns knobs of GPUs back can do more damage than the faults it looks for.
+An agent that taints nodes, evicts pods and turns knobs of GPUs can do more damage than the faults it looks for.
 These are the ways in which such agents have done so, or could; for each, what gpuwatch does against it, where that is
 in the code, and the test that shows it. `make test` also takes every guard out, one by one, and shows that its test
 then fails (`tests/harms/test_mutations_*.py`). Made from `tests/harms/table.py` by `make generate`.

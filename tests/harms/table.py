@@ -810,8 +810,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         33,
         "A reset of one GPU breaks the NVLinks of its peers, and the work on them.",
-        "gpuwatch resets no GPU; one file alone has calls of NVML that change anything, to give power limits and "
-        "clocks back. It prints the ladder (drain, reset, reboot, inspect), and asks for a reboot, where told to, only "
+        "gpuwatch resets no GPU; one file alone has calls of NVML that change anything, and those are of power limits "
+        "and clocks. It prints the ladder (drain, reset, reboot, inspect), and asks for a reboot, where told to, only "
         "once all who had to go have gone.",
         ("rules/recovery.py:_draining", "rules/checks_xid.py:FATAL_ACTIONS"),
         (
