@@ -1,6 +1,7 @@
 """The tuner's cycle as the power budget sees it: it is the operator's, so no work has a say in whether it holds.
 
-Only GPUs in trouble, or in somebody else's hands, are left as they are; they count with what they have.
+Only GPUs in trouble, in somebody else's hands or opted out are left as they are; they count with what they have. One
+that was limited for the work before, and is opted out now, gets back first what the budget has to give.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +22,9 @@ FIXED = frozenset(
 )  # fmt: skip
 """Reasons for which a GPU's power limit is not written. That nobody has opted in, or that it is shared, is none."""
 
+FIRST = 1 << 31
+"""Above the priority of every PriorityClass."""
+
 
 def budgeted(
     memory: Memory, inputs: Inputs, closed: Mapping[str, tuple[Obstacle, ...]], moves: Iterable[Moved]
@@ -34,6 +38,11 @@ def budgeted(
         return Step(memory=memory, state=BudgetState(budget=budget, how=Plight.WAITING, words=words))
     by_uuid = {uuid: moved for moved in moves for uuid in moved.team.uuids}
     against = {uuid: (*each, *by_uuid[uuid].closed.get(uuid, ())) for uuid, each in closed.items() if uuid in by_uuid}
+    limited = (
+        {each.uuid for each in inputs.actuation.settings if each.knob == "power_limit"} if inputs.actuation else ()
+    )
+    reasons = {uuid: {one.reason for one in each} & FIXED for uuid, each in against.items()}
+    owed = {uuid for uuid, fixed in reasons.items() if fixed == {Reason.OPTED_OUT} and uuid in limited}
     look = Look(
         view=inputs.view,
         fresh=inputs.fresh,
@@ -43,10 +52,10 @@ def budgeted(
         actuation=inputs.actuation,
         boards=inputs.boards,
         turned=inputs.turned,
-        fixed=frozenset(uuid for uuid, each in against.items() if any(one.reason in FIXED for one in each)),
+        fixed=frozenset(uuid for uuid, fixed in reasons.items() if fixed and uuid not in owed),
         probes={uuid: moved.tuned.state for uuid, moved in by_uuid.items() if moved.tuned is not None},
         owners={uuid: moved.team.key for uuid, moved in by_uuid.items()},
-        priorities={uuid: moved.wish.priority for uuid, moved in by_uuid.items()},
+        priorities={uuid: FIRST if uuid in owed else moved.wish.priority for uuid, moved in by_uuid.items()},
     )
     return cycle(memory, look)
 

@@ -421,6 +421,18 @@ def test_with_a_budget_clocks_are_the_energy_loops_and_power_limits_the_budgets(
     assert set(world.limits.values()) == {700.0}
 
 
+def test_a_pod_that_is_opted_out_gets_back_first_what_the_budget_took_from_the_one_before() -> None:
+    world = World(node_budget_watts=1400.0)
+    world.until(TuningState.SEARCHING, 2)
+    assert world.limits["GPU-2"] < 480  # it would draw 500
+    world.annotations["d"] = {AUTOTUNE: "off"}
+    world.works["GPU-2"] = Work("d", (99,))
+    world.run(120)
+    assert world.gpu(2).reason is Reason.OPTED_OUT
+    assert world.limits["GPU-2"] >= 500
+    assert sum(world.limits.values()) <= 1400
+
+
 def limit(world: World, watts: float) -> None:
     """Another power limit for GPU-2, and nobody's setting."""
     world.limits["GPU-2"] = world.defaults["GPU-2"] = watts
