@@ -129,7 +129,7 @@ _GPUS = Panel(
     kind="table",
     description=(
         "Up to 50 GPUs that are not idle. Slowdown: upper end of the estimate; above the bound for hours is a broken "
-        "promise, verifications should raise that cap. No cap while holding: nothing below full speed was worth it."
+        "promise, verifications should raise that cap. No cap while holding: a burst at full speed, for now."
     ),
     queries=(
         Query(_ROWS),
@@ -178,7 +178,7 @@ _COURSE = (
         kind="timeseries",
         description=(
             "The mean estimate, the worst upper end of its 95 % interval, and the least that was promised to anybody. "
-            "Worst above promised for hours: GpuwatchTunerSlowdownOverBound; see the table."
+            "Promises may differ: whether the worst breaks its own, the table says, and GpuwatchTunerSlowdownOverBound."
         ),
         unit="percentunit",
         queries=(

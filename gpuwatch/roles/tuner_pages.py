@@ -61,6 +61,10 @@ def _rows(now: TunerState) -> Iterator[tuple[str, str]]:
     yield from (("Trouble", why) for why in (now.trouble, now.config_error) if why)
 
 
+def _energy(joules: float) -> str:
+    return f"{joules:.0f} J" if joules < 3600 else f"{joules / 3600:.1f} Wh"
+
+
 def _budget(budget: BudgetState) -> str:
     sums = (f"{name} {watts:.0f} W" for name, watts in (("limits", budget.limits), ("draw", budget.draw)) if watts)
     return "; ".join((f"{budget.budget:.0f} W", *sums, *filter(None, (budget.how, budget.words))))
@@ -68,7 +72,9 @@ def _budget(budget: BudgetState) -> str:
 
 def _gpu(gpu: GpuTuning) -> str:
     """What is done with a GPU, for whom, what it costs and saves, and what stands against it."""
-    parts = [f"{gpu.state} for {', '.join(gpu.owners)}" if gpu.owners else str(gpu.state)]
+    parts = [str(gpu.state)]
+    if gpu.owners:
+        parts.append(f"used by {', '.join(gpu.owners)}")
     if gpu.clock_cap is not None:
         parts.append(f"clock at most {gpu.clock_cap / 1e6:.0f} MHz")
     if gpu.power_limit is not None:
@@ -76,7 +82,7 @@ def _gpu(gpu: GpuTuning) -> str:
     if gpu.slowdown is not None and gpu.slowdown_upper is not None:
         parts.append(f"loses {gpu.slowdown:.1%} of its speed, at most {gpu.slowdown_upper:.1%}")
     if gpu.bound is not None:
-        parts.append(f"promised {gpu.bound:.1%}")
+        parts.append(f"allowed {gpu.bound:.1%}")
     if gpu.joules_saved:
-        parts.append(f"{gpu.joules_saved / 3600:.1f} Wh saved")
+        parts.append(f"about {_energy(gpu.joules_saved)} saved")
     return "; ".join((*parts, *filter(None, (gpu.note, gpu.words))))

@@ -19,8 +19,9 @@ def page(state: TunerState) -> str:
 def test_each_gpu_says_what_is_done_for_whom_and_what_it_costs():
     text = page(enforcing())
     for words in (
-        f"holding for {TRAIN}; clock at most 1410 MHz; loses 3.1% of its speed, at most 4.6%; promised 5.0%; 12.1 Wh",
-        f"searching for {CHAT}",
+        f"holding; used by {TRAIN}; clock at most 1410 MHz; loses 3.1% of its speed, at most 4.6%; allowed 5.0%",
+        "about 12.1 Wh saved",
+        f"searching; used by {CHAT}",
         "1800 W; limits 1795 W; draw 1042 W; roomy",
         "answers",
     ):
