@@ -82,10 +82,16 @@ def check(session: Session, file: str) -> None:
     from gpuwatch.config import load
     from gpuwatch.rules.checks import CHECKS
     from gpuwatch.rules.policy import Policy
+    from gpuwatch.rules.tuning_closed import FASTEST_VIEW
 
     config = load(Path(file))
     Policy.compile(config.remediation, CHECKS, config.checks.xids)
     session.terminal.hint(f"{file} is a good configuration")
+    if config.tuning.mode == "enforce" and config.agent.interval > FASTEST_VIEW:
+        session.terminal.hint(
+            f"hint: tuning.mode enforce tunes nothing while the agent looks each {config.agent.interval:g} s; set "
+            "agent.interval: 1 (on Kubernetes the component tuner-enforce does)"
+        )
 
 
 @click.command(short_help="Print the JSON Schema of the configuration.")

@@ -90,6 +90,21 @@ def test_a_wrong_file_is_2_with_the_reason(tmp_path, text, said):
         assert said in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "hints"),
+    [
+        ("tuning: {mode: enforce}", True),
+        ("tuning: {mode: enforce}\nagent: {interval: 1}", False),
+        ("tuning: {mode: observe}", False),
+    ],
+)
+def test_a_tuner_that_would_wait_for_a_faster_agent_for_ever_is_told_of(tmp_path, text, hints):
+    file = tmp_path / "gpuwatch.yaml"
+    file.write_text(text)
+    found = run("config", "check", str(file))
+    assert (found.exit_code, "set agent.interval: 1" in found.stderr) == (0, hints)
+
+
 def test_a_wrong_option_is_2_with_the_key():
     result = run("config", "show", "--profile", "dcgm")
     assert result.exit_code == 2
