@@ -299,34 +299,6 @@ def test_that_no_guard_comes_is_said_after_two_seconds_and_again_when_it_is_sure
     assert not bench.knobs.sets
 
 
-def test_a_guard_that_beats_is_waited_for_without_a_word(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "gpuwatch.roles.tuner")
-    bench.run(1)
-    assert bench.gpu(0).words == "waiting for the guard: nobody would give back what a dead tuner has set"
-    assert not bench.knobs.sets
-    bench.run(1)
-    assert bench.gpu(0).state is TuningState.OBSERVING
-    assert "guard" not in caplog.text
-
-
-def test_that_no_guard_comes_is_said_after_two_seconds_and_again_when_it_is_sure(
-    bench: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "gpuwatch.roles.tuner")
-    bench.guarded = False
-    said = []
-    for _ in range(60):
-        bench.run(1)
-        said.append(len(caplog.records))
-    assert said[1] == 0
-    assert [text.split(":")[1].split("; ")[1] for text in caplog.messages if "GPU 0" in text] == [
-        "waiting for the guard",
-        "no guard is heard",
-    ]
-    assert said[5] == said[20] < said[40] == said[-1]
-    assert not bench.knobs.sets
-
-
 def test_the_heartbeat_of_a_guard_long_dead_is_not_taken_for_one(bench: Bench) -> None:
     bench.guarded = False
     bench.files.guard.beat("guard", bench.time())
@@ -380,6 +352,18 @@ def test_after_a_cycle_that_fails_everything_is_given_back_and_the_next_begins_a
     bench.run(2)
     assert bench.gpu(2).state in (TuningState.OBSERVING, TuningState.VERIFYING)
     bench.capped()
+
+
+def test_giving_up_forgets_neither_what_was_saved_nor_how_often_a_gpu_was_tried(bench: Bench) -> None:
+    bench.until(lambda: bench.gpu(2).joules_saved > 0)
+    saved = bench.gpu(2).joules_saved
+    bench.tuner.give_up()
+    sets = len(bench.knobs.sets)
+    bench.tuner.reconfigure(msgspec.structs.replace(bench.world.config, max_actions_per_hour=1))
+    bench.run(1)
+    assert bench.gpu(2).joules_saved >= saved
+    bench.until(lambda: bench.gpu(2).reason is Reason.RATE_LIMIT)
+    assert "GPU-2" not in {gpu for _, gpu, _ in bench.knobs.sets[sets:]}
 
 
 def test_s3_at_the_end_all_is_given_back_nothing_is_set_any_more_and_the_next_one_knows(bench: Bench) -> None:
