@@ -21,6 +21,7 @@ from gpuwatch.model.order import Board
 from gpuwatch.model.setting import Knob, Setting, Trigger
 from gpuwatch.roles.gpu_lanes import Lanes
 from gpuwatch.rules.restoring import Limits, is_foreign, is_same, outlived, power_target
+from gpuwatch.rules.tuning_orders import text
 from gpuwatch.sinks.audit import Audit, Deed
 from gpuwatch.sinks.settings_record import SettingsRecord
 
@@ -205,8 +206,8 @@ class Restorer:
             target=f"gpu/{setting.uuid}",
             why=f"{setting.knob} recorded",
             evidence=(f"{setting.knob}/{setting.uuid}",),
-            before=", ".join(f"{value:g}" for value in setting.applied),
-            after="" if setting.original is None else f"{setting.original:g}",
+            before=", ".join(text(setting.knob, value) for value in setting.applied),
+            after=text(setting.knob, setting.original),
         )
         self._audit.note(deed, RESULTS[each.outcome], each.words)
 

@@ -98,6 +98,7 @@ class Tuner:
             if self._hand is not None:
                 self._give_back(self._hand, Trigger.EXIT)
                 self._past.write()
+            self._folder.status.clear()
         finally:
             if held:
                 self._acting.release()

@@ -52,6 +52,11 @@ class TunerStatus:
                 f"cannot write {self.path}", error.strerror or str(error), "look at --state-dir"
             ) from error
 
+    def clear(self) -> None:
+        """Nobody speaks any more. Whoever cannot say so is soon too old to be quoted."""
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
     def read(self) -> TunerState | None:
         """The newest state, however old; None: there is none, or not one that this gpuwatch understands."""
         with contextlib.suppress(OSError, UnicodeDecodeError, msgspec.MsgspecError):

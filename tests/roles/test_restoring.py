@@ -56,6 +56,8 @@ def test_everything_goes_back_to_what_it_was_and_is_forgotten_and_counted(tmp_pa
     assert [(each.action, each.result, each.actor) for each in bench.ledger.actions] == [
         ("restore", Result.DONE, "guard")
     ] * 3
+    said = {(each.before, each.after) for each in bench.ledger.actions}
+    assert said == {("500 W", "700 W"), ("1200 MHz", ""), ("300 W", "700 W")}
 
 
 @pytest.mark.parametrize(

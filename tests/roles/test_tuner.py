@@ -47,6 +47,14 @@ def reasons(state: TunerState) -> list[Reason | None]:
     return [gpu.reason for gpu in state.gpus]
 
 
+def test_at_its_end_nobody_is_quoted_any_more(bench: Bench, tmp_path: Path) -> None:
+    status = TunerFolder.at(tmp_path).status
+    bench.tuner.step()
+    assert status.read() is not None
+    bench.tuner.end()
+    assert status.read() is None
+
+
 def test_each_cycle_beats(bench: Bench) -> None:
     stamps = set()
     for _ in range(3):
