@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.rules.energy_search import LOOKS, aim, best, first, following, is_hopeless, judge, saved
+from gpuwatch.rules.energy_search import LOOKS, aim, best, first, following, is_hopeless, judge, reached, saved
 from gpuwatch.rules.energy_state import Probe
-from gpuwatch.rules.energy_windows import Ladder, Pair, Terms, clocks, limits
+from gpuwatch.rules.energy_windows import Ladder, Pair, Terms, Window, clocks, limits
 
 TERMS = Terms(slowdown=0.05)
 LADDER = clocks((15e6 * step for step in range(20, 95)), top=1410e6)
@@ -145,3 +145,29 @@ def test_no_ladder_goes_below_its_fraction(fraction: float, top: float) -> None:
     assert watts.floor >= max(90.0, fraction * top) - 1e-6
     assert watts.steps[0] == top
     assert list(watts.steps) == sorted(set(watts.steps), reverse=True)
+
+
+def full(*hertz: float | None) -> tuple[Window, ...]:
+    """A window of each GPU of a gang without a cap, and the clock it ran at."""
+    return tuple(
+        Window(cap=None, seconds=5.0, dram=0.4, pipe=0.3, engine=1.0, joules=2000.0, clock=clock) for clock in hertz
+    )
+
+
+def test_where_a_power_limit_holds_gpus_the_ladder_begins_at_the_fastest_of_them() -> None:
+    found = reached(LADDER, (full(1190e6, 1000e6), full(1210e6, 1000e6)))
+    assert found.steps == (1200e6, *(step for step in LADDER.steps if step < 1200e6))
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [(full(1400e6),), (full(1000e6, None), full(1000e6, None)), (full(LADDER.floor),), (full(100e6),)],
+    ids=["boost", "not known", "at the floor", "below it"],
+)
+def test_the_ladder_is_the_gpus_own_where_nothing_is_gained_by_another(windows: tuple[tuple[Window, ...], ...]) -> None:
+    assert reached(LADDER, windows) == LADDER
+
+
+def test_a_power_limit_is_tried_from_the_draw_whatever_the_clock() -> None:
+    watts = limits(top=700.0, lowest=200.0)
+    assert reached(watts, (full(1000e6),)) == watts
