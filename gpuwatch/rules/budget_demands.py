@@ -104,7 +104,7 @@ def _is_capped(draw: Draw, now: float) -> bool:
 
 def _is_unhindered(draw: Draw, now: float) -> bool:
     """The driver's word counts if it can be: whoever draws all the time what it may is held, whatever is said."""
-    mean = fmean(each.watts for each in draw.readings) if draw.readings else math.inf
+    mean = fmean([each.watts for each in draw.readings]) if draw.readings else math.inf
     return draw.told and not _is_capped(draw, now) and mean < HELD * draw.limit
 
 
@@ -113,7 +113,7 @@ def _felt(draw: Draw, state: State | None, now: float) -> Draw:
     is_probing = state is not None and state.phase in (Phase.SEARCH, Phase.VERIFY)
     if is_probing or p95(draw.readings, now) is None:
         return draw
-    mean = fmean(each.watts for each in draw.readings)
+    mean = fmean([each.watts for each in draw.readings])
     if _is_capped(draw, now) and not draw.is_free:
         return replace(draw, hold=hindered(draw.hold, draw.limit, mean))
     if draw.held is not None:

@@ -39,9 +39,9 @@ class Board:
 
     def __init__(self, uuid: str, limit: float, draws: Demand, default: float, floor: float) -> None:
         self.uuid, self.limit, self.draws, self.default, self.floor = uuid, limit, draws, default, floor
-        self.is_capped: Callable[[float], bool] = lambda limit: (
+        self.is_capped: Callable[[float], bool] | None = lambda limit: (
             False
-        )  # whether a limit slows it down, as far as is told
+        )  # whether a limit slows it down; None: untold
         self.owner = "somebody"
         self.state: State | None = None
         self.priority = 0
@@ -194,7 +194,8 @@ class Node:
             limit_min=board.floor,
             limit_max=board.default,
         )
-        events = ClockEvents(active={"sw_power_cap": board.is_capped(board.limit)})
+        told = board.is_capped
+        events = ClockEvents(active={} if told is None else {"sw_power_cap": told(board.limit)})
         return Gpu(identity=_identity(board.uuid), at=START + self.now, power=power, clock_events=events)
 
     def _land(self, board: Board, *, at_once: bool = False) -> bool:

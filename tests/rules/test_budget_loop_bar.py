@@ -2,16 +2,13 @@
 
 import pytest
 
-from tests.bench.tuner.budget import LOOP, LOOP_BUDGET, MEAN_BAR, Outcome, judge, models
+from tests.bench.tuner.budget import LOOP, LOOP_BUDGET, MEAN_BAR, WORST_BAR, Outcome, judge, models
 from tests.bench.tuner.curves import ZEUS, load
 
-TRIALS = 6
+TRIALS = 20
+"""Of 200 nodes each, the slowest of a V100 gains 9.4 points, of an A40 11.6 and of an RTX 6000 10.5."""
 
-LOOP_BAR = 0.06
-"""Speed above equal parts. It is less than the rule alone gains, as draws are cut off by limits before they are known;
-of 40 nodes each, the slowest of a V100 gains 6.6 points, of an A40 9.8 and of an RTX 6000 10.0.
-"""
-WAYS = {way: LOOP[way] for way in ("equal parts", "loop, 3 measurements")}
+WAYS = {way: LOOP[way] for way in ("equal parts", "loop")}
 
 
 @pytest.fixture(scope="module")
@@ -32,5 +29,5 @@ def outcomes() -> list[Outcome]:
 
 def test_the_slowest_gpu_and_the_mean_gain_on_every_board(outcomes: list[Outcome]) -> None:
     assert len(outcomes) == 3
-    assert min(each.worst_gain for each in outcomes) >= LOOP_BAR
+    assert min(each.worst_gain for each in outcomes) >= WORST_BAR
     assert sum(each.mean_gain for each in outcomes) / 3 >= MEAN_BAR

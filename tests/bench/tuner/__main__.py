@@ -82,9 +82,11 @@ def main(arguments: Sequence[str]) -> int:
     whole = day.under(8, 1.5, seed, hurry=4.0) if chosen.quick else day.under(8, 24.0, seed)
     day.show(whole, seed)
     power = [*load(ZEUS), *(curve for path in chosen.curves for curve in load(path))]
-    budgets = budget.evaluate(power, trials=200 // tenth)
+    trials = budget.TRIALS // tenth
+    budgets, loops = budget.evaluate(power, trials), budget.run(power, trials)
     budget.show(budgets)
-    document |= {"budgets": [each._asdict() for each in budgets]}
+    budget.show(loops, budget.IN_LOOP)
+    document |= {"budgets": [each._asdict() for each in budgets], "loops": [each._asdict() for each in loops]}
     document |= {"day": whole._asdict() | {"kinds": [kind._asdict() for kind in whole.kinds]}}
     document |= {"hours": [each._asdict() for each in hours], "changes": [each._asdict() for each in changes]}
     RESULTS.parent.mkdir(exist_ok=True)

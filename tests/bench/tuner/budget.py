@@ -10,6 +10,8 @@ import random
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -56,8 +58,10 @@ class Outcome(NamedTuple):
     losing: float  # share of trials in which the slowest is slower than with equal parts, by more than 1 pp
 
 
-LOOP_TRIALS, LOOP_BUDGET = 40, 0.6
-"""The loop takes its time: five minutes of each node's."""
+TRIALS, OTHER_TRIALS, LOOP_BUDGET = 200, 40, 0.6
+"""Nodes. The loop takes its time, five minutes of each one's: other circumstances are played on fewer."""
+
+PROCESSES = 2
 
 
 def models(curves: Iterable[Curve]) -> dict[str, list[Curve]]:
@@ -176,23 +180,51 @@ def _in_loop(states: States, *, watched: bool = True) -> Limits:
 
 LOOP: dict[str, Limits] = {
     "equal parts": _equal,
-    "loop, draws only": _in_loop(unprobed),
-    "loop, its own search": _in_loop(searched),
-    "loop, 3 measurements": _in_loop(probed(PROBES, SIGMA)),
-    "the same, from an emergency": _in_loop(probed(PROBES, SIGMA), watched=False),
+    "3 measurements": WAYS["3 measurements"],
+    "loop": _in_loop(probed(PROBES, SIGMA)),
     "curves known": _knowing_all,
 }
-"""What the running loop comes to by itself."""
+"""What the running loop comes to by itself, where the rule alone is told the draws and which limit was measured."""
+
+OTHERS: dict[str, Limits] = {
+    "equal parts": _equal,
+    "loop, draws only": _in_loop(unprobed),
+    "loop, its own search": _in_loop(searched),
+    "loop": LOOP["loop"],
+    "loop, from an emergency": _in_loop(probed(PROBES, SIGMA), watched=False),
+}
+"""The loop where less is known, or in worse circumstances."""
 
 
-def run(curves: Iterable[Curve], trials: int = LOOP_TRIALS) -> list[Outcome]:
-    """The loop on nodes of each GPU model at 60 %."""
-    return [each for own in models(curves).values() for each in judge(own, LOOP_BUDGET, trials, ways=LOOP)]
+def run(curves: Iterable[Curve], trials: int = TRIALS) -> list[Outcome]:
+    """The loop on nodes of each GPU model, the same ones as those of `evaluate`."""
+    return _at_once(partial(_looped, trials), curves)
+
+
+def others(curves: Iterable[Curve], trials: int = OTHER_TRIALS) -> list[Outcome]:
+    """The loop in other circumstances."""
+    return _at_once(partial(_otherwise, trials), curves)
+
+
+def _at_once(job: Callable[[Sequence[Curve]], list[Outcome]], curves: Iterable[Curve]) -> list[Outcome]:
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        return [each for found in pool.map(job, models(curves).values()) for each in found]
+
+
+def _looped(trials: int, curves: Sequence[Curve]) -> list[Outcome]:
+    return list(judge(curves, LOOP_BUDGET, trials, ways=LOOP))
+
+
+def _otherwise(trials: int, curves: Sequence[Curve]) -> list[Outcome]:
+    return list(judge(curves, LOOP_BUDGET, trials, ways=OTHERS))
 
 
 def evaluate(curves: Iterable[Curve], trials: int, budgets: Sequence[float] = BUDGETS) -> list[Outcome]:
     """Every GPU model at every budget."""
     return [outcome for own in models(curves).values() for budget in budgets for outcome in judge(own, budget, trials)]
+
+
+IN_LOOP = ", limits that the running loop comes to"
 
 
 def show(outcomes: Iterable[Outcome], what: str = "") -> None:
@@ -207,5 +239,6 @@ def _cells(each: Outcome) -> list[str]:
 
 
 if __name__ == "__main__":
-    show(evaluate(load(ZEUS), trials=200))
-    show(run(load(ZEUS)), ", limits the running loop came to")
+    show(evaluate(load(ZEUS), TRIALS))
+    show(run(load(ZEUS)), IN_LOOP)
+    show(others(load(ZEUS)), ", the loop in other circumstances")
