@@ -65,7 +65,7 @@ class AgentViews:
             view = self._agent.view(after=after, wait=wait)
         except GpuwatchError as error:
             if self.trouble != str(error):
-                log.warning("%s; nothing is changed until it answers", error)
+                log.warning("%s; nothing new is done until it answers", error)
             self.trouble = str(error)
             return False
         if self.trouble is not None:
