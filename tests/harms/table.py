@@ -1030,7 +1030,8 @@ HARMS: tuple[Harm, ...] = (
         ("roles/tuner.py:end", "roles/tuner_hand.py:give_back"),
         (
             proof(
-                f"{HAND}test_s3_a_hand_that_is_closed_has_given_back_and_sets_nothing_any_more",
+                "tests/roles/test_tuner_hand_gives_back.py::"
+                "test_s3_a_hand_that_is_closed_has_given_back_and_sets_nothing_any_more",
                 "roles/tuner_hand.py",
                 "            elif not self._closed:\n",
                 "            else:\n",
