@@ -39,8 +39,7 @@ def orders(wanted: Mapping[Key, Want], held: Collection[Key], whys: Mapping[str,
     for uuid, knob in sorted(key for key in held if key not in wanted):
         yield Order(uuid=uuid, knob=knob, value=None, why=whys.get(uuid, "nobody uses it"))
     for (uuid, knob), want in sorted(wanted.items(), key=lambda item: item[0]):
-        is_lost = want.value is not None and (uuid, knob) not in held
-        if want.value != want.before or is_lost:
+        if want.value != want.before:
             keep = want.value is None
             yield Order(uuid=uuid, knob=knob, value=want.value, why=want.why, keep=keep, pod_uid=want.pod_uid)
 

@@ -8,6 +8,7 @@ from gpuwatch.model.tuner_state import Obstacle, Reason
 from gpuwatch.rules import tuning_energy as energy
 from gpuwatch.rules import tuning_pace as pacing
 from gpuwatch.rules.consent import Wish, wish
+from gpuwatch.rules.energy_idle import Rest
 from gpuwatch.rules.energy_meter import is_counted
 from gpuwatch.rules.energy_resume import released, resumed
 from gpuwatch.rules.energy_state import State
@@ -114,7 +115,7 @@ def _taken_away(tuned: Tuned, team: Team, held: frozenset[Key]) -> Tuned:
     """What was set and is no longer recorded was given back by somebody: a guard, or a person."""
     if not tuned.owned or all((uuid, tuned.ladder.knob) in held for uuid in team.uuids):
         return tuned
-    return evolve(tuned, state=released(tuned.state), resting=False, belief=None)
+    return evolve(tuned, state=released(tuned.state), idle=Rest(), resting=False, belief=None)
 
 
 def _looked(tuned: Tuned, gpus: tuple[Gpu, ...], inputs: Inputs, *, enforcing: bool) -> Tuned:

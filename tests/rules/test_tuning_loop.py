@@ -261,6 +261,19 @@ def test_s4_what_somebody_has_given_back_is_not_set_again_soon(held: World) -> N
     assert held.gpu(0).reason is Reason.RELEASED
 
 
+def test_s4_what_somebody_has_given_back_of_a_gpu_at_rest_is_not_set_again_before_ten_idle_minutes(held: World) -> None:
+    work = held.works["GPU-2"]
+    assert work is not None
+    work.engine = 0.0
+    held.until(TuningState.RESTING, 2, 700)
+    del held.record[KEYS[2]]
+    held.clocks["GPU-2"] = None
+    for _ in range(590):
+        held.tick()
+        assert held.clocks["GPU-2"] is None
+    held.until(TuningState.RESTING, 2, 30)
+
+
 def test_what_an_earlier_tuner_left_recorded_is_ordered_back() -> None:
     world = World()
     left = Setting(
