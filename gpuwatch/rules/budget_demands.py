@@ -17,7 +17,7 @@ from gpuwatch.rules.energy_estimate import slowest
 from gpuwatch.rules.energy_state import Phase, Probe, State
 from gpuwatch.rules.energy_windows import Pair
 from gpuwatch.rules.power_budget_curve import Curve, fit
-from gpuwatch.rules.power_budget_demand import DRIFT, HELD, WINDOW_SECONDS, Reading, natural, p95
+from gpuwatch.rules.power_budget_demand import DRIFT, ENOUGH_SECONDS, HELD, WINDOW_SECONDS, Reading, natural, p95
 
 FEW = 3
 """Readings from which a draw is guessed when a GPU is about to be held before more of them are there."""
@@ -111,7 +111,7 @@ def _is_unhindered(draw: Draw, now: float) -> bool:
 def _felt(draw: Draw, state: State | None, now: float) -> Draw:
     """What its limit does to it. While the energy tuner compares two settings, a mean tells nothing."""
     is_probing = state is not None and state.phase in (Phase.SEARCH, Phase.VERIFY)
-    if is_probing or p95(draw.readings, now) is None:
+    if is_probing or not draw.readings or draw.readings[-1].at - draw.readings[0].at < ENOUGH_SECONDS:
         return draw
     mean = fmean([each.watts for each in draw.readings])
     if _is_capped(draw, now) and not draw.is_free:

@@ -112,10 +112,17 @@ def fit(points: Iterable[Measured], draw: float) -> Curve:
             break
         full = draw * multiple
         curve = Curve(draw=full, waits=waits, static=static, lowest=min(lowest, full))
-        if (total := cost + _miss(curve, known)) < least:
+        total = cost + _miss(curve, known, least - cost)
+        if total < least:
             best, least = curve, total
     return best
 
 
-def _miss(curve: Curve, points: tuple[Measured, ...]) -> float:
-    return sum(((curve.performance(point.watts) - min(1.0, point.performance)) / ERROR) ** 2 for point in points)
+def _miss(curve: Curve, points: tuple[Measured, ...], enough: float) -> float:
+    """How far it is off; it is not looked at further once that is `enough`."""
+    missed = 0.0
+    for point in points:
+        missed += ((curve.performance(point.watts) - min(1.0, point.performance)) / ERROR) ** 2
+        if missed >= enough:
+            break
+    return missed
