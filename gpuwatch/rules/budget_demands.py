@@ -138,12 +138,14 @@ def _share(draw: Draw, state: State | None) -> float:
 
 
 def _measured(draw: Draw, state: State | None) -> Draw:
-    """The points of the energy tuner's probes, unless they were made while a power limit held the GPU."""
+    """The points of the energy tuner's probes, unless they were made while a power limit held the GPU. That a search
+    begins anew under another limit makes those of before no worse.
+    """
     probes = () if state is None else state.probes
     if probes == draw.probes:
         return draw
     is_held = not draw.is_free and max((each.watts for each in draw.readings), default=math.inf) >= HELD * draw.limit
-    if probes and is_held:
+    if is_held if probes else not draw.is_free:
         return replace(draw, probes=probes)
     return replace(draw, probes=probes, points=tuple(_points(probes)))
 

@@ -45,7 +45,7 @@ def test_its_screen_is_what_the_program_prints():
     assert shown <= printed
 
 
-@pytest.mark.parametrize("row", re.findall(r"^\| (?:gpuwatch|85|fold).*$", PAGE, re.MULTILINE))
+@pytest.mark.parametrize("row", re.findall(r"^\| (?:gpuwatch|85|fold|V100|A40|RTX|P100).*$", PAGE, re.MULTILINE))
 def test_figures_are_those_of_the_evaluation(row: str):
     name, *figures = [cell.strip() for cell in row.strip("|").split("|")]
     rows = [line for line in EVALUATION.splitlines() if line.startswith(f"| {name.split()[0]}")]

@@ -386,6 +386,20 @@ def test_probes_made_while_a_power_limit_held_the_gpu_tell_nothing() -> None:
     assert node.limits == before
 
 
+def test_a_search_that_begins_anew_as_the_limit_has_changed_takes_nothing_away() -> None:
+    node = a_node(400.0, 195.0, 195.0)
+    node.boards["GPU-1"].state, node.boards["GPU-2"].state = TIMID, CALM
+    node.run(150)
+    before = dict(node.limits)
+    for board in node.boards.values():
+        board.state = State()
+    node.run(150)
+    assert node.limits == before
+    node.boards["GPU-2"].state = TIMID  # as it draws all that it may, it was held meanwhile
+    node.run(150)
+    assert node.limits == before
+
+
 def test_a_cap_of_the_energy_tuner_does_not_make_a_gpu_look_modest() -> None:
     node = a_node(900.0, 200.0, 200.0)
     held = replace(TIMID, phase=Phase.HOLD, held=TIMID.probes[1].cap)
