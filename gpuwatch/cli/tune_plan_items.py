@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gpuwatch.cli.document import Envelope
 from gpuwatch.cli.items import Item
 from gpuwatch.cli.tune_foresight import foreseen
-from gpuwatch.cli.tune_items import BudgetItem, ObstacleItem
+from gpuwatch.cli.tune_items import BudgetItem, ObstacleItem, budget_item
 from gpuwatch.cli.tune_sight import Sight
 from gpuwatch.config import TuningConfig, TuningMode
 from gpuwatch.model.consent import Consents
@@ -23,7 +23,7 @@ from gpuwatch.rules.budget_demands import watts
 from gpuwatch.rules.consent import Wish, permit, wish
 from gpuwatch.rules.energy_search import first
 from gpuwatch.rules.energy_windows import Ladder, Terms
-from gpuwatch.rules.power_budget import Demand, Shares, share
+from gpuwatch.rules.power_budget import Demand, share
 from gpuwatch.rules.power_budget_demand import natural
 from gpuwatch.rules.tuning_budget import FIXED
 from gpuwatch.rules.tuning_closed import FASTEST_VIEW
@@ -39,7 +39,8 @@ class PlanItem(Item, frozen=True, kw_only=True):
 
     `first`, `lowest` and `top`: the first value of the knob to be tried, the lowest that ever is, and that of full
     speed; hertz or watts, as the View tells them: the driver's own steps may lie a little higher. `budget_limit`: watts
-    it would get of `tuning.node_budget_watts`, by the draw of this moment. Null: nothing, or not known.
+    of `tuning.node_budget_watts`: what a tuner that answers has given it, or what it would get by the draw of this
+    moment. Null: nothing, or not known.
     """
 
     gpu: int
@@ -76,6 +77,14 @@ class Ground(NamedTuple):
     consents: Consents | None
     samples: Mapping[str, Gpu]
     found: Mapping[str, GpuTuning]
+    sight: Sight
+
+    @property
+    def originals(self) -> dict[str, float]:
+        """Power limits of before gpuwatch, watts, where it has set others."""
+        settings = self.sight.actuation.settings if self.sight.actuation else ()
+        limits = ((each.uuid, each.original) for each in settings if each.knob == "power_limit")
+        return {uuid: watts for uuid, watts in limits if watts is not None}
 
 
 def planned(view: View, sight: Sight, consents: Consents | None) -> tuple[tuple[PlanItem, ...], BudgetItem | None]:
@@ -84,10 +93,9 @@ def planned(view: View, sight: Sight, consents: Consents | None) -> tuple[tuple[
         view = replace(view, snapshot=replace(view.snapshot, interval=FASTEST_VIEW))
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
     enforcing = replace(sight.config.tuning, mode="enforce")
-    ground = Ground(view, enforcing, consents, samples, foreseen(view, sight, consents, "enforce"))
+    ground = Ground(view, enforcing, consents, samples, foreseen(view, sight, consents, "enforce"), sight)
     groups = teams(view, consents)
-    shares, budget = _shared(ground, groups)
-    limits = shares.limits if shares else {}
+    limits, budget = _shared(ground, groups)
     items = [item for team in groups for item in _items(ground, team, limits)]
     return tuple(sorted(items, key=lambda item: item.gpu)), budget
 
@@ -154,11 +162,15 @@ def _permission(consents: Consents | None, owner: Owner) -> str:
     return found.words if found else ""
 
 
-def _shared(ground: Ground, groups: tuple[Team, ...]) -> tuple[Shares | None, BudgetItem | None]:
-    """The shares of a budget, by what is drawn now; a tuner goes by a minute of it."""
-    budget = ground.config.node_budget_watts
+def _shared(ground: Ground, groups: tuple[Team, ...]) -> tuple[Mapping[str, float], BudgetItem | None]:
+    """The shares of a budget, watts by uuid: as a tuner has set them, or else by what is drawn at this moment."""
+    budget, tuner = ground.config.node_budget_watts, ground.sight.tuner
     if budget is None:
-        return None, None
+        return {}, None
+    if tuner is not None and tuner.budget is not None and tuner.budget.budget == budget:
+        return {gpu.uuid: gpu.power_limit for gpu in tuner.gpus if gpu.power_limit is not None}, budget_item(
+            tuner.budget
+        )
     demands = list(_demands(ground, groups))
     limits = [gpu.power.limit_enforced for gpu in ground.samples.values()]
     draws = [watts(gpu.power) for gpu in ground.samples.values()]
@@ -168,13 +180,14 @@ def _shared(ground: Ground, groups: tuple[Team, ...]) -> tuple[Shares | None, Bu
     }
     if len(demands) < len(ground.found):
         words = "a GPU does not say which power limits it may have"
-        return None, BudgetItem(budget=budget, how="waiting", message=words, **sums)
+        return {}, BudgetItem(budget=budget, how="waiting", message=words, **sums)
     shares = share(budget, demands)
-    return shares, BudgetItem(budget=budget, how=shares.how, message=shares.words, **sums)
+    return shares.limits, BudgetItem(budget=budget, how=shares.how, message=shares.words, **sums)
 
 
 def _demands(ground: Ground, groups: tuple[Team, ...]) -> Iterator[Demand]:
     """One of each GPU that says what it may have."""
+    originals = ground.originals
     for team in groups:
         agreed = wish(ground.config, ground.consents, team.owners, ground.view.snapshot.at)
         for uuid in team.uuids:
@@ -184,7 +197,7 @@ def _demands(ground: Ground, groups: tuple[Team, ...]) -> Iterator[Demand]:
             yield Demand(
                 uuid=uuid,
                 floor=power.limit_min,
-                ceiling=power.limit_configured,
+                ceiling=originals.get(uuid, power.limit_configured),
                 draw=natural(None, watts(power), power.limit_enforced),
                 priority=agreed.priority,
                 fixed=power.limit_configured if _is_fixed(ground.found[uuid].obstacles) else None,

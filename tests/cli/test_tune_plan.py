@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gpuwatch.model.setting import Setting
 from gpuwatch.model.tuner_state import Reason
 from gpuwatch.sim.world import World
 from gpuwatch.sinks.consents_file import ConsentsFile
+from gpuwatch.sinks.settings_record import SettingsRecord
 from gpuwatch.sinks.tuner_status import TunerStatus
 from gpuwatch.sinks.tuner_stop import Stop, TunerStop
 from tests.cli import tuner_states, views
@@ -97,6 +99,31 @@ def test_a_budget_is_shared_among_those_that_may_be_written(place: Path):
     assert limits[1] is None, "who opts out keeps its limit"
     assert 200.0 <= sum(watts for watts in limits if watts) <= 1500.0 - 700.0
     assert plan(place)["budget"] is None
+
+
+def test_where_a_tuner_answers_its_own_shares_are_told(place: Path):
+    state = tuner_states.enforcing()
+    limited = tuple(replace(gpu, power_limit=600.0 - gpu.index) for gpu in state.gpus)
+    TunerStatus(place).write(replace(state, at=time.time(), gpus=limited))
+    found = plan(place, "{node_budget_watts: 1800}")
+    assert [item["budget_limit"] for item in found["items"]] == [600.0, 599.0, 598.0]
+    assert (found["budget"]["how"], found["budget"]["limits"]) == ("roomy", 1795.0)
+    assert plan(place, "{node_budget_watts: 1500}")["budget"]["how"] != "roomy", "another budget is shared anew"
+
+
+def test_limits_that_gpuwatch_has_set_are_not_taken_for_the_boards_own(place: Path):
+    view = tuner_states.tunable()
+    first, *others = view.snapshot.gpus
+    held = replace(first, power=replace(first.power, limit_configured=250.0, limit_enforced=250.0))
+    mine = Setting(
+        uuid=views.uuid(0), knob="power_limit", original=700.0, applied=(250.0,), at=1.0, boot_id="b", driver="d"
+    )
+    SettingsRecord(place).add(mine)
+    found = plan(
+        place, "{node_budget_watts: 2050}", replace(view, snapshot=replace(view.snapshot, gpus=(held, *others)))
+    )
+    assert found["budget"]["how"] != "unlimited", "three boards of 700 W do not fit"
+    assert found["items"][0]["budget_limit"] > 250.0
 
 
 def test_a_gpu_that_does_not_say_what_it_may_have_shares_nothing(place: Path):
