@@ -4,27 +4,13 @@ from itertools import pairwise
 
 import pytest
 
-from gpuwatch.config import Backend, Config
-from gpuwatch.model.errors import NoGpuStack
 from gpuwatch.model.order import Board
 from gpuwatch.model.view import View
-from gpuwatch.roles.look import Look
 from gpuwatch.rules.tuning_ladder import seen_board
 from gpuwatch.sinks.nvml_control import NvmlControl
 from gpuwatch.sources.nvml import open_library
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(scope="module")
-def view() -> View:
-    """The machine after some seconds."""
-    try:
-        with Look(Config(), Backend(), interval=1.0) as looking:
-            looking.wait(3, 30)
-            return looking.view()
-    except NoGpuStack as error:
-        pytest.skip(f"no GPU here: {error}")
 
 
 @pytest.fixture(scope="module")
