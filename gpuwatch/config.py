@@ -13,6 +13,7 @@ from gpuwatch.config_errors import first_wrong
 from gpuwatch.model.check_names import CheckName, XidClass
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.remediation import Effect, Response, SchedulingLabel
+from gpuwatch.model.usage import WorkClass
 
 Profile = Literal["native", "dcgm-4.8", "dcgm-4.9"]
 SourceName = Literal["gpm", "kmsg", "podresources", "procfs", "pci"]
@@ -166,6 +167,34 @@ class TuningConfig(Section, frozen=True, kw_only=True):
     kubeconfig: str = ""  # for --consents; empty: the pod's service account, else KUBECONFIG or ~/.kube/config
 
 
+class WorkClassRule(Section, frozen=True, kw_only=True):
+    """One of `rightsizing.work_classes:`; patterns as of a shell. The first that fits counts."""
+
+    work_class: WorkClass
+    namespace: str = "*"
+    name: str = "*"  # of the pods' owner
+    kind: str = "*"  # Deployment, Job, ...
+
+
+class RightsizingConfig(Section, frozen=True, kw_only=True):
+    """`rightsizing:` who holds more GPU than they use. Nothing is ever applied. Seconds unless said otherwise."""
+
+    enabled: bool = True  # the agent keeps histograms of what work does with GPUs
+    top: int = 20  # so many recommendations become series
+    max_workloads: int = 1000  # more than that are forgotten, those that left longest ago first
+    min_history: float = 86400.0  # nothing is said of a workload's size before
+    min_coverage: float = 0.95  # ratio; nor with larger gaps
+    idle_after: float = 1800.0  # a GPU without any work for so long is idle
+    grace: float = 600.0  # after the start of a pod
+    memory_margin: float = 0.05  # ratio, above the highest daily peak; at least 512 MiB
+    max_mig_slowdown: float = 0.2  # ratio; work may take so much longer on a MIG instance
+    expire: float = 7 * 86400.0  # advice is good for so long
+    work_classes: tuple[WorkClassRule, ...] = ()  # where neither annotation nor kind of owner says it
+    prices: dict[str, float] = {}  # of an hour, by NVML name of the GPU as a shell pattern
+    electricity_price: float | None = None  # of a kilowatt-hour
+    currency: str = "USD"
+
+
 class Config(Section, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -175,6 +204,7 @@ class Config(Section, frozen=True, kw_only=True):
     checks: ChecksConfig = ChecksConfig()
     remediation: RemediationConfig = RemediationConfig()
     tuning: TuningConfig = TuningConfig()
+    rightsizing: RightsizingConfig = RightsizingConfig()
     state_dir: str = "/var/lib/gpuwatch"
 
 
@@ -270,6 +300,16 @@ RANGES: dict[tuple[str, ...], tuple[float, float]] = {
     ("tuning", "min_clock_fraction"): (0.35, 1),
     ("tuning", "node_budget_watts"): (10, 1_000_000),
     ("tuning", "max_actions_per_hour"): (1, 1000),
+    ("rightsizing", "top"): (0, 1000),
+    ("rightsizing", "max_workloads"): (10, 1_000_000),
+    ("rightsizing", "min_history"): (600, 30 * 86400),
+    ("rightsizing", "min_coverage"): (0.1, 1),
+    ("rightsizing", "idle_after"): (300, 30 * 86400),
+    ("rightsizing", "grace"): (0, 86400),
+    ("rightsizing", "memory_margin"): (0, 1),
+    ("rightsizing", "max_mig_slowdown"): (0, 10),
+    ("rightsizing", "expire"): (3600, 90 * 86400),
+    ("rightsizing", "electricity_price"): (0, 1000),
 }
 """Path of a key -> smallest and largest value that make sense."""
 

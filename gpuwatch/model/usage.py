@@ -1,0 +1,192 @@
+"""What work does with the GPUs it holds, over spans of time: the currency between those who see it and who sizes it.
+
+A collector (the agent's Views, recorded Views, a Prometheus) makes Windows; the ledger keeps them as histograms and
+peaks by workload; the rules of right-sizing judge Summaries. Ratios are 0..1 of the whole physical GPU, also on a MIG
+instance, so that one workload's spans compare; None is unknown.
+"""
+
+from typing import Literal
+
+from gpuwatch.model.snapshot import Record
+
+WorkClass = Literal["batch", "serving", "notebook"]
+"""Whether somebody waits for the work: nobody until it ends, people at any time, or its author while he works."""
+
+
+class WorkloadKey(Record, frozen=True, kw_only=True):
+    """What stays the same while pods come and go: the pods' owner, the container's name and its image.
+
+    `kind` is the owner's (Deployment, StatefulSet, Job, CronJob, Pod, ...); None: only the name could be told, from the
+    pod's. Outside Kubernetes `namespace` is empty, `kind` `User` or `SlurmJob`, `name` the account or the job.
+    """
+
+    namespace: str
+    name: str
+    container: str = ""
+    kind: str | None = None
+    image: str | None = None  # without digest and registry credentials
+
+
+class Window(Record, frozen=True, kw_only=True):
+    """What one container did on one GPU or MIG instance from `at` for `span` seconds; `covered` of them were seen.
+
+    `*_high` is the high end within the window (95th percentile or more), for windows longer than a minute; a shorter
+    one may leave it None, which means: as the mean.
+    """
+
+    at: float  # unix seconds of its begin
+    span: float
+    covered: float
+    key: WorkloadKey
+    pod: str  # its name, else its uid; outside Kubernetes as key.name
+    gpu: str  # uuid of the physical GPU
+    node: str = ""
+    device: str = ""  # uuid of the MIG instance; empty: the whole GPU
+    index: int | None = None  # NVML index of the GPU
+    model: str | None = None  # NVML name of the GPU
+    profile: str | None = None  # of the MIG instance, such as 1g.10gb
+    resource: str | None = None  # what the kubelet gave for it, such as nvidia.com/gpu
+    replicas: int = 1  # slots of a shared GPU that it has
+    holders: int = 1  # containers on the device, with this one
+    held_since: float | None = None  # when its hold began, where that was seen
+    said: WorkClass | None = None  # what its annotations say it is
+    processes: int | None = None  # compute processes of its own, the most at a time
+    programs: tuple[str, ...] = ()  # their names, without arguments
+    busy: float | None = None  # share of time in which any kernel ran, mean
+    busy_high: float | None = None
+    busy_low: float | None = None  # 5th percentile or less: with `busy_high` it tells a saw-tooth
+    sm: float | None = None
+    sm_high: float | None = None
+    dram: float | None = None
+    dram_high: float | None = None
+    pipe: float | None = None  # the busiest of tensor, fp64, fp32, fp16
+    memory: int | None = None  # bytes in use, the most in the window: its own, or the device's where it is alone
+    memory_low: int | None = None  # the least
+    memory_total: int | None = None  # bytes of the device
+    pcie: float | None = None  # bytes a second, both directions
+    watts: float | None = None  # of the physical GPU
+    power_limit: float | None = None
+    cpu_throttled: float | None = None  # share of CPU periods in which the container was held back
+
+
+class Distribution(Record, frozen=True, kw_only=True):
+    """Of values weighted by time, newer ones more."""
+
+    mean: float
+    p50: float
+    p95: float
+    max: float
+
+
+class DayPeak(Record, frozen=True, kw_only=True):
+    """The most memory a workload had on one device on one day; `day` counts from 1970-01-01 UTC."""
+
+    day: int
+    bytes: int
+
+
+class Slowdown(Record, frozen=True, kw_only=True):
+    """95th percentile of how much longer the work would take on a MIG profile: 0.2 is 20 % longer."""
+
+    profile: str
+    low: float  # if a busy multiprocessor had room for more
+    high: float  # if it had none
+
+
+class Hold(Record, frozen=True, kw_only=True):
+    """One pod's container on one device, now or lately."""
+
+    pod: str
+    gpu: str
+    node: str = ""
+    device: str = ""
+    index: int | None = None
+    model: str | None = None
+    profile: str | None = None
+    resource: str | None = None
+    replicas: int = 1
+    holders: int = 1
+    since: float  # first seen, or its begin where that is known
+    last: float  # end of the newest window
+    present: bool  # still there
+    covered: float  # seconds of it that were seen
+    idle_since: float | None = None  # end of the last window with any work, or `since`; None: it works
+    longest_gap: float = 0.0  # seconds of the longest idle time after which it worked again
+    worked: bool = False  # ever
+    processes: int | None = None  # in the newest window
+    busy: float | None = None  # mean over the hold
+    watts: float | None = None  # mean of the newest idle time, else of the hold
+    loaded_idle_watts: float | None = None  # lowest window's mean while it held the GPU
+    pcie: float | None = None  # mean of the newest idle time, bytes a second
+    memory: int | None = None  # the most
+    memory_at_start: int | None = None  # the most within 120 s of its begin, or in the first window
+    memory_spread: float | None = None  # standard deviation over mean, after the start
+    power_limit: float | None = None
+
+
+class Summary(Record, frozen=True, kw_only=True):
+    """All that is known of one workload, for those who judge it."""
+
+    key: WorkloadKey
+    work_class: WorkClass | None  # None: nobody says, and its kind does not tell
+    first: float  # unix seconds
+    last: float
+    held: float  # device-seconds it held
+    covered: float  # of these, seen
+    days: float  # between first and last window, with gaps
+    holds: tuple[Hold, ...] = ()  # present ones, and the latest that are gone
+    models: tuple[str, ...] = ()  # of the GPUs it was on
+    memory_total: int | None = None  # of the device it was on last
+    busy: Distribution | None = None
+    sm: Distribution | None = None
+    dram: Distribution | None = None
+    pipe: Distribution | None = None
+    pcie: Distribution | None = None
+    watts: Distribution | None = None
+    peaks: tuple[DayPeak, ...] = ()  # oldest first, at most 8
+    slowdowns: tuple[Slowdown, ...] = ()  # for the profiles of its GPU's model
+    sawtooth: float | None = None  # share of its time in windows that swing between idle and busy
+    cpu_throttled: float | None = None  # mean share
+    idle_share: float | None = None  # of the time it held, without any work
+    gpus_per_pod: int = 1
+    programs: tuple[str, ...] = ()
+
+
+class NamespaceUse(Record, frozen=True, kw_only=True):
+    """GPUs in use by a namespace; `used` and `hard` are of its ResourceQuota, where that is known.
+
+    `active`: newest last, the most GPUs that were at work in any five minutes of each day. `steady`: GPUs that were at
+    work in 95 % of all time.
+    """
+
+    namespace: str
+    resource: str = "nvidia.com/gpu"
+    quota: str | None = None  # name of the ResourceQuota
+    hard: int | None = None
+    used: int | None = None
+    held: int = 0  # now
+    active: tuple[float, ...] = ()
+    days: float = 0.0
+    steady: int = 0
+
+
+class GpuFacts(Record, frozen=True, kw_only=True):
+    """One GPU that advice may be about."""
+
+    node: str
+    uuid: str
+    index: int | None = None
+    model: str | None = None
+    memory_total: int | None = None
+    mig_enabled: bool | None = None
+    layout: tuple[str, ...] = ()  # profiles of its MIG instances now
+    held: bool = True  # a pod runs on it, or nobody knows
+    idle_watts: float | None = None
+
+
+class Fleet(Record, frozen=True, kw_only=True):
+    """What advice needs besides workloads. `whole`: all GPUs of the cluster are seen, not those of one node."""
+
+    gpus: tuple[GpuFacts, ...] = ()
+    namespaces: tuple[NamespaceUse, ...] = ()
+    whole: bool = False
