@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpuwatch.model.snapshot import Record
-from gpuwatch.model.usage import Distribution, WorkClass
+from gpuwatch.model.usage import DayPeak, Distribution, WorkClass
 
 
 class Finding(StrEnum):
@@ -80,6 +80,7 @@ class Evidence(Record, frozen=True, kw_only=True):
     pcie: Distribution | None = None
     watts: Distribution | None = None
     memory_peak: int | None = None
+    peaks: tuple[DayPeak, ...] = ()  # of memory, by day
     memory_total: int | None = None
     active: Distribution | None = None  # GPUs at work at a time, of a namespace
 
