@@ -13,8 +13,10 @@ from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 import msgspec
 
 from gpuwatch.config import runtime_dir
+from gpuwatch.model import recommendation
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from gpuwatch.model.event_query import EVERYTHING, EventQuery
+from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import SCHEMA, Events, View
 
 log = logging.getLogger(__name__)
@@ -26,7 +28,7 @@ MAX_BODY = 256 << 20
 
 SYSTEM_SOCKET = Path("/run/gpuwatch/agent.sock")
 
-Body = TypeVar("Body", View, Events)
+Body = TypeVar("Body", View, Events, Recommendations)
 
 
 class _Versioned(msgspec.Struct):
@@ -77,6 +79,10 @@ class AgentClient:
     def events(self, query: EventQuery = EVERYTHING) -> Events:
         """What happened. Raises as `view` does."""
         return self._decode(self.get("/api/v1/events" + (f"?{query.text}" if query.text else "")), Events)
+
+    def recommendations(self) -> Recommendations:
+        """Who holds more GPU than they use, as far as the agent has seen. Raises as `view` does."""
+        return self._decode(self.get("/api/v1/recommendations"), Recommendations, recommendation.SCHEMA)
 
     def metrics(self, profiles: tuple[str, ...] = (), *, openmetrics: bool = False) -> bytes:
         """The agent's own exposition. Raises as `view` does."""
@@ -142,15 +148,15 @@ class AgentClient:
             return GpuwatchError(what, said, "try again in a moment")
         return GpuwatchError(what, f"status {status}: {said}", "is it a gpuwatch agent?")
 
-    def _decode(self, body: bytes, type_: type[Body]) -> Body:
+    def _decode(self, body: bytes, type_: type[Body], known: int = SCHEMA) -> Body:
         what = f"cannot read the answer of the agent at {self.name}"
         try:
             schema = msgspec.json.decode(body, type=_Versioned).schema
-            if schema == SCHEMA:
+            if schema == known:
                 return msgspec.json.decode(body, type=type_)
         except msgspec.MsgspecError as error:
             raise GpuwatchError(what, str(error), "is it a gpuwatch agent?") from error
-        why = f"it speaks schema {schema}, this gpuwatch knows {SCHEMA}" if schema else "it names no schema"
+        why = f"it speaks schema {schema}, this gpuwatch knows {known}" if schema else "it names no schema"
         raise GpuwatchError(what, why, "use the gpuwatch version of the agent")
 
 
