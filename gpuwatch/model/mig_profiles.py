@@ -1,0 +1,162 @@
+"""Into what a GPU model can be cut, as data: `mig_profiles.json` beside this file, one profile a line.
+
+What NVML tells of a GPU that is in MIG mode is authoritative (nvmlDeviceGetGpuInstanceProfileInfoV and
+nvmlDeviceGetGpuInstancePossiblePlacements). Advice, though, is about GPUs that are not in that mode, and about those of
+other nodes: this table serves there. It is loaded on first use only, in about a millisecond.
+"""
+
+import re
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+GIB = 2**30
+MEDIA = "+me"
+"""Ends the name of a profile with the media engines, of which a GPU can have one instance."""
+
+_INSTANCE = re.compile(r"(?:(?P<compute>\d)c\.)?(?P<whole>\d+g\.\d+gb\S*)")
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One kind of GPU instance. Memory bandwidth and L2 come with memory slices, multiprocessors with `sm_count`."""
+
+    name: str
+    compute_slices: int
+    memory_slices: int
+    max_instances: int
+    memory_gib_usable: float | None
+    """As the driver shows it for an empty instance; None: nobody has told us."""
+    planning_gib: float
+    """What to count on: as above, else 0.88 of the gigabytes in the name, the worst ratio seen."""
+    sm_count: int | None
+    sm_fraction: float | None
+    """Of the multiprocessors that the GPU has without MIG."""
+    sm_fraction_nominal: float
+    """By compute slices: up to a fifth too much (H100 1g: 0.143 for 0.121)."""
+    memory_fraction: float
+    starts: tuple[int, ...]
+    """Memory slices at which an instance can begin."""
+    size: int
+    """Memory slices it takes from there."""
+
+    @property
+    def resource(self) -> str:
+        """Of the device plugin's strategy `mixed`."""
+        return f"nvidia.com/mig-{self.name.replace('+', '.')}"
+
+    @property
+    def memory(self) -> int:
+        """Bytes that may be counted on."""
+        return int((self.memory_gib_usable or self.planning_gib) * GIB)
+
+    @property
+    def sm_share(self) -> float:
+        """Of the GPU's multiprocessors; see `estimated`."""
+        return self.sm_fraction_nominal if self.sm_fraction is None else self.sm_fraction
+
+    @property
+    def estimated(self) -> bool:
+        """Whether memory or multiprocessors are taken from the name, for want of a measurement."""
+        return self.memory_gib_usable is None or self.sm_fraction is None
+
+    @property
+    def media(self) -> bool:
+        """Has the media engines: at most one instance of such profiles fits a GPU."""
+        return self.name.endswith(MEDIA)
+
+
+class GpuModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A GPU that can be cut."""
+
+    name: str
+    names: tuple[str, ...]
+    """As NVML writes it, without `NVIDIA `, as shell patterns."""
+    pci_device_ids: tuple[str, ...]
+    """Device and vendor, as mig-parted's device-filter wants them."""
+    memory_gb: int
+    sm_total: int | None
+    compute_slices: int
+    memory_slices: int
+    min_driver: str
+    sources: tuple[str, ...]
+    profiles: tuple[Profile, ...]
+    note: str | None = None
+
+    def share(self, profile: Profile) -> float:
+        """Of the GPU that an instance takes from others: by memory or by compute, whichever is more."""
+        return max(profile.memory_slices / self.memory_slices, profile.compute_slices / self.compute_slices)
+
+    def plain(self) -> tuple[Profile, ...]:
+        """What to choose from, least first: no media engines, and 3g before 4g, which has no more memory."""
+        chosen = (profile for profile in self.profiles if not profile.media)
+        return tuple(sorted(chosen, key=lambda profile: (profile.memory_slices, profile.compute_slices)))
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    sources: dict[str, str]
+    gpus: tuple[GpuModel, ...]
+
+
+@cache
+def table() -> Table:
+    """The data file, decoded once."""
+    return msgspec.json.decode(Path(__file__).with_name("mig_profiles.json").read_bytes(), type=Table)
+
+
+@cache
+def model_of(name: str | None, memory_total: int | None = None) -> GpuModel | None:
+    """The model that NVML names so, such as `NVIDIA H100 80GB HBM3`; a product label with dashes does, too.
+
+    `memory_total`: bytes of the GPU, or of one of its instances; where they cannot be of that model, it is another that
+    bears the same name. None: cannot be cut, or is not in the table.
+    """
+    if name is None:
+        return None
+    plain = _plain(name)
+    found = (gpu for gpu in table().gpus if any(fnmatchcase(plain, _plain(pattern)) for pattern in gpu.names))
+    return next((gpu for gpu in found if _agrees(gpu, memory_total)), None)
+
+
+@cache
+def of(model_name: str | None, memory_total: int | None = None) -> tuple[Profile, ...]:
+    """What to choose from on a GPU, least first (`GpuModel.plain`); empty where the model is unknown or has no MIG."""
+    model = model_of(model_name, memory_total)
+    return model.plain() if model else ()
+
+
+@cache
+def instance(model_name: str | None, memory_total: int | None, profile: str | None) -> Profile | None:
+    """The profile of a MIG device by its name: `1g.10gb`, `1g.10gb+me`, and `1c.3g.40gb` for a part of a 3g.40gb.
+
+    A part has all memory of its instance, and of its multiprocessors as many as it has of its compute slices.
+    """
+    model = model_of(model_name, memory_total)
+    found = _INSTANCE.fullmatch(profile or "")
+    if not model or not found:
+        return None
+    whole = next((each for each in model.profiles if each.name == found["whole"]), None)
+    if whole is None or found["compute"] is None:
+        return whole
+    share = int(found["compute"]) / whole.compute_slices
+    return msgspec.structs.replace(
+        whole,
+        name=found[0],
+        compute_slices=int(found["compute"]),
+        sm_count=None if whole.sm_count is None else round(whole.sm_count * share),
+        sm_fraction=None if whole.sm_fraction is None else whole.sm_fraction * share,
+        sm_fraction_nominal=whole.sm_fraction_nominal * share,
+    )
+
+
+def _plain(name: str) -> str:
+    return name.lower().removeprefix("nvidia").replace("-", " ").strip()
+
+
+def _agrees(gpu: GpuModel, memory_total: int | None) -> bool:
+    """Whole GPUs tell 0.92 to 1.0 of the name's size; instances half of it or less."""
+    share = memory_total / GIB / gpu.memory_gb if memory_total else 1.0
+    return share <= 0.6 or 0.9 <= share <= 1.02
