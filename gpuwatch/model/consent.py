@@ -17,7 +17,7 @@ POWER_AGENTS = ("dynamo.nvidia.com/gpu-power-limit",)
 
 class PodConsent(Record, frozen=True, kw_only=True):
     """One pod of this node. `annotations`: those above; `job`: what it is a rank of, if its labels say so; `priority`:
-    that of its PriorityClass.
+    that of its PriorityClass; `owner`: kind and name of its controller; `images`: by container, without digests.
     """
 
     namespace: str
@@ -26,6 +26,8 @@ class PodConsent(Record, frozen=True, kw_only=True):
     annotations: dict[str, str] = {}
     job: str | None = None
     priority: int = 0
+    owner: tuple[str, str] | None = None
+    images: dict[str, str] = {}
 
 
 class Consents(Record, frozen=True, kw_only=True):
