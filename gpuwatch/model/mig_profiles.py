@@ -27,9 +27,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     memory_slices: int
     max_instances: int
     memory_gib_usable: float | None
-    """As the driver shows it for an empty instance; None: nobody has told us."""
+    """As `nvidia-smi mig -lgip` shows it, the least where drivers differ; None: nobody has told us."""
     planning_gib: float
-    """What to count on: as above, else 0.88 of the gigabytes in the name, the worst ratio seen."""
+    """What to count on: as above, else 0.88 of the gigabytes in the name, and 0.83 where it is one memory slice."""
     sm_count: int | None
     sm_fraction: float | None
     """Of the multiprocessors that the GPU has without MIG."""
