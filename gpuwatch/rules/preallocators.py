@@ -1,0 +1,114 @@
+"""Programs that take most of a GPU's memory when they start, whatever they need: which setting says how much.
+
+What they hold tells nothing of what they use, so no size follows from it; who lowers the setting learns what is needed.
+"""
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from gpuwatch.model.snapshot import Record
+
+
+class Preallocator(Record, frozen=True, kw_only=True):
+    """`programs` and `images`: shell patterns of a process' name and of an image without tag; `setting`: as its
+    documentation names it; `default`: what it takes unless told otherwise; `advice`: what to do with it.
+    """
+
+    name: str
+    setting: str
+    default: str
+    advice: str
+    programs: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+
+
+PREALLOCATORS = (
+    Preallocator(
+        name="vLLM",
+        setting="--gpu-memory-utilization",
+        default="0.9 of the GPU",
+        advice="lower it until `vllm:kv_cache_usage_perc` peaks near 0.9",
+        programs=("vllm", "vllm:*", "vllm-*"),
+        images=("*vllm*",),
+    ),
+    Preallocator(
+        name="SGLang",
+        setting="--mem-fraction-static",
+        default="about 0.9 of the GPU",
+        advice="lower it until `sglang:token_usage` peaks near 0.9",
+        programs=("sglang", "sglang:*", "sglang*"),
+        images=("*sglang*",),
+    ),
+    Preallocator(
+        name="Text Generation Inference",
+        setting="--cuda-memory-fraction",
+        default="all that is free",
+        advice="lower it until requests begin to queue",
+        programs=("text-generation*",),
+        images=("*text-generation-inference*", "*/tgi*"),
+    ),
+    Preallocator(
+        name="TensorRT-LLM",
+        setting="kv_cache_config.free_gpu_memory_fraction",
+        default="0.9 of what the weights leave",
+        advice="lower it until the cache of keys and values is nearly full at the peak",
+        programs=("trtllm-*", "trtllm*"),
+        images=("*tensorrt-llm*", "*tensorrt_llm*", "*trtllm*"),
+    ),
+    Preallocator(
+        name="Triton Inference Server",
+        setting="--cuda-memory-pool-byte-size, and the fractions of its backends",
+        default="as each backend does",
+        advice="look at which model's backend takes it",
+        programs=("tritonserver",),
+        images=("*tritonserver*",),
+    ),
+    Preallocator(
+        name="LMDeploy",
+        setting="--cache-max-entry-count",
+        default="0.8 of what the weights leave",
+        advice="lower it until requests begin to queue",
+        programs=("lmdeploy*",),
+        images=("*lmdeploy*",),
+    ),
+    Preallocator(
+        name="JAX",
+        setting="XLA_PYTHON_CLIENT_MEM_FRACTION",
+        default="0.75 of the GPU",
+        advice="or set XLA_PYTHON_CLIENT_PREALLOCATE=false for a day, to see what it needs",
+        images=("*jax*", "*/alphafold*"),
+    ),
+    Preallocator(
+        name="TensorFlow",
+        setting="TF_FORCE_GPU_ALLOW_GROWTH",
+        default="nearly all of the GPU",
+        advice="set it to true for a day, to see what it needs",
+        programs=("tensorflow_mode*",),
+        images=("*tensorflow*",),
+    ),
+    Preallocator(
+        name="RAPIDS memory manager",
+        setting="initial_pool_size of rmm.reinitialize, or --rmm-pool-size of dask-cuda",
+        default="half of the GPU, where a pool is made",
+        advice="make it smaller",
+        programs=("dask-cuda*",),
+        images=("*rapidsai*",),
+    ),
+)
+"""The first that fits counts: a server before the framework it may be built on."""
+
+
+def preallocator(programs: Iterable[str], image: str | None) -> Preallocator | None:
+    """By what runs, else by the image. None: unknown. `programs`: names without arguments, with or without a path."""
+    names = [name.rsplit("/", 1)[-1].lower() for name in programs]
+    for each in PREALLOCATORS:
+        if any(fnmatchcase(name, pattern) for name in names for pattern in each.programs):
+            return each
+    plain = _untagged(image or "").lower()
+    return next((each for each in PREALLOCATORS if any(fnmatchcase(plain, like) for like in each.images)), None)
+
+
+def _untagged(image: str) -> str:
+    """A port of the registry is no tag."""
+    path, _, last = image.partition("@")[0].rpartition("/")
+    return f"{path}/{last.partition(':')[0]}".lstrip("/")
