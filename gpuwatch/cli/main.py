@@ -18,6 +18,7 @@ COMMANDS = (
     Entry("events", "Show what happened: XIDs, SXids, lost GPUs, findings, actions.", "events:events", "Look"),
     Entry("node", "Show, plan, quarantine and release a Kubernetes Node.", "node:node", "Act"),
     Entry("tune", "Show what is tuned and what would be; stop it; give back what was set.", "tune:tune", "Act"),
+    Entry("recommend", "Show who holds more GPU than they use, and what to give them.", "recommend:recommend", "Act"),
     Entry("repaired", "Say that a GPU was repaired: its findings from before end.", "repaired:repaired", "Act"),
     Entry("agent", "Run the node agent.", "agent:agent", "Run"),
     Entry("remediator", "Keep new work off sick GPUs.", "remediator:remediator", "Run"),

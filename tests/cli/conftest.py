@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpuwatch.cli.main import cli
+from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import Events, View
 from gpuwatch.sinks.http import HttpServer, Response
 
@@ -17,7 +18,12 @@ JSON = "application/json"
 
 
 @contextlib.contextmanager
-def serving(view: View | None, events: Events | None = None, metrics: bytes = b"# EOF\n"):
+def serving(
+    view: View | None,
+    events: Events | None = None,
+    metrics: bytes = b"# EOF\n",
+    advice: Recommendations | None = None,
+):
     """Path of the socket of an agent that knows `view`; None: it has none yet."""
     body = msgspec.json.encode(view) if view else b""
     happened = msgspec.json.encode(events or Events())
@@ -26,6 +32,9 @@ def serving(view: View | None, events: Events | None = None, metrics: bytes = b"
             Response(content_type=JSON, body=body) if view else Response(status=503, body=b"no view")
         ),
         "/api/v1/events": lambda _: Response(content_type=JSON, body=happened),
+        "/api/v1/recommendations": lambda _: (
+            Response(content_type=JSON, body=msgspec.json.encode(advice)) if advice else Response(status=503)
+        ),
         "/metrics": lambda request: Response(body=metrics + repr(sorted(request.query.items())).encode()),
     }
     with TemporaryDirectory() as directory:
@@ -45,9 +54,21 @@ def run(*args: str, env: dict[str, str] | None = None, stdin: str | None = None)
     return CliRunner().invoke(cli, list(args), env=clean | fixed | (env or {}), input=stdin)
 
 
-def ask(view: View, *args: str, events: Events | None = None, env: dict[str, str] | None = None) -> Result:
+def ask(
+    view: View,
+    *args: str,
+    events: Events | None = None,
+    env: dict[str, str] | None = None,
+    advice: Recommendations | None = None,
+) -> Result:
     """One command line that asks an agent with this View."""
-    with serving(view, events) as path:
+    with serving(view, events, advice=advice) as path:
+        return run("--source", f"agent:{path}", *args, env=env)
+
+
+def advised(advice: Recommendations, *args: str, env: dict[str, str] | None = None) -> Result:
+    """One command line that asks an agent which recommends this."""
+    with serving(None, advice=advice) as path:
         return run("--source", f"agent:{path}", *args, env=env)
 
 

@@ -8,7 +8,7 @@ import yaml
 
 from gpuwatch.cli.get import NAMES
 from gpuwatch.cli.resources import RESOURCES
-from tests.cli import views
+from tests.cli import advice, views
 from tests.cli.conftest import ask, run
 
 COMMANDS = (
@@ -19,11 +19,13 @@ COMMANDS = (
     ("xid", "list"),
     ("tune", "status"),
     ("tune", "plan"),
+    ("recommend",),
 )
 
 
 def document(*args: str, view=views.failing):
-    return json.loads(ask(view(), *args, "-o", "json", events=views.some_events()).stdout)
+    found = ask(view(), *args, "-o", "json", events=views.some_events(), advice=advice.everything())
+    return json.loads(found.stdout)
 
 
 def conforms(value, schema, definitions) -> bool:

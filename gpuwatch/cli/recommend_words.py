@@ -1,0 +1,80 @@
+"""Recommendations in words: whom, what now, what instead, and what that saves. For screen, CSV and report alike."""
+
+from gpuwatch.cli.recommend_items import RecommendationItem
+from gpuwatch.model.recommendation import Action, Finding, Savings, Target
+
+TITLES = {
+    Finding.NEVER_USED: "never used",
+    Finding.IDLE_HOLDER: "idle",
+    Finding.DUTY_CYCLED: "seldom busy",
+    Finding.MIG_FIT: "fits MIG",
+    Finding.GANG_OVERSIZED: "too many GPUs",
+    Finding.PREALLOCATED: "preallocates",
+    Finding.CPU_BOUND: "waits for CPU",
+    Finding.IO_BOUND: "waits for IO",
+    Finding.QUOTA_SLACK: "large quota",
+    Finding.STEADY_LOAD: "steady load",
+    Finding.ENERGY: "saves energy",
+    Finding.MIG_LAYOUT: "MIG layout",
+}
+"""Every finding as people call it."""
+
+ACTIONS = {
+    Action.SCALE_DOWN: "scale it down",
+    Action.ASK_OWNER: "ask its owner",
+    Action.SHARE: "share GPUs",
+    Action.RESIZE: "give a smaller one",
+    Action.REDUCE: "give fewer",
+    Action.CHANGE_SETTING: "change a setting",
+    Action.RAISE_CPU: "give more CPU",
+    Action.LOOK_AT_INPUT: "look at its input",
+    Action.CHANGE_QUOTA: "lower the quota",
+    Action.RESERVE: "reserve nodes",
+    Action.TUNE: "tune for energy",
+    Action.REPARTITION: "cut free GPUs",
+}
+"""Every action as people say it."""
+
+DAYS_A_MONTH = 30
+
+
+def who(target: Target) -> str:
+    """`namespace/name`, or the nodes it is about."""
+    names = [part for part in (target.namespace, target.name) if part]
+    return "/".join(names) or _several(target.nodes) or _several(target.gpus) or "cluster"
+
+
+def whole_name(target: Target) -> str:
+    """Also what kind it is, and which container: `Deployment nlp/chat, container server`."""
+    kind = target.kind or ("Namespace" if target.namespace and not target.name else "")
+    container = f", container {target.container}" if target.container else ""
+    return f"{kind} {who(target)}".lstrip() + container
+
+
+def short(text: str) -> str:
+    """Without the domain of resources, which all of them have."""
+    return text.replace("nvidia.com/", "")
+
+
+def hours(savings: Savings) -> str | None:
+    """GPU-hours a day; None where it saves none."""
+    value = savings.gpu_hours_per_day
+    return None if value <= 0 else f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def money(savings: Savings) -> str | None:
+    """Of a day, with its currency; None without a price."""
+    if savings.money_per_day is None:
+        return None
+    value = savings.money_per_day
+    amount = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
+    return f"{amount} {savings.currency}" if savings.currency else amount
+
+
+def is_priced(items: "tuple[RecommendationItem, ...]") -> bool:
+    """Whether any of them is."""
+    return any(item.savings.money_per_day is not None for item in items)
+
+
+def _several(names: tuple[str, ...]) -> str:
+    return names[0] + (f" +{len(names) - 1}" if len(names) > 1 else "") if names else ""

@@ -1,0 +1,174 @@
+"""`gpuwatch recommend`: what an agent's advice looks like to people, scripts, spreadsheets and shells."""
+
+import csv
+import io
+import json
+import shlex
+import subprocess
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from gpuwatch.cli.recommend import FINDINGS, LEVELS
+from gpuwatch.cli.recommend_csv import COLUMNS
+from gpuwatch.cli.recommend_items import total
+from gpuwatch.cli.recommend_words import ACTIONS, TITLES
+from gpuwatch.model.recommendation import Action, Finding, Level, Savings
+from tests.cli import advice
+from tests.cli.conftest import advised, ask, run
+from tests.cli.views import healthy
+
+
+def said(*args: str, body=advice.everything, env: dict[str, str] | None = None) -> str:
+    found = advised(body(), "recommend", *args, env=env)
+    assert found.exit_code == 0, found.stderr
+    return found.stdout
+
+
+def items(*args: str) -> list[dict]:
+    return json.loads(said(*args, "-o", "json"))["items"]
+
+
+def test_help_names_every_finding_and_every_level():
+    assert set(FINDINGS) == set(Finding)
+    assert list(LEVELS) == list(Level)
+    assert all(finding in run("recommend", "--help").stdout for finding in FINDINGS)
+
+
+def test_there_are_words_for_every_finding_and_every_action():
+    assert set(TITLES) == set(Finding)
+    assert set(ACTIONS) == set(Action)
+
+
+@pytest.mark.parametrize("width", [80, 112])
+def test_every_row_has_what_it_is_now_and_instead(width: int):
+    text = said(env={"COLUMNS": str(width)})
+    rows = text.splitlines()[-len(advice.everything().items) :]
+    assert max(map(len, text.splitlines())) <= width
+    assert [row.split()[-1] for row in rows] == [each.confidence for each in advice.everything().items]
+    fits = next(row for row in rows if row.startswith("fits MIG"))
+    assert all(part in fits for part in ("nlp/", "1 gpu", "1 mig-2g.2", "17.1 h/d"))
+
+
+def test_the_sum_comes_first_and_counts_a_gpu_once():
+    counts, saves, watts, money, rest = " ".join(said().split("\n\n")[0].split()).split(", ", 4)
+    assert (counts, saves, watts) == ("7 recommendations", "65.1 GPU-hours a day", "510 W")
+    assert money == "117 USD a day; 31 workloads seen"
+    assert rest == "7 of them still being learned"
+
+
+def test_of_several_findings_about_one_workload_the_dearest_counts_and_room_is_no_saving():
+    fits, shared = advice.mig(), advice.one(Finding.DUTY_CYCLED, Action.SHARE, savings=Savings(gpu_hours_per_day=18.0))
+    assert total((fits, shared)).gpu_hours_per_day == 18.0
+    assert total((fits, fits)).gpu_hours_per_day == pytest.approx(34.2), "two of a kind are two pods"
+    assert total((advice.layout(), advice.quota())) == Savings(gpu_hours_per_day=0)
+
+
+def test_what_has_no_price_is_said_to_have_none_and_is_never_free():
+    found = advised(advice.unpriced(), "recommend", "-o", "json")
+    assert {item["savings"]["money_per_day"] for item in json.loads(found.stdout)["items"]} == {None}
+    assert json.loads(found.stdout)["total"]["money_per_day"] is None
+    told = advised(advice.unpriced(), "recommend")
+    assert "rightsizing.prices" in told.stderr
+    assert "MONEY" not in told.stdout
+    assert "rightsizing.prices" not in advised(advice.everything(), "recommend").stderr
+
+
+def test_how_long_is_learned_is_told_by_the_configuration(tmp_path):
+    config = tmp_path / "gpuwatch.yaml"
+    config.write_text("rightsizing: {min_history: 7200}")
+    found = ask(healthy(), "--config", str(config), "recommend", advice=advice.everything())
+    assert "before 2 h of history" in found.stderr
+    learned = replace(advice.everything(), learning=0)
+    assert "learned" not in advised(learned, "recommend").stderr
+
+
+def test_nothing_to_recommend_is_said_and_is_no_error():
+    assert said(body=advice.nothing).startswith("no recommendations; 31 workloads seen")
+    assert said("-o", "name", body=advice.nothing) == ""
+    assert said("-o", "csv", body=advice.nothing).splitlines() == [",".join(COLUMNS)]
+
+
+@pytest.mark.parametrize(
+    ("args", "kinds"),
+    [
+        (("-n", "vision"), {"idle_holder"}),
+        (("-n", "vision", "-n", "speech"), {"idle_holder", "quota_slack"}),
+        (("--kind", "mig_fit", "--kind", "energy"), {"mig_fit", "energy"}),
+        (("--min-confidence", "high"), {"idle_holder"}),
+        (("--top", "2"), {"mig_layout", "idle_holder"}),
+        (("-n", "nlp", "--kind", "energy"), set()),
+        (("mig-fit-1f3a9c",), {"mig_fit"}),
+    ],
+)
+def test_one_may_choose(args: tuple[str, ...], kinds: set[str]):
+    assert {item["kind"] for item in items(*args)} == kinds
+
+
+def test_an_id_that_is_not_there_is_wrong_usage():
+    found = advised(advice.everything(), "recommend", "mig-fit-0")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert "there is no recommendation mig-fit-0" in found.stderr
+
+
+def test_json_and_yaml_are_the_same_and_have_times_of_people():
+    found = json.loads(said("-o", "json"))
+    as_yaml = yaml.safe_load(said("-o", "yaml"))
+    assert as_yaml | {"source": ""} == found | {"source": ""}, "each asks another socket"
+    assert (found["kind"], found["learning"], found["source"][:5]) == ("RecommendationList", 7, "agent")
+    assert found["items"][0]["expires"] > found["items"][0]["at"] == found["at"]
+    assert found["items"][0]["at"].endswith("Z")
+
+
+def test_csv_has_a_line_an_item_as_rfc_4180_wants():
+    text = advised(advice.everything(), "recommend", "-o", "csv").stdout_bytes.decode()
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert text.count("\r\n") == text.count("\n") == len(rows) + 1
+    assert [row["finding"] for row in rows] == [each.kind for each in advice.everything().items]
+    fits = next(row for row in rows if row["finding"] == "mig_fit")
+    assert (float(fits["gpu_hours_per_day"]), fits["memory_peak_bytes"]) == (17.1, str(int(13.2 * advice.GIB)))
+    assert rows[0]["money_per_day"] == ""
+
+
+def test_no_cell_of_csv_is_a_formula():
+    gang = next(row for row in csv.DictReader(io.StringIO(said("-o", "csv"))) if row["finding"] == "gang_oversized")
+    assert (gang["namespace"], gang["name"]) == ("'@cmd", "'=HYPERLINK(1)")
+    setting = next(row for row in csv.DictReader(io.StringIO(said("-o", "csv"))) if row["finding"] == "preallocated")
+    assert setting["recommended"].startswith("'--gpu")
+
+
+def test_the_commands_are_a_script_that_a_shell_can_read(tmp_path):
+    text = said("-o", "apply")
+    assert subprocess.run(["sh", "-n"], input=text, text=True, check=False).returncode == 0
+    commands = [shlex.split(line)[0] for line in text.splitlines() if line.startswith("kubectl")]
+    assert len(commands) == 2
+    block = text.partition("<<'END-OF-FILE'\n")[2].partition("END-OF-FILE")[0]
+    assert yaml.safe_load(block)["version"] == "v1"
+
+
+def test_no_name_leaves_its_comment():
+    hostile = replace(advice.idle(), why="first\nrm -rf /\nlast")
+    text = said("-o", "apply", body=lambda: advice.body(hostile))
+    assert [line for line in text.splitlines() if line.startswith("rm")] == []
+
+
+def test_names_can_be_asked_for():
+    first = said("-o", "name").splitlines()[0].removeprefix("recommendation/")
+    assert [item["id"] for item in items(first)] == [first]
+
+
+def test_who_cannot_tell_what_was_is_wrong_to_ask():
+    found = run("--source", "sim", "recommend")
+    assert found.exit_code == 2
+    assert "sizes are judged by history" in found.stderr
+
+
+def test_no_agent_is_1():
+    assert run("--source", "agent:/nowhere.sock", "recommend").exit_code == 1
+
+
+def test_an_agent_that_knows_nothing_yet_is_1():
+    found = ask(healthy(), "recommend")
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert "refused /api/v1/recommendations" in found.stderr
