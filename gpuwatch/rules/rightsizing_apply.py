@@ -1,0 +1,91 @@
+"""From advice to what carries it out: patches, files and commands, for a person to look at and to run.
+
+gpuwatch runs none of them. Who may be serving somebody is only ever asked: no command takes their GPUs away.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from gpuwatch.model.recommendation import Action, Apply, Recommendation
+from gpuwatch.model.usage import Fleet
+from gpuwatch.rules import apply_node, apply_pod
+from gpuwatch.rules.kubectl import kubectl, patch, thing
+
+Way = Callable[[Recommendation, Fleet], tuple[Apply, ...]]
+
+
+def applied(recommendation: Recommendation, fleet: Fleet | None = None) -> Recommendation:
+    """The same with `apply` filled. `fleet` tells what else is on a node; without it that is left to the reader."""
+    ways = WAYS.get(recommendation.action, ())
+    found = tuple(each for way in ways for each in way(recommendation, fleet or Fleet()))
+    return msgspec.structs.replace(recommendation, apply=found)
+
+
+def scale(about: Recommendation, _: Fleet) -> tuple[Apply, ...]:
+    """Ends work that holds a GPU for nothing. Only of batch and notebooks, whatever the advice says."""
+    target = about.target
+    if target.work_class not in {"batch", "notebook"} or not target.name:
+        return ()
+    note = SCALE_NOTES.get(
+        target.kind or "", f"How to end a {target.kind or 'workload of unknown kind'} is its owner's"
+    )
+    if not target.namespace:
+        command = f"scancel {target.name}" if target.kind == "SlurmJob" and target.name.isdecimal() else None
+        return (Apply(what="scale", note="Ask its owner first.", command=command),)
+    command = _scaling(target.kind, target.name, target.pods, target.namespace)
+    return (Apply(what="scale", note=note, command=command),)
+
+
+SCALE_NOTES = {
+    "Deployment": "Back again with --replicas and the number it has now.",
+    "StatefulSet": "Back again with --replicas and the number it has now. Where a controller owns it (a Notebook of"
+    " Kubeflow does), that scales it up again: stop it there.",
+    "ReplicaSet": "Back again with --replicas and the number it has now. Where a controller owns it, scale that.",
+    "Job": "Suspends it: its pods end, what they hold in memory is lost; `suspend` false starts it anew.",
+    "CronJob": "Suspends the Jobs that run now: their pods end. The next one comes as planned.",
+    "Pod": "Its memory is lost. A hub starts it again when its user comes back; a bare pod stays away.",
+}
+
+
+def _scaling(kind: str | None, name: str, pods: tuple[str, ...], namespace: str) -> str | None:
+    suspended = {"spec": {"suspend": True}}
+    match kind:
+        case "Deployment" | "StatefulSet" | "ReplicaSet":
+            return kubectl("scale", thing(kind, name), "--replicas=0", namespace=namespace)
+        case "Job":
+            return patch("Job", name, suspended, "merge", namespace=namespace)
+        case "CronJob":
+            jobs = sorted({pod.rpartition("-")[0] for pod in pods if pod.startswith(f"{name}-")})
+            return "\n".join(patch("Job", job, suspended, "merge", namespace=namespace) for job in jobs) or None
+        case "Pod":
+            return kubectl("delete", thing("Pod", name), namespace=namespace)
+    return None
+
+
+def quota(about: Recommendation, _: Fleet) -> tuple[Apply, ...]:
+    """A ResourceQuota takes extended resources with `requests.` only; what else it limits stays."""
+    hard = {f"requests.{name.removeprefix('requests.')}": str(count) for name, count in about.change.hard.items()}
+    namespace, name = about.target.namespace, about.change.quota
+    if not hard or not namespace:
+        return ()
+    change = {"spec": {"hard": hard}}
+    if name is None:
+        note = f"The name of the ResourceQuota in {namespace} is not known; this goes into it."
+        return (Apply(what="resource_quota", note=note, manifest=change),)
+    command = patch("ResourceQuota", name, change, "merge", namespace=namespace)
+    note = "Running pods stay; a quota only keeps new ones out. Change it where the manifest is kept, too."
+    return (Apply(what="resource_quota", note=note, command=command, manifest=change),)
+
+
+WAYS: dict[Action, tuple[Way, ...]] = {
+    Action.SCALE_DOWN: (scale,),
+    Action.SHARE: (apply_node.sharing, lambda about, _: apply_pod.resources(about)),
+    Action.RESIZE: (lambda about, _: apply_pod.resources(about),),
+    Action.REDUCE: (lambda about, _: apply_pod.resources(about),),
+    Action.CHANGE_QUOTA: (quota,),
+    Action.RESERVE: (apply_node.reserving,),
+    Action.TUNE: (lambda about, _: apply_pod.annotations(about),),
+    Action.REPARTITION: (apply_node.partitioning,),
+}
+"""What is not here needs a person's own hand: a question, a setting of a server, more CPU."""
