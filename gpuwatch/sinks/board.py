@@ -17,6 +17,7 @@ from gpuwatch.model.view import View
 from gpuwatch.sinks.exposition import Encoder
 from gpuwatch.sinks.habit import Habit
 from gpuwatch.sinks.metrics import cap
+from gpuwatch.sinks.metrics_rightsizing import Told
 from gpuwatch.sinks.profiles import PROFILES, Profiles
 from gpuwatch.sinks.selfmetrics import SelfMetrics
 
@@ -43,10 +44,12 @@ class Variant(NamedTuple):
 
 
 class Edition:
-    """One View and what has been rendered of it. `owned_only`: the View is stale."""
+    """One View, what right-sizing said at that time, and what has been rendered of them. `owned_only`: the View is
+    stale.
+    """
 
-    def __init__(self, view: View | None, at: float, *, owned_only: bool = False) -> None:
-        self.view, self.at, self.owned_only = view, at, owned_only
+    def __init__(self, view: View | None, at: float, *, owned_only: bool = False, advice: Told | None = None) -> None:
+        self.view, self.at, self.owned_only, self.advice = view, at, owned_only, advice
         self.pages: dict[Variant, bytes] = {}
         self.json: bytes | None = None
 
@@ -80,10 +83,10 @@ class Board:
         self._habits: dict[Variant, Habit] = {}
         self._edition = Edition(None, self._clock.monotonic())
 
-    def publish(self, view: View) -> None:
+    def publish(self, view: View, advice: Told | None = None) -> None:
         """Make `view` what readers see, once the pages they will likely ask for are ready."""
         now = self._clock.monotonic()
-        edition = Edition(view, now)
+        edition = Edition(view, now, advice=advice)
         with self._rendering:
             self._profiles.observe(view, now)
             soon = now + AHEAD_INTERVALS * view.snapshot.interval
@@ -128,7 +131,7 @@ class Board:
         """The newest edition. One that has no present to show is made anew each time: it says how gpuwatch is now."""
         edition = self._edition
         if edition.view is None or edition.stale(now):
-            return Edition(edition.view, edition.at, owned_only=True)
+            return Edition(edition.view, edition.at, owned_only=True, advice=edition.advice)
         return edition
 
     def _render(self, edition: Edition, variant: Variant) -> bytes:
@@ -146,6 +149,8 @@ class Board:
     def _encode(self, edition: Edition, variant: Variant) -> bytes:
         families, dropped = [], 0
         if edition.view is not None:
-            families = self._profiles.collect(edition.view, variant.profiles, owned_only=edition.owned_only)
+            families = self._profiles.collect(
+                edition.view, variant.profiles, owned_only=edition.owned_only, advice=edition.advice
+            )
             families, dropped = cap(families, self._config.max_series)
         return self._encoder.encode(self._self.families(dropped) + families, openmetrics=variant.openmetrics)

@@ -10,6 +10,7 @@ from gpuwatch.sinks.metric import Family, Metric
 from gpuwatch.sinks.metrics_faults import FAULTS
 from gpuwatch.sinks.metrics_gpu import LINKS, READINGS
 from gpuwatch.sinks.metrics_node import AGENT, HEALTH, IDENTITY
+from gpuwatch.sinks.metrics_rightsizing import RIGHTSIZING, Told
 from gpuwatch.sinks.metrics_workload import PROCESSES, VGPUS, WORKLOADS
 from gpuwatch.sinks.scene import Scene
 
@@ -22,17 +23,18 @@ METRICS: tuple[Metric[Scene], ...] = (
     *READINGS,
     *VGPUS,
     *LINKS,
+    *RIGHTSIZING,
     *PROCESSES,
 )
 
 
-def collect(view: View, config: MetricsConfig, *, owned_only: bool = False) -> list[Family]:
+def collect(view: View, config: MetricsConfig, *, owned_only: bool = False, advice: Told | None = None) -> list[Family]:
     """The families of a View under gpuwatch's own names; a family nothing is known about has no samples.
 
-    `owned_only` leaves out whatever must not be shown once the View is stale.
+    `owned_only` leaves out whatever must not be shown once the View is stale. `advice`: what right-sizing says.
     """
     rows = [row for row in METRICS if (config.processes or not row.opt_in) and (row.owned or not owned_only)]
-    scene = Scene(view, inline=config.workload_labels == "inline")
+    scene = Scene(view, inline=config.workload_labels == "inline", advice=advice)
     return [row.family(scene) for row in rows]
 
 

@@ -12,6 +12,7 @@ from gpuwatch.sinks.dcgm_profile import dcgm_families
 from gpuwatch.sinks.history import History
 from gpuwatch.sinks.metric import Family
 from gpuwatch.sinks.metrics import collect
+from gpuwatch.sinks.metrics_rightsizing import Told
 
 PROFILES: tuple[str, ...] = get_args(Profile)
 """Names of all profiles, in the order in which they share a page."""
@@ -28,17 +29,19 @@ class Profiles:
         """Take note of a View at monotonic `now`: rates and windows need the ones before."""
         self._history.observe(view, now)
 
-    def collect(self, view: View, profiles: Iterable[str], *, owned_only: bool = False) -> list[Family]:
-        """The families of `profiles`, each name once. `owned_only`: the View is stale, see `metrics.collect`."""
+    def collect(
+        self, view: View, profiles: Iterable[str], *, owned_only: bool = False, advice: Told | None = None
+    ) -> list[Family]:
+        """The families of `profiles`, each name once. `owned_only`, `advice`: see `metrics.collect`."""
         families: dict[str, Family] = {}
         for profile in profiles:
-            for family in self._of(view, profile, owned_only):
+            for family in self._of(view, profile, owned_only, advice):
                 known = families.get(family.name)
                 # what both DCGM profiles have, their labels tell apart
                 families[family.name] = family._replace(samples=known.samples + family.samples) if known else family
         return list(families.values())
 
-    def _of(self, view: View, profile: str, owned_only: bool) -> list[Family]:
+    def _of(self, view: View, profile: str, owned_only: bool, advice: Told | None) -> list[Family]:
         if profile == "native":
-            return collect(view, self._config, owned_only=owned_only)
+            return collect(view, self._config, owned_only=owned_only, advice=advice)
         return dcgm_families(view, profile, self._history, self._node, owned_only=owned_only)

@@ -3,12 +3,15 @@
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import Gpu, GpuStatus, Identity, MigInstance, NvLink
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import Workload
+
+if TYPE_CHECKING:
+    from gpuwatch.sinks.metrics_rightsizing import Told
 
 SubjectKey = tuple[str, tuple[()]]
 """The key of a sample without labels of its own; made once, so that most samples cost no new tuple."""
@@ -40,10 +43,14 @@ def native(identity: Identity, mig: MigInstance | None, workload: Workload | Non
 
 
 class Scene:
-    """What rows read. `gpus` and `instances` carry workload labels when `inline`; `subject` never does."""
+    """What rows read. `gpus` and `instances` carry workload labels when `inline`; `subject` never does. `advice`: of
+    right-sizing, where somebody gives any.
+    """
 
-    def __init__(self, view: View, naming: Naming = native, *, inline: bool = False) -> None:
-        self.view = view
+    def __init__(
+        self, view: View, naming: Naming = native, *, inline: bool = False, advice: "Told | None" = None
+    ) -> None:
+        self.view, self.advice = view, advice
         self._naming = naming
         snapshot = view.snapshot
         self._identities = {status.identity.uuid: status.identity for status in snapshot.statuses}

@@ -3,8 +3,11 @@
 from pathlib import Path
 
 from gpuwatch.config import MetricsConfig
+from gpuwatch.model.recommendation import Finding
 from gpuwatch.sinks.exposition import Encoder
+from gpuwatch.sinks.metrics_rightsizing import Told
 from gpuwatch.sinks.profiles import Profiles
+from tests.sinks.advice_factory import advice, recommendation
 from tests.sinks.view_factory import full_view
 
 FOLDER = Path(__file__).parent.parent / "golden"
@@ -19,13 +22,14 @@ PAGES = {
 
 
 def render(name: str) -> bytes:
-    """The page as it is now: two GPUs, one of them with MIG, seen twice one second apart."""
+    """The page as it is now: two GPUs, one of them with MIG, seen twice one second apart, and some advice."""
     profiles, openmetrics = PAGES[name]
     source = Profiles(MetricsConfig(processes=True), node="")
     views = [full_view(2, links=2, seed=seed) for seed in (1, 2)]
     for second, view in enumerate(views):
         source.observe(view, float(second))
-    return Encoder().encode(source.collect(views[-1], profiles), openmetrics=openmetrics)
+    told = Told(advice(recommendation("chat", 24.0), recommendation("notes", 12.0, Finding.MIG_FIT)), top=20)
+    return Encoder().encode(source.collect(views[-1], profiles, advice=told), openmetrics=openmetrics)
 
 
 if __name__ == "__main__":

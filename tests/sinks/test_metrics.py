@@ -14,8 +14,10 @@ from gpuwatch.sinks.metric import PREFIX, Family
 from gpuwatch.sinks.metrics import METRICS, cap, collect
 from gpuwatch.sinks.metrics_doc import SCOPE_LABELS, all_rows, items, markdown
 from gpuwatch.sinks.metrics_remediator import REMEDIATOR_METRICS
+from gpuwatch.sinks.metrics_rightsizing import Told
 from gpuwatch.sinks.metrics_tuner import TUNER_METRICS
 from gpuwatch.sinks.selfmetrics import SELF_METRICS
+from tests.sinks.advice_factory import advice, recommendation
 from tests.sinks.golden_pages import FOLDER, PAGES, render
 from tests.sinks.view_factory import AT, full_view, identity, mig, uuid, workload, xid_count
 
@@ -48,8 +50,8 @@ unknown_xid_errors_total
 """
 
 
-def families(view: View, config: MetricsConfig = EVERYTHING) -> dict[str, Family]:
-    return {family.name.removeprefix(PREFIX): family for family in collect(view, config)}
+def families(view: View, config: MetricsConfig = EVERYTHING, told: Told | None = None) -> dict[str, Family]:
+    return {family.name.removeprefix(PREFIX): family for family in collect(view, config, advice=told)}
 
 
 def values(family: Family) -> dict[tuple[str, ...], float]:
@@ -79,7 +81,8 @@ def test_no_name_is_given_twice() -> None:
 
 
 def test_every_row_reads_what_a_full_view_has() -> None:
-    assert [name for name, family in families(full_view(2)).items() if not family.samples] == []
+    told = Told(advice(recommendation("chat", 24.0)), top=20)
+    assert [name for name, family in families(full_view(2), told=told).items() if not family.samples] == []
 
 
 def test_samples_carry_the_labels_their_row_declares() -> None:
