@@ -54,6 +54,8 @@ RECREATED = {
     " anew with `kubectl replace --force -f FILE`, or have who makes it (a hub, a pipeline) ask for this.",
 }
 
+USUAL = "nvidia.com/gpu"
+
 NEEDS = {
     "nvidia.com/mig-": "Nodes must offer {resource}: GPUs in MIG mode, and the device plugin's MIG strategy `mixed`.",
     "nvidia.com/gpu.shared": "Nodes must offer {resource}: apply the device plugin's configuration first.",
@@ -61,14 +63,15 @@ NEEDS = {
 
 
 def resources(about: Recommendation) -> tuple[Apply, ...]:
-    """The container's GPUs as advised; nothing where it is not known what it asks for now."""
+    """The container's GPUs as advised."""
     change = about.change
-    now, then, count = change.resource, change.to_resource or change.resource, change.to_count
-    if now is None or then is None or count is None or (now, change.count) == (then, count):
+    now = change.resource or USUAL
+    then, count = change.to_resource or now, change.to_count
+    if count is None or (now, change.count) == (then, count):
         return ()
-    asked = {then: str(count)}
     need = next((words.format(resource=then) for prefix, words in NEEDS.items() if then.startswith(prefix)), "")
-    return (_container(about.target, asked, [now] if now != then else [], need),)
+    guess = "" if change.resource else f"What it asks for now is not known, and taken to be {USUAL}."
+    return (_container(about.target, {then: str(count)}, [now] if now != then else [], _words(need, guess)),)
 
 
 def annotations(about: Recommendation) -> tuple[Apply, ...]:

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 Patch = Literal["strategic", "merge"]
@@ -34,14 +34,22 @@ def patch(kind: str, name: str, change: Mapping[str, Any], how: Patch, *, namesp
     return kubectl("patch", thing(kind, name), f"--type={how}", f"--patch={compact(change)}", namespace=namespace)
 
 
-def apply(manifest: Mapping[str, Any]) -> str:
-    """Make or change the objects of a manifest, which comes with the command."""
-    return f"kubectl apply --filename=- <<'EOF'\n{pretty(manifest)}\nEOF"
+def apply(manifest: Mapping[str, Any], manager: str) -> str:
+    """Make an object, or add to it, from a manifest that comes with the command. What another manager has put there is
+    not replaced: the API server names the conflict.
+    """
+    command = kubectl("apply", "--server-side", f"--field-manager={manager}", "--filename=-")
+    return f"{command} <<'EOF'\n{pretty(manifest)}\nEOF"
 
 
-def label(nodes: tuple[str, ...], key: str, value: str) -> str:
+def label(nodes: Iterable[str], key: str, value: str) -> str:
     """Label nodes, whatever the label was before."""
     return kubectl("label", *(thing("Node", node) for node in nodes), f"{key}={value}", "--overwrite")
+
+
+def cordon(nodes: Iterable[str]) -> str:
+    """Keep new pods away; those that run stay."""
+    return kubectl("cordon", *(thing("Node", node) for node in nodes))
 
 
 def thing(kind: str, name: str) -> str:

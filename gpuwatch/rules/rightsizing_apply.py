@@ -3,26 +3,33 @@
 gpuwatch runs none of them. Who may be serving somebody is only ever asked: no command takes their GPUs away.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from gpuwatch.model.recommendation import Action, Apply, Recommendation
 from gpuwatch.model.usage import Fleet
 from gpuwatch.rules import apply_node, apply_pod
+from gpuwatch.rules.apply_node import Around
 from gpuwatch.rules.kubectl import kubectl, patch, thing
 
-Way = Callable[[Recommendation, Fleet], tuple[Apply, ...]]
+Way = Callable[[Recommendation, Around], tuple[Apply, ...]]
 
 
-def applied(recommendation: Recommendation, fleet: Fleet | None = None) -> Recommendation:
-    """The same with `apply` filled. `fleet` tells what else is on a node; without it that is left to the reader."""
+def applied(
+    recommendation: Recommendation, fleet: Fleet | None = None, beside: Iterable[Recommendation] = ()
+) -> Recommendation:
+    """The same with `apply` filled. `fleet` tells what else is on a node; without it that is left to the reader.
+
+    `beside`: all that is advised at once, as the layouts of one node belong together.
+    """
+    around = Around(fleet or Fleet(), tuple(layout for each in beside for layout in each.change.layouts))
     ways = WAYS.get(recommendation.action, ())
-    found = tuple(each for way in ways for each in way(recommendation, fleet or Fleet()))
+    found = tuple(each for way in ways for each in way(recommendation, around))
     return msgspec.structs.replace(recommendation, apply=found)
 
 
-def scale(about: Recommendation, _: Fleet) -> tuple[Apply, ...]:
+def scale(about: Recommendation, _: Around) -> tuple[Apply, ...]:
     """Ends work that holds a GPU for nothing. Only of batch and notebooks, whatever the advice says."""
     target = about.target
     if target.work_class not in {"batch", "notebook"} or not target.name:
@@ -63,7 +70,7 @@ def _scaling(kind: str | None, name: str, pods: tuple[str, ...], namespace: str)
     return None
 
 
-def quota(about: Recommendation, _: Fleet) -> tuple[Apply, ...]:
+def quota(about: Recommendation, _: Around) -> tuple[Apply, ...]:
     """A ResourceQuota takes extended resources with `requests.` only; what else it limits stays."""
     hard = {f"requests.{name.removeprefix('requests.')}": str(count) for name, count in about.change.hard.items()}
     namespace, name = about.target.namespace, about.change.quota
