@@ -1,0 +1,234 @@
+"""Reads one stretch of a fleet's history: a query for each reading, parted where the server finds it too large."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.usage import WorkClass
+from gpuwatch.rules.history_windows import Chunk, Device, GpuRow, HolderRow, PodFacts
+from gpuwatch.rules.workload_key import CLASSES, Owner, key_of_pod
+from gpuwatch.sources.prometheus_api import PrometheusApi, Series, TooLarge, number
+from gpuwatch.sources.prometheus_queries import GPU_LABELS, PER_GPU, READINGS, Dialect, kubernetes, throttled
+
+SHARDS = 4
+"""How often one step is parted by uuid before it is given up: sixteenths of the fleet."""
+
+Expression = Callable[[str], str]
+"""From matchers to what is sent."""
+
+Matrix = list[tuple[dict[str, str], list[float | None]]]
+
+
+class ChunkReader:
+    """Reads with one dialect. `namespace`: only devices that a pod of it holds; `way`: see `kubernetes`."""
+
+    def __init__(self, api: PrometheusApi, dialect: Dialect, namespace: str | None, way: str | None) -> None:
+        self._api, self._dialect, self._namespace, self._way = api, dialect, namespace, way
+        self._throttling = True
+
+    def read(self, start: float, step: float, steps: int) -> Chunk:
+        """All that was seen in `steps` steps from `start` on. Raises as `PrometheusApi.query` does."""
+        about = (start, step, steps)
+        holders = [self._holder(labels, row) for labels, row in self._holders(*about)]
+        names = {(row.namespace, row.pod, row.container) for row in holders}
+        return Chunk(
+            start=start,
+            step=step,
+            steps=steps,
+            gpus=self._gpus(*about) if holders else {},
+            holders=holders,
+            grids={name: self._grid(name, *about) for name in READINGS if name in self._dialect.queries and holders},
+            own_memory=self._own("pod_memory", *about) if holders else {},
+            own_busy=self._own("pod_busy", *about) if holders else {},
+            throttled=self._throttled(names, *about),
+            pods=self._pods(names, start, step * steps),
+        )
+
+    def _holders(self, start: float, step: float, steps: int) -> Matrix:
+        found = self._matrix(self._expression("holders", step), start - step, step, steps + 2)
+        # the names of the exporter's own pod stand where the workload's would, if the job renames those
+        renaming = {labels.get("job") for labels, _ in found if labels.get("exported_pod")}
+        named: dict[tuple[tuple[str, str], ...], list[float | None]] = {}
+        for labels, row in found:
+            way = "exported_" if labels.get("job") in renaming else ""
+            if not labels.get(f"{way}pod"):
+                continue
+            keep = ("uuid", "gi", "profile", "resource")
+            who = {name: labels.get(f"{way}{name}", "") for name in ("namespace", "pod", "container")}
+            key = tuple(({name: self._label(labels, name) for name in keep} | who).items())
+            named[key] = _highest(named.get(key), row)
+        return [(dict(key), row) for key, row in named.items()]
+
+    def _holder(self, labels: dict[str, str], row: list[float | None]) -> HolderRow:
+        return HolderRow(
+            device=(labels["uuid"], labels["gi"]),
+            namespace=labels["namespace"],
+            pod=labels["pod"],
+            container=labels["container"],
+            profile=labels["profile"] or None,
+            resource=labels["resource"] or None,
+            samples=row,
+        )
+
+    def _gpus(self, start: float, step: float, steps: int) -> dict[str, GpuRow]:
+        """By uuid. What a GPU is called may change; the newest name counts."""
+        expression = self._expression("info", step, anybody=True)
+        found: dict[str, GpuRow] = {}
+        newest: dict[str, int] = {}
+        for labels, row in self._matrix(expression, start - step, step, steps + 2):
+            uuid = labels.get(self._dialect.uuid, "")
+            last = max((at for at, count in enumerate(row) if count), default=-1)
+            before = found.get(uuid)
+            if before is None or last >= newest[uuid]:
+                newest[uuid] = last
+                found[uuid] = gpu_row(labels, self._dialect, _highest(before and before.samples, row))
+            else:
+                found[uuid] = before._replace(samples=_highest(before.samples, row))
+        return found
+
+    def _grid(self, name: str, start: float, step: float, steps: int) -> dict[Device, list[float | None]]:
+        rows = self._matrix(self._expression(name, step), start, step, steps)
+        return {(self._label(labels, "uuid"), self._label(labels, "gi")): row for labels, row in rows}
+
+    def _own(self, name: str, start: float, step: float, steps: int) -> dict[Any, list[float | None]]:
+        if name not in self._dialect.queries:
+            return {}
+        found: dict[Any, list[float | None]] = {}
+        for labels, row in self._matrix(self._expression(name, step), start, step, steps):
+            way = "exported_" if labels.get("exported_pod") else ""
+            device = self._label(labels, "uuid"), self._label(labels, "gi")
+            who = (device, *(labels.get(f"{way}{each}", "") for each in ("namespace", "pod", "container")))
+            found[who] = _highest(found.get(who), row)
+        return found
+
+    def _throttled(
+        self, names: set[tuple[str, str, str]], start: float, step: float, steps: int
+    ) -> dict[tuple[str, str, str], list[float | None]]:
+        if not names or not self._throttling:
+            return {}
+        expression = throttled(step, _either(names))
+        rows = self._matrix(lambda _: expression, start, step, steps)
+        self._throttling = bool(rows)  # where nothing collects it, it is asked for once
+        found = (
+            (tuple(labels.get(name, "") for name in ("namespace", "pod", "container")), row) for labels, row in rows
+        )
+        return {who: row for who, row in found if who in names}  # type: ignore[misc]
+
+    def _expression(self, name: str, step: float, *, anybody: bool = False) -> Expression:
+        """`anybody`: not only of the namespace."""
+        namespace = None if anybody else self._namespace
+        on = self._dialect.uuid if name in PER_GPU else self._dialect.device
+
+        def made(matchers: str) -> str:
+            wanted = self._dialect.expression(name, step, matchers)
+            if namespace is None:
+                return wanted
+            ways = (f'exported_namespace="{namespace}"', f'exported_namespace="",namespace="{namespace}"')
+            held = (self._dialect.expression("holders", step, way) for way in ways)
+            return f"({wanted}) and on ({on}) ({' or '.join(held)})"
+
+        return made
+
+    def _label(self, labels: dict[str, str], name: str) -> str:
+        own = {"uuid": self._dialect.uuid, "gi": self._dialect.gi, "profile": self._dialect.profile}
+        return labels.get(own.get(name, name)) or labels.get(name, "")
+
+    def _matrix(self, expression: Expression, start: float, step: float, steps: int) -> Matrix:
+        """Rows of values by step; the value of a step is that of the query at the step's end."""
+        first, last = start + step, start + steps * step
+        merged: dict[tuple[tuple[str, str], ...], tuple[dict[str, str], list[float | None]]] = {}
+        for series in self._fetch(expression, first, last, step):
+            key = tuple(sorted(series.metric.items()))
+            _, row = merged.setdefault(key, (series.metric, [None] * steps))
+            for at, text in series.values:
+                row[round((at - first) / step)] = number(text)
+        return list(merged.values())
+
+    def _fetch(
+        self, expression: Expression, first: float, last: float, step: float, matchers: str = "", depth: int = 0
+    ) -> Iterator[Series]:
+        try:
+            yield from self._api.query_range(expression(matchers), first, last, step)
+            return
+        except TooLarge as error:
+            if last <= first and depth == SHARDS:
+                why = str(error) or "one step of a sixteenth of the fleet is too much for it"
+                hint = "raise query.max-samples and query.timeout, or name a --namespace"
+                raise GpuwatchError(f"Prometheus at {self._api.http.name} refused a query", why, hint) from error
+        if last > first:
+            middle = first + int((last - first) / step / 2) * step
+            yield from self._fetch(expression, first, middle, step, matchers, depth)
+            yield from self._fetch(expression, middle + step, last, step, matchers, depth)
+            return
+        for way in ("=~", "!~"):
+            half = f'{self._dialect.uuid}{way}"GPU-.{{{depth}}}[0-7].*"'
+            both = f"{matchers},{half}" if matchers else half
+            yield from self._fetch(expression, first, last, step, both, depth + 1)
+
+    def _pods(self, names: set[tuple[str, str, str]], start: float, length: float) -> dict[Any, PodFacts]:
+        if self._way is None or not names:
+            return {who: PodFacts(key_of_pod(*who)) for who in names}
+        told = {name: self._told(name, names, start + length, length) for name in ("pod_owner", "replicaset_owner")}
+        told |= {
+            name: self._told(name, names, start + length, length) for name in ("job_owner", "image", "class", "start")
+        }
+        return dict(_facts(names, told))
+
+    def _told(
+        self, name: str, names: set[tuple[str, str, str]], at: float, length: float
+    ) -> list[tuple[dict[str, str], float | None]]:
+        way = self._way or ""
+        found = self._api.query(kubernetes(name, length, way, _either(names)), at)
+        return [({key.removeprefix(way): value for key, value in row.metric.items()}, row.now()) for row in found]
+
+
+def gpu_row(labels: dict[str, str], dialect: Dialect, samples: list[float | None]) -> GpuRow:
+    """From the labels of an info metric."""
+    node = next((labels[name] for name in GPU_LABELS if labels.get(name)), "")
+    if node == labels.get("instance"):
+        node = node.rpartition(":")[0] or node
+    index = labels.get("gpu", "")
+    return GpuRow(node, int(index) if index.isdecimal() else None, labels.get(dialect.model) or None, samples)
+
+
+def _highest(one: Any, other: list[float | None]) -> list[float | None]:
+    """Of two that tell the same: the one that has seen more, step by step."""
+    if one is None:
+        return other
+    return [max((v for v in pair if v is not None), default=None) for pair in zip(one, other, strict=True)]
+
+
+def _either(names: set[tuple[str, str, str]]) -> str:
+    """A regular expression for their namespaces; these are DNS labels, without anything to escape."""
+    return "|".join(sorted({namespace for namespace, _, _ in names}))
+
+
+def _facts(
+    names: set[tuple[str, str, str]], told: dict[str, list[tuple[dict[str, str], float | None]]]
+) -> Iterator[tuple[tuple[str, str, str], PodFacts]]:
+    owners = {(row["namespace"], row.get("pod", "")): _owner(row) for row, _ in told["pod_owner"] if _owner(row)}
+    above = {
+        ("ReplicaSet", row["namespace"], row.get("replicaset", "")): _owner(row) for row, _ in told["replicaset_owner"]
+    }
+    above |= {("Job", row["namespace"], row.get("job_name", "")): _owner(row) for row, _ in told["job_owner"]}
+    images = {(row["namespace"], row.get("pod"), row.get("container")): row.get("image") for row, _ in told["image"]}
+    said = {(row["namespace"], row.get("pod")): _class(row) for row, _ in told["class"]}
+    started = {(row["namespace"], row.get("pod")): value for row, value in told["start"]}
+    for who in names:
+        namespace, pod, container = who
+        owner = owners.get((namespace, pod))
+        if owner is not None:
+            owner = above.get((owner[0], namespace, owner[1])) or owner
+        elif owners and (namespace, pod) in started:
+            owner = ("Pod", pod)  # its start is known, and that nobody owns it
+        key = key_of_pod(namespace, pod, container, images.get(who), owner)
+        yield who, PodFacts(key, said.get((namespace, pod)), started.get((namespace, pod)))
+
+
+def _owner(row: dict[str, str]) -> Owner | None:
+    kind, name = row.get("owner_kind", ""), row.get("owner_name", "")
+    return (kind, name) if kind and name and "<none>" not in (kind, name) else None
+
+
+def _class(row: dict[str, str]) -> WorkClass | None:
+    return next((each for each in CLASSES if each == row.get("annotation_gpuwatch_io_autotune_class")), None)

@@ -1,0 +1,142 @@
+"""A fleet's weeks out of a Prometheus into the ledger that right-sizing judges by: chunk by chunk, resumable.
+
+Memory goes with what is asked for at a time, not with the length of the window. Whoever is killed goes on where he had
+saved, and comes to the same result: chunks are a function of the position alone.
+"""
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from gpuwatch.config import RightsizingConfig
+from gpuwatch.model.usage import Fleet
+from gpuwatch.roles import fleet_facts, fleet_plan
+from gpuwatch.roles.fleet_chunk import ChunkReader
+from gpuwatch.roles.fleet_plan import HistoryOptions, Plan
+from gpuwatch.rules.history_windows import windows
+from gpuwatch.rules.usage_ledger import Ledger, LedgerState
+from gpuwatch.sinks.fleet_position import Position, PositionFile
+from gpuwatch.sources.prometheus_api import PrometheusApi
+from gpuwatch.sources.prometheus_queries import DIALECTS
+
+log = logging.getLogger(__name__)
+
+SAVE_EVERY = 30.0
+"""Seconds of work that a kill may cost."""
+
+STALE = 86400.0
+"""What was read longer ago than this is read again: advice is about now."""
+
+
+class Progress(NamedTuple):
+    """How far it is. `done` of `total` steps, up to unix time `at`; `resumed`: somebody had begun before."""
+
+    done: int
+    total: int
+    at: float
+    windows: int
+    requests: int
+    received: int
+    resumed: bool = False
+
+
+class FleetHistory:
+    """Reads what `options` names. `place`: of the file that says how far it came; None: none is kept."""
+
+    def __init__(
+        self,
+        api: PrometheusApi,
+        config: RightsizingConfig,
+        options: HistoryOptions,
+        progress: Callable[[Progress], None] = lambda _: None,
+        *,
+        place: Path | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._api, self._config, self._options = api, config, options
+        self._tell, self._now = progress, now
+        self._file = PositionFile(place) if place else None
+        self._windows = 0
+        self._resumed = False
+        self.plan: Plan | None = None
+
+    def read(self) -> tuple[Ledger, Fleet]:
+        """The ledger, and what the fleet is at the end of it.
+
+        Raises:
+            GpuwatchError: Prometheus cannot be reached, refuses, or knows no GPU.
+            PermissionMissing: it does not let us in.
+        """
+        found = self._position()
+        plan = fleet_plan.made(self._api, self._options, self._now())
+        ledger, at = Ledger(self._config), plan.begin
+        if found is not None:
+            plan = _as_before(plan, found)
+            state = msgspec.msgpack.decode(found.ledger, type=LedgerState)
+            ledger, at, self._windows = Ledger.restored(state, self._config), found.at, found.windows
+            self._resumed = True
+        self.plan = plan
+        self._read(plan, ledger, at)
+        fleet = fleet_facts.fleet(self._api, plan, ledger.namespaces(plan.end), self._options.namespace)
+        if self._file:
+            self._file.forget()
+        return ledger, fleet
+
+    def _read(self, plan: Plan, ledger: Ledger, at: float) -> None:
+        reader = ChunkReader(self._api, plan.dialect, self._options.namespace, plan.way)
+        saved = self._now()
+        self._report(plan, at)
+        while at < plan.end:
+            steps = min(plan.steps, round((plan.end - at) / plan.step))
+            for window in windows(reader.read(at, plan.step, steps)):
+                if self._options.namespace in (None, window.key.namespace):
+                    ledger.add(window)
+                    self._windows += 1
+            at += steps * plan.step
+            if self._now() - saved >= SAVE_EVERY:
+                self._save(plan, ledger, at)
+                saved = self._now()
+            self._report(plan, at)
+
+    def _report(self, plan: Plan, at: float) -> None:
+        traffic, done = self._api.http.traffic, round((at - plan.begin) / plan.step)
+        self._tell(Progress(done, plan.total, at, self._windows, traffic.requests, traffic.received, self._resumed))
+
+    def _position(self) -> Position | None:
+        found = self._file.read(self._question()) if self._file else None
+        return found if found and self._now() - found.saved < STALE else None
+
+    def _save(self, plan: Plan, ledger: Ledger, at: float) -> None:
+        if self._file is None:
+            return
+        position = Position(
+            question=self._question(),
+            begin=plan.begin,
+            end=plan.end,
+            step=plan.step,
+            steps=plan.steps,
+            at=at,
+            saved=self._now(),
+            windows=self._windows,
+            ledger=msgspec.msgpack.encode(ledger.state()),
+        )
+        try:
+            self._file.write(position)
+        except OSError as error:
+            log.warning("cannot write %s; %s; an interrupted run will begin anew", self._file.path, error.strerror)
+
+    def _question(self) -> str:
+        """A fingerprint: another server, question, configuration or gpuwatch makes another."""
+        queries = [list(dialect.queries.items()) for dialect in DIALECTS.values()]
+        parts = (self._api.http.name, self._api.http.tenant, self._options, self._config, queries)
+        return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+
+def _as_before(plan: Plan, found: Position) -> Plan:
+    """The same stretch of time, in the same steps: later than that nothing is read."""
+    return plan._replace(begin=found.begin, end=found.end, step=found.step, steps=found.steps)

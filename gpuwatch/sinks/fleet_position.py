@@ -1,0 +1,63 @@
+"""How far a reader of a fleet's history has come, so that whoever starts again goes on from there.
+
+A file in the cache directory, written whole or not at all. It is nothing that would be missed: one that cannot be read
+means that the reader begins at the beginning.
+"""
+
+import contextlib
+import os
+from pathlib import Path
+
+import msgspec
+
+SCHEMA = 1
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """`question`: a fingerprint of what is asked of whom; `begin`, `end`, `at`: unix seconds of the history, read up to
+    `at`; `step`: seconds, `steps` of them a chunk; `windows`: so many so far; `ledger`: its state, as msgpack.
+    """
+
+    question: str
+    begin: float
+    end: float
+    step: float
+    steps: int
+    at: float
+    saved: float
+    windows: int
+    ledger: bytes
+    schema: int = SCHEMA
+
+
+class PositionFile:
+    """The file at `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, question: str) -> Position | None:
+        """What an earlier reader of the same has left; None: nothing that is of use."""
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            found = msgspec.msgpack.decode(self.path.read_bytes(), type=Position)
+            if (found.schema, found.question) == (SCHEMA, question):
+                return found
+        return None
+
+    def write(self, position: Position) -> None:
+        """Replace it. Raises OSError: it cannot be written."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        partial = self.path.with_suffix(f".{os.getpid()}.partial")
+        try:
+            with partial.open("wb") as out:
+                out.write(msgspec.msgpack.encode(position))
+                out.flush()
+                os.fsync(out.fileno())
+            partial.replace(self.path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """The whole has been read."""
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)

@@ -1,0 +1,246 @@
+"""One connection to a Prometheus, kept open: paced, patient with what passes, bounded in what it takes.
+
+A query may cost the server much, so requests follow each other and never overlap. What is asked again is only what
+may go better the second time: 429, 502, 503, 504, a connection that broke, an answer that did not come.
+"""
+
+import contextlib
+import http.client
+import logging
+import socket
+import ssl
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import msgspec
+
+from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.sources.prometheus_config import HttpConfig, basic
+
+log = logging.getLogger(__name__)
+
+TIMEOUT = 150.0
+"""Seconds for one answer; Prometheus itself gives up after its `query.timeout`, two minutes unless set."""
+
+ATTEMPTS = 6
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+MAX_BODY = 128 << 20
+"""Bytes of an answer, unpacked. A larger one is refused, and the question parted."""
+
+PASSING = frozenset({429, 502, 503, 504})
+
+
+class AnswerTooLarge(Exception):
+    """More than MAX_BODY."""
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    reason: str
+    body: bytes
+    location: str = ""
+
+
+class Traffic(msgspec.Struct, kw_only=True):
+    """What was asked so far. `received`: bytes of bodies as they came over the wire."""
+
+    requests: int = 0
+    repeated: int = 0
+    received: int = 0
+    unpacked: int = 0
+    waited: float = 0.0  # seconds of pacing and back-off
+
+
+class PrometheusHttp:
+    """Asks below one base URL, which may have a path (Thanos, Mimir, a proxy) and user and password."""
+
+    def __init__(
+        self,
+        url: str,
+        config: HttpConfig | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        rate: float = 10.0,
+        timeout: float = TIMEOUT,
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._parts = _checked(url)
+        self._config = config or HttpConfig()
+        self._own = dict(headers or {})
+        self._gap = 1 / rate if rate > 0 else 0.0
+        self._timeout, self._sleep, self._monotonic = timeout, sleep, monotonic
+        self._connection: http.client.HTTPConnection | None = None
+        self._next = 0.0
+        self.traffic = Traffic()
+        self.name = f"{self._parts.scheme}://{self._parts.netloc.rpartition('@')[2]}{self._parts.path}".rstrip("/")
+        if self._parts.username and self._parts.scheme == "http":
+            log.warning("the password in the URL goes over the network unencrypted; use https and --http-config")
+
+    @property
+    def tenant(self) -> tuple[tuple[str, str], ...]:
+        """The headers that may decide what is shown (X-Scope-OrgID); credentials are not among them."""
+        shown = {name: str(value.values) for name, value in self._config.http_headers.items()} | self._own
+        return tuple(sorted((name, value) for name, value in shown.items() if name.lower() != "authorization"))
+
+    def post(self, path: str, body: bytes) -> Answer:
+        """The answer to a form, whatever its status is once patience has an end.
+
+        Raises:
+            GpuwatchError: nobody answers.
+            AnswerTooLarge: what came is not to be held in memory.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            self._pace()
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (attempt - 1))
+            try:
+                answer, wanted = self._once(path, body)
+            except (OSError, http.client.HTTPException, zlib.error) as error:
+                self.close()
+                if attempt == ATTEMPTS or _is_final(error):
+                    raise self._unreachable(error) from error
+                log.info("%s: %s; again in %.0f s", self.name, error, pause)
+            else:
+                if answer.status not in PASSING or attempt == ATTEMPTS or _is_final_answer(answer):
+                    return answer
+                pause = min(LONGEST_PAUSE, wanted) if wanted is not None else pause
+                log.info("%s: %d %s; again in %.0f s", self.name, answer.status, answer.reason, pause)
+            self.traffic.repeated += 1
+            self._wait(pause)
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        """End the connection; the next question opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _pace(self) -> None:
+        now = self._monotonic()
+        if now < self._next:
+            self._wait(self._next - now)
+        self._next = max(now, self._next) + self._gap
+
+    def _wait(self, seconds: float) -> None:
+        self.traffic.waited += seconds
+        self._sleep(seconds)
+
+    def _once(self, path: str, body: bytes) -> tuple[Answer, float | None]:
+        """The answer, and for how many seconds it wants to be left alone."""
+        if self._connection is None:
+            self._connection = self._connect()
+        self.traffic.requests += 1
+        connection = self._connection
+        connection.request("POST", self._target(path), body, self._headers())
+        response = connection.getresponse()
+        found = self._unpacked(response)
+        if response.will_close:
+            self.close()
+        answer = Answer(response.status, response.reason, found, response.headers.get("Location", ""))
+        with contextlib.suppress(ValueError):
+            return answer, float(response.headers.get("Retry-After", ""))
+        return answer, None
+
+    def _unpacked(self, response: http.client.HTTPResponse) -> bytes:
+        packed = response.headers.get("Content-Encoding", "") == "gzip"
+        unpack = zlib.decompressobj(wbits=31) if packed else None
+        parts, size = [], 0
+        for piece in _pieces(response):
+            self.traffic.received += len(piece)
+            part = unpack.decompress(piece, MAX_BODY + 1 - size) if unpack else piece
+            size += len(part)
+            if size > MAX_BODY:
+                self.close()
+                raise AnswerTooLarge
+            parts.append(part)
+        self.traffic.unpacked += size
+        return b"".join(parts)
+
+    def _headers(self) -> dict[str, str]:
+        found = {
+            "Accept": "application/json",
+            "Accept-Encoding": "gzip",
+            "Content-Type": "application/x-www-form-urlencoded",
+            "User-Agent": "gpuwatch",
+        }
+        if self._parts.username is not None:
+            found["Authorization"] = basic(unquote(self._parts.username), unquote(self._parts.password or ""))
+        return found | self._config.headers() | self._own
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, port, secure = self._parts.hostname or "", self._parts.port, self._parts.scheme == "https"
+        proxy = urlsplit(self._config.proxy_url) if self._config.proxy_url else None
+        if not secure:
+            through = (proxy.hostname or "", proxy.port) if proxy else (host, port)
+            return http.client.HTTPConnection(*through, timeout=self._timeout)
+        context = self._config.tls_config.context()
+        name = self._config.tls_config.server_name
+        if proxy is None:
+            return _Https(host, port, timeout=self._timeout, context=context, name=name)
+        made = _Https(proxy.hostname or "", proxy.port, timeout=self._timeout, context=context, name=name or host)
+        login = {"Proxy-Authorization": _login(proxy)} if proxy.username else {}
+        made.set_tunnel(host, port or 443, login)
+        return made
+
+    def _target(self, path: str) -> str:
+        below = self._parts.path.rstrip("/") + path
+        plain_proxy = self._config.proxy_url and self._parts.scheme == "http"
+        return f"http://{self._parts.netloc.rpartition('@')[2]}{below}" if plain_proxy else below
+
+    def _unreachable(self, error: Exception) -> GpuwatchError:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+        hint = "its certificate: see tls_config of --http-config" if "CERTIFICATE" in str(error) else "check the URL"
+        return GpuwatchError(f"cannot reach Prometheus at {self.name}", why, hint)
+
+
+class _Https(http.client.HTTPSConnection):
+    """With another name in the certificate than in the URL, where `server_name` says one."""
+
+    def __init__(self, host: str, port: int | None, *, timeout: float, context: ssl.SSLContext, name: str) -> None:
+        super().__init__(host, port, timeout=timeout, context=context)
+        self._shown, self._tls = name, context
+
+    def connect(self) -> None:
+        """As the base class does, but for the name."""
+        if not self._shown:
+            super().connect()
+            return
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._shown)
+
+
+def _pieces(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    while piece := response.read(1 << 16):
+        yield piece
+
+
+def _login(proxy: SplitResult) -> str:
+    return basic(unquote(proxy.username or ""), unquote(proxy.password or ""))
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether the same would happen again: no such host, or a certificate that nobody trusts."""
+    return isinstance(error, socket.gaierror) or "CERTIFICATE" in str(error)
+
+
+def _is_final_answer(answer: Answer) -> bool:
+    """Whether the server gave up on the question itself, which a smaller question helps."""
+    return answer.status == 503 and b'"errorType":"timeout"' in answer.body
+
+
+def _checked(url: str) -> SplitResult:
+    parts = urlsplit(url)
+    try:
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        right = False
+    if not right or parts.query or parts.fragment:
+        raise UsageError(
+            f"{url} is no Prometheus", "it must be http(s)://HOST[:PORT][/PREFIX]", "write http://prometheus:9090"
+        )
+    return parts
