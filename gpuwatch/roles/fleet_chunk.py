@@ -13,6 +13,9 @@ from gpuwatch.sources.prometheus_queries import GPU_LABELS, PER_GPU, READINGS, D
 SHARDS = 4
 """How often one step is parted by uuid before it is given up: sixteenths of the fleet."""
 
+BORDER = 1.0
+"""Seconds less than a step that a query looks back: before Prometheus 3 both ends counted, and a sample twice."""
+
 Expression = Callable[[str], str]
 """From matchers to what is sent."""
 
@@ -106,13 +109,13 @@ class ChunkReader:
     ) -> dict[tuple[str, str, str], list[float | None]]:
         if not names or not self._throttling:
             return {}
-        expression = throttled(step, _either(names))
+        expression = throttled(step - BORDER, _either(names))
         rows = self._matrix(lambda _: expression, start, step, steps)
         self._throttling = bool(rows)  # where nothing collects it, it is asked for once
         found = (
             (tuple(labels.get(name, "") for name in ("namespace", "pod", "container")), row) for labels, row in rows
         )
-        return {who: row for who, row in found if who in names}  # type: ignore[misc]
+        return {who: row for who, row in found if who in names}
 
     def _expression(self, name: str, step: float, *, anybody: bool = False) -> Expression:
         """`anybody`: not only of the namespace."""
@@ -120,11 +123,11 @@ class ChunkReader:
         on = self._dialect.uuid if name in PER_GPU else self._dialect.device
 
         def made(matchers: str) -> str:
-            wanted = self._dialect.expression(name, step, matchers)
+            wanted = self._dialect.expression(name, step - BORDER, matchers)
             if namespace is None:
                 return wanted
             ways = (f'exported_namespace="{namespace}"', f'exported_namespace="",namespace="{namespace}"')
-            held = (self._dialect.expression("holders", step, way) for way in ways)
+            held = (self._dialect.expression("holders", step - BORDER, way) for way in ways)
             return f"({wanted}) and on ({on}) ({' or '.join(held)})"
 
         return made

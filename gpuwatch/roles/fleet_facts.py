@@ -46,7 +46,7 @@ def _gpus(api: PrometheusApi, plan: Plan, lately: float) -> Iterator[GpuFacts]:
         yield GpuFacts(
             node=gpu.node,
             uuid=name,
-            index=gpu.index,
+            index=gpu.gpu,
             model=gpu.model,
             memory_total=None if total is None else int(total),
             mig_enabled=None if enabled is None else enabled > 0,

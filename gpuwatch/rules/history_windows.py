@@ -7,7 +7,7 @@ processes, or nothing, if the device did nothing.
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpuwatch.model.mig_profiles import instance
 from gpuwatch.model.usage import Window, WorkClass, WorkloadKey
@@ -25,10 +25,10 @@ STILL = 0.01
 
 
 class GpuRow(NamedTuple):
-    """One GPU. `samples`: how often it was scraped, by step, from one before the first to one after the last."""
+    """One GPU; `gpu` is its NVML index. `samples`: how often it was scraped, by step, from one before the first to one after the last."""
 
     node: str
-    index: int | None
+    gpu: int | None
     model: str | None
     samples: Row
 
@@ -176,7 +176,7 @@ def _window(chunk: Chunk, line: _Line, number: int) -> Window:
         gpu=row.device[0],
         node=gpu.node,
         device=f"{row.device[0]}/{row.device[1]}" if row.device[1] else "",
-        index=gpu.index,
+        index=gpu.gpu,
         model=gpu.model,
         profile=row.profile,
         resource=row.resource,
@@ -201,10 +201,10 @@ def _extent(chunk: Chunk, line: _Line, number: int) -> tuple[float, float, float
     return begin, seen if went else step, seen
 
 
-def _figures(line: _Line, number: int, samples: float, *, alone: bool) -> dict[str, float | int | None]:
+def _figures(line: _Line, number: int, samples: float, *, alone: bool) -> dict[str, Any]:
     device, board = line.device, line.board
     busy = device["busy"][number]
-    found: dict[str, float | int | None] = {
+    found: dict[str, Any] = {
         "watts": board["watts"][number],
         "power_limit": board["power_limit"][number],
         "memory_total": _whole(device["memory_total"][number]),
@@ -213,7 +213,8 @@ def _figures(line: _Line, number: int, samples: float, *, alone: bool) -> dict[s
     own = line.own_memory[number]
     if not alone:
         worked = line.own_busy[number]
-        still = 0.0 if (device["busy_high"][number] or busy or 1.0) < STILL or busy == 0 else None
+        highest = busy if device["busy_high"][number] is None else device["busy_high"][number]
+        still = busy if highest is not None and highest < STILL else None
         found["busy"] = still if worked is None else min(1.0, worked / samples)
         found["memory"] = _whole(own)
         return found
