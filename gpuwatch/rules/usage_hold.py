@@ -1,0 +1,189 @@
+"""One pod's container on one device: since when, whether it works, how long it has not, and what it took meanwhile."""
+
+import math
+
+import msgspec
+
+from gpuwatch.model.usage import Hold, Window
+
+IDLE_BUSY = 0.01
+"""A GPU that is busy for less than this share of a window does no work."""
+
+BRIDGED_SECONDS = 600.0
+"""What happened in so short a gap is taken to be what happened around it."""
+
+START_SECONDS = 120.0
+PATIENCE_SECONDS = 120.0
+"""A hold of which no window came for so long after the next was due is gone."""
+
+LONGEST_GAP_SECONDS = 86400.0
+"""After so long a gap the same pod's name on the same GPU is another hold."""
+
+
+def activity(window: Window) -> bool | None:
+    """Whether any work was done in it; None: nobody saw."""
+    if window.busy is None or not window.covered > 0:
+        return None
+    return max(window.busy, window.busy_high or 0.0) >= IDLE_BUSY
+
+
+class Moments(msgspec.Struct, omit_defaults=True):
+    """Weighted mean and spread (Welford)."""
+
+    weight: float = 0.0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float, weight: float) -> None:
+        """Take one more."""
+        if not (weight > 0 and math.isfinite(value)):
+            return
+        self.weight += weight
+        step = value - self.mean
+        self.mean += step * weight / self.weight
+        self.squares += weight * step * (value - self.mean)
+
+    @property
+    def value(self) -> float | None:
+        """The mean; None: of nothing."""
+        return self.mean if self.weight > 0 else None
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over mean."""
+        return math.sqrt(self.squares / self.weight) / self.mean if self.weight > 0 and self.mean > 0 else None
+
+
+class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A hold while it is watched, and in a checkpoint. `newest`: the latest window, for what does not add up."""
+
+    newest: Window
+    since: float
+    seen: float
+    last: float
+    covered: float = 0.0
+    known: float  # end of the last window of which it is known whether it worked
+    idle_since: float | None = None
+    gap_from: float  # as `idle_since`, but moved on by the time that nobody saw
+    longest_gap: float = 0.0
+    worked: bool = False
+    busy: Moments = msgspec.field(default_factory=Moments)
+    watts: Moments = msgspec.field(default_factory=Moments)
+    idle_watts: Moments = msgspec.field(default_factory=Moments)
+    idle_pcie: Moments = msgspec.field(default_factory=Moments)
+    memories: Moments = msgspec.field(default_factory=Moments)
+    least_watts: float | None = None
+    memory: int | None = None
+    memory_at_start: int | None = None
+
+    @classmethod
+    def begun(cls, window: Window) -> "Holding":
+        """One whose first window this is; it is still to be taken."""
+        since = window.at if window.held_since is None else min(window.held_since, window.at)
+        seen = since if window.at - since <= bridged(window) else window.at
+        return cls(newest=window, since=since, seen=seen, last=window.at, known=seen, gap_from=seen)
+
+    def is_over(self, window: Window, watched: float) -> bool:
+        """Whether a later window is of another hold. `watched`: when its node was seen last before that window."""
+        gap = window.at - self.last
+        if window.held_since is not None and window.held_since > self.last:
+            return True
+        return gap > LONGEST_GAP_SECONDS or watched - self.last > patience(self.newest)
+
+    def is_present(self, now: float) -> bool:
+        """Whether it is still there."""
+        return now - self.last <= patience(self.newest)
+
+    def take(self, window: Window, seconds: float, is_work: bool | None) -> float:
+        """Add the `seconds` that were seen of a window. The seconds of the idle time that ended with it, else 0."""
+        first = self.covered == 0 and self.last == window.at
+        self.newest, self.last = window, window.at + window.span
+        self.covered += seconds
+        self._remember_memory(window, seconds, first)
+        gap = self._notice(window, is_work)
+        if window.busy is not None:
+            self.busy.add(window.busy, seconds)
+        if window.watts is not None:
+            self.watts.add(window.watts, seconds)
+            self.least_watts = window.watts if self.least_watts is None else min(self.least_watts, window.watts)
+        if self.idle_since is not None:
+            if window.watts is not None:
+                self.idle_watts.add(window.watts, seconds)
+            if window.pcie is not None:
+                self.idle_pcie.add(window.pcie, seconds)
+        return gap
+
+    def clip(self, now: float) -> None:
+        """Forget that anything was later than `now`: the clock has been set back."""
+        self.since, self.seen, self.last = min(self.since, now), min(self.seen, now), min(self.last, now)
+        self.known, self.gap_from = min(self.known, now), min(self.gap_from, now)
+        self.idle_since = None if self.idle_since is None else min(self.idle_since, now)
+
+    def hold(self, now: float, longest_gap: float) -> Hold:
+        """For those who judge. `longest_gap`: of its workload."""
+        newest = self.newest
+        return Hold(
+            pod=newest.pod,
+            gpu=newest.gpu,
+            node=newest.node,
+            device=newest.device,
+            index=newest.index,
+            model=newest.model,
+            profile=newest.profile,
+            resource=newest.resource,
+            replicas=newest.replicas,
+            holders=newest.holders,
+            since=self.since,
+            last=self.last,
+            present=self.is_present(now),
+            covered=self.covered,
+            idle_since=self.idle_since if self.last - self.known <= bridged(newest) else None,
+            longest_gap=max(self.longest_gap, longest_gap),
+            worked=self.worked,
+            processes=newest.processes,
+            busy=self.busy.value,
+            watts=self.watts.value if self.idle_watts.value is None else self.idle_watts.value,
+            loaded_idle_watts=self.least_watts,
+            pcie=self.idle_pcie.value,
+            memory=self.memory,
+            memory_at_start=self.memory_at_start,
+            memory_spread=self.memories.spread,
+            power_limit=newest.power_limit,
+        )
+
+    def _notice(self, window: Window, is_work: bool | None) -> float:
+        if is_work is None:
+            return 0.0
+        unseen, self.known = window.at - self.known, self.last
+        if unseen > bridged(window):
+            self.gap_from += unseen
+            self.idle_since = None
+        if not is_work:
+            if self.idle_since is None:
+                self.idle_since = window.at if unseen > bridged(window) else self.gap_from
+            return 0.0
+        gap = max(0.0, window.at - self.gap_from)
+        self.longest_gap = max(self.longest_gap, gap)
+        self.worked, self.idle_since, self.gap_from = True, None, self.last
+        self.idle_watts, self.idle_pcie = Moments(), Moments()
+        return gap
+
+    def _remember_memory(self, window: Window, seconds: float, first: bool) -> None:
+        if window.memory is None:
+            return
+        self.memory = max(self.memory or 0, window.memory)
+        if first or window.at < self.since + START_SECONDS:
+            self.memory_at_start = max(self.memory_at_start or 0, window.memory)
+            return
+        for value in (window.memory, window.memory if window.memory_low is None else window.memory_low):
+            self.memories.add(value, seconds / 2)
+
+
+def bridged(window: Window) -> float:
+    """Seconds that may go unseen in an idle time."""
+    return max(BRIDGED_SECONDS, window.span)
+
+
+def patience(window: Window) -> float:
+    """Seconds after a window's end in which the next one must have come."""
+    return window.span + PATIENCE_SECONDS
