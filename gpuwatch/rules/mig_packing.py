@@ -2,7 +2,7 @@
 
 Up to some tens of instances every way is looked at: the fewest GPUs, and of these ways one that loses the least memory.
 More are served in bulk first, as the linear relaxation says, and only the rest is searched. The relaxation also tells
-how few GPUs there can be at best: what was found is known to be the fewest (`Packing.proven`), or how far off it may be.
+how few GPUs there can be at best: what was found is known to be the fewest (`Packing.proven`), or how far off it is.
 How much memory is lost is then only kept low.
 """
 
