@@ -8,6 +8,7 @@ import re
 from typing import NamedTuple, get_args
 
 from gpuwatch.model.consent import CLASS, Consents, PodConsent
+from gpuwatch.model.image import plain_image
 from gpuwatch.model.usage import WorkClass, WorkloadKey
 
 Owner = tuple[str, str]
@@ -24,10 +25,6 @@ _REPLICA_SET = re.compile(rf"(?P<name>.+)-{HASH}")
 _SUFFIXED = re.compile(rf"(?P<name>.+)-[{RANDOM}]{{5}}")
 _SCHEDULED = re.compile(r"(?P<name>.+)-[0-9]{8,}", re.ASCII)
 _NUMBERED = re.compile(r"(?P<name>.+)-[0-9]{1,5}", re.ASCII)
-
-_DIGEST = re.compile(r"@[a-z0-9+._-]+:[0-9a-fA-F]{32,}$")
-_SCHEME = re.compile(r"^[a-z-]+://")
-_USER = re.compile(r"^[^/]*@")
 
 CLASSES: tuple[WorkClass, ...] = get_args(WorkClass)
 
@@ -100,8 +97,3 @@ def owner_by_name(pod: str) -> tuple[str | None, str]:
     if match := _SCHEDULED.fullmatch(pod):
         return None, match["name"]
     return None, pod
-
-
-def plain_image(image: str) -> str:
-    """Without scheme, digest and the registry's user: `docker-pullable://u:p@reg/a:1@sha256:...` is `reg/a:1`."""
-    return _USER.sub("", _DIGEST.sub("", _SCHEME.sub("", image)))

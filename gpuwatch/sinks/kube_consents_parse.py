@@ -1,10 +1,11 @@
-"""From the API's JSON to what pods and namespaces say about tuning; of everything else nothing is kept."""
+"""From the API's JSON to what pods and namespaces say about tuning, and whose the pods are; nothing else is kept."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, PodConsent
+from gpuwatch.model.image import plain_image
 from gpuwatch.sinks.kube_errors import Call
 from gpuwatch.sinks.kube_wire import GPU_RESOURCES, Container, Wire, decode, garbled
 
@@ -29,12 +30,24 @@ JOB_NAME = "batch.kubernetes.io/job-name"
 ENDED = ("Succeeded", "Failed")
 
 
+class _Owner(Wire, frozen=True):
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
 class _Metadata(Wire, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _Image(Container, frozen=True):
+    name: str = ""
+    image: str | None = None
 
 
 class _Claim(Wire, frozen=True):
@@ -43,7 +56,7 @@ class _Claim(Wire, frozen=True):
 
 class _Spec(Wire, frozen=True):
     priority: int | None = None
-    containers: list[Container] | None = None
+    containers: list[_Image] | None = None
     init_containers: list[Container] | None = None
     resource_claims: list[_Claim] | None = None
 
@@ -78,7 +91,7 @@ def pods(call: Call, body: bytes, resources: Collection[str] = ()) -> tuple[tupl
     """
     page = decode(call, body, _Pods)
     found = (each for each in page.items or () if each.status.phase not in ENDED and _has_gpus(each, resources))
-    return tuple(_consent(call, each.metadata, each.spec.priority) for each in found), page.metadata.continue_ or None
+    return tuple(_consent(call, each.metadata, each.spec) for each in found), page.metadata.continue_ or None
 
 
 def namespace(call: Call, body: bytes) -> dict[str, str]:
@@ -109,7 +122,7 @@ def job(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str | None
     return None
 
 
-def _consent(call: Call, metadata: _Metadata, priority: int | None) -> PodConsent:
+def _consent(call: Call, metadata: _Metadata, spec: _Spec) -> PodConsent:
     if not (metadata.name and metadata.namespace and metadata.uid):
         raise garbled(call, "a pod has no name, namespace or uid")
     return PodConsent(
@@ -118,8 +131,15 @@ def _consent(call: Call, metadata: _Metadata, priority: int | None) -> PodConsen
         uid=metadata.uid,
         annotations=kept(metadata.annotations),
         job=job(metadata.labels or {}, metadata.annotations or {}),
-        priority=priority or 0,
+        priority=spec.priority or 0,
+        owner=_owner(metadata.owner_references or ()),
+        images={each.name: plain_image(each.image) for each in spec.containers or () if each.name and each.image},
     )
+
+
+def _owner(references: Iterable[_Owner]) -> tuple[str, str] | None:
+    """Kind and name of the pod's controller; who has made a ReplicaSet or a Job is told from its name later."""
+    return next(((each.kind, each.name) for each in references if each.controller and each.kind and each.name), None)
 
 
 def _has_gpus(pod: _Pod, resources: Collection[str]) -> bool:

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.model.consent import CLASS, Consents, PodConsent
+from gpuwatch.model.image import plain_image
 from gpuwatch.model.usage import WorkloadKey
-from gpuwatch.rules.workload_key import RANDOM, Tenant, Tenants, key_of_pod, owner_by_name, plain_image, root
+from gpuwatch.rules.workload_key import RANDOM, Tenant, Tenants, key_of_pod, owner_by_name, root
 
 NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,20}[a-z])?", fullmatch=True)
 SUFFIX = st.text(RANDOM, min_size=5, max_size=5)

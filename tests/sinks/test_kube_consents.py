@@ -48,6 +48,27 @@ def test_what_a_pod_says_is_kept_and_nothing_else():
     assert "planted" not in str(found)
 
 
+def owned(*references, image="reg.example/a:1"):
+    """A pod of these controllers with one container."""
+    found = pod()
+    found["metadata"]["ownerReferences"] = list(references)
+    found["spec"]["containers"][0]["image"] = image
+    return found
+
+
+def test_who_made_a_pod_is_kept():
+    other = {"kind": "Node", "name": "n", "uid": "planted"}
+    rank = {"kind": "ReplicaSet", "name": "chat-5d9c7f6b8", "uid": "planted", "controller": True}
+    assert parsed(owned(other, rank))[0].owner == ("ReplicaSet", "chat-5d9c7f6b8")
+    assert parsed(owned(other))[0].owner is None
+    assert "planted" not in str(parsed(owned(other, rank)))
+
+
+def test_images_are_kept_without_digest_and_without_the_registrys_user():
+    (found,) = parsed(owned(image="planted:secret@reg.example/a:1@sha256:" + "0" * 64))
+    assert found.images == {"c": "reg.example/a:1"}
+
+
 @pytest.mark.parametrize(
     ("resources", "more", "matters"),
     [
