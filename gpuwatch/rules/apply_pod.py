@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuwatch.model.recommendation import Apply, Recommendation, Target
+from gpuwatch.rules.apply_operator import Around
 from gpuwatch.rules.kubectl import kubectl, patch, thing
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
@@ -62,7 +63,7 @@ NEEDS = {
 }
 
 
-def resources(about: Recommendation) -> tuple[Apply, ...]:
+def resources(about: Recommendation, _: Around) -> tuple[Apply, ...]:
     """The container's GPUs as advised."""
     change = about.change
     now = change.resource or USUAL
@@ -74,7 +75,7 @@ def resources(about: Recommendation) -> tuple[Apply, ...]:
     return (_container(about.target, {then: str(count)}, [now] if now != then else [], _words(need, guess)),)
 
 
-def annotations(about: Recommendation) -> tuple[Apply, ...]:
+def annotations(about: Recommendation, _: Around) -> tuple[Apply, ...]:
     """On the pods that run, which restarts nothing, and for those to come in the manifest."""
     target, wanted = about.target, about.change.annotations
     if not wanted:

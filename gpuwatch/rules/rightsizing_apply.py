@@ -9,8 +9,11 @@ import msgspec
 
 from gpuwatch.model.recommendation import Action, Apply, Recommendation
 from gpuwatch.model.usage import Fleet
-from gpuwatch.rules import apply_node, apply_pod
-from gpuwatch.rules.apply_node import Around
+from gpuwatch.rules.apply_mig import partitioning
+from gpuwatch.rules.apply_operator import Around
+from gpuwatch.rules.apply_pod import annotations, resources
+from gpuwatch.rules.apply_reserve import reserving
+from gpuwatch.rules.apply_sharing import sharing
 from gpuwatch.rules.kubectl import kubectl, patch, thing
 
 Way = Callable[[Recommendation, Around], tuple[Apply, ...]]
@@ -87,12 +90,12 @@ def quota(about: Recommendation, _: Around) -> tuple[Apply, ...]:
 
 WAYS: dict[Action, tuple[Way, ...]] = {
     Action.SCALE_DOWN: (scale,),
-    Action.SHARE: (apply_node.sharing, lambda about, _: apply_pod.resources(about)),
-    Action.RESIZE: (lambda about, _: apply_pod.resources(about),),
-    Action.REDUCE: (lambda about, _: apply_pod.resources(about),),
+    Action.SHARE: (sharing, resources),
+    Action.RESIZE: (resources,),
+    Action.REDUCE: (resources,),
     Action.CHANGE_QUOTA: (quota,),
-    Action.RESERVE: (apply_node.reserving,),
-    Action.TUNE: (lambda about, _: apply_pod.annotations(about),),
-    Action.REPARTITION: (apply_node.partitioning,),
+    Action.RESERVE: (reserving,),
+    Action.TUNE: (annotations,),
+    Action.REPARTITION: (partitioning,),
 }
 """What is not here needs a person's own hand: a question, a setting of a server, more CPU."""

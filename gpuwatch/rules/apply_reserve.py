@@ -1,0 +1,28 @@
+"""How nodes are kept for one namespace: a taint that only its pods tolerate, and a label that they ask for."""
+
+from gpuwatch.model.recommendation import Apply, Recommendation
+from gpuwatch.rules.apply_operator import Around
+from gpuwatch.rules.kubectl import kubectl, label, thing
+
+RESERVED = "gpuwatch.io/gpu-reserved"
+
+
+def reserving(about: Recommendation, _: Around) -> tuple[Apply, ...]:
+    """A taint and a label that only the namespace's pods tolerate and ask for."""
+    namespace, nodes = about.target.namespace, about.target.nodes
+    if not namespace:
+        return ()
+    toleration = {"key": RESERVED, "operator": "Equal", "value": namespace, "effect": "NoSchedule"}
+    fragment = {"spec": {"nodeSelector": {RESERVED: namespace}, "tolerations": [toleration]}}
+    back = [kubectl(verb, "nodes", f"--selector={RESERVED}={namespace}", f"{RESERVED}-") for verb in ("taint", "label")]
+    note = (
+        f"First put the toleration into the templates of {namespace}, and into DaemonSets that do not tolerate"
+        " everything (device plugin, exporters); then run the command; then add the nodeSelector. Pods of others stay"
+        f" until they end. Back with: {' && '.join(back)}"
+    )
+    if not nodes:
+        return (Apply(what="reserve", note=f"Choose the nodes. {note}", manifest=fragment),)
+    things = [thing("Node", node) for node in nodes]
+    taint = kubectl("taint", *things, f"{RESERVED}={namespace}:NoSchedule", "--overwrite")
+    command = "\n".join([taint, label(nodes, RESERVED, namespace)])
+    return (Apply(what="reserve", note=note, command=command, manifest=fragment),)

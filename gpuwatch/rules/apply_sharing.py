@@ -1,0 +1,53 @@
+"""How GPUs come to be shared: the device plugin's configuration of a node, by time slicing or MPS.
+
+The configuration is of a whole node, and changes what the node offers under the pods that are there.
+"""
+
+from typing import Any
+
+from gpuwatch.model.recommendation import Apply, Recommendation
+from gpuwatch.rules.apply_operator import Around, add, config_map, told
+from gpuwatch.rules.kubectl import cordon, label, pretty
+
+CONFIG = "gpuwatch-device-plugin"
+LABEL = "nvidia.com/device-plugin.config"
+
+UNSHARED: dict[str, Any] = {"version": "v1"}
+"""For nodes without the label. Without it the plugin takes a ConfigMap's only configuration for every node."""
+
+
+def sharing(about: Recommendation, around: Around) -> tuple[Apply, ...]:
+    """The device plugin's configuration, for one node: that of `target.nodes` that comes first."""
+    change, nodes = about.change, about.target.nodes[:1]
+    key = {"time_slicing": "timeSlicing", "mps": "mps"}.get(change.strategy or "")
+    if key is None or change.replicas is None or change.replicas < 2:
+        return ()
+    resource = change.resource or "nvidia.com/gpu"
+    replicated = {"name": resource, "replicas": change.replicas}
+    shares = {"renameByDefault": True, "failRequestsGreaterThanOne": True, "resources": [replicated]}
+    file = {"version": "v1", "sharing": {key: shares}}
+    if key == "mps" and any(gpu.mig_enabled for gpu in around.fleet.gpus if gpu.node in nodes):
+        note = f"{nodes[0]} has GPUs in MIG mode, which MPS of the device plugin cannot share: take another node."
+        return (Apply(what="device_plugin", note=note, manifest=file),)
+    name = f"{'time-slicing' if key == 'timeSlicing' else 'mps'}-{change.replicas}"
+    data = {"default": pretty(UNSHARED), name: pretty(file)}
+    steps = [add(config_map(CONFIG, data))]
+    if nodes:
+        steps += [cordon(nodes), label(nodes, LABEL, name)]
+    return (Apply(what="device_plugin", note=_sharing_note(name, resource), command="\n".join(steps), manifest=file),)
+
+
+def _sharing_note(name: str, resource: str) -> str:
+    switch = told({"devicePlugin": {"config": {"name": CONFIG, "default": "default"}}})
+    return (
+        f"Every GPU of the node is shared, and offered as {resource}.shared instead of {resource}: choose a node whose"
+        " work may share. Its GPUs are given to others even while a pod has one of them alone: uncordon it when those"
+        " pods have ended."
+        f" The plugin has to be told of the ConfigMap once: {switch}, or the chart's config.name."
+        f" Where it has one already, put the key {name} in there instead."
+        + (
+            " MPS parts memory and multiprocessors equally; clients of one GPU share its faults."
+            if name.startswith("mps")
+            else " Time slicing parts neither memory nor faults."
+        )
+    )
