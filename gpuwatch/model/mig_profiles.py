@@ -132,7 +132,7 @@ def of(model_name: str | None, memory_total: int | None = None) -> tuple[Profile
 def instance(model_name: str | None, memory_total: int | None, profile: str | None) -> Profile | None:
     """The profile of a MIG device by its name: `1g.10gb`, `1g.10gb+me`, and `1c.3g.40gb` for a part of a 3g.40gb.
 
-    A part has all memory of its instance, and of its multiprocessors as many as it has of its compute slices.
+    A part has all memory of its instance, and the multiprocessors of as many 1g instances as it has compute slices.
     """
     model = model_of(model_name, memory_total)
     found = _INSTANCE.fullmatch(profile or "")
@@ -141,14 +141,18 @@ def instance(model_name: str | None, memory_total: int | None, profile: str | No
     whole = next((each for each in model.profiles if each.name == found["whole"]), None)
     if whole is None or found["compute"] is None:
         return whole
-    share = int(found["compute"]) / whole.compute_slices
+    return _part(model, whole, int(found["compute"]))
+
+
+def _part(model: GpuModel, whole: Profile, compute_slices: int) -> Profile:
+    slice_ = model.plain()[0]
     return msgspec.structs.replace(
         whole,
-        name=found[0],
-        compute_slices=int(found["compute"]),
-        sm_count=None if whole.sm_count is None else round(whole.sm_count * share),
-        sm_fraction=None if whole.sm_fraction is None else whole.sm_fraction * share,
-        sm_fraction_nominal=whole.sm_fraction_nominal * share,
+        name=f"{compute_slices}c.{whole.name}",
+        compute_slices=compute_slices,
+        sm_count=None if slice_.sm_count is None else slice_.sm_count * compute_slices,
+        sm_fraction=None if slice_.sm_fraction is None else slice_.sm_fraction * compute_slices,
+        sm_fraction_nominal=slice_.sm_fraction_nominal * compute_slices,
     )
 
 

@@ -30,9 +30,9 @@ NAMED = 3
 """Workloads that are named; of the others the number."""
 
 RISK = (
-    "Keep pods off these GPUs until it is done: reserve them, or cordon the node. MIG mode ends NVLink and peer-to-peer "
-    "there. To turn it on, all clients of the GPU must stop; A30 and A100 need a GPU reset, too. The placements are from "
-    "a table: what `nvidia-smi mig -lgipp` says on the node counts."
+    "Keep pods off these GPUs until it is done: reserve them, or cordon the node. MIG mode ends NVLink and "
+    "peer-to-peer there. To turn it on, all clients of the GPU must stop; A30 and A100 need a GPU reset, too. "
+    "The placements are from a table: what `nvidia-smi mig -lgipp` says on the node counts."
 )
 
 Cutting = tuple[GpuFacts, mig_packing.Layout]
