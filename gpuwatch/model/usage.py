@@ -50,6 +50,7 @@ class Window(Record, frozen=True, kw_only=True):
     holders: int = 1  # containers on the device, with this one
     held_since: float | None = None  # when its hold began, where that was seen
     said: WorkClass | None = None  # what its annotations say it is
+    autotune: str | None = None  # what the annotation gpuwatch.io/autotune says: off, observe or enforce
     processes: int | None = None  # compute processes of its own, the most at a time
     programs: tuple[str, ...] = ()  # their names, without arguments
     busy: float | None = None  # share of time in which any kernel ran, mean
@@ -150,6 +151,7 @@ class Summary(Record, frozen=True, kw_only=True):
     idle_share: float | None = None  # of the time it held, without any work
     gpus_per_pod: int = 1
     programs: tuple[str, ...] = ()
+    autotune: str | None = None  # as of the newest window that knew it
 
 
 class NamespaceUse(Record, frozen=True, kw_only=True):

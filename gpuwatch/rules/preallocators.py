@@ -11,7 +11,8 @@ from gpuwatch.model.snapshot import Record
 
 class Preallocator(Record, frozen=True, kw_only=True):
     """`programs` and `images`: shell patterns of a process' name and of an image without tag; `setting`: as its
-    documentation names it; `default`: what it takes unless told otherwise; `advice`: what to do with it.
+    documentation names it; `default`: what it takes unless told otherwise; `advice`: what to do with it;
+    `server`: it answers requests.
     """
 
     name: str
@@ -20,11 +21,13 @@ class Preallocator(Record, frozen=True, kw_only=True):
     advice: str
     programs: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
+    server: bool = False
 
 
 PREALLOCATORS = (
     Preallocator(
         name="vLLM",
+        server=True,
         setting="--gpu-memory-utilization",
         default="0.9 of the GPU",
         advice="lower it until `vllm:kv_cache_usage_perc` peaks near 0.9",
@@ -33,6 +36,7 @@ PREALLOCATORS = (
     ),
     Preallocator(
         name="SGLang",
+        server=True,
         setting="--mem-fraction-static",
         default="about 0.9 of the GPU",
         advice="lower it until `sglang:token_usage` peaks near 0.9",
@@ -41,6 +45,7 @@ PREALLOCATORS = (
     ),
     Preallocator(
         name="Text Generation Inference",
+        server=True,
         setting="--cuda-memory-fraction",
         default="all that is free",
         advice="lower it until requests begin to queue",
@@ -49,6 +54,7 @@ PREALLOCATORS = (
     ),
     Preallocator(
         name="TensorRT-LLM",
+        server=True,
         setting="kv_cache_config.free_gpu_memory_fraction",
         default="0.9 of what the weights leave",
         advice="lower it until the cache of keys and values is nearly full at the peak",
@@ -57,6 +63,7 @@ PREALLOCATORS = (
     ),
     Preallocator(
         name="Triton Inference Server",
+        server=True,
         setting="--cuda-memory-pool-byte-size, and the fractions of its backends",
         default="as each backend does",
         advice="look at which model's backend takes it",
@@ -65,6 +72,7 @@ PREALLOCATORS = (
     ),
     Preallocator(
         name="LMDeploy",
+        server=True,
         setting="--cache-max-entry-count",
         default="0.8 of what the weights leave",
         advice="lower it until requests begin to queue",
@@ -97,15 +105,34 @@ PREALLOCATORS = (
 )
 """The first that fits counts: a server before the framework it may be built on."""
 
+SERVERS = (
+    *("vllm*", "sglang*", "text-generation*", "text-embeddings*", "trtllm-serve*", "tritonserver", "lmdeploy*"),
+    *("ollama*", "llama-server", "torchserve*", "tensorflow_mode*", "tf_serving*", "mlserver*", "bentoml*"),
+    *("uvicorn*", "gunicorn*", "hypercorn*", "ray::serve*", "ray::proxyactor*", "nginx*", "nim-*"),
+)
+"""Names of programs that answer requests, whatever kind of owner started them."""
+
 
 def preallocator(programs: Iterable[str], image: str | None) -> Preallocator | None:
     """By what runs, else by the image. None: unknown. `programs`: names without arguments, with or without a path."""
-    names = [name.rsplit("/", 1)[-1].lower() for name in programs]
+    names = _names(programs)
     for each in PREALLOCATORS:
         if any(fnmatchcase(name, pattern) for name in names for pattern in each.programs):
             return each
     plain = _untagged(image or "").lower()
     return next((each for each in PREALLOCATORS if any(fnmatchcase(plain, like) for like in each.images)), None)
+
+
+def is_server(programs: Iterable[str], image: str | None) -> bool:
+    """Whether any of the programs answers requests; of an image only that of a server tells."""
+    if any(fnmatchcase(name, pattern) for name in _names(programs) for pattern in SERVERS):
+        return True
+    found = preallocator((), image)
+    return found is not None and found.server
+
+
+def _names(programs: Iterable[str]) -> list[str]:
+    return [name.rsplit("/", 1)[-1].lower() for name in programs]
 
 
 def _untagged(image: str) -> str:

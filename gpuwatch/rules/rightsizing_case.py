@@ -1,5 +1,6 @@
 """One workload as the rules of right-sizing look at it: what it has now, how well it is known, what its device is."""
 
+import re
 from collections.abc import Iterator
 
 from gpuwatch.config import RightsizingConfig
@@ -9,12 +10,21 @@ from gpuwatch.model.recommendation import Evidence, Level, Target
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.usage import Fleet, Hold, Summary
 from gpuwatch.rules.memory_demand import Demand, demand
+from gpuwatch.rules.preallocators import is_server
 
 DAY_SECONDS = 86400.0
 WEEK_DAYS = 7.0
 
 BUSY = 0.01
 """As little as the driver's own whole percents can tell."""
+
+PREALLOCATED = 0.7
+"""Of the device, within two minutes of the start."""
+
+FLAT = 0.01
+"""Standard deviation over mean."""
+
+MIG_RESOURCE = re.compile(r"nvidia\.com/mig-\d+g\.\d+gb(\.me)?")
 
 KNOWN_HOLDS = 64
 """The ledger keeps no more: where there are so many, there may be others."""
@@ -46,8 +56,9 @@ class Case(Record, frozen=True, kw_only=True):
 
     @property
     def may_serve(self) -> bool:
-        """Somebody may be waiting for its answers: also where nobody tells."""
-        return self.summary.work_class not in ("batch", "notebook")
+        """Somebody may be waiting for its answers: also where nobody tells, and where a Job runs a server."""
+        is_told = self.summary.work_class in ("batch", "notebook")
+        return not is_told or is_server(self.summary.programs, self.summary.key.image)
 
     @property
     def coverage(self) -> float:
@@ -82,6 +93,24 @@ class Case(Record, frozen=True, kw_only=True):
         """What the kubelet gave for each of its devices, where that is one kind."""
         kinds = {hold.resource for hold in self.present or self.summary.holds}
         return kinds.pop() if len(kinds) == 1 else None
+
+    @property
+    def is_single(self) -> bool:
+        """One device of its own for each pod, given by the device plugin: another size is a matter of one line."""
+        own = self.summary.gpus_per_pod == 1 and not self.shared and bool(self.summary.key.namespace)
+        return own and all(_is_plain(hold.resource) for hold in self.present or self.summary.holds)
+
+    @property
+    def is_preallocating(self) -> bool:
+        """Any of its pods took most of its device as it began, and kept it: what it needs cannot be seen."""
+        total = self.summary.memory_total
+        return total is not None and any(
+            hold.memory_at_start is not None
+            and hold.memory_spread is not None
+            and hold.memory_at_start >= PREALLOCATED * total
+            and hold.memory_spread < FLAT
+            for hold in self.summary.holds
+        )
 
     @property
     def profile(self) -> str | None:
@@ -162,6 +191,11 @@ def by_pod(holds: tuple[Hold, ...]) -> Iterator[tuple[str, tuple[Hold, ...]]]:
     """The holds of each pod."""
     for pod in sorted({hold.pod for hold in holds}):
         yield pod, tuple(hold for hold in holds if hold.pod == pod)
+
+
+def _is_plain(resource: str | None) -> bool:
+    """Neither shared, nor virtual, nor given by somebody else's plugin."""
+    return resource is None or resource == "nvidia.com/gpu" or bool(MIG_RESOURCE.fullmatch(resource))
 
 
 def _instance(hold: Hold) -> Profile | None:

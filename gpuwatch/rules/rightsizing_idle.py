@@ -85,7 +85,7 @@ def resting(case: Case) -> tuple[Rest, ...]:
 def _least(case: Case) -> float:
     """Seconds of quiet that say something about this workload."""
     least = max(case.config.idle_after, LONGER * _longest_pause(case))
-    is_young = case.summary.days < WEEK_DAYS and case.summary.work_class != "batch"
+    is_young = case.summary.days < WEEK_DAYS and (case.may_serve or case.summary.work_class != "batch")
     has_worked = any(hold.worked for hold in case.summary.holds)
     return max(least, WEEKEND_SECONDS) if is_young and has_worked else least
 

@@ -11,12 +11,8 @@ from gpuwatch.model.usage import Slowdown
 from gpuwatch.rules.memory_demand import Demand, is_full
 from gpuwatch.rules.rightsizing_advice import advice, held_words
 from gpuwatch.rules.rightsizing_case import Case
-from gpuwatch.rules.rightsizing_memory import is_preallocating
 from gpuwatch.rules.rightsizing_savings import savings
 from gpuwatch.rules.rightsizing_words import gib, percent
-
-RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
-"""Beginnings of the resources that the device plugin gives alone; others are shared, virtual or somebody else's."""
 
 
 class Fit(Record, frozen=True, kw_only=True):
@@ -30,7 +26,7 @@ class Fit(Record, frozen=True, kw_only=True):
 def mig_fit(case: Case) -> Recommendation | None:
     """Which instance, what follows, and how sure that is."""
     need, fit = case.memory(), best_fit(case)
-    if need is None or fit is None or is_preallocating(case):
+    if need is None or fit is None or case.is_preallocating:
         return None
     hours = case.hours_per_day * fit.saved
     return advice(
@@ -59,7 +55,7 @@ def mig_fit(case: Case) -> Recommendation | None:
 def best_fit(case: Case) -> Fit | None:
     """By memory and by compute; None: no smaller one will do, or nobody can tell."""
     model, need = mig_profiles.model_of(case.model), case.memory()
-    if model is None or need is None or not may_be_cut(case) or is_full(need.peak, case.summary.memory_total):
+    if model is None or need is None or not case.is_single or is_full(need.peak, case.summary.memory_total):
         return None
     return next((fit for fit in fits_by_compute(case, model) if need.needed <= fit.profile.memory), None)
 
@@ -75,12 +71,6 @@ def fits_by_compute(case: Case, model: GpuModel) -> list[Fit]:
     ]
     fits = [fit for fit in found if fit.slowdown.high <= case.config.max_mig_slowdown]
     return sorted(fits, key=lambda fit: -fit.saved)
-
-
-def may_be_cut(case: Case) -> bool:
-    """One device of its own for each pod, of a kind that the device plugin gives."""
-    is_one = case.summary.gpus_per_pod == 1 and not case.shared and bool(case.summary.key.namespace)
-    return is_one and (case.resource is None or case.resource.startswith(RESOURCES))
 
 
 def _share_now(case: Case, model: GpuModel) -> float | None:
