@@ -41,7 +41,7 @@ class Moments(msgspec.Struct, omit_defaults=True):
         self.weight += weight
         step = value - self.mean
         self.mean += step * weight / self.weight
-        self.squares += weight * step * (value - self.mean)
+        self.squares += max(0.0, weight * step * (value - self.mean))  # rounding may say less than none
 
     @property
     def value(self) -> float | None:
