@@ -130,9 +130,12 @@ class Histogram:
         self.moment *= factor
         self._buckets = array("d", [each * factor for each in self._buckets])
 
-    def quantile(self, share: float) -> float:
-        """The upper end of the bucket below which `share` of the weight lies; 0 of nothing."""
-        wanted = share * sum(self._buckets)
+    def quantile(self, share: float, zeros: float = 0.0) -> float:
+        """The upper end of the bucket up to which `share` of the weight lies; 0 of nothing.
+
+        `zeros`: weight of zeros that nobody has bothered to add.
+        """
+        wanted = share * (sum(self._buckets) + zeros) - zeros
         return self.scale.end(sum(below < wanted for below in accumulate(self._buckets)))
 
     def distribution(self) -> Distribution | None:

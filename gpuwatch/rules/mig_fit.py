@@ -6,6 +6,8 @@ multiprocessor counts as active with a single warp on it, so that the high end i
 the busiest pipe instead. Advice must stand on the high end.
 """
 
+from collections.abc import Sequence
+
 from gpuwatch.model.mig_profiles import Profile
 from gpuwatch.model.usage import Window
 
@@ -22,11 +24,16 @@ def slowdown(window: Window, profile: Profile, *, high: bool) -> float | None:
     High: from the window's high ends, and what is unknown is taken as if the work needed it whenever a kernel ran. Low:
     from its means, and what is unknown is taken as not needed. Ratios of the window are of the whole GPU.
     """
-    busy, multiprocessors, bandwidth = _needs_at_most(window) if high else _needs_at_least(window)
-    if busy is None:
+    found = slowdowns(window, (profile,))
+    return None if found is None else found[0][high]
+
+
+def slowdowns(window: Window, profiles: Sequence[Profile]) -> list[tuple[float, float]] | None:
+    """Low and high of `slowdown` for each profile, in one go: it is asked for every window of a fleet."""
+    if window.busy is None:
         return None
-    wanted = max(busy, multiprocessors / profile.sm_share, bandwidth / (BANDWIDTH * profile.memory_fraction))
-    return wanted - busy
+    least, most = _needs_at_least(window, window.busy), _needs_at_most(window, window.busy)
+    return [(_longer(*least, share, memory), _longer(*most, share, memory)) for share, memory in map(_shares, profiles)]
 
 
 def of_whole_gpu(
@@ -40,14 +47,21 @@ def of_whole_gpu(
     )
 
 
-def _needs_at_most(window: Window) -> tuple[float | None, float, float]:
-    busy = window.busy if window.busy_high is None else window.busy_high
+def _shares(profile: Profile) -> tuple[float, float]:
+    return profile.sm_share, BANDWIDTH * profile.memory_fraction
+
+
+def _longer(busy: float, multiprocessors: float, bandwidth: float, share: float, memory: float) -> float:
+    return max(busy, multiprocessors / share, bandwidth / memory) - busy
+
+
+def _needs_at_most(window: Window, mean: float) -> tuple[float, float, float]:
+    busy = mean if window.busy_high is None else window.busy_high
     sm = window.sm if window.sm_high is None else window.sm_high
     dram = window.dram if window.dram_high is None else window.dram_high
-    unknown = busy or 0.0
-    return busy, unknown if sm is None else sm, unknown if dram is None else dram
+    return busy, busy if sm is None else sm, busy if dram is None else dram
 
 
-def _needs_at_least(window: Window) -> tuple[float | None, float, float]:
+def _needs_at_least(window: Window, mean: float) -> tuple[float, float, float]:
     known = [each for each in (window.sm, None if window.pipe is None else window.pipe / PIPE) if each is not None]
-    return window.busy, min(known, default=0.0), window.dram or 0.0
+    return mean, min(known, default=0.0), window.dram or 0.0

@@ -12,7 +12,6 @@ from gpuwatch.model.usage import Distribution, Slowdown, Window, WorkClass
 from gpuwatch.rules.decaying_histogram import (
     BYTES_PER_SECOND,
     RATIO,
-    SLOWDOWN,
     WATTS,
     Histogram,
     HistogramState,
@@ -20,7 +19,7 @@ from gpuwatch.rules.decaying_histogram import (
     MeanState,
     Scale,
 )
-from gpuwatch.rules.mig_fit import slowdown
+from gpuwatch.rules.usage_fits import Fits, FitsState
 
 DAY = 86400.0
 HALF_LIFE: dict[WorkClass | None, float] = {"batch": DAY, "notebook": DAY, "serving": 7 * DAY, None: 7 * DAY}
@@ -55,33 +54,16 @@ MEASURES = (
 SHARES = ("idle", "swings", "cpu_throttled")
 """Of its time: without any work, in windows that swing, and in which its CPU was held back."""
 
-QUANTILE = 0.95
-"""Of the slowdowns: so much of its time, the work would not be slower than that."""
-
-
-class Fit(NamedTuple):
-    """How much longer the work would take on a profile, at least and at most."""
-
-    low: Histogram
-    high: Histogram
-
-
-class FitState(Record, frozen=True, kw_only=True):
-    """A Fit at rest."""
-
-    low: HistogramState
-    high: HistogramState
-
 
 class MeasuresState(Record, frozen=True, kw_only=True):
-    """Measures at rest. `fits`: by model of GPU, and by profile."""
+    """Measures at rest. `fits`: by model of GPU."""
 
     at: float
     age: float = 0.0
     half_life: float
     histograms: dict[str, HistogramState] = {}
     shares: dict[str, MeanState] = {}
-    fits: dict[str, dict[str, FitState]] = {}
+    fits: dict[str, FitsState] = {}
 
 
 class Measures:
@@ -94,12 +76,7 @@ class Measures:
         self._at, self._age, self._half_life = state.at, state.age, state.half_life
         self._histograms = {name: Histogram(scale, state.histograms.get(name)) for name, scale, _ in MEASURES}
         self._shares = {name: Mean(state.shares.get(name)) for name in SHARES}
-        self._fits = {
-            model: {
-                name: Fit(Histogram(SLOWDOWN, fit.low), Histogram(SLOWDOWN, fit.high)) for name, fit in fits.items()
-            }
-            for model, fits in state.fits.items()
-        }
+        self._fits = {model: Fits(fits) for model, fits in state.fits.items()}
 
     def add(self, window: Window, seconds: float, is_work: bool | None, profiles: tuple[Profile, ...]) -> None:
         """Take the `seconds` that were seen of a window; `is_work`: as `usage_hold.activity` has it."""
@@ -116,7 +93,7 @@ class Measures:
         if window.cpu_throttled is not None:
             self._shares["cpu_throttled"].add(window.cpu_throttled, weight)
         if profiles and window.model is not None and window.busy is not None:
-            self._judge(window, window.model, weight, profiles)
+            self._fits_on(window.model).add(window, weight, profiles)
 
     def settle(self, half_life: float) -> None:
         """Forget at another pace from now on."""
@@ -138,12 +115,8 @@ class Measures:
 
     def slowdowns(self, model: str | None) -> tuple[Slowdown, ...]:
         """For the profiles of a GPU model."""
-        fits = self._fits.get(model or "", {}).items()
-        return tuple(
-            Slowdown(profile=name, low=low.quantile(QUANTILE), high=high.quantile(QUANTILE))
-            for name, (low, high) in fits
-            if high.weight > 0
-        )
+        fits = self._fits.get(model or "")
+        return fits.slowdowns() if fits else ()
 
     def state(self) -> MeasuresState:
         """To be saved."""
@@ -153,26 +126,16 @@ class Measures:
             half_life=self._half_life,
             histograms={name: each.state() for name, each in self._histograms.items() if each.weight > 0},
             shares={name: each.state() for name, each in self._shares.items() if each.weight > 0},
-            fits={
-                model: {name: FitState(low=low.state(), high=high.state()) for name, (low, high) in fits.items()}
-                for model, fits in self._fits.items()
-            },
+            fits={model: fits.state() for model, fits in self._fits.items()},
         )
 
-    def _judge(self, window: Window, model: str, weight: float, profiles: tuple[Profile, ...]) -> None:
+    def _fits_on(self, model: str) -> Fits:
         fits = self._fits.get(model)
         if fits is None:
             if len(self._fits) >= MAX_MODELS:
                 del self._fits[next(iter(self._fits))]
-            fits = self._fits[model] = {}
-        for profile in profiles:
-            fit = fits.get(profile.name)
-            if fit is None:
-                fit = fits[profile.name] = Fit(Histogram(SLOWDOWN), Histogram(SLOWDOWN))
-            low, high = slowdown(window, profile, high=False), slowdown(window, profile, high=True)
-            if low is not None and high is not None:
-                fit.low.add(low, weight)
-                fit.high.add(high, weight)
+            fits = self._fits[model] = Fits(FitsState())
+        return fits
 
     def _step(self, at: float) -> None:
         self._age += min(max(at - self._at, 0.0), DAY)
@@ -182,9 +145,5 @@ class Measures:
 
     def _fade(self) -> None:
         factor, self._age = 2.0 ** -(self._age / self._half_life), 0.0
-        for each in (*self._histograms.values(), *self._shares.values()):
+        for each in (*self._histograms.values(), *self._shares.values(), *self._fits.values()):
             each.fade(factor)
-        for fits in self._fits.values():
-            for fit in fits.values():
-                fit.low.fade(factor)
-                fit.high.fade(factor)
