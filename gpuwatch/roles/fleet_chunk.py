@@ -23,10 +23,11 @@ Matrix = list[tuple[dict[str, str], list[float | None]]]
 
 
 class ChunkReader:
-    """Reads with one dialect. `namespace`: only devices that a pod of it holds; `way`: see `kubernetes`."""
+    """Reads with one dialect. `namespaces`: only devices that pods of these hold; `way`: see `kubernetes`."""
 
-    def __init__(self, api: PrometheusApi, dialect: Dialect, namespace: str | None, way: str | None) -> None:
-        self._api, self._dialect, self._namespace, self._way = api, dialect, namespace, way
+    def __init__(self, api: PrometheusApi, dialect: Dialect, namespaces: tuple[str, ...], way: str | None) -> None:
+        self._api, self._dialect, self._way = api, dialect, way
+        self._namespaces = "|".join(namespaces)
         self._throttling = True
 
     def read(self, start: float, step: float, steps: int) -> Chunk:
@@ -118,15 +119,15 @@ class ChunkReader:
         return {who: row for who, row in found if who in names}
 
     def _expression(self, name: str, step: float, *, anybody: bool = False) -> Expression:
-        """`anybody`: not only of the namespace."""
-        namespace = None if anybody else self._namespace
+        """`anybody`: not only of the namespaces."""
+        chosen = "" if anybody else self._namespaces
         on = self._dialect.uuid if name in PER_GPU else self._dialect.device
 
         def made(matchers: str) -> str:
             wanted = self._dialect.expression(name, step - BORDER, matchers)
-            if namespace is None:
+            if not chosen:
                 return wanted
-            ways = (f'exported_namespace="{namespace}"', f'exported_namespace="",namespace="{namespace}"')
+            ways = (f'exported_namespace=~"{chosen}"', f'exported_namespace="",namespace=~"{chosen}"')
             held = (self._dialect.expression("holders", step - BORDER, way) for way in ways)
             return f"({wanted}) and on ({on}) ({' or '.join(held)})"
 

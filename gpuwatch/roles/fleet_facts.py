@@ -15,12 +15,15 @@ LATELY = 900.0
 """Seconds in which whoever holds a GPU, or a GPU itself, was scraped."""
 
 
-def fleet(api: PrometheusApi, plan: Plan, namespaces: Iterable[NamespaceUse], namespace: str | None) -> Fleet:
-    """At the end of the plan. `namespace`: nobody else's quota is told. Raises as `PrometheusApi.query` does."""
+def fleet(api: PrometheusApi, plan: Plan, namespaces: Iterable[NamespaceUse], wanted: tuple[str, ...]) -> Fleet:
+    """At the end of the plan. `wanted`: namespaces, of which alone quotas are told; empty: all.
+
+    Raises as `PrometheusApi.query` does.
+    """
     lately = max(LATELY, plan.step)
-    quotas = [row for row in api.query(filled(QUOTA, lately), plan.end) if namespace in (None, _namespace(row))]
+    quotas = [row for row in api.query(filled(QUOTA, lately), plan.end) if not wanted or _namespace(row) in wanted]
     used = tuple(_with_quotas(tuple(namespaces), quotas, (plan.end - plan.begin) / 86400))
-    return Fleet(gpus=tuple(_gpus(api, plan, lately)), namespaces=used, whole=namespace is None)
+    return Fleet(gpus=tuple(_gpus(api, plan, lately)), namespaces=used, whole=not wanted)
 
 
 def _gpus(api: PrometheusApi, plan: Plan, lately: float) -> Iterator[GpuFacts]:

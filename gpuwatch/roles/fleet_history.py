@@ -33,6 +33,10 @@ STALE = 86400.0
 """What was read longer ago than this is read again: advice is about now."""
 
 
+WORKLOADS = 10_000
+"""What is kept at least: `max_workloads` is meant for a node."""
+
+
 class Progress(NamedTuple):
     """How far it is. `done` of `total` steps, up to unix time `at`; `resumed`: somebody had begun before."""
 
@@ -58,7 +62,9 @@ class FleetHistory:
         place: Path | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._api, self._config, self._options = api, config, options
+        self._api, self._options = api, options
+        most = max(config.max_workloads, WORKLOADS)
+        self._config = msgspec.structs.replace(config, max_workloads=most)
         self._tell, self._now = progress, now
         self._file = PositionFile(place) if place else None
         self._windows = 0
@@ -82,19 +88,21 @@ class FleetHistory:
             self._resumed = True
         self.plan = plan
         self._read(plan, ledger, at)
-        fleet = fleet_facts.fleet(self._api, plan, ledger.namespaces(plan.end), self._options.namespace)
+        fleet = fleet_facts.fleet(self._api, plan, ledger.namespaces(plan.end), self._options.namespaces)
         if self._file:
             self._file.forget()
+        if ledger.turned_away:
+            log.warning("there are more workloads than rightsizing.max_workloads; nothing is said of some")
         return ledger, fleet
 
     def _read(self, plan: Plan, ledger: Ledger, at: float) -> None:
-        reader = ChunkReader(self._api, plan.dialect, self._options.namespace, plan.way)
-        saved = self._now()
+        reader = ChunkReader(self._api, plan.dialect, self._options.namespaces, plan.way)
+        saved, wanted = self._now(), self._options.namespaces
         self._report(plan, at)
         while at < plan.end:
             steps = min(plan.steps, round((plan.end - at) / plan.step))
             for window in windows(reader.read(at, plan.step, steps)):
-                if self._options.namespace in (None, window.key.namespace):
+                if not wanted or window.key.namespace in wanted:
                     ledger.add(window)
                     self._windows += 1
             at += steps * plan.step

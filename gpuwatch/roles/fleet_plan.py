@@ -30,7 +30,7 @@ class HistoryOptions(Record, frozen=True, kw_only=True):
     end: float | None = None
     step: float | None = None
     metrics: Metrics = "auto"
-    namespace: str | None = None
+    namespaces: tuple[str, ...] = ()  # empty: all
 
 
 class Plan(NamedTuple):

@@ -25,7 +25,9 @@ STILL = 0.01
 
 
 class GpuRow(NamedTuple):
-    """One GPU; `gpu` is its NVML index. `samples`: how often it was scraped, by step, from one before the first to one after the last."""
+    """One GPU; `gpu` is its NVML index. `samples`: how often it was scraped, by step, from the step before the first
+    to the one after the last.
+    """
 
     node: str
     gpu: int | None
