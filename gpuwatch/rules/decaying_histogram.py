@@ -72,9 +72,10 @@ class Mean:
         self.weight, self.moment = (state.weight, state.moment) if state else (0.0, 0.0)
 
     def add(self, value: float, weight: float) -> None:
-        """Take one more."""
-        self.weight += weight
-        self.moment += value * weight
+        """Take one more. What cannot be, less than nothing or no number, is left out."""
+        if 0.0 <= value < math.inf:
+            self.weight += weight
+            self.moment += value * weight
 
     def fade(self, factor: float) -> None:
         """Let all that was added weigh so much less."""

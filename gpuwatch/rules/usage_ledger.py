@@ -22,6 +22,10 @@ SET_BACK_SECONDS = 3600.0
 
 MAX_NODES = 20_000
 
+LONGEST_SECONDS = 7 * 86400.0
+LATEST = 1e11
+"""A window that is longer, or is later than unix time can be, is none."""
+
 Profiles = Callable[[str | None, int | None], tuple[Profile, ...]]
 """Into what a GPU can be cut, by its model and the bytes of its memory."""
 
@@ -89,7 +93,7 @@ class Ledger:
 
     def add(self, window: Window) -> bool:
         """Take one more. False: it was seen before, there is no room for its workload, or it is of no length."""
-        if not window.span > 0:
+        if not (0 < window.span < LONGEST_SECONDS and 0 <= window.covered and 0 <= window.at < LATEST):
             return False
         watched = self._look_at_node(window)
         book = self._books.get(window.key) or self._begin(window)

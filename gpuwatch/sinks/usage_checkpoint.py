@@ -1,0 +1,213 @@
+"""What the ledger knows, over restarts: `rightsizing.json` in the state directory.
+
+Two lines: a head with format, schema and checksum, then the state. A new file takes the place of the old one at once,
+and that one stays as `rightsizing.previous.json`. What cannot be read is set aside under another name, and the one
+before it is taken: weeks of history are not lost to one bad block, nor to a gpuwatch that was upgraded and went back.
+"""
+
+import contextlib
+import os
+import stat
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from gpuwatch.model.errors import GpuwatchError, PermissionMissing
+from gpuwatch.model.snapshot import Record
+
+NAME = "rightsizing.json"
+FORMAT = "gpuwatch-rightsizing"
+SCHEMA = 1
+
+MOST_BYTES = 512 << 20
+KEPT_ASIDE = 3
+"""Unusable files that are kept for a person to look at; older ones are removed."""
+
+State = TypeVar("State")
+Migration = Callable[[Any], Any]
+"""From the plain values of one schema to those of the next."""
+
+
+class Schema(NamedTuple):
+    """What this gpuwatch writes, and which older ones it can read: by number, the step to the next.
+
+    New members with defaults need no new number: who does not know them passes them by.
+    """
+
+    number: int = SCHEMA
+    migrations: Mapping[int, Migration] = {}
+
+
+CURRENT = Schema()
+
+BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError)
+"""What reading, and bringing over from another schema, says of values that are not as they should be."""
+
+
+class Head(Record, frozen=True, kw_only=True, omit_defaults=False):
+    """The first line. `size` and `crc32` are of the second, without its end."""
+
+    format: str
+    schema: int
+    size: int
+    crc32: int
+
+
+class Loaded(NamedTuple, Generic[State]):
+    """What was found. `state` None: nothing that can be used. `trouble`: of each bad file, what; why; next step."""
+
+    state: State | None
+    trouble: tuple[str, ...] = ()
+
+
+class _Unusable(Exception):
+    """The text says why; `kind` becomes part of the name under which it is set aside."""
+
+    def __init__(self, kind: str, why: str, next_step: str) -> None:
+        super().__init__(why)
+        self.kind, self.next_step = kind, next_step
+
+
+def previous(path: Path) -> Path:
+    """Where the file before the newest is."""
+    return path.with_name(f"{path.stem}.previous{path.suffix}")
+
+
+def save(path: Path, state: msgspec.Struct, schema: Schema = CURRENT) -> int:
+    """Put `state` in the place of what was there; it is on the disk when this returns. How many bytes it takes.
+
+    Raises:
+        PermissionMissing: it may not be written.
+        GpuwatchError: it cannot be; what was there is still there.
+    """
+    body = msgspec.json.encode(state)
+    head = msgspec.json.encode(Head(format=FORMAT, schema=schema.number, size=len(body), crc32=zlib.crc32(body)))
+    partial = path.with_suffix(".partial")
+    try:
+        partial.unlink(missing_ok=True)
+        with open(partial, "xb", opener=_private) as file:  # never through a link that lies there
+            file.writelines((head, b"\n", body, b"\n"))
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileNotFoundError):
+            path.replace(previous(path))
+        partial.replace(path)
+        _flush_directory(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        kind = PermissionMissing if isinstance(error, PermissionError) else GpuwatchError
+        next_step = "what workloads use is remembered until a restart only; look at its disk and at --state-dir"
+        raise kind(f"cannot write {path}", error.strerror or str(error), next_step) from error
+    return len(head) + len(body) + 2
+
+
+def load(path: Path, kind: type[State], schema: Schema = CURRENT) -> Loaded[State]:
+    """The newest state that can be read, for the one process that saves there. What cannot be is set aside."""
+    return _load(path, kind, schema, _set_aside)
+
+
+def peek(path: Path, kind: type[State], schema: Schema = CURRENT) -> Loaded[State]:
+    """As `load`, for anybody else: nothing is moved."""
+    return _load(path, kind, schema, lambda path, _: path)
+
+
+def _load(path: Path, kind: type[State], schema: Schema, aside: Callable[[Path, str], Path | None]) -> Loaded[State]:
+    trouble: list[str] = []
+    for file in (path, previous(path)):
+        try:
+            return Loaded(_read(file, kind, schema), tuple(trouble))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            why = error.strerror or str(error)
+            trouble.append(f"cannot read {file}; {why}; look at --state-dir and its permissions")
+        except _Unusable as error:
+            now_at = aside(file, error.kind)
+            where = "" if now_at == file else f", it is now {now_at}" if now_at else ", and it cannot be moved away"
+            trouble.append(f"{file} cannot be used{where}; {error}; {error.next_step}")
+    return Loaded(None, tuple(trouble))
+
+
+def _read(path: Path, kind: type[State], schema: Schema) -> State:
+    with open(path, "rb", opener=_never_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(0, "it is no plain file")
+        first, _, body = file.read(MOST_BYTES).partition(b"\n")
+    body = body.removesuffix(b"\n")
+    head = _head(first)
+    if head.schema > schema.number:
+        next_step = "give it back its name for the gpuwatch that wrote it, or remove it"
+        raise _Unusable("newer", f"it has schema {head.schema}, this gpuwatch knows {schema.number}", next_step)
+    anew = "history is collected anew from what is left; look at the disk, then remove it"
+    if len(body) != head.size:
+        raise _Unusable("corrupt", f"{len(body)} of {head.size} bytes are there", anew)
+    if zlib.crc32(body) != head.crc32:
+        raise _Unusable("corrupt", "its checksum is wrong", anew)
+    try:
+        if head.schema == schema.number:
+            return msgspec.json.decode(body, type=kind)
+        return msgspec.convert(_migrated(msgspec.json.decode(body), head.schema, schema), kind, str_keys=True)
+    except BROKEN as error:
+        raise _Unusable("corrupt", f"{type(error).__name__}: {error}", anew) from error
+
+
+def _migrated(values: Any, number: int, schema: Schema) -> Any:
+    steps = [schema.migrations.get(each) for each in range(number, schema.number)]
+    for step in steps:
+        if step is None:
+            why = f"it has schema {number}, which this gpuwatch cannot read any more"
+            raise _Unusable("older", why, "use a gpuwatch in between first, or remove it")
+        values = step(values)
+    return values
+
+
+def _head(line: bytes) -> Head:
+    try:
+        head = msgspec.json.decode(line, type=Head)
+    except BROKEN as error:
+        why = f"its first line is not one that gpuwatch writes ({error})"
+        raise _Unusable("corrupt", why, "history is collected anew; find out who wrote it, then remove it") from error
+    if head.format != FORMAT:
+        raise _Unusable("foreign", f"it is of format {head.format!r}", "find out who wrote it, then remove it")
+    return head
+
+
+def _set_aside(path: Path, kind: str) -> Path | None:
+    """Its new name, which tells when it was written. None: it cannot be moved."""
+    try:
+        written = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(path.stat().st_mtime))
+        stem = path.name.partition(".")[0]
+        aside = path.with_name(f"{stem}.{kind}-{written}.json")
+        number = 1
+        while aside.exists():
+            number += 1
+            aside = path.with_name(f"{stem}.{kind}-{written}.{number}.json")
+        path.rename(aside)
+        kept = sorted(path.parent.glob(f"{stem}.{kind}-*.json"), key=lambda file: file.stat().st_mtime)
+        for old in kept[:-KEPT_ASIDE]:
+            old.unlink(missing_ok=True)
+    except OSError:
+        return None
+    return aside
+
+
+def _flush_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o644)
+
+
+def _never_waiting(path: str, flags: int) -> int:
+    """Neither follow a link nor wait for the other end of a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
