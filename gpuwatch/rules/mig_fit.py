@@ -65,4 +65,4 @@ def _needs_at_most(window: Window, mean: float) -> tuple[float, float, float]:
 def _needs_at_least(window: Window, mean: float) -> tuple[float, float, float]:
     pipe = None if window.pipe is None else window.pipe / PIPE
     known = [each for each in (window.sm, pipe) if each is not None]
-    return window.busy, min(*known, window.busy or 0.0) if known else 0.0, window.dram or 0.0
+    return mean, min(*known, mean) if known else 0.0, window.dram or 0.0
