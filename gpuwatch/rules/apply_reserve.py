@@ -2,7 +2,7 @@
 
 from gpuwatch.model.recommendation import Apply, Recommendation
 from gpuwatch.rules.apply_operator import Around
-from gpuwatch.rules.kubectl import kubectl, label, thing
+from gpuwatch.rules.kubectl import kubectl, label
 
 RESERVED = "gpuwatch.io/gpu-reserved"
 
@@ -22,7 +22,6 @@ def reserving(about: Recommendation, _: Around) -> tuple[Apply, ...]:
     )
     if not nodes:
         return (Apply(what="reserve", note=f"Choose the nodes. {note}", manifest=fragment),)
-    things = [thing("Node", node) for node in nodes]
-    taint = kubectl("taint", *things, f"{RESERVED}={namespace}:NoSchedule", "--overwrite")
+    taint = kubectl("taint", "--overwrite", "nodes", "--", *nodes, f"{RESERVED}={namespace}:NoSchedule")
     command = "\n".join([taint, label(nodes, RESERVED, namespace)])
     return (Apply(what="reserve", note=note, command=command, manifest=fragment),)

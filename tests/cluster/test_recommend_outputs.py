@@ -1,0 +1,256 @@
+"""Whether a real API server takes what advice prints: commands as they are, as a dry run and then in earnest."""
+
+import copy
+import json
+import subprocess
+from functools import reduce
+
+import pytest
+
+from gpuwatch.model.recommendation import Action, Change
+from gpuwatch.rules.apply_pod import TEMPLATES
+from gpuwatch.rules.rightsizing_apply import applied
+from tests.cluster.api import NODES, Api
+from tests.deploy.kubectl import Kubectl
+from tests.deploy.tools import kubectl
+from tests.rules.advised import advice, cut, layout, resized, shared
+
+pytestmark = pytest.mark.cluster
+
+MIG = "nvidia.com/mig-1g.10gb.me"
+GROUPS = {"ReplicationController": "v1", "Pod": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
+DRY = """#!/bin/sh
+exec {kubectl} "$@" --dry-run=server
+"""
+ENERGY = Change(annotations={"gpuwatch.io/autotune": "enforce", "gpuwatch.io/autotune-class": "batch"})
+
+
+class Cluster:
+    """An administrator's shell in a namespace of a test's own, which is also the name of its node."""
+
+    def __init__(self, plane, place, name):
+        self.api, self.kubectl, self.name = Api(plane), Kubectl(plane.kubeconfig()), name
+        (place / "kubectl").write_text(DRY.format(kubectl=kubectl()))
+        (place / "kubectl").chmod(0o755)
+        self._dry = self._variables(plane, place)
+        self._wet = self._variables(plane, kubectl().parent)
+        for namespace in (name, "gpu-operator"):
+            self.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        assert self.api.request("POST", NODES, {"metadata": {"name": name}}).status == 201
+
+    def _variables(self, plane, folder):
+        return {"PATH": f"{folder}:/usr/bin:/bin", "KUBECONFIG": str(plane.kubeconfig()), "HOME": "/nonexistent"}
+
+    def run(self, command):
+        """As a dry run, which must change nothing, then in earnest; returns what it said."""
+        return self.tried(command) and self._shell(command, self._wet)
+
+    def tried(self, command):
+        before = self._state()
+        said = self._shell(command, self._dry)
+        assert self._state() == before
+        return said
+
+    def _state(self):
+        """Everything that a command could change."""
+        kinds = "all,resourcequotas,configmaps"
+        places = ([kinds, "-n", self.name], [kinds, "-n", "gpu-operator"], ["node", self.name])
+        return [self.kubectl("get", *place, "-o", "json") for place in places]
+
+    def _shell(self, command, variables):
+        done = subprocess.run(["/bin/sh", "-euc", command], env=variables, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Refused(done.stderr)
+        return done.stdout
+
+    def make(self, manifest):
+        manifest["metadata"]["namespace"] = self.name
+        self.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
+
+    def get(self, *what):
+        return json.loads(self.kubectl("get", *what, "-o", "json", "-n", self.name))
+
+
+class Refused(Exception):
+    """What the API server said."""
+
+
+@pytest.fixture
+def cluster(control_plane, tmp_path, name):
+    return Cluster(control_plane, tmp_path, name)
+
+
+def pod_spec(**more):
+    asked = {"limits": {"nvidia.com/gpu": "1", "memory": "1Gi"}, "requests": {"nvidia.com/gpu": "1", "cpu": "1"}}
+    proxy = {"name": "proxy", "image": "proxy"}
+    return {"containers": [proxy, {"name": "main", "image": "server", "resources": asked}], **more}
+
+
+def owner(kind):
+    """A workload of that kind that asks for a whole GPU."""
+    labels = {"app": "server"}
+    pod = pod_spec(restartPolicy="Never") if "Job" in kind else pod_spec()
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    selector = labels if kind == "ReplicationController" else {"matchLabels": labels}
+    spec = {"template": template} if kind == "Job" else {"template": template, "selector": selector}
+    if kind == "CronJob":
+        spec = {"schedule": "@weekly", "jobTemplate": {"spec": {"template": template}}}
+    if kind == "StatefulSet":
+        spec["serviceName"] = "server"
+    if kind == "Pod":
+        spec = pod
+    version = GROUPS.get(kind, "apps/v1")
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "server"}, "spec": spec}
+
+
+def only(found):
+    (one,) = (each for each in found.apply if each.command)
+    return one.command
+
+
+def template_of(kind, made):
+    return reduce(lambda inside, key: inside[key], TEMPLATES[kind], made)
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_a_template_asks_for_the_instance_and_for_nothing_else_less(cluster, kind):
+    cluster.make(owner(kind))
+    command = only(applied(resized(kind=kind, namespace=cluster.name)))
+    cluster.run(command)
+    proxy, main = template_of(kind, cluster.get(kind, "server"))["spec"]["containers"]
+    assert main["resources"] == {"limits": {MIG: "1", "memory": "1Gi"}, "requests": {MIG: "1", "cpu": "1"}}
+    assert (main["image"], proxy["name"]) == ("server", "proxy")
+
+
+def test_the_whole_gpu_must_be_dropped_in_requests_too(cluster):
+    """Why a patch names both: with the limit alone the API server refuses."""
+    cluster.make(owner("Deployment"))
+    (found,) = applied(resized(namespace=cluster.name)).apply
+    half = copy.deepcopy(found.manifest)
+    del half["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]
+    done = cluster.kubectl.run("patch", "deployment", "server", "-n", cluster.name, "-p", json.dumps(half))
+    assert done.returncode
+    assert "Limit must be set for non overcommitable resources" in done.stderr
+
+
+def test_a_container_of_another_name_is_refused(cluster):
+    """It would be a new one, and has no image: a wrong name changes nothing."""
+    cluster.make(owner("Deployment"))
+    with pytest.raises(Refused, match="image: Required value"):
+        cluster.tried(only(applied(resized(namespace=cluster.name, container="mian"))))
+
+
+@pytest.mark.parametrize("kind", ["Job", "Pod"])
+def test_what_is_made_anew_is_taken_with_the_fragment(cluster, kind):
+    made = owner(kind)
+    cluster.make(made)
+    (found,) = applied(resized(kind=kind, namespace=cluster.name)).apply
+    pod = made["spec"] if kind == "Pod" else made["spec"]["template"]["spec"]
+    patch = {"containers": [found.manifest]}
+    patch = {"spec": patch if kind == "Pod" else {"template": {"spec": patch}}}
+    done = cluster.kubectl.run("patch", kind, "server", "-n", cluster.name, "-p", json.dumps(patch))
+    assert done.returncode  # what the note says: it cannot be patched
+    pod["containers"][1] |= found.manifest
+    file = json.dumps(made)
+    cluster.kubectl("replace", "--force", "-f", "-", "-n", cluster.name, "--grace-period=0", stdin=file)
+    containers = cluster.get(kind, "server")["spec"]
+    containers = (containers if kind == "Pod" else containers["template"]["spec"])["containers"]
+    assert containers[1]["resources"]["limits"] == {MIG: "1"}
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "ReplicaSet"])
+def test_what_is_idle_is_scaled_to_nothing(cluster, kind):
+    cluster.make(owner(kind))
+    cluster.run(only(applied(advice(Action.SCALE_DOWN, kind=kind, namespace=cluster.name, work_class="notebook"))))
+    assert cluster.get(kind, "server")["spec"]["replicas"] == 0
+
+
+def test_a_job_that_is_idle_is_suspended(cluster):
+    cluster.make(owner("Job"))
+    cluster.run(only(applied(advice(Action.SCALE_DOWN, kind="Job", namespace=cluster.name, work_class="batch"))))
+    assert cluster.get("job", "server")["spec"]["suspend"] is True
+
+
+def test_a_cronjob_goes_on_when_its_job_is_suspended(cluster):
+    cluster.make(owner("CronJob"))
+    job = owner("Job")
+    job["metadata"]["name"] = "server-29000000"
+    cluster.make(job)
+    about = {"kind": "CronJob", "namespace": cluster.name, "work_class": "batch", "pods": ("server-29000000-abcde",)}
+    cluster.run(only(applied(advice(Action.SCALE_DOWN, **about))))
+    assert cluster.get("job", "server-29000000")["spec"]["suspend"] is True
+    assert cluster.get("cronjob", "server")["spec"]["suspend"] is False
+
+
+def test_a_pod_that_is_idle_goes(cluster):
+    cluster.make(owner("Pod"))
+    cluster.run(only(applied(advice(Action.SCALE_DOWN, kind="Pod", namespace=cluster.name, work_class="notebook"))))
+    assert cluster.get("pods")["items"] == []
+
+
+def test_a_quota_keeps_what_else_it_limits(cluster):
+    hard = {"requests.nvidia.com/gpu": "8", "pods": "20"}
+    cluster.make({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpu"}, "spec": {"hard": hard}})
+    change = Change(hard={"nvidia.com/gpu": 6, "requests.nvidia.com/mig-1g.5gb": 4}, quota="gpu")
+    cluster.run(only(applied(advice(Action.CHANGE_QUOTA, change, namespace=cluster.name))))
+    assert cluster.get("resourcequota", "gpu")["spec"]["hard"] == {
+        "requests.nvidia.com/gpu": "6",
+        "requests.nvidia.com/mig-1g.5gb": "4",
+        "pods": "20",
+    }
+
+
+def test_a_node_is_reserved_and_the_fragment_is_a_pod_for_it(cluster):
+    (found,) = applied(advice(Action.RESERVE, namespace=cluster.name, nodes=(cluster.name,))).apply
+    cluster.run(found.command)
+    node = cluster.get("node", cluster.name)
+    assert node["metadata"]["labels"].items() >= found.manifest["spec"]["nodeSelector"].items()
+    (taint,) = (each for each in node["spec"]["taints"] if each["key"] == "gpuwatch.io/gpu-reserved")
+    (tolerated,) = found.manifest["spec"]["tolerations"]
+    assert taint.items() <= tolerated.items()
+    made = owner("Pod")
+    made["spec"] |= found.manifest["spec"]
+    cluster.make(made)
+    back = found.note.partition("Back with: ")[2]
+    cluster.run(back)
+    node = cluster.get("node", cluster.name)
+    assert not [each for each in node["spec"].get("taints", ()) if each["key"] == "gpuwatch.io/gpu-reserved"]
+    assert "gpuwatch.io/gpu-reserved" not in node["metadata"].get("labels", {})
+
+
+def test_pods_that_run_say_that_they_may_be_tuned(cluster):
+    cluster.make(owner("Pod"))
+    cluster.run(only(applied(advice(Action.TUNE, ENERGY, kind="Pod", namespace=cluster.name, pods=("server",)))))
+    assert cluster.get("pod", "server")["metadata"]["annotations"].items() >= ENERGY.annotations.items()
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "CronJob"])
+def test_pods_to_come_say_so_too(cluster, kind):
+    cluster.make(owner(kind))
+    (found,) = applied(advice(Action.TUNE, ENERGY, kind=kind, namespace=cluster.name)).apply
+    cluster.kubectl("patch", kind, "server", "-n", cluster.name, "-p", json.dumps(found.manifest))
+    assert template_of(kind, cluster.get(kind, "server"))["metadata"]["annotations"] == ENERGY.annotations
+
+
+def test_configurations_for_sharing_stand_beside_each_other(cluster):
+    cluster.run(applied(shared("time_slicing", 4, nodes=(cluster.name,))).apply[0].command)
+    cluster.run(applied(shared("mps", 2, nodes=(cluster.name,))).apply[0].command)
+    data = json.loads(cluster.kubectl("get", "cm", "-n", "gpu-operator", "gpuwatch-device-plugin", "-o", "json"))[
+        "data"
+    ]
+    assert set(data) == {"default", "time-slicing-4", "mps-2"}
+    node = cluster.get("node", cluster.name)
+    assert node["metadata"]["labels"]["nvidia.com/device-plugin.config"] == "mps-2"
+    assert node["spec"]["unschedulable"] is True
+
+
+def test_a_layout_is_made_and_one_that_stands_there_is_not_replaced(cluster):
+    first, second = (cut(layout(cluster.name, 0, profile)) for profile in ("1g.10gb", "2g.20gb"))
+    command = applied(first).apply[0].command
+    cluster.run(command)
+    cluster.run(command)
+    config = json.loads(cluster.kubectl("get", "cm", "-n", "gpu-operator", "gpuwatch-mig-parted", "-o", "json"))
+    name = cluster.get("node", cluster.name)["metadata"]["labels"]["nvidia.com/mig.config"]
+    assert name in json.loads(config["data"]["config.yaml"])["mig-configs"]
+    with pytest.raises(Refused, match="conflict"):
+        cluster.tried(applied(second).apply[0].command)
