@@ -50,7 +50,8 @@ class Progress(NamedTuple):
 
 
 class FleetHistory:
-    """Reads what `options` names. `place`: of the file that says how far it came; None: none is kept."""
+    """Reads what `options` names. `place`: directory of files that say how far one came; None: none
+    is kept."""
 
     def __init__(
         self,
@@ -66,7 +67,8 @@ class FleetHistory:
         most = max(config.max_workloads, WORKLOADS)
         self._config = msgspec.structs.replace(config, max_workloads=most)
         self._tell, self._now = progress, now
-        self._file = PositionFile(place) if place else None
+        self._question = self._fingerprint()
+        self._file = PositionFile(place, self._question) if place else None
         self._windows = 0
         self._resumed = False
         self.plan: Plan | None = None
@@ -116,14 +118,16 @@ class FleetHistory:
         self._tell(Progress(done, plan.total, at, self._windows, traffic.requests, traffic.received, self._resumed))
 
     def _position(self) -> Position | None:
-        found = self._file.read(self._question()) if self._file else None
-        return found if found and self._now() - found.saved < STALE else None
+        if self._file is None:
+            return None
+        self._file.forget_older(self._now() - STALE)
+        return self._file.read()
 
     def _save(self, plan: Plan, ledger: Ledger, at: float) -> None:
         if self._file is None:
             return
         position = Position(
-            question=self._question(),
+            question=self._question,
             begin=plan.begin,
             end=plan.end,
             step=plan.step,
@@ -138,7 +142,7 @@ class FleetHistory:
         except OSError as error:
             log.warning("cannot write %s; %s; an interrupted run will begin anew", self._file.path, error.strerror)
 
-    def _question(self) -> str:
+    def _fingerprint(self) -> str:
         """A fingerprint: another server, question, configuration or gpuwatch makes another."""
         queries = [list(dialect.queries.items()) for dialect in DIALECTS.values()]
         parts = (self._api.http.name, self._api.http.tenant, self._options, self._config, queries)

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 SCHEMA = 1
+ENDING = ".history"
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,16 +32,17 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PositionFile:
-    """The file at `path`."""
+    """The file of one question in the directory `place`."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, place: Path, question: str) -> None:
+        self.path = place / f"{question[:16]}{ENDING}"
+        self._question = question
 
-    def read(self, question: str) -> Position | None:
+    def read(self) -> Position | None:
         """What an earlier reader of the same has left; None: nothing that is of use."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             found = msgspec.msgpack.decode(self.path.read_bytes(), type=Position)
-            if (found.schema, found.question) == (SCHEMA, question):
+            if (found.schema, found.question) == (SCHEMA, self._question):
                 return found
         return None
 
@@ -56,6 +58,13 @@ class PositionFile:
             partial.replace(self.path)
         finally:
             partial.unlink(missing_ok=True)
+
+    def forget_older(self, than: float) -> None:
+        """Those that were left before unix time `than`, of whatever question: nobody goes on with them."""
+        with contextlib.suppress(OSError):
+            for file in self.path.parent.glob(f"*{ENDING}*"):
+                if file.stat().st_mtime < than:
+                    file.unlink(missing_ok=True)
 
     def forget(self) -> None:
         """The whole has been read."""
