@@ -107,12 +107,18 @@ class Histogram:
 
     def add(self, value: float, weight: float) -> None:
         """Take one more. What cannot be, less than nothing or no number, is left out."""
-        if not 0.0 <= value < math.inf:
+        position = value / self.scale.unit
+        if 0.0 <= position <= self.scale.linear:
+            index = int(position + ROUNDING)
+        elif 0.0 < position < math.inf:
+            index = self.scale.bucket(value)
+        else:
             return
-        index, buckets = self.scale.bucket(value), self._buckets
-        if index >= len(buckets):
-            buckets.frombytes(bytes(8 * (index + 1 - len(buckets))))
-        buckets[index] += weight
+        try:
+            self._buckets[index] += weight
+        except IndexError:
+            self._buckets.frombytes(bytes(8 * (index + 1 - len(self._buckets))))
+            self._buckets[index] += weight
         self.weight += weight
         self.moment += value * weight
 

@@ -34,6 +34,7 @@ class BookState(Record, frozen=True, kw_only=True):
     held: float = 0.0
     covered: float = 0.0
     said: WorkClass | None = None
+    autotune: str | None = None
     model: str | None = None
     models: tuple[str, ...] = ()
     memory_total: int | None = None
@@ -49,7 +50,7 @@ class Book:
 
     def __init__(self, state: BookState) -> None:
         """Go on from `state`."""
-        self.key, self.said = state.key, state.said
+        self.key, self.said, self._autotune = state.key, state.said, state.autotune
         self.first, self.last = state.first, state.last
         self._held, self._covered = state.held, state.covered
         self._model, self._models = state.model, state.models
@@ -124,6 +125,7 @@ class Book:
             idle_share=self._measures.share("idle"),
             gpus_per_pod=self._gpus_per_pod(),
             programs=self._programs,
+            autotune=self._autotune,
             **self._measures.distributions(),
         )
 
@@ -136,6 +138,7 @@ class Book:
             held=self._held,
             covered=self._covered,
             said=self.said,
+            autotune=self._autotune,
             model=self._model,
             models=self._models,
             memory_total=self._memory_total,
@@ -161,7 +164,7 @@ class Book:
         return hold
 
     def _describe(self, window: Window) -> None:
-        self.said = window.said or self.said
+        self.said, self._autotune = window.said or self.said, window.autotune or self._autotune
         self._memory_total = window.memory_total or self._memory_total
         if window.model is not None and window.model != self._model:
             self._model = window.model

@@ -93,7 +93,7 @@ class Ledger:
 
     def add(self, window: Window) -> bool:
         """Take one more. False: it was seen before, there is no room for its workload, or it is of no length."""
-        if not (0 < window.span < LONGEST_SECONDS and 0 <= window.covered and 0 <= window.at < LATEST):
+        if not (0 < window.span < LONGEST_SECONDS and window.covered >= 0 and 0 <= window.at < LATEST):
             return False
         watched = self._look_at_node(window)
         book = self._books.get(window.key) or self._begin(window)

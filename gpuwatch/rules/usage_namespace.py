@@ -1,6 +1,6 @@
 """How many GPUs of a namespace are at work at a time, by bins of five minutes: what a quota should allow.
 
-Windows come in order of time, so that a bin is complete once one begins after it. A longer window counts into each bin
+Windows come in order of time, so that a bin is complete soon after it is over. A longer window counts into each bin
 that it covers. Slots of shared GPUs count as a quota counts them: each one.
 """
 
@@ -15,6 +15,9 @@ BIN = 300
 DAY = 86400
 BINS_A_DAY = DAY // BIN
 MAX_DAYS = 14
+
+LATE_BINS = 1
+"""A container that came shortly before the end of a window may be told of before the others."""
 
 STEADY_SHARE = 0.95
 """Of all bins: in so many of them at least the steady number of GPUs is at work."""
@@ -65,8 +68,8 @@ class NamespaceBook:
         self._last = max(self._last, end)
         self._held[slot] = window.replicas, end + patience(window)
         first = int(window.at // BIN)
-        if self._bins and next(iter(self._bins)) < first:
-            self._close(first)
+        if self._bins and next(iter(self._bins)) < first - LATE_BINS:
+            self._close(first - LATE_BINS)
         for number in range(first, -int(-end // BIN)):
             bin = self._bins.setdefault(number, {})
             if is_work or (is_work is None and slot not in bin):
