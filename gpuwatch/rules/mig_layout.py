@@ -68,41 +68,32 @@ def demand(fits: Iterable[Recommendation], model: GpuModel) -> Counter[str]:
 
 def cuttings(wanted: Counter[str], free: Sequence[GpuFacts], model: GpuModel) -> list[Cutting]:
     """GPUs of `free` to cut anew, and how. All are of `model`, and nobody holds them."""
-    kept, left = _kept(wanted, free)
-    uncut = sorted((gpu for gpu in free if gpu not in kept), key=_readiest)
-    packed = mig_packing.pack(left, model.plain(), len(uncut))
-    anew = mig_packing.pack(wanted, model.plain(), len(free))
-    if _slices(anew) > _slices(packed) + sum(_size(model, name) * count for name, count in (wanted - left).items()):
-        kept, uncut, packed = _matched(anew, free)
-    return list(zip(uncut, packed, strict=False))
+    serving = _serving(wanted, free, model)
+    keep, best, chosen = len(serving), -1, []
+    while best < _slices(wanted, model):
+        kept = {gpu.uuid for gpu in serving[:keep]}
+        there = Counter(profile for gpu in free if gpu.uuid in kept for profile in gpu.layout)
+        others = sorted((gpu for gpu in free if gpu.uuid not in kept), key=_readiest)
+        packed = mig_packing.pack(wanted - there, model.plain(), len(others))
+        served = _slices(wanted & there, model) + sum(each.size for layout in packed for each in layout)
+        if served > best:
+            best, chosen = served, list(zip(others, packed, strict=False))
+        if keep == 0:
+            break
+        keep //= 2
+    return chosen
 
 
-def _kept(wanted: Counter[str], free: Sequence[GpuFacts]) -> tuple[list[GpuFacts], Counter[str]]:
-    """GPUs whose instances serve, those that serve most first, and what is still wanted then."""
-    kept: list[GpuFacts] = []
+def _serving(wanted: Counter[str], free: Sequence[GpuFacts], model: GpuModel) -> list[GpuFacts]:
+    """GPUs whose instances serve as they are, those that serve most first, and no more than are wanted."""
+    found: list[GpuFacts] = []
     left = Counter(wanted)
-    for gpu in sorted(free, key=lambda gpu: (-(Counter(gpu.layout) & wanted).total(), _readiest(gpu))):
+    for gpu in sorted(free, key=lambda gpu: (-_slices(Counter(gpu.layout) & wanted, model), _readiest(gpu))):
         serves = Counter(gpu.layout) & left
         if serves:
-            kept.append(gpu)
+            found.append(gpu)
             left -= serves
-    return kept, left
-
-
-def _matched(
-    packed: Sequence[mig_packing.Layout], free: Sequence[GpuFacts]
-) -> tuple[list[GpuFacts], list[GpuFacts], tuple[mig_packing.Layout, ...]]:
-    """GPUs that are cut as some layout needs it already, the others, and the layouts that are for those."""
-    kept: list[GpuFacts] = []
-    rest: list[mig_packing.Layout] = []
-    for layout in packed:
-        needs = Counter(each.profile for each in layout)
-        as_is = next((gpu for gpu in free if gpu not in kept and needs <= Counter(gpu.layout)), None)
-        if as_is is None:
-            rest.append(layout)
-        else:
-            kept.append(as_is)
-    return kept, sorted((gpu for gpu in free if gpu not in kept), key=_readiest), tuple(rest)
+    return found
 
 
 def _advice(
@@ -160,17 +151,15 @@ def _model(gpu: GpuFacts) -> GpuModel | None:
 
 
 def _readiest(gpu: GpuFacts) -> tuple[bool, bool, str, int, str]:
-    """In MIG mode, and without instances to lose, first; then as people count."""
-    return (not gpu.mig_enabled, bool(gpu.layout), gpu.node, *_place(gpu))
+    """Without instances to lose, and in MIG mode, first; then as people count."""
+    return (bool(gpu.layout), not gpu.mig_enabled, gpu.node, *_place(gpu))
 
 
 def _place(gpu: GpuFacts) -> tuple[int, str]:
     return (0 if gpu.index is None else gpu.index, gpu.uuid)
 
 
-def _slices(packed: Iterable[mig_packing.Layout]) -> int:
-    return sum(each.size for layout in packed for each in layout)
-
-
-def _size(model: GpuModel, name: str) -> int:
-    return next(profile.size for profile in model.profiles if profile.name == name)
+def _slices(counts: Counter[str], model: GpuModel) -> int:
+    """Memory slices of instances."""
+    sizes = {profile.name: profile.size for profile in model.profiles}
+    return sum(sizes[name] * count for name, count in counts.items())

@@ -1,8 +1,10 @@
 """MIG layouts: valid for every model, the fewest GPUs against all ways there are, and quick for any demand."""
 
 import random
+import re
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -69,6 +71,40 @@ def test_cuts_of_an_a100_are_those_that_are_documented() -> None:
         {"4g.20gb": 1, "3g.20gb": 1, "1g.5gb": 1},
     ]
     assert not [layout for layout in impossible if Counter(layout) in possible]
+
+
+BALANCED = {
+    "A30-24GB": {"1g.6gb": 2, "2g.12gb": 1},
+    "A100-40GB": {"1g.5gb": 2, "2g.10gb": 1, "3g.20gb": 1},
+    "A100-80GB": {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1},
+    "H100-80GB-SXM5": {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1},
+    "H100-80GB-PCIe": {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1},
+    "H100-94GB-NVL": {"1g.12gb": 2, "2g.24gb": 1, "3g.47gb": 1},
+    "H100-96GB": {"1g.12gb": 2, "2g.24gb": 1, "3g.48gb": 1},
+    "H20-96GB": {"1g.12gb": 2, "2g.24gb": 1, "3g.48gb": 1},
+    "H200-141GB": {"1g.18gb": 2, "2g.35gb": 1, "3g.71gb": 1},
+    "GH200-144GB": {"1g.18gb": 2, "2g.36gb": 1, "3g.72gb": 1},
+    "B200-180GB": {"1g.23gb": 2, "2g.45gb": 1, "3g.90gb": 1},
+    "GB200-186GB": {"1g.23gb": 2, "2g.47gb": 1, "3g.93gb": 1},
+    "B300-270GB": {"1g.34gb": 2, "2g.67gb": 1, "3g.135gb": 1},
+    "GB300-278GB": {"1g.35gb": 2, "2g.70gb": 1, "3g.139gb": 1},
+    "RTX-PRO-6000-96GB": {"1g.24gb": 2, "2g.48gb": 1},
+}
+"""`all-balanced` of NVIDIA's GPU operator."""
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_what_nvidias_operator_cuts_is_possible(model: GpuModel) -> None:
+    (layout,) = fewest(BALANCED[model.name], model.plain()).layouts
+    assert Counter(each.profile for each in layout) == BALANCED[model.name]
+
+
+def test_what_a_real_h200_was_cut_into_is_possible() -> None:
+    text = (Path(__file__).parents[1] / "captures" / "h200-mig__590.48.01.txt").read_text()
+    parts = re.findall(r"^  MIG (?:(\d)c\.)?(\S+) +Device", text, re.MULTILINE)
+    whole = Counter(profile for part, profile in parts if part in ("", "1"))
+    assert whole == {"3g.71gb": 1, "2g.35gb": 1, "1g.18gb": 2}
+    assert len(fewest(whole, model_of("NVIDIA H200").plain()).layouts) == 1
 
 
 @pytest.mark.parametrize(
