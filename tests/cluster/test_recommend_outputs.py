@@ -19,8 +19,10 @@ pytestmark = pytest.mark.cluster
 
 MIG = "nvidia.com/mig-1g.10gb.me"
 GROUPS = {"ReplicationController": "v1", "Pod": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
+APPS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
+CONFIGS = "/api/v1/namespaces/gpu-operator/configmaps"
 DRY = """#!/bin/sh
-exec {kubectl} "$@" --dry-run=server
+exec {kubectl} --dry-run=server "$@"
 """
 ENERGY = Change(annotations={"gpuwatch.io/autotune": "enforce", "gpuwatch.io/autotune-class": "batch"})
 
@@ -53,9 +55,14 @@ class Cluster:
 
     def _state(self):
         """Everything that a command could change."""
-        kinds = "all,resourcequotas,configmaps"
-        places = ([kinds, "-n", self.name], [kinds, "-n", "gpu-operator"], ["node", self.name])
-        return [self.kubectl("get", *place, "-o", "json") for place in places]
+        lists = [
+            f"/api/v1/namespaces/{self.name}/{kind}" for kind in ("pods", "resourcequotas", "replicationcontrollers")
+        ]
+        lists += [f"/apis/apps/v1/namespaces/{self.name}/{kind.lower()}s" for kind in APPS]
+        lists += [f"/apis/batch/v1/namespaces/{self.name}/{kind}" for kind in ("jobs", "cronjobs")]
+        found = [self.api.request("GET", path) for path in (*lists, CONFIGS, f"{NODES}/{self.name}")]
+        assert {status for status, _ in found} == {200}
+        return [body.get("items", body) for _, body in found]
 
     def _shell(self, command, variables):
         done = subprocess.run(["/bin/sh", "-euc", command], env=variables, capture_output=True, text=True, check=False)
