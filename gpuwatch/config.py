@@ -185,6 +185,7 @@ class RightsizingConfig(Section, frozen=True, kw_only=True):
     min_history: float = 86400.0  # nothing is said of a workload's size before
     min_coverage: float = 0.95  # ratio; nor with larger gaps
     idle_after: float = 1800.0  # a GPU without any work for so long is idle
+    lull: float = 4 * 86400.0  # a long weekend: who has breaks is not idle before, nor who was never seen for a week
     grace: float = 600.0  # after the start of a pod
     memory_margin: float = 0.05  # ratio, above the highest daily peak; at least 512 MiB
     max_mig_slowdown: float = 0.2  # ratio; work may take so much longer on a MIG instance
@@ -305,6 +306,7 @@ RANGES: dict[tuple[str, ...], tuple[float, float]] = {
     ("rightsizing", "min_history"): (600, 30 * 86400),
     ("rightsizing", "min_coverage"): (0.1, 1),
     ("rightsizing", "idle_after"): (300, 30 * 86400),
+    ("rightsizing", "lull"): (0, 60 * 86400),
     ("rightsizing", "grace"): (0, 86400),
     ("rightsizing", "memory_margin"): (0, 1),
     ("rightsizing", "max_mig_slowdown"): (0, 10),

@@ -1,8 +1,9 @@
 """GPUs that are held and do nothing, or never did anything: the largest savings, and the worst mistakes.
 
 Quiet is not enough. Work that pauses at night, over a weekend or between two requests will come back, so a pause counts
-only when it is longer than any that the workload came back from; until it was seen for a week, longer than a weekend.
-What may serve is never to be scaled down, nor is what works elsewhere: its owner is asked.
+only when it is longer than any that the workload came back from. What people wait for has holidays, too: it must have
+worked on through a whole week, or be quiet for longer than a long weekend. What may serve is never to be scaled down,
+nor is what works elsewhere: its owner is asked.
 """
 
 from gpuwatch.model.recommendation import Action, Change, Finding, Level, Recommendation
@@ -10,15 +11,15 @@ from gpuwatch.model.snapshot import Record
 from gpuwatch.model.usage import Hold
 from gpuwatch.rules.rightsizing_advice import advice, held_words
 from gpuwatch.rules.rightsizing_case import DAY_SECONDS, KNOWN_HOLDS, WEEK_DAYS, Case, by_pod, graded, share_of
-from gpuwatch.rules.rightsizing_quiet import PCIE_IDLE, draw_above_idle, quiet_seconds
+from gpuwatch.rules.rightsizing_quiet import PCIE_IDLE, draw_above_idle, is_seen_whole, quiet_seconds
 from gpuwatch.rules.rightsizing_savings import HOURS, savings
 from gpuwatch.rules.rightsizing_words import percent, some, span, time
 
 LONGER = 1.25
 """Times the longest pause after which it worked again."""
 
-WEEKEND_SECONDS = 3 * DAY_SECONDS
-"""From Friday afternoon to Monday morning, and some."""
+BREAK_SECONDS = 6 * 3600.0
+"""Who never paused for so long in a week knows neither nights nor weekends."""
 
 NO_CONTEXT_BYTES = 64 * 2**20
 """Less than any context of CUDA takes."""
@@ -73,21 +74,26 @@ def is_at_rest(case: Case) -> bool:
 
 def resting(case: Case) -> tuple[Rest, ...]:
     """Its pods of which every device has been quiet for long enough to be sure that this is no pause."""
-    least = _least(case)
     found = []
     for _, holds in by_pod(case.present):
         quiet = [seconds for hold in holds if (seconds := quiet_seconds(hold, case.ground)) is not None]
-        if len(quiet) == len(holds) and min(quiet) >= least:
-            found.append(Rest(holds=holds, seconds=min(quiet), never=all(map(_is_untouched, holds))))
+        if len(quiet) < len(holds):
+            continue
+        rest = Rest(holds=holds, seconds=min(quiet), never=all(map(_is_untouched, holds)))
+        if rest.seconds >= _least(case, rest):
+            found.append(rest)
     return tuple(found)
 
 
-def _least(case: Case) -> float:
-    """Seconds of quiet that say something about this workload."""
-    least = max(case.config.idle_after, LONGER * _longest_pause(case))
-    is_young = case.summary.days < WEEK_DAYS and (case.may_serve or case.summary.work_class != "batch")
-    has_worked = any(hold.worked for hold in case.summary.holds)
-    return max(least, WEEKEND_SECONDS) if is_young and has_worked else least
+def _least(case: Case, rest: Rest) -> float:
+    """Seconds of quiet that are no pause of this workload. Who has no process there waits for nothing."""
+    pause = _longest_pause(case)
+    least = max(case.config.idle_after, LONGER * pause)
+    is_patient = case.summary.work_class == "batch" and not case.may_serve
+    before = case.summary.days * DAY_SECONDS - rest.seconds
+    is_steady = before >= WEEK_DAYS * DAY_SECONDS and pause < BREAK_SECONDS
+    is_new = rest.never and pause == 0.0
+    return least if is_patient or is_steady or is_new else max(least, case.config.lull)
 
 
 def _longest_pause(case: Case) -> float:
@@ -97,7 +103,7 @@ def _longest_pause(case: Case) -> float:
 
 def _is_untouched(hold: Hold) -> bool:
     """No process, or so little memory that none can be there. Memory that was taken once is no sign of disuse."""
-    if hold.worked:
+    if hold.worked or not is_seen_whole(hold):
         return False
     if hold.processes is None:
         return hold.memory is not None and hold.memory < NO_CONTEXT_BYTES

@@ -17,6 +17,9 @@ DRAW = 1.15
 DRAW_AT_REST = 0.4
 """Of the power limit: no GPU at rest draws more, whatever the lowest draw was before it had a context."""
 
+BEGIN_SECONDS = 600.0
+"""What happened in so short a time before it was seen is taken to be what was seen."""
+
 OLD_SECONDS = 3 * 3600.0
 """Who was seen last so long ago may have worked since."""
 
@@ -24,16 +27,18 @@ OLD_SECONDS = 3 * 3600.0
 def quiet_seconds(hold: Hold, ground: Ground) -> float | None:
     """For how long it surely did nothing, after its grace. None: it works, or nobody can tell.
 
-    Time that was not seen counts as work, where there is much of it.
+    The ledger begins anew where nobody looked for a while: all of it was seen.
     """
     if hold.idle_since is None or hold.busy is None or _does_something(hold):
         return None
     if ground.now - hold.last > OLD_SECONDS:
         return None
-    held = hold.last - hold.since
-    missed = held - hold.covered
-    seconds = hold.last - max(hold.idle_since, hold.since + ground.config.grace)
-    return seconds if missed <= (1 - ground.config.min_coverage) * held else seconds - missed
+    return hold.last - max(hold.idle_since, hold.since + ground.config.grace)
+
+
+def is_seen_whole(hold: Hold) -> bool:
+    """Whether it was seen from its begin: else it may have worked before."""
+    return hold.worked or (hold.idle_since is not None and hold.idle_since - hold.since <= BEGIN_SECONDS)
 
 
 def works(hold: Hold, ground: Ground) -> bool:
