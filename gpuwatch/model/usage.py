@@ -87,7 +87,7 @@ class DayPeak(Record, frozen=True, kw_only=True):
 
 
 class Slowdown(Record, frozen=True, kw_only=True):
-    """95th percentile of how much longer the work would take on a MIG profile: 0.2 is 20 % longer."""
+    """How much longer work would take on a MIG profile, 95th percentile of windows with work: 0.2 is 20 % longer."""
 
     profile: str
     low: float  # if a busy multiprocessor had room for more

@@ -1,4 +1,7 @@
-"""How much longer a workload's work would take on each MIG profile of a GPU model, as decaying histograms."""
+"""How much longer a workload's work would take on each MIG profile of a GPU model, as decaying histograms.
+
+Only windows with work count: whoever uses a GPU twice a week would else seem to lose nothing on the smallest slice.
+"""
 
 from gpuwatch.model.mig_profiles import Profile
 from gpuwatch.model.snapshot import Record
@@ -7,7 +10,7 @@ from gpuwatch.rules.decaying_histogram import SLOWDOWN, Histogram, HistogramStat
 from gpuwatch.rules.mig_fit import slowdowns
 
 QUANTILE = 0.95
-"""For so much of its time, the work would not be slower than that."""
+"""For so much of the time in which it works, it would not be slower than that."""
 
 
 class FitState(Record, frozen=True, kw_only=True):

@@ -92,7 +92,7 @@ class Measures:
             self._shares["swings"].add(window.busy_low <= SWING[0] and window.busy_high >= SWING[1], weight)
         if window.cpu_throttled is not None:
             self._shares["cpu_throttled"].add(window.cpu_throttled, weight)
-        if profiles and window.model is not None and window.busy is not None:
+        if profiles and window.model is not None and is_work:  # rest would hide how slow the rare work becomes
             self._fits_on(window.model).add(window, weight, profiles)
 
     def settle(self, half_life: float) -> None:
