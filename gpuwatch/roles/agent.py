@@ -1,7 +1,8 @@
 """The agent: reader, kernel log, kubelet and /proc in; one View per round out, served over HTTP.
 
 Threads: this one publishes; the supervisor reads the pipe; one follows the kernel log; two ask the kubelet and the bus
-now and then; one serves HTTP. Only the publisher joins what they found, so no slow source delays another.
+now and then; one serves HTTP; one learns from the Views who uses how much. Only the publisher joins what they found, so
+no slow source delays another.
 """
 
 import gc
@@ -10,6 +11,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from gpuwatch.config import Backend, Config, runtime_dir
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.event_query import EVERYTHING, EventQuery
 from gpuwatch.model.pci import pci_key
+from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import KernelEvent, XidEvent
 from gpuwatch.reader.messages import USAGE, AnyMessage, Failed, Found, Happened, Registered
@@ -32,11 +35,14 @@ from gpuwatch.roles.pages import routes
 from gpuwatch.roles.periodic import Periodic
 from gpuwatch.roles.reload import WATCH_SECONDS, ConfigWatch
 from gpuwatch.roles.repairs import said_repaired
+from gpuwatch.roles.rightsizer import Rightsizer
 from gpuwatch.roles.signals import ENDS, Signals
 from gpuwatch.rules.xids import Event, XidLedger
 from gpuwatch.sinks.board import MIN_STALE_SECONDS, STALE_INTERVALS, Board
 from gpuwatch.sinks.http import HttpServer, Limits
+from gpuwatch.sinks.metrics_rightsizing import Told
 from gpuwatch.sinks.store import Store
+from gpuwatch.sources.cpu_throttling import CpuThrottling
 from gpuwatch.sources.machine import boot_id_file, first_line
 
 log = logging.getLogger(__name__)
@@ -46,6 +52,9 @@ MIN_PUBLISH_GAP = 0.02
 
 LAST_VIEW_SECONDS = 0.2
 """What a View that is being made is given at the end."""
+
+LAST_CHECKPOINT_SECONDS = 1.2
+"""After the begin of the end no longer is waited for that of right-sizing; the one before it is an hour old at most."""
 
 BUS_SECONDS = 10.0
 
@@ -87,6 +96,11 @@ class Agent:
         self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel, told)
         self._pods = Periodic("pods", config.sources.pod_resources_interval, self._assembly.refresh_allocations)
         self._bus = Periodic("bus", BUS_SECONDS, self._look_at_bus)
+        self._rightsizer = Rightsizer(
+            config.rightsizing,
+            Path(config.state_dir) if config.state_dir else None,
+            CpuThrottling(Path(config.sources.proc), Path(config.sources.sys)).shares,
+        )
         self._publisher = threading.Thread(target=self._publish_for_ever, name="publisher", daemon=True)
         self._http = HttpServer(
             routes(self),
@@ -118,6 +132,7 @@ class Agent:
         self._http.start()
         for thread in (self._supervisor, self._kernel, self._pods, self._bus, self._publisher):
             thread.start()
+        self._rightsizer.start()
 
     def run(self, started: Callable[[], None] = lambda: None) -> None:
         """Start, call `started`, and serve until SIGTERM or SIGINT.
@@ -141,8 +156,10 @@ class Agent:
 
     def stop(self) -> None:
         """End within two seconds, whatever the driver does."""
+        until = time.monotonic() + LAST_CHECKPOINT_SECONDS
         self._stopping.set()
         self._due.set()
+        self._rightsizer.stop()
         self._kernel.stop()
         self._pods.stop()
         self._bus.stop()
@@ -150,6 +167,7 @@ class Agent:
         self._http.stop()
         if self._publisher.is_alive():
             self._publisher.join(LAST_VIEW_SECONDS)
+        self._rightsizer.wait(until)
         self._chronicle.close()
 
     def ready(self) -> str | None:
@@ -170,6 +188,10 @@ class Agent:
         """XIDs, SXids, bus losses, findings and actions, also those of earlier lives."""
         return self._store.events(query)
 
+    def recommendations(self) -> Recommendations | str:
+        """Who holds more GPU than they use, or in words why nothing is said."""
+        return self._rightsizer.recommendations()
+
     def _follow_configuration(self, *, asked: bool) -> None:
         """Take over a changed file; what is shown changes with the next View."""
         if self._watch is None or not (self._watch.changed() or asked):
@@ -181,8 +203,14 @@ class Agent:
             self.profiles = new.metrics.profiles
             board = self._new_board()
             if self._view is not None:
-                board.publish(self._view)
+                board.publish(self._view, self._told())
             self.board = board
+            self._rightsizer.configure(new.rightsizing)
+
+    def _told(self) -> Told | None:
+        """The newest advice, for the page of metrics."""
+        body = self._rightsizer.recommendations()
+        return None if isinstance(body, str) else Told(body, self._config.rightsizing.top)
 
     def _on_message(self, message: AnyMessage) -> None:
         """News from the reader, on the supervisor's thread."""
@@ -293,11 +321,12 @@ class Agent:
             sxids=sxids,
             news=news,
         )
-        self.board.publish(view)
+        self.board.publish(view, self._told())
         self._view = view
         self.published.ring()
         self._chronicle.note(news, resumed=self._kernel.resumed)
         self._chronicle.tell(view, cursor, urgent=bool(news))
         self._journal.tell(view)
+        self._rightsizer.tell(view)
         if self._assembly.wants_allocations:
             self._pods.wake()

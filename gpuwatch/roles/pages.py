@@ -12,6 +12,7 @@ import msgspec
 from gpuwatch.config import Profile
 from gpuwatch.model.event_query import EventQuery, event_query, number
 from gpuwatch.model.finding import Finding
+from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import Events, View
 from gpuwatch.roles.bell import Bell
 from gpuwatch.sinks.board import Board
@@ -43,6 +44,10 @@ class Backstage(Protocol):
 
     def events(self, query: EventQuery) -> Events:
         """What happened lately; may have to wait for a disk."""
+        ...
+
+    def recommendations(self) -> Recommendations | str:
+        """Who holds more GPU than they use, or in words why nothing is said."""
         ...
 
 
@@ -93,6 +98,7 @@ def routes(agent: Backstage) -> Mapping[str, Handler]:
         **dict.fromkeys(("/-/ready", "/readyz", "/health"), ready),
         "/api/v1/view": view,
         "/api/v1/events": events,
+        "/api/v1/recommendations": lambda _: _recommendations(agent),
         "/": lambda _: _landing(agent),
     }
 
@@ -104,10 +110,16 @@ def _newest(agent: Backstage) -> Response:
     return Response(content_type=JSON, body=body)
 
 
+def _recommendations(agent: Backstage) -> Response:
+    body = agent.recommendations()
+    return text(503, body) if isinstance(body, str) else Response(content_type=JSON, body=msgspec.json.encode(body))
+
+
 LINKS = (
     ("/metrics", "metrics for Prometheus"),
     ("/api/v1/view", "everything as JSON"),
     ("/api/v1/events", "XIDs, findings and actions as JSON"),
+    ("/api/v1/recommendations", "who holds more GPU than they use, as JSON"),
     ("/-/ready", "readiness"),
     ("/-/healthy", "liveness"),
 )

@@ -12,7 +12,7 @@ from gpuwatch.model.errors import UsageError
 
 log = logging.getLogger(__name__)
 
-LIVE_SECTIONS = ("metrics",)
+LIVE_SECTIONS = ("metrics", "rightsizing")
 """Sections that take effect in a running agent; a change elsewhere is named in the log."""
 
 WATCH_SECONDS = 2.0

@@ -10,6 +10,7 @@ import pytest
 
 from gpuwatch.config import MetricsConfig
 from gpuwatch.model.event_query import EventQuery
+from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.snapshot import Snapshot
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import XidEvent
@@ -18,6 +19,7 @@ from gpuwatch.roles.client import AgentClient
 from gpuwatch.roles.pages import routes
 from gpuwatch.sinks.board import Board
 from gpuwatch.sinks.http import HttpServer
+from tests.sinks.advice_factory import advice, recommendation
 
 SECONDS = 10.0
 PUBLICATIONS = 20
@@ -34,6 +36,7 @@ class Stage:
         self.published = Bell()
         self.asked: list[EventQuery] = []
         self._view: View | None = None
+        self.advice: Recommendations | str = "nothing yet"
 
     def publish(self, at: float) -> None:
         view = View(snapshot=Snapshot(at=at, interval=2.0), agent=AgentStatus(version="0", started=0.0))
@@ -50,6 +53,9 @@ class Stage:
     def events(self, query: EventQuery) -> Events:
         self.asked.append(query)
         return Events(xids=(XidEvent(at=1.0, xid=79, source="kernel"),))
+
+    def recommendations(self) -> Recommendations | str:
+        return self.advice
 
 
 @pytest.fixture
@@ -152,3 +158,10 @@ def test_events_are_asked_for_as_the_client_says(stage: Stage, client: AgentClie
     assert stage.asked == [query, EventQuery()]
     status, line = get(server, "/api/v1/events?kind=panic")
     assert (status, line.startswith("unknown kind panic")) == (400, True)
+
+
+def test_recommendations_are_told_or_why_there_are_none(stage: Stage, server: HttpServer, client: AgentClient) -> None:
+    assert get(server, "/api/v1/recommendations") == (503, "nothing yet\n")
+    stage.advice = advice(recommendation("chat", 24.0))
+    assert client.recommendations() == stage.advice
+    assert "/api/v1/recommendations" in get(server, "/")[1]
