@@ -21,6 +21,9 @@ LONGER = 1.25
 BREAK_SECONDS = 6 * 3600.0
 """Who never paused for so long in a week knows neither nights nor weekends."""
 
+STEADY_DAYS = 3
+"""Who has worked through so many nights hardly knows weekends."""
+
 NO_CONTEXT_BYTES = 64 * 2**20
 """Less than any context of CUDA takes."""
 
@@ -86,14 +89,25 @@ def resting(case: Case) -> tuple[Rest, ...]:
 
 
 def _least(case: Case, rest: Rest) -> float:
-    """Seconds of quiet that are no pause of this workload. Who has no process there waits for nothing."""
+    """Seconds of quiet that are no pause of this workload."""
     pause = _longest_pause(case)
     least = max(case.config.idle_after, LONGER * pause)
     is_patient = case.summary.work_class == "batch" and not case.may_serve
-    before = case.summary.days * DAY_SECONDS - rest.seconds
-    is_steady = before >= WEEK_DAYS * DAY_SECONDS and pause < BREAK_SECONDS
-    is_new = rest.never and pause == 0.0
-    return least if is_patient or is_steady or is_new else max(least, case.config.lull)
+    if is_patient or (rest.never and pause == 0.0):
+        return least
+    return max(least, min(case.config.lull, _break(case, rest, pause)))
+
+
+def _break(case: Case, rest: Rest, pause: float) -> float:
+    """Seconds that people's habits may keep it quiet for, as far as they are known."""
+    seen = case.summary.days * DAY_SECONDS
+    worked = seen - rest.seconds
+    if pause == 0.0 and not any(hold.worked for hold in case.summary.holds):
+        is_whole = all(map(is_seen_whole, case.summary.holds))
+        return 0.0 if seen >= (DAY_SECONDS if is_whole else case.config.lull) else case.config.lull
+    if pause >= BREAK_SECONDS or worked < STEADY_DAYS * DAY_SECONDS:
+        return case.config.lull
+    return 0.0 if worked >= WEEK_DAYS * DAY_SECONDS else 2 * BREAK_SECONDS
 
 
 def _longest_pause(case: Case) -> float:
