@@ -52,6 +52,7 @@ class Idle(NamedTuple):
     finding: Finding | None
     action: Action | None
     pruned: bool  # by gpu-pruner's rule
+    seen: bool  # its utilization can be read
     old: bool  # held and without work for longer than the product's promise
     rests: tuple[bool, ...]
     untouched: bool  # nobody will use it at all for a day
@@ -138,6 +139,7 @@ def idles(
             finding=item.kind if item else None,
             action=item.action if item else None,
             pruned=pruner.idle(each.pod.name, each.gpu, now),
+            seen=pruner.knows(each.pod.name, each.gpu, now),
             old=rested > OLD,
             rests=rests,
             untouched=each.untouched(step, 1),

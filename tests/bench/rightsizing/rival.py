@@ -75,10 +75,14 @@ class Pruner:
         if max(window.busy, window.busy_high or 0.0) >= LITTLE:
             self._worked[slot] = end
 
+    def knows(self, pod: str, gpu: str, now: float) -> bool:
+        """Whether its utilization was seen lately."""
+        seen = self._seen.get((pod, gpu))
+        return seen is not None and now - seen < IDLE
+
     def idle(self, pod: str, gpu: str, now: float) -> bool:
         """Whether it would scale the pod down."""
-        slot = (pod, gpu)
-        return slot in self._seen and now - self._seen[slot] < IDLE and now - self._worked[slot] >= IDLE
+        return self.knows(pod, gpu, now) and now - self._worked[pod, gpu] >= IDLE
 
 
 def percentile(values: Sequence[float], share: float) -> float:

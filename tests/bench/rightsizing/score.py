@@ -34,8 +34,8 @@ def share(part: int, whole: int) -> float | None:
 def found(holds: Sequence[Idle], flag: Callable[[Idle], bool], deletes: Callable[[Idle], bool]) -> Found:
     """For a rule that flags some of the holds, and would delete some."""
     flagged = [each for each in holds if flag(each)]
-    over = [each for each in holds if each.over]
-    dead = [each for each in holds if each.old and each.rests[2]]
+    over = [each for each in holds if each.over and each.seen]
+    dead = [each for each in holds if each.old and each.rests[-1]]
     resting = [each for each in holds if each.old and each.rests[0]]
     return Found(
         flagged=len(flagged),

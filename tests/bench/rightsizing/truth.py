@@ -75,16 +75,17 @@ def usable(profile: Profile) -> float:
 
 
 class Slower(NamedTuple):
-    """Time lost on a slice: of all time, and of the worst steps (95th percentile by time held)."""
+    """Time lost on a slice: of all time held, and of the worst steps with work (95th percentile)."""
 
     mean: float
     p95: float
 
 
 def slower(workload: Workload, profile: Profile, begin: int, end: int) -> Slower | None:
-    """By the workload's own physics. None: no pod then."""
+    """By the workload's own physics. None: it does nothing then."""
     multiprocessors = profile.sm_share if profile.sm_fraction is not None else 0.9 * profile.sm_share
     stretch = workload.physics.stretch(multiprocessors, profile.memory_fraction)
     factor = stretch / workload.physics.stretch(*part(workload)) - 1
-    lost = sorted(workload.load[0][step] * factor for pod in workload.pods for step in lived(pod, begin, end))
-    return Slower(sum(lost) / len(lost), lost[int(0.95 * (len(lost) - 1))]) if lost else None
+    loads = sorted(workload.load[0][step] for pod in workload.pods for step in lived(pod, begin, end))
+    busy = [load for load in loads if load > 0]
+    return Slower(factor * sum(loads) / len(loads), factor * busy[int(0.95 * (len(busy) - 1))]) if busy else None
