@@ -13,7 +13,10 @@ from gpuwatch.model.snapshot import Record
 from gpuwatch.model.usage import Distribution
 
 FINEST = 10_000
-"""The largest bucket of a saved histogram; smaller ones in proportion, none below 1."""
+"""The largest bucket of a saved histogram; smaller ones in proportion."""
+
+NEGLIGIBLE = 1e-6
+"""Of all weight: so little has been forgotten."""
 
 HIGH_SHARE = 0.1
 """Of a long span, at most, is taken to be as high as its high end: its 95th percentile or more."""
@@ -35,7 +38,8 @@ class Scale(NamedTuple):
         position = value / self.unit
         if position <= self.linear:
             return int(position + ROUNDING)
-        return min(self.size - 1, self.linear + math.ceil(math.log(position / self.linear, self.growth)))
+        steps = math.log(position / self.linear) / math.log(self.growth)
+        return min(self.size - 1, self.linear + int(steps + ROUNDING))
 
     def end(self, index: int) -> float:
         """The highest value of a bucket."""
@@ -149,13 +153,19 @@ class Histogram:
         """None: nothing was added."""
         if not self.weight > 0:
             return None
-        highest = self.scale.end(max(index for index, weight in enumerate(self._buckets) if weight > 0))
-        p50, p95 = self.quantile(0.5), self.quantile(0.95)
-        return Distribution(mean=min(self.moment / self.weight, highest), p50=p50, p95=p95, max=highest)
+        least = NEGLIGIBLE * self.weight
+        highest = self.scale.end(max(index for index, weight in enumerate(self._buckets) if weight > least))
+        mean, p50, p95 = self.moment / self.weight, self.quantile(0.5), self.quantile(0.95)
+        return Distribution(mean=mean, p50=p50, p95=p95, max=max(mean, highest))
 
     def state(self) -> HistogramState:
         """To be saved; about a hundredth of a per cent is lost."""
         largest = max(self._buckets, default=0.0)
         scale = FINEST / largest if largest > 0 else 0.0
-        buckets = tuple([math.ceil(each * scale) for each in self._buckets]) if scale else ()
+        buckets = tuple([_whole(each * scale) for each in self._buckets]) if scale else ()
         return HistogramState(weight=self.weight, moment=self.moment, buckets=buckets)
+
+
+def _whole(size: float) -> int:
+    """What is there stays there, however little, if it is not negligible."""
+    return max(round(size), size > NEGLIGIBLE * FINEST)
