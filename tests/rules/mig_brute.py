@@ -40,10 +40,11 @@ def first_fit(demand: Counter[str], profiles: Sequence[Profile]) -> int:
     """GPUs, if each instance goes to the first that has room, at the first start with room; large ones first."""
     gpus: list[Gpu] = []
     for profile in sorted(profiles, key=lambda profile: (-profile.size, -profile.compute_slices)):
+        at = 0  # what had no room for this profile has none later
         for _ in range(demand[profile.name]):
-            at = next((at for at, gpu in enumerate(gpus) if any(_placed(gpu, profile, profiles))), None)
-            if at is None:
-                at = len(gpus)
+            while at < len(gpus) and not any(_placed(gpus[at], profile, profiles)):
+                at += 1
+            if at == len(gpus):
                 gpus.append(EMPTY)
             gpus[at] = next(_placed(gpus[at], profile, profiles))
     return len(gpus)
