@@ -22,27 +22,36 @@ def script(items: Iterable[RecommendationItem]) -> str:
     return PREFACE + "".join(f"\n{part}\n" for item in items if item.apply for part in [_part(item)])
 
 
-def file_name(item: RecommendationItem, part: Apply) -> str:
-    """Of its manifest: one word, the same at every run."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{part.what}-{item.id}").strip("-.") + ".yaml"
+def files(item: RecommendationItem) -> list[tuple[str, Apply]]:
+    """(name, what it is for) of every manifest; the same at every run."""
+    parts = [part for part in item.apply if part.manifest is not None]
+    kinds = [part.what for part in parts]
+    return [(_name(item.id, part.what, kinds[:number].count(part.what)), part) for number, part in enumerate(parts)]
+
+
+def _name(id_: str, what: str, before: int) -> str:
+    """One word; `before`: so many of its kind come first."""
+    more = f"-{before + 1}" if before else ""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{id_}.{what}{more}").strip("-.") + ".yaml"
 
 
 def _part(item: RecommendationItem) -> str:
+    names = {id(part): name for name, part in files(item)}
     lines = [f"# {_line(f'{whole_name(item.target)}: {item.why}')}", f"# risk {item.risk}: {_line(item.risk_words)}"]
     for each in item.apply:
         lines.append(f"# {_line(each.note)}")
-        lines += _here(file_name(item, each), each)
         if each.command:
             lines.append(each.command)
+        elif each.manifest is not None:
+            lines += _here(names[id(each)], each)
     return "\n".join(lines)
 
 
 def _here(name: str, part: Apply) -> Iterator[str]:
-    """A file in the script, where the command does not carry it."""
-    if part.manifest is not None and not part.command:
-        yield f"cat > {shlex.quote(name)} <<'{END}'"
-        yield to_yaml(part.manifest)
-        yield END
+    """A file in the script, where no command carries it."""
+    yield f"cat > {shlex.quote(name)} <<'{END}'"
+    yield to_yaml(part.manifest)
+    yield END
 
 
 def _line(text: str) -> str:

@@ -1,11 +1,29 @@
 """Whose advice `gpuwatch recommend` tells: an agent's, which has watched, or its own about what others recorded."""
 
-from typing import NamedTuple
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
+from gpuwatch.cli.recommend_prometheus import FleetQuestion, advice_for_fleet
 from gpuwatch.cli.session import Session
 from gpuwatch.cli.source import parse_source
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.recommendation import Recommendations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuwatch.model.usage import Fleet
+    from gpuwatch.model.view import View
+    from gpuwatch.rules.usage_ledger import Ledger
+
+
+class Views(NamedTuple):
+    """What is recorded: a file of views, `-`, or `sim:SCENARIO`, which is played for `duration`."""
+
+    events: str
+    duration: str
+    seed: int
 
 
 class Advice(NamedTuple):
@@ -15,12 +33,25 @@ class Advice(NamedTuple):
     source: str
 
 
-def advice(session: Session) -> Advice:
-    """What there is to say.
+def advice(
+    session: Session, views: Views | None, fleet: FleetQuestion | None, namespaces: tuple[str, ...] = ()
+) -> Advice:
+    """What there is to say. `namespaces`: of a fleet no more than these is read.
 
     Raises:
+        UsageError: more than one was named, or one that only knows the present.
         GpuwatchError: nobody answers, or nobody has watched.
     """
+    if sum((views is not None, fleet is not None, session.source is not None)) > 1:
+        raise UsageError("two sources are named", "", "give one of --source, --from-views, --from-prometheus")
+    if views is not None:
+        return _of_views(session, views)
+    if fleet is not None:
+        return Advice(*advice_for_fleet(session, fleet, namespaces))
+    return _of_agent(session)
+
+
+def _of_agent(session: Session) -> Advice:
     from gpuwatch.roles.client import AgentClient, find_agent
 
     source = parse_source(session.source) if session.source else None
@@ -28,9 +59,65 @@ def advice(session: Session) -> Advice:
         raise UsageError(
             f"--source {session.source} cannot tell what was",
             "sizes are judged by history",
-            "ask an agent that has watched for a while, with --source agent:URL",
+            "ask an agent that has watched for a while, or give --from-views",
         )
     agent = AgentClient(source.argument or None) if source else find_agent()
-    if agent is None:
-        raise GpuwatchError("nobody has watched these GPUs", "no agent answers here", "start one: gpuwatch agent")
-    return Advice(agent.recommendations(), f"agent {agent.name}")
+    return Advice(agent.recommendations(), f"agent {agent.name}") if agent else _of_checkpoint(session)
+
+
+def _of_checkpoint(session: Session) -> Advice:
+    """What an agent has left behind, judged as of then."""
+    from gpuwatch.cli.words import Words
+    from gpuwatch.model.usage import Fleet
+    from gpuwatch.rules.usage_ledger import Ledger, LedgerState
+    from gpuwatch.sinks import usage_checkpoint
+
+    config = session.config()
+    path = Path(config.state_dir) / usage_checkpoint.NAME if config.state_dir else None
+    found = usage_checkpoint.peek(path, LedgerState) if path else None
+    for trouble in found.trouble if found else ():
+        session.terminal.hint(f"hint: {trouble}")
+    ledger = Ledger.restored(found.state, config.rightsizing) if found and found.state else None
+    if ledger is None or ledger.at is None:
+        where = f"no agent answers here, and none has left anything in {config.state_dir or 'a state directory'}"
+        raise GpuwatchError(
+            "nobody has watched these GPUs", where, "start one with `gpuwatch agent`, or give --from-prometheus URL"
+        )
+    age = Words(session.terminal.glyphs, time.time()).ago(ledger.at)
+    session.terminal.hint(f"hint: no agent answers here; this is by what one has saved, its last look was {age}")
+    fleet = Fleet(namespaces=ledger.namespaces(ledger.at))
+    return Advice(_judged(session, ledger, fleet, ledger.at), f"checkpoint {path}")
+
+
+def _of_views(session: Session, views: Views) -> Advice:
+    from gpuwatch.cli.diagnose_progress import progress
+    from gpuwatch.cli.recording import recorded, scenario_views
+    from gpuwatch.roles.recollected_usage import usage_of_views
+
+    config = session.config()
+    simulated = views.events.startswith("sim:")
+    if simulated:
+        given = scenario_views(views.events.removeprefix("sim:"), config, views.duration, views.seed)
+    else:
+        given = recorded(views.events)
+    with progress(session, "reading views") as advance:
+
+        def counted() -> "Iterator[View]":
+            for number, view in enumerate(given, 1):
+                advance(f"{number}", 0, 0)
+                yield view
+
+        found = usage_of_views(counted(), config.rightsizing)
+    if found.at is None:
+        raise UsageError(f"{views.events} has no view", "nothing was judged", "record /api/v1/view, one answer a line")
+    where = views.events if simulated else "stdin" if views.events == "-" else f"views in {views.events}"
+    return Advice(_judged(session, found.ledger, found.fleet, found.at), where)
+
+
+def _judged(session: Session, ledger: "Ledger", fleet: "Fleet", now: float) -> Recommendations:
+    from gpuwatch.rules.rightsizing import recommend
+
+    found = recommend(ledger.summaries(now), fleet, session.config().rightsizing, now)
+    return Recommendations(
+        at=now, since=ledger.since, workloads=found.workloads, learning=found.learning, items=found.items
+    )

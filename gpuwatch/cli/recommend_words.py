@@ -64,11 +64,13 @@ def hours(savings: Savings) -> str | None:
 
 def money(savings: Savings) -> str | None:
     """Of a day, with its currency; None without a price."""
-    if savings.money_per_day is None:
-        return None
-    value = savings.money_per_day
-    amount = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
-    return f"{amount} {savings.currency}" if savings.currency else amount
+    return None if savings.money_per_day is None else amount(savings.money_per_day, savings.currency)
+
+
+def amount(value: float, currency: str | None) -> str:
+    """With cents where they matter."""
+    number = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
+    return f"{number} {currency}" if currency else number
 
 
 def is_priced(items: "tuple[RecommendationItem, ...]") -> bool:

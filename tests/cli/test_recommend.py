@@ -4,20 +4,30 @@ import csv
 import io
 import json
 import shlex
+import signal
 import subprocess
+import time
+from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from msgspec.structs import replace
 
 from gpuwatch.cli.recommend import FINDINGS, LEVELS
+from gpuwatch.cli.recommend_apply import files
 from gpuwatch.cli.recommend_csv import COLUMNS
 from gpuwatch.cli.recommend_items import total
 from gpuwatch.cli.recommend_words import ACTIONS, TITLES
+from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.recommendation import Action, Finding, Level, Savings
+from gpuwatch.model.usage import Window, WorkloadKey
+from gpuwatch.rules.usage_ledger import Ledger
+from gpuwatch.sinks import usage_checkpoint
 from tests.cli import advice
 from tests.cli.conftest import advised, ask, run
-from tests.cli.views import healthy
+from tests.cli.processes import COMMAND, environment
+from tests.cli.views import healthy, uuid
 
 
 def said(*args: str, body=advice.everything, env: dict[str, str] | None = None) -> str:
@@ -172,3 +182,100 @@ def test_an_agent_that_knows_nothing_yet_is_1():
     found = ask(healthy(), "recommend")
     assert (found.exit_code, found.stdout) == (1, "")
     assert "refused /api/v1/recommendations" in found.stderr
+
+
+def test_a_scenario_is_judged_as_an_agent_would_that_had_seen_it():
+    found = run("recommend", "--from-views", "sim:idle-allocated", "--duration", "1h", "-o", "json")
+    document = json.loads(found.stdout)
+    assert document["source"] == "sim:idle-allocated"
+    assert "never_used" in {item["kind"] for item in document["items"]}
+    assert document["at"] > document["since"]
+
+
+def test_recorded_views_are_judged_from_a_pipe():
+    recorded = "\n".join(msgspec.json.encode(view).decode() for view in (healthy(), later(healthy(), 30.0)))
+    found = run("recommend", "--from-views", "-", stdin=recorded)
+    assert (found.exit_code, found.exception) == (0, None)
+    assert found.stdout.startswith("no recommendations; ")
+    assert run("recommend", "--from-views", "-", stdin="").exit_code == 2
+
+
+def later(view, seconds: float):
+    return replace(view, snapshot=replace(view.snapshot, at=view.snapshot.at + seconds))
+
+
+def test_two_sources_are_one_too_many():
+    found = run("--source", "agent", "recommend", "--from-views", "-", stdin="")
+    assert (found.exit_code, "two sources are named" in found.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("wrong", [("nonsense",), ("http://127.0.0.1:1", "--window", "fortnight")])
+def test_a_prometheus_that_is_none_is_wrong_usage(wrong: tuple[str, ...]):
+    assert run("recommend", "--from-prometheus", *wrong).exit_code == 2
+
+
+def test_without_an_agent_its_checkpoint_is_judged_and_its_age_told(tmp_path: Path):
+    at = time.time() - 7200
+    ledger = Ledger(RightsizingConfig())
+    for minute in range(60):
+        window = Window(
+            at=at + 60 * minute,
+            span=60,
+            covered=60,
+            key=WorkloadKey(namespace="nlp", name="chat"),
+            pod="chat-0",
+            gpu=uuid(0),
+            busy=0.0,
+            processes=0,
+        )
+        ledger.add(window)
+    usage_checkpoint.save(tmp_path / usage_checkpoint.NAME, ledger.state())
+    alone = {"GPUWATCH_AGENT_SOCKET": str(tmp_path / "none.sock"), "XDG_RUNTIME_DIR": str(tmp_path)}
+    found = run("recommend", "--state-dir", str(tmp_path), "-o", "json", env=alone)
+    assert json.loads(found.stdout)["workloads"] == 1
+    assert "its last look was 1h ago" in found.stderr
+    nobody = run("recommend", "--state-dir", str(tmp_path / "empty"), env=alone)
+    assert nobody.exit_code == 1
+    assert "nobody has watched these GPUs" in nobody.stderr
+
+
+def test_a_folder_gets_report_data_and_manifests(tmp_path: Path):
+    folder = tmp_path / "deep" / "weekly"
+    found = advised(advice.everything(), "recommend", "--output-dir", str(folder))
+    assert found.exit_code == 0
+    assert "begin with" in found.stderr
+    assert len(found.stdout.splitlines()) > len(advice.everything().items), "the table is printed all the same"
+    assert (folder / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert len(json.loads((folder / "recommendations.json").read_text())["items"]) == 7
+    assert (folder / "recommendations.csv").read_bytes().count(b"\r\n") == 8
+    manifests = {path.name: yaml.safe_load(path.read_text()) for path in (folder / "manifests").iterdir()}
+    assert manifests["mig-fit-1f3a9c.pod_patch.yaml"] == advice.PATCH
+    assert len(manifests) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_1_and_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    found = advised(advice.everything(), "recommend", "--output-dir", str(tmp_path / "file"))
+    assert found.exit_code == 1
+    assert f"cannot use {tmp_path / 'file'}" in found.stderr
+
+
+def test_manifests_of_one_kind_get_names_of_their_own():
+    twice = replace(advice.layout(), apply=advice.layout().apply * 2)
+    names = [name for name, _ in files(twice)]
+    assert names == ["mig-layout-1f3a9c.mig_parted.yaml", "mig-layout-1f3a9c.mig_parted-2.yaml"]
+
+
+def test_ctrl_c_while_it_reads_is_130():
+    process = subprocess.Popen(
+        [*COMMAND, "recommend", "--from-views", "-"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    assert process.stdin is not None
+    process.stdin.write(msgspec.json.encode(healthy()) + b"\n" + b" " * (1 << 17) + b"\n" * (1 << 17))
+    process.stdin.flush()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors.strip()) == (130, b"")

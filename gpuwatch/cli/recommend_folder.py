@@ -1,0 +1,34 @@
+"""`gpuwatch recommend --output-dir DIR`: the report, the data for spreadsheets, what is to be applied."""
+
+from pathlib import Path
+
+from gpuwatch.cli.document import to_json, to_yaml
+from gpuwatch.cli.recommend_apply import files, script
+from gpuwatch.cli.recommend_csv import to_csv
+from gpuwatch.cli.recommend_items import RecommendationList
+from gpuwatch.cli.report.page import report
+from gpuwatch.config import RightsizingConfig
+
+REPORT = "report.html"
+MANIFESTS = "manifests"
+
+
+def write(folder: Path, found: RecommendationList, config: RightsizingConfig) -> int:
+    """How many files were written; those of the same name are replaced, others stay.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    texts = {
+        REPORT: report(found, config),
+        "recommendations.json": f"{to_json(found)}\n",
+        "recommendations.csv": to_csv(found.items),
+        "apply.sh": script(found.items),
+    }
+    for item in found.items:
+        texts |= {f"{MANIFESTS}/{name}": f"{to_yaml(part.manifest)}\n" for name, part in files(item)}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFESTS).mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_bytes(text.encode())
+    return len(texts)
