@@ -1,0 +1,98 @@
+"""Right-sizing in a real agent: what it has learned outlives SIGTERM and kill -9, and neither waits for it."""
+
+import contextlib
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.processes import agent, fetch, until
+
+SIM = ("--source", "sim:idle-allocated")
+CONFIG = {"agent": {"interval": 0.2}}
+END_SECONDS = 2.0
+VIEWS = 15
+"""In three seconds: an agent that has seen so many knows who holds what."""
+
+
+def said(url: str) -> tuple[int, str]:
+    """Status and body of the page; 0 while nobody answers."""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        try:
+            with urllib.request.urlopen(f"{url}/api/v1/recommendations", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+    return 0, ""
+
+
+def wait_for_views(url: str, count: int) -> None:
+    """Until so many different Views were served."""
+    seen = set()
+
+    def more() -> bool:
+        body = fetch(f"{url}/api/v1/view")
+        if body is not None:
+            seen.add(json.loads(body)["snapshot"]["at"])
+        return len(seen) >= count
+
+    until(more, f"{count} views")
+
+
+@pytest.fixture
+def learned(tmp_path: Path) -> Path:
+    """The directory of an agent that was told to end after some seconds, and the seconds that its end took."""
+    with agent(tmp_path, source=SIM, config=CONFIG) as first:
+        first.settle()
+        assert said(first.url) == (503, "nothing is known yet; ask again in a minute\n")
+        wait_for_views(first.url, VIEWS)
+        began = time.monotonic()
+        first.process.terminate()
+        first.process.wait(10 * END_SECONDS)
+        assert time.monotonic() - began < END_SECONDS
+    return tmp_path
+
+
+def advice(url: str) -> dict[str, object]:
+    """What an agent says that has found a checkpoint: at its first View."""
+    until(lambda: said(url)[0] == 200, "advice")
+    found: dict[str, object] = json.loads(said(url)[1])
+    return found
+
+
+def test_what_was_learned_outlives_sigterm_and_kill(learned: Path) -> None:
+    with agent(learned, source=SIM, config=CONFIG) as second:
+        after_term = advice(second.url)
+        assert after_term["workloads"] == after_term["learning"] == 6
+        second.process.kill()
+        second.process.wait()
+    with agent(learned, source=SIM, config=CONFIG) as third:
+        after_kill = advice(third.url)
+        learning = b'gpuwatch_rightsizing_workloads{state="learning"} 6\n'
+        until(lambda: learning in third.page(), "the series come with the next View")
+    assert (after_kill["since"], after_kill["workloads"]) == (after_term["since"], after_term["workloads"])
+
+
+def test_it_can_be_switched_off_and_on_while_the_agent_runs(learned: Path) -> None:
+    with agent(learned, source=SIM, config=CONFIG) as found:
+        advice(found.url)
+        file = learned / "gpuwatch.yaml"
+        file.write_text(json.dumps({**CONFIG, "rightsizing": {"enabled": False}}))
+        until(lambda: said(found.url)[0] == 503, "it is off")
+        assert "rightsizing.enabled" in said(found.url)[1]
+        until(lambda: b"gpuwatch_recommendations{" not in found.page(), "its series are gone")
+        file.write_text(json.dumps(CONFIG))
+        assert advice(found.url)["workloads"] == 6
+
+
+def test_a_state_directory_that_cannot_be_written_hurts_nobody(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("no folder")
+    with agent(tmp_path, source=SIM, config=CONFIG) as found:
+        wait_for_views(found.settle().url, VIEWS)
+        assert said(found.url)[0] == 503
+        assert b"gpuwatch_gpu_power_watts{" in found.page()
+        assert "Traceback" not in found.log.read_text()
