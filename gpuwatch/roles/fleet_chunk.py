@@ -29,6 +29,8 @@ class ChunkReader:
         self._api, self._dialect, self._way = api, dialect, way
         self._namespaces = "|".join(namespaces)
         self._throttling = True
+        self._own_labels = {"uuid": dialect.uuid, "gi": dialect.gi, "profile": dialect.profile}
+        self._devices: dict[Device, Device] = {}
 
     def read(self, start: float, step: float, steps: int) -> Chunk:
         """All that was seen in `steps` steps from `start` on. Raises as `PrometheusApi.query` does."""
@@ -92,7 +94,11 @@ class ChunkReader:
 
     def _grid(self, name: str, start: float, step: float, steps: int) -> dict[Device, list[float | None]]:
         rows = self._matrix(self._expression(name, step), start, step, steps)
-        return {(self._label(labels, "uuid"), self._label(labels, "gi")): row for labels, row in rows}
+        found: dict[Device, list[float | None]] = {}
+        for labels, row in rows:
+            device = self._label(labels, "uuid"), self._label(labels, "gi")
+            found[self._devices.setdefault(device, device)] = row  # of one text, not of one for each reading
+        return found
 
     def _own(self, name: str, start: float, step: float, steps: int) -> dict[Any, list[float | None]]:
         if name not in self._dialect.queries:
@@ -134,8 +140,7 @@ class ChunkReader:
         return made
 
     def _label(self, labels: dict[str, str], name: str) -> str:
-        own = {"uuid": self._dialect.uuid, "gi": self._dialect.gi, "profile": self._dialect.profile}
-        return labels.get(own.get(name, name)) or labels.get(name, "")
+        return labels.get(self._own_labels.get(name, name)) or labels.get(name, "")
 
     def _matrix(self, expression: Expression, start: float, step: float, steps: int) -> Matrix:
         """Rows of values by step; the value of a step is that of the query at the step's end."""

@@ -144,7 +144,7 @@ class FleetHistory:
 
     def _fingerprint(self) -> str:
         """A fingerprint: another server, question, configuration or gpuwatch makes another."""
-        queries = [list(dialect.queries.items()) for dialect in DIALECTS.values()]
+        queries = [dialect.queries for dialect in DIALECTS.values()]
         parts = (self._api.http.name, self._api.http.tenant, self._options, self._config, queries)
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Record
 from gpuwatch.sources.prometheus_api import PrometheusApi
-from gpuwatch.sources.prometheus_queries import DIALECTS, PROBES, Dialect
+from gpuwatch.sources.prometheus_queries import DIALECTS, NAMES, Dialect
 
 Metrics = Literal["auto", "gpuwatch", "dcgm"]
 
@@ -58,7 +58,7 @@ def made(api: PrometheusApi, options: HistoryOptions, now: float) -> Plan:
     """
     end = options.end if options.end is not None else now
     moments = [end - options.window * part for part in (0.0, 0.25, 0.5, 0.75)]
-    dialect = _dialect(api, options, moments)
+    dialect = _dialect(api, options, end)
     rows = [row for at in moments for row in api.query(dialect.expression("info", 3600.0), at)]
     gpus = len({row.metric.get(dialect.uuid) for row in rows})
     counts = [count for row in rows if (count := row.now())]
@@ -69,13 +69,13 @@ def made(api: PrometheusApi, options: HistoryOptions, now: float) -> Plan:
     return Plan(dialect, begin, end, step, steps, _way(api, moments), gpus)
 
 
-def _dialect(api: PrometheusApi, options: HistoryOptions, moments: list[float]) -> Dialect:
-    names = ("gpuwatch", "dcgm") if options.metrics == "auto" else (options.metrics,)
-    for name in names:
-        probes = " or ".join(f"last_over_time({probe}[1h])" for probe in PROBES[name])
-        if any(api.query(f"count({probes})", at) for at in moments):
-            return DIALECTS[name]
-    wanted = " or ".join({"gpuwatch": "gpuwatch_gpu_info", "dcgm": "DCGM_FI_DEV_FB_USED"}[name] for name in names)
+def _dialect(api: PrometheusApi, options: HistoryOptions, end: float) -> Dialect:
+    choice = ("gpuwatch", "dcgm") if options.metrics == "auto" else (options.metrics,)
+    names = api.names(NAMES, end - options.window, end)
+    for name in choice:
+        if not names.isdisjoint(DIALECTS[name].probes):
+            return DIALECTS[name].knowing(names)
+    wanted = " or ".join(DIALECTS[name].probes[0] for name in choice)
     raise GpuwatchError(
         f"Prometheus at {api.http.name} knows no GPU",
         f"it has no {wanted} in the last {options.window / 86400:g} days",

@@ -5,6 +5,7 @@ https://prometheus.io/docs/prometheus/latest/querying/api/
 
 import math
 import re
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -44,6 +45,14 @@ class _Envelope(msgspec.Struct, rename="camel"):
     warnings: list[str] = []
 
 
+class _Names(msgspec.Struct):
+    data: list[str] | None = None
+    warnings: list[str] = []
+
+
+Body = TypeVar("Body", _Envelope, _Names)
+
+
 def number(text: str) -> float | None:
     """A sample's value; None for NaN and infinities, which come of 0/0 and of staleness."""
     value = float(text)
@@ -73,23 +82,33 @@ class PrometheusApi:
             "/api/v1/query_range", query=expression, start=f"{start:.3f}", end=f"{end:.3f}", step=f"{step:.3f}"
         )
 
+    def names(self, selector: str, start: float, end: float) -> set[str]:
+        """Names of the metrics that are there between two moments. Raises as `query` does."""
+        form = urlencode({"match[]": selector, "start": f"{start:.3f}", "end": f"{end:.3f}"})
+        path = "/api/v1/label/__name__/values"
+        return set(self._decoded(self.http.ask(f"{path}?{form}", None), path, _Names).data or ())
+
     def _ask(self, path: str, **arguments: str) -> list[Series]:
         # Thanos gives what it has unless told that a part is not enough; others do not know the word
         form = urlencode({**arguments, "partial_response": "false"}).encode()
         try:
-            answer = self.http.post(path, form)
+            answer = self.http.ask(path, form)
         except AnswerTooLarge:
             raise TooLarge from None
+        found = self._decoded(answer, path, _Envelope)
+        return found.data.result if found.data else []
+
+    def _decoded(self, answer: Answer, path: str, form: type[Body]) -> Body:
         if answer.status != 200:
             raise self._refused(answer, path)
         try:
-            found = msgspec.json.decode(answer.body, type=_Envelope)
+            found = msgspec.json.decode(answer.body, type=form)
         except msgspec.MsgspecError as error:
             raise GpuwatchError(
                 f"cannot read the answer of {self.http.name}", str(error), "is it a Prometheus, with the right path?"
             ) from error
         self.warnings.update(dict.fromkeys(found.warnings))
-        return found.data.result if found.data else []
+        return found
 
     def _refused(self, answer: Answer, path: str) -> Exception:
         what = f"Prometheus at {self.http.name} refused a query"

@@ -88,8 +88,8 @@ class PrometheusHttp:
         shown = {name: str(value.values) for name, value in self._config.http_headers.items()} | self._own
         return tuple(sorted((name, value) for name, value in shown.items() if name.lower() != "authorization"))
 
-    def post(self, path: str, body: bytes) -> Answer:
-        """The answer to a form, whatever its status is once patience has an end.
+    def ask(self, path: str, body: bytes | None) -> Answer:
+        """The answer to a form, or to a plain GET without one, whatever its status is once patience has an end.
 
         Raises:
             GpuwatchError: nobody answers.
@@ -130,13 +130,13 @@ class PrometheusHttp:
         self.traffic.waited += seconds
         self._sleep(seconds)
 
-    def _once(self, path: str, body: bytes) -> tuple[Answer, float | None]:
+    def _once(self, path: str, body: bytes | None) -> tuple[Answer, float | None]:
         """The answer, and for how many seconds it wants to be left alone."""
         if self._connection is None:
             self._connection = self._connect()
         self.traffic.requests += 1
         connection = self._connection
-        connection.request("POST", self._target(path), body, self._headers())
+        connection.request("GET" if body is None else "POST", self._target(path), body, self._headers())
         response = connection.getresponse()
         found = self._unpacked(response)
         if response.will_close:

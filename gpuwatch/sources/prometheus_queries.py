@@ -5,7 +5,7 @@ that are meant, so that pairs of Prometheus servers, several jobs and restarts o
 are left to us: on the server one duplicate would fail the query.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Collection
 
 MIB = 1 << 20
 GPU_LABELS = ("node", "instance", "Hostname", "hostname", "kubernetes_node", "nodename")
@@ -15,16 +15,28 @@ POD_LABELS = tuple(f"{way}{name}" for way in ("", "exported_") for name in ("nam
 """`exported_*`: the workload's, where the scrape job keeps the names for the exporter's own pod (honor_labels off)."""
 
 
-class Dialect(NamedTuple):
-    """One exporter's way to say it. `probe`: a metric that is there when the exporter is; `labels`: its words."""
+class Dialect:
+    """One exporter's way to say it. `probes`: one of these is there when the exporter is; the others: its labels."""
 
-    name: str
-    probe: str
-    uuid: str
-    gi: str
-    profile: str
-    model: str
-    queries: dict[str, str]
+    def __init__(
+        self,
+        name: str,
+        probes: tuple[str, ...],
+        uuid: str,
+        gi: str,
+        profile: str,
+        model: str,
+        make: Callable[[Collection[str] | None], dict[str, str]],
+        names: Collection[str] | None = None,
+    ) -> None:
+        self.name, self.probes = name, probes
+        self.uuid, self.gi, self.profile, self.model = uuid, gi, profile, model
+        self._make = make
+        self.queries = {name: query for name, query in make(names).items() if query}
+
+    def knowing(self, names: Collection[str]) -> "Dialect":
+        """With queries for the metrics that are there."""
+        return Dialect(self.name, self.probes, self.uuid, self.gi, self.profile, self.model, self._make, names)
 
     @property
     def device(self) -> str:
@@ -42,116 +54,137 @@ def filled(template: str, window: float, matchers: str = "") -> str:
     return template.replace("[w]", f"[{window:.0f}s]").replace(",@}", f"{inner}}}").replace("{@}", f"{{{matchers}}}")
 
 
-def _rounded(expression: str) -> str:
+class _Known:
+    """Makes expressions of the metrics that are there: an `or` with nothing behind it costs a server as much as one."""
+
+    def __init__(self, names: Collection[str] | None) -> None:
+        self._names = names
+
+    def __call__(self, *metrics: str) -> list[str]:
+        return [metric for metric in metrics if self._names is None or metric in self._names]
+
+    def each(self, function: str, *metrics: str, scale: str = "") -> str:
+        """The first of the metrics that a GPU has; `function` with `X` for the metric. Empty: none is there."""
+        return " or ".join(function.replace("X", f"{metric}{{@}}[w]") + scale for metric in self(*metrics))
+
+    def most(self, function: str, *metrics: str) -> str:
+        """All of them side by side, kept apart by a label: who aggregates takes the highest."""
+        known = self(*metrics)
+        if len(known) == 1:
+            return self.each(function, *known)
+        return " or ".join(f'label_replace({self.each(function, m)}, "of", "{m}", "", "")' for m in known)
+
+    def ratios(self, by: str, name: str, *metrics: str) -> dict[str, str]:
+        """Mean and high end."""
+        return {
+            name: _rounded(by, self.each("avg_over_time(X)", *metrics)),
+            f"{name}_high": _rounded(by, self.each("quantile_over_time(0.95, X)", *metrics)),
+        }
+
+
+def _rounded(by: str, expression: str) -> str:
     """Four digits are more than any of these is good for, and half the bytes."""
-    return f"round({expression}, 0.0001)"
+    return expression and f"round(max by ({by}) ({expression}), 0.0001)"
 
 
-def _each(function: str, *metrics: str) -> str:
-    """The first of the metrics that a GPU has; `function` with `X` for the metric."""
-    return " or ".join(function.replace("X", f"{metric}{{@}}[w]") for metric in metrics)
+def _by(by: str, expression: str, way: str = "max") -> str:
+    return expression and f"{way} by ({by}) ({expression})"
 
 
-def _most(function: str, metrics: tuple[str, ...]) -> str:
-    """All of them side by side, kept apart by a label: who aggregates takes the highest."""
-    parts = (f'label_replace({_each(function, metric)}, "of", "{metric}", "", "")' for metric in metrics)
-    return " or ".join(parts)
+PIPES = ("tensor", "fp64", "fp32", "fp16")
 
 
-def _ratios(by: str, name: str, *metrics: str, scale: str = "") -> dict[str, str]:
-    """Mean and high end."""
-    return {
-        name: _rounded(f"max by ({by}) ({_each('avg_over_time(X)', *metrics)}){scale}"),
-        f"{name}_high": _rounded(f"max by ({by}) ({_each('quantile_over_time(0.95, X)', *metrics)}){scale}"),
-    }
-
-
-def _native() -> dict[str, str]:
+def _native(names: Collection[str] | None) -> dict[str, str]:
+    known = _Known(names)
     device, gpu, pod = "uuid, gi", "uuid", ", ".join(("uuid", "gi", *POD_LABELS))
-    busy = (
-        "gpuwatch_gpu_graphics_active_ratio",
-        "gpuwatch_gpu_utilization_mean_ratio",
-        "gpuwatch_gpu_utilization_ratio",
-    )
-    pipes = tuple(f"gpuwatch_gpu_{pipe}_active_ratio" for pipe in ("tensor", "fp64", "fp32", "fp16"))
-    sent, received = (
-        f"max by (uuid) (rate(gpuwatch_gpu_pcie_{way}_bytes_total{{@}}[w]))" for way in ("transmit", "receive")
-    )
-    power = 'gpuwatch_gpu_power_watts{window="%s",@}[w]'
+    busy = tuple(f"gpuwatch_gpu_{each}_ratio" for each in ("graphics_active", "utilization_mean", "utilization"))
+    used, total = "gpuwatch_gpu_memory_used_bytes", "gpuwatch_gpu_memory_total_bytes"
+    pcie = [_by(gpu, known.each("rate(X)", f"gpuwatch_gpu_pcie_{way}_bytes_total")) for way in ("transmit", "receive")]
+    draw = known.each("avg_over_time(X)", "gpuwatch_gpu_power_watts").replace("{@}", '{window="%s",@}')
+    watts = draw and f"{draw % 'mean'} or {draw % 'average'}"
+    limit = known.each("max_over_time(X)", "gpuwatch_gpu_power_limit_watts").replace("{@}", '{limit="enforced",@}')
     return {
         "info": f"max by (uuid, gpu, model, {', '.join(GPU_LABELS)}) (count_over_time(gpuwatch_gpu_info{{@}}[w]))",
         "holders": f"max by ({pod}, profile, resource) (count_over_time(gpuwatch_gpu_workload_info{{@}}[w]))",
-        **_ratios(device, "busy", *busy),
-        "busy_low": _rounded(f"max by ({device}) ({_each('quantile_over_time(0.05, X)', *busy)})"),
-        **_ratios(device, "sm", "gpuwatch_gpu_sm_active_ratio"),
-        **_ratios(device, "dram", "gpuwatch_gpu_dram_active_ratio"),
-        "pipe": _rounded(f"max by ({device}) ({_most('avg_over_time(X)', pipes)})"),
-        "memory": f"max by ({device}) (max_over_time(gpuwatch_gpu_memory_used_bytes{{@}}[w]))",
-        "memory_low": f"min by ({device}) (min_over_time(gpuwatch_gpu_memory_used_bytes{{@}}[w]))",
-        "memory_total": f"max by ({device}) (max_over_time(gpuwatch_gpu_memory_total_bytes{{@}}[w]))",
-        "pcie": f"round({sent} + {received})",
-        "watts": f"round(max by ({gpu}) (avg_over_time({power % 'mean'}) or avg_over_time({power % 'average'})), 0.1)",
-        "power_limit": f'max by ({gpu}) (max_over_time(gpuwatch_gpu_power_limit_watts{{limit="enforced",@}}[w]))',
-        "processes": f"max by ({gpu}) (max_over_time(gpuwatch_gpu_processes{{@}}[w]))",
-        "pod_memory": f"max by ({pod}) (max_over_time(gpuwatch_pod_gpu_memory_bytes{{@}}[w]))",
+        **known.ratios(device, "busy", *busy),
+        "busy_low": _rounded(device, known.each("quantile_over_time(0.05, X)", *busy)),
+        **known.ratios(device, "sm", "gpuwatch_gpu_sm_active_ratio"),
+        **known.ratios(device, "dram", "gpuwatch_gpu_dram_active_ratio"),
+        "pipe": _rounded(device, known.most("avg_over_time(X)", *(f"gpuwatch_gpu_{p}_active_ratio" for p in PIPES))),
+        "memory": _by(device, known.each("max_over_time(X)", used)),
+        "memory_low": _by(device, known.each("min_over_time(X)", used), "min"),
+        "memory_total": _by(device, known.each("max_over_time(X)", total)),
+        "pcie": (all(pcie) and f"round({' + '.join(pcie)})") or "",
+        "watts": watts and f"round({_by(gpu, watts)}, 0.1)",
+        "power_limit": _by(gpu, limit),
+        "processes": _by(gpu, known.each("max_over_time(X)", "gpuwatch_gpu_processes")),
+        "pod_memory": _by(pod, known.each("max_over_time(X)", "gpuwatch_pod_gpu_memory_bytes")),
         # a pod without processes has no series, so that its mean is taken over the samples of its hold
-        "pod_busy": _rounded(f"max by ({pod}) (sum_over_time(gpuwatch_pod_gpu_utilization_ratio{{@}}[w]))"),
-        "mig_enabled": f"max by ({gpu}) (last_over_time(gpuwatch_gpu_mig_mode_enabled{{@}}[w]))",
-        "instances": "max by (uuid, gi, profile) (last_over_time(gpuwatch_mig_info{@}[w]))",
+        "pod_busy": _rounded(pod, known.each("sum_over_time(X)", "gpuwatch_pod_gpu_utilization_ratio")),
+        "mig_enabled": _by(gpu, known.each("last_over_time(X)", "gpuwatch_gpu_mig_mode_enabled")),
+        "instances": _by("uuid, gi, profile", known.each("last_over_time(X)", "gpuwatch_mig_info")),
     }
 
 
-NATIVE = Dialect("gpuwatch", "gpuwatch_gpu_info", "uuid", "gi", "profile", "model", _native())
-
-
-def _dcgm() -> dict[str, str]:
+def _dcgm(names: Collection[str] | None) -> dict[str, str]:
     """dcgm-exporter up to 4.8, and the names that DCGM 4.7 has given some fields since."""
+    known = _Known(names)
     device, gpu = "UUID, GPU_I_ID", "UUID"
     pod = ", ".join(("UUID", "GPU_I_ID", "GPU_I_PROFILE", "job", *POD_LABELS))
-    busy = ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", "DCGM_FI_DEV_GPU_UTIL_RATIO")
-    percent = "DCGM_FI_DEV_GPU_UTIL"
 
-    def busy_by(function: str) -> str:
-        return _rounded(f"max by ({device}) ({_each(function, *busy)} or {_each(function, percent)} / 100)")
+    def busy(function: str) -> str:
+        ratios = ("PROF_GR_ENGINE_ACTIVE", "PROF_GR_ENGINE_UTIL_RATIO", "DEV_GPU_UTIL_RATIO")
+        ways = (
+            known.each(function, *(f"DCGM_FI_{each}" for each in ratios)),
+            known.each(function, "DCGM_FI_DEV_GPU_UTIL", scale=" / 100"),
+        )
+        return _rounded(device, " or ".join(way for way in ways if way))
 
     def size(field: str, function: str) -> str:
         old, new = f"DCGM_FI_DEV_FB_{field}", f"DCGM_FI_DEV_FB_{field}_BYTES"
-        return f"{_each(function, old)} * {MIB} or {_each(function, new)}"
-
-    def total(way: str) -> str:
-        parts = (size(field, "max_over_time(X)") for field in ("USED", "FREE"))
-        return " + ".join(f"{way} ({part})" for part in parts)
+        ways = (known.each(function, old, scale=f" * {MIB}"), known.each(function, new))
+        return " or ".join(way for way in ways if way)
 
     pipes = tuple(
         f"DCGM_FI_PROF_{field}"
         for pipe in ("TENSOR", "FP64", "FP32", "FP16")
         for field in (f"PIPE_{pipe}_ACTIVE", f"{pipe}_UTIL_RATIO")
     )
-    used = '{__name__=~"DCGM_FI_DEV_FB_USED|DCGM_FI_DEV_FB_USED_BYTES",@}[w]'
-    power = ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS")
-    sent, received = (f"max by ({gpu}) (avg_over_time(DCGM_FI_PROF_PCIE_{way}_BYTES{{@}}[w]))" for way in ("TX", "RX"))
+    used = known.each("count_over_time(X)", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_USED_BYTES")
+    sizes = [_by(device, size(field, "max_over_time(X)")) for field in ("USED", "FREE")]
+    pcie = [_by(gpu, known.each("avg_over_time(X)", f"DCGM_FI_PROF_PCIE_{way}_BYTES")) for way in ("TX", "RX")]
+    watts = known.each("avg_over_time(X)", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS")
     return {
-        "info": f"max by (UUID, gpu, modelName, {', '.join(GPU_LABELS)}) (count_over_time({used}))",
-        "holders": f"max by ({pod}) (count_over_time({used}))",
-        "busy": busy_by("avg_over_time(X)"),
-        "busy_high": busy_by("quantile_over_time(0.95, X)"),
-        "busy_low": busy_by("quantile_over_time(0.05, X)"),
-        **_ratios(device, "sm", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_SM_UTIL_RATIO"),
-        **_ratios(device, "dram", "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_DRAM_UTIL_RATIO"),
-        "pipe": _rounded(f"max by ({device}) ({_most('avg_over_time(X)', pipes)})"),
-        "memory": f"max by ({device}) ({size('USED', 'max_over_time(X)')})",
-        "memory_low": f"min by ({device}) ({size('USED', 'min_over_time(X)')})",
-        # reserved memory is left out: it is nobody's to use
-        "memory_total": total(f"max by ({device})"),
-        "pcie": f"round({sent} + {received})",
-        "watts": f"round(max by ({gpu}) ({_each('avg_over_time(X)', *power)}), 0.1)",
-        "power_limit": f"max by ({gpu}) ({_each('max_over_time(X)', 'DCGM_FI_DEV_POWER_MGMT_LIMIT')})",
+        "info": _by(f"UUID, gpu, modelName, {', '.join(GPU_LABELS)}", used),
+        "holders": _by(pod, used),
+        "busy": busy("avg_over_time(X)"),
+        "busy_high": busy("quantile_over_time(0.95, X)"),
+        "busy_low": busy("quantile_over_time(0.05, X)"),
+        **known.ratios(device, "sm", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_SM_UTIL_RATIO"),
+        **known.ratios(device, "dram", "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_DRAM_UTIL_RATIO"),
+        "pipe": _rounded(device, known.most("avg_over_time(X)", *pipes)),
+        "memory": _by(device, size("USED", "max_over_time(X)")),
+        "memory_low": _by(device, size("USED", "min_over_time(X)"), "min"),
+        "memory_total": (all(sizes) and " + ".join(sizes)) or "",  # reserved memory is nobody's to use
+        "pcie": (all(pcie) and f"round({' + '.join(pcie)})") or "",
+        "watts": watts and f"round({_by(gpu, watts)}, 0.1)",
+        "power_limit": _by(gpu, known.each("max_over_time(X)", "DCGM_FI_DEV_POWER_MGMT_LIMIT")),
     }
 
 
-DCGM = Dialect("dcgm", "DCGM_FI_DEV_FB_USED", "UUID", "GPU_I_ID", "GPU_I_PROFILE", "modelName", _dcgm())
+NATIVE = Dialect("gpuwatch", ("gpuwatch_gpu_info",), "uuid", "gi", "profile", "model", _native)
+DCGM = Dialect(
+    "dcgm",
+    ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_USED_BYTES"),
+    "UUID",
+    "GPU_I_ID",
+    "GPU_I_PROFILE",
+    "modelName",
+    _dcgm,
+)
 DIALECTS = {dialect.name: dialect for dialect in (NATIVE, DCGM)}
-PROBES = {"gpuwatch": ("gpuwatch_gpu_info",), "dcgm": ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_USED_BYTES")}
+NAMES = '{__name__=~"gpuwatch_(gpu|pod|mig)_.+|DCGM_FI_(DEV|PROF)_.+"}'
+"""Selects every metric of a GPU that is used here."""
 
 PER_GPU = frozenset({"pcie", "watts", "power_limit", "processes"})
 """Readings of the physical GPU, whatever it is cut into."""
@@ -203,4 +236,4 @@ def throttled(window: float, namespaces: str) -> str:
     """Share of CPU periods in which a container was held back (cAdvisor, by the kubelet)."""
     inner = f'{{namespace=~"{namespaces}",container!=""}}[{window:.0f}s]'
     part, whole = (f"rate(container_cpu_cfs_{of}_total{inner})" for of in ("throttled_periods", "periods"))
-    return _rounded(f"max by (namespace, pod, container) ({part} / ({whole} > 0))")
+    return _rounded("namespace, pod, container", f"{part} / ({whole} > 0)")

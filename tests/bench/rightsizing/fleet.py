@@ -8,6 +8,7 @@ while it was read. `--place` keeps the databases for the next time; 1,000 nodes 
 import argparse
 import contextlib
 import json
+import os
 import resource
 import shutil
 import subprocess
@@ -34,6 +35,8 @@ class Result(NamedTuple):
     samples: int
     backfill: float
     wall: float
+    cpu: float
+    server_cpu: float
     reader: int
     server: int
     received: int
@@ -62,6 +65,7 @@ def run(plan: Plan, place: Path, step: float | None) -> Result:
             samples=filled["samples"],
             backfill=filled["seconds"],
             server=peak(server.process.pid),
+            server_cpu=busy(server.process.pid),
             **found,
         )
 
@@ -94,6 +98,12 @@ def peak(pid: int) -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
+def busy(pid: int) -> float:
+    """Seconds of processor that a process has had so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def judged(url: str, days: float, end: float, step: float | None) -> dict[str, Any]:
     """Read and judge, here."""
     from gpuwatch.config import RightsizingConfig
@@ -119,6 +129,7 @@ def judged(url: str, days: float, end: float, step: float | None) -> dict[str, A
     traffic = api.http.traffic
     return {
         "wall": time.monotonic() - began,
+        "cpu": time.process_time(),
         "step": history.plan.step if history.plan else 0.0,
         "reader": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "received": traffic.received,
@@ -136,6 +147,8 @@ COLUMNS = {
     "samples in it": lambda r: f"{r.samples / 1e6:.1f} M",
     "step": lambda r: f"{r.step / 60:.0f} min",
     "wall": lambda r: f"{r.wall:.1f} s",
+    "reader's CPU": lambda r: f"{r.cpu:.1f} s",
+    "Prometheus' CPU": lambda r: f"{r.server_cpu:.1f} s",
     "reader's peak RSS": lambda r: f"{r.reader / 2**20:.0f} MiB",
     "Prometheus' peak RSS": lambda r: f"{r.server / 2**20:.0f} MiB",
     "on the wire": lambda r: f"{r.received / 1e6:.1f} MB",
@@ -148,6 +161,8 @@ GROWING = {
     "GPUs": lambda r: r.nodes,
     "samples in it": lambda r: r.samples,
     "wall": lambda r: r.wall,
+    "reader's CPU": lambda r: r.cpu,
+    "Prometheus' CPU": lambda r: r.server_cpu,
     "reader's peak RSS": lambda r: r.reader,
     "Prometheus' peak RSS": lambda r: r.server,
     "on the wire": lambda r: r.received,
