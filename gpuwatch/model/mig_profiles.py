@@ -7,12 +7,15 @@ other nodes: this table serves there. It is loaded on first use only, in about a
 
 import re
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import msgspec
 
 GIB = 2**30
+KEPT = 1024
+"""Answers that are remembered: names are few, but memory may be told anew a little different each time."""
+
 MEDIA = "+me"
 """Ends the name of a profile with the media engines, of which a GPU can have one instance."""
 
@@ -107,7 +110,7 @@ def table() -> Table:
     return msgspec.json.decode(Path(__file__).with_name("mig_profiles.json").read_bytes(), type=Table)
 
 
-@cache
+@lru_cache(maxsize=KEPT)
 def model_of(name: str | None, memory_total: int | None = None) -> GpuModel | None:
     """The model that NVML names so, such as `NVIDIA H100 80GB HBM3`; a product label with dashes does, too.
 
@@ -121,14 +124,14 @@ def model_of(name: str | None, memory_total: int | None = None) -> GpuModel | No
     return next((gpu for gpu in found if _agrees(gpu, memory_total)), None)
 
 
-@cache
+@lru_cache(maxsize=KEPT)
 def of(model_name: str | None, memory_total: int | None = None) -> tuple[Profile, ...]:
     """What to choose from on a GPU, least first (`GpuModel.plain`); empty where the model is unknown or has no MIG."""
     model = model_of(model_name, memory_total)
     return model.plain() if model else ()
 
 
-@cache
+@lru_cache(maxsize=KEPT)
 def instance(model_name: str | None, memory_total: int | None, profile: str | None) -> Profile | None:
     """The profile of a MIG device by its name: `1g.10gb`, `1g.10gb+me`, and `1c.3g.40gb` for a part of a 3g.40gb.
 

@@ -17,7 +17,7 @@ from gpuwatch.rules.linear_cover import least_cover
 from gpuwatch.rules.mig_cuts import Cut, Profiles, cuts
 
 SEARCHED = 2_000
-"""Different rests that are looked at, at most, before instances are served in bulk; a second on a slow machine."""
+"""Different rests that are looked at, at most, before instances are served in bulk: some tenths of a second."""
 
 TOGETHER = 48
 """Instances that are searched at once, at most."""
