@@ -22,6 +22,7 @@ $(VENV)/installed: pyproject.toml
 
 $(VENV)/installed-test: $(VENV)/installed Makefile
 	@./scripts/system-packages gcc libc6-dev prometheus prometheus-alertmanager systemd
+	@./scripts/system-packages chromium fonts-dejavu-core || { test -z "$(CI)" && echo "going on without: the tests that need a browser are skipped"; }
 	$(BIN)/python -m pip install --quiet --group test
 	@touch $@
 
@@ -43,6 +44,7 @@ check: $(VENV)/installed-test  ## format, lint, types, layers
 generate: $(VENV)/installed-test  ## regenerate docs and golden files; a test fails where they differ
 	$(BIN)/python -m gpuwatch.sinks.metrics_doc > docs/metrics.md
 	$(BIN)/python -m gpuwatch.rules.checks_doc > docs/checks.md
+	$(BIN)/python -m gpuwatch.rules.rightsizing_doc > docs/rightsizing-findings.md
 	$(BIN)/python -m gpuwatch.diagnose.doc > docs/diagnose-checks.md
 	$(BIN)/python -m gpuwatch.cli.docs > docs/cli.md
 	$(BIN)/python -m tests.harms.page > docs/harms.md
