@@ -29,14 +29,14 @@ class Mark(NamedTuple):
 
 def bars(title: str, rows: Sequence[Bar]) -> Markup:
     """Lying bars, the longest to the right end of the room."""
-    left, right, pitch = 172.0, 470.0, 27.0
+    left, right, pitch = 184.0, 474.0, 27.0
     longest = max(row.value for row in rows)
     parts = []
     for number, row in enumerate(rows):
         y = number * pitch
         width = max((right - left) * row.value / longest, 1.0)
         parts += [
-            tag("text", cut(row.label, 26), x=left - 8, y=y + 17, class_="label end"),
+            tag("text", cut(row.label, 23), x=left - 8, y=y + 17, class_="label end"),
             tag("rect", x=left, y=y + 4, width=width, height=pitch - 9, rx=2, class_="bar"),
             tag("text", row.text, x=left + width + 7, y=y + 17, class_="value"),
         ]

@@ -80,7 +80,7 @@ def _where(items: tuple[RecommendationItem, ...]) -> Markup | None:
     charts = [
         tag("section", tag("h4", heading), bars(heading, rows))
         for heading, rows in (
-            ("GPU-hours a day, by finding", _by_finding(items)),
+            ("GPU-hours a day, by finding (how many)", _by_finding(items)),
             ("GPU-hours a day, by namespace", _by_namespace(items)),
         )
         if rows
