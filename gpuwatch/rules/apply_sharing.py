@@ -12,6 +12,12 @@ from gpuwatch.rules.kubectl import cordon, label, pretty
 CONFIG = "gpuwatch-device-plugin"
 LABEL = "nvidia.com/device-plugin.config"
 
+WORDS = {
+    "mps": "MPS parts memory and multiprocessors equally; a fault of one client ends the others. The plugin does not"
+    " start with it where its MIG strategy is `mixed`.",
+    "time_slicing": "Time slicing parts neither memory nor faults: one that takes all memory ends the others.",
+}
+
 UNSHARED: dict[str, Any] = {"version": "v1"}
 """For nodes without the label. Without it the plugin takes a ConfigMap's only configuration for every node."""
 
@@ -45,9 +51,5 @@ def _sharing_note(name: str, resource: str) -> str:
         " pods have ended."
         f" The plugin has to be told of the ConfigMap once: {switch}, or the chart's config.name."
         f" Where it has one already, put the key {name} in there instead."
-        + (
-            " MPS parts memory and multiprocessors equally; clients of one GPU share its faults."
-            if name.startswith("mps")
-            else " Time slicing parts neither memory nor faults."
-        )
+        f" {WORDS['mps' if name.startswith('mps') else 'time_slicing']}"
     )

@@ -6,12 +6,14 @@ import subprocess
 from functools import reduce
 
 import pytest
+import yaml
 
 from gpuwatch.model.recommendation import Action, Change
 from gpuwatch.rules.apply_pod import TEMPLATES
 from gpuwatch.rules.rightsizing_apply import applied
 from tests.cluster.api import NODES, Api
 from tests.deploy.kubectl import Kubectl
+from tests.deploy.rendering import DEPLOY, built, one
 from tests.deploy.tools import kubectl
 from tests.rules.advised import advice, cut, layout, resized, shared
 
@@ -19,6 +21,7 @@ pytestmark = pytest.mark.cluster
 
 MIG = "nvidia.com/mig-1g.10gb.me"
 GROUPS = {"ReplicationController": "v1", "Pod": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
+REPORT = DEPLOY / "examples/weekly-report"
 APPS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 CONFIGS = "/api/v1/namespaces/gpu-operator/configmaps"
 DRY = """#!/bin/sh
@@ -261,3 +264,18 @@ def test_a_layout_is_made_and_one_that_stands_there_is_not_replaced(cluster):
     assert name in json.loads(config["data"]["config.yaml"])["mig-configs"]
     with pytest.raises(Refused, match="conflict"):
         cluster.tried(applied(second).apply[0].command)
+
+
+def test_the_weekly_report_is_taken_where_pods_are_restricted(cluster):
+    """The example, the pods that its Jobs make, and the one that fetches reports."""
+    cluster.kubectl("label", "namespace", cluster.name, "pod-security.kubernetes.io/enforce=restricted")
+    example = built(REPORT)
+    template = one(example, "CronJob", "gpuwatch-weekly-report")["spec"]["jobTemplate"]["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "report"}, "spec": template["spec"]}
+    reader = yaml.safe_load((REPORT / "reader.yaml").read_text())
+    for each in (*example, reader, pod):
+        each["metadata"]["namespace"] = cluster.name
+        cluster.kubectl("create", "-f", "-", "--dry-run=server", stdin=json.dumps(each))
+    del pod["spec"]["containers"][0]["securityContext"]
+    refused = cluster.kubectl.run("create", "-f", "-", "--dry-run=server", stdin=json.dumps(pod))
+    assert "violates PodSecurity" in refused.stderr
