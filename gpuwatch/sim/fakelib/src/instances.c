@@ -54,6 +54,28 @@ nvmlReturn_t fake_nvmlGpuInstanceGetInfo(nvmlGpuInstance_t instance, nvmlGpuInst
     return NVML_SUCCESS;
 }
 
+/* Where instances of a profile may begin, as `nvidia-smi mig -lgipp` prints it on A100 and H100. */
+static const struct places {
+    unsigned int profile, size, starts; /* starts: a bit for each memory slice */
+} PLACES[] = {{19, 1, 0x7F}, {20, 1, 0x7F}, {15, 2, 0x55}, {14, 2, 0x15}, {9, 4, 0x11}, {5, 4, 0x01}, {0, 8, 0x01}};
+
+DEVICE(nvmlDeviceGetGpuInstancePossiblePlacements_v2, unsigned int profile, nvmlGpuInstancePlacement_t *out,
+       unsigned int *count) {
+    REQUIRE(gpu_of(device)->mig_mode == 1, NOT_SUPPORTED);
+    const struct places *places = NULL;
+    for (unsigned int i = 0; i < sizeof PLACES / sizeof *PLACES; i++)
+        if (PLACES[i].profile == profile) places = &PLACES[i];
+    REQUIRE(places, NOT_SUPPORTED);
+    unsigned int room = *count, found = 0;
+    for (unsigned int start = 0; start < 8; start++) {
+        if (!(places->starts >> start & 1)) continue;
+        if (out && found < room) out[found] = (nvmlGpuInstancePlacement_t){start, places->size};
+        found++;
+    }
+    *count = found;
+    return out && found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
 /* ---- processes ---- */
 enum { COMPUTE = 1, GRAPHICS = 2, MPS = 4 };
 
