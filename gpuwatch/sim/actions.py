@@ -21,6 +21,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: str  # namespace/pod for a pod, anything else otherwise
     container: str = "main"
     gpus: tuple[int | str, ...] = ()
+    spare: tuple[int | str, ...] = ()  # of these, on which it has no process
     load: str = "inference"
     scale: float = 1.0
     memory: float = 0.5  # share of the device

@@ -10,6 +10,7 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.consent import PREFIX, Consents, PodConsent
 from gpuwatch.sim import cluster
 from gpuwatch.sim.node import Node
+from gpuwatch.sim.scenario import Scenario
 from gpuwatch.sinks.consents_file import ConsentsFile
 
 REFRESH_SECONDS = 15.0
@@ -32,6 +33,16 @@ class Consenting:
         ConsentsFile(self._state).write(consents(node, self._clock.time()))
 
 
+def told(scenario: Scenario, at: float) -> Consents:
+    """The same before anything runs: of the pods that a scenario begins with."""
+    pods = {workload.pod: workload.annotations for workload in scenario.workloads if workload.pod}
+    found = tuple(
+        PodConsent(namespace=namespace, name=name, uid="", annotations=_kept(annotations))
+        for (namespace, name), annotations in pods.items()
+    )
+    return Consents(at=at, pods=found, namespaces={each.namespace: {} for each in found})
+
+
 def consents(node: Node, at: float) -> Consents:
     """What an API server would say of its pods."""
     found = []
@@ -39,6 +50,10 @@ def consents(node: Node, at: float) -> Consents:
         pod = cluster.pod_of(node, workload)
         if pod is not None and workload.pod is not None:
             namespace, name = workload.pod
-            said = {key: value for key, value in workload.annotations.items() if key.startswith(PREFIX)}
+            said = _kept(workload.annotations)
             found.append(PodConsent(namespace=namespace, name=name, uid=pod.pod_uid or "", annotations=said))
     return Consents(at=at, pods=tuple(found), namespaces={each.namespace: {} for each in found})
+
+
+def _kept(annotations: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in annotations.items() if key.startswith(PREFIX)}

@@ -95,6 +95,11 @@ def memory(t: float, stream: int) -> Load:
     return Load(0.98, 0.45, 0.0, 0.88 + 0.02 * _noise(stream, t, 0.5), 0.62, clock_bound=0.05)
 
 
+def starved(t: float, stream: int) -> Load:
+    """Computes for five seconds on what took fifteen to read."""
+    return Load(0.97, 0.5, 0.18, 0.04, 0.4, pcie=0.01, clock_bound=0.6) if t % 20 < 5 else NOTHING
+
+
 def video(t: float, stream: int) -> Load:
     """Transcoding: the video engines work, the rest hardly."""
     busy = 0.4 + 0.4 * _noise(stream, t, 5)
@@ -103,6 +108,6 @@ def video(t: float, stream: int) -> Load:
 
 PATTERNS: dict[str, Callable[[float, int], Load]] = {
     function.__name__: function
-    for function in (training, finetuning, inference, decoding, notebook, idle, steady, duty, memory, video)
+    for function in (training, finetuning, inference, decoding, notebook, idle, steady, duty, memory, starved, video)
 }
 """Name in a scenario -> pattern."""

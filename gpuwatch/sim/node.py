@@ -117,7 +117,7 @@ class Node:
         self.workloads[workload.name] = workload
         for number, device in enumerate(workload.gpus):
             unit = self.unit(device)
-            if unit is None or workload.process == "":
+            if unit is None or workload.process == "" or device in workload.spare:
                 continue
             stream = noise.key(self.seed, workload.name, number)
             pid = 2000 + stream % 4_000_000

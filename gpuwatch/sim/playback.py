@@ -66,13 +66,15 @@ def views(
     *,
     node: str = "node",
     close: float = CLOSE,
+    afar: float = AFAR,
     with_gpm: bool = False,
 ) -> Iterator[View]:
     """What the agent of such a node would have published in `duration` seconds from unix time `started`.
 
-    `close`: seconds between looks while something goes on. There is a look at every multiple of AFAR, whatever happens.
+    `close`: seconds between looks while something goes on. There is a look at every multiple of `afar`, whatever
+    happens.
     """
-    playback = _Playback(scenario, config, started, seed, node, close, with_gpm)
+    playback = _Playback(scenario, config, started, seed, node, close, afar, with_gpm)
     at = 0.0
     while at <= duration:
         yield playback.look(at)
@@ -81,9 +83,17 @@ def views(
 
 class _Playback:
     def __init__(
-        self, scenario: Scenario, config: Config, started: float, seed: int, name: str, close: float, with_gpm: bool
+        self,
+        scenario: Scenario,
+        config: Config,
+        started: float,
+        seed: int,
+        name: str,
+        close: float,
+        afar: float,
+        with_gpm: bool,
     ) -> None:
-        self._name, self._close, self._with_gpm = name, close, with_gpm
+        self._name, self._close, self._afar, self._with_gpm = name, close, afar, with_gpm
         self._node = Node(scenario, seed, GRID)
         self._keeper = _Keeper(self._node, started)
         self._config, self._started = config, started
@@ -100,7 +110,7 @@ class _Playback:
         """When to look again: soon while something goes on, and always right after something happens."""
         if self._node.changes != self._changes:
             self._changes, self._changed = self._node.changes, at
-        grid = AFAR * (at // AFAR + 1)
+        grid = self._afar * (at // self._afar + 1)
         soon = min(at + self._close, grid) if at - self._changed < BUSY else grid
         due = self._node.next_action
         return soon if due is None or due <= at else min(soon, due + 0.5)

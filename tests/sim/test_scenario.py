@@ -10,6 +10,7 @@ from gpuwatch.sources.kmsg_grammar import read_message
 WANTED = {
     "healthy", "fallen-off-bus", "ecc-storm", "row-remap", "thermal", "power-brake", "nvlink-down", "gsp-timeout",
     "driver-hang", "driver-reload", "mig", "time-sliced", "idle-allocated", "app-xid", "noisy-xid", "tuning",
+    "rightsizing",
 }  # fmt: skip
 
 
