@@ -64,9 +64,9 @@ PREALLOCATORS = (
     Preallocator(
         name="Triton Inference Server",
         server=True,
-        setting="--cuda-memory-pool-byte-size, and the fractions of its backends",
+        setting="--cuda-memory-pool-byte-size",
         default="as each backend does",
-        advice="look at which model's backend takes it",
+        advice="its backends have settings of their own: look which model takes it",
         programs=("tritonserver",),
         images=("*tritonserver*",),
     ),
@@ -96,9 +96,9 @@ PREALLOCATORS = (
     ),
     Preallocator(
         name="RAPIDS memory manager",
-        setting="initial_pool_size of rmm.reinitialize, or --rmm-pool-size of dask-cuda",
+        setting="--rmm-pool-size",
         default="half of the GPU, where a pool is made",
-        advice="make it smaller",
+        advice="make it smaller (in code: initial_pool_size of rmm.reinitialize)",
         programs=("dask-cuda*",),
         images=("*rapidsai*",),
     ),

@@ -26,6 +26,9 @@ FLAT = 0.01
 
 MIG_RESOURCE = re.compile(r"nvidia\.com/mig-\d+g\.\d+gb(\.me)?")
 
+NOTEBOOK_MARGIN = 1.0
+"""Above its peak: what its author will try tomorrow does not follow from what he tried today."""
+
 KNOWN_HOLDS = 64
 """The ledger keeps no more: where there are so many, there may be others."""
 
@@ -130,7 +133,10 @@ class Case(Record, frozen=True, kw_only=True):
 
     def memory(self) -> Demand | None:
         """Of each of its devices, until the advice expires."""
-        return demand(self.summary.peaks, self.config.memory_margin, self.config.expire)
+        margin = self.config.memory_margin
+        if self.summary.work_class == "notebook":
+            margin = max(margin, NOTEBOOK_MARGIN)
+        return demand(self.summary.peaks, margin, self.config.expire)
 
     def evidence(self, *, held: float | None = None, idle: float | None = None) -> Evidence:
         """What was measured; `held` and `idle` seconds of the holds that it is about."""
