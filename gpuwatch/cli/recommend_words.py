@@ -52,8 +52,8 @@ def whole_name(target: Target) -> str:
 
 
 def short(text: str) -> str:
-    """Without the domain of resources, which all of them have."""
-    return text.replace("nvidia.com/", "")
+    """Without the domain of resources, which all of them have, and without saying that it is one."""
+    return text.replace("nvidia.com/", "").removeprefix("1 x ")
 
 
 def hours(savings: Savings) -> str | None:

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.tuner_state import TunerState
 from gpuwatch.model.view import Events, View
 from gpuwatch.sinks.consents_file import ConsentsFile
 from gpuwatch.sinks.tuner_status import TunerStatus
-from tests.cli import tuner_states, views
-from tests.cli.conftest import ask, run
+from tests.cli import advice, tuner_states, views
+from tests.cli.conftest import advised, ask, run
 from tests.diagnose.hosts import Host
 
 FOLDER = Path(__file__).parent.parent / "golden" / "cli"
@@ -90,6 +91,23 @@ class PlanScreen(NamedTuple):
             return ask(self.view(), *words, env={"COLUMNS": str(self.width)}).stdout
 
 
+class AdviceScreen(NamedTuple):
+    """One file of `recommend`: what is told of an agent's advice."""
+
+    name: str
+    advice: Callable[[], Recommendations]
+    args: tuple[str, ...] = ("recommend",)
+    width: int = 80
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / f"{self.name}.txt"
+
+    def draw(self) -> str:
+        """What the command prints."""
+        return advised(self.advice(), *self.args, env={"COLUMNS": str(self.width)}).stdout
+
+
 class HostScreen(NamedTuple):
     """One file of `diagnose`: what it says of a recorded host to which something was done."""
 
@@ -160,6 +178,15 @@ TUNINGS = (
     TunerScreen("tune-status-wide", views.healthy, tuner_states.enforcing, ("status", "-o", "wide")),
 )
 
+ADVICES = (
+    AdviceScreen("recommend-80", advice.everything),
+    AdviceScreen("recommend-112", advice.everything, width=112),
+    AdviceScreen("recommend-unpriced-80", advice.unpriced),
+    AdviceScreen("recommend-nothing-80", advice.nothing),
+    AdviceScreen("recommend-wide", advice.everything, ("recommend", "-o", "wide")),
+    AdviceScreen("recommend-apply", advice.everything, ("recommend", "--top", "4", "-o", "apply")),
+)
+
 SCREENS = (
     Screen("status-healthy", views.healthy, ("status",)),
     Screen("status-healthy-80", views.healthy, ("status",), 80),
@@ -201,6 +228,7 @@ SCREENS = (
     Screen("xid-list-80", views.healthy, ("xid", "list", "--taint"), 80),
     *DIAGNOSES,
     *TUNINGS,
+    *ADVICES,
 )
 
 
