@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.usage import WorkClass
 from gpuwatch.rules.history_windows import Chunk, Device, GpuRow, HolderRow, PodFacts
 from gpuwatch.rules.workload_key import CLASSES, Owner, key_of_pod
@@ -15,6 +14,9 @@ SHARDS = 4
 
 BORDER = 1.0
 """Seconds less than a step that a query looks back: before Prometheus 3 both ends counted, and a sample twice."""
+
+SHORTEST = 300.0
+"""Seconds of Kubernetes' facts that are asked for at least."""
 
 Expression = Callable[[str], str]
 """From matchers to what is sent."""
@@ -52,11 +54,11 @@ class ChunkReader:
 
     def _holders(self, start: float, step: float, steps: int) -> Matrix:
         found = self._matrix(self._expression("holders", step), start - step, step, steps + 2)
-        # the names of the exporter's own pod stand where the workload's would, if the job renames those
-        renaming = {labels.get("job") for labels, _ in found if labels.get("exported_pod")}
+        # of a job that renames, dcgm-exporter's series of a GPU that nobody holds have the exporter's own pod
+        renaming = {labels["job"] for labels, _ in found if labels.get("exported_pod") and "job" in labels}
         named: dict[tuple[tuple[str, str], ...], list[float | None]] = {}
         for labels, row in found:
-            way = "exported_" if labels.get("job") in renaming else ""
+            way = "exported_" if labels.get("exported_pod") or labels.get("job") in renaming else ""
             if not labels.get(f"{way}pod"):
                 continue
             keep = ("uuid", "gi", "profile", "resource")
@@ -159,11 +161,9 @@ class ChunkReader:
         try:
             yield from self._api.query_range(expression(matchers), first, last, step)
             return
-        except TooLarge as error:
+        except TooLarge:
             if last <= first and depth == SHARDS:
-                why = str(error) or "one step of a sixteenth of the fleet is too much for it"
-                hint = "raise query.max-samples and query.timeout, or name a --namespace"
-                raise GpuwatchError(f"Prometheus at {self._api.http.name} refused a query", why, hint) from error
+                raise
         if last > first:
             middle = first + int((last - first) / step / 2) * step
             yield from self._fetch(expression, first, middle, step, matchers, depth)
@@ -187,7 +187,13 @@ class ChunkReader:
         self, name: str, names: set[tuple[str, str, str]], at: float, length: float
     ) -> list[tuple[dict[str, str], float | None]]:
         way = self._way or ""
-        found = self._api.query(kubernetes(name, length, way, _either(names)), at)
+        try:
+            found = self._api.query(kubernetes(name, length, way, _either(names)), at)
+        except TooLarge:
+            half = length / 2
+            if half < SHORTEST:
+                raise
+            return self._told(name, names, at - half, half) + self._told(name, names, at, half)
         return [({key.removeprefix(way): value for key, value in row.metric.items()}, row.now()) for row in found]
 
 

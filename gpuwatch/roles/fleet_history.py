@@ -50,8 +50,8 @@ class Progress(NamedTuple):
 
 
 class FleetHistory:
-    """Reads what `options` names. `place`: directory of files that say how far one came; None: none
-    is kept."""
+    """Reads what `options` names. `place`: directory of files that say how far one came, each
+    renewed after `save_every` seconds; None: none is kept."""
 
     def __init__(
         self,
@@ -61,12 +61,13 @@ class FleetHistory:
         progress: Callable[[Progress], None] = lambda _: None,
         *,
         place: Path | None = None,
+        save_every: float = SAVE_EVERY,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._api, self._options = api, options
         most = max(config.max_workloads, WORKLOADS)
         self._config = msgspec.structs.replace(config, max_workloads=most)
-        self._tell, self._now = progress, now
+        self._tell, self._now, self._save_every = progress, now, save_every
         self._question = self._fingerprint()
         self._file = PositionFile(place, self._question) if place else None
         self._windows = 0
@@ -74,12 +75,18 @@ class FleetHistory:
         self.plan: Plan | None = None
 
     def read(self) -> tuple[Ledger, Fleet]:
-        """The ledger, and what the fleet is at the end of it.
+        """The ledger, and what the fleet is at the end of it; the connection is closed then.
 
         Raises:
             GpuwatchError: Prometheus cannot be reached, refuses, or knows no GPU.
             PermissionMissing: it does not let us in.
         """
+        try:
+            return self._whole()
+        finally:
+            self._api.http.close()
+
+    def _whole(self) -> tuple[Ledger, Fleet]:
         found = self._position()
         plan = fleet_plan.made(self._api, self._options, self._now())
         ledger, at = Ledger(self._config), plan.begin
@@ -108,7 +115,7 @@ class FleetHistory:
                     ledger.add(window)
                     self._windows += 1
             at += steps * plan.step
-            if self._now() - saved >= SAVE_EVERY:
+            if self._now() - saved >= self._save_every:
                 self._save(plan, ledger, at)
                 saved = self._now()
             self._report(plan, at)

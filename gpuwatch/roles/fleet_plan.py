@@ -24,13 +24,16 @@ MOST_STEPS = 10_000
 
 
 class HistoryOptions(Record, frozen=True, kw_only=True):
-    """What to read. `window`: seconds up to `end` (unix seconds; None: now); `step`: None is auto."""
+    """What to read. `window`: seconds up to `end` (unix seconds; None: now); `step`: None is auto; `points`: values of
+    one reading at a time.
+    """
 
     window: float = 14 * 86400.0
     end: float | None = None
     step: float | None = None
     metrics: Metrics = "auto"
     namespaces: tuple[str, ...] = ()  # empty: all
+    points: int = POINTS
 
 
 class Plan(NamedTuple):
@@ -65,7 +68,7 @@ def made(api: PrometheusApi, options: HistoryOptions, now: float) -> Plan:
     step = options.step or _step(gpus, 3600.0 / median(counts) if counts else 0.0)
     end = end // step * step
     begin = end - max(1.0, options.window // step) * step
-    steps = int(max(1, min(LONGEST_CHUNK / step, POINTS / max(1, gpus), MOST_STEPS)))
+    steps = int(max(1, min(LONGEST_CHUNK / step, options.points / max(1, gpus), MOST_STEPS)))
     return Plan(dialect, begin, end, step, steps, _way(api, moments), gpus)
 
 

@@ -18,8 +18,12 @@ _TOO_LARGE = re.compile(
 )
 
 
-class TooLarge(Exception):
+class TooLarge(GpuwatchError):
     """The server, or this client, refuses so much at a time: ask for less of it."""
+
+    def __init__(self, name: str, why: str) -> None:
+        hint = "raise query.max-samples and query.timeout, or name a --namespace"
+        super().__init__(f"Prometheus at {name} refused a query", why, hint)
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -94,7 +98,7 @@ class PrometheusApi:
         try:
             answer = self.http.ask(path, form)
         except AnswerTooLarge:
-            raise TooLarge from None
+            raise TooLarge(self.http.name, "its answer is too large to be held in memory") from None
         found = self._decoded(answer, path, _Envelope)
         return found.data.result if found.data else []
 
@@ -125,7 +129,7 @@ class PrometheusApi:
             where = answer.location or "elsewhere"
             return GpuwatchError(what, f"it redirects to {where}", "give that address, as credentials go nowhere else")
         if answer.status in (400, 413, 422, 500, 503, 504) and _TOO_LARGE.search(answer.body):
-            return TooLarge(said)
+            return TooLarge(self.http.name, said)
         return GpuwatchError(what, f"{answer.status}: {said}", "see its log")
 
 

@@ -8,7 +8,7 @@ are left to us: on the server one duplicate would fail the query.
 from collections.abc import Callable, Collection
 
 MIB = 1 << 20
-GPU_LABELS = ("node", "instance", "Hostname", "hostname", "kubernetes_node", "nodename")
+GPU_LABELS = ("node", "Hostname", "hostname", "kubernetes_node", "nodename", "instance")
 """Where a target's machine may be named, in this order; `instance` last of all."""
 
 POD_LABELS = tuple(f"{way}{name}" for way in ("", "exported_") for name in ("namespace", "pod", "container"))

@@ -6,7 +6,6 @@ while it was read. `--place` keeps the databases for the next time; 1,000 nodes 
 """
 
 import argparse
-import contextlib
 import json
 import os
 import resource
@@ -15,12 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.bench.rightsizing.fleet_backfill import GPUS, Plan, fill
-from tests.e2e.processes import Prometheus, fetch, free_port, running, until
+from tests.e2e.backfilled import serving
 
 DAY = 86400
 START_SECONDS = 120.0
@@ -56,7 +54,7 @@ def run(plan: Plan, place: Path, step: float | None) -> Result:
         samples = fill(plan, place)
         told.write_text(json.dumps({"samples": samples, "seconds": time.monotonic() - began, "end": plan.end}))
     filled = json.loads(told.read_text())
-    with serving(place) as server:
+    with serving(place, seconds=START_SECONDS) as server:
         days = (plan.end - plan.begin) / DAY
         found = read(server.url, days, filled["end"], step)
         return Result(
@@ -68,19 +66,6 @@ def run(plan: Plan, place: Path, step: float | None) -> Result:
             server_cpu=busy(server.process.pid),
             **found,
         )
-
-
-@contextlib.contextmanager
-def serving(place: Path) -> Iterator[Prometheus]:
-    """A Prometheus that scrapes nobody, over a database that is there."""
-    file, port = place / "prometheus.json", free_port()
-    file.write_text("{}")
-    command = ["prometheus", f"--config.file={file}", f"--storage.tsdb.path={place}", "--log.level=warn"]
-    command += [f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=1y"]
-    with running(command, place / "prometheus.log") as process:
-        found = Prometheus(process, f"http://127.0.0.1:{port}")
-        until(lambda: fetch(f"{found.url}/-/ready"), "Prometheus is ready", START_SECONDS)
-        yield found
 
 
 def read(url: str, days: float, end: float, step: float | None) -> dict[str, Any]:

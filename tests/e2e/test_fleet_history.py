@@ -1,0 +1,260 @@
+"""The history of a small fleet, out of a real Prometheus: the windows that come of it, limits, logins, and a kill."""
+
+import contextlib
+import subprocess
+import sys
+from collections import defaultdict
+
+import bcrypt
+import msgspec
+import pytest
+import trustme
+
+from gpuwatch.config import RightsizingConfig
+from gpuwatch.model.errors import GpuwatchError, PermissionMissing
+from gpuwatch.model.mig_profiles import instance
+from gpuwatch.roles import fleet_plan
+from gpuwatch.roles.fleet_chunk import ChunkReader
+from gpuwatch.roles.fleet_history import FleetHistory
+from gpuwatch.roles.fleet_plan import HistoryOptions
+from gpuwatch.rules.history_windows import windows
+from gpuwatch.sources.prometheus_api import PrometheusApi
+from gpuwatch.sources.prometheus_config import load_http_config
+from gpuwatch.sources.prometheus_http import PrometheusHttp
+from tests.e2e.backfilled import backfill, lines, serving
+from tests.e2e.fleet_past import BEGIN, END, GIB, H100, HANDOVER, SCRAPE, STEP, TIMES, past, uuid
+from tests.e2e.processes import until
+
+OPTIONS = HistoryOptions(window=END - BEGIN, end=END, metrics="gpuwatch")
+SMALL = msgspec.structs.replace(OPTIONS, points=40)
+STEPS = (END - BEGIN) // STEP
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return backfill(tmp_path_factory.mktemp("past"), past())
+
+
+@pytest.fixture(scope="module")
+def url(place):
+    with serving(place) as server:
+        yield server.url
+
+
+def api(url, **more):
+    return PrometheusApi(PrometheusHttp(url, rate=1000, **more))
+
+
+@contextlib.contextmanager
+def asking(url, **more):
+    """An API whose connection is closed in the end."""
+    asked = api(url, **more)
+    try:
+        yield asked
+    finally:
+        asked.http.close()
+
+
+def by_pod(url, **changes):
+    """Windows by pod."""
+    options, found = msgspec.structs.replace(OPTIONS, **changes), defaultdict(list)
+    with asking(url) as asked:
+        plan = fleet_plan.made(asked, options, END)
+        reader = ChunkReader(asked, plan.dialect, options.namespaces, plan.way)
+        for window in windows(reader.read(plan.begin, plan.step, plan.total)):
+            found[window.pod].append(window)
+    return found
+
+
+@pytest.fixture(scope="module")
+def seen(url):
+    return by_pod(url)
+
+
+def history(url, options=OPTIONS, **more):
+    return FleetHistory(api(url), RightsizingConfig(), options, **more)
+
+
+def test_a_step_of_a_pod_counts_once_however_often_it_was_scraped(seen):
+    found = seen["train-abcde"]
+    assert [(w.at, w.span, w.covered) for w in found] == [(BEGIN + n * STEP, STEP, STEP) for n in range(STEPS)]
+
+
+def test_figures_of_who_is_alone_are_the_gpus(seen):
+    window = seen["train-abcde"][1]
+    assert (window.busy, window.busy_low, window.busy_high) == pytest.approx((0.9, 0.9, 0.9))
+    assert (window.sm, window.dram, window.pipe) == pytest.approx((0.45, 0.3, 0.225))
+    assert (window.memory, window.memory_low, window.memory_total) == (40 * GIB, 40 * GIB, 80 * GIB)
+    assert (window.watts, window.power_limit, window.processes) == (550, 700, 2)
+    assert (window.gpu, window.index, window.node, window.holders) == (uuid("a"), 0, "node-1", 1)
+
+
+def test_counters_are_rates_also_where_they_begin_anew(seen):
+    rates = [window.pcie for window in seen["train-abcde"]]
+    assert min(rates) > 1.4e6
+    assert max(rates) < 2.1e6
+
+
+def test_the_model_is_what_it_is_called_now(seen):
+    assert {window.model for window in seen["train-abcde"]} == {H100}
+
+
+def test_kubernetes_tells_owner_image_class_start_and_throttling(seen):
+    window = seen["train-abcde"][5]
+    assert (window.key.kind, window.key.name, window.key.image) == ("CronJob", "train", "registry/train:7")
+    assert (window.said, window.held_since, window.cpu_throttled) == ("batch", BEGIN - 1000, pytest.approx(0.3))
+
+
+def test_who_shares_a_gpu_has_only_what_is_his_own(seen):
+    for pod, busy, memory in (("web-1", 0.3, 4 * GIB), ("web-2", 0.2, 6 * GIB)):
+        window = seen[pod][3]
+        assert (window.holders, window.busy, window.memory) == (2, pytest.approx(busy), memory)
+        assert (window.sm, window.dram, window.pipe, window.pcie, window.processes) == (None,) * 5
+
+
+def test_an_instance_is_told_in_shares_of_the_whole_gpu(seen):
+    window = seen["jupyter-ann"][3]
+    share = instance(H100, None, "1g.10gb").sm_share
+    assert (window.profile, window.busy, window.sm) == ("1g.10gb", 0.4, pytest.approx(0.5 * share))
+    assert (window.memory, window.watts, window.pcie) == (5 * GIB, 200, None)
+
+
+def test_labels_that_a_scrape_job_has_renamed_are_found(seen):
+    assert {window.key.namespace for window in seen["infer-0"]} == {"ml"}
+    assert "gpuwatch-xyz" not in seen
+
+
+def test_a_handover_within_a_step_gives_each_his_part_and_nobody_the_others_figures(seen):
+    one, two = seen["one-0"], seen["two-0"]
+    assert one[-1].at + one[-1].span == pytest.approx(HANDOVER, abs=SCRAPE)
+    assert two[0].at == pytest.approx(HANDOVER, abs=2 * SCRAPE)
+    assert sum(w.covered for w in one + two) == pytest.approx(END - BEGIN, abs=2 * SCRAPE)
+    for window in (one[-1], two[0]):
+        assert (window.holders, window.busy, window.memory) == (1, None, None)
+    assert (one[-2].busy, two[1].busy) == (0.7, 0.7)
+
+
+def test_a_namespace_alone(url, seen):
+    found = by_pod(url, namespaces=("shop", "ml"))
+    assert set(found) == {"web-1", "web-2", "infer-0"}
+    assert found["web-1"] == seen["web-1"]
+
+
+def test_dcgm_exporter_will_do(url):
+    found = by_pod(url, metrics="dcgm")
+    assert set(found) == {"train-abcde"}
+    window = found["train-abcde"][3]
+    assert (window.busy, window.memory, window.memory_total) == (0.9, 40 * GIB, 79 * GIB)
+    assert (window.model, window.node, window.watts, window.key.namespace) == (H100, "node-a", 550, "nlp")
+
+
+def test_the_fleet_has_its_gpus_and_quotas(url):
+    ledger, fleet = history(url).read()
+    gpus = {each.uuid: each for each in fleet.gpus}
+    assert set(gpus) == {uuid(letter) for letter in "abcdef"}
+    assert [gpus[uuid(letter)].held for letter in "ae"] == [True, False]
+    assert (gpus[uuid("c")].mig_enabled, gpus[uuid("c")].layout) == (True, ("1g.10gb",))
+    quotas = {each.namespace: (each.quota, each.hard, each.used) for each in fleet.namespaces if each.quota}
+    assert quotas == {"nlp": ("gpu", 8, 2), "ghost": ("gpu", 4, 0)}
+    assert len(list(ledger.summaries(END))) == 6
+    assert fleet.whole
+
+
+def test_a_server_that_takes_only_small_questions_gives_the_same(place, url, tmp_path):
+    whole = history(url).read()[0].state()
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-r", str(place), str(copy)], check=True)
+    (copy / "lock").unlink(missing_ok=True)
+    with serving(copy, "--query.max-samples=700") as small:
+        asked = api(small.url)
+        parted = FleetHistory(asked, RightsizingConfig(), OPTIONS).read()[0].state()
+    assert asked.http.traffic.requests > 60
+    assert parted == whole
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from tests.e2e.test_fleet_history import SMALL, FleetHistory, PrometheusApi, PrometheusHttp, RightsizingConfig
+api = PrometheusApi(PrometheusHttp(sys.argv[1], rate=float(sys.argv[3])))
+FleetHistory(api, RightsizingConfig(), SMALL, place=Path(sys.argv[2]), save_every=0.0).read()
+"""
+
+
+def test_a_kill_in_the_middle_changes_nothing(url, tmp_path):
+    unbroken = history(url, SMALL).read()[0].state()
+    left = tmp_path / "left"
+    command = [sys.executable, "-c", KILLED, url, str(left), "60"]
+    with subprocess.Popen(command) as child:
+        until(lambda: list(left.glob("*.history")) or child.poll() is not None, "a first part is saved", step=0.005)
+        child.kill()
+    assert child.returncode == -9
+    told = []
+    ledger, _ = history(url, SMALL, progress=told.append, place=left).read()
+    assert told[0].resumed
+    assert 0 < told[0].done < told[0].total
+    assert ledger.state() == unbroken
+    assert not list(left.glob("*.history")), "what is done is not kept"
+
+
+def test_what_another_question_or_another_time_left_is_not_taken(url, tmp_path):
+    left = tmp_path / "left"
+    left.mkdir()
+    reader = history(url, place=left)
+    file = left / f"{reader._question[:16]}.history"
+    file.write_bytes(b"no msgpack")
+    told = []
+    history(url, progress=told.append, place=left).read()
+    assert not told[0].resumed
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory):
+    """(URL, folder with CA and configurations) of a Prometheus behind TLS and a password."""
+    place = tmp_path_factory.mktemp("closed")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(place / "ca.pem")
+    server = authority.issue_cert("prometheus.example")
+    server.private_key_pem.write_to_path(place / "key.pem")
+    server.cert_chain_pems[0].write_to_path(place / "cert.pem")
+    secret = bcrypt.hashpw(b"open sesame", bcrypt.gensalt(4)).decode()
+    tls = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}"
+    (place / "web.yaml").write_text(f"{tls}\nbasic_auth_users: {{ann: {secret}}}\n")
+    (place / "password").write_text("open sesame\n")
+    data = backfill(place / "data", past())
+    with serving(data, f"--web.config.file={place / 'web.yaml'}") as server:
+        yield server.url.replace("http://", "https://"), place
+
+
+def test_tls_and_a_password_as_prometheus_knows_them(closed):
+    url, place = closed
+    file = place / "http.yaml"
+    file.write_text(
+        "basic_auth: {username: ann, password_file: password}\n"
+        "tls_config: {ca_file: ca.pem, server_name: prometheus.example}\n"
+    )
+    with asking(url, config=load_http_config(file)) as asked:
+        plan = fleet_plan.made(asked, OPTIONS, END)
+    assert plan.gpus == 6
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "words"),
+    [
+        ("tls_config: {ca_file: ca.pem, server_name: prometheus.example}", PermissionMissing, "--http-config"),
+        ("tls_config: {server_name: prometheus.example}", GpuwatchError, "certificate"),
+        ("tls_config: {ca_file: ca.pem}", GpuwatchError, "certificate"),
+    ],
+)
+def test_who_is_not_let_in_is_told_why(closed, tmp_path, config, error, words):
+    url, place = closed
+    file = place / "wrong.yaml"
+    file.write_text(config)
+    with asking(url, config=load_http_config(file)) as asked, pytest.raises(error, match=words):
+        fleet_plan.made(asked, OPTIONS, END)
+
+
+def test_a_prometheus_without_gpus_is_told_from_one_with_idle_ones(tmp_path):
+    other = backfill(tmp_path / "other", lines("up", {"job": "x"}, TIMES))
+    with serving(other) as server, pytest.raises(GpuwatchError, match="knows no GPU"):
+        history(server.url).read()
