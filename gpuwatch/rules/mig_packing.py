@@ -22,9 +22,6 @@ SEARCHED = 2_000
 TOGETHER = 48
 """Instances that are searched at once, at most."""
 
-SPARED = 2
-"""How many GPUs of each kind the bulk may leave to the search, where it would not be the fewest otherwise."""
-
 Counts = tuple[int, ...]
 Layout = tuple[Placement, ...]
 
@@ -63,30 +60,20 @@ def fewest(demand: Mapping[str, int], profiles: Profiles) -> Packing:
 
 def _in_bulk(wanted: Counts, profiles: Profiles) -> Packing:
     times = least_cover([cut.counts for cut in _fullest(profiles)], wanted)
-    at_least = ceil(sum(times))
-    found: list[Cut] = []
-    for spared in range(SPARED + 1):
-        bulk, rest = _served(wanted, profiles, times, spared)
-        if found and not _small(rest):
-            break
-        chosen = [*bulk, *_searched(rest, profiles)]
-        if not found or len(chosen) < len(found):
-            found = chosen
-        if len(found) == at_least:
-            break
-    return Packing(_layouts(found), at_least)
+    bulk, rest = _served(wanted, profiles, times)
+    return Packing(_layouts([*bulk, *_searched(rest, profiles)]), ceil(sum(times)))
 
 
 def _small(wanted: Counts) -> bool:
     return prod(count + 1 for count in wanted) <= SEARCHED and sum(wanted) <= TOGETHER
 
 
-def _served(wanted: Counts, profiles: Profiles, times: Sequence[Fraction], spared: int) -> tuple[list[Cut], Counts]:
-    """The whole GPUs of the relaxation, less `spared` of each kind and what nobody wants, and the rest it leaves."""
+def _served(wanted: Counts, profiles: Profiles, times: Sequence[Fraction]) -> tuple[list[Cut], Counts]:
+    """The whole GPUs of the relaxation, without what nobody wants, and the rest: six GPUs' worth or less."""
     bulk: list[Cut] = []
     rest = wanted
     for full, often in zip(_fullest(profiles), times, strict=True):
-        still = floor(often) - spared
+        still = floor(often)
         while still > 0 and any(part := tuple(map(min, full.counts, rest))):
             now = min(still, *(left // each for left, each in zip(rest, part, strict=True) if each))
             bulk += [_by_counts(profiles)[part]] * now
