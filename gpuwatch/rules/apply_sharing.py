@@ -15,7 +15,7 @@ LABEL = "nvidia.com/device-plugin.config"
 WORDS = {
     "mps": "MPS parts memory and multiprocessors equally; a fault of one client ends the others. The plugin does not"
     " start with it where its MIG strategy is `mixed`.",
-    "time_slicing": "Time slicing parts neither memory nor faults: one that takes all memory ends the others.",
+    "time_slicing": "Time slicing isolates neither memory nor faults: when one takes all memory, the others get none.",
 }
 
 UNSHARED: dict[str, Any] = {"version": "v1"}
@@ -32,8 +32,9 @@ def sharing(about: Recommendation, around: Around) -> tuple[Apply, ...]:
     replicated = {"name": resource, "replicas": change.replicas}
     shares = {"renameByDefault": True, "failRequestsGreaterThanOne": True, "resources": [replicated]}
     file = {"version": "v1", "sharing": {key: shares}}
-    if key == "mps" and any(gpu.mig_enabled for gpu in around.fleet.gpus if gpu.node in nodes):
-        note = f"{nodes[0]} has GPUs in MIG mode, which MPS of the device plugin cannot share: take another node."
+    is_cut = any(gpu.mig_enabled for gpu in around.fleet.gpus if gpu.node in nodes) or "/mig-" in resource
+    if key == "mps" and is_cut:
+        note = "The device plugin's MPS shares no MIG instances, and the node has GPUs in MIG mode: take another node."
         return (Apply(what="device_plugin", note=note, manifest=file),)
     name = f"{'time-slicing' if key == 'timeSlicing' else 'mps'}-{change.replicas}"
     data = {"default": pretty(UNSHARED), name: pretty(file)}

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.cluster
 
 MIG = "nvidia.com/mig-1g.10gb.me"
 GROUPS = {"ReplicationController": "v1", "Pod": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
+PAGE = DEPLOY.parent / "docs/kubernetes.md"
 REPORT = DEPLOY / "examples/weekly-report"
 APPS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 CONFIGS = "/api/v1/namespaces/gpu-operator/configmaps"
@@ -118,6 +119,12 @@ def only(found):
     return one.command
 
 
+def explained(words):
+    """What the API server says, which the page has in its table."""
+    assert f"`{words}" in PAGE.read_text()
+    return words
+
+
 def template_of(kind, made):
     return reduce(lambda inside, key: inside[key], TEMPLATES[kind], made)
 
@@ -140,13 +147,13 @@ def test_the_whole_gpu_must_be_dropped_in_requests_too(cluster):
     del half["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]
     done = cluster.kubectl.run("patch", "deployment", "server", "-n", cluster.name, "-p", json.dumps(half))
     assert done.returncode
-    assert "Limit must be set for non overcommitable resources" in done.stderr
+    assert explained("Limit must be set for non overcommitable resources") in done.stderr
 
 
 def test_a_container_of_another_name_is_refused(cluster):
     """It would be a new one, and has no image: a wrong name changes nothing."""
     cluster.make(owner("Deployment"))
-    with pytest.raises(Refused, match="image: Required value"):
+    with pytest.raises(Refused, match=explained("image: Required value")):
         cluster.tried(only(applied(resized(namespace=cluster.name, container="mian"))))
 
 
@@ -262,7 +269,7 @@ def test_a_layout_is_made_and_one_that_stands_there_is_not_replaced(cluster):
     config = json.loads(cluster.kubectl("get", "cm", "-n", "gpu-operator", "gpuwatch-mig-parted", "-o", "json"))
     name = cluster.get("node", cluster.name)["metadata"]["labels"]["nvidia.com/mig.config"]
     assert name in json.loads(config["data"]["config.yaml"])["mig-configs"]
-    with pytest.raises(Refused, match="conflict"):
+    with pytest.raises(Refused, match=explained("Apply failed with 1 conflict")):
         cluster.tried(applied(second).apply[0].command)
 
 

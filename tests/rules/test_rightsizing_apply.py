@@ -194,6 +194,12 @@ def test_gpus_in_mig_mode_are_not_shared_by_mps():
     assert config.command
 
 
+def test_an_instance_is_not_shared_by_mps():
+    by_mps = shared("mps")
+    config, _ = applied(replace(by_mps, change=replace(by_mps.change, resource="nvidia.com/mig-3g.40gb"))).apply
+    assert config.command is None
+
+
 def test_alike_layouts_share_a_configuration_and_gpus_that_are_not_named_stay():
     alike = [layout(node, index, "3g.40gb", "3g.40gb") for node in ("gpu-1", "gpu-2") for index in (2, 0)]
     operator, by_hand = applied(cut(*alike, layout("gpu-3", 0, "1g.10gb+me", "1g.10gb"))).apply
