@@ -99,10 +99,10 @@ class Mean:
 class Histogram:
     """Of weighted values of one scale. It takes memory up to its highest bucket only."""
 
-    __slots__ = ("_buckets", "moment", "scale", "weight")
+    __slots__ = ("_buckets", "_linear", "_per_unit", "moment", "scale", "weight")
 
     def __init__(self, scale: Scale, state: HistogramState | None = None) -> None:
-        self.scale = scale
+        self.scale, self._linear, self._per_unit = scale, scale.unit * scale.linear, 1 / scale.unit
         self.weight, self.moment = (state.weight, state.moment) if state else (0.0, 0.0)
         total = sum(state.buckets) if state else 0
         self._buckets = array(
@@ -111,10 +111,11 @@ class Histogram:
 
     def add(self, value: float, weight: float) -> None:
         """Take one more. What cannot be, less than nothing or no number, is left out."""
-        position = value / self.scale.unit
-        if 0.0 <= position <= self.scale.linear:
-            index = int(position + ROUNDING)
-        elif 0.0 < position < math.inf:
+        if (
+            0.0 <= value <= self._linear
+        ):  # what `Scale.bucket` does, without the call: most of the ledger's time is here
+            index = int(value * self._per_unit + ROUNDING)
+        elif 0.0 < value < math.inf:
             index = self.scale.bucket(value)
         else:
             return
@@ -128,7 +129,7 @@ class Histogram:
 
     def add_span(self, mean: float, high: float | None, weight: float) -> None:
         """Take a span of time of which mean and high end are known; the mean stays as it is."""
-        if high is None or not 0.0 <= mean < high < math.inf:
+        if high is None or not 0.0 < mean < high < math.inf:
             self.add(mean, weight)
             return
         share = min(HIGH_SHARE, mean / high)

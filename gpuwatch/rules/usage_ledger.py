@@ -20,7 +20,8 @@ from gpuwatch.rules.work_class import work_class
 SET_BACK_SECONDS = 3600.0
 """Windows from so far ahead of now are of a clock that has been set back."""
 
-MAX_NODES = 20_000
+MANY_NODES = 64
+"""So many are remembered before those that went are looked for."""
 
 LONGEST_SECONDS = 7 * 86400.0
 LATEST = 1e11
@@ -64,6 +65,7 @@ class Ledger:
         self._books: OrderedDict[WorkloadKey, Book] = OrderedDict()
         self._namespaces: dict[tuple[str, str], NamespaceBook] = {}
         self._nodes: dict[str, tuple[float, float]] = {}
+        self._many_nodes = MANY_NODES
         self._seen: dict[int, int] = {}
         self._bins_until = 0
 
@@ -150,15 +152,18 @@ class Ledger:
         return book
 
     def _look_at_node(self, window: Window) -> float:
-        """When the node's windows before this one began."""
-        newest, before = self._nodes.get(window.node, (window.at, window.at))
+        """When the node's windows before this one began; 0: it is new."""
+        known = self._nodes.get(window.node)
+        if known is None:
+            self._nodes[window.node] = window.at, 0.0
+            if len(self._nodes) > self._many_nodes:
+                self._nodes = {name: times for name, times in self._nodes.items() if times[0] > window.at - DAY}
+                self._many_nodes = max(MANY_NODES, 2 * len(self._nodes))
+            return 0.0
+        newest, before = known
         if window.at > newest:
-            newest, before = window.at, newest
-        elif window.node in self._nodes:
-            return before
-        elif len(self._nodes) >= MAX_NODES:
-            del self._nodes[next(iter(self._nodes))]
-        self._nodes[window.node] = newest, before
+            before = newest
+            self._nodes[window.node] = window.at, before
         return before
 
     def _namespace(self, window: Window) -> NamespaceBook:
