@@ -85,9 +85,7 @@ def workloads(draw: st.DrawFn) -> Summary:
         dram=draw(maybe(distributions)),
         pcie=draw(maybe(distributions)),
         watts=draw(maybe(distributions)),
-        peaks=tuple(
-            DayPeak(day=20_700 + day, bytes=draw(st.integers(0, 80 * GIB))) for day in range(draw(st.integers(0, 8)))
-        ),
+        peaks=peaks(*draw(st.lists(st.floats(0, 80), max_size=8))),
         slowdowns=tuple(
             Slowdown(profile=name, low=0.0, high=draw(st.floats(0, 0.5)))
             for name in draw(st.lists(profiles, max_size=4, unique=True))
