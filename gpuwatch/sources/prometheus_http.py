@@ -7,6 +7,7 @@ may go better the second time: 429, 502, 503, 504, a connection that broke, an a
 import contextlib
 import http.client
 import logging
+import re
 import socket
 import ssl
 import time
@@ -29,6 +30,8 @@ ATTEMPTS = 6
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 MAX_BODY = 128 << 20
 """Bytes of an answer, unpacked. A larger one is refused, and the question parted."""
+
+_TIMED_OUT = re.compile(rb'"errorType"\s*:\s*"timeout"')
 
 PASSING = frozenset({429, 502, 503, 504})
 
@@ -158,6 +161,8 @@ class PrometheusHttp:
                 self.close()
                 raise AnswerTooLarge
             parts.append(part)
+        if response.length or (unpack and not unpack.eof):  # http.client is silent about it
+            raise http.client.IncompleteRead(b"", response.length)
         self.traffic.unpacked += size
         return b"".join(parts)
 
@@ -230,7 +235,7 @@ def _is_final(error: Exception) -> bool:
 
 def _is_final_answer(answer: Answer) -> bool:
     """Whether the server gave up on the question itself, which a smaller question helps."""
-    return answer.status == 503 and b'"errorType":"timeout"' in answer.body
+    return answer.status == 503 and bool(_TIMED_OUT.search(answer.body))
 
 
 def _checked(url: str) -> SplitResult:
