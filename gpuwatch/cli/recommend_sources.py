@@ -91,13 +91,19 @@ def _of_checkpoint(session: Session) -> Advice:
 
 def _of_views(session: Session, views: Views) -> Advice:
     from gpuwatch.cli.diagnose_progress import progress
-    from gpuwatch.cli.recording import recorded, scenario_views
+    from gpuwatch.cli.recording import STARTED, recorded, scenario_views
     from gpuwatch.roles.recollected_usage import usage_of_views
+    from gpuwatch.rules.workload_key import Tenants
+    from gpuwatch.sim.consents import told
+    from gpuwatch.sim.scenario import DEFAULT, load
 
     config = session.config()
     simulated = views.events.startswith("sim:")
+    tenants = None
     if simulated:
-        given = scenario_views(views.events.removeprefix("sim:"), config, views.duration, views.seed)
+        scenario = views.events.removeprefix("sim:")
+        given = scenario_views(scenario, config, views.duration, views.seed, with_gpm=True)
+        tenants = Tenants(told(load(scenario or DEFAULT), STARTED))
     else:
         given = recorded(views.events)
     with progress(session, "reading views") as advance:
@@ -107,7 +113,7 @@ def _of_views(session: Session, views: Views) -> Advice:
                 advance(f"{number}", 0, 0)
                 yield view
 
-        found = usage_of_views(counted(), config.rightsizing)
+        found = usage_of_views(counted(), config.rightsizing, tenants)
     if found.at is None:
         raise UsageError(f"{views.events} has no view", "nothing was judged", "record /api/v1/view, one answer a line")
     where = views.events if simulated else "stdin" if views.events == "-" else f"views in {views.events}"

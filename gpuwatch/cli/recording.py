@@ -24,8 +24,10 @@ class _Versioned(msgspec.Struct):
     schema: int | None = None
 
 
-def scenario_views(scenario: str, config: Config, duration: str, seed: int) -> Iterator[View]:
-    """The views of a scenario, by name or file.
+def scenario_views(
+    scenario: str, config: Config, duration: str, seed: int, *, with_gpm: bool = False
+) -> Iterator[View]:
+    """The views of a scenario, by name or file; with activity counters, which take longer, where `with_gpm`.
 
     Raises:
         UsageError: no such scenario, or no duration.
@@ -33,7 +35,7 @@ def scenario_views(scenario: str, config: Config, duration: str, seed: int) -> I
     span = seconds(duration)
     if span is None:
         raise UsageError(f"{duration} is no duration", "", "write e.g. 90s, 30m or 24h")
-    return views(load(scenario or DEFAULT), config, STARTED, span, seed)
+    return views(load(scenario or DEFAULT), config, STARTED, span, seed, with_gpm=with_gpm)
 
 
 def recorded(path: str) -> Iterator[View]:
