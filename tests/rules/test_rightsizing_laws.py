@@ -12,7 +12,7 @@ from gpuwatch.model.recommendation import Action, Finding
 from gpuwatch.model.usage import Distribution, Fleet, Hold, Slowdown, Summary, WorkloadKey
 from gpuwatch.rules.rightsizing import recommend
 from gpuwatch.rules.work_class import KINDS
-from tests.rules.rightsizing_cases import DAY, GIB, H100, NOW, advised
+from tests.rules.rightsizing_cases import DAY, GIB, H100, NOW, advised, peaks
 
 MODELS = (H100, "NVIDIA A100-SXM4-40GB", "NVIDIA H200", "Tesla T4", "NVIDIA A10")
 TAKES_AWAY = re.compile(r"\b(scale|delete|scancel|suspend)\b")
