@@ -12,6 +12,9 @@ IDLE_BUSY = 0.01
 BRIDGED_SECONDS = 600.0
 """What happened in so short a gap is taken to be what happened around it."""
 
+LITTLE_SHARE = 0.1
+"""Of an idle time: a gap so much shorter than it does not end it, but does not count either."""
+
 START_SECONDS = 120.0
 PATIENCE_SECONDS = 120.0
 """A hold of which no window came for so long after the next was due is gone."""
@@ -154,10 +157,11 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
     def _notice(self, window: Window, is_work: bool | None) -> float:
         if is_work is None:
             return 0.0
-        unseen, self.known = window.at - self.known, self.last
+        unseen, rested = window.at - self.known, 0.0 if self.idle_since is None else self.known - self.idle_since
+        self.known = self.last
         if unseen > bridged(window):
             self.gap_from += unseen
-            self.idle_since = None
+            self.idle_since = self.gap_from if unseen <= LITTLE_SHARE * rested else None
         if not is_work:
             if self.idle_since is None:
                 self.idle_since = window.at if unseen > bridged(window) else self.gap_from
@@ -180,8 +184,8 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def bridged(window: Window) -> float:
-    """Seconds that may go unseen in an idle time."""
-    return max(BRIDGED_SECONDS, window.span)
+    """Seconds that may go unseen in an idle time: one window among long ones."""
+    return max(BRIDGED_SECONDS, window.span) if window.covered > 0 else BRIDGED_SECONDS
 
 
 def patience(window: Window) -> float:
