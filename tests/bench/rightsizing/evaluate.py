@@ -42,8 +42,8 @@ RIVALS = {
 class Idle(NamedTuple):
     """One container's device at a moment. `rests`: it will do no work for 1, 3, 7 days; `over`: its life is past.
 
-    `old` and `over` are true of a pod's device only where they are of all that the pod has: a spare GPU of a gang at work
-    is another finding.
+    `old` and `over` are true of a pod's device only where they are of all that the pod has: a spare GPU of a gang at
+    work is another finding.
     """
 
     moment: str
@@ -101,9 +101,9 @@ def play(seed: int, size: int, every: int = 1, config: RightsizingConfig = Right
         for window in windows(sights, first, step, every):
             kruize.add(window)
             pruner.add(window)
-            begun = time.perf_counter()
+            begun = time.thread_time()
             ledger.add(window)
-            spent += time.perf_counter() - begun
+            spent += time.thread_time() - begun
             count += 1
         first, now = step, BEGIN + step * STEP
         advice = recommend(ledger.summaries(now), Fleet(namespaces=ledger.namespaces(now)), config, now)

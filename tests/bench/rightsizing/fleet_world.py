@@ -50,7 +50,7 @@ class Workload:
     need: tuple[Sequence[float], ...]
     shown: float | None  # share of memory that a preallocator takes at once, whatever it needs
     pods: tuple[Pod, ...]
-    pause: float  # steps
+    pause: int  # steps of the longest rest in its habits, had nobody left
     context: bool  # a process has the GPU open, also without work
     beat: tuple[float, float]  # a health check: seconds it takes, seconds from one to the next; 0: none
     grain: float  # seconds of one request, where few come; 0: no matter
@@ -130,21 +130,20 @@ def drawn(rng: Random, name: str, at: int, steps: int) -> Workload:
     kind = KINDS[name]
     hardware = rng.choices([each for _, each in HARDWARE], [weight for weight, _ in HARDWARE])[0]
     key = named(rng, kind, at)
-    law = kind.law(rng, steps)
+    load = kind.law(rng, steps)
+    pause = work.longest_rest(load)
     begin, end = lifetime(rng, kind, steps)
     if kind.dies:
-        law = law._replace(
-            load=work.dead_after(law.load, rng.randrange(-4 * DAY, 14 * DAY) if rng.random() < 0.9 else 0)
-        )
+        load = work.dead_after(load, max(0, rng.randrange(-4 * DAY, 14 * DAY)))
     if kind.late:
-        work.clear(law.load, 0, begin + log_uniform(rng, 2 * HOUR, 4 * DAY))
+        work.clear(load, 0, begin + log_uniform(rng, 2 * HOUR, 4 * DAY))
     count = rng.choice((2, 4, 8)) if kind.gang else 1
     pods = tuple(lives(rng, kind, key, (begin, end), steps, count))
     starts = {max(0, int(pod.begin)) for pod in pods}
-    loads = ganged(rng, kind, law.load, count)
-    context = bool(any(law.load)) or rng.random() < 0.5
+    loads = ganged(rng, kind, load, count)
+    context = bool(any(load)) or rng.random() < 0.5
     profile, holders = placement(rng, kind, hardware)
-    needs = [each / holders for each in rng.choice(kind.memory)(rng, law.load, starts)] if context else [0.0] * steps
+    needs = [each / holders for each in rng.choice(kind.memory)(rng, load, starts)] if context else [0.0] * steps
     return Workload(
         kind=name,
         serving=kind.serving,
@@ -158,7 +157,7 @@ def drawn(rng: Random, name: str, at: int, steps: int) -> Workload:
         need=tuple([CONTEXT] * steps if each is not loads[0] and kind.gang == "spare" else needs for each in loads),
         shown=rng.uniform(0.8, 0.95) if kind.preallocates else None,
         pods=pods,
-        pause=law.pause,
+        pause=pause,
         context=context,
         beat=(log_uniform(rng, 0.01, 0.2), log_uniform(rng, 10, 120))
         if kind.serving and rng.random() < 0.5
@@ -246,7 +245,7 @@ def ganged(rng: Random, kind: Kind, load: list[float], count: int) -> tuple[Sequ
     if kind.gang == "spare":
         loads[-1] = [0.0] * len(load)
     elif kind.gang == "seldom":
-        loads[-1] = work.seldom(rng, len(load)).load
+        loads[-1] = work.seldom(rng, len(load))
     return tuple(loads)
 
 

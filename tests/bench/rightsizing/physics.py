@@ -13,7 +13,7 @@ from tests.bench.rightsizing.work_laws import log_uniform
 
 
 class Phase(NamedTuple):
-    """Shares of the GPU while kernels run. `width`: multiprocessors needed; `seen`: active ones; `pipe`: the busiest."""
+    """Shares of the GPU while kernels run. `width`: multiprocessors needed; `seen`: active ones; `pipe`: busiest."""
 
     width: float
     seen: float
