@@ -12,32 +12,44 @@ from typing import Any
 from gpuwatch.model.mig_profiles import model_of
 from gpuwatch.model.recommendation import Apply, Layout, Recommendation
 from gpuwatch.model.usage import Fleet
-from gpuwatch.rules.apply_operator import Around, add, config_map, digest, told
+from gpuwatch.rules.apply_operator import Around, Specs, add, config_map, digest, told
 from gpuwatch.rules.kubectl import cordon, label, pretty
 
 CONFIG = "gpuwatch-mig-parted"
 LABEL = "nvidia.com/mig.config"
 ALONE = "No pod may use a GPU of the node"
 
-Specs = list[dict[str, Any]]
-"""One configuration of mig-parted: what becomes of which GPUs of a node."""
-
 
 def partitioning(about: Recommendation, around: Around) -> tuple[Apply, ...]:
-    """mig-parted's file, through the GPU Operator and by hand. A node has one label and the Operator one ConfigMap, so
-    both are about all layouts that are advised at once.
-    """
-    layouts = (*around.layouts, *(each for each in about.change.layouts if each not in around.layouts))
-    if not about.change.layouts:
-        return ()
-    if any(layout.index is None for layout in layouts):
-        return (Apply(what="mig_parted", note="mig-parted knows GPUs by index, and that of some is not known."),)
-    by_node = {node: _specs(node, layouts, around.fleet) for node in sorted({layout.node for layout in layouts})}
+    """mig-parted's configuration, through the GPU Operator and by hand."""
+    nodes = sorted({layout.node for layout in about.change.layouts})
+    if unknown := [node for node in nodes if node not in around.specs]:
+        note = f"mig-parted knows GPUs by index, which is not known on {', '.join(unknown)}."
+        return (Apply(what="mig_parted", note=note),)
     names: dict[str, list[str]] = defaultdict(list)
-    for node in sorted({layout.node for layout in about.change.layouts}):
-        names[_name(by_node[node])].append(node)
-    configs = {_name(specs): specs for specs in by_node.values()}
-    return _by_operator(configs, names), _by_hand({name: configs[name] for name in names}, names)
+    for node in nodes:
+        names[_name(around.specs[node])].append(node)
+    configs = {_name(specs): specs for specs in around.specs.values()}
+    return (_by_operator(configs, names), _by_hand({name: configs[name] for name in names}, names)) if nodes else ()
+
+
+def specs_of(layouts: Iterable[Layout], fleet: Fleet) -> dict[str, Specs]:
+    """What mig-parted does to each node: an entry for all of its GPUs that are cut alike; others are left as they are.
+
+    A node with a GPU of which the index is not known is left out.
+    """
+    by_node: dict[str, list[Layout]] = defaultdict(list)
+    for layout in layouts:
+        by_node[layout.node].append(layout)
+    models = {(gpu.node, gpu.model) for gpu in fleet.gpus} | {
+        (node, each.model) for node, here in by_node.items() for each in here
+    }
+    kinds = Counter(node for node, _ in models)
+    return {node: _specs(here, is_mixed=kinds[node] > 1) for node, here in sorted(by_node.items()) if _is_known(here)}
+
+
+def _is_known(layouts: Iterable[Layout]) -> bool:
+    return all(layout.index is not None for layout in layouts)
 
 
 def _by_operator(configs: Mapping[str, Specs], nodes: Mapping[str, list[str]]) -> Apply:
@@ -66,17 +78,15 @@ def _by_hand(configs: Mapping[str, Specs], nodes: Mapping[str, list[str]]) -> Ap
     return Apply(what="mig_parted", note=note, manifest={"version": "v1", "mig-configs": dict(configs)})
 
 
-def _specs(node: str, layouts: Iterable[Layout], fleet: Fleet) -> Specs:
-    """What mig-parted does to a node: one entry for all GPUs that are cut alike; others are left as they are."""
-    here = [layout for layout in layouts if layout.node == node]
-    models = {gpu.model for gpu in fleet.gpus if gpu.node == node} | {layout.model for layout in here}
-    alike: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for layout in here:
+def _specs(layouts: Iterable[Layout], *, is_mixed: bool) -> Specs:
+    """`is_mixed`: the node has other models, too."""
+    alike: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for layout in layouts:
         counts = Counter(placement.profile for placement in layout.placements)
-        alike[layout.model, json.dumps(counts, sort_keys=True)].append(layout.index or 0)
+        alike[layout.model, json.dumps(counts, sort_keys=True)].add(layout.index or 0)
     return [
         {
-            **(_filter(model) if len(models) > 1 else {}),
+            **(_filter(model) if is_mixed else {}),
             "devices": sorted(indexes),
             "mig-enabled": counts != "{}",
             "mig-devices": json.loads(counts),

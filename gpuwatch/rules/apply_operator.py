@@ -5,19 +5,23 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from gpuwatch.model.recommendation import Layout
-from gpuwatch.model.usage import Fleet
 from gpuwatch.rules.kubectl import apply, compact, kubectl
 
 NAMESPACE = "gpu-operator"
 POLICY = "clusterpolicies.nvidia.com/cluster-policy"
 
 
-class Around(NamedTuple):
-    """What an advice is not about, and matters: the fleet, and all layouts that are advised at once."""
+Specs = list[dict[str, Any]]
+"""One configuration of mig-parted: what becomes of which GPUs of a node."""
 
-    fleet: Fleet
-    layouts: tuple[Layout, ...] = ()
+
+class Around(NamedTuple):
+    """What an advice is not about, and matters. `specs`: of all nodes for which a layout is advised, as a node has one
+    label and the Operator one ConfigMap; `cut`: nodes with a GPU in MIG mode.
+    """
+
+    specs: Mapping[str, Specs] = {}
+    cut: frozenset[str] = frozenset()
 
 
 def config_map(name: str, data: Mapping[str, str]) -> dict[str, Any]:

@@ -55,6 +55,8 @@ RECREATED = {
     " anew with `kubectl replace --force -f FILE`, or have who makes it (a hub, a pipeline) ask for this.",
 }
 
+FEWER = "What it starts must be told of the new number (--nproc-per-node, --tensor-parallel-size, ...)."
+
 USUAL = "nvidia.com/gpu"
 
 NEEDS = {
@@ -71,8 +73,9 @@ def resources(about: Recommendation, _: Around) -> tuple[Apply, ...]:
     if count is None or (now, change.count) == (then, count):
         return ()
     need = next((words.format(resource=then) for prefix, words in NEEDS.items() if then.startswith(prefix)), "")
+    fewer = FEWER if then == now and count < (change.count or count) else ""
     guess = "" if change.resource else f"What it asks for now is not known, and taken to be {USUAL}."
-    return (_container(about.target, {then: str(count)}, [now] if now != then else [], _words(need, guess)),)
+    return (_container(about.target, {then: str(count)}, [now] if now != then else [], _words(need, fewer, guess)),)
 
 
 def annotations(about: Recommendation, _: Around) -> tuple[Apply, ...]:

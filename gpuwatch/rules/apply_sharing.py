@@ -32,7 +32,7 @@ def sharing(about: Recommendation, around: Around) -> tuple[Apply, ...]:
     replicated = {"name": resource, "replicas": change.replicas}
     shares = {"renameByDefault": True, "failRequestsGreaterThanOne": True, "resources": [replicated]}
     file = {"version": "v1", "sharing": {key: shares}}
-    is_cut = any(gpu.mig_enabled for gpu in around.fleet.gpus if gpu.node in nodes) or "/mig-" in resource
+    is_cut = not around.cut.isdisjoint(nodes) or "/mig-" in resource
     if key == "mps" and is_cut:
         note = "The device plugin's MPS shares no MIG instances, and the node has GPUs in MIG mode: take another node."
         return (Apply(what="device_plugin", note=note, manifest=file),)

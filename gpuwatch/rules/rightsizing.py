@@ -11,7 +11,7 @@ from gpuwatch.model.recommendation import Recommendation
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.usage import Fleet, NamespaceUse, Summary
 from gpuwatch.rules.mig_layout import layouts
-from gpuwatch.rules.rightsizing_apply import applied
+from gpuwatch.rules.rightsizing_apply import all_applied
 from gpuwatch.rules.rightsizing_case import Case, Ground, case_of
 from gpuwatch.rules.rightsizing_findings import BESIDES, NOW, SIZE
 from gpuwatch.rules.rightsizing_idle import is_at_rest
@@ -37,7 +37,7 @@ def recommend(summaries: Iterable[Summary], fleet: Fleet, config: RightsizingCon
     found += [item for use in fleet.namespaces for item in _of_namespace(use, ground, known)]
     found += layouts(found, fleet, config, now)
     return Advice(
-        items=tuple(applied(item, fleet) for item in sorted(found, key=_dearest)),
+        items=all_applied(sorted(found, key=_dearest), fleet),
         workloads=len(cases),
         learning=sum(not case.is_known for case in cases),
     )

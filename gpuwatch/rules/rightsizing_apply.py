@@ -5,11 +5,11 @@ gpuwatch runs none of them. Who may be serving somebody is only ever asked: no c
 
 from collections.abc import Callable, Iterable
 
-import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.model.recommendation import Action, Apply, Recommendation
 from gpuwatch.model.usage import Fleet
-from gpuwatch.rules.apply_mig import partitioning
+from gpuwatch.rules.apply_mig import partitioning, specs_of
 from gpuwatch.rules.apply_operator import Around
 from gpuwatch.rules.apply_pod import annotations, resources
 from gpuwatch.rules.apply_reserve import reserving
@@ -19,17 +19,25 @@ from gpuwatch.rules.kubectl import kubectl, patch, thing
 Way = Callable[[Recommendation, Around], tuple[Apply, ...]]
 
 
-def applied(
-    recommendation: Recommendation, fleet: Fleet | None = None, beside: Iterable[Recommendation] = ()
-) -> Recommendation:
-    """The same with `apply` filled. `fleet` tells what else is on a node; without it that is left to the reader.
+def all_applied(recommendations: Iterable[Recommendation], fleet: Fleet | None = None) -> tuple[Recommendation, ...]:
+    """The same with `apply` filled, as far as there is a way. They are seen together: layouts of one node are one.
 
-    `beside`: all that is advised at once, as the layouts of one node belong together.
+    `fleet` tells what else is on a node; without it that is left to the reader.
     """
-    around = Around(fleet or Fleet(), tuple(layout for each in beside for layout in each.change.layouts))
-    ways = WAYS.get(recommendation.action, ())
-    found = tuple(each for way in ways for each in way(recommendation, around))
-    return msgspec.structs.replace(recommendation, apply=found)
+    known, gpus = tuple(recommendations), (fleet or Fleet()).gpus
+    around = Around(
+        specs=specs_of((layout for each in known for layout in each.change.layouts), fleet or Fleet()),
+        cut=frozenset(gpu.node for gpu in gpus if gpu.mig_enabled),
+    )
+    return tuple(
+        replace(each, apply=tuple(part for way in WAYS.get(each.action, ()) for part in way(each, around)))
+        for each in known
+    )
+
+
+def applied(recommendation: Recommendation, fleet: Fleet | None = None) -> Recommendation:
+    """One that is given alone."""
+    return all_applied((recommendation,), fleet)[0]
 
 
 def scale(about: Recommendation, _: Around) -> tuple[Apply, ...]:

@@ -12,7 +12,7 @@ from gpuwatch.model.mig_profiles import model_of
 from gpuwatch.model.recommendation import Action, Change
 from gpuwatch.model.usage import Fleet, GpuFacts
 from gpuwatch.rules.apply_pod import ELSEWHERE, TEMPLATES
-from gpuwatch.rules.rightsizing_apply import applied
+from gpuwatch.rules.rightsizing_apply import all_applied, applied
 from tests.rules.advised import A100, H100, advice, cut, layout, resized, shared
 
 OWNERS = (*TEMPLATES, *ELSEWHERE, "Job", "Pod", "User", "SlurmJob", "SomethingElse", None)
@@ -86,6 +86,8 @@ def test_fewer_of_the_same_resource_drop_nothing():
     found = only(applied(advice(Action.REDUCE, Change(resource="nvidia.com/gpu", count=8, to_count=7))))
     (container,) = found.manifest["spec"]["template"]["spec"]["containers"]
     assert container["resources"] == {key: {"nvidia.com/gpu": "7"} for key in ("limits", "requests")}
+    assert "--nproc-per-node" in found.note
+    assert "--nproc-per-node" not in only(applied(resized())).note
 
 
 @pytest.mark.parametrize("kind", ["Job", "Pod", *ELSEWHERE, "SomethingElse"])
@@ -226,7 +228,7 @@ def test_advice_about_one_node_tells_of_all_that_is_advised_for_it():
     """Else the second label, or the second ConfigMap, would undo the first."""
     first = cut(layout("gpu-1", 0, "1g.10gb"))
     second = cut(layout("gpu-1", 1, "1g.10gb", model=H100), layout("gpu-2", 0, "2g.20gb"))
-    (one, by_hand), (two, _) = (applied(each, beside=(first, second)).apply for each in (first, second))
+    (one, by_hand), (two, _) = (each.apply for each in all_applied((first, second)))
     assert one.manifest == two.manifest
     (specs,) = by_hand.manifest["mig-configs"].values()
     assert [spec["devices"] for spec in specs] == [[0], [1]]
@@ -241,8 +243,11 @@ def test_mixed_models_are_told_apart_by_device():
 
 
 def test_a_gpu_without_an_index_is_not_cut():
-    found = only(applied(cut(layout("gpu-1", None, "1g.10gb"))))
-    assert (found.command, found.manifest) == (None, None)
+    unknown, known = cut(layout("gpu-1", None, "1g.10gb")), cut(layout("gpu-2", 0, "1g.10gb"))
+    one, other = all_applied((unknown, known))
+    assert (only(one).command, only(one).manifest) == (None, None)
+    assert "gpu-1" in only(one).note
+    assert "node/gpu-2" in other.apply[0].command
 
 
 def test_reserved_nodes_take_the_pods_that_the_fragment_makes(shell):
