@@ -65,6 +65,9 @@ bench: $(VENV)/installed-test  ## compare with nvitop-exporter and prometheus-cl
 bench-tuner: $(VENV)/installed-test  ## the energy tuner against an oracle and rivals, on known workloads; prints the table
 	$(BIN)/python -m tests.bench.tuner
 
+bench-rightsizing: $(VENV)/installed-test  ## right-sizing and rivals on fleets whose future is known; prints the tables
+	$(BIN)/python -m tests.bench.rightsizing
+
 soak: $(VENV)/installed-test  ## 24 simulated hours, accelerated; memory, threads and files must stay flat
 	$(BIN)/python -m tests.bench.soak
 
@@ -82,4 +85,4 @@ test-image: $(VENV)/installed-test  ## build the container image on a base made 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help run test check generate preview bench bench-tuner soak test-gpu test-cluster test-image clean
+.PHONY: help run test check generate preview bench bench-tuner bench-rightsizing soak test-gpu test-cluster test-image clean
