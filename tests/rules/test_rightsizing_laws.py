@@ -9,16 +9,27 @@ from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.recommendation import Action, Finding
-from gpuwatch.model.usage import Distribution, Fleet, Hold, Slowdown, Summary, WorkloadKey
+from gpuwatch.model.usage import Distribution, Fleet, Summary, WorkClass
 from gpuwatch.rules.rightsizing import recommend
-from gpuwatch.rules.work_class import KINDS
-from tests.rules.rightsizing_cases import DAY, GIB, H100, NOW, advised, peaks
+from tests.rules.rightsizing_cases import (
+    DAY,
+    GIB,
+    H100,
+    NOW,
+    a_hold,
+    a_small_one,
+    a_workload,
+    advised,
+    an_idle_hold,
+    peaks,
+    slow,
+    spread,
+)
 
 MODELS = (H100, "NVIDIA A100-SXM4-40GB", "NVIDIA H200", "Tesla T4", "NVIDIA A10")
 TAKES_AWAY = re.compile(r"\b(scale|delete|scancel|suspend)\b")
 
 ratios = st.floats(0, 1)
-spans = st.floats(0, 20 * DAY)
 
 
 def maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -32,69 +43,93 @@ distributions = st.builds(
 )
 
 
-@st.composite
-def holds(draw: st.DrawFn) -> Hold:
-    """Any hold, half of them quiet."""
-    held, quiet = draw(spans), draw(maybe(spans))
-    return Hold(
-        pod=draw(st.sampled_from(("a-0", "a-1"))),
-        gpu=draw(st.sampled_from(("GPU-0", "GPU-1", "GPU-2"))),
-        node="node-a",
-        device=draw(st.sampled_from(("", "", "MIG-0"))),
-        model=draw(maybe(st.sampled_from(MODELS))),
-        profile=draw(st.sampled_from((None, None, "1g.10gb", "3g.40gb", "9g.odd"))),
-        resource=draw(st.sampled_from((None, "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"))),
-        holders=draw(st.integers(1, 3)),
-        since=NOW - held,
-        last=NOW,
-        present=draw(st.booleans()),
-        covered=held,
-        idle_since=None if quiet is None else NOW - min(quiet, held),
-        longest_gap=draw(st.sampled_from((0.0, 3600.0, 3 * DAY))),
-        worked=draw(st.booleans()),
-        processes=draw(maybe(st.integers(0, 2))),
-        busy=draw(maybe(ratios)),
-        watts=draw(maybe(st.floats(20, 700))),
-        loaded_idle_watts=draw(maybe(st.floats(20, 200))),
-        pcie=draw(maybe(st.floats(0, 1e10))),
-        memory=draw(maybe(st.integers(0, 80 * GIB))),
-        memory_at_start=draw(maybe(st.integers(0, 80 * GIB))),
-        memory_spread=draw(maybe(st.floats(0, 1))),
-    )
+HOLDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "pod": st.sampled_from(("chat-0", "chat-1")),
+        "gpu": st.sampled_from(("GPU-0", "GPU-1", "GPU-2")),
+        "device": st.just("MIG-0"),
+        "model": maybe(st.sampled_from(MODELS)),
+        "profile": st.sampled_from(("1g.10gb", "3g.40gb", "9g.odd")),
+        "resource": st.sampled_from((None, "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared")),
+        "holders": st.integers(1, 3),
+        "present": st.booleans(),
+        "idle_since": maybe(st.floats(NOW - 10 * DAY, NOW)),
+        "longest_gap": st.sampled_from((0.0, 3600.0, 3 * DAY)),
+        "worked": st.booleans(),
+        "processes": maybe(st.integers(0, 2)),
+        "busy": maybe(ratios),
+        "watts": maybe(st.floats(20, 700)),
+        "loaded_idle_watts": maybe(st.floats(20, 200)),
+        "pcie": maybe(st.floats(0, 1e10)),
+        "memory": maybe(st.integers(0, 80 * GIB)),
+        "memory_at_start": maybe(st.integers(0, 80 * GIB)),
+        "memory_spread": maybe(ratios),
+    },
+)
+"""What may differ of a hold."""
+
+CHANGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "days": st.floats(0, 20),
+        "covered": st.floats(10 * DAY, 14 * DAY),
+        "models": st.lists(st.sampled_from(MODELS), max_size=2, unique=True).map(tuple),
+        "memory_total": maybe(st.sampled_from((6 * GIB, 40 * GIB, 80 * GIB))),
+        "busy": maybe(distributions),
+        "dram": maybe(distributions),
+        "pcie": maybe(distributions),
+        "watts": maybe(distributions),
+        "peaks": st.lists(st.floats(0, 80), max_size=8).map(lambda sizes: peaks(*sizes)),
+        "slowdowns": st.dictionaries(
+            st.sampled_from(("p1g_10gb", "p1g_5gb", "p2g_20gb", "p3g_40gb", "p7g_80gb", "p1g_18gb")), st.floats(0, 0.5)
+        ).map(lambda high: slow(**high)),
+        "sawtooth": maybe(ratios),
+        "cpu_throttled": maybe(ratios),
+        "gpus_per_pod": st.integers(1, 2),
+        "programs": st.sampled_from((("python",), ("vllm",))),
+    },
+)
+"""What may differ of a workload."""
 
 
 @st.composite
 def workloads(draw: st.DrawFn) -> Summary:
-    """Any workload, mostly one on a single whole GPU that was seen for long."""
-    days = draw(st.floats(0, 20))
-    kind = draw(st.sampled_from(("Job", "Deployment", "Notebook", "CronJob", "InferenceService", None)))
-    told = next((name for name, kinds in KINDS.items() if kind in kinds), None)
-    profiles = st.sampled_from(("1g.10gb", "1g.5gb", "2g.20gb", "3g.40gb", "7g.80gb", "1g.18gb"))
-    return Summary(
-        key=WorkloadKey(namespace=draw(st.sampled_from(("nlp", "nlp", ""))), name="a", container="main", kind=kind),
-        work_class=draw(st.sampled_from((told, told, "serving"))),
-        first=NOW - days * DAY,
-        last=NOW,
-        held=days * DAY,
-        covered=days * DAY * draw(st.sampled_from((1.0, 1.0, 0.5))),
-        days=days,
-        holds=tuple(draw(st.lists(holds(), min_size=0, max_size=3))),
-        models=tuple(draw(st.lists(st.sampled_from(MODELS), min_size=0, max_size=2, unique=True))),
-        memory_total=draw(maybe(st.sampled_from((40 * GIB, 80 * GIB)))),
-        busy=draw(maybe(distributions)),
-        dram=draw(maybe(distributions)),
-        pcie=draw(maybe(distributions)),
-        watts=draw(maybe(distributions)),
-        peaks=peaks(*draw(st.lists(st.floats(0, 80), max_size=8))),
-        slowdowns=tuple(
-            Slowdown(profile=name, low=0.0, high=draw(st.floats(0, 0.5)))
-            for name in draw(st.lists(profiles, max_size=4, unique=True))
-        ),
-        sawtooth=draw(maybe(ratios)),
-        cpu_throttled=draw(maybe(ratios)),
-        gpus_per_pod=draw(st.sampled_from((1, 1, 1, 2))),
-        programs=draw(st.sampled_from(((), ("python",), ("vllm",)))),
+    """One of which something is to be said, but for some changes to it."""
+    hold = draw(
+        st.sampled_from((a_hold(), a_hold(), an_idle_hold(), a_hold(memory_at_start=70 * GIB, memory_spread=0.0)))
     )
+    several = [replace(hold, **draw(few(HOLDS))) for _ in range(draw(st.sampled_from((1, 1, 1, 2, 3))))]
+    base = draw(
+        st.sampled_from(
+            (
+                a_small_one(),
+                a_small_one(slowdowns=()),
+                a_small_one(sawtooth=0.9, cpu_throttled=0.5),
+                a_workload(busy=spread(0.8)),
+            )
+        )
+    )
+    kind, work_class = draw(st.sampled_from(CLASSES))
+    key = replace(base.key, kind=kind, namespace=draw(st.sampled_from(("nlp", "nlp", "nlp", ""))))
+    return replace(base, holds=tuple(several), key=key, work_class=work_class, **draw(few(CHANGES)))
+
+
+def few(changes: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    """At most three of them, mostly."""
+    return changes.map(lambda found: dict(list(found.items())[:3]))
+
+
+CLASSES: tuple[tuple[str | None, WorkClass | None], ...] = (
+    ("Job", "batch"),
+    ("CronJob", "batch"),
+    ("Notebook", "notebook"),
+    ("Deployment", None),
+    ("Deployment", "batch"),
+    ("Job", "serving"),
+    ("InferenceService", "serving"),
+    (None, None),
+)
 
 
 @given(workloads())
