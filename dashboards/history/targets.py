@@ -20,6 +20,7 @@ from gpuwatch.model.tuner_state import TunerState
 from gpuwatch.model.view import View
 from gpuwatch.roles.assembly import EnergyMeter
 from gpuwatch.roles.deeds import action_of
+from gpuwatch.roles.usage_watch import UsageWatch
 from gpuwatch.rules.checks import CHECKS
 from gpuwatch.rules.policy import Policy
 from gpuwatch.sim.playback import AFAR, views
@@ -28,6 +29,7 @@ from gpuwatch.sinks.exposition import Encoder
 from gpuwatch.sinks.metric import Family, Sample
 from gpuwatch.sinks.metrics import collect
 from gpuwatch.sinks.metrics_remediator import REMEDIATOR_METRICS
+from gpuwatch.sinks.metrics_rightsizing import Told
 from gpuwatch.sinks.metrics_tuner import TUNER_METRICS
 from gpuwatch.sinks.scene import label_text
 
@@ -78,6 +80,7 @@ class Agent(Target):
     def __init__(self, node: Node) -> None:
         super().__init__("gpuwatch", node, telemetry.AGENT)
         self._node = node
+        self._usage = UsageWatch(CONFIG.rightsizing, None)
 
     def views(self) -> Iterator[View]:
         """What it publishes, from BEGIN on. The node runs for longer, so that not all do the same at the same time."""
@@ -89,6 +92,7 @@ class Agent(Target):
         )
         for view in dropwhile(lambda view: view.snapshot.at < begin, played):
             energy = meter.update(view.snapshot.gpus, view.attribution)
+            self._usage.take(view)
             yield replace(view, snapshot=sources.see(view.snapshot), pod_energy=energy)
 
     def scraped(self, view: View, at: float) -> bytes:
@@ -97,7 +101,8 @@ class Agent(Target):
         if gone <= at < back:
             self._self.restarted(back - 2.0)
             return self._noted(at)
-        return self._scrape(collect(view, CONFIG.metrics), at, store=True)
+        advice = Told(self._usage.advice, CONFIG.rightsizing.top) if self._usage.advice else None
+        return self._scrape(collect(view, CONFIG.metrics, advice=advice), at, store=True)
 
 
 class Remediator(Target):
