@@ -23,7 +23,7 @@ SET_BACK_SECONDS = 3600.0
 MANY_NODES = 64
 """So many are remembered before those that went are looked for."""
 
-LONGEST_SECONDS = 7 * 86400.0
+LONGEST_SECONDS = 7.0 * DAY
 LATEST = 1e11
 """A window that is longer, or is later than unix time can be, is none."""
 
@@ -126,7 +126,10 @@ class Ledger:
     def namespaces(self, now: float) -> tuple[NamespaceUse, ...]:
         """Of each namespace and resource, at unix time `now`."""
         self._notice_clock(now)
-        return tuple(each.use(now, self._seen) for each in self._namespaces.values())
+        complete = dict(self._seen)
+        for number in range(int(now // BIN), self._bins_until):
+            complete[number // BINS_A_DAY] = complete.get(number // BINS_A_DAY, 1) - 1
+        return tuple(each.use(now, complete) for each in self._namespaces.values())
 
     def state(self) -> LedgerState:
         """To be saved before the next window is added."""

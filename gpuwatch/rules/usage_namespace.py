@@ -25,6 +25,12 @@ STEADY_SHARE = 0.95
 Slot = tuple[str, str, str]
 """Pod, GPU, MIG instance."""
 
+Bin = dict[Slot, tuple[int, bool]]
+"""Who was at work, or may have been: how many slots of a GPU, and whether it was seen."""
+
+Levels = dict[int, dict[int, int]]
+"""By day and by GPUs at work: in how many bins."""
+
 
 class SlotState(Record, frozen=True, kw_only=True):
     """One of a bin, or of those that are held. `known`: it was seen at work; else nobody could tell."""
@@ -36,16 +42,17 @@ class SlotState(Record, frozen=True, kw_only=True):
 
 
 class NamespaceState(Record, frozen=True, kw_only=True):
-    """One namespace's GPUs of one resource at rest. `levels`: by day and by GPUs at work, how many bins."""
+    """One namespace's GPUs of one resource at rest. `closed`: the first bin that is not counted yet."""
 
     namespace: str
     resource: str
     first: float
     last: float
     peaks: dict[int, int] = {}
-    levels: dict[int, dict[int, int]] = {}
+    levels: Levels = {}
     bins: dict[int, tuple[SlotState, ...]] = {}
     held: tuple[SlotState, ...] = ()
+    closed: int = 0
 
 
 class NamespaceBook:
@@ -54,7 +61,7 @@ class NamespaceBook:
     def __init__(self, state: NamespaceState) -> None:
         """Go on from `state`."""
         self.namespace, self.resource = state.namespace, state.resource
-        self._first, self._last = state.first, state.last
+        self._first, self._last, self._closed = state.first, state.last, state.closed
         self._peaks = dict(state.peaks)
         self._levels = {day: dict(levels) for day, levels in state.levels.items()}
         self._bins = {
@@ -70,28 +77,31 @@ class NamespaceBook:
         first = int(window.at // BIN)
         if self._bins and next(iter(self._bins)) < first - LATE_BINS:
             self._close(first - LATE_BINS)
-        for number in range(first, -int(-end // BIN)):
+        for number in range(max(first, self._closed), -int(-end // BIN)):
             bin = self._bins.setdefault(number, {})
             if is_work or (is_work is None and slot not in bin):
                 bin[slot] = window.replicas, is_work is True
 
     def use(self, now: float, seen: Mapping[int, int]) -> NamespaceUse:
         """`seen`: by day, in how many bins anybody was seen: in those a namespace without windows did not work."""
-        self._close(int(now // BIN))
+        peaks, levels = dict(self._peaks), {day: dict(of_day) for day, of_day in self._levels.items()}
+        for number, bin in self._bins.items():
+            if number < now // BIN:
+                _count(number, bin, peaks, levels)
         first = int(self._first // DAY)
-        days = [day for day in sorted(seen) if first <= day <= self._last // DAY]
+        days = [day for day in sorted(seen) if seen[day] > 0 and first <= day <= self._last // DAY]
         return NamespaceUse(
             namespace=self.namespace,
             resource=self.resource,
             held=sum(count for count, until in self._held.values() if until >= now),
-            active=tuple(float(self._peaks.get(day, 0)) for day in days),
+            active=tuple(float(peaks.get(day, 0)) for day in days),
             days=(self._last - self._first) / DAY,
-            steady=self._steady(seen, days),
+            steady=self._steady(levels, seen, days),
         )
 
     def clip(self, now: float) -> None:
         """The clock has been set back to `now`: nothing was later."""
-        today = int(now // DAY)
+        today, self._closed = int(now // DAY), min(self._closed, int(now // BIN))
         self._first, self._last = min(self._first, now), min(self._last, now)
         self._peaks = {day: most for day, most in self._peaks.items() if day <= today}
         self._levels = {day: levels for day, levels in self._levels.items() if day <= today}
@@ -109,6 +119,7 @@ class NamespaceBook:
             resource=self.resource,
             first=self._first,
             last=self._last,
+            closed=self._closed,
             peaks=dict(self._peaks),
             levels={day: dict(levels) for day, levels in self._levels.items()},
             bins={
@@ -121,25 +132,21 @@ class NamespaceBook:
     def _close(self, before: int) -> None:
         """Count the bins that are complete."""
         for number in [number for number in self._bins if number < before]:
-            bin, day = self._bins.pop(number), number // BINS_A_DAY
-            most = sum(count for count, _ in bin.values())
-            steady = sum(count for count, known in bin.values() if known)
-            self._peaks[day] = max(most, self._peaks.get(day, 0))
-            levels = self._levels.setdefault(day, {})
-            levels[steady] = levels.get(steady, 0) + 1
+            _count(number, self._bins.pop(number), self._peaks, self._levels)
         for by_day in (self._peaks, self._levels):
             while len(by_day) > MAX_DAYS:
                 del by_day[min(by_day)]
+        self._closed = before
         self._held = {slot: held for slot, held in self._held.items() if held[1] >= before * BIN - DAY}
 
-    def _steady(self, seen: Mapping[int, int], days: list[int]) -> int:
+    def _steady(self, levels: Levels, seen: Mapping[int, int], days: list[int]) -> int:
         """The most GPUs that were at work in STEADY_SHARE of the bins that were seen since its first window."""
         counts = defaultdict[int, int](int)
         for day in days:
-            levels = self._levels.get(day, {})
+            of_day = levels.get(day, {})
             since = int((max(self._first, day * DAY) - day * DAY) // BIN)
-            counts[0] += max(0, min(seen[day], BINS_A_DAY - since) - sum(levels.values()))
-            for level, number in levels.items():
+            counts[0] += max(0, min(seen[day], BINS_A_DAY - since) - sum(of_day.values()))
+            for level, number in of_day.items():
                 counts[level] += number
         left = STEADY_SHARE * sum(counts.values())
         for level in sorted(counts, reverse=True):
@@ -147,3 +154,13 @@ class NamespaceBook:
             if left <= 0:
                 return level
         return 0
+
+
+def _count(number: int, bin: Bin, peaks: dict[int, int], levels: Levels) -> None:
+    """Add a bin to its day."""
+    day = number // BINS_A_DAY
+    most = sum(count for count, _ in bin.values())
+    steady = sum(count for count, known in bin.values() if known)
+    peaks[day] = max(most, peaks.get(day, 0))
+    of_day = levels.setdefault(day, {})
+    of_day[steady] = of_day.get(steady, 0) + 1

@@ -67,9 +67,10 @@ def test_a_short_gap_is_bridged_a_long_one_is_not():
 
 
 def test_figures_that_stay_away_end_idleness():
-    found = hold(at_rest(BEGIN, HOUR), unseen(BEGIN + HOUR, HOUR))
+    minutes = hold(at_rest(BEGIN, HOUR), unseen(BEGIN + HOUR, HOUR))
+    gap = hold(at_rest(BEGIN, HOUR), unseen(BEGIN + HOUR, 2 * HOUR, span=2 * HOUR))
 
-    assert found.idle_since is None
+    assert (minutes.idle_since, gap.idle_since) == (None, None)
 
 
 def test_one_unseen_window_of_an_hour_is_bridged_among_hours():

@@ -98,3 +98,28 @@ def test_two_weeks_are_remembered():
     found = use(*(gpus(1, BEGIN + day * DAY, HOUR, span=HOUR) for day in range(3 * MAX_DAYS)))
 
     assert found.active == (1.0,) * MAX_DAYS
+
+
+def test_looking_in_between_changes_nothing():
+    ledger, once = Ledger(RightsizingConfig()), Ledger(RightsizingConfig())
+    for each in sorted(gpus(3, BEGIN + 130, 2 * HOUR, span=7 * MINUTE), key=lambda each: each.at):
+        ledger.add(each)
+        once.add(each)
+        ledger.namespaces(each.at + each.span)
+
+    assert ledger.namespaces(BEGIN + 3 * HOUR) == once.namespaces(BEGIN + 3 * HOUR)
+    assert ledger.state() == once.state()
+
+
+def test_what_is_told_late_counts_no_bin_twice():
+    late = [
+        each
+        for pair in zip(gpus(1, BEGIN, HOUR), gpus(1, BEGIN + MINUTE, HOUR, first=1), strict=True)
+        for each in pair[::-1]
+    ]
+    found = Ledger(RightsizingConfig())
+    for each in late:
+        found.add(each)
+
+    (use,) = found.namespaces(BEGIN + HOUR)
+    assert (use.active, use.steady) == ((2.0,), 2)
