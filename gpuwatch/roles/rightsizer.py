@@ -1,7 +1,7 @@
 """The agent's thread for right-sizing. Nobody waits for it: it looks at the newest View when it gets to it.
 
-Whatever goes wrong in it is said once, and is no concern of the exporter. Its rules are loaded when the first View is
-out: that takes as long as all else at an agent's start.
+Whatever goes wrong in it is said once, and is no concern of the exporter. Its rules are loaded some
+seconds after the first View is out, so that they cost the agent's start nothing.
 """
 
 import logging
@@ -24,20 +24,30 @@ OFF = "right-sizing is switched off; set rightsizing.enabled to true"
 Throttling = Callable[[Iterable[int]], dict[int, float]]
 """`sources.cpu_throttling.CpuThrottling.shares`."""
 
+LATER_SECONDS = 3.0
+"""After the first View."""
+
 LEARNING = "nothing is known yet; ask again in a minute"
 
 
 class Rightsizer:
     """Makes advice of the Views it is told. `start`, `configure` and `stop` belong to one thread; any may ask."""
 
-    def __init__(self, config: RightsizingConfig, state_dir: Path | None, throttling: Throttling | None = None) -> None:
-        self._config, self._state_dir, self._throttling = config, state_dir, throttling
+    def __init__(
+        self,
+        config: RightsizingConfig,
+        state_dir: Path | None,
+        throttling: Throttling | None = None,
+        *,
+        later: float = LATER_SECONDS,
+    ) -> None:
+        self._config, self._state_dir, self._throttling, self._later = config, state_dir, throttling, later
         self._thread: _Thread | None = None
 
     def start(self) -> None:
         """Begin, unless it is switched off."""
         if self._config.enabled:
-            self._thread = _Thread(self._config, self._state_dir, self._throttling)
+            self._thread = _Thread(self._config, self._state_dir, self._throttling, self._later)
             self._thread.start()
 
     def tell(self, view: View) -> None:
@@ -77,9 +87,11 @@ class Rightsizer:
 class _Thread(threading.Thread):
     """`config` may be exchanged at any time. `trouble`: why the last View was of no use; empty: it was."""
 
-    def __init__(self, config: RightsizingConfig, state_dir: Path | None, throttling: Throttling | None) -> None:
+    def __init__(
+        self, config: RightsizingConfig, state_dir: Path | None, throttling: Throttling | None, later: float
+    ) -> None:
         super().__init__(name="rightsizing", daemon=True)
-        self.config, self._state_dir, self._throttling = config, state_dir, throttling
+        self.config, self._state_dir, self._throttling, self._later = config, state_dir, throttling, later
         self._view: View | None = None
         self._news = threading.Event()
         self._stopping = threading.Event()
@@ -96,7 +108,7 @@ class _Thread(threading.Thread):
 
     def run(self) -> None:
         self._news.wait()
-        if self._view is None:
+        if self._stopping.wait(self._later):
             return
         try:
             from gpuwatch.roles.usage_watch import UsageWatch

@@ -15,8 +15,8 @@ from tests.e2e.processes import agent, fetch, until
 SIM = ("--source", "sim:idle-allocated")
 CONFIG = {"agent": {"interval": 0.2}}
 END_SECONDS = 2.0
-VIEWS = 15
-"""In three seconds: an agent that has seen so many knows who holds what."""
+VIEWS = 30
+"""In six seconds: an agent that has seen so many knows who holds what, and began to learn some seconds ago."""
 
 
 def said(url: str) -> tuple[int, str]:

@@ -32,6 +32,24 @@ def hour() -> tuple[View, ...]:
     return tuple(views(load("idle-allocated"), Config(), STARTED, SAVE_SECONDS + 120, 1))
 
 
+class Taken:
+    """Asked about CPU limits when a View is looked at that begins something: so one sees that it was."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+
+    def __call__(self, pids: object) -> dict[int, float]:
+        self._asked.set()
+        return {}
+
+    def all(self, rightsizer: Rightsizer, *views: View) -> None:
+        """Tell one after the other: it looks at the newest only."""
+        for view in views:
+            self._asked.clear()
+            rightsizer.tell(view)
+            assert self._asked.wait(DEADLINE)
+
+
 def saved(place: Path) -> LedgerState | None:
     return usage_checkpoint.peek(place / usage_checkpoint.NAME, LedgerState).state
 
@@ -136,12 +154,11 @@ def test_cpu_throttling_is_asked_of_the_processes_on_gpus(hour: tuple[View, ...]
 
 
 def test_the_thread_tells_and_saves_at_the_end(hour: tuple[View, ...], tmp_path: Path) -> None:
-    rightsizer = Rightsizer(ON, tmp_path)
+    taken = Taken()
+    rightsizer = Rightsizer(ON, tmp_path, taken, later=0.0)
     rightsizer.start()
     assert rightsizer.recommendations() == LEARNING
-    for view in (hour[0], hour[-1]):
-        rightsizer.tell(view)
-        time.sleep(0.2)  # it looks at the newest only
+    taken.all(rightsizer, hour[0], hour[-1])
     until(lambda: isinstance(rightsizer.recommendations(), Recommendations), "advice", DEADLINE)
     rightsizer.stop()
     rightsizer.wait(time.monotonic() + DEADLINE)
@@ -154,15 +171,14 @@ def test_a_view_that_it_cannot_use_is_said_once_and_the_next_one_is_used(
     hour: tuple[View, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = msgspec.structs.replace(hour[0], attribution=None)
-    rightsizer = Rightsizer(ON, tmp_path)
+    rightsizer = Rightsizer(ON, tmp_path, later=0.0)
     rightsizer.start()
     for _ in range(3):
         rightsizer.tell(odd)
         until(lambda: "AttributeError" in str(rightsizer.recommendations()), "it failed", DEADLINE)
-    for view in (hour[0], hour[30], hour[-1]):
-        rightsizer.tell(view)
-        until(lambda: "AttributeError" not in str(rightsizer.recommendations()), "it goes on", DEADLINE)
-        time.sleep(0.2)
+    rightsizer.tell(hour[0])
+    until(lambda: rightsizer.recommendations() == LEARNING, "it goes on", DEADLINE)
+    rightsizer.tell(hour[-1])
     until(lambda: isinstance(rightsizer.recommendations(), Recommendations), "advice", DEADLINE)
     rightsizer.stop()
     rightsizer.wait(time.monotonic() + DEADLINE)
@@ -176,7 +192,7 @@ def test_who_tells_never_waits(hour: tuple[View, ...], tmp_path: Path) -> None:
         held.wait(DEADLINE)
         return {}
 
-    rightsizer = Rightsizer(ON, tmp_path, wait)
+    rightsizer = Rightsizer(ON, tmp_path, wait, later=0.0)
     rightsizer.start()
     began = time.monotonic()
     for view in hour:
@@ -190,16 +206,15 @@ def test_who_tells_never_waits(hour: tuple[View, ...], tmp_path: Path) -> None:
 
 def test_switched_off_it_does_nothing_and_on_again_it_goes_on(hour: tuple[View, ...], tmp_path: Path) -> None:
     off = RightsizingConfig(enabled=False)
-    rightsizer = Rightsizer(off, tmp_path)
+    taken = Taken()
+    rightsizer = Rightsizer(off, tmp_path, taken, later=0.0)
     threads = threading.active_count()
     rightsizer.start()
     rightsizer.tell(hour[0])
     assert (rightsizer.recommendations(), threading.active_count()) == (OFF, threads)
     rightsizer.configure(ON)
     assert rightsizer.recommendations() == LEARNING
-    for view in (hour[0], hour[-1]):
-        rightsizer.tell(view)
-        time.sleep(0.2)
+    taken.all(rightsizer, hour[0], hour[-1])
     until(lambda: isinstance(rightsizer.recommendations(), Recommendations), "advice", DEADLINE)
     rightsizer.configure(off)
     assert rightsizer.recommendations() == OFF
