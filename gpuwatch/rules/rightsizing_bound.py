@@ -9,6 +9,9 @@ from gpuwatch.rules.rightsizing_words import percent
 THROTTLED = 0.1
 """Of the CPU's periods: the container wanted more than its limit."""
 
+HELD_BACK = 0.25
+"""Of the CPU's periods: who was held back so often waits for it, also where no swings were seen."""
+
 SWINGS = 0.3
 """Of its time in windows that swing between idle and busy."""
 
@@ -23,7 +26,7 @@ LITTLE_PCIE = 1e9
 def cpu_bound(case: Case) -> Recommendation | None:
     """Its CPU limit holds it back: raise that before anything is taken away."""
     throttled = case.summary.cpu_throttled
-    if throttled is None or throttled <= THROTTLED or not _waits(case):
+    if throttled is None or throttled <= THROTTLED or not _waits(case, held_back=throttled):
         return None
     return _advice(
         case,
@@ -43,9 +46,10 @@ def io_bound(case: Case) -> Recommendation | None:
     return _advice(case, Finding.IO_BOUND, Action.LOOK_AT_INPUT, "look at its input", known)
 
 
-def _waits(case: Case) -> bool:
+def _waits(case: Case, held_back: float = 0.0) -> bool:
     summary = case.summary
-    if summary.sawtooth is None or summary.sawtooth < SWINGS or summary.busy is None:
+    swings = summary.sawtooth is not None and summary.sawtooth >= SWINGS
+    if summary.busy is None or not (swings or held_back >= HELD_BACK):
         return False
     is_little = (summary.dram is None or summary.dram.mean < LITTLE_DRAM) and (
         summary.pcie is None or summary.pcie.mean < LITTLE_PCIE
@@ -55,6 +59,7 @@ def _waits(case: Case) -> bool:
 
 def _advice(case: Case, finding: Finding, action: Action, recommended: str, cause: str) -> Recommendation:
     mean, swings = case.summary.busy.mean if case.summary.busy else 0.0, case.summary.sawtooth or 0.0
+    how = f"; in {percent(swings)} of it, it swings between busy and idle" if swings >= SWINGS else ""
     return advice(
         case,
         finding,
@@ -62,7 +67,7 @@ def _advice(case: Case, finding: Finding, action: Action, recommended: str, caus
         action=action,
         current=held_words(case.present) or "1 x GPU",
         recommended=recommended,
-        why=f"Busy {percent(mean)} of the time; in {percent(swings)} of it, it swings between busy and idle. {cause}",
+        why=f"Busy {percent(mean)} of the time{how}. {cause}",
         evidence=case.evidence(),
         confidence=case.sureness,
         risk=Level.LOW,

@@ -34,6 +34,7 @@ for all that serves and all that nobody knows of, it must also last longer than 
 | --- | --- | --- |
 | for 7 days | yes | `idle_after` |
 | for 3 days | yes | 12 hours |
+| for a day | yes | a day |
 | for less, or at times | | `lull` |
 | never, in a whole day since its begin (or in a time of `lull`) | | `idle_after` |
 

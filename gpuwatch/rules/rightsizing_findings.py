@@ -59,13 +59,14 @@ SIZE = (
     Rule(
         finding=Finding.CPU_BOUND,
         find=cpu_bound,
-        when="swings between idle and busy, dram < 5 %, PCIe < 1 GB/s, CPU held back in > 10 % of its periods",
+        when="busy < 60 %, dram < 5 %, PCIe < 1 GB/s; swings between idle and busy and its CPU is held back in > 10 % of "
+        "all periods, or in >= 25 %",
         then="raise the CPU limit before the GPU is made smaller",
     ),
     Rule(
         finding=Finding.IO_BOUND,
         find=io_bound,
-        when="as above, of batch, and the CPU limit is not known to be the cause",
+        when="the same with swings, of batch, and the CPU limit is not known to be the cause",
         then="look at its input before the GPU is made smaller",
     ),
     Rule(

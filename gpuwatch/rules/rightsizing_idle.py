@@ -21,8 +21,8 @@ LONGER = 1.25
 BREAK_SECONDS = 6 * 3600.0
 """Who never paused for so long in a week knows neither nights nor weekends."""
 
-STEADY_DAYS = 3
-"""Who has worked through so many nights hardly knows weekends."""
+STEADY = ((WEEK_DAYS, 0.0), (3.0, 12 * 3600.0), (1.0, DAY_SECONDS))
+"""Days of work without such a pause, and seconds of quiet that are a break all the same."""
 
 NO_CONTEXT_BYTES = 64 * 2**20
 """Less than any context of CUDA takes."""
@@ -105,9 +105,9 @@ def _break(case: Case, rest: Rest, pause: float) -> float:
     if pause == 0.0 and not any(hold.worked for hold in case.summary.holds):
         is_whole = all(map(is_seen_whole, case.summary.holds))
         return 0.0 if seen >= (DAY_SECONDS if is_whole else case.config.lull) else case.config.lull
-    if pause >= BREAK_SECONDS or worked < STEADY_DAYS * DAY_SECONDS:
+    if pause >= BREAK_SECONDS:
         return case.config.lull
-    return 0.0 if worked >= WEEK_DAYS * DAY_SECONDS else 2 * BREAK_SECONDS
+    return next((quiet for days, quiet in STEADY if worked >= days * DAY_SECONDS), case.config.lull)
 
 
 def _longest_pause(case: Case) -> float:

@@ -256,7 +256,7 @@ def test_a_gang_keeps_its_gpus_when(gang: Summary) -> None:
 
 def waiting(**changes: Any) -> Summary:
     """Swings between idle and busy."""
-    values: dict[str, Any] = {"sawtooth": 0.8, "busy": spread(0.3, 0.5), "cpu_throttled": 0.4, "dram": spread(0.02)}
+    values: dict[str, Any] = {"sawtooth": 0.8, "busy": spread(0.3, 0.5), "cpu_throttled": 0.2, "dram": spread(0.02)}
     return a_small_one(**values | changes)
 
 
@@ -265,7 +265,12 @@ def test_work_that_waits_for_its_cpu_gets_more_cpu_before_less_gpu() -> None:
 
     assert items.keys() == {Finding.CPU_BOUND}
     assert items[Finding.CPU_BOUND].action is Action.RAISE_CPU
-    assert "40 %" in items[Finding.CPU_BOUND].why
+    assert "20 %" in items[Finding.CPU_BOUND].why
+
+
+def test_who_is_held_back_most_of_the_time_needs_no_swings() -> None:
+    assert "swings" not in found(waiting(sawtooth=None, cpu_throttled=0.3))[Finding.CPU_BOUND].why
+    assert Finding.CPU_BOUND not in found(waiting(sawtooth=None, cpu_throttled=0.3, busy=spread(0.7)))
 
 
 def test_work_that_waits_for_something_else_has_its_input_looked_at() -> None:
