@@ -1,7 +1,7 @@
 """Recommendations in words: whom, what now, what instead, and what that saves. For screen, CSV and report alike."""
 
 from gpuwatch.cli.recommend_items import RecommendationItem
-from gpuwatch.model.recommendation import Action, Finding, Savings, Target
+from gpuwatch.model.recommendation import Finding, Savings, Target
 
 TITLES = {
     Finding.NEVER_USED: "never used",
@@ -18,22 +18,6 @@ TITLES = {
     Finding.MIG_LAYOUT: "MIG layout",
 }
 """Every finding as people call it."""
-
-ACTIONS = {
-    Action.SCALE_DOWN: "scale it down",
-    Action.ASK_OWNER: "ask its owner",
-    Action.SHARE: "share GPUs",
-    Action.RESIZE: "give a smaller one",
-    Action.REDUCE: "give fewer",
-    Action.CHANGE_SETTING: "change a setting",
-    Action.RAISE_CPU: "give more CPU",
-    Action.LOOK_AT_INPUT: "look at its input",
-    Action.CHANGE_QUOTA: "lower the quota",
-    Action.RESERVE: "reserve nodes",
-    Action.TUNE: "tune for energy",
-    Action.REPARTITION: "cut free GPUs",
-}
-"""Every action as people say it."""
 
 DAYS_A_MONTH = 30
 

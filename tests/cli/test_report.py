@@ -167,5 +167,5 @@ def test_text_is_escaped_and_markup_is_not():
 
 def test_a_chart_says_what_it_is_to_those_who_cannot_see_it():
     assert "<title>Savings</title>" in bars("Savings", [Bar("a", 1.0, "1")])
-    assert "Sep 21: 3 GiB" in memory(advice.peaks(3.0), ())
+    assert "Sep 21: 3.0 GiB" in memory(advice.peaks(3.0), ())
     assert cut("a-very-long-namespace", 9) == "a-ve…pace"

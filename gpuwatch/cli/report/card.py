@@ -4,10 +4,13 @@ from collections.abc import Iterator
 
 from gpuwatch.cli.document import to_yaml
 from gpuwatch.cli.recommend_items import RecommendationItem
-from gpuwatch.cli.recommend_words import ACTIONS, DAYS_A_MONTH, TITLES, amount, hours, money, whole_name
-from gpuwatch.cli.report.charts import Mark, memory, percent, spread
+from gpuwatch.cli.recommend_words import DAYS_A_MONTH, TITLES, amount, hours, money, whole_name
+from gpuwatch.cli.report.charts import Mark, memory, spread
 from gpuwatch.cli.report.markup import Markup, tag
 from gpuwatch.model.recommendation import Apply, Level
+from gpuwatch.rules.rightsizing_words import percent, span
+
+DAY = 86400.0
 
 SURE = {Level.LOW: "warn", Level.MEDIUM: "soft", Level.HIGH: "good"}
 RISKY = {Level.LOW: "good", Level.MEDIUM: "warn", Level.HIGH: "bad"}
@@ -23,9 +26,7 @@ def card(item: RecommendationItem) -> Markup:
             tag("span", f"confidence {item.confidence}", class_=f"badge {SURE[item.confidence]}"),
             tag("span", f"risk {item.risk}", class_=f"badge {RISKY[item.risk]}"),
         ),
-        tag(
-            "p", tag("b", item.current), " → ", tag("b", item.recommended), f": {ACTIONS[item.action]}", class_="change"
-        ),
+        tag("p", tag("b", item.current), " → ", tag("b", item.recommended), class_="change"),
         tag("p", f"{_sentence(item.why)}. ", *_saves(item)),
         _charts(item),
         tag("p", tag("small", " · ".join(_facts(item)), class_="soft")),
@@ -77,9 +78,9 @@ def _marks(item: RecommendationItem) -> tuple[Mark, ...]:
 
 def _facts(item: RecommendationItem) -> Iterator[str]:
     seen, told, target = item.evidence, item.predicted, item.target
-    yield f"{seen.days:.1f} days, {percent(seen.coverage)} of them seen"
+    yield f"watched for {span(seen.days * DAY)}, {percent(seen.coverage)} of that time seen"
     if seen.idle_seconds:
-        yield f"idle for {seen.idle_seconds / 3600:.1f} h"
+        yield f"idle for {span(seen.idle_seconds)}"
     if seen.watts is not None:
         yield f"draws {seen.watts.mean:.0f} W"
     if seen.active is not None:

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from gpuwatch.cli.report.markup import Markup, joined, tag
-from gpuwatch.cli.words import GIB
 from gpuwatch.model.usage import DayPeak, Distribution
+from gpuwatch.rules.rightsizing_words import gib, percent
 
 DAY = 86400
 
@@ -103,17 +103,6 @@ def spread(rows: Sequence[tuple[str, Distribution]]) -> Markup:
     ends = (("0 %", left, "label"), ("50 %", left + width / 2, "label middle"), ("100 %", right, "label end"))
     parts += [tag("text", text, x=x, y=bottom + 12, class_=kind) for text, x, kind in ends]
     return _svg("How busy it was", 430, bottom + 18, *parts)
-
-
-def gib(size: float) -> str:
-    """Bytes in GiB, to a tenth below a hundred."""
-    value = size / GIB
-    return f"{value:.0f} GiB" if value >= 99.95 or value == int(value) else f"{value:.1f} GiB"
-
-
-def percent(value: float) -> str:
-    """A ratio."""
-    return f"{value * 100:.0f} %"
 
 
 def cut(text: str, width: int) -> str:

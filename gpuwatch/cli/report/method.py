@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from gpuwatch.cli.report.charts import percent
 from gpuwatch.cli.report.markup import Markup, tag
 from gpuwatch.config import RightsizingConfig
+from gpuwatch.rules.rightsizing_words import percent
 
 
 def method(config: RightsizingConfig) -> Iterator[Markup]:
