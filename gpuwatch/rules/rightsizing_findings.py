@@ -59,8 +59,8 @@ SIZE = (
     Rule(
         finding=Finding.CPU_BOUND,
         find=cpu_bound,
-        when="busy < 60 %, dram < 5 %, PCIe < 1 GB/s; swings between idle and busy and its CPU is held back in > 10 % of "
-        "all periods, or in >= 25 %",
+        when="busy < 60 %, dram < 5 %, PCIe < 1 GB/s; swings and its CPU is held back in > 10 % of all "
+        "periods, or in >= 25 %",
         then="raise the CPU limit before the GPU is made smaller",
     ),
     Rule(
