@@ -1,5 +1,6 @@
 """Reads one stretch of a fleet's history: a query for each reading, parted where the server finds it too large."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +18,8 @@ BORDER = 1.0
 
 SHORTEST = 300.0
 """Seconds of Kubernetes' facts that are asked for at least."""
+
+_NAMESPACE = re.compile(r"[a-z0-9-]{1,63}")
 
 Expression = Callable[[str], str]
 """From matchers to what is sent."""
@@ -214,8 +217,8 @@ def _highest(one: Any, other: list[float | None]) -> list[float | None]:
 
 
 def _either(names: set[tuple[str, str, str]]) -> str:
-    """A regular expression for their namespaces; these are DNS labels, without anything to escape."""
-    return "|".join(sorted({namespace for namespace, _, _ in names}))
+    """A regular expression for their namespaces. What is no DNS label is no namespace, and would need escaping."""
+    return "|".join(sorted({namespace for namespace, _, _ in names if _NAMESPACE.fullmatch(namespace)}))
 
 
 def _facts(
