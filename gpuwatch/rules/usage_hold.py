@@ -9,6 +9,9 @@ from gpuwatch.model.usage import Hold, Window
 IDLE_BUSY = 0.01
 """A GPU that is busy for less than this share of a window does no work."""
 
+BURST_BUSY = 0.05
+"""Unless its high end is above this: requests that come now and then. A health check of 0.2 s every 10 s is at 0.02."""
+
 BRIDGED_SECONDS = 600.0
 """What happened in so short a gap is taken to be what happened around it."""
 
@@ -25,9 +28,9 @@ LONGEST_GAP_SECONDS = 86400.0
 
 def activity(window: Window) -> bool | None:
     """Whether any work was done in it; None: nobody saw."""
-    if window.busy is None or not window.covered > 0:
+    if window.busy is None or not (window.busy >= 0 and window.covered > 0):
         return None
-    return max(window.busy, window.busy_high or 0.0) >= IDLE_BUSY
+    return window.busy >= IDLE_BUSY or (window.busy_high or 0.0) >= BURST_BUSY
 
 
 class Moments(msgspec.Struct, omit_defaults=True):
