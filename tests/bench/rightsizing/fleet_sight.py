@@ -106,7 +106,8 @@ class Sight:
     def _high(self, loads: Sequence[float]) -> float:
         work = self._workload
         if work.grain:
-            return min(1.0, work.grain / SLOT) if max(loads) * STEP > 1.5 * SLOT * work.grain / SLOT else 0.0
+            count = sum(loads) * STEP / work.grain
+            return min(1.0, work.grain / SLOT) if count >= 0.05 * len(loads) * STEP / SLOT else 0.0
         most = max(loads)
         return min(1.0, most * (1 + work.physics.swing)) if most else work.beat[0] / SLOT
 

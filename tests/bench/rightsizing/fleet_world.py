@@ -162,7 +162,7 @@ def drawn(rng: Random, name: str, at: int, steps: int) -> Workload:
         beat=(log_uniform(rng, 0.01, 0.2), log_uniform(rng, 10, 120))
         if kind.serving and rng.random() < 0.5
         else (0, 0),
-        grain=0.5 if name == "serving, a trickle" else 0.0,
+        grain=min(each for each in load if each) * work.STEP if name == "serving, a trickle" else 0.0,
         programs=rng.choice(LLM) if kind.preallocates else kind.program,
         cpu_throttled=rng.uniform(0.1, 0.9) if kind.starved and rng.random() < 0.5 else rng.uniform(0, 0.08),
     )
