@@ -127,7 +127,12 @@ def idle() -> Recommendation:
         target=notebook,
         recommended="none",
         why="without any work for 2 days 4 hours",
-        evidence=evidence(idle_seconds=52 * 3600.0, busy=spread(0.002, 0.0, 0.0, 0.21)),
+        evidence=evidence(
+            idle_seconds=52 * 3600.0,
+            busy=spread(0.002, 0.0, 0.0, 0.21),
+            sm=spread(0.001, 0.0, 0.0, 0.12),
+            dram=spread(0.001, 0.0, 0.0, 0.06),
+        ),
         confidence=Level.HIGH,
         risk_words="what is only in the GPU's memory is lost",
         savings=Savings(gpu_hours_per_day=24.0, watts=110.0, money_per_day=43.2, currency="USD"),
@@ -235,6 +240,16 @@ def unpriced() -> Recommendations:
         replace(each, savings=replace(each.savings, money_per_day=None, currency=None)) for each in everything().items
     )
     return body(*bare)
+
+
+def usual() -> Recommendations:
+    """Such as a fleet has, for a picture."""
+    notebook = replace(idle(), target=replace(idle().target, kind="Notebook", name="ada-experiments", pods=("ada-0",)))
+    gang, preallocated, energy = others()
+    gang = replace(gang, target=replace(energy.target, name="resnet-sweep"))
+    dear = Savings(gpu_hours_per_day=96.0, watts=440.0, money_per_day=172.8, currency="USD")
+    several = replace(notebook, current="4 x nvidia.com/gpu", savings=dear)
+    return body(several, mig(), gang, quota(), preallocated, energy, workloads=212, learning=9)
 
 
 def nothing() -> Recommendations:
