@@ -4,7 +4,7 @@ import math
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.model import mig_profiles
@@ -162,6 +162,7 @@ def test_what_was_last_said_of_it_stays():
     assert (found.memory_total, found.autotune) == (80, "enforce")
 
 
+@settings(deadline=None, max_examples=100)
 @given(busy=st.lists(st.sampled_from([None, 0.0, 0.3, 1.0]), min_size=1, max_size=50), cut=st.integers(1, 50))
 def test_saved_in_between_it_says_the_same(busy: list[float | None], cut: int):
     windows = [window(BEGIN + number * HOUR, HOUR, busy=each, memory=number << 30) for number, each in enumerate(busy)]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -94,6 +94,7 @@ def test_a_source_that_repeats_itself_is_counted_once():
     assert again.namespaces(BEGIN + 2 * HOUR) == once.namespaces(BEGIN + 2 * HOUR)
 
 
+@settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 99), cut=st.integers(0, 200), overlap=st.integers(0, 50))
 def test_after_a_restart_that_repeats_some_windows_it_says_the_same(seed: int, cut: int, overlap: int):
     chance = random.Random(seed)

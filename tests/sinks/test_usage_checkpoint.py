@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.config import RightsizingConfig
@@ -234,6 +234,7 @@ def test_what_cannot_be_used_is_set_aside_and_told(path: Path, body: bytes, kind
     assert load(path, LedgerState) == (OLDER, ())
 
 
+@settings(deadline=None)
 @given(cut=st.floats(0, 1, exclude_max=True), flip=st.integers(0, 255))
 def test_cut_or_garbled_anywhere_it_is_never_believed(tmp_path_factory: pytest.TempPathFactory, cut: float, flip: int):
     path = tmp_path_factory.mktemp("state") / NAME
