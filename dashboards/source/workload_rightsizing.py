@@ -37,7 +37,7 @@ RIGHTSIZING = Section(
             height=8,
         ),
         Panel(
-            title="Workloads still being learned",
+            title="Still being learned",
             kind="stat",
             description="Of all namespaces: workloads that were not seen for long enough, or with gaps. Of their size "
             "nothing is said before a day of history, a week where somebody may wait for the work. For ever many: pods "
