@@ -19,7 +19,7 @@ from tests.bench.rightsizing.fleet_world import KINDS
 from tests.bench.rightsizing.score import Followed, Found
 
 RESULTS = Path(".cache/bench-rightsizing.json")
-SEEDS = (2026, 2027, 2028, 2029)
+SEEDS = (31, 32, 33, 34, 35, 36)
 SIZE = 240
 IDLE = (
     "",
@@ -83,7 +83,13 @@ def show_idle(plays: Sequence[Played]) -> None:
 def worst(plays: Sequence[Played]) -> list[Idle]:
     """The fleet and moment with the lowest precision."""
     parts = [[each for each in played.idle if each.moment == moment] for played in plays for moment in MOMENTS]
-    return min(parts, key=lambda part: score.found(part, score.flagged, score.deleted).right[0] or 1.0)
+    return min(parts, key=precision)
+
+
+def precision(holds: Sequence[Idle]) -> float:
+    """Of a day; nothing that was said is not wrong."""
+    right = score.found(holds, score.flagged, score.deleted).right[0]
+    return 1.0 if right is None else right
 
 
 def show_sizes(plays: Sequence[Played]) -> None:
@@ -127,12 +133,13 @@ def show_findings(plays: Sequence[Played]) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Print all tables."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.rightsizing", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one fleet, windows of 15 minutes")
+    parser.add_argument("--quick", action="store_true", help="one fleet")
     parser.add_argument("--seed", type=int, action="append", help="of a fleet; may be given more than once")
     parser.add_argument("--workloads", type=int, default=SIZE)
+    parser.add_argument("--every", type=int, default=3, metavar="STEPS", help="of five minutes in a window")
     chosen = parser.parse_args(arguments)
     seeds = chosen.seed or (SEEDS[:1] if chosen.quick else SEEDS)
-    plays = [play(seed, chosen.workloads, 3 if chosen.quick else 1) for seed in seeds]
+    plays = [play(seed, chosen.workloads, chosen.every) for seed in seeds]
     windows = sum(each.windows for each in plays)
     spent = sum(each.seconds for each in plays)
     print(
