@@ -29,8 +29,8 @@ def partitioning(about: Recommendation, around: Around) -> tuple[Apply, ...]:
     names: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
         names[_name(around.specs[node])].append(node)
-    configs = {_name(specs): specs for specs in around.specs.values()}
-    return (_by_operator(configs, names), _by_hand({name: configs[name] for name in names}, names)) if nodes else ()
+    own = {name: around.specs[here[0]] for name, here in names.items()}
+    return (_by_operator(about.id, names, around), _by_hand(own, names)) if nodes else ()
 
 
 def specs_of(layouts: Iterable[Layout], fleet: Fleet) -> dict[str, Specs]:
@@ -52,20 +52,26 @@ def _is_known(layouts: Iterable[Layout]) -> bool:
     return all(layout.index is not None for layout in layouts)
 
 
-def _by_operator(configs: Mapping[str, Specs], nodes: Mapping[str, list[str]]) -> Apply:
+def _by_operator(about: str, nodes: Mapping[str, list[str]], around: Around) -> Apply:
     """`nodes`: by name of configuration. They take no new pods until somebody uncordons them."""
-    switch = told({"migManager": {"config": {"name": CONFIG}}})
-    undone = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
-    made = config_map(CONFIG, {"config.yaml": pretty({"version": "v1", "mig-configs": {**undone, **configs}})})
-    note = (
-        f"With the GPU Operator, and the device plugin's MIG strategy `mixed`. {ALONE}: drain it before. MIG manager"
-        f" has to be told of the ConfigMap once: {switch}. Where it has one already, put the"
-        f" configurations in there instead. Done when {LABEL}.state of the node is `success`; it may"
-        f" reboot the node. Then uncordon it. Back with {LABEL}=all-disabled."
-    )
-    steps = [add(made), cordon(sorted(chain.from_iterable(nodes.values())))]
+    steps = [cordon(sorted(chain.from_iterable(nodes.values())))]
     steps += [label(names, LABEL, name) for name, names in nodes.items()]
-    return Apply(what="mig_parted", note=note, command="\n".join(steps), manifest=made)
+    words = (
+        f"{ALONE}: drain it before. Done when {LABEL}.state of the node is `success`; it may reboot the node. Then"
+        f" uncordon it. Back with {LABEL}=all-disabled."
+    )
+    if about != around.bearer:
+        note = f"With the GPU Operator: the ConfigMap comes with {around.bearer}, apply that first. {words}"
+        return Apply(what="mig_parted", note=note, command="\n".join(steps))
+    switch = told({"migManager": {"config": {"name": CONFIG}}})
+    configs: dict[str, Specs] = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
+    configs |= {_name(specs): specs for specs in around.specs.values()}
+    made = config_map(CONFIG, {"config.yaml": pretty({"version": "v1", "mig-configs": configs})})
+    note = (
+        "With the GPU Operator, and the device plugin's MIG strategy `mixed`. MIG manager has to be told of the"
+        f" ConfigMap once: {switch}. Where it has one already, put the configurations in there instead. {words}"
+    )
+    return Apply(what="mig_parted", note=note, command="\n".join([add(made), *steps]), manifest=made)
 
 
 def _by_hand(configs: Mapping[str, Specs], nodes: Mapping[str, list[str]]) -> Apply:

@@ -16,11 +16,12 @@ Specs = list[dict[str, Any]]
 
 
 class Around(NamedTuple):
-    """What an advice is not about, and matters. `specs`: of all nodes for which a layout is advised, as a node has one
-    label and the Operator one ConfigMap; `cut`: nodes with a GPU in MIG mode.
+    """What an advice is not about, and matters. `specs`: of all nodes for which a layout is advised, as the
+    Operator has one ConfigMap for all; `bearer`: the advice that brings it; `cut`: nodes with a GPU in MIG mode.
     """
 
     specs: Mapping[str, Specs] = {}
+    bearer: str = ""
     cut: frozenset[str] = frozenset()
 
 

@@ -25,8 +25,12 @@ def all_applied(recommendations: Iterable[Recommendation], fleet: Fleet | None =
     `fleet` tells what else is on a node; without it that is left to the reader.
     """
     known, gpus = tuple(recommendations), (fleet or Fleet()).gpus
+    cuts = [each for each in known if each.change.layouts]
+    specs = specs_of((layout for each in cuts for layout in each.change.layouts), fleet or Fleet())
+    bearers = (each.id for each in cuts if all(layout.node in specs for layout in each.change.layouts))
     around = Around(
-        specs=specs_of((layout for each in known for layout in each.change.layouts), fleet or Fleet()),
+        specs=specs,
+        bearer=next(bearers, ""),
         cut=frozenset(gpu.node for gpu in gpus if gpu.mig_enabled),
     )
     return tuple(

@@ -224,14 +224,19 @@ def test_nodes_get_the_label_of_their_configuration(shell):
     assert all(len(name) <= 63 for name in told.values())
 
 
-def test_advice_about_one_node_tells_of_all_that_is_advised_for_it():
+def test_the_first_layout_brings_the_configurations_of_all(shell):
     """Else the second label, or the second ConfigMap, would undo the first."""
-    first = cut(layout("gpu-1", 0, "1g.10gb"))
+    first = replace(cut(layout("gpu-1", 0, "1g.10gb")), id="first")
     second = cut(layout("gpu-1", 1, "1g.10gb", model=H100), layout("gpu-2", 0, "2g.20gb"))
-    (one, by_hand), (two, _) = (each.apply for each in all_applied((first, second)))
-    assert one.manifest == two.manifest
+    (one, by_hand), (two, also_by_hand) = (each.apply for each in all_applied((first, second)))
     (specs,) = by_hand.manifest["mig-configs"].values()
     assert [spec["devices"] for spec in specs] == [[0], [1]]
+    every = json.loads(one.manifest["data"]["config.yaml"])["mig-configs"]
+    assert set(every) == {"all-disabled", *by_hand.manifest["mig-configs"], *also_by_hand.manifest["mig-configs"]}
+    assert two.manifest is None
+    assert "comes with first" in two.note
+    _, *labels = shell(two.command)
+    assert {name.removeprefix("nvidia.com/mig.config=") for *_, name, _ in labels} <= set(every)
 
 
 def test_mixed_models_are_told_apart_by_device():
@@ -244,10 +249,12 @@ def test_mixed_models_are_told_apart_by_device():
 
 def test_a_gpu_without_an_index_is_not_cut():
     unknown, known = cut(layout("gpu-1", None, "1g.10gb")), cut(layout("gpu-2", 0, "1g.10gb"))
+    known = replace(known, id="known")
     one, other = all_applied((unknown, known))
     assert (only(one).command, only(one).manifest) == (None, None)
     assert "gpu-1" in only(one).note
     assert "node/gpu-2" in other.apply[0].command
+    assert other.apply[0].manifest["kind"] == "ConfigMap"
 
 
 def test_reserved_nodes_take_the_pods_that_the_fragment_makes(shell):
