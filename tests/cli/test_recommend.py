@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import pty
 import shlex
 import signal
 import subprocess
@@ -278,3 +280,28 @@ def test_ctrl_c_while_it_reads_is_130():
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=20)
     assert (process.returncode, errors.strip()) == (130, b"")
+
+
+def test_a_person_at_a_terminal_sees_how_far_it_is_and_a_file_of_errors_does_not():
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "recommend", "--from-views", "-", "-o", "json"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=end,
+        env=environment(TERM="xterm"),
+    )
+    os.close(end)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(msgspec.json.encode(healthy()))
+    process.stdin.close()
+    shown = b""
+    while b"reading views" not in shown:
+        shown += os.read(terminal, 4096)
+    out = process.stdout.read()
+    assert process.wait(timeout=20) == 0
+    os.close(terminal)
+    assert json.loads(out)["kind"] == "RecommendationList", "the bar is not among the data"
+    quiet = run("recommend", "--from-views", "-", stdin=msgspec.json.encode(healthy()).decode())
+    assert "reading views" not in quiet.stderr
