@@ -299,9 +299,10 @@ def test_a_person_at_a_terminal_sees_how_far_it_is_and_a_file_of_errors_does_not
     shown = b""
     while b"reading views" not in shown:
         shown += os.read(terminal, 4096)
-    out = process.stdout.read()
-    assert process.wait(timeout=20) == 0
+    with process:
+        out = process.stdout.read()
     os.close(terminal)
+    assert process.returncode == 0
     assert json.loads(out)["kind"] == "RecommendationList", "the bar is not among the data"
     quiet = run("recommend", "--from-views", "-", stdin=msgspec.json.encode(healthy()).decode())
     assert "reading views" not in quiet.stderr
