@@ -1,11 +1,16 @@
 """The scenario of right-sizing: what is wrong in it is found, and nothing is said of those who use what they have."""
 
+import msgspec
 import pytest
 
 from gpuwatch.config import Config, RightsizingConfig
 from gpuwatch.model.recommendation import Action, Finding, Recommendation
+from gpuwatch.model.view import View
 from gpuwatch.roles.recollected_usage import Recollected, usage_of_views
+from gpuwatch.rules.fleet_facts import fleet
 from gpuwatch.rules.rightsizing import recommend
+from gpuwatch.rules.usage_ledger import Ledger
+from gpuwatch.rules.usage_windows import Windows
 from gpuwatch.rules.workload_key import Tenants
 from gpuwatch.sim.consents import told
 from gpuwatch.sim.playback import views
@@ -26,11 +31,22 @@ TRUTH = {
 """Workload and finding -> what to do, of what can be said after so short a time."""
 
 
+WEEK = {
+    ("chat-7b", Finding.PREALLOCATED): "lower --gpu-memory-utilization",
+    ("reranker", Finding.MIG_FIT): "1 x nvidia.com/mig-1g.20gb",
+    ("embed", Finding.MIG_FIT): "1 x nvidia.com/mig-3g.40gb",
+}
+"""Workload and finding -> what instead, of those that need a week to be known."""
+
+
 @pytest.fixture(scope="module")
-def seen() -> Recollected:
-    scenario = load("rightsizing")
-    played = views(scenario, Config(), STARTED, SECONDS, with_gpm=True)
-    return usage_of_views(played, HURRIED, Tenants(told(scenario, STARTED)))
+def played() -> tuple[View, ...]:
+    return tuple(views(load("rightsizing"), Config(), STARTED, SECONDS, with_gpm=True))
+
+
+@pytest.fixture(scope="module")
+def seen(played: tuple[View, ...]) -> Recollected:
+    return usage_of_views(played, HURRIED, Tenants(told(load("rightsizing"), STARTED)))
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +72,19 @@ def test_the_gang_is_to_keep_those_that_work(items: tuple[Recommendation, ...]) 
     (gang,) = [item for item in items if item.kind is Finding.GANG_OVERSIZED]
     workload = next(each for each in load("rightsizing").workloads if each.spare)
     assert (gang.change.count, gang.change.to_count) == (8, 8 - len(workload.spare))
+
+
+def test_of_servers_it_is_said_after_a_week(played: tuple[View, ...]) -> None:
+    """The same minutes again and again: a week takes too long to play."""
+    windows, names = Windows(), {name for name, _ in WEEK}
+    minutes = [window for view in played for window in windows.take(view) if window.key.name in names]
+    ledger, config, now = Ledger(RightsizingConfig()), RightsizingConfig(), 0.0
+    for number in range(int(8 * 86400 / SECONDS)):
+        for window in minutes:
+            ledger.add(msgspec.structs.replace(window, at=window.at + number * SECONDS))
+        now = STARTED + (number + 1) * SECONDS
+    found = recommend(ledger.summaries(now), fleet(played[-1]), config, now).items
+    assert {(item.target.name, item.kind): item.recommended for item in found} == WEEK
 
 
 def test_pods_say_what_the_scenario_says() -> None:
