@@ -59,6 +59,9 @@ def scale(about: Recommendation, _: Around) -> tuple[Apply, ...]:
     return (Apply(what="scale", note=note, command=command),)
 
 
+UNKNOWN = "Who makes its pods is not known: end it there. A deleted pod may come back."
+OTHERS = "End it by its {kind}: a deleted pod may come back."
+
 SCALE_NOTES = {
     "Deployment": "Back again with --replicas and the number it has now.",
     "StatefulSet": "Back again with --replicas and the number it has now. Where a controller owns it (a Notebook of"
