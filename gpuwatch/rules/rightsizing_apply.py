@@ -49,9 +49,7 @@ def scale(about: Recommendation, _: Around) -> tuple[Apply, ...]:
     target = about.target
     if target.work_class not in {"batch", "notebook"} or not target.name:
         return ()
-    note = SCALE_NOTES.get(
-        target.kind or "", f"How to end a {target.kind or 'workload of unknown kind'} is its owner's"
-    )
+    note = UNKNOWN if target.kind is None else SCALE_NOTES.get(target.kind, OTHERS.format(kind=target.kind))
     if not target.namespace:
         command = f"scancel {target.name}" if target.kind == "SlurmJob" and target.name.isdecimal() else None
         return (Apply(what="scale", note="Ask its owner first.", command=command),)
