@@ -20,10 +20,9 @@ POD = {"namespace": "lab", "pod": "jupyter-ann-0", "container": "notebook", "res
 def url(tmp_path_factory):
     text = lines("gpuwatch_gpu_info", AT | {"model": "NVIDIA H100 80GB HBM3"}, TIMES)
     text += lines("gpuwatch_gpu_workload_info", AT | POD, TIMES)
-    worked = TIMES[0] + 3600
-    text += lines("gpuwatch_gpu_utilization_mean_ratio", AT, TIMES, lambda t: 0.8 if t < worked else 0.0)
-    text += lines("gpuwatch_gpu_processes", AT, TIMES, 1)
-    text += lines("gpuwatch_gpu_memory_used_bytes", AT, TIMES, 3 << 30)
+    text += lines("gpuwatch_gpu_utilization_mean_ratio", AT, TIMES, 0.0)
+    text += lines("gpuwatch_gpu_processes", AT, TIMES, 0)
+    text += lines("gpuwatch_gpu_memory_used_bytes", AT, TIMES, 3 << 20)
     text += lines("gpuwatch_gpu_memory_total_bytes", AT, TIMES, 80 << 30)
     with serving(backfill(tmp_path_factory.mktemp("now"), text)) as server:
         yield server.url
@@ -35,15 +34,15 @@ def recommend(url, place, *more):
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
 
 
-def test_an_idle_notebook_of_the_fleet_is_found(url, tmp_path):
+def test_a_notebook_that_never_used_its_gpu_is_found(url, tmp_path):
     done = recommend(url, tmp_path, "-o", "json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["source"], found["workloads"]) == (f"Prometheus {url}", 1)
-    item = next(item for item in found["items"] if item["kind"] == "idle_holder")
+    item = next(item for item in found["items"] if item["kind"] == "never_used")
     target = item["target"]
     assert (target["namespace"], target["pods"], target["nodes"]) == ("lab", ["jupyter-ann-0"], ["node-7"])
-    assert item["evidence"]["idle_seconds"] == pytest.approx(3 * 3600, abs=600)
+    assert item["evidence"]["held_seconds"] == pytest.approx(4 * 3600, abs=600)
 
 
 def test_another_namespace_has_nothing(url, tmp_path):
