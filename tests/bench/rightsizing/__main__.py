@@ -21,19 +21,8 @@ from tests.bench.rightsizing.score import Followed, Found
 RESULTS = Path(".cache/bench-rightsizing.json")
 SEEDS = (31, 32, 33, 34, 35, 36)
 SIZE = 240
-IDLE = (
-    "",
-    "flagged",
-    "no work 1 d",
-    "3 d",
-    "7 d",
-    "untouched 1 d",
-    "over",
-    "recall",
-    "dead",
-    "recall",
-    "serving deleted",
-)
+HEAD = "flagged, no work 1 d, 3 d, 7 d, untouched 1 d, over, recall, for a day, recall, dead, recall, deleted"
+IDLE = ("", *HEAD.split(", "))
 SIZED = ("rule", "advice", "lacked 7 d", "rate", "lacked 14 d", "rate", "preallocators", "too slow", "GPUs freed")
 
 
@@ -51,6 +40,8 @@ def idle_cells(name: str, found: Found) -> Sequence[str]:
         percent(found.untouched),
         str(found.over),
         percent(found.recall),
+        str(found.later),
+        percent(found.recall_later),
         str(found.dead),
         percent(found.recall_dead),
         str(found.serving_deleted),

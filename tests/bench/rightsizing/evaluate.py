@@ -40,7 +40,7 @@ RIVALS = {
 
 
 class Idle(NamedTuple):
-    """One container's device at a moment. `rests`: it will do no work for 1, 3, 7 days; `over`: its life is past.
+    """One container's device at a moment. `rests`: it will do no work for 1, 3, 7 days.
 
     `old` and `over` are true of a pod's device only where they are of all that the pod has: a spare GPU of a gang at
     work is another finding.
@@ -56,7 +56,7 @@ class Idle(NamedTuple):
     old: bool  # held and without work for longer than the product's promise
     rests: tuple[bool, ...]
     untouched: bool  # nobody will use it at all for a day
-    over: bool  # rested longer than its habits ever do, and nobody will use it for 7 days more
+    over: float | None  # hours since it has rested longer than its habits ever do; None: not yet, or somebody will come
 
 
 class Size(NamedTuple):
@@ -143,8 +143,15 @@ def idles(
             old=rested > OLD,
             rests=rests,
             untouched=each.untouched(step, 1),
-            over=rested > max(OLD, each.workload.pause) and all(device.untouched(step, DAYS[-1]) for device in whole),
+            over=over(whole, step, rested),
         )
+
+
+def over(whole: Iterable[Here], step: int, rested: int) -> float | None:
+    """Hours since a pod's life is over, as `Idle.over`."""
+    whole = tuple(whole)
+    since = rested - max(OLD, whole[0].workload.pause)
+    return since / HOUR if since > 0 and all(device.untouched(step, DAYS[-1]) for device in whole) else None
 
 
 def ours(moment: str, step: int, named: dict[str, Workload], items: Iterable[Recommendation]) -> Iterator[Size]:

@@ -7,6 +7,9 @@ from typing import NamedTuple
 from gpuwatch.model.recommendation import Action, Finding
 from tests.bench.rightsizing.evaluate import DAYS, Idle, Played, Size
 
+LATER = 24.0
+"""Hours after a life is over, to find it in."""
+
 TOO_SLOW = 0.2
 """`max_mig_slowdown`."""
 
@@ -19,6 +22,8 @@ class Found(NamedTuple):
     untouched: float | None
     over: int
     recall: float | None
+    later: int
+    recall_later: float | None
     dead: int
     recall_dead: float | None
     resting: int
@@ -34,7 +39,8 @@ def share(part: int, whole: int) -> float | None:
 def found(holds: Sequence[Idle], flag: Callable[[Idle], bool], deletes: Callable[[Idle], bool]) -> Found:
     """For a rule that flags some of the holds, and would delete some."""
     flagged = [each for each in holds if flag(each)]
-    over = [each for each in holds if each.over and each.seen]
+    over = [each for each in holds if each.over is not None and each.seen]
+    later = [each for each in over if (each.over or 0.0) >= LATER]
     dead = [each for each in holds if each.old and each.rests[-1]]
     resting = [each for each in holds if each.old and each.rests[0]]
     return Found(
@@ -43,6 +49,8 @@ def found(holds: Sequence[Idle], flag: Callable[[Idle], bool], deletes: Callable
         untouched=share(sum(each.untouched for each in flagged), len(flagged)),
         over=len(over),
         recall=share(sum(map(flag, over)), len(over)),
+        later=len(later),
+        recall_later=share(sum(map(flag, later)), len(later)),
         dead=len(dead),
         recall_dead=share(sum(map(flag, dead)), len(dead)),
         resting=len(resting),
