@@ -93,9 +93,7 @@ def test_pods_of_the_node_with_gpus_come_with_what_they_and_their_namespace_say(
     team.annotate(team.namespace, autotune_class="batch")
     team.sees(lambda found: len(found.pods) == 2, "both pods")
     found = team.file.read()
-    rank = PodConsent(
-        namespace=team.name, name="rank-0", uid=uid, annotations=said, job="llm", images={"main": "none"}
-    )
+    rank = PodConsent(namespace=team.name, name="rank-0", uid=uid, annotations=said, job="llm", images={"main": "none"})
     assert {pod.name for pod in found.pods} == {"rank-0", "claims"}
     assert rank in found.pods
     assert found.namespaces == {team.name: {CLASS: "batch"}}
