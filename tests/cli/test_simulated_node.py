@@ -30,7 +30,11 @@ def agent(places):
         )  # fmt: skip
         running.append(process)
         assert process.stderr is not None
-        said = [process.stderr.readline() for _ in range(4)]
+        said = []
+        for line in iter(process.stderr.readline, ""):  # a busy machine may have warned before
+            said.append(line)
+            if line.startswith("try"):
+                break
         until(lambda: run("--source", f"agent:{socket}", "get", "gpus", "-o", "name").exit_code == 0)
         return process, "".join(said)
 
