@@ -52,9 +52,10 @@ def test_who_has_the_token_touches_nothing_of_the_host(installed):
     assert privileges(pod(installed))["consents"] == {"root", "API token"}
 
 
-def test_the_tuner_reads_where_the_consents_are_written_and_cannot_write_there(installed):
+@pytest.mark.parametrize("reader", ["tuner", "agent"])
+def test_whoever_reads_the_consents_has_them_where_they_are_written_and_cannot_write_there(installed, reader):
     place = str(ConsentsFile(STATE).path.parent)
-    written, read = (mounts(installed, name)[place] for name in ("consents", "tuner"))
+    written, read = (mounts(installed, name)[place] for name in ("consents", reader))
     assert written["name"] == read["name"]
     assert (written.get("readOnly"), read.get("readOnly")) == (None, True)
     (volume,) = (each for each in pod(installed)["spec"]["volumes"] if each["name"] == written["name"])

@@ -46,6 +46,11 @@ volumeMounts:
     mountPath: {{ .mountPath }}
     readOnly: true
   {{- end }}
+  {{- if eq (include "gpuwatch.tuner.mode" .) "enforce" }}
+  - name: consents  # whose pods they are, for right-sizing
+    mountPath: /var/lib/gpuwatch/consents
+    readOnly: true
+  {{- end }}
   {{- with .Values.agent.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
