@@ -148,7 +148,6 @@ class Summary(Record, frozen=True, kw_only=True):
     slowdowns: tuple[Slowdown, ...] = ()  # for the profiles of its GPU's model
     sawtooth: float | None = None  # share of its time in windows that swing between idle and busy
     cpu_throttled: float | None = None  # mean share
-    idle_share: float | None = None  # of the time it held, without any work
     gpus_per_pod: int = 1
     programs: tuple[str, ...] = ()
     autotune: str | None = None  # as of the newest window that knew it

@@ -122,7 +122,6 @@ class Book:
             slowdowns=self._measures.slowdowns(self._model),
             sawtooth=self._measures.share("swings"),
             cpu_throttled=self._measures.share("cpu_throttled"),
-            idle_share=self._measures.share("idle"),
             gpus_per_pod=self._gpus_per_pod(),
             programs=self._programs,
             autotune=self._autotune,

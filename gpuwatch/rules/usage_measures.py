@@ -51,8 +51,8 @@ MEASURES = (
     Measure("pcie", BYTES_PER_SECOND),
     Measure("watts", WATTS),
 )
-SHARES = ("idle", "swings", "cpu_throttled")
-"""Of its time: without any work, in windows that swing, and in which its CPU was held back."""
+SHARES = ("swings", "cpu_throttled")
+"""Of its time: in windows that swing, and in which its CPU was held back."""
 
 
 class MeasuresState(Record, frozen=True, kw_only=True):
@@ -86,8 +86,6 @@ class Measures:
             value = getattr(window, name)
             if value is not None:
                 self._histograms[name].add_span(value, getattr(window, high) if high else None, weight)
-        if is_work is not None:
-            self._shares["idle"].add(not is_work, weight)
         if window.busy_low is not None and window.busy_high is not None:
             self._shares["swings"].add(window.busy_low <= SWING[0] and window.busy_high >= SWING[1], weight)
         if window.cpu_throttled is not None:
@@ -145,5 +143,7 @@ class Measures:
 
     def _fade(self) -> None:
         factor, self._age = 2.0 ** -(self._age / self._half_life), 0.0
-        for each in (*self._histograms.values(), *self._shares.values(), *self._fits.values()):
+        fading: tuple[Histogram | Mean | Fits, ...]
+        fading = (*self._histograms.values(), *self._shares.values(), *self._fits.values())
+        for each in fading:
             each.fade(factor)

@@ -45,14 +45,14 @@ WINDOWS = st.builds(
 
 def is_possible(summary: Summary) -> bool:
     ratios = [each for each in (summary.busy, summary.sm, summary.dram, summary.pipe) if each is not None]
-    shares = [each for each in (summary.idle_share, summary.sawtooth) if each is not None]
+    sawtooth = summary.sawtooth
     holds = all(hold.since <= hold.last and (hold.idle_since or 0) <= hold.last for hold in summary.holds)
     slow = all(0 <= each.low <= each.high + 0.2 * each.high for each in summary.slowdowns)
     return (
         summary.first <= summary.last
         and 0 <= summary.covered <= summary.held + 1e-6
         and all(0 <= each.p50 <= each.p95 <= each.max < math.inf for each in ratios)
-        and all(-1e-9 <= each <= 1 + 1e-9 for each in shares)
+        and (sawtooth is None or -1e-9 <= sawtooth <= 1 + 1e-9)
         and holds
         and slow
     )

@@ -135,14 +135,13 @@ def test_gpus_of_one_pod_are_those_it_has_at_a_time():
     assert summary_of(*moved).gpus_per_pod == 1
 
 
-def test_swings_idleness_and_throttling_as_shares_of_time():
+def test_swings_and_throttling_as_shares_of_time():
     found = summary_of(
         *stretch(BEGIN, HOUR, busy=0.5, busy_low=0.0, busy_high=1.0, cpu_throttled=0.2),
         *stretch(BEGIN + HOUR, HOUR, busy=0.0, busy_low=0.0, busy_high=0.0, cpu_throttled=0.0),
     )
 
     assert found.sawtooth == pytest.approx(0.5, abs=0.01)
-    assert found.idle_share == pytest.approx(0.5, abs=0.01)
     assert found.cpu_throttled == pytest.approx(0.1, abs=0.01)
 
 
