@@ -125,7 +125,10 @@ def connection(question: FleetQuestion) -> "PrometheusApi":
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or not value.strip().isprintable():
-        raise UsageError(f"{text} is no header", "it has no colon, or no name", "write --header NAME:VALUE")
+        shown = name.strip() if colon else "what is there"  # a value may be a secret
+        raise UsageError(
+            f"cannot use {shown!r} as --header", "it has no colon, or no name", "write --header NAME:VALUE"
+        )
     return name.strip(), value.strip()
 
 

@@ -1,12 +1,11 @@
 """Reads one stretch of a fleet's history: a query for each reading, parted where the server finds it too large."""
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpuwatch.model.usage import WorkClass
+from gpuwatch.roles.fleet_pods import either, pod_facts
 from gpuwatch.rules.history_windows import Chunk, Device, GpuRow, HolderRow, PodFacts
-from gpuwatch.rules.workload_key import CLASSES, Owner, key_of_pod
+from gpuwatch.rules.workload_key import key_of_pod
 from gpuwatch.sources.prometheus_api import PrometheusApi, Series, TooLarge, number
 from gpuwatch.sources.prometheus_queries import GPU_LABELS, PER_GPU, READINGS, Dialect, kubernetes, throttled
 
@@ -18,8 +17,6 @@ BORDER = 1.0
 
 SHORTEST = 300.0
 """Seconds of Kubernetes' facts that are asked for at least."""
-
-_NAMESPACE = re.compile(r"[a-z0-9-]{1,63}")
 
 Expression = Callable[[str], str]
 """From matchers to what is sent."""
@@ -121,7 +118,7 @@ class ChunkReader:
     ) -> dict[tuple[str, str, str], list[float | None]]:
         if not names or not self._throttling:
             return {}
-        expression = throttled(step - BORDER, _either(names))
+        expression = throttled(step - BORDER, either(names))
         rows = self._matrix(lambda _: expression, start, step, steps)
         self._throttling = bool(rows)  # where nothing collects it, it is asked for once
         found = (
@@ -155,7 +152,8 @@ class ChunkReader:
             key = tuple(sorted(series.metric.items()))
             _, row = merged.setdefault(key, (series.metric, [None] * steps))
             for at, text in series.values:
-                row[round((at - first) / step)] = number(text)
+                if first - step / 2 < at < last + step / 2:
+                    row[round((at - first) / step)] = number(text)
         return list(merged.values())
 
     def _fetch(
@@ -184,14 +182,14 @@ class ChunkReader:
         told |= {
             name: self._told(name, names, start + length, length) for name in ("job_owner", "image", "class", "start")
         }
-        return dict(_facts(names, told))
+        return dict(pod_facts(names, told))
 
     def _told(
         self, name: str, names: set[tuple[str, str, str]], at: float, length: float
     ) -> list[tuple[dict[str, str], float | None]]:
         way = self._way or ""
         try:
-            found = self._api.query(kubernetes(name, length, way, _either(names)), at)
+            found = self._api.query(kubernetes(name, length, way, either(names)), at)
         except TooLarge:
             half = length / 2
             if half < SHORTEST:
@@ -214,39 +212,3 @@ def _highest(one: Any, other: list[float | None]) -> list[float | None]:
     if one is None:
         return other
     return [max((v for v in pair if v is not None), default=None) for pair in zip(one, other, strict=True)]
-
-
-def _either(names: set[tuple[str, str, str]]) -> str:
-    """A regular expression for their namespaces. What is no DNS label is no namespace, and would need escaping."""
-    return "|".join(sorted({namespace for namespace, _, _ in names if _NAMESPACE.fullmatch(namespace)}))
-
-
-def _facts(
-    names: set[tuple[str, str, str]], told: dict[str, list[tuple[dict[str, str], float | None]]]
-) -> Iterator[tuple[tuple[str, str, str], PodFacts]]:
-    owners = {(row["namespace"], row.get("pod", "")): _owner(row) for row, _ in told["pod_owner"] if _owner(row)}
-    above = {
-        ("ReplicaSet", row["namespace"], row.get("replicaset", "")): _owner(row) for row, _ in told["replicaset_owner"]
-    }
-    above |= {("Job", row["namespace"], row.get("job_name", "")): _owner(row) for row, _ in told["job_owner"]}
-    images = {(row["namespace"], row.get("pod"), row.get("container")): row.get("image") for row, _ in told["image"]}
-    said = {(row["namespace"], row.get("pod")): _class(row) for row, _ in told["class"]}
-    started = {(row["namespace"], row.get("pod")): value for row, value in told["start"]}
-    for who in names:
-        namespace, pod, container = who
-        owner = owners.get((namespace, pod))
-        if owner is not None:
-            owner = above.get((owner[0], namespace, owner[1])) or owner
-        elif owners and (namespace, pod) in started:
-            owner = ("Pod", pod)  # its start is known, and that nobody owns it
-        key = key_of_pod(namespace, pod, container, images.get(who), owner)
-        yield who, PodFacts(key, said.get((namespace, pod)), started.get((namespace, pod)))
-
-
-def _owner(row: dict[str, str]) -> Owner | None:
-    kind, name = row.get("owner_kind", ""), row.get("owner_name", "")
-    return (kind, name) if kind and name and "<none>" not in (kind, name) else None
-
-
-def _class(row: dict[str, str]) -> WorkClass | None:
-    return next((each for each in CLASSES if each == row.get("annotation_gpuwatch_io_autotune_class")), None)

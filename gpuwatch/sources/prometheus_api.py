@@ -17,6 +17,12 @@ _TOO_LARGE = re.compile(
     rb"too many samples|maximum resolution|exceed|limit|too large|timed out|deadline|too many|too long", re.IGNORECASE
 )
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding says of a body that is not as it should be."""
+
+MOST_WARNINGS = 20
+MOST_WORDS = 300
+
 
 class TooLarge(GpuwatchError):
     """The server, or this client, refuses so much at a time: ask for less of it."""
@@ -58,8 +64,11 @@ Body = TypeVar("Body", _Envelope, _Names)
 
 
 def number(text: str) -> float | None:
-    """A sample's value; None for NaN and infinities, which come of 0/0 and of staleness."""
-    value = float(text)
+    """A sample's value; None for NaN and infinities, which come of 0/0 and of staleness, and for what is no number."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
     return value if math.isfinite(value) else None
 
 
@@ -90,28 +99,32 @@ class PrometheusApi:
         """Names of the metrics that are there between two moments. Raises as `query` does."""
         form = urlencode({"match[]": selector, "start": f"{start:.3f}", "end": f"{end:.3f}"})
         path = "/api/v1/label/__name__/values"
-        return set(self._decoded(self.http.ask(f"{path}?{form}", None), path, _Names).data or ())
+        return set(self._decoded(self._answer(f"{path}?{form}", None), path, _Names).data or ())
 
     def _ask(self, path: str, **arguments: str) -> list[Series]:
         # Thanos gives what it has unless told that a part is not enough; others do not know the word
         form = urlencode({**arguments, "partial_response": "false"}).encode()
+        found = self._decoded(self._answer(path, form), path, _Envelope)
+        return found.data.result if found.data else []
+
+    def _answer(self, path: str, form: bytes | None) -> Answer:
         try:
-            answer = self.http.ask(path, form)
+            return self.http.ask(path, form)
         except AnswerTooLarge:
             raise TooLarge(self.http.name, "its answer is too large to be held in memory") from None
-        found = self._decoded(answer, path, _Envelope)
-        return found.data.result if found.data else []
 
     def _decoded(self, answer: Answer, path: str, form: type[Body]) -> Body:
         if answer.status != 200:
             raise self._refused(answer, path)
         try:
             found = msgspec.json.decode(answer.body, type=form)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise GpuwatchError(
                 f"cannot read the answer of {self.http.name}", str(error), "is it a Prometheus, with the right path?"
             ) from error
-        self.warnings.update(dict.fromkeys(found.warnings))
+        for warning in found.warnings[:MOST_WARNINGS]:
+            if len(self.warnings) < MOST_WARNINGS:
+                self.warnings[_line(warning)] = None
         return found
 
     def _refused(self, answer: Answer, path: str) -> Exception:
@@ -126,7 +139,7 @@ class PrometheusApi:
                 f"{self.http.name} has no {path}", said, "add the path prefix, such as /prometheus for Mimir"
             )
         if 300 <= answer.status < 400:
-            where = answer.location or "elsewhere"
+            where = _line(answer.location) or "elsewhere"
             return GpuwatchError(what, f"it redirects to {where}", "give that address, as credentials go nowhere else")
         if answer.status in (400, 413, 422, 500, 503, 504) and _TOO_LARGE.search(answer.body):
             return TooLarge(self.http.name, said)
@@ -137,6 +150,11 @@ def _said(answer: Answer) -> str:
     """The server's own words, in a line."""
     try:
         text = msgspec.json.decode(answer.body, type=_Envelope).error
-    except msgspec.MsgspecError:
-        text = answer.body[:200].decode("utf-8", "replace")
-    return " ".join(text.split())[:300] or answer.reason
+    except UNREADABLE:
+        text = answer.body[:MOST_WORDS].decode("utf-8", "replace")
+    return _line(text) or _line(answer.reason)
+
+
+def _line(text: str) -> str:
+    """Nothing in it moves a terminal's cursor."""
+    return " ".join("".join(each if each.isprintable() else " " for each in text[:MOST_WORDS]).split())

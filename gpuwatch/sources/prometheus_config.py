@@ -163,7 +163,8 @@ def load_http_config(path: Path) -> HttpConfig:
     except OSError as error:
         raise UsageError(f"cannot read {path}", error.strerror or str(error), "check --http-config") from error
     except yaml.YAMLError as error:
-        raise UsageError(what, f"it is no YAML ({' '.join(str(error).split())})") from error
+        mark = getattr(error, "problem_mark", None)  # its words quote the file, in which passwords stand
+        raise UsageError(what, f"it is no YAML, see line {mark.line + 1}" if mark else "it is no YAML") from None
     document = {} if document is None else document
     refused = [key for key in REFUSED if isinstance(document, dict) and key in document]
     if refused:

@@ -9,17 +9,16 @@ import http.client
 import logging
 import re
 import socket
-import ssl
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-from gpuwatch.model.errors import GpuwatchError, UsageError
-from gpuwatch.sources.prometheus_config import HttpConfig, basic
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.sources import prometheus_connection as way
+from gpuwatch.sources.prometheus_config import HttpConfig
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +72,7 @@ class PrometheusHttp:
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._parts = _checked(url)
+        self._parts = way.address(url)
         self._config = config or HttpConfig()
         self._own = dict(headers or {})
         self._gap = 1 / rate if rate > 0 else 0.0
@@ -136,17 +135,18 @@ class PrometheusHttp:
     def _once(self, path: str, body: bytes | None) -> tuple[Answer, float | None]:
         """The answer, and for how many seconds it wants to be left alone."""
         if self._connection is None:
-            self._connection = self._connect()
+            self._connection = way.connection(self._parts, self._config, self._timeout)
         self.traffic.requests += 1
         connection = self._connection
-        connection.request("GET" if body is None else "POST", self._target(path), body, self._headers())
+        asked_for = way.target(self._parts, self._config, path)
+        connection.request("GET" if body is None else "POST", asked_for, body, self._headers())
         response = connection.getresponse()
         found = self._unpacked(response)
         if response.will_close:
             self.close()
         answer = Answer(response.status, response.reason, found, response.headers.get("Location", ""))
         with contextlib.suppress(ValueError):
-            return answer, float(response.headers.get("Retry-After", ""))
+            return answer, max(0.0, float(response.headers.get("Retry-After", "")))
         return answer, None
 
     def _unpacked(self, response: http.client.HTTPResponse) -> bytes:
@@ -167,35 +167,12 @@ class PrometheusHttp:
         return b"".join(parts)
 
     def _headers(self) -> dict[str, str]:
-        found = {
+        return {
             "Accept": "application/json",
             "Accept-Encoding": "gzip",
             "Content-Type": "application/x-www-form-urlencoded",
             "User-Agent": "gpuwatch",
-        }
-        if self._parts.username is not None:
-            found["Authorization"] = basic(unquote(self._parts.username), unquote(self._parts.password or ""))
-        return found | self._config.headers() | self._own
-
-    def _connect(self) -> http.client.HTTPConnection:
-        host, port, secure = self._parts.hostname or "", self._parts.port, self._parts.scheme == "https"
-        proxy = urlsplit(self._config.proxy_url) if self._config.proxy_url else None
-        if not secure:
-            through = (proxy.hostname or "", proxy.port) if proxy else (host, port)
-            return http.client.HTTPConnection(*through, timeout=self._timeout)
-        context = self._config.tls_config.context()
-        name = self._config.tls_config.server_name
-        if proxy is None:
-            return _Https(host, port, timeout=self._timeout, context=context, name=name)
-        made = _Https(proxy.hostname or "", proxy.port, timeout=self._timeout, context=context, name=name or host)
-        login = {"Proxy-Authorization": _login(proxy)} if proxy.username else {}
-        made.set_tunnel(host, port or 443, login)
-        return made
-
-    def _target(self, path: str) -> str:
-        below = self._parts.path.rstrip("/") + path
-        plain_proxy = self._config.proxy_url and self._parts.scheme == "http"
-        return f"http://{self._parts.netloc.rpartition('@')[2]}{below}" if plain_proxy else below
+        } | way.headers(self._parts, self._config, self._own)
 
     def _unreachable(self, error: Exception) -> GpuwatchError:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
@@ -203,29 +180,9 @@ class PrometheusHttp:
         return GpuwatchError(f"cannot reach Prometheus at {self.name}", why, hint)
 
 
-class _Https(http.client.HTTPSConnection):
-    """With another name in the certificate than in the URL, where `server_name` says one."""
-
-    def __init__(self, host: str, port: int | None, *, timeout: float, context: ssl.SSLContext, name: str) -> None:
-        super().__init__(host, port, timeout=timeout, context=context)
-        self._shown, self._tls = name, context
-
-    def connect(self) -> None:
-        """As the base class does, but for the name."""
-        if not self._shown:
-            super().connect()
-            return
-        http.client.HTTPConnection.connect(self)
-        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._shown)
-
-
 def _pieces(response: http.client.HTTPResponse) -> Iterator[bytes]:
     while piece := response.read(1 << 16):
         yield piece
-
-
-def _login(proxy: SplitResult) -> str:
-    return basic(unquote(proxy.username or ""), unquote(proxy.password or ""))
 
 
 def _is_final(error: Exception) -> bool:
@@ -236,16 +193,3 @@ def _is_final(error: Exception) -> bool:
 def _is_final_answer(answer: Answer) -> bool:
     """Whether the server gave up on the question itself, which a smaller question helps."""
     return answer.status == 503 and bool(_TIMED_OUT.search(answer.body))
-
-
-def _checked(url: str) -> SplitResult:
-    parts = urlsplit(url)
-    try:
-        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
-        right = False
-    if not right or parts.query or parts.fragment:
-        raise UsageError(
-            f"{url} is no Prometheus", "it must be http(s)://HOST[:PORT][/PREFIX]", "write http://prometheus:9090"
-        )
-    return parts

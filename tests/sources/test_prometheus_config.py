@@ -55,6 +55,13 @@ def test_what_it_cannot_follow_is_named(load, text, words):
         load(text)
 
 
+@pytest.mark.parametrize("text", ['bearer_token: "hush', "bearer_token: *hush", "a: b\nbearer_token: hush: hush"])
+def test_what_is_no_yaml_is_told_by_its_line_and_without_its_secrets(load, text):
+    with pytest.raises(UsageError, match=r"no YAML, see line [12]") as caught:
+        load(text)
+    assert "hush" not in str(caught.value)
+
+
 def test_a_token_that_was_renewed_is_read_again(load, tmp_path):
     config = load("authorization: {credentials_file: secret}")
     (tmp_path / "secret").write_text("new")

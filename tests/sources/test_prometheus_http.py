@@ -3,6 +3,7 @@
 import gzip
 import http.server
 import json
+import re
 import threading
 import urllib.parse
 from typing import NamedTuple
@@ -11,8 +12,8 @@ import pytest
 
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from gpuwatch.sources import prometheus_http
-from gpuwatch.sources.prometheus_api import PrometheusApi, TooLarge
-from gpuwatch.sources.prometheus_config import HttpConfig
+from gpuwatch.sources.prometheus_api import MOST_WARNINGS, PrometheusApi, TooLarge
+from gpuwatch.sources.prometheus_config import HttpConfig, basic
 from gpuwatch.sources.prometheus_http import ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE, PrometheusHttp
 
 
@@ -99,6 +100,13 @@ def test_patience_has_an_end_and_no_pause_is_longer_than_the_longest(serve):
     assert max(pauses) == LONGEST_PAUSE
 
 
+@pytest.mark.parametrize(("said", "pause"), [("-7", 0), ("nan", 0), ("Wed, 21 Oct", FIRST_PAUSE)])
+def test_a_pause_that_cannot_be_made_is_none(serve, said, pause):
+    _, api, pauses = serve(refused(429, "", "busy", ("Retry-After", said)), OK)
+    api.query("up", 1)
+    assert pauses == [pause]
+
+
 def test_a_connection_that_breaks_is_opened_again(serve):
     server, api, _ = serve(OK, Reply(cut=True), OK)
     api.query("up", 1)
@@ -139,6 +147,10 @@ def test_an_answer_that_memory_would_not_hold_is_too_large(serve):
         (Reply(404, b"404 page not found"), GpuwatchError, "path prefix"),
         (Reply(302, b"", (("Location", "https://login.example/"),)), GpuwatchError, "redirects to https://login"),
         (Reply(200, b"<html>"), GpuwatchError, "is it a Prometheus"),
+        (Reply(200, b'{"data":{"result":[{"metric":{"pod":"\xff"}}]}}'), GpuwatchError, "is it a Prometheus"),
+        (Reply(200, b'{"x":' + b"[" * 200_000), GpuwatchError, "is it a Prometheus"),
+        (Reply(302, b"", (("Location", "\x1b[2J"),)), GpuwatchError, r"redirects to \[2J"),
+        (refused(400, "bad_data", "\x1b]0;title\a parse error"), GpuwatchError, "400: ]0;title parse error"),
         (refused(400, "bad_data", "parse error: unexpected character"), GpuwatchError, "parse error"),
     ],
 )
@@ -184,10 +196,64 @@ def test_a_password_in_the_url_works_and_is_never_shown(serve, caplog):
     assert "unencrypted" in caplog.text
 
 
-@pytest.mark.parametrize("url", ["prometheus:9090", "ftp://x", "http://", "http://x:port", "http://x/?a=b"])
+@pytest.mark.parametrize("value", ["s\necret", "s\u20accret"])
+def test_what_cannot_be_a_header_is_named_and_its_value_not_shown(serve, value):
+    server, api, _ = serve(OK, config=HttpConfig(bearer_token=value))
+    with pytest.raises(UsageError, match=r"'Authorization'.*--http-config") as caught:
+        api.query("up", 1)
+    assert "cret" not in str(caught.value)
+    assert not server.asked
+
+
+def test_names_that_memory_would_not_hold_are_too_many(serve):
+    bomb = gzip.compress(b"0" * (prometheus_http.MAX_BODY + 1))
+    _, api, _ = serve(Reply(200, bomb, (("Content-Encoding", "gzip"),)))
+    with pytest.raises(TooLarge, match="memory"):
+        api.names("up", 1, 2)
+
+
+def test_a_sample_that_is_no_number_is_unknown_and_warnings_have_an_end(serve):
+    series = b'"data":{"result":[{"metric":{},"value":[1,"many"]}]}'
+    warnings = json.dumps([f"store-{number} is down" for number in range(10_000)]).encode()
+    _, api, _ = serve(Reply(200, b'{"status":"success","warnings":' + warnings + b"," + series + b"}"))
+    assert [row.now() for row in api.query("up", 1)] == [None]
+    assert len(api.warnings) == MOST_WARNINGS
+
+
+def test_a_proxy_gets_its_own_login_and_the_whole_address(serve):
+    server, _, _ = serve(OK)
+    proxy = HttpConfig(proxy_url=server.url.replace("http://", "http://ann:hush@"))
+    client = PrometheusHttp("http://prometheus.example:9090/prefix", proxy)
+    PrometheusApi(client).query("up", 1)
+    client.close()
+    path, headers, _ = server.asked[0]
+    assert path == "http://prometheus.example:9090/prefix/api/v1/query"
+    assert (headers["Host"], headers["Proxy-Authorization"]) == ("prometheus.example:9090", basic("ann", "hush"))
+    assert "Authorization" not in headers
+
+
+NO_ADDRESSES = ("prometheus:9090", "ftp://x", "http://", "http://x:port", "http://x/?a=b", "http://[::1", "http://a..b")
+
+
+@pytest.mark.parametrize("url", [*NO_ADDRESSES, "http://x/a b", "http://" + "x" * 70, "http://x/\u00fc"])
 def test_what_is_no_address_is_told_at_once(url):
     with pytest.raises(UsageError, match="is no Prometheus"):
         PrometheusHttp(url)
+
+
+@pytest.mark.parametrize("url", ["http://ann:hush@x:99999", "http://ann:hu/sh@x", "ann:hush@x", "http://ann:hush@[::1"])
+def test_a_password_in_what_is_no_address_is_not_shown(url):
+    with pytest.raises(UsageError, match="is no Prometheus") as caught:
+        PrometheusHttp(url)
+    assert not re.search("hu|sh", str(caught.value))
+
+
+@pytest.mark.parametrize("proxy", ["socks5://ann:hush@x", "https://ann:hush@x", "proxy:3128"])
+def test_a_proxy_that_it_cannot_speak_to_is_told(proxy):
+    client = PrometheusHttp("http://prometheus.example", HttpConfig(proxy_url=proxy))
+    with pytest.raises(UsageError, match="cannot use proxy_url") as caught:
+        PrometheusApi(client).query("up", 1)
+    assert "hush" not in str(caught.value)
 
 
 def test_nobody_there_is_told_with_the_address():
