@@ -145,7 +145,9 @@ class AgentClient:
         if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
             return PermissionMissing(what, said, "put user and password into the URL, or use its unix socket")
         if status == http.HTTPStatus.SERVICE_UNAVAILABLE:
-            return GpuwatchError(what, said, "try again in a moment")
+            why, _, hint = said.rpartition("; ")  # most say themselves what to do
+            what = f"the agent at {self.name} cannot answer {path}"
+            return GpuwatchError(what, why or hint, hint if why else "try again in a moment")
         return GpuwatchError(what, f"status {status}: {said}", "is it a gpuwatch agent?")
 
     def _decode(self, body: bytes, type_: type[Body], known: int = SCHEMA) -> Body:

@@ -27,7 +27,7 @@ Throttling = Callable[[Iterable[int]], dict[int, float]]
 LATER_SECONDS = 3.0
 """After the first View."""
 
-LEARNING = "nothing is known yet; ask again in a minute"
+LEARNING = "it has just begun to watch; ask again in two minutes"
 
 
 class Rightsizer:

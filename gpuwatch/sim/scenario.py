@@ -18,7 +18,7 @@ DEFAULT = "healthy"
 MOST_GPUS = 32
 CGROUPS = (*LAYOUTS, *SLURM_LAYOUTS, *CONTAINER_LAYOUTS)
 DURATIONS = ("at", "every", "seconds", "delay")
-_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,13 +124,13 @@ def check_action(action: AnyAction, node: NodeSpec, origin: str) -> None:
 
 
 def seconds(value: Any) -> float | None:
-    """`90`, `1.5`, `90s`, `1h30m` in seconds; None for anything else."""
+    """`90`, `1.5`, `90s`, `1h30m`, `8d` in seconds; None for anything else."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) and value.strip() else None
     if match is None:
         return None
-    return sum(float(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True))
+    return sum(float(part or 0) * unit for part, unit in zip(match.groups(), (86400, 3600, 60, 1), strict=True))
 
 
 def _folder() -> Any:

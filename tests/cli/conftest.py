@@ -23,8 +23,9 @@ def serving(
     events: Events | None = None,
     metrics: bytes = b"# EOF\n",
     advice: Recommendations | None = None,
+    refusal: str = "",
 ):
-    """Path of the socket of an agent that knows `view`; None: it has none yet."""
+    """Path of the socket of an agent that knows `view`; None: it has none yet. `refusal`: why it has no advice."""
     body = msgspec.json.encode(view) if view else b""
     happened = msgspec.json.encode(events or Events())
     routes = {
@@ -33,7 +34,9 @@ def serving(
         ),
         "/api/v1/events": lambda _: Response(content_type=JSON, body=happened),
         "/api/v1/recommendations": lambda _: (
-            Response(content_type=JSON, body=msgspec.json.encode(advice)) if advice else Response(status=503)
+            Response(content_type=JSON, body=msgspec.json.encode(advice))
+            if advice
+            else Response(status=503, body=refusal.encode())
         ),
         "/metrics": lambda request: Response(body=metrics + repr(sorted(request.query.items())).encode()),
     }

@@ -24,10 +24,11 @@ from gpuwatch.cli.recommend_words import TITLES
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.recommendation import Action, Finding, Level, Savings
 from gpuwatch.model.usage import Window, WorkloadKey
+from gpuwatch.roles.rightsizer import LEARNING, OFF
 from gpuwatch.rules.usage_ledger import Ledger
 from gpuwatch.sinks import usage_checkpoint
 from tests.cli import advice
-from tests.cli.conftest import advised, ask, run
+from tests.cli.conftest import advised, ask, run, serving
 from tests.cli.processes import COMMAND, environment
 from tests.cli.views import healthy, uuid
 
@@ -179,10 +180,18 @@ def test_no_agent_is_1():
     assert run("--source", "agent:/nowhere.sock", "recommend").exit_code == 1
 
 
-def test_an_agent_that_knows_nothing_yet_is_1():
+@pytest.mark.parametrize("why", [LEARNING, OFF])
+def test_an_agent_that_has_no_advice_says_why_and_what_to_do(why: str):
+    with serving(None, refusal=why) as path:
+        found = run("--source", f"agent:{path}", "recommend")
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert found.stderr.rstrip().endswith(f"cannot answer /api/v1/recommendations; {why}")
+
+
+def test_an_agent_that_is_busy_is_1():
     found = ask(healthy(), "recommend")
     assert (found.exit_code, found.stdout) == (1, "")
-    assert "refused /api/v1/recommendations" in found.stderr
+    assert "try again in a moment" in found.stderr
 
 
 def test_a_scenario_is_judged_as_an_agent_would_that_had_seen_it():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.roles.rightsizer import LEARNING
 from tests.e2e.processes import agent, fetch, until
 
 SIM = ("--source", "sim:idle-allocated")
@@ -48,7 +49,7 @@ def learned(tmp_path: Path) -> Path:
     """The directory of an agent that was told to end after some seconds, and the seconds that its end took."""
     with agent(tmp_path, source=SIM, config=CONFIG) as first:
         first.settle()
-        assert said(first.url) == (503, "nothing is known yet; ask again in a minute\n")
+        assert said(first.url) == (503, f"{LEARNING}\n")
         wait_for_views(first.url, VIEWS)
         began = time.monotonic()
         first.process.terminate()

@@ -75,6 +75,8 @@ def test_a_scenario_comes_from_a_file_too(tmp_path):
         ("90s", 90),
         ("1h30m", 5400),
         ("2m", 120),
+        ("8d", 691200),
+        ("1d12h", 129600),
         ("1.5", None),
         (7, 7),
         (0.5, 0.5),
