@@ -4,6 +4,7 @@ Memory goes with what is asked for at a time, not with the length of the window.
 saved, and comes to the same result: chunks are a function of the position alone.
 """
 
+import contextlib
 import hashlib
 import logging
 import time
@@ -13,7 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from gpuwatch import __version__
 from gpuwatch.config import RightsizingConfig
+from gpuwatch.model.errors import UNREADABLE
 from gpuwatch.model.usage import Fleet
 from gpuwatch.roles import fleet_facts, fleet_plan
 from gpuwatch.roles.fleet_chunk import ChunkReader
@@ -90,9 +93,9 @@ class FleetHistory:
         found = self._position()
         plan = fleet_plan.made(self._api, self._options, self._now())
         ledger, at = Ledger(self._config), plan.begin
-        if found is not None:
+        state = _state(found) if found else None
+        if found is not None and state is not None:
             plan = _as_before(plan, found)
-            state = msgspec.msgpack.decode(found.ledger, type=LedgerState)
             ledger, at, self._windows = Ledger.restored(state, self._config), found.at, found.windows
             self._resumed = True
         self.plan = plan
@@ -152,8 +155,15 @@ class FleetHistory:
     def _fingerprint(self) -> str:
         """A fingerprint: another server, question, configuration or gpuwatch makes another."""
         queries = [dialect.queries for dialect in DIALECTS.values()]
-        parts = (self._api.http.name, self._api.http.tenant, self._options, self._config, queries)
+        parts = (__version__, self._api.http.name, self._api.http.tenant, self._options, self._config, queries)
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+
+def _state(found: Position) -> LedgerState | None:
+    """None: another gpuwatch of the same version wrote it; the reader begins at the beginning."""
+    with contextlib.suppress(*UNREADABLE):
+        return msgspec.msgpack.decode(found.ledger, type=LedgerState)
+    return None
 
 
 def _as_before(plan: Plan, found: Position) -> Plan:

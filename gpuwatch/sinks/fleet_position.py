@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from gpuwatch.model.errors import UNREADABLE
+
 SCHEMA = 1
 ENDING = ".history"
 
@@ -40,7 +42,7 @@ class PositionFile:
 
     def read(self) -> Position | None:
         """What an earlier reader of the same has left; None: nothing that is of use."""
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
+        with contextlib.suppress(OSError, *UNREADABLE):
             found = msgspec.msgpack.decode(self.path.read_bytes(), type=Position)
             if (found.schema, found.question) == (SCHEMA, self._question):
                 return found
@@ -49,7 +51,7 @@ class PositionFile:
     def write(self, position: Position) -> None:
         """Replace it. Raises OSError: it cannot be written."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        partial = self.path.with_suffix(f".{os.getpid()}.partial")
+        partial = self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
         try:
             with partial.open("wb") as out:
                 out.write(msgspec.msgpack.encode(position))
@@ -60,7 +62,7 @@ class PositionFile:
             partial.unlink(missing_ok=True)
 
     def forget_older(self, than: float) -> None:
-        """Those that were left before unix time `than`, of whatever question: nobody goes on with them."""
+        """What was left before unix time `than`, of whatever question, also half written: nobody goes on with it."""
         with contextlib.suppress(OSError):
             for file in self.path.parent.glob(f"*{ENDING}*"):
                 if file.stat().st_mtime < than:

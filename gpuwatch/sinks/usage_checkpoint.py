@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from gpuwatch.model.errors import GpuwatchError, PermissionMissing
+from gpuwatch.model.errors import UNREADABLE, GpuwatchError, PermissionMissing
 from gpuwatch.model.snapshot import Record
 
 NAME = "rightsizing.json"
@@ -44,7 +44,7 @@ class Schema(NamedTuple):
 
 CURRENT = Schema()
 
-BROKEN = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError)
+BROKEN = (*UNREADABLE, LookupError, TypeError, ValueError)
 """What reading, and bringing over from another schema, says of values that are not as they should be."""
 
 

@@ -10,15 +10,12 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from gpuwatch.model.errors import GpuwatchError, PermissionMissing
+from gpuwatch.model.errors import UNREADABLE, GpuwatchError, PermissionMissing
 from gpuwatch.sources.prometheus_http import Answer, AnswerTooLarge, PrometheusHttp
 
 _TOO_LARGE = re.compile(
     rb"too many samples|maximum resolution|exceed|limit|too large|timed out|deadline|too many|too long", re.IGNORECASE
 )
-
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding says of a body that is not as it should be."""
 
 MOST_WARNINGS = 20
 MOST_WORDS = 300

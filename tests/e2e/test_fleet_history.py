@@ -18,6 +18,7 @@ from gpuwatch.roles.fleet_chunk import ChunkReader
 from gpuwatch.roles.fleet_history import FleetHistory
 from gpuwatch.roles.fleet_plan import HistoryOptions
 from gpuwatch.rules.history_windows import windows
+from gpuwatch.sinks.fleet_position import Position
 from gpuwatch.sources.prometheus_api import PrometheusApi
 from gpuwatch.sources.prometheus_config import load_http_config
 from gpuwatch.sources.prometheus_http import PrometheusHttp
@@ -202,10 +203,13 @@ def test_what_another_question_or_another_time_left_is_not_taken(url, tmp_path):
     left.mkdir()
     reader = history(url, place=left)
     file = left / f"{reader._question[:16]}.history"
-    file.write_bytes(b"no msgpack")
-    told = []
-    history(url, progress=told.append, place=left).read()
-    assert not told[0].resumed
+    plan = {"begin": BEGIN, "end": END, "step": STEP, "steps": 2, "at": BEGIN + 2 * STEP, "saved": 1.0, "windows": 7}
+    odd = Position(question=reader._question, ledger=msgspec.msgpack.encode({"books": 3}), **plan)
+    for unusable in (b"no msgpack", msgspec.msgpack.encode(odd)):
+        file.write_bytes(unusable)
+        told = []
+        history(url, progress=told.append, place=left).read()
+        assert not told[0].resumed
 
 
 @pytest.fixture(scope="module")

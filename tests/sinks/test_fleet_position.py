@@ -43,7 +43,7 @@ def test_that_of_another_question_or_another_version_is_none(file, other):
 
 def test_a_disk_that_takes_nothing_leaves_the_one_before(file):
     file.write(position())
-    file.path.with_suffix(f".{os.getpid()}.partial").mkdir()
+    file.path.with_name(f"{file.path.name}.{os.getpid()}.partial").mkdir()
     with pytest.raises(OSError, match="directory"):
         file.write(position(at=600.0))
     assert file.read() == position()
@@ -52,10 +52,14 @@ def test_a_disk_that_takes_nothing_leaves_the_one_before(file):
 def test_old_ones_and_that_of_who_has_done_go(file):
     old = PositionFile(file.path.parent, "o" * 64)
     old.write(position(question="o" * 64))
-    os.utime(old.path, (10, 10))
+    killed = old.path.with_name(f"{old.path.name}.1.partial")  # while it wrote
+    killed.write_bytes(b"half")
+    for each in (old.path, killed):
+        os.utime(each, (10, 10))
     file.write(position())
     file.forget_older(100)
     assert (old.read(), file.read()) == (None, position())
+    assert not killed.exists()
     file.forget()
     file.forget()
     assert file.read() is None
