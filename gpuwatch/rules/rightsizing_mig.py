@@ -12,7 +12,10 @@ from gpuwatch.rules.memory_demand import Demand, is_full
 from gpuwatch.rules.rightsizing_advice import advice, held_words
 from gpuwatch.rules.rightsizing_case import Case
 from gpuwatch.rules.rightsizing_savings import savings
-from gpuwatch.rules.rightsizing_words import gib, percent
+from gpuwatch.rules.rightsizing_words import GIB, gib, percent
+
+LITTLE = GIB // 20
+"""Bytes a day that round to nothing; they count all the same."""
 
 
 class Fit(Record, frozen=True, kw_only=True):
@@ -35,7 +38,7 @@ def mig_fit(case: Case) -> Recommendation | None:
         holds=case.present,
         action=Action.RESIZE,
         current=held_words(case.present) or case.resource or "1 x GPU",
-        recommended=f"1 x {fit.profile.resource}",
+        recommended=f"{max(1, len(case.present))} x {fit.profile.resource}",
         why=_why(case, fit, need),
         evidence=case.evidence(),
         confidence=case.sureness,
@@ -84,7 +87,7 @@ def _share_now(case: Case, model: GpuModel) -> float | None:
 def _why(case: Case, fit: Fit, need: Demand) -> str:
     busy = case.summary.busy
     work = f"Busy {percent(busy.mean)} of the time, {percent(busy.p95)} at the 95th percentile. " if busy else ""
-    grown = f", growing by {gib(need.per_day)} a day" if need.per_day else ""
+    grown = f", growing by {gib(need.per_day)} a day" if need.per_day >= LITTLE else ""
     return (
         f"{work}At most {gib(need.peak)} of memory{grown}: {gib(need.needed)} with margin, "
         f"of {gib(fit.profile.memory)}. On {fit.profile.name} it takes {percent(max(0.0, fit.slowdown.low))} to "

@@ -59,7 +59,7 @@ def duty_cycled(case: Case) -> Recommendation | None:
         holds=case.present,
         action=Action.SHARE,
         current=held_words(case.present) or f"1 x {resource}",
-        recommended=f"1 of {count} shares ({way.words})",
+        recommended=f"{'each ' if len(case.present) > 1 else ''}1 of {count} shares ({way.words})",
         why=f"Busy {percent(busy.mean)} of the time, {percent(busy.p95)} at the 95th percentile. At most "
         f"{gib(need.peak)} of memory: {gib(need.needed)} with margin, of {gib(total)}. {count} like it would fit.",
         evidence=case.evidence(),

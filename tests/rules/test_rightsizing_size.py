@@ -58,6 +58,22 @@ def test_small_work_fits_an_instance() -> None:
     assert "5.5 GiB" in item.why
 
 
+def test_what_is_advised_counts_as_what_there_is() -> None:
+    three = tuple(a_hold(pod=f"chat-{n}", gpu=f"GPU-{n}") for n in range(3))
+    item = found(a_small_one(holds=three))[Finding.MIG_FIT]
+
+    assert (item.current, item.recommended) == ("3 x nvidia.com/gpu", "3 x nvidia.com/mig-1g.10gb")
+    assert item.change.to_count == 1, "of each pod"
+
+
+def test_growth_that_rounds_to_nothing_is_not_spoken_of() -> None:
+    assert "growing" not in found(a_small_one(peaks=peaks(*(5 + n / 100 for n in range(8)))))[Finding.MIG_FIT].why
+    assert (
+        "growing by 0.1 GiB a day"
+        in found(a_small_one(peaks=peaks(*(5 + n / 10 for n in range(8)))))[Finding.MIG_FIT].why
+    )
+
+
 @pytest.mark.parametrize(
     ("sizes", "profile"),
     [([5] * 8, "1g.10gb"), ([9.4] * 8, "1g.20gb"), (range(3, 11), "1g.20gb"), ([5, 5, 5, 9, 5, 5, 5, 5], "1g.20gb")],
