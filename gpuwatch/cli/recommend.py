@@ -83,10 +83,14 @@ def recommend(
         return
     chosen = {name: given.pop(name) for name in ("kinds", "min_confidence", "top")}
     play = given.pop("duration"), given.pop("seed")
-    views = Views(from_views, *play) if from_views else None
-    fleet = FleetQuestion(from_prometheus, **given) if from_prometheus else None
+    views = None if from_views is None else Views(from_views, *play)
+    fleet = None if from_prometheus is None else FleetQuestion(from_prometheus, **given)
     body, source = advice(session, views, fleet, namespaces)
     found = document(body, source, Wanted(ids=ids, namespaces=namespaces, **chosen).of(body.items))
+    if body.items and not found.items:
+        session.terminal.hint(f"hint: none of {len(body.items)} is what was asked for; without options all are shown")
+    elif namespaces and not body.workloads:
+        session.terminal.hint(f"hint: nobody in {', '.join(namespaces)} was seen with a GPU; is the name right?")
     _show(session, found, output)
     if output_dir:
         _write(session, found, output_dir)

@@ -19,7 +19,8 @@ END = "END-OF-FILE"
 
 def script(items: Iterable[RecommendationItem]) -> str:
     """The commands of all, each below the words for it; files are written into the current directory."""
-    return PREFACE + "".join(f"\n{part}\n" for item in items if item.apply for part in [_part(item)])
+    parts = [f"\n{_part(item)}\n" for item in items if item.apply]
+    return PREFACE + ("".join(parts) or "# There is nothing to apply.\n")
 
 
 def files(item: RecommendationItem) -> list[tuple[str, Apply]]:

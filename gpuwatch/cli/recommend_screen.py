@@ -10,6 +10,7 @@ from gpuwatch.cli.table import Column, table
 from gpuwatch.cli.words import Words
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.recommendation import Level
+from gpuwatch.rules.rightsizing_words import span
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -49,15 +50,30 @@ def summary(found: RecommendationList) -> str:
 def hints(found: RecommendationList, config: RightsizingConfig, output: str) -> Iterator[str]:
     """What else there is to know and to do, for people."""
     if found.learning:
+        count = "1 workload is" if found.learning == 1 else f"{found.learning} workloads are"
         yield (
-            f"{found.learning} workloads are still being learned: of a size nothing is said before "
-            f"{config.min_history / 3600:g} h of history, {SERVING_DAYS} days where somebody may wait for the work"
+            f"{count} still being learned{_so_far(found)}: batch jobs and notebooks get a size after "
+            f"{config.min_history / 3600:g} h of history, all others after {SERVING_DAYS} days"
         )
+    if not found.items and _seconds(found) < 2 * (config.idle_after + config.grace):
+        quiet = span(config.idle_after + config.grace)
+        yield f"an idle GPU is named after {quiet} without work, later where pauses are usual"
+        if not found.source.startswith("Prometheus"):
+            yield "a Prometheus that has watched for longer can be asked: gpuwatch recommend --from-prometheus URL"
     if found.items and output in ("table", "wide", "csv"):
         if found.total.gpu_hours_per_day > 0 and not is_priced(found.items):
             yield "no GPU has a price; set rightsizing.prices in the configuration"
         if any(item.apply for item in found.items):
             yield "gpuwatch recommend -o apply prints the commands; nothing is ever applied by itself"
+
+
+def _so_far(found: RecommendationList) -> str:
+    return f", watched for {span(_seconds(found))} so far" if found.since and found.at else ""
+
+
+def _seconds(found: RecommendationList) -> float:
+    """So long has been watched."""
+    return (found.at - found.since).total_seconds() if found.since and found.at else 0.0
 
 
 def _saves(item: RecommendationItem, words: Words) -> str:

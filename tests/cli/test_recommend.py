@@ -91,14 +91,36 @@ def test_how_long_is_learned_is_told_by_the_configuration(tmp_path):
     config = tmp_path / "gpuwatch.yaml"
     config.write_text("rightsizing: {min_history: 7200}")
     found = ask(healthy(), "--config", str(config), "recommend", advice=advice.everything())
-    assert "before 2 h of history" in found.stderr
+    assert "7 workloads are still being learned, watched for 9.4 days so far" in found.stderr
+    assert "after 2 h of history" in found.stderr
     learned = replace(advice.everything(), learning=0)
     assert "learned" not in advised(learned, "recommend").stderr
+
+
+def test_who_asks_after_minutes_is_told_when_there_will_be_more():
+    early = replace(advice.nothing(), since=advice.nothing().at - 300.0, learning=1)
+    told = advised(early, "recommend").stderr
+    assert "1 workload is still being learned, watched for 5 minutes so far" in told
+    assert "an idle GPU is named after 40 minutes without work" in told
+    assert "--from-prometheus URL" in told
+    assert "idle GPU" not in advised(advice.nothing(), "recommend").stderr, "nine days are enough to see one"
+
+
+@pytest.mark.parametrize("asked", [("-n", "nosuch"), ("-n", "nlp", "--kind", "energy")])
+def test_a_choice_that_leaves_nothing_is_said(asked: tuple[str, ...]):
+    assert "none of 7 is what was asked for" in advised(advice.everything(), "recommend", *asked).stderr
+    assert "asked for" not in advised(advice.nothing(), "recommend", *asked).stderr
+
+
+def test_a_namespace_of_which_nobody_was_seen_is_said():
+    unseen = replace(advice.nothing(), workloads=0, learning=0)
+    assert "nobody in nosuch was seen with a GPU" in advised(unseen, "recommend", "-n", "nosuch").stderr
 
 
 def test_nothing_to_recommend_is_said_and_is_no_error():
     assert said(body=advice.nothing).startswith("no recommendations; 31 workloads seen")
     assert said("-o", "name", body=advice.nothing) == ""
+    assert said("-o", "apply", body=advice.nothing).endswith("# There is nothing to apply.\n")
     assert said("-o", "csv", body=advice.nothing).splitlines() == [",".join(COLUMNS)]
 
 
@@ -219,7 +241,7 @@ def test_two_sources_are_one_too_many():
     assert (found.exit_code, "two sources are named" in found.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("wrong", [("nonsense",), ("http://127.0.0.1:1", "--window", "fortnight")])
+@pytest.mark.parametrize("wrong", [("",), ("nonsense",), ("http://127.0.0.1:1", "--window", "fortnight")])
 def test_a_prometheus_that_is_none_is_wrong_usage(wrong: tuple[str, ...]):
     assert run("recommend", "--from-prometheus", *wrong).exit_code == 2
 
@@ -261,6 +283,14 @@ def test_a_folder_gets_report_data_and_manifests(tmp_path: Path):
     manifests = {path.name: yaml.safe_load(path.read_text()) for path in (folder / "manifests").iterdir()}
     assert manifests["mig-fit-1f3a9c.pod_patch.yaml"] == advice.PATCH
     assert len(manifests) == 2
+
+
+def test_manifests_of_last_week_go_and_nobody_elses(tmp_path: Path):
+    manifests = tmp_path / "manifests"
+    assert advised(advice.everything(), "recommend", "--output-dir", str(tmp_path)).exit_code == 0
+    (manifests / "mine.yaml").write_text("mine")
+    assert advised(advice.body(advice.mig()), "recommend", "--output-dir", str(tmp_path)).exit_code == 0
+    assert sorted(path.name for path in manifests.iterdir()) == ["mig-fit-1f3a9c.pod_patch.yaml", "mine.yaml"]
 
 
 def test_a_folder_that_cannot_be_written_is_1_and_named(tmp_path: Path):

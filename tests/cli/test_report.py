@@ -140,6 +140,18 @@ def test_a_telephone_need_not_scroll_sideways(page: Page, tmp_path: Path):
     assert [chart["over"] for chart in page.value(SIZES) if chart["over"]] == []
 
 
+def test_every_card_can_be_reached_from_a_line(report: Page):
+    there = "!!document.getElementById(link.getAttribute('href').slice(1))"
+    links = report.value(f"[...document.querySelectorAll('table a')].map(link => {there})")
+    assert links == [True] * len(advice.everything().items)
+
+
+def test_who_has_learned_nothing_yet_does_not_say_that_all_is_well(page: Page, tmp_path: Path):
+    text = page.open(written(replace(advice.nothing(), learning=31), tmp_path)).value("document.body.innerText")
+    assert "all workloads are still being learned" in text
+    assert "Nobody was found" not in text
+
+
 def test_nothing_to_say_is_said(page: Page, tmp_path: Path):
     page.open(written(advice.nothing(), tmp_path))
     assert "Nobody was found to hold more than they use." in page.value("document.body.innerText")

@@ -14,6 +14,7 @@ from gpuwatch.cli.report.card import card
 from gpuwatch.cli.report.charts import Bar, bars
 from gpuwatch.cli.report.markup import Markup, joined, tag
 from gpuwatch.cli.report.method import method
+from gpuwatch.cli.report.overview import overview
 from gpuwatch.config import RightsizingConfig
 
 NOTHING_LOADS = "default-src 'none'; style-src 'unsafe-inline'"
@@ -38,7 +39,8 @@ def report(found: RecommendationList, config: RightsizingConfig) -> str:
         tag("p", _subject(found), class_="soft"),
         tag("div", *_tiles(found), class_="tiles"),
         _where(items),
-        tag("h2", "Recommendations") if items else tag("p", "Nobody was found to hold more than they use."),
+        tag("h2", "Recommendations") if items else tag("p", _nothing(found)),
+        overview(items),
         *(card(item) for item in items),
         *method(config),
         tag("footer", tag("small", f"gpuwatch {__version__}; nothing of this was applied", class_="soft")),
@@ -59,6 +61,12 @@ def _subject(found: RecommendationList) -> str:
     return " · ".join(parts)
 
 
+def _nothing(found: RecommendationList) -> str:
+    if found.learning and found.learning == found.workloads:
+        return "Nothing can be said yet: all workloads are still being learned."
+    return "Nobody was found to hold more than they use."
+
+
 def _tiles(found: RecommendationList) -> Iterator[Markup]:
     saved = found.total
     yield _tile(hours(saved) or "0", f"GPU-hours a day, as much as {saved.gpu_hours_per_day / 24:.1f} GPUs")
@@ -68,7 +76,7 @@ def _tiles(found: RecommendationList) -> Iterator[Markup]:
     if saved.watts:
         yield _tile(f"{saved.watts:,.0f} W", "less power")
     yield _tile(str(len(found.items)), "recommendations")
-    learning = f"; {found.learning} are still being learned" if found.learning else ""
+    learning = f"; {found.learning} still being learned" if found.learning else ""
     yield _tile(str(found.workloads), f"workloads seen{learning}")
 
 
