@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuwatch.cli.report.charts import Bar, bars, cut, memory
 from gpuwatch.cli.report.markup import Markup, joined, tag
-from gpuwatch.model.recommendation import Recommendations
+from gpuwatch.model.recommendation import Action, Finding, Recommendations
 from tests.cli import advice
 from tests.cli.browser import Page, browser
 from tests.cli.conftest import advised
@@ -144,6 +144,13 @@ def test_every_card_can_be_reached_from_a_line(report: Page):
     there = "!!document.getElementById(link.getAttribute('href').slice(1))"
     links = report.value(f"[...document.querySelectorAll('table a')].map(link => {there})")
     assert links == [True] * len(advice.everything().items)
+
+
+def test_bars_that_come_to_more_than_the_sum_say_why(page: Page, tmp_path: Path):
+    both = replace(advice.one(Finding.DUTY_CYCLED, Action.SHARE), id="duty-cycled-1f3a9c")
+    said = "in each of their bars"
+    assert said in page.open(written(advice.body(advice.mig(), both), tmp_path)).value("document.body.innerText")
+    assert said not in page.open(written(advice.body(advice.mig()), tmp_path)).value("document.body.innerText")
 
 
 def test_who_has_learned_nothing_yet_does_not_say_that_all_is_well(page: Page, tmp_path: Path):

@@ -13,8 +13,13 @@ def overview(items: tuple[RecommendationItem, ...]) -> Markup | None:
     if len(items) < FEWEST:
         return None
     priced = is_priced(items)
-    names = ["Finding", "Who", "Now", "Instead", "GPU-hours a day", *(["Money a day"] if priced else []), "Confidence"]
-    head = tag("tr", *(tag("th", name) for name in names))
+    numbers = ["GPU-hours a day", "Money a day"] if priced else ["GPU-hours a day"]
+    head = tag(
+        "tr",
+        *(tag("th", name) for name in ("Finding", "Who", "Now", "Instead")),
+        *(tag("th", name, class_="number") for name in numbers),
+        tag("th", "Confidence"),
+    )
     rows = (_row(item, priced=priced) for item in items)
     return tag("div", tag("table", tag("thead", head), tag("tbody", *rows)), class_="wide")
 
@@ -22,7 +27,7 @@ def overview(items: tuple[RecommendationItem, ...]) -> Markup | None:
 def _row(item: RecommendationItem, *, priced: bool) -> Markup:
     cells = [
         tag("td", tag("a", TITLES[item.kind], href=f"#{item.id}")),
-        tag("td", who(item.target)),
+        tag("td", who(item.target), class_="who"),
         tag("td", short(item.current)),
         tag("td", short(item.recommended)),
         tag("td", hours(item.savings) or "–", class_="number"),

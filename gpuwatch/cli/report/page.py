@@ -93,7 +93,12 @@ def _where(items: tuple[RecommendationItem, ...]) -> Markup | None:
         )
         if rows
     ]
-    return joined(tag("h2", "Where it is"), tag("div", *charts, class_="charts")) if charts else None
+    if not charts:
+        return None
+    twice = sum(row.value for row in _by_finding(items)) > total(items).gpu_hours_per_day * 1.001
+    once = "Who has several findings is in each of their bars, and only once in the sum and in the namespaces."
+    note = tag("p", tag("small", once, class_="soft")) if twice else None
+    return joined(tag("h2", "Where it is"), tag("div", *charts, class_="charts"), note)
 
 
 def _by_finding(items: tuple[RecommendationItem, ...]) -> list[Bar]:
