@@ -151,7 +151,7 @@ def _dcgm(names: Collection[str] | None) -> dict[str, str]:
         for field in (f"PIPE_{pipe}_ACTIVE", f"{pipe}_UTIL_RATIO")
     )
     used = known.each("count_over_time(X)", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_USED_BYTES")
-    sizes = [_by(device, size(field, "max_over_time(X)")) for field in ("USED", "FREE")]
+    most, least = _by(device, size("USED", "max_over_time(X)")), _by(device, size("FREE", "min_over_time(X)"), "min")
     pcie = [_by(gpu, known.each("avg_over_time(X)", f"DCGM_FI_PROF_PCIE_{way}_BYTES")) for way in ("TX", "RX")]
     watts = known.each("avg_over_time(X)", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS")
     return {
@@ -163,9 +163,10 @@ def _dcgm(names: Collection[str] | None) -> dict[str, str]:
         **known.ratios(device, "sm", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_SM_UTIL_RATIO"),
         **known.ratios(device, "dram", "DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_DRAM_UTIL_RATIO"),
         "pipe": _rounded(device, known.most("avg_over_time(X)", *pipes)),
-        "memory": _by(device, size("USED", "max_over_time(X)")),
+        "memory": most,
         "memory_low": _by(device, size("USED", "min_over_time(X)"), "min"),
-        "memory_total": (all(sizes) and " + ".join(sizes)) or "",  # reserved memory is nobody's to use
+        # where the most was used the least was free; reserved memory is nobody's to use
+        "memory_total": (most and least and f"{most} + {least}") or "",
         "pcie": (all(pcie) and f"round({' + '.join(pcie)})") or "",
         "watts": watts and f"round({_by(gpu, watts)}, 0.1)",
         "power_limit": _by(gpu, known.each("max_over_time(X)", "DCGM_FI_DEV_POWER_MGMT_LIMIT")),
