@@ -85,7 +85,7 @@ def _of_checkpoint(session: Session) -> Advice:
         )
     age = Words(session.terminal.glyphs, time.time()).ago(ledger.at)
     session.terminal.hint(f"hint: no agent answers here; this is by what one has saved, its last look was {age}")
-    fleet = Fleet(namespaces=ledger.namespaces(ledger.at))
+    fleet = Fleet(namespaces=ledger.namespaces(ledger.at), alone=True)
     return Advice(_judged(session, ledger, fleet, ledger.at), f"checkpoint {path}")
 
 

@@ -112,6 +112,7 @@ class Hold(Record, frozen=True, kw_only=True):
     present: bool  # still there
     covered: float  # seconds of it that were seen
     idle_since: float | None = None  # end of the last window with any work, or `since`; None: it works
+    unseen: float = 0.0  # seconds before `idle_since`, but after its last work, that nobody saw
     longest_gap: float = 0.0  # seconds of the longest idle time after which it worked again
     worked: bool = False  # ever
     processes: int | None = None  # in the newest window
@@ -148,6 +149,7 @@ class Summary(Record, frozen=True, kw_only=True):
     slowdowns: tuple[Slowdown, ...] = ()  # for the profiles of its GPU's model
     sawtooth: float | None = None  # share of its time in windows that swing between idle and busy
     cpu_throttled: float | None = None  # mean share
+    breaks: int = 0  # idle times of hours, after which it worked again
     gpus_per_pod: int = 1
     programs: tuple[str, ...] = ()
     autotune: str | None = None  # as of the newest window that knew it
@@ -186,8 +188,12 @@ class GpuFacts(Record, frozen=True, kw_only=True):
 
 
 class Fleet(Record, frozen=True, kw_only=True):
-    """What advice needs besides workloads. `whole`: all GPUs of the cluster are seen, not those of one node."""
+    """What advice needs besides workloads. `whole`: all GPUs of the cluster are seen, not those of one node.
+
+    `alone`: one node, or a few of them: a workload may have pods on others.
+    """
 
     gpus: tuple[GpuFacts, ...] = ()
     namespaces: tuple[NamespaceUse, ...] = ()
     whole: bool = False
+    alone: bool = False

@@ -36,4 +36,5 @@ def usage_of_views(views: Iterable[View], config: RightsizingConfig, tenants: Te
             ledger.add(window)
     at = max((view.snapshot.at for view in last.values()), default=None)
     gpus = tuple(facts for view in last.values() for facts in fleet(view).gpus)
-    return Recollected(ledger, Fleet(gpus=gpus, namespaces=() if at is None else ledger.namespaces(at)), at)
+    namespaces = () if at is None else ledger.namespaces(at)
+    return Recollected(ledger, Fleet(gpus=gpus, namespaces=namespaces, alone=True), at)

@@ -18,6 +18,7 @@ from gpuwatch.rules.kubectl import cordon, label, pretty
 CONFIG = "gpuwatch-mig-parted"
 LABEL = "nvidia.com/mig.config"
 ALONE = "No pod may use a GPU of the node"
+IN_USE = "Others of its GPUs are in use, so the command does not label it. When their pods have ended: {}. "
 
 
 def partitioning(about: Recommendation, around: Around) -> tuple[Apply, ...]:
@@ -53,12 +54,18 @@ def _is_known(layouts: Iterable[Layout]) -> bool:
 
 
 def _by_operator(about: str, nodes: Mapping[str, list[str]], around: Around) -> Apply:
-    """`nodes`: by name of configuration. They take no new pods until somebody uncordons them."""
+    """`nodes`: by name of configuration. They take no new pods until somebody uncordons them. MIG manager begins when
+    the label is there, stops what reports the node's GPUs, and may reboot: so only nodes that nobody uses get it.
+    """
     steps = [cordon(sorted(chain.from_iterable(nodes.values())))]
-    steps += [label(names, LABEL, name) for name, names in nodes.items()]
+    later: list[str] = []
+    for name, names in nodes.items():
+        steps += [label(free, LABEL, name)] if (free := [each for each in names if each not in around.used]) else []
+        later += [label(used, LABEL, name)] if (used := [each for each in names if each in around.used]) else []
+    others = IN_USE.format(" && ".join(later)) if later else ""
     words = (
-        f"{ALONE}: drain it before. Done when {LABEL}.state of the node is `success`; it may reboot the node. Then"
-        f" uncordon it. Back with {LABEL}=all-disabled."
+        f"{ALONE}: drain it before. {others}Done when {LABEL}.state of the node is `success`; it may reboot the node."
+        f" Then uncordon it. Back with {LABEL}=all-disabled."
     )
     if about != around.bearer:
         note = f"With the GPU Operator: the ConfigMap comes with {around.bearer}, apply that first. {words}"

@@ -17,12 +17,15 @@ Specs = list[dict[str, Any]]
 
 class Around(NamedTuple):
     """What an advice is not about, and matters. `specs`: of all nodes for which a layout is advised, as the
-    Operator has one ConfigMap for all; `bearer`: the advice that brings it; `cut`: nodes with a GPU in MIG mode.
+    Operator has one ConfigMap for all; `bearer`: the advice that brings it; `cut`: nodes with a GPU in MIG mode;
+    `used`: nodes with a GPU that somebody holds; `alone`: as of `Fleet`.
     """
 
     specs: Mapping[str, Specs] = {}
     bearer: str = ""
     cut: frozenset[str] = frozenset()
+    used: frozenset[str] = frozenset()
+    alone: bool = False
 
 
 def config_map(name: str, data: Mapping[str, str]) -> dict[str, Any]:

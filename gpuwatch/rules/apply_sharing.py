@@ -39,17 +39,18 @@ def sharing(about: Recommendation, around: Around) -> tuple[Apply, ...]:
     name = f"{'time-slicing' if key == 'timeSlicing' else 'mps'}-{change.replicas}"
     data = {"default": pretty(UNSHARED), name: pretty(file)}
     steps = [add(config_map(CONFIG, data))]
-    if nodes:
-        steps += [cordon(nodes), label(nodes, LABEL, name)]
-    return (Apply(what="device_plugin", note=_sharing_note(name, resource), command="\n".join(steps), manifest=file),)
+    steps += [cordon(nodes)] if nodes else []
+    note = _sharing_note(name, resource, label(nodes, LABEL, name) if nodes else f"the label {LABEL}={name}")
+    return (Apply(what="device_plugin", note=note, command="\n".join(steps), manifest=file),)
 
 
-def _sharing_note(name: str, resource: str) -> str:
+def _sharing_note(name: str, resource: str, labelling: str) -> str:
     switch = told({"devicePlugin": {"config": {"name": CONFIG, "default": "default"}}})
     return (
         f"Every GPU of the node is shared, and offered as {resource}.shared instead of {resource}: choose a node whose"
-        " work may share. Its GPUs are given to others even while a pod has one of them alone: uncordon it when those"
-        " pods have ended."
+        " work may share. It is for a node that no pod uses a GPU of: the plugin would give a GPU to others that a pod"
+        " has alone, and MPS lets no process of that pod begin any more. When the pods of the cordoned node have ended:"
+        f" {labelling}, then uncordon it."
         f" The plugin has to be told of the ConfigMap once: {switch}, or the chart's config.name."
         f" Where it has one already, put the key {name} in there instead."
         f" {WORDS['mps' if name.startswith('mps') else 'time_slicing']}"

@@ -13,7 +13,9 @@ def fleet(view: View, namespaces: tuple[NamespaceUse, ...] = ()) -> Fleet:
         if use.holders or use.allocated is not False  # where there is no kubelet to ask, nobody knows
     }
     return Fleet(
-        gpus=tuple(_facts(view, gpu, gpu.identity.uuid in held) for gpu in view.snapshot.gpus), namespaces=namespaces
+        gpus=tuple(_facts(view, gpu, gpu.identity.uuid in held) for gpu in view.snapshot.gpus),
+        namespaces=namespaces,
+        alone=True,
     )
 
 

@@ -32,6 +32,8 @@ def all_applied(recommendations: Iterable[Recommendation], fleet: Fleet | None =
         specs=specs,
         bearer=next(bearers, ""),
         cut=frozenset(gpu.node for gpu in gpus if gpu.mig_enabled),
+        used=frozenset(gpu.node for gpu in gpus if gpu.held),
+        alone=fleet is not None and fleet.alone,
     )
     return tuple(
         replace(each, apply=tuple(part for way in WAYS.get(each.action, ()) for part in way(each, around)))
@@ -44,24 +46,32 @@ def applied(recommendation: Recommendation, fleet: Fleet | None = None) -> Recom
     return all_applied((recommendation,), fleet)[0]
 
 
-def scale(about: Recommendation, _: Around) -> tuple[Apply, ...]:
+def scale(about: Recommendation, around: Around) -> tuple[Apply, ...]:
     """Ends work that holds a GPU for nothing. Only of batch and notebooks, whatever the advice says."""
     target = about.target
     if target.work_class not in {"batch", "notebook"} or not target.name:
         return ()
     note = UNKNOWN if target.kind is None else SCALE_NOTES.get(target.kind, OTHERS.format(kind=target.kind))
     if not target.namespace:
+        note = f"{ELSEWHERE} Ask its owner first." if around.alone else "Ask its owner first."
         command = f"scancel {target.name}" if target.kind == "SlurmJob" and target.name.isdecimal() else None
-        return (Apply(what="scale", note="Ask its owner first.", command=command),)
+        return (Apply(what="scale", note=note, command=None if around.alone else command),)
+    if around.alone and target.kind not in ONE_POD:
+        return (Apply(what="scale", note=f"{ELSEWHERE} {note}"),)
     command = _scaling(target.kind, target.name, target.pods, target.namespace)
     return (Apply(what="scale", note=note, command=command),)
 
 
+ONE_POD = ("Pod", "Notebook")
+"""Kinds that have no pods on other nodes."""
+
+ELSEWHERE = "Only this node was seen: look first whether it works on others, as all of it would end."
 UNKNOWN = "Who makes its pods is not known: end it there. A deleted pod may come back."
 OTHERS = "End it by its {kind}: a deleted pod may come back."
 
 SCALE_NOTES = {
-    "Deployment": "Back again with --replicas and the number it has now.",
+    "Deployment": "Back again with --replicas and the number it has now. Where an operator owns it (an InferenceService"
+    " does), that scales it up again: stop it there.",
     "StatefulSet": "Back again with --replicas and the number it has now. Where a controller owns it (a Notebook of"
     " Kubeflow does), that scales it up again: stop it there.",
     "ReplicaSet": "Back again with --replicas and the number it has now. Where a controller owns it, scale that.",

@@ -1,6 +1,7 @@
 """What carries advice out: the right object, nothing but that, and a shell that understands it as it was meant."""
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -148,6 +149,22 @@ def test_batch_is_ended_so_that_it_can_come_back(shell, kind, expected):
     assert shell(found.command) == expected
 
 
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Job", "CronJob"])
+def test_one_node_does_not_end_what_may_work_on_others(kind):
+    about = {"kind": kind, "work_class": "batch", "pods": ("server-29-abcde",)}
+    found = only(applied(advice(Action.SCALE_DOWN, **about), Fleet(alone=True)))
+    assert found.command is None
+    assert "Only this node was seen" in found.note
+
+
+def test_one_node_ends_a_bare_pod_and_no_job_of_slurm():
+    bare = only(applied(advice(Action.SCALE_DOWN, kind="Pod", work_class="batch"), Fleet(alone=True)))
+    assert bare.command == "kubectl --namespace=nlp delete pod/server"
+    job = {"kind": "SlurmJob", "name": "4711", "namespace": "", "work_class": "batch"}
+    assert only(applied(advice(Action.SCALE_DOWN, **job))).command == "scancel 4711"
+    assert only(applied(advice(Action.SCALE_DOWN, **job), Fleet(alone=True))).command is None
+
+
 @pytest.mark.parametrize("kind", ["PyTorchJob", "DaemonSet", "User", None])
 def test_no_command_ends_what_has_a_controller_of_its_own(kind):
     found = only(applied(advice(Action.SCALE_DOWN, kind=kind, work_class="batch")))
@@ -178,11 +195,10 @@ def test_sharing_is_for_one_node_and_others_stay_as_they_are(shell, strategy, ke
             "resources": [{"name": "nvidia.com/gpu", "replicas": 4}],
         }
     }
-    apply, cordon, label = shell(config.command)
+    apply, cordon = shell(config.command)  # no label: pods may still use the node's GPUs
     assert apply[:2] == ["apply", "--server-side"]
     assert cordon == ["cordon", "node/gpu-1"]
-    assert label[:2] == ["label", "node/gpu-1"]
-    name = label[2].removeprefix("nvidia.com/device-plugin.config=")
+    (name,) = re.findall(r"have ended: kubectl label node/gpu-1 nvidia.com/device-plugin.config=(\S+)", config.note)
     assert f'"{name}"' in config.command
     assert '"default"' in config.command
     assert '"nvidia.com/gpu.shared":"1"' in pod.command
@@ -222,6 +238,16 @@ def test_nodes_get_the_label_of_their_configuration(shell):
     assert set(told) == {"node/gpu-1", "node/gpu-2"}
     assert set(told.values()) == set(by_hand.manifest["mig-configs"])
     assert all(len(name) <= 63 for name in told.values())
+
+
+def test_a_node_of_which_a_gpu_is_in_use_is_not_labelled(shell):
+    """MIG manager begins at once, and it is the node's: it stops what reports all of its GPUs, and may reboot it."""
+    gpus = (GpuFacts(node="gpu-1", uuid="GPU-9", held=True), GpuFacts(node="gpu-2", uuid="GPU-8", held=False))
+    found = applied(cut(layout("gpu-1", 0, "1g.10gb"), layout("gpu-2", 0, "2g.20gb")), Fleet(gpus=gpus))
+    _, cordon, label = shell(found.apply[0].command)
+    assert cordon == ["cordon", "node/gpu-1", "node/gpu-2"]
+    assert label[:2] == ["label", "node/gpu-2"]
+    assert "kubectl label node/gpu-1 nvidia.com/mig.config=" in found.apply[0].note
 
 
 def test_the_first_layout_brings_the_configurations_of_all(shell):
