@@ -43,11 +43,12 @@ class Rightsizer:
     ) -> None:
         self._config, self._state_dir, self._throttling, self._later = config, state_dir, throttling, later
         self._thread: _Thread | None = None
+        self._ending: _Thread | None = None
 
     def start(self) -> None:
         """Begin, unless it is switched off."""
         if self._config.enabled:
-            self._thread = _Thread(self._config, self._state_dir, self._throttling, self._later)
+            self._thread = _Thread(self._config, self._state_dir, self._throttling, self._later, self._ending)
             self._thread.start()
 
     def tell(self, view: View) -> None:
@@ -64,7 +65,7 @@ class Rightsizer:
             self._thread.config = config
         else:
             self._thread.stop()
-            self._thread = None
+            self._ending, self._thread = self._thread, None
 
     def stop(self) -> None:
         """Let it save what it knows and end; returns at once."""
@@ -73,8 +74,9 @@ class Rightsizer:
 
     def wait(self, until: float) -> None:
         """For its end, no longer than monotonic `until`; then the last checkpoint stays as it is."""
-        if self._thread is not None and self._thread.is_alive():
-            self._thread.join(max(0.0, until - time.monotonic()))
+        for thread in (self._ending, self._thread):
+            if thread is not None and thread.is_alive():
+                thread.join(max(0.0, until - time.monotonic()))
 
     def recommendations(self) -> Recommendations | str:
         """The newest advice, or in words why there is none."""
@@ -85,13 +87,21 @@ class Rightsizer:
 
 
 class _Thread(threading.Thread):
-    """`config` may be exchanged at any time. `trouble`: why the last View was of no use; empty: it was."""
+    """`config` may be exchanged at any time. `before`: whose checkpoint it goes on with. `trouble`: why the last View was
+    of no use; empty: it was.
+    """
 
     def __init__(
-        self, config: RightsizingConfig, state_dir: Path | None, throttling: Throttling | None, later: float
+        self,
+        config: RightsizingConfig,
+        state_dir: Path | None,
+        throttling: Throttling | None,
+        later: float,
+        before: threading.Thread | None,
     ) -> None:
         super().__init__(name="rightsizing", daemon=True)
         self.config, self._state_dir, self._throttling, self._later = config, state_dir, throttling, later
+        self._before = before
         self._view: View | None = None
         self._news = threading.Event()
         self._stopping = threading.Event()
@@ -110,6 +120,9 @@ class _Thread(threading.Thread):
         self._news.wait()
         if self._stopping.wait(self._later):
             return
+        if self._before is not None:  # two would write one file
+            self._before.join()
+            self._before = None
         try:
             from gpuwatch.roles.usage_watch import UsageWatch
 
