@@ -10,7 +10,7 @@ import click
 
 from gpuwatch.cli.options import option
 from gpuwatch.cli.session import Session
-from gpuwatch.model.errors import UsageError
+from gpuwatch.model.errors import GpuwatchError, UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.model.recommendation import Recommendations
@@ -79,7 +79,12 @@ def advice_for_fleet(
     place = _cache() / "recommend" if question.resume else None
     with _bar(session) as tell:
         history = FleetHistory(api, config, options, tell, place=place)
-        ledger, fleet = history.read()
+        try:
+            ledger, fleet = history.read()
+        except (GpuwatchError, KeyboardInterrupt):
+            if history.is_kept:
+                session.terminal.hint("hint: what was read is kept for a day; type the same to go on from there")
+            raise
     for warning in api.warnings:
         session.terminal.hint(f"warning: {api.http.name}: {warning}; what it left out is not judged")
     plan = history.plan

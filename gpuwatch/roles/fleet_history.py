@@ -16,7 +16,7 @@ import msgspec
 
 from gpuwatch import __version__
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.errors import UNREADABLE
+from gpuwatch.model.errors import UNREADABLE, GpuwatchError
 from gpuwatch.model.usage import Fleet
 from gpuwatch.roles import fleet_facts, fleet_plan
 from gpuwatch.roles.fleet_chunk import ChunkReader
@@ -53,8 +53,8 @@ class Progress(NamedTuple):
 
 
 class FleetHistory:
-    """Reads what `options` names. `place`: directory of files that say how far one came, each
-    renewed after `save_every` seconds; None: none is kept."""
+    """Reads what `options` names. `place`: directory of files that say how far one came, each renewed after
+    `save_every` seconds and where reading ends early; None: none is kept. `is_kept`: there is one."""
 
     def __init__(
         self,
@@ -76,6 +76,7 @@ class FleetHistory:
         self._windows = 0
         self._resumed = False
         self.plan: Plan | None = None
+        self.is_kept = False
 
     def read(self) -> tuple[Ledger, Fleet]:
         """The ledger, and what the fleet is at the end of it; the connection is closed then.
@@ -113,7 +114,13 @@ class FleetHistory:
         self._report(plan, at)
         while at < plan.end:
             steps = min(plan.steps, round((plan.end - at) / plan.step))
-            for window in windows(reader.read(at, plan.step, steps)):
+            try:
+                chunk = reader.read(at, plan.step, steps)
+            except (GpuwatchError, KeyboardInterrupt):
+                if at > plan.begin:
+                    self._save(plan, ledger, at)
+                raise
+            for window in windows(chunk):
                 if not wanted or window.key.namespace in wanted:
                     ledger.add(window)
                     self._windows += 1
@@ -149,6 +156,7 @@ class FleetHistory:
         )
         try:
             self._file.write(position)
+            self.is_kept = True
         except OSError as error:
             log.warning("cannot write %s; %s; an interrupted run will begin anew", self._file.path, error.strerror)
 

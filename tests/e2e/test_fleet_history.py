@@ -1,6 +1,7 @@
 """The history of a small fleet, out of a real Prometheus: the windows that come of it, limits, logins, and a kill."""
 
 import contextlib
+import signal
 import subprocess
 import sys
 from collections import defaultdict
@@ -196,6 +197,28 @@ def test_a_kill_in_the_middle_changes_nothing(url, tmp_path):
     assert 0 < told[0].done < told[0].total
     assert ledger.state() == unbroken
     assert not list(left.glob("*.history")), "what is done is not kept"
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+from tests.e2e.test_fleet_history import SMALL, FleetHistory, PrometheusApi, PrometheusHttp, RightsizingConfig
+api = PrometheusApi(PrometheusHttp(sys.argv[1], rate=10.0))
+tell = lambda progress: print(progress.done, flush=True)
+FleetHistory(api, RightsizingConfig(), SMALL, tell, place=Path(sys.argv[2])).read()
+"""
+
+
+def test_ctrl_c_keeps_what_was_read_however_short_that_took(url, tmp_path):
+    left = tmp_path / "left"
+    command = [sys.executable, "-c", INTERRUPTED, url, str(left)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+        done = next(int(line) for line in child.stdout if int(line))
+        child.send_signal(signal.SIGINT)
+    assert child.returncode != 0
+    told = []
+    history(url, SMALL, progress=told.append, place=left).read()
+    assert (told[0].resumed, told[0].done) == (True, done)
 
 
 def test_what_another_question_or_another_time_left_is_not_taken(url, tmp_path):
