@@ -87,8 +87,8 @@ class Rightsizer:
 
 
 class _Thread(threading.Thread):
-    """`config` may be exchanged at any time. `before`: whose checkpoint it goes on with. `trouble`: why the last View was
-    of no use; empty: it was.
+    """`config` may be exchanged at any time. `before`: whose checkpoint it goes on with. `trouble`: why the last View
+    was of no use; empty: it was.
     """
 
     def __init__(
