@@ -134,7 +134,7 @@ class Histogram:
             return
         share = min(HIGH_SHARE, mean / high)
         self.add(high, weight * share)
-        self.add((mean - share * high) / (1 - share), weight * (1 - share))
+        self.add(max(0.0, mean - share * high) / (1 - share), weight * (1 - share))  # rounding may end below zero
 
     def fade(self, factor: float) -> None:
         """Let all that was added weigh so much less."""
