@@ -1,6 +1,7 @@
 """Views from elsewhere than a running agent: files of them, and scenarios on simulated time."""
 
 import gzip
+import logging
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,8 @@ from gpuwatch.sim.scenario import DEFAULT, load, seconds
 
 STARTED = 1_767_225_600.0
 """When a played scenario begins, 2026-01-01 00:00 UTC: the same at every run."""
+
+log = logging.getLogger(__name__)
 
 GZIP = b"\x1f\x8b"
 
@@ -39,20 +42,35 @@ def scenario_views(
 
 
 def recorded(path: str) -> Iterator[View]:
-    """The views in a file, one JSON a line; `-` is stdin.
+    """The views in a file, one JSON a line; `-` is stdin. An end that is cut off is left out: it may still be written.
 
     Raises:
         GpuwatchError: it cannot be read, or a line is no view.
     """
     where = "stdin" if path == "-" else path
+    number = 0
     try:
         with _opened(path) as file:
             for number, line in enumerate(file, 1):
+                if number > 1 and not line.endswith(b"\n") and not _is_whole(line):
+                    raise EOFError("the last line is cut off")
                 if line.strip():
                     yield _view(line, f"line {number} of {where}")
-    except (OSError, EOFError, zlib.error) as error:
+    except EOFError as error:
+        if number < 1:
+            raise GpuwatchError(f"cannot read {where}", str(error), "give a file of views, or sim:SCENARIO") from None
+        log.warning("%s ends in the middle; what is whole of it is judged", where)
+    except (OSError, zlib.error) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise GpuwatchError(f"cannot read {where}", why, "give a file of views, or sim:SCENARIO") from None
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def _opened(path: str) -> AbstractContextManager[Iterable[bytes]]:

@@ -1,6 +1,7 @@
 """`gpuwatch recommend`: what an agent's advice looks like to people, scripts, spreadsheets and shells."""
 
 import csv
+import gzip
 import io
 import json
 import os
@@ -230,6 +231,24 @@ def test_recorded_views_are_judged_from_a_pipe():
     assert (found.exit_code, found.exception) == (0, None)
     assert found.stdout.startswith("no recommendations; ")
     assert run("recommend", "--from-views", "-", stdin="").exit_code == 2
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_an_end_that_somebody_still_writes_is_left_out_and_said(tmp_path: Path, caplog, packed: bool):
+    lines = b"\n".join(msgspec.json.encode(later(healthy(), 30.0 * number)) for number in range(20))
+    file = tmp_path / "views"
+    file.write_bytes(gzip.compress(lines)[:-100] if packed else lines[:-100])
+    found = run("recommend", "--from-views", str(file))
+    assert (found.exit_code, f"{file} ends in the middle" in caplog.text) == (0, True)
+    assert found.stdout.startswith("no recommendations; ")
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_nothing_but_a_cut_end_is_no_answer(tmp_path: Path, packed: bool):
+    (tmp_path / "views").write_bytes(gzip.compress(b"{" * 1000, mtime=0)[:-5] if packed else b'{"schema": 1')
+    found = run("recommend", "--from-views", str(tmp_path / "views"))
+    assert found.exit_code in (1, 2)
+    assert found.stdout == ""
 
 
 def later(view, seconds: float):
