@@ -2,8 +2,9 @@
 
 from msgspec.structs import replace
 
-from gpuwatch.model.usage import Window, WorkClass, WorkloadKey
+from gpuwatch.model.usage import Window
 from gpuwatch.rules.usage_readings import Party, Reading
+from gpuwatch.rules.workload_key import Tenants
 
 COVERED = 0.5
 """A figure that was known for less of what was seen says nothing of it."""
@@ -51,18 +52,16 @@ class Tally:
             self._processes = max(self._processes or 0, reading.processes)
         self._programs |= dict.fromkeys(reading.programs)
 
-    def window(
-        self, party: Party, end: float, key: WorkloadKey, said: WorkClass | None = None, node: str = ""
-    ) -> Window:
+    def window(self, party: Party, end: float, tenants: Tenants, node: str) -> Window:
         """All of it, up to unix time `end`."""
-        facts, means = self._facts, {name: self._mean(name) for name in self._sums}
+        facts, tenant = self._facts, party.tenant
         low, high = self._memory or (None, None)
         return Window(
             at=self.begin,
             span=end - self.begin,
             covered=min(self.covered, end - self.begin),
-            key=key,
-            pod=party.tenant.pod,
+            key=tenants.key(tenant),
+            pod=tenant.pod,
             gpu=party.gpu,
             node=node,
             device=party.device,
@@ -73,24 +72,20 @@ class Tally:
             replicas=facts.replicas,
             holders=facts.holders,
             held_since=self.held_since,
-            said=said,
+            said=tenants.said(tenant),
+            autotune=tenants.autotune(tenant),
             processes=self._processes,
             programs=tuple(self._programs)[:MOST_PROGRAMS],
-            busy=means["busy"],
             busy_high=self._edge("busy", 0.95),
             busy_low=self._edge("busy", 0.05),
-            sm=means["sm"],
             sm_high=self._edge("sm", 0.95),
-            dram=means["dram"],
             dram_high=self._edge("dram", 0.95),
-            pipe=means["pipe"],
             memory=high,
             memory_low=low,
             memory_total=facts.memory_total,
-            pcie=means["pcie"],
-            watts=means["watts"],
             power_limit=self.last.power_limit,
-            cpu_throttled=means["throttled"],
+            cpu_throttled=self._mean("throttled"),
+            **{name: self._mean(name) for name in (*MEANS, "pcie")},
         )
 
     def next(self, begin: float) -> "Tally":

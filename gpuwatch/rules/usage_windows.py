@@ -92,8 +92,7 @@ class Windows:
         for party in parties:
             tally = self._open.pop(party)
             if at > tally.begin:
-                key, said = self.tenants.key(party.tenant), self.tenants.said(party.tenant)
-                yield tally.window(party, at, key, said, self._node)
+                yield tally.window(party, at, self.tenants, self._node)
 
 
 def _is_blind(view: View) -> bool:

@@ -7,7 +7,8 @@ Controllers name what they make: a Deployment's ReplicaSet `x-<hash>`, its pods 
 import re
 from typing import NamedTuple, get_args
 
-from gpuwatch.model.consent import CLASS, Consents, PodConsent
+from gpuwatch.config import TuningMode
+from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent
 from gpuwatch.model.image import plain_image
 from gpuwatch.model.usage import WorkClass, WorkloadKey
 
@@ -27,6 +28,7 @@ _SCHEDULED = re.compile(r"(?P<name>.+)-[0-9]{8,}", re.ASCII)
 _NUMBERED = re.compile(r"(?P<name>.+)-[0-9]{1,5}", re.ASCII)
 
 CLASSES: tuple[WorkClass, ...] = get_args(WorkClass)
+MODES: tuple[TuningMode, ...] = get_args(TuningMode)
 
 
 class Tenant(NamedTuple):
@@ -56,12 +58,20 @@ class Tenants:
 
     def said(self, tenant: Tenant) -> WorkClass | None:
         """The class that its annotations, or its namespace's, give it."""
+        text = self._annotation(tenant, CLASS)
+        return next((each for each in CLASSES if each == text), None)
+
+    def autotune(self, tenant: Tenant) -> str | None:
+        """What its annotations, or its namespace's, say about tuning."""
+        text = self._annotation(tenant, AUTOTUNE)
+        return next((each for each in MODES if each == text), None)
+
+    def _annotation(self, tenant: Tenant, name: str) -> str | None:
         if tenant.kind is not None:
             return None
         told: PodConsent | None = self._pods.get((tenant.namespace, tenant.pod))
-        text = told.annotations.get(CLASS) if told else None
-        text = text or self._namespaces.get(tenant.namespace, {}).get(CLASS)
-        return next((each for each in CLASSES if each == text), None)
+        text = told.annotations.get(name) if told else None
+        return text or self._namespaces.get(tenant.namespace, {}).get(name)
 
 
 def key_of_pod(

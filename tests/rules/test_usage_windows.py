@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.model.consent import CLASS, Consents, PodConsent
+from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent
 from gpuwatch.model.snapshot import (
     Activity,
     Gpu,
@@ -229,10 +229,11 @@ def test_a_counter_of_pcie_that_began_anew_is_no_traffic() -> None:
 
 
 def test_what_the_owner_says_and_who_it_is_comes_from_the_consents() -> None:
-    pod = PodConsent(namespace="ml", name="train-0", uid="u", owner=("Job", "train"), annotations={CLASS: "batch"})
+    annotations = {CLASS: "batch", AUTOTUNE: "off"}
+    pod = PodConsent(namespace="ml", name="train-0", uid="u", owner=("Job", "train"), annotations=annotations)
     windows = Windows(Tenants(Consents(at=T0, pods=(pod,))))
     (window,) = told(view(0, gpu(0.0)), view(60, gpu(0.0)), windows=windows)
-    assert (window.key.kind, window.said) == ("Job", "batch")
+    assert (window.key.kind, window.said, window.autotune) == ("Job", "batch", "off")
 
 
 def test_a_container_that_waits_for_its_cpu_is_told() -> None:

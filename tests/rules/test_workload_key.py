@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.model.consent import CLASS, Consents, PodConsent
+from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent
 from gpuwatch.model.image import plain_image
 from gpuwatch.model.usage import WorkloadKey
 from gpuwatch.rules.workload_key import RANDOM, Tenant, Tenants, key_of_pod, owner_by_name, root
@@ -77,17 +77,26 @@ def test_what_the_api_server_tells_goes_before_the_name() -> None:
         uid="u",
         owner=("Job", "tune"),
         images={"main": "reg/a:1"},
-        annotations={CLASS: "batch"},
+        annotations={CLASS: "batch", AUTOTUNE: "off"},
     )
-    tenants = Tenants(Consents(at=1.0, pods=(pod,), namespaces={"ml": {CLASS: "serving"}, "web": {CLASS: "serving"}}))
+    of_namespace = {CLASS: "serving", AUTOTUNE: "enforce"}
+    tenants = Tenants(Consents(at=1.0, pods=(pod,), namespaces={"ml": of_namespace, "web": of_namespace}))
     mine, other = Tenant("ml", "tune-x2k4q", "main"), Tenant("web", "chat-0", "main")
     assert tenants.key(mine) == WorkloadKey(namespace="ml", name="tune", container="main", kind="Job", image="reg/a:1")
     assert tenants.key(other) == key_of_pod("web", "chat-0", "main")
     assert (tenants.said(mine), tenants.said(other)) == ("batch", "serving")
+    assert (tenants.autotune(mine), tenants.autotune(other)) == ("off", "enforce")
+
+
+@pytest.mark.parametrize("text", ["", "Off", "x" * 100_000])
+def test_words_that_are_none_of_the_choices_are_not_kept(text: str) -> None:
+    tenants = Tenants(Consents(at=1.0, namespaces={"ml": {CLASS: text, AUTOTUNE: text}}))
+    tenant = Tenant("ml", "a-0")
+    assert (tenants.said(tenant), tenants.autotune(tenant)) == (None, None)
 
 
 def test_outside_kubernetes_it_is_the_job_or_the_account() -> None:
     tenants = Tenants()
     tenant = Tenant("", "4711", kind="SlurmJob")
     assert tenants.key(tenant) == WorkloadKey(namespace="", name="4711", kind="SlurmJob")
-    assert tenants.said(tenant) is None
+    assert (tenants.said(tenant), tenants.autotune(tenant)) == (None, None)
