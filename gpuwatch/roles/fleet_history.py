@@ -111,10 +111,10 @@ class FleetHistory:
     def _read(self, plan: Plan, ledger: Ledger, at: float) -> None:
         reader = ChunkReader(self._api, plan.dialect, self._options.namespaces, plan.way)
         saved, wanted = self._now(), self._options.namespaces
-        self._report(plan, at)
         while at < plan.end:
             steps = min(plan.steps, round((plan.end - at) / plan.step))
             try:
+                self._report(plan, at)
                 chunk = reader.read(at, plan.step, steps)
             except (GpuwatchError, KeyboardInterrupt):
                 if at > plan.begin:
@@ -128,7 +128,7 @@ class FleetHistory:
             if self._now() - saved >= self._save_every:
                 self._save(plan, ledger, at)
                 saved = self._now()
-            self._report(plan, at)
+        self._report(plan, at)
 
     def _report(self, plan: Plan, at: float) -> None:
         traffic, done = self._api.http.traffic, round((at - plan.begin) / plan.step)

@@ -75,15 +75,21 @@ def made(api: PrometheusApi, options: HistoryOptions, now: float) -> Plan:
 def _dialect(api: PrometheusApi, options: HistoryOptions, end: float) -> Dialect:
     choice = ("gpuwatch", "dcgm") if options.metrics == "auto" else (options.metrics,)
     names = api.names(NAMES, end - options.window, end)
-    for name in choice:
-        if not names.isdisjoint(DIALECTS[name].probes):
-            return DIALECTS[name].knowing(names)
+    known = [DIALECTS[name].knowing(names) for name in choice if not names.isdisjoint(DIALECTS[name].probes)]
+    if len(known) > 1:  # where gpuwatch is on a few nodes only, the others' GPUs are the exporter's
+        return max(known, key=lambda dialect: _gpus(api, dialect, end))
+    if known:
+        return known[0]
     wanted = " or ".join(DIALECTS[name].probes[0] for name in choice)
     raise GpuwatchError(
         f"Prometheus at {api.http.name} knows no GPU",
         f"it has no {wanted} in the last {options.window / 86400:g} days",
         "scrape gpuwatch, or name another server or tenant",
     )
+
+
+def _gpus(api: PrometheusApi, dialect: Dialect, end: float) -> int:
+    return len({row.metric.get(dialect.uuid) for row in api.query(dialect.expression("info", 3600.0), end)})
 
 
 def _step(gpus: int, interval: float) -> float:

@@ -20,7 +20,7 @@ def quota_slack(use: NamespaceUse, ground: Ground) -> Recommendation | None:
     if not ground.fleet.whole or use.hard is None or use.used is None or not _is_known(use):
         return None
     most = max(use.active)
-    least = max(use.used, use.held, ceil(HEADROOM * most - 1e-9), 1)
+    least = max(use.used, use.held, ceil(HEADROOM * most * _unseen(use) - 1e-9), 1)
     if least >= use.hard:
         return None
     return Recommendation(
@@ -81,6 +81,13 @@ def _reservable(steady: int, ground: Ground, holds: tuple[Hold, ...]) -> tuple[s
             chosen.append(node)
             steady -= sizes[node]
     return tuple(sorted(chosen))
+
+
+def _unseen(use: NamespaceUse) -> float:
+    """Times what is seen, where more is promised than anybody sees held: on nodes that are not scraped, or several pods
+    on one GPU of which an exporter names one. The rest is taken to work as much.
+    """
+    return use.used / use.held if use.used and 0 < use.held < use.used else 1.0
 
 
 def _is_known(use: NamespaceUse) -> bool:

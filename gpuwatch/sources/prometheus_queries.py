@@ -51,7 +51,8 @@ class Dialect:
 def filled(template: str, window: float, matchers: str = "") -> str:
     """A template with its window (seconds) and matchers."""
     inner = f",{matchers}" if matchers else ""
-    return template.replace("[w]", f"[{window:.0f}s]").replace(",@}", f"{inner}}}").replace("{@}", f"{{{matchers}}}")
+    span = template.replace("[w]", f"[{window:.0f}s]").replace("[w:", f"[{window:.0f}s:")
+    return span.replace(",@}", f"{inner}}}").replace("{@}", f"{{{matchers}}}")
 
 
 class _Known:
@@ -213,7 +214,10 @@ KUBERNETES = {
     "replicaset_owner": ("kube_replicaset_owner", ("replicaset", "owner_kind", "owner_name")),
     "job_owner": ("kube_job_owner", ("job_name", "owner_kind", "owner_name")),
     "image": ("kube_pod_container_info", ("pod", "container", "image")),
-    "class": ("kube_pod_annotations", ("pod", "annotation_gpuwatch_io_autotune_class")),
+    "annotations": (
+        "kube_pod_annotations",
+        ("pod", "annotation_gpuwatch_io_autotune", "annotation_gpuwatch_io_autotune_class"),
+    ),
     "start": ("kube_pod_start_time", ("pod",)),
 }
 """kube-state-metrics: metric, and the labels that are wanted beside the namespace."""
@@ -222,6 +226,11 @@ QUOTA = (
     "max by (namespace, exported_namespace, resourcequota, resource, type) "
     '(last_over_time(kube_resourcequota{resource=~"requests[.]nvidia[.]com/.+"}[w]))'
 )
+QUOTA_USED = (
+    "max by (namespace, exported_namespace, resource) "
+    '(max_over_time(max_over_time(kube_resourcequota{type="used",resource=~"requests[.]nvidia[.]com/.+"}[5m])[w:300s]))'
+)
+"""The most at a time."""
 
 
 def kubernetes(name: str, window: float, way: str, namespaces: str) -> str:

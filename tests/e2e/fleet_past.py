@@ -26,7 +26,7 @@ def held(namespace: str, pod: str, container: str = "main") -> dict[str, str]:
 
 
 def past() -> str:
-    return "".join((_train(), _shared(), _mig(), _renamed(), _free(), _handover(), _kubernetes(), _dcgm()))
+    return "".join((_train(), _shared(), _mig(), _renamed(), _free(), _bare(), _handover(), _kubernetes(), _dcgm()))
 
 
 def _train() -> str:
@@ -45,7 +45,7 @@ def _train() -> str:
     return text
 
 
-def _device(at: dict[str, str], busy: float, memory: int) -> str:
+def _device(at: dict[str, str], busy: float, memory: int, processes: int = 2) -> str:
     text = lines("gpuwatch_gpu_utilization_mean_ratio", at, TIMES, busy)
     text += lines("gpuwatch_gpu_sm_active_ratio", at, TIMES, busy / 2)
     text += lines("gpuwatch_gpu_dram_active_ratio", at, TIMES, busy / 3)
@@ -55,7 +55,7 @@ def _device(at: dict[str, str], busy: float, memory: int) -> str:
     text += lines("gpuwatch_gpu_memory_total_bytes", at, TIMES, 80 * GIB)
     text += lines("gpuwatch_gpu_power_watts", at | {"window": "mean"}, TIMES, 100 + 500 * busy)
     text += lines("gpuwatch_gpu_power_limit_watts", at | {"limit": "enforced"}, TIMES, 700)
-    return text + lines("gpuwatch_gpu_processes", at, TIMES, 2)
+    return text + lines("gpuwatch_gpu_processes", at, TIMES, processes)
 
 
 def _shared() -> str:
@@ -93,7 +93,13 @@ def _renamed() -> str:
 
 def _free() -> str:
     at = gpu("e", "node-3")
-    return lines("gpuwatch_gpu_info", at | {"model": H100}, TIMES) + _device(at, busy=0.0, memory=0)
+    return lines("gpuwatch_gpu_info", at | {"model": H100}, TIMES) + _device(at, busy=0.0, memory=0, processes=0)
+
+
+def _bare() -> str:
+    """Somebody works there, and no pod."""
+    at = gpu("9", "node-4")
+    return lines("gpuwatch_gpu_info", at | {"model": H100}, TIMES) + _device(at, busy=0.9, memory=9 * GIB)
 
 
 def _handover() -> str:
@@ -108,7 +114,7 @@ def _kubernetes() -> str:
     pod = {"namespace": "nlp", "pod": "train-abcde"}
     job = {"namespace": "nlp", "job_name": "train-29000000", "owner_kind": "CronJob", "owner_name": "train"}
     image = {"container": "main", "image": "registry/train:7@sha256:" + "0" * 64}
-    said = {"annotation_gpuwatch_io_autotune_class": "batch"}
+    said = {"annotation_gpuwatch_io_autotune_class": "batch", "annotation_gpuwatch_io_autotune": "off"}
     owner = {"owner_kind": "Job", "owner_name": "train-29000000", "owner_is_controller": "true"}
     text = lines("kube_pod_owner", pod | owner, TIMES) + lines("kube_job_owner", job, TIMES)
     text += lines("kube_pod_container_info", pod | image, TIMES) + lines("kube_pod_annotations", pod | said, TIMES)
@@ -116,10 +122,13 @@ def _kubernetes() -> str:
     cpu = pod | {"container": "main"}
     for of, each in (("throttled_periods", 3), ("periods", 10)):
         text += lines(f"container_cpu_cfs_{of}_total", cpu, TIMES, lambda t, each=each: each * (t - BEGIN))
-    for namespace, hard, used in (("nlp", 8, 2), ("ghost", 4, 0)):
+    for namespace, hard, used in (("nlp", 8, 2), ("ghost", 4, 0), ("night", 6, lambda t: 5 if t < RENAMED else 0)):
         quota = {"namespace": namespace, "resourcequota": "gpu", "resource": "requests.nvidia.com/gpu"}
         text += lines("kube_resourcequota", quota | {"type": "hard"}, TIMES, hard)
         text += lines("kube_resourcequota", quota | {"type": "used"}, TIMES, used)
+    scoped = {"namespace": "nlp", "resourcequota": "scoped", "resource": "requests.nvidia.com/gpu"}
+    text += lines("kube_resourcequota", scoped | {"type": "hard"}, TIMES, 12)
+    text += lines("kube_resourcequota", scoped | {"type": "used"}, TIMES, 1)
     return text
 
 

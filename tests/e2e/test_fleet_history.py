@@ -104,7 +104,8 @@ def test_the_model_is_what_it_is_called_now(seen):
 def test_kubernetes_tells_owner_image_class_start_and_throttling(seen):
     window = seen["train-abcde"][5]
     assert (window.key.kind, window.key.name, window.key.image) == ("CronJob", "train", "registry/train:7")
-    assert (window.said, window.held_since, window.cpu_throttled) == ("batch", BEGIN - 1000, pytest.approx(0.3))
+    assert (window.said, window.autotune) == ("batch", "off")
+    assert (window.held_since, window.cpu_throttled) == (BEGIN - 1000, pytest.approx(0.3))
 
 
 def test_who_shares_a_gpu_has_only_what_is_his_own(seen):
@@ -153,11 +154,11 @@ def test_dcgm_exporter_will_do(url):
 def test_the_fleet_has_its_gpus_and_quotas(url):
     ledger, fleet = history(url).read()
     gpus = {each.uuid: each for each in fleet.gpus}
-    assert set(gpus) == {uuid(letter) for letter in "abcdef"}
-    assert [gpus[uuid(letter)].held for letter in "ae"] == [True, False]
+    assert set(gpus) == {uuid(letter) for letter in "abcdef9"}
+    assert [gpus[uuid(letter)].held for letter in "ae9"] == [True, False, True]
     assert (gpus[uuid("c")].mig_enabled, gpus[uuid("c")].layout) == (True, ("1g.10gb",))
     quotas = {each.namespace: (each.quota, each.hard, each.used) for each in fleet.namespaces if each.quota}
-    assert quotas == {"nlp": ("gpu", 8, 2), "ghost": ("gpu", 4, 0)}
+    assert quotas == {"nlp": ("gpu", 8, 2), "ghost": ("gpu", 4, 0), "night": ("gpu", 6, 0)}
     assert len(list(ledger.summaries(END))) == 6
     assert fleet.whole
 
@@ -262,7 +263,7 @@ def test_tls_and_a_password_as_prometheus_knows_them(closed):
     )
     with asking(url, config=load_http_config(file)) as asked:
         plan = fleet_plan.made(asked, OPTIONS, END)
-    assert plan.gpus == 6
+    assert plan.gpus == 7
 
 
 @pytest.mark.parametrize(
@@ -285,3 +286,41 @@ def test_a_prometheus_without_gpus_is_told_from_one_with_idle_ones(tmp_path):
     other = backfill(tmp_path / "other", lines("up", {"job": "x"}, TIMES))
     with serving(other) as server, pytest.raises(GpuwatchError, match="knows no GPU"):
         history(server.url).read()
+
+
+def test_what_nobody_was_seen_to_use_may_have_been_promised_by_day(url):
+    _, fleet = history(url, msgspec.structs.replace(OPTIONS, window=86400.0)).read()
+    active = {each.namespace: each.active for each in fleet.namespaces if each.namespace in ("ghost", "night")}
+    assert active == {"ghost": (0.0,), "night": (5.0,)}
+
+
+MIXED_TIMES = range(END - 7200, END, 60)
+
+
+def _mixed():
+    """gpuwatch is tried out on one node of two; the memory of a GPU changes within each step; another is cut."""
+    text = lines("gpuwatch_gpu_info", {"gpu": "0", "uuid": uuid("a"), "node": "n1", "model": H100}, MIXED_TIMES)
+    text += lines("gpuwatch_gpu_memory_used_bytes", {"gpu": "0", "uuid": uuid("a")}, MIXED_TIMES, GIB)
+    cut = {"GPU_I_ID": "2", "GPU_I_PROFILE": "1g.10gb"}
+    for letter, more in (("a", {"namespace": "nlp", "pod": "train-0", "container": "main"}), ("b", {}), ("c", cut)):
+        at = {"gpu": "0", "UUID": uuid(letter), "modelName": H100, "Hostname": f"n-{letter}", **more}
+        high, low = (70, 10) if letter == "a" else (0, 0)
+        for field, when, else_ in (("USED", high, low), ("FREE", 79 - high, 79 - low)):
+            size = lambda t, when=when, else_=else_: 1024 * (when if t // 60 % 2 else else_)  # noqa: E731
+            text += lines(f"DCGM_FI_DEV_FB_{field}", at, MIXED_TIMES, size)
+        text += lines("DCGM_FI_DEV_GPU_UTIL", at, MIXED_TIMES, 90 if letter == "a" else 0)
+    return text
+
+
+def test_the_exporter_that_knows_more_gpus_is_asked_and_none_is_larger_than_it_is(tmp_path):
+    with serving(backfill(tmp_path / "data", _mixed())) as server:
+        options = HistoryOptions(window=7200.0, end=END)
+        (window, *_) = by_pod(server.url, window=7200.0, metrics="auto")["train-0"]
+        _, fleet = history(server.url, options).read()
+    assert (window.memory, window.memory_total) == (70 * GIB, 79 * GIB)
+    gpus = {each.uuid: (each.held, each.mig_enabled, each.layout) for each in fleet.gpus}
+    assert gpus == {
+        uuid("a"): (True, None, ()),
+        uuid("b"): (False, None, ()),
+        uuid("c"): (False, True, ("1g.10gb",)),
+    }

@@ -28,12 +28,19 @@ def test_a_quota_comes_down_to_what_is_needed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "hard"), [({"used": 12}, 12), ({"held": 11}, 11), ({"active": (0.0,) * 14, "used": 0, "held": 0}, 1)]
+    ("change", "hard"),
+    [({"used": 12, "active": (1.0,) * 14}, 12), ({"held": 11}, 11), ({"active": (0.0,) * 14, "used": 0, "held": 0}, 1)],
 )
 def test_it_is_never_below_what_is_there(change: dict[str, Any], hard: int) -> None:
     item = found(fleet=whole(a_namespace(**change)))[Finding.QUOTA_SLACK]
 
     assert item.change.hard == {"nvidia.com/gpu": hard}
+
+
+def test_what_is_promised_and_not_seen_is_taken_to_work_as_much() -> None:
+    item = found(fleet=whole(a_namespace(hard=40, used=16, held=8)))[Finding.QUOTA_SLACK]
+
+    assert item.change.hard == {"nvidia.com/gpu": 19}
 
 
 @pytest.mark.parametrize(
