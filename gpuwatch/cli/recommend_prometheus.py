@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -77,14 +77,15 @@ def advice_for_fleet(
     options, api = history_options(question, namespaces), connection(question)
     config = session.config().rightsizing
     place = _cache() / "recommend" if question.resume else None
-    with _bar(session) as tell:
-        history = FleetHistory(api, config, options, tell, place=place)
-        try:
+    shown = ExitStack()
+    history = FleetHistory(api, config, options, shown.enter_context(_bar(session)), place=place)
+    try:
+        with shown:
             ledger, fleet = history.read()
-        except (GpuwatchError, KeyboardInterrupt):
-            if history.is_kept:
-                session.terminal.hint("hint: what was read is kept for a day; type the same to go on from there")
-            raise
+    except (GpuwatchError, KeyboardInterrupt):
+        if history.is_kept:
+            session.terminal.hint("hint: what was read is kept for a day; type the same to go on from there")
+        raise
     for warning in api.warnings:
         session.terminal.hint(f"warning: {api.http.name}: {warning}; what it left out is not judged")
     plan = history.plan
@@ -163,4 +164,4 @@ def _bar(session: Session) -> "Iterator[Callable[[Progress], None]]":
 
 def _words(progress: "Progress") -> str:
     size = progress.received / 1e6
-    return f"{progress.windows} windows, {size:.0f} MB" + (", resumed" if progress.resumed else "")
+    return f"{progress.windows} windows, {size:.1f} MB" + (", resumed" if progress.resumed else "")

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from gpuwatch.rules.usage_ledger import Ledger
 
 
+HOUR = 3600.0
+
+
 class Views(NamedTuple):
     """What is recorded: a file of views, `-`, or `sim:SCENARIO`, which is played for `duration`."""
 
@@ -95,7 +98,7 @@ def _of_views(session: Session, views: Views) -> Advice:
     from gpuwatch.roles.recollected_usage import usage_of_views
     from gpuwatch.rules.workload_key import Tenants
     from gpuwatch.sim.consents import told
-    from gpuwatch.sim.scenario import DEFAULT, load
+    from gpuwatch.sim.scenario import DEFAULT, load, seconds
 
     config = session.config()
     simulated = views.events.startswith("sim:")
@@ -106,11 +109,13 @@ def _of_views(session: Session, views: Views) -> Advice:
         tenants = Tenants(told(load(scenario or DEFAULT), STARTED))
     else:
         given = recorded(views.events)
-    with progress(session, "reading views") as advance:
+    with progress(session, f"playing {views.duration}, in hours" if simulated else "reading views") as advance:
 
         def counted() -> "Iterator[View]":
+            span = (seconds(views.duration) if simulated else None) or 0.0
             for number, view in enumerate(given, 1):
-                advance(f"{number}", 0, 0)
+                played = min(span, view.snapshot.at - STARTED)
+                advance("" if simulated else f"{number}", round(played / HOUR), round(span / HOUR))
                 yield view
 
         found = usage_of_views(counted(), config.rightsizing, tenants)
