@@ -180,7 +180,8 @@ class ChunkReader:
             return {who: PodFacts(key_of_pod(*who)) for who in names}
         told = {name: self._told(name, names, start + length, length) for name in ("pod_owner", "replicaset_owner")}
         told |= {
-            name: self._told(name, names, start + length, length) for name in ("job_owner", "image", "class", "start")
+            name: self._told(name, names, start + length, length)
+            for name in ("job_owner", "image", "annotations", "start")
         }
         return dict(pod_facts(names, told))
 

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterator
+from typing import TypeVar
 
-from gpuwatch.model.usage import WorkClass
 from gpuwatch.rules.history_windows import PodFacts
-from gpuwatch.rules.workload_key import CLASSES, Owner, key_of_pod
+from gpuwatch.rules.workload_key import CLASSES, MODES, Owner, key_of_pod
 
 Who = tuple[str, str, str]
 """Namespace, pod, container."""
+
+Choice = TypeVar("Choice", bound=str)
 
 Told = dict[str, list[tuple[dict[str, str], float | None]]]
 """By query: labels and value of each row."""
@@ -30,7 +32,7 @@ def pod_facts(names: set[Who], told: Told) -> Iterator[tuple[Who, PodFacts]]:
         for row, _ in told[query]
     }
     images = {(*_pod(row), row.get("container")): row.get("image") for row, _ in told["image"]}
-    said = {_pod(row): _class(row) for row, _ in told["class"]}
+    said = {_pod(row): row for row, _ in told["annotations"]}
     started = {_pod(row): value for row, value in told["start"]}
     for who in names:
         namespace, pod, container = who
@@ -40,7 +42,16 @@ def pod_facts(names: set[Who], told: Told) -> Iterator[tuple[Who, PodFacts]]:
         elif owners and (namespace, pod) in started:
             owner = ("Pod", pod)  # its start is known, and that nobody owns it
         key = key_of_pod(namespace, pod, container, images.get(who), owner)
-        yield who, PodFacts(key, said.get((namespace, pod)), started.get((namespace, pod)))
+        row = said.get((namespace, pod), {})
+        yield (
+            who,
+            PodFacts(
+                key,
+                said=_one_of(CLASSES, row.get("annotation_gpuwatch_io_autotune_class")),
+                autotune=_one_of(MODES, row.get("annotation_gpuwatch_io_autotune")),
+                started=started.get((namespace, pod)),
+            ),
+        )
 
 
 def _pod(row: dict[str, str]) -> tuple[str, str]:
@@ -52,5 +63,5 @@ def _owner(row: dict[str, str]) -> Owner | None:
     return (kind, name) if kind and name and "<none>" not in (kind, name) else None
 
 
-def _class(row: dict[str, str]) -> WorkClass | None:
-    return next((each for each in CLASSES if each == row.get("annotation_gpuwatch_io_autotune_class")), None)
+def _one_of(choices: tuple[Choice, ...], text: str | None) -> Choice | None:
+    return next((each for each in choices if each == text), None)

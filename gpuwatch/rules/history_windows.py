@@ -52,6 +52,7 @@ class PodFacts(NamedTuple):
 
     key: WorkloadKey
     said: WorkClass | None = None
+    autotune: str | None = None
     started: float | None = None
 
 
@@ -185,6 +186,7 @@ def _window(chunk: Chunk, line: _Line, number: int) -> Window:
         holders=holders,
         held_since=facts.started,
         said=facts.said,
+        autotune=facts.autotune,
         **figures,
     )
 
