@@ -7,6 +7,7 @@ anew. Only templates of Kubernetes' own kinds are patched; those of operators di
 from collections.abc import Mapping
 from typing import Any
 
+from gpuwatch.model import mig_profiles
 from gpuwatch.model.recommendation import Apply, Recommendation, Target
 from gpuwatch.rules.apply_operator import Around
 from gpuwatch.rules.kubectl import kubectl, patch, thing
@@ -29,6 +30,7 @@ AFTERWARDS = {
 }
 REPLACED = (
     "The pods are replaced; with the strategy RollingUpdate a new one needs its GPU while the old one has its own."
+    " Where an operator owns it (an InferenceService does), that takes the change back: change it there."
 )
 
 ELSEWHERE = {
@@ -58,9 +60,10 @@ RECREATED = {
 FEWER = "What it starts must be told of the new number (--nproc-per-node, --tensor-parallel-size, ...)."
 
 USUAL = "nvidia.com/gpu"
+MIG = "nvidia.com/mig-"
 
 NEEDS = {
-    "nvidia.com/mig-": "Nodes must offer {resource}: GPUs in MIG mode, and the device plugin's MIG strategy `mixed`.",
+    MIG: "Nodes must offer {resource}: GPUs in MIG mode, and the device plugin's MIG strategy `mixed`.",
     "nvidia.com/gpu.shared": "Nodes must offer {resource}: apply the device plugin's configuration first.",
 }
 
@@ -74,8 +77,18 @@ def resources(about: Recommendation, _: Around) -> tuple[Apply, ...]:
         return ()
     need = next((words.format(resource=then) for prefix, words in NEEDS.items() if then.startswith(prefix)), "")
     fewer = FEWER if then == now and count < (change.count or count) else ""
-    guess = "" if change.resource else f"What it asks for now is not known, and taken to be {USUAL}."
-    return (_container(about.target, {then: str(count)}, [now] if now != then else [], _words(need, fewer, guess)),)
+    dropped = [now] if now != then else []
+    guess = ""
+    if not change.resource:
+        dropped += [each for each in _instances(about.target.model) if then.startswith(MIG) and each != then]
+        guess = f"What it asks for now is not known, and taken to be {USUAL}{' or an instance' if dropped[1:] else ''}."
+    return (_container(about.target, {then: str(count)}, dropped, _words(need, fewer, guess)),)
+
+
+def _instances(model: str | None) -> list[str]:
+    """Resources of all instances of a model: to take one out that is not there changes nothing."""
+    known = mig_profiles.model_of(model)
+    return [profile.resource for profile in known.plain()] if known else []
 
 
 def annotations(about: Recommendation, _: Around) -> tuple[Apply, ...]:

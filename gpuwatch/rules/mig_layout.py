@@ -44,12 +44,15 @@ def layouts(
     """One advice for each node and model with GPUs to cut. `fits`: findings `mig_fit`; others are passed over."""
     small = [fit for fit in fits if fit.kind is Finding.MIG_FIT and fit.change.to_resource]
     found: list[Recommendation] = []
+    used = frozenset(gpu.node for gpu in fleet.gpus if gpu.held)
     for model in mig_profiles.table().gpus:
         theirs = [fit for fit in small if mig_profiles.model_of(fit.target.model) is model]
         free = [gpu for gpu in fleet.gpus if not gpu.held and _model(gpu) is model]
         if not theirs or not free:
             continue
-        cut = sorted(cuttings(demand(theirs, model), free, model), key=lambda each: (each[0].node, _place(each[0])))
+        cut = sorted(
+            cuttings(demand(theirs, model), free, model, used), key=lambda each: (each[0].node, _place(each[0]))
+        )
         for node, group in groupby(cut, key=lambda each: each[0].node):
             found.append(_advice(node, list(group), theirs, config, now))
     return tuple(found)
@@ -66,14 +69,21 @@ def demand(fits: Iterable[Recommendation], model: GpuModel) -> Counter[str]:
     return wanted
 
 
-def cuttings(wanted: Counter[str], free: Sequence[GpuFacts], model: GpuModel) -> list[Cutting]:
-    """GPUs of `free` to cut anew, and how. All are of `model`, and nobody holds them."""
+def cuttings(
+    wanted: Counter[str], free: Sequence[GpuFacts], model: GpuModel, used: frozenset[str] = frozenset()
+) -> list[Cutting]:
+    """GPUs of `free` to cut anew, and how. All are of `model`, and nobody holds them. `used`: nodes with a GPU that
+    somebody holds; they come last, as whoever cuts another one of theirs has to wait for it.
+    """
     serving = _serving(wanted, free, model)
     keep, best, chosen = len(serving), -1, []
     while best < _slices(wanted, model):
         kept = {gpu.uuid for gpu in serving[:keep]}
         there = Counter(profile for gpu in free if gpu.uuid in kept for profile in gpu.layout)
-        others = sorted((gpu for gpu in free if gpu.uuid not in kept), key=_readiest)
+        others = sorted(
+            (gpu for gpu in free if gpu.uuid not in kept),
+            key=lambda gpu: (bool(gpu.layout), gpu.node in used, _readiest(gpu)),
+        )
         packed = mig_packing.pack(wanted - there, model.plain(), len(others))
         served = _slices(wanted & there, model) + sum(each.size for layout in packed for each in layout)
         if served > best:

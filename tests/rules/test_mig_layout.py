@@ -57,6 +57,11 @@ def gpu(
     return GpuFacts(node=node, uuid=uuid, index=index, model=model, held=held, layout=layout, mig_enabled=bool(layout))
 
 
+def test_a_node_that_nobody_uses_is_cut_before_one_that_would_have_to_be_drained() -> None:
+    fleet = Fleet(gpus=(gpu(0, held=True), gpu(1), gpu(0, node="b"), gpu(1, node="b")))
+    assert cut(layouts([fit("7g.40gb")], fleet, CONFIG, NOW)) == {"GPU-b-0": ["7g.40gb"]}
+
+
 def cut(found: tuple[Recommendation, ...]) -> dict[str, list[str]]:
     """Profiles by GPU."""
     return {

@@ -119,6 +119,17 @@ def test_an_unknown_resource_is_taken_for_the_usual_one_and_that_is_said():
     assert "not known" in found.note
 
 
+def test_of_an_unknown_resource_of_an_instance_the_old_one_is_not_kept_beside_the_new_one(shell):
+    """dcgm-exporter does not tell what a pod asks for: a template that asks for two devices gets none."""
+    change = Change(count=1, to_resource="nvidia.com/mig-1g.10gb", to_count=1)
+    about = advice(Action.RESIZE, change)
+    (command,) = shell(only(applied(replace(about, target=replace(about.target, model=H100)))).command)
+    (container,) = patched(command)["spec"]["template"]["spec"]["containers"]
+    asked = container["resources"]["limits"]
+    assert {"nvidia.com/gpu", "nvidia.com/mig-3g.40gb", "nvidia.com/mig-7g.80gb"} <= asked.keys()
+    assert {name: count for name, count in asked.items() if count} == {"nvidia.com/mig-1g.10gb": "1"}
+
+
 @pytest.mark.parametrize("kind", OWNERS)
 @pytest.mark.parametrize("work_class", ["serving", None])
 def test_nothing_ends_work_that_may_serve_whatever_the_advice_says(kind, work_class):
