@@ -6,7 +6,7 @@ from typing import NamedTuple
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.usage import Fleet
 from gpuwatch.model.view import View
-from gpuwatch.rules.fleet_facts import fleet
+from gpuwatch.rules.node_facts import fleet_of
 from gpuwatch.rules.usage_ledger import Ledger
 from gpuwatch.rules.usage_windows import Windows
 from gpuwatch.rules.workload_key import Tenants
@@ -35,6 +35,6 @@ def usage_of_views(views: Iterable[View], config: RightsizingConfig, tenants: Te
         for window in windows.end():
             ledger.add(window)
     at = max((view.snapshot.at for view in last.values()), default=None)
-    gpus = tuple(facts for view in last.values() for facts in fleet(view).gpus)
+    gpus = tuple(facts for view in last.values() for facts in fleet_of(view).gpus)
     namespaces = () if at is None else ledger.namespaces(at)
     return Recollected(ledger, Fleet(gpus=gpus, namespaces=namespaces, alone=True), at)

@@ -12,7 +12,7 @@ from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.usage import Window
 from gpuwatch.model.view import View
 from gpuwatch.roles.rightsizer import Throttling
-from gpuwatch.rules.fleet_facts import fleet
+from gpuwatch.rules.node_facts import fleet_of
 from gpuwatch.rules.rightsizing import recommend
 from gpuwatch.rules.usage_ledger import Ledger, LedgerState
 from gpuwatch.rules.usage_windows import SPAN, Windows
@@ -84,7 +84,7 @@ class UsageWatch:
 
     def _judge(self, view: View) -> None:
         now = self._judged = view.snapshot.at
-        facts = fleet(view, self._ledger.namespaces(now))
+        facts = fleet_of(view, self._ledger.namespaces(now))
         found = recommend(self._ledger.summaries(now), facts, self._config, now)
         self.advice = Recommendations(
             at=now,

@@ -7,7 +7,7 @@ from gpuwatch.config import Config, RightsizingConfig
 from gpuwatch.model.recommendation import Action, Finding, Recommendation
 from gpuwatch.model.view import View
 from gpuwatch.roles.recollected_usage import Recollected, usage_of_views
-from gpuwatch.rules.fleet_facts import fleet
+from gpuwatch.rules.node_facts import fleet_of
 from gpuwatch.rules.rightsizing import recommend
 from gpuwatch.rules.usage_ledger import Ledger
 from gpuwatch.rules.usage_windows import Windows
@@ -83,7 +83,7 @@ def test_of_servers_it_is_said_after_a_week(played: tuple[View, ...]) -> None:
         for window in minutes:
             ledger.add(msgspec.structs.replace(window, at=window.at + number * SECONDS))
         now = STARTED + (number + 1) * SECONDS
-    found = recommend(ledger.summaries(now), fleet(played[-1]), config, now).items
+    found = recommend(ledger.summaries(now), fleet_of(played[-1]), config, now).items
     assert {(item.target.name, item.kind): item.recommended for item in found} == WEEK
 
 

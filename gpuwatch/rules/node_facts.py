@@ -5,7 +5,7 @@ from gpuwatch.model.usage import Fleet, GpuFacts, NamespaceUse
 from gpuwatch.model.view import View
 
 
-def fleet(view: View, namespaces: tuple[NamespaceUse, ...] = ()) -> Fleet:
+def fleet_of(view: View, namespaces: tuple[NamespaceUse, ...] = ()) -> Fleet:
     """Of one node: never whole, as another one may have more."""
     held = {
         use.gpu
