@@ -18,7 +18,9 @@ DEFAULT = "healthy"
 MOST_GPUS = 32
 CGROUPS = (*LAYOUTS, *SLURM_LAYOUTS, *CONTAINER_LAYOUTS)
 DURATIONS = ("at", "every", "seconds", "delay")
-_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
+_DURATION = re.compile(
+    r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII
+)
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
