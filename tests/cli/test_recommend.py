@@ -368,11 +368,11 @@ def test_a_person_at_a_terminal_sees_how_far_it_is_and_a_file_of_errors_does_not
 
 def test_who_plays_days_sees_how_many_hours_are_done():
     terminal, end = pty.openpty()
-    play = ["--from-views", "sim:idle-allocated", "--duration", "2d"]
+    play = ["--from-views", "sim:idle-allocated", "--duration", "2d", "-o", "name"]
     process = subprocess.Popen([*COMMAND, "recommend", *play], stderr=end, env=environment(TERM="xterm", COLUMNS="80"))
     os.close(end)
     shown = b""
-    while b"/48 " not in shown:
+    while b"/48" not in shown:
         shown += os.read(terminal, 4096)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == 130
