@@ -124,4 +124,13 @@ def _restored(path: Path | None, config: RightsizingConfig) -> Ledger:
     found = usage_checkpoint.load(path, LedgerState)
     for trouble in found.trouble:
         log.warning("%s", trouble)
-    return Ledger(config) if found.state is None else Ledger.restored(found.state, config)
+    if found.state is None:
+        return Ledger(config)
+    try:
+        ledger = Ledger.restored(found.state, config)
+        if ledger.at is not None:
+            list(ledger.summaries(ledger.at))
+    except (ArithmeticError, *usage_checkpoint.BROKEN) as error:  # else it would be of no use at each start again
+        log.warning("%s says what cannot be; %s: %s; history is collected anew", path, type(error).__name__, error)
+        return Ledger(config)
+    return ledger

@@ -14,6 +14,7 @@ from gpuwatch.model.recommendation import Finding, Recommendations
 from gpuwatch.model.view import View
 from gpuwatch.roles.rightsizer import LEARNING, OFF, Rightsizer
 from gpuwatch.roles.usage_watch import SAVE_SECONDS, UsageWatch
+from gpuwatch.rules.decaying_histogram import HistogramState
 from gpuwatch.rules.usage_ledger import LedgerState
 from gpuwatch.sim.playback import views
 from gpuwatch.sim.scenario import load
@@ -106,6 +107,27 @@ def test_a_broken_checkpoint_is_told_of_and_no_reason_to_end(
     assert watch.advice is not None
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert usage_checkpoint.NAME in caplog.text
+
+
+def test_a_checkpoint_that_says_what_cannot_be_is_no_reason_to_end(
+    hour: tuple[View, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = UsageWatch(ON, tmp_path)
+    for view in hour[:60]:
+        first.take(view)
+    first.end()
+    state = saved(tmp_path)
+    assert state is not None
+    measures = msgspec.structs.replace(state.books[0].measures, histograms={"busy": HistogramState(weight=1, moment=1)})
+    odd = msgspec.structs.replace(state.books[0], measures=measures)
+    file = tmp_path / usage_checkpoint.NAME
+    usage_checkpoint.save(file, msgspec.structs.replace(state, books=(odd, *state.books[1:])))
+    second = UsageWatch(ON, tmp_path)
+    for view in hour[60:120]:
+        second.take(view)
+    assert second.advice is not None
+    assert second.advice.since == hour[60].snapshot.at
+    assert f"{file} says what cannot be" in caplog.text
 
 
 def test_a_disk_that_cannot_be_written_is_said_once(
