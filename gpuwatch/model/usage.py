@@ -120,6 +120,7 @@ class Hold(Record, frozen=True, kw_only=True):
     watts: float | None = None  # mean of the newest idle time, else of the hold
     loaded_idle_watts: float | None = None  # lowest window's mean while it held the GPU
     pcie: float | None = None  # mean of the newest idle time, bytes a second
+    asked: bool = False  # within the newest idle time there were short kernels, more irregular than health checks
     memory: int | None = None  # the most
     memory_at_start: int | None = None  # the most within 120 s of its begin, or in the first window
     memory_spread: float | None = None  # standard deviation over mean, after the start
@@ -149,7 +150,6 @@ class Summary(Record, frozen=True, kw_only=True):
     slowdowns: tuple[Slowdown, ...] = ()  # for the profiles of its GPU's model
     sawtooth: float | None = None  # share of its time in windows that swing between idle and busy
     cpu_throttled: float | None = None  # mean share
-    breaks: int = 0  # idle times of hours, after which it worked again
     gpus_per_pod: int = 1
     programs: tuple[str, ...] = ()
     autotune: str | None = None  # as of the newest window that knew it

@@ -12,7 +12,7 @@ from gpuwatch.model.snapshot import Record
 from gpuwatch.model.usage import Fleet, NamespaceUse, Summary
 from gpuwatch.rules.mig_layout import layouts
 from gpuwatch.rules.rightsizing_apply import all_applied
-from gpuwatch.rules.rightsizing_case import Case, Ground, case_of
+from gpuwatch.rules.rightsizing_case import Case, Ground, cases_of
 from gpuwatch.rules.rightsizing_findings import BESIDES, NOW, SIZE
 from gpuwatch.rules.rightsizing_idle import is_at_rest
 from gpuwatch.rules.rightsizing_namespace import quota_slack, steady_load
@@ -32,7 +32,7 @@ def recommend(summaries: Iterable[Summary], fleet: Fleet, config: RightsizingCon
     known = tuple(summaries)
     ground = Ground(fleet=fleet, config=config, now=now)
     ground = Ground(fleet=fleet, config=config, now=now, working=frozenset(_working(known, ground)))
-    cases = [case_of(summary, ground) for summary in known]
+    cases = cases_of(known, ground)
     found = [item for case in cases for item in _of(case)]
     found += [item for use in fleet.namespaces for item in _of_namespace(use, ground, known)]
     found += layouts(found, fleet, config, now)

@@ -1,14 +1,17 @@
 """One workload as the rules of right-sizing look at it: what it has now, how well it is known, what its device is."""
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model import mig_profiles
 from gpuwatch.model.mig_profiles import Profile
 from gpuwatch.model.recommendation import Evidence, Level, Target
 from gpuwatch.model.snapshot import Record
-from gpuwatch.model.usage import Fleet, Hold, Summary
+from gpuwatch.model.usage import Fleet, Hold, Summary, WorkloadKey
 from gpuwatch.rules.memory_demand import Demand, demand
 from gpuwatch.rules.preallocators import is_server
 
@@ -46,11 +49,12 @@ class Ground(Record, frozen=True, kw_only=True):
 
 
 class Case(Record, frozen=True, kw_only=True):
-    """A workload and its ground. `present`: its holds now."""
+    """A workload and its ground. `present`: its holds now; `kin`: it, and the same container with other images."""
 
     summary: Summary
     ground: Ground
     present: tuple[Hold, ...]
+    kin: tuple[Summary, ...]
 
     @property
     def config(self) -> RightsizingConfig:
@@ -173,9 +177,13 @@ class Case(Record, frozen=True, kw_only=True):
         )
 
 
-def case_of(summary: Summary, ground: Ground) -> Case:
-    """With the holds that are there."""
-    return Case(summary=summary, ground=ground, present=tuple(hold for hold in summary.holds if hold.present))
+def cases_of(summaries: Iterable[Summary], ground: Ground) -> list[Case]:
+    """With the holds that are there. A new image is the same work as a rule, and has the habits of the old one."""
+    known = tuple(summaries)
+    kin: dict[WorkloadKey, list[Summary]] = defaultdict(list)
+    for summary in known:
+        kin[replace(summary.key, image=None)].append(summary)
+    return [_case(summary, ground, tuple(kin[replace(summary.key, image=None)])) for summary in known]
 
 
 def graded(value: float, bars: tuple[float, float]) -> Level:
@@ -197,6 +205,11 @@ def by_pod(holds: tuple[Hold, ...]) -> Iterator[tuple[str, tuple[Hold, ...]]]:
     """The holds of each pod."""
     for pod in sorted({hold.pod for hold in holds}):
         yield pod, tuple(hold for hold in holds if hold.pod == pod)
+
+
+def _case(summary: Summary, ground: Ground, kin: tuple[Summary, ...]) -> Case:
+    present = tuple(hold for hold in summary.holds if hold.present)
+    return Case(summary=summary, ground=ground, present=present, kin=kin)
 
 
 def _is_plain(resource: str | None) -> bool:

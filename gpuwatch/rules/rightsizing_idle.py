@@ -95,24 +95,26 @@ def _least(case: Case, rest: Rest) -> float:
     is_patient = case.summary.work_class == "batch" and not case.may_serve
     if is_patient or (rest.never and pause == 0.0):
         return least
-    return max(least, min(case.config.lull, _break(case, rest, pause)))
+    return max(least, _break(case, rest, pause))
 
 
 def _break(case: Case, rest: Rest, pause: float) -> float:
     """Seconds that people's habits may keep it quiet for, as far as they are known."""
-    seen = case.summary.days * DAY_SECONDS
-    worked = seen - rest.seconds
-    if pause == 0.0 and not any(hold.worked for hold in case.summary.holds):
-        is_whole = all(map(is_seen_whole, case.summary.holds))
-        return 0.0 if seen >= (DAY_SECONDS if is_whole else case.config.lull) else case.config.lull
+    lull = case.config.lull
+    holds = [hold for each in case.kin for hold in each.holds]
+    first, last = min(each.first for each in case.kin), max(each.last for each in case.kin)
+    if pause == 0.0 and not any(hold.worked for hold in holds):
+        is_whole = all(map(is_seen_whole, holds))
+        return 0.0 if last - first >= (DAY_SECONDS if is_whole else lull) else lull
     if pause >= BREAK_SECONDS:
-        return case.config.lull
-    return next((quiet for days, quiet in STEADY if worked >= days * DAY_SECONDS), case.config.lull)
+        return lull
+    worked = last - first - rest.seconds
+    return min(lull, next((quiet for days, quiet in STEADY if worked >= days * DAY_SECONDS), lull))
 
 
 def _longest_pause(case: Case) -> float:
-    """Of any of its pods, also of those that are gone: they did the same work."""
-    return max((hold.longest_gap for hold in case.summary.holds), default=0.0)
+    """Of any of its pods, also of those that are gone, and with other images: they did the same work."""
+    return max((hold.longest_gap for each in case.kin for hold in each.holds), default=0.0)
 
 
 def _is_untouched(hold: Hold) -> bool:

@@ -38,7 +38,9 @@ def quiet_seconds(hold: Hold, ground: Ground) -> float | None:
 
 def is_seen_whole(hold: Hold) -> bool:
     """Whether it was seen from its begin: else it may have worked before."""
-    return hold.worked or (hold.idle_since is not None and hold.idle_since - hold.since <= BEGIN_SECONDS)
+    if hold.worked or hold.idle_since is None:
+        return hold.worked
+    return hold.idle_since - hold.unseen - hold.since <= BEGIN_SECONDS
 
 
 def works(hold: Hold, ground: Ground) -> bool:
@@ -61,8 +63,8 @@ def draw_above_idle(holds: Iterable[Hold], fleet: Fleet) -> float | None:
 
 def _does_something(hold: Hold) -> bool:
     if hold.device:
-        return False
-    return (hold.pcie is not None and hold.pcie >= PCIE_IDLE) or _draws(hold)
+        return hold.asked
+    return hold.asked or (hold.pcie is not None and hold.pcie >= PCIE_IDLE) or _draws(hold)
 
 
 def _draws(hold: Hold) -> bool:

@@ -1,6 +1,7 @@
 """One pod's container on one device: since when, whether it works, how long it has not, and what it took meanwhile."""
 
 import math
+import re
 
 import msgspec
 
@@ -12,15 +13,31 @@ IDLE_BUSY = 0.01
 BURST_BUSY = 0.05
 """Unless its high end is above this: requests that come now and then. A health check of 0.2 s every 10 s is at 0.02."""
 
+STRETCH_SECONDS = 600.0
+"""No health check comes less often."""
+
+STRETCHES = 64
+LEAST_STRETCHES = 8
+"""The latest count, as far as there are so many."""
+
+FEW_STIRRED = 0.05
+"""Of the stretches."""
+
+IRREGULAR = 0.2
+"""Standard deviation over mean: checks every two minutes have 0.1, requests by chance, 25 in a stretch, 0.2."""
+
 BRIDGED_SECONDS = 600.0
 """What happened in so short a gap is taken to be what happened around it."""
 
-LITTLE_SHARE = 0.1
-"""Of an idle time: a gap so much shorter than it does not end it, but does not count either."""
+UNSEEN_SHARE = 0.5
+"""Of the idle time that was seen: who did nothing before and after it, did nothing in so short a time that was not."""
 
 START_SECONDS = 120.0
 PATIENCE_SECONDS = 120.0
 """A hold of which no window came for so long after the next was due is gone."""
+
+UNIQUE = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
+"""Kubernetes draws such names by chance: no other pod ever has it."""
 
 LONGEST_GAP_SECONDS = 86400.0
 """After so long a gap the same pod's name on the same GPU is another hold."""
@@ -60,6 +77,42 @@ class Moments(msgspec.Struct, omit_defaults=True):
         return math.sqrt(self.squares / self.weight) / self.mean if self.weight > 0 and self.mean > 0 else None
 
 
+class Stirs(msgspec.Struct, omit_defaults=True):
+    """Kernels for a moment within an idle time, by stretches of it; the latest ones count.
+
+    A GPU at rest has none, and health checks come in all of them, about equally many. Requests come in some, or more in
+    one than in the other.
+    """
+
+    count: int = 0
+    share: float = 0.0  # of stretches with such kernels
+    mean: float = 0.0  # busy
+    variance: float = 0.0
+    seconds: float = 0.0  # of the stretch that has begun
+    busy: float = 0.0  # of these
+    is_stirred: bool = False
+
+    def add(self, busy: float, high: float, seconds: float) -> None:
+        """Take a window without work."""
+        self.seconds += seconds
+        self.busy += busy * seconds
+        self.is_stirred = self.is_stirred or high >= IDLE_BUSY
+        if self.seconds >= STRETCH_SECONDS:
+            self.count = min(self.count + 1, STRETCHES)
+            step = self.busy / self.seconds - self.mean
+            self.share += (self.is_stirred - self.share) / self.count
+            self.mean += step / self.count
+            self.variance = (1 - 1 / self.count) * (self.variance + step * step / self.count)
+            self.seconds, self.busy, self.is_stirred = 0.0, 0.0, False
+
+    @property
+    def are_requests(self) -> bool:
+        """Whether somebody asks now and then, as far as can be told."""
+        if self.count < LEAST_STRETCHES or self.share < FEW_STIRRED:
+            return False
+        return self.share < 1 - FEW_STIRRED or math.sqrt(self.variance) > IRREGULAR * self.mean
+
+
 class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A hold while it is watched, and in a checkpoint. `newest`: the latest window, for what does not add up."""
 
@@ -71,6 +124,8 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
     known: float  # end of the last window of which it is known whether it worked
     idle_since: float | None = None
     gap_from: float  # as `idle_since`, but moved on by the time that nobody saw
+    unseen: float = 0.0  # seconds of that, since its last work
+    seen_again: float = 0.0  # when the last such time ended
     longest_gap: float = 0.0
     worked: bool = False
     busy: Moments = msgspec.field(default_factory=Moments)
@@ -78,6 +133,7 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
     idle_watts: Moments = msgspec.field(default_factory=Moments)
     idle_pcie: Moments = msgspec.field(default_factory=Moments)
     memories: Moments = msgspec.field(default_factory=Moments)
+    stirs: Stirs = msgspec.field(default_factory=Stirs)
     least_watts: float | None = None
     memory: int | None = None
     memory_at_start: int | None = None
@@ -91,10 +147,10 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def is_over(self, window: Window, watched: float) -> bool:
         """Whether a later window is of another hold. `watched`: when its node was seen last before that window."""
-        gap = window.at - self.last
-        if window.held_since is not None and window.held_since > self.last:
-            return True
-        return gap > LONGEST_GAP_SECONDS or watched - self.last > patience(self.newest)
+        if window.held_since is not None:
+            return window.held_since > self.last  # else its own pod tells that it was there all the time
+        is_away = window.at - self.last > LONGEST_GAP_SECONDS or watched - self.last > patience(self.newest)
+        return is_away and not UNIQUE.search(window.pod)
 
     def is_present(self, now: float) -> bool:
         """Whether it is still there."""
@@ -115,6 +171,8 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
         if self.idle_since is not None:
             if window.watts is not None:
                 self.idle_watts.add(window.watts, seconds)
+            if window.busy is not None and window.busy_high is not None:
+                self.stirs.add(window.busy, window.busy_high, seconds)
             if window.pcie is not None:
                 self.idle_pcie.add(window.pcie, seconds)
         return gap
@@ -123,6 +181,7 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Forget that anything was later than `now`: the clock has been set back."""
         self.since, self.seen, self.last = min(self.since, now), min(self.seen, now), min(self.last, now)
         self.known, self.gap_from = min(self.known, now), min(self.gap_from, now)
+        self.seen_again = min(self.seen_again, now)
         self.idle_since = None if self.idle_since is None else min(self.idle_since, now)
 
     def hold(self, now: float, longest_gap: float) -> Hold:
@@ -144,6 +203,7 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
             present=self.is_present(now),
             covered=self.covered,
             idle_since=self.idle_since if self.last - self.known <= bridged(newest) else None,
+            unseen=self.unseen if self.idle_since == self.gap_from else 0.0,
             longest_gap=max(self.longest_gap, longest_gap),
             worked=self.worked,
             processes=newest.processes,
@@ -151,6 +211,7 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
             watts=self.watts.value if self.idle_watts.value is None else self.idle_watts.value,
             loaded_idle_watts=self.least_watts,
             pcie=self.idle_pcie.value,
+            asked=self.stirs.are_requests,
             memory=self.memory,
             memory_at_start=self.memory_at_start,
             memory_spread=self.memories.spread,
@@ -160,19 +221,19 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
     def _notice(self, window: Window, is_work: bool | None) -> float:
         if is_work is None:
             return 0.0
-        unseen, rested = window.at - self.known, 0.0 if self.idle_since is None else self.known - self.idle_since
+        away = window.at - self.known
+        if away > bridged(window):
+            self.unseen = 0.0 if self.known == self.gap_from else self.unseen + away
+            self.gap_from, self.seen_again = self.gap_from + away, window.at
         self.known = self.last
-        if unseen > bridged(window):
-            self.gap_from += unseen
-            self.idle_since = self.gap_from if unseen <= LITTLE_SHARE * rested else None
         if not is_work:
-            if self.idle_since is None:
-                self.idle_since = window.at if unseen > bridged(window) else self.gap_from
+            is_little = self.unseen <= UNSEEN_SHARE * (self.known - self.gap_from)
+            self.idle_since = self.gap_from if is_little else self.seen_again
             return 0.0
         gap = max(0.0, window.at - self.gap_from)
         self.longest_gap = max(self.longest_gap, gap)
-        self.worked, self.idle_since, self.gap_from = True, None, self.last
-        self.idle_watts, self.idle_pcie = Moments(), Moments()
+        self.worked, self.idle_since, self.gap_from, self.unseen = True, None, self.last, 0.0
+        self.idle_watts, self.idle_pcie, self.stirs = Moments(), Moments(), Stirs()
         return gap
 
     def _remember_memory(self, window: Window, seconds: float, first: bool) -> None:

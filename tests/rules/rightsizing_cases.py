@@ -86,7 +86,8 @@ def a_workload(*holds: Hold, work_class: WorkClass | None = "batch", **changes: 
         busy=spread(0.45, 0.99),
         peaks=peaks(*[30] * 8),
     )
-    return replace(summary, **changes)
+    known = {"first": NOW - changes["days"] * DAY} if "days" in changes else {}
+    return replace(summary, **known | changes)
 
 
 def peaks(*sizes: float) -> tuple[DayPeak, ...]:

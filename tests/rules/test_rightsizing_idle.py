@@ -102,6 +102,36 @@ def test_a_pause_of_a_pod_that_is_gone_counts() -> None:
     assert found(a_workload(an_idle_hold(13 * HOUR), gone))
 
 
+def test_a_new_image_has_the_pauses_of_the_old_one() -> None:
+    new = a_workload(untouched(40, processes=1, memory=9 * GIB), work_class=None, days=40 / 24)
+    pausing = a_hold(pod="chat-old", present=False, longest_gap=62 * HOUR)
+    old = a_workload(pausing, key=replace(new.key, image="nlp/chat:0"), work_class=None)
+    other = replace(old, key=replace(old.key, container="side"))
+
+    assert not found(new, old)
+    assert Finding.IDLE_HOLDER in found(new, other)
+
+
+def test_a_new_image_that_does_nothing_is_idle_at_once_where_the_old_one_never_paused() -> None:
+    new = a_workload(untouched(2, processes=1, memory=9 * GIB), work_class=None, days=2 / 24)
+    old = a_workload(a_hold(pod="chat-old", present=False), key=replace(new.key, image="nlp/chat:0"), work_class=None)
+
+    assert not found(new)
+    assert Finding.IDLE_HOLDER in found(new, old)
+
+
+def test_what_is_asked_now_and_then_is_not_idle() -> None:
+    assert not IDLE & found(a_workload(an_idle_hold(asked=True))).keys()
+    assert not IDLE & found(a_workload(an_idle_hold(asked=True, device="MIG-0", profile="1g.10gb"))).keys()
+
+
+def test_a_gpu_that_was_not_seen_for_a_while_was_still_seen_from_its_begin() -> None:
+    late = untouched(5, idle_since=NOW - 3 * HOUR)
+
+    assert Finding.NEVER_USED not in found(a_workload(late))
+    assert Finding.NEVER_USED in found(a_workload(replace(late, unseen=2 * HOUR)))
+
+
 def test_a_pod_with_one_gpu_at_work_is_not_idle() -> None:
     assert not IDLE & found(a_workload(an_idle_hold(), a_hold(gpu="GPU-1"), gpus_per_pod=2)).keys()
 

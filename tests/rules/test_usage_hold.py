@@ -59,10 +59,10 @@ def test_what_nobody_saw_is_not_idle():
 
 def test_a_short_gap_is_bridged_a_long_one_is_not():
     short = hold(at_rest(BEGIN, HOUR), at_rest(BEGIN + HOUR + 5 * MINUTE, HOUR))
-    long = hold(at_rest(BEGIN, HOUR), at_rest(BEGIN + 2 * HOUR, HOUR))
+    long = hold(at_rest(BEGIN, HOUR), at_rest(BEGIN + 3 * HOUR, HOUR))
 
     assert short.idle_since == BEGIN
-    assert long.idle_since == BEGIN + 2 * HOUR
+    assert long.idle_since == BEGIN + 3 * HOUR
     assert long.since == BEGIN
 
 
@@ -151,6 +151,18 @@ def test_the_same_name_again_is_another_hold_if_it_was_seen_to_begin():
 
 def test_or_after_more_than_a_day():
     assert hold(at_rest(BEGIN, HOUR), at_rest(BEGIN + 2 * DAY, HOUR)).since == BEGIN + 2 * DAY
+
+
+def test_a_name_that_was_drawn_by_chance_never_comes_again():
+    drawn = hold(at_rest(BEGIN, HOUR, pod="llm-6b8-x2k4q"), at_rest(BEGIN + 2 * DAY, HOUR, pod="llm-6b8-x2k4q"))
+
+    assert drawn.since == BEGIN
+
+
+def test_a_pod_that_tells_its_begin_was_there_whatever_was_not_seen():
+    begun = BEGIN - HOUR
+
+    assert hold(at_work(BEGIN, HOUR, held_since=begun), at_rest(BEGIN + 2 * DAY, HOUR, held_since=begun)).worked
 
 
 def test_what_was_seen_before_is_dropped_and_of_an_overlap_the_rest_is_taken():

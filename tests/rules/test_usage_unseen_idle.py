@@ -31,13 +31,23 @@ def idle_hours(away: float) -> float:
     return (hold.last - hold.idle_since) / HOUR
 
 
-@pytest.mark.parametrize("away", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("away", [0.1, 1.0, 5.0, 20.0])
 def test_a_gap_much_shorter_than_the_idle_time_does_not_end_it(away: float) -> None:
     assert idle_hours(away) == pytest.approx(52.0, abs=0.2)
 
 
-def test_a_longer_one_does() -> None:
-    assert idle_hours(6.0) == pytest.approx(2.0)
+@pytest.mark.parametrize(("after", "counted"), [(2, 2), (6, 16)])
+def test_a_longer_one_does_until_the_time_before_and_after_it_is_twice_as_long(after: int, counted: int) -> None:
+    hold = held(at_work(BEGIN, HOUR), at_rest(BEGIN + HOUR, 10 * HOUR), at_rest(BEGIN + 19 * HOUR, after * HOUR))
+
+    assert hold.idle_since is not None
+    assert hold.last - hold.idle_since == pytest.approx(counted * HOUR)
+
+
+def test_many_gaps_count_together() -> None:
+    hold = held(at_work(BEGIN, HOUR), *(at_rest(BEGIN + hour * HOUR, HOUR) for hour in range(1, 21, 3)))
+
+    assert hold.idle_since == BEGIN + 19 * HOUR
 
 
 def test_who_worked_before_a_gap_is_idle_since_its_end_at_most() -> None:
