@@ -28,7 +28,8 @@ A quiet GPU is not an idle one: who pauses at night comes back in the morning. S
 `idle_after` ({idle_after:g} s) and 1.25 times the longest pause after which this workload worked again. For notebooks,
 for all that serves and all that nobody knows of, it must also last longer than a break of people, which is `lull`
 ({lull:g} s) unless they have shown that they have none. Where no process is on the GPU nobody waits for anything, so
-`never_used` asks for no more than `idle_after`.
+`never_used` asks for no more than `idle_after`. A new image has the pauses of the old ones: what counts is the owner
+and the container.
 
 | It was seen to work | and never paused for 6 hours | Quiet for at least |
 | --- | --- | --- |
@@ -37,6 +38,13 @@ for all that serves and all that nobody knows of, it must also last longer than 
 | for a day | yes | a day |
 | for less, or at times | | `lull` |
 | never, in a whole day since its begin (or in a time of `lull`) | | `idle_after` |
+
+**Short kernels** below 1 % of any window are health checks where they come in every ten minutes, about equally many.
+Where they come in some, or the number varies by more than a fifth (standard deviation over mean), somebody asks now and
+then, and the GPU is not idle. Where readings are too coarse or too noisy to show it, a trickle of requests looks idle.
+
+**Time that nobody saw** does not count. It does not end an idle time either while it is no more than half as long as
+all that was seen of it; if it is longer, the wait begins anew at its end.
 
 Only batch work and notebooks of which no pod works are to be given back. Of all others the owner is asked, and no
 command that ends them is printed: also of a Job that runs a program known to answer requests. Confidence is high from

@@ -3,6 +3,8 @@
 Only windows with work count: whoever uses a GPU twice a week would else seem to lose nothing on the smallest slice.
 """
 
+import math
+
 from gpuwatch.model.mig_profiles import Profile
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.usage import Slowdown, Window
@@ -43,7 +45,7 @@ class Fits:
     def add(self, window: Window, weight: float, profiles: tuple[Profile, ...]) -> None:
         """Judge one more window for all `profiles`; with others than before it begins anew."""
         found = slowdowns(window, profiles)
-        if found is None:
+        if found is None or not found[0][1] < math.inf:  # a counter that cannot be
             return
         if profiles is not self._profiles:
             self._adopt(profiles)

@@ -19,7 +19,9 @@ from tests.bench.rightsizing.fleet_world import KINDS
 from tests.bench.rightsizing.score import Followed, Found
 
 RESULTS = Path(".cache/bench-rightsizing.json")
-SEEDS = (31, 32, 34, 35)
+SEEDS = (201, 202, 203, 204, 205, 206)
+"""Looked at once, after the rules were done: who changes a rule goes by others."""
+
 SIZE = 240
 HEAD = "flagged, no work 1 d, 3 d, 7 d, untouched 1 d, over, recall, for a day, recall, dead, recall, deleted"
 IDLE = ("", *HEAD.split(", "))
