@@ -7,11 +7,6 @@ GpuwatchError                 exit 1   could not answer
 `- PermissionMissing          exit 6   a right or capability is missing
 """
 
-import msgspec
-
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What msgspec says of a text that is not as it should be, whoever wrote it."""
-
 
 class GpuwatchError(Exception):
     """Something asked for cannot be had. `str()` gives `WHAT; WHY; NEXT STEP` without empty parts."""

@@ -16,7 +16,8 @@ import msgspec
 
 from gpuwatch import __version__
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.errors import UNREADABLE, GpuwatchError
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.unreadable import UNREADABLE
 from gpuwatch.model.usage import Fleet
 from gpuwatch.roles import fleet_facts, fleet_plan
 from gpuwatch.roles.fleet_chunk import ChunkReader

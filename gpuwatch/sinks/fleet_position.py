@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.model.errors import UNREADABLE
+from gpuwatch.model.unreadable import UNREADABLE
 
 SCHEMA = 1
 ENDING = ".history"

@@ -16,8 +16,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from gpuwatch.model.errors import UNREADABLE, GpuwatchError, PermissionMissing
+from gpuwatch.model.errors import GpuwatchError, PermissionMissing
 from gpuwatch.model.snapshot import Record
+from gpuwatch.model.unreadable import UNREADABLE
 
 NAME = "rightsizing.json"
 FORMAT = "gpuwatch-rightsizing"

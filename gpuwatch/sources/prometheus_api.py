@@ -10,7 +10,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from gpuwatch.model.errors import UNREADABLE, GpuwatchError, PermissionMissing
+from gpuwatch.model.errors import GpuwatchError, PermissionMissing
+from gpuwatch.model.unreadable import UNREADABLE
 from gpuwatch.sources.prometheus_http import Answer, AnswerTooLarge, PrometheusHttp
 
 _TOO_LARGE = re.compile(
