@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Record
+from gpuwatch.rules.rightsizing_words import span
 from gpuwatch.sources.prometheus_api import PrometheusApi
 from gpuwatch.sources.prometheus_queries import DIALECTS, NAMES, Dialect
 
@@ -83,7 +84,7 @@ def _dialect(api: PrometheusApi, options: HistoryOptions, end: float) -> Dialect
     wanted = " or ".join(DIALECTS[name].probes[0] for name in choice)
     raise GpuwatchError(
         f"Prometheus at {api.http.name} knows no GPU",
-        f"it has no {wanted} in the last {options.window / 86400:g} days",
+        f"it has no {wanted} in the last {span(options.window)}",
         "scrape gpuwatch, or name another server or tenant",
     )
 

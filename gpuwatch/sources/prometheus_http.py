@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 TIMEOUT = 150.0
 """Seconds for one answer; Prometheus itself gives up after its `query.timeout`, two minutes unless set."""
 
-ATTEMPTS = 6
+ATTEMPTS, ATTEMPTS_AT_FIRST = 6, 2
+"""How often one question is asked; of a server that has never answered, whose address may be wrong, the latter."""
+
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 MAX_BODY = 128 << 20
 """Bytes of an answer, unpacked. A larger one is refused, and the question parted."""
@@ -79,6 +81,7 @@ class PrometheusHttp:
         self._timeout, self._sleep, self._monotonic = timeout, sleep, monotonic
         self._connection: http.client.HTTPConnection | None = None
         self._next = 0.0
+        self._has_answered = False
         self.traffic = Traffic()
         self.name = f"{self._parts.scheme}://{self._parts.netloc.rpartition('@')[2]}{self._parts.path}".rstrip("/")
         if self._parts.username and self._parts.scheme == "http":
@@ -104,10 +107,12 @@ class PrometheusHttp:
                 answer, wanted = self._once(path, body)
             except (OSError, http.client.HTTPException, zlib.error) as error:
                 self.close()
-                if attempt == ATTEMPTS or _is_final(error):
+                most = ATTEMPTS if self._has_answered else ATTEMPTS_AT_FIRST
+                if attempt >= most or _is_final(error):
                     raise self._unreachable(error) from error
                 log.info("%s: %s; again in %.0f s", self.name, error, pause)
             else:
+                self._has_answered = True
                 if answer.status not in PASSING or attempt == ATTEMPTS or _is_final_answer(answer):
                     return answer
                 pause = min(LONGEST_PAUSE, wanted) if wanted is not None else pause

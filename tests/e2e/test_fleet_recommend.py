@@ -57,7 +57,7 @@ def test_another_namespace_has_nothing(url, tmp_path):
         (["--window", "soon"], 2, "--window soon is no duration"),
         (["--header", "tenant"], 2, "NAME:VALUE"),
         (["--http-config", "/nowhere.yaml"], 2, "cannot read /nowhere.yaml"),
-        (["--metrics", "dcgm"], 1, "knows no GPU; it has no DCGM_FI_DEV_FB_USED"),
+        (["--metrics", "dcgm"], 1, "knows no GPU; it has no DCGM_FI_DEV_FB_USED in the last 6 hours"),
         (["-n", "no_name"], 2, "no_name is no namespace"),
     ],
 )

@@ -257,6 +257,8 @@ def test_a_proxy_that_it_cannot_speak_to_is_told(proxy):
 
 
 def test_nobody_there_is_told_with_the_address():
-    client = PrometheusHttp("http://127.0.0.1:1", sleep=lambda _: None)
+    pauses = []
+    client = PrometheusHttp("http://127.0.0.1:1", sleep=pauses.append)
     with pytest.raises(GpuwatchError, match=r"cannot reach Prometheus at http://127\.0\.0\.1:1; Connection refused"):
         PrometheusApi(client).query("up", 1)
+    assert sum(pauses) < 2, "who mistypes a port does not wait for half a minute"
