@@ -38,7 +38,11 @@ def _name(id_: str, what: str, before: int) -> str:
 
 def _part(item: RecommendationItem) -> str:
     names = {id(part): name for name, part in files(item)}
-    lines = [f"# {_line(f'{whole_name(item.target)}: {item.why}')}", f"# risk {item.risk}: {_line(item.risk_words)}"]
+    lines = [
+        f"# {_line(f'{whole_name(item.target)}: {item.why}')}",
+        f"# confidence {item.confidence}, good until {item.expires:%Y-%m-%d %H:%M} UTC",
+        f"# risk {item.risk}: {_line(item.risk_words)}",
+    ]
     for each in item.apply:
         lines.append(f"# {_line(each.note)}")
         if each.command:

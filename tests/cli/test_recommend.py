@@ -176,6 +176,7 @@ def test_no_cell_of_csv_is_a_formula():
 def test_the_commands_are_a_script_that_a_shell_can_read(tmp_path):
     text = said("-o", "apply")
     assert subprocess.run(["sh", "-n"], input=text, text=True, check=False).returncode == 0
+    assert text.count("# confidence medium, good until 2026-09-28 ") == 2
     commands = [shlex.split(line)[0] for line in text.splitlines() if line.startswith("kubectl")]
     assert len(commands) == 2
     block = text.partition("<<'END-OF-FILE'\n")[2].partition("END-OF-FILE")[0]
