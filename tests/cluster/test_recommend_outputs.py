@@ -251,14 +251,17 @@ def test_pods_to_come_say_so_too(cluster, kind):
 
 def test_configurations_for_sharing_stand_beside_each_other(cluster):
     cluster.run(applied(shared("time_slicing", 4, nodes=(cluster.name,))).apply[0].command)
-    cluster.run(applied(shared("mps", 2, nodes=(cluster.name,))).apply[0].command)
+    (found, _) = applied(shared("mps", 2, nodes=(cluster.name,))).apply
+    cluster.run(found.command)
     data = json.loads(cluster.kubectl("get", "cm", "-n", "gpu-operator", "gpuwatch-device-plugin", "-o", "json"))[
         "data"
     ]
     assert set(data) == {"default", "time-slicing-4", "mps-2"}
     node = cluster.get("node", cluster.name)
-    assert node["metadata"]["labels"]["nvidia.com/device-plugin.config"] == "mps-2"
     assert node["spec"]["unschedulable"] is True
+    assert "nvidia.com/device-plugin.config" not in node["metadata"].get("labels", {}), "its pods may still run"
+    cluster.run(found.note.partition("have ended: ")[2].partition(", then uncordon")[0])
+    assert cluster.get("node", cluster.name)["metadata"]["labels"]["nvidia.com/device-plugin.config"] == "mps-2"
 
 
 def test_a_layout_is_made_and_one_that_stands_there_is_not_replaced(cluster):
