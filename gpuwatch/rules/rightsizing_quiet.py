@@ -27,7 +27,7 @@ OLD_SECONDS = 3 * 3600.0
 def quiet_seconds(hold: Hold, ground: Ground) -> float | None:
     """For how long it surely did nothing, after its grace. None: it works, or nobody can tell.
 
-    The ledger begins anew where nobody looked for a while: all of it was seen.
+    The ledger has left out the time that nobody saw.
     """
     if hold.idle_since is None or hold.busy is None or _does_something(hold):
         return None

@@ -1,4 +1,7 @@
-"""Right-sizing gets no worse than docs/rightsizing-evaluation.md has found it, on a smaller fleet of another seed."""
+"""Right-sizing gets no worse than docs/rightsizing-evaluation.md has found it, on a smaller fleet of another seed.
+
+The bars are what that fleet shows: of some 80 devices, one workload that is wrong at all moments is six in a hundred.
+"""
 
 import pytest
 
@@ -26,15 +29,15 @@ def idle(played: Played) -> score.Found:
 def test_who_is_called_idle_does_no_work_the_next_day(idle: score.Found) -> None:
     assert idle.flagged > 40
     assert idle.right[0] is not None
-    assert idle.right[0] >= 0.94
+    assert idle.right[0] >= 0.96
 
 
 def test_who_has_gone_for_good_is_found(idle: score.Found) -> None:
     assert idle.over > 40
     assert idle.recall is not None
-    assert idle.recall >= 0.88
+    assert idle.recall >= 0.93
     assert idle.recall_later is not None
-    assert idle.recall_later >= 0.94
+    assert idle.recall_later >= 0.98
 
 
 def test_no_serving_pod_is_to_be_deleted(played: Played, idle: score.Found) -> None:
@@ -60,7 +63,7 @@ def test_most_slowdowns_are_within_what_was_said(played: Played) -> None:
     found = score.predicted(each for each in played.sizes if each.rule == "gpuwatch")
     assert found.advice > 20
     assert found.above is not None
-    assert found.above < 0.35
+    assert found.above < 0.2
 
 
 def test_each_kind_of_workload_is_there_and_seen_in_order_of_time() -> None:
