@@ -200,8 +200,8 @@ def test_an_agent_without_a_view_is_passed_over_unless_it_was_named(tree):
         found = Ground(Places.tree(tree), Config(), Backend(target="/nowhere"), agent)
         facts = gather(found, level="quick", seconds=LONG)
         assert not facts.agent
-        assert "refused" in facts.unread["agent"]
-        with pytest.raises(GpuwatchError, match="refused"):
+        assert "no view" in facts.unread["agent"]
+        with pytest.raises(GpuwatchError, match="no view"):
             gather(found._replace(backend=None), level="quick", seconds=LONG)
 
 
