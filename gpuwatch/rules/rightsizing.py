@@ -6,6 +6,8 @@ Pure: what was seen goes in, advice comes out, dearest first. Unknown data makes
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from msgspec.structs import replace
+
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.recommendation import Recommendation
 from gpuwatch.model.snapshot import Record
@@ -14,7 +16,7 @@ from gpuwatch.rules.mig_layout import layouts
 from gpuwatch.rules.rightsizing_apply import all_applied
 from gpuwatch.rules.rightsizing_case import Case, Ground, cases_of
 from gpuwatch.rules.rightsizing_findings import BESIDES, NOW, SIZE
-from gpuwatch.rules.rightsizing_idle import is_at_rest
+from gpuwatch.rules.rightsizing_idle import is_at_rest, resting
 from gpuwatch.rules.rightsizing_namespace import quota_slack, steady_load
 from gpuwatch.rules.rightsizing_quiet import works
 
@@ -47,8 +49,18 @@ def _of(case: Case) -> Iterator[Recommendation]:
     yield from (found for row in NOW if (found := row.find(case)))
     if not case.is_known or not case.is_lasting or is_at_rest(case):
         return
-    yield from islice((found for row in SIZE if (found := row.find(case))), 1)
-    yield from (found for row in BESIDES if (found := row.find(case)))
+    awake = _awake(case)
+    yield from islice((found for row in SIZE if (found := row.find(awake))), 1)
+    yield from (found for row in BESIDES if (found := row.find(awake)))
+
+
+def _awake(case: Case) -> Case:
+    """Without the holds that are to be given back: no hour is to be saved twice."""
+    at_rest = {hold for rest in resting(case) for hold in rest.holds}
+    if not at_rest:
+        return case
+    awake = tuple(hold for hold in case.present if hold not in at_rest)
+    return replace(case, present=awake, part=len(awake) / len(case.present))
 
 
 def _of_namespace(use: NamespaceUse, ground: Ground, summaries: Iterable[Summary]) -> Iterator[Recommendation]:

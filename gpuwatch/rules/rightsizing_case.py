@@ -49,12 +49,15 @@ class Ground(Record, frozen=True, kw_only=True):
 
 
 class Case(Record, frozen=True, kw_only=True):
-    """A workload and its ground. `present`: its holds now; `kin`: it, and the same container with other images."""
+    """A workload and its ground. `present`: its holds now; `kin`: it, and the same container with other images;
+    `part`: share of its time that advice on size may count, where other advice gives some of its holds back.
+    """
 
     summary: Summary
     ground: Ground
     present: tuple[Hold, ...]
     kin: tuple[Summary, ...]
+    part: float = 1.0
 
     @property
     def config(self) -> RightsizingConfig:
@@ -128,7 +131,7 @@ class Case(Record, frozen=True, kw_only=True):
     @property
     def hours_per_day(self) -> float:
         """Device-hours that it holds on a day, over all days that are known."""
-        return self.summary.held / 3600 / max(1.0, self.summary.days)
+        return self.part * self.summary.held / 3600 / max(1.0, self.summary.days)
 
     @property
     def sureness(self) -> Level:

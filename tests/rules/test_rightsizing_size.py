@@ -66,6 +66,19 @@ def test_what_is_advised_counts_as_what_there_is() -> None:
     assert item.change.to_count == 1, "of each pod"
 
 
+def test_the_hours_of_a_pod_that_is_idle_are_not_to_be_saved_twice() -> None:
+    awake = tuple(a_hold(pod=f"chat-{n}", gpu=f"GPU-{n}") for n in range(2))
+    asleep = an_idle_hold(pod="chat-2", gpu="GPU-2")
+    three = {"held": 3 * 14 * DAY, "covered": 3 * 14 * DAY}
+    whole = found(a_small_one(holds=(*awake, a_hold(pod="chat-2", gpu="GPU-2")), **three))
+    both = found(a_small_one(holds=(*awake, asleep), **three))
+
+    assert both[Finding.IDLE_HOLDER].savings.gpu_hours_per_day == 24
+    assert both[Finding.MIG_FIT].current == "2 x nvidia.com/gpu"
+    hours = whole[Finding.MIG_FIT].savings.gpu_hours_per_day
+    assert both[Finding.MIG_FIT].savings.gpu_hours_per_day == pytest.approx(hours * 2 / 3)
+
+
 def test_growth_that_rounds_to_nothing_is_not_spoken_of() -> None:
     assert "growing" not in found(a_small_one(peaks=peaks(*(5 + n / 100 for n in range(8)))))[Finding.MIG_FIT].why
     assert (
