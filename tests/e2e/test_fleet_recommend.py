@@ -10,20 +10,20 @@ import pytest
 
 from tests.e2e.backfilled import backfill, lines, serving
 
-NOW = time.time()
-TIMES = range(int(NOW) - 4 * 3600, int(NOW), 60)
 AT = {"gpu": "3", "uuid": "GPU-11111111-2222-3333-4444-555555555555", "node": "node-7", "job": "gpuwatch"}
 POD = {"namespace": "lab", "pod": "jupyter-ann-0", "container": "notebook", "resource": "nvidia.com/gpu"}
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
-    text = lines("gpuwatch_gpu_info", AT | {"model": "NVIDIA H100 80GB HBM3"}, TIMES)
-    text += lines("gpuwatch_gpu_workload_info", AT | POD, TIMES)
-    text += lines("gpuwatch_gpu_utilization_mean_ratio", AT, TIMES, 0.0)
-    text += lines("gpuwatch_gpu_processes", AT, TIMES, 0)
-    text += lines("gpuwatch_gpu_memory_used_bytes", AT, TIMES, 3 << 20)
-    text += lines("gpuwatch_gpu_memory_total_bytes", AT, TIMES, 80 << 30)
+    now = int(time.time())  # of the test: this module may have been read long before
+    times = range(now - 4 * 3600, now, 60)
+    text = lines("gpuwatch_gpu_info", AT | {"model": "NVIDIA H100 80GB HBM3"}, times)
+    text += lines("gpuwatch_gpu_workload_info", AT | POD, times)
+    text += lines("gpuwatch_gpu_utilization_mean_ratio", AT, times, 0.0)
+    text += lines("gpuwatch_gpu_processes", AT, times, 0)
+    text += lines("gpuwatch_gpu_memory_used_bytes", AT, times, 3 << 20)
+    text += lines("gpuwatch_gpu_memory_total_bytes", AT, times, 80 << 30)
     with serving(backfill(tmp_path_factory.mktemp("now"), text)) as server:
         yield server.url
 
