@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpuwatch.roles.fleet_pods import either, pod_facts
-from gpuwatch.rules.history_windows import Chunk, Device, GpuRow, HolderRow, PodFacts
+from gpuwatch.rules.history_windows import OF_BOARD, OF_DEVICE, Chunk, Device, GpuRow, HolderRow, PodFacts
 from gpuwatch.rules.workload_key import key_of_pod
 from gpuwatch.sources.prometheus_api import PrometheusApi, Series, TooLarge, number
-from gpuwatch.sources.prometheus_queries import GPU_LABELS, PER_GPU, READINGS, Dialect, kubernetes, throttled
+from gpuwatch.sources.prometheus_queries import GPU_LABELS, Dialect, kubernetes, throttled
 
 SHARDS = 4
 """How often one step is parted by uuid before it is given up: sixteenths of the fleet."""
@@ -45,7 +45,11 @@ class ChunkReader:
             steps=steps,
             gpus=self._gpus(*about) if holders else {},
             holders=holders,
-            grids={name: self._grid(name, *about) for name in READINGS if name in self._dialect.queries and holders},
+            grids={
+                name: self._grid(name, *about)
+                for name in (*OF_DEVICE, *OF_BOARD)
+                if name in self._dialect.queries and holders
+            },
             own_memory=self._own("pod_memory", *about) if holders else {},
             own_busy=self._own("pod_busy", *about) if holders else {},
             throttled=self._throttled(names, *about),
@@ -129,7 +133,7 @@ class ChunkReader:
     def _expression(self, name: str, step: float, *, anybody: bool = False) -> Expression:
         """`anybody`: not only of the namespaces."""
         chosen = "" if anybody else self._namespaces
-        on = self._dialect.uuid if name in PER_GPU else self._dialect.device
+        on = self._dialect.uuid if name in OF_BOARD else self._dialect.device
 
         def made(matchers: str) -> str:
             wanted = self._dialect.expression(name, step - BORDER, matchers)

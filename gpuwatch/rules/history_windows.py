@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from gpuwatch.model.mig_profiles import instance
 from gpuwatch.model.usage import Window, WorkClass, WorkloadKey
 from gpuwatch.rules.mig_fit import of_whole_gpu
+from gpuwatch.rules.usage_hold import IDLE_BUSY
 
 Device = tuple[str, str]
 """Uuid of the GPU, and number of the GPU instance or nothing."""
@@ -20,8 +21,23 @@ Row = Sequence[float | None]
 Grid = Mapping[Device, Row]
 """Values by step; None: nothing known."""
 
-STILL = 0.01
-"""A device as idle as this is so for each of its holders."""
+OF_DEVICE = (
+    "busy",
+    "busy_high",
+    "busy_low",
+    "sm",
+    "sm_high",
+    "dram",
+    "dram_high",
+    "pipe",
+    "memory",
+    "memory_low",
+    "memory_total",
+)
+"""Readings of a GPU or a MIG instance, each a query of a dialect."""
+
+OF_BOARD = ("pcie", "watts", "power_limit", "processes")
+"""Readings of the physical GPU, whatever it is cut into."""
 
 
 class GpuRow(NamedTuple):
@@ -59,7 +75,7 @@ class PodFacts(NamedTuple):
 class Chunk(NamedTuple):
     """A stretch of time: steps of `step` seconds, the first of which begins at `start`.
 
-    `grids`: by reading (`sources.prometheus_queries.READINGS`); readings of physical GPUs have no instance in their
+    `grids`: by reading (OF_DEVICE, OF_BOARD); readings of physical GPUs have no instance in their
     key. `own`: memory (bytes) and busy (sum over samples) by holder: (device, namespace, pod, container).
     """
 
@@ -118,30 +134,14 @@ def _lines(chunk: Chunk) -> Iterator[_Line]:
             gpu,
             _interval(chunk.step, gpu.samples, row.samples),
             crowds[row.device],
-            {name: chunk.grids.get(name, {}).get(row.device, nothing) for name in _OF_DEVICE},
-            {name: chunk.grids.get(name, {}).get(board, nothing) for name in _OF_BOARD},
+            {name: chunk.grids.get(name, {}).get(row.device, nothing) for name in OF_DEVICE},
+            {name: chunk.grids.get(name, {}).get(board, nothing) for name in OF_BOARD},
             chunk.own_memory.get(who, nothing),
             chunk.own_busy.get(who, nothing),
             chunk.throttled.get(who[1:], nothing),
             present[0],
             present[-1],
         )
-
-
-_OF_DEVICE = (
-    "busy",
-    "busy_high",
-    "busy_low",
-    "sm",
-    "sm_high",
-    "dram",
-    "dram_high",
-    "pipe",
-    "memory",
-    "memory_low",
-    "memory_total",
-)
-_OF_BOARD = ("pcie", "watts", "power_limit", "processes")
 
 
 def _interval(step: float, *rows: Row) -> float:
@@ -218,7 +218,7 @@ def _figures(line: _Line, number: int, samples: float, *, alone: bool) -> dict[s
     if not alone:
         worked = line.own_busy[number]
         highest = busy if device["busy_high"][number] is None else device["busy_high"][number]
-        still = busy if highest is not None and highest < STILL else None
+        still = busy if highest is not None and highest < IDLE_BUSY else None
         found["busy"] = still if worked is None else min(1.0, worked / samples)
         found["memory"] = _whole(own)
         return found

@@ -2,9 +2,10 @@
 
 from gpuwatch.model.recommendation import Action, Change, Finding, Level, Recommendation
 from gpuwatch.rules.rightsizing_advice import advice, held_words
-from gpuwatch.rules.rightsizing_case import BUSY, Case
+from gpuwatch.rules.rightsizing_case import Case
 from gpuwatch.rules.rightsizing_savings import savings
 from gpuwatch.rules.rightsizing_words import percent
+from gpuwatch.rules.usage_hold import IDLE_BUSY
 
 THROTTLED = 0.1
 """Of the CPU's periods: the container wanted more than its limit."""
@@ -54,7 +55,7 @@ def _waits(case: Case, held_back: float = 0.0) -> bool:
     is_little = (summary.dram is None or summary.dram.mean < LITTLE_DRAM) and (
         summary.pcie is None or summary.pcie.mean < LITTLE_PCIE
     )
-    return BUSY <= summary.busy.mean < OFTEN_IDLE and is_little
+    return IDLE_BUSY <= summary.busy.mean < OFTEN_IDLE and is_little
 
 
 def _advice(case: Case, finding: Finding, action: Action, recommended: str, cause: str) -> Recommendation:

@@ -18,9 +18,6 @@ from gpuwatch.rules.preallocators import is_server
 DAY_SECONDS = 86400.0
 WEEK_DAYS = 7.0
 
-BUSY = 0.01
-"""As little as the driver's own whole percents can tell."""
-
 PREALLOCATED = 0.7
 """Of the device, within two minutes of the start."""
 

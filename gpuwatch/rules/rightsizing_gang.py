@@ -3,10 +3,11 @@
 from gpuwatch.model.recommendation import Action, Change, Finding, Level, Recommendation
 from gpuwatch.model.usage import Hold
 from gpuwatch.rules.rightsizing_advice import advice, held_words
-from gpuwatch.rules.rightsizing_case import BUSY, Case, by_pod
+from gpuwatch.rules.rightsizing_case import Case, by_pod
 from gpuwatch.rules.rightsizing_quiet import quiet_seconds
 from gpuwatch.rules.rightsizing_savings import savings
 from gpuwatch.rules.rightsizing_words import percent, span
+from gpuwatch.rules.usage_hold import IDLE_BUSY
 
 OTHERS_BUSY = 0.3
 """At least, mean over the hold, of every GPU that is not spare."""
@@ -57,6 +58,6 @@ def _spare(case: Case, holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
 
 def _is_spare(case: Case, hold: Hold) -> bool:
     held, quiet = hold.last - hold.since, quiet_seconds(hold, case.ground)
-    if quiet is None or hold.busy is None or hold.busy >= BUSY or held < case.config.min_history:
+    if quiet is None or hold.busy is None or hold.busy >= IDLE_BUSY or held < case.config.min_history:
         return False
     return quiet >= max(case.config.idle_after, QUIET * (held - case.config.grace))

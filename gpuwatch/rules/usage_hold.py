@@ -6,6 +6,7 @@ import re
 import msgspec
 
 from gpuwatch.model.usage import Hold, Window
+from gpuwatch.rules.usage_moments import Moments
 
 IDLE_BUSY = 0.01
 """A GPU that is busy for less than this share of a window does no work."""
@@ -48,33 +49,6 @@ def activity(window: Window) -> bool | None:
     if window.busy is None or not (window.busy >= 0 and window.covered > 0):
         return None
     return window.busy >= IDLE_BUSY or (window.busy_high or 0.0) >= BURST_BUSY
-
-
-class Moments(msgspec.Struct, omit_defaults=True):
-    """Weighted mean and spread (Welford)."""
-
-    weight: float = 0.0
-    mean: float = 0.0
-    squares: float = 0.0
-
-    def add(self, value: float, weight: float) -> None:
-        """Take one more."""
-        if not (weight > 0 and math.isfinite(value)):
-            return
-        self.weight += weight
-        step = value - self.mean
-        self.mean += step * weight / self.weight
-        self.squares += max(0.0, weight * step * (value - self.mean))  # rounding may say less than none
-
-    @property
-    def value(self) -> float | None:
-        """The mean; None: of nothing."""
-        return self.mean if self.weight > 0 else None
-
-    @property
-    def spread(self) -> float | None:
-        """Standard deviation over mean."""
-        return math.sqrt(self.squares / self.weight) / self.mean if self.weight > 0 and self.mean > 0 else None
 
 
 class Stirs(msgspec.Struct, omit_defaults=True):

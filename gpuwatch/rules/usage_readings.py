@@ -12,14 +12,12 @@ from gpuwatch.model.snapshot import Activity, Gpu, GpuProcess, Identity, MigInst
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import DeviceUse, Holder, PodUsage, ProcessOwner, Workload
 from gpuwatch.rules.mig_fit import of_whole_gpu
+from gpuwatch.rules.usage_hold import IDLE_BUSY
 from gpuwatch.rules.workload_key import Tenant
 
 COMPUTE = ("compute", "mps")
 SERVERS = ("nvidia-cuda-mps-server", "nvidia-cuda-mps-control")
 """Programs on a GPU that do no work of their own."""
-
-STILL = 0.01
-"""A GPU as idle as this is so for each of its holders."""
 
 PIPES = ("tensor", "fp64", "fp32", "fp16")
 
@@ -230,7 +228,7 @@ def _own_busy(busy: float | None, own: Sequence[GpuProcess] | None, row: PodUsag
         return min(1.0, sum(told))
     if row is not None and row.utilization is not None:
         return row.utilization
-    return busy if busy is not None and busy < STILL else None
+    return busy if busy is not None and busy < IDLE_BUSY else None
 
 
 def _memory(own: Sequence[GpuProcess] | None, row: PodUsage | None) -> int | None:

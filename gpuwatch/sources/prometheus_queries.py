@@ -188,27 +188,6 @@ DIALECTS = {dialect.name: dialect for dialect in (NATIVE, DCGM)}
 NAMES = '{__name__=~"gpuwatch_(gpu|pod|mig)_.+|DCGM_FI_(DEV|PROF)_.+"}'
 """Selects every metric of a GPU that is used here."""
 
-PER_GPU = frozenset({"pcie", "watts", "power_limit", "processes"})
-"""Readings of the physical GPU, whatever it is cut into."""
-
-READINGS = (
-    "busy",
-    "busy_high",
-    "busy_low",
-    "sm",
-    "sm_high",
-    "dram",
-    "dram_high",
-    "pipe",
-    "memory",
-    "memory_low",
-    "memory_total",
-    "pcie",
-    "watts",
-    "power_limit",
-    "processes",
-)
-
 KUBERNETES = {
     "pod_owner": ("kube_pod_owner", ("pod", "owner_kind", "owner_name")),
     "replicaset_owner": ("kube_replicaset_owner", ("replicaset", "owner_kind", "owner_name")),

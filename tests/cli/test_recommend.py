@@ -373,9 +373,11 @@ def test_who_plays_days_sees_how_many_hours_are_done():
     process = subprocess.Popen([*COMMAND, "recommend", *play], stderr=end, env=environment(TERM="xterm", COLUMNS="80"))
     os.close(end)
     shown = b""
-    while b"/48" not in shown:
-        shown += os.read(terminal, 4096)
-    process.send_signal(signal.SIGINT)
+    try:
+        while b"/48" not in shown:
+            shown += os.read(terminal, 4096)
+    finally:
+        process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == 130
     os.close(terminal)
     assert b"playing 2d" in shown

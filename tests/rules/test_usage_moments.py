@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.rules.usage_hold import Moments
+from gpuwatch.rules.usage_moments import Moments
 
 
 def test_one_value_has_no_spread() -> None:
