@@ -31,7 +31,9 @@ from tests.bench.measure import (
 )
 from tests.bench.node import Node, Shape, gpuwatch, nvitop_exporter
 from tests.bench.pages import views
-from tests.e2e.processes import fetch, free_port, running, until
+from tests.e2e.processes import fetch, running
+from tests.ports import free_port
+from tests.waiting import until
 
 RESULTS = Path(".cache/bench.json")
 GROWTH = (

@@ -14,7 +14,9 @@ from gpuwatch.sim.fakelib import FakeDriver, FakeMig, FakeProcess
 from gpuwatch.sim.kubelet import SimKubelet
 from gpuwatch.sim.proctree import ProcTree, SimProcess
 from gpuwatch.sim.world import KernelRing
-from tests.e2e.processes import Agent, agent, fetch, free_port, running, until
+from tests.e2e.processes import Agent, agent, fetch, running
+from tests.ports import free_port
+from tests.waiting import until
 
 GIB = 1 << 30
 SLICES = 7

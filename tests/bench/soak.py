@@ -24,7 +24,9 @@ from gpuwatch.sim.scenario import parse
 from gpuwatch.sim.world import World
 from tests.bench.measure import PROMETHEUS, quantiles, scrape, table
 from tests.e2e.launch import Launch
-from tests.e2e.processes import fetch, free_port, running, until
+from tests.e2e.processes import fetch, running
+from tests.ports import free_port
+from tests.waiting import until
 
 INTERVAL = 0.1
 MIB_GROWTH = 2.0

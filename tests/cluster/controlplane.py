@@ -19,7 +19,9 @@ import trustme
 
 from tests.cluster.api import Api
 from tests.cluster.binaries import Binaries
-from tests.e2e.processes import free_port, running, until
+from tests.e2e.processes import running
+from tests.ports import free_port
+from tests.waiting import until
 
 ISSUER = "https://kubernetes.default.svc"
 START_SECONDS = 60.0  # some 3 s, but for a machine that does much else

@@ -2,8 +2,8 @@
 
 from gpuwatch.model.remediation import TAINT
 from tests.cluster.api import NODES, STRATEGIC
-from tests.e2e.processes import until
 from tests.roles.remediating import NAMESPACE
+from tests.waiting import until
 
 BUDGETS = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 OTHER = {"key": "example.com/other", "value": "x", "effect": "NoSchedule"}

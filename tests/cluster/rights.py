@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.cluster.api import Answer, Api
-from tests.e2e.processes import until
 from tests.roles.remediating import NAMESPACE
+from tests.waiting import until
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 UNLISTED = (("", "users", "impersonate"), ("", "groups", "impersonate"), ("", "serviceaccounts", "impersonate"))

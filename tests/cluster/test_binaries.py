@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.cluster.binaries import NAMES, NoBinaries, find, get, home
-from tests.e2e.processes import until
+from tests.waiting import until
 
 # A Go that says how often it was asked to build, and takes its time
 GO = """#!/bin/sh

@@ -10,7 +10,7 @@ from tests.cluster.api import MERGE, NODES, Api
 from tests.deploy.charts import OPERATOR, case, is_test, rendered, run, warnings
 from tests.deploy.kubectl import Kubectl
 from tests.deploy.schemas import CRDS
-from tests.e2e.processes import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 

@@ -13,8 +13,8 @@ from tests.cluster.api import MERGE, NODES
 from tests.cluster.manifests import ACCOUNT
 from tests.cluster.remediating import make_node
 from tests.cluster.rights import asked
-from tests.e2e.processes import until
 from tests.roles.remediating import NAMESPACE, HandClock
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cluster.api import LEASES, MERGE, NODES, PODS
-from tests.e2e.processes import until
+from tests.waiting import until
 
 GROUP = "rbac.authorization.k8s.io"
 RBAC = f"/apis/{GROUP}/v1"

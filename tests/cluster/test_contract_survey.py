@@ -8,7 +8,7 @@ from gpuwatch.sinks.kube_errors import NotFound
 from gpuwatch.sinks.kube_survey import SurveyReader
 from gpuwatch.sinks.kube_transport import Transport
 from tests.cluster.api import NODES, PODS, STRATEGIC, Api
-from tests.e2e.processes import until
+from tests.waiting import until
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"

@@ -8,7 +8,7 @@ from kubernetes import client, config
 from tests.cluster.api import MERGE, NODES, Api
 from tests.cluster.binaries import find
 from tests.cluster.controlplane import ControlPlane
-from tests.e2e.processes import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 

@@ -12,8 +12,10 @@ from tests.cluster.manifests import ACCOUNT
 from tests.cluster.remediating import make_node
 from tests.cluster.story import OWN_PODS, pod_on
 from tests.deploy.rendering import built, containers, one
-from tests.e2e.processes import fetch, free_port, running, until
+from tests.e2e.processes import fetch, running
+from tests.ports import free_port
 from tests.roles.remediating import NAMESPACE
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 

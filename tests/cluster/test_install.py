@@ -12,8 +12,8 @@ from tests.cluster.manifests import ACCOUNT
 from tests.cluster.remediating import make_node
 from tests.cluster.rights import objects
 from tests.deploy.rendering import COMPONENTS, OVERLAYS, built
-from tests.e2e.processes import until
 from tests.roles.remediating import NAMESPACE
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 

@@ -15,8 +15,8 @@ from tests.cluster.manifests import ACCOUNT, POLICY, apply, manifests, renamed, 
 from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign
 from tests.cluster.story import VICTIM, live, policy, set_up, tear_down
 from tests.cluster.tenant import OURS, Tenant
-from tests.e2e.processes import until
 from tests.roles.remediating import NAMESPACE, NODE, Bench, HandClock, fatal
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 

@@ -29,8 +29,10 @@ from gpuwatch.sim.directory import inject
 from gpuwatch.sinks.kube_transport import Transport
 from tests.cluster.api import MERGE, NODES, PODS, STRATEGIC
 from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign, make_node, remove
-from tests.e2e.processes import agent, fetch, free_port, running, series, until
+from tests.e2e.processes import agent, fetch, running, series
+from tests.ports import free_port
 from tests.roles.remediating import NAMESPACE, NODE, Bench, HandClock, Ledger, fatal, settings
+from tests.waiting import until
 
 LIMIT_SECONDS = 1.0
 RUNS = {"simulated": 5, "control_plane": 50}

@@ -10,7 +10,8 @@ from deploy.helm.generate import CHART
 from tests.deploy.charts import VERSION, case, is_test, rendered, run
 from tests.deploy.commandline import commands, variables
 from tests.deploy.rendering import containers
-from tests.e2e.processes import agent, fetch, until
+from tests.e2e.processes import agent, fetch
+from tests.waiting import until
 
 FROM_ELSEWHERE = {"NODE_NAME", "POD_NAME", "POD_NAMESPACE", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
 

@@ -19,8 +19,9 @@ from gpuwatch.roles.restoring import ANSWER_SECONDS
 from gpuwatch.roles.tuner_guard import FAREWELL_SECONDS
 from gpuwatch.sinks.consents_file import FOLDER
 from tests.deploy.commandline import commands
-from tests.e2e.processes import agent, fetch, prometheus, until
+from tests.e2e.processes import agent, fetch, prometheus
 from tests.promql import JOBS
+from tests.waiting import until
 
 DEPLOY = Path(gpuwatch.__file__).parents[1] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.deploy.rendering import built, kustomization, one
-from tests.e2e.processes import agent, job, prometheus, until
+from tests.e2e.processes import agent, job, prometheus
+from tests.waiting import until
 
 META = {
     "namespace": ("__meta_kubernetes_namespace", "gpuwatch"),

@@ -17,7 +17,7 @@ import yaml
 
 import gpuwatch
 from tests.drills.tuner_rig import Rig
-from tests.e2e.processes import until
+from tests.waiting import until
 
 DEPLOY = Path(gpuwatch.__file__).parents[1] / "deploy"
 CONFIG = "--config=/etc/gpuwatch/gpuwatch.yaml"

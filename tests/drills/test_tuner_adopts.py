@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gpuwatch.sinks.tuner_status import TunerStatus
 from tests.drills.tuner_children import BUDGET
 from tests.drills.tuner_rig import GPUS, LIMIT, Rig
-from tests.e2e.processes import until
+from tests.waiting import until
 
 DEATHS = 5
 

@@ -19,7 +19,9 @@ from gpuwatch.sim.fakelib import FakeDriver
 from gpuwatch.sinks.heartbeat import Heartbeat
 from gpuwatch.sinks.settings_record import SettingsRecord
 from tests.drills.agent_process import AgentProcess
-from tests.e2e.processes import fetch, free_port, series, until
+from tests.e2e.processes import fetch, series
+from tests.ports import free_port
+from tests.waiting import until
 
 FAST = 10.0
 """How many times faster than in earnest the guard of these tests is."""

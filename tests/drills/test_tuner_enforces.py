@@ -25,7 +25,7 @@ from gpuwatch.sinks.tuner_stop import Stop, TunerStop
 from tests.drills.agent_process import AgentProcess
 from tests.drills.fast_tuner import FAST
 from tests.drills.test_tuner_dies import GUARD, environment
-from tests.e2e.processes import until
+from tests.waiting import until
 
 TOP_MHZ = 1980
 SEARCH_SECONDS = 90.0

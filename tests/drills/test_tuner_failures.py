@@ -10,7 +10,7 @@ from gpuwatch.sinks.tuner_status import TunerStatus
 from tests.drills.tuner_failures import drills
 from tests.drills.tuner_mishaps import KINDS
 from tests.drills.tuner_rig import EXIT_SECONDS, PATH_SECONDS, Rig, Told
-from tests.e2e.processes import until
+from tests.waiting import until
 
 EACH, SEED, RIGS = 2, 77, 8
 GUARD = 8.0

@@ -12,7 +12,7 @@ from gpuwatch.roles.tuner_guard import SILENCE_SECONDS
 from gpuwatch.sim.fakelib.coupling import FakeSet
 from gpuwatch.sinks.heartbeat import GUARD_NAME, Heartbeat
 from tests.drills.tuner_rig import GPUS, LIMIT, SWAP_SECONDS, TOP, VIEWS, Rig
-from tests.e2e.processes import until
+from tests.waiting import until
 
 SETTERS = ("nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks")
 

@@ -16,7 +16,7 @@ from gpuwatch.sim.fakelib.coupling import FakeSet
 from gpuwatch.sinks.settings_record import SettingsRecord
 from tests.drills import tuner_children
 from tests.drills.tuner_children import Place
-from tests.e2e.processes import until
+from tests.waiting import until
 
 VIEWS, GUARD = 40.0, 10.0
 """How many times faster than in earnest the tuner's GPUs and its guard are."""

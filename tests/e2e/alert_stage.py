@@ -10,7 +10,9 @@ from typing import Any
 from gpuwatch.sim.directory import inject
 from gpuwatch.sim.kubeapi import SimulatedApiServer
 from tests.e2e.alert_cases import NODES, Case
-from tests.e2e.processes import Agent, agent, fetch, free_port, running, until
+from tests.e2e.processes import Agent, agent, fetch, running
+from tests.ports import free_port
+from tests.waiting import until
 
 AT_ONCE = 4
 """Agents that start together."""

@@ -20,7 +20,8 @@ from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
 from tests.e2e.alert_cases import CASES, NODES, Case
 from tests.e2e.alert_stage import NAMESPACE, Stage
 from tests.e2e.alertmanager import ROOT, Alert, Alertmanager, alertmanager
-from tests.e2e.processes import prometheus, until
+from tests.e2e.processes import prometheus
+from tests.waiting import until
 
 RULES = ROOT / "alerts" / "gpuwatch.rules.yaml"
 DIVISOR, LONGEST = 100.0, 8.0

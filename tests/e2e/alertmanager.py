@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from tests.e2e.processes import fetch, free_port, running, until
+from tests.e2e.processes import fetch, running
+from tests.ports import free_port
+from tests.waiting import until
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "alerts" / "alertmanager.example.yaml"

@@ -7,7 +7,9 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from tests.e2e.processes import Prometheus, fetch, free_port, running, until
+from tests.e2e.processes import Prometheus, fetch, running
+from tests.ports import free_port
+from tests.waiting import until
 
 Value = float | Callable[[float], float | None] | None
 

@@ -4,38 +4,20 @@ import contextlib
 import http.client
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-START_SECONDS = 20.0
+from tests.ports import free_port
+from tests.waiting import until
+
 STOP_SECONDS = 10.0
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = START_SECONDS, step: float = 0.02) -> Any:
-    """What `condition` gives as soon as it is true; AssertionError after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
-        time.sleep(step)
 
 
 def fetch(url: str, headers: Mapping[str, str] | None = None) -> bytes | None:

@@ -5,7 +5,8 @@ The queries are those of the revision published on grafana.com and of the file i
 
 import pytest
 
-from tests.e2e.processes import agent, job, prometheus, until
+from tests.e2e.processes import agent, job, prometheus
+from tests.waiting import until
 
 GPUS = 8
 MIG_GPUS, MIG_INSTANCES = 2, 11  # of the scenario `mig`, which has four GPUs

@@ -25,7 +25,7 @@ from gpuwatch.sources.prometheus_config import load_http_config
 from gpuwatch.sources.prometheus_http import PrometheusHttp
 from tests.e2e.backfilled import backfill, lines, serving
 from tests.e2e.fleet_past import BEGIN, END, GIB, H100, HANDOVER, SCRAPE, STEP, TIMES, past, uuid
-from tests.e2e.processes import until
+from tests.waiting import until
 
 OPTIONS = HistoryOptions(window=END - BEGIN, end=END, metrics="gpuwatch")
 SMALL = msgspec.structs.replace(OPTIONS, points=40)

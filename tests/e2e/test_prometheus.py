@@ -4,7 +4,8 @@ import subprocess
 
 import pytest
 
-from tests.e2e.processes import agent, job, prometheus, series, until
+from tests.e2e.processes import agent, job, prometheus, series
+from tests.waiting import until
 
 # Prometheus' own counters of samples that it could not take
 DROPPED = (

@@ -13,7 +13,9 @@ import yaml
 from gpuwatch.model.remediation import TAINT
 from gpuwatch.sim.directory import inject
 from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
-from tests.e2e.processes import agent, fetch, free_port, running, series, until
+from tests.e2e.processes import agent, fetch, running, series
+from tests.ports import free_port
+from tests.waiting import until
 
 NODE = "gpu-1"
 NAMESPACE = "gpuwatch"

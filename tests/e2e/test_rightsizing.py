@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.roles.rightsizer import LEARNING
-from tests.e2e.processes import agent, fetch, until
+from tests.e2e.processes import agent, fetch
+from tests.waiting import until
 
 SIM = ("--source", "sim:idle-allocated")
 CONFIG = {"agent": {"interval": 0.2}}

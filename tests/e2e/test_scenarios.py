@@ -14,7 +14,9 @@ from gpuwatch.config import AgentConfig, Config, MetricsConfig
 from gpuwatch.sim.scenario import names
 from gpuwatch.sim.world import World
 from tests.e2e.launch import Launch
-from tests.e2e.processes import Agent, fetch, free_port, running, series, until
+from tests.e2e.processes import Agent, fetch, running, series
+from tests.ports import free_port
+from tests.waiting import until
 
 SPEED = 120.0
 STORY_SECONDS = 240.0  # simulated: by then the story of every scenario has begun

@@ -7,7 +7,8 @@ import psutil
 import pytest
 
 from gpuwatch.sim.fakelib import FakeDriver
-from tests.e2e.processes import agent, fetch, series, until
+from tests.e2e.processes import agent, fetch, series
+from tests.waiting import until
 
 GPUS = 8
 TRIES = 6  # the best counts: not all that a busy machine costs is known

@@ -3,7 +3,8 @@
 import pytest
 
 from gpuwatch.sim.directory import inject
-from tests.e2e.processes import agent, job, prometheus, until
+from tests.e2e.processes import agent, job, prometheus
+from tests.waiting import until
 
 SHARED_GPUS = {"0": 3, "1": 2}  # GPU: pods on it, in the scenario `time-sliced`
 TRAINER = {"namespace": "ml-research", "pod": "llama-pretrain-0"}

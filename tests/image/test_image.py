@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from gpuwatch import __version__
-from tests.e2e.processes import fetch, free_port, until
+from tests.e2e.processes import fetch
 from tests.image.base import CannotBuild, base_image, run
 from tests.image.container import configuration, contained, rootfs
+from tests.ports import free_port
+from tests.waiting import until
 
 pytestmark = pytest.mark.image
 

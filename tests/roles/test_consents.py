@@ -16,8 +16,8 @@ from gpuwatch.sim.kubeapi import Cluster, Rule, SimulatedApiServer
 from gpuwatch.sinks.consents_file import ConsentsFile
 from gpuwatch.sinks.kube_consents import ConsentsReader
 from gpuwatch.sinks.kube_transport import Transport
-from tests.e2e.processes import until
 from tests.roles.remediating import NODE, START, HandClock
+from tests.waiting import until
 
 SOONEST, LATEST = LOOK_SECONDS * (1 - SPREAD), LOOK_SECONDS * (1 + SPREAD)
 

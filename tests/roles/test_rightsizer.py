@@ -20,7 +20,7 @@ from gpuwatch.sim.playback import views
 from gpuwatch.sim.scenario import load
 from gpuwatch.sinks import usage_checkpoint
 from gpuwatch.sinks.consents_file import ConsentsFile
-from tests.e2e.processes import until
+from tests.waiting import until
 
 STARTED = 1_790_000_040.0
 ON = RightsizingConfig()
