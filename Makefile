@@ -6,11 +6,14 @@ BIN    := $(VENV)/bin
 SOURCE ?= $(shell test -e /dev/nvidiactl && echo nvml || echo sim)
 LISTEN ?= 127.0.0.1:9400
 CI     ?=
+PYTEST := $(BIN)/python -m pytest
+# Many tests wait for processes, so more workers than cores; each takes tests from the one that has most left.
+WORKERS ?= --numprocesses $(shell expr 2 \* $$(nproc) + 1) --dist worksteal
 
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
 
 $(VENV)/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gpuwatch needs Python 3.11 or newer; this is $$($(PYTHON) --version); set PYTHON=..."; exit 1; }
@@ -29,11 +32,21 @@ $(VENV)/installed-test: $(VENV)/installed Makefile
 run: $(VENV)/installed  ## run the agent: on the GPUs of this machine, or on the simulator where there are none
 	@$(BIN)/gpuwatch --source $(SOURCE) agent --listen $(LISTEN)
 
-test: $(VENV)/installed-test  ## install what the tests need, then run all of them
-	$(MAKE) check
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "not gpu and not bench and not cluster and not image" --cov --cov-report=term:skip-covered
-	$(MAKE) test-cluster
-	$(MAKE) test-image
+test: $(VENV)/installed-test parts check  ## install what the tests need, then run all that guards a change: 8 minutes
+	$(PYTEST) $(WORKERS) -m "not gpu and not bench and not slow"
+
+test-slow: $(VENV)/installed-test parts  ## every seed, every mutation proof, another order and other examples with coverage
+	$(PYTEST) $(WORKERS) -m "slow and not gpu and not bench"
+	$(MAKE) coverage
+
+coverage: $(VENV)/installed-test  ## branches that tests reach in their own process, in a random order, on random examples
+	HYPOTHESIS_PROFILE=random $(PYTEST) $(WORKERS) --random-order --cov --cov-report=term:skip-covered \
+		-m "not gpu and not bench and not slow and not cluster and not image" \
+		--ignore tests/e2e --ignore tests/drills --ignore tests/harms --ignore tests/cluster --ignore tests/image
+
+parts: $(VENV)/installed-test  ## the real parts of the tests: kube-apiserver and etcd, built once (minutes), and tools for images
+	@$(BIN)/python -m tests.cluster.binaries || { test -z "$(CI)" && echo "going on without: the tests that need them are skipped"; }
+	@./scripts/system-packages buildah debootstrap runc || { test -z "$(CI)" && echo "going on without: the tests that need them are skipped"; }
 
 check: $(VENV)/installed-test  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -74,15 +87,16 @@ soak: $(VENV)/installed-test  ## 24 simulated hours, accelerated; memory, thread
 test-gpu: $(VENV)/installed-test  ## tests that read a real GPU; nothing is ever changed
 	$(BIN)/python -m pytest -m gpu tests/gpu -s
 
-test-cluster: $(VENV)/installed-test  ## tests with a real kube-apiserver, built once (some minutes) or taken from KUBEBUILDER_ASSETS
-	@$(BIN)/python -m tests.cluster.binaries || { test -z "$(CI)" && echo "going on without: the tests that need them are skipped"; }
-	$(BIN)/python -m pytest -m cluster tests/cluster
+test-cluster: $(VENV)/installed-test parts  ## all tests with a real kube-apiserver
+	$(PYTEST) -m cluster tests/cluster
 
-test-image: $(VENV)/installed-test  ## build the container image on a base made here, and run it as the deployment does
-	@./scripts/system-packages buildah debootstrap runc || { test -z "$(CI)" && echo "going on without: the tests that need them are skipped"; }
-	$(BIN)/python -m pytest -m image tests/image
+test-image: $(VENV)/installed-test parts  ## build the container image on a base made here, and run it as the deployment does
+	$(PYTEST) -m image tests/image
+
+mutate: $(VENV)/installed-test  ## change the deciding modules in small ways; say which changes no test notices
+	$(BIN)/python -m tests.mutation
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help run test check generate preview bench bench-tuner bench-rightsizing soak test-gpu test-cluster test-image clean
+.PHONY: help run test test-slow coverage parts check generate preview bench bench-tuner bench-rightsizing soak test-gpu test-cluster test-image mutate clean
