@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,14 @@ import pytest
 
 from gpuwatch.sim.fakelib import FakeDriver
 from tests.drills.agent_process import AgentProcess
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_forkserver_is_left(no_process_is_left: None) -> Iterator[None]:
+    """The standard library ends it with the interpreter; by then a process that a test left would not be found."""
+    yield
+    for server in (forkserver._forkserver, resource_tracker._resource_tracker):  # type: ignore[attr-defined]
+        server._stop()
 
 
 @pytest.fixture

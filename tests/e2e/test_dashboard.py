@@ -3,7 +3,8 @@
 The queries are those of the revision published on grafana.com and of the file in the dcgm-exporter repository.
 """
 
-import pytest
+import contextlib
+import itertools
 
 from tests.e2e.processes import agent, job, prometheus
 from tests.waiting import until
@@ -43,19 +44,20 @@ VARIABLES = {
 }
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory):
+FIELDS = ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_DEV_FB_USED")
+
+
+@contextlib.contextmanager
+def scraping(place):
     """A Prometheus that scrapes two agents with profile dcgm-4.8: whole GPUs, and one with MIG instances."""
-    place = tmp_path_factory.mktemp("dashboard")
     config = {"agent": {"interval": 0.5}, "metrics": {"profiles": ["dcgm-4.8"]}}
     with (
         agent(place / "whole", source=("--source", "sim"), config=config) as whole,
         agent(place / "mig", source=("--source", "sim:mig"), config=config) as mig,
         prometheus(place / "prometheus", [job("whole", whole.settle()), job("mig", mig.settle())]) as found,
     ):
-        for name in ("whole", "mig"):
-            activity = f'count(DCGM_FI_PROF_GR_ENGINE_ACTIVE{{job="{name}"}})'
-            until(lambda activity=activity: found.value(activity), f"{name}: two samples of GPM")
+        for name, field in itertools.product(("whole", "mig"), FIELDS):
+            until(lambda name=name, field=field: found.value(f'count({field}{{job="{name}"}})'), f"{field} of {name}")
         yield found
 
 
@@ -68,19 +70,16 @@ def filled(database, expression, job):
     return expression.replace("{", f'{{job="{job}", ')
 
 
-@pytest.mark.parametrize(("expression", "lines"), PUBLISHED + REPOSITORY)
-def test_a_query_draws_a_line_for_each_gpu(database, expression, lines):
-    rows = database.query(filled(database, expression, "whole"))
-    assert len(rows) == lines
-    assert all(float(row["value"][1]) >= 0 for row in rows)
-
-
-@pytest.mark.parametrize(
-    "field", ["DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_DEV_FB_USED"]
-)
-def test_mig_instances_have_lines_of_their_own(database, field):
-    rows = database.query(filled(database, f"max({field}{BY_HOSTNAME}) by {INSTANCES}", "mig"))
-    instances = {(row["metric"]["gpu"], row["metric"]["GPU_I_ID"]) for row in rows if "GPU_I_ID" in row["metric"]}
-    assert len(instances) == MIG_INSTANCES
-    assert {gpu for gpu, _ in instances} == {str(gpu) for gpu in range(MIG_GPUS)}
-    assert all(row["metric"]["GPU_I_PROFILE"] for row in rows if "GPU_I_ID" in row["metric"])
+def test_each_query_draws_a_line_for_each_gpu_and_instance(tmp_path):
+    with scraping(tmp_path) as database:
+        for expression, lines in PUBLISHED + REPOSITORY:
+            rows = database.query(filled(database, expression, "whole"))
+            assert len(rows) == lines, expression
+            assert all(float(row["value"][1]) >= 0 for row in rows), expression
+        for field in FIELDS:
+            rows = database.query(filled(database, f"max({field}{BY_HOSTNAME}) by {INSTANCES}", "mig"))
+            of_instances = [row["metric"] for row in rows if "GPU_I_ID" in row["metric"]]
+            instances = {(labels["gpu"], labels["GPU_I_ID"]) for labels in of_instances}
+            assert len(instances) == MIG_INSTANCES, field
+            assert {gpu for gpu, _ in instances} == {str(gpu) for gpu in range(MIG_GPUS)}, field
+            assert all(labels["GPU_I_PROFILE"] for labels in of_instances), field

@@ -1,13 +1,19 @@
 """The demo tells the whole life of a fault, in order, and its cluster answers to commands in another terminal."""
 
+import contextlib
 import re
 import signal
+import subprocess
+import sys
 
 import pytest
 
-from tests.cli.processes import finish, start, until
+from tests.cli.processes import COMMAND, environment, finish
+from tests.e2e.shared import once
+from tests.waiting import BOUND_SECONDS, until
 
-PACE = "1"
+STORY_SECONDS = 600.0
+"""The demo itself gives each chapter a minute for what it is about."""
 
 STORY = (
     r"tuner +leaves GPUs 0 to 6 alone: no pod there has agreed to be tuned",
@@ -51,67 +57,132 @@ def told_by(text):
     return re.sub(r"^\d\d:\d\d:\d\d  ", "", re.sub(r"\n {22}", " ", text), flags=re.M)
 
 
-@pytest.fixture(scope="module")
-def story(tmp_path_factory):
+SHORT = ("A cluster at work", "Power gets scarce", "A GPU breaks", "The work moves", "New work has to wait", "Repair")
+"""Chapters: what gpuwatch does to a node and to its GPUs, without those that wait for a minute or half of one."""
+
+SHORT_STORY = (
+    r"1\. A cluster at work",
+    r"tuner +leaves GPUs 0 to 6 alone: no pod there has agreed to be tuned",
+    r"2\. Power gets scarce",
+    r"tuner +shares 2800 W among the GPUs: more than 2800 W was drawn",
+    r"tuner +limits GPUs 0 to 7 to 350 W each",
+    r"of 2800 W its GPUs may draw 2800 W",
+    r"3\. A GPU breaks",
+    r"gpuwatch +taints gpu-node-1 with gpuwatch.io/gpu-fault=xid_fatal:NoSchedule",
+    r"gpuwatch +asked it to leave and got a no: serving/chat-7b\S+-x2k4q may not go",
+    r"gpuwatch +asks serving/chat-7b\S+-x2k4q to leave",
+    r"6\. Repair",
+    r"gpuwatch +takes the taint gpuwatch.io/gpu-fault=xid_fatal:NoSchedule off gpu-node-1",
+    r"scheduler +places ml-research/evaluate-0 on gpu-node-1",
+)
+
+SHORTENED = f"""
+from gpuwatch.cli import story
+from gpuwatch.cli.main import main
+story.STORY = tuple(chapter for chapter in story.STORY if chapter.title in {SHORT})
+main()
+"""
+
+
+@contextlib.contextmanager
+def playing(place, program, *options):
+    """The demo as a process whose files are in `place`; ended with the block."""
+    socket = place / "agent.sock"
+    process = subprocess.Popen(
+        [*program, "demo", "--listen", "127.0.0.1:0", "--socket", str(socket), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(TMPDIR=str(place)),
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=BOUND_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def played(place, program):
     """What the demo prints from beginning to end."""
-    place = tmp_path_factory.mktemp("demo")
-    demo = start("demo", "--pace", PACE, "--end", "--listen", "127.0.0.1:0", "--socket", str(place / "agent.sock"))
-    told, errors = demo.communicate(timeout=150)
+    with playing(place, program, "--pace", "1", "--end") as demo:
+        told, errors = demo.communicate(timeout=STORY_SECONDS)
     assert (demo.returncode, errors) == (0, "")
     return told_by(told)
 
 
-def test_it_tells_what_happens_in_order(story):
+def in_order(patterns, story):
+    """Whether it tells all of it, in this order."""
     at = 0
-    for words in STORY:
+    for words in patterns:
         found = re.compile(words).search(story, at)
         assert found, f"{words} after {story[max(0, at - 200) : at]}"
         at = found.end()
+    return True
 
 
-def test_an_application_error_and_a_hang_taint_nothing(story):
-    assert story.count("taints gpu-node-1") == 1
-    assert story.count("takes the taint") == 1
-
-
-def test_nobody_but_the_pod_on_the_broken_gpu_is_asked_to_leave(story):
+def test_a_short_story_of_a_fault_is_told_in_order_and_touches_only_what_it_must(tmp_path):
+    story = played(tmp_path, (sys.executable, "-c", SHORTENED))
+    assert in_order(SHORT_STORY, story)
+    assert (story.count("taints gpu-node-1"), story.count("takes the taint")) == (1, 1)
     assert set(re.findall(r"asks (\S+) to leave", story)) == {"serving/chat-7b-5d9c7f6b8-x2k4q"}
+    assert not re.search(r"^\S+ +.*GPU-[0-9a-f]{8}", story, re.M), "people name GPUs by their number"
 
 
-def test_the_budget_is_kept_as_soon_as_it_is_exceeded(story):
-    drawn = re.findall(r"of 2800 W its GPUs may draw (\d+) W and do draw (\d+) W", story)
-    assert drawn
-    assert all(int(watts) <= 2800 for pair in drawn for watts in pair)
+@pytest.fixture(scope="session")
+def story(tmp_path_factory):
+    """What the whole demo prints; played once in a run."""
+    return once(tmp_path_factory, "demo", lambda place: played(place, COMMAND))
 
 
-def test_every_line_fits_and_names_gpus_as_people_do(story):
-    assert not re.search(r"^\S+ +.*GPU-[0-9a-f]{8}", story, re.M)
+@pytest.mark.slow  # a minute; the short story above has what matters of each
+class TestWholeStory:
+    def test_it_tells_what_happens_in_order(self, story):
+        assert in_order(STORY, story)
+
+    def test_an_application_error_and_a_hang_taint_nothing(self, story):
+        assert story.count("taints gpu-node-1") == 1
+        assert story.count("takes the taint") == 1
+
+    def test_nobody_but_the_pod_on_the_broken_gpu_is_asked_to_leave(self, story):
+        assert set(re.findall(r"asks (\S+) to leave", story)) == {"serving/chat-7b-5d9c7f6b8-x2k4q"}
+
+    def test_the_budget_is_kept_as_soon_as_it_is_exceeded(self, story):
+        drawn = re.findall(r"of 2800 W its GPUs may draw (\d+) W and do draw (\d+) W", story)
+        assert drawn
+        assert all(int(watts) <= 2800 for pair in drawn for watts in pair)
+
+    def test_every_line_fits_and_names_gpus_as_people_do(self, story):
+        assert not re.search(r"^\S+ +.*GPU-[0-9a-f]{8}", story, re.M)
 
 
-def test_its_cluster_obeys_another_terminal(tmp_path):
-    socket = str(tmp_path / "agent.sock")
-    process = start("demo", "--pace", "60", "--listen", "127.0.0.1:0", "--socket", socket)
-    assert process.stdout is not None
-    heard = ""
-    while "1. A cluster at work" not in heard:
-        heard += process.stdout.readline()
-    variables = dict(pair.split("=", 1) for pair in re.search(r"export (.*)", heard)[1].split())
+def test_its_cluster_obeys_another_terminal_until_it_is_told_to_end(tmp_path):
+    with playing(tmp_path, COMMAND, "--pace", "60") as process:
+        heard = ""
+        while "1. A cluster at work" not in heard:
+            line = process.stdout.readline()
+            assert line, f"it ended after {heard}"
+            heard += line
+        variables = dict(pair.split("=", 1) for pair in re.search(r"export (.*)", heard)[1].split())
 
-    def node(*args):
-        return finish("--source", f"agent:{socket}", "node", *args, **variables)
+        def node(*args):
+            return finish("--source", f"agent:{tmp_path / 'agent.sock'}", "node", *args, **variables)
 
-    until(lambda: "GPUHealthy=True" in node("status").stdout)
-    assert "mode enforce" in finish("--source", f"agent:{socket}", "tune", "status", **variables).stdout
-    assert node("status").returncode == 0
-    done = node("quarantine", "--yes", "--reason", "new fan")
-    assert (done.returncode, done.stderr.count("error")) == (0, 0)
-    status = node("status")
-    assert status.returncode == 4
-    assert "only a person gives it back: new fan" in status.stdout
-    assert node("release", "--yes").returncode == 0
-    until(lambda: node("status").returncode == 0)
-    process.send_signal(signal.SIGTERM)
-    told, errors = process.communicate(timeout=20)
+        until(lambda: "GPUHealthy=True" in (status := node("status")).stdout and status.returncode == 0, step=0.5)
+        tuner = finish("--source", f"agent:{tmp_path / 'agent.sock'}", "tune", "status", **variables)
+        assert "mode enforce" in tuner.stdout
+        done = node("quarantine", "--yes", "--reason", "new fan")
+        assert (done.returncode, done.stderr.count("error")) == (0, 0)
+        status = node("status")
+        assert status.returncode == 4
+        assert "only a person gives it back: new fan" in status.stdout
+        assert node("release", "--yes").returncode == 0
+        until(lambda: node("status").returncode == 0, step=0.5)
+        process.send_signal(signal.SIGTERM)
+        told, errors = process.communicate(timeout=BOUND_SECONDS)
     assert process.returncode == 130
     assert "Traceback" not in errors
     told = told_by(told)

@@ -2,17 +2,19 @@
 
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
 
 from gpuwatch.sim.fakelib import FakeDriver
 from tests.e2e.processes import agent, fetch, series
-from tests.waiting import until
+from tests.waiting import BOUND_SECONDS, until
 
 GPUS = 8
 TRIES = 6  # the best counts: not all that a busy machine costs is known
 LIMIT_SECONDS = 1.0
+LIMIT_CPU_SECONDS = 2.0
 WANTED = ("gpuwatch_gpu_temperature_celsius", "gpuwatch_gpu_power_watts", "gpuwatch_gpu_health", "gpuwatch_node_health")
 
 
@@ -26,37 +28,60 @@ def complete(page):
     return all(len(seen.get(name, ())) == (1 if "node" in name else GPUS) for name in WANTED)
 
 
-def in_line(pid):
-    """Seconds for which a process and its children stood in line for a processor, each by its longest waiting thread,
-    as far as Linux tells.
+def in_line(pids):
+    """Seconds for which these processes stood in line for a processor, each by its longest waiting thread, as far as
+    Linux tells.
     """
-    pids = (pid, *(child.pid for child in psutil.Process(pid).children(recursive=True)))
     threads = (
         [file.read_text().split()[1] for file in Path(f"/proc/{each}/task").glob("*/schedstat")] for each in pids
     )
     return sum(max(map(int, told), default=0) for told in threads) / 1e9
 
 
+class Start(NamedTuple):
+    """Seconds from the process' start to a complete page: those of the clock less those in line, and of processors."""
+
+    wall: float
+    cpu: float
+
+
 def first_page(directory, **options):
-    """Seconds from the process' start, but for those that others had the processors."""
+    """Start an agent and wait for its first complete page."""
     started = time.monotonic()
     with agent(directory, **options) as found:
         until(lambda: complete(fetch(f"{found.url}/metrics") or b""), "a complete page", step=0.005)
-        return time.monotonic() - started - in_line(found.process.pid)
+        took = time.monotonic() - started
+        process = psutil.Process(found.process.pid)
+        all_of_it = (process, *process.children(recursive=True))
+        times = [each.cpu_times() for each in all_of_it]
+        return Start(
+            wall=took - in_line([each.pid for each in all_of_it]),
+            cpu=sum(each.user + each.system for each in times) + times[0].children_user + times[0].children_system,
+        )
 
 
+def start_of(source, place):
+    if source == "simulator":
+        return first_page(place, source=("--source", "sim"))
+    with FakeDriver(place / "driver", gpus=GPUS) as driver:
+        options = ("--source", "nvml", "--nvml-library", str(driver.library))
+        return first_page(place / "agent", source=options, env=driver.env)
+
+
+@pytest.mark.parametrize("source", ["simulator", "library"])
+def test_a_complete_page_costs_less_than_two_seconds_of_processor_time(tmp_path, source):
+    """Agent and reader together, on two cores half each; what they wait for would not show here."""
+    assert start_of(source, tmp_path).cpu < LIMIT_CPU_SECONDS
+
+
+@pytest.mark.slow  # a clock's second on a busy machine; what it costs in processor time is held above
 @pytest.mark.parametrize("source", ["simulator", "library"])
 def test_a_complete_page_comes_within_a_second(tmp_path, source, capsys):
     taken = []
     for number in range(TRIES):
         if taken and min(taken) < LIMIT_SECONDS:
             break
-        if source == "simulator":
-            taken.append(first_page(tmp_path / str(number), source=("--source", "sim")))
-            continue
-        with FakeDriver(tmp_path / f"driver-{number}", gpus=GPUS) as driver:
-            options = ("--source", "nvml", "--nvml-library", str(driver.library))
-            taken.append(first_page(tmp_path / str(number), source=options, env=driver.env))
+        taken.append(start_of(source, tmp_path / str(number)).wall)
     with capsys.disabled():
         print(f"\nfirst complete /metrics of {GPUS} GPUs ({source}): {', '.join(f'{t:.2f}' for t in taken)} s")
     assert min(taken) < LIMIT_SECONDS
@@ -80,14 +105,22 @@ def test_a_pod_without_the_drivers_library_serves_on_and_says_what_is_missing(tm
         }
         assert up["nvml"] == up["podresources"] == 0
         until(lambda: "is mounted" in found.log.read_text(), "both are in the log")
-        told = found.log.read_text()
+        told = found.log.read_text().count("runtimeClassName")
+        assert told in {1, 2}, "once, and once more if the kubelet was found to be missing a moment later"
+        before = restarts(found)
+        until(lambda: restarts(found) >= before + 2, "it was looked for again and again")
+        assert found.log.read_text().count("runtimeClassName") == told
+        assert "Library Not Found" in found.log.read_text()
         assert found.process.poll() is None
-    assert "Library Not Found" in told
-    assert "runtimeClassName" in told
-    assert told.count("runtimeClassName") == 1, "said once, however often it is looked for"
+
+
+def restarts(found):
+    """How often the reader was started anew."""
+    (count,) = (value for row, value in series(found.page()).items() if row.name == "gpuwatch_reader_restarts_total")
+    return count
 
 
 def test_without_a_library_and_without_waiting_it_ends_with_5(tmp_path):
     with agent(tmp_path, source=("--source", "nvml")) as found:
-        assert found.process.wait(20) == 5
+        assert found.process.wait(BOUND_SECONDS) == 5
         assert "try --source sim" in found.log.read_text()
