@@ -9,8 +9,9 @@ HEAD = """\
 
 An agent that taints nodes, evicts pods and turns knobs of GPUs can do more damage than the faults it looks for.
 These are the ways in which such agents have done so, or could; for each, what gpuwatch does against it, where that is
-in the code, and the test that shows it. `make test` also takes every guard out, one by one, and shows that its test
-then fails (`tests/harms/test_mutations_*.py`). Made from `tests/harms/table.py` by `make generate`.
+in the code, and the test that shows it. `make test-slow` also takes every guard out, one by one, and shows that its
+test then fails, `make test` those whose guard or test has changed (`tests/harms/test_proofs.py`).
+Made from `tests/harms/table.py` by `make generate`.
 """
 
 

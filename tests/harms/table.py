@@ -1,7 +1,7 @@
 """HARMS: the ways in which an agent that acts on nodes can do harm, what gpuwatch has against each, and the proof.
 
 A proof is a test together with a patch that takes the guard out: with the patch, the test fails. `docs/harms.md` is
-made from this table, `test_mutations_*.py` carry it out.
+made from this table, `test_proofs.py` carries it out.
 """
 
 from typing import NamedTuple
