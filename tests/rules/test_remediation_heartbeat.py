@@ -1,5 +1,7 @@
 """How often the condition of a node is written when nothing happens: once a period, half as often in quarantine."""
 
+import itertools
+
 import pytest
 
 from gpuwatch.model.remediation import SetCondition
@@ -23,6 +25,6 @@ def test_a_heartbeat_comes_once_a_period_and_in_quarantine_every_other(
         story.cycle()
         written += [story.now for step in story.done[before:] if isinstance(step, SetCondition)]
     assert bool(story.node.taint) is tainted
-    gaps = [later - earlier for earlier, later in zip(written[1:], written[2:], strict=False)]  # the first is news
+    gaps = [later - earlier for earlier, later in itertools.pairwise(written[1:])]  # the first is news
     assert len(gaps) >= 4
     assert set(gaps) == {every}

@@ -1,4 +1,4 @@
-"""What a cycle of the tuner makes of no View, of the same View once more, and what it writes down for the next tuner."""
+"""What a cycle of the tuner makes of no View, of the same one once more, and what it writes down for the next tuner."""
 
 import pytest
 from msgspec.structs import replace
