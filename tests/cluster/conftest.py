@@ -1,5 +1,6 @@
-"""API servers for the tests of this folder: a real one, started once, and the simulated one."""
+"""API servers for the tests of this folder: real ones, each started once, and the simulated one."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -13,6 +14,57 @@ from tests.cluster.binaries import Binaries, NoBinaries, find
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.installing import Installing
 from tests.cluster.simulated import Simulated
+
+HERE = Path(__file__).parent
+
+
+class Planes:
+    """The control planes of this process: started when first asked for, stopped after the last test that may ask.
+
+    They outlast modules, as a start costs some seconds of CPU, but not this folder: an idle one costs, too.
+    """
+
+    def __init__(self) -> None:
+        self._running = contextlib.ExitStack()
+        self._found: dict[str, ControlPlane] = {}
+
+    def get(self, name: str, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
+        """That of a name."""
+        if name not in self._found:
+            plane = ControlPlane(tmp_path_factory.mktemp(name), binaries())
+            self._found[name] = self._running.enter_context(plane)
+        return self._found[name]
+
+    def stop(self) -> None:
+        """All of them; the next one to ask starts a new one."""
+        self._found.clear()
+        self._running.close()
+
+
+PLANES = Planes()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with a control plane come first, and so in one process.
+
+    Of several workers each begins with its own part of the list, and one that runs out of tests takes those at the end
+    of another's part.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+
+
+@pytest.hookimpl(trylast=True)  # after what modules tear down
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Stop the control planes when the tests of this folder are over."""
+    if nextitem is None or nextitem.get_closest_marker("cluster") is None:
+        PLANES.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def stopped() -> Iterator[None]:
+    """And when the run is over: no test leaves a process."""
+    yield
+    PLANES.stop()
 
 
 def without(reason: str) -> NoReturn:
@@ -30,18 +82,16 @@ def binaries() -> Binaries:
         without(str(none))
 
 
-@pytest.fixture(scope="session")
-def control_plane(tmp_path_factory) -> Iterator[ControlPlane]:
+@pytest.fixture(scope="module")
+def control_plane(tmp_path_factory) -> ControlPlane:
     """etcd and kube-apiserver for all tests of this process; objects of other tests are there, so use own names."""
-    with ControlPlane(tmp_path_factory.mktemp("control-plane"), binaries()) as plane:
-        yield plane
+    return PLANES.get("control-plane", tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
-def fresh(tmp_path_factory) -> Iterator[Installing]:
-    """The administrator of an API server of the module's own, in which nobody has made anything yet."""
-    with ControlPlane(tmp_path_factory.mktemp("fresh"), binaries()) as plane:
-        yield Installing(plane).prepare()
+def fresh(tmp_path_factory) -> Installing:
+    """The administrator of another API server, in which nothing is installed: a test takes away what it installs."""
+    return Installing(PLANES.get("fresh", tmp_path_factory)).prepare()
 
 
 @pytest.fixture
@@ -66,7 +116,7 @@ def simulated(tmp_path_factory) -> Iterator[Simulated]:
         yield server
 
 
-@pytest.fixture(scope="session", params=["simulated", pytest.param("control_plane", marks=pytest.mark.cluster)])
+@pytest.fixture(scope="module", params=["simulated", pytest.param("control_plane", marks=pytest.mark.cluster)])
 def apiserver(request) -> Api:
     """Each API server in turn: what holds for one must hold for the other."""
     return Api(request.getfixturevalue(request.param))

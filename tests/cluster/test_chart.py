@@ -81,6 +81,7 @@ def test_install_enforce_roll_back_uninstall(release):
     assert left.split() in ([], ["configmap/kube-root-ca.crt"])
 
 
+@pytest.mark.slow  # tests/deploy/test_chart_notes.py has the same warnings where Helm cannot ask
 def test_notes_of_a_cluster_that_helm_can_ask(release, name):
     """It looks for the namespace's label and the runtime class; and is content once both are there."""
     values = {**case("observe"), "runtimeClassName": name, "podMonitor": {"enabled": True}}
@@ -96,6 +97,7 @@ def test_notes_of_a_cluster_that_helm_can_ask(release, name):
     assert warnings(release.upgrade(values)) == []
 
 
+@pytest.mark.slow  # the same objects as those of kustomize (tests/deploy/test_chart_same.py), and those are tried
 def test_the_policy_guards_the_release_s_own_account(release, name):
     """The token of a pod of this release changes its own Node, and no other."""
     release.install({"remediation": {"mode": "enforce"}})
@@ -115,13 +117,14 @@ def test_the_policy_guards_the_release_s_own_account(release, name):
         status, said = api.request("PATCH", f"{NODES}/{other}", change, MERGE, token=token)
         return status == 403 and said["message"]
 
-    until(refusal, "the new policy is in force", 30)  # the server's own watch has to bring it
+    until(refusal, "the new policy is in force")  # the server's own watch has to bring it
     assert "the token is not of a pod on this Node" in refusal()
     assert api.request("PATCH", f"{NODES}/{own}", change, MERGE, token=token).status == 200
     foreign = {"metadata": {"labels": {"example.com/mine": "7"}}}
     assert api.request("PATCH", f"{NODES}/{own}", foreign, MERGE, token=token).status == 403
 
 
+@pytest.mark.slow  # tests/deploy/test_chart_objects.py holds that all names have the release in them
 def test_two_releases_live_side_by_side(plane, name):
     first, second = Release(plane, f"chart-{name}-a"), Release(plane, f"chart-{name}-b")
     try:

@@ -24,6 +24,7 @@ COMPONENTS = {
     ACCOUNT: ("remediation", "tuner", "tuner-enforce"),
 }
 """The account of the pod -> components that make it so."""
+BINDING = "gpuwatch-tuner-consents"
 CONSENTS = {("", "nodes", "get"), ("", "namespaces", "get"), ("", "pods", "list")}
 
 
@@ -65,20 +66,22 @@ class Team:
 
     def sees(self, said, what):
         """The server's cache, of which lists are made, may be some milliseconds behind."""
-        until(lambda: said(self.look()), what, 20)
+        until(lambda: said(self.look()), what)
 
 
-@pytest.fixture(params=COMPONENTS)
-def account(request, install):
+@pytest.fixture(scope="module", params=COMPONENTS)
+def account(request, fresh, tmp_path_factory):
     """Of the pod, as installed."""
-    install(*COMPONENTS[request.param])
-    return request.param
+    folder = fresh.folder(tmp_path_factory.mktemp("consents"), *COMPONENTS[request.param])
+    fresh.kubectl("apply", "-k", folder)
+    yield request.param
+    fresh.uninstall(folder)
 
 
 @pytest.fixture
 def team(fresh, account, name, tmp_path):
     made = Team(fresh, name, fresh.plane.service_account_token(NAMESPACE, account), tmp_path)
-    until(lambda: made.look() is not None, "the right is in force", 20)
+    until(lambda: made.look() is not None, "the right is in force")
     yield made
     made.transport.close()
 
@@ -121,9 +124,10 @@ def test_our_taint_is_seen(team):
     assert team.look().quarantined is True
 
 
-def test_everything_else_is_forbidden(fresh, install):
+@pytest.mark.slow  # 1,500 questions; test_installed.py holds what the server lists
+@pytest.mark.parametrize("account", ["gpuwatch"], indirect=True)
+def test_everything_else_is_forbidden(fresh, account):
     """Asked about each verb on each resource, as not every right has to be in the list that an account gets."""
-    install(*COMPONENTS["gpuwatch"])
     assert asked(fresh.api, f"system:serviceaccount:{NAMESPACE}:gpuwatch") == CONSENTS
 
 
@@ -132,16 +136,18 @@ def test_even_one_pod_by_its_name_is_forbidden(team):
         team.reader.tolerates(team.name, "train")
 
 
-def test_without_the_right_the_file_stays_and_the_right_is_named(team, fresh, caplog):
+def test_without_the_right_the_file_stays_and_the_right_is_named(team, fresh, request, caplog):
     """As `kubectl delete clusterrolebinding` has it."""
     before = team.look()
-    fresh.kubectl("delete", "clusterrolebinding", "gpuwatch-tuner-consents")
+    binding = fresh.kubectl("get", "clusterrolebinding", BINDING, "-o", "yaml")
+    fresh.kubectl("delete", "clusterrolebinding", BINDING)
+    request.addfinalizer(lambda: fresh.kubectl("create", "-f", "-", stdin=binding))
 
     def refused():
         team.consenting.step()
         return "Forbidden" in caplog.text or "grant" in caplog.text
 
-    until(refused, "the right is gone", 20)
+    until(refused, "the right is gone")
     left = team.file.read()
     assert (left.node, left.pods, left.namespaces) == (before.node, before.pods, before.namespaces)
     assert "grant list on pods" in caplog.text or "grant get on nodes" in caplog.text

@@ -99,7 +99,7 @@ def test_runtime_classes_and_the_operators_policy(plane, name):
         reader.policy_state()
     assert plane.request("POST", CRDS, POLICY_KIND).status == 201
     try:
-        until(lambda: plane.request("GET", POLICIES).status == 200, "ClusterPolicies are served", SECONDS)
+        until(lambda: plane.request("GET", POLICIES).status == 200, "ClusterPolicies are served")
         assert reader.policy_state() is None
         policy = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": name}}
         assert plane.request("POST", POLICIES, policy).status == 201
@@ -135,7 +135,7 @@ def test_the_kubelets_own_rights_show_its_node_and_pods(plane, name):
     def asked():
         return read_cluster(name, SECONDS, host=Host(boot_id=f"boot-{name}"), kubeconfig=kubeconfig, environment={})
 
-    until(lambda: asked().pods is not None, "the right is in force", SECONDS)
+    until(lambda: asked().pods is not None, "the right is in force")
     found = asked()
     assert (found.node.name, found.pods) == (name, ())
     assert found.runtime_classes is not None

@@ -81,6 +81,7 @@ def patched(api, node, token):
     return api.request("PATCH", f"{NODES}/{node}", {"metadata": {"labels": {"a": "1"}}}, MERGE, token=token)
 
 
+@pytest.mark.slow  # the fixture `fresh` starts a second one beside the first, and all of them are stopped in the end
 def test_a_second_one_runs_beside_it_and_stops(tmp_path, control_plane):
     with ControlPlane(tmp_path, find()) as second:
         assert second.url != control_plane.url

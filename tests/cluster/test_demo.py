@@ -17,7 +17,9 @@ from tests.ports import free_port
 from tests.roles.remediating import NAMESPACE
 from tests.waiting import until
 
-pytestmark = pytest.mark.cluster
+# Its manifests are held by tests/deploy, what an observing remediator does by tests/cluster/test_remediator_rights.py
+# and tests/roles.
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 NODE = "demo-node"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

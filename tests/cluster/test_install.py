@@ -26,8 +26,15 @@ def outcomes(said):
     return [line.split()[-1] for line in said.splitlines()]
 
 
-@pytest.mark.parametrize("chosen", [*((name,) for name in OVERLAYS), COMPONENTS], ids="+".join)
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        *(pytest.param((name,), marks=pytest.mark.slow, id=name) for name in OVERLAYS),
+        pytest.param(COMPONENTS, id="all"),
+    ],
+)
 def test_two_commands_install_and_prove_it(tmp_path, fresh, request, chosen):
+    """All components at once hold the case of the overlays, which choose among them."""
     folder, kubectl = fresh.folder(tmp_path, *chosen), fresh.kubectl
     before, wanted = objects(fresh.api), built(folder)
     request.addfinalizer(lambda: fresh.uninstall(folder))
@@ -45,6 +52,7 @@ def test_two_commands_install_and_prove_it(tmp_path, fresh, request, chosen):
     assert objects(fresh.api) - before == {("", "namespaces", NAMESPACE)}  # going; its controller does not run here
 
 
+@pytest.mark.slow  # of kubectl alone: ours is the namespace, which every installation makes first
 def test_the_server_says_what_would_be_done_before_it_is_done(tmp_path, fresh, request):
     """It has to know the namespace: what is only said does not make one."""
     folder, kubectl = fresh.folder(tmp_path, "remediation", "remediation-enforce"), fresh.kubectl
@@ -84,6 +92,7 @@ def test_a_missing_runtime_class_and_a_stricter_namespace_are_said(fresh, instal
         assert words in PAGE.read_text()
 
 
+@pytest.mark.slow  # test_installed.py holds what an account may do without the component that this takes away
 def test_one_command_stops_all_remediators_and_the_next_apply_lets_them_act_again(fresh, install):
     folder, kubectl, user = install(*COMPONENTS), fresh.kubectl, f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
     ((_, *command),) = (line.split() for line in PAGE.read_text().splitlines() if "kubectl delete clusterroleb" in line)
@@ -104,6 +113,7 @@ def test_one_command_stops_all_remediators_and_the_next_apply_lets_them_act_agai
     until(lambda: may() == ["get", "patch", "patch", "create"], "it may act again")
 
 
+@pytest.mark.slow  # test_own_node_policy.py holds the policies for a token of a pod, which names the node the same way
 def test_a_token_made_by_hand_for_a_node_acts_on_that_node_alone(fresh, install):
     """Outside of pods: the command of docs/remediation.md."""
     install("remediation", "remediation-enforce")
@@ -124,6 +134,7 @@ def test_a_token_made_by_hand_for_a_node_acts_on_that_node_alone(fresh, install)
         api.request("DELETE", f"{NODES}/{name}")
 
 
+@pytest.mark.slow  # tests/deploy/test_kustomize.py holds that no policy names a namespace
 def test_in_another_namespace_the_policies_hold_as_well(fresh, install):
     elsewhere, api = "elsewhere", fresh.api
     install(*COMPONENTS, namespace=elsewhere)

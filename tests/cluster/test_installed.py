@@ -47,7 +47,15 @@ REFUSED = ("update nodes", "delete nodes", "get secrets", "create pods", "delete
 NOT_OWN = "the token is not of a pod on this Node"
 
 
-@pytest.mark.parametrize("chosen", RIGHTS, ids=lambda chosen: "+".join(chosen) or "base")
+QUICK = ((), ("remediation", "remediation-enforce"), COMPONENTS)
+"""The least, the most, and what many have; the others only in `make test-slow`."""
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in RIGHTS],
+    ids=lambda chosen: "+".join(chosen) or "base",
+)
 def test_a_service_account_may_do_this_and_nothing_else(fresh, install, chosen):
     accounts = [each["metadata"]["name"] for each in built(install(*chosen)) if each["kind"] == "ServiceAccount"]
     tokens = {account: fresh.plane.service_account_token(NAMESPACE, account) for account in accounts}
@@ -56,6 +64,7 @@ def test_a_service_account_may_do_this_and_nothing_else(fresh, install, chosen):
     assert found == {"gpuwatch": set(), **RIGHTS[chosen]}
 
 
+@pytest.mark.slow  # 1,500 questions; what the server lists is held by the test above
 def test_no_other_verb_on_anything_is_allowed(fresh, install):
     """Asked about each, as not every right has to be in the list that an account gets of its own."""
     install(*COMPONENTS)
@@ -96,6 +105,7 @@ def test_the_installed_policy_lets_the_own_node_change_and_nothing_else(enforcin
         assert (rule or "") in answer.body.get("message", ""), name
 
 
+@pytest.mark.slow  # test_remediation_cluster.py gives back on both API servers, tests/roles with the command
 def test_before_an_uninstall_the_remediator_gives_back_what_is_its_own(fresh, tmp_path, enforcing):
     def keys():
         node = fresh.api.request("GET", f"{NODES}/{enforcing.node}").body
