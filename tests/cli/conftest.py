@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 from gpuwatch.cli.main import cli
 from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import Events, View
-from gpuwatch.sinks.http import HttpServer, Response
+from gpuwatch.sinks.http import HttpServer, Request, Response
+from tests.cli.processes import OURS
 
 JSON = "application/json"
 
@@ -24,15 +25,24 @@ def serving(
     metrics: bytes = b"# EOF\n",
     advice: Recommendations | None = None,
     refusal: str = "",
+    followed: list[Request] | None = None,
 ):
-    """Path of the socket of an agent that knows `view`; None: it has none yet. `refusal`: why it has no advice."""
+    """Path of the socket of an agent that knows `view`; None: it has none yet. `refusal`: why it has no advice;
+    `followed` gets every request for events.
+    """
     body = msgspec.json.encode(view) if view else b""
-    happened = msgspec.json.encode(events or Events())
+    happened = Response(content_type=JSON, body=msgspec.json.encode(events or Events()))
+    followed = [] if followed is None else followed
+
+    def tell(request: Request) -> Response:
+        followed.append(request)
+        return happened
+
     routes = {
         "/api/v1/view": lambda _: (
             Response(content_type=JSON, body=body) if view else Response(status=503, body=b"no view")
         ),
-        "/api/v1/events": lambda _: Response(content_type=JSON, body=happened),
+        "/api/v1/events": tell,
         "/api/v1/recommendations": lambda _: (
             Response(content_type=JSON, body=msgspec.json.encode(advice))
             if advice
@@ -52,8 +62,8 @@ def serving(
 
 def run(*args: str, env: dict[str, str] | None = None, stdin: str | None = None) -> Result:
     """One command line in this process; no variable of the caller's leaks in."""
-    clean = {name: None for name in os.environ if name.startswith("GPUWATCH_")}
-    fixed = {"COLUMNS": "100", "NO_COLOR": None, "FORCE_COLOR": None}
+    clean = {name: None for name in os.environ if name.startswith(OURS)}
+    fixed = {"COLUMNS": "100"}
     return CliRunner().invoke(cli, list(args), env=clean | fixed | (env or {}), input=stdin)
 
 

@@ -1,17 +1,26 @@
 """Starts `gpuwatch` as a process of its own, for what only a process has: exit codes, signals, pipes, terminals."""
 
+import contextlib
 import os
+import select
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.waiting import BOUND_SECONDS
 
 COMMAND = (sys.executable, "-m", "gpuwatch")
+OURS = ("GPUWATCH_", "KUBERNETES_", "POD_", "KUBECONFIG", "NODE_NAME", "COLUMNS", "NO_COLOR", "FORCE_COLOR")
+"""How the names of variables begin that change what gpuwatch does."""
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The caller's variables without any of ours."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GPUWATCH_", "COLUMNS"))}
+    """The caller's variables without any that gpuwatch reads."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     return kept | {"COLUMNS": "100"} | changes
 
 
@@ -21,17 +30,68 @@ def start(*args: str, **changes: str) -> subprocess.Popen[str]:
     )
 
 
+@contextlib.contextmanager
+def started(*args: str, variables: dict[str, str] | None = None, **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """`gpuwatch ARGS`, which has ended when the block has, however the block ends. `options`: of subprocess.Popen."""
+    with subprocess.Popen([*COMMAND, *args], env=environment(**(variables or {})), **options) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()  # nothing happens to one that has ended
+            try:
+                process.wait(BOUND_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
 def finish(*args: str, **changes: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *args], capture_output=True, text=True, env=environment(**changes), timeout=60, check=False
+        [*COMMAND, *args],
+        capture_output=True,
+        text=True,
+        env=environment(**changes),
+        timeout=BOUND_SECONDS,
+        check=False,
     )
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0) -> object:
-    """What `condition` gives once it gives something; fails at the deadline."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"nothing within {seconds} s")
+def interrupted(process: subprocess.Popen[Any]) -> tuple[int, Any, Any]:
+    """Exit code, output and errors of a process after SIGINT."""
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=BOUND_SECONDS)
+    return process.returncode, out, errors
+
+
+class Ended:
+    """A process that has ended: its output, and the seconds that it took apart from its waiting for a CPU.
+
+    What a command promises about time is about an idle machine. Waiting for a CPU is what other programs cost, and the
+    kernel counts it for the first thread, which is the one that decides when the command ends.
+    """
+
+    def __init__(self, *args: str, **changes: str) -> None:
+        began = time.monotonic()
+        with started(*args, variables=changes, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            self.stdout, self.stderr = _read(process.stdout, process.stderr)
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            self.whole = time.monotonic() - began
+            self.seconds = self.whole - _waited(process.pid)
+            self.returncode = process.wait()
+
+
+def _read(*pipes: Any) -> list[str]:
+    """What is written into each until nobody has its other end any more."""
+    said, left, deadline = {pipe: b"" for pipe in pipes}, set(pipes), time.monotonic() + BOUND_SECONDS
+    while left:
+        ready, _, _ = select.select(left, [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, f"after {BOUND_SECONDS:g} s it has not ended; it said {said}"
+        for pipe in ready:
+            data = os.read(pipe.fileno(), 1 << 16)
+            said[pipe] += data
+            left -= set() if data else {pipe}
+    return [said[pipe].decode() for pipe in pipes]
+
+
+def _waited(pid: int) -> float:
+    """Seconds for which a process, which nobody has waited for, could run and did not get a CPU."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9

@@ -1,6 +1,7 @@
 """`gpuwatch events` and the history of `describe gpu`: choosing among what happened, with and without an agent."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from gpuwatch.roles.client import AgentClient
 from gpuwatch.sinks.store import Store
 from tests.cli import views
 from tests.cli.conftest import ask, run
-from tests.cli.processes import finish, start, until
+from tests.cli.processes import started
+from tests.waiting import until
 
 
 def items(*args: str) -> list[dict]:
@@ -89,19 +91,16 @@ def test_without_an_agent_and_without_a_driver_what_was_kept_is_shown(tmp_path: 
 
 def test_an_agents_store_is_read_after_its_end(tmp_path: Path):
     node, socket, state = tmp_path / "node", tmp_path / "agent.sock", tmp_path / "state"
-    agent = start(
+    command = (
         "--source", "sim:healthy", "agent", "--listen", "127.0.0.1:0", "--socket", str(socket),
         "--sim-dir", str(node), "--interval", "0.2", "--state-dir", str(state),
     )  # fmt: skip
-    try:
+    with started(*command, stderr=subprocess.DEVNULL):
         until(lambda: run("--source", f"agent:{socket}", "get", "gpus", "-o", "name").exit_code == 0)
         assert AgentClient(str(socket)).view().snapshot.host.machine_id
-        injected = finish("sim", "inject", "--dir", str(node), "xid", "gpu=3", "xid=79")
-        assert injected.returncode == 0, injected.stderr
+        injected = run("sim", "inject", "--dir", str(node), "xid", "gpu=3", "xid=79")
+        assert injected.exit_code == 0, injected.stderr
         until(lambda: {"xid", "finding"} <= kinds(asked("--source", f"agent:{socket}")))
-    finally:
-        agent.terminate()
-        agent.communicate(timeout=10)
     found = asked("--source", "sim:healthy", state=state)
     assert {"xid", "finding"} <= kinds(found)
     assert [item["gpu"] for item in found if item["kind"] == "xid"] == [3]

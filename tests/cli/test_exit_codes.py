@@ -1,7 +1,7 @@
 """How commands end: the code says what was found, stderr says why, and no traceback is seen without asking."""
 
+import contextlib
 import json
-import signal
 import subprocess
 
 import pytest
@@ -9,7 +9,8 @@ import pytest
 from gpuwatch.sinks.http import HttpServer, Response
 from tests.cli import views
 from tests.cli.conftest import ask, run, serving
-from tests.cli.processes import COMMAND, environment, finish, start, until
+from tests.cli.processes import COMMAND, environment, finish, interrupted, started
+from tests.waiting import BOUND_SECONDS, until
 
 NO_DRIVER = ("--source", "nvml", "--nvml-library", "/nowhere/libnvidia-ml.so.1")
 
@@ -45,12 +46,18 @@ def test_a_monitor_that_cannot_look_is_unknown_to_other_monitors():
 
 @pytest.mark.parametrize("command", [("status",), ("get", "gpus"), ("describe", "gpu", "0"), ("metrics",), ("events",)])
 def test_no_driver_is_5_and_points_to_the_simulator(command):
-    ended = finish(*NO_DRIVER, *command)
-    assert ended.returncode == 5
+    ended = run(*NO_DRIVER, *command)
+    assert ended.exit_code == 5
     assert ended.stderr.splitlines()[-1].startswith("gpuwatch: error: ")
     assert "try --source sim" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert ended.stdout == ""
+
+
+def test_a_process_ends_with_the_code_of_its_command():
+    ended = finish("--source", "agent:/nowhere.sock", "status")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("gpuwatch: error: cannot reach the agent at /nowhere.sock")
 
 
 @pytest.mark.parametrize(
@@ -113,40 +120,43 @@ def test_a_reader_that_goes_away_is_no_error():
     with serving(views.failing()) as path:
         command = [*COMMAND, "--source", f"agent:{path}", "get", "gpus", "-o", "json"]
         ran = subprocess.run(
-            ["bash", "-c", '"$@" | head -c 1', "-", *command], capture_output=True, env=environment(), check=False
+            ["bash", "-c", '"$@" | head -c 1', "-", *command],
+            capture_output=True,
+            env=environment(),
+            timeout=BOUND_SECONDS,
+            check=False,
         )
     assert ran.stdout == b"{"
     assert ran.stderr == b""
 
 
+@contextlib.contextmanager
+def going_on(view, *args, **served):
+    """A command that goes on until it is interrupted."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with serving(view, **served) as path, started("--source", f"agent:{path}", *args, **pipes) as process:
+        yield process
+
+
 def test_ctrl_c_is_130_and_silent():
-    with serving(views.healthy()) as path:
-        process = start("--source", f"agent:{path}", "get", "gpus", "--watch", "--interval", "0.1")
-        assert process.stdout is not None
+    with going_on(views.healthy(), "get", "gpus", "--watch", "--interval", "0.1") as process:
         assert process.stdout.readline().startswith("GPU")
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=10)
-    assert process.returncode == 130
+        code, _, errors = interrupted(process)
+    assert code == 130
     assert errors.strip() == ""
 
 
 def test_watching_prints_one_document_a_line():
-    with serving(views.healthy()) as path:
-        process = start("--source", f"agent:{path}", "get", "gpus", "--watch", "--interval", "0.1", "-o", "json")
-        assert process.stdout is not None
+    with going_on(views.healthy(), "get", "gpus", "--watch", "--interval", "0.1", "-o", "json") as process:
         documents = [json.loads(process.stdout.readline()) for _ in range(3)]
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=10)
     assert [document["kind"] for document in documents] == ["GpuList"] * 3
 
 
 def test_events_are_followed_without_repeating_them():
-    with serving(views.failing(), views.some_events()) as path:
-        process = start("--source", f"agent:{path}", "xid", "watch", "-o", "json")
-        assert process.stdout is not None
+    served = {"events": views.some_events(), "followed": []}
+    with going_on(views.failing(), "xid", "watch", "-o", "json", **served) as process:
         lines = [process.stdout.readline() for _ in range(2)]
-        until(lambda: process.poll() is None)
-        process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=10)
+        until(lambda: len(served["followed"]) >= 3)
+        _, rest, _ = interrupted(process)
     assert [json.loads(line)["xid"] for line in lines] == [31, 79]
     assert rest == ""

@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import select
-import subprocess
 import threading
 import time
 
@@ -18,7 +17,8 @@ from gpuwatch.model.snapshot import Host
 from gpuwatch.sim.kubeapi import Cluster, Rule, SimulatedApiServer
 from tests.cli import views
 from tests.cli.conftest import run, serving
-from tests.cli.processes import COMMAND, environment
+from tests.cli.processes import started
+from tests.waiting import BOUND_SECONDS
 
 NODE = "gpu-node-07"  # as the Views call it
 BOOT = f"boot-of-{NODE}"
@@ -132,13 +132,13 @@ def test_nobody_is_believed_without_a_terminal(place, command):
 def test_a_person_at_a_terminal_is_asked(place, word, code, taints):
     ours, theirs = pty.openpty()
     kubeconfig = str(place._server.kubeconfig())
-    command = [*COMMAND, "node", "quarantine", "--node", NODE, "--kubeconfig", kubeconfig, "--agent", "none"]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment()) as process:
+    command = ("node", "quarantine", "--node", NODE, "--kubeconfig", kubeconfig, "--agent", "none")
+    with started(*command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         heard = hear(ours, b"[y/N]")
         os.write(ours, word)
         hear(ours, None)
-        assert process.wait(10) == code
+        assert process.wait(BOUND_SECONDS) == code
     os.close(ours)
     assert f"Take node {NODE} out of use?".encode() in heard
     assert len(place.live["spec"]["taints"]) == taints
@@ -146,7 +146,7 @@ def test_a_person_at_a_terminal_is_asked(place, word, code, taints):
 
 def hear(terminal, wanted):
     """What is printed until `wanted` comes; None: until the other end is closed."""
-    heard, deadline = b"", time.monotonic() + 20
+    heard, deadline = b"", time.monotonic() + BOUND_SECONDS
     while wanted is None or wanted not in heard:
         assert select.select([terminal], [], [], deadline - time.monotonic())[0], heard
         try:

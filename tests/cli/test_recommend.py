@@ -6,8 +6,8 @@ import io
 import json
 import os
 import pty
+import select
 import shlex
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -30,8 +30,9 @@ from gpuwatch.rules.usage_ledger import Ledger
 from gpuwatch.sinks import usage_checkpoint
 from tests.cli import advice
 from tests.cli.conftest import advised, ask, run, serving
-from tests.cli.processes import COMMAND, environment
+from tests.cli.processes import interrupted, started
 from tests.cli.views import healthy, uuid
+from tests.waiting import BOUND_SECONDS
 
 
 def said(*args: str, body=advice.everything, env: dict[str, str] | None = None) -> str:
@@ -327,41 +328,34 @@ def test_manifests_of_one_kind_get_names_of_their_own():
 
 
 def test_ctrl_c_while_it_reads_is_130():
-    process = subprocess.Popen(
-        [*COMMAND, "recommend", "--from-views", "-"],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(),
-    )
-    assert process.stdin is not None
-    process.stdin.write(msgspec.json.encode(healthy()) + b"\n" + b" " * (1 << 17) + b"\n" * (1 << 17))
-    process.stdin.flush()
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
-    assert (process.returncode, errors.strip()) == (130, b"")
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with started("recommend", "--from-views", "-", **pipes) as process:
+        process.stdin.write(msgspec.json.encode(healthy()) + b"\n" + b" " * (1 << 17) + b"\n" * (1 << 17))
+        process.stdin.flush()
+        code, _, errors = interrupted(process)
+    assert (code, errors.strip()) == (130, b"")
+
+
+def heard_until(terminal: int, wanted: bytes) -> None:
+    """Read a terminal until `wanted` has come; fails where its other end closes before."""
+    shown = b""
+    while wanted not in shown:
+        assert select.select([terminal], [], [], BOUND_SECONDS)[0], shown
+        shown += os.read(terminal, 4096)
 
 
 def test_a_person_at_a_terminal_sees_how_far_it_is_and_a_file_of_errors_does_not():
     terminal, end = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, "recommend", "--from-views", "-", "-o", "json"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=end,
-        env=environment(TERM="xterm"),
-    )
-    os.close(end)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(msgspec.json.encode(healthy()))
-    process.stdin.close()
-    shown = b""
-    while b"reading views" not in shown:
-        shown += os.read(terminal, 4096)
-    with process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": end}
+    words = ("recommend", "--from-views", "-", "-o", "json")
+    with started(*words, variables={"TERM": "xterm"}, **pipes) as process:
+        os.close(end)
+        process.stdin.write(msgspec.json.encode(healthy()))
+        process.stdin.close()
+        heard_until(terminal, b"reading views")
         out = process.stdout.read()
+        assert process.wait(BOUND_SECONDS) == 0
     os.close(terminal)
-    assert process.returncode == 0
     assert json.loads(out)["kind"] == "RecommendationList", "the bar is not among the data"
     quiet = run("recommend", "--from-views", "-", stdin=msgspec.json.encode(healthy()).decode())
     assert "reading views" not in quiet.stderr
@@ -369,15 +363,11 @@ def test_a_person_at_a_terminal_sees_how_far_it_is_and_a_file_of_errors_does_not
 
 def test_who_plays_days_sees_how_many_hours_are_done():
     terminal, end = pty.openpty()
-    play = ["--from-views", "sim:idle-allocated", "--duration", "2d", "-o", "name"]
-    process = subprocess.Popen([*COMMAND, "recommend", *play], stderr=end, env=environment(TERM="xterm", COLUMNS="80"))
-    os.close(end)
-    shown = b""
-    try:
-        while b"/48" not in shown:
-            shown += os.read(terminal, 4096)
-    finally:
-        process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) == 130
+    play = ("recommend", "--from-views", "sim:idle-allocated", "--duration", "2d", "-o", "name")
+    variables = {"TERM": "xterm", "COLUMNS": "80"}
+    with started(*play, variables=variables, stdout=subprocess.DEVNULL, stderr=end) as process:
+        os.close(end)
+        heard_until(terminal, b"playing 2d")
+        heard_until(terminal, b"/48")
+        assert interrupted(process)[0] == 130
     os.close(terminal)
-    assert b"playing 2d" in shown

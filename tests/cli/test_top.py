@@ -2,9 +2,8 @@
 
 import os
 import pty
-import subprocess
+import select
 import termios
-import time
 
 import pytest
 from hypothesis import given
@@ -19,7 +18,8 @@ from gpuwatch.cli.top_state import HISTORY, SORTS, History, State, arranged, pre
 from gpuwatch.sources.host import HostUse
 from tests.cli import views
 from tests.cli.conftest import ask, serving
-from tests.cli.processes import COMMAND, environment
+from tests.cli.processes import started
+from tests.waiting import BOUND_SECONDS, until
 
 
 def pressed(*keys: str, state: State | None = None) -> State:
@@ -118,26 +118,28 @@ def test_once_prints_and_ends_sorted():
     assert [line.split()[0] for line in lines[3:]] == ["0", "1", "2"]
 
 
-def read_until(fd: int, wanted: bytes, seconds: float = 15.0) -> bytes:
-    data, deadline = b"", time.monotonic() + seconds
-    while wanted not in data:
-        assert time.monotonic() < deadline, data
-        data += os.read(fd, 65536)
-    return data
+def read_until(fd: int, wanted: bytes) -> None:
+    """Read a terminal, whose other end is open, until `wanted` has come."""
+    data = b""
+
+    def has_come() -> bool:
+        nonlocal data
+        if select.select([fd], [], [], 1.0)[0]:
+            data += os.read(fd, 65536)
+        return wanted in data
+
+    until(has_come, f"{wanted!r} on the terminal", step=0)
 
 
 def test_a_terminal_shows_it_takes_keys_and_gets_its_mode_back():
     ours, theirs = pty.openpty()
     before = termios.tcgetattr(theirs)
-    with serving(views.healthy()) as path:
-        process = subprocess.Popen(
-            [*COMMAND, "--source", f"agent:{path}", "top", "--interval", "0.2"],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            env=environment(TERM="xterm", LINES="20"),
-            start_new_session=True,
-        )
+    variables = {"TERM": "xterm", "LINES": "20"}
+    ends = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
+    with (
+        serving(views.healthy()) as path,
+        started("--source", f"agent:{path}", "top", "--interval", "0.2", variables=variables, **ends) as process,
+    ):
         read_until(ours, b"q quit")
         os.write(ours, b"f")
         read_until(ours, b"filter: ")
@@ -145,7 +147,7 @@ def test_a_terminal_shows_it_takes_keys_and_gets_its_mode_back():
         read_until(ours, b"filter: chat")
         os.write(ours, b"q")
         read_until(ours, b"\x1b[?1049l")
-        assert process.wait(10) == 0
+        assert process.wait(BOUND_SECONDS) == 0
     assert termios.tcgetattr(theirs) == before
     os.close(ours)
     os.close(theirs)

@@ -13,6 +13,7 @@ from gpuwatch.sinks.tuner_stop import TunerStop
 from tests.cli import views
 from tests.cli.conftest import run
 from tests.roles.tuning import limit
+from tests.waiting import until
 
 
 def order(place: Path, *words: str):
@@ -80,14 +81,12 @@ def test_stop_waits_until_a_living_tuner_has_given_back(tmp_path: Path):
     Heartbeat(tmp_path).beat("enforce", time.time())
 
     def give_back() -> None:
-        deadline = time.monotonic() + 10
-        while TunerStop(tmp_path).read() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: TunerStop(tmp_path).read() is not None)
         record.settle(record.read().settings, 1, Trigger.TUNER)
 
     tuner = threading.Thread(target=give_back)
     tuner.start()
-    found = order(tmp_path, "stop")
+    found = order(tmp_path, "stop", "--wait", "60")
     tuner.join()
     assert (found.exit_code, record.read().settings) == (0, ())
     assert "Given back: 1 setting" in found.stdout

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import yaml
 from gpuwatch.cli.xid_decode import SPOKEN
 from gpuwatch.model.xid_catalogue import all_xids
 from tests.cli.conftest import run
-from tests.cli.processes import COMMAND, environment
+from tests.cli.processes import started
+from tests.waiting import BOUND_SECONDS
 
 SAMPLES = Path(__file__).parent.parent / "sources" / "data" / "kmsg_samples.tsv"
 FIELDS = (
@@ -55,23 +57,12 @@ def test_parse_reads_a_file_with_bytes_that_are_no_text(tmp_path):
 
 
 def test_parse_answers_while_the_log_goes_on():
-    import subprocess
-
-    process = subprocess.Popen(
-        [*COMMAND, "xid", "parse"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        bufsize=1,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write("NVRM: Xid (PCI:0000:01:00): 13, pid=1, name=a, Graphics Exception\n")
-    assert json.loads(process.stdout.readline())["xid"] == 13
-    process.stdin.close()
-    assert process.wait(10) == 0
-    process.stdout.close()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    with started("xid", "parse", **pipes) as process:
+        process.stdin.write("NVRM: Xid (PCI:0000:01:00): 13, pid=1, name=a, Graphics Exception\n")
+        assert json.loads(process.stdout.readline())["xid"] == 13
+        process.stdin.close()
+        assert process.wait(BOUND_SECONDS) == 0
 
 
 def test_a_missing_file_is_a_usage_error():
