@@ -1,12 +1,14 @@
 """Getting kube-apiserver and etcd: taken where they are, built once where they are not, by one process at a time."""
 
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from tests.cluster.binaries import NAMES, NoBinaries, find, get, home
+from tests.cluster.binaries import NAMES, NoBinaries, find, get, go_version, home, numbers, pinned
+from tests.e2e.processes import running
 from tests.waiting import until
 
 # A Go that says how often it was asked to build, and takes its time
@@ -73,8 +75,11 @@ def test_they_are_built_once(go):
 def test_two_who_want_them_at_once_build_them_once(go):
     log = go()
     command = [sys.executable, "-m", "tests.cluster.binaries"]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate(timeout=30)[0].splitlines() for process in both]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as one,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other,
+    ):
+        said = [process.communicate()[0].splitlines() for process in (one, other)]
     assert said == [[str(home() / name) for name in NAMES]] * 2
     assert log.read_text() == "\n"
 
@@ -88,12 +93,11 @@ def test_a_build_that_fails_leaves_nothing_that_looks_done(go):
     assert get() == find() is not None
 
 
-def test_a_build_that_was_killed_is_begun_again(go):
+def test_a_build_that_was_killed_is_begun_again(go, tmp_path):
     log = go()
-    killed = subprocess.Popen([sys.executable, "-m", "tests.cluster.binaries"])
-    until(log.exists, "the build has begun")
-    killed.kill()
-    killed.wait()
+    with running([sys.executable, "-m", "tests.cluster.binaries"], tmp_path / "log") as killed:
+        until(log.exists, "the build has begun")
+        killed.kill()
     assert find() is None
     assert get() == find() is not None
     assert log.read_text() == "\n\n"
@@ -107,6 +111,13 @@ def test_half_of_them_are_none(go):
     assert get() == find() is not None
 
 
+def test_an_old_go_is_known_by_its_version(go):
+    for version, enough in (("1.2.3", False), (pinned("go"), True), ("99.0.0", True)):
+        go(version=version)
+        assert (go_version(shutil.which("go")) >= numbers(pinned("go"))) is enough
+
+
+@pytest.mark.slow  # makes a virtual environment; the test above holds which Go is too old
 def test_an_old_go_is_not_used_and_the_next_step_is_named(go, monkeypatch):
     log = go(version="1.2.3")
     monkeypatch.setenv("PIP_NO_INDEX", "1")  # nor is there another

@@ -12,7 +12,8 @@ from tests.cluster.conftest import without
 from tests.cluster.device_plugin import Unread, understood
 from tests.rules.advised import shared
 
-pytestmark = pytest.mark.cluster
+# Slow, as the reader is built first: 70 s of CPU. tests/rules/test_rightsizing_apply.py holds what the files say.
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 STRATEGIES = {"time_slicing": ("timeSlicing", "time-slicing"), "mps": ("mps", "mps")}
 

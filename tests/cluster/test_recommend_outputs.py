@@ -129,7 +129,12 @@ def template_of(kind, made):
     return reduce(lambda inside, key: inside[key], TEMPLATES[kind], made)
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+def of_kinds(quick, *more):
+    """The first in `make test`: it holds the case of the others, whose templates are elsewhere or have another name."""
+    return pytest.mark.parametrize("kind", [quick, *(pytest.param(each, marks=pytest.mark.slow) for each in more)])
+
+
+@of_kinds("CronJob", *(kind for kind in TEMPLATES if kind != "CronJob"))
 def test_a_template_asks_for_the_instance_and_for_nothing_else_less(cluster, kind):
     cluster.make(owner(kind))
     command = only(applied(resized(kind=kind, namespace=cluster.name)))
@@ -157,7 +162,7 @@ def test_a_container_of_another_name_is_refused(cluster):
         cluster.tried(only(applied(resized(namespace=cluster.name, container="mian"))))
 
 
-@pytest.mark.parametrize("kind", ["Job", "Pod"])
+@of_kinds("Pod", "Job")
 def test_what_is_made_anew_is_taken_with_the_fragment(cluster, kind):
     made = owner(kind)
     cluster.make(made)
@@ -175,7 +180,7 @@ def test_what_is_made_anew_is_taken_with_the_fragment(cluster, kind):
     assert containers[1]["resources"]["limits"] == {MIG: "1"}
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "ReplicaSet"])
+@of_kinds("Deployment", "StatefulSet", "ReplicaSet")
 def test_what_is_idle_is_scaled_to_nothing(cluster, kind):
     cluster.make(owner(kind))
     cluster.run(only(applied(advice(Action.SCALE_DOWN, kind=kind, namespace=cluster.name, work_class="notebook"))))
@@ -241,7 +246,7 @@ def test_pods_that_run_say_that_they_may_be_tuned(cluster):
     assert cluster.get("pod", "server")["metadata"]["annotations"].items() >= ENERGY.annotations.items()
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "CronJob"])
+@of_kinds("Deployment", "CronJob")
 def test_pods_to_come_say_so_too(cluster, kind):
     cluster.make(owner(kind))
     (found,) = applied(advice(Action.TUNE, ENERGY, kind=kind, namespace=cluster.name)).apply
