@@ -1,5 +1,6 @@
-"""Which of a test's seeds run in `make test`: the first third; `make test-slow` runs all of them."""
+"""How much a test tries in `make test`: a third of its seeds or examples; `make test-slow` tries all of them."""
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,3 +12,8 @@ def seeded(values: Iterable[Any]) -> list[Any]:
     every = list(values)
     quick = max(1, len(every) // 3)
     return every[:quick] + [pytest.param(value, marks=pytest.mark.slow) for value in every[quick:]]
+
+
+def examples(count: int) -> int:
+    """How many of `count` examples hypothesis tries: `@settings(max_examples=examples(300))`."""
+    return count if os.environ.get("HYPOTHESIS_PROFILE") == "random" else max(1, count // 3)

@@ -1,5 +1,6 @@
 """Two simulated GPUs with a fake CUDA driver below them, and the active checks run on both."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +11,14 @@ from gpuwatch.diagnose.active.run import run_active
 from gpuwatch.model.view import View
 from gpuwatch.sim.fakecuda import FakeCuda
 from tests.diagnose.active import devices
-from tests.diagnose.hosts import seen
+from tests.diagnose.hosts import seen, share_views
+
+
+@pytest.fixture(scope="session", autouse=True)
+def views_shared_by_all_workers(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Each takes a process and a second."""
+    own = tmp_path_factory.getbasetemp()
+    share_views((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "views")
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
 """Hosts to diagnose: a simulated healthy one as files on the disk, which tests break file by file or GPU by GPU."""
 
 import contextlib
+import fcntl
 import shutil
 from collections.abc import Iterable
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -136,32 +138,63 @@ def replaced(gpu: Gpu, changes: dict[str, Any]) -> Gpu:
 
 
 def seen(timeline: Iterable[dict[str, Any]] = (), workloads: Iterable[dict[str, Any]] = (), **node: Any) -> View:
-    """The View of a simulated node, through the real reader; each is looked at once in a test run."""
+    """The View of a simulated node, through the real reader; each is looked at once in a test run, by whichever of
+    its processes asks first.
+    """
     text = msgspec.json.encode((list(timeline), list(workloads), node)).decode()
     return _seen(text)
 
 
+def share_views(folder: Path) -> None:
+    """Where the processes of this test run keep what was seen."""
+    global _shared
+    folder.mkdir(exist_ok=True)
+    _shared = folder
+
+
+_shared: Path | None = None
+
+
 @cache
 def _seen(text: str) -> View:
+    if _shared is None:
+        return _looked(text)
+    file = _shared / f"{sha256(text.encode()).hexdigest()[:24]}.json"
+    with file.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not file.exists():
+            part = file.with_suffix(".part")
+            part.write_bytes(msgspec.json.encode(_looked(text)))
+            part.replace(file)
+    return msgspec.json.decode(file.read_bytes(), type=View)
+
+
+def _looked(text: str) -> View:
     timeline, workloads, node = msgspec.json.decode(text)
     scenario = _scenario(node, timeline, workloads)
+    after = Node(scenario)
+    after.advance(1.0)
     with TemporaryDirectory(prefix="gpuwatch-diagnose-") as place, World(scenario, Path(place)) as world:
         config = msgspec.structs.replace(Config(), sources=world.sources, state_dir=f"{place}/state")
-        with Look(config, world.backend, settle=5.0) as look:
-            with contextlib.suppress(GpuwatchError):  # without a driver there is a View all the same
-                look.wait(2, SECONDS)
-            view = look.view()
-    assert not lacking(view), "the machine was too busy to look at a simulated node"
-    return view
+        for settle in (5.0, 20.0, SECONDS):  # on a busy machine a GPU may need longer to tell who it is
+            with Look(config, world.backend, settle=settle) as look:
+                with contextlib.suppress(GpuwatchError):  # without a driver there is a View all the same
+                    look.wait(2, 2 * SECONDS)
+                view = look.view()
+            if is_whole(view, after):
+                return view
+    raise AssertionError("the machine was too busy to look at a simulated node")
 
 
-def lacking(view: View) -> list[int]:
-    """NVML indexes of GPUs that told neither a sample nor why there is none; [-1]: NVML did not even say why not."""
-    if any(not source.up and not source.reason for source in view.snapshot.sources if source.name == "nvml"):
-        return [-1]
+def is_whole(view: View, node: Node) -> bool:
+    """Every GPU that can has told a sample, the others why there is none; without NVML, why there is none."""
+    nvml = next(source for source in view.snapshot.sources if source.name == "nvml")
+    if not nvml.up:
+        return bool(nvml.reason)
+    answering = [gpu for gpu in node.gpus if not (gpu.faults.lost or gpu.faults.off_bus or gpu.faults.hung)]
     sampled = {gpu.identity.index for gpu in view.snapshot.gpus}
-    found = ((status.identity.index, status.detail) for status in view.snapshot.statuses)
-    return [index for index, detail in found if not detail and index not in sampled]
+    told = all(status.detail or status.identity.index in sampled for status in view.snapshot.statuses)
+    return told and len(sampled) >= len(answering)
 
 
 def _scenario(node: dict[str, Any], timeline: Iterable[Any] = (), workloads: Iterable[Any] = ()) -> Scenario:

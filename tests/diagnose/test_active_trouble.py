@@ -5,21 +5,25 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from gpuwatch.diagnose.active.messages import Job
-from gpuwatch.diagnose.active.parent import done_by
+from gpuwatch.diagnose.active.parent import Ended, done_by
+from gpuwatch.diagnose.active.results import DeviceRun
 from gpuwatch.diagnose.active.run import run_active
 from gpuwatch.sim.fakecuda import FakeCuda
 from tests.diagnose.active import ALL, by_test, devices
 from tests.diagnose.hosts import seen
+from tests.waiting import BOUND_SECONDS, until
 
-STARTED = 4.0
-"""Seconds after which a process has surely come to its first call, on a machine that is busy, too."""
+TRIES = (1.5, 3.0, 6.0, 12.0, 24.0, 48.0)
+"""Seconds that a process gets to come to the call where it hangs; a busy machine needs more than the first."""
+
+SLACK = 30.0
+"""For a busy machine: who waited for a process that hangs would wait for ever."""
 
 
 def test_a_process_that_crashes_is_told_with_the_call(cuda, view, run):
@@ -34,20 +38,36 @@ def test_a_process_that_hangs_is_left_alone(cuda, view):
     """It gets SIGTERM, which a call of the driver does not see, and is never killed."""
     cuda.hang("cuCtxSynchronize")
     job = Job(devices=(devices(view)[0],), tests=ALL, library=str(cuda.library))
-    started = time.monotonic()
-    ended = done_by(job, STARTED)
-    assert time.monotonic() - started < 2 * STARTED
+    ended, seconds = hung_in("cuCtxSynchronize", job)
     (run,) = ended.runs
-    assert (run.test, run.fault, run.function, ended.left) == ("vector_add", "hang", "cuCtxSynchronize", True)
-    pid = int(run.error.split("process ")[1].split()[0])
-    assert run.error == f"no answer within {STARTED:.0f} s in cuCtxSynchronize; process {pid} was left alone"
+    assert (run.test, run.fault, ended.left) == ("vector_add", "hang", True)
+    pid = left_alone(run)
+    assert run.error == f"no answer within {seconds:.0f} s in cuCtxSynchronize; process {pid} was left alone"
     process = psutil.Process(pid)
     assert process.is_running()
     assert process.rlimit(psutil.RLIMIT_CORE) == (0, 0)
     assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "1000"
     cuda.path.unlink()  # the driver comes back to life
-    _wait_until(lambda: not psutil.pid_exists(pid) or process.status() == psutil.STATUS_ZOMBIE)
-    assert (cuda.leaks(), cuda.ends()) == ([], 1), "it gave everything back when it could"
+    until(lambda: not psutil.pid_exists(pid) or process.status() == psutil.STATUS_ZOMBIE)
+    assert cuda.leaks() == [], "it gave everything back when it could"
+    assert cuda.ends() >= 1
+
+
+def hung_in(function: str, job: Job) -> tuple[Ended, float]:
+    """What was told of a process that had time enough to come to this call, and how many seconds that were."""
+    for seconds in TRIES:
+        started = time.monotonic()
+        ended = done_by(job, seconds)
+        assert time.monotonic() - started < seconds + SLACK
+        if ended.runs[-1].function == function:
+            return ended, seconds
+    raise AssertionError(f"not in {function} within {TRIES[-1]:.0f} s")
+
+
+def left_alone(run: DeviceRun) -> int:
+    """Its process."""
+    assert run.error is not None
+    return int(run.error.split("process ")[-1].split()[0])
 
 
 def test_a_process_that_keeps_silent_and_does_not_end_is_left_alone(tmp_path):
@@ -58,13 +78,17 @@ def test_a_process_that_keeps_silent_and_does_not_end_is_left_alone(tmp_path):
         "{ for (int fd = 0; fd < 64; fd++) close(fd); for (;;) pause(); }\n"
     )
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-    started = time.monotonic()
-    ended = done_by(Job(devices=("GPU-0",), tests=ALL, library=str(library)), STARTED)
-    assert time.monotonic() - started < 3 * STARTED
-    assert ended.left
-    assert ended.runs[-1].fault == "hang"
+    try:
+        for seconds in TRIES:
+            started = time.monotonic()
+            ended = done_by(Job(devices=("GPU-0",), tests=ALL, library=str(library)), seconds)
+            assert time.monotonic() - started < seconds + SLACK
+            if "its process does not end" in ended.runs[-1].error:
+                break
+    finally:
+        _end_those_of(library)
+    assert (ended.left, ended.runs[-1].fault) == (True, "hang")
     assert "its process does not end" in ended.runs[-1].error
-    psutil.Process(int(ended.runs[-1].error.split("process ")[-1].split()[0])).kill()
 
 
 def test_a_process_that_is_only_slow_is_ended(cuda, view):
@@ -78,13 +102,16 @@ def test_a_process_that_is_only_slow_is_ended(cuda, view):
 
 def test_no_more_processes_are_sent_into_a_driver_that_hangs(tmp_path, monkeypatch):
     view = seen(gpus=4)
-    with FakeCuda(tmp_path, devices(view)) as cuda:
-        monkeypatch.setenv("GPUWATCH_FAKE_CUDA", cuda.env["GPUWATCH_FAKE_CUDA"])
-        cuda.hang("cuInit")
-        started = time.monotonic()
-        active = run_active(view, library=str(cuda.library), device_deadline=STARTED)
-        assert time.monotonic() - started < 4 * STARTED
-        assert cuda.calls().count("cuInit") <= 2
+    for number, seconds in enumerate(TRIES):
+        with FakeCuda(tmp_path / str(number), devices(view)) as cuda:
+            monkeypatch.setenv("GPUWATCH_FAKE_CUDA", cuda.env["GPUWATCH_FAKE_CUDA"])
+            cuda.hang("cuInit")
+            started = time.monotonic()
+            active = run_active(view, library=str(cuda.library), device_deadline=seconds)
+            assert time.monotonic() - started < 2 * seconds + SLACK
+            assert cuda.calls().count("cuInit") <= 2
+        if [r.function for r in active.runs[:2]] == ["cuInit"] * 2:
+            break
     assert [(r.index, r.fault) for r in active.runs if r.error] == [(0, "hang"), (1, "hang")]
     refused = {r.refused for r in active.runs if r.index == 3 or r.test == "peer"}
     assert refused == {"2 processes hang in the driver already"}
@@ -108,7 +135,7 @@ def test_the_work_is_done_on_the_cpus_next_to_the_device(cuda, view):
     own = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(own)})
     try:
-        (run,) = done_by(job, STARTED).runs
+        (run,) = hung_in("cuInit", job)[0].runs
     finally:
         os.sched_setaffinity(0, own)
     near = {
@@ -116,7 +143,7 @@ def test_the_work_is_done_on_the_cpus_next_to_the_device(cuda, view):
         for first, _, last in (part.partition("-") for part in node.read_text().strip().split(","))
         for cpu in range(int(first), int(last or first) + 1)
     }
-    pid = int(run.error.split("process ")[1].split()[0])
+    pid = left_alone(run)
     assert near & own <= set(psutil.Process(pid).cpu_affinity()) <= near
 
 
@@ -128,10 +155,10 @@ def test_an_interrupted_parent_takes_its_child_along(cuda, view):
     signal.setitimer(signal.ITIMER_REAL, 0.6)
     try:
         with pytest.raises(KeyboardInterrupt):
-            done_by(job, 20)
+            done_by(job, BOUND_SECONDS)
     finally:
         signal.signal(signal.SIGALRM, previous)
-    _wait_until(lambda: _children() <= others)
+    until(lambda: _children() <= others)
     assert cuda.leaks() == []
 
 
@@ -156,7 +183,7 @@ def test_variables_that_change_what_cuda_does_are_kept_out(cuda, run, monkeypatc
 
 def test_cuda_that_shows_other_devices_is_not_believed(cuda, view):
     one = devices(view)[0]
-    (run,) = done_by(Job(devices=(one, "GPU-unknown"), tests=("peer",), library=str(cuda.library)), 20).runs
+    (run,) = done_by(Job(devices=(one, "GPU-unknown"), tests=("peer",), library=str(cuda.library)), BOUND_SECONDS).runs
     assert run.error == "CUDA shows 1 devices where 2 should be visible"
     assert run.fault == "wrong"
 
@@ -174,8 +201,8 @@ def _children() -> set[int]:
     return found
 
 
-def _wait_until(holds: Callable[[], bool], seconds: float = 8.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it does not end"
-        time.sleep(0.02)
+def _end_those_of(library: Path) -> None:
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if any(str(library) in argument for argument in child.cmdline()):
+                child.kill()

@@ -2,11 +2,15 @@
 
 import importlib
 import re
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
 
 from gpuwatch.diagnose.checks.table import CHECKS
-from gpuwatch.model.diagnosis import Result
+from gpuwatch.model.diagnosis import Diagnosis, Result
 from tests.diagnose.broken import Broken
 from tests.diagnose.hosts import Host
 
@@ -24,6 +28,16 @@ def _name(row: Broken) -> str:
     return f"{row.id}-{row.says[:30]}"
 
 
+NOTHING = Broken._field_defaults["well"]
+
+
+@cache
+def well(node: bytes, active: bool) -> Diagnosis:
+    """Of a host to which nothing was done; of most rows it is the same."""
+    with TemporaryDirectory(prefix="gpuwatch-diagnose-") as place:
+        return Host(Path(place), **msgspec.json.decode(node)).diagnose(active=active)
+
+
 def test_every_check_is_broken_by_something():
     assert {row.id for row in BROKEN} == {check.id for check in CHECKS}
 
@@ -31,8 +45,11 @@ def test_every_check_is_broken_by_something():
 @pytest.mark.parametrize("row", BROKEN, ids=_name)
 def test_a_broken_host(tmp_path, row):
     host = Host(tmp_path, **row.node)
-    row.well(host)
-    before = host.diagnose(active=row.active).of(row.id)
+    if row.well is NOTHING:
+        before = well(msgspec.json.encode(row.node), row.active).of(row.id)
+    else:
+        row.well(host)
+        before = host.diagnose(active=row.active).of(row.id)
     assert before.result is (Result.PASS if row.passes else Result.SKIP), before
     row.breaks(host)
     after = host.diagnose(active=row.active).of(row.id)

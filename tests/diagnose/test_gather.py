@@ -26,8 +26,11 @@ from tests.cli import views
 from tests.cli.conftest import serving
 from tests.diagnose.hosts import Host
 from tests.kept import kept
+from tests.waiting import BOUND_SECONDS, until
 
-LONG = 20.0
+LONG = BOUND_SECONDS
+TRIES = (2, 4, 8, 16, 32)
+"""Seconds for all that can be read; a busy machine needs more than the first, the kernel ends a lease after 45."""
 
 
 @pytest.fixture
@@ -99,22 +102,21 @@ def test_a_quick_look_sees_it_once(simulated):
 
 
 def test_a_file_that_never_opens_costs_its_section_and_no_time(stuck):
-    start = time.monotonic()
-    facts = gather(Ground(Places.tree(stuck), Config()), level="quick", seconds=2.0)
-    took = time.monotonic() - start
-    print(f"gathered in {took:.2f} s of 2")
-    assert facts.kernel is None
-    assert facts.unread["kernel"] == "not there within 2 s"
+    for seconds in TRIES:
+        start = time.monotonic()
+        facts = gather(Ground(Places.tree(stuck), Config()), level="quick", seconds=seconds)
+        took = time.monotonic() - start
+        assert facts.kernel is None
+        assert facts.unread["kernel"] == f"not there within {seconds} s"
+        if facts.bus and took < seconds + 1:
+            break
     assert facts.bus
-    assert took < 3.0
+    assert took < seconds + 1
 
 
 def test_the_process_that_reads_is_let_go_and_ends(stuck):
     gather(Ground(Places.tree(stuck), Config()), level="quick", seconds=1.0)
-    deadline = time.monotonic() + 10
-    while probes() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert probes() == []
+    until(lambda: not probes(), "no process is left")
 
 
 def test_a_process_that_dies_is_told(stuck):
@@ -131,15 +133,18 @@ def test_a_driver_that_never_answers_still_gives_a_view_that_says_so(tree, tmp_p
         for name, value in driver.env.items():
             monkeypatch.setenv(name, value)
         driver.hang("nvmlInit")
-        start = time.monotonic()
         ground = Ground(Places.tree(tree), Config(), Backend(target=str(driver.library)))
-        facts = gather(ground, level="quick", seconds=3.0)
-        took = time.monotonic() - start
-    nvml = next(source for source in facts.view.snapshot.sources if source.name == "nvml")
+        for seconds in TRIES:
+            start = time.monotonic()
+            facts = gather(ground, level="quick", seconds=seconds)
+            took = time.monotonic() - start
+            nvml = next(source for source in facts.view.snapshot.sources if source.name == "nvml")
+            if "nvmlInit" in nvml.reason and facts.kernel and took < seconds + 1:
+                break
     assert "nvmlInit" in nvml.reason
     assert facts.view_failure is None
     assert facts.kernel is not None
-    assert took < 4.0
+    assert took < seconds + 1
 
 
 def test_without_the_library_there_is_a_view_with_the_return_code(tree):

@@ -1,6 +1,5 @@
 """A hand on a driver made by hand, and a guard beside it."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,11 @@ from gpuwatch.sinks.nvml_control import NvmlControl
 from gpuwatch.sinks.settings_record import SettingsRecord
 from tests.roles.remediating import HandClock, Ledger
 from tests.roles.tuning import BOOT, Knobs
+from tests.waiting import BOUND_SECONDS
 
 GPU, OTHER = "GPU-0", "GPU-1"
-DEADLINE = 5.0
+DEADLINE = BOUND_SECONDS
+"""Of a driver that answers; where one hangs, tests say how long it is waited for."""
 SETTERS = {"nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks"}
 
 
@@ -61,10 +62,3 @@ class Bench:
                 act()
 
         self.knobs.before = before
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)

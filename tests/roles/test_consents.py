@@ -17,7 +17,7 @@ from gpuwatch.sinks.consents_file import ConsentsFile
 from gpuwatch.sinks.kube_consents import ConsentsReader
 from gpuwatch.sinks.kube_transport import Transport
 from tests.roles.remediating import NODE, START, HandClock
-from tests.waiting import until
+from tests.waiting import BOUND_SECONDS, until
 
 SOONEST, LATEST = LOOK_SECONDS * (1 - SPREAD), LOOK_SECONDS * (1 + SPREAD)
 
@@ -202,10 +202,10 @@ def process(bench, tmp_path):
 
 
 def test_the_command_writes_the_file_and_ends_when_told(bench, process):
-    until(lambda: bench.file.path.exists(), "the file is there", 30)
+    until(lambda: bench.file.path.exists(), "the file is there")
     assert [each.name for each in bench.file.read().pods] == ["train-0"]
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=BOUND_SECONDS)
     assert process.returncode == 0, said
     assert f"what the pods of node {NODE} consent to is in" in said
 
@@ -220,12 +220,12 @@ def test_the_command_writes_the_file_and_ends_when_told(bench, process):
 )
 def test_what_can_never_work_is_told_at_once(more, words):
     command = (*COMMAND, "--node-name", NODE, *more)
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BOUND_SECONDS)
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr
 
 
 def test_without_a_node_name_it_does_not_begin(tmp_path):
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    done = subprocess.run(COMMAND, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    done = subprocess.run(COMMAND, capture_output=True, text=True, check=False, timeout=BOUND_SECONDS, env=environment)
     assert done.returncode == 2
     assert "no node name is known" in done.stderr

@@ -1,10 +1,12 @@
 """What waits for the end of a role takes over a changed file meanwhile, and only one that is good."""
 
+import contextlib
 import logging
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from gpuwatch.config import Config
 from gpuwatch.model.errors import UsageError
 from gpuwatch.roles.main_thread import MainThread
 from gpuwatch.roles.reload import ConfigWatch
+from tests.waiting import BOUND_SECONDS
 
 BEFORE = Config()
 QUIET = replace(BEFORE, tuning=replace(BEFORE.tuning, mode="off"))
@@ -89,10 +92,19 @@ print("ends", flush=True)
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_and_a_hangup_does_not(number: signal.Signals) -> None:
-    with subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE, text=True) as process, ended(process):
         assert process.stdout is not None
         assert process.stdout.readline() == "waits\n"
         os.kill(process.pid, signal.SIGHUP)
         os.kill(process.pid, number)
         assert process.stdout.readline() == "ends\n"
-        assert process.wait(10) == 0
+        assert process.wait(BOUND_SECONDS) == 0
+
+
+@contextlib.contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Also when the test fails."""
+    try:
+        yield
+    finally:
+        process.kill()

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from gpuwatch.roles.periodic import MIN_GAP_SECONDS, Periodic
+from tests.waiting import BOUND_SECONDS
 
 Run = Callable[[float, Callable[[], None]], Periodic]
 
@@ -21,7 +22,7 @@ def run() -> Iterator[Run]:
         def start(interval: float, task: Callable[[], None]) -> Periodic:
             periodic = Periodic("test", interval, task)
             periodic.start()
-            running.callback(periodic.join, 3)
+            running.callback(periodic.join, BOUND_SECONDS)
             running.callback(periodic.stop)
             return periodic
 
@@ -31,9 +32,9 @@ def run() -> Iterator[Run]:
 def test_it_runs_at_once_and_ends_when_stopped(run: Run) -> None:
     ran = threading.Event()
     periodic = run(3600, ran.set)
-    assert ran.wait(2)
+    assert ran.wait(BOUND_SECONDS)
     periodic.stop()
-    periodic.join(3)
+    periodic.join(BOUND_SECONDS)
     assert not periodic.is_alive()
 
 
@@ -49,7 +50,7 @@ def test_waking_brings_the_next_turn_forward_but_not_without_a_rest(run: Run) ->
     periodic = run(3600, task)
     for _ in range(20):
         periodic.wake()
-    assert second.wait(MIN_GAP_SECONDS + 3)
+    assert second.wait(BOUND_SECONDS)
     assert turns[1] - turns[0] >= MIN_GAP_SECONDS
 
 
@@ -66,5 +67,5 @@ def test_a_turn_that_fails_is_logged_and_followed_by_another(run: Run, caplog: p
     with caplog.at_level(logging.ERROR):
         periodic = run(3600, task)
         periodic.wake()
-        assert second.wait(MIN_GAP_SECONDS + 3)
+        assert second.wait(BOUND_SECONDS)
     assert "an odd kubelet" in caplog.text

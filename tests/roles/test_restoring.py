@@ -1,6 +1,5 @@
 """Giving back: asked, set, read back, and forgotten only then; what is not known stays recorded."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from gpuwatch.sinks.nvml_control import NvmlControl
 from gpuwatch.sinks.settings_record import SettingsRecord
 from tests.roles.remediating import HandClock, Ledger
 from tests.roles.tuning import BOOT, Knobs, clocks, limit
+from tests.waiting import until
 
 GPU, OTHER = "GPU-0", "GPU-1"
 
@@ -145,7 +145,7 @@ def test_a_lost_gpu_keeps_no_other_from_being_restored(tmp_path: Path) -> None:
 
 
 def test_a_gpu_whose_driver_call_hangs_keeps_no_other_waiting_and_is_not_asked_again(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, limit(GPU), limit(OTHER), patience=0.3)
+    bench = Bench(tmp_path, limit(GPU), limit(OTHER), patience=1.0)
     bench.knobs.hanging.add(GPU)
     try:
         assert bench.restore() == [Outcome.KEPT, Outcome.RESTORED]
@@ -197,10 +197,7 @@ def test_what_was_given_back_late_is_forgotten_too(tmp_path: Path) -> None:
     assert bench.restore() == [Outcome.KEPT]
     bench.knobs.released.set()
     bench.knobs.hanging.clear()
-    deadline = time.monotonic() + 5
-    while bench.left():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not bench.left())
     assert bench.record.read().restores == {Trigger.GUARD: 1}
 
 

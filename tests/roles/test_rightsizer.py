@@ -20,11 +20,11 @@ from gpuwatch.sim.playback import views
 from gpuwatch.sim.scenario import load
 from gpuwatch.sinks import usage_checkpoint
 from gpuwatch.sinks.consents_file import ConsentsFile
-from tests.waiting import until
+from tests.waiting import BOUND_SECONDS, until
 
 STARTED = 1_790_000_040.0
 ON = RightsizingConfig()
-DEADLINE = 20.0
+DEADLINE = BOUND_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def test_the_thread_tells_and_saves_at_the_end(hour: tuple[View, ...], tmp_path:
     rightsizer.start()
     assert rightsizer.recommendations() == LEARNING
     taken.all(rightsizer, hour[0], hour[-1])
-    until(lambda: isinstance(rightsizer.recommendations(), Recommendations), "advice", DEADLINE)
+    until(lambda: isinstance(rightsizer.recommendations(), Recommendations), "advice")
     rightsizer.stop()
     rightsizer.wait(time.monotonic() + DEADLINE)
     state = saved(tmp_path)
@@ -197,11 +197,11 @@ def test_a_view_that_it_cannot_use_is_said_once_and_the_next_one_is_used(
     rightsizer.start()
     for _ in range(3):
         rightsizer.tell(odd)
-        until(lambda: "AttributeError" in str(rightsizer.recommendations()), "it failed", DEADLINE)
+        until(lambda: "AttributeError" in str(rightsizer.recommendations()), "it failed")
     rightsizer.tell(hour[0])
-    until(lambda: rightsizer.recommendations() == LEARNING, "it goes on", DEADLINE)
+    until(lambda: rightsizer.recommendations() == LEARNING, "it goes on")
     rightsizer.tell(hour[-1])
-    until(lambda: isinstance(rightsizer.recommendations(), Recommendations), "advice", DEADLINE)
+    until(lambda: isinstance(rightsizer.recommendations(), Recommendations), "advice")
     rightsizer.stop()
     rightsizer.wait(time.monotonic() + DEADLINE)
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
@@ -230,17 +230,17 @@ def test_switched_off_it_does_nothing_and_on_again_it_goes_on(hour: tuple[View, 
     off = RightsizingConfig(enabled=False)
     taken = Taken()
     rightsizer = Rightsizer(off, tmp_path, taken, later=0.0)
-    threads = threading.active_count()
+    threads = set(threading.enumerate())
     rightsizer.start()
     rightsizer.tell(hour[0])
-    assert (rightsizer.recommendations(), threading.active_count()) == (OFF, threads)
+    assert (rightsizer.recommendations(), set(threading.enumerate()) - threads) == (OFF, set())
     rightsizer.configure(ON)
     assert rightsizer.recommendations() == LEARNING
     taken.all(rightsizer, hour[0], hour[-1])
-    until(lambda: isinstance(rightsizer.recommendations(), Recommendations), "advice", DEADLINE)
+    until(lambda: isinstance(rightsizer.recommendations(), Recommendations), "advice")
     rightsizer.configure(off)
     assert rightsizer.recommendations() == OFF
-    until(lambda: saved(tmp_path) is not None, "what it knew is saved", DEADLINE)
+    until(lambda: saved(tmp_path) is not None, "what it knew is saved")
 
 
 def test_on_again_it_waits_for_what_the_one_before_still_saves(hour: tuple[View, ...], tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_on_again_it_waits_for_what_the_one_before_still_saves(hour: tuple[View,
     rightsizer.tell(hour[-1])
     assert not calls[2].wait(0.2), "it has begun before the other one had ended"
     held.set()
-    until(lambda: isinstance(rightsizer.recommendations(), Recommendations), "advice", DEADLINE)
+    until(lambda: isinstance(rightsizer.recommendations(), Recommendations), "advice")
     advice = rightsizer.recommendations()
     assert isinstance(advice, Recommendations)
     assert advice.since == STARTED

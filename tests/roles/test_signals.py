@@ -9,16 +9,16 @@ import threading
 import pytest
 
 from gpuwatch.roles.signals import ENDS, Signals
+from tests.waiting import BOUND_SECONDS
 
-MANY = 20_000
-STORM = f"""
-import signal
+STORM = """
+import signal, sys
 from gpuwatch.roles.signals import Signals
 signals = Signals()
 signals.heed([signal.SIGALRM])
 signal.setitimer(signal.ITIMER_REAL, 5e-5, 5e-5)
 came = 0
-while came < {MANY}:
+while came < int(sys.argv[1]):
     came += signals.next(1e-5) == signal.SIGALRM
 signal.setitimer(signal.ITIMER_REAL, 0)
 print("ends")
@@ -26,8 +26,10 @@ print("ends")
 """A timer that interrupts the waiting at every place. A handler that sets an Event does not survive it."""
 
 
-def test_no_signal_finds_the_main_thread_in_its_own_way():
-    done = subprocess.run([sys.executable, "-c", STORM], capture_output=True, text=True, timeout=60)
+@pytest.mark.parametrize("many", [5_000, pytest.param(20_000, marks=pytest.mark.slow)])  # a quarter of them is quick
+def test_no_signal_finds_the_main_thread_in_its_own_way(many):
+    command = [sys.executable, "-c", STORM, str(many)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_SECONDS)
     assert (done.stdout, done.returncode) == ("ends\n", 0), done.stderr
 
 

@@ -25,8 +25,9 @@ from gpuwatch.sinks.tuner_stop import Stop
 from tests.roles.remediating import Ledger
 from tests.roles.tuning import BOOT, Knobs, clocks, limit
 from tests.rules.tuning_world import UUIDS, World
+from tests.waiting import BOUND_SECONDS, until
 
-DEADLINE = 20.0
+DEADLINE = BOUND_SECONDS
 
 
 class Bench:
@@ -38,7 +39,8 @@ class Bench:
     broken = False
     blocked: threading.Event | None = None
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patience: float = DEADLINE) -> None:
+        self.patience = patience
         self.world, self.knobs, self.ledger = World(), Knobs(*UUIDS), Ledger()
         self.files = TunerFolder.at(folder)
         (folder / "consents").mkdir(exist_ok=True)
@@ -54,7 +56,7 @@ class Bench:
             boot_id=BOOT,
             audit=audit,
             clock=self,
-            patience=0.5,
+            patience=self.patience,
         )
         return Tuner(self.world.config, self, self.files, clock=self, hand=hand, audit=audit)
 
@@ -322,7 +324,8 @@ def test_where_clocks_cannot_be_locked_after_all_the_power_limit_is_next(bench: 
     assert all(watts is None or watts <= 700_000 for knob, _, watts in bench.knobs.sets if knob == "power_limit")
 
 
-def test_a_hanging_gpu_holds_up_neither_the_heartbeat_nor_the_others(bench: Bench) -> None:
+def test_a_hanging_gpu_holds_up_neither_the_heartbeat_nor_the_others(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, patience=1.0)
     bench.until(lambda: bench.gpu(2).state is TuningState.HOLDING)
     bench.knobs.hanging.add("GPU-2")
     bench.files.stop.put(Stop())
@@ -332,7 +335,7 @@ def test_a_hanging_gpu_holds_up_neither_the_heartbeat_nor_the_others(bench: Benc
         seen = bench.files.heartbeat.look()
         assert seen is not None
         stamps.add(seen.stamp)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
     assert len(stamps) == 3
     assert list(bench.knobs.locked) == ["GPU-2"]
     assert [each.uuid for each in bench.recorded()] == ["GPU-2"]
@@ -446,13 +449,6 @@ def test_s3_a_cycle_that_hangs_keeps_nobody_from_giving_back_at_the_end(bench: B
     bench.blocked.set()
     stepping.join(DEADLINE)
     assert bench.is_free()
-
-
-def until(holds: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not holds():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.01)
 
 
 def test_a_service_survives_a_bug_and_gives_back_when_it_is_stopped(bench: Bench) -> None:

@@ -19,9 +19,10 @@ from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.order import Order, Outcome, Turned
 from gpuwatch.model.setting import Trigger
 from gpuwatch.sinks.settings_record import MOST_VALUES, SettingsRecord
-from tests.roles.hand_bench import DEADLINE, GPU, OTHER, SETTERS, Bench, until
+from tests.roles.hand_bench import DEADLINE, GPU, OTHER, SETTERS, Bench
 from tests.roles.remediating import HandClock
 from tests.roles.tuning import clocks, limit
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -270,7 +271,7 @@ def test_s12_only_one_module_can_reach_the_hand_and_the_knobs() -> None:
 
 
 def test_a_gpu_that_hangs_is_silent_holds_up_no_other_and_is_not_asked_again(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, patience=0.3)
+    bench = Bench(tmp_path, patience=1.0)
     bench.knobs.hanging.add(GPU)
     asked: list[str] = []
     bench.knobs.before = lambda name, args: asked.extend(args[:1]) if name.endswith("ByUUID") else None
@@ -282,7 +283,7 @@ def test_a_gpu_that_hangs_is_silent_holds_up_no_other_and_is_not_asked_again(tmp
             assert bench.limit(400.0).outcome is Outcome.SILENT
         with pytest.raises(GpuwatchError, match="does not answer"):
             bench.hand.board(GPU)
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < 3, "only the first order waits"
         assert asked.count(GPU) == 1
     finally:
         bench.knobs.hanging.clear()

@@ -7,6 +7,7 @@ from typing import Any
 import pynvml
 
 from gpuwatch.model.setting import Setting
+from tests.waiting import BOUND_SECONDS
 
 BOOT, DRIVER = "boot-1", "580.95.05"
 
@@ -62,7 +63,7 @@ class Knobs:
 
     def _DeviceGetHandleByUUID(self, uuid: str) -> str:
         if uuid in self.hanging:
-            self.released.wait(30)
+            self.released.wait(BOUND_SECONDS)
         if uuid not in self.limits:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         return uuid

@@ -24,6 +24,7 @@ from gpuwatch.sim.fakelib import FakeDriver, FakeMig, FakeProcess
 from gpuwatch.sources.nvml import NvmlFailure, ask
 from gpuwatch.sources.nvml_events import EventReader
 from gpuwatch.sources.nvml_gpu import GpuReader, register
+from tests.seeds import examples
 
 SAMPLES = 7
 READ = """
@@ -282,7 +283,7 @@ def test_missing_file_and_unknown_part_are_named(tmp_path: Path) -> None:
         open_capture(f"{path}#load")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=200)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(200))
 @given(data=st.data())
 def test_damaged_recordings_are_refused_or_answered(data: st.DataObject, tmp_path: Path) -> None:
     """Whatever bytes change, opening says UsageError and reading says NvmlFailure, and nothing else escapes."""

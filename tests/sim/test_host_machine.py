@@ -1,7 +1,5 @@
 """The simulated host's kernel, modules, libraries and device files follow its driver."""
 
-import time
-
 from gpuwatch.sim.host.device_files import capabilities
 from gpuwatch.sim.host.machine import machine
 from gpuwatch.sim.host.tree import HostTree
@@ -15,6 +13,7 @@ from gpuwatch.sources.kernel_text import kernel_text
 from gpuwatch.sources.pci import examined_gpus
 from gpuwatch.sources.process_limits import limits
 from tests.sim.nodes import scenario
+from tests.waiting import until
 
 
 def shown(root, **node):
@@ -75,19 +74,12 @@ def test_the_kernel_log_is_kept_and_files_follow_a_reload(tmp_path):
     root = tmp_path / "node"
     with World(scenario(model="t4", gpus=1), root) as world:
         world.inject({"do": "xid", "gpu": 0, "xid": 31})
-        wait_for(lambda: any("Xid (PCI:0000:1b:00): 31" in line for line in log(root)))
+        until(lambda: any("Xid (PCI:0000:1b:00): 31" in line for line in log(root)))
         assert any(line.startswith("NVRM: loading NVIDIA UNIX Open Kernel Module") for line in log(root))
         world.inject({"do": "reload", "seconds": 0.2, "driver": "570.86.15"})
-        wait_for(lambda: kernel(root, root / "proc", root / "sys").driver == "570.86.15")
+        until(lambda: kernel(root, root / "proc", root / "sys").driver == "570.86.15")
         assert driver_roots(root)[0].libraries["libcuda.so.1"] == "570.86.15"
 
 
 def log(root):
     return [line.text for line in kernel_text(root / "kmsg", (root / "gpuwatch/kernel.log",))]
-
-
-def wait_for(condition):
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.sim.kubeapi import ApiError, Cluster, Request, Rule, Write
+from tests.seeds import examples
 from tests.sim.nodes import HandClock
 
 NODE, NODES, LEASES = "/api/v1/nodes/gpu-1", "/api/v1/nodes", "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -326,7 +327,7 @@ REQUESTS = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(REQUESTS, min_size=1, max_size=5))
 def test_whatever_is_sent_gets_an_answer(requests):
     cluster = Cluster(HandClock())

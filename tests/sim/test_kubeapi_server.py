@@ -16,8 +16,7 @@ from kubernetes import client, config, watch
 from kubernetes.client import ApiException
 
 from gpuwatch.sim.kubeapi import ApiFaults, Cluster, Rule, SimulatedApiServer
-
-SECONDS = 10.0
+from tests.waiting import BOUND_SECONDS, until
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def connected(server: SimulatedApiServer, user: str = "admin") -> Iterator[clien
 
 
 @contextlib.contextmanager
-def raw(server: SimulatedApiServer, timeout: float = SECONDS) -> Iterator[Callable[..., Any]]:
+def raw(server: SimulatedApiServer, timeout: float = BOUND_SECONDS) -> Iterator[Callable[..., Any]]:
     """Requests on one kept connection; each returns status, headers and JSON."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=timeout)
     token = server.cluster.access.token_of("admin")
@@ -66,13 +65,6 @@ def raw(server: SimulatedApiServer, timeout: float = SECONDS) -> Iterator[Callab
         yield ask
     finally:
         connection.close()
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 class TestOfficialClient:
@@ -133,7 +125,7 @@ class TestOfficialClient:
         writer = threading.Timer(0.1, cluster.delete, ("nodes", "", "gpu-2"))
         writer.start()
         stream = watch.Watch()
-        for event in stream.stream(core.list_node, resource_version=start, timeout_seconds=int(SECONDS)):
+        for event in stream.stream(core.list_node, resource_version=start, timeout_seconds=int(BOUND_SECONDS)):
             assert (event["type"], event["object"].metadata.name) == ("DELETED", "gpu-2")
             stream.stop()
         writer.join()
@@ -223,7 +215,7 @@ class TestFaults:
             with pytest.raises(OSError):  # noqa: PT011
                 ask("GET", "/api/v1/nodes")
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), timeout=SECONDS).close()
+            socket.create_connection(("127.0.0.1", port), timeout=BOUND_SECONDS).close()
         cluster.faults = ApiFaults()
         with raw(server) as ask:
             assert ask("GET", "/api/v1/nodes")[0] == 200
@@ -239,7 +231,7 @@ class TestConnections:
         until(lambda: server.open_connections == 0, "connections that clients closed are forgotten")
 
     def test_a_watch_ends_with_its_reader(self, server, cluster):
-        with raw(server), socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS) as reader:
+        with raw(server), socket.create_connection(("127.0.0.1", server.port), timeout=BOUND_SECONDS) as reader:
             token = cluster.access.token_of("admin")
             head = f"GET /api/v1/nodes?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n"
             reader.sendall(head.encode())
@@ -259,7 +251,7 @@ class TestConnections:
 
     @pytest.mark.parametrize("noise", [b"\x16\x03\x01\x02\x00", b"GET / HTTP/1.1\r\n\r\n", b"nonsense\r\n\r\n"])
     def test_noise_is_hung_up_on_and_hurts_nobody(self, server, noise):
-        with socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS) as guest:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=BOUND_SECONDS) as guest:
             guest.sendall(noise)
             guest.shutdown(socket.SHUT_WR)
             while guest.recv(4096):

@@ -1,7 +1,5 @@
 """A simulated node's work follows its pods, and the cluster around it brings evicted work back elsewhere."""
 
-import time
-
 import pytest
 
 from gpuwatch.model.snapshot import Host
@@ -9,22 +7,15 @@ from gpuwatch.sim.cluster import pods as pods_of
 from gpuwatch.sim.directory import attach
 from gpuwatch.sim.neighbourhood import CHAT, EVALUATION, NEIGHBOURS, NODE, OTHER_CHAT, SCENARIO, Neighbourhood
 from gpuwatch.sim.world import World
+from tests.waiting import until
 
 HOST = Host(boot_id="boot-1", machine_id="machine-1", system_uuid="uuid-1")
-SECONDS = 10
 
 
 @pytest.fixture
 def place(tmp_path):
     with World(SCENARIO, tmp_path) as world, Neighbourhood(world, HOST) as town:
         yield town, tmp_path
-
-
-def until(condition):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def running(directory):

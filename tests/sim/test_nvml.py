@@ -19,6 +19,9 @@ from gpuwatch.sources.nvml_fields import FIELDS, IDENTITY, Call
 from gpuwatch.sources.nvml_gpu import GpuReader, register
 from gpuwatch.sources.nvml_reads import field_values
 from tests.sim.nodes import HandClock, open_driver, scenario, work
+from tests.waiting import BOUND_SECONDS, until
+
+LOOKS, LIFE_SECONDS = 40, 280.0
 
 
 @pytest.fixture
@@ -193,14 +196,19 @@ def test_a_hanging_gpu_holds_only_its_own_callers(tmp_path, clock):
     assert caller.is_alive()
     assert driver.nvmlDeviceGetPowerUsage(handles[1]) > 0
     clock.advance(20)
-    caller.join(5)
+    caller.join(BOUND_SECONDS)
     assert answers
     assert answers[0] > 0
 
 
 def test_events_come_at_once_with_the_identity_of_a_gpu_that_is_gone(tmp_path):
     clock = SystemClock()
-    timeline = [{"at": 0.4, "do": "lose", "gpu": 1}, {"at": 0.4, "do": "recovery_action", "gpu": 0, "action": 2}]
+    later = [0.5, 0.6, 0.7, 0.8]
+    timeline = [
+        {"at": 0.4, "do": "lose", "gpu": 1},
+        {"at": 0.4, "do": "recovery_action", "gpu": 0, "action": 2},
+        *({"at": at, "do": "xid", "gpu": 0, "xid": 31} for at in later),
+    ]
     driver = open_driver(tmp_path, scenario(timeline=timeline), clock)
     events = EventReader(driver)
     identities = []
@@ -209,19 +217,19 @@ def test_events_come_at_once_with_the_identity_of_a_gpu_that_is_gone(tmp_path):
         events.add(handle, identity)
         identities.append(identity)
     found = []
-    deadline = time.monotonic() + 5
-    while len(found) < 4 and time.monotonic() < deadline:
-        event = events.wait(500, time.time)
-        found += [event] if event else []
+    while len(found) < 4 + len(later):
+        found.append(until(lambda: events.wait(500, time.time), f"an event after {found}"))
     assert [(e.kind, e.data) for e in found] == [
         ("xid", 79),
         ("gpu_unavailable", 0),
         ("recovery_action", 2),
         ("xid", 154),
+        *[("xid", 31)] * len(later),
     ]
-    assert [e.uuid for e in found] == [identities[i].uuid for i in (1, 1, 0, 0)]
-    late = found[0].at - (driver.keeper.record.started + 0.4)
-    assert 0 <= late < 0.1
+    assert [e.uuid for e in found] == [identities[i].uuid for i in (1, 1, 0, 0, *[0] * len(later))]
+    late = [event.at - driver.keeper.record.started - at for event, at in zip(found[3:], [0.4, *later], strict=True)]
+    assert min(late) >= -1e-3
+    assert min(late) < 0.1, "on a busy machine some come late, not all of them"
     assert events.wait(1, time.time) is None
 
 
@@ -275,10 +283,19 @@ def test_a_driver_that_lets_nobody_in_says_why(tmp_path, clock):
 @pytest.mark.parametrize("name", names())
 def test_the_readers_live_through_every_scenario(tmp_path, clock, name):
     """Whatever happens, a read gives a sample or says that the GPU or the driver is gone."""
-    of = load(name)
+    live_through(tmp_path, clock, load(name), LOOKS // 2)
+
+
+@pytest.mark.slow  # the same with half as many looks is above
+@pytest.mark.parametrize("name", names())
+def test_the_readers_live_through_every_scenario_that_they_look_at_often(tmp_path, clock, name):
+    live_through(tmp_path, clock, load(name), LOOKS)
+
+
+def live_through(tmp_path, clock, of, looks):
     driver, readers, samples, failures = open_driver(tmp_path, of, clock), {}, 0, set()
-    for _ in range(40):
-        clock.advance(7)
+    for _ in range(looks):
+        clock.advance(LIFE_SECONDS / looks)
         node = driver.keeper.update()
         for index, gpu in enumerate(node.gpus):
             if gpu.faults.hung or node.driver_hung:
@@ -295,7 +312,7 @@ def test_the_readers_live_through_every_scenario(tmp_path, clock, name):
             driver, readers, failures = SimNvml(attach(tmp_path, clock)), {}, set()
             with contextlib.suppress(pynvml.NVMLError_DriverNotLoaded):
                 driver.nvmlInit()
-    assert samples > 40 * of.node.gpus / 2
+    assert samples > looks * of.node.gpus / 2
     assert failures <= {Failure.LOST}
 
 
@@ -332,12 +349,7 @@ def test_a_hang_ends_with_its_node(tmp_path):
     caller = threading.Thread(target=call, daemon=True)
     world.inject({"do": "hang", "gpu": 0})
     caller.start()
-    deadline = time.monotonic() + 10
-    seen = -1
-    while seen != len(answers):
-        seen = len(answers)
-        assert time.monotonic() < deadline, "it never hung"
-        time.sleep(0.3)
+    until(lambda: driver.keeper.node.gpus[0].faults.hung, "it hangs")
     world.stop()
-    caller.join(10)
+    caller.join(BOUND_SECONDS)
     assert refusals == [pynvml.NVML_ERROR_DRIVER_NOT_LOADED]

@@ -15,6 +15,7 @@ from gpuwatch.sim.capture import open_capture
 from gpuwatch.sources.nvml import Failure, NvmlFailure, ask
 from gpuwatch.sources.nvml_events import EventReader
 from gpuwatch.sources.nvml_gpu import GpuReader, register
+from tests.seeds import examples
 
 CAPTURES = Path(__file__).parent.parent / "captures"
 MIB = 1 << 20
@@ -647,7 +648,7 @@ def test_what_is_no_dump_is_refused(content: str, words: str, tmp_path: Path) ->
 REAL = [path.read_text() for path in sorted(CAPTURES.glob("*.txt"))]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(150))
 @given(data=st.data())
 def test_damaged_dumps_are_read_or_refused(data: st.DataObject, tmp_path: Path) -> None:
     """Whatever is cut, doubled or overwritten: a Gpu, UsageError, or the NvmlFailure of a lost one, nothing else."""
@@ -669,7 +670,7 @@ def test_damaged_dumps_are_read_or_refused(data: st.DataObject, tmp_path: Path) 
     assert all(isinstance(gpu, Gpu) for gpu in read)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(value=st.text(max_size=30) | st.floats().map(str) | st.integers().map(str))
 def test_any_printed_value_is_a_value_or_none(value: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     lines = re.sub(r"( : )(?!Tesla|GPU-|390).*", lambda match: match[1] + value.replace("\n", " "), V100_390)

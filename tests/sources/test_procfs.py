@@ -1,10 +1,9 @@
 """From a pid to its user, pod and container: on a simulated tree as it changes, and on the real /proc."""
 
-import getpass
 import os
+import pwd
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import msgspec
@@ -16,6 +15,7 @@ from gpuwatch.model.workload import Allocation, Workload
 from gpuwatch.sim.proctree import LAYOUTS, ProcTree, SimProcess
 from gpuwatch.sources.podlogs import PodLogs
 from gpuwatch.sources.procfs import Processes, user_name
+from tests.waiting import until
 
 POD = "0f2b7c1e-8d2b-4f7e-9a55-5a2f0e6f7c11"
 TRAIN = Workload(namespace="ml", pod="train-0", container="main", pod_uid=POD)
@@ -123,21 +123,24 @@ def test_a_process_that_comes_and_goes_meanwhile_is_whole_or_missing(node: Node)
 
     thread = threading.Thread(target=churn)
     thread.start()
-    until, seen = time.monotonic() + 5, set()
-    while time.monotonic() < until and seen != {None, POD}:
-        seen |= {owner.pod_uid for owner in node.processes.owners([7]).values()}
-    stop.set()
-    thread.join()
+    seen: set[str | None] = set()
+    try:
+        until(lambda: seen.update(each.pod_uid for each in node.processes.owners([7]).values()) or len(seen) == 2)
+    finally:
+        stop.set()
+        thread.join()
     assert seen == {None, POD}
     assert node.processes.unreadable == 0
 
 
 def test_the_real_proc_knows_this_process_and_a_child() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
-        owners = Processes().owners([os.getpid(), child.pid, 2**22 + 1])
-        child.kill()
+        try:
+            owners = Processes().owners([os.getpid(), child.pid, 2**22 + 1])
+        finally:
+            child.kill()
     assert set(owners) == {os.getpid(), child.pid}
-    assert {owner.user for owner in owners.values()} == {getpass.getuser()}
+    assert {owner.user for owner in owners.values()} == {pwd.getpwuid(os.getuid()).pw_name}
     assert owners[child.pid].start_time >= owners[os.getpid()].start_time
 
 
