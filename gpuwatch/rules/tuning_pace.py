@@ -16,7 +16,8 @@ def allowed(pace: Pace, now: float, limit: int) -> float | None:
     recent = _recent(pace, now)
     if limit <= 0:
         return HOUR
-    return None if len(recent) < limit else recent[-limit] + HOUR - now
+    # The age is the one `_recent` compares: rounded another way, the wait is 0 or longer than an hour.
+    return None if len(recent) < limit else HOUR - (now - recent[-limit])
 
 
 def acted(pace: Pace, now: float) -> Pace:

@@ -1,7 +1,7 @@
 """A GPU is tried at another cap so many times in any hour, and no more."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuwatch.rules.tuning_pace import HOUR, Pace, acted, allowed
@@ -33,6 +33,8 @@ def test_without_a_limit_above_nothing_nothing_is_done(limit: int) -> None:
     assert allowed(Pace(), 0.0, limit) == HOUR
 
 
+@example([1575.5399371535618, 0.0], 1)  # at + HOUR - at rounds to more than HOUR
+@example([1824.4985208121893, 3599.9999999999995], 1)  # at + HOUR rounds to now, 5e-13 s before the hour is over
 @given(st.lists(st.floats(0, 2000), max_size=200), st.integers(1, 20))
 def test_s10_no_hour_has_more_actions_than_the_limit_and_waiting_is_enough(gaps: list[float], limit: int) -> None:
     pace, now, done = Pace(), 0.0, []
