@@ -72,24 +72,29 @@ class Ended:
     def __init__(self, *args: str, **changes: str) -> None:
         began = time.monotonic()
         with started(*args, variables=changes, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            self.stdout, self.stderr = _read(process.stdout, process.stderr)
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-            self.whole = time.monotonic() - began
-            self.seconds = self.whole - _waited(process.pid)
+            self.stdout, self.stderr, ended = _read(process)
+            self.seconds = ended - began - _waited(process.pid)
             self.returncode = process.wait()
 
 
-def _read(*pipes: Any) -> list[str]:
-    """What is written into each until nobody has its other end any more."""
-    said, left, deadline = {pipe: b"" for pipe in pipes}, set(pipes), time.monotonic() + BOUND_SECONDS
-    while left:
-        ready, _, _ = select.select(left, [], [], max(0.0, deadline - time.monotonic()))
-        assert ready, f"after {BOUND_SECONDS:g} s it has not ended; it said {said}"
-        for pipe in ready:
-            data = os.read(pipe.fileno(), 1 << 16)
-            said[pipe] += data
-            left -= set() if data else {pipe}
-    return [said[pipe].decode() for pipe in pipes]
+def _read(process: subprocess.Popen[bytes]) -> tuple[str, str, float]:
+    """What it writes until nobody has the other end of its pipes any more, and when it ended; it is not waited for."""
+    end, deadline = os.pidfd_open(process.pid), time.monotonic() + BOUND_SECONDS
+    said: dict[Any, bytes] = {process.stdout: b"", process.stderr: b""}
+    left, ended = {end, *said}, 0.0
+    try:
+        while left:
+            ready, _, _ = select.select(left, [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"not all of it has ended within {BOUND_SECONDS:g} s; it said {said}"
+            for each in ready:
+                data = os.read(each.fileno(), 1 << 16) if each is not end else b""
+                ended = time.monotonic() if each is end else ended
+                left -= set() if data else {each}
+                if data:
+                    said[each] += data
+    finally:
+        os.close(end)
+    return said[process.stdout].decode(), said[process.stderr].decode(), ended
 
 
 def _waited(pid: int) -> float:

@@ -1,20 +1,30 @@
 """`gpuwatch diagnose` in a container that sees a part of its host: what is not seen is no fault."""
 
-import json
 import shutil
 
-import msgspec
 import pytest
-import yaml
 from msgspec.structs import replace
 
+from gpuwatch.cli.diagnose_document import exit_code
+from gpuwatch.cli.diagnose_screen import Screen
 from gpuwatch.cli.diagnose_sections import SECTIONS
+from gpuwatch.cli.terminal import UNICODE
+from gpuwatch.cli.words import Words
 from gpuwatch.config import Config
+from gpuwatch.diagnose.check import Case
+from gpuwatch.diagnose.checks.table import CHECKS
+from gpuwatch.diagnose.engine import diagnose
+from gpuwatch.diagnose.gathering.gather import Ground, gather
 from gpuwatch.diagnose.gathering.sections import NEED_ROOT
+from gpuwatch.diagnose.places import HIDDEN, Places
+from gpuwatch.model.diagnosis import Result
+from gpuwatch.roles.client import AgentClient
 from gpuwatch.roles.look import look
 from gpuwatch.sim.world import World
 from tests.cli.conftest import run, serving
 
+SECONDS = 60.0
+PATIENT = ("--budget", f"{SECONDS:.0f}s")
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "192.0.2.1"}
 GIVEN = {"nvidiactl", *(f"nvidia{number}" for number in range(8))}
 """What NVIDIA's runtime puts into a container with NVIDIA_DRIVER_CAPABILITIES=utility."""
@@ -26,13 +36,13 @@ def node(tmp_path_factory):
     place = tmp_path_factory.mktemp("node")
     with World("healthy", place) as world:
         config = replace(Config(), sources=world.sources, state_dir=str(place / "state"))
-        yield world, look(config, world.backend, samples=2)
+        yield world, look(config, world.backend, samples=2, deadline=SECONDS)
 
 
 @pytest.fixture
-def pod(node, tmp_path):
-    """Runs `gpuwatch diagnose` as in a pod: `pod("-o", "json")`."""
-    world, view = node
+def container(node, tmp_path):
+    """Places of a container that has what NVIDIA's runtime gives it, and of its host /proc, /sys and /dev alone."""
+    world, _ = node
     for seen in ("proc", "dev"):
         shutil.copytree(world.directory / seen, tmp_path / seen, symlinks=True)
     for hidden in [path for path in (tmp_path / "proc").iterdir() if path.name.isdigit()]:
@@ -46,27 +56,37 @@ def pod(node, tmp_path):
     for hidden in [path for path in (tmp_path / "dev").iterdir() if path.name not in GIVEN]:
         shutil.rmtree(hidden) if hidden.is_dir() else hidden.unlink()
     sources = replace(world.sources, proc=str(tmp_path / "proc"), dev=str(tmp_path / "dev"))
-    settings = tmp_path / "gpuwatch.yaml"
-    settings.write_text(yaml.safe_dump({"sources": msgspec.to_builtins(sources), "state_dir": str(tmp_path / "state")}))
+    places = Places.of("/", sources, str(tmp_path / "state"))
+    return replace(places, root=str(tmp_path / "root"), hidden=True)  # `/` of this machine may have a kubelet
+
+
+@pytest.fixture
+def found(node, container, tmp_path):
+    """A diagnosis in the container, beside an agent, and what it rests on."""
+    _, view = node
     with serving(view) as socket:
-        source = ("--config", str(settings), "--source", f"agent:{socket}")
-        yield lambda *args: run(*source, "diagnose", "--level", "quick", *args, env=IN_A_POD)
+        agent, nowhere = AgentClient(str(socket)), str(tmp_path / "kubeconfig")
+        ground = Ground(container, Config(), agent=agent, kubeconfig=nowhere)
+        facts = gather(ground, level="quick", seconds=SECONDS)
+    return diagnose(Case(facts), CHECKS, level="quick"), facts
 
 
-def test_nothing_fails_because_it_is_not_seen(pod):
-    result = pod("-o", "json")
-    document = json.loads(result.stdout)
-    wrong = [(item["id"], item["message"]) for item in document["items"] if item["result"] in ("warn", "fail")]
+def test_nothing_fails_because_it_is_not_seen(found):
+    diagnosis, facts = found
+    wrong = [(r.id, r.message) for r in diagnosis.results if r.result in (Result.WARN, Result.FAIL)]
     assert wrong == []
-    assert result.exit_code == 0
-    assert document["unread"].keys() >= NEED_ROOT
+    assert exit_code(diagnosis, facts) == 0
+    assert facts.unread.keys() >= NEED_ROOT
 
 
-def test_it_says_how_to_see_the_rest(pod):
-    told = " ".join(pod().stdout.split())
-    assert f"not seen: {', '.join(SECTIONS[section] for section in sorted(NEED_ROOT))}: " in told
-    assert "mount its / and name it with --root" in told
+def test_it_says_how_to_see_the_rest(found):
+    lines = Screen(Words(UNICODE, 0.0), 4000, wide=False).lines(*found)
+    told = next(line.plain for line in lines if HIDDEN in line.plain)
+    assert all(SECTIONS[section] in told for section in NEED_ROOT)
 
 
-def test_without_what_is_asked_for_it_is_a_question_of_rights(pod):
-    assert pod("--stage", "runtime").exit_code == 6
+def test_without_what_is_asked_for_it_is_a_question_of_rights(node):
+    """The command, where Kubernetes tells that it is in a container."""
+    with serving(node[1]) as socket:
+        words = ("--source", f"agent:{socket}", "diagnose", "--level", "quick", "--stage", "runtime", *PATIENT)
+        assert run(*words, env=IN_A_POD).exit_code == 6

@@ -2,26 +2,29 @@
 
 import contextlib
 import json
+import math
 import os
 import pty
 import signal
 import socket
 import subprocess
 import threading
-import time
+from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from gpuwatch.diagnose.gathering.gather import SECONDS
 from gpuwatch.sim.fakelib import FakeDriver
-from tests.cli.processes import COMMAND, environment, finish
+from tests.cli.processes import Ended, interrupted, started
 from tests.diagnose.hosts import Host
 from tests.kept import kept
+from tests.waiting import BOUND_SECONDS, until
 
 SIM = ("--source", "sim")
 QUICK_SECONDS = 3.0
-TRIES = 3
+TRIES = 5
 BUDGET_SECONDS = 3.0
 
 
@@ -41,47 +44,43 @@ def driver(tmp_path):
         yield driver
 
 
-def starting():
-    """Seconds that this machine takes now to start gpuwatch and do nothing: what a limit is extended by, twice."""
-    start = time.monotonic()
-    assert finish("--version").returncode == 0
-    return time.monotonic() - start
+def test_a_quick_diagnosis_of_eight_gpus_computes_for_less_than_three_seconds():
+    """It and the processes that it waits for."""
+    before = os.times()
+    ended = Ended(*SIM, "diagnose", "--level", "quick", "--budget", "60s")
+    after = os.times()
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    computed = after.children_user - before.children_user + after.children_system - before.children_system
+    assert computed < QUICK_SECONDS
 
 
+@pytest.mark.slow  # in make test: test_a_quick_diagnosis_of_eight_gpus_computes_for_less_than_three_seconds
 def test_a_quick_diagnosis_of_eight_gpus_takes_less_than_three_seconds():
     """The best of some: other tests run at the same time."""
     took: list[float] = []
     while len(took) < TRIES and min(took, default=QUICK_SECONDS) >= QUICK_SECONDS:
-        start = time.monotonic()
-        ended = finish(*SIM, "diagnose", "--level", "quick")
-        took.append(time.monotonic() - start)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-    print(f"diagnose --level quick on 8 simulated GPUs: {', '.join(f'{t:.2f}' for t in took)} s of {QUICK_SECONDS}")
-    assert min(took) < QUICK_SECONDS + 2 * starting()
+        ended = Ended(*SIM, "diagnose", "--level", "quick")
+        took.append(ended.seconds if ended.returncode == 0 else math.inf)
+    assert min(took) < QUICK_SECONDS
 
 
 @pytest.mark.parametrize("level", ["quick", "full"])
 def test_a_driver_that_never_answers_is_told_within_the_budget(host, driver, level):
-    """The end of the process and of its output: nobody who was left in the driver keeps either."""
+    """And its output ends: nobody who was left in the driver keeps it."""
     args = ("--source", "nvml", "--nvml-library", str(driver.library), "diagnose", "--root", str(host.root))
-    start = time.monotonic()
-    ended = finish(*args, "--level", level, "--budget", f"{BUDGET_SECONDS:.0f}s", "-o", "json", **driver.env)
-    took = time.monotonic() - start
-    print(f"diagnose --level {level} with a driver that never answers: {took:.2f} s of {BUDGET_SECONDS}")
+    ended = Ended(*args, "--level", level, "--budget", f"{BUDGET_SECONDS:.0f}s", "-o", "json", **driver.env)
     document = json.loads(ended.stdout)
     assert ended.returncode == 4, ended.stderr
     assert document["first"] == "N02"
-    assert took < BUDGET_SECONDS + 2 * starting()
+    assert ended.seconds < BUDGET_SECONDS
 
 
 def test_files_that_never_open_are_told_within_the_budget(host):
-    start = time.monotonic()
     with kept(host.root / "proc/driver/nvidia/version"):
-        ended = finish("diagnose", "--root", str(host.root), "--level", "quick", "--budget", f"{BUDGET_SECONDS:.0f}s")
-    took = time.monotonic() - start
-    print(f"diagnose with a file that never opens: {took:.2f} s of {BUDGET_SECONDS}")
-    assert "not seen: the kernel and its modules: not there within" in ended.stdout
-    assert took < BUDGET_SECONDS + 2 * starting()
+        budget = ("--budget", f"{BUDGET_SECONDS:.0f}s", "-o", "json")
+        ended = Ended("diagnose", "--root", str(host.root), "--level", "quick", *budget)
+    assert "not there within" in json.loads(ended.stdout)["unread"]["kernel"]
+    assert ended.seconds < BUDGET_SECONDS
 
 
 @pytest.fixture
@@ -122,7 +121,7 @@ def dripping():
 
 
 def of_cluster(driver, path, server, user=None):
-    """A quick diagnosis of this machine with a kubeconfig that names the server, and how long it took."""
+    """A quick diagnosis of this machine with a kubeconfig that names the server."""
     document = {
         "clusters": [{"name": "c", "cluster": {"server": server, "insecure-skip-tls-verify": True}}],
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
@@ -131,12 +130,17 @@ def of_cluster(driver, path, server, user=None):
     }
     path.write_text(json.dumps(document))
     args = ("--source", "nvml", "--nvml-library", str(driver.library), "diagnose", "--level", "quick")
-    begin = time.monotonic()
-    ended = finish(*args, "--node-name", "gpu-1", "--kubeconfig", str(path), **driver.env, COLUMNS="400")
-    took = time.monotonic() - begin
-    print(f"diagnose --level quick with {path.name}: {took:.2f} s of {SECONDS['quick']}")
+    ended = Ended(*args, "--node-name", "gpu-1", "--kubeconfig", str(path), **driver.env, COLUMNS="400")
     assert "Traceback" not in ended.stderr
-    return ended, took
+    assert ended.seconds < SECONDS["quick"]
+    return ended
+
+
+def told_by(tries, says):
+    """The first of some tries that says it: a client that is kept from the CPU is given up before it gives up."""
+    ended = next((ended for ended in tries if says in ended.stdout), None)
+    assert ended is not None, says
+    return ended
 
 
 @pytest.mark.parametrize(
@@ -150,31 +154,31 @@ def of_cluster(driver, path, server, user=None):
 )
 def test_an_api_server_that_never_answers_is_told_in_time(awake, silent, dripping, tmp_path, server, says):
     address = server.format(silent=silent, dripping=dripping)
-    ended, took = of_cluster(awake, tmp_path / "never-answers", address)
-    assert f"not seen: the Kubernetes API: {says}" in ended.stdout
-    assert took < SECONDS["quick"] + 2 * starting()
+    tries = (of_cluster(awake, tmp_path / "never-answers", address) for _ in range(TRIES))
+    told_by(tries, f"not seen: the Kubernetes API: {says}")
 
 
 def test_a_credential_plugin_that_is_not_there_is_told_on_the_screen_alone(awake, silent, tmp_path):
     api = "client.authentication.k8s.io/v1"
     user = {"exec": {"apiVersion": api, "command": "no-such-plugin", "interactiveMode": "Never"}}
-    ended, _ = of_cluster(awake, tmp_path / "no-plugin", f"https://127.0.0.1:{silent}", user)
-    assert f"not seen: the Kubernetes API: cannot use {tmp_path}/no-plugin to reach the API server; " in ended.stdout
+    tries = (of_cluster(awake, tmp_path / "no-plugin", f"https://127.0.0.1:{silent}", user) for _ in range(TRIES))
+    says = f"not seen: the Kubernetes API: cannot use {tmp_path}/no-plugin to reach the API server; "
+    ended = told_by(tries, says)
     assert "'no-such-plugin'" in ended.stdout
     assert ended.stderr == ""
 
 
 @pytest.mark.parametrize(("option", "shown"), [((), True), (("-q",), False)])
-def test_a_person_at_a_terminal_sees_that_it_goes_on(option, shown):
+def test_a_person_at_a_terminal_sees_that_it_goes_on(host, option, shown):
     ours, theirs = pty.openpty()
-    command = [*COMMAND, *option, *SIM, "diagnose", "--level", "quick"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, env=environment(TERM="xterm")) as process:
+    command = (*option, "diagnose", "--root", str(host.root), "--level", "quick")
+    with started(*command, variables={"TERM": "xterm"}, stdout=subprocess.DEVNULL, stderr=theirs) as process:
         os.close(theirs)
         heard = b""
         with contextlib.suppress(OSError):  # the other end is closed
             while said := os.read(ours, 4096):
                 heard += said
-        assert process.wait(10) == 0
+        assert process.wait(BOUND_SECONDS) == 0
     os.close(ours)
     assert (b"looking" in heard) is shown
     assert shown or heard == b""
@@ -182,27 +186,35 @@ def test_a_person_at_a_terminal_sees_that_it_goes_on(option, shown):
 
 def test_ctrl_c_is_130_though_the_driver_hangs(host, driver):
     args = ("--source", "nvml", "--nvml-library", str(driver.library), "diagnose", "--root", str(host.root))
-    process = subprocess.Popen(
-        [*COMMAND, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(**driver.env)
-    )
-    deadline = time.monotonic() + 10
-    while not driver.in_flight("nvmlInit") and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    out, errors = process.communicate(timeout=10)
-    assert process.returncode == 130
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with started(*args, variables=driver.env, **pipes) as process:
+        until(lambda: driver.in_flight("nvmlInit"))
+        code, out, errors = interrupted(process)
+    assert code == 130
     assert (out, errors.strip()) == ("", "")
 
 
-def test_ctrl_c_at_a_terminal_says_nothing_however_early_it_comes():
+def has_begun(process):
+    """It reads its configuration: before that, it is Python that is interrupted, which says so."""
+    return "msgspec" in Path(f"/proc/{process.pid}/maps").read_text()
+
+
+def descendants(process):
+    """How many processes it has started, and they."""
+    return len(psutil.Process(process.pid).children(recursive=True))
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [has_begun, lambda process: descendants(process) >= 1, lambda process: descendants(process) >= 2],
+    ids=["it begins", "a process starts", "a second one starts"],
+)
+def test_ctrl_c_at_a_terminal_says_nothing_however_early_it_comes(moment):
     """The terminal sends it to every process of its foreground, to those that start just then too."""
-    command = [*COMMAND, *SIM, "diagnose", "--level", "quick"]
-    for seconds in (0.3, 0.5, 0.7, 0.9):
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), process_group=0
-        )
-        time.sleep(seconds)  # anywhere in its start
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=10)
-        assert b"Traceback" not in errors, seconds
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "process_group": 0}
+    with started(*SIM, "diagnose", "--budget", "60s", **pipes) as process:
+        until(lambda: moment(process), step=0.001)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=BOUND_SECONDS)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
