@@ -19,7 +19,9 @@ import psutil
 from gpuwatch.model.workload import Allocation, Workload
 from gpuwatch.sim.fakelib import FakeDriver
 from gpuwatch.sim.kubelet import SimKubelet
-from tests.drills.agent_process import AgentProcess
+from tests.e2e.processes import agent as running
+from tests.e2e.processes import fetch
+from tests.waiting import until
 
 GPUS = 8
 INTERVAL = 1.0
@@ -106,17 +108,22 @@ def main() -> None:
                 Allocation(workload=pod, resource="nvidia.com/gpu", device_ids=(uuid,))
                 for pod, uuid in zip(pods, uuids, strict=True)
             )
-            with AgentProcess(place, driver, interval=INTERVAL, pod_resources=str(kubelet.path)) as agent:
-                print(f"first complete page after {agent.wait_complete(GPUS):.2f} s")
-                agent.wait(lambda: agent.page.count("\ngpuwatch_gpu_workload_info{") == GPUS)
+            sources = {"pod_resources": str(kubelet.path), "disabled": ["kmsg"]}
+            config = {"agent": {"interval": INTERVAL}, "sources": sources}
+            options = ("--source", "nvml", "--nvml-library", str(driver.library))
+            started = time.monotonic()
+            with running(place / "agent", source=options, config=config, env=driver.env) as agent:
+                temperatures = b"\ngpuwatch_gpu_temperature_celsius{"
+                until(lambda: (fetch(f"{agent.url}/metrics") or b"").count(temperatures) == GPUS, step=0.005)
+                print(f"first complete page after {time.monotonic() - started:.2f} s")
+                until(lambda: agent.page().count(b"\ngpuwatch_gpu_workload_info{") == GPUS)
                 time.sleep(WARM_SECONDS)
-                (reader,) = agent.readers()
+                (reader,) = psutil.Process(agent.process.pid).children()
                 pids = {"agent": agent.process.pid, "reader": reader.pid}
                 print("PSS " + ", ".join(f"{name} {pss(pid):.1f}" for name, pid in pids.items()) + " MiB")
                 print(f"alone on a machine {alone(pids.values()):.1f} MiB:")
                 for name, size in breakdown(pids):
                     print(f"  {size:5.1f}  {name}")
-                agent.rest()
                 cpu = cpu_per_minute(pids.values())
                 print(
                     "CPU "

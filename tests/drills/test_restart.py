@@ -16,7 +16,9 @@ from gpuwatch.roles.client import AgentClient
 from gpuwatch.sim.fakelib import FakeDriver
 from tests.drills.agent_process import AgentProcess
 
-LIVES = 5
+LIVES = [2, pytest.param(8, marks=pytest.mark.slow)]
+"""How often it is killed; more often in `make test-slow`."""
+
 Start = Callable[..., AgentProcess]
 
 
@@ -96,12 +98,13 @@ def test_a_restart_repeats_nothing_and_misses_nothing(driver: FakeDriver, start:
     assert second.value("gpuwatch_store_up") == 1
 
 
-def test_killed_at_any_moment_it_has_every_line_once(driver: FakeDriver, start: Start, ring: Ring) -> None:
+@pytest.mark.parametrize("lives", LIVES)
+def test_killed_at_any_moment_it_has_every_line_once(driver: FakeDriver, start: Start, ring: Ring, lives: int) -> None:
     chance = random.Random(7)
     agent = start(kmsg=str(ring.path))
     agent.wait_complete(4)
     written = []
-    for life in range(LIVES):
+    for life in range(lives):
         written.append(ring.xid(driver, life % 4))
         time.sleep(chance.uniform(0, 0.15))
         agent.process.kill()
@@ -111,7 +114,7 @@ def test_killed_at_any_moment_it_has_every_line_once(driver: FakeDriver, start: 
         agent.wait_complete(4)
     agent.wait(lambda: sequences(agent) == written)
     keys = {finding.gpu for finding in findings(agent).values() if finding.xid == 79}
-    assert keys == {driver.get(gpu, "uuid") for gpu in range(4)}
+    assert keys == {driver.get(gpu % 4, "uuid") for gpu in range(lives + 1)}
 
 
 def test_what_was_there_before_the_first_life_is_history(driver: FakeDriver, start: Start, ring: Ring) -> None:

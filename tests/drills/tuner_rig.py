@@ -16,7 +16,7 @@ from gpuwatch.sim.fakelib.coupling import FakeSet
 from gpuwatch.sinks.settings_record import SettingsRecord
 from tests.drills import tuner_children
 from tests.drills.tuner_children import Place
-from tests.waiting import until
+from tests.waiting import BOUND_SECONDS, until
 
 VIEWS, GUARD = 40.0, 10.0
 """How many times faster than in earnest the tuner's GPUs and its guard are."""
@@ -79,9 +79,9 @@ class Rig:
             self.reset()
             self.start_guard()
             self.start_tuner()
-            until(self.is_limited, "power limits are in force", 20)
+            until(self.is_limited, "power limits are in force")
             if clocked:
-                until(self.is_clocked, "a clock is locked", 20, step=0.002)
+                until(self.is_clocked, "a clock is locked", step=0.002)
             time.sleep(self.chance.uniform(0.0, 0.2))
             mishap(self)
             self.finish()
@@ -125,7 +125,7 @@ class Rig:
     def kill(self, process: Any) -> None:
         """With SIGKILL."""
         process.kill()
-        process.join(10)
+        process.join(BOUND_SECONDS)
 
     def terminate(self) -> None:
         """Have the tuner end by SIGTERM, and take the time."""
@@ -199,7 +199,7 @@ class Rig:
         for process in (self.tuner, self.guard):
             if process is not None:
                 process.kill()
-                process.join(10)
+                process.join(BOUND_SECONDS)
                 process.close()
         self.tuner = self.guard = None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.e2e.processes import Prometheus, fetch, running
 from tests.ports import free_port
-from tests.waiting import until
+from tests.waiting import BOUND_SECONDS, until
 
 Value = float | Callable[[float], float | None] | None
 
@@ -34,7 +34,7 @@ def backfill(place: Path, text: str) -> Path:
 
 
 @contextlib.contextmanager
-def serving(place: Path, *flags: str, seconds: float = 20.0) -> Iterator[Prometheus]:
+def serving(place: Path, *flags: str, seconds: float = BOUND_SECONDS) -> Iterator[Prometheus]:
     """A Prometheus that scrapes nobody, over a database that is there."""
     file, port = place / "prometheus.json", free_port()
     file.write_text("{}")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +45,20 @@ def running(command: Sequence[str], log: Path, env: Mapping[str, str] | None = N
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def in_line(pids: Iterable[int]) -> float:
+    """Seconds for which these processes stood in line for a processor, each by its longest waiting thread, as far as
+    Linux tells.
+    """
+    return sum(max(_waits(pid), default=0) for pid in pids) / 1e9
+
+
+def _waits(pid: int) -> Iterator[int]:
+    """Nanoseconds of each thread."""
+    for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # it ends meanwhile
+            yield int(file.read_text().split()[1])
 
 
 class Series(NamedTuple):

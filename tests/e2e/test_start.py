@@ -1,14 +1,13 @@
 """From the agent's start to the first complete page it takes less than a second."""
 
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 import pytest
 
 from gpuwatch.sim.fakelib import FakeDriver
-from tests.e2e.processes import agent, fetch, series
+from tests.e2e.processes import agent, fetch, in_line, series
 from tests.waiting import BOUND_SECONDS, until
 
 GPUS = 8
@@ -26,16 +25,6 @@ def complete(page):
     for found in series(page):
         seen.setdefault(found.name, set()).add(dict(found.labels).get("gpu"))
     return all(len(seen.get(name, ())) == (1 if "node" in name else GPUS) for name in WANTED)
-
-
-def in_line(pids):
-    """Seconds for which these processes stood in line for a processor, each by its longest waiting thread, as far as
-    Linux tells.
-    """
-    threads = (
-        [file.read_text().split()[1] for file in Path(f"/proc/{each}/task").glob("*/schedstat")] for each in pids
-    )
-    return sum(max(map(int, told), default=0) for told in threads) / 1e9
 
 
 class Start(NamedTuple):
