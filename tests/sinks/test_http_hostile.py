@@ -3,7 +3,6 @@
 import contextlib
 import socket
 import ssl
-import statistics
 import subprocess
 import sys
 import time
@@ -14,13 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.sinks.http import HttpServer, Limits, Response
+from tests.waiting import BOUND_SECONDS, until
 
 BODY = b"gpuwatch_up 1\n"
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
-def connect(server, timeout=5):
-    return socket.create_connection(("127.0.0.1", server.port), timeout=timeout)
+def connect(server):
+    return socket.create_connection(("127.0.0.1", server.port), timeout=BOUND_SECONDS)
 
 
 def read_all(client):
@@ -38,15 +38,8 @@ def ask(server, request=REQUEST, wrap=None):
         return read_all(channel)
 
 
-def until(condition, seconds=5):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.005)
-
-
-def test_200_idle_sockets_and_slow_and_huge_requests_delay_no_scrape(serve, capsys):
-    server = serve(limits=Limits(connections=300))
+def test_200_idle_sockets_and_slow_and_huge_requests_delay_no_scrape(serve):
+    server, quiet = serve(limits=Limits(connections=300)), serve()
     with contextlib.ExitStack() as stack:
         for number in range(250):
             client = stack.enter_context(connect(server))
@@ -54,15 +47,13 @@ def test_200_idle_sockets_and_slow_and_huge_requests_delay_no_scrape(serve, caps
                 client.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
         flood = stack.enter_context(connect(server))
         flood.setblocking(False)
-        times = [_timed_scrape(server, flood) for _ in range(50)]
-    with capsys.disabled():
-        print(f"\nscrape among 250 idle or slow clients and a flood: {_summary(times)}")
-    assert _nine_of_ten(times) < 0.1
+        times = [(_timed_scrape(server, flood), _timed_scrape(quiet)) for _ in range(50)]
+    _assert_undelayed(times)
 
 
-def test_50_silent_tls_clients_delay_no_scrape(serve, tmp_path, capsys):
+def test_50_silent_tls_clients_delay_no_scrape(serve, tmp_path):
     authority = trustme.CA()
-    server = serve(web_config=_tls(tmp_path, authority))
+    server, quiet = (serve(web_config=_tls(tmp_path, authority)) for _ in range(2))
     context = _client_context(authority)
     with contextlib.ExitStack() as stack:
         for number in range(50):
@@ -75,10 +66,8 @@ def test_50_silent_tls_clients_delay_no_scrape(serve, tmp_path, capsys):
         def wrap(client):
             return context.wrap_socket(client, server_hostname="localhost")
 
-        times = [_timed_scrape(server, flood, wrap) for _ in range(20)]
-    with capsys.disabled():
-        print(f"\nTLS scrape among 50 clients that do not finish the handshake: {_summary(times)}")
-    assert _nine_of_ten(times) < 0.1
+        times = [(_timed_scrape(server, flood, wrap), _timed_scrape(quiet, wrap=wrap)) for _ in range(20)]
+    _assert_undelayed(times)
 
 
 def test_idle_sockets_beyond_the_bound_make_room(serve):
@@ -145,7 +134,7 @@ def test_tcp_clients_leave_the_unix_socket_alone(serve, tmp_path):
         _slow_readers(stack, server, 3)
         until(lambda: server.stats().requests.get(200) == 3)
         client = stack.enter_context(socket.socket(socket.AF_UNIX))
-        client.settimeout(5)
+        client.settimeout(BOUND_SECONDS)
         client.connect(str(path))
         client.sendall(REQUEST)
         assert client.recv(12) == b"HTTP/1.1 200"
@@ -169,11 +158,11 @@ def test_without_file_descriptors_the_longest_idle_make_room():
         address = ("127.0.0.1", int(child.stdout.readline()))
         with contextlib.ExitStack() as stack:
             for _ in range(40):
-                stack.enter_context(socket.create_connection(address, timeout=5))
-            client = stack.enter_context(socket.create_connection(address, timeout=5))
+                stack.enter_context(socket.create_connection(address, timeout=BOUND_SECONDS))
+            client = stack.enter_context(socket.create_connection(address, timeout=BOUND_SECONDS))
             client.sendall(REQUEST)
             assert read_all(client).endswith(BODY)
-        refused, _ = child.communicate(timeout=5)
+        refused, _ = child.communicate(timeout=BOUND_SECONDS)
     assert int(refused) > 0
 
 
@@ -194,21 +183,21 @@ def test_a_slow_head_gets_408(serve):
 def test_a_dripping_head_gets_408_however_steady(serve):
     server = serve(limits=Limits(head_seconds=0.3))
     with connect(server) as client:
-        began = time.monotonic()
+        sent = 0
         with contextlib.suppress(ConnectionError):
-            for byte in b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 1000:
+            for sent, byte in enumerate(b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 1000):  # noqa: B007 used below
                 client.sendall(bytes([byte]))
                 client.settimeout(0.02)
                 with contextlib.suppress(TimeoutError):
                     if client.recv(12):
                         break
-        assert time.monotonic() - began < 2
+        assert sent < 200
     assert server.stats().rejected["slow_request"] == 1
 
 
 @pytest.mark.parametrize("first", [b"", REQUEST.replace(b"close", b"keep-alive")])
 def test_an_idle_connection_is_closed(serve, first):
-    server = serve(limits=Limits(head_seconds=0.2, idle_seconds=0.2))
+    server = serve(limits=Limits(head_seconds=BOUND_SECONDS if first else 0.2, idle_seconds=0.2))
     received = ask(server, first)
     assert received.endswith(BODY) == bool(first)
     assert server.stats().rejected["slow_request"] == 0
@@ -264,7 +253,7 @@ def test_an_empty_body_is_none(serve):
 def test_what_is_no_http_gets_an_error(serve, junk):
     server = serve(limits=Limits(head_seconds=0.2))
     assert ask(server, junk)[9:10] in (b"4", b"5")
-    assert ask(server).endswith(BODY)
+    until(lambda: ask(server).endswith(BODY))  # this thread may be too slow for it
 
 
 @pytest.fixture(scope="module")
@@ -293,7 +282,7 @@ def test_random_bytes_never_end_the_server(tough, pieces):
             client.sendall(piece)
         client.shutdown(socket.SHUT_WR)
         read_all(client)
-    assert ask(tough).endswith(BODY)
+    until(lambda: ask(tough).endswith(BODY))  # this thread may be too slow for it
     assert tough.stats().handler_errors == 0
 
 
@@ -305,17 +294,14 @@ def _slow_readers(stack, server, count):
         client.sendall(REQUEST)
 
 
-def _timed_scrape(server, flood, wrap=None):
+def _timed_scrape(server, flood=None, wrap=None):
     """Seconds one scrape takes, while `flood` pushes what it can of a request of 10 MB."""
-    with contextlib.suppress(OSError):
-        flood.send(b"GET /" + b"a" * 10_000_000)
+    if flood is not None:
+        with contextlib.suppress(OSError):
+            flood.send(b"GET /" + b"a" * 10_000_000)
     began = time.perf_counter()
     assert ask(server, wrap=wrap).endswith(BODY)
     return time.perf_counter() - began
-
-
-def _summary(times):
-    return f"median {statistics.median(times) * 1000:.1f} ms, worst {max(times) * 1000:.1f} ms of {len(times)}"
 
 
 def _tls(folder, authority):
@@ -330,6 +316,12 @@ def _client_context(authority):
     context = ssl.create_default_context()
     authority.configure_trust(context)
     return context
+
+
+def _assert_undelayed(times):
+    """Of pairs of scrapes, one of the beset server and one of a quiet one, which a busy machine slows as well."""
+    beset, quiet = (_nine_of_ten(each) for each in zip(*times, strict=True))
+    assert beset < 0.1 + 5 * quiet
 
 
 def _nine_of_ten(times):

@@ -2,7 +2,6 @@
 
 import logging
 import sqlite3
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -15,12 +14,12 @@ from gpuwatch.model.finding import Finding, Severity
 from gpuwatch.model.xid import BusLossEvent, KernelCursor, SxidEvent, XidEvent
 from gpuwatch.sinks.store import Retention, Store, stored_events
 from gpuwatch.sinks.store_file import APPLICATION, KEPT_ASIDE, NAME, SCHEMA
+from tests.waiting import until
 
 GPU = "GPU-00000000-1111-2222-3333-444455556666"
 BOOT = "boot-1"
 AT = 1_790_000_000.0
 QUICK = (0.01, 0.02)
-DEADLINE = 10.0
 
 
 class Wall:
@@ -62,13 +61,6 @@ def opened(tmp_path: Path):
     yield open_
     for store in stores:
         store.close()
-
-
-def until(holds) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_every_kind_comes_back_in_order_of_time(opened, tmp_path) -> None:

@@ -4,17 +4,15 @@ import resource
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpuwatch.model.event_query import EventQuery
 from gpuwatch.sinks.store import Store, stored_events
+from tests.waiting import BOUND_SECONDS, until
 
 ALL = EventQuery(limit=100_000)
-DEADLINE = 20.0
 KILLS = 6
 
 RECORD = """
@@ -89,13 +87,6 @@ def ask(process: subprocess.Popen[str], text: str) -> str:
     process.stdin.write(f"{text}\n")
     process.stdin.flush()
     return process.stdout.readline().strip()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_what_was_recorded_survives_kill_9_at_any_moment(start, tmp_path: Path) -> None:
@@ -176,7 +167,7 @@ store.close()
 def test_who_may_not_keep_state_is_told_so_in_one_line(start, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     process = start(DENIED, tmp_path / "state")
-    said, logged = process.communicate(timeout=DEADLINE)
+    said, logged = process.communicate(timeout=BOUND_SECONDS)
     tmp_path.chmod(0o700)
     assert said == "False\n"
     (line,) = logged.splitlines()
