@@ -54,9 +54,12 @@ def agent(session: Session, /, sim_dir: str | None, **options: Any) -> None:
 
 def _tell(session: Session, agent: "Agent", config: "Config") -> None:
     """Where to look, once it listens."""
+    from shlex import quote
+
     from gpuwatch.config import runtime_dir
 
     session.tell_pages(agent.port, config.agent.listen, tls=bool(config.agent.web_config))
     session.terminal.hint(f"socket        {agent.socket_path}")
     found = agent.socket_path == runtime_dir() / "agent.sock"
-    session.terminal.hint(f"try           gpuwatch {'' if found else f'--source agent:{agent.socket_path} '}status")
+    source = "" if found else f"--source agent:{quote(str(agent.socket_path))} "
+    session.terminal.hint(f"try           gpuwatch {source}status")

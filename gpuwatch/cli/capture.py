@@ -1,6 +1,7 @@
 """`gpuwatch capture`: records a driver's answers, so that another machine can replay this one's GPUs."""
 
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -42,4 +43,4 @@ def capture(session: Session, file: Path, samples: int, interval: float, mask: b
         session.terminal.hint(f"recording {samples} samples, {seconds:.0f} s")
         taken = record(nvml, samples, interval, file, masked=mask)
     session.terminal.hint(f"{file}: {taken.header.samples} samples of {len(taken.header.models)} GPUs")
-    session.terminal.hint(f"replay with: gpuwatch --source capture:{file} status")
+    session.terminal.hint(f"replay with: gpuwatch --source capture:{quote(str(file))} status")

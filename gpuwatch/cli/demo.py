@@ -42,13 +42,15 @@ PATIENCE = 60.0
 @pass_session
 def demo(session: Session, pace: float, listen: str, socket: str | None, end: bool) -> None:
     """Tell every chapter: what happens, who does it, how the cluster is afterwards, where to look."""
+    from shlex import quote
+
     from gpuwatch.cli.demo_stage import DemoStage
     from gpuwatch.cli.story import STORY
 
     session.start_logging(default="CRITICAL")  # faults are what it is about
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the node's files go with it
     with DemoStage(listen, socket or "", hold=max(1.0, pace / 2)) as stage:
-        prefix = "gpuwatch" + (f" --source agent:{socket}" if socket else "")
+        prefix = "gpuwatch" + (f" --source agent:{quote(socket)}" if socket else "")
         _introduce(session, stage, listen)
         for number, chapter in enumerate(STORY, 1):
             _title(session, number, chapter, prefix, stage)

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from gpuwatch.cli.lazy import LazyGroup
+from gpuwatch.cli.program import as_typed
 from gpuwatch.cli.session import Session
 from gpuwatch.model.errors import GpuwatchError, UsageError
 
@@ -57,7 +58,8 @@ def report(error: GpuwatchError, session: Session) -> int:
     """Write the error to stderr and give its exit code."""
     if session.verbose >= 2:
         traceback.print_exception(error)
-    click.echo(f"{click.style('gpuwatch: error:', fg='red')} {error}", err=True, color=session.terminal.error_color)
+    line = f"{click.style('gpuwatch: error:', fg='red')} {as_typed(str(error))}"
+    click.echo(line, err=True, color=session.terminal.error_color)
     if session.json_errors:
         import msgspec
 

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import click
 
+from gpuwatch.cli.program import as_typed
+
 EPILOG = """\b
 Exit codes: 0 healthy or done, 1 no answer, 2 wrong usage, 3 degraded, 4 failed,
 5 no GPU stack, 6 permission missing, 130 interrupted.
@@ -26,12 +28,29 @@ class Entry(NamedTuple):
     section: str
 
 
+class HelpContext(click.Context):
+    """Click's context; the examples in a help page are as they have to be typed here."""
+
+    def get_help(self) -> str:
+        """The help page of the command."""
+        return as_typed(super().get_help())
+
+
 class LazyGroup(click.Group):
     """A group made of a table of entries."""
+
+    context_class = HelpContext
 
     def __init__(self, *args: object, entries: Sequence[Entry] = (), **attributes: object) -> None:
         super().__init__(*args, **attributes)  # type: ignore[arg-type]
         self.entries = {entry.name: entry for entry in entries}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without a word, print the help and end with 0; click does it with 2 and on stderr since 8.2."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of the table: what a person on call needs comes first."""
@@ -46,6 +65,7 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(f"gpuwatch.cli.{module}"), attribute)
         assert isinstance(command, click.Command)  # noqa: S101 the table is ours; a test walks all of it
         command.epilog = command.epilog or EPILOG
+        command.context_class = HelpContext
         return command
 
     def resolve_command(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuwatch.cli.options import KUBECONFIG, NODE_NAME, option
+from gpuwatch.cli.program import as_typed
 from gpuwatch.cli.session import Session, pass_session
 from gpuwatch.cli.settings import Override, row_options
 
@@ -159,9 +160,9 @@ def _print(session: Session, state: "RemediatorState", trouble: str | None) -> N
 
     why = trouble or state.trouble
     if state.plan is not None:
-        click.echo(f"{state.plan.node}: {state.plan.stage}; {state.plan.words}")
+        click.echo(as_typed(f"{state.plan.node}: {state.plan.stage}; {state.plan.words}"))
         for obstacle in state.plan.blocked:
-            click.echo(f"  {obstacle.reason}: {obstacle.words}")
+            click.echo(as_typed(f"  {obstacle.reason}: {obstacle.words}"))
     elif state.mode == "off":
         click.echo(f"{state.node}: remediation.mode is off")
     if why is not None:

@@ -90,6 +90,7 @@ def run(session: Session, scenario: str, directory: Path | None, speed: float, s
       gpuwatch --source sim agent
     """
     import signal
+    from shlex import quote
 
     from gpuwatch.sim.directory import default_directory
     from gpuwatch.sim.world import World
@@ -99,7 +100,7 @@ def run(session: Session, scenario: str, directory: Path | None, speed: float, s
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a shell starts a job with SIGINT ignored
     with World(scenario, place, seed=seed, speed=speed):
         session.terminal.hint(f"{scenario} runs in {place}")
-        at, there = (f":{place}", f" --dir {place}") if directory else ("", "")
+        at, there = (f":{quote(str(place))}", f" --dir {quote(str(place))}") if directory else ("", "")
         session.terminal.hint(f"look with   gpuwatch --source sim{at} status")
         session.terminal.hint(f"disturb it  gpuwatch sim inject xid gpu=3 xid=79{there}")
         signal.pause()

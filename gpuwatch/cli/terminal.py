@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 
+from gpuwatch.cli.program import as_typed
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -78,18 +80,21 @@ class Terminal:
         )
 
     def show(self, *renderables: "RenderableType") -> None:
-        """Print lines to stdout as long as they are, without trailing blanks; who makes them knows the width."""
+        """Print lines to stdout as long as they are, without trailing blanks; who makes them knows the width.
+
+        Command lines of gpuwatch among them come as they have to be typed here.
+        """
         console = self.console()
         with console.capture() as captured:
             for renderable in renderables:
                 console.print(renderable, soft_wrap=True)
         lines = (line.rstrip() for line in captured.get().splitlines())
-        click.echo("\n".join(lines), color=self.color)
+        click.echo(as_typed("\n".join(lines)), color=self.color)
 
     def hint(self, text: str) -> None:
         """One line for people on stderr, silent with -q."""
         if not self._quiet:
-            click.echo(text, err=True, color=self.error_color)
+            click.echo(as_typed(text), err=True, color=self.error_color)
 
 
 def wants_color(mode: str, stream: TextIO | Any) -> bool:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli.options import keeps_state, option
+from gpuwatch.cli.program import as_typed
 from gpuwatch.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> N
     if before is None or reason:
         TunerStop(place).put(Stop(by=_who(), at=time.time(), why=reason))
     already = f" already ({before.words})" if before and not reason else ""
-    click.echo(f"Tuning is stopped{already}. To go on: gpuwatch tune resume")
+    click.echo(as_typed(f"Tuning is stopped{already}. To go on: gpuwatch tune resume"))
     beat, held = _living(place), _settings(place)
     left = _given_back(place, wait) if beat else held
     if held and not left:

@@ -7,11 +7,12 @@ import socket
 from pathlib import Path
 
 from gpuwatch.model.errors import UsageError
+from gpuwatch.sinks.socket_owner import owner_of_peer, owner_of_port
 
 _BACKLOG = 128
 _SOCKET_MODE = 0o660
 _NEXT_STEPS = {
-    errno.EADDRINUSE: "stop its owner (ss -ltnp shows it) or choose another with --listen ADDR:PORT",
+    errno.EADDRINUSE: "stop its owner (for root ss -ltnp shows it), or choose another with --listen ADDR:PORT",
     errno.EACCES: "choose a port above 1023 or grant CAP_NET_BIND_SERVICE",
     errno.EADDRNOTAVAIL: "choose an address of this machine (ip address shows them), or :PORT for all",
 }
@@ -35,7 +36,7 @@ def parse_address(text: str) -> tuple[str, int]:
 def listen_tcp(address: str) -> socket.socket:
     """Return a listening TCP socket for `ADDR:PORT`; `:PORT` takes IPv6 and IPv4 where the kernel has both.
 
-    Raises UsageError naming the address, the kernel's reason and the next step.
+    Raises UsageError naming the address, the kernel's reason, who has the port where it is taken, and the next step.
     """
     host, port = parse_address(address)
     try:
@@ -43,7 +44,9 @@ def listen_tcp(address: str) -> socket.socket:
     except (OSError, UnicodeError) as error:
         number = error.errno if isinstance(error, OSError) else None
         advice = _NEXT_STEPS.get(number or 0, "check the address given with --listen")
-        raise UsageError(f"cannot listen on {address}", _reason(error), advice) from error
+        owner = owner_of_port(port) if number == errno.EADDRINUSE else ""
+        by = f" by {owner}" if owner else ""
+        raise UsageError(f"cannot listen on {address}", _reason(error) + by, advice) from error
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited; asyncio misses it on proto 0
     return listener
 
@@ -97,11 +100,12 @@ def _refuse_taken(path: Path, what: str) -> None:
         try:
             probe.settimeout(1)
             probe.connect(str(path))
+            owner = owner_of_peer(probe)
         except ConnectionRefusedError:
             return
         except OSError as error:
             raise UsageError(what, _reason(error), "choose another with --socket PATH") from error
-    raise UsageError(what, "a running process answers there", "stop it, or choose another with --socket PATH")
+    raise UsageError(what, f"{owner} answers there", "stop that, or choose another with --socket PATH")
 
 
 def _reason(error: Exception) -> str:
