@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -33,6 +32,7 @@ from gpuwatch.sim.pcitree import PciTree
 from gpuwatch.sim.scenario import Scenario, parse
 from gpuwatch.sim.world import World
 from gpuwatch.sources.exporters import Exporter
+from tests.memory import folder
 
 SECONDS = 60.0
 """For a look at a simulated node, on a machine that is busy: one that is incomplete would break tests far away."""
@@ -174,7 +174,7 @@ def _looked(text: str) -> View:
     scenario = _scenario(node, timeline, workloads)
     after = Node(scenario)
     after.advance(1.0)
-    with TemporaryDirectory(prefix="gpuwatch-diagnose-") as place, World(scenario, Path(place)) as world:
+    with folder() as place, World(scenario, Path(place)) as world:
         config = msgspec.structs.replace(Config(), sources=world.sources, state_dir=f"{place}/state")
         for settle in (5.0, 20.0, SECONDS):  # on a busy machine a GPU may need longer to tell who it is
             with Look(config, world.backend, settle=settle) as look:

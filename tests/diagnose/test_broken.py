@@ -4,7 +4,6 @@ import importlib
 import re
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
@@ -13,6 +12,7 @@ from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.model.diagnosis import Diagnosis, Result
 from tests.diagnose.broken import Broken
 from tests.diagnose.hosts import Host
+from tests.memory import folder
 
 AREAS = ("machine", "gpus", "fabric", "containers", "cluster", "functional", "baseline")
 
@@ -34,7 +34,7 @@ NOTHING = Broken._field_defaults["well"]
 @cache
 def well(node: bytes, active: bool) -> Diagnosis:
     """Of a host to which nothing was done; of most rows it is the same."""
-    with TemporaryDirectory(prefix="gpuwatch-diagnose-") as place:
+    with folder() as place:
         return Host(Path(place), **msgspec.json.decode(node)).diagnose(active=active)
 
 

@@ -3,7 +3,10 @@
 import pytest
 
 from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
+from tests import memory
 from tests.roles.remediating import NAMESPACE, NODE, Bench, HandClock, settings
+
+tmp_path, no_folder_is_left = memory.tmp_path, memory.no_folder_is_left
 
 
 @pytest.fixture

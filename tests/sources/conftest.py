@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.sim.fakelib import FakeDriver
+from tests import memory
+
+tmp_path, no_folder_is_left = memory.tmp_path, memory.no_folder_is_left
 
 
 @pytest.fixture
