@@ -1,6 +1,7 @@
 """The command line against an agent of our making: a real HTTP server on a unix socket that serves one View."""
 
 import contextlib
+import inspect
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -60,11 +61,17 @@ def serving(
             server.stop()
 
 
+def runner(**how: str) -> CliRunner:
+    """Click's runner with stderr by itself, which is so without asking since click 8.2."""
+    apart = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
+    return CliRunner(**how, **apart)
+
+
 def run(*args: str, env: dict[str, str] | None = None, stdin: str | None = None) -> Result:
     """One command line in this process; no variable of the caller's leaks in."""
     clean = {name: None for name in os.environ if name.startswith(OURS)}
     fixed = {"COLUMNS": "100"}
-    return CliRunner().invoke(cli, list(args), env=clean | fixed | (env or {}), input=stdin)
+    return runner().invoke(cli, list(args), env=clean | fixed | (env or {}), input=stdin)
 
 
 def ask(

@@ -15,13 +15,14 @@ from gpuwatch.sinks.http_listen import listen_tcp, listen_unix
 from tests.cli.conftest import run
 from tests.ports import free_port
 
-LISTEN = "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); print(flush=True); sys.stdin.read()"
+LISTEN = "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[1])))"
+STAYS = "print(flush=True); sys.stdin.read()"
 
 
 @contextlib.contextmanager
 def process(program: str, *args: str) -> Iterator[int]:
     """The PID of a Python program that has said a line; it ends with its stdin."""
-    command = [sys.executable, "-c", program, *args]
+    command = [sys.executable, "-c", f"{program}; {STAYS}", *args]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline()
@@ -63,9 +64,7 @@ def test_a_role_says_who_has_its_port_and_that_listen_helps(taken, tmp_path, rol
 def test_the_agent_says_who_has_its_socket_and_that_socket_helps(tmp_path):
     path = tmp_path / "agent.sock"
     program = "import sys,pathlib; from gpuwatch.sinks.http_listen import listen_unix as on"
-    with process(
-        f"{program}; s=on(pathlib.Path(sys.argv[1])); print('on', flush=True); sys.stdin.read()", str(path)
-    ) as pid:
+    with process(f"{program}; s=on(pathlib.Path(sys.argv[1]))", str(path)) as pid:
         args = [*ROLES["agent"].format(tmp_path).split(), "--listen", "127.0.0.1:0"]
         ended = run(*args, "--state-dir", str(tmp_path / "state"))
         expected = f"cannot listen on {path}; {name(pid)} (process {pid}) answers there; "

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 
 from gpuwatch.cli.main import cli
 from gpuwatch.rules.checks import CHECKS
+from tests.cli.conftest import runner
 from tests.rules.remediating import START, finding, view
 
 
 def run(*words: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(cli, words)
+    result = runner().invoke(cli, words)
     return result.exit_code, result.stdout, result.stderr
 
 
