@@ -249,6 +249,10 @@ class AgentProcess:
         except AssertionError:  # a test that has failed before, most likely
             self.process.kill()
             self.process.wait()
+        return self.said()
+
+    def said(self) -> str:
+        """What it has written to stderr."""
         return self._stderr.read_text()
 
 

@@ -10,6 +10,7 @@ from gpuwatch.sim.fakelib import FakeDriver, FakeProcess
 from gpuwatch.sim.kubelet import SimKubelet
 from gpuwatch.sim.proctree import ProcTree, SimProcess
 from tests.drills.agent_process import AgentProcess
+from tests.e2e.library import needs_none
 
 SCRAPE_SECONDS = 0.05
 Start = Callable[..., AgentProcess]
@@ -20,6 +21,7 @@ def allocation(uuid: str) -> Allocation:
     return Allocation(workload=POD, resource="nvidia.com/gpu", device_ids=(uuid,))
 
 
+@needs_none
 def test_no_library_ends_with_what_to_do(start: Start, tmp_path: Path) -> None:
     agent = start(None, env={"LD_LIBRARY_PATH": str(tmp_path)})
     agent.process.wait()

@@ -87,9 +87,10 @@ def test_ctrl_c_ends_the_agent_without_a_word(start: Start) -> None:
     agent = start()
     agent.wait_complete(4)
     (reader,) = agent.readers()
+    before = agent.said()  # on a busy machine: that the reader takes its time
     os.kill(reader.pid, signal.SIGINT)
     assert agent.terminate(signal.SIGINT) <= 2
-    assert agent.end() == ""
+    assert agent.end() == before
 
 
 def test_the_reader_ends_when_the_agent_is_killed(start: Start) -> None:

@@ -25,6 +25,7 @@ from gpuwatch.sinks.tuner_stop import Stop, TunerStop
 from tests.drills.agent_process import AgentProcess
 from tests.drills.fast_tuner import FAST
 from tests.drills.test_tuner_dies import GUARD, environment
+from tests.e2e.processes import ROOT
 from tests.waiting import BOUND_SECONDS, until
 
 TOP_MHZ = 1980
@@ -45,7 +46,7 @@ class Node:
     def run(self, *words: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"log-{len(self.running)}").open("wb") as log:
             command = [sys.executable, *words]
-            self.running.append(subprocess.Popen(command, env=environment(self.driver), stderr=log))
+            self.running.append(subprocess.Popen(command, env=environment(self.driver), stderr=log, cwd=ROOT))
         return self.running[-1]
 
     def work(self) -> None:

@@ -18,6 +18,8 @@ from tests.ports import free_port
 from tests.waiting import until
 
 STOP_SECONDS = 10.0
+ROOT = Path(__file__).resolve().parents[2]
+"""Where `python -m tests...` works, from wherever the tests are run."""
 
 
 def fetch(url: str, headers: Mapping[str, str] | None = None) -> bytes | None:
@@ -35,7 +37,8 @@ def running(command: Sequence[str], log: Path, env: Mapping[str, str] | None = N
     """A process for as long as the block runs; what it says goes to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, **(env or {})})
+        variables = {**os.environ, **(env or {})}
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=variables, cwd=ROOT)
     try:
         yield process
     finally:

@@ -86,14 +86,14 @@ main()
 
 @contextlib.contextmanager
 def playing(place, program, *options):
-    """The demo as a process whose files are in `place`; ended with the block."""
+    """The demo as a process; ended with the block."""
     socket = place / "agent.sock"
     process = subprocess.Popen(
         [*program, "demo", "--listen", "127.0.0.1:0", "--socket", str(socket), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(TMPDIR=str(place)),
+        env=environment(),
     )
     try:
         yield process

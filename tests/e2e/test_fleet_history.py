@@ -25,6 +25,7 @@ from gpuwatch.sources.prometheus_config import load_http_config
 from gpuwatch.sources.prometheus_http import PrometheusHttp
 from tests.e2e.backfilled import backfill, lines, serving
 from tests.e2e.fleet_past import BEGIN, END, GIB, H100, HANDOVER, SCRAPE, STEP, TIMES, past, uuid
+from tests.e2e.processes import ROOT
 from tests.waiting import until
 
 OPTIONS = HistoryOptions(window=END - BEGIN, end=END, metrics="gpuwatch")
@@ -188,7 +189,7 @@ def test_a_kill_in_the_middle_changes_nothing(url, tmp_path):
     unbroken = history(url, SMALL).read()[0].state()
     left = tmp_path / "left"
     command = [sys.executable, "-c", KILLED, url, str(left), "60"]
-    with subprocess.Popen(command) as child:
+    with subprocess.Popen(command, cwd=ROOT) as child:
         until(lambda: list(left.glob("*.history")) or child.poll() is not None, "a first part is saved", step=0.005)
         child.kill()
     assert child.returncode == -9
@@ -213,7 +214,8 @@ FleetHistory(api, RightsizingConfig(), SMALL, tell, place=Path(sys.argv[2])).rea
 def test_ctrl_c_keeps_what_was_read_however_short_that_took(url, tmp_path):
     left = tmp_path / "left"
     command = [sys.executable, "-c", INTERRUPTED, url, str(left)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, cwd=ROOT, **pipes) as child:
         done = next(int(line) for line in child.stdout if int(line))
         child.send_signal(signal.SIGINT)
     assert child.returncode != 0

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -19,6 +20,9 @@ from tests.waiting import BOUND_SECONDS, until
 
 NODE = "gpu-1"
 NAMESPACE = "gpuwatch"
+CLUSTER = ("NODE_NAME", "KUBECONFIG", "KUBERNETES_SERVICE_HOST")
+"""Where the tests run in a pod, these are of another cluster."""
+
 POLICY = {
     "mode": "enforce",
     "node_name": NODE,
@@ -62,7 +66,10 @@ class Command:
         self.file.write_text(yaml.safe_dump({"remediation": policy}))
 
     def once(self, *more):
-        return subprocess.run([*self.words, *more], capture_output=True, text=True, timeout=BOUND_SECONDS, check=False)
+        env = {name: value for name, value in os.environ.items() if name not in CLUSTER}
+        return subprocess.run(
+            [*self.words, *more], capture_output=True, text=True, timeout=BOUND_SECONDS, env=env, check=False
+        )
 
     def value(self, name, **labels):
         page = fetch(f"{self.url}/metrics")

@@ -80,32 +80,47 @@ def town(tmp_path: Path) -> Iterator[Town]:
         yield Town(tmp_path, stack)
 
 
-def test_a_simulated_node_keeps_its_budget_until_it_is_told_to_stop_or_the_tuner_ends(town: Town) -> None:
-    free = [TDP_WATTS] * GPUS
-    until(lambda: town.limits() != free)
-    until(lambda: sum(town.limits()) <= BUDGET_WATTS + 0.5)
+FREE = [TDP_WATTS] * GPUS
+
+
+def is_kept(town: Town) -> bool:
+    return sum(town.limits()) <= BUDGET_WATTS + 0.5
+
+
+def test_a_simulated_node_keeps_its_budget_until_it_is_told_to_stop_and_the_tuner_ends(town: Town) -> None:
+    until(lambda: is_kept(town), "the budget is kept")
     assert town.limits()[OPTED_OUT] == TDP_WATTS
     status = town.status()
     assert (status["mode"], status["budget"]["budget"]) == ("enforce", BUDGET_WATTS)
     states = [item["state"] for item in status["items"]]
     assert (states[5], states[6], states[7]) == ("refused", "refused", "idle")
     until(lambda: town.status()["items"][0]["state"] == "observing", "whose owner agreed is looked at", step=0.5)
-
     assert town.tune("stop", "--reason", "a test").returncode == 0
-    until(lambda: town.limits() == free)
+    until(lambda: town.limits() == FREE, "all is given back")
     until(lambda: "a test" in (town.status()["stopped"] or ""), "it says why", step=0.5)
-    assert town.tune("resume").returncode == 0
-    until(lambda: sum(town.limits()) <= BUDGET_WATTS + 0.5)
+    ends_with_nothing_set(town)
 
+
+@pytest.mark.slow  # going on after a stop and a change of mode: tests/roles/test_tuner_enforcing.py
+def test_a_simulated_node_keeps_its_budget_again_after_a_stop_and_a_reload(town: Town) -> None:
+    until(lambda: is_kept(town), "the budget is kept")
+    assert town.tune("stop").returncode == 0
+    until(lambda: town.limits() == FREE, "all is given back")
+    assert town.tune("resume").returncode == 0
+    until(lambda: is_kept(town), "the budget is kept again")
     town.configure(", mode: observe")
-    until(lambda: town.limits() == free)
+    until(lambda: town.limits() == FREE, "all is given back")
     until(lambda: town.status()["mode"] == "observe", "it says that it only looks", step=0.5)
     town.configure()
-    until(lambda: sum(town.limits()) <= BUDGET_WATTS + 0.5)
+    until(lambda: is_kept(town), "the budget is kept once more")
+    ends_with_nothing_set(town)
 
+
+def ends_with_nothing_set(town: Town) -> None:
+    """SIGTERM gives back what is set, and leaves nothing for a person to do."""
     town.tuner.send_signal(signal.SIGTERM)
     _, errors = town.tuner.communicate(timeout=BOUND_SECONDS)
     assert (town.tuner.returncode, "Traceback" in errors) == (0, False)
-    until(lambda: town.limits() == free)
+    until(lambda: town.limits() == FREE, "all is as it was")
     left = town.tune("restore")
     assert (left.returncode, "Nothing is set" in left.stderr) == (0, True)
