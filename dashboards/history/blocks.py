@@ -6,12 +6,10 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from itertools import repeat
-from multiprocessing import get_context
 from pathlib import Path
 
 import dashboards.history
@@ -20,7 +18,8 @@ from dashboards.history.fleet import BEGIN, CLUSTERS, END, STEP
 from dashboards.history.play import samples
 from dashboards.history.server import prometheus
 
-RULES = Path(__file__).parents[2] / "alerts" / "gpuwatch.rules.yaml"
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "alerts" / "gpuwatch.rules.yaml"
 """Recording rules whose series dashboards may use."""
 
 KEPT_SECONDS = 7 * 86_400.0
@@ -54,12 +53,8 @@ def _forget(place: Path) -> None:
 
 def build(place: Path) -> None:
     """Play the fleet and leave the blocks in `place`, a folder that does not exist yet."""
-    fresh = get_context("spawn")  # who calls may have threads, and those do not survive a fork
-    with (
-        tempfile.TemporaryDirectory(dir=place.parent, prefix="pages-") as work,
-        ProcessPoolExecutor(mp_context=fresh) as pool,
-    ):
-        pages = list(pool.map(_write, CLUSTERS, repeat(work)))
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix="pages-") as work:
+        pages = _played(Path(work))
         everything = Path(work) / "all.om"
         with everything.open("wb") as file:
             for page in pages:
@@ -79,11 +74,16 @@ def _record(place: Path) -> None:
         _promtool("rules", f"--url={url}", *times, f"--output-dir={place}", str(RULES))
 
 
-def _write(cluster: str, folder: str) -> Path:
-    file = Path(folder) / f"{cluster}.om"
-    with file.open("wb") as output:
-        output.writelines(samples(cluster))
-    return file
+def _played(work: Path) -> list[Path]:
+    """The pages of each cluster, each played by a process of its own, as that takes long."""
+    files = {cluster: work / f"{cluster}.om" for cluster in CLUSTERS}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), *sys.path))}
+    with contextlib.ExitStack() as running:
+        commands = ([sys.executable, "-m", "dashboards.history.blocks", *each] for each in files.items())
+        processes = [running.enter_context(subprocess.Popen(command, env=env)) for command in commands]
+    if any(process.returncode for process in processes):
+        raise RuntimeError("the history could not be played; what was wrong stands above")
+    return list(files.values())
 
 
 def _promtool(kind: str, *arguments: str) -> None:
@@ -111,3 +111,13 @@ def _alone(file: Path) -> Iterator[None]:
     with file.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def main(cluster: str, file: str) -> None:
+    """Write the pages of one cluster."""
+    with Path(file).open("wb") as output:
+        output.writelines(samples(cluster))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

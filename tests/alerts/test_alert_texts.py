@@ -69,6 +69,7 @@ def test_a_gpu_that_nobody_has(tmp_path):
     assert "Newest XIDs: none. Pods that have it: none known. First: " in said
 
 
+@pytest.mark.slow  # the node with a tuner has all these series, too
 def test_a_healthy_node_raises_nothing(tmp_path):
     """Every series of a simulated node that is well, minute by minute."""
     config = Config()
@@ -80,9 +81,9 @@ def test_a_healthy_node_raises_nothing(tmp_path):
     assert raised({"gpuwatch": played}, tmp_path) == ""
 
 
-@pytest.mark.parametrize("mode", ["observe", "enforce"])
+@pytest.mark.parametrize("mode", [pytest.param("observe", marks=pytest.mark.slow), "enforce"])
 def test_a_healthy_node_with_a_tuner_raises_nothing(mode, tmp_path):
-    """And every series of its tuner, which has a power budget, and holds caps if it may."""
+    """And every series of its tuner, which has a power budget, and holds caps if it may: then it has more series."""
     config, tuner = Config(), Imagined(NODES[0]._replace(tuning=mode))
     seen = list(views(load("healthy"), config, 0.0, 60.0 * MINUTES, close=60.0, with_gpm=True))
     agent = [series(Encoder().encode(collect(view, config.metrics))) for view in seen]

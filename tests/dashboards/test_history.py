@@ -3,15 +3,13 @@
 import json
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 
 import pytest
 
-from dashboards.history import blocks
 from dashboards.history.fleet import BEGIN, END, LAG, NODES, STEP
 from dashboards.history.play import samples
-from dashboards.history.server import prometheus
 from dashboards.history.targets import CONFIG, Agent
 from gpuwatch.sinks.exposition import Encoder
 from gpuwatch.sinks.metrics import collect
@@ -21,20 +19,18 @@ Query = Callable[..., dict[Series, float]]
 TARGET = ("cluster", "instance", "job", "node")
 
 
-@pytest.fixture(scope="module")
-def query() -> Iterator[Query]:
-    with prometheus(blocks.get()) as url:
+@pytest.fixture
+def query(url: str) -> Query:
+    def ask(expression: str, at: float = END) -> dict[Series, float]:
+        asked = urllib.parse.urlencode({"query": expression, "time": at})
+        with urllib.request.urlopen(f"{url}/api/v1/query?{asked}", timeout=60) as answer:
+            found = json.load(answer)["data"]["result"]
+        return {
+            Series(each["metric"].pop("__name__", ""), frozenset(each["metric"].items())): float(each["value"][1])
+            for each in found
+        }
 
-        def ask(expression: str, at: float = END) -> dict[Series, float]:
-            asked = urllib.parse.urlencode({"query": expression, "time": at})
-            with urllib.request.urlopen(f"{url}/api/v1/query?{asked}", timeout=60) as answer:
-                found = json.load(answer)["data"]["result"]
-            return {
-                Series(each["metric"].pop("__name__", ""), frozenset(each["metric"].items())): float(each["value"][1])
-                for each in found
-            }
-
-        yield ask
+    return ask
 
 
 def the(name: str) -> Agent:

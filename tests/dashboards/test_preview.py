@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from dashboards.history import blocks
 from dashboards.history.fleet import BEGIN, END, NODES
-from dashboards.history.server import prometheus
 from dashboards.preview.picture import compacted, opened, picture, rows
 from dashboards.preview.stories import STORIES, Story, node_of
 from dashboards.preview.variables import choose, fill
@@ -79,12 +77,6 @@ def test_a_folded_row_unfolds_and_moves_the_rest_down():
 def test_panels_rise_to_fill_what_is_free_above_them():
     laid = compacted([panel(1, w=12, h=4), panel(2, x=12, w=12, h=8), panel(3, w=12, h=4, y=8), panel(4, w=24, y=12)])
     assert places(laid) == {1: 0, 2: 0, 3: 4, 4: 8}
-
-
-@pytest.fixture(scope="module")
-def url():
-    with prometheus(blocks.get()) as served:
-        yield served
 
 
 def asking(number: int, query: str, **more: Any) -> dict[str, Any]:

@@ -9,14 +9,12 @@ import re
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from dashboards.history import blocks
 from dashboards.history.fleet import BEGIN, END, STEP
-from dashboards.history.server import prometheus
 from tests.dashboards.boards import (
     Panel,
     Target,
@@ -63,12 +61,6 @@ Series = dict[str, Any]
 Ask = Callable[..., list[Series]]
 
 each_target = pytest.mark.parametrize("target", all_targets(), ids=str)
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with prometheus(blocks.get()) as served:
-        yield served
 
 
 def get(url: str, path: str, **parameters: str | float) -> Any:

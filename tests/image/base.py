@@ -3,12 +3,16 @@
 What the Dockerfile names by default has Python and glibc, too. Made once, and kept where buildah keeps images.
 """
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from tests.cluster.binaries import cache
 
 PROGRAMS = ("buildah", "debootstrap", "runc")
 INCLUDE = "python3,python3-venv,ca-certificates"
@@ -39,6 +43,20 @@ def demand(programs: Sequence[str] = PROGRAMS) -> None:
 def base_image() -> str:
     """The image's name; made where there is none. Raises CannotBuild."""
     demand()
+    cache().mkdir(parents=True, exist_ok=True)
+    with alone(cache() / "image-base.lock"):
+        return _base_image()
+
+
+@contextlib.contextmanager
+def alone(file: Path) -> Iterator[None]:
+    """Of all processes that use this file; the kernel frees it when one dies."""
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _base_image() -> str:
     release = _os_release()
     name = f"localhost/gpuwatch-base:{release['VERSION_CODENAME']}"
     if subprocess.run(["buildah", "inspect", "--type", "image", name], capture_output=True, check=False).returncode:

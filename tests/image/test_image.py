@@ -4,16 +4,17 @@ import os
 import stat
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from gpuwatch import __version__
 from tests.e2e.processes import fetch
-from tests.image.base import CannotBuild, base_image, run
+from tests.image.base import CannotBuild, alone, base_image, run
 from tests.image.container import configuration, contained, rootfs
 from tests.ports import free_port
-from tests.waiting import until
+from tests.waiting import BOUND_SECONDS, until
 
 pytestmark = pytest.mark.image
 
@@ -22,19 +23,33 @@ IMAGE = "localhost/gpuwatch:test"
 NOBODY = 65532
 
 
+of_the_image = pytest.mark.slow
+"""Half a minute of CPU, minutes where there is no base yet; test_the_dockerfile_has_what_the_image_needs reads it."""
+
+
 @pytest.fixture(scope="module")
-def image():
-    """The image, built from this tree."""
+def image(tmp_path_factory):
+    """The image, built from this tree, once for all workers of a run."""
+    place = tmp_path_factory.getbasetemp()
+    place = place.parent if "PYTEST_XDIST_WORKER" in os.environ else place
     try:
         base = base_image()
     except CannotBuild as error:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(error))
+    with alone(place / "image.lock"):
+        if not (place / "image").exists():
+            build(base)
+            (place / "image").touch()
+    return IMAGE
+
+
+def build(base):
+    """As the README says, but for the base."""
     certificates = "/etc/ssl/certs:/etc/ssl/certs:ro"
     build = ["--isolation", "chroot", "--pull-never", "--build-arg", f"BASE={base}", "--volume", certificates]
     run("buildah", "bud", *build, "--tag", IMAGE, str(TREE))
-    return IMAGE
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +68,28 @@ def test_the_dockerfile_is_clean():
     assert run(Path(sys.executable).with_name("hadolint"), TREE / "Dockerfile") == ""
 
 
+def test_the_dockerfile_has_what_the_image_needs():
+    """Nobody is its user, the agent its command, and what it copies is in the tree."""
+    lines = (TREE / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    said = {word: [line.split()[1:] for line in lines if line.split()[:1] == [word]] for word in ("COPY", "USER")}
+    assert said["USER"] == [[f"{NOBODY}:{NOBODY}"]]
+    assert lines[-2:] == ['ENTRYPOINT ["gpuwatch"]', 'CMD ["agent"]']
+    copied = [file for files in said["COPY"] if not files[0].startswith("--from") for file in files[:-1]]
+    assert {"pyproject.toml", "gpuwatch"} <= set(copied)
+    assert [file for file in copied if not (TREE / file).exists()] == []
+    ignored = (TREE / ".dockerignore").read_text().splitlines() if (TREE / ".dockerignore").exists() else []
+    assert not set(copied) & {line.strip().strip("/") for line in ignored}
+    named = tomllib.loads((TREE / "pyproject.toml").read_text())["project"]
+    assert named["readme"] in copied, "pip builds nothing without it"
+
+
+@of_the_image
 def test_nothing_in_it_changes_its_user(root):
     files = (file for file in root.rglob("*") if file.is_file() and not file.is_symlink())
     assert [file for file in files if file.stat().st_mode & (stat.S_ISUID | stat.S_ISGID)] == []
 
 
+@of_the_image
 def test_it_runs_as_nobody_and_starts_the_agent(image):
     found = configuration(image)
     assert found["User"] == f"{NOBODY}:{NOBODY}"
@@ -65,6 +97,7 @@ def test_it_runs_as_nobody_and_starts_the_agent(image):
     assert found["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
 
 
+@of_the_image
 def test_it_has_what_runs_and_nothing_to_build_with(root, capsys):
     (packages,) = (root / "opt/gpuwatch/lib").glob("python3*/site-packages")
     there = {path.name for path in packages.iterdir()}
@@ -77,6 +110,7 @@ def test_it_has_what_runs_and_nothing_to_build_with(root, capsys):
     assert ours < whole / 2, "the larger part is the system's, which nodes share between images"
 
 
+@of_the_image
 @pytest.mark.parametrize("folder", ["var/lib/gpuwatch", "run/gpuwatch"])
 def test_its_folders_are_writable_for_nobody_and_for_a_root_without_capabilities(root, folder):
     """A volume that Docker makes has the owner and the mode of the image's folder."""
@@ -85,6 +119,7 @@ def test_its_folders_are_writable_for_nobody_and_for_a_root_without_capabilities
     assert found.st_mode & (stat.S_IWUSR | stat.S_IWGRP) == stat.S_IWUSR | stat.S_IWGRP
 
 
+@of_the_image
 @pytest.mark.parametrize("uid", [NOBODY, 0], ids=["nobody", "root-without-capabilities"])
 def test_the_agent_serves_on_a_read_only_root(root, image, tmp_path, uid, capsys):
     port, started = free_port(), time.monotonic()
@@ -94,7 +129,7 @@ def test_the_agent_serves_on_a_read_only_root(root, image, tmp_path, uid, capsys
         taken = time.monotonic() - started
         page = fetch(f"http://127.0.0.1:{port}/metrics")
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(BOUND_SECONDS) == 0
     log = (tmp_path / "agent/log").read_text()
     assert f'gpuwatch_build_info{{version="{__version__}"' in page.decode()
     assert "gpuwatch_store_up 1" in page.decode()
@@ -103,17 +138,19 @@ def test_the_agent_serves_on_a_read_only_root(root, image, tmp_path, uid, capsys
         print(f"\nstart to ready in a container, uid {uid}: {taken:.2f} s")
 
 
+@of_the_image
 def test_without_a_driver_it_says_so(root, image, tmp_path):
     with contained(tmp_path / "bare", root, image, ["--source", "nvml", "status"], NOBODY) as process:
-        assert process.wait(20) == 5
+        assert process.wait(BOUND_SECONDS) == 5
     assert "NVML Shared Library Not Found" in (tmp_path / "bare/log").read_text()
 
 
+@of_the_image
 def test_the_remediator_has_its_client(root, image, tmp_path):
     with contained(
         tmp_path / "remediator", root, image, ["remediator", "--once", "--node-name", "n"], NOBODY
     ) as process:
-        assert process.wait(30) != 0
+        assert process.wait(BOUND_SECONDS) != 0
     log = (tmp_path / "remediator/log").read_text()
     assert "Traceback" not in log
     assert "ModuleNotFoundError" not in log
