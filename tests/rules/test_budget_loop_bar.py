@@ -5,20 +5,23 @@ import pytest
 from tests.bench.tuner.budget import LOOP, LOOP_BUDGET, MEAN_BAR, WORST_BAR, Outcome, judge, models
 from tests.bench.tuner.curves import ZEUS, load
 
-TRIALS = 20
-"""Of 200 nodes each, the slowest of a V100 gains 9.4 points, of an A40 11.6 and of an RTX 6000 10.5."""
+TRIALS = [6, pytest.param(20, marks=pytest.mark.slow)]
+"""Nodes of each model; six hold the bars in `make test`.
+
+Of 200 nodes each, the slowest of a V100 gains 9.4 points, of an A40 11.6 and of an RTX 6000 10.5.
+"""
 
 WAYS = {way: LOOP[way] for way in ("equal parts", "loop")}
 
 
-@pytest.fixture(scope="module")
-def outcomes() -> list[Outcome]:
+@pytest.fixture(scope="module", params=TRIALS)
+def outcomes(request: pytest.FixtureRequest) -> list[Outcome]:
     """The boards that a budget of 60 % holds back."""
     found = [
         each
         for gpu, curves in models(load(ZEUS)).items()
         if not gpu.startswith("P100")
-        for each in judge(curves, LOOP_BUDGET, TRIALS, ways=WAYS)
+        for each in judge(curves, LOOP_BUDGET, request.param, ways=WAYS)
     ]
     for each in found:
         print(

@@ -5,8 +5,14 @@ import random
 import pytest
 
 from tests.rules.budget_node import DEFAULT, FLOOR, Luck, Node
+from tests.seeds import seeded
 
-STEPS = 10_000
+STEPS = 1_000
+"""Of each of ten seeds, of which three are tried in `make test`."""
+
+ROUNDS = 1e-6
+"""Watts by which a sum of limits may be off."""
+
 BAD_LUCK = Luck(fails=0.05, late=0.05, silent=0.05, refused=0.03, unread=0.02)
 DEATHS = (*[None] * 36, 0, 1, 2, 3)
 
@@ -72,22 +78,24 @@ def pause(roll: random.Random) -> float:
     return roll.choice([1.0, 1.0, 1.0, 1.0, 1.0, 3.0, 31.0])
 
 
-def test_limits_never_exceed_the_budget_in_10000_steps_with_crashes() -> None:
-    node = a_node(1, 5 * DEFAULT, BAD_LUCK)
+@pytest.mark.parametrize("seed", seeded(range(10)))
+def test_limits_never_exceed_the_budget_whatever_fails_and_when_it_dies(seed: int) -> None:
+    node = a_node(seed, 5 * DEFAULT, BAD_LUCK)
     node.run(60)
-    assert node.total <= 5 * DEFAULT
+    assert node.total <= 5 * DEFAULT + ROUNDS
     for _ in range(STEPS):
         changes(node, grows=False)
         lives(node)
         for total in node.step(pause(node.random), dies_after=node.random.choice(DEATHS)):
             assert node.budget is not None
-            assert total <= node.budget + 1e-6
+            assert total <= node.budget + ROUNDS
     print(f"{node.writes} limits changed in {STEPS} cycles")
-    assert node.writes > STEPS / 5
+    assert node.writes > STEPS / 10
 
 
-def test_what_comes_from_outside_is_answered_with_decreases_only_until_the_budget_is_kept() -> None:
-    node = a_node(2, 1_000.0, BAD_LUCK)
+@pytest.mark.parametrize("seed", seeded(range(10)))
+def test_what_comes_from_outside_is_answered_with_decreases_only_until_the_budget_is_kept(seed: int) -> None:
+    node = a_node(seed, 1_000.0, BAD_LUCK)
     exceeded = 0
     for _ in range(STEPS):
         changes(node, grows=True)
@@ -95,12 +103,12 @@ def test_what_comes_from_outside_is_answered_with_decreases_only_until_the_budge
         before, budget = node.at_worst, node.budget or 0.0
         exceeded += before > budget
         for _ in node.step(pause(node.random), dies_after=node.random.choice(DEATHS)):
-            assert node.at_worst <= max(before, budget) + 1e-6
+            assert node.at_worst <= max(before, budget) + ROUNDS
             before = node.at_worst
     assert exceeded > STEPS / 20
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeded(range(10)))
 def test_once_trouble_is_over_the_budget_is_kept_and_calm(seed: int) -> None:
     node = a_node(seed, 1_500.0, BAD_LUCK, count=8)
     for _ in range(200):
@@ -113,7 +121,7 @@ def test_once_trouble_is_over_the_budget_is_kept_and_calm(seed: int) -> None:
     for board in node.boards.values():
         board.is_lost = False
     node.run(3_800, each=5.0)  # somebody else's limits are left alone for an hour
-    assert node.total <= node.budget
+    assert node.total <= node.budget + ROUNDS
     before = node.writes
     node.run(600, each=5.0)
     assert node.writes == before
@@ -121,16 +129,16 @@ def test_once_trouble_is_over_the_budget_is_kept_and_calm(seed: int) -> None:
 
 def fewest(drops: list[float], excess: float) -> int:
     """How many of these decreases it takes at least to lose so many watts."""
-    return next(count for count in range(len(drops) + 1) if sum(sorted(drops, reverse=True)[:count]) >= excess)
+    return next(count for count in range(len(drops) + 1) if sum(sorted(drops, reverse=True)[:count]) >= excess - ROUNDS)
 
 
-def test_a_budget_that_falls_is_kept_after_the_fewest_writes_that_can_do_it() -> None:
-    for seed in range(50):
-        node = a_node(seed, 2_400.0, Luck(), count=8)
-        node.run(40)
-        node.budget = node.random.uniform(900.0, 2_300.0)
-        before, totals = node.limits, list(node.step())
-        wanted = {order.uuid: order.value for order in node.orders}
-        drops = [before[uuid] - watts for uuid, watts in wanted.items() if watts is not None]
-        needed = fewest(drops, sum(before.values()) - node.budget)
-        assert totals[needed - 1] <= node.budget + 1e-6
+@pytest.mark.parametrize("seed", seeded(range(50)))
+def test_a_budget_that_falls_is_kept_after_the_fewest_writes_that_can_do_it(seed: int) -> None:
+    node = a_node(seed, 2_400.0, Luck(), count=8)
+    node.run(40)
+    node.budget = node.random.uniform(900.0, 2_300.0)
+    before, totals = node.limits, list(node.step())
+    wanted = {order.uuid: order.value for order in node.orders}
+    drops = [before[uuid] - watts for uuid, watts in wanted.items() if watts is not None]
+    needed = fewest(drops, sum(before.values()) - node.budget)
+    assert totals[needed - 1] <= node.budget + ROUNDS

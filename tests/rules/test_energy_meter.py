@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from gpuwatch.rules.energy_meter import (
 )
 from gpuwatch.rules.energy_windows import WEAK, Gang
 from tests.rules.tuning_samples import START, TOP, WATTS, WORK, sample
+from tests.seeds import examples
 
 CAP = 1500e6
 SLACK = 1e-6
@@ -381,6 +382,7 @@ def played(life: list[dict[str, Any]], metered: Metered) -> Iterator[tuple[float
             metered.switch(None if metered.cap else CAP, at + 0.05)
 
 
+@settings(max_examples=examples(150))
 @given(lives(), st.booleans())
 def test_whatever_is_seen_windows_are_of_all_gpus_short_and_of_the_same_seconds(
     life: list[dict[str, Any]], serving: bool
@@ -396,6 +398,7 @@ def test_whatever_is_seen_windows_are_of_all_gpus_short_and_of_the_same_seconds(
         assert abs(gang[0].seconds - gang[1].seconds) <= 2 * 0.05 + SLACK
 
 
+@settings(max_examples=examples(150))
 @given(lives())
 def test_whatever_is_seen_no_second_is_told_twice(life: list[dict[str, Any]]) -> None:
     metered = Metered(Meter(uuids=("GPU-0", "GPU-1")))
@@ -403,6 +406,7 @@ def test_whatever_is_seen_no_second_is_told_twice(life: list[dict[str, Any]]) ->
     assert told <= sum(max(0.0, view["step"]) for view in life) + SLACK
 
 
+@settings(max_examples=examples(150))
 @given(lives())
 def test_whatever_is_seen_a_settled_window_was_measured_well_after_the_newest_switch(
     life: list[dict[str, Any]],
@@ -415,6 +419,7 @@ def test_whatever_is_seen_a_settled_window_was_measured_well_after_the_newest_sw
             assert at - gang[0].seconds >= metered.switched + SETTLE_SECONDS - SLACK
 
 
+@settings(max_examples=examples(150))
 @given(lives())
 def test_whatever_is_seen_a_sound_window_has_the_true_draw(life: list[dict[str, Any]]) -> None:
     steady = [view | {"skew": 0.0, "step": abs(view["step"])} for view in life]

@@ -19,6 +19,7 @@ from gpuwatch.rules.judge import Judge
 from gpuwatch.rules.xid_class import CHECK_OF, classify
 from gpuwatch.rules.xids import XidLedger
 from tests.rules.judging import Bench, pci, pod
+from tests.seeds import examples
 
 FATAL = (46, 48, 54, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158, 167, 169, 173, 175)
 APPLICATION = (13, 31, 43, 45)
@@ -728,9 +729,10 @@ def test_a_line_that_decides_is_told_in_the_drivers_words_and_any_other_by_what_
 TAINTS = {name for name, check in CHECK_BY_NAME.items() if check.response.reaches(Response.TAINT)}
 
 
-def test_a_day_of_application_and_unknown_xids_calls_for_no_taint() -> None:
+@pytest.mark.parametrize("hours", [6, pytest.param(24, marks=pytest.mark.slow)])
+def test_hours_of_application_and_unknown_xids_call_for_no_taint(hours: int) -> None:
     bench = Bench()
-    for hour in range(24):
+    for hour in range(hours):
         for gpu in (0, 1):
             bench.hold(pod(f"job-{hour}-{gpu}"), gpu=gpu)
             for xid in (*APPLICATION, UNKNOWN_XID):
@@ -759,7 +761,7 @@ NOISE = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(120))
 @given(st.lists(st.tuples(NOISE, st.floats(-1e6, 1e6), st.booleans()), max_size=12))
 def test_jumping_clocks_duplicates_and_disorder_call_for_nothing(story: list[Any]) -> None:
     bench = Bench()
@@ -776,7 +778,7 @@ def test_jumping_clocks_duplicates_and_disorder_call_for_nothing(story: list[Any
         assert all(health is not Health.FAILED for health in bench.last.gpus.values())
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(100))
 @given(st.lists(st.floats(-1e7, 1e7), min_size=1, max_size=30))
 def test_no_clock_ends_a_fault(jumps: list[float]) -> None:
     bench = unsupported(sick())
@@ -804,8 +806,8 @@ def test_a_look_at_a_big_node_is_quick() -> None:
     snapshot, took = bench.snapshot(), []
     for number in range(1, 6):
         gpus = tuple(replace(gpu, at=gpu.at + number) for gpu in snapshot.gpus)
-        began = time.perf_counter()
+        began = time.thread_time()
         bench.judge.judge(replace(snapshot, at=snapshot.at + number, gpus=gpus))
-        took.append(time.perf_counter() - began)
+        took.append(time.thread_time() - began)
     print(f"16 GPUs judged in {min(took) * 1e3:.2f} ms")
     assert min(took) < 0.1

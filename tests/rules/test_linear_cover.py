@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.rules.linear_cover import least_cover
+from tests.seeds import examples
 
 FEW = st.integers(0, 3)
 
@@ -19,7 +20,7 @@ def test_no_demand_costs_nothing() -> None:
     assert least_cover([(1, 0), (0, 1)], (0, 0)) == [0, 0]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_it_covers_and_is_a_lower_bound(data: st.DataObject) -> None:
     items = data.draw(st.integers(1, 3))

@@ -15,10 +15,11 @@ from gpuwatch.model.recommendation import Placement
 from gpuwatch.rules.mig_cuts import cuts, valid
 from gpuwatch.rules.mig_packing import fewest, pack
 from tests.rules.mig_brute import brute, drawn, first_fit
+from tests.seeds import examples, seeded
 
 MODELS = table().gpus
 A100 = model_of("NVIDIA A100-SXM4-40GB").plain()
-RANDOM_DEMANDS = 1_000
+DEMANDS = 50
 
 
 def placed(*where: tuple[str, int], profiles: tuple[Profile, ...] = A100) -> tuple[Placement, ...]:
@@ -138,10 +139,10 @@ def test_only_one_instance_has_the_media_engines() -> None:
     ] * 3
 
 
-def test_the_fewest_gpus_and_the_least_waste_of_all_ways() -> None:
-    chance = random.Random(20)
-    better = 0
-    for turn in range(RANDOM_DEMANDS):
+@pytest.mark.parametrize("seed", seeded(range(20)))
+def test_the_fewest_gpus_and_the_least_waste_of_all_ways(seed: int) -> None:
+    chance = random.Random(seed)
+    for turn in range(DEMANDS):
         profiles = MODELS[turn % len(MODELS)].plain()
         demand = drawn(profiles, 8, chance)
         found = fewest(demand, profiles)
@@ -150,8 +151,11 @@ def test_the_fewest_gpus_and_the_least_waste_of_all_ways() -> None:
         gpus, waste = brute(demand, profiles)
         assert (len(found.layouts), lost(found.layouts, profiles)) == (gpus, waste), demand
         assert found.proven
-        better += first_fit(demand, profiles) > gpus
-    assert better > 0, "or else first-fit would do"
+
+
+def test_a_3g_and_two_2g_fit_on_one_gpu_where_first_fit_takes_two() -> None:
+    demand = Counter({"2g.10gb": 2, "3g.20gb": 1})
+    assert (len(fewest(demand, A100).layouts), brute(demand, A100)[0], first_fit(demand, A100)) == (1, 1, 2)
 
 
 def by_hand(demand: Counter[str], profiles: tuple[Profile, ...]) -> int:
@@ -171,7 +175,7 @@ def by_hand(demand: Counter[str], profiles: tuple[Profile, ...]) -> int:
         gpus += 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.lists(st.integers(0, 400), min_size=6, max_size=6))
 def test_large_demands_are_packed_on_the_fewest_too(counts: list[int]) -> None:
     demand = Counter({profile.name: count for profile, count in zip(A100, counts, strict=True) if count})
@@ -185,9 +189,9 @@ def test_large_demands_are_packed_on_the_fewest_too(counts: list[int]) -> None:
 def test_ten_thousands_of_instances_take_no_time() -> None:
     demand = {profile.name: 9_973 + at for at, profile in enumerate(A100)}
     cuts(A100)
-    began = time.perf_counter()
+    began = time.thread_time()
     found = fewest(demand, A100)
-    assert time.perf_counter() - began < 5
+    assert time.thread_time() - began < 5
     assert found.proven
     assert len(found.layouts) == by_hand(Counter(demand), A100)
 

@@ -8,8 +8,14 @@ import pytest
 from gpuwatch.rules.power_budget import Demand, emergency, share
 from gpuwatch.rules.power_budget_curve import Curve
 from gpuwatch.rules.power_budget_steps import DEAD_BAND_WATTS, InForce, Write, steps
+from tests.seeds import seeded
 
-STEPS = 10_000
+STEPS = 1_000
+"""Of each of ten seeds, of which three are tried in `make test`."""
+
+ROUNDS = 1e-6
+"""Watts by which a sum of limits may be off."""
+
 FLOOR, DEFAULT = 100.0, 300.0
 
 
@@ -167,19 +173,21 @@ def happens(node: Node, grows: bool) -> None:
         node.limits[node.random.choice(list(node.limits))] = DEFAULT  # a driver that was loaded anew
 
 
-def test_limits_never_exceed_the_budget_in_10000_steps_with_crashes() -> None:
-    node = Node(seed=1)
+@pytest.mark.parametrize("seed", seeded(range(10)))
+def test_limits_never_exceed_the_budget_whatever_fails_and_when_it_dies(seed: int) -> None:
+    node = Node(seed)
     for _ in range(5):
         node.come()
     for _ in range(STEPS):
         happens(node, grows=False)
         for total in cycle(node, dies_after=node.random.choice([0, 1, 2, 3, 50])):
-            assert total <= node.budget + 1e-6
+            assert total <= node.budget + ROUNDS
     assert node.writes > STEPS
 
 
-def test_what_comes_from_outside_is_answered_with_decreases_only_until_the_budget_is_kept() -> None:
-    node = Node(seed=2)
+@pytest.mark.parametrize("seed", seeded(range(10)))
+def test_what_comes_from_outside_is_answered_with_decreases_only_until_the_budget_is_kept(seed: int) -> None:
+    node = Node(seed)
     for _ in range(5):
         node.come()
     exceeded = 0
@@ -188,12 +196,12 @@ def test_what_comes_from_outside_is_answered_with_decreases_only_until_the_budge
         before = node.total()
         exceeded += before > node.budget
         for total in cycle(node, dies_after=node.random.choice([0, 1, 2, 3, 50])):
-            assert total <= max(before, node.budget) + 1e-6
+            assert total <= max(before, node.budget) + ROUNDS
             before = total
     assert exceeded > STEPS / 20
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeded(range(20)))
 def test_once_faults_are_over_one_cycle_brings_the_limits_to_what_is_wanted(seed: int) -> None:
     node = Node(seed)
     for _ in range(8):
@@ -202,23 +210,24 @@ def test_once_faults_are_over_one_cycle_brings_the_limits_to_what_is_wanted(seed
     wanted = wishes(node, node.read())
     while plan := steps(node.read(), wanted, node.budget):
         node.write(plan[0])
-    assert node.total() <= node.budget
+    assert node.total() <= node.budget + ROUNDS
     assert max(abs(node.limits[uuid] - watts) for uuid, watts in wanted.items()) < DEAD_BAND_WATTS
 
 
 def fewest(drops: list[float], excess: float) -> int:
     """How many of these decreases it takes at least to lose so many watts."""
-    return next(count for count in range(len(drops) + 1) if sum(sorted(drops, reverse=True)[:count]) >= excess)
+    return next(count for count in range(len(drops) + 1) if sum(sorted(drops, reverse=True)[:count]) >= excess - ROUNDS)
 
 
-def test_no_shorter_sequence_keeps_a_budget_that_fell() -> None:
-    node = Node(seed=3)
+@pytest.mark.parametrize("seed", seeded(range(10)))
+def test_no_shorter_sequence_keeps_a_budget_that_fell(seed: int) -> None:
+    node = Node(seed)
     node.faults = False
-    for _ in range(1_000):
+    for _ in range(100):
         node.limits = {f"GPU-{n}": node.random.uniform(FLOOR, DEFAULT) for n in range(8)}
         node.budget = node.random.uniform(8 * FLOOR, node.total())
         wanted = wishes(node, node.read())
         needed = fewest([watts - wanted[uuid] for uuid, watts in node.limits.items()], node.total() - node.budget)
         for write in steps(node.read(), wanted, node.budget)[:needed]:
             node.write(write)
-        assert node.total() <= node.budget + 1e-6
+        assert node.total() <= node.budget + ROUNDS

@@ -21,6 +21,7 @@ from gpuwatch.model.snapshot import Host
 from gpuwatch.rules.ownership import Claim, faults, hold
 from gpuwatch.rules.remediation import Evictions
 from tests.rules.remediating import GPUS, HOST, Story, finding
+from tests.seeds import examples
 
 TAINTING = ("gpu_lost", "xid_fatal", "row_remap_failure", "recovery_action")
 HARMLESS = ("xid_application", "xid_unknown", "xid_application_repeated", "monitoring_degraded")
@@ -269,5 +270,5 @@ def _only_renews(step: PatchNode) -> bool:
 
 TestLife = Life.TestCase
 TestLife.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(150), stateful_step_count=30, suppress_health_check=list(HealthCheck)
 )

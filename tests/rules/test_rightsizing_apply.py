@@ -15,6 +15,7 @@ from gpuwatch.model.usage import Fleet, GpuFacts
 from gpuwatch.rules.apply_pod import ELSEWHERE, TEMPLATES
 from gpuwatch.rules.rightsizing_apply import all_applied, applied
 from tests.rules.advised import A100, H100, advice, cut, layout, resized, shared
+from tests.seeds import examples
 
 OWNERS = (*TEMPLATES, *ELSEWHERE, "Job", "Pod", "User", "SlurmJob", "SomethingElse", None)
 QUOTA = Change(hard={"nvidia.com/gpu": 6, "requests.nvidia.com/mig-1g.5gb": 4}, quota="gpu")
@@ -321,7 +322,7 @@ def test_what_needs_a_persons_own_hand_gets_no_command(action):
 NASTY = st.text(st.sampled_from("ab'\"$`;&|\\ \n(){}<>*?!#~-=é"), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=NASTY, namespace=NASTY, container=NASTY, each=st.sampled_from(EVERY))
 def test_no_name_means_anything_to_the_shell(shell, name, namespace, container, each):
     """Names come from a Prometheus or an agent; the API server's rules for them are nothing to rely on."""

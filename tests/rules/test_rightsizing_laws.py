@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -25,6 +25,7 @@ from tests.rules.rightsizing_cases import (
     slow,
     spread,
 )
+from tests.seeds import examples
 
 MODELS = (H100, "NVIDIA A100-SXM4-40GB", "NVIDIA H200", "Tesla T4", "NVIDIA A10")
 TAKES_AWAY = re.compile(r"\b(scale|delete|scancel|suspend)\b")
@@ -132,6 +133,7 @@ CLASSES: tuple[tuple[str | None, WorkClass | None], ...] = (
 )
 
 
+@settings(max_examples=examples(150))
 @given(workloads())
 def test_what_may_serve_is_never_taken_away(work: Summary) -> None:
     batch = work.work_class in ("batch", "notebook") and "vllm" not in work.programs
@@ -140,6 +142,7 @@ def test_what_may_serve_is_never_taken_away(work: Summary) -> None:
         assert batch or not any(TAKES_AWAY.search(each.command or "") for each in item.apply)
 
 
+@settings(max_examples=examples(150))
 @given(workloads())
 def test_what_works_is_never_idle(work: Summary) -> None:
     for item in advised(work).items:
@@ -153,6 +156,7 @@ def test_what_works_is_never_idle(work: Summary) -> None:
             assert item.evidence.idle_seconds >= RightsizingConfig().idle_after
 
 
+@settings(max_examples=examples(150))
 @given(workloads())
 def test_memory_is_never_advised_below_the_largest_peak_and_its_margin(work: Summary) -> None:
     most = max((peak.bytes for peak in work.peaks), default=None)
@@ -169,6 +173,7 @@ def test_memory_is_never_advised_below_the_largest_peak_and_its_margin(work: Sum
             )
 
 
+@settings(max_examples=examples(150))
 @given(workloads())
 def test_nobody_is_slowed_beyond_the_bound(work: Summary) -> None:
     for item in advised(work).items:
@@ -186,6 +191,7 @@ BLIND_HOLD: dict[str, None] = dict.fromkeys(
 )
 
 
+@settings(max_examples=examples(150))
 @given(workloads())
 def test_of_what_nobody_measured_nothing_is_said(work: Summary) -> None:
     blind = tuple(replace(hold, **BLIND_HOLD) for hold in work.holds)
@@ -193,6 +199,7 @@ def test_of_what_nobody_measured_nothing_is_said(work: Summary) -> None:
     assert not advised(replace(work, holds=blind, peaks=(), slowdowns=(), **BLIND)).items
 
 
+@settings(max_examples=examples(150))
 @given(workloads(), st.sampled_from(sorted(BLIND)))
 def test_not_to_know_something_finds_no_gpu_to_take_away(work: Summary, name: str) -> None:
     """Only what speaks for an advice can be missed: what idles does so by what is known of its holds."""
@@ -206,6 +213,7 @@ def test_not_to_know_something_finds_no_gpu_to_take_away(work: Summary, name: st
     assert after == before
 
 
+@settings(max_examples=examples(150))
 @given(workloads())
 def test_one_advice_on_size_at_most(work: Summary) -> None:
     kinds = [item.kind for item in advised(work).items]
@@ -215,6 +223,7 @@ def test_one_advice_on_size_at_most(work: Summary) -> None:
     assert len(set(kinds) - besides) <= 1
 
 
+@settings(max_examples=examples(150))
 @given(st.lists(workloads(), max_size=3))
 def test_savings_are_never_more_than_what_is_held(works: list[Summary]) -> None:
     for work in works:

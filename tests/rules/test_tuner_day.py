@@ -1,17 +1,20 @@
-"""A part of a day under the whole loop keeps what docs/tuner-evaluation.md promises, with another seed."""
+"""A part of a day under the whole loop keeps what docs/tuner-evaluation.md promises, with other seeds.
+
+A short part on four GPUs holds every case in `make test`.
+"""
 
 import pytest
 
 from tests.bench.tuner.day import under
 from tests.bench.tuner.day_account import BURST, GATE, OWNER, Report
 
-HOURS, GPUS, SEED, HURRY = 1.5, 8, 5, 4.0
+SHORT, LONG = (4, 0.8, 33, 10.0), (8, 1.5, 5, 4.0)
+"""GPUs, hours, the seed, and how many times as fast as in the day of the evaluation pods come and go."""
 
 
-@pytest.fixture(scope="module")
-def day() -> Report:
-    """Pods come and go four times as fast as in the day of the evaluation."""
-    return under(GPUS, HOURS, SEED, HURRY)
+@pytest.fixture(scope="module", params=[SHORT, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"])
+def day(request: pytest.FixtureRequest) -> Report:
+    return under(*request.param)
 
 
 def test_s7_an_owner_that_goes_takes_its_cap_along_within_two_seconds(day: Report) -> None:
@@ -20,7 +23,8 @@ def test_s7_an_owner_that_goes_takes_its_cap_along_within_two_seconds(day: Repor
 
 
 def test_s8_a_closed_gate_lifts_caps_within_seconds(day: Report) -> None:
-    assert all(seconds <= 5.0 for seconds in day.span(GATE))
+    assert day.span(GATE)
+    assert max(day.span(GATE)) <= 5.0
 
 
 def test_s10_no_gpu_has_more_than_twelve_actions_in_an_hour(day: Report) -> None:
@@ -33,7 +37,8 @@ def test_pods_that_said_no_or_nothing_are_never_touched(day: Report) -> None:
 
 
 def test_bursts_are_served_at_full_clock_within_two_samples(day: Report) -> None:
-    assert all(seconds <= 2.5 for seconds in day.span(BURST))
+    assert day.span(BURST)
+    assert max(day.span(BURST)) <= 2.5
 
 
 def test_work_is_slowed_less_than_promised_and_energy_falls(day: Report) -> None:

@@ -126,6 +126,7 @@ def test_s9_clocks_that_somebody_else_has_reset_are_theirs_for_an_hour(held: Wor
             break
     assert lifted(held, 2)
     assert any(told.action == "yield" for told in held.step.deeds)
+    held.works["GPU-0"] = held.works["GPU-1"] = None
     held.run(3500)
     assert held.gpu(2).reason is Reason.CONFLICT
     held.run(200)
@@ -144,7 +145,8 @@ def test_s9_a_knob_that_the_hand_finds_turned_by_others_is_left_alone(held: Worl
 
 def test_s10_no_more_than_the_allowed_actions_in_any_hour_however_often_work_changes() -> None:
     world, acts, limited = World(max_actions_per_hour=3), [], False
-    for change in range(18):
+    world.works["GPU-0"] = world.works["GPU-1"] = None
+    for change in range(12):
         world.works["GPU-2"] = Work("b", (100 + change,))
         for _ in range(400):
             told = world.tick().deeds
@@ -492,6 +494,7 @@ def test_under_a_power_limit_a_search_goes_from_the_clock_that_is_reached_and_te
 
 def test_a_cap_found_under_a_power_limit_is_looked_at_when_the_limit_rises() -> None:
     world = limited()
+    world.works["GPU-0"] = world.works["GPU-1"] = None
     world.until(TuningState.HOLDING, 2)
     limit(world, 700.0)  # under the cap nothing changes
     over = 0

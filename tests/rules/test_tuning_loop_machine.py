@@ -3,7 +3,7 @@
 from functools import cache
 
 import msgspec
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -13,6 +13,7 @@ from gpuwatch.model.setting import KNOBS
 from gpuwatch.model.tuner_state import Reason, TuningState
 from gpuwatch.rules.energy_state import Refusal
 from tests.rules.tuning_world import TOP, UUIDS, Work, World
+from tests.seeds import examples
 
 LIMIT = 6
 FLOOR = 0.5 * TOP
@@ -145,6 +146,4 @@ class TunedNode(RuleBasedStateMachine):
 
 
 TestTunedNode = TunedNode.TestCase
-TestTunedNode.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestTunedNode.settings = settings(max_examples=examples(60), stateful_step_count=30)

@@ -10,6 +10,7 @@ from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.usage import Summary, Window, WorkloadKey
 from gpuwatch.rules.usage_ledger import Ledger, LedgerState
 from tests.rules.usage_spans import BEGIN, DAY, H100, HOUR, MINUTE
+from tests.seeds import examples
 
 CONFIG = RightsizingConfig(max_workloads=3)
 NUMBERS = st.none() | st.sampled_from((0.0, 0.005, 0.5, 1.0, 7e9, -1.0, math.nan, math.inf))
@@ -58,7 +59,7 @@ def is_possible(summary: Summary) -> bool:
     )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=examples(120))
 @given(windows=st.lists(WINDOWS, max_size=25), look=st.integers(1, 25))
 def test_whatever_comes_it_goes_on_and_says_what_can_be(windows: list[Window], look: int):
     ledger, now = Ledger(CONFIG), BEGIN + DAY

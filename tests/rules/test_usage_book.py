@@ -13,6 +13,7 @@ from gpuwatch.rules.mig_fit import slowdown
 from gpuwatch.rules.usage_book import MAX_HOLDS, MAX_PEAKS, Book, BookState
 from gpuwatch.rules.usage_hold import activity
 from tests.rules.usage_spans import BEGIN, DAY, H100, HOUR, MINUTE, at_rest, at_work, stretch, window
+from tests.seeds import examples
 
 PROFILES = mig_profiles.of(H100)
 WEEK = 7 * DAY
@@ -161,7 +162,7 @@ def test_what_was_last_said_of_it_stays():
     assert (found.memory_total, found.autotune) == (80, "enforce")
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=examples(150))
 @given(busy=st.lists(st.sampled_from([None, 0.0, 0.3, 1.0]), min_size=1, max_size=50), cut=st.integers(1, 50))
 def test_saved_in_between_it_says_the_same(busy: list[float | None], cut: int):
     windows = [window(BEGIN + number * HOUR, HOUR, busy=each, memory=number << 30) for number, each in enumerate(busy)]

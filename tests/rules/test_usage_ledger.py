@@ -13,6 +13,7 @@ from gpuwatch.config import RightsizingConfig, WorkClassRule
 from gpuwatch.model.usage import Summary, Window, WorkloadKey
 from gpuwatch.rules.usage_ledger import Ledger, LedgerState
 from tests.rules.usage_spans import BEGIN, DAY, HOUR, KEY, MINUTE, at_rest, at_work, window
+from tests.seeds import examples
 
 CONFIG = RightsizingConfig()
 
@@ -94,7 +95,7 @@ def test_a_source_that_repeats_itself_is_counted_once():
     assert again.namespaces(BEGIN + 2 * HOUR) == once.namespaces(BEGIN + 2 * HOUR)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 99), cut=st.integers(0, 200), overlap=st.integers(0, 50))
 def test_after_a_restart_that_repeats_some_windows_it_says_the_same(seed: int, cut: int, overlap: int):
     chance = random.Random(seed)
