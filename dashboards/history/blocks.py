@@ -79,7 +79,7 @@ def _played(work: Path) -> list[Path]:
     files = {cluster: work / f"{cluster}.om" for cluster in CLUSTERS}
     env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), *sys.path))}
     with contextlib.ExitStack() as running:
-        commands = ([sys.executable, "-m", "dashboards.history.blocks", *each] for each in files.items())
+        commands = ([sys.executable, "-m", "dashboards.history.blocks", c, str(file)] for c, file in files.items())
         processes = [running.enter_context(subprocess.Popen(command, env=env)) for command in commands]
     if any(process.returncode for process in processes):
         raise RuntimeError("the history could not be played; what was wrong stands above")
