@@ -6,6 +6,8 @@ BIN    := $(VENV)/bin
 SOURCE ?= $(shell test -e /dev/nvidiactl && echo nvml || echo sim)
 LISTEN ?= 127.0.0.1:9400
 CI     ?=
+# Bytecode is worth keeping: the suite starts thousands of Pythons, and pytest rewrites each test file once, not at each start.
+export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest
 # Many tests wait for processes, so more workers than cores; each takes tests from the one that has most left.
 WORKERS ?= --numprocesses $(shell expr 2 \* $$(nproc) + 1) --dist worksteal

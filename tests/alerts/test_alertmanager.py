@@ -3,6 +3,7 @@
 import itertools
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,12 @@ EVERY = [labels(alert, gpu) for alert in RULE if alert != "GpuFaultWidespread" f
 FAULTS = sorted(set(re.search(r'alertname=~"([^"]+)"', RULE["GpuFaultWidespread"]["expr"])[1].split("|")))
 WIDESPREAD = [{"alertname": "GpuFaultWidespread", "fault": fault} for fault in FAULTS]
 """It has no node, and a label that says which alert so many nodes have."""
-PAIRS = [(source, target) for source, target in itertools.permutations(EVERY, 2) if holds_back(source, target)]
+
+
+@cache
+def pairs():
+    """Every two alerts of which one keeps the other back."""
+    return [(source, target) for source, target in itertools.permutations(EVERY, 2) if holds_back(source, target)]
 
 
 def test_amtool_takes_it():
@@ -110,7 +116,7 @@ def test_what_something_critical_may_hold_back_waits_longer_than_that():
     critical = CONFIG["route"]["routes"][0]["routes"][0]
     (patient,) = critical["routes"]
     _, _, names = MATCHER.fullmatch(patient["matchers"][0]).groups()
-    late = {target["alertname"] for _, target in PAIRS if target["severity"] == "critical"}
+    late = {target["alertname"] for _, target in pairs() if target["severity"] == "critical"}
     assert set(names.split("|")) == late - together
     assert int(patient["group_wait"][:-1]) > int(critical["group_wait"][:-1])
 
@@ -144,16 +150,16 @@ def test_each_rule_of_inhibition_holds_something_back():
 
 
 def test_no_two_alerts_hold_each_other_back():
-    assert [pair for pair in PAIRS if pair[::-1] in PAIRS] == []
+    assert [pair for pair in pairs() if pair[::-1] in pairs()] == []
 
 
 def test_what_is_critical_is_only_held_back_by_something_critical():
-    assert {source["severity"] for source, target in PAIRS if target["severity"] == "critical"} == {"critical"}
+    assert {source["severity"] for source, target in pairs() if target["severity"] == "critical"} == {"critical"}
 
 
 def test_other_nodes_and_other_gpus_are_never_silenced():
     """Equal labels keep a rule to one node; rules about one GPU have `gpu` among them."""
-    for source, target in PAIRS:
+    for source, target in pairs():
         assert not holds_back(source, {**target, "node": "n2", "instance": "n2"})
         assert not holds_back({**source, "node": ""}, {**target, "node": "", "instance": "10.0.0.2:9400"})
         assert not holds_back({**source, "cluster": "a"}, {**target, "cluster": "b"})

@@ -1,9 +1,8 @@
 """Every safety rule of the tuner (docs/tuning.md) has tests that carry its number."""
 
-import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,27 +27,25 @@ RULES = {
     15: "least privilege",
 }
 
-NAME = re.compile(r"test_s(\d+)_")
+NAME = re.compile(r"^def (test_s(\d+)_\w+)\(", re.MULTILINE)
 
 
-def named() -> Iterator[tuple[int, str]]:
-    """(rule, test) of every test that names one."""
+@cache
+def found() -> dict[int, list[str]]:
+    """Every test that names a rule, by rule."""
+    tests: dict[int, list[str]] = defaultdict(list)
     for path in sorted(TESTS.rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef) and (found := NAME.match(node.name)):
-                yield int(found[1]), f"{path.relative_to(TESTS)}::{node.name}"
-
-
-FOUND: dict[int, list[str]] = defaultdict(list)
-for _rule, _test in named():
-    FOUND[_rule].append(_test)
+        for test, rule in NAME.findall(path.read_text()):
+            tests[int(rule)].append(f"{path.relative_to(TESTS)}::{test}")
+    return tests
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"S{rule}")
 def test_each_safety_rule_has_a_test_that_names_it(rule: int) -> None:
-    print(f"S{rule}, {RULES[rule]}:", *FOUND[rule], sep="\n  ")
-    assert FOUND[rule]
+    tests = found().get(rule, [])
+    print(f"S{rule}, {RULES[rule]}:", *tests, sep="\n  ")
+    assert tests
 
 
 def test_no_test_names_a_rule_that_there_is_not() -> None:
-    assert set(FOUND) <= set(RULES)
+    assert set(found()) <= set(RULES)
