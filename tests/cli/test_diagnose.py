@@ -234,7 +234,7 @@ def test_a_host_whose_root_is_mounted_elsewhere_is_asked_with_its_own_library(ho
         host.link(library, str(driver.library))
         args = ("--level", "quick", "--stage", "nvml", "-o", "json", *PATIENT)
         only_its_state = {"GPUWATCH_FAKE_NVML": driver.env["GPUWATCH_FAKE_NVML"]}
-        ended = run("diagnose", "--root", str(host.root), *args, env=only_its_state)
+        ended = run("--source", "nvml", "diagnose", "--root", str(host.root), *args, env=only_its_state)
     results = {item["id"]: item["result"] for item in json.loads(ended.stdout)["items"]}
     assert results["N01"] == results["N02"] == "pass"
 

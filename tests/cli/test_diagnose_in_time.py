@@ -14,8 +14,11 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+from msgspec.structs import replace
 
-from gpuwatch.diagnose.gathering.gather import SECONDS
+from gpuwatch.config import Config
+from gpuwatch.diagnose.gathering.gather import SECONDS, Ground, gather
+from gpuwatch.diagnose.places import Places
 from gpuwatch.sim.fakelib import FakeDriver
 from tests.cli.processes import Ended, interrupted, started
 from tests.diagnose.hosts import Host
@@ -120,8 +123,8 @@ def dripping():
         thread.join()
 
 
-def of_cluster(driver, path, server, user=None):
-    """A quick diagnosis of this machine with a kubeconfig that names the server."""
+def kubeconfig(path, server, user=None):
+    """A kubeconfig that names the server; its path as text."""
     document = {
         "clusters": [{"name": "c", "cluster": {"server": server, "insecure-skip-tls-verify": True}}],
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
@@ -129,41 +132,48 @@ def of_cluster(driver, path, server, user=None):
         "current-context": "c",
     }
     path.write_text(json.dumps(document))
+    return str(path)
+
+
+def of_cluster(driver, path, server, user=None, seconds=SECONDS["quick"]):
+    """A quick diagnosis of this machine with that kubeconfig, and a budget."""
+    where = ("--node-name", "gpu-1", "--kubeconfig", kubeconfig(path, server, user))
     args = ("--source", "nvml", "--nvml-library", str(driver.library), "diagnose", "--level", "quick")
-    ended = Ended(*args, "--node-name", "gpu-1", "--kubeconfig", str(path), **driver.env, COLUMNS="400")
+    ended = Ended(*args, "--budget", f"{seconds:.0f}s", *where, **driver.env, COLUMNS="400")
     assert "Traceback" not in ended.stderr
-    assert ended.seconds < SECONDS["quick"]
-    return ended
-
-
-def told_by(tries, says):
-    """The first of some tries that says it: a client that is kept from the CPU is given up before it gives up."""
-    ended = next((ended for ended in tries if says in ended.stdout), None)
-    assert ended is not None, says
+    assert ended.seconds < seconds
     return ended
 
 
 @pytest.mark.parametrize(
-    ("server", "says"),
-    [
-        ("http://127.0.0.1:{silent}", "cannot get nodes gpu-1; it did not answer in time; is http://"),
-        ("https://127.0.0.1:{silent}", "cannot get nodes gpu-1; it did not answer in time; is https://"),
-        ("http://127.0.0.1:{dripping}", "not there within 5 s"),
-    ],
-    ids=["silent", "silent at TLS", "dripping"],
+    "server", ["http://127.0.0.1:{silent}", "http://127.0.0.1:{dripping}"], ids=["silent", "dripping"]
 )
-def test_an_api_server_that_never_answers_is_told_in_time(awake, silent, dripping, tmp_path, server, says):
-    address = server.format(silent=silent, dripping=dripping)
-    tries = (of_cluster(awake, tmp_path / "never-answers", address) for _ in range(TRIES))
-    told_by(tries, f"not seen: the Kubernetes API: {says}")
+def test_an_api_server_that_never_answers_is_told_in_time(awake, silent, dripping, tmp_path, server):
+    ended = of_cluster(
+        awake, tmp_path / "never-answers", server.format(silent=silent, dripping=dripping), seconds=BUDGET_SECONDS
+    )
+    assert "not seen: the Kubernetes API: " in ended.stdout
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_an_api_server_that_says_nothing_is_named(silent, tmp_path, scheme):
+    """Before the whole section is given up: the client asks for less long than it is waited for."""
+    import kubernetes  # noqa: F401 what takes a busy machine a second, at another time
+
+    address = f"{scheme}://127.0.0.1:{silent}"
+    places = replace(Places.tree(tmp_path), live=True)
+    ground = Ground(places, Config(), node="gpu-1", kubeconfig=kubeconfig(tmp_path / "silent", address))
+    told = gather(ground, level="quick", seconds=60.0).unread["cluster"]
+    assert told.startswith(f"cannot get nodes gpu-1; it did not answer in time; is {address}")
 
 
 def test_a_credential_plugin_that_is_not_there_is_told_on_the_screen_alone(awake, silent, tmp_path):
     api = "client.authentication.k8s.io/v1"
     user = {"exec": {"apiVersion": api, "command": "no-such-plugin", "interactiveMode": "Never"}}
-    tries = (of_cluster(awake, tmp_path / "no-plugin", f"https://127.0.0.1:{silent}", user) for _ in range(TRIES))
     says = f"not seen: the Kubernetes API: cannot use {tmp_path}/no-plugin to reach the API server; "
-    ended = told_by(tries, says)
+    tries = (of_cluster(awake, tmp_path / "no-plugin", f"https://127.0.0.1:{silent}", user) for _ in range(TRIES))
+    ended = next((ended for ended in tries if says in ended.stdout), None)  # a busy machine may give up before
+    assert ended is not None
     assert "'no-such-plugin'" in ended.stdout
     assert ended.stderr == ""
 
