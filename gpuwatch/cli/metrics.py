@@ -23,7 +23,13 @@ ENTRIES = (Entry("list", "List every metric gpuwatch can export.", "metrics:list
 PROFILES = ("native", "dcgm-4.8", "dcgm-4.9")
 
 
-@click.group(cls=LazyGroup, entries=ENTRIES, invoke_without_command=True, help=HELP)
+@click.group(
+    cls=LazyGroup,
+    entries=ENTRIES,
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND] [ARGS]...",  # click's own word for it differs by version
+    help=HELP,
+)
 @option("--textfile", metavar="PATH", help="Write to a file for node_exporter's textfile collector, atomically.")
 @option("--profile", "profiles", type=click.Choice(PROFILES), multiple=True, help="Names to use; repeatable.")
 @option("--openmetrics", is_flag=True, help="OpenMetrics 1.0 instead of the Prometheus text format.")

@@ -148,7 +148,7 @@ class AgentClient:
             why, _, hint = said.rpartition("; ")  # most say themselves what to do
             what = f"the agent at {self.name} cannot answer {path}"
             return GpuwatchError(what, why or hint, hint if why else "try again in a moment")
-        return GpuwatchError(what, f"status {status}: {said}", "is it a gpuwatch agent?")
+        return GpuwatchError(what, f"status {status}: {said}", "is it an agent of gpuwatch?")
 
     def _decode(self, body: bytes, type_: type[Body], known: int = SCHEMA) -> Body:
         what = f"cannot read the answer of the agent at {self.name}"
@@ -157,7 +157,7 @@ class AgentClient:
             if schema == known:
                 return msgspec.json.decode(body, type=type_)
         except msgspec.MsgspecError as error:
-            raise GpuwatchError(what, str(error), "is it a gpuwatch agent?") from error
+            raise GpuwatchError(what, str(error), "is it an agent of gpuwatch?") from error
         why = f"it speaks schema {schema}, this gpuwatch knows {known}" if schema else "it names no schema"
         raise GpuwatchError(what, why, "use the gpuwatch version of the agent")
 

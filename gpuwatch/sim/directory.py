@@ -142,7 +142,9 @@ def create(directory: Path, scenario: Scenario, seed: int, speed: float, clock: 
         fd = _lock(directory, fcntl.LOCK_EX, tries=2)  # a second one, for `inject` looks whether it is held
         if fd is None:
             raise GpuwatchError(
-                f"a simulated node already runs in {directory}", "another process keeps it", "stop it or choose another"
+                f"a simulated node already runs in {directory}",
+                "another process keeps it",
+                "stop it, or choose another place: --dir of sim run, --sim-dir of the agent",
             )
         record = Record(
             scenario=scenario,

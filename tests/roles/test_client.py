@@ -83,7 +83,7 @@ def test_what_it_does_not_know_is_refused(serve, body, why):
         (401, PermissionMissing, "user and password"),
         (403, PermissionMissing, "user and password"),
         (503, GpuwatchError, "try again"),
-        (404, GpuwatchError, "is it a gpuwatch agent"),
+        (404, GpuwatchError, "is it an agent of gpuwatch"),
     ],
 )
 def test_a_refusal_is_said_with_what_to_do(serve, status, kind, step):
