@@ -99,8 +99,8 @@ def test_a_pod_without_the_drivers_library_serves_on_and_says_what_is_missing(tm
         }
         assert up["nvml"] == up["podresources"] == 0
         until(lambda: "is mounted" in found.log.read_text(), "the kubelet's socket is in the log")
-        until(lambda: b"runtimeClassName" in found.page(), "the page says what to do about the library")
-        assert b"Library Not Found" in found.page()
+        until(lambda: "runtimeClassName" in found.log.read_text(), "the log says what to do about the library")
+        assert "Library Not Found" in found.log.read_text()
         told = found.log.read_text().count("runtimeClassName")
         assert told <= 2, "once, and once more if the kubelet was found to be missing a moment later"
         before = restarts(found)

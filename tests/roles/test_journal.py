@@ -54,6 +54,22 @@ def test_one_more_source_that_fails_is_news(said: pytest.LogCaptureFixture) -> N
     assert [record.getMessage().split(": ")[1] for record in said.records] == ["kmsg; ", "kmsg and procfs; "]
 
 
+def test_a_new_reason_of_a_source_is_news_once_however_often_it_comes_back(said: pytest.LogCaptureFixture) -> None:
+    def down(reason: str) -> Finding:
+        return Finding(
+            check="monitoring_degraded", severity=Severity.WARNING, message=reason, evidence={"nvml": reason}
+        )
+
+    journal = Journal()
+    reasons = ("starting", "Library Not Found, tried 1 times", "starting", "Library Not Found, tried 2 times")
+    for reason in reasons:
+        journal.tell(view(down(reason)))
+    assert [record.getMessage().split(": ")[1] for record in said.records] == [f"{reason}; " for reason in reasons[:2]]
+    journal.tell(view())
+    journal.tell(view(down("starting")))
+    assert said.records[-1].getMessage() == "monitoring_degraded: starting; "
+
+
 def test_each_xid_is_a_finding_of_its_own(said: pytest.LogCaptureFixture) -> None:
     journal = Journal()
     several = [
