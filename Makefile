@@ -25,10 +25,10 @@ $(VENV)/installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
-$(VENV)/installed-test: $(VENV)/installed Makefile
+$(VENV)/installed-test: $(VENV)/installed Makefile tests/constraints/newest.txt
 	@./scripts/system-packages gcc libc6-dev prometheus prometheus-alertmanager systemd
 	@./scripts/system-packages chromium fonts-dejavu-core || { test -z "$(CI)" && echo "going on without: the tests that need a browser are skipped"; }
-	$(BIN)/python -m pip install --quiet --group test
+	$(BIN)/python -m pip install --quiet --constraint tests/constraints/newest.txt --editable . --group test
 	@touch $@
 
 run: $(VENV)/installed  ## run the agent: on the GPUs of this machine, or on the simulator where there are none
@@ -40,6 +40,11 @@ test: $(VENV)/installed-test parts check  ## install what the tests need, then r
 test-slow: $(VENV)/installed-test parts  ## every seed, every mutation proof, another order and other examples with coverage
 	$(PYTEST) $(WORKERS) -m "slow and not gpu and not bench"
 	$(MAKE) coverage
+	./scripts/test-dependencies $(WORKERS)
+
+constraints: $(VENV)/installed-test  ## write down the oldest and the newest versions of the dependencies that tests run with
+	$(BIN)/python -m pip install --quiet uv
+	./scripts/constraints $(BIN)/uv
 
 coverage: $(VENV)/installed-test  ## branches that tests reach in their own process, in a random order, on random examples
 	HYPOTHESIS_PROFILE=random $(PYTEST) $(WORKERS) --random-order --cov --cov-report=term:skip-covered \
@@ -101,4 +106,4 @@ mutate: $(VENV)/installed-test  ## change the deciding modules in small ways; sa
 clean:  ## remove what the targets made
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help run test test-slow coverage parts check generate preview bench bench-tuner bench-rightsizing soak test-gpu test-cluster test-image mutate clean
+.PHONY: help run test test-slow constraints coverage parts check generate preview bench bench-tuner bench-rightsizing soak test-gpu test-cluster test-image mutate clean
