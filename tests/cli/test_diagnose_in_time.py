@@ -138,7 +138,20 @@ def kubeconfig(path, server, user=None):
 def of_cluster(driver, path, server, user=None, seconds=SECONDS["quick"]):
     """A quick diagnosis of this machine with that kubeconfig, and a budget."""
     where = ("--node-name", "gpu-1", "--kubeconfig", kubeconfig(path, server, user))
-    args = ("--source", "nvml", "--nvml-library", str(driver.library), "diagnose", "--level", "quick")
+    kmsg, settings = path.with_name("kmsg"), path.with_name("gpuwatch.yaml")
+    kmsg.touch()
+    settings.write_text(f"sources: {{kmsg: {kmsg}}}\n")  # an ordinary user may not read this machine's
+    args = (
+        "--config",
+        str(settings),
+        "--source",
+        "nvml",
+        "--nvml-library",
+        str(driver.library),
+        "diagnose",
+        "--level",
+        "quick",
+    )
     ended = Ended(*args, "--budget", f"{seconds:.0f}s", *where, **driver.env, COLUMNS="400")
     assert "Traceback" not in ended.stderr
     assert ended.seconds < seconds
@@ -195,6 +208,7 @@ def test_a_person_at_a_terminal_sees_that_it_goes_on(host, option, shown):
 
 
 def test_ctrl_c_is_130_though_the_driver_hangs(host, driver):
+    host.write("dev/kmsg", "")
     args = ("--source", "nvml", "--nvml-library", str(driver.library), "diagnose", "--root", str(host.root))
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with started(*args, variables=driver.env, **pipes) as process:

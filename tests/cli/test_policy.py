@@ -49,7 +49,7 @@ def test_a_response_that_a_check_does_not_allow_is_refused(command: tuple[str, .
     ("scenario", "taints"), [("healthy", 0), ("app-xid", 0), ("fallen-off-bus", 1), ("driver-reload", 0)]
 )
 def test_a_scenario_leads_to_what_it_should(scenario: str, taints: int) -> None:
-    done = items("policy", "test", f"sim:{scenario}", "--duration", "30m")
+    done = items("policy", "test", f"sim:{scenario}", "--duration", "10m")
     assert [item["do"] for item in done].count("taint") == taints
 
 
