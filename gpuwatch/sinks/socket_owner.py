@@ -59,9 +59,10 @@ def _link(descriptor: Path) -> str:
 
 def _named(pid: int) -> str:
     try:
-        name = (_PROC / str(pid) / "comm").read_text().strip()
+        comm = (_PROC / str(pid) / "comm").read_text(errors="replace").strip()
     except OSError:
         return f"process {pid}"
+    name = "".join(each if each.isprintable() else "?" for each in comm)  # a process gives itself any name
     return f"{name} (process {pid})"
 
 

@@ -81,6 +81,15 @@ def test_the_owner_is_found_whichever_address_it_has(has, wants):
         listen_tcp(wants.format(port))
 
 
+def test_a_process_whose_name_is_an_escape_sequence_writes_none_to_the_terminal():
+    port = free_port()
+    rename = r"import ctypes; ctypes.CDLL(None).prctl(15, b'\x1b[2J\xff\n', 0, 0, 0)"
+    with process(f"{rename}; {LISTEN}", str(port)) as pid, pytest.raises(UsageError) as refused:
+        listen_tcp(f"127.0.0.1:{port}")
+    assert refused.value.why.isprintable()
+    assert f"?[2J\ufffd (process {pid})" in refused.value.why
+
+
 def test_a_port_that_is_bound_without_a_listener_is_taken_by_nobody_known():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
