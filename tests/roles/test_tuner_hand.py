@@ -256,7 +256,7 @@ def test_a_second_tuner_gets_no_hand(tmp_path: Path) -> None:
 
 
 def test_s12_only_one_module_can_reach_the_hand_and_the_knobs() -> None:
-    graph = grimp.build_graph("gpuwatch")
+    graph = grimp.build_graph("gpuwatch", cache_dir=None)
     assert graph.find_modules_that_directly_import("gpuwatch.roles.tuner_hand") == {"gpuwatch.cli.tune_reach"}
     assert graph.find_modules_that_directly_import("gpuwatch.sinks.nvml_control") == {"gpuwatch.cli.tune_reach"}
     wired = {"gpuwatch.cli.tuner", "gpuwatch.cli.tune_orders", "gpuwatch.cli.demo_tuner"}
