@@ -12,6 +12,9 @@ PYTEST := $(BIN)/python -m pytest
 # Many tests wait for processes, so more workers than cores; each takes tests from the one that has most left.
 WORKERS ?= --numprocesses $(shell expr 2 \* $$(nproc) + 1) --dist worksteal
 
+# Each commit is tried with an order and with examples of its own; a second run of the same commit repeats them.
+SEED ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1)
+
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -47,7 +50,7 @@ constraints: $(VENV)/installed-test  ## write down the oldest and the newest ver
 	./scripts/constraints $(BIN)/uv
 
 coverage: $(VENV)/installed-test  ## branches that tests reach in their own process, in a random order, on random examples
-	HYPOTHESIS_PROFILE=random $(PYTEST) $(WORKERS) --random-order --cov --cov-report=term:skip-covered \
+	HYPOTHESIS_PROFILE=random $(PYTEST) $(WORKERS) --random-order-seed=$(SEED) --hypothesis-seed=$(SEED) --cov --cov-report=term:skip-covered \
 		-m "not gpu and not bench and not slow and not cluster and not image" \
 		--ignore tests/e2e --ignore tests/drills --ignore tests/harms --ignore tests/cluster --ignore tests/image
 
