@@ -12,6 +12,7 @@ import pytest
 from gpuwatch.cli.program import as_typed, program
 from tests.cli.conftest import run
 from tests.cli.processes import environment, finish
+from tests.waiting import until
 
 STATUS = "try  gpuwatch status"
 
@@ -117,6 +118,12 @@ def test_documents_keep_the_name_and_screens_and_errors_and_help_get_the_path(in
     assert "To go on: bin/gpuwatch tune resume" in run("tune", "stop", "--state-dir", str(installed.parent)).stdout
 
 
+def answered(typed: str, folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str] | None:
+    """What the command line has printed; None while the agent has no View yet."""
+    ran = subprocess.run(["sh", "-c", typed], cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    return None if "in a moment" in ran.stderr else ran
+
+
 def test_what_an_agent_prints_can_be_typed_where_it_was_started(installed, tmp_path):
     """The agent is started as `make run` does it, and each command line it prints is run as it stands."""
     environ = environment(PATH="/usr/bin:/bin")
@@ -127,9 +134,7 @@ def test_what_an_agent_prints_can_be_typed_where_it_was_started(installed, tmp_p
             assert agent.stderr is not None
             line = next(line for line in agent.stderr if line.startswith("try "))
             typed = line.removeprefix("try").strip()
-            ran = subprocess.run(
-                ["sh", "-c", typed], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
-            )
+            ran = until(lambda: answered(typed, tmp_path, environ), "the agent has looked at the node")
         finally:
             agent.terminate()
             agent.communicate()
