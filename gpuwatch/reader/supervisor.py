@@ -44,7 +44,7 @@ class Supervisor(threading.Thread):
         super().__init__(name="reader", daemon=True)
         argument = msgspec.json.encode(settings).decode()
         self._command = [*(command or (sys.executable, "-m", "gpuwatch.reader")), argument]
-        self._handle = handle
+        self._take = handle
         self._process: subprocess.Popen[bytes] | None = None
         self._abandoned: list[subprocess.Popen[bytes]] = []
         self._in_driver = True
@@ -114,7 +114,7 @@ class Supervisor(threading.Thread):
         try:
             process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0)
         except OSError as error:
-            self._handle(Failed(reason=f"the reader cannot be started: {error}", kind="reader"))
+            self._take(Failed(reason=f"the reader cannot be started: {error}", kind="reader"))
             return False
         self._process, self._in_driver = process, True
         reason: str | None = None
@@ -129,7 +129,7 @@ class Supervisor(threading.Thread):
             self._process = None
             self._let_go(process)
         if reason is not None and not self._stopping:
-            self._handle(Failed(reason=reason or ending(process.poll()), kind="reader"))
+            self._take(Failed(reason=reason or ending(process.poll()), kind="reader"))
         return reason == ASKED
 
     def _listen(self, process: subprocess.Popen[bytes]) -> str | None:
@@ -152,7 +152,7 @@ class Supervisor(threading.Thread):
                 return ""
             for message in frames.feed(data):
                 self._note(message)
-                self._handle(message)
+                self._take(message)
                 if isinstance(message, Failed):
                     return None
 
