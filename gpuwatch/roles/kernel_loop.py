@@ -28,7 +28,7 @@ class KernelLoop(threading.Thread):
         after: KernelCursor | None = None,
     ) -> None:
         super().__init__(name="kmsg", daemon=True)
-        self._clock, self._handle = clock, handle
+        self._clock, self._take = clock, handle
         self._off = "switched off in the configuration" if "kmsg" in config.disabled else None
         boot_id = boot_id_file(Path(config.proc))
         self._log = (
@@ -65,7 +65,7 @@ class KernelLoop(threading.Thread):
             events = self._log.read(wait)
             self._last_success = self._clock.time()
             if events:
-                self._handle(events)
+                self._take(events)
             self.cursor, wait = self._log.cursor, POLL_SECONDS
 
     def stop(self) -> None:
