@@ -36,7 +36,7 @@ class Cost(NamedTuple):
 
 
 def budgets() -> dict[str, float]:
-    """CPU seconds by folder, from the table in CONTRIBUTING.md."""
+    """CPU seconds of each folder's quick tests, without coverage, from the table in CONTRIBUTING.md."""
     rows = re.findall(r"^\| `(tests[a-z0-9_/]*)` \| (\d+) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     return {folder: float(seconds) for folder, seconds in rows}
 
@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure in this process: a worker, or the only one. The budgets are those of the quick tests, without coverage."""
+    """Measure in this process: a worker, or the only one."""
     config.pluginmanager.register(Timings(), "gpuwatch-timings")
 
 
