@@ -42,7 +42,7 @@ def test_what_a_person_has_overruled_is_remembered_with_its_fault() -> None:
     story = sick()
     story.settle()
     story.cluster.edit(taints=())
-    story.settle()
+    story.cycle()
     assert story.memory.acknowledged == {"gpu_lost/GPU-0": START}
 
 
@@ -174,7 +174,7 @@ def test_only_labels_of_ours_are_taken_off_whatever_the_annotation_says() -> Non
 
 
 def test_a_node_that_a_person_took_out_of_service_is_not_degraded_by_that() -> None:
-    story = Story(labels=("degraded",))
+    story = Story(labels=("gpu-degraded",))
     for step in quarantine(story.node, Wish(at=START, reason="a test"), None).steps:
         story.cluster.do(step, START)
     assert hold(story.node).claim is Claim.APPLIED

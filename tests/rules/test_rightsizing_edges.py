@@ -4,27 +4,25 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model import mig_profiles
 from gpuwatch.model.recommendation import Finding, Level
 from gpuwatch.rules.rightsizing_savings import savings
 from tests.rules.rightsizing_cases import (
     DAY,
     GIB,
-    H100,
     HOUR,
     NOW,
     a_hold,
     a_namespace,
     a_small_one,
     a_workload,
-    advised,
     an_idle_hold,
     found,
+    peaks,
     slow,
 )
 from tests.rules.test_rightsizing_idle import untouched
 from tests.rules.test_rightsizing_namespace import whole
-from tests.rules.test_rightsizing_size import a_gang, classed, preallocating, seldom_busy, training, waiting
+from tests.rules.test_rightsizing_size import A10, a_gang, classed, preallocating, seldom_busy, training, waiting
 
 
 def test_who_waits_is_told_how_often_it_swings() -> None:
@@ -88,18 +86,19 @@ def test_the_risk_of_an_instance_is_higher_where_somebody_waits_for_its_work() -
     assert found(serving)[Finding.MIG_FIT].risk is Level.MEDIUM
 
 
-def test_the_risk_of_an_instance_that_nobody_has_measured_says_so() -> None:
-    model = mig_profiles.model_of(H100)
-    assert model is not None
-    told = set()
-    for profile in model.plain():
-        summary = a_small_one(slowdowns=slow(**{f"p{profile.name.replace('.', '_')}": 0.1}))
-        for item in advised(summary).items:
-            if item.kind is Finding.MIG_FIT:
-                assert ("estimated" in item.risk_words) is profile.estimated
-                assert item.risk is (Level.MEDIUM if profile.estimated else Level.LOW)
-                told.add(profile.estimated)
-    assert told
+@pytest.mark.parametrize(("gib", "profile", "is_estimated"), [(15, "1g_23gb", False), (60, "3g_90gb", True)])
+def test_the_risk_of_an_instance_that_nobody_has_measured_says_so(gib: int, profile: str, is_estimated: bool) -> None:
+    model = "NVIDIA B200"
+    summary = a_small_one(
+        holds=(a_hold(model=model, busy=0.05),),
+        models=(model,),
+        memory_total=180 * GIB,
+        peaks=peaks(*[gib] * 8),
+        slowdowns=slow(**{f"p{profile}": 0.1}),
+    )
+    item = found(summary)[Finding.MIG_FIT]
+    assert ("estimated" in item.risk_words) is is_estimated
+    assert item.risk is (Level.MEDIUM if is_estimated else Level.LOW)
 
 
 @pytest.mark.parametrize(("days", "is_known"), [(6.9, False), (7.0, True)])
@@ -118,6 +117,11 @@ def test_less_draw_saves_money_also_where_the_price_of_the_gpu_is_not_known() ->
     saved = savings(RightsizingConfig(electricity_price=0.25), None, 0.0, 1000.0)
     assert saved.money_per_day == pytest.approx(6.0)
     assert savings(RightsizingConfig(electricity_price=0.25), None, 1.0, 1000.0).money_per_day is None
+
+
+def test_who_took_most_of_it_at_once_is_not_told_to_share() -> None:
+    hold = a_hold(model=A10, busy=0.05, memory_at_start=72 * GIB, memory_spread=0.001)
+    assert Finding.DUTY_CYCLED not in found(seldom_busy(holds=(hold,)))
 
 
 def test_sharing_is_a_higher_risk_where_somebody_waits_for_its_work() -> None:
