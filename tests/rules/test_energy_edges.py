@@ -5,7 +5,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.rules.energy_hold import CHANGE, LEVEL, QUIET, level, raised
+from gpuwatch.rules.energy_hold import CHANGE, LEVEL, QUIET, is_same, level, raised
 from gpuwatch.rules.energy_idle import IDLE_SECONDS, Rest
 from gpuwatch.rules.energy_idle import step as rest_step
 from gpuwatch.rules.energy_phases import STEADY, unfit, verification
@@ -39,6 +39,12 @@ def test_a_cap_is_raised_by_a_step_that_matters_and_never_to_the_top() -> None:
 def test_a_verification_is_of_the_cap_that_is_held() -> None:
     verified = verification(State(phase=Phase.HOLD, held=CAP, before=(WINDOW,)))
     assert (verified.phase, verified.probe, verified.before) == (Phase.VERIFY, Probe(cap=CAP), None)
+    assert verification(State(phase=Phase.HOLD)).probe is None
+
+
+def test_one_pair_is_no_evidence_of_the_same_work() -> None:
+    assert is_same(PAIRS, PAIRS)
+    assert not is_same(PAIRS, PAIRS[:1])
 
 
 @pytest.mark.parametrize(("swing", "refusal"), [(0.9 * STEADY, None), (1.5 * STEADY, Refusal.UNSTEADY)])
@@ -54,7 +60,7 @@ HELD = State(phase=Phase.HOLD, held=CAP, probes=(Probe(cap=CAP, pairs=PAIRS, goo
 def test_of_what_was_written_down_only_what_can_be_is_believed() -> None:
     back = resumed(HELD, LADDER, TERMS)
     assert (back.held, back.phase, back.failures, back.left) == (CAP, Phase.VERIFY, 2, 6)
-    odd = Pair(speed=(math.nan, PAIRS[0].speed[1]), energy=PAIRS[0].energy)
+    odd = replace(PAIRS[0], energy=math.nan)
     assert resumed(replace(HELD, probes=(Probe(cap=CAP, pairs=(*PAIRS, odd), good=True),)), LADDER, TERMS).held is None
 
 

@@ -127,3 +127,11 @@ def test_who_took_most_of_it_at_once_is_not_told_to_share() -> None:
 def test_sharing_is_a_higher_risk_where_somebody_waits_for_its_work() -> None:
     assert found(seldom_busy())[Finding.DUTY_CYCLED].risk is Level.MEDIUM
     assert found(classed(seldom_busy(), "serving"))[Finding.DUTY_CYCLED].risk is Level.HIGH
+
+
+@pytest.mark.parametrize(("minutes", "is_idle"), [(20, False), (300, True)])
+def test_a_pod_is_idle_when_all_its_containers_have_been_for_long_enough(minutes: float, is_idle: bool) -> None:
+    idle = a_workload(an_idle_hold())
+    other = a_workload(an_idle_hold(minutes * 60, gpu="GPU-1"), key=replace(idle.key, container="sidecar"))
+    told = [item for item in advised(idle, other).items if item.kind is Finding.IDLE_HOLDER]
+    assert ("GPU-0" in {gpu for item in told for gpu in item.target.gpus}) is is_idle
