@@ -15,6 +15,7 @@ from tests.rules.rightsizing_cases import (
     a_namespace,
     a_small_one,
     a_workload,
+    advised,
     an_idle_hold,
     found,
     peaks,
