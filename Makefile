@@ -42,6 +42,7 @@ test: $(VENV)/installed-test parts check  ## install what the tests need, then r
 
 test-slow: $(VENV)/installed-test parts  ## every seed, every mutation proof, another order and other examples with coverage
 	$(PYTEST) $(WORKERS) -m "slow and not gpu and not bench"
+	$(MAKE) random
 	$(MAKE) coverage
 	./scripts/test-dependencies $(WORKERS)
 
@@ -49,10 +50,12 @@ constraints: $(VENV)/installed-test  ## write down the oldest and the newest ver
 	$(BIN)/python -m pip install --quiet uv
 	./scripts/constraints $(BIN)/uv
 
-coverage: $(VENV)/installed-test  ## branches that tests reach in their own process, in a random order, on random examples
-	HYPOTHESIS_PROFILE=random $(PYTEST) $(WORKERS) --random-order-seed=$(SEED) --hypothesis-seed=$(SEED) --cov --cov-report=term:skip-covered \
-		-m "not gpu and not bench and not slow and not cluster and not image" \
-		--ignore tests/e2e --ignore tests/drills --ignore tests/harms --ignore tests/cluster --ignore tests/image
+coverage: $(VENV)/installed-test  ## branches that tests reach in their own process, in a random order
+	$(PYTEST) $(WORKERS) --random-order-seed=$(SEED) --cov --cov-report=term:skip-covered -m "not gpu and not bench and not slow" \
+		$(addprefix tests/,cli config diagnose golden model reader roles rules sim sinks sources)
+
+random: $(VENV)/installed-test  ## new examples for every property; what they find becomes an @example
+	HYPOTHESIS_PROFILE=random $(PYTEST) --numprocesses auto --dist worksteal --hypothesis-seed=$(SEED) -m "hypothesis and not gpu and not bench and not cluster"
 
 parts: $(VENV)/installed-test  ## the real parts of the tests: kube-apiserver and etcd, built once (minutes), and tools for images
 	@$(BIN)/python -m tests.cluster.binaries || { test -z "$(CI)" && echo "going on without: the tests that need them are skipped"; }
@@ -109,4 +112,4 @@ mutate: $(VENV)/installed-test  ## change the deciding modules in small ways; sa
 clean:  ## remove what the targets made
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: help run test test-slow constraints coverage parts check generate preview bench bench-tuner bench-rightsizing soak test-gpu test-cluster test-image mutate clean
+.PHONY: help run test test-slow constraints coverage random parts check generate preview bench bench-tuner bench-rightsizing soak test-gpu test-cluster test-image mutate clean
