@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import Finding, Level
+from gpuwatch.model.recommendation import Action, Finding, Level
 from gpuwatch.rules.rightsizing_savings import savings
 from tests.rules.rightsizing_cases import (
     DAY,
@@ -130,9 +130,9 @@ def test_sharing_is_a_higher_risk_where_somebody_waits_for_its_work() -> None:
     assert found(classed(seldom_busy(), "serving"))[Finding.DUTY_CYCLED].risk is Level.HIGH
 
 
-@pytest.mark.parametrize(("minutes", "is_idle"), [(20, False), (300, True)])
-def test_a_pod_is_idle_when_all_its_containers_have_been_for_long_enough(minutes: float, is_idle: bool) -> None:
+@pytest.mark.parametrize(("minutes", "action"), [(20, Action.ASK_OWNER), (300, Action.SCALE_DOWN)])
+def test_a_pod_may_go_when_all_its_containers_have_been_idle_for_long_enough(minutes: float, action: Action) -> None:
     idle = a_workload(an_idle_hold())
     other = a_workload(an_idle_hold(minutes * 60, gpu="GPU-1"), key=replace(idle.key, container="sidecar"))
     told = [item for item in advised(idle, other).items if item.kind is Finding.IDLE_HOLDER]
-    assert ("GPU-0" in {gpu for item in told for gpu in item.target.gpus}) is is_idle
+    assert [item.action for item in told if item.target.gpus == ("GPU-0",)] == [action]

@@ -14,7 +14,7 @@ from gpuwatch.rules.order_values import Refused, watts_to_set
 from gpuwatch.rules.tuning_budget import budgeted
 from gpuwatch.rules.tuning_ladder import ladder_of
 from gpuwatch.rules.tuning_rests import after
-from tests.rules.tuning_world import World
+from tests.rules.tuning_world import Work, World
 
 BOARD = Board(uuid="GPU-0", limit=700.0, limit_default=700.0, limit_min=200.0, limit_max=700.0)
 
@@ -54,6 +54,16 @@ def test_what_has_been_given_back_is_not_ordered_back_again_when_the_record_cann
     held.run(3)
     held.readable = False
     assert {order.uuid for order in held.tick().orders} == {"GPU-0", "GPU-1"}
+
+
+def test_what_was_saved_of_an_owner_is_used_once(held: World) -> None:
+    held.saved = dict(held.step.kept)
+    held.run(2)
+    held.works["GPU-2"] = Work("c", (30,))
+    held.run(5)
+    held.works["GPU-2"] = Work("b", (12,))
+    held.run(10)
+    assert held.gpu(2).state is TuningState.OBSERVING
 
 
 def test_a_pod_that_only_observes_is_never_searched_where_others_are() -> None:
@@ -99,11 +109,10 @@ def test_while_the_guard_is_awaited_the_budget_leaves_limits_as_they_are() -> No
 
 
 def test_the_ladder_of_a_power_limit_ends_at_the_least_that_can_be_set() -> None:
-    ladder = ladder_of([BOARD], TuningConfig(knob="power_limit"))
+    ladder = ladder_of([replace(BOARD, limit_min=400.0)], TuningConfig(knob="power_limit"))
     assert not isinstance(ladder, Obstacle)
     assert ladder.top == 700.0
-    assert 200.0 <= min(ladder.caps) <= max(ladder.caps) < 700.0
-    assert ladder.floor >= 200.0
+    assert (min(ladder.caps), max(ladder.caps), ladder.floor) == (400.0, 695.0, 400.0)
 
 
 @pytest.mark.parametrize("missing", ["limit", "limit_min"])
