@@ -34,8 +34,8 @@ $(VENV)/installed-test: $(VENV)/installed Makefile tests/constraints/newest.txt
 	$(BIN)/python -m pip install --quiet --constraint tests/constraints/newest.txt --editable . --group test
 	@touch $@
 
-run: $(VENV)/installed  ## run the agent: on the GPUs of this machine, or on the simulator where there are none
-	@$(BIN)/gpuwatch --source $(SOURCE) agent --listen $(LISTEN)
+run: $(VENV)/installed  ## run the agent: on the GPUs of this machine, or on the simulator where there are none; ARGS="--socket ..."
+	@$(BIN)/gpuwatch --source $(SOURCE) agent --listen $(LISTEN) $(ARGS)
 
 test: $(VENV)/installed-test parts check  ## install what the tests need, then run all that guards a change: 8 minutes
 	$(PYTEST) $(WORKERS) -m "not gpu and not bench and not slow"
@@ -110,6 +110,6 @@ mutate: $(VENV)/installed-test  ## change the deciding modules in small ways; sa
 	$(BIN)/python -m tests.mutation
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache/dependencies
 
 .PHONY: help run test test-slow constraints coverage random parts check generate preview bench bench-tuner bench-rightsizing soak test-gpu test-cluster test-image mutate clean
