@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(trylast=True)  # after what modules tear down
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
     """Stop the control planes when the tests of this folder are over."""
-    if nextitem is None or nextitem.get_closest_marker("cluster") is None:
+    if nextitem is None or HERE not in nextitem.path.parents:
         PLANES.stop()
 
 

@@ -29,7 +29,7 @@ from gpuwatch.roles.place import Place
 from gpuwatch.rules.labels import ALL, LABEL_SECONDS
 from gpuwatch.sim.directory import inject
 from gpuwatch.sinks.kube_transport import Transport
-from tests.cluster.api import MERGE, NODES, PODS, STRATEGIC
+from tests.cluster.api import EVENTS, MERGE, NODES, PODS, STRATEGIC
 from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign, make_node, remove
 from tests.e2e.processes import agent, fetch, running, series
 from tests.ports import free_port
@@ -47,6 +47,9 @@ def place(apiserver):
     yield apiserver
     for lease in apiserver.request("GET", BUDGETS).body["items"]:
         remove(apiserver, f"{BUDGETS}/{lease['metadata']['name']}")
+    for event in apiserver.request("GET", EVENTS).body["items"]:
+        if event["involvedObject"].get("name") == NODE:
+            remove(apiserver, f"{EVENTS}/{event['metadata']['name']}")
 
 
 @pytest.fixture

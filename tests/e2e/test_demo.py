@@ -31,7 +31,7 @@ STORY = (
     r"6\. A GPU breaks",
     r"gpuwatch +writes on gpu-node-1 what it is about to do",
     r"gpuwatch +takes gpuwatch-slot-0",
-    r"gpuwatch +taints gpu-node-1 with gpuwatch.io/gpu-fault=xid_fatal:NoSchedule",
+    r"gpuwatch +taints gpu-node-1 with gpuwatch.io/gpu-fault=\w+:NoSchedule",
     r"gpuwatch +Event GPUQuarantined on node gpu-node-1",
     r"gpuwatch +sets the condition GPUHealthy of gpu-node-1 to False",
     r"gpuwatch +asked it to leave and got a no: serving/chat-7b\S+-x2k4q may not go",
@@ -40,7 +40,7 @@ STORY = (
     r"scheduler +places serving/chat-7b\S+ on gpu-node-[23]",
     r"a person +ml-research/evaluate-0 is wanted and asks for 2 GPUs",
     r"9\. Repair",
-    r"gpuwatch +takes the taint gpuwatch.io/gpu-fault=xid_fatal:NoSchedule off gpu-node-1",
+    r"gpuwatch +takes the taint gpuwatch.io/gpu-fault=\w+:NoSchedule off gpu-node-1",
     r"gpuwatch +sets the condition GPUHealthy of gpu-node-1 to True",
     r"gpuwatch +gives gpuwatch-slot-0 back",
     r"scheduler +places ml-research/evaluate-0 on gpu-node-1",
@@ -68,11 +68,11 @@ SHORT_STORY = (
     r"tuner +limits GPUs 0 to 7 to 350 W each",
     r"of 2800 W its GPUs may draw 2800 W",
     r"3\. A GPU breaks",
-    r"gpuwatch +taints gpu-node-1 with gpuwatch.io/gpu-fault=xid_fatal:NoSchedule",
+    r"gpuwatch +taints gpu-node-1 with gpuwatch.io/gpu-fault=\w+:NoSchedule",
     r"gpuwatch +asked it to leave and got a no: serving/chat-7b\S+-x2k4q may not go",
     r"gpuwatch +asks serving/chat-7b\S+-x2k4q to leave",
     r"6\. Repair",
-    r"gpuwatch +takes the taint gpuwatch.io/gpu-fault=xid_fatal:NoSchedule off gpu-node-1",
+    r"gpuwatch +takes the taint gpuwatch.io/gpu-fault=\w+:NoSchedule off gpu-node-1",
     r"scheduler +places ml-research/evaluate-0 on gpu-node-1",
 )
 
@@ -119,7 +119,7 @@ def in_order(patterns, story):
     at = 0
     for words in patterns:
         found = re.compile(words).search(story, at)
-        assert found, f"{words} after {story[max(0, at - 200) : at]}"
+        assert found, f"{words}\n is not in what follows:\n{story[at:]}"
         at = found.end()
     return True
 

@@ -332,7 +332,11 @@ BROKEN_CREDENTIALS = {
         {"client-certificate-data": NO_PEM["certificate-authority-data"], "client-key-data": "eA=="},
         "its client-certificate and client-key are no",
     ),
-    "a plugin that is not there": ({}, plugin("no-such-plugin"), "gives nothing: .*No such file.*no-such-plugin"),
+    "a plugin that is not there": (
+        {},
+        plugin("no-such-plugin"),
+        "gives nothing: .*(No such file|Permission denied).*no-such-plugin",
+    ),
     "a plugin that fails": ({}, plugin("sh", "-c", "echo expired >&2; exit 3"), "returned 3. expired"),
     "a plugin that says nothing": ({}, plugin("true"), "failed to decode process output"),
 }
