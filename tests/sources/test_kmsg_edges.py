@@ -1,4 +1,4 @@
-"""Readings at the edges of the driver's grammar: capitals, what belongs to other XIDs, and what user space has written."""
+"""Readings at the edges of the grammar: capitals, what belongs to other XIDs, and what user space has written."""
 
 import pytest
 
