@@ -67,7 +67,8 @@ def test_an_agent_ends_by_sigterm_with_0_and_takes_its_socket_along(agent, place
 
 def test_a_second_agent_on_the_same_socket_is_refused(agent, places):
     agent()
-    second = finish("--source", "sim:t4", "agent", "--listen", "127.0.0.1:0", "--socket", str(places[1]))
+    elsewhere = ("--sim-dir", str(places[0].with_name("second")))
+    second = finish("--source", "sim:t4", "agent", "--listen", "127.0.0.1:0", "--socket", str(places[1]), *elsewhere)
     assert second.returncode == 2
     assert "answers there" in second.stderr
 

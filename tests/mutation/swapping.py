@@ -47,6 +47,7 @@ def codes(module: ModuleType, source: str) -> dict[str, list[CodeType]]:
 
 
 def _loaded(module: ModuleType) -> list[FunctionType]:
+    gc.unfreeze()  # a role that ran in this process has frozen what was loaded, and that is not listed
     every = (each for each in gc.get_objects() if type(each) is FunctionType)
     return [each for each in every if each.__code__.co_filename == module.__file__]
 

@@ -1,5 +1,6 @@
 """The mutants are those that are meant, they behave as they are written, and the kept baseline can be relied on."""
 
+import gc
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -85,6 +86,12 @@ def test_functions_in_a_table_are_changed_where_they_are(operator: str, after: s
 
 def test_a_change_that_changes_nothing_survives() -> None:
     assert survives(found("larger", "compare", "one >= other"))
+
+
+def test_a_function_is_changed_although_the_collector_has_put_it_aside() -> None:
+    gc.freeze()
+    with swapped(sample, SOURCE, found("larger", "compare", "one <= other").source):
+        assert larger(1.0, 2.0) == 1.0
 
 
 def test_what_is_changed_is_changed_back() -> None:
