@@ -240,5 +240,5 @@ def test_ctrl_c_at_a_terminal_says_nothing_however_early_it_comes(moment):
         until(lambda: moment(process), step=0.001)
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=BOUND_SECONDS)
-    assert process.returncode == 130
+    assert process.returncode == 130, errors
     assert "Traceback" not in errors
