@@ -110,7 +110,8 @@ class World:
         if self._thread is None:
             return
         self._stopping.set()
-        self._thread.join()
+        if self._thread.is_alive():  # not if Ctrl-C came before it was started
+            self._thread.join()
         self._thread = None
         self._undo.close()
 

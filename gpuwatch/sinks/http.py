@@ -95,7 +95,8 @@ class HttpServer:
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed: stopped before
             self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(_STOP_SECONDS)
+        if self._thread.is_alive():  # not if Ctrl-C came before it was started
+            self._thread.join(_STOP_SECONDS)
         if self._socket_path is not None and _inode(self._socket_path) == self._socket_inode:
             self._socket_path.unlink(missing_ok=True)
 

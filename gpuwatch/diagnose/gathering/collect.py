@@ -104,7 +104,7 @@ class Collection:
         """Let the process go, neither killed nor waited for: that could wedge a GPU, and this process with it."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-        if self._listener is not None:
+        if self._listener is not None and self._listener.is_alive():  # not if Ctrl-C came before it was started
             self._listener.join(END_SECONDS)
 
     def _next(self, until: float) -> News | None:
