@@ -70,9 +70,9 @@ check: $(VENV)/installed-test  ## format, lint, types, layers
 	$(BIN)/lint-imports
 
 generate: $(VENV)/installed-test  ## regenerate docs and golden files; a test fails where they differ
-	$(BIN)/python -m gpuwatch.sinks.metrics_doc > docs/metrics.md
-	$(BIN)/python -m gpuwatch.rules.checks_doc > docs/checks.md
-	$(BIN)/python -m gpuwatch.rules.rightsizing_doc > docs/rightsizing-findings.md
+	$(BIN)/python -m gpuwatch.cli.metrics.doc > docs/metrics.md
+	$(BIN)/python -m gpuwatch.health.checks_doc > docs/checks.md
+	$(BIN)/python -m gpuwatch.rightsizing.findings.doc > docs/rightsizing-findings.md
 	$(BIN)/python -m gpuwatch.diagnose.doc > docs/diagnose-checks.md
 	$(BIN)/python -m gpuwatch.cli.docs > docs/cli.md
 	$(BIN)/python -m tests.harms.page > docs/harms.md
@@ -80,8 +80,8 @@ generate: $(VENV)/installed-test  ## regenerate docs and golden files; a test fa
 	$(BIN)/python -m alerts.page > docs/alerts.md
 	$(BIN)/python -m dashboards.source
 	$(BIN)/python -m deploy.helm.generate
-	$(BIN)/python -m tests.sinks.golden_pages
-	$(BIN)/python -m tests.cli.goldens
+	$(BIN)/python -m tests.metrics.golden_pages
+	$(BIN)/python -m tests.cli.tune.goldens
 
 preview: $(VENV)/installed-test  ## draw the dashboards from simulated fleets into docs/images, with Grafana's own components
 	@./scripts/system-packages chromium pngquant

@@ -11,7 +11,7 @@ settings.register_profile("fixed", derandomize=True, database=None, **steady)
 settings.register_profile("random", **steady)  # make test-slow: what it finds becomes an @example
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
-pytest_plugins = ["tests.leftovers", "tests.timings"]
+pytest_plugins = ["tests.leftovers", "tests.memory", "tests.timings"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as background jobs inherit it, and hand it on
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,5 +1,5 @@
-"""`tmp_path` in memory, for tests that write whole simulated hosts: each is 400 files and folders, and making and
-removing them costs a disk ten times what the tests themselves do. A conftest imports both fixtures.
+"""`tmp_path` in memory: a simulated host is 400 files and folders, and to make and remove them costs a disk ten times
+what the tests themselves do.
 """
 
 import os

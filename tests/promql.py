@@ -13,17 +13,17 @@ import promql_parser
 import yaml
 
 from gpuwatch.config import SourceName, TuningMode
+from gpuwatch.metrics.metric import PREFIX
+from gpuwatch.metrics.native import METRICS
+from gpuwatch.metrics.process import SELF_METRICS
 from gpuwatch.model.check_names import CHECK_NAMES
 from gpuwatch.model.finding import Health, Severity
-from gpuwatch.model.remediation import Reason, Stage
 from gpuwatch.model.setting import Trigger
-from gpuwatch.model.tuner_state import Reason as Refused
-from gpuwatch.model.tuner_state import TuningState
-from gpuwatch.sinks.metric import PREFIX
-from gpuwatch.sinks.metrics import METRICS
-from gpuwatch.sinks.metrics_remediator import REMEDIATOR_METRICS
-from gpuwatch.sinks.metrics_tuner import TUNER_METRICS
-from gpuwatch.sinks.selfmetrics import SELF_METRICS
+from gpuwatch.remediation.model.plan import Reason, Stage
+from gpuwatch.remediation.service.metrics import REMEDIATOR_METRICS
+from gpuwatch.tuning.model.status import Reason as Refused
+from gpuwatch.tuning.model.status import TuningState
+from gpuwatch.tuning.service.metrics import TUNER_METRICS
 from tests.e2e.processes import series
 
 ROOT = Path(__file__).parents[1]

@@ -36,7 +36,7 @@ THREADS = threads()
 
 
 def test_the_threads_are_found():
-    assert {"reader/supervisor.py:Supervisor", "roles/periodic.py:Periodic"} <= {name for name, _ in THREADS}
+    assert {"collect/reader/supervisor.py:Supervisor", "process/periodic.py:Periodic"} <= {name for name, _ in THREADS}
 
 
 @pytest.mark.parametrize("thread", [node for _, node in THREADS], ids=[name for name, _ in THREADS])

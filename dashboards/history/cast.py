@@ -5,8 +5,8 @@ import re
 from msgspec.structs import replace
 
 from dashboards.history.fleet import NODES, Node
-from gpuwatch.sim.actions import AnyAction, Start, Stop, Workload
-from gpuwatch.sim.scenario import Scenario, load
+from gpuwatch.sim.node.actions import AnyAction, Start, Stop, Workload
+from gpuwatch.sim.node.scenario import Scenario, load
 
 _ORDINAL = re.compile(r"-\d+$")
 

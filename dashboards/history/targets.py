@@ -11,27 +11,27 @@ from dashboards.history import telemetry
 from dashboards.history.cast import scenario
 from dashboards.history.fleet import BEGIN, LAG, NODES, SECONDS, Node
 from dashboards.history.tuning import Imagined
+from gpuwatch.agent.view_builder import EnergyMeter
 from gpuwatch.config import BudgetConfig, Config, MetricsConfig, RemediationConfig
+from gpuwatch.health.checks import CHECKS
+from gpuwatch.metrics.exposition import Encoder
+from gpuwatch.metrics.labelled_view import label_text
+from gpuwatch.metrics.metric import Family, Sample
+from gpuwatch.metrics.native import collect
+from gpuwatch.metrics.native.rightsizing import Told
 from gpuwatch.model.event import Result
-from gpuwatch.model.remediation import LeaseObject
-from gpuwatch.model.remediator_state import RemediatorState
 from gpuwatch.model.setting import Actuation
-from gpuwatch.model.tuner_state import TunerState
 from gpuwatch.model.view import View
-from gpuwatch.roles.assembly import EnergyMeter
-from gpuwatch.roles.deeds import action_of
-from gpuwatch.roles.usage_watch import UsageWatch
-from gpuwatch.rules.checks import CHECKS
-from gpuwatch.rules.policy import Policy
+from gpuwatch.remediation.model.plan import LeaseObject
+from gpuwatch.remediation.model.status import RemediatorState
+from gpuwatch.remediation.planning.policy import Policy
+from gpuwatch.remediation.service.audit_entries import action_of
+from gpuwatch.remediation.service.metrics import REMEDIATOR_METRICS
+from gpuwatch.rightsizing.service.learner import UsageWatch
 from gpuwatch.sim.playback import AFAR, views
-from gpuwatch.sim.rehearsal import Rehearsal
-from gpuwatch.sinks.exposition import Encoder
-from gpuwatch.sinks.metric import Family, Sample
-from gpuwatch.sinks.metrics import collect
-from gpuwatch.sinks.metrics_remediator import REMEDIATOR_METRICS
-from gpuwatch.sinks.metrics_rightsizing import Told
-from gpuwatch.sinks.metrics_tuner import TUNER_METRICS
-from gpuwatch.sinks.scene import label_text
+from gpuwatch.sim.rehearsal.rehearsal import Rehearsal
+from gpuwatch.tuning.model.status import TunerState
+from gpuwatch.tuning.service.metrics import TUNER_METRICS
 
 SLOTS = 1
 """Nodes of a cluster that may be quarantined at once: a second one has to wait."""

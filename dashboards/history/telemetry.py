@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from gpuwatch.http.server import HttpStats
+from gpuwatch.metrics.metric import Family, Type
+from gpuwatch.metrics.process import SELF_METRICS, SelfState
 from gpuwatch.model.snapshot import Snapshot, SourceStatus
-from gpuwatch.sim import noise
-from gpuwatch.sinks.http import HttpStats
-from gpuwatch.sinks.metric import Family, Type
-from gpuwatch.sinks.selfmetrics import SELF_METRICS, SelfState
-from gpuwatch.sinks.store import StoreStats
+from gpuwatch.sim.node import noise
+from gpuwatch.storage.store import StoreStats
 
 MIB = 1 << 20
 

@@ -12,10 +12,10 @@ from dashboards.history.fleet import BEGIN, MINUTE, NODES, Node
 from gpuwatch.model.event import Result
 from gpuwatch.model.setting import Actuation, Setting, Trigger
 from gpuwatch.model.snapshot import Gpu
-from gpuwatch.model.tuner_state import BudgetState, GpuTuning, Obstacle, Reason, TunerState, TuningState
 from gpuwatch.model.view import View
-from gpuwatch.rules.tuning import Seen, judge
-from gpuwatch.sim import noise
+from gpuwatch.sim.node import noise
+from gpuwatch.tuning.gates.eligibility import Seen, judge
+from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Obstacle, Reason, TunerState, TuningState
 
 BOUND = 0.05
 OBSERVED, FOUND = 60.0, 540.0

@@ -11,7 +11,7 @@ from typing import Any
 from dashboards.history.fleet import STEP
 from dashboards.preview.stories import Story
 from dashboards.preview.variables import Chosen, choose, fill
-from gpuwatch.sim.scenario import seconds
+from gpuwatch.sim.node.scenario import seconds
 
 Json = dict[str, Any]
 

@@ -7,8 +7,8 @@ from dashboards.source.panel import Column, Link, Panel, Query, State
 from dashboards.source.runbooks import alert_of_check
 from dashboards.source.stages import STAGES
 from dashboards.source.states import FINDINGS, HEALTH, health_code, xid_events
+from gpuwatch.health.checks import CHECKS
 from gpuwatch.model.finding import Remedy
-from gpuwatch.rules.checks import CHECKS
 
 _FINDING = 'gpuwatch_finding{@node, severity!="info"}'
 _LATER = "1e10"

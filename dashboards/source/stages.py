@@ -1,7 +1,7 @@
 """The remediator's stages and reasons in words and colours."""
 
 from dashboards.source.panel import State
-from gpuwatch.model.remediation import Reason, Stage
+from gpuwatch.remediation.model.plan import Reason, Stage
 
 _STAGES = {
     Stage.HEALTHY: ("healthy", "green"),

@@ -4,8 +4,8 @@ import re
 
 from dashboards.source.panel import State
 from dashboards.source.runbooks import alert_of_check
+from gpuwatch.health.checks import CHECKS
 from gpuwatch.model.xid_catalogue import all_xids
-from gpuwatch.rules.checks import CHECKS
 
 SEVERITY_COLORS = {"critical": "red", "warning": "orange", "info": "blue"}
 

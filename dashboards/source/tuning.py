@@ -1,7 +1,7 @@
 """The tuner's states in colours and numbers, for the dashboards of operations and of workloads."""
 
 from dashboards.source.panel import State, Style
-from gpuwatch.model.tuner_state import TuningState
+from gpuwatch.tuning.model.status import TuningState
 
 _COLORS = {
     TuningState.IDLE: "text",

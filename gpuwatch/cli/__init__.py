@@ -1,1 +1,1 @@
-"""The command line; click and rich live here only."""
+"""The command line: one layer on top of everything. Only this folder imports click and rich."""

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.options import option
-from gpuwatch.cli.session import Session, pass_session
-from gpuwatch.cli.settings import settings_options
+from gpuwatch.cli.console.effective_config import settings_options
+from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.session import Session, pass_session
 
 if TYPE_CHECKING:
+    from gpuwatch.agent.agent import Agent
     from gpuwatch.config import Config
-    from gpuwatch.roles.agent import Agent
 
 HELP = """Run the node agent.
 
@@ -32,10 +32,10 @@ def agent(session: Session, /, sim_dir: str | None, **options: Any) -> None:
     """Wire the source to the agent and run it."""
     from msgspec.structs import replace
 
-    from gpuwatch.cli.settings import effective
-    from gpuwatch.cli.source import Source, node, parse_source
-    from gpuwatch.roles.agent import Agent
-    from gpuwatch.roles.reload import ConfigWatch
+    from gpuwatch.agent.agent import Agent
+    from gpuwatch.cli.console.effective_config import effective
+    from gpuwatch.cli.look.source import Source, node, parse_source
+    from gpuwatch.process.config_watch import ConfigWatch
     from gpuwatch.sim.directory import default_directory
 
     session.start_logging(default="INFO")

@@ -5,8 +5,8 @@ from shlex import quote
 
 import click
 
-from gpuwatch.cli.options import option
-from gpuwatch.cli.session import Session, pass_session
+from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.session import Session, pass_session
 
 HELP = """Record what the driver answers, for replay elsewhere.
 
@@ -29,7 +29,7 @@ def capture(session: Session, file: Path, samples: int, interval: float, mask: b
     """Record with the readers that the agent uses."""
     from importlib import import_module
 
-    from gpuwatch.cli.source import Source, node, parse_source
+    from gpuwatch.cli.look.source import Source, node, parse_source
     from gpuwatch.model.errors import UsageError
     from gpuwatch.sim.capture import record
 

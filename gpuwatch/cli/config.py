@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from gpuwatch.cli.lazy import Entry, LazyGroup
-from gpuwatch.cli.options import option
-from gpuwatch.cli.session import Session, pass_session
-from gpuwatch.cli.settings import settings_options
+from gpuwatch.cli.console.effective_config import settings_options
+from gpuwatch.cli.console.lazy import Entry, LazyGroup
+from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.session import Session, pass_session
 
 ENTRIES = (
     Entry("show", "Show the configuration in force and where each value is from.", "config:show", "Commands"),
@@ -38,8 +38,8 @@ def show(session: Session, /, output: str, **options: Any) -> None:
     """
     import msgspec
 
-    from gpuwatch.cli.document import to_json, to_yaml
-    from gpuwatch.cli.settings import effective, flat
+    from gpuwatch.cli.console.document import to_json, to_yaml
+    from gpuwatch.cli.console.effective_config import effective, flat
 
     found = effective(session, options)
     if output == "json":
@@ -80,9 +80,9 @@ def check(session: Session, file: str) -> None:
       gpuwatch config check /etc/gpuwatch.yaml
     """
     from gpuwatch.config import load
-    from gpuwatch.rules.checks import CHECKS
-    from gpuwatch.rules.policy import Policy
-    from gpuwatch.rules.tuning_closed import FASTEST_VIEW
+    from gpuwatch.health.checks import CHECKS
+    from gpuwatch.remediation.planning.policy import Policy
+    from gpuwatch.tuning.cycle.obstacles import FASTEST_VIEW
 
     config = load(Path(file))
     Policy.compile(config.remediation, CHECKS, config.checks.xids)

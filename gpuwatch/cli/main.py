@@ -3,10 +3,10 @@
 import click
 
 from gpuwatch import __version__
-from gpuwatch.cli.failures import Root
-from gpuwatch.cli.lazy import EPILOG, Entry
-from gpuwatch.cli.options import option
-from gpuwatch.cli.session import Session
+from gpuwatch.cli.console.failures import Root
+from gpuwatch.cli.console.lazy import EPILOG, Entry
+from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.session import Session
 
 COMMANDS = (
     Entry("status", "Show the node on one screen: verdict, GPUs, findings.", "status:status", "Look"),

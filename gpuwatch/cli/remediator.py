@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.options import KUBECONFIG, NODE_NAME, option
-from gpuwatch.cli.program import as_typed
-from gpuwatch.cli.session import Session, pass_session
-from gpuwatch.cli.settings import Override, row_options
+from gpuwatch.cli.console.effective_config import Override, row_options
+from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option
+from gpuwatch.cli.console.program import as_typed
+from gpuwatch.cli.console.session import Session, pass_session
 
 if TYPE_CHECKING:
     from gpuwatch.config import Config
-    from gpuwatch.model.remediator_state import RemediatorState
-    from gpuwatch.roles.place import Place
-    from gpuwatch.roles.remediator import Remediator
-    from gpuwatch.sinks.kube_transport import Transport
-    from gpuwatch.sinks.store import Store
+    from gpuwatch.kube.node_name import Place
+    from gpuwatch.kube.transport import Transport
+    from gpuwatch.remediation.model.status import RemediatorState
+    from gpuwatch.remediation.service.remediator import Remediator
+    from gpuwatch.storage.store import Store
 
 HELP = """Keep new work off sick GPUs.
 
@@ -75,16 +75,16 @@ OVERRIDES = (
 @pass_session
 def remediator(session: Session, /, *, once: bool, release: bool, **options: Any) -> None:
     """Wire agent, policy, API server and store to the remediator and run it."""
-    from gpuwatch.cli.settings import effective
+    from gpuwatch.agent.agent_views import AgentViews
+    from gpuwatch.agent.client import AgentClient, find_agent
+    from gpuwatch.cli.console.effective_config import effective
+    from gpuwatch.kube.node_name import Place
+    from gpuwatch.kube.transport import Transport
     from gpuwatch.model.clock import SystemClock
-    from gpuwatch.roles.agent_views import AgentViews
-    from gpuwatch.roles.client import AgentClient, find_agent
-    from gpuwatch.roles.place import Place
-    from gpuwatch.roles.reload import ConfigWatch
-    from gpuwatch.roles.remediator import Remediator, checked
-    from gpuwatch.roles.remediator_service import RemediatorService
-    from gpuwatch.sinks.kube_transport import Transport
-    from gpuwatch.sinks.store import Store
+    from gpuwatch.process.config_watch import ConfigWatch
+    from gpuwatch.remediation.service.process import RemediatorService
+    from gpuwatch.remediation.service.remediator import Remediator, checked
+    from gpuwatch.storage.store import Store
 
     def reread() -> "Config":
         return checked(effective(session, options, OVERRIDES).config)
@@ -133,7 +133,7 @@ def _refuse_early(running: "Remediator", config: "Config", transport: "Transport
     """
     import contextlib
 
-    from gpuwatch.sinks.kube_errors import KubeError
+    from gpuwatch.kube.errors import KubeError
 
     if config.remediation.mode == "enforce":
         _ = transport.server
@@ -143,8 +143,8 @@ def _refuse_early(running: "Remediator", config: "Config", transport: "Transport
 
 def _give_back(session: Session, config: "Config", place: "Place", transport: "Transport", store: "Store") -> None:
     from gpuwatch.model.clock import SystemClock
-    from gpuwatch.roles.deeds import action_of
-    from gpuwatch.roles.give_back import give_back
+    from gpuwatch.remediation.service.audit_entries import action_of
+    from gpuwatch.remediation.service.release_all import give_back
 
     done = give_back(config.remediation, place, transport, SystemClock(), store).done
     for step in done:
@@ -156,7 +156,7 @@ def _give_back(session: Session, config: "Config", place: "Place", transport: "T
 def _print(session: Session, state: "RemediatorState", trouble: str | None) -> None:
     """The plan; exit code 1 when there is none to be had."""
     from gpuwatch.model.errors import GpuwatchError
-    from gpuwatch.model.remediation import Reason
+    from gpuwatch.remediation.model.plan import Reason
 
     why = trouble or state.trouble
     if state.plan is not None:

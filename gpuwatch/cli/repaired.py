@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.cli.options import state_dir
-from gpuwatch.cli.session import Session, pass_session
+from gpuwatch.cli.console.options import state_dir
+from gpuwatch.cli.console.session import Session, pass_session
 
 if TYPE_CHECKING:
     from gpuwatch.model.view import View
@@ -30,10 +30,10 @@ Examples:
 @pass_session
 def repaired(session: Session, ids: tuple[str, ...]) -> None:
     """Write it down where the agent looks."""
-    from gpuwatch.cli.source import looking
+    from gpuwatch.agent.repairs import say_repaired
+    from gpuwatch.cli.look.source import looking
     from gpuwatch.model.errors import PermissionMissing, UsageError
-    from gpuwatch.roles.repairs import say_repaired
-    from gpuwatch.sinks.store import Store
+    from gpuwatch.storage.store import Store
 
     directory = session.config().state_dir
     if not directory:
@@ -53,7 +53,7 @@ def repaired(session: Session, ids: tuple[str, ...]) -> None:
 
 def _subject(view: "View", text: str) -> str:
     """The GPU's uuid; also of one that only findings speak of."""
-    from gpuwatch.cli.selection import find_gpu
+    from gpuwatch.cli.console.selection import find_gpu
 
     if text == "node":
         return text

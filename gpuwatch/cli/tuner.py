@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.options import KUBECONFIG, NODE_NAME, option
-from gpuwatch.cli.session import Session, pass_session
-from gpuwatch.cli.settings import Override, row_options
-from gpuwatch.cli.tuner_consents import keep_consents
+from gpuwatch.cli.console.effective_config import Override, row_options
+from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option
+from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.cli.tune.consents import keep_consents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gpuwatch.config import Config
-    from gpuwatch.sinks.audit import Audit
+    from gpuwatch.storage.audit import Audit
 
 HELP = """Let GPUs do their work with less energy.
 
@@ -79,8 +79,8 @@ OVERRIDES = (
 @pass_session
 def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -> None:
     """Wire the agent's View, the record and the heartbeat to the tuner, or the driver to the guard."""
-    from gpuwatch.cli.settings import effective
-    from gpuwatch.cli.simulated import aimed, is_simulated, running
+    from gpuwatch.cli.console.effective_config import effective
+    from gpuwatch.cli.sim.simulated import aimed, is_simulated, running
 
     def reread() -> "Config":
         return aimed(session, effective(session, options, OVERRIDES).config)
@@ -99,16 +99,16 @@ def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -
 
 
 def _tune(session: Session, reread: "Callable[[], Config]") -> None:
-    from gpuwatch.cli.simulated import is_simulated
-    from gpuwatch.cli.state_place import state_place
-    from gpuwatch.cli.tune_reach import hand
+    from gpuwatch.agent.agent_views import AgentViews
+    from gpuwatch.agent.client import AgentClient, find_agent
+    from gpuwatch.cli.sim.simulated import is_simulated
+    from gpuwatch.cli.tune.driver_access import hand
+    from gpuwatch.cli.tune.state_place import state_place
     from gpuwatch.model.clock import SystemClock
-    from gpuwatch.roles.agent_views import AgentViews
-    from gpuwatch.roles.client import AgentClient, find_agent
-    from gpuwatch.roles.reload import ConfigWatch
-    from gpuwatch.roles.tuner import Tuner, checked
-    from gpuwatch.roles.tuner_folder import TunerFolder
-    from gpuwatch.roles.tuner_service import ANSWER_SECONDS, TunerService
+    from gpuwatch.process.config_watch import ConfigWatch
+    from gpuwatch.tuning.service.process import ANSWER_SECONDS, TunerService
+    from gpuwatch.tuning.service.state_dir import TunerFolder
+    from gpuwatch.tuning.service.tuner import Tuner, checked
 
     config, clock = reread(), SystemClock()
     enforcing = config.tuning.mode == "enforce"
@@ -143,7 +143,7 @@ def _tune(session: Session, reread: "Callable[[], Config]") -> None:
 
 def _warn_without_rights(session: Session) -> None:
     """Only the first write tells for sure, and then it is said of each GPU."""
-    from gpuwatch.sources.process_limits import capabilities
+    from gpuwatch.host.process_limits import capabilities
 
     try:
         own = capabilities(Path("/proc/self/status").read_text())
@@ -157,10 +157,10 @@ def _warn_without_rights(session: Session) -> None:
 
 @contextmanager
 def _audit(session: Session, config: "Config") -> "Iterator[Audit]":
+    from gpuwatch.host.machine import boot_id_file, first_line
     from gpuwatch.model.clock import SystemClock
-    from gpuwatch.sinks.audit import Audit
-    from gpuwatch.sinks.store import Store
-    from gpuwatch.sources.machine import boot_id_file, first_line
+    from gpuwatch.storage.audit import Audit
+    from gpuwatch.storage.store import Store
 
     session.start_audit()
     store, boot_id = Store.open(config.state_dir), first_line(boot_id_file(Path(config.sources.proc)))
@@ -171,14 +171,14 @@ def _audit(session: Session, config: "Config") -> "Iterator[Audit]":
 
 
 def _guard(session: Session, config: "Config") -> None:
-    from gpuwatch.cli.state_place import state_place
-    from gpuwatch.cli.tune_reach import restorer
+    from gpuwatch.cli.tune.driver_access import restorer
+    from gpuwatch.cli.tune.state_place import state_place
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.model.setting import Trigger
-    from gpuwatch.roles.signals import ENDS, Signals
-    from gpuwatch.roles.tuner_guard import Guard
-    from gpuwatch.sinks.heartbeat import Heartbeat
-    from gpuwatch.sinks.settings_record import SettingsRecord
+    from gpuwatch.process.signals import ENDS, Signals
+    from gpuwatch.tuning.actuation.guard import Guard
+    from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+    from gpuwatch.tuning.actuation.record import SettingsRecord
 
     session.start_audit()
     signals = Signals()

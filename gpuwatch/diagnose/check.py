@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from gpuwatch.config import Config
 from gpuwatch.diagnose.baseline.expectation import Expectation
 from gpuwatch.diagnose.facts import Facts, Section
-from gpuwatch.model.diagnosis import Result, Stage
+from gpuwatch.diagnose.model.diagnosis import Result, Stage
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import Gpu, GpuStatus
 

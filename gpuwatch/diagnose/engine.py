@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuwatch.diagnose.check import Case, Check, Level, Verdict, skipped
-from gpuwatch.model.diagnosis import CheckResult, Diagnosis, Result, Stage
+from gpuwatch.diagnose.model.diagnosis import CheckResult, Diagnosis, Result, Stage
 
 log = logging.getLogger(__name__)
 

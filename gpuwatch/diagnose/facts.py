@@ -4,22 +4,22 @@ from typing import Literal, get_args
 
 from gpuwatch.diagnose.active.results import Active
 from gpuwatch.diagnose.gathering.cluster import Cluster
+from gpuwatch.diagnose.host.cdi import CdiSpec
+from gpuwatch.diagnose.host.container_runtime import ContainerRuntime
+from gpuwatch.diagnose.host.device_nodes import DeviceNodes
+from gpuwatch.diagnose.host.driver_root import DriverRoot
+from gpuwatch.diagnose.host.exporters import Exporter
+from gpuwatch.diagnose.host.kernel_modules import Kernel
+from gpuwatch.diagnose.host.kernel_text import KernelLine
+from gpuwatch.diagnose.host.kubelet_files import KubeletFiles
+from gpuwatch.diagnose.host.operator_files import OperatorFiles
+from gpuwatch.diagnose.host.services import Services
+from gpuwatch.host.pci import BusGpu
+from gpuwatch.host.process_limits import Limits
 from gpuwatch.model.setting import Actuation
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
-from gpuwatch.sinks.heartbeat import Beat
-from gpuwatch.sources.cdi import CdiSpec
-from gpuwatch.sources.container_runtime import ContainerRuntime
-from gpuwatch.sources.device_nodes import DeviceNodes
-from gpuwatch.sources.driver_root import DriverRoot
-from gpuwatch.sources.exporters import Exporter
-from gpuwatch.sources.kernel_modules import Kernel
-from gpuwatch.sources.kernel_text import KernelLine
-from gpuwatch.sources.kubelet_files import KubeletFiles
-from gpuwatch.sources.operator_files import OperatorFiles
-from gpuwatch.sources.pci import BusGpu
-from gpuwatch.sources.process_limits import Limits
-from gpuwatch.sources.services import Services
+from gpuwatch.tuning.actuation.heartbeat import Beat
 
 HostSection = Literal[
     "bus", "kernel", "kernel_log", "nodes", "driver_roots", "limits", "operator", "services", "runtime", "cdi",

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from gpuwatch.config import SourcesConfig
 from gpuwatch.diagnose.gathering.recorded import recorded
+from gpuwatch.host.machine import boot_id_file, first_line, in_pod
 from gpuwatch.model.snapshot import Record
-from gpuwatch.sources.machine import boot_id_file, first_line, in_pod
 
 RECORDED = "gpuwatch"
 """Folder of a recorded tree with what is no file of the host: view.json, cluster.json, ..."""

@@ -1,1 +1,1 @@
-"""Nouns: frozen records without I/O, the vocabulary every other folder shares."""
+"""Nouns that cross processes: frozen records without I/O. It imports nothing of gpuwatch."""

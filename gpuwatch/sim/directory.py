@@ -17,9 +17,9 @@ import msgspec
 from gpuwatch.config import runtime_dir
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack
-from gpuwatch.sim.actions import AnyAction
-from gpuwatch.sim.node import Node
-from gpuwatch.sim.scenario import Scenario, check_action, parse_action
+from gpuwatch.sim.node.actions import AnyAction
+from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.scenario import Scenario, check_action, parse_action
 
 NODE, INJECTIONS = "node.json", "inject.jsonl"
 

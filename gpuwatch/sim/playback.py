@@ -9,22 +9,22 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuwatch import __version__
+from gpuwatch.collect.kernel_log.grammar import read_message
+from gpuwatch.collect.nvml.gpu import GpuReader, register
+from gpuwatch.collect.nvml.library import Failure, NvmlFailure, ask
+from gpuwatch.collect.reader.driver import versions
 from gpuwatch.config import Config
+from gpuwatch.health.judge import Judge
+from gpuwatch.health.xid.ledger import XidLedger
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Host, Identity, Snapshot, SourceStatus
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Allocation, ProcessOwner
 from gpuwatch.model.xid import KernelEvent
-from gpuwatch.reader.driver import versions
-from gpuwatch.rules.attribution import attribute
-from gpuwatch.rules.judge import Judge
-from gpuwatch.rules.xids import XidLedger
-from gpuwatch.sim.cluster import allocations, pods, processes
-from gpuwatch.sim.node import Node
+from gpuwatch.sim.node.cluster import allocations, pods, processes
+from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.scenario import Scenario
 from gpuwatch.sim.nvml import SimNvml
-from gpuwatch.sim.scenario import Scenario
-from gpuwatch.sources.kmsg_grammar import read_message
-from gpuwatch.sources.nvml import Failure, NvmlFailure, ask
-from gpuwatch.sources.nvml_gpu import GpuReader, register
+from gpuwatch.workloads.attribution import attribute
 
 CLOSE = 2.0
 """Seconds between looks while something goes on,"""

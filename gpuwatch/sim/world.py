@@ -17,18 +17,18 @@ from typing import Any, Self
 from gpuwatch.config import Backend, SourcesConfig
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.sim import cluster
-from gpuwatch.sim.actions import AnyAction, KubeletState
-from gpuwatch.sim.consents import Consenting
 from gpuwatch.sim.directory import Timekeeper, create, end, inject
 from gpuwatch.sim.host.boot_log import FILE as KERNEL_LOG
 from gpuwatch.sim.host.boot_log import raw_line
 from gpuwatch.sim.host.tree import HostTree
-from gpuwatch.sim.kubelet import SimKubelet
-from gpuwatch.sim.node import Line, Node
-from gpuwatch.sim.pcitree import PciTree
-from gpuwatch.sim.proctree import ProcTree
-from gpuwatch.sim.scenario import Scenario, load
+from gpuwatch.sim.node import cluster
+from gpuwatch.sim.node.actions import AnyAction, KubeletState
+from gpuwatch.sim.node.node import Line, Node
+from gpuwatch.sim.node.scenario import Scenario, load
+from gpuwatch.sim.surroundings.consents import Consenting
+from gpuwatch.sim.surroundings.kubelet import SimKubelet
+from gpuwatch.sim.surroundings.pcitree import PciTree
+from gpuwatch.sim.surroundings.proctree import ProcTree
 
 log = logging.getLogger(__name__)
 

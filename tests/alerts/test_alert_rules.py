@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from alerts import prometheusrule
-from gpuwatch.rules.checks import CHECK_BY_NAME
+from gpuwatch.health.checks import CHECK_BY_NAME
 from tests.alerts.cases import FINDINGS, NODE_CHECKS, STUCK, WAITING
 from tests.promql import (
     RULES,

@@ -8,11 +8,11 @@ import pytest
 from dashboards.history.fleet import NODES
 from dashboards.history.tuning import Imagined
 from gpuwatch.config import Config
+from gpuwatch.metrics.exposition import Encoder
+from gpuwatch.metrics.native import collect
+from gpuwatch.sim.node.scenario import load
 from gpuwatch.sim.playback import views
-from gpuwatch.sim.scenario import load
-from gpuwatch.sinks.exposition import Encoder
-from gpuwatch.sinks.metrics import collect
-from gpuwatch.sinks.metrics_tuner import TUNER_METRICS
+from gpuwatch.tuning.service.metrics import TUNER_METRICS
 from tests.alerts import cases, dcgm_cases
 from tests.alerts.cases import OF_GPU, OF_NODE
 from tests.alerts.timeline import Case, ask, told, values_text

@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from gpuwatch.config import Config
+from gpuwatch.health.xid.classify import classify
+from gpuwatch.metrics.exposition import Encoder
+from gpuwatch.metrics.profiles import Profiles
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.model.xid_catalogue import all_xids
-from gpuwatch.rules.xid_class import classify
+from gpuwatch.sim.node.scenario import load, parse
 from gpuwatch.sim.playback import views
-from gpuwatch.sim.scenario import load, parse
-from gpuwatch.sinks.exposition import Encoder
-from gpuwatch.sinks.profiles import Profiles
 from tests.alerts.dcgm_cases import ABSENT, CASES, NATIVE, PUBLIC, RESTART
 from tests.alerts.timeline import Case, ask, check, group, values_text
 from tests.e2e.processes import Series, series

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import psutil
 
 from gpuwatch.model.workload import Allocation, Workload
-from gpuwatch.sim.fakelib import FakeDriver
-from gpuwatch.sim.kubelet import SimKubelet
+from gpuwatch.sim.libnvml import FakeDriver
+from gpuwatch.sim.surroundings.kubelet import SimKubelet
 from tests.e2e.processes import agent as running
 from tests.e2e.processes import fetch
 from tests.waiting import until

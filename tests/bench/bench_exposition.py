@@ -16,10 +16,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuwatch.config import MetricsConfig
+from gpuwatch.metrics.exposition import Encoder
+from gpuwatch.metrics.native import collect
 from gpuwatch.model.view import View
-from gpuwatch.sinks.exposition import Encoder
-from gpuwatch.sinks.metrics import collect
-from tests.sinks.view_factory import full_view
+from tests.model.view_factory import full_view
 
 CONFIG = MetricsConfig(processes=True)
 

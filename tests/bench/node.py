@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.workload import Allocation, Workload
-from gpuwatch.sim.fakelib import FakeDriver, FakeMig, FakeProcess
-from gpuwatch.sim.kubelet import SimKubelet
-from gpuwatch.sim.proctree import ProcTree, SimProcess
+from gpuwatch.sim.libnvml import FakeDriver, FakeMig, FakeProcess
+from gpuwatch.sim.surroundings.kubelet import SimKubelet
+from gpuwatch.sim.surroundings.proctree import ProcTree, SimProcess
 from gpuwatch.sim.world import KernelRing
 from tests.e2e.processes import Agent, agent, fetch, running
 from tests.ports import free_port

@@ -7,14 +7,14 @@ import time
 
 from prometheus_client import CollectorRegistry, start_http_server
 
+from gpuwatch.agent.pages import routes
 from gpuwatch.config import MetricsConfig
+from gpuwatch.http.server import HttpServer
+from gpuwatch.metrics.native import collect
+from gpuwatch.metrics.page_cache import Board
 from gpuwatch.model.view import Events, View
-from gpuwatch.roles.pages import routes
-from gpuwatch.sinks.board import Board
-from gpuwatch.sinks.http import HttpServer
-from gpuwatch.sinks.metrics import collect
 from tests.bench.bench_exposition import CONFIG, Peer
-from tests.sinks.view_factory import full_view
+from tests.model.view_factory import full_view
 
 INTERVAL = 1.0
 

@@ -20,7 +20,7 @@ import msgspec
 import psutil
 
 from gpuwatch.config import AgentConfig, Config, MetricsConfig
-from gpuwatch.sim.scenario import parse
+from gpuwatch.sim.node.scenario import parse
 from gpuwatch.sim.world import World
 from tests.bench.measure import PROMETHEUS, quantiles, scrape, table
 from tests.e2e.launch import Launch

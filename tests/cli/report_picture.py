@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.cli import advice
 from tests.cli.browser import browser
-from tests.cli.conftest import advised
+from tests.cli.commands import advised
+from tests.cli.recommend import advice
 
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "recommend-report.png"
 HEIGHT = 1310

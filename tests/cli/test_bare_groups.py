@@ -3,9 +3,9 @@
 import click
 import pytest
 
-from gpuwatch.cli.lazy import LazyGroup
+from gpuwatch.cli.console.lazy import LazyGroup
 from gpuwatch.cli.main import cli
-from tests.cli.conftest import run
+from tests.cli.commands import run
 from tests.cli.processes import finish
 
 

@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
-from gpuwatch.cli.settings import OVERRIDES
+from gpuwatch.cli.console.effective_config import OVERRIDES
 from gpuwatch.config import Config
-from tests.cli.conftest import run
+from tests.cli.commands import run
 
 
 @pytest.fixture

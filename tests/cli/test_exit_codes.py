@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from gpuwatch.sinks.http import HttpServer, Response
-from tests.cli import views
-from tests.cli.conftest import ask, run, serving
+from gpuwatch.http.server import HttpServer, Response
+from tests.cli.commands import ask, run, serving
 from tests.cli.processes import COMMAND, environment, finish, interrupted, started
+from tests.model import views
 from tests.waiting import BOUND_SECONDS, until
 
 NO_DRIVER = ("--source", "nvml", "--nvml-library", "/nowhere/libnvidia-ml.so.1")

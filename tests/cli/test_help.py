@@ -9,10 +9,10 @@ import click
 import pytest
 
 from gpuwatch import __version__
+from gpuwatch.cli.console.lazy import LazyGroup
 from gpuwatch.cli.docs import markdown
-from gpuwatch.cli.lazy import LazyGroup
 from gpuwatch.cli.main import cli
-from tests.cli.conftest import run
+from tests.cli.commands import run
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "cli.md"
 

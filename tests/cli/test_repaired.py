@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.roles.repairs import said_repaired
-from gpuwatch.sinks.store import Store
-from tests.cli import views
-from tests.cli.conftest import ask
+from gpuwatch.agent.repairs import said_repaired
+from gpuwatch.storage.store import Store
+from tests.cli.commands import ask
+from tests.model import views
 
 
 def noted(directory: Path) -> dict[str, float]:

@@ -9,9 +9,9 @@ from gpuwatch.model.finding import Finding, Severity
 from gpuwatch.model.snapshot import GpuProcess
 from gpuwatch.model.workload import ProcessOwner
 from gpuwatch.model.xid import XidCount
-from tests.cli import views
-from tests.cli.conftest import ask, run
-from tests.cli.goldens import FOLDER, SCREENS, Screen
+from tests.cli.commands import ask, run
+from tests.cli.tune.goldens import FOLDER, SCREENS, Screen
+from tests.model import views
 
 TABLES = [screen for screen in SCREENS if not {"wide", "json", "yaml", "apply", "--nagios"} & set(screen.args)]
 AGED = re.compile(r"\d+[smhd] ago")
@@ -19,7 +19,7 @@ AGED = re.compile(r"\d+[smhd] ago")
 
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
 def test_a_screen_is_as_its_file(screen: Screen):
-    assert screen.draw() == screen.path.read_text(), "if the change is meant: python -m tests.cli.goldens"
+    assert screen.draw() == screen.path.read_text(), "if the change is meant: python -m tests.cli.tune.goldens"
 
 
 def test_no_file_is_left_over():
@@ -53,7 +53,7 @@ def test_a_terminal_without_unicode_gets_ascii(monkeypatch):
     from click.testing import CliRunner
 
     from gpuwatch.cli.main import cli
-    from tests.cli.conftest import serving
+    from tests.cli.commands import serving
 
     with serving(views.failing()) as path:
         result = CliRunner(charset="ascii").invoke(cli, ["--source", f"agent:{path}", "status"], env={"COLUMNS": "80"})

@@ -9,7 +9,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.deploy.kubectl import Kubectl
 from tests.deploy.rendering import DEPLOY, OVERLAYS, Manifest, built, kustomization, pod
 from tests.deploy.schemas import CRDS
-from tests.roles.remediating import NAMESPACE
+from tests.remediation.model.remediating import NAMESPACE
 from tests.waiting import until
 
 NVIDIA = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"}

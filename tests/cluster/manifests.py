@@ -9,7 +9,7 @@ import yaml
 
 import gpuwatch
 from tests.cluster.api import Api
-from tests.roles.remediating import NAMESPACE
+from tests.remediation.model.remediating import NAMESPACE
 
 FOLDER = Path(gpuwatch.__file__).parents[1] / "deploy/components"
 OBSERVE, ENFORCE, DRAIN = "remediation", "remediation-enforce", "remediation-drain"

@@ -1,8 +1,8 @@
 """Nodes for remediators on any API server, and what tests ask of them."""
 
-from gpuwatch.model.remediation import TAINT
+from gpuwatch.remediation.model.plan import TAINT
 from tests.cluster.api import NODES, STRATEGIC
-from tests.roles.remediating import NAMESPACE
+from tests.remediation.model.remediating import NAMESPACE
 from tests.waiting import until
 
 BUDGETS = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"

@@ -5,11 +5,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig, RemediationConfig
-from gpuwatch.model.remediation import Response
 from gpuwatch.model.workload import Workload
+from gpuwatch.remediation.model.plan import Response
 from tests.cluster.api import MERGE, NODES, PODS, Api
 from tests.cluster.remediating import make_node, remove
-from tests.roles.remediating import NAMESPACE, NODE, Bench, fatal, settings
+from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, fatal, settings
 
 OWN_POD = f"gpuwatch-{NODE}"
 VICTIM = "train-0"

@@ -3,11 +3,11 @@
 import random
 from typing import Any
 
-from gpuwatch.model.remediation import TAINT
+from gpuwatch.remediation.model.plan import TAINT
 from tests.cluster.api import EVENTS, MERGE, NODES, PODS, STRATEGIC, Answer, Api
 from tests.cluster.remediating import BUDGETS, make_node
 from tests.cluster.story import OWN_PODS, pod_on
-from tests.roles.remediating import NAMESPACE
+from tests.remediation.model.remediating import NAMESPACE
 
 OURS = {"key": TAINT, "value": "gpu_lost", "effect": "NoSchedule"}
 

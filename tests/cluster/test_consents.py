@@ -2,18 +2,18 @@
 
 import pytest
 
+from gpuwatch.consents.file import ConsentsFile
+from gpuwatch.consents.kube import ConsentsReader
+from gpuwatch.consents.service import NAMESPACE_LOOKS, Consenting
+from gpuwatch.kube.errors import Forbidden
+from gpuwatch.kube.transport import Transport
 from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, PodConsent
-from gpuwatch.model.remediation import TAINT
-from gpuwatch.roles.consents import NAMESPACE_LOOKS, Consenting
-from gpuwatch.sinks.consents_file import ConsentsFile
-from gpuwatch.sinks.kube_consents import ConsentsReader
-from gpuwatch.sinks.kube_errors import Forbidden
-from gpuwatch.sinks.kube_transport import Transport
+from gpuwatch.remediation.model.plan import TAINT
 from tests.cluster.api import MERGE, NODES
 from tests.cluster.manifests import ACCOUNT
 from tests.cluster.remediating import make_node
 from tests.cluster.rights import asked
-from tests.roles.remediating import NAMESPACE, HandClock
+from tests.remediation.model.remediating import NAMESPACE, HandClock
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster

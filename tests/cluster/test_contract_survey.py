@@ -3,10 +3,10 @@
 import pytest
 
 from gpuwatch.diagnose.gathering.cluster import read_cluster
+from gpuwatch.diagnose.kube.client import SurveyReader
+from gpuwatch.kube.errors import NotFound
+from gpuwatch.kube.transport import Transport
 from gpuwatch.model.snapshot import Host
-from gpuwatch.sinks.kube_errors import NotFound
-from gpuwatch.sinks.kube_survey import SurveyReader
-from gpuwatch.sinks.kube_transport import Transport
 from tests.cluster.api import NODES, PODS, STRATEGIC, Api
 from tests.waiting import until
 

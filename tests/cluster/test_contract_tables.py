@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from gpuwatch.sinks.kube import NodeReader
-from gpuwatch.sinks.kube_errors import Call
-from gpuwatch.sinks.kube_transport import Transport
+from gpuwatch.kube.errors import Call
+from gpuwatch.kube.reader import NodeReader
+from gpuwatch.kube.transport import Transport
 from tests.cluster.api import NODES
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

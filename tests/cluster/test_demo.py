@@ -14,7 +14,7 @@ from tests.cluster.story import OWN_PODS, pod_on
 from tests.deploy.rendering import built, containers, one
 from tests.e2e.processes import fetch, running
 from tests.ports import free_port
-from tests.roles.remediating import NAMESPACE
+from tests.remediation.model.remediating import NAMESPACE
 from tests.waiting import until
 
 # Its manifests are held by tests/deploy, what an observing remediator does by tests/cluster/test_remediator_rights.py

@@ -6,13 +6,13 @@ import json
 import pytest
 import yaml
 
-from gpuwatch.rules.rightsizing_apply import applied
+from gpuwatch.rightsizing.apply import applied
 from tests.cluster.binaries import NoBinaries
 from tests.cluster.conftest import without
 from tests.cluster.device_plugin import Unread, understood
-from tests.rules.advised import shared
+from tests.rightsizing.findings.advised import shared
 
-# Slow, as the reader is built first: 70 s of CPU. tests/rules/test_rightsizing_apply.py holds what the files say.
+# Slow, as the reader is built first: 70 s of CPU. tests/rightsizing/test_apply.py holds what the files say.
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 STRATEGIES = {"time_slicing": ("timeSlicing", "time-slicing"), "mps": ("mps", "mps")}

@@ -12,7 +12,7 @@ from tests.cluster.manifests import ACCOUNT
 from tests.cluster.remediating import make_node
 from tests.cluster.rights import objects
 from tests.deploy.rendering import COMPONENTS, OVERLAYS, built
-from tests.roles.remediating import NAMESPACE
+from tests.remediation.model.remediating import NAMESPACE
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster

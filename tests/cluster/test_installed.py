@@ -8,7 +8,7 @@ from tests.cluster.manifests import ACCOUNT
 from tests.cluster.rights import asked, listed, table
 from tests.cluster.tenant import OURS, Tenant
 from tests.deploy.rendering import COMPONENTS, built
-from tests.roles.remediating import NAMESPACE
+from tests.remediation.model.remediating import NAMESPACE
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster

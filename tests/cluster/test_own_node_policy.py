@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuwatch.model.remediation import TAINT
+from gpuwatch.remediation.model.plan import TAINT
 from tests.cluster.api import EVENTS, MERGE, NODES, PODS, Answer, Api
 from tests.cluster.manifests import ACCOUNT, POLICY, apply, manifests, renamed, rules, with_variable, without
 from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign
 from tests.cluster.story import VICTIM, live, policy, set_up, tear_down
 from tests.cluster.tenant import OURS, Tenant
-from tests.roles.remediating import NAMESPACE, NODE, Bench, HandClock, fatal
+from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, fatal
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster

@@ -9,13 +9,13 @@ import pytest
 import yaml
 
 from gpuwatch.model.recommendation import Action, Change
-from gpuwatch.rules.apply_pod import TEMPLATES
-from gpuwatch.rules.rightsizing_apply import applied
+from gpuwatch.rightsizing.apply import applied
+from gpuwatch.rightsizing.apply.pod import TEMPLATES
 from tests.cluster.api import NODES, Api
 from tests.deploy.kubectl import Kubectl
 from tests.deploy.rendering import DEPLOY, built, one
 from tests.deploy.tools import kubectl
-from tests.rules.advised import advice, cut, layout, resized, shared
+from tests.rightsizing.findings.advised import advice, cut, layout, resized, shared
 
 pytestmark = pytest.mark.cluster
 

@@ -12,7 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig, DrainConfig
-from gpuwatch.model.remediation import (
+from gpuwatch.kube.node_name import Place
+from gpuwatch.kube.transport import Transport
+from gpuwatch.remediation.model.plan import (
     DEGRADED,
     FAULTS,
     HEALTHY_COUNT,
@@ -24,16 +26,14 @@ from gpuwatch.model.remediation import (
     Response,
     SchedulingLabel,
 )
-from gpuwatch.roles.give_back import give_back
-from gpuwatch.roles.place import Place
-from gpuwatch.rules.labels import ALL, LABEL_SECONDS
+from gpuwatch.remediation.planning.labels import ALL, LABEL_SECONDS
+from gpuwatch.remediation.service.release_all import give_back
 from gpuwatch.sim.directory import inject
-from gpuwatch.sinks.kube_transport import Transport
 from tests.cluster.api import EVENTS, MERGE, NODES, PODS, STRATEGIC
 from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign, make_node, remove
 from tests.e2e.processes import agent, fetch, running, series
 from tests.ports import free_port
-from tests.roles.remediating import NAMESPACE, NODE, Bench, HandClock, Ledger, fatal, settings
+from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, Ledger, fatal, settings
 from tests.waiting import until
 
 LIMIT_SECONDS = 1.0

@@ -9,7 +9,7 @@ from tests.cluster.manifests import ACCOUNT, DRAIN, ENFORCE, OBSERVE, Right, man
 from tests.cluster.remediating import Objects
 from tests.cluster.simulated import Simulated
 from tests.cluster.story import VICTIM, live, policy, set_up
-from tests.roles.remediating import Bench, HandClock, fatal
+from tests.remediation.model.remediating import Bench, HandClock, fatal
 
 GRANTED = sorted(rights(manifests()))
 WRITES = {"create", "update", "patch", "delete"}

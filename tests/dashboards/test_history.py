@@ -11,8 +11,8 @@ import pytest
 from dashboards.history.fleet import BEGIN, END, LAG, NODES, STEP
 from dashboards.history.play import samples
 from dashboards.history.targets import CONFIG, Agent
-from gpuwatch.sinks.exposition import Encoder
-from gpuwatch.sinks.metrics import collect
+from gpuwatch.metrics.exposition import Encoder
+from gpuwatch.metrics.native import collect
 from tests.e2e.processes import Series, series
 
 Query = Callable[..., dict[Series, float]]

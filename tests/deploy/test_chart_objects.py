@@ -8,7 +8,7 @@ import yaml
 
 from deploy.helm.generate import CHART
 from gpuwatch.config import parse
-from gpuwatch.config_yaml import decode
+from gpuwatch.config.yaml import decode
 from tests.deploy.charts import CASES, VERSION, case, is_test, rendered, run
 from tests.deploy.rendering import one, pod
 from tests.deploy.schemas import complaints

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from gpuwatch.config import parse
-from gpuwatch.config_yaml import decode
+from gpuwatch.config.yaml import decode
 from tests.deploy.charts import HELMS_OWN, case, is_test, rendered
 from tests.deploy.rendering import COMPONENTS, DEPLOY, OVERLAYS, built, kustomization
 

@@ -14,10 +14,10 @@ import yaml
 
 import gpuwatch
 from gpuwatch.config import parse
-from gpuwatch.roles.remediator_service import FINISH_SECONDS
-from gpuwatch.roles.restoring import ANSWER_SECONDS
-from gpuwatch.roles.tuner_guard import FAREWELL_SECONDS
-from gpuwatch.sinks.consents_file import FOLDER
+from gpuwatch.consents.file import FOLDER
+from gpuwatch.remediation.service.process import FINISH_SECONDS
+from gpuwatch.tuning.actuation.guard import FAREWELL_SECONDS
+from gpuwatch.tuning.actuation.restore import ANSWER_SECONDS
 from tests.deploy.commandline import commands
 from tests.e2e.processes import agent, fetch, prometheus
 from tests.promql import JOBS

@@ -8,7 +8,7 @@ import yaml
 
 from gpuwatch import __version__
 from gpuwatch.config import parse
-from gpuwatch.roles.remediator_service import FINISH_SECONDS
+from gpuwatch.remediation.service.process import FINISH_SECONDS
 from tests.cli.processes import finish
 from tests.deploy.commandline import commands, variables
 from tests.deploy.rendering import COMPONENTS, DEPLOY, OVERLAYS, built, containers, kustomization, one, pod

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.roles.restoring import ANSWER_SECONDS
-from gpuwatch.roles.tuner_guard import FAREWELL_SECONDS
-from gpuwatch.sinks.consents_file import ConsentsFile
+from gpuwatch.consents.file import ConsentsFile
+from gpuwatch.tuning.actuation.guard import FAREWELL_SECONDS
+from gpuwatch.tuning.actuation.restore import ANSWER_SECONDS
 from tests.deploy.charts import case, rendered
 from tests.deploy.commandline import commands
 from tests.deploy.privileges import privileges

@@ -9,12 +9,9 @@ import pytest
 from gpuwatch.diagnose.active.results import Active
 from gpuwatch.diagnose.active.run import run_active
 from gpuwatch.model.view import View
-from gpuwatch.sim.fakecuda import FakeCuda
-from tests import memory
+from gpuwatch.sim.libcuda import FakeCuda
 from tests.diagnose.active import devices
 from tests.diagnose.hosts import seen, share_views
-
-tmp_path, no_folder_is_left = memory.tmp_path, memory.no_folder_is_left
 
 
 @pytest.fixture(scope="session", autouse=True)

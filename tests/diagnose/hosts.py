@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from gpuwatch.agent.one_shot import Look
 from gpuwatch.config import Config
 from gpuwatch.diagnose.active.results import Active
 from gpuwatch.diagnose.baseline.expectation import Expectation
@@ -20,18 +21,17 @@ from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts, ViewFailure
 from gpuwatch.diagnose.gathering.cluster import Cluster
 from gpuwatch.diagnose.gathering.sections import read
+from gpuwatch.diagnose.host.exporters import Exporter
+from gpuwatch.diagnose.model.diagnosis import Diagnosis
 from gpuwatch.diagnose.places import Places
-from gpuwatch.model.diagnosis import Diagnosis
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
-from gpuwatch.roles.look import Look
 from gpuwatch.sim.host.tree import HostTree
-from gpuwatch.sim.node import Node
-from gpuwatch.sim.pcitree import PciTree
-from gpuwatch.sim.scenario import Scenario, parse
+from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.scenario import Scenario, parse
+from gpuwatch.sim.surroundings.pcitree import PciTree
 from gpuwatch.sim.world import World
-from gpuwatch.sources.exporters import Exporter
 from tests.memory import folder
 
 SECONDS = 60.0

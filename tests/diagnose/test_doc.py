@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.doc import PURPOSES, markdown
-from gpuwatch.model.diagnosis import Stage
+from gpuwatch.diagnose.model.diagnosis import Stage
 
 
 def test_the_page_is_what_make_generate_writes() -> None:

@@ -8,7 +8,7 @@ from gpuwatch.diagnose.check import Case, Check, failed, gpu_list, passed, skipp
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.facts import Facts
-from gpuwatch.model.diagnosis import Result, Stage
+from gpuwatch.diagnose.model.diagnosis import Result, Stage
 from gpuwatch.model.snapshot import GpuState, GpuStatus, Identity, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 

@@ -12,19 +12,19 @@ from gpuwatch.diagnose.checks.exporters import EXPORTERS
 from gpuwatch.diagnose.checks.fabric import FABRIC
 from gpuwatch.diagnose.checks.sharing import SHARING
 from gpuwatch.diagnose.facts import Facts
-from gpuwatch.model.cluster import Cluster
-from gpuwatch.model.diagnosis import Result
+from gpuwatch.diagnose.host.device_nodes import DeviceNodes
+from gpuwatch.diagnose.host.exporters import Exporter
+from gpuwatch.diagnose.host.fabric_devices import Adapter
+from gpuwatch.diagnose.host.kernel_modules import Kernel
+from gpuwatch.diagnose.host.services import ServiceProcess, Services
+from gpuwatch.diagnose.model.cluster import Cluster
+from gpuwatch.diagnose.model.diagnosis import Result
 from gpuwatch.model.finding import Finding, Judgement, Severity
-from gpuwatch.model.remediation import NodeObject
 from gpuwatch.model.snapshot import Fabric, Gpu, GpuState, GpuStatus, Identity, Memory, MigInstance, NvLink, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
 from gpuwatch.model.xid import SxidCount
-from gpuwatch.sources.device_nodes import DeviceNodes
-from gpuwatch.sources.exporters import Exporter
-from gpuwatch.sources.fabric_devices import Adapter
-from gpuwatch.sources.kernel_modules import Kernel
-from gpuwatch.sources.services import ServiceProcess, Services
+from gpuwatch.remediation.model.plan import NodeObject
 from tests.diagnose.hosts import Host, seen
 
 ROWS = {check.id: check for check in (*FABRIC, *SHARING, *EXPORTERS)}

@@ -13,7 +13,7 @@ from gpuwatch.diagnose.checks.pcie_speed import bytes_per_second
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.facts import Facts
-from gpuwatch.model.diagnosis import Result
+from gpuwatch.diagnose.model.diagnosis import Result
 from gpuwatch.model.snapshot import Pcie
 from tests.diagnose.hosts import seen
 

@@ -10,11 +10,11 @@ from gpuwatch.diagnose.check import Case
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.facts import Facts
-from gpuwatch.model.diagnosis import Result, Stage
+from gpuwatch.diagnose.model.diagnosis import Result, Stage
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Identity, Snapshot, SourceStatus
 from gpuwatch.model.view import AgentStatus, View
-from tests.diagnose.broken_gpus import TRAINING, happens, observing, recorded, tuning, working
 from tests.diagnose.hosts import Host, seen
+from tests.tuning.actuation.broken_gpus import TRAINING, happens, observing, recorded, tuning, working
 
 OWN = frozenset({Stage.NVML, Stage.HEALTH, Stage.POWER})
 BARE = Identity(index=0, uuid="GPU-0", pci_bus_id="00000000:1B:00.0")

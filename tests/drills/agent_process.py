@@ -17,10 +17,10 @@ from typing import Any, Self
 
 import psutil
 
+from gpuwatch.agent.agent import Agent
 from gpuwatch.config import AgentConfig, Backend, Config, SourcesConfig
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.roles.agent import Agent
-from gpuwatch.sim.fakelib import FakeDriver
+from gpuwatch.sim.libnvml import FakeDriver
 from tests.e2e.processes import in_line
 from tests.waiting import BOUND_SECONDS
 
@@ -197,7 +197,7 @@ class AgentProcess:
         """The reader processes, the one that is used and those left alone."""
         try:
             children = psutil.Process(self.process.pid).children()
-            return [child for child in children if "gpuwatch.reader" in child.cmdline()]
+            return [child for child in children if "gpuwatch.collect.reader" in child.cmdline()]
         except psutil.Error:
             return []
 

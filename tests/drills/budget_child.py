@@ -11,18 +11,18 @@ from pathlib import Path
 
 import msgspec
 
+from gpuwatch.collect.nvml.library import open_library
 from gpuwatch.model.clock import SystemClock
-from gpuwatch.model.order import Turned
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Identity, Power, Snapshot
 from gpuwatch.model.view import AgentStatus, View
-from gpuwatch.roles.tuner_hand import TunerHand
-from gpuwatch.rules.budget_loop import cycle
-from gpuwatch.rules.budget_memory import Look, Memory
-from gpuwatch.sinks.audit import Audit
-from gpuwatch.sinks.nvml_control import NvmlControl
-from gpuwatch.sinks.settings_record import SettingsRecord
-from gpuwatch.sources.nvml import open_library
-from tests.roles.remediating import Ledger
+from gpuwatch.storage.audit import Audit
+from gpuwatch.tuning.actuation.actuator import TunerHand
+from gpuwatch.tuning.actuation.driver import NvmlControl
+from gpuwatch.tuning.actuation.record import SettingsRecord
+from gpuwatch.tuning.model.order import Turned
+from gpuwatch.tuning.power_budget.loop import cycle
+from gpuwatch.tuning.power_budget.state import Look, Memory
+from tests.remediation.model.remediating import Ledger
 
 BOOT = "00000000-0000-4000-8000-000000000001"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.sim.fakelib import FakeDriver
+from gpuwatch.sim.libnvml import FakeDriver
 from tests.drills.agent_process import AgentProcess
 
 

@@ -11,21 +11,21 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from gpuwatch.cli.session import Session
-from gpuwatch.cli.tune_reach import hand
+from gpuwatch.agent.agent_views import AgentViews
+from gpuwatch.agent.client import AgentClient
+from gpuwatch.cli.console.session import Session
+from gpuwatch.cli.tune.driver_access import hand
 from gpuwatch.config import Config
 from gpuwatch.config import parse as parsed
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
-from gpuwatch.roles.agent_views import AgentViews
-from gpuwatch.roles.client import AgentClient
-from gpuwatch.roles.reload import ConfigWatch
-from gpuwatch.roles.tuner import Tuner, checked
-from gpuwatch.roles.tuner_folder import TunerFolder
-from gpuwatch.roles.tuner_service import TunerService
-from gpuwatch.sinks.audit import Audit
-from gpuwatch.sinks.store import Store
+from gpuwatch.process.config_watch import ConfigWatch
+from gpuwatch.storage.audit import Audit
+from gpuwatch.storage.store import Store
+from gpuwatch.tuning.service.process import TunerService
+from gpuwatch.tuning.service.state_dir import TunerFolder
+from gpuwatch.tuning.service.tuner import Tuner, checked
 
 FAST = 10.0
 

@@ -12,8 +12,8 @@ import msgspec
 
 from gpuwatch.config import RemediationConfig
 from gpuwatch.sim.kubeapi import Cluster
-from gpuwatch.sinks.store import Store
-from tests.roles.remediating import START, Bench, HandClock, fatal
+from gpuwatch.storage.store import Store
+from tests.remediation.model.remediating import START, Bench, HandClock, fatal
 
 
 class Orders(msgspec.Struct):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pynvml
 import pytest
 
-from gpuwatch.sim.fakelib import FakeDriver
+from gpuwatch.sim.libnvml import FakeDriver
 from tests.drills.budget_child import Place, work
 from tests.waiting import BOUND_SECONDS
 

@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import DrainConfig, HandoverConfig
-from gpuwatch.model.remediation import HEALTHY_COUNT, NVLINK, Response, SchedulingLabel
-from gpuwatch.roles.actuator import CRASH_POINTS
-from gpuwatch.rules.labels import LABEL_SECONDS
+from gpuwatch.remediation.model.plan import HEALTHY_COUNT, NVLINK, Response, SchedulingLabel
+from gpuwatch.remediation.planning.labels import LABEL_SECONDS
+from gpuwatch.remediation.service.executor import CRASH_POINTS
 from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
-from gpuwatch.sinks.store import Store
+from gpuwatch.storage.store import Store
 from tests.drills.remediator_child import Orders, bench, die
-from tests.roles.remediating import FOREIGN, NAMESPACE, NODE, settings
+from tests.remediation.model.remediating import FOREIGN, NAMESPACE, NODE, settings
 from tests.waiting import BOUND_SECONDS
 
 _processes = get_context("forkserver")

@@ -7,11 +7,11 @@ import time
 import msgspec
 import pytest
 
-from gpuwatch.model.remediation import TAINT
+from gpuwatch.kube.errors import Call, Conflict
+from gpuwatch.kube.transport import MERGE_PATCH, Transport
+from gpuwatch.remediation.model.plan import TAINT
 from gpuwatch.sim.kubeapi import Cluster, Rule, SimulatedApiServer, Write
-from gpuwatch.sinks.kube_errors import Call, Conflict
-from gpuwatch.sinks.kube_transport import MERGE_PATCH, Transport
-from tests.roles.remediating import NAMESPACE, NODE, Bench, HandClock, fatal, settings
+from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, fatal, settings
 from tests.waiting import BOUND_SECONDS
 
 PACE = 0.01

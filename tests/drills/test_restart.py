@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpuwatch.agent.client import AgentClient
 from gpuwatch.model.event import FindingEvent
 from gpuwatch.model.view import Events
-from gpuwatch.roles.client import AgentClient
-from gpuwatch.sim.fakelib import FakeDriver
+from gpuwatch.sim.libnvml import FakeDriver
 from tests.drills.agent_process import AgentProcess
 
 LIVES = [2, pytest.param(8, marks=pytest.mark.slow)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpuwatch.sim.fakelib import FakeDriver
+from gpuwatch.sim.libnvml import FakeDriver
 from tests.drills.agent_process import AgentProcess
 from tests.waiting import BOUND_SECONDS
 

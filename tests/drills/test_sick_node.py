@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model.workload import Allocation, Workload
-from gpuwatch.sim.fakelib import FakeDriver, FakeProcess
-from gpuwatch.sim.kubelet import SimKubelet
-from gpuwatch.sim.proctree import ProcTree, SimProcess
+from gpuwatch.sim.libnvml import FakeDriver, FakeProcess
+from gpuwatch.sim.surroundings.kubelet import SimKubelet
+from gpuwatch.sim.surroundings.proctree import ProcTree, SimProcess
 from tests.drills.agent_process import AgentProcess
 from tests.e2e.library import needs_none
 

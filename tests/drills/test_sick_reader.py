@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuwatch.sim.fakelib import FakeDriver
+from gpuwatch.sim.libnvml import FakeDriver
 from tests.drills.agent_process import AgentProcess
 from tests.waiting import BOUND_SECONDS
 
@@ -15,7 +15,7 @@ Start = Callable[..., AgentProcess]
 
 CHATTY = """
 import os
-from gpuwatch.sources import nvml
+from gpuwatch.collect.nvml import library as nvml
 
 def open_library(target):
     os.write(1, b"NVIDIA says hello to whoever reads its standard output" * 1000)

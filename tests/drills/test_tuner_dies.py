@@ -14,10 +14,10 @@ import pynvml
 import pytest
 
 from gpuwatch.model.setting import Actuation, Setting
-from gpuwatch.roles.tuner_guard import SILENCE_SECONDS
-from gpuwatch.sim.fakelib import FakeDriver
-from gpuwatch.sinks.heartbeat import Heartbeat
-from gpuwatch.sinks.settings_record import SettingsRecord
+from gpuwatch.sim.libnvml import FakeDriver
+from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
+from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+from gpuwatch.tuning.actuation.record import SettingsRecord
 from tests.drills.agent_process import AgentProcess
 from tests.e2e.processes import fetch, series
 from tests.ports import free_port
@@ -29,14 +29,14 @@ FAST = 10.0
 GUARD = f"""
 import signal, sys, threading
 from pathlib import Path
-from gpuwatch.cli.session import Session
-from gpuwatch.cli.tune_reach import restorer
+from gpuwatch.cli.console.session import Session
+from gpuwatch.cli.tune.driver_access import restorer
 from gpuwatch.config import Config
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.setting import Trigger
-from gpuwatch.roles.tuner_guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
-from gpuwatch.sinks.heartbeat import Heartbeat
-from gpuwatch.sinks.settings_record import SettingsRecord
+from gpuwatch.tuning.actuation.guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
+from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+from gpuwatch.tuning.actuation.record import SettingsRecord
 
 place, stopping = Path(sys.argv[1]), threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: stopping.set())
@@ -52,9 +52,9 @@ import sys, threading, time
 from pathlib import Path
 import pynvml
 from gpuwatch.model.setting import Setting
-from gpuwatch.sinks.heartbeat import Heartbeat
-from gpuwatch.sinks.settings_record import SettingsRecord
-from gpuwatch.sources.machine import boot_id_file, first_line
+from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+from gpuwatch.tuning.actuation.record import SettingsRecord
+from gpuwatch.host.machine import boot_id_file, first_line
 
 place, record = Path(sys.argv[1]), SettingsRecord(Path(sys.argv[1]))
 pynvml.nvmlInit()

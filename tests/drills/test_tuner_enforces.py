@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model.setting import Setting
-from gpuwatch.model.tuner_state import GpuTuning, Reason, TunerState, TuningState
-from gpuwatch.sim.fakelib import FakeDriver, FakeProcess
-from gpuwatch.sinks.heartbeat import Heartbeat
-from gpuwatch.sinks.settings_record import SettingsRecord
-from gpuwatch.sinks.tuner_memory import TunerMemory
-from gpuwatch.sinks.tuner_status import TunerStatus
-from gpuwatch.sinks.tuner_stop import Stop, TunerStop
+from gpuwatch.sim.libnvml import FakeDriver, FakeProcess
+from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+from gpuwatch.tuning.actuation.record import SettingsRecord
+from gpuwatch.tuning.model.status import GpuTuning, Reason, TunerState, TuningState
+from gpuwatch.tuning.service.memory_file import TunerMemory
+from gpuwatch.tuning.service.status_file import TunerStatus
+from gpuwatch.tuning.service.stop_file import Stop, TunerStop
 from tests.drills.agent_process import AgentProcess
 from tests.drills.fast_tuner import FAST
 from tests.drills.test_tuner_dies import GUARD, environment
@@ -247,7 +247,7 @@ STEPS = (
 )
 
 
-@pytest.mark.slow  # minutes of its time; tests/roles/test_tuner_enforcing.py has the same on a turned clock
+@pytest.mark.slow  # minutes of its time; tests/tuning/service/test_tuner_enforcing.py has the same on a turned clock
 def test_a_tuner_that_enforces_keeps_each_of_its_promises_in_one_life(node: Node) -> None:
     for step in STEPS:
         print(step.__name__)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model.workload import Allocation, Workload
-from gpuwatch.sim.fakelib import FakeDriver
-from gpuwatch.sim.kubelet import SimKubelet
+from gpuwatch.sim.libnvml import FakeDriver
+from gpuwatch.sim.surroundings.kubelet import SimKubelet
 from tests.drills.agent_process import AgentProcess
 
 LIMIT_SECONDS = 0.1

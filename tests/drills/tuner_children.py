@@ -15,9 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.cli.session import Session
-from gpuwatch.cli.tune_reach import hand, restorer
+from gpuwatch.cli.console.session import Session
+from gpuwatch.cli.tune.driver_access import hand, restorer
+from gpuwatch.collect.nvml import library as nvml
 from gpuwatch.config import Config, SourcesConfig, TuningConfig, TuningMode
+from gpuwatch.host import machine
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.finding import Health, Judgement
 from gpuwatch.model.setting import Trigger
@@ -35,18 +37,17 @@ from gpuwatch.model.snapshot import (
 )
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import ProcessOwner
-from gpuwatch.roles.restoring import Restorer
-from gpuwatch.roles.tuner import Tuner
-from gpuwatch.roles.tuner_folder import TunerFolder
-from gpuwatch.roles.tuner_guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
-from gpuwatch.roles.tuner_hand import TunerHand
-from gpuwatch.roles.tuner_service import TunerService
-from gpuwatch.sim.fakelib import layout
-from gpuwatch.sinks.heartbeat import Heartbeat
-from gpuwatch.sinks.nvml_control import NvmlControl
-from gpuwatch.sinks.settings_record import SettingsRecord
-from gpuwatch.sinks.store import Store
-from gpuwatch.sources import machine, nvml
+from gpuwatch.sim.libnvml import layout
+from gpuwatch.storage.store import Store
+from gpuwatch.tuning.actuation.actuator import TunerHand
+from gpuwatch.tuning.actuation.driver import NvmlControl
+from gpuwatch.tuning.actuation.guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
+from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+from gpuwatch.tuning.actuation.record import SettingsRecord
+from gpuwatch.tuning.actuation.restore import Restorer
+from gpuwatch.tuning.service.process import TunerService
+from gpuwatch.tuning.service.state_dir import TunerFolder
+from gpuwatch.tuning.service.tuner import Tuner
 
 BUDGET = 1000.0
 """Watts for two GPUs of 700 W."""

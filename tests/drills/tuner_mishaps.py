@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pynvml
 
-from gpuwatch.roles.tuner_guard import SILENCE_SECONDS
-from gpuwatch.sim.fakelib.coupling import FakeSet
-from gpuwatch.sinks.heartbeat import GUARD_NAME, Heartbeat
+from gpuwatch.sim.libnvml.coupling import FakeSet
+from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
+from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, Heartbeat
 from tests.drills.tuner_rig import GPUS, LIMIT, SWAP_SECONDS, TOP, VIEWS, Rig
 from tests.waiting import until
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from gpuwatch.config import TuningMode
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.roles.tuner_guard import LOOK_SECONDS, SILENCE_SECONDS
-from gpuwatch.sim.fakelib import FakeDriver, FakeProcess
-from gpuwatch.sim.fakelib.coupling import FakeSet
-from gpuwatch.sinks.settings_record import SettingsRecord
+from gpuwatch.sim.libnvml import FakeDriver, FakeProcess
+from gpuwatch.sim.libnvml.coupling import FakeSet
+from gpuwatch.tuning.actuation.guard import LOOK_SECONDS, SILENCE_SECONDS
+from gpuwatch.tuning.actuation.record import SettingsRecord
 from tests.drills import tuner_children
 from tests.drills.tuner_children import Place
 from tests.waiting import BOUND_SECONDS, until

@@ -7,8 +7,8 @@ import sys
 
 import msgspec
 
+from gpuwatch.agent.agent import Agent
 from gpuwatch.config import Backend, Config
-from gpuwatch.roles.agent import Agent
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):

@@ -77,7 +77,7 @@ SHORT_STORY = (
 )
 
 SHORTENED = f"""
-from gpuwatch.cli import story
+from gpuwatch.cli.demo import story
 from gpuwatch.cli.main import main
 story.STORY = tuple(chapter for chapter in story.STORY if chapter.title in {SHORT})
 main()

@@ -13,16 +13,16 @@ import trustme
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing
-from gpuwatch.model.mig_profiles import instance
-from gpuwatch.roles import fleet_plan
-from gpuwatch.roles.fleet_chunk import ChunkReader
-from gpuwatch.roles.fleet_history import FleetHistory
-from gpuwatch.roles.fleet_plan import HistoryOptions
-from gpuwatch.rules.history_windows import windows
-from gpuwatch.sinks.fleet_position import Position
-from gpuwatch.sources.prometheus_api import PrometheusApi
-from gpuwatch.sources.prometheus_config import load_http_config
-from gpuwatch.sources.prometheus_http import PrometheusHttp
+from gpuwatch.rightsizing.model.mig_profiles import instance
+from gpuwatch.rightsizing.prometheus import read_plan as fleet_plan
+from gpuwatch.rightsizing.prometheus.api import PrometheusApi
+from gpuwatch.rightsizing.prometheus.chunk import ChunkReader
+from gpuwatch.rightsizing.prometheus.config import load_http_config
+from gpuwatch.rightsizing.prometheus.history import FleetHistory
+from gpuwatch.rightsizing.prometheus.http import PrometheusHttp
+from gpuwatch.rightsizing.prometheus.position import Position
+from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions
+from gpuwatch.rightsizing.usage.prometheus_windows import windows
 from tests.e2e.backfilled import backfill, lines, serving
 from tests.e2e.fleet_past import BEGIN, END, GIB, H100, HANDOVER, SCRAPE, STEP, TIMES, past, uuid
 from tests.e2e.processes import ROOT

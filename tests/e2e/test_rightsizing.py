@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from gpuwatch.roles.rightsizer import LEARNING
+from gpuwatch.rightsizing.service.thread import LEARNING
 from tests.e2e.processes import Agent, agent, fetch, in_line
 from tests.waiting import BOUND_SECONDS, until
 

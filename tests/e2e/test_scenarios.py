@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from gpuwatch.config import AgentConfig, Config, MetricsConfig
-from gpuwatch.sim.scenario import names
+from gpuwatch.sim.node.scenario import names
 from gpuwatch.sim.world import World
 from tests.e2e.launch import Launch
 from tests.e2e.processes import Agent, fetch, running, series

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.agent.client import AgentClient
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.roles.client import AgentClient
 from tests.cli.processes import finish, start
 from tests.waiting import BOUND_SECONDS, until
 
@@ -101,7 +101,7 @@ def test_a_simulated_node_keeps_its_budget_until_it_is_told_to_stop_and_the_tune
     ends_with_nothing_set(town)
 
 
-@pytest.mark.slow  # going on after a stop and a change of mode: tests/roles/test_tuner_enforcing.py
+@pytest.mark.slow  # going on after a stop and a change of mode: tests/tuning/service/test_tuner_enforcing.py
 def test_a_simulated_node_keeps_its_budget_again_after_a_stop_and_a_reload(town: Town) -> None:
     until(lambda: is_kept(town), "the budget is kept")
     assert town.tune("stop").returncode == 0

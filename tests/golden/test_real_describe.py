@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from gpuwatch.cli.describe_rows import SECTIONS
+from gpuwatch.cli.look.describe_rows import SECTIONS
 from tests.golden.test_real_gpus import ABSENT, CASES, FIELDS, Case, name_of, printed
 
 PLACES = {row.path: (title, row.label) for title, rows in SECTIONS for row in rows}

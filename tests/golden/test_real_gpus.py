@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.config import MetricsConfig
+from gpuwatch.metrics.exposition import Encoder
+from gpuwatch.metrics.native import collect
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.sim.capture import open_capture
-from gpuwatch.sinks.exposition import Encoder
-from gpuwatch.sinks.metrics import collect
-from gpuwatch.sources.nvml_gpu import GpuReader, register
 from tests.golden.printed import CAPTURES, gpu_leaves, repeated, section
 
 FILES = sorted(CAPTURES.glob("*.txt"))

@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
+from gpuwatch.collect.nvml.gpu import GpuReader, register
+from gpuwatch.health.judge import Judge
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Snapshot
-from gpuwatch.rules.judge import Judge
 from gpuwatch.sim.capture import open_capture
-from gpuwatch.sources.nvml_gpu import GpuReader, register
 from tests.golden.printed import CAPTURES
 
 FILES = sorted(CAPTURES.glob("*.txt"))

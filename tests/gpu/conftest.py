@@ -2,10 +2,10 @@
 
 import pytest
 
+from gpuwatch.agent.one_shot import Look
 from gpuwatch.config import Backend, Config
 from gpuwatch.model.errors import NoGpuStack
 from gpuwatch.model.view import View
-from gpuwatch.roles.look import Look
 
 
 @pytest.fixture(scope="module")

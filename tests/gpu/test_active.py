@@ -5,13 +5,13 @@ Run by `make test-gpu`; skipped, with the reason, where there is no driver or th
 
 import pytest
 
+from gpuwatch.agent.one_shot import Look
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.active.results import Active
 from gpuwatch.diagnose.active.run import run_active
 from gpuwatch.diagnose.checks.pcie_speed import bytes_per_second
 from gpuwatch.model.errors import NoGpuStack
 from gpuwatch.model.view import View
-from gpuwatch.roles.look import Look
 
 pytestmark = pytest.mark.gpu
 

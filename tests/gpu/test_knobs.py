@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from gpuwatch.model.order import Board
+from gpuwatch.collect.nvml.library import open_library
 from gpuwatch.model.view import View
-from gpuwatch.rules.tuning_ladder import seen_board
-from gpuwatch.sinks.nvml_control import NvmlControl
-from gpuwatch.sources.nvml import open_library
+from gpuwatch.tuning.actuation.driver import NvmlControl
+from gpuwatch.tuning.cycle.ladder import seen_board
+from gpuwatch.tuning.model.order import Board
 
 pytestmark = pytest.mark.gpu
 

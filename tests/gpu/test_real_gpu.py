@@ -7,9 +7,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuwatch.config import MetricsConfig
+from gpuwatch.metrics.page_cache import Board
 from gpuwatch.model.snapshot import GpuState
 from gpuwatch.model.view import View
-from gpuwatch.sinks.board import Board
 
 pytestmark = pytest.mark.gpu
 

@@ -1,6 +1,6 @@
 """One node from its kernel log to its taints: real log reader, ledger, judge and plan, on a clock that is turned.
 
-The log is a FIFO in the form of /dev/kmsg; GPUs are those of `tests.rules.judging`, the Kubernetes Node is imaginary.
+The log is a FIFO in the form of /dev/kmsg; GPUs are those of `tests.health.judging`, the Kubernetes Node is imaginary.
 """
 
 import os
@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.model.remediation import PatchNode, Taint
+from gpuwatch.collect.kernel_log.follower import KernelLog
+from gpuwatch.health.xid.ledger import XidLedger
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.xid import XidEvent
-from gpuwatch.rules.xids import XidLedger
-from gpuwatch.sources.klog import KernelLog
-from tests.rules.judging import Bench, identity
-from tests.rules.remediating import Story
+from gpuwatch.remediation.model.plan import PatchNode, Taint
+from tests.health.judging import Bench, identity
+from tests.remediation.planning.remediating import Story
 
 KERNEL, USER = 4, 12
 """Priorities of a record: a warning by the kernel, and one that user space wrote."""

@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 import pytest
 
-from gpuwatch.model.remediation import SchedulingLabel
+from gpuwatch.remediation.model.plan import SchedulingLabel
 from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
-from tests.roles.remediating import NAMESPACE, NODE, Bench, HandClock, settings
+from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, settings
 
 Start = Callable[..., Bench]
 

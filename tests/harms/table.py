@@ -42,14 +42,14 @@ API = "tests/harms/test_harm_api.py::"
 POLICY = "tests/harms/test_harm_policy.py::"
 QUIET = "tests/harms/test_quiet_day.py::"
 RIGHTS = "tests/cluster/test_remediator_rights.py::"
-GUARD = "tests/roles/test_tuner_guard.py::"
-RESTORING = "tests/roles/test_restoring.py::"
-HAND = "tests/roles/test_tuner_hand.py::"
-ENFORCING = "tests/roles/test_tuner_enforcing.py::"
-LOOP = "tests/rules/test_tuning_loop.py::"
-CONSENT = "tests/rules/test_consent.py::"
-LABELS = "tests/rules/test_labels.py::"
-RECORD = "tests/sinks/test_settings_record.py::"
+GUARD = "tests/tuning/actuation/test_guard.py::"
+RESTORING = "tests/tuning/actuation/test_restore.py::"
+HAND = "tests/tuning/actuation/test_actuator.py::"
+ENFORCING = "tests/tuning/service/test_tuner_enforcing.py::"
+LOOP = "tests/tuning/cycle/test_cycle.py::"
+CONSENT = "tests/tuning/gates/test_consent.py::"
+LABELS = "tests/remediation/planning/test_labels.py::"
+RECORD = "tests/tuning/actuation/test_record.py::"
 
 
 def proof(test: str, file: str, text: str, instead: str) -> Proof:
@@ -63,20 +63,24 @@ HARMS: tuple[Harm, ...] = (
         "A bad driver, or a parser's bug, makes every node look sick at once, and the whole fleet is tainted.",
         "Before each taint a node needs one of N slots, Leases that all nodes share; no slot, or slots that cannot "
         "be read: no taint. A share of a small fleet is at least one node.",
-        ("rules/budget.py:choose", "rules/budget.py:limit", "rules/quarantine.py:begin"),
+        (
+            "remediation/planning/slots.py:choose",
+            "remediation/planning/slots.py:limit",
+            "remediation/planning/quarantine.py:begin",
+        ),
         (
             proof(
                 f"{FLEET}test_a_bad_driver_on_every_node_taints_no_more_than_the_budget",
-                "rules/budget.py",
+                "remediation/planning/slots.py",
                 "free = [n for n in range(_reach(others, most - astray)) if n not in others]",
                 "free = [n for n in range(1000) if n not in others]",
             ),
             proof(
                 f"{FLEET}test_a_budget_that_cannot_be_read_allows_nothing",
-                "rules/quarantine.py",
+                "remediation/planning/quarantine.py",
                 "    if isinstance(slot, NoSlot):\n",
                 "    if isinstance(slot, NoSlot) and slot.unreadable:\n"
-                "        from gpuwatch.model.remediation import TakeSlot\n\n"
+                "        from gpuwatch.remediation.model.plan import TakeSlot\n\n"
                 '        slot = TakeSlot(slots=1, name="gpuwatch-slot-0")\n'
                 "    if isinstance(slot, NoSlot):\n",
             ),
@@ -88,23 +92,27 @@ HARMS: tuple[Harm, ...] = (
         "The count is that of the cluster's own objects. A slot whose holder stopped renewing it, as seen by the clock "
         "of who wants it, is taken over only when the holder's Node carries neither our taint nor a young claim. Where "
         "the budget is a share, quarantined nodes without a slot count, too.",
-        ("rules/budget.py:_is_used", "roles/slots.py:_run_out", "roles/slots.py:uses_a_slot"),
+        (
+            "remediation/planning/slots.py:_is_used",
+            "remediation/service/slots.py:_run_out",
+            "remediation/service/slots.py:uses_a_slot",
+        ),
         (
             proof(
                 f"{FLEET}test_a_restart_of_everybody_forgets_no_tainted_node",
-                "rules/budget.py",
+                "remediation/planning/slots.py",
                 "return bool(lease.holder) and (lease.holder == node or lease.name not in slots.given_up)",
                 "return lease.holder == node",
             ),
             proof(
                 f"{FLEET}test_who_deletes_the_leases_makes_no_room",
-                "rules/budget.py",
+                "remediation/planning/slots.py",
                 "astray = len(slots.astray - {node})",
                 "astray = 0",
             ),
             proof(
                 f"{FLEET}test_a_wrong_clock_makes_no_room_in_the_budget[behind]",
-                "roles/slots.py",
+                "remediation/service/slots.py",
                 "self._unchanged = {lease: self._unchanged.get(lease, now) for lease in known}",
                 "self._unchanged = {(each.name, each.resource_version): "
                 "now - self._clock.time() + (each.renewed or 0.0) for each in leases}",
@@ -115,11 +123,11 @@ HARMS: tuple[Harm, ...] = (
         3,
         "A brake that has tripped also keeps healthy nodes from coming back.",
         "The budget is asked before a taint is added, and never before one is removed.",
-        ("rules/recovery.py:_well", "rules/recovery.py:give_back"),
+        ("remediation/planning/recovery.py:_well", "remediation/planning/recovery.py:give_back"),
         (
             proof(
                 f"{FLEET}test_a_budget_never_keeps_a_node_from_being_given_back",
-                "rules/recovery.py",
+                "remediation/planning/recovery.py",
                 "    if left <= 0:\n        return give_back(",
                 "    if left <= 0 and case.slots and case.slots.leases is not None:\n        return give_back(",
             ),
@@ -131,27 +139,27 @@ HARMS: tuple[Harm, ...] = (
         "A node comes back only after an unbroken stretch of good looks (`recovery_hold`, `min_quarantine`), and "
         "only so often a day. Checks of readings need N of M bad looks to begin and several good ones to end.",
         (
-            "rules/recovery.py:_well",
-            "roles/hold_clock.py:look",
-            "rules/quarantine.py:_barriers",
-            "rules/judge.py:_weigh",
+            "remediation/planning/recovery.py:_well",
+            "remediation/service/duration.py:look",
+            "remediation/planning/quarantine.py:_barriers",
+            "health/judge.py:_weigh",
         ),
         (
             proof(
                 f"{SIGHT}test_a_fault_that_comes_and_goes_is_one_quarantine",
-                "rules/recovery.py",
+                "remediation/planning/recovery.py",
                 "left = max(config.recovery_hold - clean, config.min_quarantine - lasted)",
                 "left = 0.0",
             ),
             proof(
                 f"{SIGHT}test_a_node_that_is_sick_again_and_again_is_left_to_a_person",
-                "rules/quarantine.py",
+                "remediation/planning/quarantine.py",
                 "if len(times) >= config.max_quarantines_per_day:",
                 "if False:",
             ),
             proof(
-                "tests/rules/test_checks.py::test_a_flicker_is_no_fault",
-                "rules/judge.py",
+                "tests/health/test_checks.py::test_a_flicker_is_no_fault",
+                "health/judge.py",
                 "if sighting is not None and (is_open or sum(track.answers) >= enough):",
                 "if sighting is not None:",
             ),
@@ -162,11 +170,15 @@ HARMS: tuple[Harm, ...] = (
         "A taint or a cordon that a person set is taken away.",
         "What is ours is what our annotation on that very Node says. A taint with our key without it is never "
         "touched; `unschedulable` is undone only where we set it and nobody has lifted it since.",
-        ("rules/ownership.py:hold", "rules/recovery.py:_undo", "sinks/kube_body.py:node_patch"),
+        (
+            "remediation/planning/ownership.py:hold",
+            "remediation/planning/recovery.py:_undo",
+            "remediation/service/request_bodies.py:node_patch",
+        ),
         (
             proof(
                 f"{PEOPLE}test_a_taint_with_our_key_that_a_person_set_is_never_touched",
-                "rules/ownership.py",
+                "remediation/planning/ownership.py",
                 "return Hold(Claim.FOREIGN if node.taint else Claim.NONE)",
                 "if not node.taint:\n            return Hold(Claim.NONE)\n"
                 "        value = node.taint.value\n"
@@ -175,7 +187,7 @@ HARMS: tuple[Harm, ...] = (
             ),
             proof(
                 f"{PEOPLE}test_a_cordon_that_a_person_set_stays",
-                "rules/recovery.py",
+                "remediation/planning/recovery.py",
                 "unschedulable=False if owner.cordoned and case.node.unschedulable else None,",
                 "unschedulable=False,",
             ),
@@ -186,11 +198,11 @@ HARMS: tuple[Harm, ...] = (
         "A person takes the taint away, and the agent sets it again, and again.",
         "The faults that a person has overruled are remembered, on the Node and on disk; only a new occurrence "
         "counts again.",
-        ("rules/recovery.py:overruled", "rules/case.py:reasons"),
+        ("remediation/planning/recovery.py:overruled", "remediation/planning/inputs.py:reasons"),
         (
             proof(
                 f"{PEOPLE}test_a_node_that_a_person_untainted_is_left_alone_until_it_happens_again",
-                "rules/case.py",
+                "remediation/planning/inputs.py",
                 "new = tuple(fault for fault in found if fault.last > overruled.get(fault.key, -1.0))",
                 "new = found",
             ),
@@ -201,11 +213,15 @@ HARMS: tuple[Harm, ...] = (
         "The taint evicts the agent itself, or the pods that keep the node running.",
         "The effect is NoSchedule, which ends no pod. NoExecute is only set where our own pod tolerates it. A drain "
         "leaves out ourselves, DaemonSets, static pods and protected namespaces.",
-        ("config.py:RemediationConfig", "roles/own_pod.py:check", "rules/draining.py:_stays"),
+        (
+            "config/__init__.py:RemediationConfig",
+            "remediation/service/own_pod.py:check",
+            "remediation/planning/draining.py:_stays",
+        ),
         (
             proof(
                 f"{PODS}test_no_execute_is_not_set_where_it_would_end_ourselves",
-                "roles/own_pod.py",
+                "remediation/service/own_pod.py",
                 "if not reader().tolerates(*pod):",
                 "if False:",
             ),
@@ -217,7 +233,7 @@ HARMS: tuple[Harm, ...] = (
             ),
             proof(
                 f"{PODS}test_a_sick_node_is_drained_of_gpu_pods_only_as_far_as_they_may_go",
-                "rules/draining.py",
+                "remediation/planning/draining.py",
                 'return pod.mirror or pod.controller == "DaemonSet" or pod.namespace in config.protected_namespaces',
                 "return False",
             ),
@@ -228,24 +244,24 @@ HARMS: tuple[Harm, ...] = (
         "Work is lost because pods are ended without regard to their disruption budgets.",
         "Pods leave through the Eviction API only. A refusal is answered with patience that doubles, and after a "
         "deadline with words; nothing is ever deleted.",
-        ("sinks/kube.py:evict", "rules/draining.py:drain", "rules/draining.py:_is_due"),
+        ("kube/reader.py:evict", "remediation/planning/draining.py:drain", "remediation/planning/draining.py:_is_due"),
         (
             proof(
                 f"{PODS}test_a_disruption_budget_is_respected_for_as_long_as_it_lasts",
-                "sinks/kube_transport.py",
+                "kube/transport.py",
                 '                _METHODS[call.verb],\n                f"{way.configuration.host}{path}{',
                 '                "DELETE" if call.resource == "pods/eviction" else _METHODS[call.verb],\n'
                 "                f\"{way.configuration.host}{path.removesuffix('/eviction')}{",
             ),
             proof(
                 f"{PODS}test_a_disruption_budget_is_respected_for_as_long_as_it_lasts",
-                "rules/draining.py",
+                "remediation/planning/draining.py",
                 "return not 0 <= now - attempt.at < wait",
                 "return True",
             ),
             proof(
                 f"{PODS}test_a_disruption_budget_is_respected_for_as_long_as_it_lasts",
-                "rules/draining.py",
+                "remediation/planning/draining.py",
                 "if waiting and since is not None and now - since >= config.deadline:",
                 "if False:",
             ),
@@ -256,17 +272,17 @@ HARMS: tuple[Harm, ...] = (
         "A restart forgets the fault, or clears its condition, and the sick node gets work.",
         "Open findings are kept on disk, and what the node is quarantined for in its annotation. A new life takes "
         "over what it finds there.",
-        ("rules/judge.py:_remember", "rules/remediation.py:_draft", "sinks/store.py:open_findings"),
+        ("health/judge.py:_remember", "remediation/planning/plan.py:_draft", "storage/store.py:open_findings"),
         (
             proof(
                 f"{MEMORY}test_a_restart_without_any_memory_keeps_the_quarantine_and_ends_it_when_all_is_well",
-                "rules/remediation.py",
+                "remediation/planning/plan.py",
                 "        case Claim.APPLIED:\n            return keep(case)\n",
                 "        case Claim.APPLIED if case.memory.quarantined:\n            return keep(case)\n",
             ),
             proof(
                 f"{MEMORY}test_an_agent_that_starts_anew_remembers_what_it_found",
-                "rules/judge.py",
+                "health/judge.py",
                 'if check is not None and check.blame != "monitor":',
                 "if False:",
             ),
@@ -277,24 +293,28 @@ HARMS: tuple[Harm, ...] = (
         "A reboot is taken for a cure.",
         "A new boot only brings a new look: a fault ends when its GPU is read and clean, with no repair pending "
         "and nothing asked for. One that comes back too often waits for a person.",
-        ("rules/occurrences.py:is_repaired", "rules/evidence.py:lacking", "rules/quarantine.py:why_held"),
+        (
+            "health/occurrences.py:is_repaired",
+            "remediation/planning/evidence.py:lacking",
+            "remediation/planning/quarantine.py:why_held",
+        ),
         (
             proof(
-                "tests/rules/test_judge_xids.py::test_a_gpu_that_is_not_clean_has_not_been_repaired",
-                "rules/health.py",
+                "tests/health/xid/test_judge_xids.py::test_a_gpu_that_is_not_clean_has_not_been_repaired",
+                "health/rollup.py",
                 "    waits = gpu.recovery_action or gpu.row_remap.pending or gpu.row_remap.failure\n"
                 "    return is_seen(gpu) and not waits",
                 "    return True",
             ),
             proof(
                 f"{MEMORY}test_a_boot_cures_only_what_is_seen_to_be_well",
-                "rules/evidence.py",
+                "remediation/planning/evidence.py",
                 "    words = _findings(sight.view, still, policy, acknowledged(node))\n",
                 "    words: tuple[str, ...] = ()\n",
             ),
             proof(
                 f"{MEMORY}test_a_boot_by_itself_gives_nothing_back",
-                "rules/evidence.py",
+                "remediation/planning/evidence.py",
                 "    state = hold(node)\n    began =",
                 "    state = hold(node)\n"
                 "    if state.owner and state.owner.boot_id != sight.view.snapshot.host.boot_id:\n"
@@ -302,7 +322,7 @@ HARMS: tuple[Harm, ...] = (
             ),
             proof(
                 f"{MEMORY}test_a_fault_that_comes_back_too_often_waits_for_a_person",
-                "rules/quarantine.py",
+                "remediation/planning/quarantine.py",
                 "if len(recent) + 1 >= config.repeats:",
                 "if False:",
             ),
@@ -313,23 +333,23 @@ HARMS: tuple[Harm, ...] = (
         "Old lines of the kernel log, from before the start or a reset, are taken for faults of now.",
         "Records are known by boot and number; what was there before the start, or was told already, is listed and "
         "not judged. A reset that is seen makes older faults void.",
-        ("sources/klog.py:_read_history", "rules/xids.py:_is_repeated", "rules/history.py:_xid"),
+        ("collect/kernel_log/follower.py:_read_history", "health/xid/ledger.py:_is_repeated", "health/history.py:_xid"),
         (
             proof(
                 f"{LINES}test_old_lines_are_not_acted_on_after_a_start",
-                "sources/klog.py",
+                "collect/kernel_log/follower.py",
                 "self._events(old, historical=True, late=True)",
                 "self._events(old, historical=False, late=True)",
             ),
             proof(
                 f"{LINES}test_the_same_record_read_again_is_no_second_fault",
-                "rules/xids.py",
+                "health/xid/ledger.py",
                 "if (before := self._records.get(key)) is not None and before.line == event.line:",
                 "if False:",
             ),
             proof(
-                "tests/rules/test_judge_xids.py::test_a_reset_before_the_latest_occurrence_does_not",
-                "rules/occurrences.py",
+                "tests/health/xid/test_judge_xids.py::test_a_reset_before_the_latest_occurrence_does_not",
+                "health/occurrences.py",
                 "if repair is not None and order < repair.order <= past.order:\n"
                 "        return repair.at is None or repair.at >= finding.latest\n",
                 "if repair is not None:\n        return True\n",
@@ -341,29 +361,29 @@ HARMS: tuple[Harm, ...] = (
         "Lines are missed: the ring ran over, the reader died of one bad record, or nobody read in time.",
         "The ring is read from its beginning; what was overwritten is counted, a bad record is passed over, and the "
         "recovery action that the driver itself tells is read with every sample.",
-        ("sources/kmsg.py:_skip", "rules/checks_board.py:_recovery"),
+        ("collect/kernel_log/kmsg.py:_skip", "health/checks/board.py:_recovery"),
         (
             proof(
-                "tests/sources/test_klog.py::test_a_gap_in_the_numbers_is_counted_and_a_new_writer_is_none",
-                "sources/kmsg.py",
+                "tests/collect/kernel_log/test_follower.py::test_a_gap_in_the_numbers_is_counted_and_a_new_writer_is_none",
+                "collect/kernel_log/kmsg.py",
                 "self.lost += max(gap, 1 if self._overrun else 0)",
                 "pass",
             ),
             proof(
-                "tests/sources/test_klog.py::test_bad_records_are_counted_and_passed_over",
-                "sources/kmsg.py",
+                "tests/collect/kernel_log/test_follower.py::test_bad_records_are_counted_and_passed_over",
+                "collect/kernel_log/kmsg.py",
                 "                self.malformed += 1\n                continue\n",
                 "                continue\n",
             ),
             proof(
-                "tests/sources/test_klog.py::test_an_overrun_ring_is_counted_and_reading_goes_on",
-                "sources/kmsg.py",
+                "tests/collect/kernel_log/test_follower.py::test_an_overrun_ring_is_counted_and_reading_goes_on",
+                "collect/kernel_log/kmsg.py",
                 "            self._overrun = True\n",
                 "            self._overrun = False\n",
             ),
             proof(
                 f"{LINES}test_a_lost_line_is_made_up_for_by_the_drivers_own_word",
-                "rules/checks_board.py",
+                "health/checks/board.py",
                 "        Response.TAINT,\n        gpu=_recovery,",
                 "        Response.TAINT,\n        gpu=lambda past: None,",
             ),
@@ -374,18 +394,18 @@ HARMS: tuple[Harm, ...] = (
         "Something is done because of data that is old, or that could not be read.",
         "Views and samples have an age; past it nothing is added and nothing given back. A reading that fails is "
         "neither zero nor good: its checks neither begin nor end.",
-        ("rules/evidence.py:is_fresh", "rules/check.py:can_tell", "rules/health.py:is_seen"),
+        ("remediation/planning/evidence.py:is_fresh", "health/check.py:can_tell", "health/rollup.py:is_seen"),
         (
             proof(
                 f"{SIGHT}test_an_old_view_neither_adds_nor_removes",
-                "rules/evidence.py",
+                "remediation/planning/evidence.py",
                 "return sight.view is not None and sight.age < max(FRESH_INTERVALS * sight.view.snapshot.interval, "
                 "FRESH_SECONDS)",
                 "return sight.view is not None",
             ),
             proof(
-                "tests/rules/test_checks.py::test_what_cannot_be_read_neither_begins_nor_ends",
-                "rules/check.py",
+                "tests/health/test_checks.py::test_what_cannot_be_read_neither_begins_nor_ends",
+                "health/check.py",
                 " and not any(e.startswith(reads) for e in gpu.errors)",
                 "",
             ),
@@ -396,17 +416,21 @@ HARMS: tuple[Harm, ...] = (
         "A driver call that hangs freezes the metrics, the probes or the whole agent.",
         "NVML lives in a child process with a thread for each GPU; pages are made from the last View. A GPU that "
         "hangs is told (a condition, no taint by default), and keeps nobody waiting.",
-        ("roles/node_state.py:round_complete", "reader/gpu_thread.py:run", "rules/checks_node.py:_unresponsive"),
+        (
+            "agent/node_state.py:round_complete",
+            "collect/reader/gpu_thread.py:run",
+            "health/checks/node.py:_unresponsive",
+        ),
         (
             proof(
-                "tests/roles/test_node_state.py::test_a_hung_gpu_keeps_no_round_waiting",
-                "roles/node_state.py",
+                "tests/agent/test_node_state.py::test_a_hung_gpu_keeps_no_round_waiting",
+                "agent/node_state.py",
                 "live = [k for k in self._known.values() if self._state(k, now)[0] is GpuState.FRESH]",
                 "live = list(self._known.values())",
             ),
             proof(
                 f"{SIGHT}test_a_gpu_that_nobody_can_read_is_neither_sick_nor_well",
-                "rules/checks_node.py",
+                "health/checks/node.py",
                 "        Response.CONDITION,\n        gpu=_unresponsive,",
                 "        Response.TAINT,\n        gpu=_unresponsive,",
             ),
@@ -418,29 +442,33 @@ HARMS: tuple[Harm, ...] = (
         "A reader inside a driver call is left alone and never killed. New ones are started ever more rarely, and "
         "none at all while several hang. A lost GPU is asked less and less often, one that is slow again and again "
         "left alone for as long as it took.",
-        ("reader/supervisor.py:_run_one", "reader/supervisor.py:run", "reader/gpu_thread.py:spared"),
+        (
+            "collect/reader/supervisor.py:_run_one",
+            "collect/reader/supervisor.py:run",
+            "collect/reader/gpu_thread.py:spared",
+        ),
         (
             proof(
                 "tests/harms/test_harm_reader.py::test_a_reader_inside_the_driver_is_not_killed_even_when_it_talks_nonsense",
-                "reader/supervisor.py",
+                "collect/reader/supervisor.py",
                 "            if not self._in_driver:\n                process.kill()",
                 "            process.kill()",
             ),
             proof(
-                "tests/reader/test_supervisor.py::test_no_more_readers_than_may_hang_are_started",
-                "reader/supervisor.py",
+                "tests/collect/reader/test_supervisor.py::test_no_more_readers_than_may_hang_are_started",
+                "collect/reader/supervisor.py",
                 "if self.abandoned < MAX_ABANDONED:",
                 "if True:",
             ),
             proof(
-                "tests/reader/test_gpu_thread.py::test_a_lost_gpu_is_asked_less_and_less_often",
-                "reader/gpu_thread.py",
+                "tests/collect/reader/test_gpu_thread.py::test_a_lost_gpu_is_asked_less_and_less_often",
+                "collect/reader/gpu_thread.py",
                 " if losses else 0.0",
                 " if False else 0.0",
             ),
             proof(
-                "tests/reader/test_gpu_thread.py::test_one_whose_driver_times_out_inside_is_left_alone_for_as_long",
-                "reader/gpu_thread.py",
+                "tests/collect/reader/test_gpu_thread.py::test_one_whose_driver_times_out_inside_is_left_alone_for_as_long",
+                "collect/reader/gpu_thread.py",
                 " if min(took) > SLOW_SECONDS else 0.0",
                 " if False else 0.0",
             ),
@@ -451,17 +479,17 @@ HARMS: tuple[Harm, ...] = (
         "A failure of the monitor is taken for a failure of the GPU.",
         "A reader that died, a driver that cannot be opened, a source that is down: a finding of its own that can "
         "never taint, and GPUs whose health is unknown.",
-        ("roles/node_state.py:_unread", "rules/checks_node.py:MONITOR_CHECKS"),
+        ("agent/node_state.py:_unread", "health/checks/node.py:MONITOR_CHECKS"),
         (
             proof(
-                "tests/roles/test_node_state.py::test_a_reader_that_ended_blames_no_gpu",
-                "roles/node_state.py",
+                "tests/agent/test_node_state.py::test_a_reader_that_ended_blames_no_gpu",
+                "agent/node_state.py",
                 'return GpuState.UNKNOWN, self.failure.reason if self.failure else "the reader is starting"',
                 'return GpuState.LOST, self.failure.reason if self.failure else "the reader is starting"',
             ),
             proof(
                 f"{SIGHT}test_trouble_of_the_monitor_is_no_fault_of_a_gpu",
-                "rules/checks_node.py",
+                "health/checks/node.py",
                 "    if nvml is None or not nvml.up:\n        return CANNOT_TELL\n",
                 '    if nvml is None or not nvml.up:\n        return Sighting("no GPU can be read")\n',
             ),
@@ -472,17 +500,17 @@ HARMS: tuple[Harm, ...] = (
         "Nothing is heard of a GPU, and that is taken for health.",
         "`unknown` is a state of its own: of GPUs, of the node and of the condition GPUHealthy. Giving a node back "
         "needs a fresh look at every GPU concerned.",
-        ("rules/health.py:_health", "rules/evidence.py:_gpus", "rules/remediation.py:_verdict"),
+        ("health/rollup.py:_health", "remediation/planning/evidence.py:_gpus", "remediation/planning/plan.py:_verdict"),
         (
             proof(
                 f"{SIGHT}test_a_gpu_that_nobody_can_read_is_neither_sick_nor_well",
-                "rules/health.py",
+                "health/rollup.py",
                 "if status.state is not GpuState.FRESH or status.identity.uuid in unseen:",
                 "if False:",
             ),
             proof(
                 f"{SIGHT}test_a_node_of_which_nothing_is_known_is_not_healthy",
-                "rules/remediation.py",
+                "remediation/planning/plan.py",
                 "    if not case.is_fresh:\n        return (Why.UNKNOWN",
                 "    if False:\n        return (Why.UNKNOWN",
             ),
@@ -493,23 +521,23 @@ HARMS: tuple[Harm, ...] = (
         "The name is that of another node, and a healthy machine is tainted.",
         "The Node's name must be given; its boot id, machine id and system uuid must be this machine's before "
         "anything is written, and one of them must be known on both sides.",
-        ("rules/identity.py:mistaken", "roles/place.py:of"),
+        ("remediation/planning/identity.py:mistaken", "kube/node_name.py:of"),
         (
             proof(
                 f"{PEOPLE}test_a_node_of_another_machine_is_never_written_to",
-                "rules/identity.py",
+                "remediation/planning/identity.py",
                 "if a.strip().lower() != b.strip().lower():",
                 "if False:",
             ),
             proof(
                 f"{PEOPLE}test_without_any_identity_in_common_nothing_is_written",
-                "rules/identity.py",
+                "remediation/planning/identity.py",
                 "    if not known:\n",
                 "    if False:\n",
             ),
             proof(
                 f"{PEOPLE}test_the_hosts_name_is_never_taken_for_the_nodes",
-                "roles/place.py",
+                "kube/node_name.py",
                 'environment.get("NODE_NAME", "")',
                 'environment.get("NODE_NAME", "") or environment.get("HOSTNAME", "")',
             ),
@@ -519,17 +547,17 @@ HARMS: tuple[Harm, ...] = (
         19,
         "A Node is created anew under the same name, and is treated as the old one.",
         "Memory belongs to a Node's uid, and so does the annotation: with another uid neither counts.",
-        ("rules/remediation.py:plan", "rules/ownership.py:hold"),
+        ("remediation/planning/plan.py:plan", "remediation/planning/ownership.py:hold"),
         (
             proof(
                 f"{PEOPLE}test_what_a_person_said_of_a_former_node_does_not_count",
-                "rules/remediation.py",
+                "remediation/planning/plan.py",
                 "memory=memory if memory.node_uid in (None, node.uid) else _of_the_machine(memory),",
                 "memory=memory,",
             ),
             proof(
                 f"{PEOPLE}test_an_annotation_of_a_former_node_makes_nothing_ours",
-                "rules/ownership.py",
+                "remediation/planning/ownership.py",
                 "if owner is None or owner.node_uid != node.uid:",
                 "if owner is None:",
             ),
@@ -545,11 +573,15 @@ HARMS: tuple[Harm, ...] = (
         "and let only gpuwatch's taint, condition, labels and annotations change; "
         "`tests/cluster/test_own_node_policy.py` shows it, rule by rule, on a real API server. Evictions are not "
         "tied to the node: an admission policy cannot see where a pod runs.",
-        ("roles/remediator.py:_hands", "sinks/kube_body.py:node_patch", "config.py:RemediationConfig"),
+        (
+            "remediation/service/remediator.py:_hands",
+            "remediation/service/request_bodies.py:node_patch",
+            "config/__init__.py:RemediationConfig",
+        ),
         (
             proof(
                 f"{PEOPLE}test_the_default_is_to_observe_and_an_observer_never_writes",
-                "roles/remediator.py",
+                "remediation/service/remediator.py",
                 '            if config.mode == "enforce":\n',
                 "            if config.mode:\n",
             ),
@@ -561,7 +593,7 @@ HARMS: tuple[Harm, ...] = (
             ),
             proof(
                 f"{API}test_the_documented_rights_are_enough_and_no_more_is_asked_for",
-                "roles/slots.py",
+                "remediation/service/slots.py",
                 "        if isinstance(self._budget.max_unavailable, int):\n            return\n",
                 "",
             ),
@@ -580,11 +612,11 @@ HARMS: tuple[Harm, ...] = (
         "Two controllers write the list of taints at once, and one of them loses what it wrote.",
         "A change of taints carries the resourceVersion of the Node it was made from; a conflict means looking and "
         "planning anew.",
-        ("sinks/kube_body.py:node_patch", "roles/remediator.py:_work"),
+        ("remediation/service/request_bodies.py:node_patch", "remediation/service/remediator.py:_work"),
         (
             proof(
                 f"{API}test_a_taint_that_another_sets_in_the_same_moment_is_not_lost",
-                "sinks/kube_body.py",
+                "remediation/service/request_bodies.py",
                 '    metadata: Json = {"resourceVersion": node.resource_version}\n',
                 "    metadata: Json = {}\n",
             ),
@@ -595,17 +627,21 @@ HARMS: tuple[Harm, ...] = (
         "Thousands of agents flood the API server.",
         "Only changes are written; a heartbeat is due every five minutes, words alone wait for it. A storm of "
         "findings is no storm of requests, and every wait has jitter.",
-        ("rules/condition.py:changed", "roles/remediator.py:step", "rules/announcing.py:untold"),
+        (
+            "remediation/planning/condition.py:changed",
+            "remediation/service/remediator.py:step",
+            "remediation/planning/events.py:untold",
+        ),
         (
             proof(
                 f"{API}test_at_rest_next_to_nothing_is_written",
-                "rules/condition.py",
+                "remediation/planning/condition.py",
                 "due = bool(heartbeat) and not 0 <= age < heartbeat",
                 "due = True",
             ),
             proof(
                 f"{API}test_at_rest_next_to_nothing_is_written",
-                "rules/condition.py",
+                "remediation/planning/condition.py",
                 "rewritten = text != old.message and not 0 <= age < max(heartbeat, MESSAGE_SECONDS)",
                 "rewritten = text != old.message",
             ),
@@ -616,17 +652,17 @@ HARMS: tuple[Harm, ...] = (
         "Labels made of messages, pids or endless events blow up the metrics' storage.",
         "Series are those of GPUs, codes and pods that are there; messages are no labels; processes are opt-in; "
         "above `metrics.max_series` whole families are left out, and counted.",
-        ("sinks/metrics.py:cap", "sinks/metrics_node.py", "sinks/metrics.py:collect"),
+        ("metrics/native/__init__.py:cap", "metrics/native/node.py", "metrics/native/__init__.py:collect"),
         (
             proof(
-                "tests/sinks/test_board.py::test_series_above_the_cap_are_dropped_and_counted",
-                "sinks/metrics.py",
+                "tests/metrics/test_page_cache.py::test_series_above_the_cap_are_dropped_and_counted",
+                "metrics/native/__init__.py",
                 "        if total > max_series:\n",
                 "        if False:\n",
             ),
             proof(
-                "tests/sinks/test_metrics.py::test_processes_are_opt_in",
-                "sinks/metrics.py",
+                "tests/metrics/test_native.py::test_processes_are_opt_in",
+                "metrics/native/__init__.py",
                 "if (config.processes or not row.opt_in) and (row.owned or not owned_only)",
                 "if row.owned or not owned_only",
             ),
@@ -637,17 +673,21 @@ HARMS: tuple[Harm, ...] = (
         "Bugs of applications (XIDs 13, 31, 43, 45) take hardware out of service.",
         "XIDs of that class can do no more than tell their pod, whatever a policy says; many different pods on one "
         "GPU only are a reason to look, not to taint.",
-        ("rules/xid_class.py:_by_catalogue", "rules/policy.py:answer", "rules/policy.py:compile"),
+        (
+            "health/xid/classify.py:_by_catalogue",
+            "remediation/planning/policy.py:answer",
+            "remediation/planning/policy.py:compile",
+        ),
         (
             proof(
                 f"{QUIET}test_no_trouble_by_itself_taints",
-                "rules/xid_class.py",
+                "health/xid/classify.py",
                 '    if info.taint:\n        return "fatal"\n',
                 '    if info.taint or info.category == "application":\n        return "fatal"\n',
             ),
             proof(
                 f"{LINES}test_an_applications_fault_never_taints_whatever_a_policy_says",
-                "rules/policy.py",
+                "remediation/planning/policy.py",
                 '            _allowed(f"remediation.xids.{code}", response, cap, why)\n',
                 "            pass\n",
             ),
@@ -658,11 +698,15 @@ HARMS: tuple[Harm, ...] = (
         "The process that a line names is blamed, or ended: often it is only the monitor that asked.",
         "Affected are the pods that were given the GPU, by the kubelet's word; they are told as possibly affected, "
         "and the pid decides nothing.",
-        ("rules/history.py:_understood", "rules/announcing.py:about_pods", "rules/draining.py:_meant"),
+        (
+            "health/history.py:_understood",
+            "remediation/planning/events.py:about_pods",
+            "remediation/planning/draining.py:_meant",
+        ),
         (
             proof(
                 f"{LINES}test_the_process_in_the_line_is_not_blamed",
-                "rules/history.py",
+                "health/history.py",
                 "pods = past.pods(event.gi) if past else ()",
                 "pods = (Workload(pod=event.name),)",
             ),
@@ -673,17 +717,17 @@ HARMS: tuple[Harm, ...] = (
         "A PCI address is matched with the wrong GPU after a loss or a new order.",
         "Addresses and UUIDs are learned while GPUs are there, from NVML and the driver's lines, and kept. A fault "
         "at an address that nobody knows is the node's, never a guessed GPU's.",
-        ("rules/history.py:uuid", "rules/xids.py:know", "rules/judge.py:_take_home"),
+        ("health/history.py:uuid", "health/xid/ledger.py:know", "health/judge.py:_take_home"),
         (
             proof(
                 f"{LINES}test_a_fault_at_an_unknown_address_is_no_gpus",
-                "rules/history.py",
+                "health/history.py",
                 "return event.uuid or self._by_pci.get(pci_key(event.pci))",
                 "return event.uuid or self._by_pci.get(pci_key(event.pci)) or next(iter(self.gpus), None)",
             ),
             proof(
-                "tests/rules/test_xids.py::test_a_gpu_that_vanished_keeps_its_name",
-                "rules/xids.py",
+                "tests/health/xid/test_ledger.py::test_a_gpu_that_vanished_keeps_its_name",
+                "health/xid/ledger.py",
                 "        for address, uuid in gpus.items():\n",
                 "        self._gpus.clear()\n        for address, uuid in gpus.items():\n",
             ),
@@ -693,17 +737,17 @@ HARMS: tuple[Harm, ...] = (
         27,
         "A code that nobody knows is acted on, or dropped without a word.",
         "It is a finding that can never taint, an event, and a count of its own.",
-        ("rules/xid_class.py:classify", "rules/xids.py:_xid"),
+        ("health/xid/classify.py:classify", "health/xid/ledger.py:_xid"),
         (
             proof(
                 f"{LINES}test_an_unknown_code_is_recorded_and_never_acted_on",
-                "rules/xid_class.py",
+                "health/xid/classify.py",
                 '    if info is None:\n        return "unknown"\n',
                 '    if info is None:\n        return "fatal"\n',
             ),
             proof(
                 f"{LINES}test_an_unknown_code_is_recorded_and_never_acted_on",
-                "rules/xids.py",
+                "health/xid/ledger.py",
                 "            self.unknown += explain(event.xid) is None\n",
                 "",
             ),
@@ -713,17 +757,17 @@ HARMS: tuple[Harm, ...] = (
         28,
         "A contained fault of one MIG instance punishes the whole GPU, or is lost.",
         "The instance in the line is read; its pods alone are affected, and contained XIDs do not taint by default.",
-        ("rules/gpu_history.py:pods", "rules/xid_class.py:CONTAINED", "sources/kmsg_grammar.py"),
+        ("health/gpu_history.py:pods", "health/xid/classify.py:CONTAINED", "collect/kernel_log/grammar.py"),
         (
             proof(
                 f"{LINES}test_a_contained_fault_hits_one_instance",
-                "rules/gpu_history.py",
+                "health/gpu_history.py",
                 "if gi is None or instance in (None, gi))",
                 "if True)",
             ),
             proof(
                 f"{LINES}test_a_contained_fault_hits_one_instance",
-                "rules/checks_xid.py",
+                "health/checks/xid.py",
                 '        Response.CONDITION,\n        ends="repair",',
                 '        Response.TAINT,\n        ends="repair",',
             ),
@@ -734,11 +778,11 @@ HARMS: tuple[Harm, ...] = (
         "Anybody who may write to the kernel log can claim any fault.",
         "Only records of the kernel's own facility count; the switch that admits others is for tests and the "
         "simulator.",
-        ("sources/kmsg_framing.py:read_frame",),
+        ("collect/kernel_log/framing.py:read_frame",),
         (
             proof(
                 f"{LINES}test_lines_that_user_space_wrote_count_for_nothing",
-                "sources/kmsg_framing.py",
+                "collect/kernel_log/framing.py",
                 "if frame.facility and not accept_userspace:",
                 "if False:",
             ),
@@ -749,17 +793,21 @@ HARMS: tuple[Harm, ...] = (
         "Two remediators work on one node and undo each other.",
         "Marks of others (NVSentinel, Karpenter, autoscalers, the GPU operator's upgrade, medik8s, kured, foreign "
         "cordons, keys of the configuration) mean: nothing new. The opt-out label also gives back what is ours.",
-        ("rules/foreign.py:foreign", "rules/foreign.py:opted_out", "rules/quarantine.py:new_is_barred"),
+        (
+            "remediation/planning/other_controllers.py:foreign",
+            "remediation/planning/other_controllers.py:opted_out",
+            "remediation/planning/quarantine.py:new_is_barred",
+        ),
         (
             proof(
                 f"{PEOPLE}test_a_node_that_others_have_in_hand_gets_nothing_new",
-                "rules/foreign.py",
+                "remediation/planning/other_controllers.py",
                 "if mark.idle is None or value not in mark.idle:",
                 "if False:",
             ),
             proof(
                 f"{PEOPLE}test_a_node_that_opts_out_later_gets_back_what_is_ours",
-                "rules/recovery.py",
+                "remediation/planning/recovery.py",
                 "    if opted_out(case.node):\n",
                 "    if False:\n",
             ),
@@ -770,17 +818,17 @@ HARMS: tuple[Harm, ...] = (
         "A typo in the configuration widens a rule, or switches it off.",
         "Unknown keys, checks, responses and values are errors that name the key and the nearest known one, at start "
         "and at reload; the policy in force then stays.",
-        ("config.py:parse", "rules/policy.py:compile", "roles/reload.py:reload"),
+        ("config/__init__.py:parse", "remediation/planning/policy.py:compile", "process/config_watch.py:reload"),
         (
             proof(
                 f"{POLICY}test_a_typo_changes_nothing_and_is_named",
-                "roles/reload.py",
+                "process/config_watch.py",
                 "            return None\n        self.error = None\n",
                 "            new = Config()\n        self.error = None\n",
             ),
             proof(
                 f"{POLICY}test_a_policy_about_a_check_that_is_none_is_refused",
-                "rules/policy.py",
+                "remediation/planning/policy.py",
                 "    if name not in checks:\n        near =",
                 "    if False:\n        near =",
             ),
@@ -791,17 +839,17 @@ HARMS: tuple[Harm, ...] = (
         "After an upgrade or an uninstall taints stay behind that nobody takes away.",
         "`gpuwatch node release --forget` gives back all that the annotation says is ours, from the Node alone, "
         "wherever the remediator was stopped.",
-        ("rules/by_hand.py:release", "cli/node.py"),
+        ("remediation/planning/manual.py:release", "cli/node/node.py"),
         (
             proof(
                 f"{PEOPLE}test_an_uninstall_leaves_nothing_behind",
-                "rules/by_hand.py",
+                "remediation/planning/manual.py",
                 "taints = without_ours(node, owner) if owner else node.taints",
                 "taints = node.taints",
             ),
             proof(
                 f"{PEOPLE}test_an_uninstall_leaves_nothing_behind",
-                "rules/by_hand.py",
+                "remediation/planning/manual.py",
                 "    if forget:\n",
                 "    if False:\n",
             ),
@@ -813,17 +861,17 @@ HARMS: tuple[Harm, ...] = (
         "gpuwatch resets no GPU; one file alone has calls of NVML that change anything, and those are of power limits "
         "and clocks. It prints the ladder (drain, reset, reboot, inspect), and asks for a reboot, where told to, only "
         "once all who had to go have gone.",
-        ("rules/recovery.py:_draining", "rules/checks_xid.py:FATAL_ACTIONS"),
+        ("remediation/planning/recovery.py:_draining", "health/checks/xid.py:FATAL_ACTIONS"),
         (
             proof(
                 f"{PODS}test_a_reboot_is_asked_for_only_when_all_who_had_to_go_have_gone",
-                "rules/recovery.py",
+                "remediation/planning/recovery.py",
                 "    if result.is_done:\n",
                 "    if True:\n",
             ),
             proof(
                 f"{API}test_nothing_in_the_package_can_reset_a_gpu",
-                "roles/handover.py",
+                "remediation/service/reboot_sentinel.py",
                 'MARK = "gpuwatch:',
                 'RESET = "nvmlDeviceResetGpuLockedClocks"\nMARK = "gpuwatch:',
             ),
@@ -834,11 +882,11 @@ HARMS: tuple[Harm, ...] = (
         "A GPU that is held back by its power limit or by heat is taken out of service.",
         "A software power cap is normal; brakes and heat that last several looks are a condition, never a taint by "
         "default.",
-        ("rules/checks_board.py:BOARD_CHECKS",),
+        ("health/checks/board.py:BOARD_CHECKS",),
         (
             proof(
                 f"{SIGHT}test_a_gpu_that_is_held_back_keeps_its_work",
-                "rules/checks_board.py",
+                "health/checks/board.py",
                 '        Response.CONDITION,\n        gpu=_slowed("hw_power_brake_slowdown"',
                 '        Response.TAINT,\n        gpu=_slowed("hw_power_brake_slowdown"',
             ),
@@ -849,11 +897,11 @@ HARMS: tuple[Harm, ...] = (
         "The number of GPUs a node should have is learned wrongly, and a complete node counts as broken.",
         "It is never learned: it is told by the configuration, or compared with the PCI bus and NVML. What is missing "
         "is told, and taints nothing by default.",
-        ("rules/checks_node.py:_missing", "roles/assembly.py:view"),
+        ("health/checks/node.py:_missing", "agent/view_builder.py:view"),
         (
             proof(
                 f"{SIGHT}test_a_wrong_number_of_gpus_is_told_and_not_acted_on",
-                "rules/checks_node.py",
+                "health/checks/node.py",
                 "        Response.CONDITION,\n        node=_missing,",
                 "        Response.TAINT,\n        node=_missing,",
             ),
@@ -864,23 +912,27 @@ HARMS: tuple[Harm, ...] = (
         "Giving a power limit back raises it above what it was, or undoes what a person has set meanwhile.",
         "A record whose values are above the original is refused, and only a limit that is still the recorded one is "
         "touched. What cannot be read is not written.",
-        ("rules/restoring.py:power_target", "sinks/settings_record.py:_nonsense", "roles/restoring.py:give_back"),
+        (
+            "tuning/model/restore_value.py:power_target",
+            "tuning/actuation/record.py:_nonsense",
+            "tuning/actuation/restore.py:give_back",
+        ),
         (
             proof(
                 f"{RESTORING}test_s9_what_somebody_else_has_set_since_is_left_alone",
-                "rules/restoring.py",
+                "tuning/model/restore_value.py",
                 "ours = any(is_same(now.configured, applied) for applied in setting.applied)",
                 "ours = True",
             ),
             proof(
-                "tests/rules/test_restoring.py::test_nothing_is_ever_set_above_the_original",
-                "rules/restoring.py",
+                "tests/tuning/actuation/test_restore_value.py::test_nothing_is_ever_set_above_the_original",
+                "tuning/model/restore_value.py",
                 "return min(setting.original, now.most)",
                 "return now.most",
             ),
             proof(
                 f"{RECORD}test_what_would_raise_or_makes_no_sense_is_neither_written_nor_read",
-                "sinks/settings_record.py",
+                "tuning/actuation/record.py",
                 "above = original is not None and max(applied) > original",
                 "above = False",
             ),
@@ -891,17 +943,17 @@ HARMS: tuple[Harm, ...] = (
         "What was set before a reboot or a driver's reload is given back after it, on GPUs that others have set since.",
         "A record names its boot and its driver; one of another boot or driver is dropped, and where the boot cannot "
         "be told nothing is written.",
-        ("rules/restoring.py:outlived", "roles/restoring.py:_gpu"),
+        ("tuning/model/restore_value.py:outlived", "tuning/actuation/restore.py:_gpu"),
         (
             proof(
                 f"{RESTORING}test_s5_settings_of_another_boot_or_driver_are_dropped_not_restored",
-                "rules/restoring.py",
+                "tuning/model/restore_value.py",
                 "if boot_id is not None and setting.boot_id != boot_id:",
                 "if False:",
             ),
             proof(
                 f"{RESTORING}test_s6_while_the_boot_cannot_be_told_nothing_is_written",
-                "roles/restoring.py",
+                "tuning/actuation/restore.py",
                 "if self._boot_id is None:",
                 "if False:",
             ),
@@ -912,23 +964,23 @@ HARMS: tuple[Harm, ...] = (
         "A tuner dies or hangs and its GPUs stay slow for ever; or its guard takes a living one's settings away.",
         "The guard is a process of its own, which acts on 30 s of silence by a clock that does not jump. It looks at "
         "the record first and at the heartbeat then, so that a tuner which has just begun is heard.",
-        ("roles/tuner_guard.py:_abandoned", "roles/tuner_guard.py:step"),
+        ("tuning/actuation/guard.py:_abandoned", "tuning/actuation/guard.py:step"),
         (
             proof(
                 f"{GUARD}test_s4_three_missed_beats_of_ten_seconds_and_all_is_given_back",
-                "roles/tuner_guard.py",
+                "tuning/actuation/guard.py",
                 "        if silent >= self._silence:\n",
                 "        if False:\n",
             ),
             proof(
                 f"{GUARD}test_while_the_tuner_beats_nothing_is_touched",
-                "roles/tuner_guard.py",
+                "tuning/actuation/guard.py",
                 "        if seen is not None and seen != self._seen:\n",
                 "        if False:\n",
             ),
             proof(
                 f"{GUARD}test_a_tuner_that_begins_while_the_guard_looks_keeps_its_settings",
-                "roles/tuner_guard.py",
+                "tuning/actuation/guard.py",
                 "        recorded = self._is_recorded()\n        seen =",
                 "        self._seen = self._heartbeat.look()\n"
                 "        recorded = self._is_recorded()\n        seen = self._seen or",
@@ -940,17 +992,17 @@ HARMS: tuple[Harm, ...] = (
         "Who can write the record of settings has a process with CAP_SYS_ADMIN set what it says or write elsewhere.",
         "A record that is of another user, or that others may write, is not believed; it is never written through a "
         "link, and a knob that is listed twice is refused.",
-        ("sinks/settings_record.py:read", "sinks/settings_record.py:_write"),
+        ("tuning/actuation/record.py:read", "tuning/actuation/record.py:_write"),
         (
             proof(
                 f"{RECORD}test_a_file_that_others_may_write_is_not_believed",
-                "sinks/settings_record.py",
+                "tuning/actuation/record.py",
                 "OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH",
                 "OTHERS_WRITE = 0",
             ),
             proof(
                 f"{RECORD}test_a_link_that_lies_in_wait_is_not_written_through",
-                "sinks/settings_record.py",
+                "tuning/actuation/record.py",
                 'partial.unlink(missing_ok=True)\n            with open(partial, "xb"',
                 'with open(partial, "wb"',
             ),
@@ -962,11 +1014,11 @@ HARMS: tuple[Harm, ...] = (
         "whole cluster look again each time.",
         "Labels for schedulers change once in five minutes at most, and only when they say something else. When they "
         "last did stands on the Node, so that a restart is no excuse.",
-        ("rules/labels.py:publication",),
+        ("remediation/planning/labels.py:publication",),
         (
             proof(
                 f"{API}test_a_gpu_that_comes_and_goes_is_no_storm_of_label_changes",
-                "rules/labels.py",
+                "remediation/planning/labels.py",
                 "    if 0 <= case.now - published.at < LABEL_SECONDS:\n",
                 "    if False:\n",
             ),
@@ -976,11 +1028,11 @@ HARMS: tuple[Harm, ...] = (
         41,
         "A label that people have put on a Node, or changed, is overwritten or taken away.",
         "A label is ours only while the Node's annotation says so and it says what we wrote.",
-        ("rules/labels.py:_changes", "rules/labels.py:published_by_us"),
+        ("remediation/planning/labels.py:_changes", "remediation/planning/labels.py:published_by_us"),
         (
             proof(
                 f"{LABELS}test_a_label_that_a_person_has_set_or_changed_is_theirs",
-                "rules/labels.py",
+                "remediation/planning/labels.py",
                 "        if there is not None and there != ours:",
                 "        if False:",
             ),
@@ -991,18 +1043,18 @@ HARMS: tuple[Harm, ...] = (
         "A tuner sets a limit above what its operator had set, or a clock that the GPU does not have.",
         "An order above the original is refused, and what is above it by a rounding only is cut to it. The original is "
         "what was configured before the first write; what is written later does not change it.",
-        ("rules/order_values.py:watts_to_set", "rules/order_values.py:original_limit"),
+        ("tuning/model/order_values.py:watts_to_set", "tuning/model/order_values.py:original_limit"),
         (
             proof(
-                "tests/rules/test_order_values.py::test_s1_what_is_off_by_less_than_the_driver_rounds_is_clipped",
-                "rules/order_values.py",
+                "tests/tuning/actuation/test_order_values.py::test_s1_what_is_off_by_less_than_the_driver_rounds_is_clipped",
+                "tuning/model/order_values.py",
                 "return max(least, min(watts, original))",
                 "return max(least, watts)",
             ),
             proof(
-                "tests/rules/test_order_values.py::"
+                "tests/tuning/actuation/test_order_values.py::"
                 "test_the_original_is_what_is_configured_before_the_first_write_and_then_what_is_recorded",
-                "rules/order_values.py",
+                "tuning/model/order_values.py",
                 "    return before.original\n",
                 "    return board.limit\n",
             ),
@@ -1012,11 +1064,11 @@ HARMS: tuple[Harm, ...] = (
         43,
         "A tuner dies between setting a value and writing down that it did, and nobody knows what to give back.",
         "Each value is on the disk before the driver is asked for it, and stays there while it may be in force.",
-        ("roles/turning.py:_set",),
+        ("tuning/actuation/apply.py:_set",),
         (
             proof(
                 f"{HAND}test_s2_it_is_on_the_disk_when_the_driver_is_asked",
-                "roles/turning.py",
+                "tuning/actuation/apply.py",
                 "if before is None or value not in before.applied:",
                 "if before is None:",
             ),
@@ -1027,18 +1079,18 @@ HARMS: tuple[Harm, ...] = (
         "A tuner that was told to end leaves GPUs slow, or sets something after it has given everything back.",
         "From the first moment of the end nothing is set any more; an order under way is waited for and given back. "
         "What the driver does not give back in time stays recorded, for the guard.",
-        ("roles/tuner.py:end", "roles/tuner_hand.py:give_back"),
+        ("tuning/service/tuner.py:end", "tuning/actuation/actuator.py:give_back"),
         (
             proof(
-                "tests/roles/test_tuner_hand_gives_back.py::"
+                "tests/tuning/actuation/test_tuner_hand_gives_back.py::"
                 "test_s3_a_hand_that_is_closed_has_given_back_and_sets_nothing_any_more",
-                "roles/tuner_hand.py",
+                "tuning/actuation/actuator.py",
                 "            elif not self._closed:\n",
                 "            else:\n",
             ),
             proof(
                 f"{ENFORCING}test_s3_at_the_end_all_is_given_back_nothing_is_set_any_more_and_the_next_one_knows",
-                "roles/tuner.py",
+                "tuning/service/tuner.py",
                 "                self._give_back(self._hand, Trigger.EXIT)\n",
                 "",
             ),
@@ -1049,11 +1101,11 @@ HARMS: tuple[Harm, ...] = (
         "A tuner hangs in the driver while its guard gives back; the call comes through afterwards, and the record of "
         "it is gone.",
         "Who gives back while another process holds the GPU forgets nothing.",
-        ("roles/restoring.py:_gpu", "sinks/settings_record.py:lock_gpu"),
+        ("tuning/actuation/restore.py:_gpu", "tuning/actuation/record.py:lock_gpu"),
         (
             proof(
                 f"{RESTORING}test_a_gpu_that_another_process_is_at_is_restored_and_not_forgotten_and_the_others_are",
-                "roles/restoring.py",
+                "tuning/actuation/restore.py",
                 "            if held:\n                found = self._forgotten(found)\n",
                 "            found = self._forgotten(found)\n",
             ),
@@ -1063,17 +1115,17 @@ HARMS: tuple[Harm, ...] = (
         46,
         "A tuner sets caps while no guard runs: `kill -9` would leave them for ever.",
         "Without a beat of the guard in 30 s everything is given back, and nothing is set before the first one.",
-        ("rules/tuning_closed.py:everywhere", "roles/tuner_folder.py:hears"),
+        ("tuning/cycle/obstacles.py:everywhere", "tuning/service/state_dir.py:hears"),
         (
             proof(
                 f"{ENFORCING}test_s4_without_a_guard_nothing_is_set_and_what_was_set_is_given_back",
-                "rules/tuning_closed.py",
+                "tuning/cycle/obstacles.py",
                 "    if not inputs.heard:\n",
                 "    if False:\n",
             ),
             proof(
                 f"{ENFORCING}test_the_heartbeat_of_a_guard_long_dead_is_not_taken_for_one",
-                "roles/tuner_folder.py",
+                "tuning/service/state_dir.py",
                 "            if self._stamp is not None:  # the first one",
                 "            if True:  # the first one",
             ),
@@ -1084,17 +1136,17 @@ HARMS: tuple[Harm, ...] = (
         "Work is slowed whose owners never agreed, or have changed their mind.",
         "Operator, Node, namespace and pod may each say less than the others, none more. What is not known, too old or "
         "cannot be understood is a no.",
-        ("rules/consent.py:wish", "rules/consent.py:permit"),
+        ("tuning/gates/consent.py:wish", "tuning/gates/consent.py:permit"),
         (
             proof(
                 f"{CONSENT}test_the_least_permissive_of_all_wins",
-                "rules/consent.py",
+                "tuning/gates/consent.py",
                 "return min(said, key=lambda each: MODES.index(each.mode), default=None)",
                 "return said[0] if said else None",
             ),
             proof(
                 f"{CONSENT}test_what_is_not_known_of_a_pod_is_no_consent",
-                "rules/consent.py",
+                "tuning/gates/consent.py",
                 "return None if consents is None or _is_old(consents, now) else",
                 "return None if consents is None else",
             ),
@@ -1104,11 +1156,11 @@ HARMS: tuple[Harm, ...] = (
         48,
         "Who can write what pods agree to, in a file, decides whose GPUs are slowed.",
         "A file of another user, or one that others may write, or a link, is not believed; then no pod has agreed.",
-        ("sinks/consents_file.py:read",),
+        ("consents/file.py:read",),
         (
             proof(
-                "tests/sinks/test_consents_file.py::test_a_file_that_others_may_write_is_not_believed",
-                "sinks/consents_file.py",
+                "tests/consents/test_file.py::test_a_file_that_others_may_write_is_not_believed",
+                "consents/file.py",
                 " or found.st_mode & OTHERS_WRITE:",
                 ":",
             ),
@@ -1119,11 +1171,11 @@ HARMS: tuple[Harm, ...] = (
         "A cap that was found for one pod's work slows the next one's.",
         "Other owners, other GPUs, or processes of which none was there before: the cap goes in the cycle that sees "
         "it, and all begins anew.",
-        ("rules/tuning_owners.py:follow", "rules/tuning_team.py:move"),
+        ("tuning/gates/owners.py:follow", "tuning/cycle/gang.py:move"),
         (
             proof(
                 f"{LOOP}test_s7_another_owner_never_runs_under_the_cap_of_the_one_before[processes]",
-                "rules/tuning_team.py",
+                "tuning/cycle/gang.py",
                 "before = None if is_other else memory.tuned.get(team.key)",
                 "before = memory.tuned.get(team.key)",
             ),
@@ -1133,11 +1185,11 @@ HARMS: tuple[Harm, ...] = (
         50,
         "One GPU of a job is slowed, and all others wait for it and save nothing.",
         "GPUs of one owner have one cap at every instant; what stands against one of them stands against all.",
-        ("rules/tuning_owners.py:teams", "rules/tuning_team.py:_together"),
+        ("tuning/gates/owners.py:teams", "tuning/cycle/gang.py:_together"),
         (
             proof(
                 f"{LOOP}test_s8_a_fault_lifts_its_gpu_and_those_of_the_same_work_and_rests",
-                "rules/tuning_team.py",
+                "tuning/cycle/gang.py",
                 "return {uuid: told(each) or (apart,) for uuid, each in closed.items()}",
                 "return closed",
             ),
@@ -1148,11 +1200,11 @@ HARMS: tuple[Harm, ...] = (
         "A GPU that is sick or hot is held down as well, and what is wrong with it is hidden.",
         "A fault, an XID, a thermal or hardware slowdown lifts the cap in the cycle that sees it, and the GPU is left "
         "alone for ten minutes after.",
-        ("rules/tuning_gates.py:GATES",),
+        ("tuning/gates/gates.py:GATES",),
         (
             proof(
                 f"{LOOP}test_s8_a_gpu_that_slows_itself_is_not_held_down_by_us_too[hw_slowdown]",
-                "rules/tuning_gates.py",
+                "tuning/gates/gates.py",
                 "    Gate(Reason.SLOWDOWN, _sampled(_slowdown), rests=REST_SECONDS),\n",
                 "",
             ),
@@ -1163,17 +1215,17 @@ HARMS: tuple[Harm, ...] = (
         "Two power managers turn one knob against each other.",
         "A clock or a limit that is neither gpuwatch's nor the original is somebody else's: what is gpuwatch's is "
         "given back, and the GPU is theirs for an hour.",
-        ("rules/tuning_conflict.py:look", "rules/tuning_rests.py:conflict"),
+        ("tuning/gates/conflict.py:look", "tuning/gates/pauses.py:conflict"),
         (
             proof(
                 f"{LOOP}test_s9_clocks_that_somebody_else_has_reset_are_theirs_for_an_hour",
-                "rules/tuning_closed.py",
+                "tuning/cycle/obstacles.py",
                 ", *rests.obstacles(gpu.uuid, pauses, inputs.now)",
                 "",
             ),
             proof(
-                "tests/rules/test_order_values.py::test_s9_what_is_neither_ours_nor_the_original_is_somebody_elses",
-                "rules/order_values.py",
+                "tests/tuning/actuation/test_order_values.py::test_s9_what_is_neither_ours_nor_the_original_is_somebody_elses",
+                "tuning/model/order_values.py",
                 "    if is_foreign(before, board.limit):\n",
                 "    if False:\n",
             ),
@@ -1183,11 +1235,11 @@ HARMS: tuple[Harm, ...] = (
         53,
         "Settings change all the time, and work never runs at one speed.",
         "A GPU is tried at another cap so many times an hour at most; giving back never counts and never waits.",
-        ("rules/tuning_pace.py:allowed", "rules/tuning_team.py:_aimed"),
+        ("tuning/gates/rate_limit.py:allowed", "tuning/cycle/gang.py:_aimed"),
         (
             proof(
                 f"{ENFORCING}test_s10_the_hand_is_asked_for_no_more_than_the_loop_allows",
-                "rules/tuning_team.py",
+                "tuning/cycle/gang.py",
                 "        if wait := max((each or 0.0 for each in waits), default=0.0):\n",
                 "        if wait := 0.0:\n",
             ),
@@ -1198,17 +1250,17 @@ HARMS: tuple[Harm, ...] = (
         "Work is slowed by more than was promised, and nobody notices.",
         "A held cap is compared with full speed again every half hour, and at once when the work looks different; a "
         "cap that no longer keeps the bound is raised or given back.",
-        ("rules/energy_hold.py:keeps", "rules/energy_hold.py:is_odd"),
+        ("tuning/energy/hold.py:keeps", "tuning/energy/hold.py:is_odd"),
         (
             proof(
-                "tests/rules/test_energy_tuner.py::test_three_failed_verifications_end_it",
-                "rules/energy_hold.py",
+                "tests/tuning/energy/test_tuner.py::test_three_failed_verifications_end_it",
+                "tuning/energy/hold.py",
                 "return newest.upper >= 1 - terms.slowdown and everything.ratio >= 1 - terms.slowdown",
                 "return True",
             ),
             proof(
-                "tests/rules/test_energy_tuner.py::test_steeper_work_is_noticed_and_slowed_for_less_than_a_minute",
-                "rules/energy_hold.py",
+                "tests/tuning/energy/test_tuner.py::test_steeper_work_is_noticed_and_slowed_for_less_than_a_minute",
+                "tuning/energy/hold.py",
                 "return any(abs(now - mean) > allowed for now, (mean, allowed)",
                 "return any(abs(now - mean) > 99 for now, (mean, allowed)",
             ),
@@ -1219,18 +1271,18 @@ HARMS: tuple[Harm, ...] = (
         "The limits of a node's GPUs add up to more than what its budget, or its breaker, holds.",
         "Limits are lowered first and read back before any is raised; a GPU that cannot be read counts with the most "
         "it may have, and while that is so nothing is raised.",
-        ("rules/budget_loop.py:cycle", "rules/power_budget_steps.py"),
+        ("tuning/power_budget/loop.py:cycle", "tuning/power_budget/write_order.py"),
         (
             proof(
-                "tests/rules/test_power_budget_steps.py::test_decreases_come_first_and_the_largest_before_the_others",
-                "rules/power_budget_steps.py",
+                "tests/tuning/power_budget/test_write_order.py::test_decreases_come_first_and_the_largest_before_the_others",
+                "tuning/power_budget/write_order.py",
                 "key=lambda move: (_rise(move) > 0,",
                 "key=lambda move: (_rise(move) < 0,",
             ),
             proof(
-                "tests/rules/test_power_budget_steps.py::"
+                "tests/tuning/power_budget/test_write_order.py::"
                 "test_who_cannot_be_read_counts_for_the_most_and_is_not_written",
-                "rules/power_budget_steps.py",
+                "tuning/power_budget/write_order.py",
                 "return self.most if self.watts is None else self.watts",
                 "return self.watts or 0.0",
             ),
@@ -1241,23 +1293,23 @@ HARMS: tuple[Harm, ...] = (
         "A tuner that should only look sets something.",
         "A process that was not started to enforce has no driver loaded, has no hand, and a reload cannot give it one. "
         "The loop orders nothing in any other mode.",
-        ("cli/tune_reach.py:hand", "roles/tuner.py:checked", "rules/tuning_loop.py:_orders"),
+        ("cli/tune/driver_access.py:hand", "tuning/service/tuner.py:checked", "tuning/cycle/cycle.py:_orders"),
         (
             proof(
                 f"{HAND}test_s12_in_no_other_mode_than_enforce_there_is_a_hand",
-                "cli/tune_reach.py",
+                "cli/tune/driver_access.py",
                 '    if config.tuning.mode != "enforce":\n',
                 "    if False:\n",
             ),
             proof(
-                "tests/roles/test_tuner.py::test_s12_a_tuner_that_was_started_to_observe_cannot_begin_to_enforce",
-                "roles/tuner.py",
+                "tests/tuning/service/test_tuner.py::test_s12_a_tuner_that_was_started_to_observe_cannot_begin_to_enforce",
+                "tuning/service/tuner.py",
                 'if config.tuning.mode == "enforce" and not enforcing:',
                 "if False:",
             ),
             proof(
                 f"{LOOP}test_s12_without_enforce_nothing_is_ordered_whatever_is_recorded",
-                "rules/tuning_loop.py",
+                "tuning/cycle/cycle.py",
                 "    if not inputs.enforcing:\n        return ()\n",
                 "",
             ),

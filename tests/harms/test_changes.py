@@ -11,7 +11,7 @@ from tests.harms.changes import EVERY, MOST, changed_files, worth_showing
 from tests.harms.table import HARMS
 
 PROOFS = [proof for harm in HARMS for proof in harm.proofs]
-JUDGE = "gpuwatch/rules/judge.py"
+JUDGE = "gpuwatch/health/judge.py"
 
 
 def test_nothing_is_shown_where_nothing_of_it_has_changed() -> None:
@@ -25,7 +25,7 @@ def test_a_changed_guard_shows_its_proofs_and_no_others() -> None:
 
 
 def test_a_changed_test_shows_what_it_proves() -> None:
-    path = "tests/rules/test_checks.py"
+    path = "tests/health/test_checks.py"
     shown = worth_showing(PROOFS, frozenset({path}))
     assert shown
     assert shown == [proof for proof in PROOFS if proof.test.startswith(f"{path}::")]

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 import gpuwatch
 from gpuwatch.config import BudgetConfig
-from gpuwatch.model.remediation import Response
-from gpuwatch.rules.labels import LABEL_SECONDS
+from gpuwatch.remediation.model.plan import Response
+from gpuwatch.remediation.planning.labels import LABEL_SECONDS
 from gpuwatch.sim.kubeapi import Rule, SimulatedApiServer
 from tests.harms.conftest import Start
-from tests.roles.remediating import FOREIGN, NAMESPACE, NODE, Bench, fatal
+from tests.remediation.model.remediating import FOREIGN, NAMESPACE, NODE, Bench, fatal
 
 PACKAGE = Path(gpuwatch.__file__).parent
 WRITES = ("create", "update", "patch", "delete")

@@ -7,14 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig
-from gpuwatch.model.remediation import TAINT, Reason
-from gpuwatch.roles.place import Place
-from gpuwatch.roles.remediator import Remediator
+from gpuwatch.kube.node_name import Place
+from gpuwatch.kube.parse import rfc3339
+from gpuwatch.kube.transport import Transport
+from gpuwatch.remediation.model.plan import TAINT, Reason
+from gpuwatch.remediation.service.remediator import Remediator
 from gpuwatch.sim.kubeapi import Object, Rule, SimulatedApiServer, Write
-from gpuwatch.sinks.kube_parse import rfc3339
-from gpuwatch.sinks.kube_transport import Transport
 from tests.harms.conftest import Start
-from tests.roles.remediating import INTERVAL, NAMESPACE, HandClock, Ledger, Views, fatal, settings
+from tests.remediation.model.remediating import INTERVAL, NAMESPACE, HandClock, Ledger, Views, fatal, settings
 
 SELECTOR = "nvidia.com/gpu.present"
 

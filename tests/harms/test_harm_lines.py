@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.remediation import Response
+from gpuwatch.remediation.model.plan import Response
 from tests.harms.chain import USER, Chain, line
-from tests.rules.judging import pci, pod
-from tests.rules.remediating import policy
+from tests.health.judging import pci, pod
+from tests.remediation.planning.remediating import policy
 
 Chains = Iterator[Chain]
 

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.model.finding import Judgement
-from gpuwatch.model.remediation import Reason
 from gpuwatch.model.snapshot import GpuState, Host, RowRemap
-from gpuwatch.sinks.store import Store
+from gpuwatch.remediation.model.plan import Reason
+from gpuwatch.storage.store import Store
 from tests.harms.chain import Chain
 from tests.harms.conftest import Start
-from tests.roles.remediating import Bench, HandClock, fatal
+from tests.remediation.model.remediating import Bench, HandClock, fatal
 
 BOOT = "boot-after"
 

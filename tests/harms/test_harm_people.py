@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from gpuwatch.cli.main import cli
 from gpuwatch.config import RemediationConfig
+from gpuwatch.kube.node_name import Place
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.remediation import LABELS, OWNER, TAINT, Reason, Response
-from gpuwatch.roles.place import Place
+from gpuwatch.remediation.model.plan import LABELS, OWNER, TAINT, Reason, Response
 from gpuwatch.sim.kubeapi import SimulatedApiServer, Write
 from tests.harms.conftest import Start
-from tests.roles.remediating import FOREIGN, NODE, Bench, fatal, settings
+from tests.remediation.model.remediating import FOREIGN, NODE, Bench, fatal, settings
 
 SAME_KEY = {"key": TAINT, "value": "bad-riser", "effect": "NoSchedule"}
 HOUR = 3600.0

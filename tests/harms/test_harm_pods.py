@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import DrainConfig, HandoverConfig
-from gpuwatch.model.remediation import Reason, Response
+from gpuwatch.remediation.model.plan import Reason, Response
 from gpuwatch.sim.kubeapi import Object, SimulatedApiServer
 from tests.harms.conftest import Start
-from tests.roles.remediating import NAMESPACE, NODE, Bench, fatal
+from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, fatal
 
 HOUR = 3600.0
 OWN = (NAMESPACE, "gpuwatch-abcde")

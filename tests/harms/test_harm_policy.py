@@ -6,9 +6,9 @@ import pytest
 
 from gpuwatch.config import load
 from gpuwatch.model.errors import UsageError
-from gpuwatch.roles.reload import ConfigWatch
-from gpuwatch.roles.remediator import checked
-from tests.rules.remediating import policy
+from gpuwatch.process.config_watch import ConfigWatch
+from gpuwatch.remediation.service.remediator import checked
+from tests.remediation.planning.remediating import policy
 
 GOOD = "remediation:\n  mode: enforce\n  checks: {gpu_lost: observe}\n"
 

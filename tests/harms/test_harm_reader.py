@@ -6,13 +6,13 @@ from pathlib import Path
 
 import psutil
 
-from gpuwatch.reader.messages import AnyMessage, Failed, Settings
-from gpuwatch.reader.supervisor import Supervisor
+from gpuwatch.collect.reader.messages import AnyMessage, Failed, Settings
+from gpuwatch.collect.reader.supervisor import Supervisor
 
 SECONDS = 8.0
 INSIDE = """
 import os, pathlib, signal, time
-from gpuwatch.reader.messages import Beat, encode
+from gpuwatch.collect.reader.messages import Beat, encode
 signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 pathlib.Path(__file__).with_name(f"pid-{os.getpid()}").touch()
 os.write(1, encode(Beat(stuck={"GPU-1": ("fields", 9.0)})))

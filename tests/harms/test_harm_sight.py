@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gpuwatch.model.finding import Health
-from gpuwatch.model.remediation import Reason
 from gpuwatch.model.snapshot import ClockEvents, GpuState, SourceStatus
+from gpuwatch.remediation.model.plan import Reason
 from tests.harms.chain import INTERVAL, Chain
 from tests.harms.conftest import Start
-from tests.roles.remediating import Bench, fatal
+from tests.remediation.model.remediating import Bench, fatal
 
 HOUR = round(3600 / INTERVAL)
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpuwatch.model.snapshot import Driver, GpuState, SourceStatus
 from tests.harms.chain import INTERVAL, USER, Chain
-from tests.rules.judging import DRIVER, NVML, pod
+from tests.health.judging import DRIVER, NVML, pod
 
 APPLICATION = (13, 31, 43, 45)
 UNKNOWN = (999, 1234)

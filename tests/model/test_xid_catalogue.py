@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from gpuwatch.collect.kernel_log.framing import parse_line
 from gpuwatch.model.xid import NvLinkError
 from gpuwatch.model.xid_catalogue import (
     all_xids,
@@ -14,7 +15,6 @@ from gpuwatch.model.xid_catalogue import (
     recovery_action,
     retirement_text,
 )
-from gpuwatch.sources.kmsg_framing import parse_line
 
 
 def test_codes_are_unique_and_without_gap() -> None:

@@ -68,7 +68,7 @@ GROUPS = (
     ),
     Group(
         "kernel log",
-        ("sources/kmsg_grammar.py", "sources/kmsg_framing.py"),
+        ("collect/kernel_log/grammar.py", "collect/kernel_log/framing.py"),
         ("sources/test_kmsg_*.py", "sources/test_klog.py", "harms/test_harm_lines.py"),
     ),
 )

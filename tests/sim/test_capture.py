@@ -14,26 +14,26 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpuwatch.collect.nvml.events import EventReader
+from gpuwatch.collect.nvml.gpu import GpuReader, register
+from gpuwatch.collect.nvml.library import NvmlFailure, ask
 from gpuwatch.model.errors import NoGpuStack, UsageError
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.sim.capture import open_capture, record
-from gpuwatch.sim.capture_data import Header, Recording, error, load
-from gpuwatch.sim.capture_record import Recorder
-from gpuwatch.sim.capture_replay import Replay
-from gpuwatch.sim.fakelib import FakeDriver, FakeMig, FakeProcess
-from gpuwatch.sources.nvml import NvmlFailure, ask
-from gpuwatch.sources.nvml_events import EventReader
-from gpuwatch.sources.nvml_gpu import GpuReader, register
+from gpuwatch.sim.capture.data import Header, Recording, error, load
+from gpuwatch.sim.capture.record import Recorder
+from gpuwatch.sim.capture.replay import Replay
+from gpuwatch.sim.libnvml import FakeDriver, FakeMig, FakeProcess
 from tests.seeds import examples
 
 SAMPLES = 7
 READ = """
 import sys, msgspec
 from pathlib import Path
-from gpuwatch.sim.capture_data import Recording
-from gpuwatch.sim.capture_record import Recorder
-from gpuwatch.sources.nvml import ask, open_library
-from gpuwatch.sources.nvml_gpu import GpuReader, register
+from gpuwatch.sim.capture.data import Recording
+from gpuwatch.sim.capture.record import Recorder
+from gpuwatch.collect.nvml.library import ask, open_library
+from gpuwatch.collect.nvml.gpu import GpuReader, register
 
 nvml = Recorder(open_library(sys.argv[1]), Recording())
 ask(nvml, "nvmlInit")
@@ -47,7 +47,7 @@ RECORD = """
 import sys
 from pathlib import Path
 from gpuwatch.sim.capture import record
-from gpuwatch.sources.nvml import open_library
+from gpuwatch.collect.nvml.library import open_library
 
 record(open_library(sys.argv[1]), 3, 0.2, Path(sys.argv[2]), masked=len(sys.argv) > 3)
 """

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.cli.fleet import remediator
+from gpuwatch.cli.sim.fleet import remediator
 from gpuwatch.config import BudgetConfig
-from gpuwatch.model.remediation import TakeSlot
+from gpuwatch.remediation.model.plan import TakeSlot
 from gpuwatch.sim.fleet import FAULTS, BadDay, Drill, Fleet, Race, Seat, Ward, run
 from tests.seeds import seeded
 

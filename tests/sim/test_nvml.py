@@ -7,18 +7,18 @@ import time
 import pynvml
 import pytest
 
+from gpuwatch.collect.nvml.events import EventReader
+from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, Call
+from gpuwatch.collect.nvml.gpu import GpuReader, register
+from gpuwatch.collect.nvml.library import Failure, NvmlFailure, ask
+from gpuwatch.collect.nvml.reads import field_values
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.sim.directory import attach
+from gpuwatch.sim.node.profiles import MODELS
+from gpuwatch.sim.node.scenario import load, names
 from gpuwatch.sim.nvml import SimNvml, open_node
-from gpuwatch.sim.profiles import MODELS
-from gpuwatch.sim.scenario import load, names
 from gpuwatch.sim.world import World
-from gpuwatch.sources.nvml import Failure, NvmlFailure, ask
-from gpuwatch.sources.nvml_events import EventReader
-from gpuwatch.sources.nvml_fields import FIELDS, IDENTITY, Call
-from gpuwatch.sources.nvml_gpu import GpuReader, register
-from gpuwatch.sources.nvml_reads import field_values
-from tests.sim.nodes import HandClock, open_driver, scenario, work
+from tests.sim.node.nodes import HandClock, open_driver, scenario, work
 from tests.waiting import BOUND_SECONDS, until
 
 LOOKS, LIFE_SECONDS = 40, 280.0

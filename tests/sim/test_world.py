@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from gpuwatch.collect.kernel_log.follower import KernelLog
+from gpuwatch.host.pci import bus_gpus, driver_gpus
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
-from gpuwatch.sim import cluster
 from gpuwatch.sim.directory import inject
-from gpuwatch.sim.node import Node
+from gpuwatch.sim.node import cluster
+from gpuwatch.sim.node.node import Node
 from gpuwatch.sim.nvml import open_node
 from gpuwatch.sim.world import World
-from gpuwatch.sources.klog import KernelLog
-from gpuwatch.sources.pci import bus_gpus, driver_gpus
-from gpuwatch.sources.podlogs import PodLogs
-from gpuwatch.sources.podresources import PodResources
-from gpuwatch.sources.procfs import Processes
-from tests.sim.nodes import scenario, work
+from gpuwatch.workloads.podlogs import PodLogs
+from gpuwatch.workloads.podresources import PodResources
+from gpuwatch.workloads.procfs import Processes
+from tests.sim.node.nodes import scenario, work
 from tests.waiting import until
 
 OTHER = """

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from gpuwatch.model.diagnosis import CheckResult, Result
+from gpuwatch.diagnose.model.diagnosis import CheckResult, Result
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.snapshot import Record
 

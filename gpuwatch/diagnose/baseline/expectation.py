@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.config import Section
-from gpuwatch.config_errors import first_wrong
+from gpuwatch.config.errors import first_wrong
 from gpuwatch.model.errors import UsageError
 
 
@@ -66,7 +66,7 @@ def load(path: Path) -> Expectation:
     """
     import yaml
 
-    from gpuwatch.config_yaml import decode
+    from gpuwatch.config.yaml import decode
 
     try:
         document = decode(path.read_text())

@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpuwatch.config import Config
-from gpuwatch.diagnose.bundling import shared
+from gpuwatch.diagnose.bundling import allowed_facts as shared
 from gpuwatch.diagnose.bundling.archive import unpacked_bytes, write_archive
 from gpuwatch.diagnose.bundling.copier import copied
 from gpuwatch.diagnose.bundling.copying import Member
 from gpuwatch.diagnose.bundling.parts import Material, parts
 from gpuwatch.diagnose.bundling.readme import readme
-from gpuwatch.diagnose.bundling.rereading import host_record
+from gpuwatch.diagnose.bundling.verify import host_record
 from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts
 from gpuwatch.diagnose.places import Places
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError

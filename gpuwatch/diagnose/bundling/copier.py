@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from gpuwatch.collect.reader.messages import LENGTH, framed
+from gpuwatch.collect.reader.outbox import Outbox
+from gpuwatch.collect.reader.streams import let_go, private_stdout
+from gpuwatch.diagnose.bundling.allow_list import AREAS, Taken
 from gpuwatch.diagnose.bundling.copying import Found, Member, Tree, contents
-from gpuwatch.diagnose.bundling.picked import OF_KERNEL, PICKS, there
 from gpuwatch.diagnose.bundling.redaction import Redactor
-from gpuwatch.diagnose.bundling.taken import AREAS, Taken
+from gpuwatch.diagnose.bundling.selected_files import OF_KERNEL, PICKS, there
 from gpuwatch.diagnose.places import Places
-from gpuwatch.reader.messages import LENGTH, framed
-from gpuwatch.reader.outbox import Outbox
-from gpuwatch.reader.streams import let_go, private_stdout
 
 LATE = "the files of this area were not read in time: somebody, the driver perhaps, keeps their reader"
 GONE = "the process that reads files ended before it was done"

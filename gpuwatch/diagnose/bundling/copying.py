@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpuwatch.diagnose.places import Places
-from gpuwatch.sources.plain_file import plain
+from gpuwatch.host.plain_file import plain
 
 MOST_FILES = 512
 """Of one pattern."""

@@ -12,7 +12,7 @@ import msgspec
 from gpuwatch import __version__
 from gpuwatch.config import Config
 from gpuwatch.diagnose.baseline.inventory import inventory
-from gpuwatch.diagnose.bundling import shared
+from gpuwatch.diagnose.bundling import allowed_facts as shared
 from gpuwatch.diagnose.bundling.copying import Member
 from gpuwatch.diagnose.bundling.redaction import Redactor
 from gpuwatch.diagnose.facts import Facts

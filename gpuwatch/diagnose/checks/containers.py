@@ -3,8 +3,8 @@
 from typing import Literal
 
 from gpuwatch.diagnose.facts import Facts
-from gpuwatch.sources.cdi import CdiSpec
-from gpuwatch.sources.container_runtime import RuntimeConfig
+from gpuwatch.diagnose.host.cdi import CdiSpec
+from gpuwatch.diagnose.host.container_runtime import RuntimeConfig
 
 JIT_CDI = (1, 18)
 """Since this version NVIDIA's runtime, in its mode `auto`, adds devices by CDI before the container is made."""

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.containers import runtime_config, way
-from gpuwatch.diagnose.checks.driver_home import cuts_gpus, is_made_at_first_use, roots
-from gpuwatch.diagnose.checks.fabric_network import is_wanted
-from gpuwatch.model.diagnosis import Stage
-from gpuwatch.sources.device_nodes import DeviceNode, DeviceNodes
-from gpuwatch.sources.process_limits import Limits
+from gpuwatch.diagnose.checks.driver.home import cuts_gpus, is_made_at_first_use, roots
+from gpuwatch.diagnose.checks.fabric.network import is_wanted
+from gpuwatch.diagnose.host.device_nodes import DeviceNode, DeviceNodes
+from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.host.process_limits import Limits
 
 _NVIDIA, _CONTROL_MINOR = 195, 255
 _FOR_EVERYBODY = 0o666

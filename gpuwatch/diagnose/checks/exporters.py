@@ -2,7 +2,7 @@
 
 from gpuwatch.diagnose.check import Check
 from gpuwatch.diagnose.checks.other_readers import doubles, engine, page, profilers
-from gpuwatch.model.diagnosis import Stage
+from gpuwatch.diagnose.model.diagnosis import Stage
 
 EXPORTER_POD = "kubectl get pods -A -o wide --field-selector spec.nodeName={node} | grep dcgm"
 

@@ -6,7 +6,7 @@ from gpuwatch.diagnose.active.results import Active, DeviceRun, Test
 from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.cuda_remedies import OUT_OF_SERVICE, remedy_for
 from gpuwatch.diagnose.checks.pcie_speed import bytes_per_second, in_words
-from gpuwatch.model.diagnosis import Stage
+from gpuwatch.diagnose.model.diagnosis import Stage
 from gpuwatch.model.snapshot import Pcie
 
 SLOW, BROKEN = 0.6, 0.25

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from gpuwatch.sources.pci import BusGpu
+from gpuwatch.host.pci import BusGpu
 
 
 class Generation(NamedTuple):

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpuwatch.diagnose.check import Case
+from gpuwatch.diagnose.host.kernel_text import KernelLine
+from gpuwatch.host.pci import BusGpu
 from gpuwatch.model import pci
 from gpuwatch.model.snapshot import GpuState
-from gpuwatch.sources.kernel_text import KernelLine
-from gpuwatch.sources.pci import BusGpu
 
 _PROBING = "nvidia-nvlink: Nvlink Core is being initialized"
 _LOADING = "NVRM: loading NVIDIA UNIX"

@@ -1,9 +1,9 @@
 """Judges who else reads the GPUs' counters: DCGM's host engine and exporter, profilers."""
 
 from gpuwatch.diagnose.check import Case, Verdict, passed, skipped, warned
-from gpuwatch.diagnose.checks.fabric_switches import UNSEEN
-from gpuwatch.sources.exporters import Exporter
-from gpuwatch.sources.services import ServiceProcess, Services
+from gpuwatch.diagnose.checks.fabric.switches import UNSEEN
+from gpuwatch.diagnose.host.exporters import Exporter
+from gpuwatch.diagnose.host.services import ServiceProcess, Services
 
 ENGINE, EXPORTER = "nv-hostengine", "dcgm-exporter"
 ENGINE_PORT, EXPORTER_PORT = 5555, 9400

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from gpuwatch.diagnose.check import Case, Check, Verdict, passed, skipped, warned
 from gpuwatch.diagnose.checks.per_gpu import blame, many
 from gpuwatch.diagnose.checks.settings import is_tuned, settings
-from gpuwatch.model.diagnosis import Stage
+from gpuwatch.diagnose.model.diagnosis import Stage
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.view import View
-from gpuwatch.rules.restoring import is_same
+from gpuwatch.tuning.model.restore_value import is_same
 
 
 def _orphans(case: Case) -> Verdict:

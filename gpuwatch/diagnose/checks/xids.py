@@ -6,11 +6,11 @@ from typing import NamedTuple
 from gpuwatch.diagnose.check import Case, Verdict, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.remedies import ADVICE, Advice
 from gpuwatch.diagnose.checks.settings import moment
-from gpuwatch.model.diagnosis import Result
+from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.health.xid.classify import Class, classify, remedy
 from gpuwatch.model.finding import Finding, Remedy
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.model.xid_catalogue import explain
-from gpuwatch.rules.xid_class import Class, classify, remedy
 
 DAY = 86400.0
 """An older XID that nobody has judged is history."""

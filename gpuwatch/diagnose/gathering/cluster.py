@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from gpuwatch.model.cluster import Cluster, NodePod
+from gpuwatch.diagnose.host.kubelet_identity import kubelet_kubeconfig, node_of
+from gpuwatch.diagnose.kube.client import SurveyReader
+from gpuwatch.diagnose.model.cluster import Cluster, NodePod
+from gpuwatch.kube.errors import Call, Forbidden, KubeError, NotFound, Unavailable
+from gpuwatch.kube.transport import SERVICE_ACCOUNT, NoCluster, Transport, way
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.model.remediation import NodeObject
 from gpuwatch.model.snapshot import Host, Snapshot
 from gpuwatch.model.view import AgentStatus, View
-from gpuwatch.rules.identity import mistaken
-from gpuwatch.sinks.kube_errors import Call, Forbidden, KubeError, NotFound, Unavailable
-from gpuwatch.sinks.kube_survey import SurveyReader
-from gpuwatch.sinks.kube_transport import SERVICE_ACCOUNT, NoCluster, Transport, way
-from gpuwatch.sources.kubelet_identity import kubelet_kubeconfig, node_of
+from gpuwatch.remediation.model.plan import NodeObject
+from gpuwatch.remediation.planning.identity import mistaken
 
 __all__ = ["Cluster", "read_cluster"]
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from gpuwatch.collect.reader.messages import LENGTH
 from gpuwatch.diagnose.facts import HOST_SECTIONS, Section
-from gpuwatch.diagnose.gathering.told import Order, Told, decode, unread
+from gpuwatch.diagnose.gathering.protocol import Order, Told, decode, unread
 from gpuwatch.model.errors import UsageError
-from gpuwatch.reader.messages import LENGTH
 
 Progress = Callable[[str, int, int], None]
 """Called with a section that came, how many have come, and how many are wanted."""

@@ -10,22 +10,22 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from gpuwatch.agent.client import AgentClient
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.check import Level
 from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts
 from gpuwatch.diagnose.gathering.cluster import Cluster, read_cluster
 from gpuwatch.diagnose.gathering.collect import Collected, Collection, Progress
+from gpuwatch.diagnose.gathering.protocol import DriverOrder, Order
 from gpuwatch.diagnose.gathering.recorded import MOST_BYTES
-from gpuwatch.diagnose.gathering.told import DriverOrder, Order
+from gpuwatch.diagnose.host.exporters import Exporter, exporters
+from gpuwatch.diagnose.host.host_root import place
+from gpuwatch.diagnose.host.services import Services
 from gpuwatch.diagnose.places import Places
+from gpuwatch.host.machine import boot_id_file, first_line, machine
+from gpuwatch.host.plain_file import content
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.view import View
-from gpuwatch.roles.client import AgentClient
-from gpuwatch.sources.exporters import Exporter, exporters
-from gpuwatch.sources.host_root import place
-from gpuwatch.sources.machine import boot_id_file, first_line, machine
-from gpuwatch.sources.plain_file import content
-from gpuwatch.sources.services import Services
 
 SECONDS: dict[Level, float] = {"quick": 10.0, "full": 20.0}
 """How long a node is looked at, unless told otherwise."""

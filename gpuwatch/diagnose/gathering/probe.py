@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gpuwatch.collect.reader.messages import framed
+from gpuwatch.collect.reader.outbox import Outbox
+from gpuwatch.collect.reader.streams import let_go, private_stdout
 from gpuwatch.diagnose.facts import HOST_SECTIONS, HostFacts, HostSection
+from gpuwatch.diagnose.gathering.protocol import DriverOrder, Order, Told, encode, unread
 from gpuwatch.diagnose.gathering.sections import read
-from gpuwatch.diagnose.gathering.told import DriverOrder, Order, Told, encode, unread
 from gpuwatch.diagnose.places import Places
 from gpuwatch.model.errors import GpuwatchError, UsageError
-from gpuwatch.reader.messages import framed
-from gpuwatch.reader.outbox import Outbox
-from gpuwatch.reader.streams import let_go, private_stdout
 
 if TYPE_CHECKING:
-    from gpuwatch.roles.look import Look
+    from gpuwatch.agent.one_shot import Look
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +59,8 @@ def _tell_section(section: HostSection, places: Places, outbox: Outbox) -> None:
 
 
 def _tell_driver(order: DriverOrder, outbox: Outbox) -> None:
-    from gpuwatch.roles.look import Look
-    from gpuwatch.roles.node_state import SETTLE_SECONDS
+    from gpuwatch.agent.node_state import SETTLE_SECONDS
+    from gpuwatch.agent.one_shot import Look
 
     samples = {"earlier": SAMPLES, "view": LATER_SAMPLES} if order.twice else {"view": SAMPLES}
     try:

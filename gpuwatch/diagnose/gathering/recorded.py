@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 
 from gpuwatch.diagnose.facts import HostFacts
+from gpuwatch.host.plain_file import content
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Record
-from gpuwatch.sources.plain_file import content
 
 NAME = "host.json"
 MOST_BYTES = 64 << 20

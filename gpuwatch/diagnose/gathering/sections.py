@@ -6,21 +6,21 @@ from typing import Any
 
 from gpuwatch.diagnose.facts import HostSection
 from gpuwatch.diagnose.gathering.recorded import recorded
+from gpuwatch.diagnose.host.cdi import cdi_specs
+from gpuwatch.diagnose.host.container_runtime import container_runtime
+from gpuwatch.diagnose.host.device_nodes import device_nodes
+from gpuwatch.diagnose.host.driver_root import driver_roots
+from gpuwatch.diagnose.host.kernel_modules import kernel
+from gpuwatch.diagnose.host.kernel_text import kernel_text
+from gpuwatch.diagnose.host.kubelet_files import kubelet_files
+from gpuwatch.diagnose.host.operator_files import operator_files
+from gpuwatch.diagnose.host.services import services
 from gpuwatch.diagnose.places import HIDDEN, Places
+from gpuwatch.host.pci import examined_gpus
+from gpuwatch.host.process_limits import limits
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.sinks.heartbeat import Beat, Heartbeat
-from gpuwatch.sinks.settings_record import SettingsRecord
-from gpuwatch.sources.cdi import cdi_specs
-from gpuwatch.sources.container_runtime import container_runtime
-from gpuwatch.sources.device_nodes import device_nodes
-from gpuwatch.sources.driver_root import driver_roots
-from gpuwatch.sources.kernel_modules import kernel
-from gpuwatch.sources.kernel_text import kernel_text
-from gpuwatch.sources.kubelet_files import kubelet_files
-from gpuwatch.sources.operator_files import operator_files
-from gpuwatch.sources.pci import examined_gpus
-from gpuwatch.sources.process_limits import limits
-from gpuwatch.sources.services import services
+from gpuwatch.tuning.actuation.heartbeat import Beat, Heartbeat
+from gpuwatch.tuning.actuation.record import SettingsRecord
 
 KERNEL_LOG_COPIES = ("/gpuwatch/kernel.log", "/var/log/dmesg", "/var/log/kern.log", "/var/log/messages")
 

@@ -4,6 +4,7 @@ import random
 
 from gpuwatch import __version__
 from gpuwatch.config import ChecksConfig
+from gpuwatch.health.judge import Judge
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.snapshot import (
     ClockEvents,
@@ -22,7 +23,6 @@ from gpuwatch.model.snapshot import (
 )
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.xid import XidEvent
-from gpuwatch.rules.judge import Judge
 from gpuwatch.sim.fleet.faults import WELL, Symptom
 
 DRIVER = "580.95.05"

@@ -16,8 +16,9 @@ from typing import Self
 import msgspec
 
 from gpuwatch.config import BudgetConfig, RemediationConfig
-from gpuwatch.model.remediation import Reason
+from gpuwatch.kube.transport import Transport
 from gpuwatch.model.snapshot import Host
+from gpuwatch.remediation.model.plan import Reason
 from gpuwatch.sim.fleet.agent import SimulatedAgent
 from gpuwatch.sim.fleet.clock import FleetClock
 from gpuwatch.sim.fleet.ledger import Ledger
@@ -25,7 +26,6 @@ from gpuwatch.sim.fleet.line import Killed, Line, Mortality, Tally
 from gpuwatch.sim.fleet.referee import Referee, Violation, portrait
 from gpuwatch.sim.fleet.seat import Factory, Post, Seat
 from gpuwatch.sim.kubeapi import ApiFaults, Cluster, Object, SimulatedApiServer
-from gpuwatch.sinks.kube_transport import Transport
 
 USER = "gpuwatch"
 NAMESPACE = "gpuwatch"

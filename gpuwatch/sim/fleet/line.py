@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from gpuwatch.sinks.kube_errors import AlreadyExists, Call, Conflict, KubeError, TooMany, Unavailable
-from gpuwatch.sinks.kube_transport import JSON, Transport
+from gpuwatch.kube.errors import AlreadyExists, Call, Conflict, KubeError, TooMany, Unavailable
+from gpuwatch.kube.transport import JSON, Transport
 
 
 class Killed(BaseException):

@@ -4,13 +4,13 @@ import threading
 from contextlib import suppress
 
 from gpuwatch.config import RemediationConfig
+from gpuwatch.kube.errors import Call
 from gpuwatch.sim.fleet.faults import FAULTS
 from gpuwatch.sim.fleet.fleet import Fleet
 from gpuwatch.sim.fleet.referee import Violation
 from gpuwatch.sim.fleet.seat import Factory
 from gpuwatch.sim.fleet.story import MORTALITY, BadDay
 from gpuwatch.sim.fleet.ward import Ward
-from gpuwatch.sinks.kube_errors import Call
 
 SLOTS = 2
 QUICK = RemediationConfig(recovery_hold=5.0, min_quarantine=5.0, repeats=1_000_000, max_quarantines_per_day=1_000_000)

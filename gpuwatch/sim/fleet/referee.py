@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.remediation import (
+from gpuwatch.remediation.model.plan import (
     CONDITION,
     DEGRADED,
     DOMAIN,

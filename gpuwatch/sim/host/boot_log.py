@@ -1,6 +1,6 @@
 """What the simulated machine's kernel wrote while it came up, as `dmesg --raw` prints it."""
 
-from gpuwatch.sim.node import Node
+from gpuwatch.sim.node.node import Node
 
 FILE = "gpuwatch/kernel.log"
 

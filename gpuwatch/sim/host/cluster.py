@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gpuwatch.model.cluster import Cluster, NodePod
-from gpuwatch.model.remediation import Condition, NodeObject
-from gpuwatch.sim import noise
-from gpuwatch.sim.actions import Kubelet
-from gpuwatch.sim.cluster import DOMAIN, allocatable, allocations
+from gpuwatch.diagnose.model.cluster import Cluster, NodePod
+from gpuwatch.remediation.model.plan import Condition, NodeObject
 from gpuwatch.sim.host.files import Files
 from gpuwatch.sim.host.node_labels import node_labels
-from gpuwatch.sim.node import Node
+from gpuwatch.sim.node import noise
+from gpuwatch.sim.node.actions import Kubelet
+from gpuwatch.sim.node.cluster import DOMAIN, allocatable, allocations
+from gpuwatch.sim.node.node import Node
 
 NAME = "gpu-node-1"
 OPERATOR = "gpu-operator"

@@ -1,7 +1,7 @@
 """The simulated host's device files, plain ones with the names of real ones, and what /proc says of their numbers."""
 
 from gpuwatch.sim.host.files import Link
-from gpuwatch.sim.node import Node
+from gpuwatch.sim.node.node import Node
 
 NVIDIA, UVM, CAPS, IMEX = 195, 508, 234, 235
 _CONTROL, _MODESET = 255, 254

@@ -4,7 +4,7 @@ from gpuwatch.sim.host.boot_log import FILE as KERNEL_LOG
 from gpuwatch.sim.host.boot_log import boot_log
 from gpuwatch.sim.host.device_files import UVM, capability_files, device_files, devices
 from gpuwatch.sim.host.files import Files, Link
-from gpuwatch.sim.node import Node
+from gpuwatch.sim.node.node import Node
 
 RELEASE = "6.8.0-51-generic"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from gpuwatch.sim.cluster import DOMAIN
-from gpuwatch.sim.gpu import SimGpu
-from gpuwatch.sim.node import Node
-from gpuwatch.sim.nvml_system import cuda_version
+from gpuwatch.sim.node.cluster import DOMAIN
+from gpuwatch.sim.node.gpu import SimGpu
+from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.nvml.system import cuda_version
 
 DEPLOYED = (
     "container-toolkit", "dcgm", "dcgm-exporter", "device-plugin", "driver", "gpu-feature-discovery",

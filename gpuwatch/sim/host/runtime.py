@@ -6,14 +6,14 @@ nvidia runtime as its default and CDI, a kubelet, and the GPU operator for every
 
 import msgspec
 
-from gpuwatch.sim.cluster import DOMAIN, allocatable
-from gpuwatch.sim.gpu import SimGpu, Unit
+from gpuwatch.diagnose.host.kubelet_checkpoint import sealed
 from gpuwatch.sim.host.cluster import capacity, has_kubelet
 from gpuwatch.sim.host.files import Files, Link
 from gpuwatch.sim.host.machine import LIBRARIES
 from gpuwatch.sim.host.services import services
-from gpuwatch.sim.node import Node
-from gpuwatch.sources.kubelet_checkpoint import sealed
+from gpuwatch.sim.node.cluster import DOMAIN, allocatable
+from gpuwatch.sim.node.gpu import SimGpu, Unit
+from gpuwatch.sim.node.node import Node
 
 TOOLKIT = "1.18.1-1"
 CONTAINERD = "2.1.5-1~ubuntu.24.04~noble"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from gpuwatch.sim.host.cluster import NAME, has_kubelet
 from gpuwatch.sim.host.files import Files, Link
-from gpuwatch.sim.node import Node
-from gpuwatch.sim.profiles import Model
+from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.profiles import Model
 
 PIDS = {
     "kthreadd": 2,

@@ -8,7 +8,7 @@ from gpuwatch.sim.host.files import Files, Link
 from gpuwatch.sim.host.machine import machine
 from gpuwatch.sim.host.runtime import runtime
 from gpuwatch.sim.host.services import services
-from gpuwatch.sim.node import Node
+from gpuwatch.sim.node.node import Node
 
 AREAS: tuple[Callable[[Node], Files], ...] = (machine, services, runtime, cluster)
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model import mig_profiles
 from gpuwatch.model.recommendation import Action, Finding, Recommendation
-from gpuwatch.model.usage import Fleet
-from gpuwatch.rules.rightsizing import recommend
-from gpuwatch.rules.usage_ledger import Ledger
+from gpuwatch.rightsizing.findings.judge import recommend
+from gpuwatch.rightsizing.model import mig_profiles
+from gpuwatch.rightsizing.model.usage import Fleet
+from gpuwatch.rightsizing.usage.ledger import Ledger
 from tests.bench.rightsizing.fleet_sight import Sight, device_total, windows
 from tests.bench.rightsizing.fleet_world import BEGIN, Workload, fleet
 from tests.bench.rightsizing.rival import Kruize, Pruner

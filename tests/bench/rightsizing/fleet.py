@@ -92,11 +92,11 @@ def busy(pid: int) -> float:
 def judged(url: str, days: float, end: float, step: float | None) -> dict[str, Any]:
     """Read and judge, here."""
     from gpuwatch.config import RightsizingConfig
-    from gpuwatch.roles.fleet_history import FleetHistory, Progress
-    from gpuwatch.roles.fleet_plan import HistoryOptions
-    from gpuwatch.rules.rightsizing import recommend
-    from gpuwatch.sources.prometheus_api import PrometheusApi
-    from gpuwatch.sources.prometheus_http import PrometheusHttp
+    from gpuwatch.rightsizing.findings.judge import recommend
+    from gpuwatch.rightsizing.prometheus.api import PrometheusApi
+    from gpuwatch.rightsizing.prometheus.history import FleetHistory, Progress
+    from gpuwatch.rightsizing.prometheus.http import PrometheusHttp
+    from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions
 
     api, config = PrometheusApi(PrometheusHttp(url, rate=1000)), RightsizingConfig()
     windows = 0

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import structs
 
-from gpuwatch.model import mig_profiles
-from gpuwatch.model.usage import Window
+from gpuwatch.rightsizing.model import mig_profiles
+from gpuwatch.rightsizing.model.usage import Window
 from tests.bench.rightsizing.fleet_world import BEGIN, Pod, Workload
 from tests.bench.rightsizing.work_laws import DAY, HOUR, STEP, at_rate, log_uniform
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import psutil
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.usage import Window, WorkloadKey
-from gpuwatch.rules.usage_ledger import Ledger, LedgerState
-from gpuwatch.sinks.usage_checkpoint import NAME, load, save
+from gpuwatch.rightsizing.model.usage import Window, WorkloadKey
+from gpuwatch.rightsizing.service.checkpoint import NAME, load, save
+from gpuwatch.rightsizing.usage.ledger import Ledger, LedgerState
 
 BEGIN = 1_700_000_000.0
 SPAN = 300.0

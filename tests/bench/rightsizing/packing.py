@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from gpuwatch.model.mig_profiles import GpuModel, table
-from gpuwatch.rules.mig_cuts import cuts, valid
-from gpuwatch.rules.mig_packing import fewest
+from gpuwatch.rightsizing.mig.cuts import cuts, valid
+from gpuwatch.rightsizing.mig.packing import fewest
+from gpuwatch.rightsizing.model.mig_profiles import GpuModel, table
 from tests.bench import measure
-from tests.rules.mig_brute import brute, drawn, first_fit
+from tests.rightsizing.mig.mig_brute import brute, drawn, first_fit
 
 SMALL = 8
 LARGE = (30, 100, 300, 1_000, 3_000)

@@ -11,9 +11,9 @@ from array import array
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gpuwatch.model import mig_profiles
-from gpuwatch.model.mig_profiles import GpuModel, Profile
-from gpuwatch.model.usage import Window
+from gpuwatch.rightsizing.model import mig_profiles
+from gpuwatch.rightsizing.model.mig_profiles import GpuModel, Profile
+from gpuwatch.rightsizing.model.usage import Window
 
 LEAST = 100 << 20
 """Bytes: readings up to that are dropped."""

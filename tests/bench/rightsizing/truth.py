@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from gpuwatch.model.mig_profiles import GIB, Profile
+from gpuwatch.rightsizing.model.mig_profiles import GIB, Profile
 from tests.bench.rightsizing.fleet_sight import device_total, part
 from tests.bench.rightsizing.fleet_world import Pod, Workload
 from tests.bench.rightsizing.work_laws import DAY, STEP

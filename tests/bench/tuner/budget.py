@@ -15,10 +15,10 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from gpuwatch.rules.power_budget import Demand, share, uniform
-from gpuwatch.rules.power_budget_curve import Curve as PowerCurve
-from gpuwatch.rules.power_budget_curve import Measured, fit
-from gpuwatch.rules.power_budget_fill import Range, fill, level
+from gpuwatch.tuning.power_budget.allocation import Demand, share, uniform
+from gpuwatch.tuning.power_budget.curve import Curve as PowerCurve
+from gpuwatch.tuning.power_budget.curve import Measured, fit
+from gpuwatch.tuning.power_budget.water_filling import Range, fill, level
 from tests.bench.measure import table
 from tests.bench.tuner.budget_played import States, played, probed, searched, unprobed
 from tests.bench.tuner.curves import ZEUS, Curve, load

@@ -9,12 +9,12 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
-from gpuwatch.rules.energy_state import Phase, Probe, State
-from gpuwatch.rules.energy_tuner import step
-from gpuwatch.rules.energy_windows import Pair, Terms
+from gpuwatch.tuning.energy.state import Phase, Probe, State
+from gpuwatch.tuning.energy.tuner import step
+from gpuwatch.tuning.energy.windows import Pair, Terms
 from tests.bench.tuner.curves import Curve
 from tests.bench.tuner.play import Gpu, Noise
-from tests.rules.budget_node import Node
+from tests.tuning.power_budget.budget_node import Node
 
 SECONDS, WATCHED, CYCLE = 300.0, 64.0, 2.0
 """Of each node with the budget, and before it, and between two cycles."""

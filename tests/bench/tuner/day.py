@@ -1,7 +1,7 @@
 """A day of one node under the tuner's whole loop, against the same day without one.
 
 `python -m tests.bench.tuner.day [--hours 24] [--gpus 8] [--seed 1]` prints the account. What is driven is
-`gpuwatch.rules.tuning_loop.cycle`, with a hand whose driver refuses now and then; what is told is what really happened.
+`gpuwatch.tuning.cycle.cycle.cycle`, with a hand whose driver refuses now and then; what is told is what happened.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from statistics import fmean, median
 from typing import Any
 
 from gpuwatch.config import TuningConfig
-from gpuwatch.rules import tuning_loop
+from gpuwatch.tuning.cycle import cycle as tuning_loop
 from tests.bench.measure import table
 from tests.bench.tuner.day_account import Account, Caps, Report, report
 from tests.bench.tuner.day_hand import DayHand

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from gpuwatch.model.consent import Consents, PodConsent
 from gpuwatch.model.finding import Finding, Health, Judgement, Severity
-from gpuwatch.model.order import Board
 from gpuwatch.model.snapshot import (
     Activity,
     ClockEvents,
@@ -22,6 +21,7 @@ from gpuwatch.model.snapshot import (
 )
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, ProcessOwner, Workload
+from gpuwatch.tuning.model.order import Board
 from tests.bench.tuner.day_work import Fault, Pod
 
 MHZ = 1e6

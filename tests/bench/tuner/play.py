@@ -5,9 +5,9 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gpuwatch.rules.energy_state import Phase, State
-from gpuwatch.rules.energy_tuner import step
-from gpuwatch.rules.energy_windows import Ladder, Terms, Window
+from gpuwatch.tuning.energy.state import Phase, State
+from gpuwatch.tuning.energy.tuner import step
+from gpuwatch.tuning.energy.windows import Ladder, Terms, Window
 from tests.bench.tuner.curves import Curve
 
 TICK, SETTLE = 5.0, 1.0

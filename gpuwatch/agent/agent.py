@@ -1,0 +1,332 @@
+"""The agent: reader, kernel log, kubelet and /proc in; one View per round out, served over HTTP.
+
+Threads: this one publishes; the supervisor reads the pipe; one follows the kernel log; two ask the kubelet and the bus
+now and then; one serves HTTP; one learns from the Views who uses how much. Only the publisher joins what they found, so
+no slow source delays another.
+"""
+
+import gc
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from gpuwatch import __version__
+from gpuwatch.agent.event_log import Journal
+from gpuwatch.agent.event_recorder import Chronicle
+from gpuwatch.agent.kernel_log_thread import KernelLoop
+from gpuwatch.agent.node_state import SETTLE_SECONDS, NodeState
+from gpuwatch.agent.pages import routes
+from gpuwatch.agent.publish_signal import Bell
+from gpuwatch.agent.repairs import said_repaired
+from gpuwatch.agent.view_builder import Assembly, reader_settings
+from gpuwatch.collect.reader.messages import USAGE, AnyMessage, Failed, Found, Happened, Registered
+from gpuwatch.collect.reader.supervisor import Supervisor
+from gpuwatch.config import Backend, Config, runtime_dir
+from gpuwatch.health.xid.ledger import Event, XidLedger
+from gpuwatch.host.machine import boot_id_file, first_line
+from gpuwatch.http.server import HttpServer, Limits
+from gpuwatch.metrics.native.rightsizing import Told
+from gpuwatch.metrics.page_cache import MIN_STALE_SECONDS, STALE_INTERVALS, Board
+from gpuwatch.model.clock import Clock, SystemClock
+from gpuwatch.model.event_query import EVERYTHING, EventQuery
+from gpuwatch.model.pci import pci_key
+from gpuwatch.model.recommendation import Recommendations
+from gpuwatch.model.view import AgentStatus, Events, View
+from gpuwatch.model.xid import KernelEvent, XidEvent
+from gpuwatch.process.config_watch import WATCH_SECONDS, ConfigWatch
+from gpuwatch.process.periodic import Periodic
+from gpuwatch.process.signals import ENDS, Signals
+from gpuwatch.rightsizing.service.cpu_throttling import CpuThrottling
+from gpuwatch.rightsizing.service.thread import Rightsizer
+from gpuwatch.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+MIN_PUBLISH_GAP = 0.02
+"""Seconds: a storm of XIDs must not become a storm of snapshots."""
+
+LAST_VIEW_SECONDS = 0.2
+"""What a View that is being made is given at the end."""
+
+LAST_CHECKPOINT_SECONDS = 1.2
+"""After the begin of the end no longer is waited for that of right-sizing; the one before it is an hour old at most."""
+
+BUS_SECONDS = 10.0
+
+GC_THRESHOLDS = (10_000, 5, 5)
+"""New objects between two searches for garbage in cycles. A View has none and is freed at once; Python's 700 would make
+the search a fifth of the agent's work. Exceptions and connections have some, hence the two fives.
+"""
+
+
+class Agent:
+    """One node's agent. `start` binds and returns; `run` also waits for SIGTERM or SIGINT."""
+
+    def __init__(
+        self, config: Config, backend: Backend, *, clock: Clock | None = None, watch: ConfigWatch | None = None
+    ) -> None:
+        self._config, self._clock, self._watch = config, clock or SystemClock(), watch
+        self._signals = Signals()
+        self.profiles: tuple[str, ...] = config.metrics.profiles
+        self.socket_path = Path(config.agent.socket) if config.agent.socket else runtime_dir() / "agent.sock"
+        self._lock = threading.Lock()
+        self._due = threading.Event()
+        self._stopping = threading.Event()
+        interval = config.agent.interval
+        self._state = NodeState(interval, self._clock.monotonic(), min(1.5 * interval, SETTLE_SECONDS))
+        self._ledger = XidLedger()
+        self._journal = Journal()
+        self._store = Store.open(config.state_dir, self._clock)
+        self._chronicle = Chronicle(self._store, self._clock)
+        self.published = Bell()
+        self._fatal: Failed | None = None
+        self._published = self._clock.monotonic()
+        self._view: View | None = None
+        self._started = self._clock.time()
+        node = os.environ.get("NODE_NAME") or socket.gethostname()
+        failures = self._chronicle.failures(config.checks.repeat_window)
+        self._assembly = Assembly(config, self._clock, node, self._store.open_findings(), failures=failures)
+        self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
+        told = self._store.cursor(first_line(boot_id_file(Path(config.sources.proc))))
+        self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel, told)
+        self._pods = Periodic("pods", config.sources.pod_resources_interval, self._assembly.refresh_allocations)
+        self._bus = Periodic("bus", BUS_SECONDS, self._look_at_bus)
+        self._rightsizer = Rightsizer(
+            config.rightsizing,
+            Path(config.state_dir) if config.state_dir else None,
+            CpuThrottling(Path(config.sources.proc), Path(config.sources.sys)).shares,
+        )
+        self._publisher = threading.Thread(target=self._publish_for_ever, name="publisher", daemon=True)
+        self._http = HttpServer(
+            routes(self),
+            listen=config.agent.listen or None,
+            socket_path=self.socket_path,
+            web_config=Path(config.agent.web_config) if config.agent.web_config else None,
+            limits=Limits(connections=config.agent.max_connections, scrapes=config.agent.max_scrapes),
+        )
+        self._node = node
+        self.board = self._new_board()
+
+    @property
+    def port(self) -> int | None:
+        """TCP port in use once started."""
+        return self._http.port
+
+    def _new_board(self) -> Board:
+        return Board(
+            self._config.metrics, node=self._node, clock=self._clock, http=self._http.stats, store=self._store.stats
+        )
+
+    def start(self) -> None:
+        """Bind and begin.
+
+        Raises:
+            UsageError: an address, the socket path or the web configuration cannot be used.
+        """
+        self.socket_path.parent.mkdir(parents=True, exist_ok=True)
+        self._http.start()
+        for thread in (self._supervisor, self._kernel, self._pods, self._bus, self._publisher):
+            thread.start()
+        self._rightsizer.start()
+
+    def run(self, started: Callable[[], None] = lambda: None) -> None:
+        """Start, call `started`, and serve until SIGTERM or SIGINT.
+
+        Raises:
+            NoGpuStack: there is no NVML library, and `agent.wait_for_driver` is off.
+        """
+        self._signals.heed()
+        gc.freeze()  # what has been imported stays for ever
+        gc.set_threshold(*GC_THRESHOLDS)
+        self.start()
+        started()
+        while not self._stopping.is_set():
+            number = self._signals.next(WATCH_SECONDS)
+            if number in ENDS:
+                break
+            self._follow_configuration(asked=number == signal.SIGHUP)
+        self.stop()
+        if self._fatal is not None:
+            raise self._fatal.as_error()
+
+    def stop(self) -> None:
+        """End within two seconds, whatever the driver does."""
+        until = time.monotonic() + LAST_CHECKPOINT_SECONDS
+        self._stopping.set()
+        self._due.set()
+        self._rightsizer.stop()
+        self._kernel.stop()
+        self._pods.stop()
+        self._bus.stop()
+        self._supervisor.stop()
+        self._http.stop()
+        if self._publisher.is_alive():
+            self._publisher.join(LAST_VIEW_SECONDS)
+        self._rightsizer.wait(until)
+        self._chronicle.close()
+
+    def ready(self) -> str | None:
+        """None when a fresh snapshot exists, else why not."""
+        view, age = self._view, self.board.age()
+        if view is None or age is None:
+            return "no snapshot yet"
+        if age > max(STALE_INTERVALS * view.snapshot.interval, MIN_STALE_SECONDS):
+            return f"no snapshot for {age:.0f} s"
+        nvml = next((source for source in view.snapshot.sources if source.name == "nvml"), None)
+        return None if nvml is None or nvml.up else f"nvml: {nvml.reason}"
+
+    def view(self) -> View | None:
+        """The newest View; None before the first."""
+        return self._view
+
+    def events(self, query: EventQuery = EVERYTHING) -> Events:
+        """XIDs, SXids, bus losses, findings and actions, also those of earlier lives."""
+        return self._store.events(query)
+
+    def recommendations(self) -> Recommendations | str:
+        """Who holds more GPU than they use, or in words why nothing is said."""
+        return self._rightsizer.recommendations()
+
+    def _follow_configuration(self, *, asked: bool) -> None:
+        """Take over a changed file; what is shown changes with the next View."""
+        if self._watch is None or not (self._watch.changed() or asked):
+            return
+        new = self._watch.reload()
+        if new is not None:
+            self._config = new
+            self._assembly.configure(new)
+            self.profiles = new.metrics.profiles
+            board = self._new_board()
+            if self._view is not None:
+                board.publish(self._view, self._told())
+            self.board = board
+            self._rightsizer.configure(new.rightsizing)
+
+    def _told(self) -> Told | None:
+        """The newest advice, for the page of metrics."""
+        body = self._rightsizer.recommendations()
+        return None if isinstance(body, str) else Told(body, self._config.rightsizing.top)
+
+    def _on_message(self, message: AnyMessage) -> None:
+        """News from the reader, on the supervisor's thread."""
+        now = self._clock.monotonic()
+        with self._lock:
+            self._state.handle(message, now)
+            if isinstance(message, Found):
+                self._ledger.know({message.identity.pci_bus_id: message.identity.uuid})
+            urgent = isinstance(message, Registered | Failed) or self._observe(message)
+            due = urgent or self._state.round_complete(self._published, now)
+        if isinstance(message, Failed) and self._is_fatal(message):
+            self._fatal = message
+            self._stopping.set()
+            self._signals.wake()
+        if due:
+            self._due.set()
+
+    def _is_fatal(self, message: Failed) -> bool:
+        """Whether no reader will ever do better; in a pod, which would only be started again, that is worth waiting."""
+        waits = self._config.agent.wait_for_driver and message.kind != USAGE
+        return not (message.retry or waits or self._state.identities())
+
+    def _observe(self, message: AnyMessage) -> bool:
+        if not isinstance(message, Happened) or message.event.kind != "xid":
+            return isinstance(message, Happened)
+        event = message.event
+        pci = pci_key(event.pci_bus_id)
+        told = XidEvent(at=event.at, xid=event.data, source="nvml", uuid=event.uuid, pci=pci, gi=event.gi, ci=event.ci)
+        return self._note(self._ledger.observe(told))
+
+    def _note(self, occurrence: Event | None) -> bool:
+        """Keep an occurrence, log an XID of now; whether there is news at all."""
+        if occurrence is not None:
+            self._chronicle.note((occurrence,), resumed=self._kernel.resumed)
+        if isinstance(occurrence, XidEvent) and not occurrence.historical:
+            self._journal.xid(occurrence)
+        return occurrence is not None and not occurrence.historical
+
+    def _on_kernel(self, events: list[KernelEvent]) -> None:
+        """News from the kernel log, on its thread."""
+        with self._lock:
+            news = [self._note(self._ledger.observe(event)) for event in events]
+        if any(news):
+            self._supervisor.refresh()
+            self._due.set()
+
+    def _look_at_bus(self) -> None:
+        """GPUs that appeared on the bus, or came back, need a reader that opens the driver anew."""
+        self._assembly.believe(said_repaired(self._store))
+        if not self._assembly.refresh_bus():
+            return
+        with self._lock:
+            read = {pci_key(gpu.identity.pci_bus_id) for gpu in self._state.gpus(self._clock.monotonic())}
+        if any(pci_key(address) not in read for address in self._assembly.bus or ()):
+            self._supervisor.replace()
+
+    def _publish_for_ever(self) -> None:
+        while not self._stopping.is_set():
+            with self._lock:
+                patience = self._state.patience(self._clock.monotonic())
+            self._due.wait(patience)
+            self._due.clear()
+            if self._stopping.is_set():
+                return
+            with self._lock:
+                settled = self._state.settled(self._clock.monotonic()) or self._state.failure is not None
+            if settled or self._view is not None:
+                self._try_to_publish()
+            self._stopping.wait(MIN_PUBLISH_GAP)
+
+    def _try_to_publish(self) -> None:
+        try:
+            self._publish()
+        except Exception:  # one odd View must not be the last one; meanwhile the old one goes stale, and is withheld
+            log.exception("this snapshot could not be published; trying again with the next")
+
+    def _publish(self) -> None:
+        now, at = self._clock.monotonic(), self._clock.time()
+        with self._lock:
+            state = self._state
+            gpus, last_seen = state.gpus(now), state.last_seen(now)
+            statuses, driver = state.statuses(now, at), state.driver
+            answered, unanswered, awaited = state.answered(now), state.unanswered(), state.awaited()
+            sources = (state.nvml_status(now), state.gpm_status(now), self._kernel.status(), self._store.status())
+            xids, sxids, unknown = self._ledger.xids(), self._ledger.sxids(), self._ledger.unknown
+            news, cursor = self._ledger.news(), self._kernel.cursor
+            self._published = now
+        status = AgentStatus(
+            version=__version__,
+            started=self._started,
+            reader_restarts=self._supervisor.restarts,
+            kmsg_lost=self._kernel.lost,
+            unknown_xids=unknown,
+            config_error=self._watch.error if self._watch else None,
+        )
+        view = self._assembly.view(
+            at,
+            gpus,
+            statuses,
+            driver,
+            answered=answered,
+            unanswered=unanswered,
+            awaited=awaited,
+            last_seen=last_seen,
+            sources=sources,
+            agent=status,
+            xids=xids,
+            sxids=sxids,
+            news=news,
+        )
+        self.board.publish(view, self._told())
+        self._view = view
+        self.published.ring()
+        self._chronicle.note(news, resumed=self._kernel.resumed)
+        self._chronicle.tell(view, cursor, urgent=bool(news))
+        self._journal.tell(view)
+        self._rightsizer.tell(view)
+        if self._assembly.wants_allocations:
+            self._pods.wake()

@@ -1,0 +1,101 @@
+"""What of each View goes into the store: events, findings that began or ended, and how far the kernel log was told.
+
+The order makes a kill at any moment harmless: an event is kept before the finding it led to, and the kernel log's
+cursor moves behind a line only once what was judged by it is kept. What was cut off is read and judged again.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from gpuwatch.health.judge import tells_of_failures
+from gpuwatch.health.xid.ledger import Event
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import Change, FindingEvent
+from gpuwatch.model.event_query import MAX_EVENTS, EventQuery
+from gpuwatch.model.finding import Finding
+from gpuwatch.model.view import View
+from gpuwatch.model.xid import KernelCursor, XidEvent
+from gpuwatch.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+CURSOR_SECONDS = 60.0
+"""Lines that are not about GPUs move the cursor too, but need not be written at once."""
+
+
+STORM_SECONDS, STORM_EVENTS = 3600.0, 100
+"""Of more events of one code on one GPU within so long no more are kept, or a killed job's 11,000 XIDs 45 would push
+everything else out of the store. The counters go on.
+"""
+
+STORMS = 1_000
+"""Codes and GPUs that are told apart."""
+
+
+class Chronicle:
+    """Compares each View with the one before; `store` gives the first one's predecessor."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._open = {finding.key: finding for finding in store.open_findings()}
+        self._cursor: KernelCursor | None = None
+        self._saved: KernelCursor | None = None
+        self._saved_at = 0.0
+        self._storms: dict[tuple[str | None, int], tuple[float, set[float]]] = {}
+
+    def failures(self, seconds: float) -> tuple[Finding, ...]:
+        """Findings of the last `seconds` that tell whose applications failed, those that ended among them."""
+        query = EventQuery(self._clock.time() - seconds, MAX_EVENTS, ("finding",))
+        return tuple(e.finding for e in self._store.events(query).findings if tells_of_failures(e.finding))
+
+    def note(self, events: Iterable[Event], *, resumed: bool) -> None:
+        """Keep what came, or became clearer. `resumed`: what is historical was kept in an earlier life."""
+        for event in events:
+            if not (resumed and event.historical) and not self._is_too_many(event):
+                self._store.add(event)
+
+    def _is_too_many(self, event: Event) -> bool:
+        if not isinstance(event, XidEvent):
+            return False
+        key = event.pci or event.uuid, event.xid
+        began, kept = self._storms.pop(key, (event.at, set[float]()))
+        if not 0 <= event.at - began < STORM_SECONDS:
+            began, kept = event.at, set()
+        if len(kept) < STORM_EVENTS:
+            kept.add(event.at)  # what is completed later has the same time
+            if len(kept) == STORM_EVENTS:
+                log.info("XID %d of %s comes too often: it is counted, and not listed for a while", event.xid, key[0])
+        self._storms[key] = began, kept
+        if len(self._storms) > STORMS:
+            del self._storms[next(iter(self._storms))]
+        return event.at not in kept
+
+    def tell(self, view: View, cursor: KernelCursor | None, *, urgent: bool) -> None:
+        """Keep what is new in `view`, which was judged by the kernel log up to `cursor`; `urgent`: it had news."""
+        findings = {finding.key: finding for finding in view.judgement.findings}
+        for change, ours, others in ((Change.ENDED, self._open, findings), (Change.BEGAN, findings, self._open)):
+            for key in ours.keys() - others.keys():
+                at, boot_id = view.snapshot.at, view.snapshot.host.boot_id
+                self._store.add(FindingEvent(at=at, change=change, finding=ours[key], boot_id=boot_id))
+        if {key: _lasting(finding) for key, finding in findings.items()} != {
+            key: _lasting(finding) for key, finding in self._open.items()
+        }:
+            self._store.save_open(tuple(findings.values()))
+        self._open, self._cursor = findings, cursor
+        if urgent or self._saved is None or self._clock.monotonic() - self._saved_at > CURSOR_SECONDS:
+            self._save_cursor()
+
+    def close(self) -> None:
+        """Keep where it ended; the store is closed too."""
+        self._save_cursor()
+        self._store.close()
+
+    def _save_cursor(self) -> None:
+        if self._cursor is not None and self._cursor != self._saved:
+            self._store.save_cursor(self._cursor)
+            self._saved, self._saved_at = self._cursor, self._clock.monotonic()
+
+
+def _lasting(finding: Finding) -> tuple[object, ...]:
+    """What of a finding must be found again after a restart; its readings change with every look."""
+    return finding.severity, finding.since, finding.last, finding.count, finding.remedy, finding.pods

@@ -1,0 +1,266 @@
+"""Turns what the reader says into snapshots: which GPUs are fresh, which are not, and why.
+
+No I/O and no clock of its own: times are handed in, so every judgement about freshness is testable.
+"""
+
+import msgspec
+
+from gpuwatch.collect.reader.messages import AnyMessage, Beat, Failed, Found, Refused, Registered, Sample, Trouble
+from gpuwatch.model.snapshot import Driver, Gpu, GpuState, GpuStatus, Identity, SourceStatus
+
+STALE_INTERVALS = 3
+"""Past so many intervals without a sample a GPU's values are withheld."""
+
+BEAT_SECONDS = 3.0
+"""A reader silent for longer does not count as reading."""
+
+SETTLE_SECONDS = 3.0
+"""A GPU seen before that NVML does not show so long after registration has vanished from it."""
+
+ANSWER_SECONDS = 30.0
+"""GPUs that are registered for the first time may take this long before they count as missing: drivers are slow
+to wake them."""
+
+
+class _Known(msgspec.Struct):
+    """One GPU ever seen, and how its last samples went."""
+
+    identity: Identity
+    sample: Gpu | None = None
+    sampled: float | None = None  # monotonic
+    trouble: str | None = None
+    lost: bool = False
+    present: bool = True  # answered since the last registration
+    changed: float | None = None  # unix time its state last changed
+    state: GpuState = GpuState.UNKNOWN
+
+
+class NodeState:
+    """The reader's news, kept. Not thread-safe: the agent guards it with one lock.
+
+    `settle`: seconds that the driver, and then its GPUs, are given before a first look counts as settled without them.
+    """
+
+    def __init__(self, interval: float, now: float, settle: float = SETTLE_SECONDS) -> None:
+        self._interval, self._settle = interval, settle
+        self._started = now
+        self._known: dict[str, _Known] = {}
+        self._refused: dict[int, str] = {}
+        self._hidden: dict[int, str] = {}
+        self._stuck: dict[str, tuple[str, float]] = {}
+        self._starting: str | None = None
+        self._starting_since = now
+        self._beat = now
+        self._registered: float | None = None
+        self._count = 0
+        self._last_success: float | None = None
+        self.driver: Driver | None = None
+        self.failure: Failed | None = None
+        self.failures = 0
+
+    def handle(self, message: AnyMessage, now: float) -> None:
+        """Take one message that arrived at monotonic `now`."""
+        self._beat = now
+        match message:
+            case Beat():
+                if message.starting != self._starting:
+                    self._starting_since = now
+                self._stuck, self._starting = message.stuck, message.starting
+            case Registered():
+                self._register(message, now)
+            case Found():
+                self._find(message.identity)
+            case Refused():
+                self._refuse(message)
+            case Sample():
+                self._take(message.gpu, now)
+            case Trouble():
+                self._trouble(message)
+            case Failed():
+                self.failure, self._registered = message, None
+                self._stuck, self._starting = {}, None
+                self.failures += 1
+
+    def round_complete(self, since: float, now: float) -> bool:
+        """Whether every GPU that can be expected to answer has a sample newer than monotonic `since`."""
+        live = [k for k in self._known.values() if self._state(k, now)[0] is GpuState.FRESH]
+        all_sampled = all(k.sampled is not None and k.sampled > since for k in live)
+        return self._registered is not None and self._waiting_for() <= 0 and all_sampled
+
+    def patience(self, now: float) -> float:
+        """Seconds until a GPU that answers now, or the start, would be overdue; at most one interval."""
+        due = [self._last_word(k) + self._limit for k in self._known.values() if k.present and not k.lost]
+        return min([self._interval, *(at - now for at in (*due, self._settles_at) if at > now)])
+
+    def answered(self, now: float) -> bool:
+        """Whether NVML has shown all the GPUs it will show: only then can one be called missing."""
+        return self._registered is not None and (self._waiting_for() <= 0 or now - self._registered > ANSWER_SECONDS)
+
+    def unanswered(self) -> dict[int, str]:
+        """NVML index -> why that GPU does not tell who it is; those hidden from this container are not meant to."""
+        return self._refused | {index: f"{part} hangs" for index, (part, _) in self._registering().items()}
+
+    def awaited(self) -> dict[int, float]:
+        """NVML index -> for so many seconds that GPU has told neither who it is nor why not."""
+        return {index: seconds for index, (_, seconds) in self._registering().items()}
+
+    def identities(self) -> tuple[Identity, ...]:
+        """Every GPU ever seen."""
+        return tuple(known.identity for known in self._known.values())
+
+    def gpus(self, now: float) -> tuple[Gpu, ...]:
+        """The samples that are fresh enough to show, by index."""
+        horizon = now - STALE_INTERVALS * self._interval
+        fresh = [
+            known.sample
+            for known in self._known.values()
+            if known.sample
+            and known.sampled is not None
+            and known.sampled >= horizon
+            and not known.lost
+            and known.present
+        ]
+        return tuple(sorted(fresh, key=lambda gpu: gpu.identity.index))
+
+    def last_seen(self, now: float) -> tuple[Gpu, ...]:
+        """The last sample of each GPU that is not fresh, without its processes: who held it stays known."""
+        fresh = {gpu.identity.uuid for gpu in self.gpus(now)}
+        return tuple(
+            msgspec.structs.replace(known.sample, processes=())
+            for uuid, known in self._known.items()
+            if known.sample is not None and uuid not in fresh
+        )
+
+    def statuses(self, now: float, at: float) -> tuple[GpuStatus, ...]:
+        """How every GPU ever seen is doing at monotonic `now`, which is unix time `at`."""
+        return tuple(
+            self._status(known, now, at) for known in sorted(self._known.values(), key=lambda k: k.identity.index)
+        )
+
+    def nvml_status(self, now: float) -> SourceStatus:
+        """How reading NVML goes as a whole."""
+        gpus = self.gpus(now)
+        if self._registered is None:
+            reason = self.failure.reason if self.failure else f"starting: {self._starting or 'the reader'}"
+        else:
+            refused = [f"index {index}: {reason}" for index, reason in (self._hidden | self.unanswered()).items()]
+            nothing = "" if gpus else "no GPU answers" if self._known or self._count else "no GPU in NVML"
+            reason = "; ".join(refused) or nothing
+        durations = [gpu.read_seconds for gpu in gpus if gpu.read_seconds is not None]
+        return SourceStatus(
+            name="nvml",
+            up=self._registered is not None and bool(gpus),
+            reason=reason,
+            duration_seconds=max(durations, default=None),
+            last_success=self._last_success,
+            failures=self.failures,
+            hanging_seconds=self._hanging(now),
+            code=self.failure.code if self.failure and self._registered is None else None,
+        )
+
+    def gpm_status(self, now: float) -> SourceStatus:
+        """Whether activity ratios come; off where no GPU has the counters."""
+        gpus = self.gpus(now)
+        errors = [gpu.errors["activity"] for gpu in gpus if "activity" in gpu.errors]
+        if any(gpu.activity.sm is not None or any(mig.activity.sm is not None for mig in gpu.mig) for gpu in gpus):
+            return SourceStatus(name="gpm", up=True, last_success=self._last_success)
+        if errors:
+            return SourceStatus(name="gpm", up=False, reason=errors[0])
+        return SourceStatus(name="gpm", up=None, reason="no GPU offers it (Hopper and newer do)")
+
+    def settled(self, now: float) -> bool:
+        """Whether the first look is as complete as it will get: every GPU answered, refused or had its time."""
+        sampled = all(k.sampled is not None or k.trouble for k in self._known.values())
+        complete = self._registered is not None and self._waiting_for() <= 0 and sampled
+        return complete or now > self._settles_at
+
+    def _hanging(self, now: float) -> float | None:
+        """How long a living reader has waited for the same call of its start."""
+        waits = self._registered is None and self._starting is not None and now - self._beat <= BEAT_SECONDS
+        return now - self._starting_since if waits else None
+
+    def _registering(self) -> dict[int, tuple[str, float]]:
+        nameless = ((key, stuck) for key, stuck in self._stuck.items() if key.startswith("index "))
+        return {int(key.removeprefix("index ")): stuck for key, stuck in nameless}
+
+    @property
+    def _settles_at(self) -> float:
+        since = self._started if self._registered is None else self._registered
+        return since + self._settle
+
+    def _waiting_for(self) -> int:
+        """GPUs that NVML counts and that have not yet answered or refused their identity."""
+        return (
+            self._count - len(self._refused) - len(self._hidden) - sum(known.present for known in self._known.values())
+        )
+
+    def _register(self, message: Registered, now: float) -> None:
+        self.driver, self._count = message.driver, message.count
+        self._registered, self.failure, self._starting = now, None, None
+        self._refused, self._hidden, self._stuck = {}, {}, {}
+        for known in self._known.values():
+            known.present, known.trouble = False, None
+
+    def _find(self, identity: Identity) -> None:
+        known = self._known.setdefault(identity.uuid, _Known(identity=identity))
+        known.identity, known.present, known.lost, known.trouble = identity, True, False, None
+        self._refused.pop(identity.index, None)
+        self._hidden.pop(identity.index, None)
+
+    def _refuse(self, message: Refused) -> None:
+        self.failures += 1
+        (self._hidden if message.hidden else self._refused)[message.index] = message.reason
+        for known in self._known.values():
+            if known.identity.index == message.index and not known.present:
+                known.trouble, known.lost = message.reason, message.lost
+
+    def _take(self, gpu: Gpu, now: float) -> None:
+        known = self._known.get(gpu.identity.uuid)
+        if known is not None:
+            known.sample, known.sampled, known.trouble, known.lost = gpu, now, None, False
+            self._last_success = gpu.at
+
+    def _trouble(self, message: Trouble) -> None:
+        self.failures += 1
+        known = self._known.get(message.uuid)
+        if known is not None:
+            known.trouble, known.lost = message.reason, message.lost
+
+    def _status(self, known: _Known, now: float, at: float) -> GpuStatus:
+        state, detail = self._state(known, now)
+        if state is not known.state or known.changed is None:
+            known.state, known.changed = state, at
+        return GpuStatus(identity=known.identity, state=state, detail=detail, since=known.changed)
+
+    def _state(self, known: _Known, now: float) -> tuple[GpuState, str]:
+        if known.lost:
+            return GpuState.LOST, known.trouble or "GPU is lost"
+        if self._registered is None or now - self._beat > BEAT_SECONDS:
+            return self._unread(known, now)
+        overdue = now - self._last_word(known) > self._limit
+        stuck = self._stuck.get(known.identity.uuid if known.present else f"index {known.identity.index}")
+        if stuck and overdue:
+            return GpuState.UNRESPONSIVE, f"a driver call does not return ({stuck[0]}, {stuck[1]:.0f} s)"
+        if known.trouble:
+            return GpuState.UNKNOWN, known.trouble
+        if known.present:
+            silent = f"no sample for {now - self._last_word(known):.0f} s"
+            return (GpuState.UNRESPONSIVE, silent) if overdue else (GpuState.FRESH, "")
+        # while GPUs are still being woken, the one that is missing may be among those
+        vanished = now - self._registered > SETTLE_SECONDS and self.answered(now)
+        return (GpuState.LOST, "vanished from NVML") if vanished else self._unread(known, now)
+
+    @property
+    def _limit(self) -> float:
+        """Seconds without a word from a GPU after which it is overdue."""
+        return max(1.9 * self._interval, self._interval + 0.7)
+
+    def _last_word(self, known: _Known) -> float:
+        """When it was sampled, or could have been for the first time."""
+        return max(known.sampled or 0.0, self._registered or 0.0)
+
+    def _unread(self, known: _Known, now: float) -> tuple[GpuState, str]:
+        """Nobody reads: a sample stays good until it is stale, and nothing is held against the GPU."""
+        if known.sampled is not None and now - known.sampled <= STALE_INTERVALS * self._interval:
+            return GpuState.FRESH, ""
+        return GpuState.UNKNOWN, self.failure.reason if self.failure else "the reader is starting"

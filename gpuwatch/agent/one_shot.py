@@ -1,0 +1,152 @@
+"""One look at the node without a running agent, for the command line."""
+
+import os
+import socket
+import threading
+
+from gpuwatch import __version__
+from gpuwatch.agent.kernel_log_thread import KernelLoop
+from gpuwatch.agent.node_state import SETTLE_SECONDS, NodeState
+from gpuwatch.agent.past_events import past
+from gpuwatch.agent.view_builder import Assembly, reader_settings
+from gpuwatch.collect.reader.messages import AnyMessage, Failed, Found, Sample
+from gpuwatch.collect.reader.supervisor import Supervisor
+from gpuwatch.config import Backend, Config
+from gpuwatch.health.xid.ledger import XidLedger
+from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.event_query import EVERYTHING, EventQuery
+from gpuwatch.model.view import AgentStatus, Events, View
+from gpuwatch.model.xid import KernelEvent
+
+SAMPLE_SECONDS = 0.25
+"""Interval of a short look: longer than GPM's smallest window, short enough for a person."""
+
+
+class Look:
+    """A reader for as long as somebody looks; `view` joins its samples with kernel log, kubelet and /proc."""
+
+    def __init__(
+        self, config: Config, backend: Backend, interval: float = SAMPLE_SECONDS, *, settle: float = SETTLE_SECONDS
+    ) -> None:
+        """`settle`: seconds that GPUs are given to tell who they are; a driver that is not kept up has to wake them."""
+        self._clock, self._state_dir = SystemClock(), config.state_dir
+        self._state = NodeState(interval, self._clock.monotonic(), settle)
+        self._ledger = XidLedger()
+        self._changed = threading.Condition()
+        self._samples: dict[str, int] = {}
+        self._started = self._clock.time()
+        node = os.environ.get("NODE_NAME") or socket.gethostname()
+        self._assembly = Assembly(config, self._clock, node, patient=False)
+        self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel)
+        self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
+        self._slow = threading.Thread(target=self._refresh, name="slow sources", daemon=True)
+
+    def __enter__(self) -> "Look":
+        self._supervisor.start()
+        self._kernel.start()
+        self._slow.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kernel.stop()
+        self._supervisor.stop()
+
+    def wait(self, samples: int, deadline: float) -> None:
+        """Until every GPU gave so many samples, or is known not to answer.
+
+        Raises:
+            NoGpuStack: there is no driver or no GPU.
+            GpuwatchError: nothing was heard within `deadline` seconds.
+        """
+        until = self._clock.monotonic() + deadline
+        with self._changed:
+            done = self._changed.wait_for(lambda: self._is_enough(samples), deadline)
+            failure = self._state.failure
+            reason = self._state.nvml_status(self._clock.monotonic()).reason
+        self._slow.join(max(0.0, until - self._clock.monotonic()))
+        if self._state.identities():
+            return
+        if not done:
+            hint = "look at the kernel log: dmesg | grep NVRM"
+            raise GpuwatchError(f"the driver did not answer within {deadline:.0f} s", reason, hint)
+        raise (failure or Failed(reason=reason, kind="no GPU")).as_error()
+
+    def view(self) -> View:
+        """What is known now."""
+        now, at = self._clock.monotonic(), self._clock.time()
+        with self._changed:
+            state, ledger = self._state, self._ledger
+            gpus, last_seen, statuses = state.gpus(now), state.last_seen(now), state.statuses(now, at)
+            answered, unanswered, driver = state.answered(now), state.unanswered(), state.driver
+            awaited = state.awaited()
+            sources = (state.nvml_status(now), state.gpm_status(now), self._kernel.status())
+            xids, sxids, unknown = ledger.xids(), ledger.sxids(), ledger.unknown
+            news = ledger.news()
+        return self._assembly.view(
+            at,
+            gpus,
+            statuses,
+            driver,
+            answered=answered,
+            unanswered=unanswered,
+            awaited=awaited,
+            last_seen=last_seen,
+            sources=sources,
+            agent=AgentStatus(version=__version__, started=self._started, unknown_xids=unknown),
+            xids=xids,
+            sxids=sxids,
+            news=news,
+        )
+
+    def events(self, query: EventQuery = EVERYTHING) -> Events:
+        """What happened, the kernel log's history and the store of an agent included."""
+        with self._changed:
+            seen = self._ledger.events()
+        return past(seen, self._state_dir, query)
+
+    def _refresh(self) -> None:
+        """On a thread of its own: a wedged driver may keep its files for ever, too."""
+        self._assembly.refresh_bus()
+        self._assembly.refresh_allocations()
+
+    def _is_enough(self, samples: int) -> bool:
+        if self._state.failure is not None:
+            return True
+        unsettled = any(
+            self._samples.get(identity.uuid, 0) < samples and not self._has_trouble(identity.uuid)
+            for identity in self._state.identities()
+        )
+        return self._state.driver is not None and self._state.settled(self._clock.monotonic()) and not unsettled
+
+    def _has_trouble(self, uuid: str) -> bool:
+        now = self._clock.monotonic()
+        status = next(s for s in self._state.statuses(now, self._clock.time()) if s.identity.uuid == uuid)
+        return bool(status.detail)
+
+    def _on_message(self, message: AnyMessage) -> None:
+        with self._changed:
+            self._state.handle(message, self._clock.monotonic())
+            if isinstance(message, Found):
+                self._ledger.know({message.identity.pci_bus_id: message.identity.uuid})
+            if isinstance(message, Sample):
+                uuid = message.gpu.identity.uuid
+                self._samples[uuid] = self._samples.get(uuid, 0) + 1
+            self._changed.notify_all()
+
+    def _on_kernel(self, events: list[KernelEvent]) -> None:
+        with self._changed:
+            for event in events:
+                self._ledger.observe(event)
+
+
+def look(config: Config, backend: Backend, samples: int = 1, deadline: float = 10.0) -> View:
+    """Start a reader, wait for `samples` samples of every GPU, end it.
+
+    Raises:
+        NoGpuStack: there is no driver or no GPU.
+        GpuwatchError: the driver does not answer.
+    """
+    with Look(config, backend) as looking:
+        looking.wait(samples, deadline)
+        return looking.view()

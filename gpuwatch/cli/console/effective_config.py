@@ -1,0 +1,173 @@
+"""The configuration a command runs with, and where each value came from: default, file, variable or option.
+
+A row of OVERRIDES is a setting that the command line can change. Its variable is that of its option.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from gpuwatch.cli.console.options import option
+
+if TYPE_CHECKING:
+    from gpuwatch.cli.console.session import Session
+    from gpuwatch.config import Config
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Override(NamedTuple):
+    """`path` is the key in the configuration, `name` the option's parameter; `many`: may be given several times.
+    `ranks`: values that grant more and more; a file that names a lesser one than option or variable is heeded.
+    """
+
+    path: str
+    name: str
+    metavar: str
+    help: str
+    variable: str
+    many: bool = False
+    type: type = str
+    ranks: tuple[str, ...] = ()
+
+    @property
+    def flag(self) -> str:
+        """The option as it is typed."""
+        return "--" + self.name.replace("_", "-")
+
+
+OVERRIDES = (
+    Override("agent.listen", "listen", "ADDR:PORT", "Where to serve HTTP. Default: :9400.", "GPUWATCH_AGENT_LISTEN"),
+    Override("agent.socket", "socket", "PATH", "Unix socket for other commands.", "GPUWATCH_AGENT_SOCKET"),
+    Override(
+        "agent.interval",
+        "interval",
+        "SECONDS",
+        "Time between samples. Default: 2.",
+        "GPUWATCH_AGENT_INTERVAL",
+        type=float,
+    ),
+    Override(
+        "agent.wait_for_driver",
+        "wait_for_driver",
+        "",
+        "Serve on without an NVML library, and look for it again.",
+        "GPUWATCH_AGENT_WAIT_FOR_DRIVER",
+        type=bool,
+    ),
+    Override(
+        "agent.web_config", "web_config", "FILE", "TLS and users (exporter-toolkit).", "GPUWATCH_AGENT_WEB_CONFIG"
+    ),
+    Override(
+        "metrics.profiles",
+        "profile",
+        "NAME",
+        "native, dcgm-4.8 or dcgm-4.9; repeatable.",
+        "GPUWATCH_AGENT_PROFILE",
+        many=True,
+    ),
+    Override("metrics.processes", "processes", "", "Series per process, too.", "GPUWATCH_AGENT_PROCESSES", type=bool),
+    Override("state_dir", "state_dir", "DIR", "Where state is kept. Default: /var/lib/gpuwatch.", "GPUWATCH_STATE_DIR"),
+)
+"""Options of the agent. `--nvml-library` is global and handled beside them."""
+
+NVML_LIBRARY = Override("sources.nvml_library", "nvml_library", "PATH", "", "GPUWATCH_NVML_LIBRARY")
+
+
+class Effective(NamedTuple):
+    """A configuration; `origins` maps key path to `file PATH`, `env VARIABLE` or `option --x`; missing is default."""
+
+    config: "Config"
+    origins: Mapping[str, str]
+
+
+def row_options(rows: Sequence[Override]) -> Callable[[Command], Command]:
+    """Add an option for every row."""
+
+    def add(command: Command) -> Command:
+        for row in reversed(rows):
+            command = option(
+                row.flag,
+                row.name,
+                metavar=row.metavar or None,
+                is_flag=row.type is bool,
+                help=row.help,
+                envvar=row.variable,
+                multiple=row.many,
+                type=row.type,
+                default=() if row.many else None,
+            )(command)
+        return command
+
+    return add
+
+
+settings_options = row_options(OVERRIDES)
+"""Adds the options of the agent."""
+
+
+def effective(session: "Session", options: Mapping[str, Any], rows: Sequence[Override] = OVERRIDES) -> Effective:
+    """Defaults, then the file, then variables and options of the running command.
+
+    Raises:
+        UsageError: the file or a value is wrong; the message names the key.
+    """
+    import msgspec
+
+    from gpuwatch.config import load, parse
+
+    path = session.config_path
+    config = load(path)
+    origins = dict.fromkeys(_keys_in(path), f"file {path}") if path else {}
+    given = [(row, options.get(row.name)) for row in rows] + [(NVML_LIBRARY, session.nvml_library)]
+    document = msgspec.to_builtins(config)
+    for row, value in given:
+        if value is not None and value != () and not (row.path in origins and _is_less(row, config, value)):
+            _put(document, row.path, value)
+            origins[row.path] = _origin(row)
+    return Effective(parse(document, "the command line"), origins)
+
+
+def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Key path to value of every setting in a nested document."""
+    found: dict[str, Any] = {}
+    for key, value in document.items():
+        nested = isinstance(value, Mapping) and value
+        found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return found
+
+
+def _keys_in(path: Path) -> list[str]:
+    """Settings the file names, also where it repeats a default; `load` has found it good."""
+    import yaml
+
+    return list(flat(yaml.safe_load(path.read_text()) or {}))
+
+
+def _is_less(row: Override, config: "Config", value: Any) -> bool:
+    """Whether the file grants less than `value`."""
+    if value not in row.ranks:
+        return False
+    found = attrgetter(row.path)(config)
+    return row.ranks.index(found) < row.ranks.index(value)
+
+
+def _put(document: dict[str, Any], path: str, value: Any) -> None:
+    *sections, key = path.split(".")
+    for section in sections:
+        document = document[section]
+    document[key] = value
+
+
+def _origin(row: Override) -> str:
+    ctx: click.Context | None = click.get_current_context()
+    while ctx is not None:
+        source = ctx.get_parameter_source(row.name)
+        if source is not None:
+            environment = source is click.core.ParameterSource.ENVIRONMENT
+            return f"env {row.variable}" if environment else f"option {row.flag}"
+        ctx = ctx.parent
+    return "option"

@@ -1,0 +1,76 @@
+"""What the global options say, for the length of one command."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.console.terminal import Terminal
+
+if TYPE_CHECKING:
+    from gpuwatch.config import Config
+
+
+class Session:
+    """One run of the program. Commands get it with `@pass_session`."""
+
+    def __init__(self) -> None:
+        self.config_file: str | None = None
+        self.source: str | None = None
+        self.nvml_library: str | None = None
+        self.color = "auto"
+        self.verbose = 0
+        self.quiet = False
+        self.json_errors = False
+        self.state_dir: str | None = None
+
+    @property
+    def terminal(self) -> Terminal:
+        """Where this command writes; asked for anew, because streams may be replaced."""
+        return Terminal(self.color, quiet=self.quiet)
+
+    @property
+    def config_path(self) -> Path | None:
+        """The configuration file, None without one."""
+        return Path(self.config_file) if self.config_file else None
+
+    def config(self) -> "Config":
+        """The configuration of this command line, without options of single commands.
+
+        Raises:
+            UsageError: the file or a variable is wrong.
+        """
+        from gpuwatch.cli.console.effective_config import effective
+
+        return effective(self, {"state_dir": self.state_dir}).config
+
+    def start_logging(self, default: str = "WARNING") -> None:
+        """Log to stderr, `default` and worse; -v, -vv and -q change it."""
+        import logging
+
+        level = "ERROR" if self.quiet else ("DEBUG" if self.verbose >= 2 else "INFO" if self.verbose else default)
+        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
+
+    def tell_pages(self, port: int | None, listen: str, *, tls: bool) -> None:
+        """Where a role's pages are, once it listens; nothing where it does not. `listen`: as configured."""
+        if port is not None:
+            url = f"{'https' if tls else 'http'}://{listen.rpartition(':')[0] or 'localhost'}:{port}"
+            self.terminal.hint(f"landing page  {url}/")
+            self.terminal.hint(f"metrics       {url}/metrics")
+
+    def start_audit(self) -> None:
+        """Audit lines are JSON and nothing else, on stderr as all logs are."""
+        import logging
+        import sys
+
+        from gpuwatch.storage import audit
+
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        audit.log.handlers[:] = [handler]
+        audit.log.setLevel(logging.INFO)
+        audit.log.propagate = False
+
+
+pass_session = click.make_pass_decorator(Session, ensure=True)
+"""Hands the Session to a command as its first argument."""

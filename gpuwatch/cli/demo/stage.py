@@ -1,0 +1,267 @@
+"""All that plays in the demo: a World, a cluster around it, agent, remediator and tuner; and who watches them."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from math import inf
+from pathlib import Path
+from tempfile import mkdtemp
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from msgspec.structs import replace
+
+from gpuwatch.agent.agent import Agent
+from gpuwatch.agent.agent_views import AgentViews
+from gpuwatch.agent.client import AgentClient
+from gpuwatch.cli.console.document import to_yaml
+from gpuwatch.cli.demo.narrator import Narrator, is_half_told, reported
+from gpuwatch.cli.demo.story import Chapter, Goal, Turn
+from gpuwatch.cli.demo.tuner import RIGHTS as CONSENT_RIGHTS
+from gpuwatch.cli.demo.tuner import DemoTuner
+from gpuwatch.cli.look.gather import by_index
+from gpuwatch.config import (
+    AgentConfig,
+    BudgetConfig,
+    ChecksConfig,
+    Config,
+    DrainConfig,
+    RemediationConfig,
+    TuningConfig,
+    runtime_dir,
+)
+from gpuwatch.kube.node_name import Place
+from gpuwatch.kube.transport import Transport
+from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.view import View
+from gpuwatch.remediation.model.plan import CONDITION, TAINT, Reason, Response
+from gpuwatch.remediation.service.process import RemediatorService
+from gpuwatch.remediation.service.remediator import Remediator
+from gpuwatch.sim.kubeapi import Object, Rule, SimulatedApiServer
+from gpuwatch.sim.kubeapi.objects import gpus_of, is_over
+from gpuwatch.sim.surroundings.neighbourhood import CHAT, EVALUATION, NAMESPACE, NODE, SCENARIO, Neighbourhood
+from gpuwatch.sim.world import World
+from gpuwatch.storage.store import Store
+from gpuwatch.tuning.model.status import TuningState
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+FIRST_VIEW = 20.0
+"""Seconds for the agent to have seen all."""
+
+PODS = 41
+"""The column in which pods begin."""
+
+RIGHTS = (
+    Rule(verbs=("get", "list", "patch"), resources=("nodes",)),
+    Rule(verbs=("patch",), resources=("nodes/status",)),
+    Rule(verbs=("create",), resources=("events", "pods/eviction")),
+    Rule(verbs=("get", "list", "create", "patch"), resources=("leases",), namespaces=(NAMESPACE,)),
+    Rule(verbs=("list",), resources=("pods",)),
+)
+"""Of the remediator's token: what docs/remediation.md asks for."""
+
+
+SCARCE_WATTS = 2800.0
+"""Less than the node's GPUs draw at work, and more than half of it."""
+
+
+def settings(world: World, listen: str, socket: str, hold: float) -> Config:
+    """The configuration of the demo: acts, drains and tunes, and is quick to believe."""
+    return Config(
+        agent=AgentConfig(listen=listen, socket=socket, interval=1.0),
+        sources=world.sources,
+        checks=ChecksConfig(boot_grace=0.0, xid_clear_after=2.0, xid_expire=30.0),
+        remediation=RemediationConfig(
+            mode="enforce",
+            checks={"xid_fatal": Response.DRAIN, "recovery_action": Response.DRAIN},
+            recovery_hold=hold,
+            min_quarantine=1.0,
+            budget=BudgetConfig(namespace=NAMESPACE),
+            drain=DrainConfig(retry=1.0),
+            node_name=NODE,
+            listen="",
+        ),
+        tuning=TuningConfig(mode="enforce", listen=""),
+        state_dir="",
+    )
+
+
+class DemoStage:
+    """A context manager; while it is open, all of it runs. `hold`: seconds that a repair is watched."""
+
+    def __init__(self, listen: str, socket: str, *, hold: float) -> None:
+        self._listen, self._socket, self._hold = listen, socket or str(runtime_dir() / "agent.sock"), hold
+        self._narrator = Narrator()
+        self._told = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.directory = Path(mkdtemp(prefix="gpuwatch-demo-"))
+            stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
+            os.environ["NODE_NAME"] = NODE
+            self._world = stack.enter_context(World(SCENARIO, self.directory))
+            config = settings(self._world, self._listen, self._socket, self._hold)
+            self._agent = Agent(config, self._world.backend)
+            self._agent.start()
+            stack.callback(self._agent.stop)
+            self._surround(stack, config)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def port(self) -> int | None:
+        """Where the agent serves HTTP."""
+        return self._agent.port
+
+    def view(self) -> View | None:
+        """The agent's newest."""
+        return self._agent.view()
+
+    def act(self, chapter: Chapter) -> None:
+        """Let happen what the chapter is about."""
+        for action in chapter.actions:
+            self._world.inject(action)
+        turns: dict[Turn, Callable[[], None]] = {
+            "": lambda: None,
+            "ready": self._town.get_ready,
+            "work": self._town.ask_for_work,
+            "agree": self._town.agree,
+            "scarce": lambda: self._tuner.allow(SCARCE_WATTS),
+            "plenty": lambda: self._tuner.allow(None),
+        }
+        turns[chapter.turn]()
+
+    def reached(self, goal: Goal) -> bool:
+        """Whether what the chapter is about has come."""
+        cluster, plan, tuning = self._town.cluster, self._remediator.state.plan, self._tuner.state
+        goals: dict[Goal, Callable[[], bool]] = {
+            "": lambda: True,
+            "watched": lambda: any(gpu.state is TuningState.OBSERVING for gpu in tuning.gpus),
+            "limited": lambda: tuning.budget is not None and (tuning.budget.limits or inf) <= SCARCE_WATTS,
+            "returned": lambda: tuning.budget is None and all(gpu.power_limit is None for gpu in tuning.gpus),
+            "told": lambda: any(each["reason"].startswith("GPUXid") for each in cluster.objects("events")),
+            "refused": lambda: plan is not None and any(one.reason is Reason.PDB for one in plan.blocked),
+            "moved": lambda: self._where(CHAT) is None,
+            "waiting": lambda: self._where(EVALUATION) == "",
+            "placed": lambda: bool(self._where(EVALUATION)),
+            "healthy": lambda: _condition(cluster.get("nodes", "", NODE) or {}) == "True",
+            "unhealthy": lambda: _condition(cluster.get("nodes", "", NODE) or {}) == "False",
+        }
+        return goals[goal]()
+
+    def news(self) -> Iterator[tuple[str, str]]:
+        """(who, what) since the last call."""
+        renamed = by_index(self._agent.view())
+        for event in self._agent.events().xids[self._told :]:
+            if is_half_told(event):
+                break
+            yield "driver", renamed(reported(event))
+            self._told += 1
+        thoughts = self._narrator.thoughts(self._remediator.state.plan)
+        for who, what in (*self._narrator.news(), *thoughts, *self._tuner.news()):
+            yield who, renamed(what)
+
+    def power(self) -> str:
+        """What the GPUs may draw together and do, where the node has a budget; else empty."""
+        budget = self._tuner.state.budget
+        if budget is None or budget.limits is None or budget.draw is None:
+            return ""
+        return f"of {budget.budget:.0f} W its GPUs may draw {budget.limits:.0f} W and do draw {budget.draw:.0f} W"
+
+    def nodes(self, width: int) -> "list[Text]":
+        """For each Node: taint, condition, and its pods with how many GPUs each has."""
+        import textwrap
+
+        from rich.text import Text
+
+        lines: list[Text] = []
+        for node in self._town.cluster.nodes():
+            name = node["metadata"]["name"]
+            pods = [pod for pod in self._town.cluster.pods_on(name) if gpus_of(pod) and not is_over(pod)]
+            names = ", ".join(f"{pod['metadata']['name']} ({gpus_of(pod)})" for pod in pods)
+            state, style = _state(node)
+            rows = textwrap.wrap(names, max(width - PODS, 20)) or [""]
+            lines.append(Text.assemble(f"{name:<12}", (f"{state:<{PODS - 12}}", style), rows[0], end=""))
+            lines += [Text(f"{'':{PODS}}{row}", end="") for row in rows[1:]]
+        return lines
+
+    def _surround(self, stack: ExitStack, config: Config) -> None:
+        """The cluster needs to know which machine this is, hence after the agent's first look."""
+        clock = SystemClock()
+        view = self._first_view(clock)
+        self._town = stack.enter_context(Neighbourhood(self._world, view.snapshot.host))
+        self._town.cluster.add_user("gpuwatch", RIGHTS)
+        self._town.cluster.add_user("consents", CONSENT_RIGHTS)
+        server = stack.enter_context(SimulatedApiServer(self._town.cluster, folder=self.directory))
+        policy = self.directory / "gpuwatch.yaml"
+        policy.write_text(to_yaml({name: getattr(config, name) for name in ("checks", "remediation", "tuning")}))
+        self.variables = {
+            "KUBECONFIG": str(server.kubeconfig()),
+            "NODE_NAME": NODE,
+            "GPUWATCH_CONFIG": str(policy),
+            "GPUWATCH_STATE_DIR": str(self.directory / "tuner"),
+        }
+        """What commands in another terminal need."""
+        transport = Transport(str(server.kubeconfig("gpuwatch")))
+        stack.callback(transport.close)
+        views = AgentViews(AgentClient(self._socket), clock)
+        place = Place.of(config.remediation)
+        self._remediator = Remediator(
+            config.remediation, place, views, lambda: transport, clock=clock, ledger=Store.open(""), classes={}
+        )
+        service = RemediatorService(self._remediator, views, config.remediation.listen)
+        self._town.cluster.observers.append(self._narrator.hear)
+        service.start()
+        stack.callback(service.stop)
+        asking = Transport(str(server.kubeconfig("consents")))
+        stack.callback(asking.close)
+        tuning = replace(config, state_dir=self.variables["GPUWATCH_STATE_DIR"])
+        self._tuner = stack.enter_context(DemoTuner(tuning, self.directory, NODE, asking))
+
+    def _first_view(self, clock: SystemClock) -> View:
+        import time
+
+        end = clock.monotonic() + FIRST_VIEW
+        while clock.monotonic() < end:
+            view = self._agent.view()
+            if view is not None and _is_complete(view):
+                return view
+            time.sleep(0.05)
+        raise GpuwatchError("the simulated node shows no GPUs", f"nothing within {FIRST_VIEW:.0f} s", "run it again")
+
+    def _where(self, pod_name: str) -> str | None:
+        """The node a pod is on, empty while it waits, None when there is no such pod."""
+        found = [pod for pod in self._town.cluster.objects("pods") if pod["metadata"]["name"] == pod_name]
+        return found[0]["spec"].get("nodeName", "") if found else None
+
+
+def _is_complete(view: View) -> bool:
+    """Whether it is known who uses the GPUs, down to the uids of the pods."""
+    holders = [holder.workload for device in view.attribution.devices for holder in device.holders]
+    return bool(holders) and all(workload.pod_uid for workload in holders)
+
+
+def _state(node: Object) -> tuple[str, str]:
+    taint = next((each for each in node["spec"].get("taints", []) if each["key"] == TAINT), None)
+    if taint is not None:
+        return f"tainted ({taint.get('value', '')})", "bold red"
+    condition = _condition(node)
+    if condition is None:
+        return "takes work", ""
+    return f"takes work, {CONDITION}={condition}", "green" if condition == "True" else "yellow"
+
+
+def _condition(node: Object) -> str | None:
+    """The status of ours."""
+    conditions = node.get("status", {}).get("conditions", [])
+    return next((str(each["status"]) for each in conditions if each["type"] == CONDITION), None)

@@ -1,0 +1,103 @@
+"""Tells what the tuner of the demo does in plain words: what it watches, tries and holds, and why it leaves others."""
+
+from collections.abc import Iterable, Iterator
+
+from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Reason, TunerState, TuningState
+
+PASSING = (
+    Reason.NO_GUARD, Reason.NO_CONSENT, Reason.STALE_VIEW, Reason.UNKNOWN, Reason.MONITORING, Reason.NO_COUNTERS,
+)  # fmt: skip
+"""Reasons of the first seconds, before everybody has been heard."""
+
+WHO = "tuner"
+
+
+class TunerTale:
+    """Compares each state with the one before; `news` gives the sentences about what is new."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, object] = {}  # uuid -> about what something was said last
+        self._limits: dict[int, float] = {}
+        self._how = ""
+
+    def news(self, state: TunerState) -> Iterator[tuple[str, str]]:
+        """(who, what)."""
+        if state.mode != "enforce" or not state.gpus:
+            return
+        for what in (*self._limited(state), *self._moved(state.gpus)):
+            yield WHO, what
+
+    def _moved(self, gpus: Iterable[GpuTuning]) -> Iterator[str]:
+        """GPUs of which the same is to be said, in one sentence."""
+        together: dict[str, list[int]] = {}
+        for gpu in gpus:
+            text, topic = _sentence(gpu), (gpu.state, gpu.reason, gpu.clock_cap)
+            if text and topic != self._said.get(gpu.uuid):
+                self._said[gpu.uuid] = topic
+                together.setdefault(text, []).append(gpu.index)
+        for text, indexes in together.items():
+            yield text.format(gpus=_names(indexes))
+
+    def _limited(self, state: TunerState) -> Iterator[str]:
+        limits = {gpu.index: gpu.power_limit for gpu in state.gpus if gpu.power_limit is not None}
+        how = state.budget.how if state.budget else ""
+        if limits == self._limits and how == self._how:
+            return
+        if state.budget is not None and how != self._how:
+            yield _shared(state.budget)
+        by_watts: dict[float, list[int]] = {}
+        for index, watts in limits.items():
+            if watts != self._limits.get(index):
+                by_watts.setdefault(watts, []).append(index)
+        for watts, indexes in sorted(by_watts.items(), reverse=True):
+            yield f"limits {_names(indexes)} to {watts:.0f} W{' each' if len(indexes) > 1 else ''}"
+        if gone := [index for index in self._limits if index not in limits]:
+            yield f"gives the power limit of {_names(gone)} back"
+        self._limits, self._how = limits, how
+
+
+def _shared(budget: BudgetState) -> str:
+    return f"shares {budget.budget:.0f} W among the GPUs: {budget.words}"
+
+
+def _sentence(gpu: GpuTuning) -> str:
+    """With {gpus} in the place of their names; empty: nothing worth telling."""
+    owners = ", ".join(gpu.owners)
+    cap = "" if gpu.clock_cap is None else f"{gpu.clock_cap / 1e6:.0f} MHz"
+    match gpu.state:
+        case TuningState.OBSERVING:
+            return f"watches {{gpus}} at full speed for a minute: {owners} has agreed to be tuned"
+        case TuningState.SEARCHING | TuningState.VERIFYING if cap:
+            return f"tries {cap} on {{gpus}}, in turns with full speed"
+        case TuningState.HOLDING if cap and gpu.slowdown is not None and gpu.saved is not None:
+            upper = "" if gpu.slowdown_upper is None else f" ({_percent(gpu.slowdown_upper)} at most)"
+            gain = f"{_percent(gpu.slowdown)} slower{upper}, {_percent(gpu.saved)} less energy for the same work"
+            return f"holds {{gpus}} at {cap}: {gain}"
+        case TuningState.RESTING if cap:
+            return f"keeps {{gpus}} at {cap}: {owners} holds it and does nothing"
+        case TuningState.REFUSED if gpu.reason not in PASSING:
+            return f"leaves {{gpus}} alone: {_why(gpu)}"
+        case _:
+            return ""
+
+
+def _why(gpu: GpuTuning) -> str:
+    """The first reason, without the seconds that are left of it."""
+    if gpu.reason is Reason.NOT_OPTED_IN:
+        return "no pod there has agreed to be tuned"
+    words = gpu.obstacles[0].words if gpu.obstacles else ""
+    return words.partition(";")[0].replace("{", "").replace("}", "")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _names(indexes: list[int]) -> str:
+    """`GPU 3`, `GPUs 0 to 3`, `GPUs 1, 5`."""
+    found = sorted(indexes)
+    if len(found) == 1:
+        return f"GPU {found[0]}"
+    if found == list(range(found[0], found[-1] + 1)) and len(found) > 2:
+        return f"GPUs {found[0]} to {found[-1]}"
+    return f"GPUs {', '.join(map(str, found))}"

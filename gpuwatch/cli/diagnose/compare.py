@@ -1,0 +1,101 @@
+"""`gpuwatch diagnose --compare` and `--write-expect`: this node beside another one, or as the measure of others."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli.console.document import API_VERSION, Envelope, to_json, to_yaml
+from gpuwatch.cli.console.session import Session
+from gpuwatch.cli.console.table import Column, table
+from gpuwatch.cli.console.words import Words
+from gpuwatch.diagnose.check import spans
+
+if TYPE_CHECKING:
+    from gpuwatch.diagnose.baseline.comparison import Difference, Document
+    from gpuwatch.diagnose.facts import Facts
+
+SAME, DIFFERENT = 0, 3
+"""Exit codes."""
+
+KIND = "DiagnosisComparison"
+
+_OF_A_GPU = re.compile(r"gpu\.(\d+)\.(.+)")
+
+
+class Comparison(Envelope, frozen=True, kw_only=True):
+    """`node` is here, `other` there; `items`: differences."""
+
+    other: str | None = None
+
+
+def compare(session: Session, there: "Document", document: str, output: str) -> int:
+    """Print how this node differs from another diagnosis; `document`: the one of this node, as `-o json`.
+
+    `output`: table | wide | json | yaml | name. Returns the exit code: 0 the same, 3 not.
+    """
+    from gpuwatch.diagnose.baseline import comparison
+
+    here = comparison.document(document, "this node's diagnosis")
+    differences = comparison.compare(here, there)
+    if output in ("json", "yaml"):
+        at = datetime.fromisoformat(here.at) if here.at else None
+        whole = Comparison(
+            apiVersion=API_VERSION, kind=KIND, node=here.node, at=at, items=differences, other=there.node
+        )
+        click.echo(to_json(whole) if output == "json" else to_yaml(whole))
+    elif output == "name":
+        click.echo("\n".join(each.name for each in differences), nl=bool(differences))
+    elif differences:
+        terminal = session.terminal
+        columns = _columns(here, there)
+        rows = folded(differences)
+        terminal.show(*table(columns, rows, Words(terminal.glyphs, 0.0), width=terminal.width, wide=output == "wide"))
+    else:
+        other = "it was" if here.node == there.node else f"{there.node or 'the other'} is"
+        session.terminal.hint(f"{here.node or 'this node'} is as {other}.")
+    return DIFFERENT if differences else SAME
+
+
+def folded(differences: "Sequence[Difference]") -> "list[Difference]":
+    """GPUs that differ in the same way share a row: `gpu 0-7 vbios`."""
+    from msgspec.structs import replace
+
+    rows: dict[tuple[Any, ...], Difference] = {}
+    gpus: dict[tuple[Any, ...], list[int]] = {}
+    for each in differences:
+        match = _OF_A_GPU.fullmatch(each.name) if each.of == "inventory" else None
+        key = (match[2] if match else each.name, each.of, each.here, each.there)
+        rows.setdefault(key, each)
+        gpus.setdefault(key, []).extend([int(match[1])] if match else [])
+    return [replace(row, name=f"gpu {spans(gpus[key])} {key[0]}") if gpus[key] else row for key, row in rows.items()]
+
+
+def _columns(here: "Document", there: "Document") -> "list[Column[Difference]]":
+    ours, theirs = ("now", "then") if here.node == there.node else (here.node or "here", there.node or "there")
+    return [
+        Column("WHAT", lambda row, words: words.text(row.name)),
+        Column(ours.upper(), lambda row, words: words.text(row.here), shorten="end"),
+        Column(theirs.upper(), lambda row, words: words.text(row.there), shorten="end"),
+        Column("CHECK", lambda row, words: words.text(row.title), wide=True),
+    ]
+
+
+def write_expectation(session: Session, target: Path, facts: "Facts") -> None:
+    """Make a baseline file of what this node is.
+
+    Raises:
+        GpuwatchError: there is no GPU to take it from, or the file cannot be written.
+    """
+    from gpuwatch.diagnose.baseline.measure import measured, text
+    from gpuwatch.model.errors import GpuwatchError
+
+    body = text(measured(facts), facts.node)
+    try:
+        target.write_text(body)
+    except OSError as error:
+        raise GpuwatchError(f"cannot write {target}", error.strerror or str(error), "name another file") from None
+    session.terminal.hint(f"{target}: hold other nodes against it with gpuwatch diagnose --expect {target}")

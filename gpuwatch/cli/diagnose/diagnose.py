@@ -1,0 +1,138 @@
+"""`gpuwatch diagnose`: why does this node not work, and what to do now."""
+
+import difflib
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option, output
+from gpuwatch.cli.console.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from gpuwatch.cli.diagnose.run import Wish
+    from gpuwatch.diagnose.model.diagnosis import Stage
+
+HELP = """Find out why this node does not work, and what to do now.
+
+Looks at the node in the order in which it comes up: host, driver, nvml, devices, health, fabric, runtime, kubelet,
+sharing, exporters, cluster, power, functional, baseline. Begin with the first failure: what cannot be judged because
+of it is blocked, not failed. Nothing is changed.
+
+\b
+Examples:
+  gpuwatch diagnose
+  gpuwatch diagnose --level quick --budget 5s
+  gpuwatch diagnose --stage runtime --stage kubelet -o wide
+  gpuwatch diagnose --root /host
+  gpuwatch diagnose --bundle case.tgz
+"""
+
+EPILOG = """\b
+Exit codes: 0 nothing wrong, 3 warnings only, 4 a failure, 2 wrong usage,
+5 neither a GPU nor a driver, 1 unknown: nothing, or no GPU, could be judged,
+6 unknown, and more rights would help.
+"""
+
+LEVELS = ("quick", "full")
+
+
+@click.command(help=HELP, short_help="Find out why this node does not work, and what to do.", epilog=EPILOG)
+@output("table", "wide", "json", "yaml", "name", "schema")
+@option("--level", type=click.Choice(LEVELS), default="full", help="quick leaves out what takes long. Default: full.")
+@option("--stage", metavar="NAME", multiple=True, help="Only this stage, and what is wrong below it.")
+@option("--gpu", metavar="ID,...", multiple=True, help="Only these GPUs: index, UUID or PCI address.")
+@option("--active", is_flag=True, help="Put the GPUs to work, too: CUDA, copies, memory. Not on GPUs in use.")
+@option("--force", is_flag=True, help="With --active: also on GPUs in use.")
+@option("--cuda-library", metavar="PATH", default="", help="With --active: libcuda.so.1 to load, for odd driver roots.")
+@option("--root", metavar="DIR", default="/", help="Where the host's files are: mounted, copied or recorded.")
+@option("--budget", metavar="TIME", help="Be done within this time, such as 5s or 1m.")
+@option("--expect", metavar="FILE", help="Hold the node against a baseline.")
+@option("--write-expect", metavar="FILE", help="Make a baseline of this node.")
+@option("--compare", metavar="FILE", help="Tell only what is other than in this diagnosis (-o json) of another node.")
+@option("--bundle", metavar="FILE.tgz", help="Also write what a support case needs, without secrets.")
+@option("--kubeconfig", metavar="FILE", default="", envvar=KUBECONFIG, help="How to reach the API server.")
+@option("--node-name", metavar="NAME", default="", envvar=NODE_NAME, help="The Node of this machine.")
+@pass_session
+@click.pass_context
+def diagnose(ctx: click.Context, session: Session, /, output: str, **options: Any) -> None:
+    """Look, judge, tell."""
+    started = time.monotonic()
+    if output == "schema":
+        from gpuwatch.cli.console.document import schema
+        from gpuwatch.cli.diagnose.document import DiagnosisDocument
+        from gpuwatch.diagnose.model.diagnosis import CheckResult
+
+        click.echo(schema("Diagnosis", CheckResult, DiagnosisDocument))
+        return
+    from gpuwatch.cli.diagnose.run import run
+
+    ctx.exit(run(session, _wish(output, started, **options)))
+
+
+def _wish(
+    output: str,
+    started: float,
+    *,
+    stage: Iterable[str],
+    gpu: Iterable[str],
+    budget: str | None,
+    expect: str | None,
+    write_expect: str | None,
+    compare: str | None,
+    bundle: str | None,
+    **rest: Any,
+) -> "Wish":
+    """What the options say, as far as it can be told wrong before anybody looks.
+
+    Raises:
+        UsageError: an option makes no sense.
+    """
+    from gpuwatch.cli.diagnose.run import Wish
+    from gpuwatch.diagnose.baseline.comparison import read_document
+    from gpuwatch.diagnose.baseline.expectation import Expectation, load
+    from gpuwatch.diagnose.baseline.measure import check_baseline
+    from gpuwatch.diagnose.bundling.bundle import check_target
+    from gpuwatch.model.errors import UsageError
+
+    if rest["force"] and not rest["active"]:
+        raise UsageError("--force goes with --active", "", "nothing else ever touches a GPU")
+    if bundle is not None:
+        check_target(Path(bundle))
+    if write_expect is not None:
+        check_baseline(Path(write_expect))
+    return Wish(
+        output=output,
+        started=started,
+        stages=frozenset(map(_stage, stage)) or None,
+        gpus=tuple(one for some in gpu for one in some.split(",")),
+        seconds=_seconds(budget),
+        expect=load(Path(expect)) if expect else Expectation(),
+        write_expect=Path(write_expect) if write_expect else None,
+        compare=read_document(Path(compare)) if compare else None,
+        bundle=Path(bundle) if bundle else None,
+        **rest,
+    )
+
+
+def _stage(name: str) -> "Stage":
+    from gpuwatch.diagnose.model.diagnosis import Stage
+    from gpuwatch.model.errors import UsageError
+
+    names = [stage.value for stage in Stage]
+    if name in names:
+        return Stage(name)
+    near = difflib.get_close_matches(name, names, n=1)
+    raise UsageError(f"no stage {name!r}", "", f"did you mean {near[0]}?" if near else "use " + ", ".join(names))
+
+
+def _seconds(budget: str | None) -> float | None:
+    from gpuwatch.cli.console.words import duration
+    from gpuwatch.model.errors import UsageError
+
+    seconds = duration(budget) if budget else None
+    if budget and not seconds:
+        raise UsageError(f"--budget {budget!r} is no time", "", "write 5s or 1m")
+    return seconds

@@ -1,0 +1,72 @@
+"""What `gpuwatch diagnose` says to scripts: the document, the verdict and the exit code."""
+
+from gpuwatch.cli.console.document import Envelope
+from gpuwatch.cli.console.words import utc
+from gpuwatch.diagnose.baseline.inventory import inventory
+from gpuwatch.diagnose.check import Level
+from gpuwatch.diagnose.checks.nvml.start import LIBRARY_NOT_FOUND
+from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.model.diagnosis import Diagnosis, Result, Stage
+from gpuwatch.model.finding import Health
+
+EXIT_CODES = {Health.HEALTHY: 0, Health.DEGRADED: 3, Health.FAILED: 4, Health.UNKNOWN: 1}
+DENIED = 6
+
+VERDICTS = {Result.FAIL: Health.FAILED, Result.WARN: Health.DEGRADED, Result.PASS: Health.HEALTHY}
+"""The worst result decides; a diagnosis of nothing but skipped checks knows nothing."""
+
+OF_GPUS = Stage.HEALTH
+"""Where all of this was skipped, nobody has seen a GPU: that is not healthy."""
+
+
+class DiagnosisDocument(Envelope, frozen=True, kw_only=True):
+    """The Envelope of `diagnose`: `items` are the checks, `first` the one to begin with; `unread`: what could not be
+    seen and why; `inventory`: what the node is made of.
+    """
+
+    verdict: Health
+    first: str | None
+    level: Level
+    root: str
+    unread: dict[str, str]
+    inventory: dict[str, str]
+
+
+def document(diagnosis: Diagnosis, facts: Facts, level: Level) -> DiagnosisDocument:
+    """What scripts get."""
+    first = diagnosis.first
+    return DiagnosisDocument(
+        kind="Diagnosis",
+        node=diagnosis.node,
+        at=utc(diagnosis.at),
+        items=diagnosis.results,
+        verdict=verdict(diagnosis),
+        first=first.id if first else None,
+        level=level,
+        root=diagnosis.root,
+        unread=facts.unread,
+        inventory=inventory(facts),
+    )
+
+
+def verdict(diagnosis: Diagnosis) -> Health:
+    """All results in one word."""
+    there = {result.result for result in diagnosis.results}
+    of_gpus = {result.result for result in diagnosis.results if result.stage is OF_GPUS}
+    found = next((health for result, health in VERDICTS.items() if result in there), Health.UNKNOWN)
+    return Health.UNKNOWN if found is Health.HEALTHY and of_gpus == {Result.SKIP} else found
+
+
+def exit_code(diagnosis: Diagnosis, facts: Facts) -> int:
+    """The verdict as the program's exit code."""
+    health = verdict(diagnosis)
+    return DENIED if health is Health.UNKNOWN and facts.denied else EXIT_CODES[health]
+
+
+def is_nothing_there(facts: Facts) -> bool:
+    """Whether it is known that the machine has neither an NVIDIA GPU nor a driver, not even one that was installed."""
+    kernel, sources = facts.kernel, facts.view.snapshot.sources if facts.view else ()
+    has_library = all(source.code != LIBRARY_NOT_FOUND for source in sources)
+    if facts.bus is None or facts.bus or kernel is None or has_library:
+        return False
+    return not kernel.is_loaded and not any((kernel.installed or {}).values())

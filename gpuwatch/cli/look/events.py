@@ -1,0 +1,146 @@
+"""`gpuwatch events`: what happened, and `--watch`: what happens now."""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from gpuwatch.cli.console.options import gpus, option, output, state_dir
+from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.model.event_query import EVENT_KINDS, EVERYTHING, MAX_EVENTS, EventQuery
+
+if TYPE_CHECKING:
+    from gpuwatch.cli.look.event_items import EventItem
+    from gpuwatch.cli.look.source import Looking
+    from gpuwatch.model.view import Events, View
+
+HELP = """Show what happened: XIDs, SXids, lost GPUs, findings, actions.
+
+They come from the agent; without one from the kernel log and from what an agent has kept in --state-dir.
+
+\b
+Examples:
+  gpuwatch events
+  gpuwatch events --since 1h --kind finding --kind action
+  gpuwatch events --watch -o json
+"""
+
+POLL_SECONDS = 0.5
+
+
+class Wish(NamedTuple):
+    """What of all events is to be shown."""
+
+    query: EventQuery = EVERYTHING
+    gpus: str | None = None
+
+    def items(self, events: "Events", view: "View | None") -> "list[EventItem]":
+        """Those, oldest first. Without a View a GPU goes by its UUID alone."""
+        from gpuwatch.cli.console.selection import chosen
+        from gpuwatch.cli.look.event_items import concerns, event_items
+
+        items = event_items(events, view, self.query)
+        if self.gpus is None:
+            return items
+        uuids = (chosen(view, self.gpus) if view else None) or self.gpus.split(",")
+        return [item for item in items if concerns(item, uuids)]
+
+
+def _since(_: click.Context, __: click.Parameter, value: str | None) -> float:
+    """Unix time of `2h` ago or of a moment."""
+    from gpuwatch.cli.console.words import duration
+    from gpuwatch.model.event_query import moment
+
+    if value is None:
+        return EVERYTHING.since
+    seconds = duration(value)
+    try:
+        return moment(value) if seconds is None else time.time() - seconds
+    except ValueError:
+        raise click.BadParameter("write 30m, 2h, 7d, unix seconds or a time such as 2026-09-21T14:13:20Z") from None
+
+
+@click.command(help=HELP, short_help="Show what happened: XIDs, SXids, lost GPUs, findings, actions.")
+@output("table", "wide", "json", "yaml", "schema")
+@option("-w", "--watch", is_flag=True, help="Go on with what happens; JSON becomes one event a line.")
+@option("--since", metavar="TIME", callback=_since, help="Not before: 30m, 2h, 7d ago, or a time.")
+@option("--kind", type=click.Choice(EVENT_KINDS), multiple=True, help="Only these; repeatable.")
+@option("--limit", type=click.IntRange(1, MAX_EVENTS), default=EVERYTHING.limit, help="The newest N. Default: 1000.")
+@gpus
+@state_dir
+@pass_session
+def events(
+    session: Session, output: str, watch: bool, since: float, kind: tuple[str, ...], limit: int, gpu: str | None
+) -> None:
+    """Print the list, oldest first."""
+    from gpuwatch.cli.console.document import Envelope, schema, to_json, to_yaml
+    from gpuwatch.cli.look.event_items import EventItem
+
+    if output == "schema":
+        click.echo(schema("EventList", EventItem))
+        return
+    wish = Wish(EventQuery(since, limit, kind or EVENT_KINDS), gpu)
+    if watch:
+        follow(session, output, wish)
+    node, items = _look(session, wish)
+    document = Envelope(kind="EventList", node=node, items=tuple(items))
+    if output in ("json", "yaml"):
+        click.echo(to_json(document) if output == "json" else to_yaml(document))
+    elif items:
+        print_events(session, items, wide=output == "wide", header=True)
+    else:
+        session.terminal.hint("No events found.")
+
+
+def follow(session: Session, output: str, wish: Wish = Wish()) -> None:  # noqa: B008 - it is immutable
+    """Print what is there, then everything new, until interrupted."""
+    from gpuwatch.cli.console.document import to_json, to_yaml
+    from gpuwatch.cli.look.source import looking
+
+    with looking(session) as node:
+        seen: frozenset[EventItem] = frozenset()
+        header = True
+        while True:
+            items, seen = _news(node, seen, wish)
+            if output in ("table", "wide") and items:
+                print_events(session, items, wide=output == "wide", header=header)
+                header = False
+            for item in items if output in ("json", "yaml") else ():
+                click.echo(to_json(item, lines=True) if output == "json" else f"---\n{to_yaml(item)}")
+            time.sleep(POLL_SECONDS)
+
+
+def print_events(session: Session, items: Sequence["EventItem"], *, wide: bool, header: bool) -> None:
+    """Rows of the event table."""
+    from gpuwatch.cli.console.table import table
+    from gpuwatch.cli.console.words import Words
+    from gpuwatch.cli.look.event_items import COLUMNS
+
+    terminal = session.terminal
+    lines = table(COLUMNS, items, Words(terminal.glyphs, time.time()), width=terminal.width, wide=wide)
+    terminal.show(*lines[0 if header else 1 :])
+
+
+def _look(session: Session, wish: Wish) -> "tuple[str | None, list[EventItem]]":
+    """The node's name and its events; a driver that is gone does not hide what an agent has kept."""
+    from gpuwatch.cli.look.source import looking
+    from gpuwatch.model.errors import NoGpuStack
+    from gpuwatch.storage.store import stored_events
+
+    try:
+        with looking(session) as node:
+            view = node.view()
+            return view.snapshot.node, wish.items(node.events(wish.query), view)
+    except NoGpuStack as error:
+        stored = None if session.source else stored_events(session.config().state_dir, wish.query)
+        if stored is None:
+            raise
+        session.terminal.hint(f"{error}; what an agent has kept is shown")
+        return None, wish.items(stored, None)
+
+
+def _news(node: "Looking", seen: "frozenset[EventItem]", wish: Wish) -> "tuple[list[EventItem], frozenset[EventItem]]":
+    """Events that were not there before, and all that are there now."""
+    items = wish.items(node.events(wish.query), node.view())
+    return [item for item in items if item not in seen], frozenset(items)

@@ -1,0 +1,240 @@
+"""From a View to items: joins what the View keeps apart (sample, presence, health, users) by GPU."""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from gpuwatch.cli.console.words import utc
+from gpuwatch.cli.look.items import FindingItem, GpuItem, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
+from gpuwatch.cli.look.owners import users
+from gpuwatch.model.finding import Health, Severity
+from gpuwatch.model.pci import pci_key
+from gpuwatch.model.snapshot import Gpu, GpuStatus
+from gpuwatch.model.view import View
+from gpuwatch.model.workload import DeviceUse, Holder, PodUsage, Workload
+from gpuwatch.model.xid import XidCount
+from gpuwatch.model.xid_catalogue import explain
+
+_ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+RECOVERY_ADVICE = 154  # the XID
+
+READINGS = tuple(set(GpuItem.__struct_fields__) & set(Gpu.__struct_fields__) - {"at", "processes"})
+"""What an item takes over from the sample as it is."""
+
+
+def gpu_items(view: View) -> list[GpuItem]:
+    """Every GPU ever seen, by index."""
+    samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
+    xids = _latest(xid_items(view))
+    return [_gpu(view, status, samples.get(status.identity.uuid), xids) for status in view.snapshot.statuses]
+
+
+def process_items(view: View) -> list[ProcessItem]:
+    """Every process on every fresh GPU."""
+    owners = {owner.pid: owner for owner in view.owners}
+    return [
+        ProcessItem(
+            gpu=gpu.identity.index,
+            uuid=gpu.identity.uuid,
+            gi=process.gi,
+            ci=process.ci,
+            pid=process.pid,
+            type=process.type,
+            name=(owner.name if owner else None) or process.name,
+            memory=process.used_memory,
+            utilization=process.sm_utilization,
+            user=owner.account if owner else None,
+            workload=owner.workload if owner else None,
+            slurm_job=owner.slurm_job if owner else None,
+        )
+        for gpu in view.snapshot.gpus
+        for process in gpu.processes or ()
+        for owner in [owners.get(process.pid)]
+    ]
+
+
+def pod_items(view: View) -> list[PodItem]:
+    """Every container that was given a device or has a process on one."""
+    usage = {(row.gpu, row.gi, row.workload): row for row in view.attribution.usage}
+    held = {(d.gpu, d.gi, holder.workload): (d, holder) for d in view.attribution.devices for holder in d.holders}
+    joules = {(row.gpu, row.workload): row.joules for row in view.pod_energy}
+    indices = _indices(view)
+    items = [
+        _pod(key, indices.get(key[0]), held.get(key), usage.get(key), joules.get((key[0], key[2])))
+        for key in dict.fromkeys([*held, *usage])
+    ]
+    return sorted(items, key=lambda pod: (pod.namespace or "", pod.pod or "", pod.gpu or 0, pod.gi or 0))
+
+
+def mig_items(view: View) -> list[MigItem]:
+    """Every MIG device of every fresh GPU."""
+    uses = {device.mig: device for device in view.attribution.devices if device.mig}
+    return [
+        MigItem(
+            gpu=gpu.identity.index,
+            index=mig.index,
+            uuid=mig.uuid,
+            gi=mig.gi,
+            ci=mig.ci,
+            profile=mig.profile,
+            memory=mig.memory,
+            activity=mig.activity,
+            multiprocessors=mig.multiprocessors,
+            allocated=use.allocated if use else None,
+            users=users(view, gpu, [use] if use else [], mig.gi),
+        )
+        for gpu in view.snapshot.gpus
+        for mig in gpu.mig
+        for use in [uses.get(mig.uuid)]
+    ]
+
+
+def nvlink_items(view: View) -> list[NvLinkItem]:
+    """Every NVLink of every fresh GPU."""
+    return [
+        NvLinkItem(
+            gpu=gpu.identity.index,
+            uuid=gpu.identity.uuid,
+            link=link.link,
+            active=link.active,
+            version=link.version,
+            speed_bytes_per_second=link.speed_bytes_per_second,
+            transmit_bytes=link.transmit_bytes,
+            receive_bytes=link.receive_bytes,
+            errors=link.errors,
+            remote_pci=link.remote_pci,
+        )
+        for gpu in view.snapshot.gpus
+        for link in gpu.nvlinks
+    ]
+
+
+def finding_items(view: View) -> list[FindingItem]:
+    """What was judged, the worst first."""
+    indices = _indices(view)
+    items = [
+        FindingItem(
+            gpu=indices.get(finding.gpu or ""),
+            uuid=finding.gpu,
+            check=finding.check,
+            severity=finding.severity,
+            since=_time(finding.since),
+            message=finding.message,
+            action=finding.action,
+            gi=finding.gi,
+            xid=finding.xid,
+            last=_time(finding.last),
+            count=finding.count,
+            remedy=finding.remedy,
+            evidence=finding.evidence,
+            pods=finding.pods,
+        )
+        for finding in view.judgement.findings
+    ]
+    return sorted(items, key=lambda item: (_ORDER[item.severity], -1 if item.gpu is None else item.gpu))
+
+
+def xid_items(view: View) -> list[XidItem]:
+    """Every XID that was seen, by GPU and code."""
+    indices = _indices(view)
+    by_pci = {pci_key(s.identity.pci_bus_id): s.identity.uuid for s in view.snapshot.statuses}
+    seen = [xid for xid in view.xids if xid.count or xid.last is not None]
+    items = [_xid(xid, xid.uuid or by_pci.get(pci_key(xid.pci)), indices) for xid in seen]
+    return sorted(items, key=lambda item: (item.gpu is None, item.gpu or 0, item.xid))
+
+
+def by_index(view: View | None) -> Callable[[str], str]:
+    """Turns a text that names GPUs by uuid into one that names them by index, as people do."""
+    indices = _indices(view) if view is not None else {}
+
+    def renamed(text: str) -> str:
+        for uuid, index in indices.items():
+            text = text.replace(f"GPU {uuid}", f"GPU {index}").replace(uuid, f"GPU {index}")
+        return text
+
+    return renamed
+
+
+def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidItem]) -> GpuItem:
+    identity, uuid = status.identity, status.identity.uuid
+    devices = [device for device in view.attribution.devices if device.gpu == uuid]
+    known = [device.allocated for device in devices if device.allocated is not None]
+    readings = {name: getattr(sample, name) for name in READINGS} if sample else {}
+    return GpuItem(
+        index=identity.index,
+        uuid=uuid,
+        pci_bus_id=identity.pci_bus_id,
+        name=identity.name,
+        serial=identity.serial,
+        architecture=identity.architecture,
+        health=view.judgement.gpus.get(uuid, Health.UNKNOWN),
+        state=status.state,
+        detail=status.detail or None,
+        since=_time(status.since),
+        at=_time(sample.at) if sample else None,
+        mig_instances=len(sample.mig) if sample else 0,
+        processes=len(sample.processes) if sample and sample.processes is not None else None,
+        allocated=any(known) if known else None,
+        users=users(view, sample, devices),
+        holders=tuple(holder for device in devices for holder in device.holders),
+        last_xid=xids.get(uuid),
+        **readings,
+    )
+
+
+def _pod(
+    key: tuple[str, int | None, Workload],
+    index: int | None,
+    held: tuple[DeviceUse, Holder] | None,
+    used: PodUsage | None,
+    joules: float | None,
+) -> PodItem:
+    uuid, gi, workload = key
+    device, holder = held or (None, None)
+    return PodItem(
+        namespace=workload.namespace,
+        pod=workload.pod,
+        container=workload.container,
+        pod_uid=workload.pod_uid,
+        gpu=index,
+        uuid=uuid,
+        gi=gi,
+        profile=device.profile if device else None,
+        resource=holder.resource if holder else None,
+        replicas=holder.replicas if holder and holder.resource else None,
+        processes=used.processes if used else 0,
+        memory=used.memory if used else None,
+        utilization=used.utilization if used else None,
+        energy=joules,
+    )
+
+
+def _xid(xid: XidCount, uuid: str | None, indices: dict[str, int]) -> XidItem:
+    info = explain(xid.xid)
+    return XidItem(
+        gpu=indices.get(uuid or ""),
+        uuid=uuid,
+        pci_bus_id=xid.pci,
+        xid=xid.xid,
+        count=xid.count,
+        last=_time(xid.last),
+        mnemonic=info.name if info else None,
+        description=info.description if info else None,
+        severity=info.severity if info else None,
+        category=info.category if info else None,
+        action=info.action if info else None,
+    )
+
+
+def _latest(items: Iterable[XidItem]) -> dict[str, XidItem]:
+    """The newest XID of each GPU; the driver's advice (154) only where it is all there is, as it follows the fault."""
+    known = [(item.xid != RECOVERY_ADVICE, item.last, item.uuid, item) for item in items if item.uuid and item.last]
+    return {uuid: item for _, _, uuid, item in sorted(known, key=lambda row: row[:2])}
+
+
+def _indices(view: View) -> dict[str, int]:
+    return {status.identity.uuid: status.identity.index for status in view.snapshot.statuses}
+
+
+def _time(at: float | None) -> datetime | None:
+    return None if at is None else utc(at)

@@ -1,0 +1,150 @@
+"""Where Look commands look: a running agent, the driver of this machine, a simulated node or a recording."""
+
+import difflib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from gpuwatch.cli.console.session import Session
+from gpuwatch.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.config import Backend, Config
+    from gpuwatch.model.event_query import EventQuery
+    from gpuwatch.model.view import Events, View
+
+KINDS = ("nvml", "sim", "capture", "agent")
+
+SAMPLES = 2
+"""Some readings (GPM, rates) are differences of two samples."""
+
+DEADLINE = 10.0
+
+DEFAULT_SCENARIO = "healthy"
+
+
+class Source(NamedTuple):
+    """`--source`, read. `argument`: scenario, file or URL."""
+
+    kind: str
+    argument: str = ""
+
+
+class Looking(Protocol):
+    """Somebody who can tell how the node is, as often as asked."""
+
+    def view(self) -> "View":
+        """The newest View."""
+        ...
+
+    def events(self, query: "EventQuery" = ...) -> "Events":
+        """What happened."""
+        ...
+
+
+def parse_source(text: str) -> Source:
+    """Read `nvml`, `sim[:SCENARIO|DIR]`, `capture:FILE[#SECTION]` or `agent[:URL]`.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    kind, _, argument = text.partition(":")
+    if kind not in KINDS:
+        near = difflib.get_close_matches(kind, KINDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else "use nvml, sim[:SCENARIO], capture:FILE or agent[:URL]"
+        raise UsageError(f"unknown source {text!r}", "", hint)
+    if kind == "capture" and not argument:
+        raise UsageError("--source capture needs a file", "", "write capture:FILE")
+    if kind == "nvml" and argument:
+        raise UsageError(f"--source {text} takes no argument", "", "use --nvml-library PATH for another library")
+    return Source(kind, argument)
+
+
+@contextmanager
+def looking(session: Session, *, samples: int = SAMPLES) -> Iterator[Looking]:
+    """Somebody to ask, for as long as the block runs; the first View is there when it begins.
+
+    Raises:
+        NoGpuStack: there is no driver or no GPU, and no agent was named.
+        GpuwatchError: nobody answers.
+    """
+    from gpuwatch.agent.client import AgentClient, find_agent
+
+    source = parse_source(session.source) if session.source else None
+    agent = find_agent() if source is None else None
+    if agent is not None:
+        yield agent
+    elif source is not None and source.kind == "agent":
+        yield AgentClient(source.argument or None)
+    else:
+        from gpuwatch.agent.one_shot import Look
+
+        with node(source or Source("nvml"), session.config()) as (config, backend), Look(config, backend) as look:
+            look.wait(samples, DEADLINE)
+            yield look
+
+
+def one_view(session: Session) -> "View":
+    """The node as it is now."""
+    with looking(session) as somebody:
+        return somebody.view()
+
+
+def node(
+    source: Source, config: "Config", sim_dir: str | None = None
+) -> AbstractContextManager[tuple["Config", "Backend"]]:
+    """The configuration and backend of a node that is not an agent's: the machine, a recording or a simulation.
+
+    `sim_dir`: where a simulation of our own lives, so that others can reach it; None: where nobody looks.
+    """
+    from gpuwatch.config import Backend
+
+    if source.kind == "nvml":
+        return nullcontext((config, Backend()))
+    if source.kind == "capture":
+        return nullcontext(_recorded(config, source.argument))
+    if source.kind == "sim":
+        return _simulated(config, source.argument, sim_dir)
+    raise UsageError("an agent cannot run on --source agent", "", "use nvml, sim[:SCENARIO] or capture:FILE")
+
+
+def _recorded(config: "Config", target: str) -> tuple["Config", "Backend"]:
+    """A recording is of another machine: this one's kernel, kubelet, processes and bus have nothing to do with it."""
+    from msgspec.structs import replace
+
+    from gpuwatch.config import Backend
+
+    sources = replace(config.sources, disabled=("kmsg", "podresources", "procfs", "pci"))
+    return replace(_with_state(config, ""), sources=sources), Backend(
+        factory="gpuwatch.sim.capture:open_capture", target=target
+    )
+
+
+@contextmanager
+def _simulated(config: "Config", argument: str, sim_dir: str | None) -> Iterator[tuple["Config", "Backend"]]:
+    """The node that runs already, when no scenario is named or its directory is; else one of our own."""
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from msgspec.structs import replace
+
+    from gpuwatch.sim.directory import default_directory, runs
+    from gpuwatch.sim.world import World
+
+    named = Path(argument) if "/" in argument and Path(argument).is_dir() else None
+    there = named or Path(sim_dir or default_directory())
+    with ExitStack() as stack:
+        if named or (not argument and runs(there)):
+            world = World(DEFAULT_SCENARIO, there)
+        else:
+            place = sim_dir or stack.enter_context(TemporaryDirectory(prefix="gpuwatch-sim-"))
+            world = stack.enter_context(World(argument or DEFAULT_SCENARIO, Path(place)))
+        yield replace(_with_state(config, str(world.directory / "state")), sources=world.sources), world.backend
+
+
+def _with_state(config: "Config", state_dir: str) -> "Config":
+    """What is not this machine keeps its state elsewhere, unless a place was named."""
+    from msgspec.structs import replace
+
+    usual = type(config)().state_dir
+    return replace(config, state_dir=state_dir) if config.state_dir == usual else config

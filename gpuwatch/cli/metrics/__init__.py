@@ -1,0 +1,1 @@
+"""`gpuwatch metrics`: one exposition, and the list of all metrics."""

@@ -1,0 +1,106 @@
+"""`gpuwatch metrics`: one exposition on stdout or in a file, and the table of all metrics."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import click
+
+from gpuwatch.cli.console.lazy import Entry, LazyGroup
+from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.session import Session, pass_session
+
+HELP = """Print the metrics once, or list them.
+
+\b
+Examples:
+  gpuwatch metrics
+  gpuwatch metrics --textfile /var/lib/node_exporter/textfile/gpu.prom
+  gpuwatch metrics list -o md
+"""
+
+ENTRIES = (Entry("list", "List every metric gpuwatch can export.", "metrics:list_", "Commands"),)
+PROFILES = ("native", "dcgm-4.8", "dcgm-4.9")
+
+
+@click.group(
+    cls=LazyGroup,
+    entries=ENTRIES,
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND] [ARGS]...",  # click's own word for it differs by version
+    help=HELP,
+)
+@option("--textfile", metavar="PATH", help="Write to a file for node_exporter's textfile collector, atomically.")
+@option("--profile", "profiles", type=click.Choice(PROFILES), multiple=True, help="Names to use; repeatable.")
+@option("--openmetrics", is_flag=True, help="OpenMetrics 1.0 instead of the Prometheus text format.")
+@pass_session
+@click.pass_context
+def metrics(
+    ctx: click.Context, session: Session, textfile: str | None, profiles: tuple[str, ...], openmetrics: bool
+) -> None:
+    """Print or write the page, unless a subcommand was given."""
+    if ctx.invoked_subcommand is not None:
+        return
+    page = _page(session, profiles, openmetrics=openmetrics)
+    if textfile is None:
+        click.echo(page, nl=False)
+    else:
+        write_atomically(Path(textfile), page)
+
+
+def _page(session: Session, profiles: tuple[str, ...], *, openmetrics: bool) -> bytes:
+    """The agent's own page where an agent is asked, else that of one look."""
+    from gpuwatch.agent.client import AgentClient
+    from gpuwatch.cli.look.source import looking
+    from gpuwatch.metrics.page_cache import Board
+
+    with looking(session) as node:
+        if isinstance(node, AgentClient):
+            return node.metrics(profiles, openmetrics=openmetrics)
+        view = node.view()
+    config = session.config().metrics
+    board = Board(config, node=view.snapshot.node or "")
+    board.publish(view)
+    return board.page(profiles or config.profiles, openmetrics)
+
+
+def write_atomically(path: Path, body: bytes) -> None:
+    """Replace `path` at once: its reader sees the old or the new page, never a part.
+
+    Raises OSError.
+    """
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:  # of the folder; the other name means nothing to anybody
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(body)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except OSError:
+        os.unlink(name)
+        raise
+
+
+@click.command("list", short_help="List every metric gpuwatch can export.")
+@option("-o", "--output", type=click.Choice(["table", "md", "json"]), default="table", help="Default: table.")
+@pass_session
+def list_(session: Session, output: str) -> None:
+    """List every metric gpuwatch can export: name, type, labels, meaning."""
+    from gpuwatch.cli.console.table import table
+    from gpuwatch.cli.console.words import Words
+    from gpuwatch.cli.metrics.items import COLUMNS, metric_items
+
+    terminal = session.terminal
+    if output == "table":
+        words = Words(terminal.glyphs, 0.0)
+        terminal.show(*table(COLUMNS, metric_items(), words, width=terminal.width))
+    elif output == "json":
+        from gpuwatch.cli.console.document import Envelope, to_json
+
+        click.echo(to_json(Envelope(kind="MetricList", items=tuple(metric_items()))))
+    else:
+        from gpuwatch.cli.metrics.doc import markdown
+
+        click.echo(markdown(), nl=False)

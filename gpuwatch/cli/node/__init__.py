@@ -1,0 +1,1 @@
+"""`gpuwatch node`: the remediator's plan, quarantine and release by an administrator."""

@@ -1,0 +1,97 @@
+"""The Node that a command is about, and the ways to it: the API server, and where there is one the agent's View."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from gpuwatch.agent.client import AgentClient, find_agent
+from gpuwatch.cli.console.session import Session
+from gpuwatch.config import Config
+from gpuwatch.health.checks import CHECKS
+from gpuwatch.kube.node_name import Place
+from gpuwatch.kube.reader import NodeReader
+from gpuwatch.kube.transport import Transport
+from gpuwatch.model.clock import Clock, SystemClock
+from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.model.view import View
+from gpuwatch.remediation.model.plan import NodeObject
+from gpuwatch.remediation.planning.identity import mistaken
+from gpuwatch.remediation.planning.policy import Policy
+
+NO_AGENT = "none"
+
+
+class Reach(NamedTuple):
+    """Everything a node command needs. `reader` cannot write."""
+
+    config: Config
+    policy: Policy
+    name: str
+    transport: Transport
+    reader: NodeReader
+    agent: AgentClient | None
+    named: bool  # the agent was named, not found
+    namespace: str  # of the budget's Leases
+    clock: Clock
+
+    def view_of(self, node: NodeObject) -> View | None:
+        """What the agent sees; None without one, and where the one found here is of another machine.
+
+        Raises:
+            GpuwatchError: the agent does not answer, or is of another machine though it should be this one's.
+        """
+        if self.agent is None:
+            return None
+        view = self.agent.view()
+        wrong = mistaken(node, view)
+        if wrong is None:
+            return view
+        if not self.named and (view.snapshot.node or "").partition(".")[0] != self.name.partition(".")[0]:
+            return None
+        raise GpuwatchError(
+            f"the agent at {self.agent.name} is not of node {self.name}", wrong.words, f"or use --agent {NO_AGENT}"
+        )
+
+
+@contextmanager
+def reach(session: Session, node: str | None, kubeconfig: str | None, agent: str | None) -> Iterator[Reach]:
+    """Read the configuration and find out whom to ask; nobody is asked yet.
+
+    Raises:
+        UsageError: no node is named, or configuration or kubeconfig cannot be used.
+    """
+    config = session.config()
+    settings = config.remediation
+    name = node or settings.node_name or os.environ.get("NODE_NAME", "")
+    if not name:
+        raise UsageError("no node is named", "it is never guessed from the host's name", "give --node or set NODE_NAME")
+    transport = Transport(kubeconfig or settings.kubeconfig)
+    client, named = _agent(session, agent)
+    try:
+        yield Reach(
+            config=config,
+            policy=Policy.compile(settings, CHECKS, config.checks.xids),
+            name=name,
+            transport=transport,
+            reader=NodeReader(transport, name),
+            agent=client,
+            named=named,
+            namespace=settings.budget.namespace or Place.of(replace(settings, node_name=name)).namespace,
+            clock=SystemClock(),
+        )
+    finally:
+        transport.close()
+
+
+def _agent(session: Session, agent: str | None) -> tuple[AgentClient | None, bool]:
+    """The agent to ask and whether it was named: by --agent, or as the global --source."""
+    source = session.source or ""
+    if agent is None and source.partition(":")[0] == "agent":
+        agent = source.partition(":")[2] or None
+        return AgentClient(agent), True
+    if agent == NO_AGENT:
+        return None, True
+    return (AgentClient(agent), True) if agent else (find_agent(), False)

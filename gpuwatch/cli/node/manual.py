@@ -1,0 +1,160 @@
+"""Carries out what a person asked for, with the remediator's own hands, and says what was done.
+
+A Node that somebody else changes meanwhile is read and thought about anew, a few times.
+"""
+
+import contextlib
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from gpuwatch.cli.node.access import Reach
+from gpuwatch.cli.node.plan_items import ChangeItem, changes
+from gpuwatch.kube.errors import AlreadyExists, Conflict, KubeError
+from gpuwatch.kube.reader import NodeWriter
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.event import Result
+from gpuwatch.model.snapshot import Snapshot
+from gpuwatch.model.view import AgentStatus, View
+from gpuwatch.remediation.model.plan import Evict, LeaseObject, NodeObject, Plan, Stage, TakeSlot
+from gpuwatch.remediation.planning.draining import Drain, Evictions, drain
+from gpuwatch.remediation.planning.manual import Wish, withdrawn
+from gpuwatch.remediation.planning.ownership import Claim, hold
+from gpuwatch.remediation.planning.slots import NoSlot, Slots, choose, held
+from gpuwatch.remediation.service.executor import Actuator, Done
+from gpuwatch.remediation.service.slots import SlotReader, SlotWriter
+from gpuwatch.storage.audit import Audit
+from gpuwatch.storage.store import Store
+
+TRIES = 5
+POLL_SECONDS = 1.0
+
+
+class Act(NamedTuple):
+    """One step that was tried, in words."""
+
+    change: ChangeItem
+    done: Done
+
+
+class Hand:
+    """One command's writer; `store` keeps the audit rows where this machine has a store."""
+
+    def __init__(self, reach: Reach, store: Store) -> None:
+        self._reach = reach
+        settings = reach.config.remediation
+        also = (settings.handover.annotation,) if settings.handover.annotation else ()
+        self.writer = NodeWriter(reach.transport, reach.name, also=also)
+        slots = SlotWriter(self.writer, reach.clock, settings.budget.slot_seconds, reach.namespace)
+        self._audit = Audit(store, reach.clock, actor="operator")
+        self._actuator = Actuator(self.writer, slots, self._audit, reach.clock)
+        self._also = also
+
+    def act(self, planned: Callable[[NodeObject], Plan]) -> tuple[Plan, list[Act]]:
+        """Read the Node, plan, do it; again when somebody else was faster.
+
+        Raises:
+            GpuwatchError: a step on which others depend failed; those before it are done.
+        """
+        stopped: GpuwatchError | None = None
+        for _ in range(TRIES):
+            node = self.writer.node()
+            plan = planned(node)
+            outcome = self._actuator.execute(plan, node)
+            stopped = outcome.stopped
+            if not isinstance(stopped, Conflict | AlreadyExists):
+                break
+        if stopped is not None:
+            self._withdraw()
+            raise stopped
+        words = changes(node, plan.steps, self._also)
+        return plan, [Act(change, done) for change, done in zip(words, outcome.steps, strict=True)]
+
+    def _withdraw(self) -> None:
+        """Take back a claim that did not come to a taint, as far as the API server lets us."""
+        with contextlib.suppress(KubeError):
+            node = self.writer.node()
+            self._actuator.execute(withdrawn(node, self._reach.clock.time(), self.leases(node)), node)
+
+    def slot(self, node: NodeObject) -> TakeSlot | None:
+        """A slot of the budget, None for a node that is quarantined already.
+
+        Raises:
+            GpuwatchError: there is none, or it is not known whether there is one.
+        """
+        if hold(node).claim is Claim.APPLIED:
+            return None
+        settings = self._reach.config.remediation
+        reader = SlotReader(self.writer, self._reach.clock, settings.budget, self._reach.namespace)
+        slots = reader.read()
+        if reader.trouble is not None:
+            raise reader.trouble
+        found = choose(settings.budget, slots, node.name, random.random())  # noqa: S311 no secret
+        if isinstance(found, NoSlot):
+            raise GpuwatchError("the budget has no slot for this node", found.words, "wait, or use --ignore-budget")
+        return found
+
+    def leases(self, node: NodeObject) -> tuple[LeaseObject, ...]:
+        """The slots that the node holds; the one its annotation names where the Leases cannot be read."""
+        try:
+            return held(Slots(leases=self.writer.leases(self._reach.namespace)), node.name)
+        except KubeError:
+            owner = hold(node).owner
+            return (LeaseObject(name=owner.slot),) if owner and owner.slot else ()
+
+    def drain(self, wish: Wish, view: View | None, seconds: float, wait: Callable[[float], None]) -> Iterator[Drain]:
+        """Ask pods with GPUs to leave until none is left; yields whenever there is something new to say.
+
+        Raises:
+            GpuwatchError: they did not leave in time, or evictions are not possible.
+        """
+        config = self._reach.config.remediation.drain
+        evictions, before = Evictions(), None
+        end = self._reach.clock.monotonic() + seconds
+        while True:
+            now = self._reach.clock.time()
+            seen = drain(view or _nobody(now), (wish.fault,), self.writer.pods(), config, evictions, now, None)
+            for step in seen.steps:
+                evictions = self._ask(step, evictions)
+            told = ({pod.path for pod in seen.waiting}, {one.words.partition(" (asked")[0] for one in seen.blocked})
+            if told != before:
+                before = told
+                yield seen
+            if not seen.waiting:
+                return
+            if self._reach.clock.monotonic() > end:
+                names = ", ".join(pod.path for pod in seen.waiting)
+                raise GpuwatchError(f"{names} did not leave within {seconds:.0f} s", "", "ask their owners")
+            wait(POLL_SECONDS)
+
+    def _ask(self, step: Evict, evictions: Evictions) -> Evictions:
+        plan = Plan(node=self._reach.name, at=self._reach.clock.time(), stage=Stage.DRAINING, steps=(step,))
+        outcome = self._actuator.execute(plan, _anonymous(self._reach.name))
+        failed = outcome.steps[0].error
+        if outcome.stopped is not None:
+            raise outcome.stopped
+        refused = failed.why if failed is not None and outcome.steps[0].result is Result.FAILED else ""
+        return evictions.asked(step.pod, self._reach.clock.time(), refused)
+
+
+@contextmanager
+def hand(reach: Reach) -> Iterator[Hand]:
+    """A Hand whose audit rows go into the store of this machine, where there is one that can be written."""
+    directory = reach.config.state_dir
+    store = Store.open(directory if directory and os.access(directory, os.W_OK) else "")
+    try:
+        yield Hand(reach, store)
+    finally:
+        store.close()
+
+
+def _nobody(at: float) -> View:
+    """The View of an agent that sees nothing: draining by hand goes by the pods' own requests."""
+    return View(snapshot=Snapshot(at=at, interval=0.0), agent=AgentStatus(version="", started=at))
+
+
+def _anonymous(name: str) -> NodeObject:
+    """Evictions do not look at the Node."""
+    return NodeObject(name=name, uid="", resource_version="")

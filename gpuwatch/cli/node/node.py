@@ -1,0 +1,204 @@
+"""`gpuwatch node`: what gpuwatch holds on a Kubernetes Node, and what it would do."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gpuwatch.cli.console.lazy import Entry, LazyGroup
+from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option, output
+from gpuwatch.cli.console.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from gpuwatch.cli.node.access import Reach
+    from gpuwatch.model.view import View
+    from gpuwatch.remediation.model.plan import NodeObject, Plan, PodObject
+    from gpuwatch.remediation.planning.slots import Slots
+
+ENTRIES = (
+    Entry("status", "Show what gpuwatch holds on the node, and why.", "node:status", "Commands"),
+    Entry("plan", "Show what would be done now, as a diff; change nothing.", "node:plan", "Commands"),
+    Entry("quarantine", "Take the node out of use until it is released.", "node_orders:quarantine", "Commands"),
+    Entry("release", "Give back all that gpuwatch holds on the node.", "node_orders:release", "Commands"),
+)
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@click.group(cls=LazyGroup, entries=ENTRIES)
+def node() -> None:
+    """Show, plan, quarantine and release a Kubernetes Node."""
+
+
+def reach_options(command: Command) -> Command:
+    """Which Node, and how to get there."""
+    options = (
+        option(
+            "--node",
+            "node_name",
+            metavar="NAME",
+            envvar=NODE_NAME,
+            help="The Node. Default: the configuration's, else NODE_NAME.",
+        ),
+        option(
+            "--kubeconfig",
+            metavar="FILE",
+            envvar=KUBECONFIG,
+            help="Default: service account, KUBECONFIG or ~/.kube/config.",
+        ),
+        option(
+            "--agent",
+            metavar="URL|none",
+            envvar="GPUWATCH_NODE_AGENT",
+            help="Agent of that node. Default: the one here, if it is of that node.",
+        ),
+    )
+    for decorate in reversed(options):
+        command = decorate(command)
+    return command
+
+
+@click.command(short_help="Show what gpuwatch holds on the node, and why.")
+@reach_options
+@output("table", "wide", "json", "yaml", "name", "schema")
+@pass_session
+@click.pass_context
+def status(ctx: click.Context, session: Session, /, output: str, **where: str | None) -> None:
+    """Show what gpuwatch holds on the node, and why.
+
+    The exit code is the state: 0 in use, 3 a fault or a recovery, 4 out of use, 1 unknown.
+
+    \b
+    Examples:
+      gpuwatch node status --node gpu-1
+      gpuwatch node status --node gpu-1 -o json
+    """
+    from gpuwatch.cli.console.document import schema
+    from gpuwatch.cli.console.words import Words
+    from gpuwatch.cli.look.gather import by_index
+    from gpuwatch.cli.node.items import EXIT_CODES, NodeItem, node_item
+    from gpuwatch.cli.node.screen import node_lines
+
+    if output == "schema":
+        click.echo(schema("NodeStatus", NodeItem))
+        return
+    with reach_of(session, where) as reach:
+        live = reach.reader.node()
+        slots = _slots(session, reach)
+        view = reach.view_of(live)
+        if view is None:
+            session.terminal.hint("hint: no agent of this node answers here; this is what the Node itself tells")
+        item = node_item(live, reach.policy, _planned(session, reach, live, view, slots) if view else None, slots)
+    if output in ("table", "wide"):
+        terminal = session.terminal
+        words = Words(terminal.glyphs, time.time())
+        terminal.show(*node_lines(item, words, terminal.width, by_index(view), wide=output == "wide"))
+    else:
+        _document("NodeStatus", live.name, (item,), output)
+    ctx.exit(EXIT_CODES.get(item.stage, 4))
+
+
+@click.command(short_help="Show what would be done now, as a diff; change nothing.")
+@reach_options
+@output("table", "json", "yaml", "schema")
+@pass_session
+def plan(session: Session, /, output: str, **where: str | None) -> None:
+    """Show what would be done now, as a diff; change nothing.
+
+    Asks the agent, the live Node and the policy, as the remediator does, whatever the mode is.
+
+    \b
+    Examples:
+      gpuwatch node plan --node gpu-1
+      gpuwatch node plan --node gpu-1 -o json
+    """
+    from gpuwatch.cli.console.document import schema
+    from gpuwatch.cli.look.gather import by_index
+    from gpuwatch.cli.node.plan_items import ChangeItem, changes
+    from gpuwatch.cli.node.screen import plan_lines
+    from gpuwatch.model.errors import GpuwatchError
+    from gpuwatch.remediation.model.plan import Announce
+
+    if output == "schema":
+        click.echo(schema("NodePlan", ChangeItem))
+        return
+    with reach_of(session, where) as reach:
+        live = reach.reader.node()
+        view = reach.view_of(live)
+        if view is None:
+            raise GpuwatchError(
+                f"nothing is known about the GPUs of {live.name}", "no agent of it answers here", "give --agent URL"
+            )
+        found = _planned(session, reach, live, view, _slots(session, reach))
+    also = (reach.config.remediation.handover.annotation,)
+    if output == "table":
+        terminal = session.terminal
+        mode = reach.policy.config.mode
+        terminal.show(*plan_lines(live, found, mode, by_index(view), terminal.glyphs, terminal.width, also))
+        if any(isinstance(step, Announce) and step.pod for step in found.steps):
+            terminal.hint("hint: only the remediator knows which Events have been told; none is told twice")
+    else:
+        _document("NodePlan", live.name, tuple(changes(live, found.steps, also)), output)
+
+
+def reach_of(session: Session, where: dict[str, str | None]) -> "AbstractContextManager[Reach]":
+    """What `reach_options` say, as a context manager."""
+    from gpuwatch.cli.node.access import reach
+
+    return reach(session, where["node_name"], where["kubeconfig"], where["agent"])
+
+
+def _slots(session: Session, reach: "Reach") -> "Slots":
+    """The budget; what cannot be read is said."""
+    from gpuwatch.remediation.service.slots import SlotReader
+
+    reader = SlotReader(reach.reader, reach.clock, reach.config.remediation.budget, reach.namespace)
+    slots = reader.read()
+    if reader.trouble is not None:
+        session.terminal.hint(f"hint: the budget is not known; {reader.trouble}")
+    return slots
+
+
+def _pods(session: Session, reach: "Reach") -> "tuple[PodObject, ...] | None":
+    """The node's pods; None, and said, where they cannot be read."""
+    from gpuwatch.kube.errors import KubeError
+
+    try:
+        return tuple(reach.reader.pods())
+    except KubeError as error:
+        session.terminal.hint(f"hint: the pods of the node are not known; {error}")
+        return None
+
+
+def _planned(session: Session, reach: "Reach", live: "NodeObject", view: "View", slots: "Slots") -> "Plan":
+    """What the remediator would plan now, but for what only it remembers."""
+    from gpuwatch.remediation.model.plan import Memory
+    from gpuwatch.remediation.planning.plan import Evictions, Sight, plan
+
+    now = reach.clock.time()
+    sight = Sight(view=view, age=max(0.0, now - view.snapshot.at))
+    return plan(
+        sight=sight,
+        node=live,
+        policy=reach.policy,
+        memory=Memory(),
+        slots=slots,
+        pods=_pods(session, reach),
+        now=now,
+        jitter=0.0,
+        evictions=Evictions(),
+    )
+
+
+def _document(kind: str, node: str, items: tuple[Any, ...], output: str) -> None:
+    from gpuwatch.cli.console.document import Envelope, to_json, to_yaml
+    from gpuwatch.cli.console.words import utc
+
+    if output == "name":
+        click.echo(f"node/{node}")
+        return
+    document = Envelope(kind=kind, node=node, at=utc(time.time()), items=items)
+    click.echo(to_json(document) if output == "json" else to_yaml(document))

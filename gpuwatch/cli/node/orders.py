@@ -1,0 +1,146 @@
+"""`gpuwatch node quarantine` and `release`: a person's word on a Node."""
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.cli.node.node import reach_of, reach_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gpuwatch.cli.node.manual import Act
+    from gpuwatch.remediation.model.plan import Plan
+    from gpuwatch.remediation.planning.draining import Drain
+
+
+@click.command(short_help="Take the node out of use until it is released.")
+@reach_options
+@option("--reason", default="by hand", metavar="TEXT", help="Why; others read it on the Node. Default: by hand.")
+@option("--cordon", is_flag=True, help="Also make the node unschedulable for everybody.")
+@option("--drain", is_flag=True, help="Also ask pods with GPUs to leave. Never by force.")
+@option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="For --drain. Default: the policy's.")
+@option("--ignore-budget", is_flag=True, help="Do so even if the budget has no slot left.")
+@option("--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def quarantine(
+    session: Session,
+    /,
+    reason: str,
+    timeout: float | None,
+    *,
+    cordon: bool,
+    drain: bool,
+    ignore_budget: bool,
+    yes: bool,
+    **where: str | None,
+) -> None:
+    """Take the node out of use until it is released.
+
+    Pods with GPUs get no place on it; only `gpuwatch node release` ends that. Works in every mode.
+
+    \b
+    Examples:
+      gpuwatch node quarantine --node gpu-1 --reason "fan replaced tomorrow"
+      gpuwatch node quarantine --node gpu-1 --cordon --drain --yes
+    """
+    from gpuwatch.cli.node.manual import hand
+    from gpuwatch.remediation.planning.manual import Wish
+    from gpuwatch.remediation.planning.manual import quarantine as planned
+
+    with reach_of(session, where) as reach, hand(reach) as person:
+        view = reach.view_of(person.writer.node())
+        also = [words for flag, words in ((cordon, "cordon it"), (drain, "evict its GPU pods")) if flag]
+        _confirm(session, f"take node {reach.name} out of use{''.join(f', {words}' for words in also)}", yes=yes)
+        if ignore_budget:
+            session.terminal.hint("the fleet's budget is ignored: more nodes than it allows may be out of use")
+        wish = Wish(
+            at=reach.clock.time(),
+            reason=reason,
+            effect=reach.config.remediation.effect,
+            cordon=cordon,
+            drain=drain,
+        )
+        made, acts = person.act(lambda live: planned(live, wish, None if ignore_budget else person.slot(live)))
+        _tell(session, made, acts)
+        if drain:
+            seconds = reach.config.remediation.drain.deadline if timeout is None else timeout
+            _drain(session, person.drain(wish, view, seconds, time.sleep))
+    session.terminal.hint(f"give it back with: gpuwatch node release --node {reach.name}")
+
+
+@click.command(short_help="Give back all that gpuwatch holds on the node.")
+@reach_options
+@option("--reason", default="by hand", metavar="TEXT", help="Why; said in the Event. Default: by hand.")
+@option(
+    "--acknowledge/--forget",
+    default=True,
+    help="Whether the faults of now are overruled until they happen again, or nothing is kept, as for an uninstall.",
+)
+@option("--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def release(session: Session, /, reason: str, *, acknowledge: bool, yes: bool, **where: str | None) -> None:
+    """Give back all that gpuwatch holds on the node.
+
+    Takes away its own taint, cordon, labels, annotations, condition and slot, also those that an uninstalled gpuwatch
+    left behind; needs no agent. What is not gpuwatch's stays.
+
+    \b
+    Examples:
+      gpuwatch node release --node gpu-1
+      gpuwatch node release --node gpu-1 --forget --yes
+    """
+    from gpuwatch.cli.node.manual import hand
+    from gpuwatch.remediation.model.plan import Response
+    from gpuwatch.remediation.planning.evidence import in_force
+    from gpuwatch.remediation.planning.manual import Wish
+    from gpuwatch.remediation.planning.manual import release as planned
+
+    with reach_of(session, where) as reach, hand(reach) as person:
+        view = reach.view_of(person.writer.node())
+        present = in_force(view, reach.policy, Response.TAINT) if view else ()
+        _confirm(session, f"give node {reach.name} back", yes=yes)
+        wish = Wish(at=reach.clock.time(), reason=reason)
+        made, acts = person.act(lambda live: planned(live, wish, person.leases(live), present, forget=not acknowledge))
+        _tell(session, made, acts)
+    if not acts:
+        session.terminal.hint(f"nothing on node {reach.name} is gpuwatch's")
+
+
+def _confirm(session: Session, what: str, *, yes: bool) -> None:
+    """Ask a person; nobody else is believed without --yes."""
+    import sys
+
+    from gpuwatch.model.errors import GpuwatchError, UsageError
+
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"will not {what} without being asked to twice", "stdin is no terminal", "give --yes")
+    if not click.confirm(f"{what[:1].upper()}{what[1:]}?", err=True):
+        raise GpuwatchError(f"did not {what}", "the answer was no")
+
+
+def _tell(session: Session, plan: "Plan", acts: "Sequence[Act]") -> None:
+    """What was done to stdout, what was left out to stderr."""
+    from gpuwatch.model.event import Result
+
+    for change, done in acts:
+        if done.result is Result.DONE:
+            click.echo(f"{change.target}: {change.words}")
+        elif done.error is not None:
+            session.terminal.hint(f"not done: {change.target}: {done.error}")
+    for one in plan.blocked:
+        session.terminal.hint(f"left alone: {one.words}")
+
+
+def _drain(session: Session, progress: "Iterable[Drain]") -> None:
+    for seen in progress:
+        if seen.waiting:
+            click.echo(f"waiting for {', '.join(pod.path for pod in seen.waiting)}")
+        for one in seen.blocked:
+            session.terminal.hint(one.words)
+    click.echo("no pod that has to leave is left")

@@ -1,0 +1,168 @@
+"""What a Plan would change, as items for scripts and as a unified diff of the Node for people.
+
+Bodies are those that would be sent, made by the same function; so what is shown is what would happen.
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from gpuwatch.cli.look.items import Item
+from gpuwatch.remediation.model.plan import (
+    CONDITION,
+    DOMAIN,
+    Announce,
+    Condition,
+    Evict,
+    FreeSlot,
+    HandOver,
+    NodeObject,
+    PatchNode,
+    SetCondition,
+    Step,
+    Taint,
+    TakeSlot,
+)
+from gpuwatch.remediation.service.request_bodies import condition_patch, node_patch
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+class ChangeItem(Item, frozen=True, kw_only=True):
+    """One step. `body` is what would be sent, null where it depends on what is found then (slots)."""
+
+    do: str
+    target: str
+    step: str | None
+    words: str
+    body: dict[str, Any] | None = None
+
+
+def changes(node: NodeObject, steps: Iterable[Step], also: Sequence[str] = ()) -> list[ChangeItem]:
+    """Every step in order; each patch is made of the Node as the steps before leave it."""
+    items = []
+    for step in steps:
+        items.append(_change(node, step, also))
+        node = after(node, (step,))
+    return items
+
+
+def after(node: NodeObject, steps: Iterable[Step]) -> NodeObject:
+    """The Node once the steps are done, if nobody else changes it."""
+    for step in steps:
+        if isinstance(step, PatchNode):
+            node = replace(
+                node,
+                annotations=_merged(node.annotations, step.annotations),
+                labels=_merged(node.labels, step.labels),
+                taints=node.taints if step.taints is None else step.taints,
+                unschedulable=node.unschedulable if step.unschedulable is None else step.unschedulable,
+            )
+        elif isinstance(step, SetCondition):
+            others = tuple(condition for condition in node.conditions if condition.type != CONDITION)
+            node = replace(node, conditions=others if step.condition is None else (*others, step.condition))
+    return node
+
+
+def diff(node: NodeObject, steps: Sequence[Step]) -> "list[Text]":
+    """Unified diff of the Node's YAML: taints, labels and annotations of ours, unschedulable, our condition."""
+    from rich.text import Text
+
+    then = after(node, steps)
+    touched = {key for step in steps if isinstance(step, PatchNode) for key in (*step.annotations, *step.labels)}
+    before, later = (_yaml(each, touched).splitlines() for each in (node, then))
+    lines = difflib.unified_diff(before, later, f"node/{node.name} now", f"node/{node.name} then", lineterm="")
+    return [Text(line, _STYLES.get(line[:1], ""), no_wrap=True, end="") for line in lines]
+
+
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def _change(node: NodeObject, step: Step, also: Sequence[str]) -> ChangeItem:
+    """Target, words and body of one step."""
+    target, body = f"node/{node.name}", None
+    match step:
+        case PatchNode():
+            words, body = _patch_words(node, step), node_patch(node, step, also)
+        case SetCondition(condition=wanted):
+            words = f"set {CONDITION}={wanted.status}" if wanted else f"take {CONDITION} away"
+            body = condition_patch(node, wanted)
+        case TakeSlot():
+            target, words = f"lease/{step.name}", f"take or renew this one of {step.slots} slots of the budget"
+        case FreeSlot():
+            target, words = f"lease/{step.name}", "give the slot back"
+        case Evict(pod=pod):
+            target, words = f"pod/{pod.path}", "ask it to leave (Eviction API; disruption budgets are respected)"
+        case HandOver(wanted=wanted):
+            target = f"file/{step.sentinel}"
+            words = "tell the tool that reboots nodes" if wanted else "take back what the rebooting tool was told"
+        case Announce(pod=about):
+            target = f"pod/{about[0]}/{about[1]}" if about else target
+            words = f"Event {step.reason}: {step.message}"
+    kind = step.step if isinstance(step, PatchNode) else None
+    return ChangeItem(do=_KINDS[type(step)], target=target, step=kind, words=words, body=body)
+
+
+_KINDS: dict[type[Step], str] = {
+    PatchNode: "patch_node",
+    SetCondition: "set_condition",
+    TakeSlot: "take_slot",
+    FreeSlot: "free_slot",
+    Evict: "evict",
+    HandOver: "hand_over",
+    Announce: "announce",
+}
+
+_WORDS = {
+    "claim": "write down on the Node what is about to be done",
+    "taint": "take the Node out of use",
+    "refresh": "bring the annotations up to date",
+    "untaint": "give the Node back: labels and annotations of gpuwatch go",
+    "forget": "take the annotations of gpuwatch away",
+    "label": "tell schedulers of the GPUs by labels",
+}
+
+
+def _patch_words(node: NodeObject, step: PatchNode) -> str:
+    """What one patch does, with the taints that come and go and the cordon."""
+    words = [_WORDS.get(step.step, "change the Node")]
+    then = node.taints if step.taints is None else step.taints
+    words += [f"taint {_tell(taint)} added" for taint in then if taint not in node.taints]
+    words += [f"taint {_tell(taint)} removed" for taint in node.taints if taint not in then]
+    if step.unschedulable is not None:
+        words.append("cordoned" if step.unschedulable else "uncordoned")
+    return "; ".join(words)
+
+
+def _tell(taint: Taint) -> str:
+    return f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}"
+
+
+def _merged(old: dict[str, str], change: dict[str, str | None]) -> dict[str, str]:
+    both: dict[str, str | None] = {**old, **change}
+    return {key: value for key, value in both.items() if value is not None}
+
+
+def _yaml(node: NodeObject, touched: set[str]) -> str:
+    import yaml
+
+    def ours(values: dict[str, str]) -> dict[str, str]:
+        return {key: values[key] for key in sorted(values) if key.startswith(f"{DOMAIN}/") or key in touched}
+
+    document = {
+        "metadata": {"name": node.name, "annotations": ours(node.annotations), "labels": ours(node.labels)},
+        "spec": {"taints": [_taint(taint) for taint in node.taints], "unschedulable": node.unschedulable},
+        "status": {"conditions": [_condition(c) for c in node.conditions if c.type == CONDITION]},
+    }
+    return yaml.safe_dump(document, sort_keys=False, width=2**20, allow_unicode=True)
+
+
+def _taint(taint: Taint) -> dict[str, str]:
+    return {"key": taint.key, **({"value": taint.value} if taint.value else {}), "effect": taint.effect}
+
+
+def _condition(condition: Condition) -> dict[str, str]:
+    return {name: str(getattr(condition, name)) for name in ("type", "status", "reason", "message")}

@@ -1,0 +1,175 @@
+"""The screens of `node status` and `node plan`: what is ours, faults with what helps, what stands in the way."""
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from gpuwatch.cli.console.remedies import ADVICE
+from gpuwatch.cli.console.terminal import Glyphs
+from gpuwatch.cli.console.words import Words
+from gpuwatch.cli.node.items import NodeItem, stage_now
+from gpuwatch.cli.node.plan_items import changes, diff
+from gpuwatch.remediation.model.plan import Blocked, Fault, NodeObject, Plan, Reason, Stage
+from gpuwatch.remediation.planning.ownership import Claim
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+LABEL = 14
+INDENT = 6
+
+STYLES = {
+    Stage.HEALTHY: "green",
+    Stage.SUSPECT: "yellow",
+    Stage.RECOVERING: "yellow",
+    Stage.QUARANTINED: "bold red",
+    Stage.DRAINING: "bold red",
+    Stage.DRAINED: "bold red",
+    Stage.UNKNOWN: "dim",
+}
+
+
+def node_lines(
+    item: NodeItem, words: Words, width: int, named: Callable[[str], str], *, wide: bool = False
+) -> "list[Text]":
+    """Head, what is ours, faults with what helps, what stands in the way. `named`: puts names for GPUs into a text."""
+    from rich.text import Text
+
+    head = Text.assemble(
+        ("NODE ", "dim"),
+        (item.node, "bold"),
+        "   ",
+        (item.stage.upper(), STYLES[item.stage]),
+        f"   mode {item.mode}",
+        end="",
+    )
+    lines = [head, *_in_short(item.words, item.blocked, width, named)]
+    lines.append(Text("", end=""))
+    for label, text in _facts(item, words, wide):
+        body = textwrap.wrap(named(text), max(width - LABEL, 40)) or [""]
+        lines += [Text(f"{label if not n else '':<{LABEL}}{part}", end="") for n, part in enumerate(body)]
+    for fault in item.faults:
+        lines += _fault(fault, words, width, named)
+    lines += [line for one in item.blocked for line in _blocked(one, width, named)]
+    return lines
+
+
+def _facts(item: NodeItem, words: Words, wide: bool) -> Iterator[tuple[str, str]]:
+    yield "taint", _taint(item)
+    yield "condition", _condition(item, words)
+    yield "cordon", _cordon(item)
+    if item.owner is not None:
+        who = "a person" if item.owner.by == "operator" else "the remediator"
+        began = "since" if item.owner.state == "applied" else "about to, but not yet, since"
+        yield "owner", f"{who}, {began} {words.clock_time(item.owner.since)} ({words.ago(item.owner.since)})"
+        if wide:
+            yield "id", item.owner.id
+    if item.owner is not None and item.owner.held and item.owner.state == "applied":
+        yield "held", f"only a person gives it back: {item.owner.held}"
+    if item.budget is not None:
+        total = words.text(item.budget.slots)
+        yield (
+            "budget",
+            f"{item.budget.used} of {total} slots used" + (f", {item.slot} by this node" if item.slot else ""),
+        )
+    if item.release_at is not None:
+        yield "release", f"{words.clock_time(item.release_at.timestamp())} if it stays well"
+    if item.pods:
+        yield "to leave", ", ".join(item.pods)
+    if item.opt_out:
+        yield "opt-out", "this node is to be left alone"
+    if item.other and not item.blocked:
+        yield "others", item.other
+    if item.overruled and wide:
+        yield "overruled", ", ".join(sorted(item.overruled))
+
+
+def _taint(item: NodeItem) -> str:
+    if item.taint is None:
+        return "none"
+    text = f"{item.taint.key}={item.taint.value}:{item.taint.effect}"
+    return text if item.claim is Claim.APPLIED else f"{text} (not put there by gpuwatch)"
+
+
+def _condition(item: NodeItem, words: Words) -> str:
+    if item.condition is None:
+        return "none"
+    since = f" since {item.condition.last_transition.replace('T', ' ')}" if item.condition.last_transition else ""
+    return f"{item.condition.type}={item.condition.status}{since} {words.glyphs.dot} {item.condition.message}"
+
+
+def _cordon(item: NodeItem) -> str:
+    if not item.unschedulable:
+        return "no"
+    ours = item.owner is not None and item.owner.cordoned
+    return "yes, by gpuwatch" if ours else "yes, by somebody else: gpuwatch leaves it"
+
+
+def _fault(fault: Fault, words: Words, width: int, named: Callable[[str], str]) -> "list[Text]":
+    from rich.text import Text
+
+    where = named(fault.gpu) if fault.gpu else "the node"
+    since = f"  {words.ago(fault.since)}" if fault.since else ""
+    xid = "" if fault.xid is None else f"  XID {fault.xid}"
+    head = Text.assemble(
+        ("! ", "bold red"), (fault.check, "bold"), f"{xid}  {where}  {fault.response}", (since, "dim"), end=""
+    )
+    advice = ADVICE[fault.remedy]
+    more = f"gpuwatch xid explain {fault.xid}" if fault.xid is not None else ""
+    below = (fault.message, *(f"{words.glyphs.arrow} {text}" for text in (advice, more) if text))
+    return [Text("", end=""), head, *(line for text in below for line in _indented(named(text), width))]
+
+
+def _blocked(one: Blocked, width: int, named: Callable[[str], str]) -> "list[Text]":
+    from rich.text import Text
+
+    style = "dim" if one.reason in (Reason.MODE, Reason.HOLD) else "yellow"
+    return [
+        Text("", end=""),
+        Text.assemble(("blocked: ", style), one.reason.value, end=""),
+        *_indented(one.words, width),
+    ]
+
+
+def _in_short(text: str, blocked: Sequence[Blocked], width: int, named: Callable[[str], str]) -> "list[Text]":
+    """The plan in words; what is not done is not said as if it were."""
+    from rich.text import Text
+
+    only_seen = any(one.reason is Reason.MODE for one in blocked)
+    lines = textwrap.wrap(f"with mode enforce: {named(text)}" if only_seen else named(text), width)
+    return [Text(line, end="") for line in lines]
+
+
+def _indented(text: str, width: int) -> "list[Text]":
+    from rich.text import Text
+
+    blank = " " * INDENT
+    return [Text(line, end="") for line in textwrap.wrap(text, width, initial_indent=blank, subsequent_indent=blank)]
+
+
+def plan_lines(
+    node: NodeObject,
+    plan: Plan,
+    mode: str,
+    named: Callable[[str], str],
+    glyphs: Glyphs,
+    width: int,
+    also: Sequence[str],
+) -> "list[Text]":
+    """What would be done, why not (all of) it, and the Node's change as a unified diff."""
+    from rich.text import Text
+
+    now = stage_now(node, plan)
+    change = Text(f" {glyphs.arrow} {plan.stage.upper()}" if plan.stage is not now else "", STYLES[plan.stage])
+    head = Text.assemble(("NODE ", "dim"), (node.name, "bold"), "   ", (now.upper(), STYLES[now]), change, end="")
+    lines = [head.append(f"   mode {mode}")]
+    lines += _in_short(plan.words, plan.blocked, width, named)
+    lines += [line for one in plan.blocked for line in _blocked(one, width, named)]
+    lines.append(Text("", end=""))
+    if not plan.steps:
+        return [*lines, Text("nothing would be done", end="")]
+    for number, item in enumerate(changes(node, plan.steps, also), 1):
+        text = named(f"{number}. {item.target}: {item.words}")
+        lines += [Text(line, end="") for line in textwrap.wrap(text, width, subsequent_indent="   ")]
+    shown = diff(node, plan.steps)
+    return [*lines, *([Text("", end=""), *shown] if shown else [])]

@@ -1,0 +1,126 @@
+"""`gpuwatch policy`: what is done about which fault, and what would have been done about faults that were."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli.console.lazy import Entry, LazyGroup
+from gpuwatch.cli.console.options import option, output
+from gpuwatch.cli.console.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from gpuwatch.config import Config
+    from gpuwatch.remediation.planning.policy import Policy
+
+ENTRIES = (
+    Entry("check", "Check the policy and show what is done about each fault.", "policy:check", "Commands"),
+    Entry("test", "Show what would have been done, on recorded views or a scenario.", "policy:test", "Commands"),
+)
+
+
+@click.group(cls=LazyGroup, entries=ENTRIES)
+def policy() -> None:
+    """Check and try out what is done about faults."""
+
+
+@click.command(short_help="Check the policy and show what is done about each fault.")
+@click.argument("file", type=click.Path(dir_okay=False), required=False)
+@output("table", "json", "yaml", "name")
+@pass_session
+def check(session: Session, file: str | None, output: str) -> None:
+    """Check the policy and show what is done about each fault.
+
+    FILE is a configuration; without it, --config. Exit 0 when the remediator would take it, 2 with the reason when not.
+    MOST is as far as any configuration may go.
+
+    \b
+    Examples:
+      gpuwatch policy check /etc/gpuwatch/gpuwatch.yaml
+      gpuwatch --config gpuwatch.yaml policy check -o json
+    """
+    from gpuwatch.cli.console.words import Words
+    from gpuwatch.cli.policy.screen import limits, rule_items, rule_table
+
+    config, compiled = _policy(session, file)
+    items = rule_items(compiled)
+    terminal = session.terminal
+    if output == "table":
+        words = Words(terminal.glyphs, 0.0)
+        terminal.show(*limits(config.remediation, words), "", *rule_table(items, words, terminal.width))
+    elif output == "name":
+        click.echo("\n".join(item.subject for item in items))
+    else:
+        _document(output, "PolicyRuleList", items)
+
+
+@click.command(short_help="Show what would have been done, on recorded views or a scenario.")
+@click.argument("events", metavar="EVENTS")
+@option("--duration", metavar="TIME", default="1h", help="How much of a scenario to play, such as 90s, 30m, 24h.")
+@option("--seed", type=int, default=1, metavar="N", help="Same seed, same node. Default: 1.")
+@option(
+    "--policy",
+    "file",
+    metavar="FILE",
+    envvar="GPUWATCH_POLICY_TEST_POLICY",
+    help="The configuration to try. Default: --config.",
+)
+@output("table", "json", "yaml")
+@pass_session
+def test(session: Session, /, events: str, duration: str, seed: int, file: str | None, output: str) -> None:
+    """Show what would have been done, on recorded views or a scenario.
+
+    EVENTS is a file of views, one JSON a line, also .gz, or - for stdin; or sim:SCENARIO, which is played as fast
+    as it goes. The remediator's own plan is carried out on an imaginary Node that nobody else uses; nothing is
+    written anywhere. Views are recorded from a running agent like this:
+
+    \b
+      while sleep 2; do
+        curl -sf --unix-socket /run/gpuwatch/agent.sock http://localhost/api/v1/view && echo
+      done | gzip > views.jsonl.gz
+
+    \b
+    Examples:
+      gpuwatch policy test sim:fallen-off-bus
+      gpuwatch policy test sim:noisy-xid --duration 24h
+      gpuwatch policy test views.jsonl.gz --policy new.yaml
+    """
+    from gpuwatch.cli.console.words import Words
+    from gpuwatch.cli.look.recording import recorded, scenario_views
+    from gpuwatch.cli.policy.screen import deed_items, deed_table, summary
+    from gpuwatch.model.errors import UsageError
+    from gpuwatch.sim.rehearsal.rehearsal import Rehearsal
+
+    config, compiled = _policy(session, file)
+    simulated = events.startswith("sim:")
+    rehearsal = Rehearsal(compiled, gap=float("inf")) if simulated else Rehearsal(compiled)
+    views = scenario_views(events.removeprefix("sim:"), config, duration, seed) if simulated else recorded(events)
+    items = deed_items(rehearsal.watch(views))
+    if rehearsal.views == 0:
+        raise UsageError(f"{events} has no view", "nothing was tried", "record /api/v1/view, one answer a line")
+    terminal = session.terminal
+    if output == "table":
+        words = Words(terminal.glyphs, rehearsal.last)
+        if items:
+            terminal.show(*deed_table(items, rehearsal.first, words, terminal.width), "")
+        terminal.show(*summary(rehearsal, words))
+        if items and config.remediation.mode != "enforce":
+            terminal.hint(f"mode is {config.remediation.mode}: with enforce this would have been done")
+    else:
+        _document(output, "PolicyTest", items)
+
+
+def _policy(session: Session, file: str | None) -> "tuple[Config, Policy]":
+    from gpuwatch.config import load
+    from gpuwatch.health.checks import CHECKS
+    from gpuwatch.remediation.planning.policy import Policy
+
+    config = load(Path(file)) if file else session.config()
+    return config, Policy.compile(config.remediation, CHECKS, config.checks.xids)
+
+
+def _document(output: str, kind: str, items: tuple[Any, ...]) -> None:
+    from gpuwatch.cli.console.document import Envelope, to_json, to_yaml
+
+    document = Envelope(kind=kind, items=items)
+    click.echo(to_json(document) if output == "json" else to_yaml(document))

@@ -1,0 +1,123 @@
+"""What `policy check` and `policy test` print."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gpuwatch.cli.console.table import Column, table
+from gpuwatch.cli.console.words import Words, utc
+from gpuwatch.cli.look.items import Item
+from gpuwatch.config import RemediationConfig, Window
+from gpuwatch.remediation.model.plan import Response
+from gpuwatch.remediation.planning.maintenance import tell
+from gpuwatch.remediation.planning.policy import Policy
+from gpuwatch.sim.rehearsal.rehearsal import Deed, Rehearsal
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+STYLES = {
+    Response.IGNORE: "dim",
+    Response.OBSERVE: "",
+    Response.CONDITION: "yellow",
+    Response.TAINT: "red",
+    Response.CORDON: "bold red",
+    Response.DRAIN: "bold red",
+}
+
+
+class RuleItem(Item, frozen=True, kw_only=True):
+    """What is done about a check (or `XID n`), at most, and which key of the configuration says so."""
+
+    subject: str
+    response: Response
+    most: Response
+    origin: str
+
+
+class DeedItem(Item, frozen=True, kw_only=True):
+    """What would have been done; `do` is `blocked` for what stood in the way."""
+
+    at: datetime
+    do: str
+    what: str
+    why: str
+
+
+def rule_items(policy: Policy) -> tuple[RuleItem, ...]:
+    """The effective policy."""
+    return tuple(
+        RuleItem(subject=rule.subject, response=rule.response, most=rule.most, origin=rule.origin)
+        for rule in policy.rules()
+    )
+
+
+def rule_table(items: Sequence[RuleItem], words: Words, width: int) -> "list[Text]":
+    """One line a rule."""
+    columns: tuple[Column[RuleItem], ...] = (
+        Column("CHECK", lambda item, _: item.subject),
+        Column("RESPONSE", lambda item, _: item.response, style=lambda item: STYLES[item.response]),
+        Column("MOST", lambda item, _: item.most),
+        Column("FROM", lambda item, _: item.origin, shorten="middle", drop=1),
+    )
+    return table(columns, items, words, width=width)
+
+
+def limits(config: RemediationConfig, words: Words) -> "list[Text]":
+    """Mode, holds, budget, draining and windows, a line each."""
+    from rich.text import Text
+
+    budget, drain = config.budget, config.drain
+    rows = {
+        "mode": config.mode,
+        "taint": f"gpuwatch.io/gpu-fault=CHECK:{config.effect}",
+        "before a taint": f"a fault lasts {words.seconds(config.fault_hold)}",
+        "given back": f"well for {words.seconds(config.recovery_hold)}, "
+        f"at the earliest after {words.seconds(config.min_quarantine)}",
+        "held": f"{', '.join(config.held_checks) or 'none'}; the same fault {config.repeats} times in "
+        f"{words.seconds(config.repeat_window)}",
+        "budget": f"{budget.max_unavailable} of the nodes with {budget.node_selector}; "
+        f"{config.max_quarantines_per_day} quarantines a day of this node",
+        "drain": f"at most {words.seconds(drain.deadline)}; {_windows(drain.windows, 'at any time')}; never "
+        f"{', '.join(drain.protected_namespaces) or 'DaemonSets'}",
+        "maintenance": _windows(config.maintenance, "none"),
+    }
+    return [Text(f"{name + ':':<16}{value}", no_wrap=True, end="") for name, value in rows.items()]
+
+
+def deed_items(deeds: Iterable[Deed]) -> tuple[DeedItem, ...]:
+    """What would have been done."""
+    return tuple(DeedItem(at=utc(deed.at), do=deed.do, what=deed.what, why=deed.why) for deed in deeds)
+
+
+def deed_table(items: Sequence[DeedItem], first: float, words: Words, width: int) -> "list[Text]":
+    """One line a deed, told by the time since the recording began."""
+    columns: tuple[Column[DeedItem], ...] = (
+        Column("AFTER", lambda item, _: _after(item.at.timestamp() - first), right=True),
+        Column("DO", lambda item, _: item.do),
+        Column("WHAT", lambda item, _: item.what, shorten="end"),
+        Column("WHY", lambda item, _: item.why, shorten="end", drop=1),
+    )
+    return table(columns, items, words, width=width)
+
+
+def summary(rehearsal: Rehearsal, words: Words) -> "list[Text]":
+    """How long it was watched, and for how much of it the node would have been out of service."""
+    from rich.text import Text
+
+    span = rehearsal.last - rehearsal.first
+    spans = [(q.end or rehearsal.last) - q.begin for q in rehearsal.quarantines]
+    times = f"{len(spans)} time{'' if len(spans) == 1 else 's'}"
+    said = f"quarantined {times}, {words.seconds(sum(spans))} in all" if spans else "never quarantined"
+    still = "; still is at the end" if rehearsal.quarantines and rehearsal.quarantines[-1].end is None else ""
+    views = f"{rehearsal.views} view{'' if rehearsal.views == 1 else 's'}"
+    return [Text(f"{views} over {words.seconds(span)}: {said}{still}", no_wrap=True, end="")]
+
+
+def _windows(windows: Sequence[Window], none: str) -> str:
+    return "; ".join(map(tell, windows)) or none
+
+
+def _after(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"

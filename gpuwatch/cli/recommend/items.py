@@ -1,0 +1,108 @@
+"""What `gpuwatch recommend` says to scripts: one item a recommendation, and their sum without counting a GPU twice."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from gpuwatch.cli.console.document import Envelope
+from gpuwatch.cli.console.words import utc
+from gpuwatch.cli.look.items import Item
+from gpuwatch.model.recommendation import (
+    Action,
+    Apply,
+    Change,
+    Evidence,
+    Finding,
+    Level,
+    Predicted,
+    Recommendation,
+    Recommendations,
+    Savings,
+    Target,
+)
+
+ROOM = frozenset({Finding.QUOTA_SLACK, Finding.STEADY_LOAD, Finding.MIG_LAYOUT})
+"""About room for GPUs: whoever leaves it is counted already."""
+
+
+class RecommendationItem(Item, frozen=True, kw_only=True):
+    """One advice. `id` stays the same while target and finding do; after `expires` it is stale."""
+
+    id: str
+    kind: Finding
+    action: Action
+    target: Target
+    current: str
+    recommended: str
+    why: str
+    evidence: Evidence
+    predicted: Predicted | None
+    confidence: Level
+    risk: Level
+    risk_words: str
+    savings: Savings
+    change: Change
+    apply: tuple[Apply, ...]
+    at: datetime
+    expires: datetime
+
+
+class RecommendationList(Envelope, frozen=True, kw_only=True):
+    """Dearest first. `source`: who was asked; `since`: since when usage is known; `learning`: workloads that nothing is
+    said of yet, of `workloads`. `total` is of the items here; a GPU that several are about counts once.
+    """
+
+    source: str
+    since: datetime | None
+    workloads: int
+    learning: int
+    total: Savings
+
+
+def document(body: Recommendations, source: str, chosen: Sequence[Recommendation]) -> RecommendationList:
+    """What scripts get, of those that were chosen."""
+    return RecommendationList(
+        kind="RecommendationList",
+        node=body.node,
+        at=utc(body.at),
+        items=tuple(_item(each) for each in chosen),
+        source=source,
+        since=None if body.since is None else utc(body.since),
+        workloads=body.workloads,
+        learning=body.learning,
+        total=total(chosen),
+    )
+
+
+def total(items: Iterable[Recommendation | RecommendationItem]) -> Savings:
+    """The sum; of several findings about one workload the largest counts."""
+    by_target: defaultdict[tuple[str | None, ...], dict[Finding, list[Savings]]] = defaultdict(dict)
+    for each in items:
+        target = each.target
+        if each.kind not in ROOM:
+            whom = target.namespace, target.kind, target.name, target.container
+            by_target[whom].setdefault(each.kind, []).append(each.savings)
+    sums = [max(map(added, kinds.values()), key=_worth) for kinds in by_target.values()]
+    return added(sums)
+
+
+def added(savings: Iterable[Savings]) -> Savings:
+    """Member by member; None where nobody knows."""
+    given = tuple(savings)
+    watts = [each.watts for each in given if each.watts is not None]
+    money = [each.money_per_day for each in given if each.money_per_day is not None]
+    return Savings(
+        gpu_hours_per_day=sum(each.gpu_hours_per_day for each in given),
+        watts=sum(watts) if watts else None,
+        money_per_day=sum(money) if money else None,
+        currency=next((each.currency for each in given if each.money_per_day is not None), None),
+    )
+
+
+def _worth(savings: Savings) -> tuple[float, float, float]:
+    return savings.gpu_hours_per_day, savings.money_per_day or 0.0, savings.watts or 0.0
+
+
+def _item(each: Recommendation) -> RecommendationItem:
+    members = {name: getattr(each, name) for name in each.__struct_fields__}
+    return RecommendationItem(**members | {"at": utc(each.at), "expires": utc(each.expires)})

@@ -1,0 +1,167 @@
+"""`gpuwatch recommend --from-prometheus URL`: the options of it, and the advice for a fleet by its history."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.session import Session
+from gpuwatch.model.errors import GpuwatchError, UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.model.recommendation import Recommendations
+    from gpuwatch.rightsizing.prometheus.api import PrometheusApi
+    from gpuwatch.rightsizing.prometheus.history import Progress
+    from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class FleetQuestion(NamedTuple):
+    """What the options say, as they were written."""
+
+    url: str
+    window: str = "14d"
+    step: str = "auto"
+    metrics: str = "auto"
+    http_config: str | None = None
+    headers: tuple[str, ...] = ()
+    rate: float = 10.0
+    resume: bool = True
+
+
+def prometheus_options(command: Command) -> Command:
+    """`--from-prometheus URL` and what belongs to it; the command gets parameters named as in FleetQuestion, and
+    `from_prometheus` for the URL.
+    """
+    for each in reversed(_OPTIONS):
+        command = each(command)
+    return command
+
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    option("--from-prometheus", metavar="URL", help="Judge a whole fleet by what this Prometheus has of it."),
+    option("--window", metavar="DURATION", default="14d", help="So much of its history. Default: 14d."),
+    option("--step", metavar="DURATION", default="auto", help="How fine: 5m, 15m, 1h. Default: auto, by GPUs."),
+    option(
+        "--metrics",
+        type=click.Choice(["auto", "gpuwatch", "dcgm"]),
+        default="auto",
+        help="Whose: gpuwatch's own, or dcgm-exporter's. Default: auto.",
+    ),
+    option("--http-config", metavar="FILE", help="How to log in and TLS: Prometheus' http_config, as a file."),
+    option("--header", "headers", metavar="NAME:VALUE", multiple=True, help="Such as X-Scope-OrgID: a; repeatable."),
+    option("--rate", type=click.FloatRange(min=0.01), default=10.0, help="Queries a second at most. Default: 10."),
+    option("--resume/--no-resume", default=True, help="Go on where an interrupted run was. Default: resume."),
+)
+
+
+def advice_for_fleet(
+    session: Session, question: FleetQuestion, namespaces: tuple[str, ...] = ()
+) -> "tuple[Recommendations, str]":
+    """What there is to say, and who was asked.
+
+    Raises:
+        UsageError: an option is wrong.
+        GpuwatchError: Prometheus cannot be reached, refuses, or knows no GPU.
+    """
+    from gpuwatch.model.recommendation import Recommendations
+    from gpuwatch.rightsizing.findings.judge import recommend
+    from gpuwatch.rightsizing.prometheus.history import FleetHistory
+
+    session.start_logging()
+    options, api = history_options(question, namespaces), connection(question)
+    config = session.config().rightsizing
+    place = _cache() / "recommend" if question.resume else None
+    shown = ExitStack()
+    history = FleetHistory(api, config, options, shown.enter_context(_bar(session)), place=place)
+    try:
+        with shown:
+            ledger, fleet = history.read()
+    except (GpuwatchError, KeyboardInterrupt):
+        if history.is_kept:
+            session.terminal.hint("hint: what was read is kept for a day; type the same to go on from there")
+        raise
+    for warning in api.warnings:
+        session.terminal.hint(f"warning: {api.http.name}: {warning}; what it left out is not judged")
+    plan = history.plan
+    now = plan.end if plan else 0.0
+    found = recommend(ledger.summaries(now), fleet, config, now)
+    body = Recommendations(
+        at=now, since=ledger.since, workloads=found.workloads, learning=found.learning, items=found.items
+    )
+    return body, f"Prometheus {api.http.name}"
+
+
+def history_options(question: FleetQuestion, namespaces: tuple[str, ...]) -> "HistoryOptions":
+    """What to read. Raises UsageError: a duration or a namespace is none."""
+    import re
+
+    import msgspec
+
+    from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions
+
+    for name in namespaces:
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            raise UsageError(f"{name} is no namespace", "it is no DNS label", "see kubectl get namespaces")
+    asked = {
+        "window": _seconds("--window", question.window),
+        "step": None if question.step == "auto" else _seconds("--step", question.step),
+        "metrics": question.metrics,
+        "namespaces": namespaces,
+    }
+    return msgspec.convert(asked, HistoryOptions)
+
+
+def connection(question: FleetQuestion) -> "PrometheusApi":
+    """To the server. Raises UsageError: URL, header or file is wrong."""
+    from gpuwatch.rightsizing.prometheus.api import PrometheusApi
+    from gpuwatch.rightsizing.prometheus.config import load_http_config
+    from gpuwatch.rightsizing.prometheus.http import PrometheusHttp
+
+    config = load_http_config(Path(question.http_config)) if question.http_config else None
+    headers = dict(_header(text) for text in question.headers)
+    return PrometheusApi(PrometheusHttp(question.url, config, headers=headers, rate=question.rate))
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or not value.strip().isprintable():
+        shown = name.strip() if colon else "what is there"  # a value may be a secret
+        raise UsageError(
+            f"cannot use {shown!r} as --header", "it has no colon, or no name", "write --header NAME:VALUE"
+        )
+    return name.strip(), value.strip()
+
+
+def _seconds(name: str, text: str) -> float:
+    from gpuwatch.cli.console.words import duration
+
+    found = duration(text)
+    if not found or found < 60:
+        raise UsageError(f"{name} {text} is no duration", "it needs a unit, and a minute at least", "write 14d or 5m")
+    return found
+
+
+def _cache() -> Path:
+    """Where what may be lost is kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "gpuwatch"
+
+
+@contextmanager
+def _bar(session: Session) -> "Iterator[Callable[[Progress], None]]":
+    """The progress on stderr, where a person looks at it."""
+    from gpuwatch.cli.console.progress import progress
+
+    with progress(session, "reading history") as advance:
+        yield lambda made: advance(_words(made), made.done, made.total)
+
+
+def _words(progress: "Progress") -> str:
+    size = progress.received / 1e6
+    return f"{progress.windows} windows, {size:.1f} MB" + (", resumed" if progress.resumed else "")

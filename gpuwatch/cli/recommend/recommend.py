@@ -1,0 +1,142 @@
+"""`gpuwatch recommend`: who holds more GPU than they use, what to give them instead, and how."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli.console.options import keeps_state, option, output
+from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.cli.recommend.prometheus import FleetQuestion, prometheus_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuwatch.cli.recommend.items import RecommendationList
+
+FINDINGS = (
+    "never_used",
+    "idle_holder",
+    "duty_cycled",
+    "mig_fit",
+    "gang_oversized",
+    "preallocated",
+    "cpu_bound",
+    "io_bound",
+    "quota_slack",
+    "steady_load",
+    "energy",
+    "mig_layout",
+)
+LEVELS = ("low", "medium", "high")
+"""The members of Finding and of Level, lowest first, here so that help need not load them; a test compares."""
+
+
+@click.command(short_help="Show who holds more GPU than they use, and what to give them.")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@option("-n", "--namespace", "namespaces", metavar="NAME", multiple=True, help="Only this namespace; repeatable.")
+@option("--kind", "kinds", type=click.Choice(FINDINGS), metavar="FINDING", multiple=True, help="Only this; repeatable.")
+@option("--min-confidence", type=click.Choice(LEVELS), default="low", help="Leave out what is less sure. Default: low.")
+@option("--top", type=click.IntRange(min=1), metavar="N", help="Only the N that save most.")
+@output("table", "wide", "json", "yaml", "csv", "html", "name", "apply", "schema")
+@option("--output-dir", metavar="DIR", help="Also write report, JSON, CSV, commands and manifests there.")
+@option("--from-views", metavar="FILE", help="Judge recorded views, one JSON a line; - is stdin; or sim:SCENARIO.")
+@option("--duration", metavar="TIME", default="2h", help="How much of a scenario to play. Default: 2h.")
+@option("--seed", type=int, default=1, metavar="N", help="Of a scenario. Default: 1.")
+@prometheus_options
+@keeps_state("Without an agent: where one has kept its state.")
+@pass_session
+def recommend(
+    session: Session,
+    /,
+    ids: tuple[str, ...],
+    namespaces: tuple[str, ...],
+    output: str,
+    output_dir: str | None,
+    from_views: str | None,
+    from_prometheus: str | None,
+    **given: Any,
+) -> None:
+    """Show who holds more GPU than they use, and what to give them.
+
+    Asks the agent of this node, which has watched since it was installed; --from-prometheus judges a whole fleet. What
+    saves most comes first; ID picks single ones. Nothing is ever applied: -o apply prints the commands, for you to read
+    and run. -o html is a report in one file.
+
+    FINDING is never_used, idle_holder, duty_cycled, mig_fit, gang_oversized, preallocated, cpu_bound, io_bound,
+    quota_slack, steady_load, energy or mig_layout.
+
+    \b
+    Examples:
+      gpuwatch recommend
+      gpuwatch recommend -n nlp --kind idle_holder -o wide
+      gpuwatch recommend --from-prometheus http://prometheus:9090 --output-dir report
+      gpuwatch recommend --min-confidence medium -o apply
+    """
+    from gpuwatch.cli.console.document import schema
+    from gpuwatch.cli.recommend.filter import Wanted
+    from gpuwatch.cli.recommend.items import RecommendationItem, RecommendationList, document
+    from gpuwatch.cli.recommend.sources import Views, advice
+
+    if output == "schema":
+        click.echo(schema("RecommendationList", RecommendationItem, RecommendationList))
+        return
+    chosen = {name: given.pop(name) for name in ("kinds", "min_confidence", "top")}
+    play = given.pop("duration"), given.pop("seed")
+    views = None if from_views is None else Views(from_views, *play)
+    fleet = None if from_prometheus is None else FleetQuestion(from_prometheus, **given)
+    body, source = advice(session, views, fleet, namespaces)
+    found = document(body, source, Wanted(ids=ids, namespaces=namespaces, **chosen).of(body.items))
+    if body.items and not found.items:
+        session.terminal.hint(f"hint: none of {len(body.items)} is what was asked for; without options all are shown")
+    elif namespaces and not body.workloads:
+        session.terminal.hint(f"hint: nobody in {', '.join(namespaces)} was seen with a GPU; is the name right?")
+    _show(session, found, output)
+    if output_dir:
+        _write(session, found, output_dir)
+    _hints(session, found, output)
+
+
+def _write(session: Session, found: "RecommendationList", folder: str) -> None:
+    from gpuwatch.cli.recommend.folder import REPORT, write
+
+    count = write(Path(folder), found, session.config().rightsizing)
+    session.terminal.hint(f"{count} files in {folder}; begin with {folder}/{REPORT}")
+
+
+def _show(session: Session, found: "RecommendationList", output: str) -> None:
+    if output in ("table", "wide"):
+        from gpuwatch.cli.console.words import Words
+        from gpuwatch.cli.recommend.screen import lines
+
+        terminal = session.terminal
+        words = Words(terminal.glyphs, found.at.timestamp() if found.at else 0.0)
+        terminal.show(*lines(found, words, terminal.width, wide=output == "wide"))
+    else:
+        click.echo(_text(session, output)(found), nl=False)
+
+
+def _text(session: Session, output: str) -> "Callable[[RecommendationList], str]":
+    """What makes the text of an output format."""
+    from gpuwatch.cli.console.document import to_json, to_yaml
+    from gpuwatch.cli.recommend.apply import script
+    from gpuwatch.cli.recommend.csv import to_csv
+    from gpuwatch.cli.recommend.report.page import report
+
+    texts: dict[str, Callable[[RecommendationList], str]] = {
+        "json": lambda found: f"{to_json(found)}\n",
+        "yaml": lambda found: f"{to_yaml(found)}\n",
+        "csv": lambda found: to_csv(found.items),
+        "html": lambda found: report(found, session.config().rightsizing),
+        "name": lambda found: "".join(f"recommendation/{item.id}\n" for item in found.items),
+        "apply": lambda found: script(found.items),
+    }
+    return texts[output]
+
+
+def _hints(session: Session, found: "RecommendationList", output: str) -> None:
+    """What is not in the table, and how to get it."""
+    from gpuwatch.cli.recommend.screen import hints
+
+    for line in hints(found, session.config().rightsizing, output):
+        session.terminal.hint(f"hint: {line}")

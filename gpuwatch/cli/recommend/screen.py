@@ -1,0 +1,101 @@
+"""The screens of `gpuwatch recommend`: a line about all, then a line each."""
+
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuwatch.cli.console.table import Column, table
+from gpuwatch.cli.console.words import Words
+from gpuwatch.cli.recommend.items import RecommendationItem, RecommendationList
+from gpuwatch.cli.recommend.text import TITLES, hours, is_priced, money, short, who
+from gpuwatch.config import RightsizingConfig
+from gpuwatch.model.recommendation import Level
+from gpuwatch.rightsizing.findings.text import span
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+SERVING_DAYS = 7
+"""A week has lulls of its own."""
+
+CONFIDENCE_STYLES = {Level.LOW: "yellow", Level.MEDIUM: "", Level.HIGH: "green"}
+
+
+def lines(found: RecommendationList, words: Words, width: int, *, wide: bool) -> "list[Text]":
+    """The whole screen."""
+    from rich.text import Text
+
+    items: tuple[RecommendationItem, ...] = found.items
+    head = [Text(line, style="bold") for line in textwrap.wrap(summary(found), width)]
+    if not items:
+        return head
+    chosen = [column for column in COLUMNS if column.header != MONEY or is_priced(items)]
+    return [*head, Text(""), *table(chosen, items, words, width=width, wide=wide)]
+
+
+def summary(found: RecommendationList) -> str:
+    """How many, what they come to, and how much was looked at."""
+    count = len(found.items)
+    parts = [f"{count or 'no'} recommendation{'' if count == 1 else 's'}"]
+    if value := hours(found.total):
+        parts.append(f"{value} GPU-hours a day")
+    if found.total.watts:
+        parts.append(f"{found.total.watts:.0f} W")
+    if value := money(found.total):
+        parts.append(f"{value} a day")
+    learned = f", {found.learning} of them still being learned" if found.learning else ""
+    return f"{', '.join(parts)}; {found.workloads} workload{'' if found.workloads == 1 else 's'} seen{learned}"
+
+
+def hints(found: RecommendationList, config: RightsizingConfig, output: str) -> Iterator[str]:
+    """What else there is to know and to do, for people."""
+    if found.learning:
+        count = "1 workload is" if found.learning == 1 else f"{found.learning} workloads are"
+        yield (
+            f"{count} still being learned{_so_far(found)}: batch jobs and notebooks get a size after "
+            f"{config.min_history / 3600:g} h of history, all others after {SERVING_DAYS} days"
+        )
+    if not found.items and _seconds(found) < 2 * (config.idle_after + config.grace):
+        quiet = span(config.idle_after + config.grace)
+        yield f"an idle GPU is named after {quiet} without work, later where pauses are usual"
+        if not found.source.startswith("Prometheus"):
+            yield "a Prometheus that has watched for longer can be asked: gpuwatch recommend --from-prometheus URL"
+    if found.items and output in ("table", "wide", "csv"):
+        if found.total.gpu_hours_per_day > 0 and not is_priced(found.items):
+            yield "no GPU has a price; set rightsizing.prices in the configuration"
+        if any(item.apply for item in found.items):
+            yield "gpuwatch recommend -o apply prints the commands; nothing is ever applied by itself"
+
+
+def _so_far(found: RecommendationList) -> str:
+    return f", watched for {span(_seconds(found))} so far" if found.since and found.at else ""
+
+
+def _seconds(found: RecommendationList) -> float:
+    """So long has been watched."""
+    return (found.at - found.since).total_seconds() if found.since and found.at else 0.0
+
+
+def _saves(item: RecommendationItem, words: Words) -> str:
+    """GPU-hours; watts where it saves only these."""
+    if value := hours(item.savings):
+        return f"{value} h/d"
+    return words.watts(item.savings.watts or None)
+
+
+MONEY = "MONEY/DAY"
+
+COLUMNS: tuple[Column[RecommendationItem], ...] = (
+    Column("FINDING", lambda i, w: TITLES[i.kind]),
+    Column("WHO", lambda i, w: who(i.target), shorten="middle", least=22),
+    Column("NOW", lambda i, w: short(i.current), shorten="end", least=9, drop=2),
+    Column("INSTEAD", lambda i, w: short(i.recommended), shorten="end", least=12),
+    Column("SAVES", _saves, right=True),
+    Column(MONEY, lambda i, w: w.text(money(i.savings)), right=True, drop=3),
+    Column("SURE", lambda i, w: i.confidence, style=lambda i: CONFIDENCE_STYLES[i.confidence]),
+    Column("RISK", lambda i, w: i.risk, wide=True),
+    Column("WATTS", lambda i, w: w.watts(i.savings.watts), right=True, wide=True),
+    Column("DAYS", lambda i, w: f"{i.evidence.days:.1f}", right=True, wide=True),
+    Column("WHY", lambda i, w: i.why, wide=True),
+    Column("ID", lambda i, w: i.id, wide=True),
+)

@@ -1,0 +1,1 @@
+"""`gpuwatch sim`: simulated nodes and fleets."""

@@ -1,0 +1,134 @@
+"""What tuner, guard and `gpuwatch tune` need to reach the driver: who turns knobs, and who gives settings back."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuwatch.cli.console.session import Session
+from gpuwatch.cli.tune.state_place import state_place
+from gpuwatch.config import Config
+from gpuwatch.model.errors import UsageError
+from gpuwatch.model.setting import Trigger
+
+if TYPE_CHECKING:
+    from gpuwatch.storage.audit import Audit
+    from gpuwatch.tuning.actuation.interface import Hand
+    from gpuwatch.tuning.actuation.record import SettingsRecord
+    from gpuwatch.tuning.actuation.restore import Connect, Restorer
+
+
+OTHER_TUNER_SECONDS = 2.0
+"""For one that is just ending."""
+
+ACTORS = {Trigger.GUARD: "guard", Trigger.COMMAND: "operator", Trigger.TUNER: "tuner"}
+"""Trigger -> who acts, in audit lines."""
+
+
+class _Reach(NamedTuple):
+    """What it takes to change a GPU of this machine."""
+
+    record: "SettingsRecord"
+    connect: "Connect"
+    boot_id: str | None
+    audit: "Audit"
+
+
+@contextmanager
+def _reach(session: Session, config: Config, actor: str) -> Iterator[_Reach]:
+    from gpuwatch.cli.sim.simulated import aimed
+    from gpuwatch.host.machine import boot_id_file, first_line
+    from gpuwatch.model.clock import SystemClock
+    from gpuwatch.storage.audit import Audit
+    from gpuwatch.storage.store import Store
+    from gpuwatch.tuning.actuation.record import SettingsRecord
+
+    config, connect = aimed(session, config), _driver(session, config)
+    place = state_place(config)
+    store = Store.open(config.state_dir)
+    boot_id = first_line(boot_id_file(Path(config.sources.proc)))
+    try:
+        yield _Reach(
+            record=SettingsRecord(place),
+            connect=connect,
+            boot_id=boot_id,
+            audit=Audit(store, SystemClock(), actor=actor, boot_id=boot_id),
+        )
+    finally:
+        store.close()
+
+
+def _driver(session: Session, config: Config) -> "Connect":
+    from gpuwatch.cli.sim.simulated import is_simulated, running
+    from gpuwatch.collect.nvml.library import open_library
+    from gpuwatch.tuning.actuation.driver import NvmlControl
+
+    if is_simulated(session):
+        return simulated_driver(running(session))
+    if session.source not in (None, "nvml"):
+        raise UsageError(
+            f"--source {session.source} has no knobs",
+            "settings are made and given back at a driver",
+            "leave it out, or name a simulated node that runs",
+        )
+    nvml = open_library(config.sources.nvml_library)
+    return lambda: NvmlControl(nvml)
+
+
+def simulated_driver(place: Path) -> "Connect":
+    """The driver of the simulated node that runs in `place`; it asks nobody for root."""
+    from gpuwatch.sim.nvml import open_knobs
+    from gpuwatch.tuning.actuation.driver import NvmlControl
+
+    return lambda: NvmlControl(open_knobs(str(place)))
+
+
+@contextmanager
+def restorer(session: Session, config: Config, trigger: Trigger) -> Iterator["Restorer"]:
+    """Gives settings back to the driver of this machine, or of a simulated one. It is asked when there is one.
+
+    Raises:
+        UsageError: a source without a driver was named, or there is no state directory.
+        NoGpuStack: the library that was named cannot be loaded, or no simulated node runs.
+    """
+    from gpuwatch.model.clock import SystemClock
+    from gpuwatch.tuning.actuation.restore import Restorer
+
+    with _reach(session, config, ACTORS[trigger]) as reach:
+        yield Restorer(
+            reach.record,
+            reach.connect,
+            boot_id=reach.boot_id,
+            trigger=trigger,
+            audit=reach.audit,
+            clock=SystemClock(),
+        )
+
+
+@contextmanager
+def hand(session: Session, config: Config) -> Iterator["Hand"]:
+    """Turns the knobs of this machine's GPUs, or of a simulated one's; whatever is still set at the end is given back.
+
+    Raises:
+        UsageError: the mode is not enforce; another tuner sets these GPUs; or as `restorer`.
+        NoGpuStack: as `restorer`.
+    """
+    from gpuwatch.model.clock import SystemClock
+    from gpuwatch.tuning.actuation.actuator import TunerHand
+
+    if config.tuning.mode != "enforce":
+        raise UsageError(f"tuning.mode {config.tuning.mode} sets nothing", "only enforce does", "restart the tuner")
+    with (
+        _reach(session, config, ACTORS[Trigger.TUNER]) as reach,
+        reach.record.lock_tuner(OTHER_TUNER_SECONDS) as held,
+    ):
+        if not held:
+            folder = reach.record.path.parent
+            raise UsageError(
+                "another tuner sets these GPUs", f"it holds {folder}, or that is not there", "stop it first"
+            )
+        turning = TunerHand(reach.record, reach.connect, boot_id=reach.boot_id, audit=reach.audit, clock=SystemClock())
+        try:
+            yield turning
+        finally:
+            turning.close()

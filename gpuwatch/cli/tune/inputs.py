@@ -1,0 +1,106 @@
+"""What `gpuwatch tune` looks at: the node's View, what the tuner last said, and the record of what is set."""
+
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuwatch.agent.client import AgentClient
+from gpuwatch.cli.console.session import Session
+from gpuwatch.cli.look.source import looking
+from gpuwatch.cli.sim.simulated import aimed
+from gpuwatch.cli.tune.state_place import state_place
+from gpuwatch.config import Config
+from gpuwatch.consents.file import ConsentsFile
+from gpuwatch.model.consent import Consents
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.setting import Actuation
+from gpuwatch.model.view import View
+from gpuwatch.tuning.actuation.record import SettingsRecord
+from gpuwatch.tuning.model.status import TunerState
+from gpuwatch.tuning.service.status_file import FRESH_SECONDS, TunerStatus
+from gpuwatch.tuning.service.stop_file import Stop, TunerStop
+
+
+class Sight(NamedTuple):
+    """`view` None: no agent and no driver answers, but a tuner does. `agent`: the View is that of one. `state` None: no
+    tuner has said anything of these GPUs; `fresh`: it has just now. `actuation` None: what is set is not known.
+    """
+
+    config: Config
+    view: View | None
+    agent: bool
+    state: TunerState | None
+    fresh: bool
+    actuation: Actuation | None
+    stop: Stop | None
+
+    @property
+    def tuner(self) -> TunerState | None:
+        """The state of one that answers."""
+        return self.state if self.fresh else None
+
+
+def look(session: Session, *, needs_view: bool = False) -> Sight:
+    """Look once; what cannot be known is said on stderr.
+
+    Raises:
+        GpuwatchError: nobody tells of the GPUs.
+    """
+    config = tuner_config(session)
+    place = Path(config.state_dir) if config.state_dir else None
+    state = TunerStatus(place).read() if place else None
+    fresh = state is not None and abs(time.time() - state.at) <= FRESH_SECONDS
+    view, agent = _view(session, needed=needs_view or not fresh)
+    if view is not None and state is not None and not _same_node(view, state):
+        state, fresh = None, False
+    stop = TunerStop(place).read() if place else None
+    return Sight(config, view, agent, state, fresh, _recorded(session, place), stop)
+
+
+def consents(session: Session, sight: Sight) -> Consents | None:
+    """What pods consent to; None, and said, where it cannot be read."""
+    if not sight.config.state_dir:
+        return None
+    try:
+        return ConsentsFile(Path(sight.config.state_dir)).read()
+    except GpuwatchError as error:
+        session.terminal.hint(f"hint: what pods consent to is not known; {error}")
+        return None
+
+
+def tuner_config(session: Session) -> Config:
+    """The configuration, its state directory being that of the node asked about: a simulated one has its own."""
+    return aimed(session, session.config())
+
+
+def tuner_place(session: Session) -> Path:
+    """The state directory. Raises UsageError: there is none."""
+    return state_place(tuner_config(session))
+
+
+def _view(session: Session, *, needed: bool) -> tuple[View | None, bool]:
+    try:
+        with looking(session) as somebody:
+            return somebody.view(), isinstance(somebody, AgentClient)
+    except GpuwatchError as error:
+        if needed:
+            raise
+        session.terminal.hint(f"hint: this is what the tuner says; {error}")
+        return None, False
+
+
+def _same_node(view: View, state: TunerState) -> bool:
+    """Whether the state is about GPUs of the node that was asked; a tuner may have seen none yet."""
+    there = {status.identity.uuid for status in view.snapshot.statuses}
+    return not state.gpus or any(gpu.uuid in there for gpu in state.gpus)
+
+
+def _recorded(session: Session, place: Path | None) -> Actuation | None:
+    """What gpuwatch has set; None, and said, where that is not known."""
+    if place is None:
+        return Actuation()
+    try:
+        return SettingsRecord(place).read()
+    except GpuwatchError as error:
+        session.terminal.hint(f"hint: what gpuwatch has set is not known; {error}")
+        return None

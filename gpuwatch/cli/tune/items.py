@@ -1,0 +1,154 @@
+"""The nouns of `gpuwatch tune status`: what a tuner says of each GPU, or what is judged here where none answers."""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from gpuwatch.cli.console.document import Envelope
+from gpuwatch.cli.console.words import utc
+from gpuwatch.cli.look.items import Item
+from gpuwatch.model.setting import Knob, Setting
+from gpuwatch.model.snapshot import Gpu, Power
+from gpuwatch.model.view import View
+from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Reason, TunerState, TuningState
+
+
+class SettingItem(Item, frozen=True, kw_only=True):
+    """A setting that gpuwatch has changed: watts or hertz. `original` null: the clocks were not locked."""
+
+    knob: Knob
+    original: float | None
+    applied: float
+    at: datetime
+
+
+class ObstacleItem(Item, frozen=True, kw_only=True):
+    """One thing that stands against tuning."""
+
+    reason: Reason
+    message: str
+
+
+class TuningItem(Item, frozen=True, kw_only=True):
+    """One GPU. `power_limit` watts, as configured; `reason` is the first obstacle's; `note`: what is being done.
+
+    `clock_cap` hertz and `power_cap` watts: what the tuner has in force, null: nothing. `slowdown`, `slowdown_upper`
+    (95 %), `slowdown_bound` and `saved` are ratios; the first two and the last are measured, null: not. `joules_saved`:
+    since the tuner started. All of these are null where no tuner answers.
+    """
+
+    gpu: int
+    uuid: str
+    state: TuningState
+    since: datetime | None
+    reason: Reason | None
+    obstacles: tuple[ObstacleItem, ...]
+    note: str
+    clock_cap: float | None
+    power_cap: float | None
+    slowdown: float | None
+    slowdown_upper: float | None
+    slowdown_bound: float | None
+    saved: float | None
+    joules_saved: float | None
+    power_limit: float | None
+    power_limit_default: float | None
+    users: tuple[str, ...]
+    settings: tuple[SettingItem, ...]
+
+
+class BudgetItem(Item, frozen=True, kw_only=True):
+    """The node's power budget in watts; `limits` and `draw` of all GPUs together, null: not known."""
+
+    budget: float
+    how: str
+    message: str
+    limits: float | None
+    draw: float | None
+
+
+class TuneStatus(Envelope, frozen=True, kw_only=True):
+    """`tuner`: whether one answers; if not, `mode` is null and the GPUs are judged here. `seen`: when it last said
+    anything. `guard`: whether the tuner hears it; null: nobody listens. `consents`: when pods were last asked.
+    """
+
+    tuner: bool
+    mode: str | None
+    seen: datetime | None
+    guard: bool | None
+    consents: datetime | None
+    stopped: str | None
+    budget: BudgetItem | None
+    trouble: str | None
+
+
+def setting_items(settings: tuple[Setting, ...], uuid: str) -> tuple[SettingItem, ...]:
+    """Those of one GPU."""
+    return tuple(
+        SettingItem(knob=each.knob, original=each.original, applied=each.applied[0], at=utc(each.at))
+        for each in settings
+        if each.uuid == uuid
+    )
+
+
+def told(state: TunerState, view: View | None, settings: tuple[Setting, ...]) -> tuple[TuningItem, ...]:
+    """Every GPU, by index, as the tuner says; `view` adds its power limits. `settings`: those recorded."""
+    samples = {} if view is None else {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
+    return tuple(
+        _item(gpu, samples.get(gpu.uuid), gpu.owners, settings, told=True)
+        for gpu in sorted(state.gpus, key=lambda gpu: gpu.index)
+    )
+
+
+def judged(found: Iterable[GpuTuning], view: View, settings: tuple[Setting, ...]) -> tuple[TuningItem, ...]:
+    """Every GPU, by index, as its first look at it would make a tuner say. It has not begun: `eligible`, at best."""
+    samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
+    return tuple(
+        _item(_not_begun(gpu), samples.get(gpu.uuid), gpu.owners, settings, told=False)
+        for gpu in sorted(found, key=lambda gpu: gpu.index)
+    )
+
+
+def _not_begun(gpu: GpuTuning) -> GpuTuning:
+    return replace(gpu, state=TuningState.ELIGIBLE, note="") if gpu.state is TuningState.OBSERVING else gpu
+
+
+def budget_item(budget: BudgetState | None) -> BudgetItem | None:
+    """What the tuner says of the budget."""
+    if budget is None:
+        return None
+    return BudgetItem(
+        budget=budget.budget, how=budget.how, message=budget.words, limits=budget.limits, draw=budget.draw
+    )
+
+
+def _item(
+    found: GpuTuning,
+    sample: Gpu | None,
+    users: Collection[str],
+    settings: tuple[Setting, ...],
+    *,
+    told: bool,
+) -> TuningItem:
+    power = sample.power if sample else Power()
+    return TuningItem(
+        gpu=found.index,
+        uuid=found.uuid,
+        state=found.state,
+        since=None if found.since is None else utc(found.since),
+        reason=found.reason,
+        obstacles=tuple(ObstacleItem(reason=each.reason, message=each.words) for each in found.obstacles),
+        note=found.note,
+        clock_cap=found.clock_cap,
+        power_cap=found.power_limit,
+        slowdown=found.slowdown,
+        slowdown_upper=found.slowdown_upper,
+        slowdown_bound=found.bound,
+        saved=found.saved,
+        joules_saved=found.joules_saved if told else None,
+        power_limit=power.limit_configured,
+        power_limit_default=power.limit_default,
+        users=tuple(users),
+        settings=setting_items(settings, found.uuid),
+    )

@@ -1,0 +1,172 @@
+"""`gpuwatch tune stop`, `resume` and `restore`: what a person orders, whatever the tuner thinks."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.console.options import keeps_state, option
+from gpuwatch.cli.console.program import as_typed
+from gpuwatch.cli.console.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuwatch.model.setting import Setting
+    from gpuwatch.tuning.actuation.heartbeat import Beat
+
+
+@click.command(short_help="Stop tuning at once and give everything back.")
+@option("--reason", metavar="TEXT", default="", help="Why, for whoever finds it stopped.")
+@option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    metavar="SECONDS",
+    help="For a tuner that runs, to give back what it has set. Default: 5.",
+)
+@keeps_state("Where tuner and guard keep their state.")
+@pass_session
+@click.pass_context
+def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> None:
+    """Stop tuning at once and give everything back.
+
+    Writes the file tuner.stop into the state directory; one that is there stays, unless another reason is given. A
+    tuner that runs gives back what it has set within a cycle, and sets nothing until `gpuwatch tune resume`. It
+    outlasts restarts. The exit code is 3 where something is still set after --wait.
+
+    \b
+    Examples:
+      gpuwatch tune stop --reason "benchmark until noon"
+      gpuwatch tune resume
+    """
+    import time
+
+    from gpuwatch.cli.tune.inputs import tuner_place
+    from gpuwatch.tuning.service.stop_file import Stop, TunerStop
+
+    place = tuner_place(session)
+    before = TunerStop(place).read()
+    if before is None or reason:
+        TunerStop(place).put(Stop(by=_who(), at=time.time(), why=reason))
+    already = f" already ({before.words})" if before and not reason else ""
+    click.echo(as_typed(f"Tuning is stopped{already}. To go on: gpuwatch tune resume"))
+    beat, held = _living(place), _settings(place)
+    left = _given_back(place, wait) if beat else held
+    if held and not left:
+        click.echo(f"Given back: {len(held)} setting{'s' if len(held) > 1 else ''}.")
+    if left:
+        who = f"the tuner (process {beat.pid}) has not given back" if beat else "no tuner runs to give back"
+        session.terminal.hint(f"hint: {who} {len(left)} settings; run gpuwatch tune restore{' --all' if beat else ''}")
+        ctx.exit(3)
+
+
+@click.command(short_help="Let a stopped tuner work again.")
+@keeps_state("Where tuner and guard keep their state.")
+@pass_session
+def resume(session: Session) -> None:
+    """Let a stopped tuner work again.
+
+    Takes away what `gpuwatch tune stop` has put there. It starts no tuner, and changes no mode.
+
+    \b
+    Examples:
+      gpuwatch tune resume
+    """
+    from gpuwatch.cli.tune.inputs import tuner_place
+    from gpuwatch.tuning.service.stop_file import TunerStop
+
+    before = TunerStop(tuner_place(session)).clear()
+    if before is None:
+        session.terminal.hint("It was not stopped.")
+    else:
+        click.echo(f"Tuning goes on; it was {before.words}.")
+
+
+@click.command(short_help="Give back every setting that gpuwatch has changed.")
+@option(
+    "--all",
+    "everything",
+    is_flag=True,
+    envvar="GPUWATCH_TUNE_RESTORE_ALL",
+    help="Also what a tuner that is running in mode enforce has set.",
+)
+@keeps_state("Where tuner and guard keep their state.")
+@pass_session
+def restore(session: Session, *, everything: bool) -> None:
+    """Give back every setting that gpuwatch has changed.
+
+    Only what the record in the state directory lists is touched, and only to the value from before. Needs root and
+    CAP_SYS_ADMIN. Run it before an uninstall. Where a tuner runs, `gpuwatch tune stop` is the way.
+
+    \b
+    Examples:
+      gpuwatch tune restore
+      gpuwatch tune restore --all
+    """
+    from gpuwatch.cli.tune.driver_access import restorer
+    from gpuwatch.cli.tune.inputs import tuner_config
+    from gpuwatch.cli.tune.state_place import state_place
+    from gpuwatch.model.errors import GpuwatchError, UsageError
+    from gpuwatch.model.setting import Trigger
+    from gpuwatch.tuning.actuation.record import SettingsRecord
+    from gpuwatch.tuning.actuation.restore import Outcome
+
+    config = tuner_config(session)
+    record = SettingsRecord(state_place(config))
+    if not (settings := record.read().settings):
+        said = "lists no GPU" if record.path.exists() else "is not there"
+        session.terminal.hint(f"Nothing is set: {record.path} {said}.")
+        return
+    if not everything and (beat := _living(record.path.parent)):
+        raise UsageError(
+            f"{len(settings)} settings are those of a running tuner (process {beat.pid})",
+            "it would set them again",
+            "run gpuwatch tune stop, which gives them back, or give --all",
+        )
+    with restorer(session, config, Trigger.COMMAND) as restoring:
+        found = restoring.restore()
+    for each in found:
+        click.echo(f"{each.setting.uuid} {each.setting.knob}: {each.outcome}; {each.words}")
+    if kept := [each for each in found if each.outcome is Outcome.KEPT]:
+        kind = type(kept[0].error) if kept[0].error else GpuwatchError
+        raise kind(f"{len(kept)} of {len(found)} settings are not given back", kept[0].words, "run it again")
+
+
+def _living(place: "Path") -> "Beat | None":
+    """The newest beat of a tuner that enforces; None: there is none, or it is silent."""
+    import time
+
+    from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
+    from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+
+    seen = Heartbeat(place).look()
+    beat = seen.beat if seen else None
+    alive = beat is not None and beat.mode == "enforce" and abs(time.time() - beat.at) < SILENCE_SECONDS
+    return beat if alive else None
+
+
+def _settings(place: "Path") -> "tuple[Setting, ...]":
+    from gpuwatch.tuning.actuation.record import SettingsRecord
+
+    return SettingsRecord(place).read().settings
+
+
+def _given_back(place: "Path", seconds: float) -> "tuple[Setting, ...]":
+    """What is still set once the tuner has had so many seconds."""
+    import time
+
+    deadline = time.monotonic() + seconds
+    while (left := _settings(place)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
+def _who() -> str:
+    """The person's account: behind sudo, too."""
+    import getpass
+    import os
+
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (OSError, KeyError):  # no such user here, as in many containers
+        return f"user {os.getuid()}"

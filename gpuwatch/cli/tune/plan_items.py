@@ -1,0 +1,208 @@
+"""The nouns of `gpuwatch tune plan`: what a tuner in mode enforce would do with each GPU, by its own rules.
+
+Nothing here is an expectation: what a cap saves and costs is known once it was tried.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from gpuwatch.cli.console.document import Envelope
+from gpuwatch.cli.look.items import Item
+from gpuwatch.cli.tune.inputs import Sight
+from gpuwatch.cli.tune.items import BudgetItem, ObstacleItem, budget_item
+from gpuwatch.cli.tune.preview import foreseen
+from gpuwatch.config import TuningConfig, TuningMode
+from gpuwatch.model.consent import Consents
+from gpuwatch.model.setting import Knob
+from gpuwatch.model.snapshot import Gpu
+from gpuwatch.model.view import View
+from gpuwatch.tuning.cycle.ladder import ladder_of, seen_board
+from gpuwatch.tuning.cycle.obstacles import FASTEST_VIEW
+from gpuwatch.tuning.cycle.power_budget import FIXED
+from gpuwatch.tuning.energy.search import first
+from gpuwatch.tuning.energy.windows import Ladder, Terms
+from gpuwatch.tuning.gates.consent import Wish, permit, wish
+from gpuwatch.tuning.gates.owners import Owner, Team, consent_of, teams
+from gpuwatch.tuning.model.status import GpuTuning, Obstacle, Reason
+from gpuwatch.tuning.power_budget.allocation import Demand, share
+from gpuwatch.tuning.power_budget.demand import watts
+from gpuwatch.tuning.power_budget.overdraw import natural
+
+CONSENTS = (Reason.STOPPED, Reason.OPTED_OUT, Reason.NOT_OPTED_IN, Reason.NO_CONSENT)
+
+
+class PlanItem(Item, frozen=True, kw_only=True):
+    """One GPU. `mode`: the least of what operator, Node, namespace and pod say, were `tuning.mode` enforce; `said_by`:
+    whose word that is. `gang`: all GPUs that are moved with it. `bound`: the share of its speed the work may lose.
+
+    `first`, `lowest` and `top`: the first value of the knob to be tried, the lowest that ever is, and that of full
+    speed; hertz or watts, as the View tells them: the driver's own steps may lie a little higher. `budget_limit`: watts
+    of `tuning.node_budget_watts`: what a tuner that answers has given it, or what it would get by the draw of this
+    moment. Null: nothing, or not known.
+    """
+
+    gpu: int
+    uuid: str
+    would_tune: bool
+    mode: TuningMode
+    said_by: str
+    users: tuple[str, ...]
+    gang: tuple[int, ...]
+    work_class: str | None
+    bound: float | None
+    knob: Knob | None
+    first: float | None
+    lowest: float | None
+    top: float | None
+    budget_limit: float | None
+    obstacles: tuple[ObstacleItem, ...]
+
+
+class TunePlan(Envelope, frozen=True, kw_only=True):
+    """`mode`: of the tuner that answers, or else as configured; the plan takes no account of it. `budget`: how it would
+    be shared.
+    """
+
+    mode: str
+    budget: BudgetItem | None
+
+
+class Ground(NamedTuple):
+    """What a plan is made of. `config` in mode enforce."""
+
+    view: View
+    config: TuningConfig
+    consents: Consents | None
+    samples: Mapping[str, Gpu]
+    found: Mapping[str, GpuTuning]
+    sight: Sight
+
+    @property
+    def originals(self) -> dict[str, float]:
+        """Power limits of before gpuwatch, watts, where it has set others."""
+        settings = self.sight.actuation.settings if self.sight.actuation else ()
+        limits = ((each.uuid, each.original) for each in settings if each.knob == "power_limit")
+        return {uuid: watts for uuid, watts in limits if watts is not None}
+
+
+def planned(view: View, sight: Sight, consents: Consents | None) -> tuple[tuple[PlanItem, ...], BudgetItem | None]:
+    """Every GPU, by index, and the budget. How often a View is taken that is no agent's says nothing."""
+    if not sight.agent:
+        view = replace(view, snapshot=replace(view.snapshot, interval=FASTEST_VIEW))
+    samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
+    enforcing = replace(sight.config.tuning, mode="enforce")
+    ground = Ground(view, enforcing, consents, samples, foreseen(view, sight, consents, "enforce"), sight)
+    groups = teams(view, consents)
+    limits, budget = _shared(ground, groups)
+    items = [item for team in groups for item in _items(ground, team, limits)]
+    return tuple(sorted(items, key=lambda item: item.gpu)), budget
+
+
+def _items(ground: Ground, team: Team, limits: Mapping[str, float]) -> Iterator[PlanItem]:
+    agreed = wish(ground.config, ground.consents, team.owners, ground.view.snapshot.at)
+    ladder = _ladder(ground, team)
+    gang = tuple(sorted(ground.found[uuid].index for uuid in team.uuids if uuid in ground.found))
+    for uuid in team.uuids:
+        gpu = ground.found.get(uuid)
+        if gpu is None:
+            continue
+        told = tuple(ObstacleItem(reason=each.reason, message=each.words) for each in gpu.obstacles)
+        yield PlanItem(
+            gpu=gpu.index,
+            uuid=uuid,
+            would_tune=bool(team.owners) and not told and ladder is not None,
+            mode=agreed.mode,
+            said_by=_said_by(ground, team, agreed),
+            users=tuple(owner.name for owner in team.owners),
+            gang=gang,
+            work_class=agreed.terms.latency if agreed.terms else None,
+            bound=agreed.terms.slowdown if agreed.terms else None,
+            knob=ladder.knob if ladder else None,
+            first=_first(ground, ladder, agreed.terms, team),
+            lowest=ladder.floor if ladder else None,
+            top=ladder.top if ladder else None,
+            budget_limit=limits.get(uuid),
+            obstacles=told,
+        )
+
+
+def _ladder(ground: Ground, team: Team) -> Ladder | None:
+    """None: there is none, and an obstacle says why; or it has no step."""
+    boards = [seen_board(ground.samples[uuid]) if uuid in ground.samples else None for uuid in team.uuids]
+    found = ladder_of(boards, ground.config)
+    return found if isinstance(found, Ladder) and found.caps else None
+
+
+def _first(ground: Ground, ladder: Ladder | None, terms: Terms | None, team: Team) -> float | None:
+    draws = [watts(ground.samples[uuid].power) for uuid in team.uuids if uuid in ground.samples]
+    known = [draw for draw in draws if draw is not None]
+    if ladder is None or terms is None or not known:
+        return None
+    return first(ladder, terms, sum(known) / len(known))
+
+
+def _said_by(ground: Ground, team: Team, agreed: Wish) -> str:
+    """Whose word the mode is."""
+    obstacle = agreed.obstacle
+    if agreed.mode != "enforce" and obstacle is not None and obstacle.reason in CONSENTS:
+        return obstacle.words
+    words = [_permission(ground.consents, owner) for owner in team.owners if owner.is_pod]
+    return "; ".join(word or f"tuning.pods is {ground.config.pods}" for word in words) or "the operator's configuration"
+
+
+def _permission(consents: Consents | None, owner: Owner) -> str:
+    """What a pod or its namespace says; empty: nothing."""
+    pod = consent_of(owner, consents)
+    if pod is None or consents is None:
+        return ""
+    namespace = consents.namespaces.get(pod.namespace, {})
+    found = permit([(f"pod {owner.name}", pod.annotations), (f"namespace {pod.namespace}", namespace)])
+    return found.words if found else ""
+
+
+def _shared(ground: Ground, groups: tuple[Team, ...]) -> tuple[Mapping[str, float], BudgetItem | None]:
+    """The shares of a budget, watts by uuid: as a tuner has set them, or else by what is drawn at this moment."""
+    budget, tuner = ground.config.node_budget_watts, ground.sight.tuner
+    if budget is None:
+        return {}, None
+    if tuner is not None and tuner.budget is not None and tuner.budget.budget == budget:
+        return {gpu.uuid: gpu.power_limit for gpu in tuner.gpus if gpu.power_limit is not None}, budget_item(
+            tuner.budget
+        )
+    demands = list(_demands(ground, groups))
+    limits = [gpu.power.limit_enforced for gpu in ground.samples.values()]
+    draws = [watts(gpu.power) for gpu in ground.samples.values()]
+    sums = {
+        "limits": sum(each or 0.0 for each in limits) if None not in limits else None,
+        "draw": sum(each or 0.0 for each in draws) if None not in draws else None,
+    }
+    if len(demands) < len(ground.found):
+        words = "a GPU does not say which power limits it may have"
+        return {}, BudgetItem(budget=budget, how="waiting", message=words, **sums)
+    shares = share(budget, demands)
+    return shares.limits, BudgetItem(budget=budget, how=shares.how, message=shares.words, **sums)
+
+
+def _demands(ground: Ground, groups: tuple[Team, ...]) -> Iterator[Demand]:
+    """One of each GPU that says what it may have."""
+    originals = ground.originals
+    for team in groups:
+        agreed = wish(ground.config, ground.consents, team.owners, ground.view.snapshot.at)
+        for uuid in team.uuids:
+            power = ground.samples[uuid].power if uuid in ground.samples else None
+            if power is None or power.limit_min is None or power.limit_configured is None:
+                continue
+            yield Demand(
+                uuid=uuid,
+                floor=power.limit_min,
+                ceiling=originals.get(uuid, power.limit_configured),
+                draw=natural(None, watts(power), power.limit_enforced),
+                priority=agreed.priority,
+                fixed=power.limit_configured if _is_fixed(ground.found[uuid].obstacles) else None,
+            )
+
+
+def _is_fixed(obstacles: tuple[Obstacle, ...]) -> bool:
+    return any(obstacle.reason in FIXED for obstacle in obstacles)

@@ -1,0 +1,130 @@
+"""The screen of `gpuwatch tune status`: what holds for the node in a few lines, and a line for each GPU."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuwatch.cli.console.table import Column, table
+from gpuwatch.cli.console.words import Words
+from gpuwatch.cli.tune.items import BudgetItem, TuneStatus, TuningItem
+from gpuwatch.tuning.model.status import Reason, TuningState
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+STYLES = {
+    TuningState.HOLDING: "green",
+    TuningState.RESTING: "green",
+    TuningState.OBSERVING: "cyan",
+    TuningState.SEARCHING: "cyan",
+    TuningState.VERIFYING: "cyan",
+    TuningState.ELIGIBLE: "green",
+    TuningState.REFUSED: "yellow",
+    TuningState.IDLE: "dim",
+}
+
+MEASURED = ("SLOWDOWN", "BOUND", "SAVED", "LIMIT/DEFAULT")
+
+OLD_SECONDS = 120.0
+"""Older consents are not believed."""
+
+
+def status_lines(found: TuneStatus, words: Words, width: int, *, wide: bool) -> "list[Text]":
+    """The whole screen."""
+    from rich.text import Text
+
+    items: tuple[TuningItem, ...] = found.items
+    head = [Text(_summary(found, items, words), style="bold")] if found.tuner else []
+    if found.budget is not None:
+        head += [Text(line) for line in wrapped(budget_text(found.budget, words), width)]
+    head += [Text(line, style="yellow") for alarm in _alarms(found, words) for line in wrapped(f"! {alarm}", width)]
+    return [
+        *head,
+        *([Text("")] if head else []),
+        *table(_columns(items, words, wide=wide), items, words, width=width, wide=wide),
+    ]
+
+
+def _columns(items: tuple[TuningItem, ...], words: Words, *, wide: bool) -> "list[Column[TuningItem]]":
+    """Without measured ones of which nothing is known: WHY needs their room."""
+    dash = words.glyphs.dash
+    return [
+        column
+        for column in COLUMNS
+        if wide or column.header not in MEASURED or any(column.cell(item, words) != dash for item in items)
+    ]
+
+
+def _summary(found: TuneStatus, items: tuple[TuningItem, ...], words: Words) -> str:
+    count = Counter(item.state for item in items)
+    states = ", ".join(f"{count[state]} {state}" for state in TuningState if count[state])
+    joules = sum(item.joules_saved or 0.0 for item in items)
+    return f"mode {found.mode}: {states or 'no GPU'}" + (f"; {words.joules(joules)} saved" if joules else "")
+
+
+def budget_text(found: BudgetItem, words: Words) -> str:
+    """The node's power budget in a sentence."""
+    sums = f"limits {words.watts(found.limits)}, draw {words.watts(found.draw)}"
+    why = found.message if found.message.startswith(found.how) else f"{found.how}: {found.message}"
+    return f"budget {words.watts(found.budget)}: {sums}; {why}"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of a sentence; what is only the beginning of one looks like all of it."""
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _alarms(found: TuneStatus, words: Words) -> Iterator[str]:
+    if found.stopped:
+        yield f"{found.stopped}; to go on: gpuwatch tune resume"
+    if found.guard is False and found.mode == "enforce":
+        yield "no guard answers, nothing is set without one; start it: gpuwatch tuner --guard"
+    if found.consents is not None and words.age(found.consents) > OLD_SECONDS:
+        yield f"pods were last asked {words.ago(found.consents.timestamp())}; look at gpuwatch tuner --consents"
+    elif found.consents is None and any(item.reason is Reason.NO_CONSENT for item in found.items):
+        yield "nobody asks the pods, so theirs are left alone; start it: gpuwatch tuner --consents"
+    if found.trouble:
+        yield found.trouble
+
+
+def _cap(item: TuningItem, words: Words) -> str:
+    """What is in force; where no tuner says it, what is recorded."""
+    texts = [
+        *([words.clock(item.clock_cap)] if item.clock_cap is not None else []),
+        *([words.watts(item.power_cap)] if item.power_cap is not None else []),
+    ]
+    if item.joules_saved is None:
+        texts = [
+            words.watts(each.applied) if each.knob == "power_limit" else words.clock(each.applied)
+            for each in item.settings
+        ]
+    return ", ".join(texts) or words.glyphs.dash
+
+
+def _slowdown(item: TuningItem, words: Words) -> str:
+    if item.slowdown is None:
+        return words.glyphs.dash
+    return f"{words.percent(item.slowdown)} <= {words.percent(item.slowdown_upper)}"
+
+
+def _saved(item: TuningItem, words: Words) -> str:
+    if not item.joules_saved and item.saved is None:
+        return words.glyphs.dash
+    share = "" if item.saved is None else f" {words.ratio(item.saved)}"
+    return f"{words.joules(item.joules_saved)}{share}"
+
+
+COLUMNS: tuple[Column[TuningItem], ...] = (
+    Column("GPU", lambda i, w: str(i.gpu), right=True),
+    Column("STATE", lambda i, w: i.state, style=lambda i: STYLES[i.state]),
+    Column("CAP", _cap, right=True, drop=1),
+    Column("SLOWDOWN", _slowdown, right=True, drop=2),
+    Column("BOUND", lambda i, w: w.percent(i.slowdown_bound), right=True, drop=5),
+    Column("SAVED", _saved, right=True, drop=3),
+    Column("LIMIT/DEFAULT", lambda i, w: w.draw(i.power_limit, i.power_limit_default), right=True, drop=6),
+    Column("USER", lambda i, w: ", ".join(i.users) or w.glyphs.dash, drop=4, shorten="middle"),
+    Column("WHY", lambda i, w: "; ".join(o.message for o in i.obstacles) or w.text(i.note), shorten="end", least=25),
+    Column("SINCE", lambda i, w: w.ago(i.since.timestamp() if i.since else None), wide=True),
+    Column("UUID", lambda i, w: i.uuid, wide=True),
+)

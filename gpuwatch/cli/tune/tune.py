@@ -1,0 +1,124 @@
+"""`gpuwatch tune`: what the tuner does with each GPU, what it would do, and how it is stopped."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.console.lazy import Entry, LazyGroup
+from gpuwatch.cli.console.options import gpus, keeps_state, output
+from gpuwatch.cli.console.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from gpuwatch.cli.tune.inputs import Sight
+    from gpuwatch.cli.tune.items import TuneStatus
+
+ENTRIES = (
+    Entry("status", "Show what is tuned, what it costs and saves, and why the rest is not.", "tune:status", "Commands"),
+    Entry("plan", "Show what enforce would do with each GPU; change nothing.", "tune_plan:plan", "Commands"),
+    Entry("stop", "Stop tuning at once and give everything back.", "tune_orders:stop", "Commands"),
+    Entry("resume", "Let a stopped tuner work again.", "tune_orders:resume", "Commands"),
+    Entry("restore", "Give back every setting that gpuwatch has changed.", "tune_orders:restore", "Commands"),
+)
+
+DEGRADED = 3
+"""Exit code: something is set and nobody answers for it, or what is set is not known, or the tuner has trouble."""
+
+
+@click.group(cls=LazyGroup, entries=ENTRIES)
+def tune() -> None:
+    """Show what is tuned and what would be; stop it; give back what was set."""
+
+
+@click.command(short_help="Show what is tuned, what it costs and saves, and why the rest is not.")
+@output("table", "wide", "json", "yaml", "name", "schema")
+@gpus
+@keeps_state("Where tuner and guard keep their state.")
+@pass_session
+@click.pass_context
+def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -> None:
+    """Show what is tuned, what it costs and saves, and why the rest is not.
+
+    SLOWDOWN is the measured loss of speed and the upper end of its 95 % interval; BOUND is what was promised. Where no
+    tuner answers it says so, and judges what is there at this moment.
+
+    The exit code is 3 where something is set that no tuner answers for, or the tuner has trouble.
+
+    \b
+    Examples:
+      gpuwatch tune status
+      gpuwatch tune status --gpu 0 -o json
+    """
+    from gpuwatch.cli.console.document import schema, to_json, to_yaml
+    from gpuwatch.cli.console.words import Words
+    from gpuwatch.cli.tune.inputs import look
+    from gpuwatch.cli.tune.items import TuneStatus, TuningItem
+    from gpuwatch.cli.tune.screen import status_lines
+
+    if output == "schema":
+        click.echo(schema("TuneStatus", TuningItem, TuneStatus))
+        return
+    sight = look(session, needs_view=gpu is not None)
+    found = _document(session, sight, gpu)
+    if not found.tuner:
+        session.terminal.hint(_silence(sight))
+    if output in ("json", "yaml"):
+        click.echo(to_json(found) if output == "json" else to_yaml(found))
+    elif output == "name":
+        click.echo("\n".join(f"gpu/{item.uuid}" for item in found.items), nl=bool(found.items))
+    else:
+        terminal = session.terminal
+        words = Words(terminal.glyphs, found.at.timestamp() if found.at else 0.0)
+        terminal.show(*status_lines(found, words, terminal.width, wide=output == "wide"))
+    ctx.exit(DEGRADED if _is_degraded(sight) else 0)
+
+
+def _document(session: Session, sight: "Sight", gpu: str | None) -> "TuneStatus":
+    from gpuwatch.cli.console.selection import chosen
+    from gpuwatch.cli.console.words import utc
+    from gpuwatch.cli.tune.inputs import consents
+    from gpuwatch.cli.tune.items import TuneStatus, budget_item, judged, told
+    from gpuwatch.cli.tune.preview import foreseen
+
+    view, tuner, settings = sight.view, sight.tuner, sight.actuation.settings if sight.actuation else ()
+    items = told(tuner, view, settings) if tuner else ()
+    if not items and view is not None:
+        found = foreseen(view, sight, consents(session, sight), "observe")
+        items = judged(found.values(), view, settings)
+    wanted = chosen(view, gpu) if view is not None else None
+    stopped = tuner.stopped if tuner and tuner.stopped else sight.stop.words if sight.stop else None
+    return TuneStatus(
+        kind="TuneStatus",
+        node=view.snapshot.node if view else None,
+        at=utc(view.snapshot.at if view else sight.state.at if sight.state else 0.0),
+        items=tuple(item for item in items if wanted is None or item.uuid in wanted),
+        tuner=tuner is not None,
+        mode=tuner.mode if tuner else None,
+        seen=utc(sight.state.at) if sight.state else None,
+        guard=tuner.guard if tuner else None,
+        consents=utc(tuner.consents_at) if tuner and tuner.consents_at is not None else None,
+        stopped=stopped,
+        budget=budget_item(tuner.budget) if tuner else None,
+        trouble=tuner.trouble if tuner else None,
+    )
+
+
+def _silence(sight: "Sight") -> str:
+    """Why the GPUs are judged here."""
+    import time
+
+    from gpuwatch.cli.console.terminal import ASCII
+    from gpuwatch.cli.console.words import Words
+
+    if sight.state is None:
+        return "hint: no tuner answers here; this is judged now, by what is there at this moment"
+    ago = Words(ASCII, time.time()).ago(sight.state.at)
+    return f"hint: the tuner was last heard {ago}; this is judged now; look at its log, or start gpuwatch tuner"
+
+
+def _is_degraded(sight: "Sight") -> bool:
+    if sight.actuation is None:
+        return True
+    tuner = sight.tuner
+    if tuner is None or tuner.mode != "enforce":
+        return bool(sight.actuation.settings) or bool(tuner and tuner.trouble)
+    return bool(tuner.trouble) or tuner.guard is False

@@ -1,0 +1,1 @@
+"""`gpuwatch xid`: the catalogue, the parser and the decoder of XID errors."""

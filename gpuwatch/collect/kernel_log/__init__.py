@@ -1,0 +1,1 @@
+"""XID, SXid and bus-loss records from /dev/kmsg or klogctl."""

@@ -1,0 +1,219 @@
+"""GPU events out of the kernel log, by the best way this process is permitted.
+
+/dev/kmsg when it opens, else klogctl(3), else off with the reason and what to grant. Made for a thread of its
+own: `read` blocks, `stop` from any thread ends it at once.
+"""
+
+import logging
+import os
+import select
+from pathlib import Path
+from typing import Literal, Protocol, Self
+
+from gpuwatch.collect.kernel_log.cursor import Progress
+from gpuwatch.collect.kernel_log.framing import Frame, read_frame
+from gpuwatch.collect.kernel_log.klogctl import SyslogRing
+from gpuwatch.collect.kernel_log.kmsg import KmsgRecords
+from gpuwatch.host.machine import boot_id_file, first_line
+from gpuwatch.model.clock import Clock, SystemClock
+from gpuwatch.model.xid import KernelCursor, KernelEvent
+
+Mode = Literal["kmsg", "klogctl", "off"]
+
+DEVICE = Path("/dev/kmsg")
+BOOT_ID = boot_id_file(Path("/proc"))
+
+_GRANT = "give the container CAP_SYSLOG and, better, /dev/kmsg (root or its group may read it)"
+
+_HISTORY_READS = 1_000
+
+_log = logging.getLogger(__name__)
+
+
+class Records(Protocol):
+    """A way to the kernel log."""
+
+    fileno: int | None
+    interval: float | None
+    lost: int
+    malformed: int
+    replays: bool
+    """Whether opening it anew gives again what was read before."""
+
+    def read(self) -> list[Frame]:
+        """What is new; never blocks. Raises OSError."""
+        ...
+
+    def close(self) -> None:
+        """Give back what is held."""
+        ...
+
+
+class KernelLog:
+    """The node's kernel log, as events about GPUs and NVSwitches."""
+
+    def __init__(
+        self,
+        records: Records | None,
+        *,
+        mode: Mode,
+        reason: str | None = None,
+        boot_id: str | None = None,
+        accept_userspace: bool = False,
+        clock: Clock | None = None,
+        after: KernelCursor | None = None,
+    ) -> None:
+        self.mode: Mode = mode
+        self.reason = reason
+        """Why it is not /dev/kmsg, and what to grant; None when all is well."""
+        self._records = records
+        self._boot_id = boot_id
+        self._accept_userspace = accept_userspace
+        self._clock = clock or SystemClock()
+        self._stopped = False
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._progress = Progress("klogctl" if mode == "klogctl" else "kmsg", boot_id)
+        self._missed = 0
+        self.resumed = False
+        """Whether it goes on behind a cursor: what is historical was then told in an earlier life."""
+        self._history = self._read_history(after)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path = DEVICE,
+        *,
+        boot_id_path: Path = BOOT_ID,
+        accept_userspace: bool = False,
+        fall_back: bool = True,
+        clock: Clock | None = None,
+        after: KernelCursor | None = None,
+    ) -> Self:
+        """Open what can be opened and read what is already there, as history. Never raises.
+
+        With `after`, the cursor of an earlier life in this boot, only what is up to it is history: the rest is news.
+        `accept_userspace` takes records that did not come from the kernel: for tests and the simulator only,
+        as anybody who may write to /dev/kmsg can then claim any fault. `fall_back` permits klogctl.
+        """
+        records, mode, reason = _best(path, fall_back)
+        return cls(
+            records,
+            mode=mode,
+            reason=reason,
+            boot_id=first_line(boot_id_path),
+            accept_userspace=accept_userspace,
+            clock=clock,
+            after=after,
+        )
+
+    @property
+    def lost(self) -> int:
+        """Records overwritten before they were read; where there are no numbers, the times it happened."""
+        return self._missed + (self._records.lost if self._records else 0)
+
+    @property
+    def cursor(self) -> KernelCursor | None:
+        """Behind what `read` has given, or will give first; None where another life could not go on from there."""
+        return self._progress.cursor
+
+    @property
+    def malformed(self) -> int:
+        """Records that had no kernel header; skipped."""
+        return self._records.malformed if self._records else 0
+
+    def read(self, timeout: float) -> list[KernelEvent]:
+        """Wait up to `timeout` seconds for events; the first call gives the history, without waiting.
+
+        An empty list means that time is up or that `stop` was called.
+        """
+        events, self._history = self._history, []
+        deadline = self._clock.monotonic() + timeout
+        while not events and not self._stopped:
+            remaining = deadline - self._clock.monotonic()
+            if remaining <= 0:
+                break
+            self._wait(remaining)
+            events = self._events(self._frames())
+        return events
+
+    def stop(self) -> None:
+        """Make a `read` that waits, and every later one, return at once. Any thread may call it."""
+        self._stopped = True
+        os.eventfd_write(self._wake, 1)
+
+    def close(self) -> None:
+        """Give back the files; only when no thread is in `read` any more."""
+        self._turn_off("closed")
+        os.close(self._wake)
+
+    def _wait(self, seconds: float) -> None:
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        records = self._records if self.mode != "off" else None
+        if records is not None and records.fileno is not None:
+            poll.register(records.fileno, select.POLLIN)
+        elif records is not None and records.interval is not None:
+            seconds = min(seconds, records.interval)
+        poll.poll(seconds * 1000)
+
+    def _read_history(self, after: KernelCursor | None) -> list[KernelEvent]:
+        """All that was written before now; bounded, in case somebody writes without end."""
+        frames: list[Frame] = []
+        for _ in range(_HISTORY_READS):
+            more = self._frames()
+            if not more:
+                break
+            frames += more
+        told = self._progress.told(frames, after)
+        self.resumed = told is not None
+        if after is not None and told is not None and self._records is not None and self._records.replays:
+            self._missed = self._progress.gap(frames, after)
+        old, new = frames[:told], frames[len(frames) if told is None else told :]
+        return self._events(old, historical=True, late=True) + self._events(new, historical=False, late=True)
+
+    def _frames(self) -> list[Frame]:
+        if self._records is None or self.mode == "off":
+            return []
+        try:
+            frames = self._records.read()
+        except OSError as error:
+            _log.error("kernel log: reading failed; %s; XIDs now come from NVML only", error)
+            self._turn_off(f"reading failed: {error}; restart the agent")
+            return []
+        self._progress.note(frames)
+        return frames
+
+    def _events(self, frames: list[Frame], *, historical: bool = False, late: bool = False) -> list[KernelEvent]:
+        events = (self._event(frame, historical, late) for frame in frames)
+        return [event for event in events if event.line.kind != "other"]
+
+    def _event(self, frame: Frame, historical: bool, late: bool) -> KernelEvent:
+        """A line of now gets the time it was read at: the kernel's own clock drifts by seconds a week."""
+        at = self._clock.time()
+        if late and frame.uptime is not None:
+            at -= max(0.0, self._clock.monotonic() - frame.uptime)
+        return KernelEvent(
+            at=at,
+            line=read_frame(frame, accept_userspace=self._accept_userspace),
+            boot_id=self._boot_id,
+            sequence=frame.sequence,
+            historical=historical,
+        )
+
+    def _turn_off(self, reason: str) -> None:
+        if self._records is not None and self.mode != "off":
+            self._records.close()
+        self.mode, self.reason = "off", reason
+
+
+def _best(path: Path, fall_back: bool) -> tuple[Records | None, Mode, str | None]:
+    try:
+        return KmsgRecords(path), "kmsg", None
+    except OSError as error:
+        reason = f"{path}: {error.strerror}"
+    if fall_back:
+        try:
+            return SyslogRing(), "klogctl", f"{reason}; reading through klogctl"
+        except (OSError, AttributeError) as error:
+            reason += f"; klogctl: {getattr(error, 'strerror', None) or error}"
+    return None, "off", f"{reason}; {_GRANT}"

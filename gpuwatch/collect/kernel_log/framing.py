@@ -1,0 +1,130 @@
+r"""What loggers put around a kernel message, taken off: raw /dev/kmsg, klogctl, dmesg, syslog, journal.
+
+    6,1042,2894756078,-;NVRM: ...                        /dev/kmsg: priority, sequence, microseconds, flags
+    <4>[ 2894.756078] NVRM: ...                          klogctl(3), dmesg -r
+    kern  :warn  : [ 2894.756078] NVRM: ...              dmesg -x
+    [Fri Aug 30 11:43:09 2024] NVRM: ...                 dmesg -T
+    Jan 16 14:04:39 host kernel: [44643.002866] NVRM:    syslog, journal
+
+The kernel gives what user space writes a facility of its own (priority >> 3); facility 0 is the kernel's
+alone. Where the form tells it, anything else is refused: else every container that has /dev/kmsg could forge a fault.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from gpuwatch.collect.kernel_log.grammar import read_message
+from gpuwatch.model import pci
+from gpuwatch.model.xid import KernelLine
+
+LONGEST_LINE = 16_384
+"""Characters kept of a line; the kernel's own limit for a record is below it."""
+
+_RAW = re.compile(r"(?P<priority>\d{1,9}),(?P<sequence>\d{1,20}),(?P<usec>\d{1,20}),[^;\n]{0,99};", re.A)
+_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
+
+_DAY, _MONTH = r"[A-Z][a-z]{2}", r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+_TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+_PREFIX = re.compile(
+    rf"""
+    (?:<(?P<priority>\d{{1,9}})>)?                                   # klogctl, dmesg -r
+    (?:(?P<facility>[a-z]{{1,12}}\d?)\ *:[a-z]{{1,12}}\ *:\ *)?      # dmesg -x
+    (?:
+      (?:\[\ *(?P<uptime>\d{{1,12}}\.\d{{1,9}})\]                    # dmesg, klogctl, journal short-monotonic
+        |\[{_DAY}\ {_MONTH}\ [\ \d]\d\ {_TIME}\ \d{{4}}\]            # dmesg -T
+        |\d{{4}}-\d\d-\d\dT{_TIME}(?:Z|[+-]\d\d:?\d\d)?              # ISO: dmesg, syslog, journal
+        |(?:{_DAY}\ )?\d{{4}}-\d\d-\d\d\ {_TIME}(?:\ [A-Z]{{2,5}})?  # journal short-full
+        |{_MONTH}\ [\ \d]\d\ (?:\d{{4}}\ )?{_TIME}                   # syslog, journal short
+        |\d{{9,11}}\.\d{{1,6}}                                       # journal short-unix
+      )\ *(?:(?:[\w.-]{{1,255}}\ )?kernel:\ *)?
+      |kernel:\ *
+    )?
+    (?:\[\ *\d{{1,12}}\.\d{{1,9}}\]\ *)?                             # printk's own time behind syslog's
+    (?:\[\ *[TC]\d{{1,9}}\]\ *)?                                     # the calling task or processor
+    """,
+    re.ASCII | re.VERBOSE,
+)
+
+_LOSS_OPENS = re.compile(rf"NVRM: The NVIDIA GPU {pci.PATTERN}(?: \(PCI ID: [0-9a-f:]{{9}}\))?\s*\Z", re.A)
+_LOSS_GOES_ON = re.compile(r"\s*NVRM: (?:\(PCI ID:|installed in|has fallen|fallen off|is not|not responding)", re.A)
+
+
+class Frame(NamedTuple):
+    """One kernel message and what its logger said about it; None = the form does not tell."""
+
+    message: str
+    facility: int | None = None
+    sequence: int | None = None
+    uptime: float | None = None
+    """Seconds since boot."""
+
+
+def raw_frame(line: str) -> Frame | None:
+    """The first line of a /dev/kmsg record, escapes resolved; None when it is no such line."""
+    match = _RAW.match(line)
+    if match is None:
+        return None
+    body = line[match.end() :].encode("utf-8", "replace")
+    text = _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode()), body).decode("utf-8", "replace")
+    return Frame(text, int(match["priority"]) >> 3, int(match["sequence"]), int(match["usec"]) / 1e6)
+
+
+def text_frame(line: str) -> Frame:
+    """A line as dmesg, klogctl, syslog or the journal print it."""
+    match = _PREFIX.match(line)
+    if match is None:
+        return Frame(line)
+    facility = int(match["priority"]) >> 3 if match["priority"] else None
+    if match["facility"]:
+        facility = 0 if match["facility"] == "kern" else 1
+    return Frame(line[match.end() :], facility, None, float(match["uptime"]) if match["uptime"] else None)
+
+
+def frames(lines: Iterable[str]) -> Iterator[Frame]:
+    """Lines in any mixture of forms; the key=value lines that follow a raw record are dropped."""
+    raw: Frame | None = None
+    for line in lines:
+        if raw is not None and line.startswith(" "):
+            continue
+        text = line.rstrip("\r\n")[:LONGEST_LINE]
+        raw = raw_frame(text)
+        yield raw or text_frame(text)
+
+
+def joined(parts: Iterable[Frame]) -> Iterator[Frame]:
+    """The driver's three-line bus-loss message made one again where a logger printed it as three lines."""
+    opened: Frame | None = None
+    for part in parts:
+        if opened is not None:
+            if part.facility == opened.facility and _LOSS_GOES_ON.match(part.message):
+                opened = opened._replace(message=f"{opened.message}\n{part.message.lstrip()}")
+                continue
+            yield opened
+            opened = None
+        if _LOSS_OPENS.match(part.message):
+            opened = part
+        else:
+            yield part
+    if opened is not None:
+        yield opened
+
+
+def read_frame(frame: Frame, *, accept_userspace: bool = False) -> KernelLine:
+    """What a frame says; `other` when user space wrote it."""
+    if frame.facility and not accept_userspace:
+        return KernelLine(kind="other", message=frame.message.rstrip() or None)
+    return read_message(frame.message)
+
+
+def parse_lines(lines: Iterable[str]) -> Iterator[KernelLine]:
+    """Kernel log lines in any form, one `KernelLine` a message. Never raises."""
+    return (read_frame(frame) for frame in joined(frames(lines)))
+
+
+def parse_line(text: str | bytes) -> KernelLine:
+    """One record, which may hold several lines. Never raises."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    text = text[:LONGEST_LINE]
+    return read_frame(raw_frame(text.split("\n", 1)[0]) or text_frame(text))

@@ -1,0 +1,316 @@
+"""FIELDS: which NVML call fills which path of `model.snapshot.Gpu`. Adding a reading is adding a row here.
+
+A row lists the ways to get its values in order of preference: a newer symbol first, then what older drivers have. A
+`FieldId` is read in one batch with all others (nvmlDeviceGetFieldValues); a `Call` costs a driver call of its own.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from gpuwatch.collect.nvml.decode import (
+    ARCHITECTURES,
+    BRANDS,
+    COMPUTE_MODES,
+    FABRIC_FIELDS,
+    SRAM_STATUS,
+    VIRTUALIZATION_MODES,
+    clock_events,
+    fabric,
+    first_percent,
+    megahertz,
+    milli,
+    nanoseconds,
+    rates,
+    remapped_rows,
+    sram_status,
+)
+from gpuwatch.collect.nvml.library import text
+
+
+class Tier(IntEnum):
+    """How often a value is worth asking for, in samples."""
+
+    STATIC = 0  # once per registration
+    FAST = 1  # every sample
+    SLOW = 5  # every fifth sample, and at once after an event
+
+
+class Call(NamedTuple):
+    """One NVML function of a handle; string arguments name constants of the module. `since`: first driver branch."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+    get: Callable[[Any], Any] = lambda answer: answer
+    since: int = 0
+
+
+class FieldId(NamedTuple):
+    """One field value by the name of its constant (without the NVML_FI_ prefix)."""
+
+    name: str
+    get: Callable[[Any], Any] = lambda answer: answer
+    since: int = 0
+
+
+class Field(NamedTuple):
+    """One row: `ways[0].get(answer)` gives one value for one path, a tuple of values for several."""
+
+    paths: tuple[str, ...]
+    tier: Tier
+    ways: tuple[Call | FieldId, ...]
+
+
+def _one(path: str, tier: Tier, *ways: Call | FieldId) -> Field:
+    return Field((path,), tier, ways)
+
+
+def _clock(domain: str, constant: str) -> list[Field]:
+    return [
+        _one(f"clocks.{domain}", Tier.FAST, Call("nvmlDeviceGetClockInfo", (constant,), megahertz)),
+        _one(f"clocks.{domain}_max", Tier.STATIC, Call("nvmlDeviceGetMaxClockInfo", (constant,), megahertz)),
+    ]
+
+
+def _threshold(name: str, constant: str, tlimit_field: str | None) -> list[Field]:
+    """A threshold in degrees, and where the GPU states thresholds as margins, the margin."""
+    rows = [
+        _one(
+            f"temperature.threshold_{name}",
+            Tier.STATIC,
+            Call("nvmlDeviceGetTemperatureThreshold", (constant,), float),
+        )
+    ]
+    if tlimit_field:
+        rows.append(_one(f"temperature.margin_{name}", Tier.STATIC, FieldId(tlimit_field, float, 545)))
+    return rows
+
+
+def _duration(reason: str, field: str) -> Field:
+    return _one(f"clock_events.seconds.{reason}", Tier.FAST, FieldId(field, nanoseconds))
+
+
+ECC_KINDS = {
+    "corrected": "NVML_MEMORY_ERROR_TYPE_CORRECTED",
+    "uncorrected": "NVML_MEMORY_ERROR_TYPE_UNCORRECTED",
+}
+ECC_SCOPES = {"volatile": "NVML_VOLATILE_ECC", "aggregate": "NVML_AGGREGATE_ECC"}
+ECC_LOCATIONS = {
+    "dram": "NVML_MEMORY_LOCATION_DRAM",
+    "sram": "NVML_MEMORY_LOCATION_SRAM",
+    "l1_cache": "NVML_MEMORY_LOCATION_L1_CACHE",
+    "l2_cache": "NVML_MEMORY_LOCATION_L2_CACHE",
+    "register_file": "NVML_MEMORY_LOCATION_REGISTER_FILE",
+    "texture_memory": "NVML_MEMORY_LOCATION_TEXTURE_MEMORY",
+    "cbu": "NVML_MEMORY_LOCATION_CBU",
+}
+
+
+def _ecc() -> list[Field]:
+    rows = [
+        _one(f"ecc.counts.{kind}/{scope}/{location}", Tier.SLOW, Call(name, args))
+        for kind, kind_constant in ECC_KINDS.items()
+        for scope, scope_constant in ECC_SCOPES.items()
+        for location, name, args in [
+            ("total", "nvmlDeviceGetTotalEccErrors", (kind_constant, scope_constant)),
+            *(
+                (location, "nvmlDeviceGetMemoryErrorCounter", (kind_constant, scope_constant, constant))
+                for location, constant in ECC_LOCATIONS.items()
+            ),
+        ]
+    ]
+    status = Call("nvmlDeviceGetSramEccErrorStatus", (), sram_status, 535)
+    return [*rows, Field(tuple(f"ecc.{path}" for path in SRAM_STATUS), Tier.SLOW, (status,))]
+
+
+IDENTITY: tuple[Field, ...] = (
+    _one("name", Tier.STATIC, Call("nvmlDeviceGetName", (), text)),
+    _one("brand", Tier.STATIC, Call("nvmlDeviceGetBrand", (), BRANDS.get)),
+    _one("architecture", Tier.STATIC, Call("nvmlDeviceGetArchitecture", (), ARCHITECTURES.get)),
+    _one(
+        "compute_capability",
+        Tier.STATIC,
+        Call("nvmlDeviceGetCudaComputeCapability", (), lambda pair: f"{pair[0]}.{pair[1]}"),
+    ),
+    _one("serial", Tier.STATIC, Call("nvmlDeviceGetSerial", (), text)),
+    _one("board_part_number", Tier.STATIC, Call("nvmlDeviceGetBoardPartNumber", (), text)),
+    _one("vbios", Tier.STATIC, Call("nvmlDeviceGetVbiosVersion", (), text)),
+    _one("inforom_image", Tier.STATIC, Call("nvmlDeviceGetInforomImageVersion", (), text)),
+    _one("gsp_firmware", Tier.STATIC, Call("nvmlDeviceGetGspFirmwareVersion", (), text)),
+    _one("minor", Tier.STATIC, Call("nvmlDeviceGetMinorNumber")),
+    _one("cores", Tier.STATIC, Call("nvmlDeviceGetNumGpuCores")),
+    _one("memory_bus_width", Tier.STATIC, Call("nvmlDeviceGetMemoryBusWidth")),
+    _one("numa_node", Tier.STATIC, Call("nvmlDeviceGetNumaNodeId")),
+)
+"""Paths of `model.snapshot.Identity`, read once per registration."""
+
+FIELDS: tuple[Field, ...] = (
+    Field(
+        ("utilization.gpu", "utilization.memory"),
+        Tier.FAST,
+        (Call("nvmlDeviceGetUtilizationRates", (), rates),),
+    ),
+    _one("utilization.encoder", Tier.FAST, Call("nvmlDeviceGetEncoderUtilization", (), first_percent)),
+    _one("utilization.decoder", Tier.FAST, Call("nvmlDeviceGetDecoderUtilization", (), first_percent)),
+    _one("utilization.jpeg", Tier.FAST, Call("nvmlDeviceGetJpgUtilization", (), first_percent, 530)),
+    _one("utilization.ofa", Tier.FAST, Call("nvmlDeviceGetOfaUtilization", (), first_percent, 530)),
+    Field(
+        ("memory.total", "memory.used", "memory.free", "memory.reserved"),
+        Tier.FAST,
+        (
+            Call(
+                "nvmlDeviceGetMemoryInfo",
+                ("nvmlMemory_v2",),
+                lambda m: (m.total, m.used, m.free, m.reserved),
+                510,
+            ),
+            Call("nvmlDeviceGetMemoryInfo", (), lambda m: (m.total, m.used, m.free, None)),
+        ),
+    ),
+    Field(
+        ("bar1.total", "bar1.used", "bar1.free"),
+        Tier.SLOW,
+        (Call("nvmlDeviceGetBAR1MemoryInfo", (), lambda m: (m.bar1Total, m.bar1Used, m.bar1Free)),),
+    ),
+    _one("power.average", Tier.FAST, Call("nvmlDeviceGetPowerUsage", (), milli)),
+    _one("power.instant", Tier.FAST, FieldId("DEV_POWER_INSTANT", milli, 530)),
+    _one(
+        "power.energy",
+        Tier.FAST,
+        Call("nvmlDeviceGetTotalEnergyConsumption", (), milli),
+        FieldId("DEV_TOTAL_ENERGY_CONSUMPTION", milli),
+    ),
+    _one("power.limit_enforced", Tier.FAST, Call("nvmlDeviceGetEnforcedPowerLimit", (), milli)),
+    _one("power.limit_configured", Tier.SLOW, Call("nvmlDeviceGetPowerManagementLimit", (), milli)),
+    _one("power.limit_default", Tier.STATIC, Call("nvmlDeviceGetPowerManagementDefaultLimit", (), milli)),
+    Field(
+        ("power.limit_min", "power.limit_max"),
+        Tier.STATIC,
+        (
+            Call(
+                "nvmlDeviceGetPowerManagementLimitConstraints",
+                (),
+                lambda pair: (pair[0] / 1e3, pair[1] / 1e3),
+            ),
+        ),
+    ),
+    _one(
+        "temperature.gpu",
+        Tier.FAST,
+        Call("nvmlDeviceGetTemperatureV", ("NVML_TEMPERATURE_GPU",), float, 570),
+        Call("nvmlDeviceGetTemperature", ("NVML_TEMPERATURE_GPU",), float),
+    ),
+    # the field answers 0 where there is no memory sensor, and no working memory is at 0 degrees
+    _one("temperature.memory", Tier.FAST, FieldId("DEV_MEMORY_TEMP", lambda c: float(c) if c > 0 else None)),
+    _one("temperature.margin", Tier.FAST, Call("nvmlDeviceGetMarginTemperature", (), float, 555)),
+    *_threshold("shutdown", "NVML_TEMPERATURE_THRESHOLD_SHUTDOWN", "DEV_TEMPERATURE_SHUTDOWN_TLIMIT"),
+    *_threshold("slowdown", "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN", "DEV_TEMPERATURE_SLOWDOWN_TLIMIT"),
+    *_threshold("max_operating", "NVML_TEMPERATURE_THRESHOLD_GPU_MAX", "DEV_TEMPERATURE_GPU_MAX_TLIMIT"),
+    *_threshold("memory_max", "NVML_TEMPERATURE_THRESHOLD_MEM_MAX", "DEV_TEMPERATURE_MEM_MAX_TLIMIT"),
+    *_threshold("target", "NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_CURR", None),
+    *_clock("graphics", "NVML_CLOCK_GRAPHICS"),
+    *_clock("sm", "NVML_CLOCK_SM"),
+    *_clock("memory", "NVML_CLOCK_MEM"),
+    *_clock("video", "NVML_CLOCK_VIDEO"),
+    _one(
+        "clock_events.active",
+        Tier.FAST,
+        Call("nvmlDeviceGetCurrentClocksEventReasons", (), clock_events, 535),
+        Call("nvmlDeviceGetCurrentClocksThrottleReasons", (), clock_events),
+    ),
+    _one(
+        "clock_events.supported",
+        Tier.STATIC,
+        Call("nvmlDeviceGetSupportedClocksEventReasons", (), clock_events, 535),
+        Call("nvmlDeviceGetSupportedClocksThrottleReasons", (), clock_events),
+    ),
+    _duration("sw_power_cap", "DEV_PERF_POLICY_POWER"),
+    _duration("sync_boost", "DEV_PERF_POLICY_SYNC_BOOST"),
+    _duration("sw_thermal_slowdown", "DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN"),
+    _duration("hw_thermal_slowdown", "DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN"),
+    _duration("hw_power_brake_slowdown", "DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN"),
+    _duration("board_limit", "DEV_PERF_POLICY_BOARD_LIMIT"),
+    _duration("low_utilization", "DEV_PERF_POLICY_LOW_UTILIZATION"),
+    _duration("reliability", "DEV_PERF_POLICY_RELIABILITY"),
+    _duration("thermal", "DEV_PERF_POLICY_THERMAL"),
+    # 32 is NVML_PSTATE_UNKNOWN
+    _one(
+        "performance_state",
+        Tier.FAST,
+        Call("nvmlDeviceGetPerformanceState", (), lambda p: p if p < 16 else None),
+    ),
+    _one("pcie.generation", Tier.FAST, Call("nvmlDeviceGetCurrPcieLinkGeneration")),
+    _one("pcie.width", Tier.FAST, Call("nvmlDeviceGetCurrPcieLinkWidth")),
+    _one("pcie.generation_max", Tier.STATIC, Call("nvmlDeviceGetMaxPcieLinkGeneration")),
+    _one("pcie.width_max", Tier.STATIC, Call("nvmlDeviceGetMaxPcieLinkWidth")),
+    _one("pcie.replays", Tier.FAST, FieldId("DEV_PCIE_REPLAY_COUNTER"), Call("nvmlDeviceGetPcieReplayCounter")),
+    _one("pcie.transmit_bytes", Tier.FAST, FieldId("DEV_PCIE_COUNT_TX_BYTES", since=525)),
+    _one("pcie.receive_bytes", Tier.FAST, FieldId("DEV_PCIE_COUNT_RX_BYTES", since=525)),
+    _one("recovery_action", Tier.FAST, FieldId("DEV_GET_GPU_RECOVERY_ACTION", since=570)),
+    Field(
+        ("ecc.enabled", "ecc.pending"),
+        Tier.SLOW,
+        (Call("nvmlDeviceGetEccMode", (), lambda pair: (bool(pair[0]), bool(pair[1]))),),
+    ),
+    *_ecc(),
+    Field(
+        tuple(f"fabric.{name}" for name in FABRIC_FIELDS),
+        Tier.SLOW,
+        (
+            Call("nvmlDeviceGetGpuFabricInfoV", (), fabric, 545),
+            Call("nvmlDeviceGetGpuFabricInfo", (), fabric, 525),
+        ),
+    ),
+    Field(
+        ("ecc.channel_repair_pending", "ecc.tpc_repair_pending"),
+        Tier.SLOW,
+        (Call("nvmlDeviceGetRepairStatus", (), lambda pair: (bool(pair[0]), bool(pair[1])), 575),),
+    ),
+    _one("ecc.unrepairable_memory", Tier.SLOW, Call("nvmlDeviceGetUnrepairableMemoryFlag_v1", (), bool, 590)),
+    Field(
+        ("row_remap.corrected", "row_remap.uncorrected", "row_remap.pending", "row_remap.failure"),
+        Tier.SLOW,
+        (
+            Call("nvmlDeviceGetRemappedRows_v2", (), remapped_rows, 590),
+            Call(
+                "nvmlDeviceGetRemappedRows",
+                (),
+                lambda rows: (rows[0], rows[1], bool(rows[2]), bool(rows[3])),
+            ),
+        ),
+    ),
+    _one(
+        "row_remap.banks",
+        Tier.SLOW,
+        Call(
+            "nvmlDeviceGetRowRemapperHistogram",
+            (),
+            lambda h: {"max": h.max, "high": h.high, "partial": h.partial, "low": h.low, "none": h.none},
+        ),
+    ),
+    _one(
+        "retired_pages.single_bit",
+        Tier.SLOW,
+        Call("nvmlDeviceGetRetiredPages", ("NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS",), len),
+    ),
+    _one(
+        "retired_pages.double_bit",
+        Tier.SLOW,
+        Call("nvmlDeviceGetRetiredPages", ("NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR",), len),
+    ),
+    _one("retired_pages.pending", Tier.SLOW, Call("nvmlDeviceGetRetiredPagesPendingStatus", (), bool)),
+    _one("persistence_mode", Tier.SLOW, Call("nvmlDeviceGetPersistenceMode", (), bool)),
+    _one("display_active", Tier.SLOW, Call("nvmlDeviceGetDisplayActive", (), bool)),
+    _one("compute_mode", Tier.SLOW, Call("nvmlDeviceGetComputeMode", (), COMPUTE_MODES.get)),
+    _one(
+        "virtualization_mode",
+        Tier.STATIC,
+        Call("nvmlDeviceGetVirtualizationMode", (), VIRTUALIZATION_MODES.get),
+    ),
+    Field(
+        ("mig_enabled", "mig_pending"),
+        Tier.FAST,
+        (Call("nvmlDeviceGetMigMode", (), lambda pair: (bool(pair[0]), bool(pair[1]))),),
+    ),
+)
+"""Paths of `model.snapshot.Gpu` that one call or field gives; lists (NVLink, MIG, processes) have own readers."""

@@ -1,0 +1,179 @@
+"""One GPU as NVML shows it: registers its identity once, then turns every read into a `Gpu`."""
+
+from typing import Any
+
+import msgspec
+
+from gpuwatch.collect.nvml import gpm
+from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, Tier
+from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, text
+from gpuwatch.collect.nvml.links import LinkReader
+from gpuwatch.collect.nvml.mig import MigReader
+from gpuwatch.collect.nvml.processes import ProcessReader
+from gpuwatch.collect.nvml.reads import FieldReader, nest
+from gpuwatch.collect.nvml.samples import SampleReader
+from gpuwatch.collect.nvml.vgpu import VgpuReader
+from gpuwatch.model.snapshot import Activity, Gpu, Identity, Vgpu
+
+EMPTY = msgspec.convert({"identity": {"index": 0, "uuid": "", "pci_bus_id": ""}}, Gpu)
+"""msgspec studies a type when it first makes one, and two threads that have it do so at once crash the process: hence
+one is made here, before there are threads.
+"""
+
+
+def register(nvml: Nvml, index: int) -> tuple[Any, Identity]:
+    """The handle and identity of the GPU at an NVML index.
+
+    Raises:
+        NvmlFailure: the GPU does not answer its UUID or PCI address.
+    """
+    handle = ask(nvml, "nvmlDeviceGetHandleByIndex", index)
+    uuid = text(ask(nvml, "nvmlDeviceGetUUID", handle)) or ""
+    bus_id = text(ask(nvml, "nvmlDeviceGetPciInfo", handle).busId) or ""
+    facts = _facts(nvml, handle)
+    known = {path: value for path, value in facts.items() if value is not None}
+    return handle, Identity(index=index, uuid=uuid, pci_bus_id=bus_id, **known)
+
+
+def _facts(nvml: Nvml, handle: Any) -> dict[str, Any]:
+    """What else is known of a GPU. One that is lost has its UUID and PCI address still, and is found by these."""
+    try:
+        return FieldReader(nvml, handle, IDENTITY).read(0)
+    except NvmlFailure as error:
+        if error.kind is not Failure.LOST:
+            raise
+        return {}
+
+
+class GpuReader:
+    """All readings of one registered GPU. Not thread-safe: each GPU has a thread of its own.
+
+    `calling` names the part of the read that is under way, None between reads: what a hung driver hangs in.
+    """
+
+    def __init__(
+        self, nvml: Nvml, handle: Any, identity: Identity, *, with_gpm: bool = True, buffers: bool = True
+    ) -> None:
+        self._nvml, self._handle, self.identity = nvml, handle, identity
+        self._options = (with_gpm, buffers)
+        self.calling: str | None = None
+        self._count = 0
+        self._mig_enabled: bool | None = None
+        self._parts_built = False
+        self._gpm_refused: str | None = None
+        self._last_vgpus: tuple[Vgpu, ...] = ()
+        self._last_fans: tuple[float, ...] = ()
+        self._fan_count: int | None = None
+
+    def _build(self) -> None:
+        with_gpm, buffers = self._options
+        nvml, handle = self._nvml, self._handle
+        self._fields = FieldReader(nvml, handle, FIELDS)
+        self._links = LinkReader(nvml, handle)
+        self._processes = ProcessReader(nvml, handle)
+        self._vgpus = VgpuReader(nvml, handle)
+        self._samples = SampleReader(nvml, handle) if buffers else None
+        has_gpm = with_gpm and gpm.supported(nvml, handle)
+        self._gpm = gpm.Pair(nvml, handle) if has_gpm else None
+        self._gpm_refused = None
+        self._mig = MigReader(nvml, handle, has_gpm)
+        self._parts_built = True
+
+    def read(self, at: float, now: float, force: bool = False) -> Gpu:
+        """One sample. `at` is its unix time, `now` monotonic seconds, `force` reads rarely-read values at once.
+
+        Raises:
+            NvmlFailure: of kind LOST or DRIVER_GONE; all else is absent values and `Gpu.errors`.
+        """
+        try:
+            return self._read(at, now, force)
+        finally:
+            self.calling = None
+
+    def _read(self, at: float, now: float, force: bool) -> Gpu:
+        self.calling = "start"
+        if not self._parts_built:
+            self._build()
+        count, self._count = self._count, self._count + 1
+        self.calling = "fields"
+        values = dict(self._fields.read(count, force))
+        errors = dict(self._fields.errors)
+        _leave_out_unsupported_reasons(values)
+        self._notice_mig(values.get("mig_enabled"))
+        if self._samples:
+            self.calling = "sample buffers"
+            values.update(self._samples.read())
+        self.calling = "NVLink"
+        links = self._links.read(count, force)
+        self.calling = "processes"
+        processes = self._processes.read(now)
+        errors.update(self._processes.errors)
+        self.calling = "GPM"
+        activity = self._activity(now, errors)
+        self.calling = "MIG"
+        mig = self._mig.read(now) if self._mig_enabled else ()
+        self.calling = "vGPU"
+        vgpus = self._vgpus.read() if count % Tier.SLOW == 0 or force else self._last_vgpus
+        self._last_vgpus = vgpus
+        gpu = msgspec.convert({"identity": self.identity, **nest(values)}, Gpu)
+        return msgspec.structs.replace(
+            gpu,
+            at=at,
+            activity=activity,
+            nvlinks=links,
+            processes=processes,
+            mig=mig,
+            vgpus=vgpus,
+            fans=self._fans(count, force),
+            unsupported=tuple(self._fields.unsupported),
+            errors=errors,
+        )
+
+    def _activity(self, now: float, errors: dict[str, str]) -> Activity:
+        if self._gpm_refused is not None:
+            errors["activity"] = self._gpm_refused
+        if self._gpm is None or self._gpm_refused is not None:
+            return Activity()
+        try:
+            return self._gpm.read(now)
+        except NvmlFailure as error:
+            if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+                raise
+            if error.kind is Failure.PERMISSION:
+                self._gpm_refused = str(error)
+            if error.kind is not Failure.UNSUPPORTED or not self._mig_enabled:  # in MIG mode only instances have it
+                errors["activity"] = str(error)
+            return Activity()
+
+    def _notice_mig(self, enabled: bool | None) -> None:
+        """Switching MIG on or off changes what the GPU offers: forget what it refused."""
+        if self._mig_enabled is not None and enabled != self._mig_enabled:
+            self._build()
+            self._count = 0  # the next sample reads everything
+        self._mig_enabled = enabled
+
+    def _fans(self, count: int, force: bool) -> tuple[float, ...]:
+        if count % Tier.SLOW and not force:
+            return self._last_fans
+        self.calling = "fans"
+        if self._fan_count is None:
+            self._fan_count = self._maybe("nvmlDeviceGetNumFans", self._handle) or 0
+        speeds = (self._maybe("nvmlDeviceGetFanSpeed_v2", self._handle, fan) for fan in range(self._fan_count))
+        self._last_fans = tuple(speed / 100 for speed in speeds if speed is not None)
+        return self._last_fans
+
+    def _maybe(self, name: str, *args: Any) -> Any | None:
+        try:
+            return ask(self._nvml, name, *args)
+        except NvmlFailure as error:
+            if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+                raise
+            return None
+
+
+def _leave_out_unsupported_reasons(values: dict[str, Any]) -> None:
+    """A reason the GPU cannot have is absent from the mask's reading, not off."""
+    supported = values.pop("clock_events.supported", None)
+    active = values.get("clock_events.active")
+    if supported is not None and active is not None:
+        values["clock_events.active"] = {reason: on for reason, on in active.items() if supported[reason]}

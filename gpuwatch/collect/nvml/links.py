@@ -1,0 +1,173 @@
+"""NVLink state, traffic and errors, one record per link the GPU has."""
+
+from typing import Any
+
+from gpuwatch.collect.nvml.fields import Tier
+from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask
+from gpuwatch.collect.nvml.reads import field_values
+from gpuwatch.model.snapshot import NvLink
+
+KIB = 1024
+
+TRAFFIC = {
+    "transmit_bytes": (("DEV_NVLINK_COUNT_XMIT_BYTES", 1), ("DEV_NVLINK_THROUGHPUT_DATA_TX", KIB)),
+    "receive_bytes": (("DEV_NVLINK_COUNT_RCV_BYTES", 1), ("DEV_NVLINK_THROUGHPUT_DATA_RX", KIB)),
+}
+"""Member of NvLink -> (field, bytes per unit): NVLink 5 first, then what older generations answer."""
+
+ERRORS = {
+    "replay": "DEV_NVLINK_ERROR_DL_REPLAY",
+    "recovery": "DEV_NVLINK_ERROR_DL_RECOVERY",
+    "crc": "DEV_NVLINK_ERROR_DL_CRC",
+    "malformed_packet": "DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS",
+    "buffer_overrun": "DEV_NVLINK_COUNT_BUFFER_OVERRUN_ERRORS",
+    "receive": "DEV_NVLINK_COUNT_RCV_ERRORS",
+    "receive_remote": "DEV_NVLINK_COUNT_RCV_REMOTE_ERRORS",
+    "receive_general": "DEV_NVLINK_COUNT_RCV_GENERAL_ERRORS",
+    "local_link_integrity": "DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS",
+    "transmit_discard": "DEV_NVLINK_COUNT_XMIT_DISCARDS",
+    "link_recovery_failed": "DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS",
+    "link_recovery": "DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS",
+    "effective": "DEV_NVLINK_COUNT_EFFECTIVE_ERRORS",
+    "symbol": "DEV_NVLINK_COUNT_SYMBOL_ERRORS",
+}
+"""Error label -> field read per link; NVLink 5 and older generations answer different ones."""
+
+SPEED = "DEV_NVLINK_GET_SPEED"  # MB/s
+COUNTER_ERRORS = {"replay": 0, "recovery": 1, "crc_flit": 2, "crc_data": 3, "ecc_data": 4}
+"""nvmlNvLinkErrorCounter_t, for drivers whose fields do not answer per link."""
+
+
+class LinkReader:
+    """The NVLinks of one GPU. A field that no link offers is asked once."""
+
+    def __init__(self, nvml: Nvml, handle: Any) -> None:
+        self._nvml, self._handle = nvml, handle
+        self._active: dict[int, bool | None] = {}
+        self._remote: dict[int, str | None] = {}
+        self._versions: dict[int, str | None] = {}
+        names = [SPEED, *ERRORS.values(), *(name for ways in TRAFFIC.values() for name, _ in ways)]
+        self._ids = {name: getattr(nvml, "NVML_FI_" + name) for name in names}
+        self._dead: set[int] = set()
+        self._counters = set(COUNTER_ERRORS)
+        self._slow: dict[int, dict[str, Any]] = {}
+
+    def read(self, count: int, force: bool = False) -> tuple[NvLink, ...]:
+        """One record per link; state and errors follow the slow tier, traffic every sample."""
+        if force or count % Tier.SLOW == 0:
+            self._look()
+            self._slow = self._read_slow()
+        ids = [self._ids[name] for ways in TRAFFIC.values() for name, _ in ways]
+        values = self._fields(ids)
+        return tuple(
+            NvLink(
+                link=link,
+                active=active,
+                version=self._versions.get(link),
+                remote_pci=self._remote.get(link),
+                **self._traffic(values, link),
+                **self._slow.get(link, {}),
+            )
+            for link, active in self._active.items()
+        )
+
+    def _look(self) -> None:
+        """See which links there are and which are active. Links that came up offer more than they did while down."""
+        before, self._active = self._active, self._present()
+        if before == self._active:
+            return
+        self._dead, self._counters = set(), set(COUNTER_ERRORS)
+        # a link that went down does not say where it led, but it still leads there
+        self._versions = {link: self._version(link) or self._versions.get(link) for link in self._active}
+        self._remote = {link: self._remote_pci(link) or self._remote.get(link) for link in self._active}
+
+    def _present(self) -> dict[int, bool | None]:
+        """Link -> active, None when that could not be read; NVML refuses link numbers the GPU does not have."""
+        links: dict[int, bool | None] = {}
+        for link in range(self._nvml.NVML_NVLINK_MAX_LINKS):
+            try:
+                links[link] = bool(ask(self._nvml, "nvmlDeviceGetNvLinkState", self._handle, link))
+            except NvmlFailure as error:
+                if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+                    raise
+                if error.kind is Failure.UNSUPPORTED:
+                    break
+                if link in self._active:
+                    links[link] = None
+        return links
+
+    def _version(self, link: int) -> str | None:
+        try:
+            return VERSIONS.get(ask(self._nvml, "nvmlDeviceGetNvLinkVersion", self._handle, link))
+        except NvmlFailure as error:
+            if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+                raise
+            return None
+
+    def _remote_pci(self, link: int) -> str | None:
+        try:
+            bus_id = ask(self._nvml, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link).busId
+        except NvmlFailure as error:
+            if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+                raise
+            return None
+        return bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)
+
+    def _fields(self, ids: list[int]) -> dict[tuple[int, int], float | NvmlFailure]:
+        wanted = [(field, link) for link in self._active for field in ids if field not in self._dead]
+        try:
+            values = field_values(self._nvml, self._handle, wanted)
+        except NvmlFailure as error:
+            if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+                raise
+            return {}
+        for field in ids:
+            answers = [values[field, link] for link in self._active if (field, link) in values]
+            if answers and all(isinstance(a, NvmlFailure) and a.kind is Failure.UNSUPPORTED for a in answers):
+                self._dead.add(field)
+        return values
+
+    def _traffic(self, values: dict[tuple[int, int], float | NvmlFailure], link: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for member, ways in TRAFFIC.items():
+            for name, unit in ways:
+                value = values.get((self._ids[name], link))
+                if value is not None and not isinstance(value, NvmlFailure):
+                    found[member] = int(value) * unit
+                    break
+        return found
+
+    def _read_slow(self) -> dict[int, dict[str, Any]]:
+        values = self._fields([self._ids[name] for name in (SPEED, *ERRORS.values())])
+        return {link: self._state(values, link) for link in self._active}
+
+    def _state(self, values: dict[tuple[int, int], float | NvmlFailure], link: int) -> dict[str, Any]:
+        errors = {
+            label: int(value)
+            for label, name in ERRORS.items()
+            if not isinstance(value := values.get((self._ids[name], link), _MISSING), NvmlFailure)
+        }
+        speed = values.get((self._ids[SPEED], link), _MISSING)
+        return {
+            "errors": errors or self._error_counters(link),
+            "speed_bytes_per_second": None if isinstance(speed, NvmlFailure) else speed * 1e6,
+        }
+
+    def _error_counters(self, link: int) -> dict[str, int]:
+        errors = {}
+        for label in sorted(self._counters):
+            counter = COUNTER_ERRORS[label]
+            try:
+                errors[label] = int(ask(self._nvml, "nvmlDeviceGetNvLinkErrorCounter", self._handle, link, counter))
+            except NvmlFailure as error:
+                if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+                    raise
+                if error.kind is Failure.UNSUPPORTED:
+                    self._counters.discard(label)
+        return errors
+
+
+_MISSING = NvmlFailure(Failure.TRANSIENT, 0, "not read")
+
+VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
+"""NVML_NVLINK_VERSION_* (nvml.h)."""

@@ -1,0 +1,145 @@
+"""Evaluates FIELDS for one GPU: batches field values, falls back to older symbols and remembers what is not there."""
+
+from typing import Any
+
+from gpuwatch.collect.nvml.fields import Call, Field, FieldId, Tier
+from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, failure
+
+VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""nvmlValueType_t -> member of the nvmlValue_t union (nvml.h)."""
+
+BATCH = 128
+"""Field values per driver call: older drivers refuse more."""
+
+
+def field_values(nvml: Nvml, handle: Any, wanted: list[tuple[int, int]]) -> dict[tuple[int, int], float | NvmlFailure]:
+    """Read (field id, scope id) pairs in batches; each has its own value or its own failure.
+
+    Raises:
+        NvmlFailure: the call as a whole failed.
+    """
+    values: dict[tuple[int, int], float | NvmlFailure] = {}
+    for start in range(0, len(wanted), BATCH):
+        batch = wanted[start : start + BATCH]
+        for key, answer in zip(batch, ask(nvml, "nvmlDeviceGetFieldValues", handle, batch), strict=True):
+            if answer.nvmlReturn:
+                values[key] = failure(answer.nvmlReturn)
+            else:
+                values[key] = getattr(answer.value, VALUE_MEMBERS[answer.valueType])
+    return values
+
+
+class FieldReader:
+    """The readings of one GPU handle. Keeps what was read rarely, and what this GPU and driver do not offer.
+
+    After `read`, `errors` maps the paths whose read failed this time to NVML's words; `unsupported` lists the paths
+    for which no way is left. Both are about this handle and die with it, that is, at the next driver change.
+    """
+
+    def __init__(self, nvml: Nvml, handle: Any, fields: tuple[Field, ...]) -> None:
+        self._nvml, self._handle = nvml, handle
+        self._ways = {field: [way for way in field.ways if _is_known(nvml, way)] for field in fields}
+        self._arguments = {
+            way: tuple(getattr(nvml, a) if isinstance(a, str) else a for a in way.args)
+            for ways in self._ways.values()
+            for way in ways
+            if isinstance(way, Call)
+        }
+        self._values: dict[str, Any] = {}
+        self._asked: set[Field] = set()
+        self._failures: list[NvmlFailure] = []
+        self.unsupported: list[str] = [path for field, ways in self._ways.items() if not ways for path in field.paths]
+        self.errors: dict[str, str] = {}
+
+    def read(self, count: int, force: bool = False) -> dict[str, Any]:
+        """Values by path; `count` is the number of the sample, `force` reads the slow tier now.
+
+        Raises:
+            NvmlFailure: of kind LOST or DRIVER_GONE, or the last one where not a single field answered; every other
+                failure is kept in `errors`.
+        """
+        self.errors, self._failures = {}, []
+        due = [field for field, ways in self._ways.items() if ways and self._is_due(field, count, force)]
+        batch = self._batch(due)
+        answered = sum(self._read_field(field, batch) for field in due)
+        if self._failures and not answered:
+            raise self._failures[-1]
+        return self._values
+
+    def _is_due(self, field: Field, count: int, force: bool) -> bool:
+        if field not in self._asked or field.tier is Tier.FAST:
+            return True
+        return field.tier is Tier.SLOW and (force or count % Tier.SLOW == 0)
+
+    def _batch(self, due: list[Field]) -> dict[tuple[int, int], float | NvmlFailure]:
+        wanted = [
+            (getattr(self._nvml, "NVML_FI_" + way.name), 0)
+            for field in due
+            if isinstance(way := self._ways[field][0], FieldId)
+        ]
+        if not wanted:
+            return {}
+        try:
+            return field_values(self._nvml, self._handle, wanted)
+        except NvmlFailure as error:
+            if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+                raise
+            return dict.fromkeys(wanted, error)
+
+    def _read_field(self, field: Field, batch: dict[tuple[int, int], float | NvmlFailure]) -> bool:
+        """Whether it answered. A field that failed is due again at the next sample, whatever its tier."""
+        ways = self._ways[field]
+        while ways:
+            try:
+                values = self._answer(ways[0], batch)
+            except NvmlFailure as error:
+                if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+                    raise
+                if error.kind is Failure.UNSUPPORTED:
+                    ways.pop(0)
+                    continue
+                self._failures.append(error)
+                self.errors.update(dict.fromkeys(field.paths, str(error)))
+                self._forget(field)
+                return False
+            self._asked.add(field)
+            self._values.update(zip(field.paths, values if len(field.paths) > 1 else (values,), strict=True))
+            return True
+        self._forget(field)
+        self.unsupported.extend(field.paths)
+        return False
+
+    def _answer(self, way: Call | FieldId, batch: dict[tuple[int, int], float | NvmlFailure]) -> Any:
+        if isinstance(way, Call):
+            return way.get(ask(self._nvml, way.name, self._handle, *self._arguments[way]))
+        key = (getattr(self._nvml, "NVML_FI_" + way.name), 0)
+        answer = batch[key] if key in batch else field_values(self._nvml, self._handle, [key])[key]
+        if isinstance(answer, NvmlFailure):
+            raise answer
+        return way.get(answer)
+
+    def _forget(self, field: Field) -> None:
+        self._asked.discard(field)
+        for path in field.paths:
+            self._values.pop(path, None)
+
+
+def _is_known(nvml: Nvml, way: Call | FieldId) -> bool:
+    """Whether this release of the bindings has the constants; newer ones name more than older ones."""
+    if isinstance(way, FieldId):
+        return hasattr(nvml, "NVML_FI_" + way.name)
+    return all(hasattr(nvml, argument) for argument in way.args if isinstance(argument, str))
+
+
+def nest(values: dict[str, Any]) -> dict[str, Any]:
+    """`{"power.average": 70.0}` to `{"power": {"average": 70.0}}`, leaving out what is unknown."""
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        if value is None:
+            continue
+        *parents, leaf = path.split(".")
+        branch = tree
+        for parent in parents:
+            branch = branch.setdefault(parent, {})
+        branch[leaf] = value
+    return tree

@@ -1,0 +1,144 @@
+"""The threads that call the driver: one that starts it, one per GPU, one for the event set."""
+
+import importlib
+import logging
+import threading
+import time
+from typing import Any
+
+from gpuwatch.collect.nvml.events import EventReader
+from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, text
+from gpuwatch.collect.reader.gpu_thread import GpuThread
+from gpuwatch.collect.reader.messages import USAGE, Failed, Happened, Registered, Settings
+from gpuwatch.collect.reader.outbox import Outbox
+from gpuwatch.host.machine import in_pod
+from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
+from gpuwatch.model.snapshot import Driver
+
+log = logging.getLogger(__name__)
+
+EVENT_WAIT_MS = 500
+EVENT_BACKOFF_SECONDS = (0.1, 5.0)
+NO_GPU_RECHECK_SECONDS = 30
+FINISH_POLL_SECONDS = 0.01
+LIBRARY_NOT_FOUND = 12  # NVML_ERROR_LIBRARY_NOT_FOUND
+NOT_INJECTED = (
+    "; NVIDIA's container runtime puts it into a container: set runtimeClassName, NVIDIA_VISIBLE_DEVICES=all and "
+    "NVIDIA_DRIVER_CAPABILITIES=utility, or mount the driver and name its library with --nvml-library"
+)
+
+
+class DriverThread(threading.Thread):
+    """Opens the driver and starts the other threads; `starting` says what it waits for, None once it runs."""
+
+    def __init__(self, settings: Settings, outbox: Outbox) -> None:
+        super().__init__(name="driver", daemon=True)
+        self._settings, self._outbox = settings, outbox
+        self._gpus: list[GpuThread] = []
+        self._events: EventReader | None = None
+        self.starting: str | None = "loading the library"
+
+    def run(self) -> None:
+        """Open the driver, then wait for its events for ever."""
+        try:
+            nvml = self._open()
+            self._read_events(nvml)
+        except NvmlFailure as error:
+            # a library that is not installed stays so for the life of this machine or container
+            missing = error.code == LIBRARY_NOT_FOUND
+            reason = f"{self.starting or 'the driver'}: {error}{NOT_INJECTED if missing and in_pod() else ''}"
+            self._fail(reason, error.kind, retry=not missing, code=error.code)
+        except GpuwatchError as error:
+            kind = USAGE if isinstance(error, UsageError) else Failure.DRIVER_GONE
+            self._fail(str(error), kind, retry=False, code=LIBRARY_NOT_FOUND if isinstance(error, NoGpuStack) else None)
+        except Exception as error:  # noqa: BLE001 an odd driver or bindings: said, and tried again
+            self._fail(f"{self.starting or 'driver events'}: {type(error).__name__}: {error}", Failure.TRANSIENT)
+
+    def refresh(self) -> None:
+        """Have every GPU read now, rarely-read values included."""
+        for gpu in self._gpus:
+            gpu.refresh()
+
+    def finish(self) -> None:
+        """Begin nothing new, and wait until no call is under way."""
+        for gpu in self._gpus:
+            gpu.stop()
+        while (self.is_alive() and self.starting) or any(gpu.is_alive() and gpu.busy()[0] for gpu in self._gpus):
+            time.sleep(FINISH_POLL_SECONDS)
+
+    def _fail(self, reason: str, kind: str, retry: bool = True, code: int | None = None) -> None:
+        self._outbox.send(Failed(reason=reason, kind=kind, retry=retry, code=code))
+
+    def stuck(self) -> dict[str, tuple[str, float]]:
+        """uuid (or `index N`) -> part of the read and seconds so far, of reads longer than one interval."""
+        found = {}
+        for gpu in self._gpus:
+            part, seconds = gpu.busy()
+            if part is not None and seconds >= self._settings.interval:
+                found[gpu.key] = (part, seconds)
+        return found
+
+    def _open(self) -> Nvml:
+        module, _, function = self._settings.factory.partition(":")
+        nvml = getattr(importlib.import_module(module), function)(self._settings.target)
+        self.starting = "nvmlInit"
+        ask(nvml, "nvmlInit")
+        self.starting = "counting the GPUs"
+        count = int(ask(nvml, "nvmlDeviceGetCount"))
+        self._outbox.send(Registered(driver=versions(nvml), count=count))
+        self.starting = None
+        events = self._event_set(nvml)
+        self._gpus = [GpuThread(nvml, index, self._settings, self._outbox, events) for index in range(count)]
+        for gpu in self._gpus:
+            gpu.start()
+        self._events = events
+        if not count:
+            time.sleep(NO_GPU_RECHECK_SECONDS)
+            self._fail("no GPU in NVML", Failure.TRANSIENT)
+        return nvml
+
+    @staticmethod
+    def _event_set(nvml: Nvml) -> EventReader | None:
+        try:
+            return EventReader(nvml)
+        except NvmlFailure as error:
+            log.warning("no driver events; %s; XIDs come from the kernel log only", error)
+            return None
+
+    def _read_events(self, nvml: Nvml) -> None:
+        events, shortest = self._events, EVENT_BACKOFF_SECONDS[0]
+        backoff = shortest
+        while events is not None:
+            try:
+                event = events.wait(EVENT_WAIT_MS, time.time)
+            except NvmlFailure as error:
+                if error.kind is Failure.DRIVER_GONE:
+                    raise
+                time.sleep(backoff)
+                if error.kind is Failure.LOST:
+                    events.reopen()
+                backoff = min(backoff * 2, EVENT_BACKOFF_SECONDS[1])
+                continue
+            backoff = shortest
+            if event is not None:
+                self._outbox.send(Happened(event=event))
+                for gpu in self._gpus:
+                    if event.uuid is None or gpu.key == event.uuid:
+                        gpu.refresh()
+
+
+def versions(nvml: Nvml) -> Driver:
+    """Driver, NVML and CUDA versions; what the driver does not tell is None."""
+
+    def get(name: str) -> Any | None:
+        try:
+            return ask(nvml, name)
+        except NvmlFailure:
+            return None
+
+    cuda = get("nvmlSystemGetCudaDriverVersion_v2")
+    return Driver(
+        version=text(get("nvmlSystemGetDriverVersion") or ""),
+        nvml=text(get("nvmlSystemGetNVMLVersion") or ""),
+        cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
+    )

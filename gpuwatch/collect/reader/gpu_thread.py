@@ -1,0 +1,131 @@
+"""One thread per GPU: registers it, samples it on the common grid, tells of trouble, and never hurts its siblings."""
+
+import threading
+import time
+
+import msgspec
+
+from gpuwatch.collect.nvml.events import EventReader
+from gpuwatch.collect.nvml.gpu import GpuReader, register
+from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure
+from gpuwatch.collect.reader.messages import Failed, Found, Refused, Sample, Settings, Trouble
+from gpuwatch.collect.reader.outbox import Outbox
+
+STAGGER_SECONDS = 0.004
+"""Between two GPUs' samples: threads that call the driver at the same moment contend for Python's lock at every call,
+which nearly doubles their work.
+"""
+
+LOST_SECONDS = 30.0
+"""A sick GPU is asked less and less often, down to this: every call about it may make its driver worse."""
+
+SLOW_SECONDS = 5.0
+"""Reads that take longer, one after the other, meet a driver that times out inside; the GPU is then left alone for as
+long as they took. One alone was a hang that is over: the next read shows whether the GPU is well again.
+"""
+
+
+def spared(interval: float, losses: int, took: tuple[float, float]) -> float:
+    """Seconds for which a sick GPU is left alone: after `losses` answers in a row that it is lost, or when each of the
+    last two reads `took` very long. 0 for one that is well.
+    """
+    lost = min(interval * 2.0 ** min(losses, 16), max(interval, LOST_SECONDS)) if losses else 0.0
+    return max(lost, min(*took, LOST_SECONDS) if min(took) > SLOW_SECONDS else 0.0)
+
+
+class GpuThread(threading.Thread):
+    """Samples the GPU at one NVML index for ever. `key` is its uuid once known, `index N` before."""
+
+    def __init__(
+        self,
+        nvml: Nvml,
+        index: int,
+        settings: Settings,
+        outbox: Outbox,
+        events: EventReader | None,
+    ) -> None:
+        super().__init__(name=f"gpu {index}", daemon=True)
+        self._nvml, self._index, self._settings = nvml, index, settings
+        self._outbox, self._events = outbox, events
+        self._reader: GpuReader | None = None
+        self._since: float | None = time.monotonic()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._losses = 0  # in a row
+        self._took = 0.0  # the read before
+        self.key = f"index {index}"
+
+    def busy(self) -> tuple[str | None, float]:
+        """(part of the read under way or None, seconds since it began)."""
+        since = self._since
+        if since is None:
+            return None, 0.0
+        part = self._reader.calling if self._reader else "registration"
+        return part or "start", time.monotonic() - since
+
+    def refresh(self) -> None:
+        """Sample now, rarely-read values included."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End after the read under way."""
+        self._stopping = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Register, then sample on the grid of whole intervals."""
+        while not self._stopping:
+            forced = self._wake.is_set()
+            self._wake.clear()
+            start = self._since = time.monotonic()
+            try:
+                if self._reader is None:
+                    self._reader = self._register()
+                self._sample(self._reader, forced)
+            except NvmlFailure as error:
+                self._tell(error)
+            except Exception as error:  # noqa: BLE001 one odd GPU must not take the others' reader down
+                self._tell_reason(f"reading failed: {type(error).__name__}: {error}", lost=False)
+            self._since = None
+            self._wake.wait(self._until_next(time.monotonic() - start))
+
+    def _until_next(self, took: float) -> float:
+        """Seconds to the next grid point, which GPUs share but for the stagger; one that is too near is left out."""
+        interval = self._settings.interval
+        offset = self._index * min(STAGGER_SECONDS, interval / 64)
+        rest = interval - (time.monotonic() - offset) % interval
+        rest = rest if rest >= interval / 2 else rest + interval
+        before, self._took = self._took, took
+        return max(rest, spared(interval, self._losses, (before, took)))
+
+    def _register(self) -> GpuReader:
+        handle, identity = register(self._nvml, self._index)
+        refused = None if self._events else "the driver has no event sets"
+        if self._events:
+            try:
+                self._events.add(handle, identity)
+            except NvmlFailure as error:
+                if error.kind is Failure.DRIVER_GONE:
+                    raise
+                refused = str(error)
+        self.key = identity.uuid
+        self._outbox.send(Found(identity=identity, events_refused=refused))
+        return GpuReader(self._nvml, handle, identity, with_gpm=self._settings.with_gpm, buffers=self._settings.buffers)
+
+    def _sample(self, reader: GpuReader, forced: bool) -> None:
+        start = time.monotonic()
+        gpu = reader.read(time.time(), start, forced)
+        self._losses = 0
+        self._outbox.send(Sample(gpu=msgspec.structs.replace(gpu, read_seconds=time.monotonic() - start)))
+
+    def _tell(self, error: NvmlFailure) -> None:
+        if error.kind is Failure.DRIVER_GONE:
+            self._outbox.send(Failed(reason=str(error), kind=error.kind, code=error.code))
+        self._tell_reason(str(error), lost=error.kind is Failure.LOST, hidden=error.kind is Failure.PERMISSION)
+
+    def _tell_reason(self, reason: str, lost: bool, hidden: bool = False) -> None:
+        self._losses = self._losses + 1 if lost else 0
+        if self._reader is None:
+            self._outbox.send(Refused(index=self._index, lost=lost, hidden=hidden, reason=reason))
+        else:
+            self._outbox.send(Trouble(uuid=self.key, lost=lost, reason=reason))

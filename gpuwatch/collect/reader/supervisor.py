@@ -1,0 +1,193 @@
+"""The agent's end of the pipe: keeps one reader alive and hands on what it says.
+
+A reader whose pipe is closed ends as soon as it is in no driver call. One that is inside a call is never killed: that
+can wedge the GPU. It is left alone, and a new one takes its place.
+"""
+
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from gpuwatch.collect.reader.messages import (
+    REFRESH,
+    AnyMessage,
+    Beat,
+    Failed,
+    FrameBuffer,
+    ProtocolError,
+    Registered,
+    Settings,
+)
+
+log = logging.getLogger(__name__)
+
+SILENCE_SECONDS = 5.0
+"""A reader that does not even beat for so long is given up."""
+
+BACKOFF_SECONDS = (0.1, 30.0)
+STEADY_SECONDS = 60.0
+"""A reader that lived so long starts the back-off anew."""
+
+MAX_ABANDONED = 3
+"""Readers left inside the driver at the same time; beyond it no new one is started, for it would hang too."""
+
+ASKED = "a new reader opens the driver"
+
+STOP_SECONDS = 0.7
+
+
+class Supervisor(threading.Thread):
+    """Runs readers one after another until `stop`. `handle` is called on this thread for every message."""
+
+    def __init__(
+        self, settings: Settings, handle: Callable[[AnyMessage], None], command: Sequence[str] | None = None
+    ) -> None:
+        super().__init__(name="reader", daemon=True)
+        argument = msgspec.json.encode(settings).decode()
+        self._command = [*(command or (sys.executable, "-m", "gpuwatch.collect.reader")), argument]
+        self._take = handle
+        self._process: subprocess.Popen[bytes] | None = None
+        self._abandoned: list[subprocess.Popen[bytes]] = []
+        self._in_driver = True
+        self._stopping = False
+        self._starts = 0
+        self._wake_out, self._wake_in = os.pipe()
+
+    @property
+    def pid(self) -> int | None:
+        """The reader's process id while one runs."""
+        return self._process.pid if self._process else None
+
+    @property
+    def restarts(self) -> int:
+        """Readers started after the first."""
+        return max(0, self._starts - 1)
+
+    @property
+    def abandoned(self) -> int:
+        """Readers left inside a driver call that has not returned yet."""
+        self._abandoned = [process for process in self._abandoned if process.poll() is None]
+        return len(self._abandoned)
+
+    def refresh(self) -> None:
+        """Ask for a full sample of every GPU at once."""
+        process = self._process
+        if process and process.stdin:
+            try:
+                os.write(process.stdin.fileno(), REFRESH)
+            except (OSError, ValueError):
+                log.debug("the reader is gone; nothing to refresh")
+
+    def replace(self) -> None:
+        """Have a fresh reader open the driver, for GPUs that came or went."""
+        os.write(self._wake_in, b"r")
+
+    def stop(self) -> None:
+        """End the reader and this thread within a second, whatever the driver does."""
+        self._stopping = True
+        os.write(self._wake_in, b"s")
+        self.join(STOP_SECONDS + 0.3)
+
+    def run(self) -> None:
+        """Start readers until stopped."""
+        backoff = BACKOFF_SECONDS[0]
+        while not self._stopping:
+            if self.abandoned < MAX_ABANDONED:
+                started = time.monotonic()
+                asked = self._run_one()
+                if asked or time.monotonic() - started >= STEADY_SECONDS:
+                    backoff = BACKOFF_SECONDS[0]
+            if self._pause(backoff):
+                backoff = BACKOFF_SECONDS[0]
+            backoff = min(backoff * 2, BACKOFF_SECONDS[1])
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait, unless stopping or asked for a fresh reader; True when asked."""
+        if self._stopping:
+            return False
+        readable, _, _ = select.select([self._wake_out], [], [], seconds)
+        return bool(readable) and b"r" in os.read(self._wake_out, 64)
+
+    def _run_one(self) -> bool:
+        """Start a reader and hear it out; True when it had to go for a fresh one that was asked for."""
+        env = {**os.environ, "MALLOC_ARENA_MAX": "2"}  # a thread per GPU must not cost a heap per GPU
+        self._starts += 1
+        try:
+            process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0)
+        except OSError as error:
+            self._take(Failed(reason=f"the reader cannot be started: {error}", kind="reader"))
+            return False
+        self._process, self._in_driver = process, True
+        reason: str | None = None
+        try:
+            reason = self._listen(process)
+        except ProtocolError as error:
+            reason = f"the reader is broken: {error}"
+            log.error("%s; starting a new one", reason)
+            if not self._in_driver:
+                process.kill()
+        finally:
+            self._process = None
+            self._let_go(process)
+        if reason is not None and not self._stopping:
+            self._take(Failed(reason=reason or ending(process.poll()), kind="reader"))
+        return reason == ASKED
+
+    def _listen(self, process: subprocess.Popen[bytes]) -> str | None:
+        """Hand on messages until the reader ends or must go: why, empty when it just ended, None when it said it.
+
+        Raises:
+            ProtocolError: it does not speak the protocol, or not at all.
+        """
+        stdout, frames = process.stdout, FrameBuffer()
+        assert stdout is not None  # noqa: S101 Popen was asked for a pipe
+        while True:
+            readable, _, _ = select.select([stdout.fileno(), self._wake_out], [], [], SILENCE_SECONDS)
+            if not readable:
+                raise ProtocolError(f"silent for {SILENCE_SECONDS:.0f} s")
+            if self._wake_out in readable:
+                os.read(self._wake_out, 64)
+                return ASKED
+            data = os.read(stdout.fileno(), 1 << 18)
+            if not data:
+                return ""
+            for message in frames.feed(data):
+                self._note(message)
+                self._take(message)
+                if isinstance(message, Failed):
+                    return None
+
+    def _note(self, message: AnyMessage) -> None:
+        if isinstance(message, Beat):
+            self._in_driver = bool(message.stuck) or message.starting is not None
+        elif isinstance(message, Registered):
+            self._in_driver = False
+
+    def _let_go(self, process: subprocess.Popen[bytes]) -> None:
+        """Close the pipes, which ends a reader that can end, and leave alone one that cannot yet."""
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            log.warning("reader %d is inside a driver call; left alone", process.pid)
+            self._abandoned.append(process)
+            threading.Thread(target=process.wait, name="left reader", daemon=True).start()
+
+
+def ending(status: int | None) -> str:
+    """How a reader ended, in words."""
+    if status is None:
+        return "the reader process does not answer"
+    if status < 0:
+        return f"the reader process was ended by {signal.Signals(-status).name}"
+    return f"the reader process ended with status {status}"

@@ -1,0 +1,269 @@
+"""Settings: one frozen struct per section, filled from YAML; an unknown key is an error that names its path.
+
+Values come from, weakest first: the defaults here, the file, `GPUWATCH_*` variables and options of the command line.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from gpuwatch.config.errors import first_wrong
+from gpuwatch.config.ranges import out_of_range
+from gpuwatch.model.check_names import CheckName, XidClass
+from gpuwatch.model.errors import UsageError
+from gpuwatch.remediation.model.plan import Effect, Response, SchedulingLabel
+from gpuwatch.rightsizing.model.usage import WorkClass
+
+Profile = Literal["native", "dcgm-4.8", "dcgm-4.9"]
+SourceName = Literal["gpm", "kmsg", "podresources", "procfs", "pci"]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all settings."""
+
+
+class AgentConfig(Section, frozen=True, kw_only=True):
+    """`agent:` how often to look and where to answer."""
+
+    listen: str = ":9400"
+    socket: str = ""  # empty: the runtime directory's agent.sock
+    interval: float = 2.0  # seconds between samples
+    web_config: str = ""  # exporter-toolkit web configuration file
+    wait_for_driver: bool = False  # serve on without an NVML library, as pods should, instead of ending with code 5
+    max_connections: int = 512
+    max_scrapes: int = 40  # concurrent; more get 503
+    expected_gpus: int | None = None  # GPUs this node should have; None: what was first seen
+
+
+class MetricsConfig(Section, frozen=True, kw_only=True):
+    """`metrics:` what leaves through /metrics."""
+
+    profiles: tuple[Profile, ...] = ("native",)
+    workload_labels: Literal["info", "inline"] = "info"  # inline: namespace, pod, container on every GPU series
+    processes: bool = False  # per-process series
+    max_series: int = 50_000  # more are dropped, whole families at a time, and counted
+
+
+class SourcesConfig(Section, frozen=True, kw_only=True):
+    """`sources:` where the world is read; paths change inside containers and in tests."""
+
+    nvml_library: str = ""
+    disabled: tuple[SourceName, ...] = ()
+    kmsg: str = "/dev/kmsg"
+    pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    pod_resources_interval: float = 10.0
+    resource_names: tuple[str, ...] = ()  # besides nvidia.com/*
+    proc: str = "/proc"
+    sys: str = "/sys"
+    dev: str = "/dev"
+    machine_id: str = "/etc/machine-id"  # the host's, to be told from a Node of the same name
+    pod_logs: str = "/var/log/pods"
+    sample_buffers: bool = True  # read the driver's own sample buffers, so that peaks between looks are not lost
+
+
+class ChecksConfig(Section, frozen=True, kw_only=True):
+    """`checks:` what counts as a fault, and for how long. Seconds unless said otherwise."""
+
+    disabled: tuple[CheckName, ...] = ()
+    boot_grace: float = 120.0  # after a boot or driver change some checks wait so long for everything to come up
+    unresponsive_after: float = 30.0  # a GPU that does not answer for so long hangs; drivers are busy for a while
+    xids: dict[int, XidClass] = {}  # overrules the catalogue and what the kernel line says
+    xid_clear_after: float = 600.0  # a driver that asks for nothing for so long after an XID ends its finding
+    xid_expire: float = 3600.0  # XIDs that ask for no repair are forgotten after so long
+    repeat_pods: int = 3  # so many different pods with application XIDs on the same GPU
+    repeat_window: float = 86400.0
+    ecc_corrected_per_hour: int = 1000
+    retired_pages: int = 60  # of the 64 there can be
+    thermal_margin: float = 0.0  # degrees left at which a GPU counts as too hot
+    nvlink_errors_per_hour: int = 1000
+    pcie_utilization: float = 0.2  # ratio; an idle link trains down and that is normal
+    stuck_utilization: float = 0.5  # ratio above which clocks should be up
+    stuck_clock: float = 0.3  # share of the highest clock below which they are not
+    zombie_memory: int = 1 << 30  # bytes in use by nobody
+
+
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+
+
+class Window(Section, frozen=True, kw_only=True):
+    """A time of the week. `end` before `start` means past midnight, of the day named by its start."""
+
+    start: str  # HH:MM
+    end: str
+    days: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+    timezone: str = "UTC"  # of the IANA database
+
+
+class BudgetConfig(Section, frozen=True, kw_only=True):
+    """`remediation.budget:` how many nodes of the cluster may be tainted at once, agreed on through Leases."""
+
+    max_unavailable: int | str = "10%"  # nodes, or a share of those with GPUs; never less than 1 unless it is 0
+    node_selector: str = "nvidia.com/gpu.present=true"  # which nodes count
+    namespace: str = ""  # of the Leases; empty: the pod's own, else gpuwatch
+    slot_seconds: float = 900.0  # a slot not renewed for so long may be taken, if its node is not tainted
+
+
+class DrainConfig(Section, frozen=True, kw_only=True):
+    """`remediation.drain:` how pods are asked to leave; never by force."""
+
+    protected_namespaces: tuple[str, ...] = ("kube-system",)
+    deadline: float = 3600.0  # seconds after which gpuwatch stops asking and says so
+    retry: float = 10.0  # seconds before a pod is asked again; doubles up to 5 minutes
+    windows: tuple[Window, ...] = ()  # evict only in these; none: at any time
+
+
+class HandoverConfig(Section, frozen=True, kw_only=True):
+    """`remediation.handover:` how a tool that reboots nodes is told, once the node is drained."""
+
+    annotation: str = ""  # put on the Node, such as gpuwatch.io/reboot-requested
+    sentinel: str = ""  # file to create, such as the one kured watches
+
+
+class RemediationConfig(Section, frozen=True, kw_only=True):
+    """`remediation:` what is done about findings. Seconds unless said otherwise."""
+
+    mode: Literal["off", "observe", "enforce"] = "observe"
+    checks: dict[CheckName, Response] = {}  # overrules the table of checks
+    xids: dict[int, Response] = {}  # overrules both, for findings of that XID
+    effect: Effect = "NoSchedule"
+    fault_hold: float = 0.0  # a fault must last so long before a taint
+    recovery_hold: float = 300.0  # all must be well for so long before the node is given back
+    min_quarantine: float = 300.0  # a taint stays at least so long
+    repeats: int = 3  # the same fault so often within repeat_window: only a person gives the node back
+    repeat_window: float = 7 * 86400.0
+    held_checks: tuple[CheckName, ...] = ("row_remap_failure",)  # only a person gives the node back
+    max_quarantines_per_day: int = 6  # of this node; more are blocked
+    budget: BudgetConfig = BudgetConfig()
+    drain: DrainConfig = DrainConfig()
+    maintenance: tuple[Window, ...] = ()  # nothing new is tainted or evicted in these
+    handover: HandoverConfig = HandoverConfig()
+    foreign: tuple[str, ...] = ()  # more keys of labels, annotations or taints that mean: somebody else has the node
+    labels: tuple[SchedulingLabel, ...] = get_args(SchedulingLabel)  # gpuwatch.io/... on the Node; []: none
+    heartbeat: float = 300.0  # the condition is refreshed so often; 0: only when it changes
+    listen: str = ":9401"
+    web_config: str = ""  # exporter-toolkit web configuration file
+    kubeconfig: str = ""  # empty: the pod's service account, else KUBECONFIG or ~/.kube/config
+    node_name: str = ""  # empty: NODE_NAME; never guessed from the host's name
+
+
+TuningMode = Literal["off", "observe", "enforce"]
+
+
+class TuningConfig(Section, frozen=True, kw_only=True):
+    """`tuning:` which GPUs could do their work with less energy, and whether they are made to."""
+
+    mode: TuningMode = "observe"
+    pods: TuningMode = "observe"  # for pods of which neither annotation nor namespace says `gpuwatch.io/autotune`
+    work_class: Literal["batch", "serving"] | None = None  # where no `autotune-class` says it; null: not tuned
+    max_slowdown: float = 0.05  # the share of its speed that work may lose; a pod may ask for less
+    knob: Literal["auto", "locked_clocks", "power_limit"] = "auto"  # auto: clocks, where the driver locks them
+    min_clock_fraction: float = 0.5  # of the highest clock; nothing below is tried
+    node_budget_watts: float | None = None  # for all GPUs together; null: none
+    max_actions_per_hour: int = 12  # for each GPU; what is given back does not count
+    listen: str = ":9402"
+    web_config: str = ""  # exporter-toolkit web configuration file
+    node_name: str = ""  # for --consents; empty: NODE_NAME
+    kubeconfig: str = ""  # for --consents; empty: the pod's service account, else KUBECONFIG or ~/.kube/config
+
+
+class WorkClassRule(Section, frozen=True, kw_only=True):
+    """One of `rightsizing.work_classes:`; patterns as of a shell. The first that fits counts."""
+
+    work_class: WorkClass
+    namespace: str = "*"
+    name: str = "*"  # of the pods' owner
+    kind: str = "*"  # Deployment, Job, ...
+
+
+class RightsizingConfig(Section, frozen=True, kw_only=True):
+    """`rightsizing:` who holds more GPU than they use. Nothing is ever applied. Seconds unless said otherwise."""
+
+    enabled: bool = True  # the agent keeps histograms of what work does with GPUs
+    top: int = 20  # so many recommendations become series
+    max_workloads: int = 1000  # more than that are forgotten, those that left longest ago first
+    min_history: float = 86400.0  # nothing is said of a workload's size before
+    min_coverage: float = 0.95  # ratio; nor with larger gaps
+    idle_after: float = 1800.0  # a GPU without any work for so long is idle
+    lull: float = 4 * 86400.0  # a long weekend: who has breaks is not idle before, nor who was never seen for a week
+    grace: float = 600.0  # after the start of a pod
+    memory_margin: float = 0.05  # ratio, above the highest daily peak; at least 512 MiB
+    max_mig_slowdown: float = 0.2  # ratio; work may take so much longer on a MIG instance
+    expire: float = 7 * 86400.0  # advice is good for so long
+    work_classes: tuple[WorkClassRule, ...] = ()  # where neither annotation nor kind of owner says it
+    prices: dict[str, float] = {}  # of an hour, by NVML name of the GPU as a shell pattern
+    electricity_price: float | None = None  # of a kilowatt-hour
+    currency: str = "USD"
+
+
+class Config(Section, frozen=True, kw_only=True):
+    """The whole file."""
+
+    agent: AgentConfig = AgentConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    sources: SourcesConfig = SourcesConfig()
+    checks: ChecksConfig = ChecksConfig()
+    remediation: RemediationConfig = RemediationConfig()
+    tuning: TuningConfig = TuningConfig()
+    rightsizing: RightsizingConfig = RightsizingConfig()
+    state_dir: str = "/var/lib/gpuwatch"
+
+
+class Backend(Section, frozen=True, kw_only=True):
+    """Which pynvml-shaped module the reader opens: `factory` is `module:function`, called with `target`.
+
+    The default is the machine's own driver, `target` being the path of libnvidia-ml or empty; the simulator and
+    recorded captures take its place without the reader knowing.
+    """
+
+    factory: str = "gpuwatch.collect.nvml.library:open_library"
+    target: str = ""
+
+
+def runtime_dir() -> Path:
+    """Where sockets live: /run/gpuwatch for root, else below XDG_RUNTIME_DIR or /tmp."""
+    if os.geteuid() == 0:
+        return Path("/run/gpuwatch")
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(base) / "gpuwatch" if base else Path(f"/tmp/gpuwatch-{os.getuid()}")  # noqa: S108
+
+
+def load(path: Path | None) -> Config:
+    """The configuration in a file, or the defaults.
+
+    Raises:
+        UsageError: the file cannot be read, is no YAML, has an unknown key or a value of the wrong type.
+    """
+    if path is None:
+        return Config()
+    import yaml
+
+    from gpuwatch.config.yaml import decode
+
+    try:
+        document = decode(path.read_text())
+    except OSError as error:
+        raise UsageError(f"cannot read configuration {path}", error.strerror or str(error), "check --config") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not YAML", " ".join(str(error).split())) from None
+    return parse({} if document is None else document, str(path))
+
+
+def parse(document: Any, origin: str) -> Config:
+    """Turn a decoded YAML document into settings; `origin` names it in errors.
+
+    Raises:
+        UsageError: unknown key (the nearest known one is named) or wrong value.
+    """
+    if not isinstance(document, dict):
+        raise UsageError(
+            f"{origin} is no configuration", "the top level is not a mapping", "see `gpuwatch config show`"
+        )
+    if (wrong := first_wrong(document, Config)) is not None:
+        what = f"unknown key {wrong.path}" if wrong.unknown else f"wrong value at {wrong.path}"
+        raise UsageError(f"{what} in {origin}", wrong.why, wrong.hint or "see `gpuwatch config schema`")
+    config = msgspec.convert(document, Config)
+    if (wrong := out_of_range(config)) is not None:
+        raise UsageError(f"wrong value at {wrong.path} in {origin}", wrong.why, wrong.hint)
+    return config

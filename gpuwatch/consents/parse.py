@@ -1,0 +1,154 @@
+"""From the API's JSON to what pods and namespaces say about tuning, and whose the pods are; nothing else is kept."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from gpuwatch.kube.errors import Call
+from gpuwatch.kube.wire import GPU_RESOURCES, Container, Wire, decode, garbled
+from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, PodConsent
+from gpuwatch.model.image import plain_image
+
+KEPT = (AUTOTUNE, MAX_SLOWDOWN, CLASS, GANG, *POWER_AGENTS)
+"""Annotations."""
+
+LONGEST_VALUE = 64
+"""Nothing that means something is longer; who writes a book there must not fill the tuner's file."""
+
+JOB_LABELS = (
+    "training.kubeflow.org/job-name",
+    "jobset.sigs.k8s.io/jobset-name",
+    "leaderworkerset.sigs.k8s.io/name",
+    "ray.io/cluster",
+)
+"""Labels of pods that work together, each with the name of what they are part of."""
+
+JOB_INDEX = "batch.kubernetes.io/job-completion-index"
+JOB_NAME = "batch.kubernetes.io/job-name"
+"""A Job gives its pods the first one, a label and an annotation, if they have different work."""
+
+ENDED = ("Succeeded", "Failed")
+
+
+class _Owner(Wire, frozen=True):
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class _Metadata(Wire, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _Image(Container, frozen=True):
+    name: str = ""
+    image: str | None = None
+
+
+class _Claim(Wire, frozen=True):
+    name: str = ""
+
+
+class _Spec(Wire, frozen=True):
+    priority: int | None = None
+    containers: list[_Image] | None = None
+    init_containers: list[Container] | None = None
+    resource_claims: list[_Claim] | None = None
+
+
+class _Status(Wire, frozen=True):
+    phase: str = ""
+
+
+class _Pod(Wire, frozen=True):
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class _More(Wire, frozen=True):
+    continue_: str | None = msgspec.field(default=None, name="continue")
+
+
+class _Pods(Wire, frozen=True):
+    items: list[_Pod] | None  # a list without any has it, too: a body without it is no list
+    metadata: _More = _More()
+
+
+class _Namespace(Wire, frozen=True):
+    metadata: _Metadata
+
+
+def pods(call: Call, body: bytes, resources: Collection[str] = ()) -> tuple[tuple[PodConsent, ...], str | None]:
+    """Of one page of a PodList those that may have GPUs, and the token of the next page. Raises Garbled.
+
+    `resources`: names of GPU resources besides nvidia.com/*.
+    """
+    page = decode(call, body, _Pods)
+    found = (each for each in page.items or () if each.status.phase not in ENDED and _has_gpus(each, resources))
+    return tuple(_consent(call, each.metadata, each.spec) for each in found), page.metadata.continue_ or None
+
+
+def namespace(call: Call, body: bytes) -> dict[str, str]:
+    """The annotations of a Namespace that are kept. Raises Garbled."""
+    metadata = decode(call, body, _Namespace).metadata
+    if metadata.name != call.name:
+        raise garbled(call, f"it is about {metadata.name or 'nothing'}")
+    return kept(metadata.annotations)
+
+
+def kept(annotations: Mapping[str, str] | None) -> dict[str, str]:
+    """Those that matter to a tuner. A value that is too long for any is cut, and made nonsense by that."""
+    found = ((key, (annotations or {}).get(key)) for key in KEPT)
+    return {
+        key: value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 1]}…"
+        for key, value in found
+        if value is not None
+    }
+
+
+def job(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str | None:
+    """The name of what a pod is a rank of; None: it works alone, as far as its labels say."""
+    for label in JOB_LABELS:
+        if label in labels:
+            return labels[label] or label
+    if JOB_INDEX in labels or JOB_INDEX in annotations:
+        return labels.get(JOB_NAME) or JOB_INDEX
+    return None
+
+
+def _consent(call: Call, metadata: _Metadata, spec: _Spec) -> PodConsent:
+    if not (metadata.name and metadata.namespace and metadata.uid):
+        raise garbled(call, "a pod has no name, namespace or uid")
+    return PodConsent(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        annotations=kept(metadata.annotations),
+        job=job(metadata.labels or {}, metadata.annotations or {}),
+        priority=spec.priority or 0,
+        owner=_owner(metadata.owner_references or ()),
+        images={each.name: plain_image(each.image) for each in spec.containers or () if each.name and each.image},
+    )
+
+
+def _owner(references: Iterable[_Owner]) -> tuple[str, str] | None:
+    """Kind and name of the pod's controller; who has made a ReplicaSet or a Job is told from its name later."""
+    return next(((each.kind, each.name) for each in references if each.controller and each.kind and each.name), None)
+
+
+def _has_gpus(pod: _Pod, resources: Collection[str]) -> bool:
+    """Whether it asks for devices, by whatever way; or says something about GPUs that it has by none of them."""
+    if pod.spec.resource_claims or kept(pod.metadata.annotations):
+        return True
+    containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
+    return any(
+        (name.startswith(GPU_RESOURCES) or name in resources) and str(amount) != "0"
+        for container in containers
+        for name, amount in container.resources.asked.items()
+    )

@@ -1,0 +1,124 @@
+"""Keeps the file of consents fresh: `gpuwatch tuner --consents`, a process with an API token and nothing else.
+
+It listens to no network and touches no GPU. What it cannot find out it leaves as it was written last: whoever reads the
+file sees how old it is, and a tuner believes it for two minutes.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+from gpuwatch.consents.file import ConsentsFile
+from gpuwatch.consents.parse import kept
+from gpuwatch.kube.backoff import Backoff
+from gpuwatch.kube.errors import KubeError
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.consent import Consents, PodConsent
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.remediation.model.plan import TAINT, NodeObject
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 15.0
+SPREAD = 0.1
+"""Looks are so much sooner or later, so that a fleet that was started at once does not ask at once for ever."""
+
+NAMESPACE_LOOKS = 4
+"""A namespace is asked for anew after so many looks: a minute."""
+
+
+class Source(Protocol):
+    """`sinks.kube_consents.ConsentsReader`."""
+
+    name: str
+
+    def node(self) -> NodeObject:
+        """Our own Node."""
+        ...
+
+    def gpu_pods(self) -> tuple[PodConsent, ...]:
+        """Its pods that have GPUs."""
+        ...
+
+    def namespace(self, name: str) -> dict[str, str]:
+        """Annotations of a namespace."""
+        ...
+
+
+class Consenting:
+    """Asks `source` and writes `file`. `boot_id`: this machine's, to be sure that the Node is this machine; None: it is
+    not known, and the Node is believed to be. `step` looks once; `run` looks until it is told to stop.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        file: ConsentsFile,
+        clock: Clock,
+        *,
+        boot_id: str | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._source, self._file, self._clock, self._boot_id = source, file, clock, boot_id
+        self._chance = chance or random.Random()  # noqa: S311 no secret
+        self._backoff = Backoff(self._chance)
+        self._namespaces: dict[str, tuple[int, dict[str, str]]] = {}
+        self._looks = 0
+        self._trouble: str | None = ""
+
+    def run(self, ended: Callable[[float], bool]) -> None:
+        """Until `ended`, which waits so many seconds, says so."""
+        while not ended(self.step()):
+            pass
+
+    def step(self) -> float:
+        """Look once; seconds until the next look."""
+        try:
+            consents = self._look()
+            self._file.write(consents)
+        except GpuwatchError as error:
+            self._say(str(error))
+            return self._backoff.failed(error.retry_after if isinstance(error, KubeError) else None)
+        self._say(None)
+        self._backoff.succeeded()
+        return LOOK_SECONDS * self._chance.uniform(1 - SPREAD, 1 + SPREAD)
+
+    def _look(self) -> Consents:
+        """All of it, or nothing: half of what people say could allow what the other half forbids."""
+        at = self._clock.time()
+        node = self._source.node()
+        if self._boot_id and node.host.boot_id and node.host.boot_id.lower() != self._boot_id.lower():
+            raise GpuwatchError(
+                f"node {node.name} is not this machine",
+                f"its boot id is {node.host.boot_id}, this machine's {self._boot_id}",
+                "check NODE_NAME",
+            )
+        pods = self._source.gpu_pods()
+        self._looks += 1
+        names = sorted({pod.namespace for pod in pods})
+        self._namespaces = {name: self._namespace(name) for name in names}
+        return Consents(
+            at=at,
+            node=kept(node.annotations),
+            quarantined=any(taint.key == TAINT for taint in node.taints),
+            namespaces={name: annotations for name, (_, annotations) in self._namespaces.items()},
+            pods=pods,
+        )
+
+    def _namespace(self, name: str) -> tuple[int, dict[str, str]]:
+        """The look at which it was asked for, and its annotations."""
+        known = self._namespaces.get(name)
+        if known is not None and self._looks - known[0] < NAMESPACE_LOOKS:
+            return known
+        return self._looks, self._source.namespace(name)
+
+    def _say(self, trouble: str | None) -> None:
+        """Once for each change. None: all is well."""
+        if trouble == self._trouble:
+            return
+        if trouble is None:
+            log.info("what the pods of node %s consent to is in %s", self._source.name, self._file.path)
+        else:
+            log.warning("%s; %s stays as it is", trouble, self._file.path)
+        self._trouble = trouble

@@ -1,0 +1,188 @@
+"""What the Node itself says: may work come here, who has it in hand, and are gpuwatch's own marks true."""
+
+from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.model.cluster import Cluster
+from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.health.checks import CHECKS
+from gpuwatch.remediation.model.plan import CONDITION, LABELS, TAINT, Fault, NodeObject, Ownership, Response
+from gpuwatch.remediation.planning.condition import parsed
+from gpuwatch.remediation.planning.evidence import in_force
+from gpuwatch.remediation.planning.labels import outdated, values
+from gpuwatch.remediation.planning.other_controllers import foreign, opted_out
+from gpuwatch.remediation.planning.ownership import Claim, faults, hold
+from gpuwatch.remediation.planning.policy import Policy
+
+SILENT_SECONDS = 1800.0
+"""A remediator that works refreshes its condition every 5 or 10 minutes."""
+
+RELEASE = "gpuwatch node release --node {node}"
+STATUS = "gpuwatch node status --node {node}"
+CONDITIONS = "kubectl describe node {node}"
+BAD = {"Ready": "True", "NetworkUnavailable": "False", "MemoryPressure": "False", "DiskPressure": "False",
+       "PIDPressure": "False"}  # fmt: skip
+"""Condition -> the status it has on a node that is well."""
+
+
+def _taint(case: Case) -> Verdict:
+    """gpuwatch's own taint, if there is one, against what is wrong now."""
+    cluster = case.facts.cluster
+    if cluster is None or case.facts.view is None:
+        return skipped("not seen")
+    node, state = cluster.node, hold(cluster.node)
+    if node.taint is None:
+        return passed("no taint of gpuwatch")
+    mark = f"{TAINT}={node.taint.value}:{node.taint.effect}"
+    if state.claim is not Claim.APPLIED or state.owner is None:
+        words = f"the taint {mark} has no owner annotation of this Node: gpuwatch did not set it, or lost track of it"
+        return failed(words, remedy=NOT_OURS, commands=(f"kubectl taint node {{node}} {TAINT}-",))
+    if state.owner.by == "operator":
+        return warned(f"a person took this node out of use: {state.owner.held or 'no reason given'}", remedy=BY_HAND)
+    if opted_out(node):
+        return failed("the node has opted out of gpuwatch, but its taint is still there")
+    return _for_a_fault(case, cluster, state.owner)
+
+
+def _for_a_fault(case: Case, cluster: Cluster, owner: Ownership) -> Verdict:
+    """A taint that the remediator set."""
+    began = faults(cluster.node)
+    there = {finding.key for finding in case.facts.view.judgement.findings} if case.facts.view else set()
+    named = ", ".join(fault.place for fault in began) or owner.value
+    if any(fault.key in there for fault in began):
+        return passed(f"tainted for {named}, which is still there")
+    if owner.held is not None:
+        return warned(f"tainted for {named}; only a person gives it back: {owner.held}", remedy=HELD)
+    if not case.facts.agent and any(_is_past(fault) for fault in began):
+        return warned(f"tainted for {named}; without the agent it cannot be told whether that is over", remedy=UNTOLD)
+    silent = _silent(cluster, case.facts.at)
+    if silent is None:
+        return warned(f"tainted for {named}, of which nothing is seen any more", remedy=SOON)
+    return failed(f"tainted for {named}, of which nothing is seen any more, and {silent}")
+
+
+def _is_past(fault: Fault) -> bool:
+    """Whether only somebody who watched can know of it."""
+    return fault.xid is not None or fault.check.startswith(("xid", "sxid"))
+
+
+def _silent(cluster: Cluster, at: float) -> str | None:
+    """Why it seems that no remediator works on this Node; None: one does."""
+    condition = cluster.node.condition
+    if condition is None:
+        return f"there is no condition {CONDITION}: no remediator works here"
+    written = parsed(condition.last_heartbeat)
+    age = None if written is None else (cluster.at or at) - written
+    if age is None or age < SILENT_SECONDS:
+        return None
+    return f"the remediator has not written for {age / 60:.0f} min"
+
+
+def _conditions(case: Case) -> Verdict:
+    """Of the kubelet and the network; gpuwatch's own is left to L09."""
+    node = case.facts.cluster.node if case.facts.cluster else None
+    if node is None or not node.conditions:
+        return skipped("the Node has no conditions")
+    wrong = {c.type: c for c in node.conditions if c.type in BAD and c.status != BAD[c.type]}
+    if not wrong:
+        return passed("Ready")
+    evidence = {name: f"{c.status} ({c.reason}): {c.message}" for name, c in wrong.items()}
+    words = "; ".join(f"{c.type} is {c.status} ({c.reason or 'no reason given'})" for c in wrong.values())
+    return (failed if wrong.keys() & {"Ready", "NetworkUnavailable"} else warned)(words, evidence)
+
+
+def _in_hand(case: Case) -> Verdict:
+    """Cordons, deletions and other controllers."""
+    cluster = case.facts.cluster
+    if cluster is None:
+        return skipped("not seen")
+    owner = hold(cluster.node).owner
+    cordoned = owner is not None and owner.cordoned
+    who = foreign(cluster.node, cordoned=cordoned, more=case.config.remediation.foreign)
+    if who is None:
+        return passed("the node is in nobody's hand")
+    waiting = f"{len(cluster.pending)} pods of the cluster wait for GPUs" if cluster.pending else ""
+    return warned(who, {"waiting": waiting} if waiting else {}, commands=_lift(cluster.node, cordoned))
+
+
+def _lift(node: NodeObject, cordoned: bool) -> tuple[str, ...] | None:
+    return (CONDITIONS, "kubectl uncordon {node}") if node.unschedulable and not cordoned else None
+
+
+def _own_marks(case: Case) -> Verdict:
+    """Condition and labels of a remediator that may be gone."""
+    cluster, view = case.facts.cluster, case.facts.view
+    if cluster is None or view is None:
+        return skipped("not seen")
+    node = cluster.node
+    if node.condition is None and LABELS not in node.annotations:
+        return skipped("gpuwatch has written nothing on this Node")
+    if not case.config.remediation.heartbeat:
+        return skipped("nobody can tell whether a remediator works: remediation.heartbeat is 0")
+    silent = _silent(cluster, case.facts.at)
+    if silent is None:
+        return passed("a remediator keeps them up to date")
+    policy = Policy.compile(case.config.remediation, CHECKS, case.config.checks.xids)
+    wrong = outdated(node, values(view, degraded=bool(in_force(view, policy, Response.CONDITION))))
+    untrue = f"; no longer true: {', '.join(f'{key}={value}' for key, value in sorted(wrong.items()))}" if wrong else ""
+    return warned(f"{silent}{untrue}", wrong)
+
+
+NOT_OURS = (
+    "No new GPU work comes here while it is there, and gpuwatch leaves alone what it did not put there. If nobody "
+    "knows of a reason for it, take it away."
+)
+BY_HAND = "No new work comes here until a person gives the node back. When the reason is gone, release it."
+HELD = "Have the GPU looked at: the fault came back too often, or is not cured by a reset. Then release the node."
+UNTOLD = "Ask the agent of this node (gpuwatch status). If all is well and no remediator works here, release the node."
+SOON = "The remediator gives the node back by itself after remediation.recovery_hold (5 min). If not, release it."
+
+TAINTED = Check(
+    "L04",
+    Stage.CLUSTER,
+    "gpuwatch's taint stands for a fault that is there",
+    "Node taint gpuwatch.io/gpu-fault, annotations gpuwatch.io/owner and gpuwatch.io/faults, findings of the View",
+    "tainted for gpu_lost on GPU 3, of which nothing is seen any more, and the remediator has not written for 90 min",
+    "Nobody takes this taint away: start the remediator again (mode enforce), which gives the node back after its "
+    "hold, or release the node by hand.",
+    _taint,
+    needs=("N03", "N04"),
+    reads=("cluster", "view"),
+    commands=(STATUS, RELEASE),
+)
+READY = Check(
+    "L06",
+    Stage.CLUSTER,
+    "the Node is Ready",
+    "Node conditions Ready, NetworkUnavailable, MemoryPressure, DiskPressure, PIDPressure",
+    "Ready is Unknown (NodeStatusUnknown)",
+    "The control plane hears nothing, or nothing good, of this node's kubelet: see whether it runs and what it logs. "
+    "Under DiskPressure or MemoryPressure pods are evicted: make room first.",
+    _conditions,
+    needs=("K01",),
+    reads=("cluster",),
+    commands=(CONDITIONS, "systemctl status kubelet", "journalctl -u kubelet --since -15min"),
+)
+IN_HAND = Check(
+    "L07",
+    Stage.CLUSTER,
+    "nobody else has taken the node out of service",
+    "spec.unschedulable, deletion, and the labels, annotations and taints of other controllers",
+    "somebody else has cordoned the node | the GPU operator's driver upgrade has the node in hand (label ...)",
+    "No new work comes here, on purpose. Ask who did it, or wait until that controller is done; gpuwatch steps back "
+    "meanwhile.",
+    _in_hand,
+    reads=("cluster",),
+    commands=(CONDITIONS,),
+)
+OWN_MARKS = Check(
+    "L09",
+    Stage.CLUSTER,
+    "what gpuwatch says of the node is kept up to date",
+    "time of the condition GPUHealthy; labels listed in the annotation gpuwatch.io/labels against the View",
+    "the remediator has not written for 90 min; no longer true: gpuwatch.io/gpu-healthy-count=8",
+    "Schedulers and people go by labels and a condition that nobody renews. Start the remediator again (mode enforce), "
+    "or take away all that it has left.",
+    _own_marks,
+    needs=("N03", "N04"),
+    reads=("cluster", "view"),
+    commands=(STATUS, f"{RELEASE} --forget"),
+)

@@ -1,0 +1,207 @@
+"""What the GPU operator and its parts say of this node: discovery, labels, pods."""
+
+from collections.abc import Iterable, Mapping
+
+from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.model.cluster import NodePod
+from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.model.snapshot import Snapshot
+
+NVIDIA = "nvidia.com/"
+DEPLOY = f"{NVIDIA}gpu.deploy."
+PRESENT = tuple(f"feature.node.kubernetes.io/pci-{part}.present" for part in ("10de", "0302_10de", "0300_10de"))
+GFD_POD = "kubectl get pods -A -o wide --field-selector spec.nodeName={node} | grep gpu-feature-discovery"
+NVIDIA_PODS = "kubectl get pods -A -o wide --field-selector spec.nodeName={node} | grep -iE 'nvidia|gpu-|feature'"
+VITAL = ("nvidia-driver", "container-toolkit", "device-plugin")
+"""Parts of names of pods without which no container gets a GPU."""
+
+
+def _labels(case: Case) -> dict[str, str]:
+    return case.facts.cluster.node.labels if case.facts.cluster else {}
+
+
+def _discovery(case: Case) -> Verdict:
+    """The labels of GPU feature discovery against NVML. Its timestamp is that of its own start, hence says nothing."""
+    labels, view = _labels(case), case.facts.view
+    product = labels.get(f"{NVIDIA}gpu.product")
+    if view is None or not view.snapshot.gpus:
+        return skipped("no GPU was read")
+    if product is None:
+        if labels.get(f"{DEPLOY}gpu-feature-discovery") == "true":
+            return warned("GPU feature discovery has not labelled this node")
+        return skipped("no GPU feature discovery here")
+    return _against_nvml(labels, product, view.snapshot)
+
+
+def _against_nvml(labels: Mapping[str, str], product: str, snapshot: Snapshot) -> Verdict:
+    names = {gpu.identity.name for gpu in snapshot.gpus if gpu.identity.name}
+    if names and not any(_is_of(product, name) for name in names):
+        there = ", ".join(sorted(names))
+        return failed(f"the label says {product}, NVML {there}", {f"{NVIDIA}gpu.product": product, "NVML": there})
+    is_cut = any(gpu.mig_enabled for gpu in snapshot.gpus)
+    count = labels.get(f"{NVIDIA}gpu.count")
+    if count is not None and not is_cut and len(names) == 1 and count != str(len(snapshot.gpus)):
+        return warned(f"the label says {count} GPUs, NVML {len(snapshot.gpus)}", {f"{NVIDIA}gpu.count": count})
+    driver = labels.get(f"{NVIDIA}cuda.driver-version.full")
+    loaded = snapshot.driver.version if snapshot.driver else None
+    if driver and loaded and driver != loaded:
+        return warned(f"the label says driver {driver}, loaded is {loaded}", {"label": driver, "NVML": loaded})
+    return passed(f"{product}, driver {driver}" if driver else product)
+
+
+def _is_of(product: str, name: str) -> bool:
+    """The label is NVML's name, perhaps with what sharing and MIG add, and no longer than a label may be."""
+    wanted = name.replace(" ", "-")[:63]
+    return product == wanted or product.startswith((f"{wanted}-SHARED", f"{wanted}-MIG-"))
+
+
+def _feature_discovery(case: Case) -> Verdict:
+    labels = _labels(case)
+    found = [key for key in PRESENT if labels.get(key) == "true"]
+    if found:
+        return passed(found[0])
+    if any(key.startswith("feature.node.kubernetes.io/") for key in labels):
+        return warned("node-feature-discovery labels this node, but has not seen an NVIDIA device")
+    if any(key.startswith(DEPLOY) for key in labels):
+        return warned("the GPU operator deploys here, but node-feature-discovery has not labelled this node")
+    return skipped("no node-feature-discovery here")
+
+
+def _deployed(case: Case) -> Verdict:
+    """Parts that the operator has taken off this node, for a while or for good."""
+    labels = _labels(case)
+    deploy = {key.removeprefix(DEPLOY): value for key, value in labels.items() if key.startswith(DEPLOY)}
+    if not deploy:
+        return skipped("the GPU operator deploys nothing here")
+    paused = {part: value for part, value in deploy.items() if value.startswith("paused-for-")}
+    disabled = {part: value for part, value in deploy.items() if value == "false"}
+    if paused:
+        reason = sorted(paused.values())[0].removeprefix("paused-for-")
+        state = labels.get(f"{NVIDIA}mig.config.state", "")
+        words = f"{', '.join(sorted(paused))} paused for {reason}"
+        words += f" (mig.config.state is {state})" if state and "mig" in reason else ""
+        evidence = {f"{DEPLOY}{part}": value for part, value in sorted(paused.items())}
+        return failed(words, evidence) if paused.keys() & {"device-plugin", "driver"} else warned(words, evidence)
+    kubelet = case.facts.kubelet
+    others = (*(kubelet.dra), *(kubelet.plugins or ())) if kubelet else ()
+    if "device-plugin" in disabled and "operands" not in disabled and others:
+        return passed(f"device-plugin is switched off by label; {others[0].rpartition('/')[2]} gives the GPUs")
+    if "device-plugin" in disabled or "operands" in disabled:
+        words = f"switched off by label: {', '.join(sorted(disabled))}"
+        return warned(words, remedy=SWITCHED_OFF, commands=(SWITCH_ON,))
+    return passed(f"{len(deploy) - len(disabled)} parts are deployed")
+
+
+SWITCHED_OFF = (
+    "Somebody wants no device plugin of the operator here; that is right where another one hands out the GPUs "
+    "(the cloud's own, or a DRA driver). If not, set the label to true."
+)
+SWITCH_ON = "kubectl label node {node} nvidia.com/gpu.deploy.device-plugin=true --overwrite"
+
+
+def _policy(case: Case) -> Verdict:
+    cluster = case.facts.cluster
+    if cluster is None or cluster.policy_state is None:
+        why = cluster.unseen.get("clusterpolicy", "it has no state") if cluster else "the cluster was not read"
+        return skipped(f"no ClusterPolicy was seen: {why}")
+    if cluster.policy_state in ("ready", "disabled"):
+        return passed(cluster.policy_state)
+    ours = [pod for pod in cluster.pods or () if pod.app and not pod.gpus]
+    if ours and all(pod.ready or pod.phase == "Succeeded" for pod in ours):
+        return passed(f"{cluster.policy_state}, for another node's sake: all of its pods on this one are ready")
+    return warned(f"the ClusterPolicy is {cluster.policy_state}")
+
+
+def _pods(case: Case) -> Verdict:
+    """NVIDIA's pods on this node."""
+    cluster = case.facts.cluster
+    if cluster is None or cluster.pods is None:
+        return skipped(f"not seen: {cluster.unseen.get('pods', 'pods were not read') if cluster else 'no cluster'}")
+    pods = [pod for pod in cluster.pods if pod.app and not pod.gpus and pod.phase not in ("Succeeded", "Failed")]
+    if not pods:
+        return skipped("no pod of NVIDIA's or of the GPU operator is on this node")
+    late = [pod for pod in pods if pod.ready is False and not pod.deleting]
+    if not late:
+        return passed(f"{len(pods)} pods are ready")
+    words = "; ".join(_told(pod) for pod in late)
+    evidence = {pod.path: _told(pod) for pod in late}
+    commands = tuple(f"kubectl -n {p.namespace} {ask} {p.name}" for p in late[:1] for ask in ("describe pod", "logs"))
+    return (failed if _is_vital(late) else warned)(words, evidence, commands=commands)
+
+
+def _is_vital(pods: Iterable[NodePod]) -> bool:
+    return any(part in (pod.app or "") for pod in pods for part in VITAL)
+
+
+def _told(pod: NodePod) -> str:
+    restarts = f", {pod.restarts} restarts" if pod.restarts else ""
+    return f"{pod.path} is not ready{f' ({pod.waiting}{restarts})' if pod.waiting else restarts}"
+
+
+DISCOVERY = Check(
+    "L01",
+    Stage.CLUSTER,
+    "the labels of GPU feature discovery are those of these GPUs",
+    "Node labels nvidia.com/gpu.product, gpu.count, cuda.driver-version.full against NVML",
+    "the label says NVIDIA-A100-SXM4-80GB, NVML NVIDIA H100 80GB HBM3",
+    "GPU feature discovery renews its labels every minute; it does not run, or cannot write. See its pod and log, then "
+    "restart it. Labels that stay when it is gone come from an old NodeFeature object or from somebody's hand.",
+    _discovery,
+    needs=("N03", "N04"),
+    reads=("cluster", "view"),
+    commands=(GFD_POD, "kubectl -n gpu-operator rollout restart daemonset/gpu-feature-discovery"),
+)
+NFD = Check(
+    "L02",
+    Stage.CLUSTER,
+    "node-feature-discovery has found the GPUs",
+    "Node label feature.node.kubernetes.io/pci-10de.present (or pci-0302_10de, pci-0300_10de)",
+    "node-feature-discovery labels this node, but has not seen an NVIDIA device",
+    "Without this label the GPU operator takes everything off this node. See the log of the worker on it; its "
+    "configuration must list PCI classes 03 and 0302 (sources.pci.deviceClassWhitelist) and the field vendor.",
+    _feature_discovery,
+    needs=("H01",),
+    reads=("cluster",),
+    commands=(NVIDIA_PODS, "kubectl get nodefeatures -A"),
+)
+DEPLOYMENT = Check(
+    "L03",
+    Stage.CLUSTER,
+    "the GPU operator deploys its parts here",
+    "Node labels nvidia.com/gpu.deploy.*: true, false, or paused-for-mig-change, paused-for-driver-upgrade",
+    "device-plugin paused for mig-change (mig.config.state is pending)",
+    "While MIG is changed or the driver is upgraded these parts are paused; wait some ten minutes. If it lasts, see "
+    "the log of the MIG manager or of the driver's pod on this node, mend what it names, and let it run: it takes "
+    "the pause away itself. Set the label back by hand only when nothing is at work any more.",
+    _deployed,
+    needs=("D08", "M02"),
+    reads=("cluster",),
+    commands=(
+        "kubectl get node {node} --show-labels | tr ',' '\\n' | grep -E 'gpu.deploy|mig.config|upgrade-state'",
+        "kubectl -n gpu-operator logs daemonset/nvidia-mig-manager --tail=50",
+    ),
+)
+POLICY = Check(
+    "L05",
+    Stage.CLUSTER,
+    "the GPU operator is ready",
+    "status.state of the ClusterPolicy (nvidia.com/v1)",
+    "the ClusterPolicy is notReady",
+    "It is notReady as long as any of its DaemonSets is not, on whichever node: look for pods that do not run, and at "
+    "the operator's log, which names the state it waits for.",
+    _policy,
+    reads=("cluster",),
+    commands=("kubectl -n gpu-operator get pods -o wide", "kubectl -n gpu-operator logs deploy/gpu-operator --tail=50"),
+)
+PODS = Check(
+    "L08",
+    Stage.CLUSTER,
+    "NVIDIA's pods on this node are ready",
+    "pods of this node whose app is NVIDIA's or the GPU operator's: Ready, waiting reason, restarts",
+    "gpu-operator/nvidia-device-plugin-daemonset-x7k2p is not ready (CrashLoopBackOff, 12 restarts)",
+    "See why the first one waits. Pods in Init wait for the part before them: driver, then toolkit, then device "
+    "plugin. ImagePullBackOff: registry, tag and pull secret. CrashLoopBackOff: its log, also with --previous.",
+    _pods,
+    needs=("N02", "K02"),
+    reads=("cluster",),
+)

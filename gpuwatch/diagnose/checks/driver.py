@@ -1,7 +1,0 @@
-"""The kernel modules and the driver's user-space half: loaded, matching, fit for the GPUs."""
-
-from gpuwatch.diagnose.check import Check
-from gpuwatch.diagnose.checks.driver_fit import FIT
-from gpuwatch.diagnose.checks.driver_state import STATE
-
-DRIVER: tuple[Check, ...] = tuple(sorted((*STATE, *FIT), key=lambda check: check.id))

@@ -1,0 +1,200 @@
+"""Do the driver's parts fit: kernel module and libraries, driver and GPUs, driver and firmware."""
+
+from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.checks.driver.home import DRIVER_PODS, driver_version, roots
+from gpuwatch.diagnose.checks.gpu_generations import Generation, branch, generation
+from gpuwatch.diagnose.checks.gpu_log import answering, blamed, named, nvml_works, present_life, said, silent_gpus
+from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT
+from gpuwatch.diagnose.host.kernel_modules import Kernel
+from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.host.pci import BusGpu
+from gpuwatch.model import pci
+
+_OF_GPU = rf"NVRM: The NVIDIA GPU {pci.PATTERN}"
+_TOO_OLD = rf"{_OF_GPU}.*installed in this system is(?:\s+NVRM:)?\s+not supported by"
+_LEGACY = rf"{_OF_GPU}.*installed in this system is\s*(?:NVRM:\s+supported through.*)?\Z"
+_NEEDS_OPEN = rf"{_OF_GPU}.*requires use of the NVIDIA open kernel modules"
+_NO_FIRMWARE = (
+    r"NVRM: RmFetchGspRmImages: No firmware image found",
+    rf"nvidia {pci.PATTERN}: Direct firmware load for nvidia/\S{{1,80}} failed",
+)
+_FIRMWARE_XIDS = rf"NVRM: Xid \(PCI:{pci.PATTERN}\): (?:119|120),"
+
+
+def _versions(case: Case) -> Verdict:
+    kernel = case.facts.kernel or Kernel()
+    loaded = kernel.driver or kernel.module
+    known = {root.path: {v for v in root.libraries.values() if v} for root in roots(case)}
+    known = {path: versions for path, versions in known.items() if versions}
+    if loaded is None or not known:
+        return skipped("not seen: the version of the " + ("libraries" if loaded else "loaded module"))
+    evidence = {"loaded module": loaded}
+    evidence |= {f"libraries in {path}": ", ".join(sorted(versions)) for path, versions in known.items()}
+    own = kernel.own_module
+    if own is not None and own.version is not None:
+        evidence["installed module"] = own.version
+    others = [path for path, versions in known.items() if versions != {loaded}]
+    if len(others) == len(known):
+        told = [line.text for line in present_life(case) if line.text.startswith("NVRM: API mismatch")]
+        evidence |= {"kernel log": told[-1]} if told else {}
+        libraries = ", ".join(sorted(known[others[0]] - {loaded}))
+        say = warned if nvml_works(case) else failed
+        return say(f"the loaded module is {loaded}, the libraries in {others[0]} are {libraries}", evidence)
+    if others:
+        return warned(f"the libraries in {others[0]} are not of the loaded driver {loaded}", evidence)
+    if own is not None and own.version not in (None, loaded):
+        return warned(f"{loaded} is loaded, {own.version} is installed and will be loaded at the next boot", evidence)
+    return passed(loaded)
+
+
+def _supported(case: Case) -> Verdict:
+    refused = next(said(case, _TOO_OLD, _LEGACY), None)
+    version = driver_version(case)
+    if refused is not None:
+        indexes = () if refused.gpu is None else (refused.gpu,)
+        of = f" {version}" if version else ""
+        return failed(f"{refused.name} is not supported by the driver{of}", {"kernel log": refused.text}, gpus=indexes)
+    number = branch(version or "")
+    if number is None:
+        return skipped("no driver whose version is known")
+    wrong = [(gpu, why) for gpu in silent_gpus(case) if (why := _unfit(generation(gpu), number)) is not None]
+    if wrong:
+        first, why = wrong[0]
+        evidence = {gpu.address: why for gpu, why in wrong}
+        gpus = blamed(case, tuple(gpu for gpu, _ in wrong))
+        return failed(f"{named(case, first)}: {why}, this is {version}", evidence, gpus=gpus)
+    return passed(f"branch {number}, {_generations(case)}")
+
+
+def _unfit(known: Generation | None, number: int) -> str | None:
+    if known is not None and number < known.first:
+        return f"{known.name} needs driver {known.first} or newer"
+    if known is not None and known.last is not None and number > known.last:
+        return f"{known.last} is the last driver for {known.name}"
+    return None
+
+
+def _flavor(case: Case) -> Verdict:
+    refused = next(said(case, _NEEDS_OPEN), None)
+    kernel = case.facts.kernel or Kernel()
+    flavor, own = kernel.flavor, kernel.own_module
+    if flavor is None and own is not None and own.license is not None:
+        flavor = "proprietary" if own.license == "NVIDIA" else "open"
+    if refused is not None:
+        return failed(f"{refused.name} needs the open kernel modules", {"kernel log": refused.text})
+    if flavor is None:
+        return skipped("not seen: which of NVIDIA's kernel modules are installed")
+    wrong: list[BusGpu] = []
+    for gpu in silent_gpus(case):
+        known = generation(gpu)
+        if known is not None and not (known.open if flavor == "open" else known.proprietary):
+            wrong.append(gpu)
+    if wrong:
+        other = "open" if flavor == "proprietary" else "proprietary"
+        name = getattr(generation(wrong[0]), "name", "it")
+        words = f"{named(case, wrong[0])}: {name} needs the {other} kernel modules, the {flavor} ones are installed"
+        return failed(words, {gpu.address: name for gpu in wrong}, gpus=blamed(case, tuple(wrong)))
+    return passed(f"{flavor} modules, {_generations(case)}")
+
+
+def _firmware(case: Case) -> Verdict:
+    fine = answering(case)
+    missing = next(said(case, *_NO_FIRMWARE), None)
+    dead = [line for line in said(case, _FIRMWARE_XIDS) if line.key not in fine]
+    if missing is not None and (missing.key is None or missing.key not in fine) and silent_gpus(case):
+        return failed(
+            "the GSP firmware of the driver was not found",
+            {"kernel log": missing.text},
+            remedy="Install the driver's firmware package of exactly its version (Ubuntu: "
+            "nvidia-firmware-BRANCH-server-VERSION; RHEL: nvidia-kmod-common), then load the driver anew.",
+            commands=("cat /proc/driver/nvidia/version", "ls /lib/firmware/nvidia", DRIVER_PODS),
+        )
+    if dead:
+        indexes = tuple(sorted({line.gpu for line in dead if line.gpu is not None}))
+        evidence = {f"{number}. {line.when or 'line'}": line.text for number, line in enumerate(dead[:8], 1)}
+        return failed(f"{dead[0].name}: its firmware (GSP) does not answer", evidence, gpus=indexes)
+    return _firmware_files(case)
+
+
+def _firmware_files(case: Case) -> Verdict:
+    version, view = driver_version(case), case.facts.view
+    in_use = {s.identity.gsp_firmware for s in view.snapshot.statuses} - {None} if view else set()
+    if not in_use and (case.facts.kernel or Kernel()).flavor != "open":
+        return skipped("the driver uses no GSP firmware")
+    if case.facts.driver_roots is None or version is None:
+        return skipped("not seen: the firmware files of the host")
+    found = [root.path for root in roots(case) if version in root.firmware]
+    if found:
+        return passed(f"{version} in {found[0]}")
+    have = sorted({name for root in roots(case) for name in root.firmware})
+    return warned(
+        f"/lib/firmware/nvidia has no firmware for {version}: the GPUs will not start again after a reset or reload",
+        {"firmware": ", ".join(have) or "none"},
+        remedy="Install the driver's firmware package of exactly its version before anybody resets a GPU.",
+        commands=("cat /proc/driver/nvidia/version", "ls /lib/firmware/nvidia"),
+    )
+
+
+def _generations(case: Case) -> str:
+    names = {known.name for gpu in case.facts.bus or () if (known := generation(gpu))}
+    return ", ".join(sorted(names)) or "GPUs of a generation unknown here"
+
+
+FIT: tuple[Check, ...] = (
+    Check(
+        id="D03",
+        stage=Stage.DRIVER,
+        title="kernel module and libraries are of one version",
+        how="/proc/driver/nvidia/version against the names of libnvidia-ml and libcuda in each driver root",
+        failure="the loaded module is 570.86.15, the libraries in / are 580.105.08",
+        remedy="The driver was updated below a running module: nothing new can use the GPUs. Drain the node and reboot "
+        "it, or stop everything that uses the GPUs, unload the modules (nvidia_peermem, nvidia_uvm, nvidia_drm, "
+        "nvidia_modeset, nvidia) and load them again. With the GPU operator: delete this "
+        "node's driver pod.",
+        commands=(DRAIN, REBOOT),
+        judge=_versions,
+        needs=("D01", "D04"),
+        reads=("kernel", "driver_roots"),
+    ),
+    Check(
+        id="D06",
+        stage=Stage.DRIVER,
+        title="the driver supports the GPUs",
+        how="driver branch against the GPUs' generation (PCI device id), of GPUs that NVML cannot read; the kernel log",
+        failure="GPU 0000:1b:00.0: Blackwell needs driver 570 or newer, this is 550.54.15",
+        remedy="Install a driver branch that supports these GPUs, then reboot. With the GPU operator: set "
+        "driver.version in the ClusterPolicy.",
+        commands=("lspci -nn -d 10de:", "cat /proc/driver/nvidia/version", KERNEL_LOG),
+        judge=_supported,
+        needs=("H01",),
+        reads=("bus", "kernel"),
+    ),
+    Check(
+        id="D07",
+        stage=Stage.DRIVER,
+        title="the kernel modules are of the kind the GPUs need",
+        how="/proc/driver/nvidia/version or the module's license: open or proprietary; the kernel log",
+        failure="GPU 0000:1b:00.0: Blackwell needs the open kernel modules, the proprietary ones are installed",
+        remedy="Blackwell and newer need NVIDIA's open kernel modules; GPUs before Turing need the proprietary ones. "
+        "Install that kind (Ubuntu: nvidia-driver-BRANCH-server-open; RHEL: nvidia-open) and reboot. With the GPU "
+        "operator: driver.kernelModuleType=open.",
+        commands=("cat /proc/driver/nvidia/version", "modinfo -F license nvidia", KERNEL_LOG),
+        judge=_flavor,
+        needs=("H01",),
+        reads=("bus", "kernel"),
+    ),
+    Check(
+        id="D09",
+        stage=Stage.DRIVER,
+        title="the GPUs' firmware (GSP) is there and answers",
+        how="/lib/firmware/nvidia/VERSION/gsp_*.bin, XIDs 119 and 120, `No firmware image found` in the kernel log",
+        failure="GPU 3 (0000:61:00.0): its firmware (GSP) does not answer | the GSP firmware was not found",
+        remedy="Drain the node and reboot it. If it happens again, update the driver; with proprietary modules of an "
+        "old branch on GPUs before Blackwell NVreg_EnableGpuFirmware=0 does without the GSP.",
+        commands=(KERNEL_LOG, DRAIN, REBOOT),
+        judge=_firmware,
+        needs=("H01", "H03"),
+        reads=("bus", "kernel"),
+        each=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,235 @@
+"""The driver's state: its modules are loaded, its libraries are there, nobody is changing it, the GPUs are its own."""
+
+from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.checks.driver.absence import why_not_loaded
+from gpuwatch.diagnose.checks.driver.home import (
+    DRIVER_LOGS,
+    DRIVER_PODS,
+    cuts_gpus,
+    for_machines,
+    is_made_at_first_use,
+    roots,
+)
+from gpuwatch.diagnose.checks.gpu_log import blamed, named, nvml_works, said
+from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT
+from gpuwatch.diagnose.host.kernel_modules import Kernel
+from gpuwatch.diagnose.model.diagnosis import Stage
+
+UPGRADE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
+_FAILED_UPGRADE = (
+    "Look at the driver pod and the validator on this node. When they are well, set the label to upgrade-required: the "
+    "operator tries again."
+)
+_TRY_AGAIN = (DRIVER_PODS, DRIVER_LOGS, f"kubectl label node {{node}} --overwrite {UPGRADE_LABEL}=upgrade-required")
+_AT_REST = frozenset({"", "upgrade-done", "upgrade-required"})
+VGPU_MANAGER = "the vGPU manager is loaded: it hands out virtual GPUs and brings no CUDA"
+_NVML, _CUDA = "libnvidia-ml.so.1", "libcuda.so.1"
+_REFUSED = (r"NVRM: The NVIDIA probe routine ", r"NVRM: No NVIDIA (?:GPU|graphics adapter|devices)",
+            r"NVRM: None of the NVIDIA devices", r"nvidia: Unknown symbol")  # fmt: skip
+
+
+def _loaded(case: Case) -> Verdict:
+    kernel = case.facts.kernel or Kernel()
+    if kernel.is_loaded:
+        known = (kernel.driver or kernel.module, kernel.flavor and f"{kernel.flavor} modules")
+        return passed(", ".join(filter(None, known)) or "loaded")
+    if nvml_works(case):
+        return skipped("NVML works without it, as in WSL")
+    if reason := for_machines(case):
+        return skipped(reason)
+    refused = next(said(case, *_REFUSED), None)
+    why, remedy, commands = why_not_loaded(case)
+    evidence = {"kernel log": refused.text} if refused else {}
+    return failed(f"the nvidia module is not loaded{why}", evidence, remedy=remedy, commands=commands)
+
+
+def _unified_memory(case: Case) -> Verdict:
+    kernel, nodes = case.facts.kernel or Kernel(), case.facts.nodes
+    if kernel.modules is None and nodes is None:
+        return skipped("not seen: neither /proc/modules nor /proc/devices")
+    if "nvidia_uvm" in (kernel.modules or {}) or (nodes and "nvidia-uvm" in nodes.majors):
+        return passed("loaded")
+    if cuts_gpus(case):
+        return skipped(VGPU_MANAGER)
+    if is_made_at_first_use(case):
+        return passed("not loaded yet: nvidia-modprobe does that when the first CUDA program starts")
+    return failed("nvidia_uvm is not loaded: CUDA fails to start (999, unknown error)")
+
+
+def _root(case: Case) -> Verdict:
+    found = [root.path for root in roots(case) if _NVML in root.libraries]
+    if found:
+        return passed(", ".join(found))
+    if nvml_works(case):
+        return skipped("NVML works: its library is in a place unknown here")
+    if reason := for_machines(case):
+        return skipped(reason)
+    if not roots(case):
+        return failed("the driver's libraries are nowhere: neither on the host nor below /run/nvidia/driver")
+    evidence = {root.path: ", ".join(root.libraries) or "nvidia-smi" for root in roots(case)}
+    return failed(f"{_NVML} missing in {roots(case)[0].path}", evidence)
+
+
+def _cuda(case: Case) -> Verdict:
+    found = [root.path for root in roots(case) if _CUDA in root.libraries]
+    if found:
+        return passed(", ".join(found))
+    places = [root.path for root in roots(case) if _NVML in root.libraries]
+    if not places or cuts_gpus(case):
+        return skipped(VGPU_MANAGER if places else "not seen: where the driver's libraries are")
+    return failed(f"{_CUDA} missing in {places[0]}: CUDA programs cannot start")
+
+
+def _operator_ready(case: Case) -> Verdict:
+    operator = case.facts.operator
+    if operator is None or not operator.present:
+        return skipped("no GPU operator on this node")
+    if reason := for_machines(case):
+        return skipped(reason)
+    if "driver-ready" in operator.validations:
+        return passed("driver-ready")
+    return failed(
+        "the GPU operator has not validated the driver: no /run/nvidia/validations/driver-ready",
+        {"validations": ", ".join(sorted(operator.validations)) or "none"},
+    )
+
+
+def _upgrade(case: Case) -> Verdict:
+    labels = case.facts.cluster.node.labels if case.facts.cluster else {}
+    state, kernel = labels.get(UPGRADE_LABEL), case.facts.kernel
+    if state is None:
+        return skipped("the GPU operator upgrades no driver here")
+    evidence = {UPGRADE_LABEL: state}
+    is_up = kernel is None or kernel.is_loaded
+    if state == "upgrade-failed":
+        say = warned if is_up else failed
+        return say("the driver upgrade failed", evidence, remedy=_FAILED_UPGRADE, commands=_TRY_AGAIN)
+    if state in _AT_REST:
+        return passed(state or "none")
+    if not is_up:
+        return failed(f"the driver is being upgraded ({state})", evidence)
+    return warned(f"a driver upgrade is under way ({state})", evidence)
+
+
+def _bound(case: Case) -> Verdict:
+    bus = case.facts.bus or ()
+    loose = tuple(gpu for gpu in bus if gpu.driver is None)
+    given = tuple(gpu for gpu in bus if gpu.driver not in (None, "nvidia"))
+    if not loose and (reason := for_machines(case)):
+        return skipped(reason)
+    evidence = {gpu.address: f"bound to {gpu.driver}" if gpu.driver else "bound to no driver" for gpu in loose + given}
+    if loose:
+        return failed(f"{named(case, loose[0])}: no driver is bound", evidence, gpus=blamed(case, loose))
+    if given:
+        return warned(
+            f"{len(given)} of {len(bus)} GPUs belong to {given[0].driver}",
+            evidence,
+            gpus=blamed(case, given),
+            remedy="Right if these are for virtual machines; else take them from that driver.",
+            commands=("lspci -nnk -d 10de:",),
+        )
+    return passed(f"{len(bus)} of {len(bus)}")
+
+
+STATE: tuple[Check, ...] = (
+    Check(
+        id="D01",
+        stage=Stage.DRIVER,
+        title="the nvidia module is loaded",
+        how="/proc/driver/nvidia/version, /proc/modules, /sys/module/nvidia",
+        failure="the nvidia module is not loaded | ...: no NVIDIA driver is installed | ...: it is blacklisted",
+        remedy="The module is installed and could be loaded. Load it and see what the kernel says; if that works, find "
+        "out what should do it at boot (nvidia-persistenced, systemd-modules-load).",
+        commands=("modprobe nvidia", KERNEL_LOG),
+        judge=_loaded,
+        needs=("H01", "H07", "H08", "H09", "D06", "D07", "D08"),
+        reads=("kernel",),
+    ),
+    Check(
+        id="D02",
+        stage=Stage.DRIVER,
+        title="the nvidia_uvm module is loaded",
+        how="/proc/modules, /proc/devices",
+        failure="nvidia_uvm is not loaded: CUDA fails to start (999, unknown error)",
+        remedy="Load it and make its device files; have it loaded at boot. With the GPU operator: delete this node's "
+        "driver pod.",
+        commands=(
+            "nvidia-modprobe -u -c=0 || modprobe nvidia-uvm",
+            "echo nvidia-uvm > /etc/modules-load.d/nvidia-uvm.conf",
+        ),
+        judge=_unified_memory,
+        needs=("D01",),
+        reads=("kernel",),
+    ),
+    Check(
+        id="D04",
+        stage=Stage.DRIVER,
+        title="the driver's libraries are installed",
+        how="libnvidia-ml.so.1 below /, /run/nvidia/driver and where cloud images keep them",
+        failure="libnvidia-ml.so.1 missing in / | the driver's libraries are nowhere",
+        remedy="Install the driver's user space in the version of the kernel module (Ubuntu: "
+        "libnvidia-compute-BRANCH-server; RHEL: nvidia-driver-cuda), then ldconfig. With the GPU operator: look at the "
+        "driver pod, which mounts its root at /run/nvidia/driver.",
+        commands=("cat /proc/driver/nvidia/version", "ls /usr/lib*/*/libnvidia-ml.so* /run/nvidia/driver", DRIVER_PODS),
+        judge=_root,
+        needs=("D01",),
+        reads=("driver_roots",),
+    ),
+    Check(
+        id="D11",
+        stage=Stage.DRIVER,
+        title="CUDA's driver library is installed",
+        how="libcuda.so.1 beside libnvidia-ml.so.1",
+        failure="libcuda.so.1 missing in /: CUDA programs cannot start",
+        remedy="Only a part of the driver's user space is there. Install the rest in the same version (Ubuntu: "
+        "libnvidia-compute-BRANCH-server; RHEL: nvidia-driver-cuda), then ldconfig.",
+        commands=("ls /usr/lib*/*/libcuda.so* /usr/lib64/libcuda.so*", "ldconfig -p | grep libcuda"),
+        judge=_cuda,
+        needs=("D01", "D04"),
+        reads=("driver_roots",),
+    ),
+    Check(
+        id="D05",
+        stage=Stage.DRIVER,
+        title="the GPU operator has validated the driver",
+        how="/run/nvidia/validations/driver-ready",
+        failure="the GPU operator has not validated the driver: no /run/nvidia/validations/driver-ready",
+        remedy="Toolkit, device plugin and all else of the operator wait for this. Look at the init container "
+        "driver-validation of the operator-validator pod on this node, then at the driver pod.",
+        commands=(
+            "kubectl get pods -n gpu-operator --field-selector spec.nodeName={node}",
+            "kubectl logs -n gpu-operator -l app=nvidia-operator-validator -c driver-validation --tail=50",
+            DRIVER_LOGS,
+        ),
+        judge=_operator_ready,
+        needs=("D01", "D02", "D03", "D04"),
+        reads=("operator",),
+    ),
+    Check(
+        id="D08",
+        stage=Stage.DRIVER,
+        title="no driver upgrade is under way",
+        how=f"the Node's label {UPGRADE_LABEL}",
+        failure="the driver is being upgraded (pod-restart-required) | the driver upgrade failed",
+        remedy="Wait: the operator drains the node, changes the driver and gives the node back. If the state does not "
+        "change for half an hour, see which pod it waits for.",
+        commands=(f"kubectl get node {{node}} -L {UPGRADE_LABEL}", DRIVER_PODS,
+                  "kubectl logs -n gpu-operator deploy/gpu-operator --tail=50"),
+        judge=_upgrade,
+        reads=("cluster",),
+    ),
+    Check(
+        id="D10",
+        stage=Stage.DRIVER,
+        title="every GPU is bound to the nvidia driver",
+        how="the link `driver` of each GPU in /sys/bus/pci/devices",
+        failure="GPU 0000:61:00.0: no driver is bound",
+        remedy="The driver did not take this GPU; the kernel log says why (probe failed, BAR not assigned, not "
+        "supported). Bind it by hand once; if that fails, drain the node and power it off and on.",
+        commands=(KERNEL_LOG, "lspci -nnk -d 10de:", DRAIN, REBOOT),
+        judge=_bound,
+        needs=("H03", "H07", "D01"),
+        reads=("bus",),
+        each=True,
+    ),
+)  # fmt: skip

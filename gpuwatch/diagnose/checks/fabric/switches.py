@@ -1,0 +1,177 @@
+"""Judges the NVSwitches of a board and those who look after them: fabric manager, subnet manager, registration."""
+
+from gpuwatch.diagnose.check import Case, Verdict, failed, gpu_list, passed, skipped, warned
+from gpuwatch.diagnose.checks.driver.home import is_containerised
+from gpuwatch.diagnose.checks.xids import DAY, ago
+from gpuwatch.diagnose.host.services import Services
+from gpuwatch.model.snapshot import Gpu
+
+MANAGER = "nv-fabricmanager"
+UNIT = "nvidia-fabricmanager.service"
+RENAMED = 580
+"""From this branch on the package is called nvidia-fabricmanager, before with the branch at its end."""
+NOT_STARTED, IN_PROGRESS, COMPLETED = 1, 2, 3  # nvmlGpuFabricState_t
+
+UNSEEN = "not seen: this process cannot see the host's processes (in a pod: hostPID), or they were not recorded"
+OPERATOR = (
+    " With the GPU operator it is part of the driver image: delete this node's driver pod; if it comes back so, take "
+    "another driver version."
+)
+
+
+def has_switches(services: Services | None) -> bool:
+    """Whether this host looks after NVSwitches, as far as it can be seen."""
+    return services is not None and bool(services.switches or services.bridges)
+
+
+def manager(case: Case) -> Verdict:
+    """F01. The log tells what started last, the package what would start next; a recording may lack either."""
+    services = case.facts.services
+    if services is None or not has_switches(services):
+        return skipped("no NVSwitch" if services and services.switches is not None else "the PCI bus cannot be read")
+    runs, driver = services.runs(MANAGER), _driver(case)
+    if runs is None:
+        return skipped(UNSEEN)
+    package, started = services.fabric_manager_package, services.fabric_manager
+    evidence = _evidence(services, driver)
+    known = {version for version in ((package, started) if runs else (package or started,)) if version}
+    if driver and known and driver not in known:
+        is_other = runs and _is_elsewhere(case)
+        elsewhere = passed(f"it runs, and not what the host's package and log tell of; {_switches(services)}", evidence)
+        return elsewhere if is_other else _skewed(package or started or "", driver, runs=runs, evidence=evidence)
+    if not runs:
+        return _absent(services, driver, evidence)
+    if driver and package and package != driver:
+        message = f"fabric manager {package} is installed, the driver is {driver}: it will not start again"
+        return warned(message, evidence, remedy=_same_version(driver), commands=_install(driver))
+    return passed(f"{started or package or 'version not known'}, {_switches(services)}", evidence)
+
+
+def subnet_manager(case: Case) -> Verdict:
+    """F08."""
+    services = case.facts.services
+    if services is None or not services.bridges:
+        return skipped("no NVSwitch is managed through ConnectX here")
+    if not services.user_mad:
+        return failed("ib_umad is not loaded: the NVLink switches cannot be reached")
+    if services.runs(MANAGER) and services.runs("nvlsm") is False:
+        return failed("nv-fabricmanager runs, but the NVLink subnet manager (nvlsm) does not")
+    return passed(f"ib_umad, {services.bridges} ConnectX functions")
+
+
+def registration(case: Case) -> Verdict:
+    """F02: what the agent found, and GPUs whose registration has not ended. An agent gives them time, and has found
+    nothing before that is over.
+    """
+    told = {at: finding for at, finding in case.findings("fabric_state") if at is not None}
+    known = {gpu.identity.index: gpu for gpu in case.gpus if gpu.fabric.state}
+    words = {index: finding.message for index, finding in told.items()}
+    for index, gpu in known.items():
+        if gpu.fabric.state == NOT_STARTED and has_switches(case.facts.services):
+            words.setdefault(index, "its registration with the NVSwitch fabric has not begun")
+        elif gpu.fabric.state == IN_PROGRESS:
+            words.setdefault(index, "its registration with the NVSwitch fabric is in progress")
+    if not words:
+        registered = sum(gpu.fabric.state == COMPLETED for gpu in known.values())
+        return (
+            passed(f"{registered} GPUs registered") if registered else skipped("no GPU has a fabric to register with")
+        )
+    evidence = {f"gpu {index}": said for index, said in sorted(words.items())}
+    broken = tuple(
+        sorted(
+            index for index in words if not _is_registered(known.get(index)) and (index in told or not case.facts.agent)
+        )
+    )
+    gpus = broken or tuple(sorted(words))
+    message = f"{gpu_list(gpus)}: {words[gpus[0]]}"
+    return failed(message, evidence, gpus=gpus) if broken else warned(message, evidence, gpus=gpus)
+
+
+def switch_errors(case: Case) -> Verdict:
+    """F09: what the agent found; without one, what the kernel log of the last day still tells."""
+    view = case.facts.view
+    fatal = [finding for _, finding in case.findings("sxid_fatal")]
+    found = fatal or [finding for _, finding in case.findings("sxid_warning")]
+    if found:
+        message = f"{found[0].message}, {ago(case.facts.at - found[0].latest)}"
+        evidence = {f"SXid {finding.evidence.get('sxid', '?')}": finding.message for finding in found}
+        return failed(message, evidence) if fatal else warned(message, evidence)
+    counts = [] if view is None or case.facts.agent else view.sxids
+    late = sorted((c.last, c) for c in counts if c.last is not None and case.facts.at - c.last <= DAY)
+    for last, count in reversed(late):
+        if count.severity == "fatal":
+            message = f"SXid {count.sxid} of NVSwitch {count.switch} (fatal), {ago(case.facts.at - last)}"
+            return warned(message, {"seen": "in the kernel log; whether it was repaired since is not known"})
+    return passed("none") if late or has_switches(case.facts.services) else skipped("no NVSwitch")
+
+
+def _is_elsewhere(case: Case) -> bool:
+    """Whether what lies on the host is not of the one that runs: it would not run with this driver, or not so well."""
+    states = {gpu.fabric.state for gpu in case.gpus if gpu.fabric.state}
+    return is_containerised(case) or states == {COMPLETED}
+
+
+def _driver(case: Case) -> str | None:
+    """The loaded kernel module's version."""
+    kernel, view = case.facts.kernel, case.facts.view
+    if kernel is not None and kernel.driver is not None:
+        return kernel.driver
+    return view.snapshot.driver.version if view and view.snapshot.driver else None
+
+
+def _switches(services: Services) -> str:
+    if services.switches:
+        return f"{services.switches} NVSwitches"
+    return f"NVSwitches behind {services.bridges} ConnectX functions"
+
+
+def _evidence(services: Services, driver: str | None) -> dict[str, str]:
+    pairs = {
+        "switches": _switches(services),
+        "driver": driver,
+        "last start": services.fabric_manager,
+        "package": services.fabric_manager_package,
+        "last error": services.fabric_manager_error,
+        "state": next((p.state for p in services.named(MANAGER) if p.state == "D"), None),
+    }
+    return {name: text for name, text in pairs.items() if text}
+
+
+def _skewed(version: str, driver: str, *, runs: bool, evidence: dict[str, str]) -> Verdict:
+    then = "runs, but must be of the same version" if runs else "does not start so, and CUDA ends with error 802"
+    message = f"fabric manager {version}, driver {driver}: it {then}"
+    return failed(message, evidence, remedy=_same_version(driver), commands=_install(driver))
+
+
+def _same_version(driver: str) -> str:
+    return (
+        f"Both must be of exactly the same version. Install fabric manager {driver} and hold its package together with "
+        "the driver's, so that no update takes one without the other; or, if the driver was updated and not loaded "
+        f"yet, drain the node and reboot it.{OPERATOR}"
+    )
+
+
+def _install(driver: str) -> tuple[str, ...]:
+    branch = driver.partition(".")[0]
+    is_renamed = branch.isdecimal() and int(branch) >= RENAMED
+    package = "nvidia-fabricmanager" if is_renamed else f"nvidia-fabricmanager-{branch}"
+    return (
+        "cat /proc/driver/nvidia/version; nv-fabricmanager --version",
+        f"apt-get install '{package}={driver}-*'  # RHEL: dnf install 'nvidia-fabric*manager-{driver}'",
+        "systemctl restart nvidia-fabricmanager",
+    )
+
+
+def _absent(services: Services, driver: str | None, evidence: dict[str, str]) -> Verdict:
+    message = f"{_switches(services)}, but nv-fabricmanager does not run"
+    if services.units is not None and services.fabric_manager is None:
+        remedy = f"It seems not to be installed: install it in the driver's version, then enable it.{OPERATOR}"
+        commands = (*(_install(driver)[1:2] if driver else ()), "systemctl enable --now nvidia-fabricmanager")
+        return failed(f"{message}, and no package or log of it is there", evidence, remedy=remedy, commands=commands)
+    if services.units is not None and UNIT not in services.units:
+        return failed(message, evidence | {"at boot": "the service is not enabled"})
+    return failed(message, evidence)
+
+
+def _is_registered(gpu: Gpu | None) -> bool:
+    return gpu is not None and gpu.fabric.state == COMPLETED and not gpu.fabric.status

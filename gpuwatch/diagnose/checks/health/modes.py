@@ -1,0 +1,224 @@
+"""How each GPU is set up, what is left over on it, and what its driver asks for."""
+
+from collections.abc import Iterator
+
+from gpuwatch.diagnose.check import Case, Check, Verdict, passed, skipped
+from gpuwatch.diagnose.checks.per_gpu import FOR_SCREENS, believed, blame, many, told, untold
+from gpuwatch.diagnose.checks.remedies import CONTACT_SUPPORT, RESET_GPU
+from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.model.snapshot import Gpu, GpuProcess
+from gpuwatch.model.view import View
+
+
+def _persistence(case: Case) -> Verdict:
+    servers = [gpu for gpu in case.gpus if gpu.identity.brand not in FOR_SCREENS and gpu.persistence_mode is not None]
+    if not servers:
+        return untold(case, "no GPU of a data center")
+    if case.facts.runtime and case.facts.runtime.gke:
+        return skipped("Google's nodes: the device plugin keeps the GPUs open, and nobody may change the image")
+    services = case.facts.services
+    daemon = services.runs("nvidia-persistenced") if services else None
+    off = {gpu.identity.index: "persistence mode is off" for gpu in servers if not gpu.persistence_mode}
+    if off and daemon is None:
+        return skipped("the mode is off; whether nvidia-persistenced runs instead cannot be seen")
+    if off and not daemon:
+        return blame(off)
+    if off:
+        return passed("nvidia-persistenced runs; the mode is off (does it run with --no-persistence-mode?)")
+    return passed("nvidia-persistenced runs" if daemon else "on")
+
+
+def _compute_mode(case: Case) -> Verdict:
+    if not any(gpu.compute_mode for gpu in case.gpus):
+        return untold(case, "no GPU tells its compute mode")
+    if forbidden := told(case, lambda gpu: "compute mode PROHIBITED: no work may use it" * _has(gpu, "prohibited")):
+        return blame(forbidden, fatal=True)
+    exclusive = told(case, lambda gpu: EXCLUSIVE * _has(gpu, "exclusive_process", "exclusive_thread"))
+    services = case.facts.services
+    if exclusive and services and services.runs("nvidia-cuda-mps-control"):
+        return passed("EXCLUSIVE_PROCESS for the MPS daemon, which runs")
+    return blame(exclusive) if exclusive else passed("DEFAULT")
+
+
+EXCLUSIVE = "compute mode EXCLUSIVE_PROCESS: a second process or pod cannot use it"
+
+
+def _has(gpu: Gpu, *modes: str) -> bool:
+    return gpu.compute_mode in modes
+
+
+def _left_over(case: Case) -> Verdict:
+    view = case.facts.view
+    if view is None or not any(gpu.memory.used is not None for gpu in case.gpus):
+        return untold(case, "no GPU tells who uses its memory")
+    if found := believed(case, "zombie_memory"):
+        return found
+    dead = {gpu.identity.index: text for gpu in case.gpus if (text := "; ".join(_dead(case, view, gpu)))}
+    return blame(dead) if dead else passed("all memory in use is somebody's")
+
+
+def _dead(case: Case, view: View, gpu: Gpu) -> Iterator[str]:
+    """Processes that hold memory, in two looks, and that /proc or the API server no longer has."""
+    before, services = case.facts.earlier, case.facts.services
+    owners = {owner.pid: owner for owner in view.owners}
+    if before is None or not owners or services is None or services.processes is None:
+        return  # in a pid namespace of its own, that nothing is seen says nothing
+    pods = case.facts.cluster.pods if case.facts.cluster else None
+    living = {pod.uid for pod in pods} if pods is not None else None
+    earlier = {process.pid for other in before.snapshot.gpus for process in other.processes or ()}
+    for process in gpu.processes or ():
+        owner = owners.get(process.pid)
+        if process.pid not in earlier:
+            continue
+        if owner is None:
+            yield f"{_size(process)} are held by process {process.pid}, which is gone"
+        elif owner.pod_uid and owner.workload is None and living is not None and owner.pod_uid not in living:
+            yield f"{_size(process)} are held by process {process.pid} of pod {owner.pod_uid}, which is gone"
+
+
+def _size(process: GpuProcess) -> str:
+    return f"{(process.used_memory or 0) / 2**30:.1f} GiB"
+
+
+def _inforom(case: Case) -> Verdict:
+    if not case.gpus:
+        return untold(case, "")
+    return believed(case, "inforom") or passed(many(len(case.gpus)))
+
+
+def _asked(case: Case) -> Verdict:
+    if all(gpu.recovery_action is None for gpu in case.gpus):
+        return untold(case, "this driver does not tell (570 and newer do)")
+    return believed(case, "recovery_action", "recovery_advised") or passed("nothing")
+
+
+def _licences(case: Case) -> Verdict:
+    count = sum(len(gpu.vgpus) for gpu in case.gpus)
+    if not count:
+        return untold(case, "no vGPU")
+    bad = told(case, _unlicensed)
+    return blame(bad) if bad else passed(f"{count} licensed")
+
+
+def _unlicensed(gpu: Gpu) -> str | None:
+    without = [vgpu.vm_name or vgpu.vm or vgpu.uuid for vgpu in gpu.vgpus if vgpu.licensed is False]
+    return f"no licence for the vGPU of {', '.join(without)}" if without else None
+
+
+def _vbios(case: Case) -> Verdict:
+    versions: dict[str | None, dict[str, list[int]]] = {}
+    for identity in (gpu.identity for gpu in case.gpus):
+        if identity.vbios and identity.brand not in FOR_SCREENS:  # at desks each maker of boards has its own
+            versions.setdefault(identity.name, {}).setdefault(identity.vbios, []).append(identity.index)
+    if not any(sum(map(len, found.values())) > 1 for found in versions.values()):
+        return untold(case, "there are not two GPUs of one model")
+    bad: dict[int, str] = {}
+    for found in versions.values():
+        usual = max(found, key=lambda version: len(found[version]))
+        for version, indexes in found.items():
+            if version != usual:
+                bad |= dict.fromkeys(indexes, f"VBIOS {version}, others of its model have {usual}")
+    bad = dict(sorted(bad.items()))
+    return blame(bad) if bad else passed(", ".join(version for found in versions.values() for version in found))
+
+
+MODES: tuple[Check, ...] = (
+    Check(
+        "G10",
+        Stage.HEALTH,
+        "the driver stays up while nobody uses a GPU",
+        "nvmlDeviceGetPersistenceMode, process nvidia-persistenced; GPUs of data centers only",
+        "GPUs 0, 1: persistence mode is off",
+        "Work starts slowly, and clocks and limits that were set are lost whenever the last process ends. Start "
+        "nvidia-persistenced, without the --no-persistence-mode of Ubuntu's unit; with the GPU operator the driver pod "
+        "does. Until then: nvidia-smi -pm 1.",
+        _persistence,
+        needs=("N04",),
+        reads=("view",),
+        commands=("systemctl enable --now nvidia-persistenced", "nvidia-smi -pm 1"),
+        each=True,
+    ),
+    Check(
+        "G11",
+        Stage.HEALTH,
+        "processes may share GPUs",
+        "nvmlDeviceGetComputeMode; EXCLUSIVE_PROCESS is right where MPS runs",
+        "GPU 2: compute mode EXCLUSIVE_PROCESS: a second process or pod cannot use it",
+        "CUDA gives others error 46, all CUDA-capable devices are busy or unavailable. Set the default mode, unless "
+        "whoever set it wants one process per GPU; whoever set it may do so again at boot.",
+        _compute_mode,
+        needs=("N04",),
+        reads=("view",),
+        commands=("nvidia-smi -i {gpu} -c DEFAULT",),
+        each=True,
+    ),
+    Check(
+        "G12",
+        Stage.HEALTH,
+        "no memory is held by what is gone",
+        "nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses against /proc, kubelet and pods of the node",
+        "GPU 0: 22.0 GiB in use by no process",
+        "See who has the GPU open and end it (not with -9 while it is inside the driver: state D). If nobody has, "
+        "the driver itself keeps the memory: only a reset gives it back. " + RESET_GPU.words,
+        _left_over,
+        needs=("N04",),
+        reads=("view",),
+        commands=("nvidia-smi -i {gpu}", "fuser -v /dev/nvidia*", *RESET_GPU.commands),
+        each=True,
+    ),
+    Check(
+        "G13",
+        Stage.HEALTH,
+        "the infoROM can be read",
+        "NVML_ERROR_CORRUPTED_INFOROM of any call, XIDs 93 and 125",
+        "GPU 7: NVML calls its infoROM corrupt",
+        "Serial number, ECC mode and the history of its errors are kept there. " + CONTACT_SUPPORT.words,
+        _inforom,
+        needs=("N04",),
+        reads=("view",),
+        commands=("nvidia-smi -i {gpu} -q -d PAGE_RETIREMENT,ECC", *CONTACT_SUPPORT.commands),
+        each=True,
+    ),
+    Check(
+        "G14",
+        Stage.HEALTH,
+        "the driver asks for no repair",
+        "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION (driver 570 and newer)",
+        "GPU 5: the driver asks: drain, then reset",
+        "Do what it asks: it knows best. " + RESET_GPU.words,
+        _asked,
+        needs=("N04", "G03", "G05"),
+        reads=("view",),
+        commands=RESET_GPU.commands,
+        each=True,
+    ),
+    Check(
+        "G15",
+        Stage.HEALTH,
+        "vGPUs have their licences",
+        "nvmlVgpuInstanceGetLicenseStatus",
+        "GPU 0: no licence for the vGPU of vm-12",
+        "The virtual machine gets less and less of the GPU. Check in it gridd.conf, its client configuration token and "
+        "that it reaches the licence server: journalctl -u nvidia-gridd.",
+        _licences,
+        needs=("N04",),
+        reads=("view",),
+        commands=("nvidia-smi vgpu -q",),
+        each=True,
+    ),
+    Check(
+        "G16",
+        Stage.HEALTH,
+        "GPUs of one model have one VBIOS",
+        "nvmlDeviceGetVbiosVersion",
+        "GPU 6: VBIOS 96.00.30.00.01, others of its model have 96.00.74.00.1D",
+        "A board was replaced, or an update of the firmware stopped half way. Power limits and fixes differ by VBIOS: "
+        "bring all to the version that the machine's vendor names.",
+        _vbios,
+        needs=("N04",),
+        reads=("view",),
+        commands=("nvidia-smi --query-gpu=index,name,vbios_version --format=csv",),
+        each=True,
+    ),
+)
+"""Modes first, then what is left over or asked for."""

@@ -1,8 +1,0 @@
-"""The machine below the driver: PCI bus, kernel, firmware."""
-
-from gpuwatch.diagnose.check import Check
-from gpuwatch.diagnose.checks.host_bus import BUS
-from gpuwatch.diagnose.checks.host_kernel import KERNEL
-from gpuwatch.diagnose.checks.host_traffic import TRAFFIC
-
-HOST: tuple[Check, ...] = (*BUS, *TRAFFIC, *KERNEL)

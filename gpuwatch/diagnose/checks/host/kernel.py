@@ -1,0 +1,221 @@
+"""The kernel: nothing else has the GPUs, it can take NVIDIA's modules, and its log tells of no GPU that failed."""
+
+import re
+
+from gpuwatch.collect.kernel_log.grammar import read_message
+from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.checks.driver.home import is_containerised
+from gpuwatch.diagnose.checks.gpu_log import GpuLine, answering, blamed, present_life, said
+from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT
+from gpuwatch.diagnose.host.kernel_modules import Kernel
+from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.health.xid.classify import classify
+from gpuwatch.model import pci
+from gpuwatch.model.xid import XidEvent
+
+RIVALS = ("nouveau", "nova_core", "nvidiafb", "rivafb")
+"""Drivers that take a GPU away from NVIDIA's."""
+
+REJECTED = (
+    r"nvidia\w*: Loading of (?:unsigned module|module with unsupported crypto|module with unavailable key) is rejected",
+    r"Loading of (?:unsigned module|module with unsupported crypto|module with unavailable key) is rejected",
+    r"Lockdown: (?:insmod|modprobe|systemd-modules|systemd-udevd|kworker)\S*: (?:unsigned|Loading of unsigned) module",
+    r"PKCS#7 signature not signed with a trusted key",
+    r".{0,80}Key was rejected by service",
+)
+"""The first names the module; the others count only where one is installed that could be meant."""
+
+_OTHER_KERNEL = (r"nvidia\w*: version magic '", r"nvidia\w*: disagrees about version of symbol")
+_FIRMWARE_XIDS = frozenset({119, 120})  # judged by D09
+_ADDRESS = pci.PATTERN
+_FAILED = (
+    rf"NVRM: GPU (?:at )?(?:PCI:)?{_ADDRESS}:? RmInitAdapter failed",
+    rf"NVRM: GPU (?:at )?(?:PCI:)?{_ADDRESS}:? rm_init_adapter failed",
+    rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?{_ADDRESS}.{{0,200}}fallen off the bus",
+    rf"nvidia {_ADDRESS}: probe with driver nvidia failed",
+    r"NVRM: BAR\d is \S+ @ \S+ \(PCI:",
+    rf"NVRM: Xid \(PCI:{_ADDRESS}",
+)
+
+
+def _rivals(case: Case) -> Verdict:
+    bus = case.facts.bus or ()
+    modules = (case.facts.kernel.modules if case.facts.kernel else None) or {}
+    taken = tuple(gpu for gpu in bus if (gpu.driver or "").lower().replace("-", "_") in RIVALS)
+    loaded = [name for name in RIVALS if name in modules]
+    if taken:
+        return failed(
+            f"{taken[0].driver} owns {len(taken)} of {len(bus)} GPUs",
+            {gpu.address: f"bound to {gpu.driver}" for gpu in taken},
+            gpus=blamed(case, taken),
+        )
+    if loaded and "nvidia" not in modules:
+        return failed(f"{loaded[0]} is loaded, the nvidia module is not", {"modules": ", ".join(loaded)})
+    if loaded:
+        return warned(f"{loaded[0]} is loaded, but has no GPU", {"modules": ", ".join(loaded)})
+    return passed("none")
+
+
+def _built_for_kernel(case: Case) -> Verdict:
+    kernel = case.facts.kernel or Kernel()
+    release, own = kernel.release or "this kernel", kernel.own_module
+    if kernel.is_loaded:
+        return passed(f"loaded into {release}")
+    wrong = next(said(case, *_OTHER_KERNEL), None)
+    if wrong is not None:
+        return failed(f"the nvidia module was built for another kernel than {release}", {"kernel log": wrong.text})
+    if own is not None:
+        is_other = own.release not in (None, kernel.release)
+        built = f"{own.path.rpartition('/')[2]} was built for {own.release}, {release} runs"
+        return failed(built, {"module": own.path}) if is_other else passed(f"{own.version or 'there'} for {release}")
+    return _not_installed(case, kernel, release)
+
+
+def _not_installed(case: Case, kernel: Kernel, release: str) -> Verdict:
+    if kernel.installed is None:
+        return skipped("not seen: /lib/modules of the host")
+    others = {name: module for name, module in kernel.installed.items() if module is not None}
+    headers = "" if kernel.headers else f"; the headers of {release} are missing"
+    evidence = {f"/lib/modules/{name}": module.version or module.path for name, module in others.items()}
+    evidence |= {"dkms": ", ".join(kernel.dkms)} if kernel.dkms else {}
+    if others:
+        return failed(f"the nvidia module is there for {', '.join(others)}, not for {release}{headers}", evidence)
+    if kernel.dkms:
+        return failed(f"DKMS has not built nvidia {kernel.dkms[-1]} for {release}{headers}", evidence)
+    if is_containerised(case):
+        return skipped("none on the host: a driver container brings it")
+    return skipped("no NVIDIA driver is installed for any kernel")
+
+
+def _signatures(case: Case) -> Verdict:
+    kernel = case.facts.kernel or Kernel()
+    if kernel.is_loaded:
+        return passed("the module was taken")
+    own = kernel.own_module
+    patterns = "|".join(REJECTED if own is not None or kernel.installed is None else REJECTED[:1])
+    refused = next((line for line in case.facts.kernel_log or () if re.match(patterns, line.text)), None)
+    enforced = kernel.secure_boot or kernel.signatures_enforced
+    state = {"Secure Boot": {True: "on", False: "off", None: "not seen"}[kernel.secure_boot]}
+    if refused is not None:
+        return failed("the kernel rejected the signature of a module", state | {"kernel log": refused.text})
+    if enforced and own is not None and own.signed is False:
+        return failed("the kernel takes signed modules only, and the nvidia module is not signed", state)
+    if kernel.secure_boot is None and kernel.signatures_enforced is None:
+        return skipped("not seen: neither UEFI variables nor module parameters")
+    return passed("Secure Boot is on, nothing was rejected" if enforced else "signatures are not enforced")
+
+
+def _log(case: Case) -> Verdict:
+    """GPUs that NVML reads are judged by what it says of them now, not by an old line."""
+    lines = [line for line in said(case, *_FAILED) if _is_bad(case, line)]
+    fine = answering(case)
+    dead = [line for line in lines if line.key is None or line.key not in fine]
+    if dead:
+        words = _words(dead[0].text)
+        where = f"{dead[0].name}: " if dead[0].key else ""
+        indexes = tuple(sorted({line.gpu for line in dead if line.gpu is not None}))
+        evidence = {_at(line, number): line.text for number, line in enumerate(dead[:8])}
+        if case.facts.view is None and case.facts.view_failure != "hangs":
+            return warned(f"{where}{words}; NVML was not asked how it is now", evidence)
+        return failed(f"{where}{words}", evidence, gpus=indexes)
+    if lines:
+        return passed(f"{len(lines)} lines about GPUs that answer")
+    return passed(f"{len(present_life(case))} lines, none about a failed GPU")
+
+
+def _is_bad(case: Case, line: GpuLine) -> bool:
+    """Of XIDs, those after which a GPU is out of order; of a GPU nobody can number only where all were asked for."""
+    if line.key is not None and case.selected is not None and line.gpu not in case.selected:
+        return False
+    told = read_message(line.text)
+    if told.xid is None:
+        return True
+    event = XidEvent(
+        at=0.0, xid=told.xid, source="kernel", message=told.message, recovery=told.recovery, nvlink=told.nvlink
+    )
+    return told.xid not in _FIRMWARE_XIDS and classify(event, case.config.checks.xids) == "fatal"
+
+
+def _words(text: str) -> str:
+    """Without the prefix that names driver and GPU."""
+    told = read_message(text)
+    if told.xid is not None:
+        return f"XID {told.xid}{f', {told.message}' if told.message else ''}"
+    return re.sub(rf"^(?:NVRM|nvidia):? (?:GPU )?(?:at )?(?:PCI:)?(?:{_ADDRESS})?:? ?", "", text).replace(
+        "\nNVRM: ", " "
+    )
+
+
+def _at(line: GpuLine, number: int) -> str:
+    return f"{number + 1}. {line.when or 'line'}"
+
+
+KERNEL: tuple[Check, ...] = (
+    Check(
+        id="H07",
+        stage=Stage.HOST,
+        title="no other driver has the GPUs",
+        how="/proc/modules and the driver each GPU is bound to: nouveau, nova_core, nvidiafb",
+        failure="nouveau owns 8 of 8 GPUs",
+        remedy="Keep nouveau out: blacklist it, rebuild the initramfs (RHEL: dracut --force; Debian, Ubuntu: "
+        "update-initramfs -u) and reboot. With the GPU operator do the same on the host.",
+        commands=(
+            "printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' > /etc/modprobe.d/blacklist-nouveau.conf",
+            "update-initramfs -u || dracut --force",
+            REBOOT,
+        ),
+        judge=_rivals,
+        needs=("H01",),
+        reads=("bus", "kernel"),
+    ),
+    Check(
+        id="H08",
+        stage=Stage.HOST,
+        title="the nvidia module is built for the running kernel",
+        how="modules.dep and nvidia.ko (.modinfo: vermagic) below /lib/modules, DKMS, uname -r, the kernel log",
+        failure="the nvidia module is there for 6.8.0-50-generic, not for 6.8.0-51-generic; its headers are missing",
+        remedy="The kernel was updated and the driver was not built for it. Install the kernel's headers and let DKMS "
+        "build, or install the distribution's module for this kernel (Ubuntu: "
+        "linux-modules-nvidia-BRANCH-server-open-$(uname -r)); or boot the kernel it is there for.",
+        commands=(
+            "apt-get install linux-headers-$(uname -r) || dnf install kernel-devel-$(uname -r)",
+            "dkms autoinstall -k $(uname -r)",
+            "modprobe nvidia",
+        ),
+        judge=_built_for_kernel,
+        needs=("H01",),
+        reads=("kernel",),
+    ),
+    Check(
+        id="H09",
+        stage=Stage.HOST,
+        title="the kernel takes the nvidia module's signature",
+        how="the SecureBoot variable of UEFI, module.sig_enforce, nvidia.ko, the kernel log",
+        failure="the kernel rejected the signature of a module",
+        remedy="Secure Boot takes only modules signed with a key it knows. Enrol the key that DKMS signs with and "
+        "confirm it at the console on the next boot, or use the distribution's signed modules, or switch Secure Boot "
+        "off in the firmware.",
+        commands=(
+            "mokutil --sb-state",
+            "mokutil --import /var/lib/shim-signed/mok/MOK.der || mokutil --import /var/lib/dkms/mok.pub",
+            REBOOT,
+        ),
+        judge=_signatures,
+        needs=("H01",),
+        reads=("kernel",),
+    ),
+    Check(
+        id="H10",
+        stage=Stage.HOST,
+        title="the kernel log tells of no GPU that failed",
+        how="NVRM lines of /dev/kmsg (or a copy) since the driver was loaded, about GPUs that NVML cannot read",
+        failure="GPU 3 (0000:61:00): XID 79, GPU has fallen off the bus.",
+        remedy="The driver gave this GPU up. Drain the node and reboot it; power it off and on if the GPU stays away. "
+        "If it comes back with the same line: reseat it, check its power, then have it replaced.",
+        commands=(KERNEL_LOG, DRAIN, REBOOT),
+        judge=_log,
+        needs=("H01", "H02", "H03", "D06", "D07", "D09"),
+        reads=("kernel_log",),
+        each=True,
+    ),
+)

@@ -1,0 +1,225 @@
+"""Devices the kubelet hands out: as many as there are, all of them healthy, each to those it was given to."""
+
+from gpuwatch.diagnose.check import Case, Check, Verdict, failed, gpu_list, passed, skipped, warned
+from gpuwatch.diagnose.checks.capacity import DOMAIN, expected, healthy, is_shared, labels, left_out, ours
+from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.model import device_id
+from gpuwatch.model.workload import DeviceUse, Workload
+
+NO_KUBELET = "no kubelet on this machine"
+DEPLOY = f"{DOMAIN}/gpu.deploy.device-plugin"
+RESTART_PLUGIN = "kubectl delete pod -A --field-selector spec.nodeName={node} -l app=nvidia-device-plugin-daemonset"
+PLUGIN_LOG = "kubectl -n gpu-operator logs -l app=nvidia-device-plugin-daemonset --all-containers --tail=100"
+SHOW_NODE = 'kubectl get node {node} -o jsonpath=\'{.status.capacity}{"\\n"}{.status.allocatable}{"\\n"}\''
+GROUND = ("N02", "N03", "N04", "G05", "M01", "M02", "M03", "M04", "K02")
+"""GPUs that are lost, after a fatal XID or amid a change of MIG are rightly not advertised."""
+MPS = "nvidia-cuda-mps"
+
+
+def _exempt(facts: Facts) -> str | None:
+    """Why there are no devices to count."""
+    kubelet, cluster = facts.kubelet, facts.cluster
+    if kubelet is not None and not kubelet.present:
+        return NO_KUBELET
+    counted = ours(cluster.node.capacity) if cluster else {}
+    if not any(counted.values()) and kubelet is not None and kubelet.dra and not kubelet.plugins:
+        return f"devices are given by claims ({kubelet.dra[0]}), not counted"
+    switched = labels(facts).get(DEPLOY, "true")
+    if cluster is not None and not any(counted.values()) and switched == "false":
+        return f"no device plugin is wanted here: label {DEPLOY}=false"
+    if cluster is not None and not counted and any(name.startswith("nvidia.com/") for name in cluster.node.capacity):
+        return f"advertised under other names: {', '.join(sorted(cluster.node.capacity))}"
+    return None
+
+
+def _capacity(case: Case) -> Verdict:
+    """Node.status.capacity against GPUs and MIG instances, times the slots of each."""
+    cluster, view = case.facts.cluster, case.facts.view
+    reason = _exempt(case.facts)
+    if reason or cluster is None or view is None:
+        return skipped(reason or "not seen")
+    there = ours(cluster.node.capacity)
+    wanted = expected(view.snapshot.gpus, labels(case.facts), there)
+    if wanted is None:
+        return skipped("MIG is on, and the Node has no label nvidia.com/mig.strategy that says how it is advertised")
+    wrong = {name: count for name, count in wanted.items() if there.get(name, 0) != count}
+    if not wrong:
+        return passed(_counts(there))
+    name, count = next(iter(wrong.items()))
+    gpus = left_out(case.facts, view.snapshot.gpus)
+    evidence = {each: f"capacity {there.get(each, 0)}, by NVML {wanted[each]}" for each in wrong}
+    return failed(f"{name}: capacity {there.get(name, 0)}, by NVML {count}", evidence, gpus=gpus)
+
+
+def _allocatable(case: Case) -> Verdict:
+    """Allocatable against capacity; without the API the kubelet's own note against NVML."""
+    facts = case.facts
+    if reason := _exempt(facts):
+        return skipped(reason)
+    gpus = facts.view.snapshot.gpus if facts.view else ()
+    registered = healthy(facts)
+    if facts.cluster is not None:
+        there, wanted = ours(facts.cluster.node.allocatable), ours(facts.cluster.node.capacity)
+    elif registered is not None and facts.view is not None:
+        there = {name: len(ids) for name, ids in registered.items()}
+        wanted = expected(gpus, {}, there) or there
+    else:
+        return skipped(f"not seen: {facts.unread.get('cluster', 'neither the Node nor the checkpoint of the kubelet')}")
+    short = {name: count for name, count in wanted.items() if there.get(name, 0) < count}
+    if not short:
+        return passed(_counts(there))
+    name, count = next(iter(short.items()))
+    blamed = left_out(facts, gpus)
+    unhealthy = f"; the device plugin calls {gpu_list(blamed)} unhealthy" if blamed else ""
+    evidence = {each: f"{there.get(each, 0)} of {short[each]}" for each in short}
+    return failed(f"{name}: {there.get(name, 0)} of {count} allocatable{unhealthy}", evidence, gpus=blamed)
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "no devices"
+
+
+def _allocations(case: Case) -> Verdict:
+    """What pods were given exists, and no exclusive device was given twice."""
+    view = case.facts.view
+    if reason := _unattributed(case.facts):
+        return skipped(reason)
+    attribution = view.attribution if view else None
+    if attribution is None:
+        return skipped("not seen")
+    stale = [each for each in attribution.unknown_devices if device_id.parse(each) is not None]
+    if stale:
+        others = f" and {len(stale) - 1} more" if len(stale) > 1 else ""
+        return failed(
+            f"a container was given {stale[0]}{others}, which this node does not have",
+            {each: "allocated, not in NVML" for each in stale},
+        )
+    twice = {device: names for device in attribution.devices if len(names := _exclusive(case.facts, device)) > 1}
+    if not twice:
+        held = sum(1 for device in attribution.devices if device.allocated)
+        return passed(f"{held} of {len(attribution.devices)} devices given to pods")
+    device, names = next(iter(twice.items()))
+    message = f"{device.mig or device.gpu} was given to {' and '.join(names)}"
+    evidence = {each.mig or each.gpu: ", ".join(pods) for each, pods in twice.items()}
+    running = (
+        {pod.path for pod in case.facts.cluster.pods or () if pod.phase == "Running"} if case.facts.cluster else ()
+    )
+    judge = failed if all(name in running for name in names) else warned
+    return judge(
+        message, evidence, gpus=_indexes(case, twice), remedy=DOUBLE, commands=("kubectl get pods -A -o wide",)
+    )
+
+
+def _exclusive(facts: Facts, device: DeviceUse) -> list[str]:
+    """Pods that were given this device for themselves; finished pods, which old kubelets still list, are left out."""
+    given = [h for h in device.holders if h.resource and is_shared(facts, h.resource) is False]
+    pods = facts.cluster.pods if facts.cluster else None
+    over = {pod.path for pod in pods or () if pod.phase in ("Succeeded", "Failed")}
+    names = dict.fromkeys(f"{h.workload.namespace}/{h.workload.pod}" for h in given)
+    return [name for name in names if name not in over]
+
+
+DOUBLE = (
+    "The kubelet has lost track of its devices, most likely while its checkpoint was broken (K06). Delete the younger "
+    "of the pods; if it comes back onto the same GPU, drain the node and restart the kubelet."
+)
+
+
+def _strangers(case: Case) -> Verdict:
+    """Processes of pods on devices that the kubelet gave to others or to nobody."""
+    view = case.facts.view
+    reason = _unattributed(case.facts)
+    if reason or view is None:
+        return skipped(reason or "not seen")
+    servers = {o.workload for o in view.owners if o.workload and (o.name or "").startswith(MPS[:15])}
+    owned = {(w.namespace, w.pod) for w in servers}
+    found: dict[DeviceUse, list[Workload]] = {}
+    for device in view.attribution.devices:
+        strangers = [h.workload for h in device.holders if h.resource is None]
+        if strangers := [w for w in strangers if (w.namespace, w.pod) not in owned]:
+            found[device] = strangers
+    if not found:
+        return passed("processes are where their pods were given devices")
+    gpus = _indexes(case, found)
+    first = next(iter(found.values()))[0]
+    evidence = {d.mig or d.gpu: ", ".join(map(_named, workloads)) for d, workloads in found.items()}
+    return warned(f"{_named(first)} uses {gpu_list(gpus)}, which it was not given", evidence, gpus=gpus)
+
+
+def _named(workload: Workload) -> str:
+    return f"{workload.namespace}/{workload.pod}" if workload.pod else f"pod {workload.pod_uid}"
+
+
+def _indexes(case: Case, devices: dict[DeviceUse, list[str]] | dict[DeviceUse, list[Workload]]) -> tuple[int, ...]:
+    index = {status.identity.uuid: status.identity.index for status in case.statuses}
+    return tuple(sorted({index[device.gpu] for device in devices if device.gpu in index}))
+
+
+def _unattributed(facts: Facts) -> str | None:
+    """Why nothing can be said of what the kubelet gave to whom."""
+    if facts.kubelet is not None and not facts.kubelet.present:
+        return NO_KUBELET
+    sources = facts.view.snapshot.sources if facts.view else ()
+    asked = next((source for source in sources if source.name == "podresources"), None)
+    if asked is None or asked.up:
+        return None if asked else "the kubelet was not asked which pods have devices"
+    return f"not seen: {asked.reason}" if asked.reason else "the kubelet did not tell which pods have devices"
+
+
+KUBELET_DEVICES: tuple[Check, ...] = (
+    Check(
+        id="K03",
+        stage=Stage.KUBELET,
+        title="the Node's capacity is what NVML counts",
+        how="Node.status.capacity nvidia.com/*; NVML's GPUs and MIG instances by nvidia.com/mig.strategy, times "
+        "nvidia.com/<resource>.replicas",
+        failure="nvidia.com/gpu: capacity 7, by NVML 8",
+        remedy="The device plugin looks at the GPUs when it starts, not again. If all GPUs are well by now, restart "
+        "its pod on this node. Pods that run keep their GPUs.",
+        commands=(SHOW_NODE, RESTART_PLUGIN, PLUGIN_LOG),
+        judge=_capacity,
+        needs=GROUND,
+        reads=("cluster", "view"),
+    ),
+    Check(
+        id="K04",
+        stage=Stage.KUBELET,
+        title="all devices are allocatable",
+        how="Node.status.allocatable against capacity; RegisteredDevices of kubelet_internal_checkpoint tells which "
+        "are healthy",
+        failure="nvidia.com/gpu: 7 of 8 allocatable; the device plugin calls GPU 3 unhealthy",
+        remedy="The device plugin calls a GPU unhealthy after a critical XID and does not take that back. Look for the "
+        "XID in the kernel log, do what it asks for (gpuwatch xid explain), then restart the plugin's pod here.",
+        commands=("dmesg -T | grep -i xid", SHOW_NODE, RESTART_PLUGIN),
+        judge=_allocatable,
+        needs=(*GROUND, "K03"),
+    ),
+    Check(
+        id="K05",
+        stage=Stage.KUBELET,
+        title="pods hold devices that exist, one pod each",
+        how="pod-resources List against NVML's uuids; one holder for a device that is not shared",
+        failure="a container was given GPU-5c2f..., which this node does not have",
+        remedy="The device went away under the pod: MIG was cut anew, or a GPU was replaced. Delete the pod; the one "
+        "that follows is given a device that exists.",
+        commands=("gpuwatch get pods", "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"),
+        judge=_allocations,
+        needs=("K01", "N03", "N04"),
+        reads=("view",),
+    ),
+    Check(
+        id="K09",
+        stage=Stage.KUBELET,
+        title="pods use only the GPUs they were given",
+        how="NVML's processes, their cgroups, and pod-resources List",
+        failure="default/notebook uses GPU 3, which it was not given",
+        remedy="The pod got the GPU past the scheduler: NVIDIA_VISIBLE_DEVICES=all, privileged, or /dev of the host. "
+        "Tell its owner. To forbid it: accept-nvidia-visible-devices-envvar-when-unprivileged = false in the toolkit's "
+        "config.toml, with a device plugin that passes devices as volume mounts or by CDI.",
+        commands=("gpuwatch get processes", "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"),
+        judge=_strangers,
+        needs=("K01", "N04"),
+        reads=("view",),
+    ),
+)

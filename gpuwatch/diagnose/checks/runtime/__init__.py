@@ -1,0 +1,231 @@
+"""How containers get GPUs: NVIDIA's toolkit, the container runtime, CDI."""
+
+from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.checks.containers import good_specs, runtime_config, runtime_kind, way
+from gpuwatch.diagnose.checks.per_gpu import FOR_SCREENS
+from gpuwatch.diagnose.checks.runtime.cdi import CDI
+from gpuwatch.diagnose.checks.runtime.settings import OPERATOR_PODS, SETTINGS
+from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.host.container_runtime import RuntimeConfig
+from gpuwatch.diagnose.model.diagnosis import Stage
+
+UNITS = {"/etc/k0s/": "k0sworker", "/var/snap/microk8s/": "snap.microk8s.daemon-containerd"}
+INSTALL = "apt-get install -y nvidia-container-toolkit"
+NO_RUNTIME = "no container runtime on this machine"
+PODMAN = "podman has no nvidia runtime; it takes GPUs from CDI"
+NEITHER = "neither nvidia-ctk nor nvidia-container-runtime is on this host"
+GKE = "Google's driver installer and device plugin bring the driver into containers; no toolkit is needed"
+
+
+def _exempt(facts: Facts) -> str | None:
+    """Why there is nothing of NVIDIA's to look for in a container runtime."""
+    kind = runtime_kind(facts)
+    if facts.runtime is None or kind is None:
+        return NO_RUNTIME
+    return GKE if facts.runtime.gke else None
+
+
+def _toolkit(case: Case) -> Verdict:
+    """Packages of the host, or the copy that the GPU operator installs."""
+    reason, found = _exempt(case.facts), case.facts.runtime.toolkit if case.facts.runtime else {}
+    if reason:
+        return skipped(reason)
+    if not found:
+        return _no_toolkit(case)
+    folders = sorted({path.rpartition("/")[0] for path in found})
+    seen = f"{max(found.values()) or 'version not told'}, in {' and '.join(folders)}"
+    validations = case.facts.operator.validations if case.facts.operator else {}
+    if "driver-ready" not in validations or "toolkit-ready" in validations:
+        return passed(seen)
+    return warned(
+        f"{seen}; but the GPU operator's validator has not seen it work: no toolkit-ready",
+        remedy="Look why the validator's init container toolkit-validation waits; as long as it does, the operator "
+        "starts no device plugin here.",
+        commands=(
+            OPERATOR_PODS,
+            "kubectl -n gpu-operator logs -l app=nvidia-operator-validator -c toolkit-validation --tail=50",
+        ),
+    )
+
+
+def _no_toolkit(case: Case) -> Verdict:
+    """A failure where containers are to have GPUs: many a machine has Docker or podman for other things."""
+    config = runtime_config(case.facts) or RuntimeConfig(kind=runtime_kind(case.facts) or "", path="")
+    commands = (INSTALL, *_repair(config))
+    if _is_meant(case.facts, config):
+        return failed(f"no container toolkit: {NEITHER}", commands=commands)
+    if config.kind == "docker" and any(gpu.identity.brand not in FOR_SCREENS for gpu in case.gpus):
+        return warned(f"docker cannot give GPUs to containers: {NEITHER}", commands=commands)
+    return skipped(f"no container toolkit, and nothing says that containers of {config.kind} are to have GPUs")
+
+
+def _is_meant(facts: Facts, config: RuntimeConfig) -> bool:
+    in_cluster = facts.kubelet is not None and facts.kubelet.present
+    return in_cluster or bool(config.nvidia or config.hook or good_specs(facts))
+
+
+def _configured(case: Case) -> Verdict:
+    """A handler whose binary exists, an OCI hook, or CDI in the runtime that starts the containers."""
+    kind = runtime_kind(case.facts) or ""
+    reason = _exempt(case.facts) or (PODMAN if kind == "podman" else None)
+    config = runtime_config(case.facts) or RuntimeConfig(kind=kind, path="", cdi=True if kind == "crio" else None)
+    if config.denied:
+        reason = reason or f"not seen: {config.error}"
+    is_for_others = kind in ("containerd", "crio") or not (case.facts.runtime and case.facts.runtime.toolkit)
+    if is_for_others and not _is_meant(case.facts, config):
+        reason = reason or f"nothing says that containers of {kind} are to have GPUs"
+    if reason:
+        return skipped(reason)
+    if config.error:
+        return _unconfigured(config, f"{kind} cannot start with this configuration: {config.error}")
+    if config.missing:
+        return _unconfigured(config, f"{config.path} names {config.missing[0]}, which is not there")
+    handler = _handler(case.facts, config)
+    return passed(handler, {"files": ", ".join(config.files)}) if handler else _by_cdi_alone(case.facts, config)
+
+
+def _handler(facts: Facts, config: RuntimeConfig) -> str | None:
+    """By which handler or hook of NVIDIA's it starts containers, in words."""
+    if config.nvidia:
+        default = ", the default" if config.default in config.nvidia else ""
+        return f"{config.kind}: runtime {', '.join(config.nvidia)}{default}{', CDI on' if config.cdi else ''}"
+    if config.hook:
+        return f"{config.kind}: hook {config.hook}"
+    hooked = any(
+        path.endswith("nvidia-container-runtime-hook") for path in (facts.runtime.toolkit if facts.runtime else ())
+    )
+    return "docker run --gpus finds nvidia-container-runtime-hook" if config.kind == "docker" and hooked else None
+
+
+def _by_cdi_alone(facts: Facts, config: RuntimeConfig) -> Verdict:
+    """Without a handler: fine where CDI is on, there are specifications, and nobody asks for the handler."""
+    none = f"{config.kind} has no nvidia runtime in {config.path or 'its configuration (it has no file)'}"
+    if not (config.cdi and good_specs(facts)):
+        return _unconfigured(config, f"{none}, and CDI does not replace it")
+    classes = (facts.cluster.runtime_classes or {}) if facts.cluster else {}
+    named = [name for name, handler in classes.items() if "nvidia" in handler]
+    if named and facts.operator and facts.operator.present:
+        return _unconfigured(
+            config, f"{none}: pods of RuntimeClass {named[0]} cannot start, nor the GPU operator's own"
+        )
+    if named:
+        message = f"{none}: pods of RuntimeClass {named[0]} cannot start; others get GPUs through CDI"
+        return warned(message, commands=_repair(config))
+    return passed(f"{config.kind}: CDI on, no nvidia runtime needed")
+
+
+def _unconfigured(config: RuntimeConfig, message: str) -> Verdict:
+    return failed(message, commands=_repair(config))
+
+
+def _repair(config: RuntimeConfig) -> tuple[str, ...]:
+    """k3s and RKE2 write the configuration anew at each start, with what runtimes of NVIDIA's they find."""
+    if "/rancher/" in config.path:
+        return (f"systemctl restart {'rke2-agent' if '/rke2/' in config.path else 'k3s'}", OPERATOR_PODS)
+    if config.kind == "podman":
+        return ("nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",)
+    unit = next((unit for folder, unit in UNITS.items() if config.path.startswith(folder)), config.kind)
+    file = f" --config={config.path}" if unit != config.kind else ""
+    tell = f"nvidia-ctk runtime configure --runtime={config.kind}{file}"
+    return tell, f"systemctl restart {unit}", OPERATOR_PODS
+
+
+def _runtime_class(case: Case) -> Verdict:
+    """Pods name it, the GPU operator's among them; workloads need not where nvidia is the default or CDI is used."""
+    cluster, config = case.facts.cluster, runtime_config(case.facts)
+    if cluster is None or config is None or not config.nvidia:
+        return skipped("no runtime of NVIDIA's that a RuntimeClass could name")
+    classes = cluster.runtime_classes
+    if classes is None:
+        return skipped(f"not seen: {cluster.unseen.get('runtimeclasses', 'RuntimeClasses were not read')}")
+    found = [name for name, handler in classes.items() if handler in config.nvidia]
+    if found:
+        return passed(f"RuntimeClass {', '.join(found)}")
+    operator = case.facts.operator
+    if operator is not None and operator.present:
+        return failed("RuntimeClass nvidia is missing: pods of the GPU operator name it and are refused")
+    if config.default in config.nvidia or way(case.facts, config) == "cdi":
+        return skipped("not needed: containers get GPUs without naming a runtime")
+    return failed(f"no RuntimeClass leads to {config.kind}'s runtime {next(iter(config.nvidia))}")
+
+
+def _systemd_reload(case: Case) -> Verdict:
+    """runc tells systemd which devices a container may use; it leaves out those without a link in /dev/char."""
+    config, nodes = runtime_config(case.facts), case.facts.nodes
+    if config is None or nodes is None or config.error or (case.facts.runtime and case.facts.runtime.gke):
+        is_google = case.facts.runtime and case.facts.runtime.gke
+        return skipped(GKE if is_google else "the runtime's configuration was not read" if config else NO_RUNTIME)
+    if config.systemd_cgroup is False:
+        return passed("cgroups are not made by systemd")
+    if (found := way(case.facts, config)) == "cdi":
+        return passed("devices are part of the container's own specification (CDI)")
+    links = [name for name in nodes.char_links if name.startswith("195:")]
+    if links:
+        return passed(f"{len(links)} links in /dev/char")
+    if found == "unknown":
+        return skipped("not seen: the toolkit's version; before 1.18 containers lose GPUs without links in /dev/char")
+    return warned("systemctl daemon-reload will take GPUs away from running containers: no links in /dev/char")
+
+
+RUNTIME: tuple[Check, ...] = (
+    Check(
+        id="T01",
+        stage=Stage.RUNTIME,
+        title="NVIDIA's container toolkit is installed",
+        how="/usr/bin or /usr/local/nvidia/toolkit: nvidia-ctk, nvidia-container-runtime; version from dpkg; "
+        "/run/nvidia/validations/toolkit-ready",
+        failure="no container toolkit: neither nvidia-ctk nor nvidia-container-runtime is on this host",
+        remedy="Install the package nvidia-container-toolkit (apt, dnf or zypper, from NVIDIA's repository) and tell "
+        "the runtime of it. With the GPU operator look at the toolkit pod of this node instead.",
+        commands=(INSTALL, "nvidia-ctk runtime configure --runtime=containerd", "systemctl restart containerd"),
+        judge=_toolkit,
+        needs=("D01", "D05"),
+        reads=("runtime",),
+    ),
+    Check(
+        id="T02",
+        stage=Stage.RUNTIME,
+        title="the container runtime knows NVIDIA's",
+        how="configuration of the runtime the kubelet uses, with imports and drop-ins: containerd (versions 1 to 3), "
+        "CRI-O, Docker; the handler's binary must exist; CDI may replace it",
+        failure="containerd has no nvidia runtime in /etc/containerd/config.toml, and CDI does not replace it",
+        remedy="Add the nvidia runtime with nvidia-ctk and restart the container runtime; containers live on, but "
+        "Docker's only with live-restore. Usually an update has replaced the file. With the GPU operator restart the "
+        "toolkit pod of this node instead: it writes the configuration and restarts the runtime.",
+        judge=_configured,
+        needs=("T01",),
+        reads=("runtime",),
+    ),
+    Check(
+        id="T03",
+        stage=Stage.RUNTIME,
+        title="a RuntimeClass leads to NVIDIA's runtime",
+        how="API: RuntimeClasses whose handler is an nvidia runtime of this node",
+        failure="no RuntimeClass leads to containerd's runtime nvidia",
+        remedy="Create the RuntimeClass; the GPU operator makes its own again when its pod is restarted.",
+        commands=(
+            "printf 'apiVersion: node.k8s.io/v1\\nkind: RuntimeClass\\nmetadata: {name: nvidia}\\nhandler: nvidia\\n' "
+            "| kubectl apply -f -",
+            "kubectl get runtimeclass",
+        ),
+        judge=_runtime_class,
+        needs=("T02",),
+        reads=("cluster", "runtime"),
+    ),
+    *CDI,
+    Check(
+        id="T05",
+        stage=Stage.RUNTIME,
+        title="containers keep their GPUs when systemd reloads",
+        how="runtime's cgroup driver, the toolkit's mode, links 195:* in /dev/char",
+        failure="systemctl daemon-reload will take GPUs away from running containers: no links in /dev/char",
+        remedy="It shows as `Failed to initialize NVML: Unknown Error` in containers that worked before. Make the "
+        "links, and again at each boot (NVIDIA's documentation has a udev rule), or use CDI: container toolkit 1.18 or "
+        "newer in mode auto, or cdi.enabled=true of the GPU operator, whose validator also makes the links.",
+        commands=("nvidia-ctk system create-dev-char-symlinks --create-all",),
+        judge=_systemd_reload,
+        needs=("T02",),
+        reads=("runtime", "nodes"),
+    ),
+    *SETTINGS,
+)

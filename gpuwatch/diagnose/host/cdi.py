@@ -1,0 +1,119 @@
+"""CDI specifications: the files that tell container runtimes which device files and libraries make a GPU.
+
+Format: https://github.com/cncf-tags/container-device-interface, SPEC.md. `nvidia-ctk cdi generate`, the device plugin
+(`k8s.device-plugin.nvidia.com/gpu`), NVIDIA's DRA driver and the GPU operator (`management.nvidia.com/gpu`) write them.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from gpuwatch.diagnose.host.host_root import exists, listing, text
+from gpuwatch.model.snapshot import Record
+
+FOLDERS = ("/etc/cdi", "/var/run/cdi")
+"""Where runtimes look; what stands in a later one overrules an earlier one."""
+
+MOST_MISSING = 32
+
+_OURS = re.compile(r"(?:[\w.-]+\.)?nvidia\.com/[\w.-]+", re.ASCII)
+_VERSION = re.compile(
+    r"/(?:libcuda|libnvidia-[\w-]+)\.so\.(\d{3,}\.\d+(?:\.\d+)?)$|/nvidia/(\d{3,}\.\d+(?:\.\d+)?)/", re.ASCII
+)
+"""Of NVIDIA's files those that bear the driver's version; libnvidia-egl-gbm.so.1.1.2 has one of its own."""
+
+
+class CdiSpec(Record, frozen=True, kw_only=True):
+    """One file. `nodes`: device files it hands out; `missing`: of its device files and mounts those the host lacks;
+    `versions`: driver versions named by its library paths; `error`: why it is no specification.
+    """
+
+    path: str
+    kind: str | None = None
+    devices: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
+    error: str | None = None
+
+
+class _Node(msgspec.Struct, rename="camel"):
+    path: str
+    host_path: str | None = None
+
+
+class _Mount(msgspec.Struct, rename="camel"):
+    host_path: str
+    container_path: str | None = None
+
+
+class _Edits(msgspec.Struct, rename="camel"):
+    device_nodes: list[_Node] | None = None
+    mounts: list[_Mount] | None = None
+
+
+class _Device(msgspec.Struct, rename="camel"):
+    name: str
+    container_edits: _Edits = msgspec.field(default_factory=_Edits)
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    kind: str
+    cdi_version: str = ""
+    devices: list[_Device] | None = None
+    container_edits: _Edits | None = None
+
+
+def cdi_specs(root: Path, dev: Path) -> tuple[CdiSpec, ...]:
+    """Those of NVIDIA in /etc/cdi and /var/run/cdi, broken ones included."""
+    files = (path for folder in FOLDERS for path in listing(root, folder, ".yaml", ".yml", ".json"))
+    return tuple(spec for path in files if (spec := _spec(root, dev, path)) is not None)
+
+
+def parse(path: str, content: str) -> CdiSpec | _Spec:
+    """A specification, or a CdiSpec that says why it is none. Never raises."""
+    decode = msgspec.json.decode if path.endswith(".json") else msgspec.yaml.decode
+    try:
+        return decode(content, type=_Spec)
+    except (msgspec.DecodeError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        return CdiSpec(path=path, error=" ".join(str(error).split())[:300] or type(error).__name__)
+
+
+def _spec(root: Path, dev: Path, path: str) -> CdiSpec | None:
+    """None: another vendor's."""
+    try:
+        content = text(root, path)
+    except OSError as error:
+        return CdiSpec(path=path, error=error.strerror or str(error)) if "nvidia" in path else None
+    found = parse(path, content)
+    if isinstance(found, CdiSpec):
+        return found if "nvidia" in path or "nvidia" in content else None
+    if not _OURS.fullmatch(found.kind):
+        return None
+    nodes = tuple(
+        dict.fromkeys(node.host_path or node.path for edits in _edits(found) for node in edits.device_nodes or ())
+    )
+    mounts = tuple(dict.fromkeys(mount.host_path for edits in _edits(found) for mount in edits.mounts or ()))
+    missing = [path for path in nodes if not _has(root, dev, path)] + [m for m in mounts if not exists(root, m)]
+    matches = (match for mount in mounts for match in _VERSION.finditer(mount))
+    return CdiSpec(
+        path=path,
+        kind=found.kind,
+        devices=tuple(device.name for device in found.devices or ()),
+        nodes=nodes,
+        missing=tuple(missing[:MOST_MISSING]),
+        versions=tuple(sorted({match[1] or match[2] for match in matches})),
+    )
+
+
+def _edits(spec: _Spec) -> Iterator[_Edits]:
+    if spec.container_edits:
+        yield spec.container_edits
+    yield from (device.container_edits for device in spec.devices or ())
+
+
+def _has(root: Path, dev: Path, path: str) -> bool:
+    """Device files are looked for where this host's /dev is."""
+    return exists(dev, path.removeprefix("/dev/")) if path.startswith("/dev/") else exists(root, path)

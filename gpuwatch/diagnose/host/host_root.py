@@ -1,0 +1,62 @@
+"""Files of a host whose root is mounted or copied somewhere: absolute links mean the host, not this machine."""
+
+import os
+from pathlib import Path
+
+from gpuwatch.host.plain_file import content
+
+MOST_LINKS = 32
+
+
+def place(root: Path, path: str) -> Path | None:
+    """Where `path` of the host really is, links followed inside `root`; None when nothing is there or it cannot be
+    reached.
+    """
+    at, left, links = root, _parts(path), 0
+    while left:
+        part = left.pop(0)
+        if part == "..":
+            at = root if at == root else at.parent
+            continue
+        try:
+            target = os.readlink(at / part)
+        except OSError:  # no link, or not there
+            at = at / part
+            continue
+        links += 1
+        if links > MOST_LINKS:
+            return None
+        at = root if target.startswith("/") else at
+        left = _parts(target) + left
+    return at if os.path.lexists(at) else None
+
+
+def exists(root: Path, path: str) -> bool:
+    """Whether the host has this file."""
+    return place(root, path) is not None
+
+
+def text(root: Path, path: str) -> str:
+    """A file of the host; bytes that are no UTF-8 are replaced.
+
+    Raises:
+        OSError: it is not there or cannot be read.
+    """
+    found = place(root, path)
+    if found is None:
+        raise FileNotFoundError(2, "No such file or directory", path)
+    return content(found).decode(errors="replace")
+
+
+def listing(root: Path, folder: str, *suffixes: str) -> tuple[str, ...]:
+    """Paths of the host below a folder, not deeper, in order; empty when it is not there or cannot be listed."""
+    found = place(root, folder)
+    try:
+        names = sorted(os.listdir(found)) if found else []
+    except OSError:
+        return ()
+    return tuple(f"{folder.rstrip('/')}/{name}" for name in names if not suffixes or name.endswith(suffixes))
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]

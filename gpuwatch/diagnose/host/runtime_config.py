@@ -1,0 +1,214 @@
+"""The configuration files of containerd, CRI-O, Docker and NVIDIA's own runtime, read as far as GPUs go.
+
+containerd: version 1 and 2 name the plugin `io.containerd.grpc.v1.cri` (`cri`), version 3 (containerd 2)
+`io.containerd.cri.v1.runtime`; `imports` are read after the file that names them and overrule it.
+CRI-O: /etc/crio/crio.conf, then /etc/crio/crio.conf.d in order of names. Docker: /etc/docker/daemon.json.
+"""
+
+import fnmatch
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from gpuwatch.diagnose.host.host_root import listing, text
+
+CONTAINERD, CRIO, DOCKER = "containerd", "crio", "docker"
+CRI_PLUGINS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri")
+MOST_IMPORTS = 64
+
+Shape = TypeVar("Shape")
+
+
+class Parsed(NamedTuple):
+    """What one runtime's files say together; members as in `RuntimeConfig`."""
+
+    files: tuple[str, ...] = ()
+    runtimes: dict[str, str] = {}
+    default: str | None = None
+    cdi: bool | None = None
+    systemd_cgroup: bool | None = None
+    error: str | None = None
+    denied: bool = False  # it is there, but not for us to read
+
+
+class Toolkit(NamedTuple):
+    """config.toml of NVIDIA's runtime."""
+
+    mode: str | None
+    no_cgroups: bool | None
+
+
+class _Options(msgspec.Struct):
+    binary: str | None = msgspec.field(name="BinaryName", default=None)
+    systemd_cgroup: bool | None = msgspec.field(name="SystemdCgroup", default=None)
+
+
+class _Handler(msgspec.Struct):
+    runtime_type: str = ""
+    options: _Options = msgspec.field(default_factory=_Options)
+
+
+class _Containerd(msgspec.Struct):
+    default_runtime_name: str | None = None
+    runtimes: dict[str, _Handler] = {}
+
+
+class _Cri(msgspec.Struct):
+    enable_cdi: bool | None = None
+    containerd: _Containerd = msgspec.field(default_factory=_Containerd)
+
+
+class _CrioHandler(msgspec.Struct):
+    runtime_path: str = ""
+
+
+class _Crio(msgspec.Struct):
+    default_runtime: str | None = None
+    cgroup_manager: str = "systemd"
+    runtimes: dict[str, _CrioHandler] = {}
+
+
+class _DockerHandler(msgspec.Struct):
+    path: str = ""
+
+
+class _Docker(msgspec.Struct, rename="kebab"):
+    runtimes: dict[str, _DockerHandler] = {}
+    default_runtime: str | None = None
+    exec_opts: list[str] = []
+    features: dict[str, Any] = {}
+
+
+def containerd(root: Path, path: str) -> Parsed:
+    """Of the file at `path` of the host, with what it imports."""
+    files: list[str] = []
+    try:
+        document = _imported(root, path, files)
+        plugins = _table(document, "plugins")
+        name = next((name for name in CRI_PLUGINS if name in plugins), CRI_PLUGINS[0])
+        cri = _convert(plugins.get(name, {}), _Cri)
+    except (OSError, ValueError, RecursionError) as error:
+        return Parsed(tuple(files), error=str(error), denied=isinstance(error, PermissionError))
+    if cri.enable_cdi is None and document.get("version") == 3:
+        cri.enable_cdi = True  # containerd 2, whose default it is
+    handlers = cri.containerd.runtimes
+    default = cri.containerd.default_runtime_name or "runc"
+    options = [handlers[each].options for each in ("nvidia", default, "runc") if each in handlers]
+    return Parsed(
+        files=tuple(files),
+        runtimes={name: handler.options.binary or handler.runtime_type for name, handler in handlers.items()},
+        default=default,
+        cdi=cri.enable_cdi,
+        systemd_cgroup=next((each.systemd_cgroup for each in options if each.systemd_cgroup is not None), None),
+    )
+
+
+def crio(root: Path, paths: Iterable[str]) -> Parsed:
+    """Of these files of the host, later ones overrule."""
+    files = tuple(paths)
+    document: dict[str, Any] = {}
+    try:
+        for path in files:
+            document = _merged(document, _toml(root, path))
+        found = _convert(_table(_table(document, "crio"), "runtime"), _Crio)
+    except (OSError, ValueError, RecursionError) as error:
+        return Parsed(files, error=str(error), denied=isinstance(error, PermissionError))
+    return Parsed(
+        files=files,
+        runtimes={name: handler.runtime_path or name for name, handler in found.runtimes.items()},
+        default=found.default_runtime,
+        systemd_cgroup=found.cgroup_manager == "systemd",
+    )
+
+
+def docker(root: Path, path: str) -> Parsed:
+    """Of daemon.json; an empty file is allowed."""
+    try:
+        content = text(root, path)
+        found = msgspec.json.decode(content, type=_Docker) if content.strip() else _Docker()
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        return Parsed((path,), error=f"{path}: {error}", denied=isinstance(error, PermissionError))
+    drivers = [option.partition("=")[2] for option in found.exec_opts if option.startswith("native.cgroupdriver=")]
+    cdi = found.features.get("cdi")
+    return Parsed(
+        files=(path,),
+        runtimes={name: handler.path for name, handler in found.runtimes.items()},
+        default=found.default_runtime,
+        cdi=cdi if isinstance(cdi, bool) else None,
+        systemd_cgroup=drivers[-1] == "systemd" if drivers else None,
+    )
+
+
+def toolkit(content: str) -> Toolkit:
+    """/etc/nvidia-container-runtime/config.toml.
+
+    Raises:
+        ValueError: it is not TOML.
+    """
+    document = _parse(content)
+    mode = _table(document, "nvidia-container-runtime").get("mode")
+    no_cgroups = _table(document, "nvidia-container-cli").get("no-cgroups")
+    return Toolkit(
+        mode=mode if isinstance(mode, str) else None, no_cgroups=no_cgroups if isinstance(no_cgroups, bool) else None
+    )
+
+
+def _imported(root: Path, path: str, files: list[str]) -> dict[str, Any]:
+    """The document at `path` with all it imports; each file is read once."""
+    files.append(path)
+    document = _toml(root, path)
+    patterns = document.get("imports", [])
+    if not isinstance(patterns, list):
+        raise ValueError(f"{path}: imports is no list")
+    for pattern in patterns:
+        for found in _matching(root, path, str(pattern)):
+            if found not in files and len(files) < MOST_IMPORTS:
+                document = _merged(document, _imported(root, found, files))
+    return document
+
+
+def _matching(root: Path, path: str, pattern: str) -> tuple[str, ...]:
+    """Files an import means: a path or a pattern of names, relative to the importing file."""
+    full = pattern if pattern.startswith("/") else f"{path.rpartition('/')[0]}/{pattern}"
+    folder, _, name = full.rpartition("/")
+    return tuple(each for each in listing(root, folder) if fnmatch.fnmatchcase(each.rpartition("/")[2], name))
+
+
+def _toml(root: Path, path: str) -> dict[str, Any]:
+    try:
+        return _parse(text(root, path))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _parse(content: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(content)
+    except RecursionError:
+        raise ValueError("too deep") from None
+
+
+def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = document.get(name, {})
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} is no table")
+    return found
+
+
+def _merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables are merged, anything else is replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        known = merged.get(key)
+        merged[key] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _convert(document: Any, shape: type[Shape]) -> Shape:
+    try:
+        return msgspec.convert(document, shape)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None

@@ -1,0 +1,1 @@
+"""The nouns of a diagnosis: what a cluster is, what a check answers."""

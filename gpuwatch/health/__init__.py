@@ -1,0 +1,3 @@
+"""Are the GPUs well? Checks, XID classes and the judge that gives findings. It does no I/O and imports the model and
+the configuration.
+"""

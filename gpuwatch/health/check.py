@@ -1,0 +1,105 @@
+"""One row of the CHECKS table, and what its predicate says."""
+
+from collections.abc import Callable
+from functools import cache
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
+
+from gpuwatch.health.gpu_history import GpuHistory
+from gpuwatch.health.history import History
+from gpuwatch.model.check_names import CheckName
+from gpuwatch.model.finding import Remedy, Severity
+from gpuwatch.model.snapshot import Gpu
+from gpuwatch.model.workload import Workload
+from gpuwatch.remediation.model.plan import Response
+
+
+class Sighting(NamedTuple):
+    """The fault as seen in one look. What is None is as the row says.
+
+    `level`: a figure that, when it rises, makes the fault a new occurrence.
+    """
+
+    message: str
+    evidence: dict[str, str] = {}
+    severity: Severity | None = None
+    remedy: Remedy | None = None
+    action: str | None = None
+    level: float | None = None
+    pods: tuple[Workload, ...] | None = None
+
+
+CANNOT_TELL = Sighting("")
+"""Neither there nor gone: what was found before stays, what was not found is not found now."""
+
+Ends = Literal["clean", "repair", "time"]
+"""What ends a finding: that it is seen to be gone; evidence of a repair; the passing of time."""
+
+Blame = Literal["gpu", "node", "monitor"]
+
+
+class Check(NamedTuple):
+    """One row. It has `gpu` (a predicate over each GPU), `node`, or neither: then XIDs or SXids make its findings.
+
+    `reads`: FIELDS paths without which `gpu` cannot tell; it is then asked of every new sample. Without any it is asked
+    at every look, about GPUs that do not answer too. `raise_after`: N of M answers; `clear_after`: good ones in a row.
+    """
+
+    name: CheckName
+    finds: str
+    """What it looks for, in words; thresholds as `{keys}` of the configuration."""
+    severity: Severity
+    remedy: Remedy
+    action: str
+    """The next step for a person."""
+    response: Response = Response.OBSERVE
+    """What is done about it by default,"""
+    most: Response = Response.DRAIN
+    """and at most, whatever a policy says."""
+    gpu: Callable[[GpuHistory], Sighting | None] | None = None
+    node: Callable[[History], Sighting | None] | None = None
+    reads: tuple[str, ...] = ()
+    raise_after: tuple[int, int] = (1, 1)
+    clear_after: int = 1
+    boot_grace: bool = False
+    blame: Blame = "gpu"
+    ends: Ends = "clean"
+
+
+def value(gpu: Gpu, path: str) -> Any:
+    """The reading at a FIELDS path, None where it is not known."""
+    return _getter(path)(gpu)
+
+
+@cache
+def _getter(path: str) -> Callable[[Gpu], Any]:
+    """Asked some hundred times at every look."""
+    if path.startswith("ecc.counts."):
+        count = path.removeprefix("ecc.counts.")
+        return lambda gpu: gpu.ecc.counts.get(count)
+    return attrgetter(path)
+
+
+def can_tell(gpu: Gpu, reads: tuple[str, ...]) -> bool:
+    """Whether all that a check reads was read."""
+    return all(value(gpu, path) is not None for path in reads) and not any(e.startswith(reads) for e in gpu.errors)
+
+
+def evidence(gpu: Gpu, reads: tuple[str, ...]) -> dict[str, str]:
+    """The readings a check went by, as text; records and tables are too long for it."""
+    known = {path: value(gpu, path) for path in reads}
+    return {path: str(v) for path, v in known.items() if isinstance(v, int | float | str)}
+
+
+def is_paced(gpu: Gpu) -> bool:
+    """Whether the driver keeps it slow as it only has to show a desktop: clocks and link are low on purpose."""
+    return bool(gpu.display_active) and (gpu.performance_state or 0) > WORKING_STATE
+
+
+WORKING_STATE = 2
+"""The slowest performance state in which work is done: GeForce computes in P2."""
+
+
+def when(path: str, message: str) -> Callable[[GpuHistory], Sighting | None]:
+    """A predicate that a flag is set."""
+    return lambda past: Sighting(message) if past.gpu and value(past.gpu, path) else None

@@ -1,0 +1,131 @@
+"""CHECKS of what is there: GPUs lost, hung or missing, a driver that hangs as a whole, and the monitor itself."""
+
+from gpuwatch.health.check import CANNOT_TELL, Check, Sighting
+from gpuwatch.health.gpu_history import GpuHistory
+from gpuwatch.health.history import History
+from gpuwatch.model.finding import Remedy, Severity
+from gpuwatch.model.pci import pci_key
+from gpuwatch.model.snapshot import GpuState, SourceStatus
+from gpuwatch.remediation.model.plan import Response
+
+WEDGED_SECONDS = 60.0
+"""Slow drivers take half as long to start."""
+
+
+def _lost(past: GpuHistory) -> Sighting | None:
+    if past.status is not None and past.status.state is GpuState.LOST:
+        return Sighting(past.status.detail, {"state": "lost"})
+    if past.lost_line is not None:
+        return Sighting(past.lost_line, {"kernel": past.lost_line})
+    return None if past.is_new else CANNOT_TELL
+
+
+def _unresponsive(past: GpuHistory) -> Sighting | None:
+    """A GPU that was read and that nobody reads any more was silent because its reader was."""
+    state = past.status.state if past.status else None
+    if past.status is not None and past.hangs:
+        return Sighting(past.status.detail, {"state": "unresponsive"})
+    return None if past.is_new or (state is GpuState.UNKNOWN and past.order) else CANNOT_TELL
+
+
+def _missing(history: History) -> Sighting | None:
+    """GPUs that the bus or the configuration has and NVML has not. Nothing is missing while nobody reads NVML.
+
+    Where as many as expected are there, a further one on the bus is not meant to be: an old one for the screen, say.
+    """
+    snapshot, nvml = history.snapshot, _nvml(history)
+    if nvml is None or not nvml.up:
+        return CANNOT_TELL
+    known = {pci_key(status.identity.pci_bus_id) for status in snapshot.statuses}
+    expected = snapshot.expected_gpus
+    enough = expected is not None and len(snapshot.statuses) >= expected
+    missing = [address for address in snapshot.bus or () if pci_key(address) not in known and not enough]
+    why = "; ".join(f"index {index}: {reason}" for index, reason in snapshot.unanswered.items())
+    said = {address: f"GPU {address} is on the PCI bus but does not answer in NVML" for address in missing}
+    if why:
+        said["nvml"] = why if missing else f"a GPU that NVML counts does not answer ({why})"
+    if expected is not None and len(snapshot.statuses) + len(missing) < expected:
+        said["expected"] = f"{len(snapshot.statuses)} of {expected} expected GPUs are there"
+    if said:
+        return Sighting("; ".join(said.values()), said, level=len(said))
+    # until NVML has shown all its GPUs, the bus is not compared: that says nothing
+    return CANNOT_TELL if history.bus_seen and snapshot.bus is None else None
+
+
+def _wedged(history: History) -> Sighting | None:
+    nvml = _nvml(history)
+    if nvml is not None and (nvml.hanging_seconds or 0.0) >= WEDGED_SECONDS:
+        return Sighting(f"the driver does not let a new reader in: {nvml.reason}", {"nvml": nvml.reason})
+    gpus = list(history.gpus.values())
+    if len(gpus) > 1 and all(past.hangs for past in gpus):
+        return Sighting(f"none of {len(gpus)} GPUs answers: the driver hangs", {"unresponsive": str(len(gpus))})
+    return None if any(past.is_fresh for past in gpus) else CANNOT_TELL
+
+
+def _monitoring(history: History) -> Sighting | None:
+    down = {source.name: source.reason for source in history.snapshot.sources if source.up is False}
+    return Sighting("; ".join(f"{name}: {reason}" for name, reason in down.items()), down) if down else None
+
+
+def _nvml(history: History) -> SourceStatus | None:
+    return next((source for source in history.snapshot.sources if source.name == "nvml"), None)
+
+
+PRESENCE_CHECKS: tuple[Check, ...] = (
+    Check(
+        "gpu_lost",
+        "NVML says that it is lost, it vanished from NVML, or the kernel log says that it fell off the bus",
+        Severity.CRITICAL,
+        Remedy.REBOOT_NODE,
+        "drain the node and reboot it; reseat or replace the GPU if it happens again",
+        Response.TAINT,
+        gpu=_lost,
+        clear_after=2,
+    ),
+    Check(
+        "gpu_unresponsive",
+        "calls about it have not returned, or its samples have stopped, for {unresponsive_after} s",
+        Severity.CRITICAL,
+        Remedy.REBOOT_NODE,
+        "drain the node; reboot it if the driver does not come back",
+        Response.CONDITION,
+        gpu=_unresponsive,
+    ),
+    Check(
+        "gpu_missing",
+        "the PCI bus or `agent.expected_gpus` has more GPUs than answer in NVML",
+        Severity.CRITICAL,
+        Remedy.REBOOT_NODE,
+        "look for the driver's messages (dmesg | grep NVRM); reboot, then reseat or replace the GPU",
+        Response.CONDITION,
+        node=_missing,
+        boot_grace=True,
+        blame="node",
+    ),
+    Check(
+        "driver_wedged",
+        "no GPU of several answers, or NVML does not start: calls of the driver do not return",
+        Severity.CRITICAL,
+        Remedy.REBOOT_NODE,
+        "drain the node; reboot it if the driver does not come back",
+        Response.CONDITION,
+        node=_wedged,
+        boot_grace=True,
+        blame="node",
+    ),
+)
+"""Who is there."""
+
+MONITOR_CHECKS: tuple[Check, ...] = (
+    Check(
+        "monitoring_degraded",
+        "gpuwatch cannot read one of its sources, or write its store; says nothing about GPUs",
+        Severity.WARNING,
+        Remedy.NONE,
+        "see what the message asks for; GPUs are judged without it",
+        most=Response.OBSERVE,
+        node=_monitoring,
+        blame="monitor",
+    ),
+)
+"""The monitor's own trouble, said as such."""

@@ -1,0 +1,105 @@
+"""CHECKS of what the driver reports as it happens: XIDs by class, and SXids of NVSwitches."""
+
+from gpuwatch.health.check import CANNOT_TELL, Check, Sighting
+from gpuwatch.health.gpu_history import GpuHistory
+from gpuwatch.model.finding import Remedy, Severity
+from gpuwatch.remediation.model.plan import Response
+
+FATAL_CHECKS: tuple[Check, ...] = (
+    Check(
+        "xid_fatal",
+        "an XID after which the GPU must be reset or looked after: restarting the application cannot help",
+        Severity.CRITICAL,
+        Remedy.RESET_GPU,
+        "drain the node, then reset the GPU",
+        Response.TAINT,
+        ends="repair",
+    ),
+    Check(
+        "sxid_fatal",
+        "a fatal SXid of an NVSwitch",
+        Severity.CRITICAL,
+        Remedy.REBOOT_NODE,
+        "drain the node and reboot it; all GPUs behind the switch are affected",
+        Response.TAINT,
+        blame="node",
+        ends="repair",
+    ),
+)
+
+
+def _repeated(past: GpuHistory) -> Sighting | None:
+    """Many pods fail on this GPU and fewer than half as many on a sibling; else it is the applications that are ill."""
+    if not past.is_fresh:
+        return CANNOT_TELL
+    pods = past.blamed()
+    if len(pods) < past.config.repeat_pods or any(2 * len(other.blamed()) >= len(pods) for other in past.siblings):
+        return None
+    return Sighting(f"applications of {len(pods)} different pods failed on this GPU only", level=len(pods), pods=pods)
+
+
+MILD_CHECKS: tuple[Check, ...] = (
+    Check(
+        "xid_contained",
+        "an XID that ended the work it hit, and asks for a reset when the rest is done (63, 94, 160)",
+        Severity.WARNING,
+        Remedy.RESET_GPU,
+        "restart what it hit; reset the GPU when its work is done",
+        Response.CONDITION,
+        ends="repair",
+    ),
+    Check(
+        "xid_warning",
+        "any other XID of hardware or driver",
+        Severity.WARNING,
+        Remedy.INSPECT,
+        "see: gpuwatch xid explain",
+        ends="time",
+    ),
+    Check(
+        "xid_application",
+        "an XID that applications cause",
+        Severity.INFO,
+        Remedy.RESTART_APP,
+        "see the application's own log",
+        most=Response.OBSERVE,
+        ends="time",
+    ),
+    Check(
+        "xid_application_repeated",
+        "application XIDs of at least {repeat_pods} different pods within {repeat_window} s, on this GPU only",
+        Severity.WARNING,
+        Remedy.INSPECT,
+        "run a diagnosis of this GPU when its work is done",
+        Response.CONDITION,
+        most=Response.CONDITION,
+        gpu=_repeated,
+    ),
+    Check(
+        "xid_unknown",
+        "an XID nobody has documented",
+        Severity.WARNING,
+        Remedy.CONTACT_SUPPORT,
+        "look for newer documentation; tell NVIDIA's support",
+        most=Response.OBSERVE,
+        ends="time",
+    ),
+    Check(
+        "sxid_warning",
+        "an SXid of an NVSwitch that is not fatal",
+        Severity.WARNING,
+        Remedy.INSPECT,
+        "watch it; check the NVLinks it names",
+        blame="node",
+        ends="time",
+    ),
+)
+"""From those that need a repair to those that pass."""
+
+FATAL_ACTIONS = {
+    Remedy.RESET_GPU: "drain the node, then reset the GPU",
+    Remedy.REBOOT_NODE: "drain the node, then reboot it",
+    Remedy.INSPECT: "drain the node; have the GPU, its slot and its power looked at",
+    Remedy.CONTACT_SUPPORT: "drain the node; contact NVIDIA's support",
+}
+"""What a person should do about a fatal XID, by its remedy."""

@@ -1,0 +1,215 @@
+"""History: all that a check may look at. What of past samples matters, the XIDs, and what speaks for a repair.
+
+Pure: times come with snapshots and events. `now` is a clock of its own that adds up the steps between snapshots, none
+longer than three intervals and none backwards: a wall clock that jumps makes nothing old and nothing new.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from gpuwatch.config import ChecksConfig
+from gpuwatch.health.gpu_history import GpuHistory, Repair
+from gpuwatch.health.xid.classify import CHECK_OF, RECOVERY_CHANGED, Class, classify, is_own_failure
+from gpuwatch.model.check_names import CheckName
+from gpuwatch.model.pci import pci_key
+from gpuwatch.model.snapshot import Snapshot
+from gpuwatch.model.workload import Attribution, Workload
+from gpuwatch.model.xid import BusLossEvent, SxidEvent, XidEvent
+
+MAX_STEP_INTERVALS = 3
+TEXT_SECONDS = 1.0
+"""So long an XID that NVML told of waits for its kernel line, where only the line says what it means."""
+
+REMEMBERED = 5_000
+"""Occurrences known not to be told twice."""
+
+Event = XidEvent | SxidEvent | BusLossEvent
+
+
+class Occurrence(NamedTuple):
+    """An event that makes or renews a finding. `order` grows with every event and every look; `amends`: it was told
+    before, and the other source has completed it; `withdrawn`: by which it turns out to have been no such thing.
+    """
+
+    check: CheckName
+    kind: Class
+    event: XidEvent | SxidEvent
+    gpu: str | None
+    pods: tuple[Workload, ...]
+    order: int
+    amends: bool = False
+    withdrawn: bool = False
+
+
+class History:
+    """One node. `take` a snapshot and what happened since the one before, then look."""
+
+    def __init__(self, config: ChecksConfig, uptime: float = 0.0) -> None:
+        """`uptime`: seconds the node had been up at the first snapshot."""
+        self.config = config
+        self.now = 0.0
+        self.snapshot = Snapshot(at=0.0, interval=1.0)
+        self.gpus: dict[str, GpuHistory] = {}
+        self.news: list[Occurrence] = []
+        """Occurrences that came, or were understood, with the latest snapshot."""
+        self.boot_id: str | None = None
+        self.driver: str | None = None
+        self.bus_seen = False
+        self._uptime = uptime
+        self._settled = -uptime  # `now` of the boot or the last driver change
+        self._order = 0
+        self._first = True
+        self._told: dict[tuple[object, ...], Class | None] = {}
+        self._waiting: dict[tuple[object, ...], tuple[XidEvent, float]] = {}
+        self._by_pci: dict[str | None, str] = {}
+        self._recalled: dict[str, list[tuple[tuple[Workload, ...], float]]] = {}
+
+    def configure(self, config: ChecksConfig) -> None:
+        """Judge by other settings from now on."""
+        self.config = config
+        for past in self.gpus.values():
+            past.config = config
+
+    def recall(self, uuid: str, pods: tuple[Workload, ...], age: float) -> None:
+        """Know again, before the first snapshot, whose applications failed on a GPU, and how many seconds ago."""
+        self._recalled.setdefault(uuid, []).append((pods, age))
+
+    @property
+    def in_grace(self) -> bool:
+        """Whether the node, its driver or one of its GPUs has only just come up."""
+        return self.now - self._settled < self.config.boot_grace
+
+    def take(self, snapshot: Snapshot, events: Iterable[Event] = (), attribution: Attribution | None = None) -> None:
+        """Look at one more snapshot. Samples count as older than the events that came with them."""
+        step = 0.0 if self._first else snapshot.at - self.snapshot.at
+        step = min(max(step, 0.0), MAX_STEP_INTERVALS * snapshot.interval)
+        self._first = False
+        self.now += step
+        self._order += 1
+        self.snapshot, self.news = snapshot, []
+        self._notice_node(snapshot)
+        self._notice_gpus(snapshot, attribution or Attribution(), step)
+        for event in events:
+            self._order += 1
+            match event:
+                case XidEvent():
+                    self._xid(event)
+                case SxidEvent():
+                    self._sxid(event)
+                case BusLossEvent():
+                    self._loss(event)
+        self._stop_waiting()
+
+    def uuid(self, event: XidEvent | BusLossEvent) -> str | None:
+        """The GPU of an event; None when nobody knows which GPU sits there."""
+        return event.uuid or self._by_pci.get(pci_key(event.pci))
+
+    def at_address(self, pci: str | None) -> str | None:
+        """The GPU that sits, or last sat, at a PCI address."""
+        return self._by_pci.get(pci_key(pci)) if pci else None
+
+    def _notice_node(self, snapshot: Snapshot) -> None:
+        self.boot_id = snapshot.host.boot_id or self.boot_id
+        self.bus_seen = self.bus_seen or snapshot.bus is not None
+        version = snapshot.driver.version if snapshot.driver else None
+        if version is not None and version != self.driver:
+            if self.driver is not None:
+                self._settled = self.now
+            self.driver = version
+
+    def _notice_gpus(self, snapshot: Snapshot, attribution: Attribution, step: float) -> None:
+        samples = {gpu.identity.uuid: gpu for gpu in snapshot.gpus}
+        statuses = {status.identity.uuid: status for status in snapshot.statuses}
+        for uuid, status in statuses.items():
+            self._by_pci[pci_key(status.identity.pci_bus_id)] = uuid
+            if uuid not in self.gpus:
+                self.gpus[uuid] = GpuHistory(uuid, self.config, self.gpus)
+                for pods, age in self._recalled.pop(uuid, ()):
+                    self.gpus[uuid].blame_pods(pods, -age)
+        for uuid, past in self.gpus.items():
+            past.see(statuses.get(uuid), samples.get(uuid), _uses(attribution, uuid), self.now, step, self._order)
+            if past.repair is not None and past.repair.order == self._order:  # links and fabric come up anew
+                self._settled = self.now
+
+    def _xid(self, event: XidEvent) -> None:
+        key = (event.source, event.at, event.xid, event.pci or event.uuid)
+        past = self.gpus.get(self.uuid(event) or "")
+        is_recovered = event.xid == RECOVERY_CHANGED and event.recovery == 0
+        if past and is_recovered and not self._is_told((*key, "recovered")):
+            past.repair = Repair(self._order, event.at, "the driver says that it has recovered (XID 154)")
+        if event.historical:
+            return
+        if self._is_told(key) and key not in self._waiting:
+            self._amend(event, key)
+            return
+        kind = classify(event, self.config.xids, final=False)
+        if kind is None:
+            self._waiting.setdefault(key, (event, self.now))
+            return
+        self._waiting.pop(key, None)
+        self._understood(event, kind, key)
+
+    def _amend(self, event: XidEvent, key: tuple[object, ...]) -> None:
+        """What the other source adds to an event that was understood already; a line that is late may change it all."""
+        if event.also is None or self._is_told((*key, "completed")):
+            return
+        kind, before = classify(event, self.config.xids) or "unknown", self._told.get(key)
+        if before in CHECK_OF:
+            same = kind == before
+            told = Occurrence(CHECK_OF[before], before, event, self.uuid(event), (), self._order, same, not same)
+            self.news.append(told)
+        if kind != before:
+            self._understood(event, kind, key)
+
+    def _understood(self, event: XidEvent, kind: Class, key: tuple[object, ...]) -> None:
+        self._told[key] = kind
+        uuid = self.uuid(event)
+        past = self.gpus.get(uuid) if uuid else None
+        pods = past.pods(event.gi) if past else ()
+        if past and event.xid in INFOROM_XIDS:
+            past.inforom = self._order, event.xid
+        if past and kind == "application" and is_own_failure(event.xid):
+            past.blame_pods(pods, self.now)
+        if kind in CHECK_OF:
+            self.news.append(Occurrence(CHECK_OF[kind], kind, event, uuid, pods, self._order))
+
+    def _stop_waiting(self) -> None:
+        """What has waited long enough for its line means what the catalogue says."""
+        for key, (event, since) in list(self._waiting.items()):
+            if self.now - since >= TEXT_SECONDS:
+                del self._waiting[key]
+                self._understood(event, classify(event, self.config.xids) or "unknown", key)
+
+    def _sxid(self, event: SxidEvent) -> None:
+        if self._is_told(("sxid", event.at, event.switch, event.sxid, event.link)) or event.historical:
+            return
+        fatal = event.severity == "fatal"
+        check: CheckName = "sxid_fatal" if fatal else "sxid_warning"
+        self.news.append(Occurrence(check, "fatal" if fatal else "warning", event, None, (), self._order))
+
+    def _loss(self, event: BusLossEvent) -> None:
+        if self._is_told(("loss", event.at, event.pci)) or event.historical:
+            return
+        past = self.gpus.get(self.uuid(event) or "")
+        if past:
+            past.lost_line = event.message or "the driver lost it from the PCIe bus"
+
+    def _is_told(self, key: tuple[object, ...]) -> bool:
+        if key in self._told:
+            return True
+        self._told[key] = None
+        if len(self._told) > REMEMBERED:
+            del self._told[next(iter(self._told))]
+        return False
+
+
+INFOROM_XIDS = (93, 125)
+"""XIDs about the GPU's own configuration memory."""
+
+Use = tuple[int | None, Workload]
+
+
+def _uses(attribution: Attribution, uuid: str) -> Sequence[Use]:
+    """GPU instance and workload of everybody who was given the GPU or has a process on it."""
+    given = [(use.gi, holder.workload) for use in attribution.devices if use.gpu == uuid for holder in use.holders]
+    return (*given, *((row.gi, row.workload) for row in attribution.usage if row.gpu == uuid))

@@ -1,0 +1,1 @@
+"""What an XID means, and which XIDs a GPU has had."""

@@ -1,0 +1,214 @@
+"""Requests and responses over one open connection: h11 keeps the grammar, this file keeps the bounds."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Coroutine
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+import h11
+
+from gpuwatch.http.message import RETRY_AFTER, Request, Response, text
+from gpuwatch.http.service import REJECTIONS, Service
+
+logger = logging.getLogger(__name__)
+
+_READ_BYTES = 16 * 1024
+_WRITE_BYTES = 64 * 1024
+_LINGER_SECONDS = 0.5
+_LINGER_READS = 16
+_MAX_QUERY_FIELDS = 100
+_METHODS = ("GET", "HEAD")
+
+
+class Exchange:
+    """Answer the requests of one connection until the client leaves, errs or outstays a limit.
+
+    `serve()` raises OSError or TimeoutError when the connection is past saving; the caller closes it.
+    """
+
+    def __init__(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.waiting_since: float | None = time.monotonic()
+        """When it began to wait for its client (monotonic seconds); None while it answers."""
+        self._service, self._limits, self._tally = service, service.limits, service.tally
+        self._reader, self._writer = reader, writer
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=service.limits.head_bytes)
+        self._bodiless = False
+
+    async def serve(self) -> None:
+        """Answer one request after the other."""
+        wait = self._limits.head_seconds
+        while (request := await self._receive(wait)) is not None:
+            self.waiting_since = None
+            await self._answer(request)
+            self.waiting_since = time.monotonic()
+            if self._http.their_state in (h11.SEND_BODY, h11.ERROR):
+                await self._linger()
+            if {self._http.our_state, self._http.their_state} != {h11.DONE}:
+                return
+            self._http.start_next_cycle()
+            wait = self._limits.idle_seconds
+
+    async def _receive(self, wait: float) -> Request | Response | None:
+        """Return the next request, the refusal of a bad one, or None when the client has left."""
+        self._bodiless = False
+        try:
+            if not self._http.trailing_data[0]:
+                async with asyncio.timeout(wait):
+                    self._http.receive_data(await self._reader.read(_READ_BYTES))
+            async with asyncio.timeout(self._limits.head_seconds):
+                event = await self._next_event()
+            if not isinstance(event, h11.Request):
+                return None
+            self._bodiless = event.method == b"HEAD"
+            if not isinstance(self._http.next_event(), h11.EndOfMessage):
+                return text(413, "no page here takes a request body")
+            return _parse(event)
+        except TimeoutError:
+            begun = self._http.trailing_data[0]
+            return text(408, "the request took too long to arrive") if begun else None
+        except h11.RemoteProtocolError as error:
+            return text(error.error_status_hint, str(error))
+        except ValueError as error:
+            return text(400, str(error))
+
+    async def _next_event(self) -> object:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            self._http.receive_data(await self._reader.read(_READ_BYTES))
+        return event
+
+    async def _answer(self, request: Request | Response) -> None:
+        if isinstance(request, Response):
+            await self._reject(request)
+        elif (refusal := await self._refuse(request)) is not None:
+            await self._reject(refusal)
+        elif (page := await self._page(request)) is not None:
+            self._service.busy[request.path] += 1
+            try:
+                await self._send(page)
+            finally:
+                self._service.busy[request.path] -= 1
+
+    async def _refuse(self, request: Request) -> Response | None:
+        """Return why `request` gets no page, or None; credentials come before everything else."""
+        guard, routes = self._service.guard, self._service.routes
+        if guard is not None:
+            refusal = await guard.refresh().refuse(request.headers.get("authorization"))
+            if refusal is not None:
+                return refusal
+        if request.method not in _METHODS:
+            return text(405, "only GET and HEAD are served", (("Allow", ", ".join(_METHODS)),))
+        if request.path not in routes:
+            return text(404, f"no such page; there are {' '.join(sorted(routes))}")
+        if self._service.busy[request.path] >= self._limits.scrapes:
+            return text(503, "too many requests for this page at once", RETRY_AFTER)
+        return None
+
+    async def _page(self, request: Request) -> Response | None:
+        """What the route answers, be it after a while; None when the client has left meanwhile."""
+        try:
+            page = self._service.routes[request.path](request)
+            return page if isinstance(page, Response) else await self._wait_for(page, request.path)
+        except Exception:
+            self._tally.handler_errors += 1
+            logger.exception("the page %s failed; other pages are served on", request.path)
+            return text(500, "this page failed; the log says why")
+
+    async def _wait_for(self, page: Coroutine[Any, Any, Response], path: str) -> Response | None:
+        if self._service.waiting[path] >= self._limits.waiting:
+            page.close()
+            self._tally.rejected["busy"] += 1
+            return text(503, "too many requests wait for this page", RETRY_AFTER)
+        self._service.waiting[path] += 1
+        making, hearing = asyncio.create_task(page), asyncio.create_task(self._hear())
+        try:
+            await asyncio.wait((making, hearing), return_when=asyncio.FIRST_COMPLETED)
+            if hearing.done() and not hearing.result():
+                return None
+            return await making
+        finally:
+            self._service.waiting[path] -= 1
+            for task in (making, hearing):
+                task.cancel()
+            await asyncio.wait((making, hearing))
+
+    async def _hear(self) -> bool:
+        """Wait for what the client says while its page is made: a request sent ahead, or that it leaves (False)."""
+        try:
+            data = await self._reader.read(_READ_BYTES)
+        except OSError:
+            return False
+        self._http.receive_data(data)
+        return bool(data)
+
+    async def _reject(self, refusal: Response) -> None:
+        if refusal.status in REJECTIONS:
+            self._tally.rejected[REJECTIONS[refusal.status]] += 1
+        await self._send(refusal)
+
+    async def _send(self, response: Response) -> None:
+        self._tally.requests[response.status] += 1
+        body = b"" if self._bodiless else response.body
+        reason = HTTPStatus(response.status).phrase
+        head = self._http.send(
+            h11.Response(status_code=response.status, reason=reason, headers=self._headers(response))
+        )
+        if body:
+            self._http.send_with_data_passthrough(h11.Data(data=body))
+        self._http.send(h11.EndOfMessage())
+        await self._write((head or b"") + body[:_WRITE_BYTES], memoryview(body)[_WRITE_BYTES:])
+
+    async def _write(self, first: bytes, rest: memoryview) -> None:
+        """Hand the kernel a piece at a time, so that a slow reader costs one piece and not a second body."""
+        try:
+            async with asyncio.timeout(self._limits.write_seconds):
+                self._writer.write(first)
+                await self._writer.drain()
+                for start in range(0, len(rest), _WRITE_BYTES):
+                    self._writer.write(rest[start : start + _WRITE_BYTES])
+                    await self._writer.drain()
+        except TimeoutError:
+            self._tally.rejected["slow_reader"] += 1
+            raise
+
+    def _headers(self, response: Response) -> list[tuple[str, str]]:
+        headers = [
+            ("Content-Type", response.content_type),
+            ("Content-Length", str(len(response.body))),
+            ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),
+            *response.headers,
+        ]
+        if self._http.their_state is not h11.DONE:
+            headers.append(("Connection", "close"))
+        if self._service.guard is not None:
+            headers.extend(self._service.guard.headers)
+        return headers
+
+    async def _linger(self) -> None:
+        """Read a little more before closing: over unread bytes the kernel resets, which eats the reply."""
+        if self._writer.can_write_eof():
+            self._writer.write_eof()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER_SECONDS):
+                for _ in range(_LINGER_READS):
+                    if not await self._reader.read(_READ_BYTES):
+                        return
+
+
+def _parse(event: h11.Request) -> Request:
+    """Return the request a route sees; raises ValueError on a query with too many fields."""
+    target = event.target.decode("ascii", "replace")
+    if not target.startswith("/"):  # absolute form, as sent to proxies (RFC 9112, 3.2.2)
+        target = "/" + target.partition("://")[2].partition("/")[2]
+    path, _, query_string = target.partition("?")
+    query: dict[str, tuple[str, ...]] = {}
+    for name, value in parse_qsl(query_string, keep_blank_values=True, max_num_fields=_MAX_QUERY_FIELDS):
+        query[name] = (*query.get(name, ()), value)
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in event.headers:
+        header, field = raw_name.decode("ascii"), raw_value.decode("latin-1")
+        headers[header] = f"{headers[header]}, {field}" if header in headers else field
+    return Request(method=event.method.decode("ascii"), path=unquote(path), query=query, headers=headers)

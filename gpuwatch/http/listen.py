@@ -1,0 +1,114 @@
+"""Listening sockets for the HTTP server; one that cannot be had is refused with advice."""
+
+import contextlib
+import errno
+import os
+import socket
+from pathlib import Path
+
+from gpuwatch.http.socket_owner import owner_of_peer, owner_of_port
+from gpuwatch.model.errors import UsageError
+
+_BACKLOG = 128
+_SOCKET_MODE = 0o660
+_NEXT_STEPS = {
+    errno.EADDRINUSE: "stop its owner (for root ss -ltnp shows it), or choose another with --listen ADDR:PORT",
+    errno.EACCES: "choose a port above 1023 or grant CAP_NET_BIND_SERVICE",
+    errno.EADDRNOTAVAIL: "choose an address of this machine (ip address shows them), or :PORT for all",
+}
+_NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Split `ADDR:PORT`, `[IPV6]:PORT` or `:PORT` (every address) into host and port.
+
+    Raises UsageError on anything else.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise UsageError(f"cannot listen on {text!r}", "it is not ADDR:PORT", "write e.g. :9400 or 127.0.0.1:9400")
+    bare = host.removeprefix("[").removesuffix("]")
+    if ":" in bare and bare == host:
+        raise UsageError(f"cannot listen on {text!r}", "an IPv6 address needs brackets", f"write [{host}]:{port}")
+    return bare, int(port)
+
+
+def listen_tcp(address: str) -> socket.socket:
+    """Return a listening TCP socket for `ADDR:PORT`; `:PORT` takes IPv6 and IPv4 where the kernel has both.
+
+    Raises UsageError naming the address, the kernel's reason, who has the port where it is taken, and the next step.
+    """
+    host, port = parse_address(address)
+    try:
+        listener = _bind(host, port) if host else _bind_any(port)
+    except (OSError, UnicodeError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        advice = _NEXT_STEPS.get(number or 0, "check the address given with --listen")
+        owner = owner_of_port(port) if number == errno.EADDRINUSE else ""
+        by = f" by {owner}" if owner else ""
+        raise UsageError(f"cannot listen on {address}", _reason(error) + by, advice) from error
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited; asyncio misses it on proto 0
+    return listener
+
+
+def _bind_any(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno not in _NO_IPV6:
+                raise
+    return socket.create_server(("", port), backlog=_BACKLOG)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
+def listen_unix(path: Path) -> socket.socket:
+    """Return a listening unix socket at `path`, mode 0660; a dead owner's socket file is replaced.
+
+    It is bound beside its place, given its mode and renamed: nobody ever sees it missing or too open.
+    Raises UsageError when a live process owns the path, when it is no socket, or when it cannot be made.
+    """
+    what = f"cannot listen on {path}"
+    _refuse_taken(path, what)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        beside.unlink(missing_ok=True)
+        listener.bind(str(beside))
+        beside.chmod(_SOCKET_MODE)
+        listener.listen(_BACKLOG)
+        beside.rename(path)
+    except OSError as error:
+        listener.close()
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        advice = "make its folder writable for this user, or choose a short --socket PATH"
+        raise UsageError(what, _reason(error), advice) from error
+    return listener
+
+
+def _refuse_taken(path: Path, what: str) -> None:
+    if not path.exists():
+        return
+    if not path.is_socket():
+        raise UsageError(what, "a file that is no socket is there", "remove it, or choose another with --socket PATH")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.settimeout(1)
+            probe.connect(str(path))
+            owner = owner_of_peer(probe)
+        except ConnectionRefusedError:
+            return
+        except OSError as error:
+            raise UsageError(what, _reason(error), "choose another with --socket PATH") from error
+    raise UsageError(what, f"{owner} answers there", "stop that, or choose another with --socket PATH")
+
+
+def _reason(error: Exception) -> str:
+    """Return the kernel's own words, without what Python's library adds to them."""
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number and number > 0 else str(error)

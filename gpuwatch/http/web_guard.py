@@ -1,0 +1,149 @@
+"""Who may speak to the TCP listener: the web configuration at work, re-read when its files change."""
+
+import ipaddress
+import logging
+import os
+import ssl
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpuwatch.http.message import Response
+from gpuwatch.http.web_auth import BasicAuth
+from gpuwatch.http.web_config import CIPHERS, TlsServerConfig, WebConfig, load_web_config
+from gpuwatch.model.clock import Clock, SystemClock
+from gpuwatch.model.errors import UsageError
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 1.0
+_VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH = {
+    "NoClientCert": ssl.CERT_NONE,
+    "RequestClientCert": ssl.CERT_NONE,  # asked for and not looked at comes to the same
+    "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
+    "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
+}
+
+_Stamps = dict[str, tuple[int, int, int] | None]
+
+
+class WebGuard:
+    """TLS, users and headers of the web configuration at `path`; for the event loop's thread only.
+
+    Raises UsageError when the file or what it names cannot be used at the start. Later, a change that cannot
+    be used, or that would protect less than before (as a half-written file does), leaves the old one in force.
+    """
+
+    def __init__(self, path: Path, clock: Clock | None = None) -> None:
+        self._path, self._clock = path, clock or SystemClock()
+        self._stamps: _Stamps = {}
+        self._config = WebConfig()
+        self._users: BasicAuth | None = None
+        self.context: ssl.SSLContext | None = None
+        """For new connections; None: plain HTTP."""
+        self.headers: tuple[tuple[str, str], ...] = ()
+        self.reload_failures = 0
+        self._looked = self._clock.monotonic()
+        self._load()
+
+    def refresh(self) -> "WebGuard":
+        """Take over changed files; looks at most once a second."""
+        now = self._clock.monotonic()
+        if now - self._looked < _LOOK_SECONDS:
+            return self
+        self._looked = now
+        if _stamps(self._stamps) != self._stamps:
+            try:
+                self._load()
+                logger.info("web configuration %s read again", self._path)
+            except UsageError as error:
+                self.reload_failures += 1
+                logger.error("%s; the web configuration read before stays in force", error)
+        return self
+
+    async def refuse(self, authorization: str | None) -> Response | None:
+        """Return the refusal of a request without valid credentials, or None."""
+        return await self._users.refuse(authorization) if self._users else None
+
+    def knows(self, certificate: Mapping[str, Any] | None) -> bool:
+        """Return whether a verified client certificate (`SSLSocket.getpeercert`) bears an allowed name."""
+        tls = self._config.tls_server_config
+        if tls is None or not tls.client_allowed_sans:
+            return True
+        names = (certificate or {}).get("subjectAltName", ())
+        return not {_name(kind, value) for kind, value in names}.isdisjoint(tls.client_allowed_sans)
+
+    def _load(self) -> None:
+        self._stamps = _stamps(self._stamps or [str(self._path)])
+        config = load_web_config(self._path)
+        tls, users = config.tls_server_config, config.basic_auth_users
+        self._stamps = _stamps([str(self._path), *(tls.files if tls else ())])
+        context = _context(tls) if tls else None
+        _refuse_less(self._config, config, self._path)
+        if users != self._config.basic_auth_users:
+            self._users = BasicAuth(users)
+        self._config, self.context = config, context
+        self.headers = config.http_server_config.headers.pairs
+
+
+def _stamps(files: Iterable[str]) -> _Stamps:
+    """Return what changes when a file is written or replaced; None for a file that is not there."""
+    stamps: _Stamps = {}
+    for file in files:
+        try:
+            found = os.stat(file)
+            stamps[file] = (found.st_mtime_ns, found.st_ino, found.st_size)
+        except OSError:
+            stamps[file] = None
+    return stamps
+
+
+def _refuse_less(old: WebConfig, new: WebConfig, path: Path) -> None:
+    for what, was, remains in zip(("TLS", "client certificates", "passwords"), _walls(old), _walls(new), strict=True):
+        if remains < was:
+            why = f"it would protect less while serving: {what} were asked for before"
+            raise UsageError(f"web configuration {path} not taken over", why, "restart gpuwatch if that is meant")
+
+
+def _walls(config: WebConfig) -> tuple[int, int, int]:
+    tls = config.tls_server_config
+    return tls is not None, _CLIENT_AUTH[tls.client_auth_type] if tls else 0, bool(config.basic_auth_users)
+
+
+def _context(tls: TlsServerConfig) -> ssl.SSLContext:
+    """Return the TLS context of `tls`; raises UsageError naming the file that cannot be used."""
+    for file in tls.files:
+        try:
+            Path(file).read_bytes()
+        except OSError as error:
+            raise UsageError(f"cannot read {file}", error.strerror or str(error), "check --web-config") from error
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version, context.maximum_version = _VERSIONS[tls.min_version], _VERSIONS[tls.max_version]
+    if tls.prefer_server_cipher_suites:
+        context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+    chosen = [suite for name in tls.cipher_suites if (suite := CIPHERS[name])]
+    if chosen:
+        context.set_ciphers(":".join(chosen))
+    _load_files(context, tls)
+    context.verify_mode = _CLIENT_AUTH[tls.client_auth_type]
+    return context
+
+
+def _load_files(context: ssl.SSLContext, tls: TlsServerConfig) -> None:
+    what = f"cannot use certificate {tls.cert_file} with key {tls.key_file}"
+    try:
+        context.load_cert_chain(tls.cert_file, tls.key_file, password="")  # never asks at the terminal
+        if tls.client_ca_file:
+            what = f"cannot use client_ca_file {tls.client_ca_file}"
+            context.load_verify_locations(tls.client_ca_file)
+    except (ssl.SSLError, ValueError) as error:
+        why = getattr(error, "reason", None) or str(error)
+        raise UsageError(
+            what, why, "both must be PEM, and the key the certificate's own, without a password"
+        ) from error
+
+
+def _name(kind: str, value: str) -> str:
+    """Write a subject alternative name as Go does: OpenSSL writes IPv6 addresses in full."""
+    return str(ipaddress.ip_address(value)) if kind == "IP Address" else value

@@ -1,0 +1,1 @@
+"""The names, units and labels of dcgm-exporter over the same samples."""

@@ -1,0 +1,297 @@
+"""The names dcgm-exporter gives to what gpuwatch reads, before and after DCGM renamed its fields: one row each.
+
+dcgm-4.8 is what dcgm-exporter 4.8 and older write: MHz, MiB, percent. dcgm-4.9 has base units and their names where
+DCGM 4.7 has them, else the old ones. The unit decides scale and number format, as DCGM's field types do.
+"""
+
+from collections.abc import Callable
+from math import floor
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from gpuwatch.metrics.dcgm.windows import Rates
+from gpuwatch.metrics.metric import Type
+
+KIB = 1024
+MIB = 1024**2
+
+
+class Reading(NamedTuple):
+    """What a row's source reads: a Gpu, or for rows with `mig` a MigInstance, and the rates of the former."""
+
+    gpu: Any
+    rates: Rates
+
+
+class Column(NamedTuple):
+    """A family of one profile: `name` without `DCGM_FI_`, `unit` a key of UNITS."""
+
+    name: str
+    unit: str = ""
+    type: Type = "gauge"
+
+
+class DcgmRow(NamedTuple):
+    """`source` gives base units. `new` None: DCGM 4.7 kept name and unit. `mig`: GPU instances have it too."""
+
+    help: str
+    source: Callable[[Any], float | None]
+    old: Column
+    new: Column | None = None
+    mig: bool = False
+
+    def column(self, profile: str) -> Column:
+        """Name, unit and type in a profile."""
+        return self.new if self.new is not None and profile == "dcgm-4.9" else self.old
+
+
+def whole(scale: float) -> Callable[[float], float]:
+    """Integer fields; rounded down, but not for what binary fractions lack (57 percent is 0.57 * 100 = 56.99...)."""
+    return lambda value: floor(value * scale + 1e-6)
+
+
+def real(scale: float = 1) -> Callable[[float], float]:
+    """Floating-point fields."""
+    return lambda value: float(value * scale)
+
+
+UNITS: dict[str, Callable[[float], float]] = {
+    "": whole(1),
+    "MHz": whole(1e-6),
+    "Hz": whole(1),
+    "C": whole(1),
+    "W": real(),
+    "mJ": whole(1e3),
+    "J": whole(1),
+    "%": whole(100),
+    "ratio": real(),
+    "MiB": whole(1 / MIB),
+    "B": whole(1),
+    "B/s": whole(1),
+    "MB/s": whole(1 / KIB / 1000),  # DCGM divides the driver's KiB/s by 1000
+    "ns": whole(1e9),
+    "s": real(),
+}
+"""Unit -> base unit to the number DCGM gives."""
+
+CLOCK_EVENTS = {
+    "gpu_idle": (0x1, "gpu_idle"),
+    "applications_clocks_setting": (0x2, "clocks_setting"),
+    "sw_power_cap": (0x4, "power_cap"),
+    "hw_slowdown": (0x8, "hw_slowdown"),
+    "sync_boost": (0x10, "sync_boost"),
+    "sw_thermal_slowdown": (0x20, "sw_thermal"),
+    "hw_thermal_slowdown": (0x40, "hw_thermal"),
+    "hw_power_brake_slowdown": (0x80, "hw_power_brake"),
+    "display_clock_setting": (0x100, "display_clocks"),
+}
+"""Our reason -> bit of nvmlClocksEventReason*, dcgm-exporter's word."""
+
+
+def number(value: float) -> str:
+    """As Go's %d and %f write it."""
+    return repr(value) if isinstance(value, int) else f"{value:.6f}"
+
+
+def _entry(path: str, key: str) -> Callable[[Reading], float | None]:
+    get = attrgetter(path)
+    return lambda reading: get(reading).get(key)
+
+
+def _link_errors(kind: str) -> Callable[[Reading], float | None]:
+    def total(reading: Reading) -> float | None:
+        counts = [link.errors[kind] for link in reading.gpu.nvlinks if kind in link.errors]
+        return sum(counts) if counts else None
+
+    return total
+
+
+def _fb_used_ratio(reading: Reading) -> float | None:
+    memory = reading.gpu.memory
+    if memory.used is None or not memory.total or memory.reserved is None:
+        return None
+    ratio: float = memory.used / (memory.total - memory.reserved)
+    return ratio
+
+
+def _event_mask(reading: Reading) -> float | None:
+    active = reading.gpu.clock_events.active
+    if not active:
+        return None
+    return sum(CLOCK_EVENTS[reason][0] for reason, on in active.items() if on and reason in CLOCK_EVENTS)
+
+
+def _licensed(reading: Reading) -> float | None:
+    known = [vgpu.licensed for vgpu in reading.gpu.vgpus if vgpu.licensed is not None]
+    return all(known) if known else None
+
+
+def _field(
+    help_: str,
+    path: str | Callable[[Reading], float | None],
+    old: Column,
+    new: Column | None = None,
+    *,
+    mig: bool = False,
+) -> DcgmRow:
+    return DcgmRow(help_, attrgetter(path) if isinstance(path, str) else path, old, new, mig)
+
+
+def _throttle(what: str, reason: str, name: str) -> DcgmRow:
+    return _field(
+        f"Time clocks were held down for {what}",
+        _entry("gpu.clock_events.seconds", reason),
+        Column(f"DEV_{name}_VIOLATION", "ns", "counter"),
+        Column(f"DEV_GPU_{name.removeprefix('BOARD_')}_THROTTLE_SECONDS_TOTAL", "s", "counter"),
+    )
+
+
+def _ecc(scope: str, kind: str, name: str) -> DcgmRow:
+    return _field(
+        f"{kind} ECC errors, {scope}".capitalize(),
+        _entry("gpu.ecc.counts", f"{kind}/{scope}/total"),
+        Column(f"DEV_ECC_{name}_TOTAL", "", "counter"),
+    )
+
+
+def _activity(what: str, member: str, old: str, new: str) -> DcgmRow:
+    return _field(
+        f"Share of cycles in which {what}",
+        f"gpu.activity.{member}",
+        Column(f"PROF_{old}", "ratio"),
+        Column(f"PROF_{new}_RATIO", "ratio"),
+        mig=True,
+    )
+
+
+DCGM: tuple[DcgmRow, ...] = (
+    _field("SM clock", "gpu.clocks.sm", Column("DEV_SM_CLOCK", "MHz"), Column("DEV_SM_CLOCK_HERTZ", "Hz")),
+    _field("Memory clock", "gpu.clocks.memory", Column("DEV_MEM_CLOCK", "MHz"), Column("DEV_MEMORY_CLOCK_HERTZ", "Hz")),
+    _field(
+        "Memory temperature",
+        "gpu.temperature.memory",
+        Column("DEV_MEMORY_TEMP", "C"),
+        Column("DEV_MEMORY_TEMP_CELSIUS", "C"),
+    ),
+    _field("GPU temperature", "gpu.temperature.gpu", Column("DEV_GPU_TEMP", "C"), Column("DEV_GPU_TEMP_CELSIUS", "C")),
+    _field("Power draw", "gpu.power.average", Column("DEV_POWER_USAGE", "W"), Column("DEV_BOARD_POWER_WATTS", "W")),
+    _field("Power limit", "gpu.power.limit_configured", Column("DEV_POWER_MGMT_LIMIT", "W")),
+    _field(
+        "Energy used since the driver was loaded",
+        "gpu.power.energy",
+        Column("DEV_TOTAL_ENERGY_CONSUMPTION", "mJ", "counter"),
+        Column("DEV_GPU_ENERGY_JOULES_TOTAL", "J", "counter"),
+    ),
+    _field(
+        "PCIe packets sent again",
+        "gpu.pcie.replays",
+        Column("DEV_PCIE_REPLAY_COUNTER", "", "counter"),
+        Column("DEV_PCIE_REPLAY_TOTAL", "", "counter"),
+    ),
+    _field(
+        "GPU utilization", "gpu.utilization.gpu", Column("DEV_GPU_UTIL", "%"), Column("DEV_GPU_UTIL_RATIO", "ratio")
+    ),
+    _field(
+        "Memory utilization",
+        "gpu.utilization.memory",
+        Column("DEV_MEM_COPY_UTIL", "%"),
+        Column("DEV_MEMORY_UTIL_RATIO", "ratio"),
+    ),
+    _field(
+        "Encoder utilization",
+        "gpu.utilization.encoder",
+        Column("DEV_ENC_UTIL", "%"),
+        Column("DEV_ENC_UTIL_RATIO", "ratio"),
+    ),
+    _field(
+        "Decoder utilization",
+        "gpu.utilization.decoder",
+        Column("DEV_DEC_UTIL", "%"),
+        Column("DEV_DEC_UTIL_RATIO", "ratio"),
+    ),
+    _field("Clock event reasons, a bit mask", _event_mask, Column("DEV_CLOCKS_EVENT_REASONS")),
+    _throttle("power", "sw_power_cap", "POWER"),
+    _throttle("heat", "thermal", "THERMAL"),
+    _throttle("sync boost", "sync_boost", "SYNC_BOOST"),
+    _throttle("the board's limit", "board_limit", "BOARD_LIMIT"),
+    _throttle("low utilization", "low_utilization", "LOW_UTIL"),
+    _throttle("reliability", "reliability", "RELIABILITY"),
+    _field("Memory", "gpu.memory.total", Column("DEV_FB_TOTAL", "MiB"), Column("DEV_FB_CAPACITY_BYTES", "B"), mig=True),
+    _field("Memory free", "gpu.memory.free", Column("DEV_FB_FREE", "MiB"), Column("DEV_FB_FREE_BYTES", "B"), mig=True),
+    _field("Memory used", "gpu.memory.used", Column("DEV_FB_USED", "MiB"), Column("DEV_FB_USED_BYTES", "B"), mig=True),
+    _field(
+        "Memory reserved",
+        "gpu.memory.reserved",
+        Column("DEV_FB_RESERVED", "MiB"),
+        Column("DEV_FB_RESERVED_BYTES", "B"),
+        mig=True,
+    ),
+    _field("Memory used / (total - reserved)", _fb_used_ratio, Column("DEV_FB_USED_PERCENT", "ratio"), mig=True),
+    _ecc("volatile", "corrected", "SBE_VOL"),
+    _ecc("volatile", "uncorrected", "DBE_VOL"),
+    _ecc("aggregate", "corrected", "SBE_AGG"),
+    _ecc("aggregate", "uncorrected", "DBE_AGG"),
+    _field(
+        "Pages retired for single-bit errors",
+        "gpu.retired_pages.single_bit",
+        Column("DEV_RETIRED_SBE", "", "counter"),
+        Column("DEV_PAGE_RETIRED_SBE_TOTAL", "", "counter"),
+    ),
+    _field(
+        "Pages retired for double-bit errors",
+        "gpu.retired_pages.double_bit",
+        Column("DEV_RETIRED_DBE", "", "counter"),
+        Column("DEV_PAGE_RETIRED_DBE_TOTAL", "", "counter"),
+    ),
+    _field(
+        "Whether a page retirement waits for a reset",
+        "gpu.retired_pages.pending",
+        Column("DEV_RETIRED_PENDING", "", "counter"),
+        Column("DEV_PAGE_RETIRED_PENDING", "", "counter"),
+    ),
+    _field(
+        "Rows remapped for uncorrectable errors",
+        "gpu.row_remap.uncorrected",
+        Column("DEV_UNCORRECTABLE_REMAPPED_ROWS", "", "counter"),
+        Column("DEV_ROW_REMAP_UNCORRECTABLE_TOTAL", "", "counter"),
+    ),
+    _field(
+        "Rows remapped for correctable errors",
+        "gpu.row_remap.corrected",
+        Column("DEV_CORRECTABLE_REMAPPED_ROWS", "", "counter"),
+        Column("DEV_ROW_REMAP_CORRECTABLE_TOTAL", "", "counter"),
+    ),
+    _field(
+        "Whether a row remap has failed",
+        "gpu.row_remap.failure",
+        Column("DEV_ROW_REMAP_FAILURE"),
+        Column("DEV_ROW_REMAP_FAILED"),
+    ),
+    _field("Whether a row remap waits for a reset", "gpu.row_remap.pending", Column("DEV_ROW_REMAP_PENDING")),
+    *(
+        _field(
+            f"NVLink {kind.replace('_', ' ')} errors",
+            _link_errors(kind),
+            Column(f"DEV_NVLINK_{kind.upper()}_ERROR_COUNT_TOTAL", "", "counter"),
+        )
+        for kind in ("crc_flit", "crc_data", "replay", "recovery")
+    ),
+    _field(
+        "NVLink traffic of all links, both ways: a rate, whatever the type says",
+        "rates.nvlink",
+        Column("DEV_NVLINK_BANDWIDTH_TOTAL", "MB/s", "counter"),
+        Column("DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND", "B/s"),
+    ),
+    _field("vGPU license status", _licensed, Column("DEV_VGPU_LICENSE_STATUS")),
+    _activity("the graphics engine worked", "graphics", "GR_ENGINE_ACTIVE", "GR_ENGINE_UTIL"),
+    _activity("a multiprocessor had a warp", "sm", "SM_ACTIVE", "SM_UTIL"),
+    _activity("warp slots were taken", "sm_occupancy", "SM_OCCUPANCY", "SM_OCCUPANCY"),
+    _activity("the tensor pipe worked", "tensor", "PIPE_TENSOR_ACTIVE", "TENSOR_UTIL"),
+    _activity("the FP64 pipe worked", "fp64", "PIPE_FP64_ACTIVE", "FP64_UTIL"),
+    _activity("the FP32 pipe worked", "fp32", "PIPE_FP32_ACTIVE", "FP32_UTIL"),
+    _activity("the FP16 pipe worked", "fp16", "PIPE_FP16_ACTIVE", "FP16_UTIL"),
+    _activity("device memory moved data", "dram", "DRAM_ACTIVE", "DRAM_UTIL"),
+    _field("PCIe traffic sent", "rates.pcie_transmit", Column("PROF_PCIE_TX_BYTES", "B/s")),
+    _field("PCIe traffic received", "rates.pcie_receive", Column("PROF_PCIE_RX_BYTES", "B/s")),
+)
+"""Fields with one value a GPU; XIDs and the DCGM_EXP windows have labels of their own, see `sinks.profiles`."""

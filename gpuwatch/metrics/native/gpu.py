@@ -1,0 +1,230 @@
+"""Rows of METRICS about how one GPU works: load, memory, power, heat, clocks, links. Paths are those of `Gpu`."""
+
+from operator import attrgetter
+
+from gpuwatch.metrics.labelled_view import Scene
+from gpuwatch.metrics.metric import Metric, Parts, Sample, Samples, each, entries, read, split
+from gpuwatch.model.snapshot import Gpu
+
+Row = Metric[Scene]
+
+
+def _links(member: str) -> Samples[Scene]:
+    """One value of every NVLink."""
+    get = attrgetter(member)
+    return lambda scene: [(key, value) for key, link in scene.links if (value := get(link)) is not None]
+
+
+def _link_errors(scene: Scene) -> list[Sample]:
+    return [
+        ((subject, (own[0], error)), count)
+        for (subject, own), link in scene.links
+        for error, count in link.errors.items()
+    ]
+
+
+def _link_info(scene: Scene) -> list[Sample]:
+    return [((subject, (own[0], link.version, link.remote_pci)), 1) for (subject, own), link in scene.links]
+
+
+def _fans(gpu: Gpu) -> Parts:
+    return (((str(fan),), ratio) for fan, ratio in enumerate(gpu.fans))
+
+
+def _fabric_info(gpu: Gpu) -> Parts:
+    clique, cluster = gpu.fabric.clique_id, gpu.fabric.cluster_uuid
+    if cluster is not None:
+        yield (None if clique is None else str(clique), cluster), 1
+
+
+_BUSY = "Share of the driver's last sampling window in which {} was busy, 0 to 1."
+_CYCLES = "Share of cycles since the previous look in which {}, 0 to 1 (GPM, Hopper and newer)."
+
+READINGS: tuple[Row, ...] = (
+    Row("gpu_utilization_ratio", _BUSY.format("the GPU"), read("utilization.gpu")),
+    Row(
+        "gpu_utilization_mean_ratio",
+        "Mean of all of the driver's utilization samples since the previous look, 0 to 1.",
+        read("utilization.gpu_mean"),
+    ),
+    Row(
+        "gpu_utilization_max_ratio",
+        "Highest of the driver's utilization samples since the previous look, 0 to 1.",
+        read("utilization.gpu_max"),
+    ),
+    Row("gpu_memory_utilization_ratio", _BUSY.format("device memory"), read("utilization.memory")),
+    Row("gpu_encoder_utilization_ratio", _BUSY.format("the video encoder"), read("utilization.encoder")),
+    Row("gpu_decoder_utilization_ratio", _BUSY.format("the video decoder"), read("utilization.decoder")),
+    Row("gpu_jpeg_utilization_ratio", _BUSY.format("the JPEG engine"), read("utilization.jpeg")),
+    Row("gpu_ofa_utilization_ratio", _BUSY.format("the optical flow engine"), read("utilization.ofa")),
+    *(
+        Row(f"gpu_{name}_ratio", _CYCLES.format(what), read(f"activity.{path}", mig=True), scope="instance")
+        for name, path, what in (
+            ("graphics_active", "graphics", "the graphics or compute engine worked"),
+            ("sm_active", "sm", "a multiprocessor had a warp, mean over all"),
+            ("sm_occupancy", "sm_occupancy", "warp slots of the multiprocessors were taken, mean over all"),
+            ("tensor_active", "tensor", "the tensor cores worked"),
+            ("fp64_active", "fp64", "the FP64 pipe worked"),
+            ("fp32_active", "fp32", "the FP32 pipe worked"),
+            ("fp16_active", "fp16", "the FP16 pipe worked"),
+            ("integer_active", "integer", "the integer pipe worked"),
+            ("dram_active", "dram", "device memory moved data"),
+        )
+    ),
+    Row("gpu_memory_total_bytes", "Device memory.", read("memory.total", mig=True), scope="instance"),
+    Row("gpu_memory_used_bytes", "Device memory allocated.", read("memory.used", mig=True), scope="instance"),
+    Row("gpu_memory_free_bytes", "Device memory not allocated.", read("memory.free", mig=True), scope="instance"),
+    Row(
+        "gpu_memory_reserved_bytes",
+        "Device memory kept by the driver.",
+        read("memory.reserved", mig=True),
+        scope="instance",
+    ),
+    Row("gpu_bar1_total_bytes", "BAR1 aperture.", read("bar1.total", mig=True), scope="instance"),
+    Row("gpu_bar1_used_bytes", "BAR1 aperture mapped.", read("bar1.used", mig=True), scope="instance"),
+    Row(
+        "gpu_power_watts",
+        "Power draw: the driver's running average, this instant, mean and peak since the previous look.",
+        split(average="power.average", instant="power.instant", mean="power.mean", max="power.max"),
+        ("window",),
+    ),
+    Row(
+        "gpu_power_limit_watts",
+        "Power limits: in force, set, of the factory, and the range that may be set.",
+        split(
+            enforced="power.limit_enforced",
+            configured="power.limit_configured",
+            default="power.limit_default",
+            min="power.limit_min",
+            max="power.limit_max",
+        ),
+        ("limit",),
+    ),
+    Row("gpu_energy_joules_total", "Energy used since the driver was loaded.", read("power.energy")),
+    Row(
+        "gpu_temperature_celsius",
+        "Temperature of the GPU and of its memory.",
+        split(gpu="temperature.gpu", memory="temperature.memory"),
+        ("sensor",),
+    ),
+    Row(
+        "gpu_temperature_threshold_celsius",
+        "Temperatures at which the GPU acts.",
+        split(
+            shutdown="temperature.threshold_shutdown",
+            slowdown="temperature.threshold_slowdown",
+            max_operating="temperature.threshold_max_operating",
+            memory_max="temperature.threshold_memory_max",
+            target="temperature.threshold_target",
+        ),
+        ("threshold",),
+    ),
+    Row(
+        "gpu_temperature_margin_celsius",
+        "Degrees left before the GPU slows down (T.Limit).",
+        read("temperature.margin"),
+    ),
+    Row(
+        "gpu_temperature_margin_threshold_celsius",
+        "Margins (T.Limit) at which the GPU acts, on GPUs that state thresholds so.",
+        split(
+            shutdown="temperature.margin_shutdown",
+            slowdown="temperature.margin_slowdown",
+            max_operating="temperature.margin_max_operating",
+            memory_max="temperature.margin_memory_max",
+        ),
+        ("threshold",),
+    ),
+    Row(
+        "gpu_clock_hertz",
+        "Clock now.",
+        split(graphics="clocks.graphics", sm="clocks.sm", memory="clocks.memory", video="clocks.video"),
+        ("domain",),
+    ),
+    Row(
+        "gpu_clock_max_hertz",
+        "Highest clock of the domain.",
+        split(graphics="clocks.graphics_max", sm="clocks.sm_max", memory="clocks.memory_max", video="clocks.video_max"),
+        ("domain",),
+    ),
+    Row(
+        "gpu_clock_event_active",
+        "Whether the reason holds clocks down now.",
+        entries("clock_events.active"),
+        ("reason",),
+    ),
+    Row(
+        "gpu_clock_event_seconds_total",
+        "Time the reason has held clocks down.",
+        entries("clock_events.seconds"),
+        ("reason",),
+    ),
+    Row("gpu_performance_state", "P-state, 0 (fastest) to 15.", read("performance_state")),
+    Row("gpu_fan_speed_ratio", "Fan speed as a share of its maximum.", each(_fans), ("fan",)),
+    Row(
+        "gpu_pcie_link_generation",
+        "PCIe generation; the current one drops when the GPU idles.",
+        split(current="pcie.generation", max="pcie.generation_max"),
+        ("state",),
+    ),
+    Row(
+        "gpu_pcie_link_width",
+        "PCIe lanes.",
+        split(current="pcie.width", max="pcie.width_max"),
+        ("state",),
+    ),
+    Row("gpu_pcie_replays_total", "PCIe packets sent again.", read("pcie.replays")),
+    Row("gpu_pcie_transmit_bytes_total", "Bytes the GPU sent over PCIe.", read("pcie.transmit_bytes")),
+    Row("gpu_pcie_receive_bytes_total", "Bytes the GPU received over PCIe.", read("pcie.receive_bytes")),
+    Row(
+        "gpu_fabric_state",
+        "NVSwitch fabric: 0 not supported, 1 not started, 2 in progress, 3 completed.",
+        read("fabric.state"),
+    ),
+    Row(
+        "gpu_fabric_info",
+        "The NVLink domain a registered GPU belongs to.",
+        each(_fabric_info),
+        ("clique_id", "cluster_uuid"),
+    ),
+    Row("gpu_mig_mode_enabled", "Whether MIG is on.", read("mig_enabled")),
+    Row("gpu_ecc_mode_enabled", "Whether ECC is on.", read("ecc.enabled")),
+    Row("gpu_persistence_mode_enabled", "Whether the driver stays loaded without clients.", read("persistence_mode")),
+    Row("gpu_read_duration_seconds", "Time the driver took for the last sample.", read("read_seconds")),
+    Row(
+        "gpu_failed_reads",
+        "Readings that failed in the last sample, besides those the GPU does not support.",
+        each(lambda gpu: [((), len(gpu.errors))]),
+    ),
+)
+"""Readings of the GPU as a whole."""
+
+LINKS: tuple[Row, ...] = (
+    Row("gpu_nvlink_active", "Whether the NVLink is up.", _links("active"), ("link",)),
+    Row("gpu_nvlink_errors_total", "Errors of the NVLink by kind.", _link_errors, ("link", "error")),
+    Row(
+        "gpu_nvlink_transmit_bytes_total",
+        "Bytes the GPU sent over the NVLink.",
+        _links("transmit_bytes"),
+        ("link",),
+    ),
+    Row(
+        "gpu_nvlink_receive_bytes_total",
+        "Bytes the GPU received over the NVLink.",
+        _links("receive_bytes"),
+        ("link",),
+    ),
+    Row(
+        "gpu_nvlink_speed_bytes_per_second",
+        "What the NVLink can carry.",
+        _links("speed_bytes_per_second"),
+        ("link",),
+    ),
+    Row(
+        "gpu_nvlink_info",
+        "Version of the NVLink and PCI address of its other end.",
+        _link_info,
+        ("link", "version", "remote_pci"),
+    ),
+)
+"""Readings of every NVLink."""

@@ -1,0 +1,185 @@
+"""Rows of METRICS about the agent, the node, identities and faults: what is not a reading of one GPU."""
+
+from functools import partial
+
+from gpuwatch.metrics.labelled_view import Scene
+from gpuwatch.metrics.metric import Metric, Parts, Sample, Samples, distinct, node, summed
+from gpuwatch.model.finding import Health, Severity
+from gpuwatch.model.snapshot import GpuState, SourceStatus
+
+Row = Metric[Scene]
+WORST_FIRST = tuple(reversed(Severity))
+_node = partial(Row, scope="node")
+
+
+def _sources(get: str, *labels: str) -> Samples[Scene]:
+    """One value of every source that is switched on."""
+
+    def rows(scene: Scene) -> Parts:
+        on: list[SourceStatus] = [source for source in scene.view.snapshot.sources if source.up is not None]
+        return ((tuple(getattr(source, label) for label in ("name", *labels)), getattr(source, get)) for source in on)
+
+    return node(rows)
+
+
+def _agent(get: str) -> Samples[Scene]:
+    return node(lambda scene: [((), getattr(scene.view.agent, get))])
+
+
+def _gpus(scene: Scene) -> Parts:
+    snapshot, judgement = scene.view.snapshot, scene.view.judgement
+    yield ("expected",), snapshot.expected_gpus
+    yield ("bus",), None if snapshot.bus is None else len(snapshot.bus)
+    yield ("nvml",), sum(status.state != GpuState.LOST for status in snapshot.statuses)
+    yield ("healthy",), sum(health == Health.HEALTHY for health in judgement.gpus.values())
+
+
+def _driver_info(scene: Scene) -> Parts:
+    driver = scene.view.snapshot.driver
+    if driver is not None:
+        yield (driver.version, driver.cuda, driver.nvml), 1
+
+
+def _gpu_info(scene: Scene) -> list[Sample]:
+    return distinct(
+        (
+            subject,
+            (
+                gpu.name,
+                gpu.pci_bus_id,
+                None if gpu.minor is None else f"nvidia{gpu.minor}",
+                gpu.serial,
+                gpu.vbios,
+                gpu.architecture,
+                gpu.compute_capability,
+            ),
+        )
+        for subject, gpu in scene.identities
+    )
+
+
+def _mig_info(scene: Scene) -> list[Sample]:
+    return distinct(
+        (scene.subject(gpu.identity.uuid, mig.gi), (str(mig.ci), mig.uuid or None))
+        for _, gpu in scene.gpus
+        for mig in gpu.mig
+    )
+
+
+def _in_state(state: GpuState) -> Samples[Scene]:
+    return lambda scene: [((subject, ()), status.state == state) for subject, status in scene.statuses]
+
+
+def _gpu_health(scene: Scene) -> list[Sample]:
+    return [
+        ((scene.subject(uuid), (state.value,)), health == state)
+        for uuid, health in scene.view.judgement.gpus.items()
+        for state in Health
+    ]
+
+
+def _findings(scene: Scene) -> list[Sample]:
+    """One series for each check and GPU, however many XIDs are behind it; of several severities the worst."""
+    worst: dict[tuple[str | None, str], Severity] = {}
+    for finding in scene.view.judgement.findings:
+        key = finding.gpu, finding.check
+        worst[key] = min(worst.get(key, finding.severity), finding.severity, key=WORST_FIRST.index)
+    return distinct(
+        (scene.subject(gpu) if gpu else "", (check, severity.value)) for (gpu, check), severity in worst.items()
+    )
+
+
+def _xid_errors(scene: Scene) -> list[Sample]:
+    return summed(((scene.subject_at(row.uuid, row.pci), (str(row.xid),)), row.count) for row in scene.view.xids)
+
+
+def _xid_last(scene: Scene) -> list[Sample]:
+    newest: dict[tuple[str, tuple[str | None, ...]], float] = {}
+    for row in scene.view.xids:
+        key = (scene.subject_at(row.uuid, row.pci), (str(row.xid),))
+        if row.last is not None:
+            newest[key] = max(row.last, newest.get(key, row.last))
+    return list(newest.items())
+
+
+def _sxid_errors(scene: Scene) -> list[Sample]:
+    return summed((("", (str(row.switch), str(row.sxid), row.severity)), row.count) for row in scene.view.sxids)
+
+
+AGENT: tuple[Row, ...] = (
+    _node(
+        "snapshot_timestamp_seconds",
+        "When the node was last looked at.",
+        node(lambda scene: [((), scene.view.snapshot.at)]),
+        owned=True,
+    ),
+    _node(
+        "source_up",
+        "Whether the source answers; absent when it is switched off.",
+        _sources("up", "reason"),
+        ("source", "reason"),
+    ),
+    _node("source_duration_seconds", "Time the source took last.", _sources("duration_seconds"), ("source",)),
+    _node(
+        "source_last_success_timestamp_seconds",
+        "When the source last answered.",
+        _sources("last_success"),
+        ("source",),
+        owned=True,
+    ),
+    _node("source_failures_total", "Failures of the source.", _sources("failures"), ("source",), owned=True),
+    _node("reader_restarts_total", "New reader processes after the first.", _agent("reader_restarts"), owned=True),
+    _node("kmsg_lost_records_total", "Kernel log records overwritten unread.", _agent("kmsg_lost"), owned=True),
+    _node("unknown_xid_errors_total", "XIDs that no catalogue knows.", _agent("unknown_xids"), owned=True),
+    _node(
+        "config_last_reload_successful",
+        "Whether the configuration in the file is the one in use.",
+        node(lambda scene: [((), scene.view.agent.config_error is None)]),
+        owned=True,
+    ),
+)
+"""The agent and its sources."""
+
+HEALTH: tuple[Row, ...] = (
+    _node("gpus", "GPUs that should be here, are on the bus, are known to NVML, are healthy.", node(_gpus), ("state",)),
+    Row("gpu_health", "Health of the GPU: 1 for the state it is in.", _gpu_health, ("state",), states=True),
+    _node(
+        "node_health",
+        "Health of the node: 1 for the state it is in.",
+        node(lambda scene: (((state.value,), scene.view.judgement.node == state) for state in Health)),
+        ("state",),
+        states=True,
+    ),
+    Row("finding", "A check that found something.", _findings, ("check", "severity"), scope="any"),
+    Row("gpu_unresponsive", "Whether the GPU keeps driver calls waiting.", _in_state(GpuState.UNRESPONSIVE)),
+    Row("gpu_lost", "Whether the GPU was here and is gone.", _in_state(GpuState.LOST)),
+    Row("gpu_xid_errors_total", "XIDs since the agent started.", _xid_errors, ("xid",), owned=True),
+    Row("gpu_xid_last_timestamp_seconds", "When the XID was last seen.", _xid_last, ("xid",), owned=True),
+    _node(
+        "nvswitch_sxid_errors_total",
+        "SXids since the agent started.",
+        _sxid_errors,
+        ("switch", "sxid", "severity"),
+        owned=True,
+    ),
+)
+"""What was judged and what the driver complained about."""
+
+IDENTITY: tuple[Row, ...] = (
+    _node("driver_info", "Versions of the driver.", node(_driver_info), ("driver", "cuda", "nvml")),
+    Row(
+        "gpu_info",
+        "What the GPU is.",
+        _gpu_info,
+        ("model", "pci_bus_id", "device", "serial", "vbios", "architecture", "compute_capability"),
+        owned=True,
+    ),
+    Row(
+        "mig_info",
+        "A compute instance of a GPU instance, and its MIG device.",
+        _mig_info,
+        ("ci", "mig_uuid"),
+        scope="instance",
+    ),
+)
+"""Names to join with."""

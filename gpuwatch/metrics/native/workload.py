@@ -1,0 +1,192 @@
+"""Rows of METRICS about who uses the GPUs: pods, processes, virtual machines."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from gpuwatch.metrics.labelled_view import Scene
+from gpuwatch.metrics.metric import Metric, Sample, Samples, distinct, summed
+from gpuwatch.model.snapshot import GpuProcess, Vgpu
+from gpuwatch.model.workload import ProcessOwner, Workload
+
+Row = Metric[Scene]
+_instance = partial(Row, scope="instance")
+POD = ("namespace", "pod", "container")
+PROCESS = ("pid", "name", "type")
+VGPU = ("vgpu", "type", "vm")
+
+
+def _pod(workload: Workload) -> tuple[str | None, ...]:
+    """Labels of a container; a pod whose name is not known goes by its uid."""
+    return workload.namespace, workload.pod or workload.pod_uid, workload.container
+
+
+def _workload_info(scene: Scene) -> list[Sample]:
+    return distinct(
+        (scene.subject(device.gpu, device.gi), (*_pod(holder.workload), holder.workload.pod_uid, holder.resource))
+        for device in scene.view.attribution.devices
+        for holder in device.holders
+    )
+
+
+def _allocated(scene: Scene) -> list[Sample]:
+    """Of a GPU instance with several compute instances: whether any of them is allocated."""
+    found: dict[tuple[str, tuple[str | None, ...]], float] = {}
+    for device in scene.view.attribution.devices:
+        if device.allocated is not None:
+            key = (scene.subject(device.gpu, device.gi), ())
+            found[key] = max(device.allocated, found.get(key, 0))
+    return list(found.items())
+
+
+def _usage(member: str) -> Samples[Scene]:
+    """A member of PodUsage."""
+
+    def samples(scene: Scene) -> list[Sample]:
+        return summed(
+            ((scene.subject(row.gpu, row.gi), _pod(row.workload)), value)
+            for row in scene.view.attribution.usage
+            if (value := getattr(row, member)) is not None
+        )
+
+    return samples
+
+
+def _energy(scene: Scene) -> list[Sample]:
+    return summed(((scene.subject(row.gpu), _pod(row.workload)), row.joules) for row in scene.view.pod_energy)
+
+
+def _owned_processes(scene: Scene) -> Iterator[tuple[str, GpuProcess, ProcessOwner | None]]:
+    owners = {owner.pid: owner for owner in scene.view.owners}
+    for _, gpu in scene.gpus:
+        for process in gpu.processes or ():
+            yield scene.subject(gpu.identity.uuid, process.gi), process, owners.get(process.pid)
+
+
+def _name(process: GpuProcess, owner: ProcessOwner | None) -> str | None:
+    """The short name: NVML's may be a whole command line, which may hold secrets."""
+    if owner is not None and owner.name:
+        return owner.name
+    words = (process.name or "").split()
+    return words[0].rsplit("/", 1)[-1] if words else None
+
+
+def _processes(member: str) -> Samples[Scene]:
+    """A member of GpuProcess."""
+
+    def samples(scene: Scene) -> list[Sample]:
+        return summed(
+            ((subject, (str(process.pid), _name(process, owner), process.type)), value)
+            for subject, process, owner in _owned_processes(scene)
+            if (value := getattr(process, member)) is not None
+        )
+
+    return samples
+
+
+def _process_info(scene: Scene) -> list[Sample]:
+    return distinct(
+        (
+            subject,
+            (
+                str(process.pid),
+                _name(process, owner),
+                process.type,
+                owner.account,
+                owner.slurm_job,
+                *(_pod(owner.workload) if owner.workload else (None, owner.pod_uid, None)),
+            ),
+        )
+        for subject, process, owner in _owned_processes(scene)
+        if owner is not None
+    )
+
+
+def _process_count(scene: Scene) -> list[Sample]:
+    return [
+        (key, len({process.pid for process in gpu.processes})) for key, gpu in scene.gpus if gpu.processes is not None
+    ]
+
+
+def _vgpus(get: Callable[[Vgpu], float | None]) -> Samples[Scene]:
+    def samples(scene: Scene) -> list[Sample]:
+        return [
+            ((subject, (vgpu.uuid, vgpu.type, vgpu.vm)), value)
+            for (subject, _), gpu in scene.gpus
+            for vgpu in gpu.vgpus
+            if (value := get(vgpu)) is not None
+        ]
+
+    return samples
+
+
+def _vgpu_info(scene: Scene) -> list[Sample]:
+    return distinct(
+        (subject, (vgpu.uuid, vgpu.type, vgpu.vm, vgpu.vm_name))
+        for (subject, _), gpu in scene.gpus
+        for vgpu in gpu.vgpus
+    )
+
+
+WORKLOADS: tuple[Row, ...] = (
+    _instance(
+        "gpu_workload_info",
+        "A container that has the GPU or GPU instance; several when it is shared.",
+        _workload_info,
+        (*POD, "pod_uid", "resource"),
+    ),
+    _instance("gpu_allocated", "Whether the GPU or GPU instance is given to a container.", _allocated),
+    Row("gpu_processes", "Processes on the GPU.", _process_count),
+    _instance("pod_gpu_memory_bytes", "Device memory of the container's own processes.", _usage("memory"), POD),
+    _instance(
+        "pod_gpu_utilization_ratio",
+        "Share of the whole GPU that the container's own processes keep busy, 0 to 1.",
+        _usage("utilization"),
+        POD,
+    ),
+    Row(
+        "pod_gpu_energy_joules_total",
+        "Energy of the GPU put down to the container's own processes since the agent first saw them.",
+        _energy,
+        POD,
+        owned=True,
+    ),
+)
+"""Pods; whoever has no pod is seen in `gpu_processes` and the per-process rows."""
+
+VGPUS: tuple[Row, ...] = (
+    Row("vgpu_info", "An active vGPU and its virtual machine.", _vgpu_info, (*VGPU, "vm_name")),
+    Row("vgpu_memory_used_bytes", "Device memory of the vGPU.", _vgpus(lambda vgpu: vgpu.used_memory), VGPU),
+    Row(
+        "vgpu_utilization_ratio",
+        "Share of the GPU the vGPU keeps busy, 0 to 1.",
+        _vgpus(lambda vgpu: vgpu.utilization),
+        VGPU,
+    ),
+    Row("vgpu_licensed", "Whether the vGPU has its licence.", _vgpus(lambda vgpu: vgpu.licensed), VGPU),
+)
+"""vGPUs of a host."""
+
+PROCESSES: tuple[Row, ...] = (
+    _instance(
+        "process_gpu_memory_bytes",
+        "Device memory of the process.",
+        _processes("used_memory"),
+        PROCESS,
+        opt_in=True,
+    ),
+    _instance(
+        "process_gpu_utilization_ratio",
+        "Share of the GPU the process keeps busy, 0 to 1.",
+        _processes("sm_utilization"),
+        PROCESS,
+        opt_in=True,
+    ),
+    _instance(
+        "process_info",
+        "Whose process it is.",
+        _process_info,
+        (*PROCESS, "user", "slurm_job", *POD),
+        opt_in=True,
+    ),
+)
+"""One series a process: `metrics.processes` switches them on."""

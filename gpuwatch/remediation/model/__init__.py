@@ -1,0 +1,1 @@
+"""The nouns of a remediation plan and of its status."""

@@ -1,0 +1,223 @@
+"""What a person asks for by hand: a quarantine that only a person ends, and the end of one, whoever began it.
+
+The same steps in the same order as the remediator's own, so that the same actuator does them and a crash leaves nothing
+that the next cycle does not understand. Giving back works from the Node alone: no agent, no store, no memory.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from gpuwatch.model.snapshot import Record
+from gpuwatch.remediation.model.plan import (
+    ACKNOWLEDGED,
+    FAULTS,
+    LABELS,
+    OWNER,
+    QUARANTINED,
+    TAINT,
+    Announce,
+    Blocked,
+    Effect,
+    Fault,
+    FreeSlot,
+    LeaseObject,
+    NodeObject,
+    Ownership,
+    PatchNode,
+    Plan,
+    Reason,
+    Response,
+    SetCondition,
+    Stage,
+    Step,
+    Taint,
+    TakeSlot,
+)
+from gpuwatch.remediation.planning.condition import Why, changed, rfc3339
+from gpuwatch.remediation.planning.events import about_node, digest
+from gpuwatch.remediation.planning.labels import published_by_us
+from gpuwatch.remediation.planning.ownership import (
+    MAX_MESSAGE,
+    Claim,
+    acknowledged,
+    encode,
+    faults,
+    hold,
+    without_ours,
+)
+
+CHECK = "operator"
+"""What stands in the taint and the annotation where a check's name stands otherwise."""
+
+CHANGED = (Claim.APPLIED, Claim.OVERRULED, Claim.CLAIMED)
+
+
+class Wish(Record, frozen=True, kw_only=True):
+    """What was asked for, at unix time `at`, and why in the person's words."""
+
+    at: float
+    reason: str
+    effect: Effect = "NoSchedule"
+    cordon: bool = False
+    drain: bool = False
+
+    @property
+    def fault(self) -> Fault:
+        """What the annotation keeps of it."""
+        response = Response.DRAIN if self.drain else Response.CORDON if self.cordon else Response.TAINT
+        text = self.reason[:MAX_MESSAGE]
+        return Fault(key=f"{CHECK}/node", check=CHECK, response=response, since=self.at, last=self.at, message=text)
+
+
+def quarantine(node: NodeObject, wish: Wish, slot: TakeSlot | None) -> Plan:
+    """Take the node out of use until somebody releases it; pods are asked to leave afterwards, as its drain goes on.
+
+    `slot` None: without asking the budget.
+    """
+    state = hold(node)
+    if state.claim is Claim.FOREIGN or (state.claim is Claim.UNREADABLE and node.taint):
+        return _plan(node, wish, Stage.SUSPECT, (), (not_ours(node),))
+    if state.claim is Claim.APPLIED and state.owner is not None:
+        return _plan(node, wish, _stage(wish), (_kept(node, wish, state.owner),), found=faults(node))
+    owner = _owner(node, wish, slot)
+    cordons = wish.cordon and not node.unschedulable
+    applied = replace(owner, state="applied", cordoned=cordons, draining=wish.at if wish.drain else None)
+    taint = Taint(key=TAINT, value=CHECK, effect=wish.effect, time_added=rfc3339(wish.at))
+    text = f"a person took this node out of use: {wish.reason}"
+    condition = changed(node, Why.QUARANTINED, text, wish.at, 0)
+    steps: list[Step | None] = [
+        PatchNode(step="claim", annotations={OWNER: encode(owner), FAULTS: encode((wish.fault,))}),
+        slot,
+        PatchNode(
+            step="taint",
+            annotations={OWNER: encode(applied)},
+            labels=dict.fromkeys(owner.labels, "true"),
+            taints=(*(each for each in node.taints if each.key != TAINT), taint),
+            unschedulable=True if cordons else None,
+        ),
+        SetCondition(condition=condition) if condition else None,
+        about_node(node, Why.QUARANTINED, text, (wish.fault,), owner),
+    ]
+    return _plan(node, wish, _stage(wish), steps, found=(wish.fault,))
+
+
+def release(
+    node: NodeObject, wish: Wish, leases: Iterable[LeaseObject], present: Iterable[Fault] = (), *, forget: bool = False
+) -> Plan:
+    """Give back all that is ours on the Node. `leases`: slots it holds; `present`: faults that are there now.
+
+    What the quarantine was about and what is there now will not lead to another one until it happens again; with
+    `forget` nothing of that is kept, as at an uninstall.
+    """
+    state = hold(node)
+    overruled = {} if forget else _overruled(node, present)
+    steps: list[Step | None] = [_giving_back(node, encode(overruled) if overruled else None, forget=forget)]
+    if node.condition is not None:
+        steps.append(SetCondition(condition=None))
+    if state.claim in CHANGED and state.owner is not None:
+        told = f"a person gave this node back: {wish.reason}"
+        name = digest("released", node.uid, state.owner.id)
+        steps.append(Announce(name=name, reason=Why.RECOVERED, message=told, warning=False))
+    steps += [FreeSlot(name=lease.name) for lease in leases]
+    foreign = node.taint is not None and state.claim in (Claim.FOREIGN, Claim.UNREADABLE)
+    return _plan(node, wish, Stage.HEALTHY, steps, (not_ours(node),) if foreign else ())
+
+
+def withdrawn(node: NodeObject, at: float, leases: Iterable[LeaseObject]) -> Plan:
+    """Give up what a person has begun and could not bring to an end: a claim without a taint, and its slot."""
+    owner = hold(node).owner
+    wish = Wish(at=at, reason="it could not be done")
+    if hold(node).claim is not Claim.CLAIMED or owner is None or owner.by != "operator":
+        return _plan(node, wish, Stage.SUSPECT, ())
+    claim = PatchNode(step="forget", annotations=dict.fromkeys((OWNER, FAULTS)))
+    return _plan(node, wish, Stage.HEALTHY, [claim, *(FreeSlot(name=lease.name) for lease in leases)])
+
+
+def not_ours(node: NodeObject) -> Blocked:
+    """A taint with our key that nothing says we put there."""
+    taint = node.taint or Taint(key=TAINT)
+    words = (
+        f"the taint {TAINT}={taint.value}:{taint.effect} has no owner annotation of this Node, so gpuwatch leaves it; "
+        f"to remove it: kubectl taint node {node.name} {TAINT}:{taint.effect}-"
+    )
+    return Blocked(reason=Reason.FOREIGN, words=words)
+
+
+def _owner(node: NodeObject, wish: Wish, slot: TakeSlot | None) -> Ownership:
+    return Ownership(
+        id=digest("by hand", node.uid, wish.at),
+        state="claimed",
+        since=wish.at,
+        node_uid=node.uid,
+        boot_id=node.host.boot_id,
+        slot=slot.name if slot else None,
+        value=CHECK,
+        effect=wish.effect,
+        labels=() if QUARANTINED in node.labels else (QUARANTINED,),
+        by="operator",
+        held=wish.reason[:MAX_MESSAGE],
+    )
+
+
+def _kept(node: NodeObject, wish: Wish, owner: Ownership) -> PatchNode:
+    """There is a quarantine: from now on only a person ends it."""
+    cordons = wish.cordon and not node.unschedulable
+    held = replace(
+        owner,
+        by="operator",
+        held=wish.reason[:MAX_MESSAGE],
+        cordoned=owner.cordoned or cordons,
+        draining=owner.draining or (wish.at if wish.drain else None),
+    )
+    return PatchNode(step="refresh", annotations={OWNER: encode(held)}, unschedulable=True if cordons else None)
+
+
+def _giving_back(node: NodeObject, overruled: str | None, *, forget: bool) -> PatchNode | None:
+    """One patch that takes away what is there of ours and nothing else; None when nothing is. `forget`: also labels for
+    schedulers, which speak of the GPUs and not of the quarantine.
+    """
+    owner = hold(node).owner
+    gone = (OWNER, FAULTS, *((owner.handover,) if owner and owner.handover else ()))
+    annotations: dict[str, str | None] = {key: None for key in gone if key in node.annotations}
+    if node.annotations.get(ACKNOWLEDGED) != overruled:
+        annotations[ACKNOWLEDGED] = overruled
+    labels: dict[str, str | None] = {key: None for key in (owner.labels if owner else ()) if key in node.labels}
+    if forget:
+        labels |= published_by_us(node)
+        annotations |= {key: None for key in (LABELS,) if key in node.annotations}
+    taints = without_ours(node, owner) if owner else node.taints
+    uncordon = owner is not None and owner.cordoned and node.unschedulable
+    if not (annotations or labels or taints != node.taints or uncordon):
+        return None
+    return PatchNode(
+        step="untaint",
+        annotations=annotations,
+        labels=labels,
+        taints=None if taints == node.taints else taints,
+        unschedulable=False if uncordon else None,
+    )
+
+
+def _overruled(node: NodeObject, present: Iterable[Fault]) -> dict[str, float]:
+    found = acknowledged(node)
+    for fault in (*faults(node), *present):
+        if fault.check != CHECK:
+            found[fault.key] = max(fault.last, found.get(fault.key, 0.0))
+    return found
+
+
+def _stage(wish: Wish) -> Stage:
+    return Stage.DRAINING if wish.drain else Stage.QUARANTINED
+
+
+def _plan(
+    node: NodeObject,
+    wish: Wish,
+    stage: Stage,
+    steps: Sequence[Step | None],
+    blocked: tuple[Blocked, ...] = (),
+    found: tuple[Fault, ...] = (),
+) -> Plan:
+    wanted = tuple(step for step in steps if step is not None)
+    return Plan(node=node.name, at=wish.at, stage=stage, steps=wanted, blocked=blocked, faults=found, words=wish.reason)

@@ -1,0 +1,169 @@
+"""The policy: what is to be done about a finding. `remediation.xids` overrules `remediation.checks`, that the table.
+
+Whatever is asked for, a check goes no further than its `most`: no setting lets an application's bug taint a node.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from gpuwatch.config import RemediationConfig, Window
+from gpuwatch.model.check_names import XidClass
+from gpuwatch.model.errors import UsageError
+from gpuwatch.model.finding import Finding
+from gpuwatch.model.snapshot import Record
+from gpuwatch.model.xid_catalogue import explain
+from gpuwatch.remediation.model.plan import Response
+from gpuwatch.remediation.planning.maintenance import inside
+
+
+class Row(Protocol):
+    """What a policy has to know of a check."""
+
+    @property
+    def name(self) -> str:
+        """As findings and settings name it."""
+        ...
+
+    @property
+    def response(self) -> Response:
+        """What is done unless the configuration says otherwise."""
+        ...
+
+    @property
+    def most(self) -> Response:
+        """The strongest that may be asked for."""
+        ...
+
+
+class Rule(NamedTuple):
+    """One line of the effective policy: about a check, or about an XID whatever check it comes from.
+
+    `origin`: the key of the configuration, or `default`.
+    """
+
+    subject: str
+    response: Response
+    most: Response
+    origin: str
+
+
+class Policy(Record, frozen=True, kw_only=True):
+    """A RemediationConfig that has been found good, with the table of checks."""
+
+    config: RemediationConfig
+    asked: dict[str, Response]
+    most: dict[str, Response]
+
+    @classmethod
+    def compile(
+        cls, config: RemediationConfig, checks: Iterable[Row], classes: Mapping[int, XidClass] | None = None
+    ) -> "Policy":
+        """Check names and responses against the table. `classes`: what `checks.xids` makes of XIDs.
+
+        Raises:
+            UsageError: an unknown check, or a response that its check does not allow; names the key.
+        """
+        rows = tuple(checks)
+        most = {row.name: row.most for row in rows}
+        for name, response in config.checks.items():
+            _known(name, f"remediation.checks.{name}", most)
+            _allowed(f"remediation.checks.{name}", response, most[name], f"{name} is {_nature(name)}")
+        for number, name in enumerate(config.held_checks):
+            _known(name, f"remediation.held_checks[{number}]", most)
+        for code, response in config.xids.items():
+            cap, why = xid_cap(code, most, classes or {})
+            _allowed(f"remediation.xids.{code}", response, cap, why)
+        asked = {row.name: row.response for row in rows} | {str(name): asked for name, asked in config.checks.items()}
+        return cls(config=config, asked=asked, most=most)
+
+    def response(self, finding: Finding) -> Response:
+        """What is to be done about a finding."""
+        return self.answer(finding.check, finding.xid)
+
+    def answer(self, check: str, xid: int | None = None) -> Response:
+        """What is to be done about a check's finding. A check that the table does not have comes from an agent of
+        another version: it is watched, never acted on.
+        """
+        if check not in self.asked:
+            return Response.OBSERVE
+        asked = self.asked[check]
+        if xid is not None:
+            asked = self.config.xids.get(xid, asked)
+        return milder(asked, self.most[check])
+
+    def rules(self) -> tuple[Rule, ...]:
+        """The effective policy: every check, and every XID that the configuration names."""
+        checks = tuple(
+            Rule(
+                name,
+                self.answer(name),
+                self.most[name],
+                f"remediation.checks.{name}" if name in self.config.checks else "default",
+            )
+            for name in self.asked
+        )
+        xids = tuple(
+            Rule(f"XID {code}", response, xid_cap(code, self.most, {})[0], f"remediation.xids.{code}")
+            for code, response in sorted(self.config.xids.items())
+        )
+        return checks + xids
+
+    def maintenance(self, now: float) -> Window | None:
+        """The window of the configuration in which nothing new may be begun, if it is open."""
+        return inside(self.config.maintenance, now)
+
+    def may_drain(self, now: float) -> bool:
+        """Whether pods may be asked to leave at this time."""
+        return not self.config.drain.windows or inside(self.config.drain.windows, now) is not None
+
+
+def milder(one: Response, other: Response) -> Response:
+    """The weaker of two."""
+    return other if one.reaches(other) else one
+
+
+_CLASS_CHECK: dict[XidClass, str] = {
+    "fatal": "xid_fatal",
+    "contained": "xid_contained",
+    "warning": "xid_warning",
+    "application": "xid_application",
+    "ignore": "xid_unknown",
+}
+
+
+def xid_cap(code: int, most: Mapping[str, Response], classes: Mapping[int, XidClass]) -> tuple[Response, str]:
+    """The strongest response to an XID, and why it is no stronger."""
+    info = explain(code)
+    if code in classes:
+        return most.get(_CLASS_CHECK[classes[code]], Response.DRAIN), f"checks.xids calls {code} {classes[code]}"
+    if info is None:
+        return most.get("xid_unknown", Response.OBSERVE), f"nobody has documented XID {code}: say what it means first"
+    if info.category == "application":
+        return most.get("xid_application", Response.OBSERVE), f"XID {code} is an application's own fault"
+    return Response.DRAIN, ""
+
+
+_NATURES = {
+    "monitoring_degraded": "trouble of the monitor, not of a GPU",
+    "xid_application": "an application's own fault",
+    "xid_application_repeated": "most likely still an application's fault",
+    "xid_unknown": "an XID that nobody has documented",
+}
+
+
+def _nature(name: str) -> str:
+    return _NATURES.get(name, "not a reason to go further")
+
+
+def _known(name: str, key: str, checks: Mapping[str, Response]) -> None:
+    if name not in checks:
+        near = difflib.get_close_matches(name, checks, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"use {', '.join(checks)}"
+        raise UsageError(f"unknown check at {key}", f"gpuwatch has no check {name}", hint)
+
+
+def _allowed(key: str, response: Response, most: Response, why: str) -> None:
+    if not most.reaches(response):
+        choices = ", ".join(choice for choice in Response if most.reaches(choice))
+        raise UsageError(f"{key} asks for {response}, at most {most} is possible", why, f"use {choices}")

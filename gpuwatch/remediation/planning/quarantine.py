@@ -1,0 +1,209 @@
+"""Taking a node out of service: why, what stands against it, and the steps in their order."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from gpuwatch.remediation.model.plan import (
+    FAULTS,
+    OWNER,
+    QUARANTINED,
+    TAINT,
+    Blocked,
+    Fault,
+    Ownership,
+    PatchNode,
+    Reason,
+    Response,
+    Stage,
+    Step,
+    Taint,
+)
+from gpuwatch.remediation.planning.condition import rfc3339
+from gpuwatch.remediation.planning.events import DAY, digest
+from gpuwatch.remediation.planning.evidence import in_force, lasted, united
+from gpuwatch.remediation.planning.inputs import Case, Draft, Reasons, Want, blocked
+from gpuwatch.remediation.planning.maintenance import tell
+from gpuwatch.remediation.planning.other_controllers import foreign, opted_out
+from gpuwatch.remediation.planning.ownership import Claim, encode
+from gpuwatch.remediation.planning.slots import NoSlot, choose
+
+CLAIM_SECONDS = 600.0
+"""A claim this old is written anew: others count a node with a young one as tainted (30 minutes)."""
+
+BUDGET_SECONDS = 60.0
+"""About how often a node that waits for a slot looks for one."""
+
+
+def begin(case: Case) -> Draft:
+    """A node that is in service: leave it there, or not."""
+    reasons = case.reasons()
+    strange = tuple(_strange(case))
+    if not case.is_fresh:
+        stale = blocked(Reason.STALE, f"the last view is {case.sight.age:.0f} s old: nothing is added or taken away")
+        return Draft(stage=Stage.UNKNOWN, words=stale.words, blocked=(*strange, stale))
+    waiting = tuple(_waiting(case, reasons))
+    if not reasons.wanted:
+        return _leave(case, (*strange, *waiting), in_force(case.view, case.policy, Response.CONDITION))
+    faults = united((), reasons.wanted)
+    barriers = (*strange, *_barriers(case))
+    if barriers:
+        return _leave(case, (*barriers, *waiting), faults)
+    if case.slots is None:
+        unread = (blocked(Reason.BUDGET_UNREADABLE, "the Leases of the budget have not been read: no new taint"),)
+        return Draft(
+            stage=Stage.SUSPECT, words=sentence(faults), faults=faults, blocked=unread, wants=frozenset({"slots"})
+        )
+    slot = choose(case.policy.config.budget, case.slots, case.node.name, case.jitter)
+    if isinstance(slot, NoSlot):
+        reason = Reason.BUDGET_UNREADABLE if slot.unreadable else Reason.BUDGET
+        return Draft(
+            stage=Stage.SUSPECT,
+            words=f"{sentence(faults)}; {slot.words}",
+            faults=faults,
+            blocked=(blocked(reason, slot.words), *waiting),
+            look_again=BUDGET_SECONDS * (0.5 + case.jitter),
+        )
+    owner = applied(case, faults, slot.name)
+    return Draft(
+        stage=Stage.QUARANTINED,
+        words=f"{sentence(faults)}; no new work for this node",
+        faults=faults,
+        owner=owner,
+        quarantined=True,
+        steps=(*_claim(case, owner, faults), slot, _taint(case, owner, faults)),
+        blocked=waiting,
+    )
+
+
+def applied(case: Case, faults: tuple[Fault, ...], slot: str | None) -> Ownership:
+    """What the Node's annotation will say once the taint is there."""
+    cut_off = case.owner if case.claim is Claim.CLAIMED else None
+    cordons = any(fault.response.reaches(Response.CORDON) for fault in faults)
+    key = digest(case.node.uid, *(f"{fault.key}@{fault.last}" for fault in faults))
+    return Ownership(
+        id=cut_off.id if cut_off else key.removeprefix("gpuwatch-"),
+        state="applied",
+        since=case.now,
+        node_uid=case.node.uid,
+        boot_id=case.view.snapshot.host.boot_id,
+        slot=slot,
+        value=faults[0].check,
+        effect=case.policy.config.effect,
+        cordoned=cordons and not case.node.unschedulable,
+        labels=() if QUARANTINED in case.node.labels else (QUARANTINED,),
+        gpus=len(case.view.snapshot.statuses),
+        held=why_held(case, faults),
+    )
+
+
+def labels(owner: Ownership) -> dict[str, str]:
+    """Our labels of a quarantined node and their values: by them the budget finds nodes that have no slot."""
+    return dict.fromkeys(owner.labels, "true")
+
+
+def why_held(case: Case, faults: tuple[Fault, ...]) -> str | None:
+    """Why only a person may give the node back, if so: what is found asks for one, or it came back too often."""
+    config = case.policy.config
+    current = case.owner.since if case.claim is Claim.APPLIED and case.owner else None
+    for fault in faults:
+        if fault.check in config.held_checks:
+            return f"{fault.check} is not cured by a reset or a reboot"
+        times = [at for at in case.memory.quarantined.get(fault.key, ()) if at != current]
+        recent = [at for at in times if abs(case.now - at) < config.repeat_window]
+        if len(recent) + 1 >= config.repeats:
+            return f"{fault.check} came back {len(recent)} times in {config.repeat_window / DAY:g} days"
+    return None
+
+
+def sentence(faults: tuple[Fault, ...]) -> str:
+    """What is wrong, the worst first."""
+    first = faults[0]
+    more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
+    return f"{first.place}: {first.message}{more}"
+
+
+def new_is_barred(case: Case, *, cordoned: bool) -> tuple[Blocked, ...]:
+    """What stands against beginning anything on this node: its owner's wish, other controllers, maintenance."""
+    found: list[Blocked] = []
+    config = case.policy.config
+    if opted_out(case.node):
+        found.append(blocked(Reason.OPT_OUT, "gpuwatch.io/opt-out is set on the node; take it off to have it watched"))
+    if (who := foreign(case.node, cordoned=cordoned, more=config.foreign)) is not None:
+        found.append(blocked(Reason.FOREIGN, f"{who}; gpuwatch steps back"))
+    if (window := case.policy.maintenance(case.now)) is not None:
+        found.append(blocked(Reason.MAINTENANCE, f"maintenance {tell(window)}: nothing new is begun"))
+    return tuple(found)
+
+
+def _barriers(case: Case) -> Iterator[Blocked]:
+    yield from new_is_barred(case, cordoned=False)
+    config = case.policy.config
+    times = {at for at_of in case.memory.quarantined.values() for at in at_of if abs(case.now - at) < DAY}
+    if len(times) >= config.max_quarantines_per_day:
+        yield blocked(Reason.RATE, f"quarantined {len(times)} times within a day already; a person should look")
+
+
+def _waiting(case: Case, reasons: Reasons) -> Iterator[Blocked]:
+    for fault in reasons.overruled:
+        yield blocked(Reason.ACKNOWLEDGED, f"{fault.key} was overruled by a person; a new occurrence counts again")
+    for fault in reasons.young:
+        left = case.policy.config.fault_hold - lasted(fault, case.view.snapshot)
+        yield blocked(Reason.HOLD, f"{fault.key} is acted on if it lasts another {left:.0f} s")
+
+
+def _strange(case: Case) -> Iterator[Blocked]:
+    """Marks with our names that are not ours."""
+    if case.claim is Claim.FOREIGN:
+        yield blocked(
+            Reason.FOREIGN,
+            f"the node has a taint {TAINT} that gpuwatch did not put there; remove it by hand when it is done",
+        )
+    if case.claim is Claim.UNREADABLE:
+        yield blocked(
+            Reason.FOREIGN,
+            f"the annotation {OWNER} cannot be read or is of another node; if nothing is wrong, take it off: "
+            f"kubectl annotate node {case.node.name} {OWNER}-",
+        )
+
+
+def _leave(case: Case, obstacles: tuple[Blocked, ...], faults: tuple[Fault, ...]) -> Draft:
+    """Add nothing, and take back what was only begun."""
+    is_lost = case.owner is None and case.node.taint is not None  # ours, perhaps: others shall count it
+    steps: tuple[Step, ...] = () if is_lost else case.freed()
+    wants: frozenset[Want] = frozenset()
+    if case.owner is not None:  # its claim goes last: a slot that nothing on the Node tells of would be forgotten
+        steps = (*steps, PatchNode(step="forget", annotations={OWNER: None, FAULTS: None}))
+        wants = frozenset({"slots"}) if case.slots is None else wants
+    words = sentence(faults) if faults else "all is well"
+    young = any(obstacle.reason is Reason.HOLD for obstacle in obstacles)
+    return Draft(
+        stage=Stage.SUSPECT if faults else Stage.HEALTHY,
+        words="; ".join((words, *(obstacle.words for obstacle in obstacles))),
+        faults=faults,
+        steps=steps,
+        blocked=obstacles,
+        look_again=1.0 if young else None,
+        wants=wants,
+    )
+
+
+def _claim(case: Case, owner: Ownership, faults: tuple[Fault, ...]) -> tuple[PatchNode, ...]:
+    """Say on the Node what is about to happen, unless a cut-off plan has just done so."""
+    old = case.owner
+    if old is not None and 0 <= case.now - old.since < CLAIM_SECONDS:
+        return ()
+    claim = replace(owner, state="claimed", slot=None, cordoned=False, labels=())
+    return (PatchNode(step="claim", annotations={OWNER: encode(claim), FAULTS: encode(faults)}),)
+
+
+def _taint(case: Case, owner: Ownership, faults: tuple[Fault, ...]) -> PatchNode:
+    added = rfc3339(case.now) if owner.effect == "NoExecute" else None
+    taint = Taint(key=TAINT, value=owner.value, effect=owner.effect, time_added=added)
+    return PatchNode(
+        step="taint",
+        annotations={OWNER: encode(owner), FAULTS: encode(faults)},
+        labels=dict(labels(owner)),
+        taints=(*case.node.taints, taint),
+        unschedulable=True if owner.cordoned else None,
+    )

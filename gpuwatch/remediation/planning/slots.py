@@ -1,0 +1,102 @@
+"""The fleet's budget without a controller: numbered Leases, of which every tainted node holds one.
+
+It limits adding taints, never removing them; what cannot be read gives no slot. A slot that ran out may be taken over
+only when its holder's Node is not tainted: a crashed remediator must not make room for one more sick node. That it ran
+out nobody believes of a Lease's own time, which is by its holder's clock: it has to be seen unchanged for so long.
+"""
+
+import re
+from typing import NamedTuple
+
+from gpuwatch.config import BudgetConfig
+from gpuwatch.model.snapshot import Record
+from gpuwatch.remediation.model.plan import LeaseObject, TakeSlot
+
+SLOT = "gpuwatch-slot-"
+
+RENEW = 2 / 3
+"""Share of a slot's time after which it is renewed."""
+
+
+class Slots(Record, frozen=True, kw_only=True):
+    """The budget as it was just read. `leases` None: unreadable. `nodes`: how many Nodes with GPUs the cluster has,
+    None: unreadable. `given_up`: names of slots that ran out while we watched, and whose holder's Node has neither our
+    taint nor a young claim.
+    """
+
+    leases: tuple[LeaseObject, ...] | None = None
+    nodes: int | None = None
+    given_up: frozenset[str] = frozenset()
+    astray: frozenset[str] = frozenset()
+    """Nodes that are quarantined without a slot: their Leases were deleted, or a person asked for no slot."""
+
+
+class NoSlot(NamedTuple):
+    """Why there is none. `unreadable`: it is not known whether there would be one."""
+
+    unreadable: bool
+    words: str
+
+
+def limit(budget: BudgetConfig, nodes: int | None) -> int | None:
+    """How many nodes may be tainted at once; None: not known. A share is never less than one node unless it is 0 %."""
+    if isinstance(budget.max_unavailable, int):
+        return budget.max_unavailable
+    share = float(budget.max_unavailable.rstrip("%"))
+    if share == 0:
+        return 0
+    return None if nodes is None else max(1, int(nodes * share / 100))
+
+
+def held(slots: Slots | None, node: str) -> tuple[LeaseObject, ...]:
+    """The slots this node holds; more than one only after a mishap."""
+    leases = (slots and slots.leases) or ()
+    return tuple(lease for lease in leases if lease.holder == node and number(lease.name) is not None)
+
+
+def choose(budget: BudgetConfig, slots: Slots, node: str, jitter: float) -> TakeSlot | NoSlot:
+    """The slot to take: our own, else a free one, by `jitter` (0..1) so that not all nodes want the same."""
+    most = limit(budget, slots.nodes)
+    if slots.leases is None or most is None:
+        what = "the Leases of the budget" if slots.leases is None else "how many nodes have GPUs"
+        return NoSlot(True, f"{what} cannot be read: no new taint")
+    leases = {n: lease for lease in slots.leases if (n := number(lease.name)) is not None}
+    used = {n for n, lease in leases.items() if _is_used(lease, slots, node)}
+    mine = {n for n in used if leases[n].holder == node}
+    others = used - mine
+    astray = len(slots.astray - {node})
+    free = [n for n in range(_reach(others, most - astray)) if n not in others]
+    if not free:
+        there = len(others) + astray
+        return NoSlot(False, f"{there} of {most} nodes that may be tainted at once are; waiting for a slot")
+    kept = next((n for n in free if n in mine), None)
+    chosen = free[min(int(jitter * len(free)), len(free) - 1)] if kept is None else kept
+    lease = leases.get(chosen)
+    return TakeSlot(slots=most, name=f"{SLOT}{chosen}", resource_version=lease.resource_version if lease else "")
+
+
+def renewal(budget: BudgetConfig, slots: Slots, node: str, now: float) -> TakeSlot | None:
+    """Our slot, when it is time to renew it."""
+    for lease in held(slots, node)[:1]:
+        age = now - (lease.renewed or 0.0)
+        if not 0 <= age < budget.slot_seconds * RENEW:
+            most = limit(budget, slots.nodes)
+            return TakeSlot(slots=most or 0, name=lease.name, resource_version=lease.resource_version)
+    return None
+
+
+def number(name: str) -> int | None:
+    """N of `gpuwatch-slot-N`; None: another Lease."""
+    found = re.fullmatch(re.escape(SLOT) + r"(\d{1,6})", name, re.ASCII)
+    return int(found[1]) if found else None
+
+
+def _is_used(lease: LeaseObject, slots: Slots, node: str) -> bool:
+    return bool(lease.holder) and (lease.holder == node or lease.name not in slots.given_up)
+
+
+def _reach(used: set[int], most: int) -> int:
+    """Slots below it may be taken. Where the budget has shrunk, those still held above it count as well, and they count
+    in such a way that nodes which take slots at the same moment cannot together exceed it.
+    """
+    return next((n for n in range(most, 0, -1) if n + sum(u >= n for u in used) <= most), 0)

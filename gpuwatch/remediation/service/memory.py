@@ -1,0 +1,56 @@
+"""What a remediator remembers of its earlier lives: one document in the store, written whenever it changes.
+
+The Node and the Leases have the rest. What a life learned and did not live to write down must be found again there.
+"""
+
+import logging
+
+import msgspec
+from msgspec.structs import replace
+
+from gpuwatch.remediation.model.plan import Memory
+from gpuwatch.remediation.service.slots import SlotReader
+from gpuwatch.storage.audit import Ledger
+
+log = logging.getLogger(__name__)
+
+DOCUMENT = "remediator"
+"""Its name in the store."""
+
+
+def remembered(ledger: Ledger) -> Memory:
+    """An unreadable memory is none: the Node's own annotations say most of it."""
+    body = ledger.memory(DOCUMENT)
+    try:
+        return Memory() if body is None else msgspec.json.decode(body, type=Memory)
+    except msgspec.MsgspecError as error:
+        log.error("what was remembered cannot be read; %s; beginning without it", error)
+        return Memory()
+
+
+class Recollection:
+    """The memory of one remediator."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._recalled = False
+        self.memory = remembered(ledger)
+
+    def take(self, memory: Memory) -> None:
+        """Remember this from now on."""
+        if memory != self.memory:
+            self.memory = memory
+            self._ledger.remember(DOCUMENT, msgspec.json.encode(memory))
+
+    def recall_slot(self, slots: SlotReader) -> None:
+        """Once in a life: a slot that an earlier one took, and did not live to remember, stands in its Lease alone.
+
+        Raises:
+            KubeError: the Leases cannot be read; to be tried again.
+        """
+        if self._recalled:
+            return
+        name = slots.own()
+        self._recalled = True
+        if name is not None:
+            self.take(replace(self.memory, slot=name))

@@ -1,0 +1,175 @@
+"""This node's part of the fleet's budget, read and written: Leases `gpuwatch-slot-0` to `-(N-1)`.
+
+Nothing coordinates the nodes but the API server's own compare-and-swap. What a plan decides on is read here, in the
+order that makes taking over safe: first the Leases, then the Nodes of those holders who did not renew in time. Whether
+they did is measured here, as leader election does it: two nodes' clocks may differ by more than a slot's time.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from gpuwatch.config import BudgetConfig
+from gpuwatch.kube.errors import KubeError, NotFound
+from gpuwatch.kube.reader import NodeReader, NodeWriter
+from gpuwatch.model.clock import Clock
+from gpuwatch.remediation.model.plan import QUARANTINED, LeaseObject, NodeObject, TakeSlot
+from gpuwatch.remediation.planning.ownership import hold
+from gpuwatch.remediation.planning.slots import Slots, number
+
+log = logging.getLogger(__name__)
+
+CLAIM_SECONDS = 1800.0
+"""A claim older than this, whose node has no taint, was given up."""
+
+VERIFIED_SECONDS = 60.0
+"""A slot known to be ours for less than this need not be asked for again."""
+
+COUNT_SECONDS = 600.0
+"""How long what was asked of all Nodes is believed: they come and go slowly, and it is much to ask."""
+
+
+LOOKS = 5
+"""Nodes of holders looked at with one reading; the others' slots count as used until their turn comes."""
+
+
+class SlotReader:
+    """Reads the budget. What cannot be read is None in it, and `trouble` says why. Whoever only reads once, or has just
+    begun, has seen no slot run out.
+    """
+
+    def __init__(self, reader: NodeReader, clock: Clock, budget: BudgetConfig, namespace: str) -> None:
+        self._reader, self._clock, self._budget, self._namespace = reader, clock, budget, namespace
+        self._count: int | None = None
+        self._astray: frozenset[str] = frozenset()
+        self._counted = clock.monotonic()
+        self._leases = 0
+        self._slots: Slots | None = None
+        self._unchanged: dict[tuple[str, str], float] = {}
+        self._turn = 0
+        self.trouble: KubeError | None = None
+
+    def read(self) -> Slots:
+        """The budget as it is now."""
+        self.trouble = None
+        try:
+            leases = [each for each in self._reader.leases(self._namespace) if number(each.name) is not None]
+            given_up = frozenset(self._given_up(self._run_out(leases)))
+            self._ask_about_nodes(leases)
+            self._slots = Slots(leases=tuple(leases), nodes=self._count, given_up=given_up, astray=self._astray)
+        except KubeError as error:
+            self.trouble = error
+            self._slots = Slots()
+        return self._slots
+
+    def own(self) -> str | None:
+        """The slot that this node holds, by the Leases alone. Raises KubeError."""
+        leases = self._reader.leases(self._namespace)
+        mine = (each.name for each in leases if each.holder == self._reader.name and number(each.name) is not None)
+        return next(mine, None)
+
+    def known(self, lease: LeaseObject) -> None:
+        """Take what a write has answered into what was read."""
+        if self._slots is not None and self._slots.leases is not None:
+            others = tuple(each for each in self._slots.leases if each.name != lease.name)
+            self._slots = replace(self._slots, leases=(*others, lease))
+
+    @property
+    def last(self) -> Slots | None:
+        """What was read last, with our own writes since."""
+        return self._slots
+
+    def _ask_about_nodes(self, leases: Sequence[LeaseObject]) -> None:
+        """How many there are, and which are quarantined without a slot; only where the budget is a share of them, for
+        all Nodes are asked. Anew at once when there are fewer Leases than before: whoever deleted them freed no node.
+        """
+        if isinstance(self._budget.max_unavailable, int):
+            return
+        now = self._clock.monotonic()
+        if self._count is None or now - self._counted > COUNT_SECONDS or len(leases) < self._leases:
+            self._count = self._reader.count_nodes(self._budget.node_selector)
+            self._astray = self._reader.nodes_with(QUARANTINED)
+            self._counted = now
+        self._astray -= {lease.holder for lease in leases}
+        self._leases = len(leases)
+
+    def _run_out(self, leases: Sequence[LeaseObject]) -> list[LeaseObject]:
+        """Slots of others that have not changed for their whole time, as far as we have watched."""
+        now = self._clock.monotonic()
+        known = {(lease.name, lease.resource_version) for lease in leases}
+        self._unchanged = {lease: self._unchanged.get(lease, now) for lease in known}
+        return [
+            lease
+            for lease in leases
+            if lease.holder
+            and lease.holder != self._reader.name
+            and lease.duration is not None  # not written by us: nobody knows when it runs out
+            and now - self._unchanged[lease.name, lease.resource_version]
+            > max(lease.duration, self._budget.slot_seconds)
+        ]
+
+    def _given_up(self, run_out: list[LeaseObject]) -> Iterator[str]:
+        """Those whose holders' Nodes do not use them. Some in turn: holders that are away may be many."""
+        first = self._turn % max(len(run_out), 1)
+        self._turn += LOOKS
+        for lease in (*run_out[first:], *run_out[:first])[:LOOKS]:
+            if lease.holder and not self._uses(lease.holder):
+                yield lease.name
+
+    def _uses(self, holder: str) -> bool:
+        try:
+            return uses_a_slot(self._reader.other_node(holder), self._clock.time())
+        except NotFound:
+            return False
+
+
+class SlotWriter:
+    """Takes, renews and gives back. Every method raises the errors of `kube_errors`."""
+
+    def __init__(self, writer: NodeWriter, clock: Clock, seconds: float, namespace: str) -> None:
+        self._writer, self._clock, self._seconds, self._namespace = writer, clock, seconds, namespace
+        self._held: tuple[LeaseObject, float] | None = None
+
+    def is_verified(self, step: TakeSlot) -> bool:
+        """Whether the slot, as the plan saw it, is what we have just written: ours beyond doubt."""
+        if self._held is None:
+            return False
+        lease, at = self._held
+        seen = (step.name, step.resource_version)
+        return (lease.name, lease.resource_version) == seen and self._clock.monotonic() - at < VERIFIED_SECONDS
+
+    def take(self, step: TakeSlot) -> LeaseObject:
+        """Get or renew the slot as the plan saw it.
+
+        Raises:
+            Conflict, AlreadyExists: it is no longer as it was read.
+        """
+        at, before = self._clock.time(), self._clock.monotonic()
+        if step.resource_version:
+            ours = self._held is not None and self._held[0].name == step.name
+            seen = LeaseObject(
+                name=step.name, resource_version=step.resource_version, holder=self._writer.name if ours else None
+            )
+            lease = self._writer.hold_lease(self._namespace, seen, at, self._seconds)
+        else:
+            lease = self._writer.create_lease(self._namespace, step.name, at, self._seconds)
+        self._held = lease, before
+        return lease
+
+    def free(self, name: str) -> LeaseObject | None:
+        """Give it back; None where it was not ours any more."""
+        self._held = None
+        try:
+            lease = self._writer.lease(self._namespace, name)
+            if lease.holder != self._writer.name:
+                return None
+            return self._writer.free_lease(self._namespace, lease, self._clock.time())
+        except NotFound:
+            return None
+
+
+def uses_a_slot(node: NodeObject, now: float) -> bool:
+    """Whether this Node is tainted by us, or about to be; a clock that runs ahead makes no claim old."""
+    owner = hold(node).owner
+    return node.taint is not None or (owner is not None and abs(now - owner.since) < CLAIM_SECONDS)

@@ -1,0 +1,103 @@
+"""What a remediator tells about itself: the state that metrics and pages show, log lines for people, counts."""
+
+import logging
+import re
+from collections import Counter
+
+from msgspec.structs import replace
+
+from gpuwatch.kube.errors import KubeError
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.event import Result
+from gpuwatch.remediation.model.plan import Blocked, NodeObject, Plan, Reason
+from gpuwatch.remediation.model.status import RemediatorState
+from gpuwatch.remediation.planning.slots import Slots
+from gpuwatch.remediation.service.audit_entries import action_of, deed_of
+from gpuwatch.remediation.service.executor import Outcome
+from gpuwatch.storage.audit import Audit
+
+log = logging.getLogger(__name__)
+
+
+class Report:
+    """Nothing is said twice: what stays as it is makes no line, however often it is looked at."""
+
+    def __init__(self, node: str, audit: Audit, clock: Clock) -> None:
+        self._audit, self._clock = audit, clock
+        self._actions: Counter[tuple[str, str]] = Counter()
+        self._errors: Counter[str] = Counter()
+        self._observed: object = None
+        self._told: object = None
+        self.state = RemediatorState(node=node, mode="")
+
+    def began(self, mode: str) -> None:
+        """A configuration takes effect."""
+        self._observed = None
+        self.state = replace(self.state, mode=mode)
+
+    def refused(self, error: KubeError) -> None:
+        """A request failed."""
+        self._errors[type(error).__name__] += 1
+
+    def acted(self, outcome: Outcome) -> None:
+        """Steps were done or not."""
+        for each in outcome.steps:
+            self._actions[action_of(each.step), each.result] += 1
+            if isinstance(each.error, KubeError):
+                self.refused(each.error)
+
+    def observed(self, made: Plan, node: NodeObject) -> None:
+        """Write down what would be done, once for as long as it stays the same."""
+        deeds = tuple(deed_of(step, made, node) for step in made.steps)
+        seen = tuple((deed.action, deed.after) for deed in deeds)  # not the target: any slot is as good as another
+        if seen == self._observed:
+            return
+        self._observed = seen
+        for deed in deeds:
+            self._audit.note(deed, Result.OBSERVED)
+            self._actions[deed.action, Result.OBSERVED] += 1
+
+    def settled(self, made: Plan) -> None:
+        """A cycle went well."""
+        self._show(made, None)
+
+    def troubled(self, error: GpuwatchError, made: Plan | None) -> None:
+        """A cycle failed; `made` is its plan, None where it came to none: then the last one is still what is wanted."""
+        reason = Reason.PERMISSION if error.exit_code == 6 else Reason.API
+        made = made or self.state.plan
+        if made is not None:
+            others = tuple(each for each in made.blocked if each.reason is not reason)
+            made = replace(made, blocked=(*others, Blocked(reason=reason, words=str(error))))
+        self._show(made, str(error))
+
+    def knows(self, slots: Slots | None, most: int | None, view_at: float | None) -> None:
+        """How the budget was when it was last read, and how old the View is."""
+        leases = slots.leases if slots else None
+        used = None if leases is None else sum(bool(lease.holder) for lease in leases)
+        self.state = replace(self.state, slots=most, slots_used=used, view_at=view_at)
+
+    def _show(self, made: Plan | None, trouble: str | None) -> None:
+        self.state = replace(
+            self.state,
+            plan=made,
+            planned_at=self._clock.time() if trouble is None else self.state.planned_at,
+            actions=dict(self._actions),
+            errors=dict(self._errors),
+            trouble=trouble,
+        )
+        told = (trouble, made and (made.stage, _gist(made.words), tuple(each.reason for each in made.blocked)))
+        if told == self._told:
+            return
+        self._told = told
+        if made is not None:
+            mistaken = any(each.reason is Reason.IDENTITY for each in made.blocked)
+            level = logging.ERROR if mistaken else logging.INFO
+            log.log(level, "%s: %s%s", made.node, made.stage, f"; {made.words}" if made.words else "")
+        if trouble is not None:
+            log.warning("%s", trouble)
+
+
+def _gist(words: str) -> str:
+    """Words without the seconds that count down in them."""
+    return re.sub(r"\b\d+ s\b", "", words)

@@ -1,0 +1,124 @@
+"""From advice to what carries it out: patches, files and commands, for a person to look at and to run.
+
+gpuwatch runs none of them. Who may be serving somebody is only ever asked: no command takes their GPUs away.
+"""
+
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from gpuwatch.model.recommendation import Action, Apply, Recommendation
+from gpuwatch.rightsizing.apply.kubectl import kubectl, patch, thing
+from gpuwatch.rightsizing.apply.mig import partitioning, specs_of
+from gpuwatch.rightsizing.apply.operator import Around
+from gpuwatch.rightsizing.apply.pod import annotations, resources
+from gpuwatch.rightsizing.apply.reserve import reserving
+from gpuwatch.rightsizing.apply.sharing import sharing
+from gpuwatch.rightsizing.model.usage import Fleet
+
+Way = Callable[[Recommendation, Around], tuple[Apply, ...]]
+
+
+def all_applied(recommendations: Iterable[Recommendation], fleet: Fleet | None = None) -> tuple[Recommendation, ...]:
+    """The same with `apply` filled, as far as there is a way. They are seen together: layouts of one node are one.
+
+    `fleet` tells what else is on a node; without it that is left to the reader.
+    """
+    known, gpus = tuple(recommendations), (fleet or Fleet()).gpus
+    cuts = [each for each in known if each.change.layouts]
+    specs = specs_of((layout for each in cuts for layout in each.change.layouts), fleet or Fleet())
+    bearers = (each.id for each in cuts if all(layout.node in specs for layout in each.change.layouts))
+    around = Around(
+        specs=specs,
+        bearer=next(bearers, ""),
+        cut=frozenset(gpu.node for gpu in gpus if gpu.mig_enabled),
+        used=frozenset(gpu.node for gpu in gpus if gpu.held),
+        alone=fleet is not None and fleet.alone,
+    )
+    return tuple(
+        replace(each, apply=tuple(part for way in WAYS.get(each.action, ()) for part in way(each, around)))
+        for each in known
+    )
+
+
+def applied(recommendation: Recommendation, fleet: Fleet | None = None) -> Recommendation:
+    """One that is given alone."""
+    return all_applied((recommendation,), fleet)[0]
+
+
+def scale(about: Recommendation, around: Around) -> tuple[Apply, ...]:
+    """Ends work that holds a GPU for nothing. Only of batch and notebooks, whatever the advice says."""
+    target = about.target
+    if target.work_class not in {"batch", "notebook"} or not target.name:
+        return ()
+    note = UNKNOWN if target.kind is None else SCALE_NOTES.get(target.kind, OTHERS.format(kind=target.kind))
+    if not target.namespace:
+        note = f"{ELSEWHERE} Ask its owner first." if around.alone else "Ask its owner first."
+        command = f"scancel {target.name}" if target.kind == "SlurmJob" and target.name.isdecimal() else None
+        return (Apply(what="scale", note=note, command=None if around.alone else command),)
+    if around.alone and target.kind not in ONE_POD:
+        return (Apply(what="scale", note=f"{ELSEWHERE} {note}"),)
+    command = _scaling(target.kind, target.name, target.pods, target.namespace)
+    return (Apply(what="scale", note=note, command=command),)
+
+
+ONE_POD = ("Pod", "Notebook")
+"""Kinds that have no pods on other nodes."""
+
+ELSEWHERE = "Only this node was seen: look first whether it works on others, as all of it would end."
+UNKNOWN = "Who makes its pods is not known: end it there. A deleted pod may come back."
+OTHERS = "End it by its {kind}: a deleted pod may come back."
+
+SCALE_NOTES = {
+    "Deployment": "Back again with --replicas and the number it has now. Where an operator owns it (an InferenceService"
+    " does), that scales it up again: stop it there.",
+    "StatefulSet": "Back again with --replicas and the number it has now. Where a controller owns it (a Notebook of"
+    " Kubeflow does), that scales it up again: stop it there.",
+    "ReplicaSet": "Back again with --replicas and the number it has now. Where a controller owns it, scale that.",
+    "Job": "Suspends it: its pods end, what they hold in memory is lost; `suspend` false starts it anew.",
+    "CronJob": "Suspends the Jobs that run now: their pods end. The next one comes as planned.",
+    "Pod": "Its memory is lost. A hub starts it again when its user comes back; a bare pod stays away.",
+}
+
+
+def _scaling(kind: str | None, name: str, pods: tuple[str, ...], namespace: str) -> str | None:
+    suspended = {"spec": {"suspend": True}}
+    match kind:
+        case "Deployment" | "StatefulSet" | "ReplicaSet":
+            return kubectl("scale", thing(kind, name), "--replicas=0", namespace=namespace)
+        case "Job":
+            return patch("Job", name, suspended, "merge", namespace=namespace)
+        case "CronJob":
+            jobs = sorted({pod.rpartition("-")[0] for pod in pods if pod.startswith(f"{name}-")})
+            return "\n".join(patch("Job", job, suspended, "merge", namespace=namespace) for job in jobs) or None
+        case "Pod":
+            return kubectl("delete", thing("Pod", name), namespace=namespace)
+    return None
+
+
+def quota(about: Recommendation, _: Around) -> tuple[Apply, ...]:
+    """A ResourceQuota takes extended resources with `requests.` only; what else it limits stays."""
+    hard = {f"requests.{name.removeprefix('requests.')}": str(count) for name, count in about.change.hard.items()}
+    namespace, name = about.target.namespace, about.change.quota
+    if not hard or not namespace:
+        return ()
+    change = {"spec": {"hard": hard}}
+    if name is None:
+        note = f"The name of the ResourceQuota in {namespace} is not known; this goes into it."
+        return (Apply(what="resource_quota", note=note, manifest=change),)
+    command = patch("ResourceQuota", name, change, "merge", namespace=namespace)
+    note = "Running pods stay; a quota only keeps new ones out. Change it where the manifest is kept, too."
+    return (Apply(what="resource_quota", note=note, command=command, manifest=change),)
+
+
+WAYS: dict[Action, tuple[Way, ...]] = {
+    Action.SCALE_DOWN: (scale,),
+    Action.SHARE: (sharing, resources),
+    Action.RESIZE: (resources,),
+    Action.REDUCE: (resources,),
+    Action.CHANGE_QUOTA: (quota,),
+    Action.RESERVE: (reserving,),
+    Action.TUNE: (annotations,),
+    Action.REPARTITION: (partitioning,),
+}
+"""What is not here needs a person's own hand: a question, a setting of a server, more CPU."""

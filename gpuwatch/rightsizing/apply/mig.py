@@ -1,0 +1,119 @@
+"""How GPUs are cut: mig-parted's file, for the GPU Operator's MIG manager and for those who have none.
+
+Checked with mig-parted v1 (`api/spec/v1`): GPUs are named by index, others of the node are left as they are.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Any
+
+from gpuwatch.model.recommendation import Apply, Layout, Recommendation
+from gpuwatch.rightsizing.apply.kubectl import cordon, label, pretty
+from gpuwatch.rightsizing.apply.operator import Around, Specs, add, config_map, digest, told
+from gpuwatch.rightsizing.model.mig_profiles import model_of
+from gpuwatch.rightsizing.model.usage import Fleet
+
+CONFIG = "gpuwatch-mig-parted"
+LABEL = "nvidia.com/mig.config"
+ALONE = "No pod may use a GPU of the node"
+IN_USE = "Others of its GPUs are in use, so the command does not label it. When their pods have ended: {}. "
+
+
+def partitioning(about: Recommendation, around: Around) -> tuple[Apply, ...]:
+    """mig-parted's configuration, through the GPU Operator and by hand."""
+    nodes = sorted({layout.node for layout in about.change.layouts})
+    if unknown := [node for node in nodes if node not in around.specs]:
+        note = f"mig-parted knows GPUs by index, which is not known on {', '.join(unknown)}."
+        return (Apply(what="mig_parted", note=note),)
+    names: dict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        names[_name(around.specs[node])].append(node)
+    own = {name: around.specs[here[0]] for name, here in names.items()}
+    return (_by_operator(about.id, names, around), _by_hand(own, names)) if nodes else ()
+
+
+def specs_of(layouts: Iterable[Layout], fleet: Fleet) -> dict[str, Specs]:
+    """What mig-parted does to each node: an entry for all of its GPUs that are cut alike; others are left as they are.
+
+    A node with a GPU of which the index is not known is left out.
+    """
+    by_node: dict[str, list[Layout]] = defaultdict(list)
+    for layout in layouts:
+        by_node[layout.node].append(layout)
+    models = {(gpu.node, gpu.model) for gpu in fleet.gpus} | {
+        (node, each.model) for node, here in by_node.items() for each in here
+    }
+    kinds = Counter(node for node, _ in models)
+    return {node: _specs(here, is_mixed=kinds[node] > 1) for node, here in sorted(by_node.items()) if _is_known(here)}
+
+
+def _is_known(layouts: Iterable[Layout]) -> bool:
+    return all(layout.index is not None for layout in layouts)
+
+
+def _by_operator(about: str, nodes: Mapping[str, list[str]], around: Around) -> Apply:
+    """`nodes`: by name of configuration. They take no new pods until somebody uncordons them. MIG manager begins when
+    the label is there, stops what reports the node's GPUs, and may reboot: so only nodes that nobody uses get it.
+    """
+    steps = [cordon(sorted(chain.from_iterable(nodes.values())))]
+    later: list[str] = []
+    for name, names in nodes.items():
+        steps += [label(free, LABEL, name)] if (free := [each for each in names if each not in around.used]) else []
+        later += [label(used, LABEL, name)] if (used := [each for each in names if each in around.used]) else []
+    others = IN_USE.format(" && ".join(later)) if later else ""
+    words = (
+        f"{ALONE}: drain it before. {others}Done when {LABEL}.state of the node is `success`; it may reboot the node."
+        f" Then uncordon it. Back with {LABEL}=all-disabled."
+    )
+    if about != around.bearer:
+        note = f"With the GPU Operator: the ConfigMap comes with {around.bearer}, apply that first. {words}"
+        return Apply(what="mig_parted", note=note, command="\n".join(steps))
+    switch = told({"migManager": {"config": {"name": CONFIG}}})
+    configs: dict[str, Specs] = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
+    configs |= {_name(specs): specs for specs in around.specs.values()}
+    made = config_map(CONFIG, {"config.yaml": pretty({"version": "v1", "mig-configs": configs})})
+    note = (
+        "With the GPU Operator, and the device plugin's MIG strategy `mixed`. MIG manager has to be told of the"
+        f" ConfigMap once: {switch}. Where it has one already, put the configurations in there instead. {words}"
+    )
+    return Apply(what="mig_parted", note=note, command="\n".join([add(made), *steps]), manifest=made)
+
+
+def _by_hand(configs: Mapping[str, Specs], nodes: Mapping[str, list[str]]) -> Apply:
+    """The bare file; it is for the nodes themselves, so there is no command for here."""
+    which = "; ".join(f"{name} on {', '.join(names)}" for name, names in nodes.items())
+    note = (
+        f"Without the GPU Operator: `nvidia-mig-parted apply --config-file FILE --selected-config NAME`, as root on the"
+        f" node itself. {ALONE}. NAME: {which}. Instances are gone after a reboot."
+    )
+    return Apply(what="mig_parted", note=note, manifest={"version": "v1", "mig-configs": dict(configs)})
+
+
+def _specs(layouts: Iterable[Layout], *, is_mixed: bool) -> Specs:
+    """`is_mixed`: the node has other models, too."""
+    alike: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for layout in layouts:
+        counts = Counter(placement.profile for placement in layout.placements)
+        alike[layout.model, json.dumps(counts, sort_keys=True)].add(layout.index or 0)
+    return [
+        {
+            **(_filter(model) if is_mixed else {}),
+            "devices": sorted(indexes),
+            "mig-enabled": counts != "{}",
+            "mig-devices": json.loads(counts),
+        }
+        for (model, counts), indexes in sorted(alike.items())
+    ]
+
+
+def _filter(model: str) -> dict[str, Any]:
+    """Only GPUs of this model, whatever their indexes are after the next boot."""
+    known = model_of(model)
+    return {"device-filter": list(known.pci_device_ids)} if known and known.pci_device_ids else {}
+
+
+def _name(specs: Specs) -> str:
+    """The same for the same layout, so that nodes share it, and short enough for a label."""
+    return f"gpuwatch-{digest(specs)}"

@@ -1,0 +1,169 @@
+"""GPUs that are held and do nothing, or never did anything: the largest savings, and the worst mistakes.
+
+Quiet is not enough. Work that pauses at night, over a weekend or between two requests will come back, so a pause counts
+only when it is longer than any that the workload came back from. What people wait for has holidays, too: it must have
+worked on through a whole week, or be quiet for longer than a long weekend. What may serve is never to be scaled down,
+nor is what works elsewhere: its owner is asked.
+"""
+
+from gpuwatch.model.recommendation import Action, Change, Finding, Level, Recommendation
+from gpuwatch.model.snapshot import Record
+from gpuwatch.rightsizing.findings.advice import advice, held_words
+from gpuwatch.rightsizing.findings.quiet import PCIE_IDLE, draw_above_idle, is_seen_whole, quiet_seconds
+from gpuwatch.rightsizing.findings.savings import HOURS, savings
+from gpuwatch.rightsizing.findings.text import percent, some, span, time
+from gpuwatch.rightsizing.findings.workload import DAY_SECONDS, KNOWN_HOLDS, WEEK_DAYS, Case, by_pod, graded, share_of
+from gpuwatch.rightsizing.model.usage import Hold
+
+LONGER = 1.25
+"""Times the longest pause after which it worked again."""
+
+BREAK_SECONDS = 6 * 3600.0
+"""Who never paused for so long in a week knows neither nights nor weekends."""
+
+STEADY = ((WEEK_DAYS, 0.0), (3.0, 12 * 3600.0), (1.0, DAY_SECONDS))
+"""Days of work without such a pause, and seconds of quiet that are a break all the same."""
+
+NO_CONTEXT_BYTES = 64 * 2**20
+"""Less than any context of CUDA takes."""
+
+DRIVER_BYTES = 2**30
+"""The driver's own on a GPU that nobody uses, at most."""
+
+
+class Rest(Record, frozen=True, kw_only=True):
+    """A pod of which no device works. `seconds`: for so long, at least; `never`: none of them ever did."""
+
+    holds: tuple[Hold, ...]
+    seconds: float
+    never: bool
+
+
+def never_used(case: Case) -> Recommendation | None:
+    """Held, and no process ever came, as far as was seen."""
+    rests = tuple(rest for rest in resting(case) if rest.never)
+    if not rests:
+        return None
+    holds = tuple(hold for rest in rests for hold in rest.holds)
+    since = min(hold.since for hold in holds)
+    held = max(hold.last - hold.since for hold in holds)
+    why = (
+        f"Held for {span(held)}, since {time(since)}. No compute process is on it, and no window was busy "
+        f"for {percent(0.01)} or more of its time."
+    )
+    risk = "Whoever asked for it may be about to begin: nothing is lost but the place."
+    return _advice(case, Finding.NEVER_USED, rests, why, risk)
+
+
+def idle_holder(case: Case) -> Recommendation | None:
+    """It has a context on the GPU, or had, and does nothing with it."""
+    rests = tuple(rest for rest in resting(case) if not rest.never)
+    if not rests:
+        return None
+    shortest = min(rest.seconds for rest in rests)
+    pause = _longest_pause(case)
+    before = f" The longest pause after which it worked again was {span(pause)}." if pause >= 60 else ""
+    copies = any(hold.pcie is not None and not hold.device for rest in rests for hold in rest.holds)
+    still = f", and copied less than {PCIE_IDLE >> 20} MiB a second" if copies else ""
+    why = f"No work for {span(shortest)}: busy for less than {percent(0.01)} of any window{still}.{before}"
+    risk = "What its processes keep in GPU memory is lost when they end: let it be saved first."
+    return _advice(case, Finding.IDLE_HOLDER, rests, why, risk)
+
+
+def is_at_rest(case: Case) -> bool:
+    """Whether nothing that it holds works: then its size does not matter."""
+    return bool(case.present) and sum(len(rest.holds) for rest in resting(case)) == len(case.present)
+
+
+def resting(case: Case) -> tuple[Rest, ...]:
+    """Its pods of which every device has been quiet for long enough to be sure that this is no pause."""
+    found = []
+    for _, holds in by_pod(case.present):
+        quiet = [seconds for hold in holds if (seconds := quiet_seconds(hold, case.ground)) is not None]
+        if len(quiet) < len(holds):
+            continue
+        rest = Rest(holds=holds, seconds=min(quiet), never=all(map(_is_untouched, holds)))
+        if rest.seconds >= _least(case, rest):
+            found.append(rest)
+    return tuple(found)
+
+
+def _least(case: Case, rest: Rest) -> float:
+    """Seconds of quiet that are no pause of this workload."""
+    pause = _longest_pause(case)
+    least = max(case.config.idle_after, LONGER * pause)
+    is_patient = case.summary.work_class == "batch" and not case.may_serve
+    if is_patient or (rest.never and pause == 0.0):
+        return least
+    return max(least, _break(case, rest, pause))
+
+
+def _break(case: Case, rest: Rest, pause: float) -> float:
+    """Seconds that people's habits may keep it quiet for, as far as they are known."""
+    lull = case.config.lull
+    holds = [hold for each in case.kin for hold in each.holds]
+    first, last = min(each.first for each in case.kin), max(each.last for each in case.kin)
+    if pause == 0.0 and not any(hold.worked for hold in holds):
+        is_whole = all(map(is_seen_whole, holds))
+        return 0.0 if last - first >= (DAY_SECONDS if is_whole else lull) else lull
+    if pause >= BREAK_SECONDS:
+        return lull
+    worked = last - first - rest.seconds
+    return min(lull, next((quiet for days, quiet in STEADY if worked >= days * DAY_SECONDS), lull))
+
+
+def _longest_pause(case: Case) -> float:
+    """Of any of its pods, also of those that are gone, and with other images: they did the same work."""
+    return max((hold.longest_gap for each in case.kin for hold in each.holds), default=0.0)
+
+
+def _is_untouched(hold: Hold) -> bool:
+    """No process, or so little memory that none can be there. Memory that was taken once is no sign of disuse."""
+    if hold.worked or not is_seen_whole(hold):
+        return False
+    if hold.processes is None:
+        return hold.memory is not None and hold.memory < NO_CONTEXT_BYTES
+    return hold.processes == 0 and (hold.memory is None or hold.memory < DRIVER_BYTES)
+
+
+def _advice(case: Case, finding: Finding, rests: tuple[Rest, ...], why: str, risk: str) -> Recommendation:
+    holds = tuple(hold for rest in rests for hold in rest.holds)
+    seconds = min(rest.seconds for rest in rests)
+    is_whole = is_at_rest(case) and len(case.present) < KNOWN_HOLDS
+    at_work = [hold.pod for hold in holds if (case.summary.key.namespace, hold.pod) in case.ground.working]
+    may_go = is_whole and not at_work and not case.may_serve
+    return advice(
+        case,
+        finding,
+        holds=holds,
+        action=Action.SCALE_DOWN if may_go else Action.ASK_OWNER,
+        current=held_words(holds),
+        recommended="give it back" if may_go else "ask whether it is needed",
+        why=why + ("" if may_go else f" {_why_asked(case, at_work)}"),
+        evidence=case.evidence(held=sum(hold.last - hold.since for hold in holds), idle=seconds),
+        confidence=graded(seconds, (DAY_SECONDS, 2 * 3600.0)),
+        risk=Level.MEDIUM if may_go and finding is Finding.IDLE_HOLDER else Level.LOW,
+        risk_words=risk,
+        savings=savings(
+            case.config,
+            case.model,
+            HOURS * sum(map(share_of, holds)),
+            draw_above_idle(holds, case.ground.fleet),
+        ),
+        change=Change(
+            resource=case.resource,
+            count=case.summary.gpus_per_pod,
+            to_count=0 if may_go else None,
+        ),
+        good_for=min(case.config.expire, DAY_SECONDS),
+    )
+
+
+def _why_asked(case: Case, at_work: list[str]) -> str:
+    """Why it is not simply to go."""
+    if case.may_serve:
+        named = "It serves" if case.summary.work_class == "serving" else "Nobody says that it does not serve"
+        return f"{named}, so quiet may be normal: only its owner can tell."
+    if at_work:
+        return f"Another container of {some(set(at_work))} works."
+    return "Other pods of it work, or may work: they may need each other."

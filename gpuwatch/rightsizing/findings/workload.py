@@ -1,0 +1,221 @@
+"""One workload as the rules of right-sizing look at it: what it has now, how well it is known, what its device is."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from gpuwatch.config import RightsizingConfig
+from gpuwatch.model.recommendation import Evidence, Level, Target
+from gpuwatch.model.snapshot import Record
+from gpuwatch.rightsizing.findings.preallocators import is_server
+from gpuwatch.rightsizing.model import mig_profiles
+from gpuwatch.rightsizing.model.mig_profiles import Profile
+from gpuwatch.rightsizing.model.usage import Fleet, Hold, Summary, WorkloadKey
+from gpuwatch.rightsizing.usage.memory_demand import Demand, demand
+
+DAY_SECONDS = 86400.0
+WEEK_DAYS = 7.0
+
+PREALLOCATED = 0.7
+"""Of the device, within two minutes of the start."""
+
+FLAT = 0.01
+"""Standard deviation over mean."""
+
+MIG_RESOURCE = re.compile(r"nvidia\.com/mig-\d+g\.\d+gb(\.me)?")
+
+NOTEBOOK_MARGIN = 1.0
+"""Above its peak: what its author will try tomorrow does not follow from what he tried today."""
+
+KNOWN_HOLDS = 64
+"""The ledger keeps no more: where there are so many, there may be others."""
+
+LEAST_SHARE = 0.125
+"""Of a GPU, a MIG instance that the table does not have takes at least so much."""
+
+
+class Ground(Record, frozen=True, kw_only=True):
+    """What all cases of one judgement share. `working`: namespace and name of pods that work, by any container."""
+
+    fleet: Fleet
+    config: RightsizingConfig
+    now: float
+    working: frozenset[tuple[str, str]] = frozenset()
+
+
+class Case(Record, frozen=True, kw_only=True):
+    """A workload and its ground. `present`: its holds now; `kin`: it, and the same container with other images;
+    `part`: share of its time that advice on size may count, where other advice gives some of its holds back.
+    """
+
+    summary: Summary
+    ground: Ground
+    present: tuple[Hold, ...]
+    kin: tuple[Summary, ...]
+    part: float = 1.0
+
+    @property
+    def config(self) -> RightsizingConfig:
+        """The settings."""
+        return self.ground.config
+
+    @property
+    def may_serve(self) -> bool:
+        """Somebody may be waiting for its answers: also where nobody tells, and where a Job runs a server."""
+        is_told = self.summary.work_class in ("batch", "notebook")
+        return not is_told or is_server(self.summary.programs, self.summary.key.image)
+
+    @property
+    def coverage(self) -> float:
+        """Share of its time that was seen."""
+        return min(1.0, self.summary.covered / self.summary.held) if self.summary.held > 0 else 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its size may be judged: what serves must have been seen for all days of a week."""
+        least = self.config.min_history / DAY_SECONDS
+        days = max(WEEK_DAYS, least) if self.may_serve else least
+        return self.summary.days >= days and self.coverage >= self.config.min_coverage
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether advice on its size will find it there: it runs, or has lately and comes again and again."""
+        is_recent = self.ground.now - self.summary.last <= self.config.expire
+        return bool(self.present) or (is_recent and self.summary.key.kind == "CronJob")
+
+    @property
+    def model(self) -> str | None:
+        """Of its GPUs, where all are of one."""
+        return self.summary.models[0] if len(self.summary.models) == 1 else None
+
+    @property
+    def shared(self) -> bool:
+        """Whether it has, or lately had, only a part of a GPU or of a MIG instance, as far as is known."""
+        return any(hold.holders > 1 or hold.replicas > 1 for hold in self.summary.holds)
+
+    @property
+    def resource(self) -> str | None:
+        """What the kubelet gave for each of its devices, where that is one kind."""
+        kinds = {hold.resource for hold in self.present or self.summary.holds}
+        return kinds.pop() if len(kinds) == 1 else None
+
+    @property
+    def is_single(self) -> bool:
+        """One device of its own for each pod, given by the device plugin: another size is a matter of one line."""
+        own = self.summary.gpus_per_pod == 1 and not self.shared and bool(self.summary.key.namespace)
+        return own and all(_is_plain(hold.resource) for hold in self.present or self.summary.holds)
+
+    @property
+    def is_preallocating(self) -> bool:
+        """Any of its pods took most of its device as it began, and kept it: what it needs cannot be seen."""
+        total = self.summary.memory_total
+        return total is not None and any(
+            hold.memory_at_start is not None
+            and hold.memory_spread is not None
+            and hold.memory_at_start >= PREALLOCATED * total
+            and hold.memory_spread < FLAT
+            for hold in self.summary.holds
+        )
+
+    @property
+    def profile(self) -> str | None:
+        """Of its MIG instances; empty: it has whole GPUs; None: both, or no hold is known."""
+        kinds = {hold.profile or ("?" if hold.device else "") for hold in self.present or self.summary.holds}
+        return kinds.pop() if len(kinds) == 1 else None
+
+    @property
+    def hours_per_day(self) -> float:
+        """Device-hours that it holds on a day, over all days that are known."""
+        return self.part * self.summary.held / 3600 / max(1.0, self.summary.days)
+
+    @property
+    def sureness(self) -> Level:
+        """How well its size is known: by days, less what was not seen."""
+        return graded(self.summary.days * self.coverage, (14.0, 8.0) if self.may_serve else (7.0, 2.0))
+
+    def memory(self) -> Demand | None:
+        """Of each of its devices, until the advice expires."""
+        margin = self.config.memory_margin
+        if self.summary.work_class == "notebook":
+            margin = max(margin, NOTEBOOK_MARGIN)
+        return demand(self.summary.peaks, margin, self.config.expire)
+
+    def evidence(self, *, held: float | None = None, idle: float | None = None) -> Evidence:
+        """What was measured; `held` and `idle` seconds of the holds that it is about."""
+        summary = self.summary
+        return Evidence(
+            days=summary.days,
+            coverage=self.coverage,
+            held_seconds=summary.held if held is None else held,
+            idle_seconds=idle,
+            busy=summary.busy,
+            sm=summary.sm,
+            dram=summary.dram,
+            pcie=summary.pcie,
+            watts=summary.watts,
+            memory_peak=max((peak.bytes for peak in summary.peaks), default=None),
+            peaks=summary.peaks,
+            memory_total=summary.memory_total,
+        )
+
+    def target(self, holds: tuple[Hold, ...]) -> Target:
+        """The workload; of its pods those of `holds`."""
+        key = self.summary.key
+        return Target(
+            namespace=key.namespace or None,
+            kind=key.kind,
+            name=key.name,
+            container=key.container or None,
+            image=key.image,
+            work_class=self.summary.work_class,
+            pods=tuple(sorted({hold.pod for hold in holds})),
+            nodes=tuple(sorted({hold.node for hold in holds if hold.node})),
+            gpus=tuple(sorted({hold.gpu for hold in holds})),
+            model=self.model,
+        )
+
+
+def cases_of(summaries: Iterable[Summary], ground: Ground) -> list[Case]:
+    """With the holds that are there. A new image is the same work as a rule, and has the habits of the old one."""
+    known = tuple(summaries)
+    kin: dict[WorkloadKey, list[Summary]] = defaultdict(list)
+    for summary in known:
+        kin[replace(summary.key, image=None)].append(summary)
+    return [_case(summary, ground, tuple(kin[replace(summary.key, image=None)])) for summary in known]
+
+
+def graded(value: float, bars: tuple[float, float]) -> Level:
+    """High from the first bar on, medium from the second."""
+    high, medium = bars
+    return Level.HIGH if value >= high else Level.MEDIUM if value >= medium else Level.LOW
+
+
+def share_of(hold: Hold) -> float:
+    """How much of a GPU would be free without it: of a MIG instance its slices, of a shared device its part."""
+    profile, whole = _instance(hold), mig_profiles.model_of(hold.model)
+    share = 1.0
+    if hold.device or hold.profile:
+        share = whole.share(profile) if profile and whole else LEAST_SHARE
+    return share / max(1, hold.holders)
+
+
+def by_pod(holds: tuple[Hold, ...]) -> Iterator[tuple[str, tuple[Hold, ...]]]:
+    """The holds of each pod."""
+    for pod in sorted({hold.pod for hold in holds}):
+        yield pod, tuple(hold for hold in holds if hold.pod == pod)
+
+
+def _case(summary: Summary, ground: Ground, kin: tuple[Summary, ...]) -> Case:
+    present = tuple(hold for hold in summary.holds if hold.present)
+    return Case(summary=summary, ground=ground, present=present, kin=kin)
+
+
+def _is_plain(resource: str | None) -> bool:
+    """Neither shared, nor virtual, nor given by somebody else's plugin."""
+    return resource is None or resource == "nvidia.com/gpu" or bool(MIG_RESOURCE.fullmatch(resource))
+
+
+def _instance(hold: Hold) -> Profile | None:
+    return mig_profiles.instance(hold.model, None, hold.profile)

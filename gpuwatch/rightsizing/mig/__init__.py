@@ -1,0 +1,1 @@
+"""Which MIG profiles fit, and how they pack on a GPU. No I/O."""

@@ -1,0 +1,1 @@
+"""The nouns of right-sizing: usage records and MIG profiles."""

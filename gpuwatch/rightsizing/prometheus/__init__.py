@@ -1,0 +1,1 @@
+"""Reads the usage of the past from a Prometheus server."""

@@ -1,0 +1,194 @@
+"""How a Prometheus is reached: the `http_config` of Prometheus' own configuration files, from a file of its own.
+
+What people have for remote_read, Grafana Agent or promtool works here word for word; what this client cannot do
+(oauth2, sigv4) is refused by name instead of being ignored. A secret may stand in the file or in one that it names.
+"""
+
+import base64
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from gpuwatch.config.errors import first_wrong
+from gpuwatch.model.errors import UsageError
+
+TlsVersion = Literal["TLS10", "TLS11", "TLS12", "TLS13"]
+
+_VERSIONS: dict[str, ssl.TLSVersion] = {
+    "TLS10": ssl.TLSVersion.TLSv1,
+    "TLS11": ssl.TLSVersion.TLSv1_1,
+    "TLS12": ssl.TLSVersion.TLSv1_2,
+    "TLS13": ssl.TLSVersion.TLSv1_3,
+}
+
+REFUSED = ("oauth2", "sigv4", "azuread", "google_iam", "proxy_connect_header", "proxy_from_environment", "no_proxy")
+"""Keys of other clients that this one does not know how to follow."""
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class BasicAuth(_Section, frozen=True, kw_only=True):
+    """`basic_auth`."""
+
+    username: str = ""
+    username_file: str = ""
+    password: str = ""
+    password_file: str = ""
+
+
+class Authorization(_Section, frozen=True, kw_only=True):
+    """`authorization`."""
+
+    type: str = "Bearer"
+    credentials: str = ""
+    credentials_file: str = ""
+
+
+class TlsConfig(_Section, frozen=True, kw_only=True):
+    """`tls_config`; certificates as files or as text."""
+
+    ca: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    server_name: str = ""
+    insecure_skip_verify: bool = False
+    min_version: TlsVersion | None = None
+    max_version: TlsVersion | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """What a connection is wrapped with.
+
+        Raises:
+            UsageError: a file cannot be read, or is no certificate or key.
+        """
+        try:
+            made = ssl.create_default_context(cafile=self.ca_file or None, cadata=self.ca or None)
+            if self.cert_file:
+                made.load_cert_chain(self.cert_file, self.key_file or None, password="")  # else OpenSSL asks
+        except (OSError, ValueError) as error:  # SSLError is an OSError
+            files = ", ".join(name for name in (self.ca_file, self.cert_file, self.key_file) if name)
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise UsageError(
+                f"cannot use tls_config ({files or 'ca'})", why, "look at the file of --http-config"
+            ) from error
+        if self.min_version:
+            made.minimum_version = _VERSIONS[self.min_version]
+        if self.max_version:
+            made.maximum_version = _VERSIONS[self.max_version]
+        if self.insecure_skip_verify:
+            made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+        return made
+
+
+class HeaderValues(_Section, frozen=True, kw_only=True):
+    """One header of `http_headers`."""
+
+    values: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+class HttpConfig(_Section, frozen=True, kw_only=True):
+    """The whole file. `enable_http2` and `follow_redirects` are taken for the other clients' sake: this one speaks
+    HTTP/1.1, and tells of a redirect instead of sending credentials elsewhere.
+    """
+
+    basic_auth: BasicAuth | None = None
+    authorization: Authorization | None = None
+    bearer_token: str = ""
+    bearer_token_file: str = ""
+    tls_config: TlsConfig = TlsConfig()
+    http_headers: dict[str, HeaderValues] = {}
+    proxy_url: str = ""
+    enable_http2: bool = True
+    follow_redirects: bool = True
+
+    def headers(self) -> dict[str, str]:
+        """What every request says of itself; read anew for each, as tokens in files are renewed.
+
+        Raises:
+            UsageError: a file that it names cannot be read.
+        """
+        found = {name: ",".join(_values(value)) for name, value in self.http_headers.items()}
+        auth = self.basic_auth
+        if auth is not None:
+            user = auth.username or _secret(auth.username_file)
+            found["Authorization"] = basic(user, auth.password or _secret(auth.password_file))
+        if self.authorization is not None:
+            credentials = self.authorization.credentials or _secret(self.authorization.credentials_file)
+            found["Authorization"] = f"{self.authorization.type} {credentials}"
+        if self.bearer_token or self.bearer_token_file:
+            found["Authorization"] = f"Bearer {self.bearer_token or _secret(self.bearer_token_file)}"
+        return found
+
+
+def basic(user: str, password: str) -> str:
+    """The value of the header Authorization."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _values(header: HeaderValues) -> Iterator[str]:
+    yield from header.values
+    yield from header.secrets
+    yield from (_secret(name) for name in header.files)
+
+
+def _secret(name: str) -> str:
+    if not name:
+        return ""
+    try:
+        return Path(name).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot read {name}", why, "it is named in the file of --http-config") from error
+
+
+def load_http_config(path: Path) -> HttpConfig:
+    """Read and check the file; relative paths in it are taken from its folder.
+
+    Raises:
+        UsageError: it cannot be read, is no YAML, has a key that this client does not know or contradicts itself.
+    """
+    import yaml
+
+    what = f"cannot use {path} as --http-config"
+    try:
+        document = yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}", error.strerror or str(error), "check --http-config") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)  # its words quote the file, in which passwords stand
+        raise UsageError(what, f"it is no YAML, see line {mark.line + 1}" if mark else "it is no YAML") from None
+    document = {} if document is None else document
+    refused = [key for key in REFUSED if isinstance(document, dict) and key in document]
+    if refused:
+        raise UsageError(what, f"gpuwatch cannot do {refused[0]}", "use a proxy that does, or --header NAME:VALUE")
+    wrong = first_wrong(document, HttpConfig)
+    if wrong is not None:
+        raise UsageError(what, f"{wrong.path or 'the file'}: {wrong.why}", wrong.hint)
+    config = msgspec.convert(_resolved(document, path.parent), HttpConfig)
+    ways = [config.basic_auth, config.authorization, config.bearer_token or config.bearer_token_file or None]
+    if sum(way is not None for way in ways) > 1:
+        raise UsageError(what, "it has several of basic_auth, authorization, bearer_token", "keep one of them")
+    return config
+
+
+def _resolved(value: Any, folder: Path) -> Any:
+    """The document with its paths made absolute."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _path(key, inner, folder) for key, inner in value.items()}
+
+
+def _path(key: str, value: Any, folder: Path) -> Any:
+    if key == "files":
+        return [str(folder / name) for name in value]
+    if key.endswith("_file") and value:
+        return str(folder / value)
+    return _resolved(value, folder)

@@ -1,0 +1,133 @@
+"""What a fleet is at the end of its history, for those who advise: its GPUs, how they are cut, quotas of namespaces."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from gpuwatch.rightsizing.model.usage import Fleet, GpuFacts, NamespaceUse
+from gpuwatch.rightsizing.prometheus.api import PrometheusApi, Series, TooLarge
+from gpuwatch.rightsizing.prometheus.chunk import gpu_row
+from gpuwatch.rightsizing.prometheus.queries import QUOTA, QUOTA_USED, filled
+from gpuwatch.rightsizing.prometheus.read_plan import Plan
+
+LATELY = 900.0
+"""Seconds in which whoever holds a GPU, or a GPU itself, was scraped."""
+
+AT_WORK = 0.01
+DRIVER_BYTES = 2**30
+"""More memory than the driver itself takes on a GPU, or more work, is of somebody, whoever he is."""
+
+Quotas = dict[str, dict[str, int]]
+"""By name of the ResourceQuota: `hard` and `used`."""
+
+
+def fleet(api: PrometheusApi, plan: Plan, namespaces: Iterable[NamespaceUse], wanted: tuple[str, ...]) -> Fleet:
+    """At the end of the plan. `wanted`: namespaces, of which alone quotas are told; empty: all.
+
+    Raises as `PrometheusApi.query` does.
+    """
+    lately = max(LATELY, plan.step)
+    quotas = [row for row in api.query(filled(QUOTA, lately), plan.end) if not wanted or _namespace(row) in wanted]
+    days = (plan.end - plan.begin) / 86400
+    used = tuple(_with_quotas(tuple(namespaces), quotas, _most_used(api, plan) if quotas else {}, days))
+    return Fleet(gpus=tuple(_gpus(api, plan, lately)), namespaces=used, whole=not wanted)
+
+
+def _gpus(api: PrometheusApi, plan: Plan, lately: float) -> Iterator[GpuFacts]:
+    def asked(name: str) -> list[Series]:
+        if name not in plan.dialect.queries:
+            return []
+        return api.query(plan.dialect.expression(name, lately), plan.end)
+
+    uuid, gi = plan.dialect.uuid, plan.dialect.gi
+    holders, used = asked("holders"), asked("memory")
+    held = {row.metric.get(uuid) for row in holders if _is_held(row, plan)}
+    held |= {row.metric.get(uuid) for row in asked("busy_high") if (row.now() or 0.0) >= AT_WORK}
+    held |= {row.metric.get(uuid) for row in asked("processes") if row.now()}
+    held |= {row.metric.get(uuid) for row in used if (row.now() or 0.0) >= DRIVER_BYTES}
+    known = {row.metric.get(uuid) for row in used}
+    memory = {row.metric.get(uuid): row.now() for row in asked("memory_total") if not row.metric.get(gi)}
+    mig = {row.metric.get(uuid): row.now() for row in asked("mig_enabled")}
+    cut = _instances(asked("instances") or holders, plan)
+    seen: set[str] = set()
+    for row in sorted(asked("info"), key=lambda row: sorted(row.metric.items())):
+        name = row.metric.get(uuid, "")
+        if not name or name in seen:
+            continue
+        seen.add(name)
+        gpu, total, enabled = gpu_row(row.metric, plan.dialect, []), memory.get(name), mig.get(name)
+        yield GpuFacts(
+            node=gpu.node,
+            uuid=name,
+            index=gpu.gpu,
+            model=gpu.model,
+            memory_total=None if total is None else int(total),
+            mig_enabled=(name in cut or None) if enabled is None else enabled > 0,
+            layout=tuple(sorted(cut.get(name, {}).values())),
+            held=name in held or name not in known,  # also by who has no pod, and where nobody can tell
+        )
+
+
+def _instances(rows: list[Series], plan: Plan) -> dict[str, dict[str, str]]:
+    """Of each GPU: by number of its GPU instance, the profile. dcgm-exporter's series of an instance name it, too."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for row in rows:
+        number, profile = row.metric.get(plan.dialect.gi), row.metric.get(plan.dialect.profile)
+        if number and profile:
+            found[row.metric.get(plan.dialect.uuid, "")][number] = profile
+    return found
+
+
+def _is_held(row: Series, plan: Plan) -> bool:
+    """dcgm-exporter has the same series for GPUs that nobody holds, its own pod in the place of the holder's."""
+    return plan.dialect.name == "gpuwatch" or bool(row.metric.get("exported_pod") or row.metric.get("pod"))
+
+
+def _namespace(row: Series) -> str:
+    return row.metric.get("exported_namespace") or row.metric.get("namespace", "")
+
+
+def _most_used(api: PrometheusApi, plan: Plan) -> dict[tuple[str, str], float]:
+    """By namespace and resource: the most that its quotas had promised at a time. Nothing where that is too much."""
+    try:
+        rows = api.query(filled(QUOTA_USED, plan.end - plan.begin), plan.end)
+    except TooLarge:
+        return {}
+    found: dict[tuple[str, str], float] = {}
+    for row in rows:
+        key = _namespace(row), _resource(row)
+        found[key] = max(found.get(key, 0.0), row.now() or 0.0)
+    return found
+
+
+def _with_quotas(
+    used: tuple[NamespaceUse, ...], rows: list[Series], most: Mapping[tuple[str, str], float], days: float
+) -> Iterator[NamespaceUse]:
+    """Each namespace with its quota. Of one that has a quota and was never seen, what it was promised may have been
+    used under another name: by resource of a MIG instance or a share, or on nodes that nobody scrapes.
+    """
+    quotas: dict[tuple[str, str], Quotas] = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        if (value := row.now()) is not None:
+            of_name = quotas[_namespace(row), _resource(row)][row.metric.get("resourcequota", "")]
+            of_name[row.metric.get("type", "")] = int(value)
+    for each in used:
+        yield _bound(each, quotas.pop((each.namespace, each.resource), {}))
+    for (namespace, resource), known in quotas.items():
+        active = (most[namespace, resource],) * int(days) if (namespace, resource) in most else ()
+        unseen = NamespaceUse(namespace=namespace, resource=resource, active=active, days=days)
+        yield _bound(unseen, known)
+
+
+def _resource(row: Series) -> str:
+    return row.metric.get("resource", "").removeprefix("requests.")
+
+
+def _bound(use: NamespaceUse, known: Quotas) -> NamespaceUse:
+    """Of several quotas the tightest binds."""
+    hard = {name: of["hard"] for name, of in known.items() if "hard" in of}
+    if not hard:
+        return use
+    quota = min(hard, key=lambda name: (hard[name], name))
+    return msgspec.structs.replace(use, quota=quota, hard=hard[quota], used=known[quota].get("used"))

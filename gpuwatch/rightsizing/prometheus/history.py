@@ -1,0 +1,181 @@
+"""A fleet's weeks out of a Prometheus into the ledger that right-sizing judges by: chunk by chunk, resumable.
+
+Memory goes with what is asked for at a time, not with the length of the window. Whoever is killed goes on where he had
+saved, and comes to the same result: chunks are a function of the position alone.
+"""
+
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from gpuwatch import __version__
+from gpuwatch.config import RightsizingConfig
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.unreadable import UNREADABLE
+from gpuwatch.rightsizing.model.usage import Fleet
+from gpuwatch.rightsizing.prometheus import facts as fleet_facts
+from gpuwatch.rightsizing.prometheus import read_plan as fleet_plan
+from gpuwatch.rightsizing.prometheus.api import PrometheusApi
+from gpuwatch.rightsizing.prometheus.chunk import ChunkReader
+from gpuwatch.rightsizing.prometheus.position import Position, PositionFile
+from gpuwatch.rightsizing.prometheus.queries import DIALECTS
+from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions, Plan
+from gpuwatch.rightsizing.usage.ledger import Ledger, LedgerState
+from gpuwatch.rightsizing.usage.prometheus_windows import windows
+
+log = logging.getLogger(__name__)
+
+SAVE_EVERY = 30.0
+"""Seconds of work that a kill may cost."""
+
+STALE = 86400.0
+"""What was read longer ago than this is read again: advice is about now."""
+
+
+WORKLOADS = 10_000
+"""What is kept at least: `max_workloads` is meant for a node."""
+
+
+class Progress(NamedTuple):
+    """How far it is. `done` of `total` steps, up to unix time `at`; `resumed`: somebody had begun before."""
+
+    done: int
+    total: int
+    at: float
+    windows: int
+    requests: int
+    received: int
+    resumed: bool = False
+
+
+class FleetHistory:
+    """Reads what `options` names. `place`: directory of files that say how far one came, each renewed after
+    `save_every` seconds and where reading ends early; None: none is kept. `is_kept`: there is one."""
+
+    def __init__(
+        self,
+        api: PrometheusApi,
+        config: RightsizingConfig,
+        options: HistoryOptions,
+        progress: Callable[[Progress], None] = lambda _: None,
+        *,
+        place: Path | None = None,
+        save_every: float = SAVE_EVERY,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._api, self._options = api, options
+        most = max(config.max_workloads, WORKLOADS)
+        self._config = msgspec.structs.replace(config, max_workloads=most)
+        self._tell, self._now, self._save_every = progress, now, save_every
+        self._question = self._fingerprint()
+        self._file = PositionFile(place, self._question) if place else None
+        self._windows = 0
+        self._resumed = False
+        self.plan: Plan | None = None
+        self.is_kept = False
+
+    def read(self) -> tuple[Ledger, Fleet]:
+        """The ledger, and what the fleet is at the end of it; the connection is closed then.
+
+        Raises:
+            GpuwatchError: Prometheus cannot be reached, refuses, or knows no GPU.
+            PermissionMissing: it does not let us in.
+        """
+        try:
+            return self._whole()
+        finally:
+            self._api.http.close()
+
+    def _whole(self) -> tuple[Ledger, Fleet]:
+        found = self._position()
+        plan = fleet_plan.made(self._api, self._options, self._now())
+        ledger, at = Ledger(self._config), plan.begin
+        state = _state(found) if found else None
+        if found is not None and state is not None:
+            plan = _as_before(plan, found)
+            ledger, at, self._windows = Ledger.restored(state, self._config), found.at, found.windows
+            self._resumed = True
+        self.plan = plan
+        self._read(plan, ledger, at)
+        fleet = fleet_facts.fleet(self._api, plan, ledger.namespaces(plan.end), self._options.namespaces)
+        if self._file:
+            self._file.forget()
+        if ledger.turned_away:
+            log.warning("there are more workloads than rightsizing.max_workloads; nothing is said of some")
+        return ledger, fleet
+
+    def _read(self, plan: Plan, ledger: Ledger, at: float) -> None:
+        reader = ChunkReader(self._api, plan.dialect, self._options.namespaces, plan.way)
+        saved, wanted = self._now(), self._options.namespaces
+        while at < plan.end:
+            steps = min(plan.steps, round((plan.end - at) / plan.step))
+            try:
+                self._report(plan, at)
+                chunk = reader.read(at, plan.step, steps)
+            except (GpuwatchError, KeyboardInterrupt):
+                if at > plan.begin:
+                    self._save(plan, ledger, at)
+                raise
+            for window in windows(chunk):
+                if not wanted or window.key.namespace in wanted:
+                    ledger.add(window)
+                    self._windows += 1
+            at += steps * plan.step
+            if self._now() - saved >= self._save_every:
+                self._save(plan, ledger, at)
+                saved = self._now()
+        self._report(plan, at)
+
+    def _report(self, plan: Plan, at: float) -> None:
+        traffic, done = self._api.http.traffic, round((at - plan.begin) / plan.step)
+        self._tell(Progress(done, plan.total, at, self._windows, traffic.requests, traffic.received, self._resumed))
+
+    def _position(self) -> Position | None:
+        if self._file is None:
+            return None
+        self._file.forget_older(self._now() - STALE)
+        return self._file.read()
+
+    def _save(self, plan: Plan, ledger: Ledger, at: float) -> None:
+        if self._file is None:
+            return
+        position = Position(
+            question=self._question,
+            begin=plan.begin,
+            end=plan.end,
+            step=plan.step,
+            steps=plan.steps,
+            at=at,
+            saved=self._now(),
+            windows=self._windows,
+            ledger=msgspec.msgpack.encode(ledger.state()),
+        )
+        try:
+            self._file.write(position)
+            self.is_kept = True
+        except OSError as error:
+            log.warning("cannot write %s; %s; an interrupted run will begin anew", self._file.path, error.strerror)
+
+    def _fingerprint(self) -> str:
+        """A fingerprint: another server, question, configuration or gpuwatch makes another."""
+        queries = [dialect.queries for dialect in DIALECTS.values()]
+        parts = (__version__, self._api.http.name, self._api.http.tenant, self._options, self._config, queries)
+        return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+
+def _state(found: Position) -> LedgerState | None:
+    """None: another gpuwatch of the same version wrote it; the reader begins at the beginning."""
+    with contextlib.suppress(*UNREADABLE):
+        return msgspec.msgpack.decode(found.ledger, type=LedgerState)
+    return None
+
+
+def _as_before(plan: Plan, found: Position) -> Plan:
+    """The same stretch of time, in the same steps: later than that nothing is read."""
+    return plan._replace(begin=found.begin, end=found.end, step=found.step, steps=found.steps)

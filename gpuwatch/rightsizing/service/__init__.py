@@ -1,0 +1,1 @@
+"""Learns usage from the agent's Views, and keeps it over restarts."""

@@ -1,0 +1,1 @@
+"""Usage of one workload as histograms and peaks in bounded memory. No I/O."""

@@ -1,0 +1,231 @@
+"""One pod's container on one device: since when, whether it works, how long it has not, and what it took meanwhile."""
+
+import math
+import re
+
+import msgspec
+
+from gpuwatch.rightsizing.model.usage import Hold, Window
+from gpuwatch.rightsizing.usage.moments import Moments
+
+IDLE_BUSY = 0.01
+"""A GPU that is busy for less than this share of a window does no work."""
+
+BURST_BUSY = 0.05
+"""Unless its high end is above this: requests that come now and then. A health check of 0.2 s every 10 s is at 0.02."""
+
+STRETCH_SECONDS = 600.0
+"""No health check comes less often."""
+
+STRETCHES = 64
+LEAST_STRETCHES = 8
+"""The latest count, as far as there are so many."""
+
+FEW_STIRRED = 0.05
+"""Of the stretches."""
+
+IRREGULAR = 0.2
+"""Standard deviation over mean: checks every two minutes have 0.1, requests by chance, 25 in a stretch, 0.2."""
+
+BRIDGED_SECONDS = 600.0
+"""What happened in so short a gap is taken to be what happened around it."""
+
+UNSEEN_SHARE = 0.5
+"""Of the idle time that was seen: who did nothing before and after it, did nothing in so short a time that was not."""
+
+START_SECONDS = 120.0
+PATIENCE_SECONDS = 120.0
+"""A hold of which no window came for so long after the next was due is gone."""
+
+UNIQUE = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
+"""Kubernetes draws such names by chance: no other pod ever has it."""
+
+LONGEST_GAP_SECONDS = 86400.0
+"""After so long a gap the same pod's name on the same GPU is another hold."""
+
+
+def activity(window: Window) -> bool | None:
+    """Whether any work was done in it; None: nobody saw."""
+    if window.busy is None or not (window.busy >= 0 and window.covered > 0):
+        return None
+    return window.busy >= IDLE_BUSY or (window.busy_high or 0.0) >= BURST_BUSY
+
+
+class Stirs(msgspec.Struct, omit_defaults=True):
+    """Kernels for a moment within an idle time, by stretches of it; the latest ones count.
+
+    A GPU at rest has none, and health checks come in all of them, about equally many. Requests come in some, or more in
+    one than in the other.
+    """
+
+    count: int = 0
+    share: float = 0.0  # of stretches with such kernels
+    mean: float = 0.0  # busy
+    variance: float = 0.0
+    seconds: float = 0.0  # of the stretch that has begun
+    busy: float = 0.0  # of these
+    is_stirred: bool = False
+
+    def add(self, busy: float, high: float, seconds: float) -> None:
+        """Take a window without work."""
+        self.seconds += seconds
+        self.busy += busy * seconds
+        self.is_stirred = self.is_stirred or high >= IDLE_BUSY
+        if self.seconds >= STRETCH_SECONDS:
+            self.count = min(self.count + 1, STRETCHES)
+            step = self.busy / self.seconds - self.mean
+            self.share += (self.is_stirred - self.share) / self.count
+            self.mean += step / self.count
+            self.variance = (1 - 1 / self.count) * (self.variance + step * step / self.count)
+            self.seconds, self.busy, self.is_stirred = 0.0, 0.0, False
+
+    @property
+    def are_requests(self) -> bool:
+        """Whether somebody asks now and then, as far as can be told."""
+        if self.count < LEAST_STRETCHES or self.share < FEW_STIRRED:
+            return False
+        return self.share < 1 - FEW_STIRRED or math.sqrt(self.variance) > IRREGULAR * self.mean
+
+
+class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A hold while it is watched, and in a checkpoint. `newest`: the latest window, for what does not add up."""
+
+    newest: Window
+    since: float
+    seen: float
+    last: float
+    covered: float = 0.0
+    known: float  # end of the last window of which it is known whether it worked
+    idle_since: float | None = None
+    gap_from: float  # as `idle_since`, but moved on by the time that nobody saw
+    unseen: float = 0.0  # seconds of that, since its last work
+    seen_again: float = 0.0  # when the last such time ended
+    longest_gap: float = 0.0
+    worked: bool = False
+    busy: Moments = msgspec.field(default_factory=Moments)
+    watts: Moments = msgspec.field(default_factory=Moments)
+    idle_watts: Moments = msgspec.field(default_factory=Moments)
+    idle_pcie: Moments = msgspec.field(default_factory=Moments)
+    memories: Moments = msgspec.field(default_factory=Moments)
+    stirs: Stirs = msgspec.field(default_factory=Stirs)
+    least_watts: float | None = None
+    memory: int | None = None
+    memory_at_start: int | None = None
+
+    @classmethod
+    def begun(cls, window: Window) -> "Holding":
+        """One whose first window this is; it is still to be taken."""
+        since = window.at if window.held_since is None else min(window.held_since, window.at)
+        seen = since if window.at - since <= bridged(window) else window.at
+        return cls(newest=window, since=since, seen=seen, last=window.at, known=seen, gap_from=seen)
+
+    def is_over(self, window: Window, watched: float) -> bool:
+        """Whether a later window is of another hold. `watched`: when its node was seen last before that window."""
+        if window.held_since is not None:
+            return window.held_since > self.last  # else its own pod tells that it was there all the time
+        is_away = window.at - self.last > LONGEST_GAP_SECONDS or watched - self.last > patience(self.newest)
+        return is_away and not UNIQUE.search(window.pod)
+
+    def is_present(self, now: float) -> bool:
+        """Whether it is still there."""
+        return now - self.last <= patience(self.newest)
+
+    def take(self, window: Window, seconds: float, is_work: bool | None) -> float:
+        """Add the `seconds` that were seen of a window. The seconds of the idle time that ended with it, else 0."""
+        first = self.covered == 0 and self.last == window.at
+        self.newest, self.last = window, window.at + window.span
+        self.covered += seconds
+        self._remember_memory(window, seconds, first)
+        gap = self._notice(window, is_work)
+        if window.busy is not None:
+            self.busy.add(window.busy, seconds)
+        if window.watts is not None:
+            self.watts.add(window.watts, seconds)
+            self.least_watts = window.watts if self.least_watts is None else min(self.least_watts, window.watts)
+        if self.idle_since is not None:
+            if window.watts is not None:
+                self.idle_watts.add(window.watts, seconds)
+            if window.busy is not None and window.busy_high is not None:
+                self.stirs.add(window.busy, window.busy_high, seconds)
+            if window.pcie is not None:
+                self.idle_pcie.add(window.pcie, seconds)
+        return gap
+
+    def clip(self, now: float) -> None:
+        """Forget that anything was later than `now`: the clock has been set back."""
+        self.since, self.seen, self.last = min(self.since, now), min(self.seen, now), min(self.last, now)
+        self.known, self.gap_from = min(self.known, now), min(self.gap_from, now)
+        self.seen_again = min(self.seen_again, now)
+        self.idle_since = None if self.idle_since is None else min(self.idle_since, now)
+
+    def hold(self, now: float, longest_gap: float) -> Hold:
+        """For those who judge. `longest_gap`: of its workload."""
+        newest = self.newest
+        return Hold(
+            pod=newest.pod,
+            gpu=newest.gpu,
+            node=newest.node,
+            device=newest.device,
+            index=newest.index,
+            model=newest.model,
+            profile=newest.profile,
+            resource=newest.resource,
+            replicas=newest.replicas,
+            holders=newest.holders,
+            since=self.since,
+            last=self.last,
+            present=self.is_present(now),
+            covered=self.covered,
+            idle_since=self.idle_since if self.last - self.known <= bridged(newest) else None,
+            unseen=self.unseen if self.idle_since == self.gap_from else 0.0,
+            longest_gap=max(self.longest_gap, longest_gap),
+            worked=self.worked,
+            processes=newest.processes,
+            busy=self.busy.value,
+            watts=self.watts.value if self.idle_watts.value is None else self.idle_watts.value,
+            loaded_idle_watts=self.least_watts,
+            pcie=self.idle_pcie.value,
+            asked=self.stirs.are_requests,
+            memory=self.memory,
+            memory_at_start=self.memory_at_start,
+            memory_spread=self.memories.spread,
+            power_limit=newest.power_limit,
+        )
+
+    def _notice(self, window: Window, is_work: bool | None) -> float:
+        if is_work is None:
+            return 0.0
+        away = window.at - self.known
+        if away > bridged(window):
+            self.unseen = 0.0 if self.known == self.gap_from else self.unseen + away
+            self.gap_from, self.seen_again = self.gap_from + away, window.at
+        self.known = self.last
+        if not is_work:
+            is_little = self.unseen <= UNSEEN_SHARE * (self.known - self.gap_from)
+            self.idle_since = self.gap_from if is_little else self.seen_again
+            return 0.0
+        gap = max(0.0, window.at - self.gap_from)
+        self.longest_gap = max(self.longest_gap, gap)
+        self.worked, self.idle_since, self.gap_from, self.unseen = True, None, self.last, 0.0
+        self.idle_watts, self.idle_pcie, self.stirs = Moments(), Moments(), Stirs()
+        return gap
+
+    def _remember_memory(self, window: Window, seconds: float, first: bool) -> None:
+        if window.memory is None:
+            return
+        self.memory = max(self.memory or 0, window.memory)
+        if first or window.at < self.since + START_SECONDS:
+            self.memory_at_start = max(self.memory_at_start or 0, window.memory)
+            return
+        for value in (window.memory, window.memory if window.memory_low is None else window.memory_low):
+            self.memories.add(value, seconds / 2)
+
+
+def bridged(window: Window) -> float:
+    """Seconds that may go unseen in an idle time: one window among long ones."""
+    return max(BRIDGED_SECONDS, window.span) if window.covered > 0 else BRIDGED_SECONDS
+
+
+def patience(window: Window) -> float:
+    """Seconds after a window's end in which the next one must have come."""
+    return window.span + PATIENCE_SECONDS

@@ -1,0 +1,84 @@
+"""How much memory a workload must be given, so that it never has less than it wants: memory cannot be throttled.
+
+The highest daily peak, what a bad day was above a usual one, and what it will have grown by when the advice expires. A
+percentile is of no use here: work that lacks memory for one second of a week dies in that second.
+"""
+
+from collections.abc import Sequence
+from itertools import combinations
+from statistics import median
+
+from gpuwatch.model.snapshot import Record
+from gpuwatch.rightsizing.model.usage import DayPeak
+
+DAY_SECONDS = 86400.0
+LEAST_MARGIN = 512 * 2**20
+FULL = 0.97
+"""Of the device: who had so much may have wanted more."""
+
+TREND_DAYS = 4
+"""A trend needs so many days."""
+
+UNKNOWN_GROWTH = 0.25
+"""Of the peak, where there are too few days to see a trend."""
+
+
+class Demand(Record, frozen=True, kw_only=True):
+    """Bytes. `needed` is all of it: `peak`, the larger of `margin` and `spread`, and `growth`.
+
+    `spread`: by how much the worst day was above the trend of all; `growth`: until the advice expires; `per_day`: the
+    trend; `sure`: it could be seen.
+    """
+
+    peak: int
+    margin: int
+    spread: int
+    growth: int
+    per_day: int
+    sure: bool
+
+    @property
+    def needed(self) -> int:
+        """What to give it."""
+        return self.peak + max(self.margin, self.spread) + self.growth
+
+
+def demand(peaks: Sequence[DayPeak], margin: float, horizon: float) -> Demand | None:
+    """Of one device. `peaks`: oldest first; `margin`: ratio; `horizon`: seconds ahead. None: no peak is known."""
+    if not peaks:
+        return None
+    peak = max(each.bytes for each in peaks)
+    seen = _whole(peaks)
+    is_sure = len(seen) >= TREND_DAYS
+    slope = max(0.0, _slope(seen)) if is_sure else 0.0
+    growth = slope * horizon / DAY_SECONDS if is_sure else peak * UNKNOWN_GROWTH
+    return Demand(
+        peak=peak,
+        margin=max(int(peak * margin), LEAST_MARGIN),
+        spread=int(_spread(seen, slope)),
+        growth=int(growth),
+        per_day=int(slope),
+        sure=is_sure,
+    )
+
+
+def is_full(peak: int, total: int | None) -> bool:
+    """Whether it may have wanted more than the device has; also where that is not known."""
+    return total is None or peak >= FULL * total
+
+
+def _whole(peaks: Sequence[DayPeak]) -> Sequence[DayPeak]:
+    """Without the newest day where it would only bend the trend down: it is not over."""
+    return peaks[:-1] if len(peaks) > 1 and peaks[-1].bytes < peaks[-2].bytes else peaks
+
+
+def _slope(peaks: Sequence[DayPeak]) -> float:
+    """Bytes a day, the median of the slopes of all pairs of days (Theil and Sen): one odd day does not bend it."""
+    slopes = [(b.bytes - a.bytes) / (b.day - a.day) for a, b in combinations(peaks, 2) if b.day > a.day]
+    return median(slopes) if slopes else 0.0
+
+
+def _spread(peaks: Sequence[DayPeak], slope: float) -> float:
+    """By how much the worst day is above a line of this slope through the middle of all days."""
+    rests = [each.bytes - slope * (each.day - peaks[0].day) for each in peaks]
+    return max(rests) - median(rests)

@@ -1,1 +1,0 @@
-"""The long-running loops that wire sources to rules to sinks."""

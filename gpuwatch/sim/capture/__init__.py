@@ -1,0 +1,170 @@
+"""Captures: record what a driver answers, and take a recording or an nvidia-smi dump in the driver's place."""
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpuwatch import __version__
+from gpuwatch.collect.nvml.events import EventReader
+from gpuwatch.collect.nvml.gpu import GpuReader, register
+from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, text
+from gpuwatch.model.errors import NoGpuStack, UsageError
+from gpuwatch.sim.capture.data import Header, Recording, load, looks_like_capture, read_file
+from gpuwatch.sim.capture.mask import mask
+from gpuwatch.sim.capture.nvidia_smi.dump import is_dump, read_dump
+from gpuwatch.sim.capture.record import Recorder
+from gpuwatch.sim.capture.replay import Replay
+
+log = logging.getLogger(__name__)
+
+SYSTEM = ("nvmlSystemGetDriverVersion", "nvmlSystemGetNVMLVersion", "nvmlSystemGetCudaDriverVersion_v2")
+LOOP = "loop"
+
+
+def open_capture(target: str) -> Replay:
+    """A pynvml-shaped module over a file: `FILE`, or `FILE#PART`.
+
+    The file is a recording of `gpuwatch capture`, or output of `nvidia-smi -q`, text or XML, as it is. PART chooses one
+    of several dumps in a file by heading (`load`) or number; for a recording `loop` begins again after the end.
+
+    Raises:
+        UsageError: not such a file, broken, or no such part.
+    """
+    path, part = _split(target)
+    data = read_file(path)
+    if looks_like_capture(data):
+        if part not in ("", LOOP):
+            raise UsageError(f"no part {part!r} in {path}", "it is a recording", f"leave it out or say #{LOOP}")
+        return Replay(load(data, path), loop=part == LOOP)
+    dump = decoded(data)
+    if is_dump(dump):
+        return Replay(read_dump(dump, part, str(path)))
+    raise UsageError(
+        f"{path} is no capture",
+        "it is neither a recording nor nvidia-smi -q output",
+        "record one with: gpuwatch capture FILE, or: nvidia-smi -q > FILE",
+    )
+
+
+def _split(target: str) -> tuple[Path, str]:
+    whole = Path(target)
+    name, hash_sign, part = target.rpartition("#")
+    return (Path(name), part) if hash_sign and not whole.exists() else (whole, "")
+
+
+def decoded(data: bytes) -> str:
+    """Text of a dump; PowerShell writes UTF-16, terminals colour codes and CRLF."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        content = data.decode("utf-16", errors="replace")
+    else:
+        content = data.decode("utf-8-sig", errors="replace")
+    return content.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def record(
+    nvml: Nvml,
+    samples: int,
+    interval: float,
+    path: Path,
+    *,
+    masked: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Recording:
+    """Read every GPU `samples` times, `interval` seconds apart, and write all that was asked and answered to `path`.
+
+    The real readers ask, so the file holds exactly the calls that gpuwatch makes. `masked` replaces serials and UUIDs.
+
+    Raises:
+        NoGpuStack: the driver does not start.
+        UsageError: the file cannot be written.
+    """
+    recorder = Recorder(nvml, Recording())
+    try:
+        ask(recorder, "nvmlInit")
+        readers = _readers(recorder)
+    except NvmlFailure as error:
+        raise NoGpuStack("cannot record", f"NVML: {error}", "check the driver with nvidia-smi") from None
+    events = _events(recorder, readers)
+    taken = _sample(recorder, readers, events, samples, interval, sleep)
+    recording = recorder.recording
+    recording.header = Header(
+        gpuwatch=__version__,
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        driver=_text(nvml, SYSTEM[0]),
+        models=[reader.identity.name or "" for reader in readers],
+        samples=taken,
+        interval=interval,
+        masked=masked,
+    )
+    recording = mask(recording) if masked else recording
+    recording.save(path)
+    return recording
+
+
+def _readers(nvml: Nvml) -> list[GpuReader]:
+    for name in SYSTEM:
+        _text(nvml, name)
+    readers = []
+    for index in range(int(ask(nvml, "nvmlDeviceGetCount"))):
+        try:
+            readers.append(GpuReader(nvml, *register(nvml, index)))
+        except NvmlFailure as error:
+            log.warning("GPU %d cannot be registered: %s", index, error)
+    return readers
+
+
+def _events(nvml: Nvml, readers: list[GpuReader]) -> EventReader | None:
+    try:
+        events = EventReader(nvml)
+        for reader in readers:
+            handle = ask(nvml, "nvmlDeviceGetHandleByIndex", reader.identity.index)
+            events.add(handle, reader.identity)
+    except NvmlFailure as error:
+        log.info("no driver events: %s", error)
+        return None
+    return events
+
+
+def _sample(
+    nvml: Recorder,
+    readers: list[GpuReader],
+    events: EventReader | None,
+    samples: int,
+    interval: float,
+    sleep: Callable[[float], None],
+) -> int:
+    """Number of samples taken: fewer when the driver went away or the bound on the file's size was reached."""
+    for number in range(samples):
+        for reader in readers:
+            try:
+                reader.read(time.time(), time.monotonic())
+            except NvmlFailure as error:
+                log.warning("GPU %d: %s", reader.identity.index, error)
+                if error.kind is Failure.DRIVER_GONE:
+                    return number + 1
+        if nvml.recording.full:
+            log.warning("the capture is full after %d samples", number + 1)
+            return number + 1
+        if number + 1 < samples:
+            _wait(events, interval, sleep)
+    return samples
+
+
+def _wait(events: EventReader | None, interval: float, sleep: Callable[[float], None]) -> None:
+    """Until the next sample; driver events of that time go into the file."""
+    end = time.monotonic() + interval
+    while events and (left := end - time.monotonic()) > 0:
+        try:
+            events.wait(max(1, round(left * 1e3)), time.time)
+        except NvmlFailure:
+            break
+    sleep(max(0.0, end - time.monotonic()))
+
+
+def _text(nvml: Nvml, name: str) -> str | None:
+    try:
+        return text(ask(nvml, name))
+    except NvmlFailure:
+        return None

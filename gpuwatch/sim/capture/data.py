@@ -1,0 +1,201 @@
+"""The file a capture is kept in: each question asked of the driver once, with its answers in order.
+
+JSON lines, readable by people, gzipped when the name ends in `.gz`: a header, a line per question, an end mark. Equal
+answers that follow each other are counted, not repeated, so that an hour of samples stays small.
+"""
+
+import gzip
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pynvml
+
+from gpuwatch.collect.nvml.library import error_text
+from gpuwatch.model.errors import UsageError
+
+FORMAT = "gpuwatch-capture"
+VERSION = 1
+MAX_FILE_BYTES = 256 << 20
+MAX_ANSWERS = 2_000_000
+
+Question = tuple[Any, ...]
+"""Function name and arguments: numbers and strings as they are, handles as tokens such as `@gpu0/mig1`."""
+
+Answer = Any
+"""Plain data: scalars, lists, and the one-key mappings of `capture_codec`."""
+
+
+class Header(msgspec.Struct, kw_only=True):
+    """What was recorded, by what, when. `at` is RFC 3339 UTC, `interval` seconds between samples."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    gpuwatch: str = ""
+    at: str = ""
+    driver: str | None = None
+    models: list[str] = []
+    samples: int = 0
+    interval: float = 0.0
+    masked: bool = False
+
+
+class Line(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One question: runs of (how often in a row, answer), the driver's time per call in µs, words for people."""
+
+    ask: list[Any]
+    answers: list[tuple[int, Any]]
+    us: list[int] = []
+    about: str = ""
+
+
+class End(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """The last line: how many questions there must be, and CRC-32 of all before it; take that out to edit by hand."""
+
+    end: int
+    crc: int | None = None
+
+
+class Recording:
+    """Questions and answers of one capture."""
+
+    def __init__(self, header: Header | None = None) -> None:
+        self.header = header or Header()
+        self.runs: dict[Question, list[tuple[int, Answer]]] = {}
+        self.microseconds: dict[Question, list[int]] = {}
+        self._left = MAX_ANSWERS
+
+    @property
+    def full(self) -> bool:
+        """Whether the bound on answers is reached; further ones are not kept."""
+        return self._left <= 0
+
+    def add(self, question: Question, answer: Answer, microseconds: int | None = None) -> None:
+        """Append one answer."""
+        if self.full:
+            return
+        self._left -= 1
+        runs = self.runs.setdefault(question, [])
+        if runs and runs[-1][1] == answer:
+            runs[-1] = (runs[-1][0] + 1, answer)
+        else:
+            runs.append((1, answer))
+        if microseconds is not None:
+            self.microseconds.setdefault(question, []).append(microseconds)
+
+    def lines(self) -> list[Line]:
+        """One line per question, in the order first asked."""
+        return [
+            Line(ask=list(question), answers=runs, us=self.microseconds.get(question, []), about=about(question))
+            for question, runs in self.runs.items()
+        ]
+
+    def encoded(self) -> bytes:
+        """The file's content before packing."""
+        lines = self.lines()
+        body = b"".join(msgspec.json.encode(line) + b"\n" for line in (self.header, *lines))
+        return body + msgspec.json.encode(End(len(lines), zlib.crc32(body))) + b"\n"
+
+    def save(self, path: Path) -> None:
+        """Write the file, replacing an older one at once.
+
+        Raises:
+            UsageError: the path cannot be written.
+        """
+        body = self.encoded()
+        partial = path.with_name(path.name + ".part")
+        try:
+            partial.write_bytes(gzip.compress(body) if path.suffix == ".gz" else body)
+            os.replace(partial, path)
+        except OSError as error:
+            raise UsageError(
+                f"cannot write the capture {path}", str(error), "give a path that can be written"
+            ) from None
+
+
+def error(code: int) -> dict[str, Any]:
+    """The answer of a call that failed."""
+    return {"error": code, "text": error_text(code)}
+
+
+FIELD_NAMES: dict[int, str] = {
+    value: name for name, value in vars(pynvml).items() if name.startswith("NVML_FI_") and isinstance(value, int)
+}
+
+
+def about(question: Question) -> str:
+    """The name of the field a question is about, for people who read the file."""
+    if question[0] == "nvmlDeviceGetFieldValues" and len(question) > 2:
+        return FIELD_NAMES.get(question[2], "")
+    return ""
+
+
+def looks_like_capture(data: bytes) -> bool:
+    """Whether (unpacked) file content claims to be a recording."""
+    return data.lstrip()[:1] == b"{" and FORMAT.encode() in data[:200]
+
+
+def read_file(path: Path) -> bytes:
+    """File content, unpacked.
+
+    Raises:
+        UsageError: unreadable, broken or too big.
+    """
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as problem:
+        why = getattr(problem, "strerror", None) or str(problem)
+        raise UsageError(f"cannot read {path}", why, "give a capture or an nvidia-smi -q dump") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise UsageError(f"{path} is too big", f"more than {MAX_FILE_BYTES >> 20} MiB", "record fewer samples")
+    return data
+
+
+def load(data: bytes, path: Path) -> Recording:
+    """The recording in a file's content.
+
+    Raises:
+        UsageError: another version, corrupt or cut off.
+    """
+    body, _, last = data.rstrip(b"\n").rpartition(b"\n")
+    first, *rest = (body + b"\n").split(b"\n")[:-1]
+    try:
+        recording = Recording(_header(first, path))
+        end = msgspec.json.decode(last, type=End)
+        if end.crc not in (None, zlib.crc32(body + b"\n")):
+            raise ValueError("its content was changed")
+        for raw in rest:
+            _add(recording, msgspec.json.decode(raw, type=Line))
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, ValueError) as problem:
+        raise _broken(path, str(problem)) from None
+    if end.end != len(recording.runs):
+        raise _broken(path, "lines are missing")
+    return recording
+
+
+def _header(raw: bytes, path: Path) -> Header:
+    header = msgspec.json.decode(raw, type=Header)
+    if header.format != FORMAT or header.version != VERSION:
+        raise UsageError(
+            f"{path} is a capture of another version",
+            f"{header.format} {header.version}, this gpuwatch reads version {VERSION}",
+            f"replay it with gpuwatch {header.gpuwatch or 'that wrote it'}",
+        )
+    return header
+
+
+def _add(recording: Recording, line: Line) -> None:
+    if not line.ask or not isinstance(line.ask[0], str) or not line.answers or any(n < 1 for n, _ in line.answers):
+        raise ValueError("not a question with answers")
+    question = tuple(tuple(a) if isinstance(a, list) else a for a in line.ask)
+    recording.runs[question] = line.answers
+    recording.microseconds[question] = line.us
+
+
+def _broken(path: Path, why: str) -> UsageError:
+    return UsageError(f"{path} is not a whole capture", why, "copy the file again or record it again")

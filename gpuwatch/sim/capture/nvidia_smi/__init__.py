@@ -1,0 +1,1 @@
+"""Reads `nvidia-smi -q`, text or XML, as answers of a driver."""

@@ -1,0 +1,206 @@
+"""Turns a parsed dump into a recording: what NVML must have answered for nvidia-smi to print this."""
+
+import uuid
+from typing import Any
+
+import pynvml
+
+from gpuwatch.model.pci import pci_key
+from gpuwatch.sim.capture.data import Answer, Header, Question, Recording, error
+from gpuwatch.sim.capture.nvidia_smi.extras import Extras
+from gpuwatch.sim.capture.nvidia_smi.fabric import fabric
+from gpuwatch.sim.capture.nvidia_smi.node import Node
+from gpuwatch.sim.capture.nvidia_smi.processes import names, process_lists, utilization
+from gpuwatch.sim.capture.nvidia_smi.row import Row
+from gpuwatch.sim.capture.nvidia_smi.sources import at
+from gpuwatch.sim.capture.nvidia_smi.table import MIG_ROWS, ROWS
+from gpuwatch.sim.capture.nvidia_smi.text import NO_HANDLE
+from gpuwatch.sim.capture.nvidia_smi.values import NoValue, count, hexadecimal
+
+MAX_GPUS = 64
+MAX_MIG = 128
+EVENTS = "@events"
+"""A set in which nothing ever happens: a dump is one moment."""
+
+NO_BUS_ID = "00000000:00:00.0"
+
+
+def recording(log: Node, extras: Extras) -> Recording:
+    """Answers for the driver and every GPU of a dump."""
+    gpus = list(log.named("gpu"))[:MAX_GPUS]
+    driver = _optional(log, "kmd_version") or _optional(log, "driver_version")
+    answers = Recording(Header(driver=driver, models=[_optional(gpu, "product_name") or "" for gpu in gpus]))
+    _system(answers, log, extras, len(gpus))
+    known: set[str] = set()
+    for index, gpu in enumerate(gpus):
+        if refusal := _refusal(gpu):
+            answers.add(("nvmlDeviceGetHandleByIndex", index), error(refusal))
+            continue
+        _identity(answers, gpu, index, known)
+        _gpu(answers, gpu, index, extras)
+    return answers
+
+
+def _system(answers: Recording, log: Node, extras: Extras, gpus: int) -> None:
+    answers.add(("nvmlDeviceGetCount",), gpus)
+    answers.add(("nvmlEventSetCreate",), {"handle": EVENTS})
+    cuda = _optional(log, "cuda_umd_version") or _optional(log, "cuda_version")
+    if answers.header.driver:
+        answers.add(("nvmlSystemGetDriverVersion",), answers.header.driver)
+    if extras.nvml:
+        answers.add(("nvmlSystemGetNVMLVersion",), extras.nvml)
+    major, _, minor = (cuda or "").partition(".")
+    if major.isdecimal() and minor.isdecimal():
+        answers.add(("nvmlSystemGetCudaDriverVersion_v2",), int(major[:4]) * 1000 + int(minor[:2]) * 10)
+
+
+def _refusal(gpu: Node) -> int | None:
+    """The error NVML gave for the handle of a GPU that does not answer."""
+    if gpu.find(NO_HANDLE) is None:
+        return None
+    try:
+        gpu.text(NO_HANDLE)
+    except NoValue as problem:
+        return problem.code
+    return int(pynvml.NVML_ERROR_UNKNOWN)
+
+
+def _identity(answers: Recording, gpu: Node, index: int, known: set[str]) -> None:
+    """Handle, UUID and PCI address, without which no GPU can be registered.
+
+    A dump made with `-d` has no UUID, and masked ones have the same for all GPUs: such a GPU gets one made from its
+    PCI address.
+    """
+    handle = f"@gpu{index}"
+    bus_id = _bus_id(gpu)
+    printed = _optional(gpu, "gpu_uuid") or _optional(gpu, "uuid")
+    if not printed or printed in known:
+        printed = f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'{printed} {bus_id} {index}')}"
+    known.add(printed)
+    for question in (
+        ("nvmlDeviceGetHandleByIndex", index),
+        ("nvmlDeviceGetHandleByUUID", printed),
+        ("nvmlDeviceGetHandleByPciBusId", bus_id),
+    ):
+        answers.add(question, {"handle": handle})
+    answers.add(("nvmlDeviceGetIndex", handle), index)
+    answers.add(("nvmlDeviceGetSupportedEventTypes", handle), 0)
+    answers.add(("nvmlDeviceRegisterEvents", handle, 0, EVENTS), None)
+    answers.add(("nvmlDeviceGetUUID", handle), printed)
+    members: dict[str, Any] = {"busId": bus_id, "busIdLegacy": bus_id[-12:]}
+    for member, label in {
+        "domain": "domain",
+        "bus": "bus",
+        "device": "device",
+        "pciDeviceId": "device_id",
+        "pciSubSystemId": "sub_system_id",
+    }.items():
+        try:
+            members[member] = at(hexadecimal, f"pci/{label}", f"pci/pci_{label}")(gpu)
+        except NoValue:
+            continue
+    answers.add(("nvmlDeviceGetPciInfo", handle), {"struct": "nvmlPciInfo_t", "members": members})
+
+
+def _bus_id(gpu: Node) -> str:
+    """The address in the PCI section or in the GPU's headline."""
+    candidates = (_optional(gpu, "pci/bus_id"), _optional(gpu, "pci/pci_bus_id"), gpu.value)
+    return next((text for text in candidates if text and pci_key(text)), NO_BUS_ID)
+
+
+def _gpu(answers: Recording, gpu: Node, index: int, extras: Extras) -> None:
+    handle = f"@gpu{index}"
+    for row in ROWS:
+        answers.add(_question(row, handle), _answer(row, gpu))
+    try:
+        for name, answer in fabric(gpu).items():
+            answers.add((name, handle), answer)
+    except NoValue as problem:
+        answers.add(("nvmlDeviceGetGpuFabricInfo", handle), error(problem.code))
+    for name, answer in process_lists(gpu).items():
+        for suffix in ("", "_v2", "_v3"):
+            answers.add((name + suffix, handle), answer)
+    for pid, name in names(gpu).items():
+        answers.add(("nvmlSystemGetProcessName", pid), name)
+    migs = list(gpu.named("mig_device")) or [m for group in gpu.named("mig_devices") for m in group.named("mig_device")]
+    _migs(answers, gpu, migs[:MAX_MIG], index, extras)
+    samples = None if migs else utilization(extras.pmon, index)
+    if samples is not None:
+        answers.add(("nvmlDeviceGetProcessUtilization", handle), samples)
+    _links(answers, handle, extras.links.get(index, {}))
+
+
+def _question(row: Row, handle: str) -> Question:
+    return (row.call, handle, *(getattr(pynvml, arg, arg) if isinstance(arg, str) else arg for arg in row.args))
+
+
+def _answer(row: Row, node: Node) -> Answer:
+    try:
+        return row.build(*(source(node) for source in row.sources))
+    except NoValue as problem:
+        return error(problem.code)
+
+
+def _migs(answers: Recording, gpu: Node, migs: list[Node], index: int, extras: Extras) -> None:
+    """MIG devices; their UUIDs and profiles are only in -L. Without it the UUID is the form drivers before 470 used."""
+    handle, listed = f"@gpu{index}", 0
+    gpu_uuid = answers.runs["nvmlDeviceGetUUID", handle][0][1]
+    for position, mig in enumerate(migs):
+        number = _number(mig, "index", position)
+        token = f"{handle}/mig{number}"
+        gi, ci = _number(mig, "gpu_instance_id", position), _number(mig, "compute_instance_id", 0)
+        line = extras.migs.get((index, number))
+        answers.add(("nvmlDeviceGetMigDeviceHandleByIndex", handle, number), {"handle": token})
+        answers.add(("nvmlDeviceGetUUID", token), line.uuid if line else f"MIG-{gpu_uuid}/{gi}/{ci}")
+        name = _optional(gpu, "product_name")
+        if line and name:
+            answers.add(("nvmlDeviceGetName", token), f"{name} MIG {line.profile}")
+        for row in MIG_ROWS:
+            answers.add(_question(row, token), _answer(row, mig))
+        _attributes(answers, token, mig)
+        listed = max(listed, number + 1)
+    answers.add(("nvmlDeviceGetMaxMigDeviceCount", handle), listed)
+
+
+ATTRIBUTES = {
+    "multiprocessorCount": "multiprocessor_count",
+    "sharedCopyEngineCount": "copy_engine_count",
+    "sharedEncoderCount": "encoder_count",
+    "sharedDecoderCount": "decoder_count",
+    "sharedOfaCount": "ofa_count",
+    "sharedJpegCount": "jpg_count",
+}
+
+
+def _attributes(answers: Recording, token: str, mig: Node) -> None:
+    members = {}
+    for member, label in ATTRIBUTES.items():
+        try:
+            members[member] = at(count, f"device_attributes/shared/{label}")(mig)
+        except NoValue:
+            continue
+    if "multiprocessorCount" in members:
+        answer = {"struct": "c_nvmlDeviceAttributes", "members": members}
+        answers.add(("nvmlDeviceGetAttributes_v2", token), answer)
+
+
+def _links(answers: Recording, handle: str, links: dict[int, float | None]) -> None:
+    for link, speed in links.items():
+        answers.add(("nvmlDeviceGetNvLinkState", handle, link), int(speed is not None))
+        if speed is not None:
+            question = ("nvmlDeviceGetFieldValues", handle, pynvml.NVML_FI_DEV_NVLINK_GET_SPEED, link)
+            answers.add(question, {"type": 1, "value": round(speed * 1000)})
+
+
+def _optional(node: Node, path: str) -> str | None:
+    try:
+        return node.text(path)
+    except NoValue:
+        return None
+
+
+def _number(node: Node, path: str, otherwise: int) -> int:
+    try:
+        return min(int(at(count, path)(node)), MAX_MIG)
+    except NoValue:
+        return otherwise

@@ -1,0 +1,134 @@
+"""The processes of a dump: the list in `-q`, and utilization from a `pmon` table beside it."""
+
+from typing import Any
+
+import pynvml
+
+from gpuwatch.sim.capture.data import Answer, error
+from gpuwatch.sim.capture.nvidia_smi.node import Node
+from gpuwatch.sim.capture.nvidia_smi.values import NoValue, count, memory, refuse_words
+
+NO_INSTANCE = 0xFFFFFFFF
+LISTS = {
+    "C": "nvmlDeviceGetComputeRunningProcesses",
+    "G": "nvmlDeviceGetGraphicsRunningProcesses",
+    "M": "nvmlDeviceGetMPSComputeRunningProcesses",
+}
+"""Letter of the printed type -> list; `C+G` is in both, `M+C` only in the one of MPS clients."""
+
+SECTIONS = ("processes", "compute_processes")
+UNSEEN = "insufficient permissions"
+"""In a name's place, in brackets or not: whoever ran nvidia-smi may not see this process."""
+
+MAX_PID = 1 << 32
+SECOND = 1_000_000
+
+
+def process_lists(gpu: Node) -> dict[str, Answer]:
+    """List call -> answer; a dump without the section knows of no list."""
+    section = next(gpu.named(*SECTIONS), None)
+    if section is None:
+        return {}
+    lists: dict[str, list[Answer]] = {name: [] for name in LISTS.values()}
+    if not section.children:
+        try:
+            none_running = refuse_words(section.value or "None").lower() == "none"
+        except NoValue as problem:
+            return dict.fromkeys(lists, error(problem.code))
+        return dict(lists) if none_running else {}
+    for kinds, process in _processes(section):
+        for kind in _letters(kinds):
+            lists[LISTS[kind]].append({"object": process})
+    return dict(lists)
+
+
+def names(gpu: Node) -> dict[int, str]:
+    """Process names by pid."""
+    found = {}
+    for section in gpu.named(*SECTIONS):
+        for entry in _entries(section):
+            pid, name = _number(entry, count, "process_id", "pid"), entry.get("name") or entry.get("process_name")
+            if pid is not None and name and name.strip("[]").lower() != UNSEEN:
+                found[pid] = name
+    return found
+
+
+def _processes(section: Node) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for entry in _entries(section):
+        pid = _number(entry, count, "process_id", "pid")
+        if pid is None or pid >= MAX_PID:
+            continue
+        process = {
+            "pid": pid,
+            "usedGpuMemory": _number(entry, memory, "used_gpu_memory", "used_memory"),
+            "gpuInstanceId": _number(entry, count, "gpu_instance_id"),
+            "computeInstanceId": _number(entry, count, "compute_instance_id"),
+        }
+        for instance in ("gpuInstanceId", "computeInstanceId"):
+            process[instance] = NO_INSTANCE if process[instance] is None else process[instance]
+        found.append((entry.get("type", "C"), process))
+    return found
+
+
+def _entries(section: Node) -> list[dict[str, str]]:
+    """XML has an element per process; text a run of lines that begins anew with every instance id or pid."""
+    entries: list[dict[str, str]] = []
+    ahead: dict[str, str] = {}
+    for node in section.children:
+        if node.label in ("process_info", "process"):
+            entries.append(_leaves(node))
+        elif node.label == "process_id":
+            entries.append({**ahead, "process_id": node.value or "", **_leaves(node)})
+            ahead = {}
+        else:
+            ahead[node.label] = node.value or ""
+    return entries
+
+
+def _leaves(node: Node) -> dict[str, str]:
+    return {child.label: child.value or "" for child in node.children}
+
+
+def _number(entry: dict[str, str], convert: Any, *labels: str) -> int | None:
+    for label in labels:
+        if label in entry:
+            try:
+                return int(convert(refuse_words(entry[label])))
+            except NoValue:
+                return None
+    return None
+
+
+def _letters(printed: str) -> list[str]:
+    letters = [letter for letter in printed.upper().split("+") if letter in LISTS]
+    return ["M"] if "M" in letters else letters or ["C"]
+
+
+def utilization(pmon: str, index: int) -> Answer | None:
+    """Samples of the GPU's processes, one second apart, or NOT_FOUND where pmon saw no activity; None without pmon."""
+    columns: list[str] = []
+    rounds: dict[int, int] = {}
+    samples: list[Answer] = []
+    for line in pmon.splitlines():
+        cells = line.split()
+        if line.lstrip().startswith("#"):
+            columns = cells[1:] if "pid" in cells else columns
+            continue
+        row = dict(zip(columns, cells, strict=False))
+        if row.get("gpu") != str(index):
+            continue
+        pid = int(row["pid"]) if row.get("pid", "-").isdecimal() else 0
+        rounds[pid] = rounds.get(pid, 0) + 1
+        shares = [row.get(engine, "-") for engine in ("sm", "mem", "enc", "dec")]
+        if pid and any(share.isdecimal() for share in shares):
+            values = [int(share[:6]) if share.isdecimal() else 0 for share in shares]
+            samples.append(_sample(pid, rounds[pid] * SECOND, *values))
+    if not rounds:
+        return None
+    return samples or error(pynvml.NVML_ERROR_NOT_FOUND)
+
+
+def _sample(pid: int, at: int, sm: int, mem: int, enc: int, dec: int) -> Answer:
+    values = {"pid": pid, "timeStamp": at, "smUtil": sm, "memUtil": mem, "encUtil": enc, "decUtil": dec}
+    return {"struct": "c_nvmlProcessUtilizationSample_t", "members": values}

@@ -1,0 +1,216 @@
+"""The answers that are lists: field values, sample buffers, processes and their utilization."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+
+from gpuwatch.collect.nvml.links import ERRORS, SPEED
+from gpuwatch.sim.node.physics import HW_BRAKE, HW_THERMAL, IDLE, SW_POWER, SW_THERMAL
+from gpuwatch.sim.nvml.answers import MIB, refuse, struct, value
+from gpuwatch.sim.nvml.since import FIELD_SINCE
+
+if TYPE_CHECKING:
+    from gpuwatch.sim.nvml import Device
+
+UNSUPPORTED, INVALID = pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT
+UNSIGNED, LONG = 1, 3  # nvmlValueType_t
+NO_INSTANCE = 0xFFFFFFFF
+KIB = 1024
+OLD_LINK_ERRORS = ("replay", "recovery", "crc")
+
+
+def _duration(bit: int) -> Callable[["Device", int], float]:
+    """Nanoseconds for which a clock event lasted."""
+
+    def read(d: "Device", scope: int) -> float:
+        rate = 1.0 if d.physics.reasons & bit else 0.0
+        return 1e9 * d.physics.counter(d.physics.seconds[bit], rate, d.t)
+
+    return read
+
+
+def _margin(threshold: str) -> Callable[["Device", int], float | None]:
+    """A threshold as its distance from the highest operating temperature, where the model states it so."""
+
+    def read(d: "Device", scope: int) -> float | None:
+        found = getattr(d.gpu.model, threshold)
+        if found is None or not d.gpu.model.margins:
+            return None
+        return 0 if threshold == "memory_max" else int(d.gpu.model.max_operating - found)
+
+    return read
+
+
+def _memory_temperature(d: "Device", scope: int) -> float | None:
+    if d.gpu.model.memory_max is None:
+        return 0
+    return round(d.physics.temperature + 4 + 6 * d.physics.load.dram)
+
+
+def _traffic(nvlink5: bool, unit: int) -> Callable[["Device", int], float | None]:
+    def read(d: "Device", link: int) -> float | None:
+        model, faults = d.gpu.model, d.gpu.faults
+        if model.nvlink5 is not nvlink5 or not 0 <= link < model.nvlinks:
+            return None
+        total = d.physics.counter(d.physics.nvlink_bytes, d.physics.nvlink_rate, d.t)
+        return total / model.nvlinks / unit if faults.link_active[link] or total else 0
+
+    return read
+
+
+def _link_error(label: str) -> Callable[["Device", int], float | None]:
+    def read(d: "Device", link: int) -> float | None:
+        if d.gpu.model.nvlink5 is (label in OLD_LINK_ERRORS) or not 0 <= link < d.gpu.model.nvlinks:
+            return None
+        return d.gpu.faults.link_errors[link].get(label, 0)
+
+    return read
+
+
+def _speed(d: "Device", link: int) -> float | None:
+    if not 0 <= link < d.gpu.model.nvlinks:
+        return None
+    return d.gpu.model.nvlink_speed if d.gpu.faults.link_active[link] else 0
+
+
+def _sent(d: "Device", scope: int) -> float:
+    return d.physics.counter(d.physics.pcie_sent, d.physics.pcie_rate, d.t)
+
+
+def _received(d: "Device", scope: int) -> float:
+    return d.physics.counter(d.physics.pcie_received, 0.6 * d.physics.pcie_rate, d.t)
+
+
+def _energy(d: "Device", scope: int) -> float:
+    return 1000 * d.physics.counter(d.physics.energy, d.physics.power, d.t)
+
+
+_READS: dict[str, tuple[int, Callable[["Device", int], float | None]]] = {
+    "DEV_POWER_INSTANT": (UNSIGNED, lambda d, scope: 1000 * d.physics.power),
+    "DEV_POWER_AVERAGE": (UNSIGNED, lambda d, scope: 1000 * d.physics.power),
+    "DEV_TOTAL_ENERGY_CONSUMPTION": (LONG, _energy),
+    "DEV_MEMORY_TEMP": (UNSIGNED, _memory_temperature),
+    "DEV_TEMPERATURE_SHUTDOWN_TLIMIT": (UNSIGNED, _margin("shutdown")),
+    "DEV_TEMPERATURE_SLOWDOWN_TLIMIT": (UNSIGNED, _margin("slowdown")),
+    "DEV_TEMPERATURE_GPU_MAX_TLIMIT": (UNSIGNED, _margin("max_operating")),
+    "DEV_TEMPERATURE_MEM_MAX_TLIMIT": (UNSIGNED, _margin("memory_max")),
+    "DEV_PERF_POLICY_POWER": (LONG, _duration(SW_POWER)),
+    "DEV_PERF_POLICY_THERMAL": (LONG, _duration(SW_THERMAL)),
+    "DEV_PERF_POLICY_LOW_UTILIZATION": (LONG, _duration(IDLE)),
+    "DEV_PERF_POLICY_SYNC_BOOST": (LONG, lambda d, scope: 0),
+    "DEV_PERF_POLICY_BOARD_LIMIT": (LONG, lambda d, scope: 0),
+    "DEV_PERF_POLICY_RELIABILITY": (LONG, lambda d, scope: 0),
+    "DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN": (LONG, _duration(SW_THERMAL)),
+    "DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN": (LONG, _duration(HW_THERMAL)),
+    "DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN": (LONG, _duration(HW_BRAKE)),
+    "DEV_PCIE_REPLAY_COUNTER": (UNSIGNED, lambda d, scope: d.gpu.faults.pcie_replays),
+    "DEV_PCIE_COUNT_TX_BYTES": (LONG, _sent),
+    "DEV_PCIE_COUNT_RX_BYTES": (LONG, _received),
+    "DEV_GET_GPU_RECOVERY_ACTION": (UNSIGNED, lambda d, scope: d.gpu.faults.recovery_action),
+    "DEV_NVLINK_COUNT_XMIT_BYTES": (LONG, _traffic(True, 1)),
+    "DEV_NVLINK_COUNT_RCV_BYTES": (LONG, _traffic(True, 1)),
+    "DEV_NVLINK_THROUGHPUT_DATA_TX": (LONG, _traffic(False, KIB)),
+    "DEV_NVLINK_THROUGHPUT_DATA_RX": (LONG, _traffic(False, KIB)),
+    SPEED: (UNSIGNED, _speed),
+    **{field: (LONG, _link_error(label)) for label, field in ERRORS.items()},
+}
+
+FIELD_READS = {
+    getattr(pynvml, "NVML_FI_" + name): (kind, read, FIELD_SINCE.get(name, 0))
+    for name, (kind, read) in _READS.items()
+    if hasattr(pynvml, "NVML_FI_" + name)
+}
+"""Field id -> value type, function of device and scope (None: not supported), first driver branch."""
+
+SIGNED_FIELDS = {
+    getattr(pynvml, "NVML_FI_" + name)
+    for name in _READS
+    if name.endswith("TLIMIT") and hasattr(pynvml, "NVML_FI_" + name)
+}
+SIGNED = 5
+
+
+def field_values(d: "Device", wanted: list[Any]) -> list[SimpleNamespace]:
+    """One answer for each field id or (field id, scope id), each with its own return code."""
+    branch = int(d.node.driver.split(".")[0])
+    pairs = (item if isinstance(item, tuple | list) else (item, 0) for item in wanted)
+    return [_field(d, field, scope, branch) for field, scope in pairs]
+
+
+def _field(d: "Device", field: int, scope: int, branch: int) -> SimpleNamespace:
+    answer = struct(fieldId=field, scopeId=scope, timestamp=0, latencyUsec=0, valueType=UNSIGNED, nvmlReturn=0)
+    kind, read, since = FIELD_READS.get(field, (UNSIGNED, None, 0))
+    number = read(d, scope) if read is not None and branch >= since else None
+    answer.value = value(number or 0)
+    answer.valueType = SIGNED if field in SIGNED_FIELDS else kind
+    answer.nvmlReturn = UNSUPPORTED if number is None else 0
+    return answer
+
+
+def samples(d: "Device", kind: int, since: int) -> tuple[int, list[SimpleNamespace]]:
+    """The buffered moments newer than `since` (microseconds)."""
+    wanted = {
+        pynvml.NVML_TOTAL_POWER_SAMPLES: lambda moment: 1000 * moment.power,
+        pynvml.NVML_GPU_UTILIZATION_SAMPLES: lambda moment: 100 * min(1.0, moment.busy),
+    }.get(kind)
+    if wanted is None:
+        refuse()
+    found = [
+        struct(timeStamp=stamp, sampleValue=value(round(wanted(moment))))
+        for moment in d.physics.history
+        if (stamp := microseconds(d, moment.t)) > since
+    ]
+    if not found:
+        refuse(pynvml.NVML_ERROR_NOT_FOUND)
+    return UNSIGNED, found
+
+
+def microseconds(d: "Device", t: float) -> int:
+    """The driver's time stamp of a simulated second."""
+    return round(1e6 * d.nvml.keeper.wall_time(t))
+
+
+def processes(kind: str) -> Callable[["Device"], list[SimpleNamespace]]:
+    """The getter of one kind of process list."""
+    wanted = {"Compute": "compute", "Graphics": "graphics", "MPSCompute": "mps"}[kind]
+
+    def read(d: "Device") -> list[SimpleNamespace]:
+        units = [d.unit] if d.unit is not None else d.gpu.units
+        return [
+            struct(
+                pid=process.pid,
+                usedGpuMemory=round(unit.memory * process.workload.memory) * MIB,
+                gpuInstanceId=unit.gi if unit.profile else NO_INSTANCE,
+                computeInstanceId=0 if unit.profile else NO_INSTANCE,
+            )
+            for unit in units
+            for process in unit.processes
+            if process.workload.kind == wanted
+        ]
+
+    return read
+
+
+def process_utilization(d: "Device", since: int) -> list[SimpleNamespace]:
+    """The newest sample of each process that works; fails with NVML_SUCCESS when there is none, as pynvml does."""
+    moment = d.physics.time
+    stamp = microseconds(d, moment)
+    found = []
+    for _, process in d.gpu.processes if stamp > since else ():
+        load = process.load(moment)
+        if load.busy or load.encoder:
+            found.append(
+                struct(
+                    pid=process.pid,
+                    timeStamp=stamp,
+                    smUtil=round(100 * min(1.0, load.busy)),
+                    memUtil=round(60 * min(1.0, load.dram)),
+                    encUtil=round(100 * load.encoder),
+                    decUtil=round(100 * load.decoder),
+                )
+            )
+    if not found:
+        refuse(pynvml.NVML_SUCCESS)
+    return found

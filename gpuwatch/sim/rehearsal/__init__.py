@@ -1,0 +1,1 @@
+"""A remediation policy tried on an imagined cluster."""

@@ -1,0 +1,199 @@
+"""What a policy would have done: Views, recorded or simulated, the real plan, and an imaginary Node to carry it out on.
+
+The Node is nobody else's, its budget is never used up, pods leave when asked: what is shown is what the policy wants.
+Only who rehearses several nodes of one cluster lets them share a budget.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from gpuwatch.model.snapshot import Host
+from gpuwatch.model.view import View
+from gpuwatch.remediation.model.plan import (
+    Announce,
+    Evict,
+    HandOver,
+    LeaseObject,
+    Memory,
+    PatchNode,
+    Plan,
+    PodObject,
+    Reason,
+    SetCondition,
+    Step,
+)
+from gpuwatch.remediation.planning.evidence import FRESH_SECONDS, Sight, is_clean
+from gpuwatch.remediation.planning.plan import Evictions, plan, remember
+from gpuwatch.remediation.planning.policy import Policy
+from gpuwatch.remediation.planning.slots import Slots
+from gpuwatch.sim.rehearsal.imagined_cluster import Imagined
+
+GPU_NODES = 10
+"""Nodes of the imaginary cluster: enough for any share to give a slot."""
+
+TURNS = 8
+"""Plans in a row for one View: what one leads to, the next sees."""
+
+
+class Deed(NamedTuple):
+    """Something that would have been done, or that stood in the way (`do` is then `blocked`), at unix time `at`."""
+
+    at: float
+    do: str
+    what: str
+    why: str = ""
+
+
+class Quarantine(NamedTuple):
+    """From when to when the node would have been out of service; `end` None: at the end of the recording still."""
+
+    begin: float
+    end: float | None
+    faults: tuple[str, ...]
+
+
+class Rehearsal:
+    """One run. `quarantines` grows as `watch` goes on; `first` and `last` are the times of the `views` so far; `made`
+    is the newest plan, `steps` all that was carried out.
+
+    `gap`: seconds without a View after which nobody knows whether all was well meanwhile. `nodes`: how many GPU nodes
+    the cluster has; `leases`: its budget's, where several rehearsals share it.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        gap: float = 3 * FRESH_SECONDS,
+        *,
+        nodes: int = GPU_NODES,
+        leases: dict[str, LeaseObject] | None = None,
+    ) -> None:
+        self._gap, self._nodes = gap, nodes
+        self._leases = {} if leases is None else leases
+        self._policy = Policy(config=replace(policy.config, mode="enforce"), asked=policy.asked, most=policy.most)
+        self._cluster: Imagined | None = None
+        self._memory, self._evictions = Memory(), Evictions()
+        self._clean_since: float | None = None
+        self._gone: set[str] = set()
+        self._obstacles: frozenset[tuple[Reason, str]] = frozenset()
+        self.quarantines: list[Quarantine] = []
+        self.views, self.first, self.last = 0, 0.0, 0.0
+        self.made: Plan | None = None
+        self.steps: list[Step] = []
+
+    def watch(self, views: Iterable[View]) -> Iterator[Deed]:
+        """What is done about each View, as it comes."""
+        for view in views:
+            yield from self._look(_known(view))
+
+    def _look(self, view: View) -> Iterator[Deed]:
+        now = view.snapshot.at
+        cluster = self._place(view)
+        if not 0 <= now - self.last <= self._gap:
+            self._clean_since = None
+        self.first = self.first or now
+        self.views, self.last = self.views + 1, now
+        self._show_pods(view, cluster)
+        for _ in range(TURNS):
+            made = self.made = self._plan(view, cluster, now)
+            yield from self._news(made)
+            if not made.steps:
+                return
+            node = cluster.node
+            for step in made.steps:
+                cluster.do(step, now)
+                self.steps.append(step)
+                if isinstance(step, Evict):
+                    self._gone.add(step.pod.uid)
+                    self._evictions = self._evictions.asked(step.pod, now)
+                if (deed := _deed(step, made)) is not None:
+                    yield deed
+            self._note(made)
+            self._memory = remember(self._memory, node, made, now)
+
+    def _place(self, view: View) -> Imagined:
+        """The Node, made at the first View; its boot is the recording's."""
+        if self._cluster is None:
+            self._cluster = Imagined(
+                view.snapshot.node or "node", view.snapshot.host, self._policy.config.budget.slot_seconds, self._leases
+            )
+        self._cluster.edit(host=view.snapshot.host)
+        return self._cluster
+
+    def _plan(self, view: View, cluster: Imagined, now: float) -> Plan:
+        sight = Sight(view=view, age=0.0)
+        clean = is_clean(sight, cluster.node, self._policy)
+        self._clean_since = (now if self._clean_since is None else self._clean_since) if clean else None
+        return plan(
+            sight=replace(sight, clean_for=0.0 if self._clean_since is None else now - self._clean_since),
+            node=cluster.node,
+            policy=self._policy,
+            memory=self._memory,
+            slots=Slots(leases=tuple(cluster.leases.values()), nodes=self._nodes),
+            pods=tuple(cluster.pods.values()),
+            now=now,
+            jitter=0.0,
+            evictions=self._evictions,
+        )
+
+    def _show_pods(self, view: View, cluster: Imagined) -> None:
+        """The pods that hold a GPU, but for those that were asked to leave: the recording goes on with them."""
+        holders = (holder.workload for use in view.attribution.devices for holder in use.holders)
+        pods = (
+            PodObject(namespace=w.namespace, name=w.pod, uid=w.pod_uid or f"{w.namespace}/{w.pod}", gpus=1)
+            for w in holders
+            if w.namespace and w.pod
+        )
+        cluster.pods = {pod.uid: pod for pod in pods if pod.uid not in self._gone}
+
+    def _news(self, made: Plan) -> Iterator[Deed]:
+        """Obstacles that were not there before."""
+        found = frozenset((o.reason, o.words) for o in made.blocked)
+        kinds = {reason for reason, _ in self._obstacles}
+        for reason, words in sorted(found):
+            if reason not in kinds:
+                yield Deed(made.at, "blocked", words, str(reason))
+        self._obstacles = found
+
+    def _note(self, made: Plan) -> None:
+        steps = {step.step for step in made.steps if isinstance(step, PatchNode)}
+        if "taint" in steps:
+            self.quarantines.append(Quarantine(made.at, None, tuple(fault.key for fault in made.faults)))
+        elif "untaint" in steps and self.quarantines:
+            self.quarantines[-1] = self.quarantines[-1]._replace(end=made.at)
+
+
+def _known(view: View) -> View:
+    """A recording that does not tell its machine is of the imaginary Node all the same."""
+    if view.snapshot.host != Host():
+        return view
+    return replace(view, snapshot=replace(view.snapshot, host=Host(boot_id="recorded")))
+
+
+def _deed(step: Step, made: Plan) -> Deed | None:
+    """A step in words; None for those that only keep things as they are."""
+    if isinstance(step, PatchNode):
+        return _patched(step, made)
+    if isinstance(step, SetCondition) and step.condition is not None:
+        condition = step.condition
+        moved = condition.last_transition == condition.last_heartbeat
+        text = f"{condition.type}={condition.status} ({condition.reason})"
+        return Deed(made.at, "condition", text, condition.message) if moved else None
+    if isinstance(step, Announce):
+        target = f" on pod {step.pod[0]}/{step.pod[1]}" if step.pod else ""
+        return Deed(made.at, "event", f"{step.reason}{target}", step.message)
+    if isinstance(step, HandOver):
+        return Deed(made.at, "handover", f"{'create' if step.wanted else 'remove'} {step.sentinel}", made.words)
+    return Deed(made.at, "evict", step.pod.path, made.words) if isinstance(step, Evict) else None
+
+
+def _patched(step: PatchNode, made: Plan) -> Deed | None:
+    cordon = {True: " and cordon", False: " and uncordon", None: ""}[step.unschedulable]
+    if step.step == "taint" and step.taints:
+        taint = step.taints[-1]
+        return Deed(made.at, "taint", f"{taint.key}={taint.value}:{taint.effect}{cordon}", made.words)
+    if step.step in ("untaint", "forget"):
+        return Deed(made.at, step.step, f"everything taken back{cordon}", made.words)
+    return Deed(made.at, "cordon", "unschedulable for everybody", made.words) if step.unschedulable else None

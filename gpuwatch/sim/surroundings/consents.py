@@ -1,0 +1,59 @@
+"""What the pods of a simulated node say about tuning, where there is no API server for `gpuwatch tuner --consents`.
+
+It lies in the state directory that commands with `--source sim` use. Around a simulated API server, the real one reads
+the same annotations there.
+"""
+
+from pathlib import Path
+
+from gpuwatch.consents.file import ConsentsFile
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.consent import PREFIX, Consents, PodConsent
+from gpuwatch.sim.node import cluster
+from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.scenario import Scenario
+
+REFRESH_SECONDS = 15.0
+
+
+class Consenting:
+    """Keeps the file below `state` up to date."""
+
+    def __init__(self, state: Path, clock: Clock) -> None:
+        self._state, self._clock = state, clock
+        self._written: tuple[float, int] | None = None  # when, at which change of the node
+
+    def step(self, node: Node) -> None:
+        """Write it where something has changed, or a reader might take it for old. Raises GpuwatchError, OSError."""
+        now = self._clock.monotonic()
+        if self._written and self._written[1] == node.changes and now - self._written[0] < REFRESH_SECONDS:
+            return
+        self._written = now, node.changes
+        self._state.mkdir(exist_ok=True)
+        ConsentsFile(self._state).write(consents(node, self._clock.time()))
+
+
+def told(scenario: Scenario, at: float) -> Consents:
+    """The same before anything runs: of the pods that a scenario begins with."""
+    pods = {workload.pod: workload.annotations for workload in scenario.workloads if workload.pod}
+    found = tuple(
+        PodConsent(namespace=namespace, name=name, uid="", annotations=_kept(annotations))
+        for (namespace, name), annotations in pods.items()
+    )
+    return Consents(at=at, pods=found, namespaces={each.namespace: {} for each in found})
+
+
+def consents(node: Node, at: float) -> Consents:
+    """What an API server would say of its pods."""
+    found = []
+    for workload in node.workloads.values():
+        pod = cluster.pod_of(node, workload)
+        if pod is not None and workload.pod is not None:
+            namespace, name = workload.pod
+            said = _kept(workload.annotations)
+            found.append(PodConsent(namespace=namespace, name=name, uid=pod.pod_uid or "", annotations=said))
+    return Consents(at=at, pods=tuple(found), namespaces={each.namespace: {} for each in found})
+
+
+def _kept(annotations: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in annotations.items() if key.startswith(PREFIX)}

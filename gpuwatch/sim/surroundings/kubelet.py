@@ -1,0 +1,201 @@
+"""A kubelet as far as pod-resources goes: real gRPC on a unix socket, changing answers, and faults.
+
+It speaks through the same message classes as the client; that these agree with the kubelet's api.proto is the
+tests' business.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from gpuwatch.model.workload import Allocatable, Allocation
+from gpuwatch.workloads.podresources_proto import MESSAGES, METHODS, SERVICE
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # stopping a server is part of the play, not worth a line on stderr
+import grpc
+
+Fault = Literal[
+    "absent",  # no socket
+    "refused",  # a socket file that nobody listens on
+    "noise",  # something listens that does not speak HTTP/2
+    "garbage",  # gRPC whose messages are not protobuf
+    "oversized",  # `reply_bytes` of pods in every answer to List
+    "slow",  # answers after `delay` seconds
+    "old",  # Get and GetAllocatableResources are not implemented
+    "gated",  # both are switched off by feature gate
+    "limited",  # calls are refused for being too many
+]
+
+
+class SimKubelet:
+    """Serve pod-resources on `path` between `start()` and `stop()`, or as a context manager."""
+
+    def __init__(self, path: Path, *, reply_bytes: int = 5 << 20, delay: float = 30.0) -> None:
+        self.path = path
+        self.calls: list[str] = []  # methods in the order they were asked, for tests and demonstrations
+        self._allocations: tuple[Allocation, ...] = ()
+        self._allocatable: tuple[Allocatable, ...] = ()
+        self._fault: Fault | None = None
+        self._reply_bytes = reply_bytes
+        self._delay = delay
+        self._stopping = threading.Event()
+        self._undo = contextlib.ExitStack()
+
+    def show(self, allocations: Iterable[Allocation], allocatable: Iterable[Allocatable] = ()) -> None:
+        """Answer with these from the next call on."""
+        self._allocations, self._allocatable = tuple(allocations), tuple(allocatable)
+
+    def fail(self, fault: Fault | None) -> None:
+        """Restart with this fault, or without any. Clients see a new kubelet."""
+        self.stop()
+        self._fault = fault
+        self.start()
+
+    def start(self) -> Self:
+        """Serve. Raises OSError or RuntimeError when the socket cannot be made."""
+        self._stopping.clear()
+        if self._fault == "absent":
+            return self
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self._fault in ("refused", "noise"):
+            self._listen_badly()
+        else:
+            self._serve()
+        self._undo.callback(self.path.unlink, missing_ok=True)
+        return self
+
+    def stop(self) -> None:
+        """Stop serving and remove the socket."""
+        self._stopping.set()
+        self._undo.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _serve(self) -> None:
+        pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="sim-kubelet")
+        server = grpc.server(pool, options=(("grpc.max_send_message_length", -1),))
+        handlers = {
+            method: grpc.unary_unary_rpc_method_handler(
+                self._handler(method),
+                request_deserializer=MESSAGES[request].FromString,
+                response_serializer=bytes,
+            )
+            for method, (request, _) in METHODS.items()
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        server.add_insecure_port(f"unix:{self.path}")
+        server.start()
+        self._undo.callback(pool.shutdown)
+        self._undo.callback(lambda: server.stop(grace=None).wait())
+
+    def _listen_badly(self) -> None:
+        listener = socket.socket(socket.AF_UNIX)
+        self._undo.callback(listener.close)
+        self.path.unlink(missing_ok=True)
+        listener.bind(str(self.path))
+        if self._fault == "noise":
+            listener.listen()
+            listener.settimeout(0.05)
+            thread = threading.Thread(target=self._make_noise, args=(listener,), name="sim-kubelet-noise")
+            thread.start()
+            self._undo.callback(thread.join)
+
+    def _make_noise(self, listener: socket.socket) -> None:
+        while not self._stopping.is_set():
+            with contextlib.suppress(OSError):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.sendall(b"SSH-2.0-not-a-kubelet\r\n" * 50)
+
+    def _handler(self, method: str) -> Callable[[Any, grpc.ServicerContext], bytes]:
+        answer: Callable[[Any, grpc.ServicerContext], Any] = {
+            "List": self._list,
+            "GetAllocatableResources": self._list_allocatable,
+            "Get": self._get,
+        }[method]
+
+        def handle(request: Any, context: grpc.ServicerContext) -> bytes:
+            self.calls.append(method)
+            self._misbehave(method, context)
+            if self._fault == "garbage":
+                return b"\xff\xfe no protobuf"
+            reply: bytes = answer(request, context).SerializeToString()
+            return reply
+
+        return handle
+
+    def _misbehave(self, method: str, context: grpc.ServicerContext) -> None:
+        if self._fault == "slow":
+            self._stopping.wait(self._delay)
+        elif self._fault == "limited":
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+        elif method != "List" and self._fault == "old":
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {method}")
+        elif method != "List" and self._fault == "gated":
+            context.abort(grpc.StatusCode.UNKNOWN, f"PodResources API {method} method disabled")
+
+    def _list(self, request: Any, context: grpc.ServicerContext) -> Any:
+        reply = MESSAGES["ListPodResourcesResponse"]()
+        reply.pod_resources.extend(_pods(self._allocations))
+        if self._fault == "oversized":
+            reply.pod_resources.add(name="x" * self._reply_bytes, namespace="padding")
+        return reply
+
+    def _list_allocatable(self, request: Any, context: grpc.ServicerContext) -> Any:
+        reply = MESSAGES["AllocatableResourcesResponse"]()
+        for row in self._allocatable:  # one row per device, as a kubelet with NUMA topology writes them
+            for device in row.device_ids:
+                reply.devices.add(resource_name=row.resource, device_ids=[device])
+        return reply
+
+    def _get(self, request: Any, context: grpc.ServicerContext) -> Any:
+        for pod in _pods(self._allocations):
+            if (pod.namespace, pod.name) == (request.pod_namespace, request.pod_name):
+                return MESSAGES["GetPodResourcesResponse"](pod_resources=pod)
+        wanted = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
+        return context.abort(grpc.StatusCode.UNKNOWN, wanted)
+
+
+def _pods(allocations: Iterable[Allocation]) -> Iterable[Any]:
+    """PodResources messages; allocations of one container become rows of one ContainerResources."""
+
+    def pod_of(allocation: Allocation) -> tuple[str, str]:
+        return allocation.workload.namespace or "", allocation.workload.pod or ""
+
+    def container_of(allocation: Allocation) -> str:
+        return allocation.workload.container or ""
+
+    for (namespace, name), of_pod in groupby(sorted(allocations, key=pod_of), key=pod_of):
+        pod = MESSAGES["PodResources"](name=name, namespace=namespace)
+        for container_name, rows in groupby(sorted(of_pod, key=container_of), key=container_of):
+            container = pod.containers.add(name=container_name)
+            for row in rows:
+                _add_row(container, row)
+        yield pod
+
+
+def _add_row(container: Any, row: Allocation) -> None:
+    if row.claim is None:
+        container.devices.add(resource_name=row.resource, device_ids=row.device_ids)
+        return
+    namespace, _, name = row.claim.partition("/")
+    claim = container.dynamic_resources.add(claim_name=name, claim_namespace=namespace)
+    for device in row.device_ids:
+        part = claim.claim_resources.add(driver_name=row.resource, pool_name="node")
+        if "=" in device:
+            part.cdi_devices.add(name=device)
+        else:
+            part.device_name = device

@@ -1,0 +1,140 @@
+"""The simulated node's GPUs as sysfs and the kernel module show them.
+
+<root>/sys/devices/pci<domain>:<bus>/<root port>/.../<address>/{vendor,device,class,config,numa_node,aer_dev_*,
+    *_link_speed,*_link_width,driver}, and links to them in <root>/sys/bus/pci/devices
+<root>/proc/driver/nvidia/gpus/<address>/information
+<root>/proc/sys/kernel/random/boot_id
+<root>/dev/nvidia<minor>, which stays when its GPU is gone
+"""
+
+import shutil
+from pathlib import Path
+
+from gpuwatch.model.pci import PciAddress
+from gpuwatch.sim.node.gpu import SimGpu
+from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.surroundings.pciconfig import gpu_config, port_config
+
+SPEEDS = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
+"""GT/s by PCIe generation."""
+
+_CORRECTABLE = "RxErr BadTLP BadDLLP Rollover Timeout NonFatalErr CorrIntErr HeaderOF"
+_UNCORRECTABLE = (
+    "Undefined DLP SDES TLP FCP CmpltTO CmpltAbrt UnxCmplt RxOF MalfTLP ECRC UnsupReq ACSViol UncorrIntErr BlockedTLP "
+    "AtomicOpBlocked TLPBlockedErr"
+)
+AER = {
+    f"aer_dev_{kind}": "".join(f"{name} 0\n" for name in (*names.split(), f"TOTAL_ERR_{total}"))
+    for kind, names, total in (
+        ("correctable", _CORRECTABLE, "COR"),
+        ("fatal", _UNCORRECTABLE, "FATAL"),
+        ("nonfatal", _UNCORRECTABLE, "NONFATAL"),
+    )
+}
+
+
+class PciTree:
+    """Keeps the files in step with the node last shown."""
+
+    def __init__(self, root: Path) -> None:
+        self.sys = root / "sys"
+        self._devices = self.sys / "bus/pci/devices"
+        self._driver = self.sys / "bus/pci/drivers/nvidia"
+        self._module = root / "proc/driver/nvidia/gpus"
+        self._files = root / "dev"
+        self._shown: dict[Path, bytes] = {}
+        for folder in (self._devices, self._driver, self._module, self._files):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def show(self, node: Node) -> None:
+        """Write what differs from before; a GPU that left the bus or the driver disappears."""
+        wanted: dict[Path, bytes] = {}
+        for gpu in node.gpus:
+            (self._files / f"nvidia{gpu.index}").touch()
+            wanted |= self._ports(gpu)
+            if not gpu.faults.off_bus:
+                wanted |= self._device(gpu)
+            if node.driver_up and gpu.attached and not gpu.faults.off_bus:
+                wanted[self._module / str(gpu.address) / "information"] = _information(gpu)
+        for path, content in wanted.items():
+            if self._shown.get(path) != content:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+        for folder in {path.parent for path in self._shown} - {path.parent for path in wanted}:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._list({path.parent for path in wanted if path.name == "config"})
+        self._bind(node)
+        self._shown = wanted
+
+    def _folders(self, gpu: SimGpu) -> list[Path]:
+        """Of the ports above a GPU, the root port first, and of the GPU itself. An HGX board has switches."""
+        domain, bus = gpu.address.domain, gpu.address.bus
+        places = ((bus - 4, 1), (bus - 2, 0), (bus - 1, 0)) if gpu.model.nvlinks else ((bus - 4, 1),)
+        folders = [self.sys / f"devices/pci{domain:04x}:{bus - 4:02x}"]
+        for address in (*(PciAddress(domain, *place) for place in places), gpu.address):
+            folders.append(folders[-1] / str(address))
+        return folders[1:]
+
+    def _ports(self, gpu: SimGpu) -> dict[Path, bytes]:
+        kinds = ("root", "upstream", "downstream")
+        return {
+            folder / name: content
+            for kind, folder in zip(kinds, self._folders(gpu)[:-1], strict=False)
+            for name, content in {
+                "vendor": b"0x8086\n" if kind == "root" else b"0x1000\n",
+                "class": b"0x060400\n",
+                "max_link_width": b"16\n",
+                "config": port_config(kind),
+            }.items()
+        }
+
+    def _device(self, gpu: SimGpu) -> dict[Path, bytes]:
+        folder, model, faults = self._folders(gpu)[-1], gpu.model, gpu.faults
+        speed = "Unknown" if faults.lost else SPEEDS[faults.pcie_generation or model.pcie_generation] + " GT/s PCIe"
+        texts = {
+            "vendor": "0x10de",
+            "device": f"0x{model.device_id >> 16:04x}",
+            "class": "0x030200",
+            "numa_node": str(gpu.index // 4),
+            "current_link_speed": speed,
+            "max_link_speed": f"{SPEEDS[model.pcie_generation]} GT/s PCIe",
+            "current_link_width": "63" if faults.lost else str(faults.pcie_width or 16),
+            "max_link_width": "16",
+            "iommu_group/type": "identity",
+        } | {name: text.rstrip("\n") for name, text in AER.items()}
+        files = {folder / name: f"{text}\n".encode() for name, text in texts.items()}
+        return files | {folder / "config": gpu_config(model, answers=not faults.lost)}
+
+    def _list(self, folders: set[Path]) -> None:
+        """A link for each device on the bus."""
+        names = {folder.name: folder for folder in folders}
+        for link in self._devices.iterdir():
+            if link.is_symlink() and not link.exists():
+                link.unlink()
+        for name, folder in names.items():
+            link = self._devices / name
+            if not link.is_symlink():
+                link.symlink_to(Path("../../..", folder.relative_to(self.sys)))
+
+    def _bind(self, node: Node) -> None:
+        """A device has a `driver` link while the module is loaded and has taken it."""
+        for gpu in node.gpus:
+            link = self._devices / str(gpu.address) / "driver"
+            if not (node.driver_up and gpu.attached):
+                link.unlink(missing_ok=True)
+            elif link.parent.is_dir() and not link.is_symlink():
+                link.symlink_to(self._driver)
+
+
+def _information(gpu: SimGpu) -> bytes:
+    rows = {
+        "Model": gpu.model.name,
+        "IRQ": str(100 + gpu.index),
+        "GPU UUID": gpu.uuid,
+        "Video BIOS": gpu.model.vbios,
+        "Bus Type": "PCIe",
+        "Bus Location": str(gpu.address),
+        "Device Minor": str(gpu.index),
+        "GPU Excluded": "No",
+    }
+    return "".join(f"{name + ':':<16} {text}\n" for name, text in rows.items()).encode()

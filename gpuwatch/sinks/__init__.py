@@ -1,1 +1,0 @@
-"""The world out: metrics, HTTP, files."""

@@ -1,1 +1,0 @@
-"""The world in: one file per outside interface."""

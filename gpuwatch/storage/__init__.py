@@ -1,0 +1,1 @@
+"""The event store and the audit log on disk."""

@@ -1,0 +1,225 @@
+"""The store's SQLite file: opened, checked, set aside when it cannot be used, written, trimmed, read.
+
+Several processes share it. SQLite (WAL) keeps their writes apart, and whole whenever one of them is killed; the lock
+file beside it only guards the moment in which a file is checked, made or set aside.
+"""
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Self
+
+from gpuwatch.model.event_query import EVENT_KINDS, EventQuery
+from gpuwatch.storage.errors import Newer, Unusable, is_broken
+from gpuwatch.storage.rows import Document, Row
+
+NAME = "gpuwatch.db"
+SCHEMA = 1
+APPLICATION = 0x67707577
+"""SQLite's application_id, `gpuw`: how a file of ours is told from any other database."""
+
+BUSY_SECONDS = 5.0
+"""How long another process's write is waited for."""
+
+KEPT_ASIDE = 3
+"""Unusable files kept for a person to look at; older ones are removed."""
+
+_CREATE = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE events (
+  key TEXT PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, gpu TEXT, boot_id TEXT, body BLOB NOT NULL
+);
+CREATE INDEX events_by_time ON events (kind, at);
+CREATE TABLE documents (name TEXT PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL);
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {SCHEMA};
+COMMIT;
+"""
+_PUT_ROW = "INSERT OR REPLACE INTO events (key, at, kind, gpu, boot_id, body) VALUES (?, ?, ?, ?, ?, ?)"
+_PUT_DOCUMENT = "INSERT OR REPLACE INTO documents (name, at, body) VALUES (?, ?, ?)"
+_NEWEST = (
+    "SELECT key, at, kind, gpu, boot_id, body FROM events WHERE kind = ? AND at >= ? ORDER BY at DESC LIMIT ?"
+)  # fmt: skip
+_TOO_OLD = "DELETE FROM events WHERE at < ?"
+_TOO_MANY = (
+    "DELETE FROM events WHERE kind = ? AND at < "
+    "(SELECT at FROM events WHERE kind = ? ORDER BY at DESC LIMIT 1 OFFSET ?)"
+)  # fmt: skip
+_OLDEST = "DELETE FROM events WHERE key IN (SELECT key FROM events ORDER BY at LIMIT ?)"
+
+
+class StoreFile:
+    """One open file. Any method may raise sqlite3.Error, OSError; `Unusable` where the file itself is broken."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open or make it. Raises also Newer."""
+        self.path = directory / NAME
+        self._connection = sqlite3.connect(
+            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            with _unusable():
+                self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+        self._inode = self.path.stat().st_ino
+
+    @classmethod
+    def open(cls, directory: Path, now: float) -> tuple[Self, str | None]:
+        """The file in `directory`, which is made; and what was set aside for it, in words, or None."""
+        directory.mkdir(parents=True, exist_ok=True)
+        with _locked(directory / f"{NAME}.lock"):
+            try:
+                return cls(directory), None
+            except Unusable as error:
+                aside = _set_aside(directory, now)
+                return cls(directory), f"{error}; it is now {aside}"
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another file has its name by now: another process has set this one aside, or a person removed it."""
+        try:
+            return self.path.stat().st_ino != self._inode
+        except FileNotFoundError:
+            return True
+
+    def put(self, rows: Iterable[Row], documents: Iterable[Document]) -> None:
+        """Write all of them or none; on the disk when it returns."""
+        with _unusable(), self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.executemany(_PUT_ROW, rows)
+            self._connection.executemany(_PUT_DOCUMENT, documents)
+
+    def trim(self, oldest: float, rows: int, size: int) -> None:
+        """Delete events from before unix time `oldest`, more than `rows` of a kind, and what makes it `size` bytes."""
+        with _unusable():
+            with self._connection:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._connection.execute(_TOO_OLD, (oldest,))
+                for kind in EVENT_KINDS:
+                    self._connection.execute(_TOO_MANY, (kind, kind, rows - 1))
+            while self._used() > size:
+                if not self._connection.execute(_OLDEST, (1 + self._count() // 10,)).rowcount:
+                    break
+            self._connection.executescript("PRAGMA incremental_vacuum")  # execute() would free one page
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def close(self) -> None:
+        """Give it back."""
+        self._connection.close()
+
+    def _prepare(self) -> None:
+        run = self._connection.execute
+        run("PRAGMA synchronous = FULL")
+        application, version = self._number("application_id"), self._number("user_version")
+        tables = {name for (name,) in run("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if application == 0 and not tables:
+            run("PRAGMA auto_vacuum = INCREMENTAL")
+            run("PRAGMA journal_mode = WAL").fetchall()
+            self._connection.executescript(_CREATE)
+            return
+        if application != APPLICATION:
+            raise Unusable("it is another program's database")
+        if version > SCHEMA:
+            raise Newer(f"it has schema {version}, this gpuwatch knows {SCHEMA}")
+        if not tables >= {"events", "documents"}:
+            raise Unusable("it has lost its tables")
+        run("PRAGMA journal_mode = WAL").fetchall()
+        run("PRAGMA journal_size_limit = 4194304").fetchall()
+        (verdict,) = run("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise Unusable(str(verdict))
+
+    def _number(self, pragma: str) -> int:
+        (value,) = self._connection.execute(f"PRAGMA {pragma}").fetchone()
+        return int(value)
+
+    def _used(self) -> int:
+        """Bytes of the pages in use."""
+        return (self._number("page_count") - self._number("freelist_count")) * self._number("page_size")
+
+    def _count(self) -> int:
+        (count,) = self._connection.execute("SELECT count(*) FROM events").fetchone()
+        return int(count)
+
+
+def newest(directory: Path, query: EventQuery) -> list[Row]:
+    """The newest rows, up to the limit of each kind. Raises sqlite3.Error; changes nothing."""
+    since, limit, kinds = query
+    with _reading(directory) as connection:
+        return [Row(*row) for kind in kinds for row in connection.execute(_NEWEST, (kind, since, limit))]
+
+
+def document(directory: Path, name: str) -> bytes | None:
+    """One document; None when there is none. Raises sqlite3.Error; changes nothing."""
+    with _reading(directory) as connection:
+        found = connection.execute("SELECT body FROM documents WHERE name = ?", (name,)).fetchone()
+    return None if found is None else bytes(found[0])
+
+
+@contextlib.contextmanager
+def _reading(directory: Path) -> Iterator[sqlite3.Connection]:
+    """A connection of its own, so that no reader waits for a write."""
+    path = directory / NAME
+    # without its log nobody has it open, and a plain look neither makes one nor needs the right to
+    mode = "mode=ro" if path.with_name(f"{NAME}-wal").exists() else "immutable=1"
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=1)) as connection:
+        (application,), (version,) = (
+            connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+        )
+        if application != APPLICATION or version > SCHEMA:
+            raise sqlite3.DatabaseError(f"{path} is not a store that this gpuwatch knows")
+        yield connection
+
+
+@contextlib.contextmanager
+def _unusable() -> Iterator[None]:
+    """Tell a broken file from one that cannot be used just now."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if is_broken(error):
+            raise Unusable(str(error)) from error
+        raise
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Alone among processes. Raises TimeoutError when another one does not let go."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"another process keeps {path}") from None
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _set_aside(directory: Path, now: float) -> Path:
+    """Rename file and log. The log goes first: SQLite would play one that is left into the new file."""
+    path = directory / NAME
+    aside = directory / f"{NAME}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}"
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = aside.with_name(f"{aside.name.partition('.again')[0]}.again{number}")
+    for suffix in ("-wal", "-shm", ""):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(NAME + suffix).rename(aside.with_name(aside.name + suffix))
+    files = (file for file in directory.glob(f"{NAME}.corrupt-*") if not file.name.endswith(("-wal", "-shm")))
+    for old in sorted(files)[:-KEPT_ASIDE]:
+        for suffix in ("", "-wal", "-shm"):
+            old.with_name(old.name + suffix).unlink(missing_ok=True)
+    return aside

@@ -1,0 +1,279 @@
+"""The store: what happened, what is open and what must be remembered, in `state_dir`, over restarts and kill -9.
+
+What is added waits in memory until a thread of the store's own has written it, so that no disk delays an XID. Where
+the disk cannot be written it goes on waiting, is read from there, and is written once the disk can be: meanwhile
+`trouble` says why. `record` alone waits for the disk: what is about to be done must be known after a crash.
+"""
+
+import contextlib
+import logging
+import sqlite3
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self, TypeVar
+
+import msgspec
+from msgspec import structs
+
+from gpuwatch.model.clock import Clock, SystemClock
+from gpuwatch.model.event import ActionEvent, Result
+from gpuwatch.model.event_query import EVERYTHING, EventQuery
+from gpuwatch.model.finding import Finding
+from gpuwatch.model.snapshot import SourceStatus
+from gpuwatch.model.view import Events
+from gpuwatch.model.xid import KernelCursor
+from gpuwatch.storage import file as store_file
+from gpuwatch.storage.errors import FAILURES, is_usual, trouble
+from gpuwatch.storage.file import StoreFile
+from gpuwatch.storage.queue import StoreQueue
+from gpuwatch.storage.rows import Document, Row, StoredEvent, newest_events, row_of
+
+log = logging.getLogger(__name__)
+
+GAP_SECONDS = 0.1
+"""Between two writes: a storm of XIDs becomes a write now and then, not one for each."""
+
+TRIM_SECONDS = 3600.0
+CLOSE_SECONDS = 0.5
+"""How long closing waits for the disk."""
+
+RETRY_SECONDS = (1.0, 60.0)
+"""First and longest pause before a disk that failed is tried again; doubles in between."""
+
+Noun = TypeVar("Noun")
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept: of the past, of each kind, in the file, and of each kind in memory while it cannot be written."""
+
+    seconds: float = 30 * 86400.0
+    rows: int = 20_000
+    size: int = 64 << 20
+    waiting: int = 5_000
+
+
+class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
+    """For gpuwatch's own metrics. `up` None: nothing is meant to be kept."""
+
+    up: bool | None
+    lost: int
+    set_aside: int
+
+
+class Store:
+    """One process's end of it; any thread may call. `directory` None: in memory only."""
+
+    def __init__(self, directory: Path | None, clock: Clock, retention: Retention, retry: tuple[float, float]) -> None:
+        self.trouble: str | None = None
+        """Why nothing reaches the disk just now: what; why; next step."""
+        self._usual = False
+        self._directory, self._clock, self._retention = directory, clock, retention
+        self._retry, self._pause = retry, retry[0]
+        self._queue = StoreQueue(retention.waiting)
+        self._file: StoreFile | None = None
+        self._trimmed = 0.0  # monotonic, of the file that is open
+        self._set_aside = self._last_number = 0
+        self._numbering, self._writing = threading.Lock(), threading.Lock()
+        self._due, self._closing = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._write_for_ever, name="store", daemon=True)
+
+    @classmethod
+    def open(
+        cls,
+        state_dir: str | Path,
+        clock: Clock | None = None,
+        *,
+        retention: Retention | None = None,
+        retry: tuple[float, float] = RETRY_SECONDS,
+    ) -> Self:
+        """Open or make the store in `state_dir`; empty: in memory only. Never raises: `trouble` says what is wrong."""
+        directory = Path(state_dir) if str(state_dir) else None
+        store = cls(directory, clock or SystemClock(), retention or Retention(), retry)
+        if directory is not None:
+            store.flush()
+            store._thread.start()
+        return store
+
+    def add(self, event: StoredEvent) -> None:
+        """Keep an event; one with the same key is replaced. Does not wait."""
+        self._queue.add(row_of(event))
+        self._due.set()
+
+    def record(self, action: ActionEvent) -> int:
+        """Keep an action and give its number, a new one where it has none.
+
+        One that is `intended` is on the disk when this returns; where that failed, `trouble` says why.
+        """
+        number = action.number if action.number is not None else self._new_number()
+        self.add(structs.replace(action, number=number))
+        if action.result is Result.INTENDED:
+            self.flush()
+        return number
+
+    def events(self, query: EventQuery = EVERYTHING) -> Events:
+        """What happened, newest last."""
+        # first what waits: what is written meanwhile is then found twice, not never
+        waiting = self._queue.rows(query.kinds, query.since)
+        written: list[Row] = []
+        if self._directory is not None:
+            try:
+                written = store_file.newest(self._directory, query)
+            except sqlite3.Error as error:
+                log.debug("the store's events cannot be read; %s", error)
+        return newest_events(written + waiting, query.limit)
+
+    def open_findings(self) -> tuple[Finding, ...]:
+        """The findings that were open when last saved, also of an earlier boot: a reboot is no cure."""
+        return self._decoded("findings", tuple[Finding, ...]) or ()
+
+    def save_open(self, findings: Sequence[Finding]) -> None:
+        """Keep what is open now. Does not wait."""
+        self._save("findings", msgspec.json.encode(findings))
+
+    def cursor(self, boot_id: str | None) -> KernelCursor | None:
+        """How far this boot's kernel log was told."""
+        found = self._decoded("cursor", KernelCursor)
+        return found if found is not None and found.boot_id == boot_id else None
+
+    def save_cursor(self, cursor: KernelCursor) -> None:
+        """Keep it. Does not wait; never on the disk before the events that were added first."""
+        self._save("cursor", msgspec.json.encode(cursor))
+
+    def memory(self, name: str) -> bytes | None:
+        """What was remembered under a name; None when nothing was, or when it cannot be read (see `trouble`)."""
+        return self._document(f"memory/{name}")
+
+    def remember(self, name: str, body: bytes) -> None:
+        """Keep a small document in place of the one before. Does not wait; `flush` does."""
+        self._save(f"memory/{name}", body)
+
+    def stats(self) -> StoreStats:
+        """Whether it is written, and what was lost since the start."""
+        kept = self._directory is not None
+        up = self.trouble is None if kept else None
+        return StoreStats(up=up, lost=self._queue.lost if kept else 0, set_aside=self._set_aside)
+
+    def status(self) -> SourceStatus:
+        """As one of the sources: what is not meant to be kept, or may not be, is off and no trouble."""
+        if self._directory is None:
+            return SourceStatus(name="store", up=None, reason="nothing is kept: state_dir is empty")
+        trouble = self.trouble
+        up = True if trouble is None else None if self._usual else False
+        return SourceStatus(name="store", up=up, reason=trouble or "")
+
+    def flush(self) -> bool:
+        """Write what waits, now; False when that is not possible, and `trouble` says why."""
+        if self._directory is None:
+            return False
+        with self._writing:
+            try:
+                self._write(self._directory)
+            except FAILURES as error:
+                self._fail(self._directory, error)
+        return self.trouble is None
+
+    def close(self) -> None:
+        """Write what waits and give the file back; a disk that takes longer than CLOSE_SECONDS is left alone."""
+        self._closing.set()
+        self._due.set()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_SECONDS)
+
+    def _write_for_ever(self) -> None:
+        while not self._closing.is_set():
+            if self.trouble is None:
+                self._due.wait(TRIM_SECONDS)
+            else:
+                self._closing.wait(self._pause)
+                self._pause = min(2 * self._pause, self._retry[1])
+            self._due.clear()
+            self.flush()
+            self._closing.wait(GAP_SECONDS)
+        self.flush()
+        with self._writing:
+            self._give_back()
+
+    def _write(self, directory: Path) -> None:
+        """Put what waits, into a new file where there is none or another; the caller holds `_writing`."""
+        if self._file is not None and self._file.replaced:
+            self._give_back()
+        documents = self._queue.documents(written=self._file is None)  # first: none may be ahead of its rows
+        rows = self._queue.rows()
+        file = self._file or self._open(directory)
+        # only a write shows that writing works again
+        tried = [Document("tried", self._clock.time(), b"")] if self.trouble else []
+        if rows or documents or tried:
+            file.put(rows, documents + tried)
+        self._queue.written(rows, documents)
+        if self._clock.monotonic() - self._trimmed > TRIM_SECONDS:
+            self._trim(file)
+        if self.trouble is not None:
+            log.info("the store in %s is written again; events lost so far: %d", directory, self._queue.lost)
+        self.trouble, self._pause = None, self._retry[0]
+
+    def _open(self, directory: Path) -> StoreFile:
+        self._file, aside = StoreFile.open(directory, self._clock.time())
+        if aside is not None:
+            self._set_aside += 1
+            log.error("the store in %s could not be used and is begun anew; %s", directory, aside)
+        self._trim(self._file)
+        return self._file
+
+    def _trim(self, file: StoreFile) -> None:
+        kept = self._retention
+        file.trim(self._clock.time() - kept.seconds, kept.rows, kept.size)
+        self._trimmed = self._clock.monotonic()
+
+    def _fail(self, directory: Path, error: Exception) -> None:
+        self._give_back()
+        said = trouble(directory, error)
+        self._usual = is_usual(error)
+        if said != self.trouble:
+            log.log(logging.INFO if self._usual else logging.ERROR, "%s", said)
+        self.trouble = said
+
+    def _give_back(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._file.close()
+        self._file = None
+
+    def _new_number(self) -> int:
+        """Milliseconds, so that no two processes give the same; always a larger one."""
+        with self._numbering:
+            self._last_number = max(self._last_number + 1, int(self._clock.time() * 1000))
+            return self._last_number
+
+    def _save(self, name: str, body: bytes) -> None:
+        self._queue.save(Document(name, self._clock.time(), body))
+        self._due.set()
+
+    def _document(self, name: str) -> bytes | None:
+        """What waits to be written, else what the file has, else, where that cannot be read, what we wrote last."""
+        own, waits = self._queue.document(name)
+        if self._directory is not None and not waits:
+            try:
+                return store_file.document(self._directory, name)
+            except sqlite3.Error as error:
+                log.debug("the store's %s cannot be read; %s", name, error)
+        return None if own is None else own.body
+
+    def _decoded(self, name: str, type_: type[Noun]) -> Noun | None:
+        body = self._document(name)
+        try:
+            return None if body is None else msgspec.json.decode(body, type=type_)
+        except msgspec.MsgspecError as error:
+            log.error("the store's %s cannot be read; %s; it is begun anew", name, error)
+            return None
+
+
+def stored_events(state_dir: str | Path, query: EventQuery = EVERYTHING) -> Events | None:
+    """What the store in `state_dir` has, as `Store.events` gives it; None when there is none that can be read."""
+    if not str(state_dir) or not (Path(state_dir) / store_file.NAME).exists():
+        return None
+    try:
+        return newest_events(store_file.newest(Path(state_dir), query), query.limit)
+    except sqlite3.Error as error:
+        log.warning("the store in %s cannot be read; %s", state_dir, error)
+        return None

@@ -1,0 +1,124 @@
+"""The one file that turns the driver's knobs; whoever only observes does not load it. Power in watts, clocks in hertz.
+
+NVML tells the power limit that is set, so that can be read back. It does not tell whether clocks are locked: there the
+driver's word that it locked or unlocked them is all that can be had.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from gpuwatch.model.errors import GpuwatchError, NoGpuStack, PermissionMissing, Unsupported
+from gpuwatch.tuning.model.order import Board
+
+Nvml = Any
+"""A pynvml-shaped module, its library loaded."""
+
+
+KINDS: Mapping[str, type[GpuwatchError]] = {
+    "UNINITIALIZED": NoGpuStack,
+    "DRIVER_NOT_LOADED": NoGpuStack,
+    "LIB_RM_VERSION_MISMATCH": NoGpuStack,
+    "INVALID_ARGUMENT": Unsupported,
+    "NOT_SUPPORTED": Unsupported,
+    "FUNCTION_NOT_FOUND": Unsupported,
+}
+"""NVML_ERROR_*, where it means more than that the call failed."""
+
+
+class NvmlControl:
+    """A session with the driver. Use it as a context manager, and open it anew each time: drivers get reloaded.
+
+    Every method raises GpuwatchError where the driver refuses: PermissionMissing where it wants more rights,
+    Unsupported where the GPU has no such knob or value, NoGpuStack where the driver was unloaded meanwhile.
+    """
+
+    def __init__(self, nvml: Nvml) -> None:
+        self._nvml = nvml
+
+    def __enter__(self) -> Self:
+        """Raises NoGpuStack: there is no driver."""
+        try:
+            self._nvml.nvmlInit()
+        except self._nvml.NVMLError as error:
+            other = error.value == self._nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+            step = "restart this process, the driver is another one now" if other else "is it loaded, its library here?"
+            raise NoGpuStack("cannot reach the NVIDIA driver", str(error), step) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(self._nvml.NVMLError):  # what was done stays done
+            self._nvml.nvmlShutdown()
+
+    def driver_version(self) -> str:
+        """Such as 580.95.05."""
+        return str(self._ask("nvmlSystemGetDriverVersion"))
+
+    def power_limits(self, uuid: str) -> tuple[float, float]:
+        """Configured now, and the most that may be."""
+        gpu = self._gpu(uuid)
+        configured = self._ask("nvmlDeviceGetPowerManagementLimit", gpu)
+        _, most = self._ask("nvmlDeviceGetPowerManagementLimitConstraints", gpu)
+        return configured / 1e3, most / 1e3
+
+    def board(self, uuid: str) -> Board:
+        """What may be set; what the driver says it does not know of this GPU is left out."""
+        gpu = self._gpu(uuid)
+        low, high = self._if_known("nvmlDeviceGetPowerManagementLimitConstraints", gpu) or (None, None)
+        return Board(
+            uuid=uuid,
+            clocks=self._clocks(gpu),
+            limit=_watts(self._if_known("nvmlDeviceGetPowerManagementLimit", gpu)),
+            limit_default=_watts(self._if_known("nvmlDeviceGetPowerManagementDefaultLimit", gpu)),
+            limit_min=_watts(low),
+            limit_max=_watts(high),
+        )
+
+    def _clocks(self, gpu: Any) -> tuple[float, ...]:
+        """Supported graphics clocks at the highest memory clock, which is the one at work; highest first."""
+        memory = self._if_known("nvmlDeviceGetSupportedMemoryClocks", gpu)
+        if not memory:
+            return ()
+        found = self._if_known("nvmlDeviceGetSupportedGraphicsClocks", gpu, max(memory)) or ()
+        return tuple(mhz * 1e6 for mhz in sorted(set(found), reverse=True))
+
+    def set_power_limit(self, uuid: str, watts: float) -> None:
+        """Until the next boot or driver load."""
+        self._ask("nvmlDeviceSetPowerManagementLimit", self._gpu(uuid), round(watts * 1e3))
+
+    def set_locked_clocks(self, uuid: str, lowest: float, highest: float) -> None:
+        """Keep the SM clock between the two, until the next boot or driver load."""
+        self._ask("nvmlDeviceSetGpuLockedClocks", self._gpu(uuid), round(lowest / 1e6), round(highest / 1e6))
+
+    def reset_locked_clocks(self, uuid: str) -> None:
+        """Unlock the SM clock, whoever locked it."""
+        self._ask("nvmlDeviceResetGpuLockedClocks", self._gpu(uuid))
+
+    def _gpu(self, uuid: str) -> Any:
+        return self._ask("nvmlDeviceGetHandleByUUID", uuid)
+
+    def _ask(self, name: str, *args: Any) -> Any:
+        try:
+            return getattr(self._nvml, name)(*args)
+        except self._nvml.NVMLError as error:
+            self._refuse(name, error)
+
+    def _if_known(self, name: str, *args: Any) -> Any:
+        try:
+            return self._ask(name, *args)
+        except Unsupported:
+            return None
+
+    def _refuse(self, name: str, error: Any) -> NoReturn:
+        if error.value == self._nvml.NVML_ERROR_NO_PERMISSION:
+            raise PermissionMissing(f"{name} is not allowed", str(error), "run as root with CAP_SYS_ADMIN") from error
+        kinds = (kind for code, kind in KINDS.items() if error.value == getattr(self._nvml, f"NVML_ERROR_{code}"))
+        kind = next(kinds, GpuwatchError)
+        raise kind(f"{name} failed", str(error)) from error
+
+
+def _watts(milliwatts: int | None) -> float | None:
+    return None if milliwatts is None else milliwatts / 1e3

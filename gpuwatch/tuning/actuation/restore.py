@@ -1,0 +1,251 @@
+"""Gives back what the record lists: asks what is in force, sets what was before, reads it back, and only then forgets.
+
+Two processes may want the same GPU: a tuner that sets, a guard that gives back. Each holds the GPU's lock from before
+the record is read to after the driver's answer, so they take turns. A process that hangs in the driver, or is stopped,
+keeps its lock. Whoever gives back does not wait for it longer than LOCK_SECONDS: it asks the driver all the same, and
+then forgets nothing, as the other one's call may still come through. What that call sets is in the record since before
+it was made, hence given back at the next try, at the latest when the other one is dead and its lock is free.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.errors import GpuwatchError, NoGpuStack
+from gpuwatch.model.event import Result
+from gpuwatch.model.setting import Knob, Setting, Trigger
+from gpuwatch.storage.audit import Audit, Deed
+from gpuwatch.tuning.actuation.gpu_threads import Lanes
+from gpuwatch.tuning.actuation.record import SettingsRecord
+from gpuwatch.tuning.cycle.orders import text
+from gpuwatch.tuning.model.order import Board
+from gpuwatch.tuning.model.restore_value import Limits, is_foreign, is_same, outlived, power_target
+
+log = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 3.0
+"""For the driver to give back everything of one GPU."""
+
+LOCK_SECONDS = 1.0
+"""For another process to finish what it does with a GPU, or with the record."""
+
+
+SESSIONS = 2
+"""To try, as a driver that was loaded anew ends the one there is. One of another version wants a new process."""
+
+SILENT = "the driver does not answer"
+
+
+class Control(Protocol):
+    """A session with the driver, watts and hertz: `sinks.nvml_control.NvmlControl`. All may raise GpuwatchError."""
+
+    def driver_version(self) -> str:
+        """Of the driver that is loaded."""
+        ...
+
+    def power_limits(self, uuid: str) -> tuple[float, float]:
+        """Configured, most."""
+        ...
+
+    def board(self, uuid: str) -> Board:
+        """What may be set."""
+        ...
+
+    def set_power_limit(self, uuid: str, watts: float) -> None:
+        """Set it."""
+        ...
+
+    def set_locked_clocks(self, uuid: str, lowest: float, highest: float) -> None:
+        """Lock them."""
+        ...
+
+    def reset_locked_clocks(self, uuid: str) -> None:
+        """Unlock them."""
+        ...
+
+
+Connect = Callable[[], AbstractContextManager[Control]]
+
+
+class Outcome(StrEnum):
+    """What became of a recorded setting."""
+
+    RESTORED = "restored"
+    DROPPED = "dropped"  # nothing of ours is in force any more
+    KEPT = "kept"  # not known or not possible; it stays recorded and is tried again
+    SPARED = "spared"  # it is to stay in force, and recorded
+
+
+GONE = (Outcome.RESTORED, Outcome.DROPPED)
+"""After these nothing of ours is in force."""
+
+RESULTS = {
+    Outcome.RESTORED: Result.DONE,
+    Outcome.DROPPED: Result.SKIPPED,
+    Outcome.KEPT: Result.FAILED,
+    Outcome.SPARED: Result.SKIPPED,
+}
+
+
+class Restored(NamedTuple):
+    """One setting, and what became of it in words; `error` behind it, if there is one.
+
+    `foreign`: what is in force is neither ours nor what was there before.
+    """
+
+    setting: Setting
+    outcome: Outcome
+    words: str
+    error: GpuwatchError | None = None
+    foreign: bool = False
+
+
+class Restorer:
+    """Restores on behalf of `trigger`. `boot_id` None: not known, so nothing is set and nothing forgotten."""
+
+    def __init__(
+        self,
+        record: SettingsRecord,
+        connect: Connect,
+        *,
+        boot_id: str | None,
+        trigger: Trigger,
+        audit: Audit,
+        clock: Clock,
+        patience: float = ANSWER_SECONDS,
+        lanes: Lanes | None = None,
+    ) -> None:
+        self._record, self._connect, self._boot_id, self._trigger = record, connect, boot_id, trigger
+        self._audit, self._clock, self._patience = audit, clock, patience
+        self._lanes = Lanes() if lanes is None else lanes
+        self._told: dict[tuple[str, str], str] = {}
+
+    def restore(self, uuids: Collection[str] | None = None, spared: Collection[Knob] = ()) -> tuple[Restored, ...]:
+        """Everything that is recorded now, None: of all GPUs. Takes `patience` seconds at most. What is set of the
+        `spared` knobs stays in force and recorded, unless it went by itself.
+
+        Raises:
+            GpuwatchError: the record cannot be read.
+        """
+        asked = [each for each in self._record.read().settings if uuids is None or each.uuid in uuids]
+        answers: dict[tuple[str, str], Restored] = {}
+        jobs = {each.uuid: partial(self._gpu, each.uuid, spared, answers) for each in asked}
+        self._lanes.run(jobs, self._patience, insist=True)
+        found = tuple(answers.get((each.uuid, each.knob)) or _silent(each) for each in asked)
+        for each in found:
+            self._tell(each)
+        return found
+
+    def _gpu(self, uuid: str, spared: Collection[Knob], answers: dict[tuple[str, str], Restored]) -> None:
+        """All of one GPU. What is told in time is put into `answers`, by GPU and knob."""
+        with self._record.lock_gpu(uuid, LOCK_SECONDS) as held:
+            try:
+                settings = [each for each in self._record.read().settings if each.uuid == uuid]
+            except GpuwatchError as error:
+                log.error("%s", error)
+                return
+            found = tuple(self._ask(settings, spared))
+            if held:
+                found = self._forgotten(found)
+        if not held:
+            log.warning("another process is at GPU %s; what is given back of it stays recorded", uuid)
+        answers.update({(each.setting.uuid, each.setting.knob): each for each in found})
+
+    def _forgotten(self, found: tuple[Restored, ...]) -> tuple[Restored, ...]:
+        """What is given back is taken out of the record; where that is full or locked, it stays for the next try."""
+        gone = tuple(each.setting for each in found if each.outcome in GONE)
+        done = sum(each.outcome is Outcome.RESTORED for each in found)
+        with self._record.lock(LOCK_SECONDS) as held:
+            if not held:
+                log.warning("another process holds %s; what is given back stays recorded", self._record.path)
+                return found
+            try:
+                self._record.settle(gone, done, self._trigger)
+            except GpuwatchError as error:
+                return tuple(each._replace(outcome=Outcome.KEPT, words=f"{each.words}; {error}") for each in found)
+        return found
+
+    def _ask(self, settings: Iterable[Setting], spared: Collection[Knob]) -> Iterator[Restored]:
+        left = []
+        for setting in settings:
+            if self._boot_id is None:  # whoever locked the clocks since another boot keeps them
+                yield Restored(setting, Outcome.KEPT, "which boot this is cannot be read")
+            elif words := outlived(setting, self._boot_id, None):
+                yield Restored(setting, Outcome.DROPPED, words)
+            else:
+                left.append(setting)
+        failed: GpuwatchError | None = None
+        for _ in range(SESSIONS if left else 0):
+            try:
+                with self._connect() as control:
+                    driver = control.driver_version()
+                    while left:
+                        is_spared = left[0].knob in spared and not outlived(left[0], None, driver)
+                        yield _spared(left[0]) if is_spared else give_back(left[0], control, driver)
+                        del left[0]
+                return
+            except NoGpuStack as error:
+                failed = error
+            except GpuwatchError as error:
+                failed = error
+                break
+        yield from (Restored(setting, Outcome.KEPT, str(failed), failed) for setting in left)
+
+    def _tell(self, each: Restored) -> None:
+        """One audit line for each outcome; what stays as it was is not said again."""
+        setting, key = each.setting, (each.setting.uuid, each.setting.knob)
+        if self._told.get(key) == each.words and each.outcome is Outcome.KEPT:
+            return
+        self._told[key] = each.words
+        deed = Deed(
+            action="restore",
+            target=f"gpu/{setting.uuid}",
+            why=f"{setting.knob} recorded",
+            evidence=(f"{setting.knob}/{setting.uuid}",),
+            before=", ".join(text(setting.knob, value) for value in setting.applied),
+            after=text(setting.knob, setting.original),
+        )
+        self._audit.note(deed, RESULTS[each.outcome], each.words)
+
+
+def _silent(setting: Setting) -> Restored:
+    return Restored(setting, Outcome.KEPT, SILENT)
+
+
+def _spared(setting: Setting) -> Restored:
+    return Restored(setting, Outcome.SPARED, "it stays in force")
+
+
+def give_back(setting: Setting, control: Control, driver: str) -> Restored:
+    """One setting. Nothing is written before it is known what is in force.
+
+    Raises:
+        NoGpuStack: the session with the driver has ended.
+    """
+    if words := outlived(setting, None, driver):
+        return Restored(setting, Outcome.DROPPED, words)
+    try:
+        if setting.knob == "locked_clocks":
+            control.reset_locked_clocks(setting.uuid)
+            return Restored(setting, Outcome.RESTORED, "the clocks are unlocked")
+        now = Limits(*control.power_limits(setting.uuid))
+        if (target := power_target(setting, now)) is None:
+            return Restored(
+                setting,
+                Outcome.DROPPED,
+                f"nothing of gpuwatch is in force, the limit is {now.configured:g} W",
+                foreign=is_foreign(setting, now.configured),
+            )
+        control.set_power_limit(setting.uuid, target)
+        after = Limits(*control.power_limits(setting.uuid)).configured
+    except NoGpuStack:
+        raise
+    except GpuwatchError as error:
+        return Restored(setting, Outcome.KEPT, str(error), error)
+    if not is_same(after, target):
+        return Restored(setting, Outcome.KEPT, f"asked for {target:g} W, the driver still says {after:g} W")
+    return Restored(setting, Outcome.RESTORED, f"the power limit is {after:g} W again")

@@ -1,0 +1,118 @@
+"""A cap that is held: does the work still look as it did when the cap was found, and does it still keep the bound?"""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from gpuwatch.tuning.energy.estimate import energy, slowest, spread
+from gpuwatch.tuning.energy.search import resolution
+from gpuwatch.tuning.energy.state import Probe, State
+from gpuwatch.tuning.energy.windows import WEAK, Gang, Ladder, Pair, Terms
+
+Usual = tuple[float, float]
+"""Of one signal: its mean logarithm, and how far a window may be from it."""
+
+
+class Belief(NamedTuple):
+    """Shares of the speed lost, most likely and at most (95 %), and of the energy for a unit of work saved."""
+
+    slowdown: float
+    at_most: float
+    saved: float
+
+
+HOLD_SECONDS = 1800.0
+BLOCK = 6
+"""Pairs of a verification."""
+
+KEPT = 64
+"""Pairs that speak for a held cap; older ones are forgotten."""
+
+LEVEL = 24
+"""Windows at the start of a hold that tell how the work looks."""
+
+CHANGE = 0.15
+"""A signal that differs so much from its level is another phase, however noisy the level was."""
+
+QUIET = 0.04
+"""No signal is believed to be steadier than this."""
+
+SAME = 0.002
+"""A difference of speed that is too small to mean other work, however little the pairs happen to vary."""
+
+BURST, CALM = 0.9, 6
+"""A serving GPU this busy has its cap lifted at once, and gets it back after so many windows that are not."""
+
+ODD = 3
+"""Windows in a row that have to be far from the level: one or two are a stall of the data loader."""
+
+
+def level(watched: Sequence[Gang]) -> tuple[Usual, ...]:
+    """How work looks, from its first windows: the more there are, the smaller the changes that are seen."""
+    columns = list(zip(*map(_look, watched), strict=True))
+    if len(watched) < LEVEL:
+        return tuple((fmean(column), CHANGE) for column in columns)
+    return tuple((fmean(column), min(CHANGE, max(QUIET, 5 * spread(column)))) for column in columns)
+
+
+def is_odd(usual: Sequence[Usual], gang: Gang) -> bool:
+    """Whether a window looks like other work."""
+    return any(abs(now - mean) > allowed for now, (mean, allowed) in zip(_look(gang), usual, strict=True))
+
+
+def is_idle(gang: Gang) -> bool:
+    """Whether nobody works on any of the GPUs: nothing can be told, and nothing slowed."""
+    readings = (value or 0.0 for window in gang for value in (window.dram, window.pipe, window.engine))
+    return all(value < WEAK for value in readings)
+
+
+def is_burst(gang: Gang, terms: Terms) -> bool:
+    """Whether somebody who waits for an answer would notice a cap."""
+    return terms.latency == "serving" and any((window.engine or 0.0) > BURST for window in gang)
+
+
+def keeps(block: Sequence[Pair], evidence: Sequence[Pair], terms: Terms) -> bool:
+    """Whether a verification is passed. `evidence`: all pairs that speak for the cap, `block`: the newest of them."""
+    newest, everything = slowest(block), slowest(evidence)
+    if newest is None or everything is None:
+        return False
+    return newest.upper >= 1 - terms.slowdown and everything.ratio >= 1 - terms.slowdown
+
+
+def is_same(block: Sequence[Pair], evidence: Sequence[Pair]) -> bool:
+    """Whether a block tells of the work that `evidence` was gathered on, as far as the noise lets one see."""
+    now, then = slowest(block), slowest(evidence) if len(evidence) > 1 else None
+    if now is None or then is None:
+        return False
+    return abs(now.mean - then.mean) < max(SAME, 3 * math.hypot(now.error, then.error))
+
+
+def believed(state: State) -> Belief | None:
+    """What is known of the cap that is held. None: none is, or too little is."""
+    pairs = next((probe.pairs for probe in state.probes if probe.cap == state.held), ())
+    speed, work = (slowest(pairs), energy(pairs)) if len(pairs) > 1 else (None, None)
+    if speed is None or work is None:
+        return None
+    return Belief(slowdown=1 - speed.ratio, at_most=1 - speed.lower, saved=1 - work.ratio)
+
+
+def has_room(probes: Sequence[Probe], terms: Terms) -> bool:
+    """Whether half of the bound is left at each of these caps."""
+    found = [slowest(probe.pairs) for probe in probes if len(probe.pairs) > 1]
+    return all(speed is not None and speed.lower > 1 - terms.slowdown / 2 for speed in found)
+
+
+def raised(cap: float, ladder: Ladder, terms: Terms) -> float | None:
+    """One step up. None: that is the top."""
+    above = ladder.at_least(cap + resolution(ladder, terms) / 2)
+    return None if above >= ladder.top else above
+
+
+def _look(gang: Gang) -> list[float]:
+    """Logarithms of what a phase is known by."""
+    return [
+        math.log(max(value, 1e-3))
+        for window in gang
+        for value in (window.dram or 0.0, window.pipe or 0.0, window.watts)
+    ]

@@ -1,0 +1,176 @@
+"""Which cap to try next, and what a probe of it is worth.
+
+Time for a unit of work is close to a straight line in top/cap, so two points tell where the bound will be met. Nothing
+is believed from the line alone: a cap counts only when its own windows keep the bound.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from gpuwatch.tuning.energy.estimate import disagree, energy, slowest
+from gpuwatch.tuning.energy.state import Probe
+from gpuwatch.tuning.energy.windows import Gang, Ladder, Pair, Terms
+
+PROBES = 6
+LOOKS = (4, 8, 12, 16, 24, 32, 48, 64)
+"""Pairs after which a probe is judged. One that is close to the bound is worth more pairs than one that is not."""
+
+EARLY, CARE = 16, 1.9
+"""Each look is another chance to be lucky: before EARLY pairs, errors count for CARE times as much."""
+
+PLANNED = 48
+"""As many pairs as the last probe is expected to need."""
+
+MARGIN = 0.8
+"""The search aims so many standard errors of the last probe inside the bound."""
+
+HOPELESS = 0.08
+"""Two pairs that cost so much more than the bound end a probe."""
+
+STRIDE = 1.35
+"""No probe stretches top/cap by more than this beyond what was found good: a line may bend."""
+
+STEP = 0.1
+"""Caps that differ by less than this share of the bound, of the top, are not worth telling apart."""
+
+GAIN = 0.002
+"""A lower cap has to save this share more than the best so far."""
+
+
+BOOST = 0.02
+"""A GPU that is so close to its highest clock is taken to be there: boost moves by a step or two."""
+
+
+class Point(NamedTuple):
+    """A cap on the line: `x` top/cap, `t` time for a unit of work (full speed: 1)."""
+
+    x: float
+    t: float
+
+
+def judge(pairs: Sequence[Pair], terms: Terms, best: float) -> bool | None:
+    """Whether a cap keeps the bound and saves energy, None: more pairs are needed.
+
+    `best`: natural logarithm of the energy for a unit of work of the best cap so far, 0 without a cap.
+    """
+    if len(pairs) < 2:
+        return None
+    speed, work = slowest(pairs), energy(pairs)
+    if speed is None or work is None or is_hopeless(pairs, terms):
+        return False
+    if len(pairs) not in LOOKS:
+        return None
+    gains = work.mean <= best - GAIN
+    trusted = speed.mean - speed.quantile * speed.error * (CARE if len(pairs) < EARLY else 1.0)
+    if trusted >= math.log(1 - terms.slowdown) and work.upper < 1 and gains:
+        return not disagree(pairs)
+    if len(pairs) == LOOKS[0]:
+        return False if speed.mean + speed.error < math.log(1 - terms.slowdown) else None
+    unlikely = speed.ratio < 1 - terms.slowdown or not gains
+    return False if unlikely or len(pairs) == LOOKS[-1] else None
+
+
+def is_hopeless(pairs: Sequence[Pair], terms: Terms) -> bool:
+    """Whether the newest pairs, two or three, are so far beyond the bound that no more of it should be suffered."""
+    bound = math.log(1 - terms.slowdown)
+    two, three = slowest(pairs[-2:]), slowest(pairs[-3:])
+    if two is None or three is None or two.mean < bound - HOPELESS:
+        return True
+    return len(pairs) > 2 and three.mean + 4 * max(three.error, 0.003) < bound
+
+
+def finished(probe: Probe, *, good: bool) -> Probe:
+    """A probe with its verdict."""
+    return Probe(cap=probe.cap, pairs=probe.pairs, good=good, disagreed=len(probe.pairs) > 1 and disagree(probe.pairs))
+
+
+def best(probes: Sequence[Probe]) -> Probe | None:
+    """The good probe that saves most. None: none is good."""
+    return min((probe for probe in probes if probe.good), key=saved, default=None)
+
+
+def saved(probe: Probe) -> float:
+    """Natural logarithm of the energy for a unit of work; 0: not known, as without a cap."""
+    found = energy(probe.pairs)
+    return 0.0 if found is None else found.mean
+
+
+def first(ladder: Ladder, terms: Terms, watts: float) -> float:
+    """Where to begin, on a ladder that has caps. A power limit does nothing above the draw of a GPU, `watts`."""
+    share = 0.9 if terms.latency == "serving" else 0.8
+    top = min(ladder.top, watts * 1.1) if ladder.knob == "power_limit" else ladder.top
+    return min(ladder.at_least(share * top), ladder.caps[0])
+
+
+def reached(ladder: Ladder, full: Sequence[Gang]) -> Ladder:
+    """The ladder from the clock down that GPUs reach without a cap: where a power limit holds them below their highest,
+    a cap in between does nothing, and tells nothing of a lower one. `full`: windows without a cap.
+    """
+    members = [[window.clock for window in member] for member in zip(*full, strict=True)]
+    known = [[clock for clock in member if clock is not None] for member in members]
+    if ladder.knob != "locked_clocks" or not known or not all(known):
+        return ladder
+    top = max(fmean(member) for member in known)
+    steps = tuple(step for step in ladder.caps if step < top)
+    return Ladder(knob=ladder.knob, steps=(top, *steps)) if steps and top < (1 - BOOST) * ladder.top else ladder
+
+
+def following(probes: Sequence[Probe], ladder: Ladder, terms: Terms) -> float | None:
+    """The next cap to try. None: there is none worth it."""
+    found = best(probes)
+    good = Point(1.0, 1.0) if found is None else _point(found, ladder)
+    beyond = [probe for probe in probes if not probe.good and ladder.top / probe.cap > good.x]
+    time, bound = aim(probes, terms), 1 / (1 - terms.slowdown)
+    x = _between(good, beyond, ladder, time) if beyond else _beyond(good, probes, ladder, time)
+    apart, cap = resolution(ladder, terms), ladder.top / good.x
+    highest, lowest = cap - apart, max([probe.cap + apart for probe in beyond], default=ladder.floor)
+    if x is None or (ladder.top / x > highest and _after(good, beyond, ladder, ladder.top / highest) > bound):
+        return None
+    steps = [each for each in ladder.steps if lowest <= each <= highest]
+    return min((each for each in steps if each >= ladder.top / x), default=max(steps, default=None))
+
+
+def _after(good: Point, beyond: Sequence[Probe], ladder: Ladder, x: float) -> float:
+    """The time for a unit of work that has to be expected at `x`, a step beyond a good point, at the least."""
+    slopes = [(good.t - 1) / (good.x - 1)] if good.x > 1 else []
+    slopes += [(end.t - good.t) / (end.x - good.x) for end in (_point(probe, ladder) for probe in beyond)]
+    return good.t + min(slopes, default=0.0) * (x - good.x)
+
+
+def resolution(ladder: Ladder, terms: Terms) -> float:
+    """The least difference between caps that matters."""
+    return STEP * terms.slowdown * ladder.top
+
+
+def aim(probes: Sequence[Probe], terms: Terms) -> float:
+    """The time for a unit of work at which a probe will just pass, given the noise so far."""
+    noise = [
+        found.error * math.sqrt(len(probe.pairs)) for probe in probes if (found := slowest(probe.pairs)) is not None
+    ]
+    margin = MARGIN * (fmean(noise) if noise else 0.0) / math.sqrt(PLANNED)
+    return 1 / (1 - max(terms.slowdown - margin, terms.slowdown / 4))
+
+
+def _between(good: Point, beyond: Sequence[Probe], ladder: Ladder, time: float) -> float:
+    """On the chord from a good point to the nearest bad one; in the middle where the chord tells nothing."""
+    end = _point(max(beyond, key=lambda probe: probe.cap), ladder)
+    share = (time - good.t) / (end.t - good.t) if end.t > max(time, good.t) else 0.5
+    return good.x + max(share, 0.0) * (end.x - good.x)
+
+
+def _beyond(good: Point, probes: Sequence[Probe], ladder: Ladder, time: float) -> float | None:
+    """On the line through the two furthest good points, but no stride further. None: it is reached."""
+    before = max(
+        (point for point in (_point(probe, ladder) for probe in probes if probe.good) if point.x < good.x),
+        default=Point(1.0, 1.0),
+    )
+    slope = (good.t - before.t) / (good.x - before.x) if good.x > before.x else 0.0
+    reach = good.x + (time - good.t) / slope if slope > 0 else math.inf
+    return min(reach, good.x * STRIDE, ladder.top / ladder.floor) if reach > good.x else None
+
+
+def _point(probe: Probe, ladder: Ladder) -> Point:
+    found = slowest(probe.pairs)
+    return Point(ladder.top / probe.cap, 1.0 if found is None else math.exp(-found.mean))

@@ -1,0 +1,111 @@
+"""Whether somebody else turns a GPU's clocks: there is one lock for all, and the driver tells nobody who has it.
+
+Seen from outside: a clock above our cap, a clock held down for which the driver names no reason, and a clock setting
+that nobody here has made. A GPU that limits itself names a reason, and that is no conflict.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gpuwatch.health.check import WORKING_STATE
+from gpuwatch.model.snapshot import Gpu, Record
+
+SETTLE_SECONDS = 2.0
+"""A lock takes effect within a second, and the clock is on its way until then."""
+
+AGO_SECONDS = 15.0
+"""No View is older: a switch further ahead of a sample is of a clock that was set back since."""
+
+ABOVE_HERTZ, ABOVE = 30e6, 3
+"""Clocks come in steps of 7.5 or 15 MHz, and a reading may be a step or two off. So many samples in a row."""
+
+BELOW, BELOW_SAMPLES = 0.05, 5
+"""Boost moves by a step or two, which is 1 or 2 %. So many samples in a row, busy and without a reason."""
+
+STILL_HERTZ = 15e6
+"""A lock holds a busy GPU's clock still; what wanders is the GPU's own boost."""
+
+BUSY = 0.5
+"""A GPU that is idle half of the time is sampled on its way up or down."""
+
+SETTING, SETTING_SAMPLES = "applications_clocks_setting", 3
+"""The driver names this reason for application clocks and for locked ones, whoever has set them."""
+
+IDLE = "gpu_idle"
+
+YIELD_SECONDS = 3600.0
+"""So long a GPU is left to somebody else who was seen to set it."""
+
+WHO = "an admin's `nvidia-smi -lgc` or `-ac`, or DCGM's configuration"
+
+evolve = msgspec.structs.replace
+
+
+class Watch(Record, frozen=True, kw_only=True):
+    """One GPU. `at`: unix seconds of its newest sample; `held`: reason -> seconds for which it has held the clock, as
+    of then. `above`, `named`: samples in a row that were above our cap, and that named a setting; `below`: the clocks
+    of those in a row that were too low for no reason, newest last.
+    """
+
+    at: float | None = None
+    held: Mapping[str, float] = {}
+    above: int = 0
+    below: tuple[float, ...] = ()
+    named: int = 0
+
+
+def look(watch: Watch, gpu: Gpu, cap: float | None, top: float | None, switched: float | None) -> tuple[Watch, str]:
+    """Take in one sample; why somebody else must be at work, in words, empty: nobody is.
+
+    `cap`: the clock in hertz we hold it at, None: nothing of ours is set; `top`: its highest clock; `switched`: unix
+    seconds of our newest change.
+    """
+    if gpu.at == watch.at:
+        return watch, ""
+    known = evolve(watch, at=gpu.at, held=gpu.clock_events.seconds)
+    if switched is not None and -AGO_SECONDS < gpu.at - switched < SETTLE_SECONDS:
+        return known, ""
+    clock, allowed = gpu.clocks.sm, top if cap is None else cap
+    is_low = clock is not None and allowed is not None and clock < (1 - BELOW) * allowed
+    is_setting = cap is None and gpu.clock_events.active.get(SETTING, False)
+    seen = evolve(
+        known,
+        above=watch.above + 1 if clock is not None and cap is not None and clock > cap + ABOVE_HERTZ else 0,
+        below=(*watch.below, clock)[-BELOW_SAMPLES:] if clock is not None and is_low and _is_free(gpu, watch) else (),
+        named=watch.named + 1 if is_setting else 0,
+    )
+    return seen, _words(seen, clock, cap, allowed)
+
+
+def _is_free(gpu: Gpu, watch: Watch) -> bool:
+    """Whether a busy GPU in a state in which work is done has nothing that holds it, now or since the sample before.
+
+    The counters also know what has no bit: the board's limit, and the voltage at which the chip is reliable. A setting
+    is no reason to be below our own cap. Where no reasons are told at all, nothing can be said.
+    """
+    active, held = gpu.clock_events.active, gpu.clock_events.seconds
+    is_busy = (gpu.activity.graphics or 0.0) > BUSY and (gpu.performance_state or 0) <= WORKING_STATE
+    is_held = any(on for reason, on in active.items() if reason != SETTING)
+    was_held = any(seconds > watch.held.get(reason, seconds) for reason, seconds in held.items() if reason != IDLE)
+    return is_busy and bool(active) and not is_held and not was_held
+
+
+def _words(watch: Watch, clock: float | None, cap: float | None, allowed: float | None) -> str:
+    if clock is None:
+        return ""
+    now = f"its SM clock is {_mhz(clock)}"
+    if watch.named >= SETTING_SAMPLES:
+        return f"{now}, held by a setting that gpuwatch has not made: {WHO}"
+    if allowed is None:
+        return ""
+    most = f"{'its highest' if cap is None else 'our cap'} {_mhz(allowed)}"
+    if watch.above >= ABOVE:
+        return f"{now}, {most}: somebody has locked or reset its clocks, {WHO}"
+    if len(watch.below) == BELOW_SAMPLES and max(watch.below) - min(watch.below) <= STILL_HERTZ:
+        return f"{now}, {most}, and the driver names no reason: somebody has locked its clocks, {WHO}"
+    return ""
+
+
+def _mhz(hertz: float) -> str:
+    return f"{hertz / 1e6:.0f} MHz"

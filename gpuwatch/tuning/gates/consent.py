@@ -1,0 +1,216 @@
+"""Whether the owners of GPUs want to be tuned, how far, and who has said so.
+
+Everybody may say less than the others, nobody more: the operator's configuration, the Node, the namespace and the pod.
+What cannot be read counts as a no, and is said.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from gpuwatch.config import TuningConfig
+from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, Consents, PodConsent
+from gpuwatch.model.snapshot import Record
+from gpuwatch.tuning.energy.windows import Terms
+from gpuwatch.tuning.gates.owners import Owner, consent_of
+from gpuwatch.tuning.model.status import Obstacle, Reason
+
+Mode = Literal["off", "observe", "enforce"]
+MODES: tuple[Mode, ...] = ("off", "observe", "enforce")
+"""Least permissive first."""
+
+Latency = Literal["batch", "serving"]
+CLASSES: tuple[Latency, ...] = ("batch", "serving")
+
+OLD_SECONDS = 120.0
+"""The API server is asked every 15 s; what is older than this may have been taken back since."""
+
+SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{0,9})?|\.[0-9]{1,9}) ?(%?)")
+
+SHOWN = 40
+"""Characters of a value that cannot be read."""
+
+Place = tuple[str, Mapping[str, str]]
+"""Who says it, in words, and the annotations."""
+
+
+class Wish(Record, frozen=True, kw_only=True):
+    """What all owners of some GPUs agree to. `mode`: the least of all; `terms` None: nobody has said the class, neither
+    by an annotation nor by `tuning.work_class`, or what was said cannot be read. `obstacle`: the most serious; None:
+    they may be tuned, as far as `mode` goes. `priority`: the highest of their PriorityClasses.
+    """
+
+    mode: Mode
+    terms: Terms | None = None
+    obstacle: Obstacle | None = None
+    priority: int = 0
+
+
+class Permit(NamedTuple):
+    """How far tuning may go, and who said so."""
+
+    mode: Mode
+    words: str
+
+
+class Say(NamedTuple):
+    """What one owner says, or who speaks for it. None: not said, or it cannot be read."""
+
+    mode: Mode
+    slowdown: float | None = None
+    latency: Latency | None = None
+    obstacles: tuple[Obstacle, ...] = ()
+    priority: int = 0
+
+
+def wish(config: TuningConfig, consents: Consents | None, owners: Sequence[Owner], now: float) -> Wish:
+    """What these owners agree to; without owners, what the operator would do. `now`: unix seconds."""
+    says = [_said(config, consents, owner, now) for owner in owners] or [_outside(config)]
+    node = permit([("the Node", consents.node)] if consents else [])
+    obstacles = [obstacle for say in says for obstacle in say.obstacles]
+    if node is not None and node.mode != "enforce":
+        reason = Reason.STOPPED if node.mode == "off" else Reason.NOT_OPTED_IN
+        obstacles.append(Obstacle(reason=reason, words=node.words))
+    return Wish(
+        mode=min([config.mode, *(say.mode for say in says), *([node.mode] if node else [])], key=MODES.index),
+        terms=_strictest(says),
+        obstacle=min(obstacles, key=lambda obstacle: tuple(Reason).index(obstacle.reason), default=None),
+        priority=max(say.priority for say in says),
+    )
+
+
+def stopped(consents: Consents | None) -> str:
+    """Who on the Node's side has stopped the tuner, in words, however long ago it was asked; empty: nobody."""
+    node = permit([("the Node", consents.node)] if consents else [])
+    return node.words if node is not None and node.mode == "off" else ""
+
+
+def opted_in(config: TuningConfig, consents: Consents | None, owner: Owner, now: float) -> bool:
+    """Whether a pod lets itself be tuned, whatever the tuner's own mode is."""
+    pod = _known(consents, owner, now)
+    return pod is not None and consents is not None and _permit(config, consents, pod).mode == "enforce"
+
+
+def power_agent(consents: Consents | None, owner: Owner) -> str:
+    """The annotation by which somebody else sets the power of a pod's GPUs; empty: there is none."""
+    pod = consent_of(owner, consents)
+    return next((name for name in POWER_AGENTS if pod is not None and name in pod.annotations), "")
+
+
+def permit(places: Sequence[Place]) -> Permit | None:
+    """The least that is said of AUTOTUNE. None: nobody says anything."""
+    said = [_mode(who, text) for who, texts in places if (text := texts.get(AUTOTUNE)) is not None]
+    return min(said, key=lambda each: MODES.index(each.mode), default=None)
+
+
+def share(text: str) -> float | None:
+    """A share of its speed that work may lose: `0.03` or `3%`. None: it is none, or not between 0 and 1."""
+    found = SHARE.fullmatch(text.strip())
+    value = float(found[1]) / (100 if found[2] else 1) if found else 0.0
+    return value if 0 < value < 1 else None
+
+
+def _mode(who: str, text: str) -> Permit:
+    mode = next((mode for mode in MODES if mode == text.strip()), None)
+    if mode is None:
+        return Permit("off", f"{who} says {AUTOTUNE}: {_shown(text)}, which is none of {', '.join(MODES)}")
+    return Permit(mode, f"{who} says {AUTOTUNE}: {mode}")
+
+
+def _said(config: TuningConfig, consents: Consents | None, owner: Owner, now: float) -> Say:
+    if not owner.is_pod:
+        return _outside(config)
+    pod = _known(consents, owner, now)
+    if consents is None or pod is None:
+        words = f"what {owner.name} wants is not known: {_ignorance(consents, now)}"
+        return Say("observe", obstacles=(Obstacle(reason=Reason.NO_CONSENT, words=words),))
+    places = _places(consents, pod)
+    agreed = _permit(config, consents, pod)
+    slowdowns = [(who, text, share(text)) for who, texts in places if (text := texts.get(MAX_SLOWDOWN)) is not None]
+    wrong = [
+        f"{who} says {MAX_SLOWDOWN}: {_shown(text)}, write 0.03 or 3%" for who, text, value in slowdowns if not value
+    ]
+    latency, unclear = _class(config, places)
+    obstacles = (
+        *_obstacle(Reason.OPTED_OUT, agreed.words if agreed.mode == "off" else ""),
+        *_obstacle(Reason.OPTED_OUT, "; ".join(wrong)),
+        *_obstacle(Reason.NOT_OPTED_IN, agreed.words if agreed.mode == "observe" else ""),
+        *_obstacle(Reason.NO_CLASS, unclear),
+        *_obstacle(Reason.GANG, _elsewhere(pod)),
+    )
+    return Say(
+        mode="off" if wrong else agreed.mode,
+        slowdown=None if wrong else min([config.max_slowdown, *(value for _, _, value in slowdowns if value)]),
+        latency=latency,
+        obstacles=obstacles,
+        priority=pod.priority,
+    )
+
+
+def _outside(config: TuningConfig) -> Say:
+    """Work that nobody but the operator speaks for."""
+    words = "" if config.work_class else "tuning.work_class says neither batch nor serving"
+    return Say(config.mode, config.max_slowdown, config.work_class, tuple(_obstacle(Reason.NO_CLASS, words)))
+
+
+def _known(consents: Consents | None, owner: Owner, now: float) -> PodConsent | None:
+    return None if consents is None or _is_old(consents, now) else consent_of(owner, consents)
+
+
+def _is_old(consents: Consents, now: float) -> bool:
+    """Also what is from the future: a clock was set, so that nobody can say how old it is."""
+    return not -OLD_SECONDS <= now - consents.at <= OLD_SECONDS
+
+
+def _ignorance(consents: Consents | None, now: float) -> str:
+    if consents is None:
+        return "there is no file of `gpuwatch tuner --consents`"
+    if _is_old(consents, now):
+        return f"`gpuwatch tuner --consents` wrote {now - consents.at:.0f} s ago"
+    return "the API server has not told of it yet"
+
+
+def _places(consents: Consents, pod: PodConsent) -> tuple[Place, ...]:
+    """The pod first: what it says about its class wins."""
+    namespace = consents.namespaces.get(pod.namespace, {})
+    return (f"pod {pod.namespace}/{pod.name}", pod.annotations), (f"namespace {pod.namespace}", namespace)
+
+
+def _permit(config: TuningConfig, consents: Consents, pod: PodConsent) -> Permit:
+    words = f"nobody says {AUTOTUNE} of {pod.namespace}/{pod.name}, and tuning.pods is {config.pods}"
+    return permit(_places(consents, pod)) or Permit(config.pods, words)
+
+
+def _class(config: TuningConfig, places: Sequence[Place]) -> tuple[Latency | None, str]:
+    """The work's class, or why it is not known."""
+    for who, texts in places:
+        if (text := texts.get(CLASS)) is not None:
+            found = next((each for each in CLASSES if each == text.strip()), None)
+            return found, "" if found else f"{who} says {CLASS}: {_shown(text)}, which is none of {', '.join(CLASSES)}"
+    return config.work_class, "" if config.work_class else f"nobody says {CLASS} of {places[0][0]}"
+
+
+def _elsewhere(pod: PodConsent) -> str:
+    if pod.job is None or pod.annotations.get(GANG, "").strip() == "local":
+        return ""
+    return (
+        f"pod {pod.namespace}/{pod.name} belongs to {pod.job}, which may be on other nodes too; if not: {GANG}: local"
+    )
+
+
+def _strictest(says: Sequence[Say]) -> Terms | None:
+    """What keeps the promise to all of them."""
+    slowdowns = [say.slowdown for say in says if say.slowdown is not None]
+    classes = {say.latency for say in says}
+    if len(slowdowns) < len(says) or None in classes:
+        return None
+    return Terms(slowdown=min(slowdowns), latency="serving" if "serving" in classes else "batch")
+
+
+def _obstacle(reason: Reason, words: str) -> Iterator[Obstacle]:
+    if words:
+        yield Obstacle(reason=reason, words=words)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")

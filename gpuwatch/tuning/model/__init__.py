@@ -1,0 +1,1 @@
+"""The nouns of tuning: orders, their values, the status."""

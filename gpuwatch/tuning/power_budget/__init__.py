@@ -1,0 +1,1 @@
+"""Shares the watts of a node between its GPUs. No I/O."""

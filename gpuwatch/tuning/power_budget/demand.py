@@ -1,0 +1,166 @@
+"""What each GPU would draw if nobody held it, and what it would lose if somebody did: told from Views and from the
+energy tuner's probes.
+
+A probe tells two ratios, of the speed and of the draw. They are those of an unheld GPU only if no power limit held it
+while it was probed.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from msgspec.structs import replace
+
+from gpuwatch.model.snapshot import Gpu, Power, Record
+from gpuwatch.tuning.energy.estimate import slowest
+from gpuwatch.tuning.energy.state import Phase, Probe, State
+from gpuwatch.tuning.energy.windows import Pair
+from gpuwatch.tuning.power_budget.curve import Curve, fit
+from gpuwatch.tuning.power_budget.effect import Hold, free, hindered, measured, unhindered
+from gpuwatch.tuning.power_budget.overdraw import DRIFT, ENOUGH_SECONDS, HELD, WINDOW_SECONDS, Reading, natural, p95
+
+FEW = 3
+"""Readings from which a draw is guessed when a GPU is about to be held before more of them are there."""
+
+CAPPED = "sw_power_cap"
+"""The clock event reason of a GPU that its power limit slows down; work of short peaks may draw far less than that."""
+
+SAME_WATTS = 1.0
+"""Limits that differ by less are one: drivers round."""
+
+
+class Draw(Record, frozen=True, kw_only=True):
+    """One GPU with one owner. `readings`: those under `limit` (watts) and `held` (the energy tuner's cap in force).
+
+    `natural`: watts unheld; None: not known. `demand`: the same, but only changed by what is no noise, and all it could
+    have of a GPU that is seen to be held. `points`: ratios of draw and speed to those unheld, from `probes`. `hold`:
+    what limits did to it. `at`: unix seconds of the newest sample; `told`: it says whether the limit slows it down;
+    `capped`: monotonic seconds of the newest that it did. `ceiling`: the limit of before gpuwatch came.
+    """
+
+    owner: str | None = None
+    limit: float = 0.0
+    is_free: bool = True
+    ceiling: float = math.inf
+    held: float | None = None
+    at: float | None = None
+    told: bool = False
+    capped: float | None = None
+    readings: tuple[Reading, ...] = ()
+    natural: float | None = None
+    demand: float | None = None
+    probes: tuple[Probe, ...] = ()
+    points: tuple[tuple[float, float], ...] = ()
+    hold: Hold = Hold()
+
+    @property
+    def curve(self) -> Curve | None:
+        """By measurement; None: there was none, or what it would draw is not known."""
+        if self.natural is None or self.demand is None or not self.points:
+            return None
+        return fit(measured(self.hold, self.points, self.demand, self.ceiling), self.demand)
+
+
+def watts(power: Power) -> float | None:
+    """What a GPU draws; None: not known."""
+    return next((each for each in (power.average, power.instant) if each is not None and 0 < each < math.inf), None)
+
+
+def drawn(
+    before: Draw, gpu: Gpu, *, limit: float, ceiling: float, owner: str | None, state: State | None, now: float
+) -> Draw:
+    """Take in a sample. `limit`: in force; `ceiling`: the limit of before gpuwatch came; `now`: monotonic seconds."""
+    held = state.held if state is not None and state.phase is Phase.HOLD and not state.lifted else None
+    draw = before if before.owner == owner else Draw(owner=owner)
+    if draw.held != held or abs(draw.limit - limit) > SAME_WATTS:
+        draw = replace(draw, natural=_guess(draw), readings=(), capped=None, limit=limit, held=held)
+    draw = replace(draw, is_free=limit >= ceiling - SAME_WATTS, ceiling=ceiling)
+    reading = watts(gpu.power)
+    if reading is not None and gpu.at != draw.at:
+        recent = (each for each in draw.readings if now - each.at <= WINDOW_SECONDS)
+        word = gpu.clock_events.active.get(CAPPED)
+        capped = now if word else draw.capped
+        readings = (*recent, Reading(now, reading))
+        draw = replace(draw, readings=readings, at=gpu.at, told=word is not None, capped=capped)
+    return _felt(_measured(_demanded(draw, state, now), state), state, now)
+
+
+def _demanded(draw: Draw, state: State | None, now: float) -> Draw:
+    """The demand. Under the energy tuner's cap a GPU draws a known share of what it would."""
+    share, seen = _share(draw, state), p95(draw.readings, now)
+    known = None if draw.natural is None else draw.natural * share
+    bound = draw.limit if seen is None or not _is_capped(draw, now) else min(seen, draw.limit)
+    found = natural(known, seen, math.inf if draw.is_free or _is_unhindered(draw, now) else bound)
+    if found is None:
+        return replace(draw, natural=None, demand=draw.demand if seen is None else draw.ceiling)
+    found = found / share
+    is_noise = draw.demand is not None and draw.demand / DRIFT <= found <= draw.demand * DRIFT
+    return replace(draw, natural=found) if is_noise else replace(draw, natural=found, demand=found, hold=Hold())
+
+
+def _is_capped(draw: Draw, now: float) -> bool:
+    return draw.capped is not None and now - draw.capped <= WINDOW_SECONDS
+
+
+def _is_unhindered(draw: Draw, now: float) -> bool:
+    """The driver's word counts if it can be: whoever draws all the time what it may is held, whatever is said."""
+    mean = fmean([each.watts for each in draw.readings]) if draw.readings else math.inf
+    return draw.told and not _is_capped(draw, now) and mean < HELD * draw.limit
+
+
+def _felt(draw: Draw, state: State | None, now: float) -> Draw:
+    """What its limit does to it. While the energy tuner compares two settings, a mean tells nothing."""
+    is_probing = state is not None and state.phase in (Phase.SEARCH, Phase.VERIFY)
+    if is_probing or not draw.readings or draw.readings[-1].at - draw.readings[0].at < ENOUGH_SECONDS:
+        return draw
+    mean = fmean([each.watts for each in draw.readings])
+    if _is_capped(draw, now) and not draw.is_free:
+        return replace(draw, hold=hindered(draw.hold, draw.limit, mean))
+    if draw.held is not None:
+        return draw
+    if draw.is_free:
+        return replace(draw, hold=free(draw.hold, mean))
+    return replace(draw, hold=unhindered(draw.hold, draw.limit, mean)) if _is_unhindered(draw, now) else draw
+
+
+def _guess(draw: Draw) -> float | None:
+    """The draw that is known when its circumstances change."""
+    if draw.natural is not None or not draw.is_free or draw.held is not None or len(draw.readings) < FEW:
+        return draw.natural
+    return sorted(each.watts for each in draw.readings)[math.ceil(0.95 * len(draw.readings)) - 1]
+
+
+def _share(draw: Draw, state: State | None) -> float:
+    """Of its unheld draw that a GPU draws under the cap that is held."""
+    probes = () if state is None or draw.held is None else state.probes
+    found = next((probe for probe in probes if probe.cap == draw.held), None)
+    return 1.0 if found is None else next(_points([found]), (1.0, 1.0))[0]
+
+
+def _measured(draw: Draw, state: State | None) -> Draw:
+    """The points of the energy tuner's probes, unless they were made while a power limit held the GPU. That a search
+    begins anew under another limit makes those of before no worse.
+    """
+    probes = () if state is None else state.probes
+    if probes == draw.probes:
+        return draw
+    is_held = not draw.is_free and max((each.watts for each in draw.readings), default=math.inf) >= HELD * draw.limit
+    if is_held if probes else not draw.is_free:
+        return replace(draw, probes=probes)
+    return replace(draw, probes=probes, points=tuple(_points(probes)))
+
+
+def _points(probes: Sequence[Probe]) -> Iterator[tuple[float, float]]:
+    """(draw, speed) of each probe, as ratios."""
+    for probe in probes:
+        draws = [each for each in map(_log_draw, probe.pairs) if each is not None]
+        speed = slowest(probe.pairs) if len(probe.pairs) > 1 else None
+        if speed is not None and draws:
+            yield math.exp(fmean(draws)), min(1.0, speed.ratio)
+
+
+def _log_draw(pair: Pair) -> float | None:
+    """Energy for a unit of work times work for a second; of each GPU DRAM tells the work, else its pipes."""
+    work = [pipe if dram is None else dram for dram, pipe in zip(pair.speed[::2], pair.speed[1::2], strict=True)]
+    known = [each for each in work if each is not None]
+    return pair.energy + fmean(known) if pair.energy is not None and known else None

@@ -1,0 +1,145 @@
+"""Who uses which GPU: the kubelet's allocations, the processes on the GPUs and their owners, joined.
+
+Device readings are never copied to the pods that share a device: a pod's own values come from its own processes, so a
+sum over pods never exceeds the GPU.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuwatch.model.snapshot import Gpu
+from gpuwatch.model.workload import Allocation, Attribution, DeviceUse, Holder, ProcessOwner, Workload
+from gpuwatch.workloads.device_lookup import Device, devices_of, on_instance, resolve
+from gpuwatch.workloads.pod_usage import pod_usage
+
+Key = tuple[str, str | None]
+Holders = dict[Key, list[Holder]]
+PodName = tuple[str | None, str | None]
+
+
+def attribute(
+    gpus: Sequence[Gpu], allocations: Iterable[Allocation] | None, owners: Mapping[int, ProcessOwner]
+) -> Attribution:
+    """Join one snapshot's GPUs with what kubelet and /proc say.
+
+    `gpus`: the fresh samples, and of a lost GPU its last one without processes, so that it stays known who held it.
+    `allocations` None: there is no kubelet to ask; pods are then known by their processes only. `owners` by host pid.
+    """
+    given, unknown = _given(gpus, allocations or ())
+    names = _pods_by_uid(gpus, given, owners)
+    uids = _uids_by_pod(names)
+    given = {key: [_with_uid(holder, uids) for holder in holders] for key, holders in given.items()}
+    workloads = {
+        (gpu.identity.uuid, process.pid): _named(owner.workload, names, _held(given, gpu, process.gi, process.ci))
+        for gpu in gpus
+        for process in gpu.processes or ()
+        if (owner := owners.get(process.pid)) and owner.workload
+    }
+    devices = tuple(
+        _device_use(device, given.get(device.key, []), workloads, kubelet=allocations is not None, owners=owners)
+        for gpu in gpus
+        for device in devices_of(gpu)
+    )
+    usage = tuple(row for gpu in gpus for row in pod_usage(gpu, workloads, devices))
+    return Attribution(devices=devices, usage=usage, unknown_devices=unknown)
+
+
+def _given(gpus: Sequence[Gpu], allocations: Iterable[Allocation]) -> tuple[Holders, tuple[str, ...]]:
+    """Holders of each device by the kubelet's word, and the ids that name no device here."""
+    slots: dict[Key, dict[tuple[Workload, str], int]] = {}
+    unknown: dict[str, None] = {}
+    for allocation in allocations:
+        holder = (allocation.workload, allocation.resource)
+        for text in allocation.device_ids:
+            devices = resolve(text, gpus)
+            if not devices:
+                unknown[text] = None
+            for device in devices:
+                held = slots.setdefault(device.key, {})
+                held[holder] = held.get(holder, 0) + 1
+    holders = {
+        key: [
+            Holder(workload=workload, resource=resource, replicas=count) for (workload, resource), count in held.items()
+        ]
+        for key, held in slots.items()
+    }
+    return holders, tuple(unknown)
+
+
+def _pods_by_uid(gpus: Sequence[Gpu], given: Holders, owners: Mapping[int, ProcessOwner]) -> dict[str, PodName]:
+    """Names of pods by uid: from the log folders, else the one pod that holds every device its processes are on."""
+    named = {o.workload.pod_uid: _pod(o.workload) for o in owners.values() if o.workload and o.workload.pod}
+    possible: dict[str, set[PodName]] = {}
+    for gpu in gpus:
+        for process in gpu.processes or ():
+            owner = owners.get(process.pid)
+            if owner is None or owner.pod_uid is None or owner.pod_uid in named:
+                continue
+            here = {_pod(h.workload) for h in _held(given, gpu, process.gi, process.ci)} - set(named.values())
+            possible[owner.pod_uid] = possible.get(owner.pod_uid, here) & here
+    guessed = {uid: next(iter(pods)) for uid, pods in possible.items() if len(pods) == 1}
+    claimed = Counter(guessed.values())
+    unique = {uid: pod for uid, pod in guessed.items() if claimed[pod] == 1}
+    return unique | {uid: pod for uid, pod in named.items() if uid}
+
+
+def _held(given: Holders, gpu: Gpu, gi: int | None, ci: int | None) -> list[Holder]:
+    device = on_instance(gpu, gi, ci)
+    return given.get(device.key, []) if device else []
+
+
+def _named(workload: Workload, names: Mapping[str, PodName], held: Sequence[Holder]) -> Workload:
+    """The process's workload with the pod's name and, where only one container of it holds the device, container."""
+    namespace, pod = names.get(workload.pod_uid or "", _pod(workload))
+    if workload.container:
+        return Workload(namespace=namespace, pod=pod, container=workload.container, pod_uid=workload.pod_uid)
+    containers = {h.workload.container for h in held if _pod(h.workload) == (namespace, pod)}
+    only = next(iter(containers)) if len(containers) == 1 else None
+    return Workload(namespace=namespace, pod=pod, container=only, pod_uid=workload.pod_uid)
+
+
+def _uids_by_pod(names: Mapping[str, PodName]) -> dict[PodName, str]:
+    """The other way round; a name that two uids bear (a pod made anew) is left out."""
+    counts = Counter(names.values())
+    return {pod: uid for uid, pod in names.items() if counts[pod] == 1}
+
+
+def _with_uid(holder: Holder, uids: Mapping[PodName, str]) -> Holder:
+    known = holder.workload
+    uid = known.pod_uid or uids.get(_pod(known))
+    workload = Workload(namespace=known.namespace, pod=known.pod, container=known.container, pod_uid=uid)
+    return Holder(workload=workload, resource=holder.resource, replicas=holder.replicas)
+
+
+def _device_use(
+    device: Device,
+    given: Sequence[Holder],
+    workloads: Mapping[tuple[str, int], Workload],
+    *,
+    kubelet: bool,
+    owners: Mapping[int, ProcessOwner],
+) -> DeviceUse:
+    gpu, mig = device
+    here = [p.pid for p in gpu.processes or () if (at := on_instance(gpu, p.gi, p.ci)) and at.key == device.key]
+    running = {workload for pid in here if (workload := workloads.get((gpu.identity.uuid, pid)))}
+    others = [Holder(workload=workload) for workload in running - {holder.workload for holder in given}]
+    batch = any((owner := owners.get(pid)) and owner.slurm_job for pid in here)
+    return DeviceUse(
+        gpu=gpu.identity.uuid,
+        mig=mig.uuid if mig else None,
+        gi=mig.gi if mig else None,
+        ci=mig.ci if mig else None,
+        profile=mig.profile if mig else None,
+        allocated=bool(given) if kubelet else (True if running or batch else None),
+        holders=tuple(sorted([*given, *others], key=_order)),
+    )
+
+
+def _pod(workload: Workload) -> PodName:
+    return workload.namespace, workload.pod
+
+
+def _order(holder: Holder) -> tuple[str, ...]:
+    workload = holder.workload
+    parts = (workload.namespace, workload.pod, workload.container, workload.pod_uid, holder.resource)
+    return tuple(part or "" for part in parts)

@@ -1,0 +1,184 @@
+"""The kubelet's answer to "which container was given which device", over its pod-resources socket.
+
+One channel is kept for the life of a kubelet. A socket file with another identity is another kubelet: the
+channel is opened anew and what the old one could not do is asked again. Importing this module loads gRPC
+(20 MiB), so whoever needs it imports it late.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
+
+from google.protobuf.message import DecodeError
+
+from gpuwatch.model import device_id
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.workload import Allocatable, Allocation, Workload
+from gpuwatch.workloads.podresources_proto import MESSAGES, METHODS, SERVICE
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core prints every lost connection; the errors below say it once
+import grpc
+
+SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*")
+DRA_DRIVER = "gpu.nvidia.com"
+MAX_REPLY_BYTES = 16 * 1024 * 1024  # gRPC's own limit, 4 MiB, is reached by nodes with many devices and NUMA rows
+
+_CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_REPLY_BYTES),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.use_local_subchannel_pool", 1),  # a new channel must not inherit the back-off of the old one
+    ("grpc.default_authority", "localhost"),
+    ("grpc.enable_http_proxy", 0),
+)
+
+Reason = Literal["absent", "permission", "unavailable", "deadline", "too_large", "rate_limit", "garbage", "error"]
+
+_NEXT_STEP: dict[Reason, str] = {
+    "absent": "check that kubelet runs here and that its pod-resources folder is mounted",
+    "permission": "run as root, or give the agent's user the right to connect to this socket",
+    "unavailable": "check that kubelet runs; after a kubelet restart this heals by itself",
+    "deadline": "kubelet is overloaded or hung: look at its log and at the node's CPU pressure",
+    "too_large": f"kubelet answers more than {MAX_REPLY_BYTES >> 20} MiB: remove dead pods from this node",
+    "rate_limit": "another client of this socket asks too often; ask less often",
+    "garbage": "check that this socket belongs to kubelet",
+    "error": "look for podresources in kubelet's log",
+}
+
+
+class PodResourcesError(GpuwatchError):
+    """The kubelet did not answer usefully; `reason` is one of `Reason`, for metrics."""
+
+    def __init__(self, reason: Reason, socket: Path, why: str) -> None:
+        self.reason = reason
+        super().__init__(f"cannot read pod resources from {socket}", why, _NEXT_STEP[reason])
+
+
+class PodResources:
+    """Client of one kubelet. Not thread-safe: it belongs to the loop that polls it."""
+
+    def __init__(self, socket: Path = SOCKET, *, resources: Sequence[str] = (), deadline: float = 5.0) -> None:
+        """`resources`: further resource names, shell patterns allowed. `deadline`: seconds for one call."""
+        self._socket = socket
+        self._patterns = (*RESOURCES, *resources)
+        self._deadline = deadline
+        self._channel: grpc.Channel | None = None
+        self._identity: tuple[int, ...] = ()
+        self._missing: set[str] = set()
+
+    def allocations(self) -> tuple[Allocation, ...]:
+        """Every NVIDIA device that is given to a container (`List`). Raises PodResourcesError."""
+        reply = self._call("List")
+        return tuple(found for pod in reply.pod_resources for found in self._of_pod(pod)) if reply else ()
+
+    def allocatable(self) -> tuple[Allocatable, ...] | None:
+        """Every NVIDIA device the kubelet may give away; None when it has no such call. Raises as above."""
+        reply = self._call("GetAllocatableResources")
+        if reply is None:
+            return None
+        return tuple(Allocatable(resource=name, device_ids=ids) for name, ids in self._devices(reply.devices))
+
+    def pod(self, namespace: str, name: str) -> tuple[Allocation, ...] | None:
+        """The devices of one pod (`Get`); empty: no such pod; None: no such call. Raises as above."""
+        reply = self._call("Get", pod_namespace=namespace, pod_name=name)
+        return None if reply is None else tuple(self._of_pod(reply.pod_resources))
+
+    def close(self) -> None:
+        """Give the connection back; the next call opens a new one."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _call(self, method: str, **fields: str) -> Any | None:
+        """The decoded reply, or None when this kubelet does not offer the method."""
+        channel = self._connected()
+        if method in self._missing:
+            return None
+        request, response = (MESSAGES[name] for name in METHODS[method])
+        call = channel.unary_unary(
+            f"/{SERVICE}/{method}", request_serializer=request.SerializeToString, response_deserializer=bytes
+        )
+        try:
+            return response.FromString(call(request(**fields), timeout=self._deadline))
+        except grpc.RpcError as error:
+            if method != "List" and _is_missing(error):
+                self._missing.add(method)
+                return None
+            if method == "Get" and "not found" in (error.details() or ""):
+                return response()
+            self.close()
+            raise PodResourcesError(_reason(error), self._socket, _why(error)) from error
+        except (DecodeError, UnicodeDecodeError) as error:
+            raise PodResourcesError("garbage", self._socket, f"the answer to {method} is not protobuf") from error
+
+    def _connected(self) -> grpc.Channel:
+        try:
+            status = os.stat(self._socket)
+        except PermissionError as error:
+            raise PodResourcesError("permission", self._socket, error.strerror or "") from error
+        except OSError as error:
+            raise PodResourcesError("absent", self._socket, error.strerror or "") from error
+        identity = (status.st_dev, status.st_ino, status.st_ctime_ns)
+        if identity != self._identity:
+            self.close()
+            self._identity, self._missing = identity, set()
+        if self._channel is None:
+            self._channel = grpc.insecure_channel(f"unix:{self._socket}", options=_CHANNEL_OPTIONS)
+        return self._channel
+
+    def _of_pod(self, pod: Any) -> Iterator[Allocation]:
+        for container in pod.containers:
+            workload = Workload(namespace=pod.namespace, pod=pod.name, container=container.name)
+            for resource, ids in self._devices(container.devices):
+                yield Allocation(workload=workload, resource=resource, device_ids=ids)
+            for claim in container.dynamic_resources:
+                if ids := tuple(device for part in claim.claim_resources for device in _claimed(part)):
+                    name = f"{claim.claim_namespace}/{claim.claim_name}"
+                    yield Allocation(workload=workload, resource=DRA_DRIVER, device_ids=ids, claim=name)
+
+    def _devices(self, rows: Sequence[Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Device ids by resource name; the kubelet writes one row per NUMA node and in no order."""
+        merged: dict[str, list[str]] = {}
+        for row in rows:
+            if any(fnmatchcase(row.resource_name, pattern) for pattern in self._patterns):
+                merged.setdefault(row.resource_name, []).extend(row.device_ids)
+        return ((resource, tuple(ids)) for resource, ids in merged.items())
+
+
+def _claimed(part: Any) -> tuple[str, ...]:
+    """Ids of one allocated device of a claim: the uuid when a CDI name has it, else the driver's name."""
+    names = tuple(device.name for device in part.cdi_devices)
+    if part.driver_name:
+        ours = part.driver_name == DRA_DRIVER
+    else:  # before Kubernetes 1.31 only the CDI names tell whose device it is
+        ours = any(name.startswith(("nvidia.com/", "k8s.gpu.nvidia.com/")) for name in names)
+    if not ours:
+        return ()
+    parsed = {name: device_id.parse(name) for name in names}
+    by_uuid = tuple(name for name, device in parsed.items() if device and device.uuid)
+    return by_uuid or ((part.device_name,) if part.device_name else names)
+
+
+def _is_missing(error: grpc.RpcError) -> bool:
+    """True for a method the kubelet does not have, or has switched off (it says so in words only)."""
+    disabled = error.code() is grpc.StatusCode.UNKNOWN and "disabled" in (error.details() or "")
+    return error.code() is grpc.StatusCode.UNIMPLEMENTED or disabled
+
+
+def _why(error: grpc.RpcError) -> str:
+    return f"{error.code().name}: {(error.details() or 'no details')[:200]}"
+
+
+def _reason(error: grpc.RpcError) -> Reason:
+    details = (error.details() or "").lower()
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        return "permission" if "permission denied" in details else "unavailable"
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "deadline"
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return "too_large" if "larger than max" in details else "rate_limit"
+    return "error"

@@ -1,0 +1,109 @@
+"""From a pod to what outlives it: its owner, as the API server tells it, else as far as the pod's name gives it away.
+
+Controllers name what they make: a Deployment's ReplicaSet `x-<hash>`, its pods `x-<hash>-<5 letters>`, a CronJob's Jobs
+`x-<minutes since 1970>`, a StatefulSet's pods `x-<number>`.
+"""
+
+import re
+from typing import NamedTuple, get_args
+
+from gpuwatch.config import TuningMode
+from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent
+from gpuwatch.model.image import plain_image
+from gpuwatch.rightsizing.model.usage import WorkClass, WorkloadKey
+
+Owner = tuple[str, str]
+"""Kind and name."""
+
+RANDOM = "bcdfghjklmnpqrstvwxz2456789"
+"""Of what Kubernetes appends to a name (apimachinery, util/rand)."""
+
+HASH = "[456789bcdf]{7,10}"
+"""Of a pod template: decimal digits, each written as the letter of RANDOM that its code point falls on."""
+
+_DEPLOYMENT = re.compile(rf"(?P<name>.+)-{HASH}-[{RANDOM}]{{5}}")
+_REPLICA_SET = re.compile(rf"(?P<name>.+)-{HASH}")
+_SUFFIXED = re.compile(rf"(?P<name>.+)-[{RANDOM}]{{5}}")
+_SCHEDULED = re.compile(r"(?P<name>.+)-[0-9]{8,}", re.ASCII)
+_NUMBERED = re.compile(r"(?P<name>.+)-[0-9]{1,5}", re.ASCII)
+
+CLASSES: tuple[WorkClass, ...] = get_args(WorkClass)
+MODES: tuple[TuningMode, ...] = get_args(TuningMode)
+
+
+class Tenant(NamedTuple):
+    """Who is on a device: one container of a pod; outside Kubernetes `kind` is SlurmJob or User and `pod` its name."""
+
+    namespace: str
+    pod: str
+    container: str = ""
+    kind: str | None = None
+
+
+class Tenants:
+    """Knows the owners of pods where somebody with an API token has told them."""
+
+    def __init__(self, consents: Consents | None = None) -> None:
+        consents = consents or Consents(at=0.0)
+        self._pods = {(pod.namespace, pod.name): pod for pod in consents.pods}
+        self._namespaces = consents.namespaces
+
+    def key(self, tenant: Tenant) -> WorkloadKey:
+        """What it is one of."""
+        if tenant.kind is not None:
+            return WorkloadKey(namespace="", name=tenant.pod, kind=tenant.kind)
+        told = self._pods.get((tenant.namespace, tenant.pod))
+        image = told.images.get(tenant.container) if told else None
+        return key_of_pod(tenant.namespace, tenant.pod, tenant.container, image, told.owner if told else None)
+
+    def said(self, tenant: Tenant) -> WorkClass | None:
+        """The class that its annotations, or its namespace's, give it."""
+        text = self._annotation(tenant, CLASS)
+        return next((each for each in CLASSES if each == text), None)
+
+    def autotune(self, tenant: Tenant) -> str | None:
+        """What its annotations, or its namespace's, say about tuning."""
+        text = self._annotation(tenant, AUTOTUNE)
+        return next((each for each in MODES if each == text), None)
+
+    def _annotation(self, tenant: Tenant, name: str) -> str | None:
+        if tenant.kind is not None:
+            return None
+        told: PodConsent | None = self._pods.get((tenant.namespace, tenant.pod))
+        text = told.annotations.get(name) if told else None
+        return text or self._namespaces.get(tenant.namespace, {}).get(name)
+
+
+def key_of_pod(
+    namespace: str, pod: str, container: str = "", image: str | None = None, owner: Owner | None = None
+) -> WorkloadKey:
+    """`owner`: as the API server has it, ReplicaSets and Jobs too; None: told from the pod's name."""
+    kind, name = owner_by_name(pod) if owner is None else root(owner)
+    return WorkloadKey(
+        namespace=namespace, name=name, container=container, kind=kind, image=plain_image(image) if image else None
+    )
+
+
+def root(owner: Owner) -> Owner:
+    """Who stands behind an owner that another controller has made: a Deployment or a CronJob; else the owner itself."""
+    kind, name = owner
+    if kind == "ReplicaSet" and (match := _REPLICA_SET.fullmatch(name)):
+        return "Deployment", match["name"]
+    if kind == "Job" and (match := _SCHEDULED.fullmatch(name)):
+        return "CronJob", match["name"]
+    return owner
+
+
+def owner_by_name(pod: str) -> tuple[str | None, str]:
+    """Kind and name that a pod's name gives away. Kind None: several kinds name their pods so, or nothing tells."""
+    if match := _DEPLOYMENT.fullmatch(pod):
+        return "Deployment", match["name"]
+    if match := _SUFFIXED.fullmatch(pod):  # of a Job, a DaemonSet, ...
+        made = match["name"]
+        scheduled = _SCHEDULED.fullmatch(made)
+        return ("CronJob", scheduled["name"]) if scheduled else (None, made)
+    if match := _NUMBERED.fullmatch(pod):
+        return "StatefulSet", match["name"]
+    if match := _SCHEDULED.fullmatch(pod):
+        return None, match["name"]
+    return None, pod

@@ -1,0 +1,105 @@
+"""The agent's log: each thing once when it begins, once when it is over."""
+
+import logging
+
+import pytest
+
+from gpuwatch.agent.event_log import Journal
+from gpuwatch.model.finding import Finding, Judgement, Severity
+from gpuwatch.model.snapshot import GpuState, GpuStatus, Identity, Snapshot
+from gpuwatch.model.view import AgentStatus, View
+from gpuwatch.model.xid import XidEvent
+
+LOST = Finding(check="gpu_lost", severity=Severity.CRITICAL, message="GPU is lost", gpu="GPU-3", action="reboot")
+KUBELET = Finding(check="monitoring_degraded", severity=Severity.WARNING, message="podresources: refused", action="see")
+
+
+def view(*findings: Finding, restarts: int = 0) -> View:
+    identity = Identity(index=3, uuid="GPU-3", pci_bus_id="00000000:3B:00.0")
+    return View(
+        snapshot=Snapshot(at=1.0, interval=1.0, statuses=(GpuStatus(identity=identity, state=GpuState.FRESH),)),
+        agent=AgentStatus(version="1", started=0.0, reader_restarts=restarts),
+        judgement=Judgement(findings=findings),
+    )
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "gpuwatch.agent.event_log")
+    return caplog
+
+
+def test_a_finding_is_said_when_it_begins_and_when_it_is_over(said: pytest.LogCaptureFixture) -> None:
+    journal = Journal()
+    for findings in [(), (LOST,), (LOST,), (LOST, KUBELET), (KUBELET,), ()]:
+        journal.tell(view(*findings))
+    assert [(record.levelname, record.getMessage()) for record in said.records] == [
+        ("ERROR", "GPU 3: gpu_lost: GPU is lost; reboot"),
+        ("WARNING", "monitoring_degraded: podresources: refused; see"),
+        ("INFO", "GPU 3: gpu_lost: over"),
+        ("INFO", "monitoring_degraded: over"),
+    ]
+
+
+def test_one_more_source_that_fails_is_news(said: pytest.LogCaptureFixture) -> None:
+    def down(*sources: str) -> Finding:
+        evidence = dict.fromkeys(sources, "refused")
+        return Finding(
+            check="monitoring_degraded", severity=Severity.WARNING, message=" and ".join(sources), evidence=evidence
+        )
+
+    journal = Journal()
+    for sources in (("kmsg",), ("kmsg",), ("kmsg", "procfs"), ("procfs",)):
+        journal.tell(view(down(*sources)))
+    assert [record.getMessage().split(": ")[1] for record in said.records] == ["kmsg; ", "kmsg and procfs; "]
+
+
+def test_a_new_reason_of_a_source_is_news_once_however_often_it_comes_back(said: pytest.LogCaptureFixture) -> None:
+    def down(reason: str) -> Finding:
+        return Finding(
+            check="monitoring_degraded", severity=Severity.WARNING, message=reason, evidence={"nvml": reason}
+        )
+
+    journal = Journal()
+    reasons = ("starting", "Library Not Found, tried 1 times", "starting", "Library Not Found, tried 2 times")
+    for reason in reasons:
+        journal.tell(view(down(reason)))
+    assert [record.getMessage().split(": ")[1] for record in said.records] == [f"{reason}; " for reason in reasons[:2]]
+    journal.tell(view())
+    journal.tell(view(down("starting")))
+    assert said.records[-1].getMessage() == "monitoring_degraded: starting; "
+
+
+def test_each_xid_is_a_finding_of_its_own(said: pytest.LogCaptureFixture) -> None:
+    journal = Journal()
+    several = [
+        Finding(check="xid_fatal", severity=Severity.CRITICAL, message=str(xid), gpu="GPU-3", xid=xid)
+        for xid in (48, 95)
+    ]
+    journal.tell(view(*several))
+    journal.tell(view(several[0]))
+    assert [record.levelname for record in said.records] == ["ERROR", "ERROR", "INFO"]
+
+
+def test_changing_figures_are_not_news(said: pytest.LogCaptureFixture) -> None:
+    journal = Journal()
+    for seconds in range(3):
+        journal.tell(view(Finding(check="slow", severity=Severity.WARNING, message=f"for {seconds} s", gpu="GPU-3")))
+    assert len(said.records) == 1
+
+
+def test_a_new_reader_is_said_once(said: pytest.LogCaptureFixture) -> None:
+    journal = Journal()
+    for restarts in (0, 1, 1):
+        journal.tell(view(restarts=restarts))
+    assert [record.getMessage() for record in said.records] == ["the reader was started anew; times so far: 1"]
+
+
+def test_an_xid_names_its_gpu_and_blames_nobody(said: pytest.LogCaptureFixture) -> None:
+    journal = Journal()
+    journal.tell(view())
+    journal.xid(
+        XidEvent(at=1.0, xid=79, source="kernel", uuid="GPU-3", pid=7, name="trainer", message="fell off the bus")
+    )
+    journal.xid(XidEvent(at=1.0, xid=31, source="nvml", pci="0000:99:00"))
+    assert [r.getMessage() for r in said.records] == ["GPU 3: XID 79: fell off the bus", "GPU 0000:99:00: XID 31"]

@@ -1,0 +1,45 @@
+"""`gpuwatch describe gpu`: a GPU that gpuwatch's own tuner slows down says so, before anybody seeks another cause."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.tuning.actuation.record import SettingsRecord
+from tests.cli.commands import ask, run
+from tests.model import views
+from tests.tuning.service.tuning import clocks, limit
+
+CAPTURE = Path(__file__).parents[2] / "captures/h100__590.48.01.txt"
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        (clocks(views.uuid(0)), "clock at most 1200 MHz; gpuwatch tune status tells why"),
+        (limit(views.uuid(0)), "power limit 500 W, before 700 W"),
+    ],
+)
+def test_what_the_tuner_has_set_is_said_of_the_gpu_it_is_set_on(tmp_path: Path, setting, says: str):
+    SettingsRecord(tmp_path).add(setting)
+    place = ("--state-dir", str(tmp_path))
+    line = next(
+        line for line in ask(views.healthy(), "describe", "gpu", "0", *place).stdout.splitlines() if says in line
+    )
+    assert line.startswith("  Set by gpuwatch's tuner ")
+    assert "tuner" not in ask(views.healthy(), "describe", "gpu", "1", *place).stdout
+    items = json.loads(ask(views.healthy(), "describe", "gpu", "0", "-o", "json", *place).stdout)["items"]
+    assert [each["applied"] for each in items[0]["settings"]] == [setting.applied[0]]
+
+
+def test_a_record_that_cannot_be_read_is_said_and_the_gpu_is_told(tmp_path: Path):
+    (tmp_path / "actuation.json").write_text("{")
+    found = ask(views.healthy(), "describe", "gpu", "0", "--state-dir", str(tmp_path))
+    assert found.exit_code == 0
+    assert "what gpuwatch has set is not known" in found.stderr
+
+
+def test_a_recording_is_not_held_against_what_is_set_now(tmp_path: Path):
+    (tmp_path / "actuation.json").write_text("{")
+    found = run("--source", f"capture:{CAPTURE}", "describe", "gpu", "0", "--state-dir", str(tmp_path))
+    assert (found.exit_code, found.stderr) == (0, "")

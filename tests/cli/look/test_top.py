@@ -1,0 +1,162 @@
+"""The live view: what keys do, how a sparkline grows, and the real thing in a real terminal."""
+
+import os
+import pty
+import select
+import termios
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuwatch.cli.console.keys import named
+from gpuwatch.cli.console.terminal import UNICODE
+from gpuwatch.cli.look import top
+from gpuwatch.cli.look.gather import gpu_items
+from gpuwatch.cli.look.top_screen import screen
+from gpuwatch.cli.look.top_state import HISTORY, SORTS, History, State, arranged, press
+from gpuwatch.host.load import HostUse
+from tests.cli.commands import ask, serving
+from tests.cli.processes import started
+from tests.model import views
+from tests.waiting import BOUND_SECONDS, until
+
+
+def pressed(*keys: str, state: State | None = None) -> State:
+    for key in keys:
+        state = press(state or State(), key)
+    return state or State()
+
+
+def shown(state: State, view=None) -> list[int]:
+    return [gpu.index for gpu in arranged(state, gpu_items(view or views.healthy()))]
+
+
+def test_sorting_puts_the_largest_first_and_the_unknown_last():
+    assert shown(State(sort="util")) == [0, 1, 2]
+    assert shown(State(sort="util", reverse=True)) == [2, 1, 0]
+    assert shown(State(sort="temp"), views.failing()) == [0, 1, 2]
+    assert shown(State(sort="temp", reverse=True), views.failing()) == [1, 0, 2]
+
+
+def test_keys_go_round_the_columns():
+    names = list(SORTS)
+    assert [pressed(*["s"] * count).sort for count in range(len(names) + 1)] == [*names, names[0]]
+    assert pressed("right", "left").sort == names[0]
+    assert pressed("left").sort == names[-1]
+
+
+def test_q_ends_unless_it_is_typed_into_the_filter():
+    assert pressed("q").done
+    assert not pressed("f", "q").done
+    assert pressed("f", "q").filter == "q"
+
+
+def test_the_filter_is_typed_kept_and_cleared():
+    assert pressed("f", "c", "h", "x", "backspace", "enter") == State(filter="ch")
+    assert shown(pressed("f", *"chat", "enter")) == [1]
+    assert shown(State(filter="FAILED"), views.failing()) == [2]
+    assert pressed("f", "c", "escape") == State()
+    assert pressed("f", "c", "enter", "escape") == State()
+
+
+def test_an_unknown_key_changes_nothing():
+    assert pressed("x") == State()
+    assert pressed("f", "up") == State(editing=True)
+
+
+@pytest.mark.parametrize(
+    ("data", "keys"),
+    [
+        (b"q", ["q"]),
+        (b"\x1b[C", ["right"]),
+        (b"\x1bOD", ["left"]),
+        (b"\x1b", ["escape"]),
+        (b"\x7f", ["backspace"]),
+        ("fé\r".encode(), ["f", "é", "enter"]),
+        (b"\x1b[A\x1b[Bs", ["up", "down", "s"]),
+        (b"\x1b[15~q", ["q"]),
+        (b"\x00\xff", []),
+    ],
+)
+def test_keys_have_names_also_when_typed_fast(data, keys):
+    assert named(data) == keys
+
+
+@given(st.binary(max_size=64))
+def test_no_bytes_break_the_keys(data):
+    assert all(key for key in named(data))
+
+
+def test_a_sparkline_grows_at_the_right_and_leaves_gaps():
+    history, gpus = History(), gpu_items(views.failing())
+    for _ in range(3):
+        history.remember(views.failing())
+    assert history.spark(gpus[0], UNICODE) == "███".rjust(HISTORY)
+    assert history.spark(gpus[2], UNICODE).strip() == ""
+
+
+def test_a_screen_fills_its_terminal_and_no_more():
+    lines = screen(views.failing(), State(filter="x"), History(), UNICODE, width=70, height=12)
+    assert len(lines) == 12
+    assert max(line.cell_len for line in lines) <= 70
+    assert "filter: x" in lines[-1].plain
+
+
+def test_trouble_with_the_agent_is_said_and_the_last_view_stays():
+    lines = screen(views.healthy(), State(), History(), UNICODE, width=80, height=12, trouble="cannot reach the agent")
+    assert lines[-1].plain == "cannot reach the agent"
+    assert "gpu-node-07" in lines[0].plain
+
+
+def test_the_columns_that_help_names_are_those_there_are():
+    assert tuple(SORTS) == top.SORTS
+
+
+def test_once_prints_and_ends_sorted():
+    lines = ask(views.healthy(), "top", "--once", "--sort", "power").stdout.splitlines()
+    assert [line.split()[0] for line in lines[3:]] == ["0", "1", "2"]
+
+
+def read_until(fd: int, wanted: bytes) -> None:
+    """Read a terminal, whose other end is open, until `wanted` has come."""
+    data = b""
+
+    def has_come() -> bool:
+        nonlocal data
+        if select.select([fd], [], [], 1.0)[0]:
+            data += os.read(fd, 65536)
+        return wanted in data
+
+    until(has_come, f"{wanted!r} on the terminal", step=0)
+
+
+def test_a_terminal_shows_it_takes_keys_and_gets_its_mode_back():
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    variables = {"TERM": "xterm", "LINES": "20"}
+    ends = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
+    with (
+        serving(views.healthy()) as path,
+        started("--source", f"agent:{path}", "top", "--interval", "0.2", variables=variables, **ends) as process,
+    ):
+        read_until(ours, b"q quit")
+        os.write(ours, b"f")
+        read_until(ours, b"filter: ")
+        os.write(ours, b"chat\r")
+        read_until(ours, b"filter: chat")
+        os.write(ours, b"q")
+        read_until(ours, b"\x1b[?1049l")
+        assert process.wait(BOUND_SECONDS) == 0
+    assert termios.tcgetattr(theirs) == before
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_the_host_stands_beside_the_gpus_when_it_is_known():
+    busy = HostUse(cpu=0.34, processors=64, memory_used=120 << 30, memory_total=512 << 30, load=3.14)
+    lines = screen(views.healthy(), State(), History(), UNICODE, width=80, height=14, host=busy)
+    assert lines[1].plain == "HOST CPU 34% of 64   memory 120/512 GiB   load 3.1"
+    assert not any(
+        line.plain.startswith("HOST") for line in screen(views.healthy(), State(), History(), UNICODE, width=80)
+    )

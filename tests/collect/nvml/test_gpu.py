@@ -1,0 +1,228 @@
+"""One GPU as a whole: links, instances, sample buffers, virtual GPUs and fans beside the fields."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpuwatch.collect.nvml.fields import Tier
+from gpuwatch.collect.nvml.links import ERRORS
+from gpuwatch.model.snapshot import Gpu, Identity
+from gpuwatch.sim.libnvml import FakeDriver, FakeMig, FakeVgpu
+from tests.sim.libnvml.nvml_child import run
+
+READ = """
+from gpuwatch.collect.nvml.gpu import GpuReader, register
+handle, identity = register(nvml, 0)
+reader = GpuReader(nvml, handle, identity)
+"""
+POWER_SAMPLES, UTILIZATION_SAMPLES = 0, 1  # nvmlSamplingType_t
+UNSUPPORTED, NO_PERMISSION, UNKNOWN = 3, 4, 999
+
+
+def samples(driver: FakeDriver, *turns: Callable[[], object], force: bool = False) -> list[Gpu]:
+    """A sample, a turn, a sample... one second apart."""
+    reads = "pause()\n".join(f"tell(reader.read({n}, {n}, {force}))\n" for n in range(len(turns) + 1))
+    return msgspec.convert(run(driver, READ + reads, *turns), list[Gpu])
+
+
+def test_identity(driver: FakeDriver) -> None:
+    (identity,) = msgspec.convert(run(driver, READ + "tell(identity)"), list[Identity])
+    assert identity.uuid == driver.get(0, "uuid")
+    assert identity.pci_bus_id == "00000000:0F:00.0"
+    assert identity.name == "NVIDIA H100 80GB HBM3"
+    assert (identity.architecture, identity.compute_capability) == ("Hopper", "9.0")
+    assert (identity.minor, identity.serial) == (0, driver.get(0, "serial"))
+
+
+def test_what_is_under_way_is_named_and_over_afterwards(driver: FakeDriver) -> None:
+    assert run(driver, READ + "reader.read(0, 0); tell(reader.calling)") == [None]
+
+
+@pytest.mark.parametrize("model", ["H100", "A100", "T4"])
+@pytest.mark.parametrize("profile", ["535", "550", "580", "590"])
+def test_every_model_under_every_driver(tmp_path: Path, model: str, profile: str) -> None:
+    with FakeDriver(tmp_path / "driver", gpus=1, model=model, profile=profile) as driver:
+        driver.set(0, temperature=44, power_mw=60_000)
+        first, second = samples(driver, lambda: None)
+        assert (first.temperature.gpu, second.temperature.gpu) == (44, 44)
+        assert first.errors == second.errors == {}
+        assert first.memory.total == driver.get(0, "memory_total")
+        assert set(first.unsupported) == set(second.unsupported)
+
+
+# ---- peaks between two looks
+
+
+def test_a_short_peak_is_not_missed(driver: FakeDriver) -> None:
+    driver.set(0, power_mw=100_000, util_gpu=0)
+
+    def peak() -> None:
+        driver.push_sample(0, POWER_SAMPLES, 650_000)
+        driver.push_sample(0, UTILIZATION_SAMPLES, 100)
+
+    first, second, third = samples(driver, peak, lambda: None)
+    assert (first.power.max, first.utilization.gpu_max) == (None, None)
+    assert second.power.max == pytest.approx(650)
+    assert second.power.mean == pytest.approx(375)  # the peak, and the present value that the ring ends with
+    assert (second.utilization.gpu_max, second.utilization.gpu_mean) == (1.0, 0.5)
+    assert third.power.max == pytest.approx(100)
+
+
+def test_a_refused_buffer_is_asked_once(driver: FakeDriver) -> None:
+    driver.error(NO_PERMISSION, "nvmlDeviceGetSamples")
+    *_, last = samples(driver, lambda: None, lambda: None)
+    assert last.power.max is None
+    assert driver.calls("nvmlDeviceGetSamples") == 2  # power and utilization
+
+
+# ---- NVLink
+
+
+def test_links_with_traffic_and_errors(driver: FakeDriver) -> None:
+    driver.set_link(0, 3, tx_kib=10, rx_kib=20, errors=(1, 2, 3, 4, 5))
+    (gpu,) = samples(driver)
+    assert len(gpu.nvlinks) == 18
+    link = gpu.nvlinks[3]
+    assert (link.link, link.active, link.version) == (3, True, "5.0")
+    assert (link.transmit_bytes, link.receive_bytes) == (10 * 1024, 20 * 1024)
+    assert (link.errors["replay"], link.errors["recovery"]) == (1, 2)
+    assert link.speed_bytes_per_second == pytest.approx(26_562e6)
+    assert link.remote_pci == "00000000:C3:00.0"
+    assert link.errors.keys() <= ERRORS.keys()
+
+
+def test_a_gpu_without_links_is_asked_rarely(tmp_path: Path) -> None:
+    with FakeDriver(tmp_path / "t4", gpus=1, model="T4") as driver:
+        *_, last = samples(driver, *[lambda: None] * (Tier.SLOW - 1))
+        assert last.nvlinks == ()
+        assert driver.calls("nvmlDeviceGetNvLinkState") == 1
+
+
+def test_links_that_come_up_later_are_counted(driver: FakeDriver) -> None:
+    """At boot the fabric manager brings links up long after the first look."""
+    for link in range(18):
+        driver.set_link(0, link, active=0, tx_kib=None, rx_kib=None, errors=None)
+
+    def rise() -> None:
+        for link in range(18):
+            driver.set_link(0, link, active=1, tx_kib=7, rx_kib=7, errors=(0, 0, 0, 0, 0))
+
+    before, after = samples(driver, rise, force=True)
+    assert {link.active for link in before.nvlinks} == {False}
+    assert before.nvlinks[0].transmit_bytes is None
+    assert {link.active for link in after.nvlinks} == {True}
+    assert after.nvlinks[0].transmit_bytes == 7 * 1024
+    assert after.nvlinks[0].errors["replay"] == 0
+
+
+def test_a_link_that_goes_down_still_leads_where_it_led(driver: FakeDriver) -> None:
+
+    def fall() -> None:
+        driver.set_link(0, 3, active=0, tx_kib=None, rx_kib=None)
+        driver.error(UNSUPPORTED, "nvmlDeviceGetNvLinkRemotePciInfo_v2")
+
+    up, down = samples(driver, fall, force=True)
+    assert (up.nvlinks[3].active, down.nvlinks[3].active) == (True, False)
+    assert down.nvlinks[3].remote_pci == up.nvlinks[3].remote_pci is not None
+
+
+def test_a_link_whose_state_cannot_be_read_hides_no_other(driver: FakeDriver) -> None:
+    _, bad, good = samples(driver, lambda: driver.error(UNKNOWN, "nvmlDeviceGetNvLinkState"), driver.clear, force=True)
+    assert {link.active for link in bad.nvlinks} == {None}
+    assert len(bad.nvlinks) == len(good.nvlinks) == 18
+    assert {link.active for link in good.nvlinks} == {True}
+
+
+# ---- MIG
+
+
+def test_instances(driver: FakeDriver) -> None:
+    driver.set_mig(0, [FakeMig(gi=1, profile="1g.10gb", memory_used=1 << 30), FakeMig(gi=2, profile="3g.40gb")])
+    driver.set_gpm(0, {2: 50.0}, gi=2)
+    first, second = samples(driver, lambda: None)
+    assert [(mig.index, mig.gi, mig.ci, mig.profile) for mig in first.mig] == [
+        (0, 1, 0, "1g.10gb"),
+        (1, 2, 0, "3g.40gb"),
+    ]
+    assert first.mig[0].memory.used == 1 << 30
+    assert {mig.uuid[:4] for mig in first.mig} == {"MIG-"}
+    assert first.mig[1].activity.sm is None
+    assert [mig.activity.sm for mig in second.mig] == [0.0, 0.5]
+    assert second.utilization.gpu is None
+
+
+def test_compute_instances_share_the_activity_of_their_gpu_instance(driver: FakeDriver) -> None:
+    driver.set_mig(0, [FakeMig(gi=1, ci=0, profile="1c.3g.40gb"), FakeMig(gi=1, ci=1, profile="1c.3g.40gb")])
+    driver.set_gpm(0, {2: 30.0}, gi=1)
+    _, second = samples(driver, lambda: None)
+    assert [mig.activity.sm for mig in second.mig] == [0.3, 0.3]
+
+
+def test_switching_mig_on_and_off_is_noticed(driver: FakeDriver) -> None:
+    """What a partitioned GPU refuses it offers again as a whole one."""
+    reads = samples(
+        driver,
+        lambda: driver.set_mig(0, [FakeMig(gi=1)]),
+        lambda: None,
+        lambda: driver.set_mig(0, None),
+        lambda: None,
+        lambda: None,
+    )
+    whole, cut, again = reads[0], reads[2], reads[-1]
+    assert (whole.mig, [mig.gi for mig in cut.mig], again.mig) == ((), [1], ())
+    assert "utilization.gpu" in cut.unsupported
+    assert again.utilization.gpu == 0
+    assert again.activity.sm is not None
+
+
+def test_an_instance_that_goes_away_gives_its_samples_back(driver: FakeDriver) -> None:
+    driver.set_mig(0, [FakeMig(gi=1), FakeMig(gi=2)])
+    _, second = samples(driver, lambda: driver.set_mig(0, [FakeMig(gi=2)]))
+    assert [mig.gi for mig in second.mig] == [2]
+    assert driver.calls("nvmlGpmSampleFree") == 2
+
+
+# ---- GPM, fans, vGPU
+
+
+def test_why_gpm_is_refused_is_said_every_time(driver: FakeDriver) -> None:
+    driver.error(NO_PERMISSION, "nvmlGpmSampleGet")
+    reads = samples(driver, lambda: None, lambda: None)
+    assert [gpu.errors for gpu in reads] == [{"activity": "Insufficient Permissions"}] * 3
+    assert driver.calls("nvmlGpmSampleGet") == 1
+
+
+def test_fans(driver: FakeDriver) -> None:
+    driver.set(0, fans=2, fan_percent=30)
+    (gpu,) = samples(driver)
+    assert gpu.fans == (0.3, 0.3)
+
+
+def test_virtual_gpus_of_a_host(driver: FakeDriver) -> None:
+    driver.set_vgpus(0, [FakeVgpu(instance=7, vm="vm-1", uuid="v-7", memory_used=1 << 30, utilization=40)])
+    (gpu,) = samples(driver)
+    (vgpu,) = gpu.vgpus
+    assert (vgpu.instance, vgpu.uuid, vgpu.vm, vgpu.used_memory, vgpu.utilization) == (7, "v-7", "vm-1", 1 << 30, 0.4)
+    assert vgpu.licensed is True
+
+
+STUDIED = """
+import sys
+from gpuwatch.collect.nvml import gpu as nvml_gpu
+import msgspec
+called = set()
+sys.setprofile(lambda frame, event, arg: called.add(frame.f_code.co_filename))
+msgspec.convert({"identity": {"index": 0, "uuid": "", "pci_bus_id": ""}, "nvlinks": [{"link": 0}]}, nvml_gpu.Gpu)
+sys.setprofile(None)
+print(sorted(path for path in called if "msgspec" in path))
+"""
+
+
+def test_the_threads_of_a_reader_find_the_type_of_a_sample_studied():
+    """Two that study it at once crash msgspec."""
+    done = subprocess.run([sys.executable, "-c", STUDIED], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,293 @@
+"""Bundles: complete, bounded, safe to open, made of half-broken nodes too, and judged again with the same results."""
+
+import importlib
+import json
+import os
+import stat
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpuwatch.diagnose.bundling import verify as rereading
+from gpuwatch.diagnose.bundling.bundle import check_target, write_bundle
+from gpuwatch.diagnose.bundling.copier import copied
+from gpuwatch.diagnose.bundling.selected_files import without_code
+from gpuwatch.diagnose.facts import HOST_SECTIONS
+from gpuwatch.diagnose.gathering.recorded import recorded
+from gpuwatch.diagnose.gathering.sections import read
+from gpuwatch.diagnose.host.elf import section
+from gpuwatch.diagnose.places import Places
+from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
+from tests.diagnose.bundling.bundles import again, bundle, contents, copied_here, unpacked
+from tests.diagnose.hosts import Host
+from tests.kept import kept
+from tests.seeds import seeded
+
+
+def _broken(area):
+    return importlib.import_module(f"tests.diagnose.broken_{area}").BROKEN
+
+
+SOME_BROKEN = seeded(row for area in ("machine", "fabric", "containers") for row in _broken(area)[::12])
+"""Of those whose files are broken; all of them take minutes."""
+
+NODES = {"h100": {}, "mig": {"mig": {"0": ["3g.40gb", "3g.40gb"]}}, "t4": {"model": "t4", "gpus": 2}}
+
+
+def sections(places):
+    """What every reader finds there, or its words."""
+    found = {}
+    for name in HOST_SECTIONS:
+        try:
+            found[name] = read(name, places)
+        except (OSError, GpuwatchError) as error:
+            found[name] = type(error).__name__
+    return found
+
+
+def results(diagnosis):
+    return {r.id: (r.result, r.message, r.blocked_by) for r in diagnosis.results}
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    """One good bundle: host, archive, and where it was taken apart."""
+    place = tmp_path_factory.mktemp("case")
+    host = Host(place / "host")
+    written = bundle(host, place / "case.tgz")
+    return host, written, place / "case.tgz", unpacked(place / "case.tgz", place / "out")
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_a_bundle_is_judged_as_its_host(tmp_path, name):
+    host = Host(tmp_path / "host", **NODES[name])
+    bundle(host, tmp_path / "case.tgz")
+    top = unpacked(tmp_path / "case.tgz", tmp_path / "out")
+    assert sections(Places.tree(top)) == sections(Places.tree(host.root))
+    assert results(again(host, top).diagnose()) == results(host.diagnose())
+
+
+@pytest.mark.parametrize("row", SOME_BROKEN, ids=lambda row: f"{row.id}-{row.says[:30]}")
+def test_a_bundle_of_a_broken_host_is_judged_as_the_host(tmp_path, row):
+    host = Host(tmp_path / "host", **row.node)
+    row.well(host)
+    row.breaks(host)
+    assert results(copied_here(host, tmp_path / "copy").diagnose()) == results(host.diagnose())
+
+
+def test_most_of_it_is_read_from_the_copied_files(case):
+    _, _, _, top = case
+    known = recorded(top / "gpuwatch")
+    assert [name for name in HOST_SECTIONS if getattr(known.host, name) is not None] == ["limits"]
+    assert known.unread == {}
+
+
+def test_plain_tar_lists_it_and_all_is_in_one_folder(case):
+    _, written, archive, top = case
+    listed = subprocess.run(
+        ["tar", "tzf", str(archive)], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    assert all(name.startswith(f"{top.name}/") for name in listed)
+    assert len(listed) == written.files + 1
+    for path in (
+        "README.txt", "diagnosis.txt", "diagnosis.json", "gpuwatch/view.json", "gpuwatch/cluster.json",
+        "gpuwatch/config.yaml", "gpuwatch/kernel.log", "gpuwatch/versions.json", "gpuwatch/host.json",
+        "proc/modules", "proc/driver/nvidia/version", "etc/containerd/config.toml", "dev/nvidia7",
+        "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
+    ):  # fmt: skip
+        assert f"{top.name}/{path}" in listed, path
+
+
+def test_nothing_in_it_leads_or_lies_outside(case):
+    _, _, archive, top = case
+    with tarfile.open(archive) as tar:
+        members = tar.getmembers()
+    names = [member.name for member in members]
+    assert len(set(names)) == len(names)
+    assert {member.type for member in members} <= {tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE}
+    for member in members:
+        assert ".." not in member.name.split("/")
+        if member.issym():
+            end = os.path.normpath(os.path.join(os.path.dirname(member.name), member.linkname))
+            assert not member.linkname.startswith("/")
+            assert end == top.name or end.startswith(f"{top.name}/"), member.name
+
+
+def test_links_of_the_host_that_lead_outside_stay_inside(tmp_path):
+    host = Host(tmp_path / "host")
+    (tmp_path / "outside.yaml").write_text("secret: outside\n")
+    host.link("etc/cdi/up.yaml", "../../../outside.yaml")
+    host.link("etc/cdi/absolute.yaml", str(tmp_path / "outside.yaml"))
+    host.link("etc/cdi/loop.yaml", "loop.yaml")
+    bundle(host, tmp_path / "case.tgz")
+    top = unpacked(tmp_path / "case.tgz", tmp_path / "out")
+    assert os.readlink(top / "etc/cdi/up.yaml") == "../../outside.yaml"
+    assert [path for path in top.rglob("*") if path.is_file() and "outside" in path.read_text(errors="replace")] == []
+
+
+def test_it_is_for_its_owner_and_replaces_an_older_one_as_a_whole(tmp_path):
+    host = Host(tmp_path / "host")
+    target = tmp_path / "case.tgz"
+    precious = tmp_path / "precious"
+    precious.write_text("keep me")
+    target.symlink_to(precious)
+    bundle(host, target)
+    assert not target.is_symlink()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert precious.read_text() == "keep me"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["case.tgz", "host", "precious"]
+
+
+def test_a_bundle_that_cannot_be_written_leaves_nothing(tmp_path):
+    host = Host(tmp_path / "host")
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(GpuwatchError, match="cannot write"):
+        bundle(host, tmp_path / "taken")
+    with pytest.raises(GpuwatchError, match="cannot write"):
+        bundle(host, tmp_path / "nowhere/case.tgz")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["host", "taken"]
+
+
+def test_a_place_where_none_can_be_made_is_told_at_once(tmp_path):
+    with pytest.raises(UsageError, match="is a folder"):
+        check_target(tmp_path)
+    with pytest.raises(UsageError, match="there is no folder"):
+        check_target(tmp_path / "nowhere/case.tgz")
+    with pytest.raises(UsageError, match="no plain file"):
+        check_target(Path("/dev/null"))
+    if os.geteuid() != 0:
+        tmp_path.chmod(0o500)
+        with pytest.raises(PermissionMissing):
+            check_target(tmp_path / "case.tgz")
+
+
+def test_it_is_bounded_and_says_what_was_left_out(tmp_path):
+    host = Host(tmp_path / "host")
+    host.write(
+        "var/log/fabricmanager.log", "x" * 79 + "\n" + (f"[INFO] {'a line of the log ' * 40}\n" * 4_000) + "the end\n"
+    )
+    written = bundle(host, tmp_path / "whole.tgz")
+    top = unpacked(tmp_path / "whole.tgz", tmp_path / "out")
+    log = (top / "var/log/fabricmanager.log").read_text()
+    assert len(log) == 2 << 20
+    assert log.endswith("the end\n")
+    assert "only the last" in written.missing["var/log/fabricmanager.log"]
+    small = bundle(host, tmp_path / "small.tgz", limit=1 << 20)
+    top = unpacked(tmp_path / "small.tgz", tmp_path / "out2")
+    assert sum(path.stat().st_size for path in top.rglob("*") if path.is_file()) < 1 << 20
+    assert "longer than" in small.missing["var/log/fabricmanager.log"]
+    assert "var/log/fabricmanager.log: left out" in (top / "README.txt").read_text()
+    assert (top / "proc/modules").exists()
+
+
+def test_a_file_that_never_answers_costs_its_own_area_only(tmp_path):
+    host = Host(tmp_path / "host")
+    device = next((host.root / "sys/bus/pci/devices").iterdir())
+    for seconds in (2.0, 5.0, 10.0, 20.0):  # a busy machine needs more than the first for what can be read
+        began = time.monotonic()
+        with kept(device / "vendor"):
+            members, late = copied(Places.tree(host.root), seconds)
+        assert time.monotonic() - began < seconds + 20.0
+        if len(late) == 1:
+            break
+    assert list(late) == ["PCI"]
+    assert "not read in time" in late["PCI"]
+    assert {"proc/modules", "etc/containerd/config.toml"} <= {member.path for member in members}
+
+
+def test_half_a_node_makes_a_bundle_that_names_what_is_missing(tmp_path):
+    host = Host(tmp_path / "host")
+    host.view = host.earlier = None
+    host.exporters = host.cluster = None
+    host.unread = {"view": "the driver does not answer", "cluster": "forbidden", "cdi": "permission denied"}
+    host.write("etc/containerd/config.toml", "version = [")
+    host.write("var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", "{broken")
+    host.write("etc/cdi/nvidia-broken.yaml", "devices: [")
+    made = contents(host, document="no JSON")
+    written = write_bundle(tmp_path / "case.tgz", made)
+    top = unpacked(tmp_path / "case.tgz", tmp_path / "out")
+    readme = (top / "README.txt").read_text()
+    assert written.missing["gpuwatch/view.json"] == "the driver does not answer"
+    assert "gpuwatch/view.json: the driver does not answer" in readme
+    assert "diagnosis.json: JSONDecodeError: it could not be made" in readme
+    assert recorded(top / "gpuwatch").unread == {"cdi": "permission denied"}
+    with pytest.raises(GpuwatchError, match="permission denied"):
+        read("cdi", Places.tree(top))
+    assert sections(Places.tree(top))["runtime"] == read("runtime", Places.tree(host.root))
+
+
+def test_a_container_hands_out_no_files_of_its_own_as_the_hosts(tmp_path):
+    host = Host(tmp_path / "host")
+    places = msgspec.structs.replace(Places.tree(host.root), hidden=True)
+    members, late = copied(places, 20.0)
+    assert late == {}
+    assert {member.path.partition("/")[0] for member in members} == {"proc", "sys", "dev"}
+
+
+def test_no_file_of_this_machine_is_taken_for_another(tmp_path):
+    host = Host(tmp_path / "host")
+    host.unread = dict.fromkeys(HOST_SECTIONS, "the agent is of another machine")
+    written = bundle(host, tmp_path / "case.tgz")
+    top = unpacked(tmp_path / "case.tgz", tmp_path / "out")
+    assert written.missing["files: all"] == "the agent is of another machine"
+    assert sorted(path.name for path in top.iterdir()) == ["README.txt", "diagnosis.json", "diagnosis.txt", "gpuwatch"]
+    assert "No file of the node could be copied." in (top / "README.txt").read_text()
+
+
+def test_device_files_are_judged_by_the_numbers_they_had(tmp_path):
+    host = Host(tmp_path / "host")
+    made = contents(host)
+    nodes = made.facts.nodes
+    assert nodes is not None
+    real = {name: type(node)(major=195, minor=0, mode=0o666) for name, node in nodes.files.items()}
+    facts = type(made.facts)(**{**_members(made.facts), "plain": False, "nodes": type(nodes)(files=real)})
+    write_bundle(tmp_path / "case.tgz", type(made)(**{**_members(made), "facts": facts}))
+    top = unpacked(tmp_path / "case.tgz", tmp_path / "out")
+    assert Places.tree(top).plain is False
+    assert read("nodes", Places.tree(top)) == type(nodes)(files=real)
+
+
+def _members(record):
+    return {name: getattr(record, name) for name in record.__struct_fields__}
+
+
+def test_a_bundle_is_never_taken_for_this_machine(case):
+    _, _, _, top = case
+    assert not (top / "proc/sys/kernel/random/boot_id").exists()
+
+
+def test_a_damaged_record_is_told(case, tmp_path):
+    folder = tmp_path / "gpuwatch"
+    folder.mkdir()
+    (folder / "host.json").write_text('{"plain": "perhaps"}')
+    with pytest.raises(GpuwatchError, match=r"host\.json cannot be understood"):
+        recorded(folder)
+
+
+def test_a_kernel_module_is_known_without_its_code(tmp_path):
+    info = b"version=570.86.15\0vermagic=6.8.0 SMP\0license=NVIDIA\0"
+    file = tmp_path / "nvidia.ko"
+    file.write_bytes(without_code(info))
+    with file.open("rb") as opened:
+        assert section(opened, ".modinfo") == info
+
+
+def test_the_versions_and_the_document_are_json(case):
+    _, _, _, top = case
+    versions = json.loads((top / "gpuwatch/versions.json").read_text())
+    assert versions["node"]["driver"] == "580.105.08"
+    assert json.loads((top / "diagnosis.json").read_text())["kind"] == "Diagnosis"
+
+
+def test_taking_apart_by_hand_gives_what_tar_gives(case, tmp_path):
+    host, _, _, top = case
+    members, late = copied(Places.tree(host.root), 20.0)
+    rereading.unpack(members, tmp_path / "copy")
+    assert late == {}
+    mine = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*")}
+    theirs = {str(path.relative_to(top)) for path in top.rglob("*")}
+    assert mine <= theirs

@@ -1,0 +1,14 @@
+"""The page of checks is the table's."""
+
+from pathlib import Path
+
+from gpuwatch.health.checks import CHECKS
+from gpuwatch.health.checks_doc import markdown
+
+
+def test_the_page_is_what_make_generate_writes() -> None:
+    assert (Path(__file__).parents[2] / "docs" / "checks.md").read_text() == markdown()
+
+
+def test_every_check_is_on_it() -> None:
+    assert all(f"| `{check.name}` |" in markdown() for check in CHECKS)

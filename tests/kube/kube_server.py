@@ -1,0 +1,36 @@
+"""A simulated cluster behind HTTP and the writer of its one node, for the tests of the Kubernetes client."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from gpuwatch.kube.reader import NodeWriter
+from gpuwatch.kube.transport import Transport
+from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
+
+NODE = "n1"
+NAMESPACE = "gpuwatch"
+
+
+class Served(NamedTuple):
+    """One cluster, its server and who asks it."""
+
+    cluster: Cluster
+    server: SimulatedApiServer
+    transport: Transport
+    writer: NodeWriter
+
+
+@contextmanager
+def served() -> Iterator[Served]:
+    """A node with a pod; everybody may do everything."""
+    cluster = Cluster()
+    cluster.add_node(NODE, labels={"nvidia.com/gpu.present": "true"})
+    cluster.add_namespace(NAMESPACE)
+    cluster.add_pod("ml", "train-0", node=NODE, labels={"app": "train"})
+    with SimulatedApiServer(cluster) as server:
+        transport = Transport(str(server.kubeconfig()))
+        try:
+            yield Served(cluster, server, transport, NodeWriter(transport, NODE))
+        finally:
+            transport.close()

@@ -1,0 +1,37 @@
+"""Pages of one known node, kept in tests/golden. `python -m tests.metrics.golden_pages` writes them anew."""
+
+from pathlib import Path
+
+from gpuwatch.config import MetricsConfig
+from gpuwatch.metrics.exposition import Encoder
+from gpuwatch.metrics.native.rightsizing import Told
+from gpuwatch.metrics.profiles import Profiles
+from gpuwatch.model.recommendation import Finding
+from tests.model.advice_factory import advice, recommendation
+from tests.model.view_factory import full_view
+
+FOLDER = Path(__file__).parent.parent / "golden"
+PAGES = {
+    "native.metrics": (("native",), False),
+    "native-openmetrics.metrics": (("native",), True),
+    "dcgm-4.8.metrics": (("dcgm-4.8",), False),
+    "dcgm-4.9.metrics": (("dcgm-4.9",), False),
+    "dcgm-both-openmetrics.metrics": (("dcgm-4.8", "dcgm-4.9"), True),
+}
+"""File -> profiles, OpenMetrics."""
+
+
+def render(name: str) -> bytes:
+    """The page as it is now: two GPUs, one of them with MIG, seen twice one second apart, and some advice."""
+    profiles, openmetrics = PAGES[name]
+    source = Profiles(MetricsConfig(processes=True), node="")
+    views = [full_view(2, links=2, seed=seed) for seed in (1, 2)]
+    for second, view in enumerate(views):
+        source.observe(view, float(second))
+    told = Told(advice(recommendation("chat", 24.0), recommendation("notes", 12.0, Finding.MIG_FIT)), top=20)
+    return Encoder().encode(source.collect(views[-1], profiles, advice=told), openmetrics=openmetrics)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        (FOLDER / page).write_bytes(render(page))

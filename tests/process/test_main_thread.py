@@ -1,0 +1,110 @@
+"""What waits for the end of a role takes over a changed file meanwhile, and only one that is good."""
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gpuwatch.config import Config
+from gpuwatch.model.errors import UsageError
+from gpuwatch.process.config_watch import ConfigWatch
+from gpuwatch.process.main_thread import MainThread
+from tests.waiting import BOUND_SECONDS
+
+BEFORE = Config()
+QUIET = replace(BEFORE, tuning=replace(BEFORE.tuning, mode="off"))
+MOVED = replace(BEFORE, tuning=replace(BEFORE.tuning, mode="off", listen=":1"))
+
+
+class Bench:
+    """A main thread over a file that changes as soon as it waits; each reading of it gives the next of `readings`."""
+
+    def __init__(self, file: Path, *readings: Config | UsageError) -> None:
+        self.taken: list[Config] = []
+        self._file, self._readings = file, list(readings)
+        file.write_text("")
+        self.watch = ConfigWatch(BEFORE, file, self._read, live=("tuning",), role="tuner")
+        self.main = MainThread(self.watch, "tuning", ("listen", "web_config"), self._take, pause=0.01)
+
+    def run(self) -> None:
+        self._touch()
+        self.main.wait()
+
+    def _touch(self) -> None:
+        new = self._file.with_suffix(".new")
+        new.write_text(str(len(self._readings)))
+        new.replace(self._file)
+
+    def _read(self) -> Config:
+        found = self._readings.pop(0)
+        if self._readings:
+            self._touch()
+        else:
+            self.main.stopping.set()
+        if isinstance(found, UsageError):
+            raise found
+        return found
+
+    def _take(self, new: Config) -> None:
+        self.taken.append(new)
+
+
+def test_a_changed_file_is_taken_over(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "file", QUIET)
+    bench.run()
+    assert [new.tuning.mode for new in bench.taken] == ["off"]
+    assert bench.main.config_error is None
+
+
+def test_one_that_is_refused_changes_nothing_until_it_is_mended(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "file", UsageError("no such mode"))
+    bench.run()
+    assert bench.taken == []
+    assert "no such mode" in (bench.main.config_error or "")
+    mended = Bench(tmp_path / "file", UsageError("no such mode"), QUIET)
+    mended.run()
+    assert len(mended.taken) == 1
+    assert mended.main.config_error is None
+
+
+def test_what_cannot_change_while_it_runs_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        Bench(tmp_path / "file", MOVED).run()
+    assert caplog.messages == ["a change of `tuning.listen` takes effect when the tuner is restarted"]
+
+
+WAITS = """
+from gpuwatch.process.main_thread import MainThread
+main = MainThread(None, "tuning", (), print)
+main.heed_signals()
+print("waits", flush=True)
+main.wait()
+print("ends", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_and_a_hangup_does_not(number: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE, text=True) as process, ended(process):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        os.kill(process.pid, signal.SIGHUP)
+        os.kill(process.pid, number)
+        assert process.stdout.readline() == "ends\n"
+        assert process.wait(BOUND_SECONDS) == 0
+
+
+@contextlib.contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Also when the test fails."""
+    try:
+        yield
+    finally:
+        process.kill()

@@ -1,0 +1,147 @@
+"""What a person asks for by hand takes what is free, gives back what is ours, and touches nothing else."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gpuwatch.cli.node.plan_items import after
+from gpuwatch.remediation.model.plan import (
+    ACKNOWLEDGED,
+    CONDITION,
+    FAULTS,
+    OWNER,
+    QUARANTINED,
+    TAINT,
+    Announce,
+    Condition,
+    Fault,
+    FreeSlot,
+    LeaseObject,
+    NodeObject,
+    PatchNode,
+    Reason,
+    Response,
+    SetCondition,
+    Taint,
+    TakeSlot,
+)
+from gpuwatch.remediation.planning.manual import Wish, quarantine, release
+from gpuwatch.remediation.planning.ownership import Claim, acknowledged, encode, hold
+
+AT = 1_790_000_000.0
+OTHERS = (Taint(key="team", value="a"), Taint(key="node.kubernetes.io/not-ready", effect="NoExecute"))
+READY = Condition(type="Ready", status="True")
+NODE = NodeObject(
+    name="gpu-1",
+    uid="uid-1",
+    resource_version="7",
+    taints=OTHERS,
+    labels={"zone": "b"},
+    annotations={"team": "a"},
+    conditions=(READY,),
+)
+SLOT = TakeSlot(slots=3, name="gpuwatch-slot-1")
+WISH = Wish(at=AT, reason="fan replaced tomorrow", cordon=True)
+LEASE = LeaseObject(name="gpuwatch-slot-1", holder="gpu-1")
+FAULT = Fault(key="xid_fatal/GPU-1/79", check="xid_fatal", response=Response.TAINT, gpu="GPU-1", xid=79, last=AT - 9)
+
+
+def taken(node=NODE, wish=WISH, slot=SLOT):
+    return after(node, quarantine(node, wish, slot).steps)
+
+
+def test_the_claim_comes_before_the_slot_and_the_slot_before_the_taint():
+    steps = quarantine(NODE, WISH, SLOT).steps
+    assert [type(step) for step in steps] == [PatchNode, TakeSlot, PatchNode, SetCondition, Announce]
+    assert hold(after(NODE, steps[:1])).claim is Claim.CLAIMED
+    assert hold(after(NODE, steps[:3])).claim is Claim.APPLIED
+
+
+def test_it_says_who_and_why_and_holds_until_a_person_releases():
+    owner = hold(taken()).owner
+    assert (owner.by, owner.held, owner.slot, owner.cordoned) == ("operator", WISH.reason, SLOT.name, True)
+    assert taken().condition.status == "False"
+    assert WISH.reason in taken().condition.message
+
+
+@pytest.mark.parametrize("cordoned_before", [True, False])
+def test_everything_comes_back_as_it_was(cordoned_before):
+    node = replace(NODE, unschedulable=cordoned_before)
+    held = taken(node)
+    assert held.unschedulable
+    plan = release(held, WISH, (LEASE,))
+    assert after(held, plan.steps) == node
+    assert FreeSlot(name=LEASE.name) in plan.steps
+
+
+def test_a_label_that_was_there_before_stays():
+    node = replace(NODE, labels={QUARANTINED: "by somebody"})
+    assert after(taken(node), release(taken(node), WISH, ()).steps).labels == node.labels
+
+
+def test_what_others_did_meanwhile_stays():
+    held = taken()
+    changed = replace(held, taints=(*held.taints, Taint(key="late")), labels={**held.labels, "late": "1"})
+    back = after(changed, release(changed, WISH, ()).steps)
+    assert back.taints == (*OTHERS, Taint(key="late"))
+    assert back.labels == {"zone": "b", "late": "1"}
+
+
+@pytest.mark.parametrize("annotation", [None, "not json", encode(hold(taken(replace(NODE, uid="another"))).owner)])
+def test_a_taint_that_nothing_proves_to_be_ours_is_left_alone_and_said(annotation):
+    mark = {} if annotation is None else {OWNER: annotation}
+    node = replace(NODE, taints=(*OTHERS, Taint(key=TAINT, value="x")), annotations=mark)
+    for plan in (quarantine(node, WISH, SLOT), release(node, WISH, ())):
+        assert after(node, plan.steps).taints == node.taints
+        assert [one.reason for one in plan.blocked] == [Reason.FOREIGN]
+        assert f"kubectl taint node gpu-1 {TAINT}" in plan.blocked[0].words
+
+
+def test_leftovers_go():
+    owner = hold(taken()).owner
+    node = replace(NODE, annotations={OWNER: encode(owner), FAULTS: "garbled"}, conditions=(READY, taken().condition))
+    back = after(node, release(node, WISH, (), forget=True).steps)
+    assert back.annotations == {}
+    assert back.conditions == (READY,)
+
+
+def test_a_node_without_anything_of_ours_is_not_written_to():
+    assert release(NODE, WISH, ()).steps == ()
+
+
+def test_what_was_wrong_is_overruled_until_it_happens_again():
+    held = replace(taken(), annotations={**taken().annotations, FAULTS: encode((FAULT,))})
+    newer = replace(FAULT, last=AT)
+    assert acknowledged(after(held, release(held, WISH, ()).steps)) == {FAULT.key: FAULT.last}
+    assert acknowledged(after(held, release(held, WISH, (), (newer,)).steps)) == {FAULT.key: AT}
+    assert ACKNOWLEDGED not in after(held, release(held, WISH, (), (newer,), forget=True).steps).annotations
+
+
+def test_a_quarantine_of_the_remediators_becomes_a_persons():
+    steps = quarantine(NODE, Wish(at=AT, reason="first"), SLOT).steps
+    automatic = after(NODE, steps)
+    owner = replace(hold(automatic).owner, by="remediator", held=None)
+    automatic = replace(automatic, annotations={**automatic.annotations, OWNER: encode(owner)})
+    plan = quarantine(automatic, WISH, None)
+    assert [step.step for step in plan.steps] == ["refresh"]
+    kept = hold(after(automatic, plan.steps)).owner
+    assert (kept.by, kept.held, kept.id, kept.slot) == ("operator", WISH.reason, owner.id, owner.slot)
+    assert kept.cordoned
+
+
+TAINTS = st.builds(Taint, key=st.sampled_from(["a", "b", "c"]), value=st.sampled_from(["", "x"]))
+
+
+@given(
+    taints=st.lists(TAINTS, max_size=4).map(tuple),
+    labels=st.dictionaries(st.sampled_from(["a", "b", QUARANTINED]), st.just("1")),
+    cordoned=st.booleans(),
+    wish=st.builds(Wish, at=st.just(AT), reason=st.text(max_size=300), cordon=st.booleans(), drain=st.booleans()),
+)
+def test_whatever_the_node_was_like_it_is_so_again(taints, labels, cordoned, wish):
+    node = replace(NODE, taints=taints, labels=labels, unschedulable=cordoned)
+    held = taken(node, wish)
+    assert held.taint is not None
+    assert next(c for c in held.conditions if c.type == CONDITION).status == "False"
+    assert after(held, release(held, wish, ()).steps) == node

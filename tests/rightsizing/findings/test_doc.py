@@ -1,0 +1,16 @@
+"""The page of findings is the tables'."""
+
+from pathlib import Path
+
+from gpuwatch.model.recommendation import Finding
+from gpuwatch.rightsizing.findings import FINDINGS
+from gpuwatch.rightsizing.findings.doc import markdown
+
+
+def test_the_page_is_what_make_generate_writes() -> None:
+    assert (Path(__file__).parents[3] / "docs" / "rightsizing-findings.md").read_text() == markdown()
+
+
+def test_every_finding_is_on_it_once() -> None:
+    assert sorted(row.finding for row in FINDINGS) == sorted(Finding)
+    assert all(markdown().count(f"| `{finding}` |") == 1 for finding in Finding)

@@ -1,0 +1,93 @@
+"""The scenario of right-sizing: what is wrong in it is found, and nothing is said of those who use what they have."""
+
+import msgspec
+import pytest
+
+from gpuwatch.config import Config, RightsizingConfig
+from gpuwatch.model.recommendation import Action, Finding, Recommendation
+from gpuwatch.model.view import View
+from gpuwatch.rightsizing.findings.judge import recommend
+from gpuwatch.rightsizing.usage.from_views import Recollected, usage_of_views
+from gpuwatch.rightsizing.usage.ledger import Ledger
+from gpuwatch.rightsizing.usage.node_facts import fleet_of
+from gpuwatch.rightsizing.usage.windows import Windows
+from gpuwatch.sim.node.scenario import load
+from gpuwatch.sim.playback import views
+from gpuwatch.sim.surroundings.consents import told
+from gpuwatch.workloads.workload_key import Tenants
+
+STARTED = 1_790_000_040.0
+SECONDS = 50 * 60.0
+HURRIED = RightsizingConfig(min_history=600.0)
+"""A day of history takes too long for a test; what people wait for needs a week in any case."""
+
+TRUTH = {
+    ("sweep-finished", Finding.IDLE_HOLDER): Action.SCALE_DOWN,
+    ("debug-shell", Finding.NEVER_USED): Action.ASK_OWNER,
+    ("llama-pretrain", Finding.GANG_OVERSIZED): Action.REDUCE,
+    ("llama-pretrain", Finding.ENERGY): Action.TUNE,
+    ("features", Finding.IO_BOUND): Action.LOOK_AT_INPUT,
+}
+"""Workload and finding -> what to do, of what can be said after so short a time."""
+
+
+WEEK = {
+    ("chat-7b", Finding.PREALLOCATED): "lower --gpu-memory-utilization",
+    ("reranker", Finding.MIG_FIT): "1 x nvidia.com/mig-1g.20gb",
+    ("embed", Finding.MIG_FIT): "1 x nvidia.com/mig-3g.40gb",
+}
+"""Workload and finding -> what instead, of those that need a week to be known."""
+
+
+@pytest.fixture(scope="module")
+def played() -> tuple[View, ...]:
+    return tuple(views(load("rightsizing"), Config(), STARTED, SECONDS, with_gpm=True))
+
+
+@pytest.fixture(scope="module")
+def seen(played: tuple[View, ...]) -> Recollected:
+    return usage_of_views(played, HURRIED, Tenants(told(load("rightsizing"), STARTED)))
+
+
+@pytest.fixture(scope="module")
+def items(seen: Recollected) -> tuple[Recommendation, ...]:
+    assert seen.at == STARTED + SECONDS
+    return recommend(seen.ledger.summaries(seen.at), seen.fleet, HURRIED, seen.at).items
+
+
+def test_what_is_wrong_is_found(items: tuple[Recommendation, ...]) -> None:
+    assert {(item.target.name, item.kind): item.action for item in items} == TRUTH
+
+
+def test_the_ledger_knows_all_pods_and_the_fleet_all_gpus(seen: Recollected) -> None:
+    assert seen.at is not None
+    summaries = {each.key.name: each for each in seen.ledger.summaries(seen.at)}
+    assert len(summaries) == len(load("rightsizing").workloads)
+    assert summaries["llama-pretrain"].gpus_per_pod == 8
+    assert [facts.held for facts in seen.fleet.gpus] == [True] * 16
+    assert {each.namespace: each.held for each in seen.fleet.namespaces}["serving"] == 4
+
+
+def test_the_gang_is_to_keep_those_that_work(items: tuple[Recommendation, ...]) -> None:
+    (gang,) = [item for item in items if item.kind is Finding.GANG_OVERSIZED]
+    workload = next(each for each in load("rightsizing").workloads if each.spare)
+    assert (gang.change.count, gang.change.to_count) == (8, 8 - len(workload.spare))
+
+
+def test_of_servers_it_is_said_after_a_week(played: tuple[View, ...]) -> None:
+    """The same minutes again and again: a week takes too long to play."""
+    windows, names = Windows(), {name for name, _ in WEEK}
+    minutes = [window for view in played for window in windows.take(view) if window.key.name in names]
+    ledger, config, now = Ledger(RightsizingConfig()), RightsizingConfig(), 0.0
+    for number in range(int(8 * 86400 / SECONDS)):
+        for window in minutes:
+            ledger.add(msgspec.structs.replace(window, at=window.at + number * SECONDS))
+        now = STARTED + (number + 1) * SECONDS
+    found = recommend(ledger.summaries(now), fleet_of(played[-1]), config, now).items
+    assert {(item.target.name, item.kind): item.recommended for item in found} == WEEK
+
+
+def test_pods_say_what_the_scenario_says() -> None:
+    scenario = load("rightsizing")
+    said = {(pod.namespace, pod.name): pod.annotations for pod in told(scenario, STARTED).pods}
+    assert said == {workload.pod: workload.annotations for workload in scenario.workloads}

@@ -1,0 +1,74 @@
+"""A simulated node hands its pods' annotations to a tuner that asks no API server, and keeps them fresh."""
+
+import time
+from pathlib import Path
+
+from gpuwatch.consents.file import ConsentsFile
+from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent
+from gpuwatch.sim.kubeapi import Cluster
+from gpuwatch.sim.node import noise
+from gpuwatch.sim.node.actions import Stop
+from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.scenario import load
+from gpuwatch.sim.node.tenancy import Tenancy
+from gpuwatch.sim.surroundings.consents import REFRESH_SECONDS, Consenting
+from gpuwatch.sim.surroundings.neighbourhood import GPUS
+from gpuwatch.sim.world import World
+from tests.sim.node.nodes import HandClock, scenario, work
+from tests.waiting import until
+
+SAID = {AUTOTUNE: "enforce", CLASS: "batch"}
+
+
+def read(world: World, enough: int) -> Consents:
+    """What the tuner reads, once it tells of so many pods."""
+    file = ConsentsFile(world.directory / "state")
+    return until(lambda: (found := file.read()) is not None and len(found.pods) == enough and found)
+
+
+def test_annotations_of_pods_reach_the_file_and_leave_with_the_pod(tmp_path: Path) -> None:
+    began = time.time()
+    node = scenario("h100", 1, [work(0, annotations={**SAID, "example.org/team": "a"})])
+    with World(node, tmp_path) as world:
+        uid = noise.uuid(1, "pod", "ml", "train-0")
+        found = read(world, 1)
+        assert found.pods == (PodConsent(namespace="ml", name="train-0", uid=uid, annotations=SAID),)
+        assert began - 0.01 <= found.at <= time.time() + 0.01
+        assert found.namespaces == {"ml": {}}
+        world.inject(Stop(name="ml/train-0"))
+        assert read(world, 0).namespaces == {}
+
+
+def test_it_is_written_anew_before_it_is_taken_for_old(tmp_path: Path) -> None:
+    clock = HandClock()
+    node, consenting = Node(scenario("h100", 1, [work(0)])), Consenting(tmp_path, clock)
+    ages = []
+    for _ in range(100):
+        consenting.step(node)
+        written = ConsentsFile(tmp_path).read()
+        assert written is not None
+        ages.append(clock.time() - written.at)
+        clock.advance(1.0)
+    assert 0 < max(ages) <= REFRESH_SECONDS
+
+
+def test_a_simulated_cluster_says_the_same_of_the_same_pods(tmp_path: Path) -> None:
+    cluster, workloads = Cluster(anonymous="admin"), load("tuning").workloads
+    cluster.add_node("here", gpus=GPUS)
+    world = World("tuning", tmp_path)
+    Tenancy(cluster, world, "here", gpus=GPUS, running=workloads, new={})
+    told = {
+        (pod["metadata"]["name"], pod["metadata"]["uid"]): pod["metadata"].get("annotations", {})
+        for pod in cluster.pods_on("here")
+    }
+    with world:
+        found = read(world, len(workloads))
+    assert told == {(pod.name, pod.uid): pod.annotations for pod in found.pods}
+    assert sorted(said.get(AUTOTUNE, "") for said in told.values()) == [
+        "",
+        "enforce",
+        "enforce",
+        "enforce",
+        "enforce",
+        "off",
+    ]

@@ -1,0 +1,261 @@
+"""A small node under the tuner's cycle: two GPUs of one pod, one of another, one of nobody; a record, and a hand that
+does as it is told, or not. Time is turned second by second.
+"""
+
+import copy
+from typing import Any, Self
+
+from gpuwatch.config import TuningConfig
+from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent
+from gpuwatch.model.finding import Finding, Health, Judgement, Remedy, Severity
+from gpuwatch.model.setting import Actuation, Setting
+from gpuwatch.model.snapshot import (
+    Activity,
+    ClockEvents,
+    Clocks,
+    Gpu,
+    GpuProcess,
+    GpuState,
+    GpuStatus,
+    Identity,
+    Power,
+    Snapshot,
+    SourceStatus,
+)
+from gpuwatch.model.view import AgentStatus, View
+from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
+from gpuwatch.tuning.cycle.cycle import Inputs, Memory, Step, cycle
+from gpuwatch.tuning.energy.state import State
+from gpuwatch.tuning.model.order import Board, Order, Outcome, Turned
+from gpuwatch.tuning.model.status import GpuTuning, TuningState
+
+TOP, STEP = 1980e6, 15e6
+CLOCKS = tuple(TOP - STEP * number for number in range(119))
+START = 1.79e9
+UUIDS = tuple(f"GPU-{index}" for index in range(4))
+
+
+class Work:
+    """What runs on one GPU. `bound`: the share of its time that goes with the clock."""
+
+    def __init__(self, pod: str, pids: tuple[int, ...], bound: float = 0.2) -> None:
+        self.pod, self.pids, self.bound = pod, pids, bound
+        self.engine, self.dram, self.pipe, self.watts = 1.0, 0.46, 0.3, 500.0
+
+
+class World:
+    """Everything a cycle goes by may be changed between two seconds."""
+
+    def __init__(self, **tuning: Any) -> None:
+        self.config = TuningConfig(**{"mode": "enforce", "pods": "observe"} | tuning)
+        self.now, self.memory, self.step = 1000.0, Memory(), Step(memory=Memory())
+        self.works: dict[str, Work | None] = {
+            "GPU-0": Work("a", (10,)),
+            "GPU-1": Work("a", (11,)),
+            "GPU-2": Work("b", (12,)),
+            "GPU-3": None,
+        }
+        self.annotations = {name: {AUTOTUNE: "enforce", CLASS: "batch"} for name in "abcd"}
+        self.node: dict[str, str] = {}
+        self.told = True  # the consents come
+        self.heard, self.readable, self.frozen, self.interval = True, True, False, 1.0
+        self.stopped = ""
+        self.sick: set[str] = set()
+        self.judged, self.kubelet = True, True  # health is known; the kubelet answers
+        self.locked: dict[str, float] = {}  # by somebody else
+        self.reasons: dict[str, str] = {}
+        self.fate: dict[str, Outcome] = {}
+        self.record: dict[tuple[str, str], Setting] = {}
+        self.clocks: dict[str, float | None] = dict.fromkeys(UUIDS)
+        self.limits, self.defaults = dict.fromkeys(UUIDS, 700.0), dict.fromkeys(UUIDS, 700.0)
+        self.counted = True  # GPM is there
+        self.energy = dict.fromkeys(UUIDS, 1e6)
+        self.turned: tuple[Turned, ...] = ()
+        self.saved: dict[str, State] = {}
+        self.orders: list[tuple[float, Order]] = []
+        self.view = self._look()
+
+    def copy(self) -> Self:
+        """Another world, the same until now."""
+        return copy.deepcopy(self)
+
+    @property
+    def at(self) -> float:
+        return START + self.now
+
+    def gpu(self, index: int) -> GpuTuning:
+        return self.step.gpus[index]
+
+    @property
+    def caps(self) -> list[float | None]:
+        """What is in force."""
+        return [self.clocks[uuid] for uuid in UUIDS]
+
+    def tick(self) -> Step:
+        """One second."""
+        self.now += 1.0
+        for uuid, work in self.works.items():
+            self.energy[uuid] += self._watts(uuid, work)
+        if not self.frozen:
+            self.view = self._look()
+        self.step = cycle(self.memory, self.inputs())
+        self.memory = self.step.memory
+        self.turned = tuple(self._turn(order) for order in self.step.orders)
+        return self.step
+
+    def run(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.tick()
+
+    def until(self, state: TuningState, index: int = 0, seconds: float = 3600.0) -> float:
+        """Seconds until a GPU is in a state."""
+        began = self.now
+        while self.now - began < seconds:
+            if self.tick().gpus[index].state is state:
+                return self.now - began
+        raise AssertionError(f"no {state} in {seconds} s: {self.gpu(index)}")
+
+    def inputs(self) -> Inputs:
+        return Inputs(
+            view=self.view,
+            fresh=self.at - self.view.snapshot.at <= 3.0,
+            now=self.now,
+            at=self.at,
+            config=self.config,
+            consents=self._consents() if self.told else None,
+            actuation=Actuation(settings=tuple(self.record.values())) if self.readable else None,
+            boards={
+                uuid: Board(
+                    uuid=uuid,
+                    clocks=CLOCKS,
+                    limit=self.limits[uuid],
+                    limit_default=700.0,
+                    limit_min=200.0,
+                    limit_max=700.0,
+                )
+                for uuid in UUIDS
+            },
+            heard=self.heard,
+            stopped=self.stopped,
+            turned=self.turned,
+            saved=self.saved,
+        )
+
+    def _turn(self, order: Order) -> Turned:
+        self.orders.append((self.now, order))
+        key, fate = (order.uuid, order.knob), self.fate.get(order.uuid, Outcome.DONE)
+        if order.value is not None and fate is not Outcome.REFUSED:
+            self.record[key] = Setting(
+                uuid=order.uuid,
+                knob=order.knob,
+                original=None if order.knob == "locked_clocks" else 700.0,
+                applied=(order.value,),
+                at=self.at,
+                boot_id="boot",
+                driver="580",
+            )
+        if fate is Outcome.DONE:
+            if order.knob == "locked_clocks":
+                self.clocks[order.uuid] = order.value
+            else:
+                self.limits[order.uuid] = order.value or 700.0
+            if order.value is None and not order.keep:
+                self.record.pop(key, None)
+        return Turned(order=order, outcome=fate, in_force=order.value if fate is Outcome.DONE else None)
+
+    def speed(self, uuid: str, *, capped: bool = True) -> float:
+        """Of the work on a GPU, 1 at its highest clock; `capped` False: without our cap, under the same power limit."""
+        work = self.works[uuid]
+        assert work is not None
+        return 1 / (1 - work.bound + work.bound * TOP / self._clock(uuid, capped=capped))
+
+    def _clock(self, uuid: str, *, capped: bool = True) -> float:
+        """The highest that cap and power limit allow."""
+        work, clock = self.works[uuid], (self.clocks[uuid] if capped else None) or self.locked.get(uuid, TOP)
+        while work is not None and clock > CLOCKS[-1] and self._draw(work, clock) > self.limits[uuid]:
+            clock -= STEP
+        return clock
+
+    def _draw(self, work: Work, clock: float) -> float:
+        share = 0.2 + 0.8 * (clock / TOP) ** 2.5
+        return 80.0 + 30.0 * share + work.engine * (work.watts - 110.0) * share
+
+    def _watts(self, uuid: str, work: Work | None) -> float:
+        return 70.0 if work is None else self._draw(work, self._clock(uuid))
+
+    def _look(self) -> View:
+        identities = [
+            Identity(index=index, uuid=uuid, pci_bus_id=f"00000000:{index + 1:02X}:00.0")
+            for index, uuid in enumerate(UUIDS)
+        ]
+        findings = tuple(
+            Finding(check="ecc_uncorrected", severity=Severity.CRITICAL, message="", gpu=uuid, remedy=Remedy.RESET_GPU)
+            for uuid in sorted(self.sick)
+        )
+        return View(
+            snapshot=Snapshot(
+                at=self.at,
+                interval=self.interval,
+                gpus=tuple(map(self._sample, identities)),
+                statuses=tuple(GpuStatus(identity=each, state=GpuState.FRESH) for each in identities),
+                sources=(SourceStatus(name="podresources", up=self.kubelet),),
+            ),
+            agent=AgentStatus(version="0", started=START),
+            attribution=Attribution(
+                devices=tuple(
+                    DeviceUse(gpu=uuid, allocated=True, holders=(Holder(workload=_pod(work.pod)),))
+                    for uuid, work in self.works.items()
+                    if work is not None
+                )
+            ),
+            judgement=Judgement(
+                gpus={uuid: Health.FAILED if uuid in self.sick else Health.HEALTHY for uuid in UUIDS}
+                if self.judged
+                else {},
+                findings=findings,
+            ),
+        )
+
+    def _sample(self, identity: Identity) -> Gpu:
+        uuid, work = identity.uuid, self.works[identity.uuid]
+        clock = self._clock(uuid)
+        speed = self.speed(uuid) * work.engine if work else 0.0
+        return Gpu(
+            identity=identity,
+            at=self.at,
+            activity=Activity(
+                graphics=work.engine if work else 0.0,
+                dram=work.dram * speed if work else 0.0,
+                tensor=work.pipe * speed * TOP / clock if work else 0.0,
+                window_seconds=1.0,
+            )
+            if self.counted
+            else Activity(),
+            power=Power(
+                energy=self.energy[uuid],
+                average=self._watts(uuid, work),
+                limit_enforced=self.limits[uuid],
+                limit_configured=self.limits[uuid],
+                limit_default=self.defaults[uuid],
+                limit_min=200.0,
+                limit_max=700.0,
+            ),
+            clocks=Clocks(graphics=clock, sm=clock, graphics_max=TOP, sm_max=TOP),
+            clock_events=ClockEvents(active={reason: True for name, reason in self.reasons.items() if name == uuid}),
+            processes=tuple(GpuProcess(pid=pid, type="compute") for pid in work.pids) if work else (),
+        )
+
+    def _consents(self) -> Consents:
+        pods = {work.pod for work in self.works.values() if work is not None}
+        return Consents(
+            at=self.at,
+            node=self.node,
+            pods=tuple(
+                PodConsent(namespace="ml", name=name, uid=f"uid-{name}", annotations=self.annotations[name])
+                for name in sorted(pods)
+            ),
+        )
+
+
+def _pod(name: str) -> Workload:
+    return Workload(namespace="ml", pod=name, container="main", pod_uid=f"uid-{name}")
