@@ -6,7 +6,7 @@ from itertools import repeat
 
 from dashboards.history.fleet import BEGIN, LAG, STEP, of
 from dashboards.history.targets import Agent, Remediator, Tuner
-from gpuwatch.remediation.model.plan import LeaseObject
+from gpuwatch.kube.objects import LeaseObject
 
 
 def samples(cluster: str) -> Iterator[bytes]:

@@ -14,6 +14,7 @@ from dashboards.history.tuning import Imagined
 from gpuwatch.agent.view_builder import EnergyMeter
 from gpuwatch.config import BudgetConfig, Config, MetricsConfig, RemediationConfig
 from gpuwatch.health.checks import CHECKS
+from gpuwatch.kube.objects import LeaseObject
 from gpuwatch.metrics.exposition import Encoder
 from gpuwatch.metrics.labelled_view import label_text
 from gpuwatch.metrics.metric import Family, Sample
@@ -22,7 +23,6 @@ from gpuwatch.metrics.native.rightsizing import Told
 from gpuwatch.model.event import Result
 from gpuwatch.model.setting import Actuation
 from gpuwatch.model.view import View
-from gpuwatch.remediation.model.plan import LeaseObject
 from gpuwatch.remediation.model.status import RemediatorState
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.service.audit_entries import action_of

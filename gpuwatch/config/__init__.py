@@ -13,8 +13,8 @@ from gpuwatch.config.errors import first_wrong
 from gpuwatch.config.ranges import out_of_range
 from gpuwatch.model.check_names import CheckName, XidClass
 from gpuwatch.model.errors import UsageError
-from gpuwatch.remediation.model.plan import Effect, Response, SchedulingLabel
-from gpuwatch.rightsizing.model.usage import WorkClass
+from gpuwatch.model.response import Effect, Response, SchedulingLabel
+from gpuwatch.model.work import WorkClass
 
 Profile = Literal["native", "dcgm-4.8", "dcgm-4.9"]
 SourceName = Literal["gpm", "kmsg", "podresources", "procfs", "pci"]

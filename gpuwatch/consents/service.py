@@ -13,10 +13,10 @@ from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.consents.parse import kept
 from gpuwatch.kube.backoff import Backoff
 from gpuwatch.kube.errors import KubeError
+from gpuwatch.kube.objects import TAINT, NodeObject
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.consent import Consents, PodConsent
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.remediation.model.plan import TAINT, NodeObject
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.health.history import History
 from gpuwatch.model.check_names import CheckName
 from gpuwatch.model.finding import Remedy, Severity
+from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.workload import Workload
-from gpuwatch.remediation.model.plan import Response
 
 
 class Sighting(NamedTuple):

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from gpuwatch.kube.errors import Call
+from gpuwatch.kube.objects import Condition, LeaseObject, NodeObject, PodObject, Taint
 from gpuwatch.kube.wire import GPU_RESOURCES, Container, Wire, decode, garbled
 from gpuwatch.model.snapshot import Host
-from gpuwatch.remediation.model.plan import Condition, LeaseObject, NodeObject, PodObject, Taint
 
 MIRROR = "kubernetes.io/config.mirror"
 

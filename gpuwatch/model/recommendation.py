@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpuwatch.model.snapshot import Record
-from gpuwatch.rightsizing.model.usage import DayPeak, Distribution, WorkClass
+from gpuwatch.model.work import DayPeak, Distribution, WorkClass
 
 
 class Finding(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from gpuwatch.config import WorkClassRule
-from gpuwatch.rightsizing.model.usage import WorkClass, WorkloadKey
+from gpuwatch.model.work import WorkClass, WorkloadKey
 
 KINDS: dict[WorkClass, tuple[str, ...]] = {
     "batch": (

@@ -10,7 +10,7 @@ from typing import NamedTuple, get_args
 from gpuwatch.config import TuningMode
 from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent
 from gpuwatch.model.image import plain_image
-from gpuwatch.rightsizing.model.usage import WorkClass, WorkloadKey
+from gpuwatch.model.work import WorkClass, WorkloadKey
 
 Owner = tuple[str, str]
 """Kind and name."""

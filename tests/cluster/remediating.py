@@ -1,6 +1,6 @@
 """Nodes for remediators on any API server, and what tests ask of them."""
 
-from gpuwatch.remediation.model.plan import TAINT
+from gpuwatch.kube.objects import TAINT
 from tests.cluster.api import NODES, STRATEGIC
 from tests.remediation.model.remediating import NAMESPACE
 from tests.waiting import until

@@ -5,8 +5,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig, RemediationConfig
+from gpuwatch.model.response import Response
 from gpuwatch.model.workload import Workload
-from gpuwatch.remediation.model.plan import Response
 from tests.cluster.api import MERGE, NODES, PODS, Api
 from tests.cluster.remediating import make_node, remove
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, fatal, settings

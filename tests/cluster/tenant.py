@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from gpuwatch.remediation.model.plan import TAINT
+from gpuwatch.kube.objects import TAINT
 from tests.cluster.api import EVENTS, MERGE, NODES, PODS, STRATEGIC, Answer, Api
 from tests.cluster.remediating import BUDGETS, make_node
 from tests.cluster.story import OWN_PODS, pod_on

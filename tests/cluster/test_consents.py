@@ -6,9 +6,9 @@ from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.consents.kube import ConsentsReader
 from gpuwatch.consents.service import NAMESPACE_LOOKS, Consenting
 from gpuwatch.kube.errors import Forbidden
+from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, PodConsent
-from gpuwatch.remediation.model.plan import TAINT
 from tests.cluster.api import MERGE, NODES
 from tests.cluster.manifests import ACCOUNT
 from tests.cluster.remediating import make_node

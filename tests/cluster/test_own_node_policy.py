@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuwatch.remediation.model.plan import TAINT
+from gpuwatch.kube.objects import TAINT
 from tests.cluster.api import EVENTS, MERGE, NODES, PODS, Answer, Api
 from tests.cluster.manifests import ACCOUNT, POLICY, apply, manifests, renamed, rules, with_variable, without
 from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign

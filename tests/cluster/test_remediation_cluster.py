@@ -13,19 +13,10 @@ from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig, DrainConfig
 from gpuwatch.kube.node_name import Place
+from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.transport import Transport
-from gpuwatch.remediation.model.plan import (
-    DEGRADED,
-    FAULTS,
-    HEALTHY_COUNT,
-    LABELS,
-    NVLINK,
-    OWNER,
-    TAINT,
-    Reason,
-    Response,
-    SchedulingLabel,
-)
+from gpuwatch.model.response import Response, SchedulingLabel
+from gpuwatch.remediation.model.plan import DEGRADED, FAULTS, HEALTHY_COUNT, LABELS, NVLINK, OWNER, Reason
 from gpuwatch.remediation.planning.labels import ALL, LABEL_SECONDS
 from gpuwatch.remediation.service.release_all import give_back
 from gpuwatch.sim.directory import inject

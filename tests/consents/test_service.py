@@ -12,9 +12,9 @@ from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.consents.kube import ConsentsReader
 from gpuwatch.consents.service import LOOK_SECONDS, NAMESPACE_LOOKS, SPREAD, Consenting
 from gpuwatch.kube.backoff import LONGEST_SECONDS
+from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.consent import AUTOTUNE, CLASS
-from gpuwatch.remediation.model.plan import TAINT
 from gpuwatch.sim.kubeapi import Cluster, Rule, SimulatedApiServer
 from tests.remediation.model.remediating import NODE, START, HandClock
 from tests.waiting import BOUND_SECONDS, until

@@ -19,12 +19,12 @@ from gpuwatch.diagnose.host.kernel_modules import Kernel
 from gpuwatch.diagnose.host.services import ServiceProcess, Services
 from gpuwatch.diagnose.model.cluster import Cluster
 from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.finding import Finding, Judgement, Severity
 from gpuwatch.model.snapshot import Fabric, Gpu, GpuState, GpuStatus, Identity, Memory, MigInstance, NvLink, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
 from gpuwatch.model.xid import SxidCount
-from gpuwatch.remediation.model.plan import NodeObject
 from tests.diagnose.hosts import Host, seen
 
 ROWS = {check.id: check for check in (*FABRIC, *SHARING, *EXPORTERS)}

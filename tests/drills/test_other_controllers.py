@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from gpuwatch.kube.errors import Call, Conflict
+from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.transport import MERGE_PATCH, Transport
-from gpuwatch.remediation.model.plan import TAINT
 from gpuwatch.sim.kubeapi import Cluster, Rule, SimulatedApiServer, Write
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, fatal, settings
 from tests.waiting import BOUND_SECONDS

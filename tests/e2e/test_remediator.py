@@ -11,7 +11,7 @@ import bcrypt
 import pytest
 import yaml
 
-from gpuwatch.remediation.model.plan import TAINT
+from gpuwatch.kube.objects import TAINT
 from gpuwatch.sim.directory import inject
 from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
 from tests.e2e.processes import agent, fetch, running, series

@@ -10,9 +10,10 @@ from typing import Any
 
 from gpuwatch.collect.kernel_log.follower import KernelLog
 from gpuwatch.health.xid.ledger import XidLedger
+from gpuwatch.kube.objects import Taint
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.xid import XidEvent
-from gpuwatch.remediation.model.plan import PatchNode, Taint
+from gpuwatch.remediation.model.plan import PatchNode
 from tests.health.judging import Bench, identity
 from tests.remediation.planning.remediating import Story
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 import gpuwatch
 from gpuwatch.config import BudgetConfig
-from gpuwatch.remediation.model.plan import Response
+from gpuwatch.model.response import Response
 from gpuwatch.remediation.planning.labels import LABEL_SECONDS
 from gpuwatch.sim.kubeapi import Rule, SimulatedApiServer
 from tests.harms.conftest import Start

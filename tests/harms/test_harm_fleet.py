@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig
 from gpuwatch.kube.node_name import Place
+from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.parse import rfc3339
 from gpuwatch.kube.transport import Transport
-from gpuwatch.remediation.model.plan import TAINT, Reason
+from gpuwatch.remediation.model.plan import Reason
 from gpuwatch.remediation.service.remediator import Remediator
 from gpuwatch.sim.kubeapi import Object, Rule, SimulatedApiServer, Write
 from tests.harms.conftest import Start

@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from gpuwatch.cli.main import cli
 from gpuwatch.config import RemediationConfig
 from gpuwatch.kube.node_name import Place
+from gpuwatch.kube.objects import TAINT
 from gpuwatch.model.errors import UsageError
-from gpuwatch.remediation.model.plan import LABELS, OWNER, TAINT, Reason, Response
+from gpuwatch.model.response import Response
+from gpuwatch.remediation.model.plan import LABELS, OWNER, Reason
 from gpuwatch.sim.kubeapi import SimulatedApiServer, Write
 from tests.harms.conftest import Start
 from tests.remediation.model.remediating import FOREIGN, NODE, Bench, fatal, settings

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import DrainConfig, HandoverConfig
-from gpuwatch.remediation.model.plan import Reason, Response
+from gpuwatch.model.response import Response
+from gpuwatch.remediation.model.plan import Reason
 from gpuwatch.sim.kubeapi import Object, SimulatedApiServer
 from tests.harms.conftest import Start
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, fatal

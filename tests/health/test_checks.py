@@ -10,6 +10,7 @@ from gpuwatch.config import ChecksConfig
 from gpuwatch.health.checks import CHECK_BY_NAME, CHECKS
 from gpuwatch.model.check_names import CHECK_NAMES, XidClass
 from gpuwatch.model.finding import Health, Remedy, Severity
+from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import (
     ClockEvents,
     Clocks,
@@ -25,7 +26,6 @@ from gpuwatch.model.snapshot import (
     Utilization,
     Vgpu,
 )
-from gpuwatch.remediation.model.plan import Response
 from tests.health.judging import INTERVAL, NVML, WELL, Bench, identity, pod
 
 ECC, PCIE = WELL["ecc"], WELL["pcie"]

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from gpuwatch.kube.reader import NodeWriter
 from gpuwatch.kube.transport import Transport
+from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
 
 NODE = "n1"

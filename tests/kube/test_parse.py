@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.kube import parse as kube_parse
 from gpuwatch.kube.errors import Call, Garbled, Unavailable, error_of
-from gpuwatch.remediation.model.plan import TAINT
+from gpuwatch.kube.objects import TAINT
 
 CALL = Call("get", "nodes", "n1")
 META = {"name": "n1", "uid": "u", "resourceVersion": "1"}

@@ -20,20 +20,12 @@ from gpuwatch.kube.errors import (
     Unauthorized,
     Unavailable,
 )
-from gpuwatch.kube.reader import NodeReader, NodeWriter
+from gpuwatch.kube.objects import CONDITION, DOMAIN, TAINT, Condition, PodObject, Taint
+from gpuwatch.kube.reader import NodeReader
 from gpuwatch.kube.transport import USER_AGENT, NoCluster, Transport
 from gpuwatch.model.errors import UsageError
-from gpuwatch.remediation.model.plan import (
-    CONDITION,
-    DOMAIN,
-    OWNER,
-    TAINT,
-    Announce,
-    Condition,
-    PatchNode,
-    PodObject,
-    Taint,
-)
+from gpuwatch.remediation.model.plan import OWNER, Announce, PatchNode
+from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.remediation.service.request_bodies import NotOurs, node_patch
 from gpuwatch.sim.kubeapi import ApiFaults, Rule
 from tests.kube.kube_server import NAMESPACE, NODE, served

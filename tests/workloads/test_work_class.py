@@ -3,7 +3,7 @@
 import pytest
 
 from gpuwatch.config import WorkClassRule
-from gpuwatch.rightsizing.model.usage import WorkClass, WorkloadKey
+from gpuwatch.model.work import WorkClass, WorkloadKey
 from gpuwatch.workloads.work_class import work_class
 
 

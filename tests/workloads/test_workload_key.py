@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent
 from gpuwatch.model.image import plain_image
-from gpuwatch.rightsizing.model.usage import WorkloadKey
+from gpuwatch.model.work import WorkloadKey
 from gpuwatch.workloads.workload_key import RANDOM, Tenant, Tenants, key_of_pod, owner_by_name, root
 
 NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,20}[a-z])?", fullmatch=True)

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gpuwatch.cli.look.gather import RECOVERY_ADVICE
+from gpuwatch.kube.objects import CONDITION, TAINT
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.model.xid_catalogue import explain, recovery_action
-from gpuwatch.remediation.model.plan import CONDITION, OWNER, TAINT, Reason, Stage
+from gpuwatch.remediation.model.plan import OWNER, Reason, Stage
 from gpuwatch.sim.kubeapi import Object, Write
 from gpuwatch.sim.kubeapi.objects import gpus_of, is_leaving, is_ready
 

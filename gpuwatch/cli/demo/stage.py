@@ -32,11 +32,13 @@ from gpuwatch.config import (
     runtime_dir,
 )
 from gpuwatch.kube.node_name import Place
+from gpuwatch.kube.objects import CONDITION, TAINT
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.response import Response
 from gpuwatch.model.view import View
-from gpuwatch.remediation.model.plan import CONDITION, TAINT, Reason, Response
+from gpuwatch.remediation.model.plan import Reason
 from gpuwatch.remediation.service.process import RemediatorService
 from gpuwatch.remediation.service.remediator import Remediator
 from gpuwatch.sim.kubeapi import Object, Rule, SimulatedApiServer

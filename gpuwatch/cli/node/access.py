@@ -12,12 +12,12 @@ from gpuwatch.cli.console.session import Session
 from gpuwatch.config import Config
 from gpuwatch.health.checks import CHECKS
 from gpuwatch.kube.node_name import Place
+from gpuwatch.kube.objects import NodeObject
 from gpuwatch.kube.reader import NodeReader
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.view import View
-from gpuwatch.remediation.model.plan import NodeObject
 from gpuwatch.remediation.planning.identity import mistaken
 from gpuwatch.remediation.planning.policy import Policy
 

@@ -4,16 +4,8 @@ from datetime import datetime
 
 from gpuwatch.cli.console.words import utc
 from gpuwatch.cli.look.items import Item
-from gpuwatch.remediation.model.plan import (
-    Blocked,
-    Condition,
-    Fault,
-    NodeObject,
-    Ownership,
-    Plan,
-    Stage,
-    Taint,
-)
+from gpuwatch.kube.objects import Condition, NodeObject, Taint
+from gpuwatch.remediation.model.plan import Blocked, Fault, Ownership, Plan, Stage
 from gpuwatch.remediation.planning.other_controllers import foreign, opted_out
 from gpuwatch.remediation.planning.ownership import Claim, acknowledged, faults, hold
 from gpuwatch.remediation.planning.policy import Policy

@@ -13,17 +13,18 @@ from typing import NamedTuple
 from gpuwatch.cli.node.access import Reach
 from gpuwatch.cli.node.plan_items import ChangeItem, changes
 from gpuwatch.kube.errors import AlreadyExists, Conflict, KubeError
-from gpuwatch.kube.reader import NodeWriter
+from gpuwatch.kube.objects import LeaseObject, NodeObject
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.event import Result
 from gpuwatch.model.snapshot import Snapshot
 from gpuwatch.model.view import AgentStatus, View
-from gpuwatch.remediation.model.plan import Evict, LeaseObject, NodeObject, Plan, Stage, TakeSlot
+from gpuwatch.remediation.model.plan import Evict, Plan, Stage, TakeSlot
 from gpuwatch.remediation.planning.draining import Drain, Evictions, drain
 from gpuwatch.remediation.planning.manual import Wish, withdrawn
 from gpuwatch.remediation.planning.ownership import Claim, hold
 from gpuwatch.remediation.planning.slots import NoSlot, Slots, choose, held
 from gpuwatch.remediation.service.executor import Actuator, Done
+from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.remediation.service.slots import SlotReader, SlotWriter
 from gpuwatch.storage.audit import Audit
 from gpuwatch.storage.store import Store

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gpuwatch.cli.node.access import Reach
+    from gpuwatch.kube.objects import NodeObject, PodObject
     from gpuwatch.model.view import View
-    from gpuwatch.remediation.model.plan import NodeObject, Plan, PodObject
+    from gpuwatch.remediation.model.plan import Plan
     from gpuwatch.remediation.planning.slots import Slots
 
 ENTRIES = (

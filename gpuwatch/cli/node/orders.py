@@ -94,7 +94,7 @@ def release(session: Session, /, reason: str, *, acknowledge: bool, yes: bool, *
       gpuwatch node release --node gpu-1 --forget --yes
     """
     from gpuwatch.cli.node.manual import hand
-    from gpuwatch.remediation.model.plan import Response
+    from gpuwatch.model.response import Response
     from gpuwatch.remediation.planning.evidence import in_force
     from gpuwatch.remediation.planning.manual import Wish
     from gpuwatch.remediation.planning.manual import release as planned

@@ -10,21 +10,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from gpuwatch.cli.look.items import Item
-from gpuwatch.remediation.model.plan import (
-    CONDITION,
-    DOMAIN,
-    Announce,
-    Condition,
-    Evict,
-    FreeSlot,
-    HandOver,
-    NodeObject,
-    PatchNode,
-    SetCondition,
-    Step,
-    Taint,
-    TakeSlot,
-)
+from gpuwatch.kube.objects import CONDITION, DOMAIN, Condition, NodeObject, Taint
+from gpuwatch.remediation.model.plan import Announce, Evict, FreeSlot, HandOver, PatchNode, SetCondition, Step, TakeSlot
 from gpuwatch.remediation.service.request_bodies import condition_patch, node_patch
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from gpuwatch.cli.console.terminal import Glyphs
 from gpuwatch.cli.console.words import Words
 from gpuwatch.cli.node.items import NodeItem, stage_now
 from gpuwatch.cli.node.plan_items import changes, diff
-from gpuwatch.remediation.model.plan import Blocked, Fault, NodeObject, Plan, Reason, Stage
+from gpuwatch.kube.objects import NodeObject
+from gpuwatch.remediation.model.plan import Blocked, Fault, Plan, Reason, Stage
 from gpuwatch.remediation.planning.ownership import Claim
 
 if TYPE_CHECKING:

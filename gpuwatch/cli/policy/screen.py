@@ -8,7 +8,7 @@ from gpuwatch.cli.console.table import Column, table
 from gpuwatch.cli.console.words import Words, utc
 from gpuwatch.cli.look.items import Item
 from gpuwatch.config import RemediationConfig, Window
-from gpuwatch.remediation.model.plan import Response
+from gpuwatch.model.response import Response
 from gpuwatch.remediation.planning.maintenance import tell
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.sim.rehearsal.rehearsal import Deed, Rehearsal

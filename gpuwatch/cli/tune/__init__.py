@@ -1,1 +1,1 @@
-"""`gpuwatch tune`: what the tuner sets, plans, stops and restores. Only `driver_access` reaches the driver's setters."""
+"""`gpuwatch tune`: what the tuner sets, plans, stops and restores. Only `driver_access` reaches setters of the driver."""

@@ -6,11 +6,12 @@ from gpuwatch.cli.xid.decode import Fact
 from gpuwatch.config import Config
 from gpuwatch.health.checks import CHECKS
 from gpuwatch.health.xid.classify import CHECK_OF, Class, classify, remedy
+from gpuwatch.kube.objects import TAINT
 from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.finding import Remedy
+from gpuwatch.model.response import Response
 from gpuwatch.model.xid import KernelLine, XidEvent
 from gpuwatch.model.xid_catalogue import XidInfo
-from gpuwatch.remediation.model.plan import TAINT, Response
 from gpuwatch.remediation.planning.policy import Policy
 
 ANSWERS = {

@@ -14,11 +14,11 @@ from gpuwatch.diagnose.host.kubelet_identity import kubelet_kubeconfig, node_of
 from gpuwatch.diagnose.kube.client import SurveyReader
 from gpuwatch.diagnose.model.cluster import Cluster, NodePod
 from gpuwatch.kube.errors import Call, Forbidden, KubeError, NotFound, Unavailable
+from gpuwatch.kube.objects import NodeObject
 from gpuwatch.kube.transport import SERVICE_ACCOUNT, NoCluster, Transport, way
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Host, Snapshot
 from gpuwatch.model.view import AgentStatus, View
-from gpuwatch.remediation.model.plan import NodeObject
 from gpuwatch.remediation.planning.identity import mistaken
 
 __all__ = ["Cluster", "read_cluster"]

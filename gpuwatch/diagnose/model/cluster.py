@@ -1,7 +1,7 @@
 """What the API server tells of one node, as a diagnosis wants to know it: the Node, its pods, what surrounds them."""
 
+from gpuwatch.kube.objects import NodeObject, PodObject
 from gpuwatch.model.snapshot import Record
-from gpuwatch.remediation.model.plan import NodeObject, PodObject
 
 
 class NodePod(PodObject, frozen=True, kw_only=True):

@@ -6,8 +6,8 @@ from gpuwatch.health.check import CANNOT_TELL, Check, Sighting, is_paced
 from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.health.xid.classify import RECOVERY_REMEDIES
 from gpuwatch.model.finding import Remedy, Severity
+from gpuwatch.model.response import Response
 from gpuwatch.model.xid_catalogue import recovery_action
-from gpuwatch.remediation.model.plan import Response
 
 IMPLAUSIBLY_COOL = 50.0
 """Degrees: a GPU this cool that claims to be at its limit has a margin that cannot be trusted."""

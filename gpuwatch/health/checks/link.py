@@ -4,7 +4,7 @@ from gpuwatch.health.check import CANNOT_TELL, Check, Sighting, is_paced
 from gpuwatch.health.gpu_history import GpuHistory, link_errors
 from gpuwatch.model.finding import Remedy, Severity
 from gpuwatch.model.pci import pci_key
-from gpuwatch.remediation.model.plan import Response
+from gpuwatch.model.response import Response
 
 REGISTERING, REGISTERED = 2, 3
 """nvmlGpuFabricState_t; not supported and not started are no fault."""

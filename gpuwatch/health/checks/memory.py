@@ -3,7 +3,7 @@
 from gpuwatch.health.check import Check, Sighting, when
 from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.model.finding import Remedy, Severity
-from gpuwatch.remediation.model.plan import Response
+from gpuwatch.model.response import Response
 
 UNCORRECTED = "ecc.counts.uncorrected/volatile/total"
 CORRECTED = "ecc.counts.corrected/volatile/total"

@@ -5,8 +5,8 @@ from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.health.history import History
 from gpuwatch.model.finding import Remedy, Severity
 from gpuwatch.model.pci import pci_key
+from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import GpuState, SourceStatus
-from gpuwatch.remediation.model.plan import Response
 
 WEDGED_SECONDS = 60.0
 """Slow drivers take half as long to start."""

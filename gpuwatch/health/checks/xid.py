@@ -3,7 +3,7 @@
 from gpuwatch.health.check import CANNOT_TELL, Check, Sighting
 from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.model.finding import Remedy, Severity
-from gpuwatch.remediation.model.plan import Response
+from gpuwatch.model.response import Response
 
 FATAL_CHECKS: tuple[Check, ...] = (
     Check(

@@ -1,18 +1,13 @@
-"""Nouns of remediation: what a Node looks like, what gpuwatch has done to it, and what it is about to do.
-
-The Kubernetes objects hold only the fields gpuwatch reads; `sinks.kube` makes them from the API's JSON and sends
-changes back. Times are unix seconds unless they are the API's own text.
-"""
+"""Nouns of remediation: what gpuwatch has changed on a Node, and what it plans to change. Times are unix seconds."""
 
 from enum import StrEnum
 from typing import Literal
 
+from gpuwatch.kube.objects import DOMAIN, Condition, PodObject, Taint
 from gpuwatch.model.finding import Remedy
-from gpuwatch.model.snapshot import Host, Record
+from gpuwatch.model.response import Response
+from gpuwatch.model.snapshot import Record
 
-DOMAIN = "gpuwatch.io"
-TAINT = f"{DOMAIN}/gpu-fault"
-CONDITION = "GPUHealthy"
 OWNER = f"{DOMAIN}/owner"
 FAULTS = f"{DOMAIN}/faults"
 ACKNOWLEDGED = f"{DOMAIN}/acknowledged"
@@ -23,113 +18,6 @@ DEGRADED = f"{DOMAIN}/gpu-degraded"
 HEALTHY_COUNT = f"{DOMAIN}/gpu-healthy-count"
 NVLINK = f"{DOMAIN}/nvlink"
 GPU_CLASS = f"{DOMAIN}/gpu-class"
-
-SchedulingLabel = Literal["gpu-class", "gpu-degraded", "gpu-healthy-count", "nvlink"]
-"""Those that tell schedulers of the GPUs, without the domain."""
-
-Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
-
-
-class Response(StrEnum):
-    """What a policy does about a finding, mildest first; each includes those before it but `ignore`.
-
-    condition: GPUHealthy=False and an Event; taint: no new work; cordon: the node is unschedulable for everybody;
-    drain: GPU pods are evicted through the Eviction API.
-    """
-
-    IGNORE = "ignore"
-    OBSERVE = "observe"
-    CONDITION = "condition"
-    TAINT = "taint"
-    CORDON = "cordon"
-    DRAIN = "drain"
-
-    def reaches(self, other: "Response") -> bool:
-        """Whether it is at least as strong as `other`."""
-        return _ORDER[self] >= _ORDER[other]
-
-
-_ORDER = {response: place for place, response in enumerate(Response)}
-
-
-class Taint(Record, frozen=True, kw_only=True):
-    """One entry of `spec.taints`, an atomic list that several controllers share."""
-
-    key: str
-    value: str = ""
-    effect: str = "NoSchedule"
-    time_added: str | None = None
-
-
-class Condition(Record, frozen=True, kw_only=True):
-    """One entry of `status.conditions`; times as RFC 3339 text."""
-
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_heartbeat: str | None = None
-    last_transition: str | None = None
-
-
-class NodeObject(Record, frozen=True, kw_only=True):
-    """A Node as the API server last gave it. `host` is `status.nodeInfo`; `capacity` and `allocatable` count devices of
-    `nvidia.com/*` resources.
-    """
-
-    name: str
-    uid: str
-    resource_version: str
-    taints: tuple[Taint, ...] = ()
-    unschedulable: bool = False
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    conditions: tuple[Condition, ...] = ()
-    host: Host = Host()
-    deleting: bool = False
-    capacity: dict[str, int] = {}
-    allocatable: dict[str, int] = {}
-
-    @property
-    def taint(self) -> Taint | None:
-        """The taint with our key, whoever put it there."""
-        return next((taint for taint in self.taints if taint.key == TAINT), None)
-
-    @property
-    def condition(self) -> Condition | None:
-        """The condition of our type."""
-        return next((condition for condition in self.conditions if condition.type == CONDITION), None)
-
-
-class PodObject(Record, frozen=True, kw_only=True):
-    """A pod of this node. `gpus` counts requested nvidia.com/* devices; `controller` is the owner's kind."""
-
-    namespace: str
-    name: str
-    uid: str
-    phase: str = "Running"
-    controller: str | None = None
-    mirror: bool = False  # a static pod: the API cannot evict it
-    gpus: int = 0
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    deleting: bool = False
-    created: float | None = None
-
-    @property
-    def path(self) -> str:
-        """namespace/name"""
-        return f"{self.namespace}/{self.name}"
-
-
-class LeaseObject(Record, frozen=True, kw_only=True):
-    """One budget slot, `gpuwatch-slot-N`. `holder` None or empty: free."""
-
-    name: str
-    resource_version: str = ""
-    holder: str | None = None
-    renewed: float | None = None
-    duration: float | None = None
 
 
 class Fault(Record, frozen=True, kw_only=True):

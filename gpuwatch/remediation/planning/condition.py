@@ -7,7 +7,7 @@ not move lastTransitionTime, on which others count.
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from gpuwatch.remediation.model.plan import CONDITION, Condition, NodeObject
+from gpuwatch.kube.objects import CONDITION, Condition, NodeObject
 
 MAX_TEXT = 1024
 

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gpuwatch.config import DrainConfig
+from gpuwatch.kube.objects import PodObject
+from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import Workload
-from gpuwatch.remediation.model.plan import Blocked, Evict, Fault, PodObject, Reason, Response
+from gpuwatch.remediation.model.plan import Blocked, Evict, Fault, Reason
 
 LONGEST_WAIT = 300.0
 AT_ONCE = 5

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from gpuwatch.health.xid.classify import RECOVERY_CHANGED
+from gpuwatch.kube.objects import NodeObject
+from gpuwatch.model.response import Response
 from gpuwatch.model.view import View
-from gpuwatch.remediation.model.plan import Announce, Fault, Memory, NodeObject, Ownership, Plan, Response
+from gpuwatch.remediation.model.plan import Announce, Fault, Memory, Ownership, Plan
 from gpuwatch.remediation.planning.condition import STATUS, Why
 from gpuwatch.remediation.planning.policy import Policy
 

@@ -5,10 +5,12 @@ Silence is neither: a View that is old, a GPU that nobody reads and a monitor in
 
 import math
 
+from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.finding import Finding, Health
+from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import GpuState, Record, Snapshot
 from gpuwatch.model.view import View
-from gpuwatch.remediation.model.plan import Fault, NodeObject, Ownership, Response
+from gpuwatch.remediation.model.plan import Fault, Ownership
 from gpuwatch.remediation.planning.identity import mistaken
 from gpuwatch.remediation.planning.ownership import MAX_FAULTS, MAX_MESSAGE, Claim, acknowledged, faults, hold
 from gpuwatch.remediation.planning.policy import Policy

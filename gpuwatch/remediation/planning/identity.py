@@ -1,7 +1,8 @@
 """Whether a Node is the machine the View is of: the question before every write."""
 
+from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.view import View
-from gpuwatch.remediation.model.plan import Blocked, NodeObject, Reason
+from gpuwatch.remediation.model.plan import Blocked, Reason
 
 
 def mistaken(node: NodeObject, view: View) -> Blocked | None:

@@ -4,21 +4,11 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from gpuwatch.kube.objects import NodeObject, PodObject
+from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
-from gpuwatch.remediation.model.plan import (
-    Blocked,
-    Fault,
-    FreeSlot,
-    Memory,
-    NodeObject,
-    Ownership,
-    PodObject,
-    Reason,
-    Response,
-    Stage,
-    Step,
-)
+from gpuwatch.remediation.model.plan import Blocked, Fault, FreeSlot, Memory, Ownership, Reason, Stage, Step
 from gpuwatch.remediation.planning.draining import Evictions
 from gpuwatch.remediation.planning.evidence import Sight, in_force, is_fresh, lasted
 from gpuwatch.remediation.planning.ownership import Claim, acknowledged, hold

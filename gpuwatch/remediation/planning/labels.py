@@ -8,20 +8,11 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from gpuwatch.kube.objects import DOMAIN, NodeObject
 from gpuwatch.model.finding import Health
+from gpuwatch.model.response import Response
 from gpuwatch.model.view import View
-from gpuwatch.remediation.model.plan import (
-    DEGRADED,
-    DOMAIN,
-    GPU_CLASS,
-    HEALTHY_COUNT,
-    LABELS,
-    NVLINK,
-    NodeObject,
-    PatchNode,
-    Published,
-    Response,
-)
+from gpuwatch.remediation.model.plan import DEGRADED, GPU_CLASS, HEALTHY_COUNT, LABELS, NVLINK, PatchNode, Published
 from gpuwatch.remediation.planning.evidence import in_force
 from gpuwatch.remediation.planning.gpu_class import gpu_class, nvlink
 from gpuwatch.remediation.planning.inputs import Case, Draft

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from gpuwatch.kube.objects import TAINT, LeaseObject, NodeObject, Taint
+from gpuwatch.model.response import Effect, Response
 from gpuwatch.model.snapshot import Record
 from gpuwatch.remediation.model.plan import (
     ACKNOWLEDGED,
@@ -15,23 +17,17 @@ from gpuwatch.remediation.model.plan import (
     LABELS,
     OWNER,
     QUARANTINED,
-    TAINT,
     Announce,
     Blocked,
-    Effect,
     Fault,
     FreeSlot,
-    LeaseObject,
-    NodeObject,
     Ownership,
     PatchNode,
     Plan,
     Reason,
-    Response,
     SetCondition,
     Stage,
     Step,
-    Taint,
     TakeSlot,
 )
 from gpuwatch.remediation.planning.condition import Why, changed, rfc3339

@@ -7,7 +7,8 @@ one beginning with * an end). Sources: the projects' own documentation of their 
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from gpuwatch.remediation.model.plan import OPT_OUT, NodeObject
+from gpuwatch.kube.objects import NodeObject
+from gpuwatch.remediation.model.plan import OPT_OUT
 
 Place = Literal["label", "annotation", "taint"]
 

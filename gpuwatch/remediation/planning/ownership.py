@@ -10,7 +10,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec import json
 
-from gpuwatch.remediation.model.plan import ACKNOWLEDGED, FAULTS, OWNER, TAINT, Fault, NodeObject, Ownership, Taint
+from gpuwatch.kube.objects import TAINT, NodeObject, Taint
+from gpuwatch.remediation.model.plan import ACKNOWLEDGED, FAULTS, OWNER, Fault, Ownership
 
 MAX_FAULTS = 16
 MAX_MESSAGE = 200

@@ -7,7 +7,9 @@ taint first and the slot last. The rules by subject are beside this file.
 
 from msgspec.structs import replace
 
+from gpuwatch.kube.objects import NodeObject, PodObject
 from gpuwatch.model.finding import Health
+from gpuwatch.model.response import Response
 from gpuwatch.remediation.model.plan import (
     ACKNOWLEDGED,
     Announce,
@@ -16,12 +18,9 @@ from gpuwatch.remediation.model.plan import (
     FreeSlot,
     HandOver,
     Memory,
-    NodeObject,
     PatchNode,
     Plan,
-    PodObject,
     Reason,
-    Response,
     SetCondition,
     Stage,
     Step,

@@ -11,9 +11,9 @@ from gpuwatch.config import RemediationConfig, Window
 from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.finding import Finding
+from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.xid_catalogue import explain
-from gpuwatch.remediation.model.plan import Response
 from gpuwatch.remediation.planning.maintenance import inside
 
 

@@ -4,20 +4,19 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from gpuwatch.kube.objects import TAINT, Taint
+from gpuwatch.model.response import Response
 from gpuwatch.remediation.model.plan import (
     FAULTS,
     OWNER,
     QUARANTINED,
-    TAINT,
     Blocked,
     Fault,
     Ownership,
     PatchNode,
     Reason,
-    Response,
     Stage,
     Step,
-    Taint,
 )
 from gpuwatch.remediation.planning.condition import rfc3339
 from gpuwatch.remediation.planning.events import DAY, digest

@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from gpuwatch.model.finding import Remedy
+from gpuwatch.model.response import Response
 from gpuwatch.remediation.model.plan import (
     ACKNOWLEDGED,
     FAULTS,
@@ -14,7 +15,6 @@ from gpuwatch.remediation.model.plan import (
     Ownership,
     PatchNode,
     Reason,
-    Response,
     Stage,
     Step,
     TakeSlot,

@@ -9,8 +9,9 @@ import re
 from typing import NamedTuple
 
 from gpuwatch.config import BudgetConfig
+from gpuwatch.kube.objects import LeaseObject
 from gpuwatch.model.snapshot import Record
-from gpuwatch.remediation.model.plan import LeaseObject, TakeSlot
+from gpuwatch.remediation.model.plan import TakeSlot
 
 SLOT = "gpuwatch-slot-"
 

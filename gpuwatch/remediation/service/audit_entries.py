@@ -1,20 +1,18 @@
 """What each step of a plan is called in the audit trail: action, target, and what was before and will be after."""
 
+from gpuwatch.kube.objects import Condition, NodeObject, Taint
 from gpuwatch.remediation.model.plan import (
     FAULTS,
     LABELS,
     OWNER,
     Announce,
-    Condition,
     Evict,
     FreeSlot,
     HandOver,
-    NodeObject,
     PatchNode,
     Plan,
     SetCondition,
     Step,
-    Taint,
     TakeSlot,
 )
 from gpuwatch.storage.audit import Deed

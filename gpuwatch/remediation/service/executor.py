@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound, TooMany
-from gpuwatch.kube.reader import NodeWriter
+from gpuwatch.kube.objects import LeaseObject, NodeObject
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.event import Result
@@ -19,8 +19,6 @@ from gpuwatch.remediation.model.plan import (
     Evict,
     FreeSlot,
     HandOver,
-    LeaseObject,
-    NodeObject,
     PatchNode,
     Plan,
     SetCondition,
@@ -30,6 +28,7 @@ from gpuwatch.remediation.model.plan import (
 from gpuwatch.remediation.model.status import ACTIONS
 from gpuwatch.remediation.planning.ownership import hold
 from gpuwatch.remediation.service.audit_entries import action_of, deed_of, is_routine
+from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.remediation.service.reboot_sentinel import set_sentinel
 from gpuwatch.remediation.service.slots import SlotWriter
 from gpuwatch.storage.audit import Audit, Deed

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from gpuwatch.agent.agent_views import ViewSource
+from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.clock import Clock
-from gpuwatch.remediation.model.plan import NodeObject
 from gpuwatch.remediation.planning.evidence import FRESH_INTERVALS, FRESH_SECONDS, Sight, is_clean, is_fresh
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.service.duration import HoldClock

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Callable
 
 from gpuwatch.kube.errors import KubeError
+from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.reader import NodeReader
 from gpuwatch.model.errors import UsageError
-from gpuwatch.remediation.model.plan import TAINT
 
 log = logging.getLogger(__name__)
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from gpuwatch.kube.errors import KubeError
+from gpuwatch.kube.objects import PodObject
 from gpuwatch.kube.reader import NodeReader
-from gpuwatch.remediation.model.plan import PodObject
 from gpuwatch.remediation.planning.slots import Slots
 from gpuwatch.remediation.service.slots import SlotReader
 

@@ -5,15 +5,16 @@ from pathlib import Path
 from gpuwatch.config import RemediationConfig
 from gpuwatch.kube.errors import Conflict
 from gpuwatch.kube.node_name import Place
-from gpuwatch.kube.reader import NodeWriter
+from gpuwatch.kube.objects import NodeObject
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.remediation.model.plan import NodeObject, Plan
+from gpuwatch.remediation.model.plan import Plan
 from gpuwatch.remediation.planning.manual import Wish, release
 from gpuwatch.remediation.planning.slots import Slots, held
 from gpuwatch.remediation.service.executor import Actuator, Outcome
 from gpuwatch.remediation.service.memory import remembered
+from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.remediation.service.reboot_sentinel import set_sentinel
 from gpuwatch.remediation.service.slots import SlotWriter
 from gpuwatch.storage.audit import Audit, Ledger

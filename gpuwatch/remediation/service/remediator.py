@@ -17,12 +17,13 @@ from gpuwatch.health.checks import CHECKS
 from gpuwatch.kube.backoff import Backoff
 from gpuwatch.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
 from gpuwatch.kube.node_name import Place
-from gpuwatch.kube.reader import NodeReader, NodeWriter
+from gpuwatch.kube.objects import NodeObject
+from gpuwatch.kube.reader import NodeReader
 from gpuwatch.kube.transport import NoCluster, Transport
 from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.remediation.model.plan import Blocked, Evict, NodeObject, PatchNode, Plan, Reason, TakeSlot
+from gpuwatch.remediation.model.plan import Blocked, Evict, PatchNode, Plan, Reason, TakeSlot
 from gpuwatch.remediation.model.status import RemediatorState
 from gpuwatch.remediation.planning.events import DAY
 from gpuwatch.remediation.planning.evidence import Sight
@@ -33,6 +34,7 @@ from gpuwatch.remediation.planning.slots import limit
 from gpuwatch.remediation.service.audit_entries import summary
 from gpuwatch.remediation.service.executor import Actuator, Outcome
 from gpuwatch.remediation.service.memory import Recollection
+from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.remediation.service.observation import News, Sighting, grows_old, news
 from gpuwatch.remediation.service.own_pod import OwnPod
 from gpuwatch.remediation.service.plan_reads import Extras

@@ -7,19 +7,9 @@ Node it was computed from and every foreign taint of that Node, or it is not mad
 from collections.abc import Collection
 from typing import Any
 
+from gpuwatch.kube.objects import CONDITION, DOMAIN, TAINT, Condition, LeaseObject, NodeObject, PodObject, Taint
 from gpuwatch.kube.parse import rfc3339
-from gpuwatch.remediation.model.plan import (
-    CONDITION,
-    DOMAIN,
-    TAINT,
-    Announce,
-    Condition,
-    LeaseObject,
-    NodeObject,
-    PatchNode,
-    PodObject,
-    Taint,
-)
+from gpuwatch.remediation.model.plan import Announce, PatchNode
 
 Json = dict[str, Any]
 

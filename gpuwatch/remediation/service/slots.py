@@ -12,11 +12,13 @@ from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig
 from gpuwatch.kube.errors import KubeError, NotFound
-from gpuwatch.kube.reader import NodeReader, NodeWriter
+from gpuwatch.kube.objects import LeaseObject, NodeObject
+from gpuwatch.kube.reader import NodeReader
 from gpuwatch.model.clock import Clock
-from gpuwatch.remediation.model.plan import QUARANTINED, LeaseObject, NodeObject, TakeSlot
+from gpuwatch.remediation.model.plan import QUARANTINED, TakeSlot
 from gpuwatch.remediation.planning.ownership import hold
 from gpuwatch.remediation.planning.slots import Slots, number
+from gpuwatch.remediation.service.node_writer import NodeWriter
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,11 @@ from collections import Counter
 from msgspec.structs import replace
 
 from gpuwatch.kube.errors import KubeError
+from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.event import Result
-from gpuwatch.remediation.model.plan import Blocked, NodeObject, Plan, Reason
+from gpuwatch.remediation.model.plan import Blocked, Plan, Reason
 from gpuwatch.remediation.model.status import RemediatorState
 from gpuwatch.remediation.planning.slots import Slots
 from gpuwatch.remediation.service.audit_entries import action_of, deed_of

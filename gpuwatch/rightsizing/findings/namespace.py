@@ -4,10 +4,11 @@ from collections import Counter
 from math import ceil
 
 from gpuwatch.model.recommendation import Action, Change, Evidence, Finding, Level, Recommendation, Savings, Target
+from gpuwatch.model.work import Distribution
 from gpuwatch.rightsizing.findings.advice import identity
 from gpuwatch.rightsizing.findings.text import some
 from gpuwatch.rightsizing.findings.workload import WEEK_DAYS, Ground, graded
-from gpuwatch.rightsizing.model.usage import Distribution, Hold, NamespaceUse
+from gpuwatch.rightsizing.model.usage import Hold, NamespaceUse
 
 HEADROOM = 1.15
 """Times the most GPUs that were at work at a time."""

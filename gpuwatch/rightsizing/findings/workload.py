@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.recommendation import Evidence, Level, Target
 from gpuwatch.model.snapshot import Record
+from gpuwatch.model.work import WorkloadKey
 from gpuwatch.rightsizing.findings.preallocators import is_server
 from gpuwatch.rightsizing.model import mig_profiles
 from gpuwatch.rightsizing.model.mig_profiles import Profile
-from gpuwatch.rightsizing.model.usage import Fleet, Hold, Summary, WorkloadKey
+from gpuwatch.rightsizing.model.usage import Fleet, Hold, Summary
 from gpuwatch.rightsizing.usage.memory_demand import Demand, demand
 
 DAY_SECONDS = 86400.0

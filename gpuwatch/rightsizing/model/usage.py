@@ -5,26 +5,8 @@ peaks by workload; the rules of right-sizing judge Summaries. Ratios are 0..1 of
 instance, so that one workload's spans compare; None is unknown.
 """
 
-from typing import Literal
-
 from gpuwatch.model.snapshot import Record
-
-WorkClass = Literal["batch", "serving", "notebook"]
-"""Whether somebody waits for the work: nobody until it ends, people at any time, or its author while he works."""
-
-
-class WorkloadKey(Record, frozen=True, kw_only=True):
-    """What stays the same while pods come and go: the pods' owner, the container's name and its image.
-
-    `kind` is the owner's (Deployment, StatefulSet, Job, CronJob, Pod, ...); None: only the name could be told, from the
-    pod's. Outside Kubernetes `namespace` is empty, `kind` `User` or `SlurmJob`, `name` the account or the job.
-    """
-
-    namespace: str
-    name: str
-    container: str = ""
-    kind: str | None = None
-    image: str | None = None  # without digest and registry credentials
+from gpuwatch.model.work import DayPeak, Distribution, WorkClass, WorkloadKey
 
 
 class Window(Record, frozen=True, kw_only=True):
@@ -68,22 +50,6 @@ class Window(Record, frozen=True, kw_only=True):
     watts: float | None = None  # of the physical GPU
     power_limit: float | None = None
     cpu_throttled: float | None = None  # share of CPU periods in which the container was held back
-
-
-class Distribution(Record, frozen=True, kw_only=True):
-    """Of values weighted by time, newer ones more."""
-
-    mean: float
-    p50: float
-    p95: float
-    max: float
-
-
-class DayPeak(Record, frozen=True, kw_only=True):
-    """The most memory a workload had on one device on one day; `day` counts from 1970-01-01 UTC."""
-
-    day: int
-    bytes: int
 
 
 class Slowdown(Record, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from gpuwatch.model.snapshot import Record
-from gpuwatch.rightsizing.model.usage import Distribution
+from gpuwatch.model.work import Distribution
 
 FINEST = 10_000
 """The largest bucket of a saved histogram; smaller ones in proportion."""

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.snapshot import Record
+from gpuwatch.model.work import WorkloadKey
 from gpuwatch.rightsizing.model import mig_profiles
 from gpuwatch.rightsizing.model.mig_profiles import Profile
-from gpuwatch.rightsizing.model.usage import NamespaceUse, Summary, Window, WorkloadKey
+from gpuwatch.rightsizing.model.usage import NamespaceUse, Summary, Window
 from gpuwatch.rightsizing.usage.holding import activity
 from gpuwatch.rightsizing.usage.namespace import BIN, BINS_A_DAY, DAY, MAX_DAYS, NamespaceBook, NamespaceState
 from gpuwatch.rightsizing.usage.workload_record import Book, BookState

@@ -7,8 +7,9 @@ month in which the workload did not run, makes nothing old at once.
 from typing import NamedTuple
 
 from gpuwatch.model.snapshot import Record
+from gpuwatch.model.work import Distribution, WorkClass
 from gpuwatch.rightsizing.model.mig_profiles import Profile
-from gpuwatch.rightsizing.model.usage import Distribution, Slowdown, Window, WorkClass
+from gpuwatch.rightsizing.model.usage import Slowdown, Window
 from gpuwatch.rightsizing.usage.decaying_histogram import (
     BYTES_PER_SECOND,
     RATIO,

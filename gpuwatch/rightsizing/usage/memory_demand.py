@@ -9,7 +9,7 @@ from itertools import combinations
 from statistics import median
 
 from gpuwatch.model.snapshot import Record
-from gpuwatch.rightsizing.model.usage import DayPeak
+from gpuwatch.model.work import DayPeak
 
 DAY_SECONDS = 86400.0
 LEAST_MARGIN = 512 * 2**20

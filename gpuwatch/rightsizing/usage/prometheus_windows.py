@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
+from gpuwatch.model.work import WorkClass, WorkloadKey
 from gpuwatch.rightsizing.mig.fit import of_whole_gpu
 from gpuwatch.rightsizing.model.mig_profiles import instance
-from gpuwatch.rightsizing.model.usage import Window, WorkClass, WorkloadKey
+from gpuwatch.rightsizing.model.usage import Window
 from gpuwatch.rightsizing.usage.holding import IDLE_BUSY
 
 Device = tuple[str, str]

@@ -1,8 +1,9 @@
 """The book of one workload: what all its pods have done with GPUs, in bounded memory."""
 
 from gpuwatch.model.snapshot import Record
+from gpuwatch.model.work import DayPeak, WorkClass, WorkloadKey
 from gpuwatch.rightsizing.model.mig_profiles import Profile
-from gpuwatch.rightsizing.model.usage import DayPeak, Summary, Window, WorkClass, WorkloadKey
+from gpuwatch.rightsizing.model.usage import Summary, Window
 from gpuwatch.rightsizing.usage.holding import Holding, patience
 from gpuwatch.rightsizing.usage.measures import DAY, HALF_LIFE, Measures, MeasuresState
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gpuwatch.diagnose.model.cluster import Cluster, NodePod
-from gpuwatch.remediation.model.plan import Condition, NodeObject
+from gpuwatch.kube.objects import Condition, NodeObject
 from gpuwatch.sim.host.files import Files
 from gpuwatch.sim.host.node_labels import node_labels
 from gpuwatch.sim.node import noise

@@ -5,21 +5,9 @@ No API server: a replay of a day takes a second, and a test can stop between any
 
 from msgspec.structs import replace
 
+from gpuwatch.kube.objects import CONDITION, LeaseObject, NodeObject, PodObject
 from gpuwatch.model.snapshot import Host
-from gpuwatch.remediation.model.plan import (
-    CONDITION,
-    Announce,
-    Evict,
-    FreeSlot,
-    HandOver,
-    LeaseObject,
-    NodeObject,
-    PatchNode,
-    PodObject,
-    SetCondition,
-    Step,
-    TakeSlot,
-)
+from gpuwatch.remediation.model.plan import Announce, Evict, FreeSlot, HandOver, PatchNode, SetCondition, Step, TakeSlot
 
 
 class Refused(Exception):

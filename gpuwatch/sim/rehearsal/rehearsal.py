@@ -9,17 +9,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from gpuwatch.kube.objects import LeaseObject, PodObject
 from gpuwatch.model.snapshot import Host
 from gpuwatch.model.view import View
 from gpuwatch.remediation.model.plan import (
     Announce,
     Evict,
     HandOver,
-    LeaseObject,
     Memory,
     PatchNode,
     Plan,
-    PodObject,
     Reason,
     SetCondition,
     Step,

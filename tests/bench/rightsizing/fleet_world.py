@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+from gpuwatch.model.work import WorkClass, WorkloadKey
 from gpuwatch.rightsizing.model import mig_profiles
-from gpuwatch.rightsizing.model.usage import WorkClass, WorkloadKey
 from tests.bench.rightsizing import memory_laws as memory
 from tests.bench.rightsizing import work_laws as work
 from tests.bench.rightsizing.physics import HARDWARE, Hardware, Physics, physics

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import psutil
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.rightsizing.model.usage import Window, WorkloadKey
+from gpuwatch.model.work import WorkloadKey
+from gpuwatch.rightsizing.model.usage import Window
 from gpuwatch.rightsizing.service.checkpoint import NAME, load, save
 from gpuwatch.rightsizing.usage.ledger import Ledger, LedgerState
 

@@ -17,7 +17,7 @@ from gpuwatch.model.recommendation import (
     Savings,
     Target,
 )
-from gpuwatch.rightsizing.model.usage import DayPeak, Distribution
+from gpuwatch.model.work import DayPeak, Distribution
 from tests.model import views
 
 GIB = 1 << 30

@@ -25,7 +25,8 @@ from gpuwatch.cli.recommend.recommend import FINDINGS, LEVELS
 from gpuwatch.cli.recommend.text import TITLES
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.recommendation import Action, Finding, Level, Savings
-from gpuwatch.rightsizing.model.usage import Window, WorkloadKey
+from gpuwatch.model.work import WorkloadKey
+from gpuwatch.rightsizing.model.usage import Window
 from gpuwatch.rightsizing.service import checkpoint as usage_checkpoint
 from gpuwatch.rightsizing.service.thread import LEARNING, OFF
 from gpuwatch.rightsizing.usage.ledger import Ledger

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from gpuwatch.diagnose.active.results import Active, DeviceRun
 from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.kube.objects import TAINT, Taint
 from gpuwatch.model.snapshot import SourceStatus
-from gpuwatch.remediation.model.plan import TAINT, Taint
 from gpuwatch.sim.host.machine import RELEASE
 from tests.diagnose.hosts import Host
 

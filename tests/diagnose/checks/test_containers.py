@@ -23,9 +23,9 @@ from gpuwatch.diagnose.host.operator_files import OperatorFiles
 from gpuwatch.diagnose.host.services import ServiceProcess, Services
 from gpuwatch.diagnose.model.cluster import Cluster, NodePod
 from gpuwatch.diagnose.model.diagnosis import CheckResult, Result
+from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.snapshot import Gpu, Identity, MigInstance, SourceStatus
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, ProcessOwner, Workload
-from gpuwatch.remediation.model.plan import NodeObject
 from tests.diagnose.checks.broken_containers import alone, attributed, crio, docker, held, no_kubelet
 from tests.diagnose.hosts import Host, seen
 

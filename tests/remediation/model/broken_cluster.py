@@ -6,22 +6,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.kube.objects import CONDITION, TAINT, Condition, Taint
 from gpuwatch.model.finding import Finding, Health, Severity
-from gpuwatch.remediation.model.plan import (
-    CONDITION,
-    FAULTS,
-    HEALTHY_COUNT,
-    LABELS,
-    OPT_OUT,
-    OWNER,
-    TAINT,
-    Condition,
-    Fault,
-    Ownership,
-    Published,
-    Response,
-    Taint,
-)
+from gpuwatch.model.response import Response
+from gpuwatch.remediation.model.plan import FAULTS, HEALTHY_COUNT, LABELS, OPT_OUT, OWNER, Fault, Ownership, Published
 from gpuwatch.remediation.planning.condition import rfc3339
 from gpuwatch.remediation.planning.ownership import encode
 from tests.diagnose.checks.broken import Broken

@@ -6,13 +6,14 @@ from typing import Any
 
 from gpuwatch.config import BudgetConfig, RemediationConfig
 from gpuwatch.kube.node_name import Place
+from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.event import ActionEvent, Result
 from gpuwatch.model.finding import Finding, Health, Judgement, Remedy, Severity
 from gpuwatch.model.snapshot import Driver, Gpu, GpuState, GpuStatus, Host, Identity, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
-from gpuwatch.remediation.model.plan import FAULTS, LABELS, OWNER, TAINT
+from gpuwatch.remediation.model.plan import FAULTS, LABELS, OWNER
 from gpuwatch.remediation.planning.labels import ALL
 from gpuwatch.remediation.service.remediator import Remediator
 from gpuwatch.sim.kubeapi import Cluster

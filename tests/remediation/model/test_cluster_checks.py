@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.diagnose.model.diagnosis import CheckResult, Result
-from gpuwatch.remediation.model.plan import OWNER, Condition, Ownership
+from gpuwatch.kube.objects import Condition
+from gpuwatch.remediation.model.plan import OWNER, Ownership
 from gpuwatch.remediation.planning.ownership import encode
 from tests.diagnose.hosts import Host
 from tests.remediation.model.broken_cluster import PLUGIN, cluster, label, node

@@ -7,11 +7,13 @@ from msgspec.structs import replace
 
 from gpuwatch.config import RemediationConfig
 from gpuwatch.health.checks import CHECKS
+from gpuwatch.kube.objects import LeaseObject, NodeObject
 from gpuwatch.model.finding import Finding, Health, Judgement, Severity
+from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Host, Identity, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
-from gpuwatch.remediation.model.plan import LeaseObject, Memory, NodeObject, Plan, Response, Step
+from gpuwatch.remediation.model.plan import Memory, Plan, Step
 from gpuwatch.remediation.planning.plan import Evictions, Sight, is_clean, plan, remember
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.planning.slots import Slots

@@ -9,17 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gpuwatch.model.response import SchedulingLabel
 from gpuwatch.model.snapshot import Gpu, Identity, Memory, NvLink
-from gpuwatch.remediation.model.plan import (
-    DEGRADED,
-    GPU_CLASS,
-    HEALTHY_COUNT,
-    LABELS,
-    NVLINK,
-    OPT_OUT,
-    PatchNode,
-    SchedulingLabel,
-)
+from gpuwatch.remediation.model.plan import DEGRADED, GPU_CLASS, HEALTHY_COUNT, LABELS, NVLINK, OPT_OUT, PatchNode
 from gpuwatch.remediation.planning.gpu_class import GIB, gpu_class, nvlink
 from gpuwatch.remediation.planning.labels import LABEL_SECONDS, outdated, values
 from gpuwatch.remediation.planning.manual import Wish, release

@@ -6,24 +6,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuwatch.cli.node.plan_items import after
+from gpuwatch.kube.objects import CONDITION, TAINT, Condition, LeaseObject, NodeObject, Taint
+from gpuwatch.model.response import Response
 from gpuwatch.remediation.model.plan import (
     ACKNOWLEDGED,
-    CONDITION,
     FAULTS,
     OWNER,
     QUARANTINED,
-    TAINT,
     Announce,
-    Condition,
     Fault,
     FreeSlot,
-    LeaseObject,
-    NodeObject,
     PatchNode,
     Reason,
-    Response,
     SetCondition,
-    Taint,
     TakeSlot,
 )
 from gpuwatch.remediation.planning.manual import Wish, quarantine, release

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig, Window
+from gpuwatch.kube.objects import TAINT, PodObject, Taint
 from gpuwatch.model.finding import Remedy
 from gpuwatch.model.snapshot import Host
 from gpuwatch.model.workload import Workload
@@ -17,15 +18,12 @@ from gpuwatch.remediation.model.plan import (
     OPT_OUT,
     OWNER,
     QUARANTINED,
-    TAINT,
     Announce,
     Evict,
     PatchNode,
     Plan,
-    PodObject,
     Reason,
     Stage,
-    Taint,
 )
 from gpuwatch.remediation.planning.ownership import encode, hold
 from tests.remediation.planning.remediating import GPUS, HOST, START, Story, finding, view

@@ -7,17 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import HandoverConfig, Window
+from gpuwatch.kube.objects import TAINT, NodeObject, PodObject, Taint
+from gpuwatch.model.response import Response
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.workload import Workload
-from gpuwatch.remediation.model.plan import (
-    TAINT,
-    FreeSlot,
-    NodeObject,
-    PodObject,
-    Reason,
-    Response,
-    Taint,
-)
+from gpuwatch.remediation.model.plan import FreeSlot, Reason
 from gpuwatch.remediation.planning.condition import MESSAGE_SECONDS, Why, changed, rfc3339
 from gpuwatch.remediation.planning.events import about_pods
 from gpuwatch.remediation.planning.labels import DEGRADED, LABELS, Published, published_by_us

@@ -6,18 +6,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig
+from gpuwatch.kube.objects import DOMAIN, TAINT, Taint
+from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import Host
-from gpuwatch.remediation.model.plan import (
-    DOMAIN,
-    OWNER,
-    TAINT,
-    FreeSlot,
-    Memory,
-    PatchNode,
-    Response,
-    Taint,
-    TakeSlot,
-)
+from gpuwatch.remediation.model.plan import OWNER, FreeSlot, Memory, PatchNode, TakeSlot
 from gpuwatch.remediation.planning.ownership import Claim, faults, hold
 from gpuwatch.remediation.planning.plan import Evictions
 from tests.remediation.planning.remediating import GPUS, HOST, Story, finding

@@ -3,7 +3,8 @@
 import pytest
 
 from gpuwatch.config import BudgetConfig
-from gpuwatch.remediation.model.plan import LeaseObject, TakeSlot
+from gpuwatch.kube.objects import LeaseObject
+from gpuwatch.remediation.model.plan import TakeSlot
 from gpuwatch.remediation.planning.slots import NoSlot, Slots, choose, limit
 
 NOW = 10_000.0

@@ -8,29 +8,25 @@ from msgspec.structs import replace
 
 from gpuwatch.kube.backoff import FIRST_SECONDS, LONGEST_SECONDS, Backoff
 from gpuwatch.kube.errors import AlreadyExists, Conflict, TooMany, Unavailable
-from gpuwatch.kube.reader import NodeWriter
+from gpuwatch.kube.objects import CONDITION, TAINT, Condition, PodObject, Taint
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.event import Result
 from gpuwatch.remediation.model.plan import (
-    CONDITION,
     OWNER,
-    TAINT,
     Announce,
-    Condition,
     Evict,
     FreeSlot,
     HandOver,
     PatchNode,
     Plan,
-    PodObject,
     SetCondition,
     Stage,
-    Taint,
     TakeSlot,
 )
 from gpuwatch.remediation.model.status import ACTIONS
 from gpuwatch.remediation.planning.slots import choose
 from gpuwatch.remediation.service.executor import CRASH_POINTS, Actuator
+from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.remediation.service.reboot_sentinel import MARK, set_sentinel
 from gpuwatch.remediation.service.slots import SlotReader, SlotWriter
 from gpuwatch.sim.kubeapi import ApiFaults

@@ -7,10 +7,12 @@ from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig
 from gpuwatch.kube.node_name import Place
+from gpuwatch.kube.objects import TAINT
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.event import Result
 from gpuwatch.model.finding import Finding, Severity
-from gpuwatch.remediation.model.plan import OPT_OUT, OWNER, TAINT, Reason, Response, Stage
+from gpuwatch.model.response import Response
+from gpuwatch.remediation.model.plan import OPT_OUT, OWNER, Reason, Stage
 from gpuwatch.remediation.service.reboot_sentinel import MARK
 from gpuwatch.remediation.service.remediator import REST_SECONDS
 from gpuwatch.sim.kubeapi import ApiFaults, Rule

@@ -12,7 +12,8 @@ from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig
 from gpuwatch.kube import parse as kube_parse
 from gpuwatch.kube.backoff import Backoff
 from gpuwatch.kube.errors import Call, Garbled
-from gpuwatch.remediation.model.plan import ACKNOWLEDGED, FAULTS, OWNER, Reason, Response
+from gpuwatch.model.response import Response
+from gpuwatch.remediation.model.plan import ACKNOWLEDGED, FAULTS, OWNER, Reason
 from gpuwatch.remediation.planning.plan import STEADY_SECONDS
 from gpuwatch.remediation.service.reboot_sentinel import MARK
 from gpuwatch.remediation.service.schedule import LONGEST_PATIENCE, NEWS_AT_ONCE, NEWS_SECONDS, Pace

@@ -6,18 +6,9 @@ from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.recommendation import Finding, Recommendation
+from gpuwatch.model.work import DayPeak, Distribution, WorkClass, WorkloadKey
 from gpuwatch.rightsizing.findings.judge import Advice, recommend
-from gpuwatch.rightsizing.model.usage import (
-    DayPeak,
-    Distribution,
-    Fleet,
-    Hold,
-    NamespaceUse,
-    Slowdown,
-    Summary,
-    WorkClass,
-    WorkloadKey,
-)
+from gpuwatch.rightsizing.model.usage import Fleet, Hold, NamespaceUse, Slowdown, Summary
 
 HOUR, DAY, GIB = 3600.0, 86400.0, 2**30
 NOW = 1_790_000_000.0

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.model.recommendation import Action, Finding, Level
-from gpuwatch.rightsizing.model.usage import Fleet, GpuFacts, Hold, WorkClass
+from gpuwatch.model.work import WorkClass
+from gpuwatch.rightsizing.model.usage import Fleet, GpuFacts, Hold
 from tests.rightsizing.findings.rightsizing_cases import DAY, GIB, HOUR, NOW, a_hold, a_workload, an_idle_hold, found
 
 IDLE = {Finding.IDLE_HOLDER, Finding.NEVER_USED}

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.recommendation import Action, Finding
+from gpuwatch.model.work import Distribution, WorkClass
 from gpuwatch.rightsizing.findings.judge import recommend
-from gpuwatch.rightsizing.model.usage import Distribution, Fleet, Summary, WorkClass
+from gpuwatch.rightsizing.model.usage import Fleet, Summary
 from tests.rightsizing.findings.rightsizing_cases import (
     DAY,
     GIB,

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.model.recommendation import Action, Finding, Level
-from gpuwatch.rightsizing.model.usage import Fleet, GpuFacts, Hold, Summary, WorkClass
+from gpuwatch.model.work import WorkClass
+from gpuwatch.rightsizing.model.usage import Fleet, GpuFacts, Hold, Summary
 from tests.rightsizing.findings.rightsizing_cases import (
     DAY,
     GIB,

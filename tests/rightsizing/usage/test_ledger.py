@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig, WorkClassRule
-from gpuwatch.rightsizing.model.usage import Summary, Window, WorkloadKey
+from gpuwatch.model.work import WorkloadKey
+from gpuwatch.rightsizing.model.usage import Summary, Window
 from gpuwatch.rightsizing.usage.ledger import Ledger, LedgerState
 from tests.rightsizing.usage.usage_spans import BEGIN, DAY, HOUR, KEY, MINUTE, at_rest, at_work, window
 from tests.seeds import examples

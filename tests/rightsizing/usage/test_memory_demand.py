@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.rightsizing.model.usage import DayPeak
+from gpuwatch.model.work import DayPeak
 from gpuwatch.rightsizing.usage.memory_demand import LEAST_MARGIN, TREND_DAYS, UNKNOWN_GROWTH, demand, is_full
 from tests.rightsizing.findings.rightsizing_cases import DAY, GIB, peaks
 

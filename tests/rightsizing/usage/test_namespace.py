@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import pytest
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.rightsizing.model.usage import NamespaceUse, Window, WorkloadKey
+from gpuwatch.model.work import WorkloadKey
+from gpuwatch.rightsizing.model.usage import NamespaceUse, Window
 from gpuwatch.rightsizing.usage.ledger import Ledger
 from gpuwatch.rightsizing.usage.namespace import MAX_DAYS
 from tests.rightsizing.usage.usage_spans import BEGIN, DAY, HOUR, MINUTE, at_rest, at_work, unseen

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.rightsizing.model.usage import Summary, Window, WorkloadKey
+from gpuwatch.model.work import WorkloadKey
+from gpuwatch.rightsizing.model.usage import Summary, Window
 from gpuwatch.rightsizing.usage.ledger import Ledger, LedgerState
 from tests.rightsizing.usage.usage_spans import BEGIN, DAY, H100, HOUR, MINUTE
 from tests.seeds import examples

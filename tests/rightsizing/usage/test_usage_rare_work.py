@@ -1,7 +1,8 @@
 """Work that comes seldom is as slow on a slice as work that never ends: the rest between must not hide it."""
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.rightsizing.model.usage import Slowdown, Window, WorkloadKey
+from gpuwatch.model.work import WorkloadKey
+from gpuwatch.rightsizing.model.usage import Slowdown, Window
 from gpuwatch.rightsizing.usage.ledger import Ledger
 
 KEY = WorkloadKey(namespace="team-a", name="jupyter-ada", kind="StatefulSet")

@@ -24,8 +24,9 @@ from gpuwatch.model.snapshot import (
     Utilization,
 )
 from gpuwatch.model.view import AgentStatus, View
+from gpuwatch.model.work import WorkloadKey
 from gpuwatch.model.workload import Allocation, Attribution, ProcessOwner, Workload
-from gpuwatch.rightsizing.model.usage import Window, WorkloadKey
+from gpuwatch.rightsizing.model.usage import Window
 from gpuwatch.rightsizing.usage.windows import LONGEST, Windows
 from gpuwatch.workloads.attribution import attribute
 from gpuwatch.workloads.workload_key import Tenants

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from gpuwatch.rightsizing.model.usage import Window, WorkloadKey
+from gpuwatch.model.work import WorkloadKey
+from gpuwatch.rightsizing.model.usage import Window
 
 BEGIN = 1_700_006_400.0
 """A midnight, UTC."""

@@ -12,12 +12,12 @@ from gpuwatch.diagnose.gathering.cluster import Cluster
 from gpuwatch.diagnose.model.cluster import NodePod
 from gpuwatch.diagnose.model.diagnosis import Result
 from gpuwatch.health.judge import Judge
+from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.finding import Judgement
 from gpuwatch.model.setting import Actuation, Setting
 from gpuwatch.model.snapshot import Activity, GpuState, Vgpu
 from gpuwatch.model.view import View
 from gpuwatch.model.xid import XidCount
-from gpuwatch.remediation.model.plan import NodeObject
 from gpuwatch.tuning.actuation.heartbeat import NAME as HEARTBEAT
 from gpuwatch.tuning.actuation.heartbeat import Beat
 from gpuwatch.tuning.actuation.record import NAME as RECORD

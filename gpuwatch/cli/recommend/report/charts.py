@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from gpuwatch.cli.recommend.report.markup import Markup, joined, tag
+from gpuwatch.model.work import DayPeak, Distribution
 from gpuwatch.rightsizing.findings.text import gib, percent
-from gpuwatch.rightsizing.model.usage import DayPeak, Distribution
 
 DAY = 86400
 

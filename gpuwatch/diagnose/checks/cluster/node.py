@@ -4,7 +4,9 @@ from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skippe
 from gpuwatch.diagnose.model.cluster import Cluster
 from gpuwatch.diagnose.model.diagnosis import Stage
 from gpuwatch.health.checks import CHECKS
-from gpuwatch.remediation.model.plan import CONDITION, LABELS, TAINT, Fault, NodeObject, Ownership, Response
+from gpuwatch.kube.objects import CONDITION, TAINT, NodeObject
+from gpuwatch.model.response import Response
+from gpuwatch.remediation.model.plan import LABELS, Fault, Ownership
 from gpuwatch.remediation.planning.condition import parsed
 from gpuwatch.remediation.planning.evidence import in_force
 from gpuwatch.remediation.planning.labels import outdated, values

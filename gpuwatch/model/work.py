@@ -1,0 +1,38 @@
+"""What a workload is called, and how its use of a GPU is summed up."""
+
+from typing import Literal
+
+from gpuwatch.model.snapshot import Record
+
+WorkClass = Literal["batch", "serving", "notebook"]
+"""Whether somebody waits for the work: nobody until it ends, people at any time, or its author while he works."""
+
+
+class WorkloadKey(Record, frozen=True, kw_only=True):
+    """What stays the same while pods come and go: the pods' owner, the container's name and its image.
+
+    `kind` is the owner's (Deployment, StatefulSet, Job, CronJob, Pod, ...); None: only the name could be told, from the
+    pod's. Outside Kubernetes `namespace` is empty, `kind` `User` or `SlurmJob`, `name` the account or the job.
+    """
+
+    namespace: str
+    name: str
+    container: str = ""
+    kind: str | None = None
+    image: str | None = None  # without digest and registry credentials
+
+
+class Distribution(Record, frozen=True, kw_only=True):
+    """Of values weighted by time, newer ones more."""
+
+    mean: float
+    p50: float
+    p95: float
+    max: float
+
+
+class DayPeak(Record, frozen=True, kw_only=True):
+    """The most memory a workload had on one device on one day; `day` counts from 1970-01-01 UTC."""
+
+    day: int
+    bytes: int
