@@ -19,7 +19,7 @@ Examples:
   gpuwatch metrics list -o md
 """
 
-ENTRIES = (Entry("list", "List every metric gpuwatch can export.", "metrics:list_", "Commands"),)
+ENTRIES = (Entry("list", "List every metric gpuwatch can export.", "metrics.metrics:list_", "Commands"),)
 PROFILES = ("native", "dcgm-4.8", "dcgm-4.9")
 
 

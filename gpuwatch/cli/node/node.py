@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from gpuwatch.remediation.planning.slots import Slots
 
 ENTRIES = (
-    Entry("status", "Show what gpuwatch holds on the node, and why.", "node:status", "Commands"),
-    Entry("plan", "Show what would be done now, as a diff; change nothing.", "node:plan", "Commands"),
-    Entry("quarantine", "Take the node out of use until it is released.", "node_orders:quarantine", "Commands"),
-    Entry("release", "Give back all that gpuwatch holds on the node.", "node_orders:release", "Commands"),
+    Entry("status", "Show what gpuwatch holds on the node, and why.", "node.node:status", "Commands"),
+    Entry("plan", "Show what would be done now, as a diff; change nothing.", "node.node:plan", "Commands"),
+    Entry("quarantine", "Take the node out of use until it is released.", "node.orders:quarantine", "Commands"),
+    Entry("release", "Give back all that gpuwatch holds on the node.", "node.orders:release", "Commands"),
 )
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from gpuwatch.remediation.planning.policy import Policy
 
 ENTRIES = (
-    Entry("check", "Check the policy and show what is done about each fault.", "policy:check", "Commands"),
-    Entry("test", "Show what would have been done, on recorded views or a scenario.", "policy:test", "Commands"),
+    Entry("check", "Check the policy and show what is done about each fault.", "policy.policy:check", "Commands"),
+    Entry("test", "Show what would have been done, on recorded views or a scenario.", "policy.policy:test", "Commands"),
 )
 
 

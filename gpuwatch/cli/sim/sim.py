@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 ENTRIES = (
-    Entry("list", "List the scenarios.", "sim:list_", "Commands"),
-    Entry("run", "Run a simulated node until interrupted.", "sim:run", "Commands"),
-    Entry("inject", "Let something happen to a running simulated node.", "sim:inject", "Commands"),
-    Entry("fleet", "Let a fault strike many nodes at once, and watch the budget hold.", "fleet:fleet", "Commands"),
+    Entry("list", "List the scenarios.", "sim.sim:list_", "Commands"),
+    Entry("run", "Run a simulated node until interrupted.", "sim.sim:run", "Commands"),
+    Entry("inject", "Let something happen to a running simulated node.", "sim.sim:inject", "Commands"),
+    Entry("fleet", "Let a fault strike many nodes at once, and watch the budget hold.", "sim.fleet:fleet", "Commands"),
 )
 
 

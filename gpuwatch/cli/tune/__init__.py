@@ -1,1 +1,1 @@
-"""`gpuwatch tune`: what the tuner sets, plans, stops and restores. Only `driver_access` reaches setters of the driver."""
+"""`gpuwatch tune`: what the tuner sets, plans, stops and restores. Only `driver_access` reaches the setters of NVML."""

@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     from gpuwatch.cli.tune.items import TuneStatus
 
 ENTRIES = (
-    Entry("status", "Show what is tuned, what it costs and saves, and why the rest is not.", "tune:status", "Commands"),
-    Entry("plan", "Show what enforce would do with each GPU; change nothing.", "tune_plan:plan", "Commands"),
-    Entry("stop", "Stop tuning at once and give everything back.", "tune_orders:stop", "Commands"),
-    Entry("resume", "Let a stopped tuner work again.", "tune_orders:resume", "Commands"),
-    Entry("restore", "Give back every setting that gpuwatch has changed.", "tune_orders:restore", "Commands"),
+    Entry(
+        "status",
+        "Show what is tuned, what it costs and saves, and why the rest is not.",
+        "tune.tune:status",
+        "Commands",
+    ),
+    Entry("plan", "Show what enforce would do with each GPU; change nothing.", "tune.plan:plan", "Commands"),
+    Entry("stop", "Stop tuning at once and give everything back.", "tune.orders:stop", "Commands"),
+    Entry("resume", "Let a stopped tuner work again.", "tune.orders:resume", "Commands"),
+    Entry("restore", "Give back every setting that gpuwatch has changed.", "tune.orders:restore", "Commands"),
 )
 
 DEGRADED = 3

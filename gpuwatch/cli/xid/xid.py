@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from gpuwatch.model.xid_catalogue import XidInfo
 
 ENTRIES = (
-    Entry("explain", "Say what an XID means and what to do.", "xid:explain", "Commands"),
-    Entry("list", "List every known XID.", "xid:list_", "Commands"),
-    Entry("parse", "Read kernel log lines, print one JSON object a line.", "xid:parse", "Commands"),
-    Entry("watch", "Print XIDs as they happen.", "xid:watch", "Commands"),
+    Entry("explain", "Say what an XID means and what to do.", "xid.xid:explain", "Commands"),
+    Entry("list", "List every known XID.", "xid.xid:list_", "Commands"),
+    Entry("parse", "Read kernel log lines, print one JSON object a line.", "xid.xid:parse", "Commands"),
+    Entry("watch", "Print XIDs as they happen.", "xid.xid:watch", "Commands"),
 )
 
 PROSE = 100
