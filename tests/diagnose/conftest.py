@@ -10,7 +10,7 @@ from gpuwatch.diagnose.active.results import Active
 from gpuwatch.diagnose.active.run import run_active
 from gpuwatch.model.view import View
 from gpuwatch.sim.libcuda import FakeCuda
-from tests.diagnose.active import devices
+from tests.diagnose.active.putting_to_work import devices
 from tests.diagnose.hosts import seen, share_views
 
 

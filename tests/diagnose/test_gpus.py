@@ -13,8 +13,8 @@ from gpuwatch.diagnose.facts import Facts
 from gpuwatch.diagnose.model.diagnosis import Result, Stage
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Identity, Snapshot, SourceStatus
 from gpuwatch.model.view import AgentStatus, View
+from tests.diagnose.checks.broken_gpus import TRAINING, happens, observing, recorded, tuning, working
 from tests.diagnose.hosts import Host, seen
-from tests.tuning.actuation.broken_gpus import TRAINING, happens, observing, recorded, tuning, working
 
 OWN = frozenset({Stage.NVML, Stage.HEALTH, Stage.POWER})
 BARE = Identity(index=0, uuid="GPU-0", pci_bus_id="00000000:1B:00.0")

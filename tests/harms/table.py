@@ -227,7 +227,7 @@ HARMS: tuple[Harm, ...] = (
             ),
             proof(
                 f"{PODS}test_the_taint_ends_no_running_pod_by_default",
-                "config.py",
+                "config/__init__.py",
                 'effect: Effect = "NoSchedule"',
                 'effect: Effect = "NoExecute"',
             ),
@@ -244,7 +244,11 @@ HARMS: tuple[Harm, ...] = (
         "Work is lost because pods are ended without regard to their disruption budgets.",
         "Pods leave through the Eviction API only. A refusal is answered with patience that doubles, and after a "
         "deadline with words; nothing is ever deleted.",
-        ("kube/reader.py:evict", "remediation/planning/draining.py:drain", "remediation/planning/draining.py:_is_due"),
+        (
+            "remediation/service/node_writer.py:evict",
+            "remediation/planning/draining.py:drain",
+            "remediation/planning/draining.py:_is_due",
+        ),
         (
             proof(
                 f"{PODS}test_a_disruption_budget_is_respected_for_as_long_as_it_lasts",
@@ -587,7 +591,7 @@ HARMS: tuple[Harm, ...] = (
             ),
             proof(
                 f"{PEOPLE}test_the_default_is_to_observe_and_an_observer_never_writes",
-                "config.py",
+                "config/__init__.py",
                 'mode: Literal["off", "observe", "enforce"] = "observe"\n    checks',
                 'mode: Literal["off", "observe", "enforce"] = "enforce"\n    checks',
             ),

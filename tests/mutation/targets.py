@@ -11,64 +11,59 @@ class Group(NamedTuple):
     tests: tuple[str, ...]
 
 
-def rules(*names: str) -> tuple[str, ...]:
-    """Modules of gpuwatch/rules."""
-    return tuple(f"rules/{name}.py" for name in names)
+def files(folder: str, names: str) -> tuple[str, ...]:
+    """Several modules of one folder."""
+    return tuple(f"{folder}/{name}.py" for name in names.split())
 
+
+PLANNING = "condition draining events identity inputs labels maintenance manual other_controllers ownership plan policy"
+ENERGY = "estimate hold idle meter phases resume search state tuner windows"
+CYCLE = "audit_entries cycle gang gang_energy ladder obstacles orders power_budget state status"
+FINDINGS = "__init__ advice energy idle idle_in_gang judge memory mig namespace quiet savings sharing waiting workload"
 
 GROUPS = (
     Group(
         "judge",
-        rules(
-            *("judge", "check", "checks_board", "checks_link", "checks_memory", "checks_node", "checks_xid"),
-            *("evidence", "occurrences", "health", "history", "gpu_history", "xid_class", "xids"),
+        (
+            *files("health", "check gpu_history history judge occurrences rollup"),
+            *files("health/checks", "board link memory node xid"),
+            *files("health/xid", "classify ledger"),
+            "remediation/planning/evidence.py",
         ),
         (
-            *("rules/test_checks.py", "rules/test_judge*.py", "rules/test_health.py", "rules/test_xids.py"),
-            *("rules/test_remediation*.py", "harms/test_harm_lines.py", "harms/test_harm_sight.py"),
+            *("health/test_[cjr]*.py", "health/xid/test_*.py", "remediation/planning/test_plan.py"),
+            *("remediation/planning/test_remediation*.py", "harms/test_harm_lines.py", "harms/test_harm_sight.py"),
         ),
     ),
     Group(
         "remediation",
-        rules(
-            *("remediation", "quarantine", "budget", "draining", "recovery", "ownership", "policy", "foreign"),
-            *("restoring", "windows", "case", "condition", "announcing", "identity", "labels", "by_hand"),
-        ),
         (
-            *("rules/test_remediation*.py", "rules/test_policy.py", "rules/test_windows.py", "rules/test_budget.py"),
-            *("rules/test_by_hand.py", "rules/test_restoring.py", "rules/test_labels.py", "harms/test_harm_sight.py"),
+            *files("remediation/planning", f"{PLANNING} quarantine recovery slots"),
+            "tuning/model/restore_value.py",
         ),
+        ("remediation/planning/test_*.py", "tuning/actuation/test_restore_value.py", "harms/test_harm_sight.py"),
     ),
     Group(
         "tuner",
-        rules(
-            *("tuning", "tuning_budget", "tuning_closed", "tuning_conflict", "tuning_deeds", "tuning_energy"),
-            *("tuning_face", "tuning_gates", "tuning_ladder", "tuning_loop", "tuning_memory", "tuning_orders"),
-            *("tuning_owners", "tuning_pace", "tuning_rests", "tuning_team", "consent", "order_values"),
+        (
+            *files("tuning/cycle", CYCLE),
+            *files("tuning/gates", "conflict consent eligibility gates owners pauses rate_limit"),
+            "tuning/model/order_values.py",
         ),
-        ("rules/test_tuning*.py", "rules/test_tuner_harm.py", "rules/test_consent.py", "rules/test_order_values.py"),
-    ),
-    Group(
-        "energy",
-        rules(
-            *("energy_estimate", "energy_hold", "energy_idle", "energy_meter", "energy_phases", "energy_resume"),
-            *("energy_search", "energy_state", "energy_tuner", "energy_windows"),
+        (
+            *("tuning/cycle/test_[cpst]*.py", "tuning/gates/test_*.py", "tuning/energy/test_tuner_harm.py"),
+            "tuning/actuation/test_order_values.py",
         ),
-        ("rules/test_energy*.py", "rules/test_tuning_loop.py"),
     ),
+    Group("energy", files("tuning/energy", ENERGY), ("tuning/energy/test_*.py", "tuning/cycle/test_cycle.py")),
     Group(
         "right-sizing",
-        rules(
-            *("rightsizing", "rightsizing_advice", "rightsizing_bound", "rightsizing_case", "rightsizing_energy"),
-            *("rightsizing_findings", "rightsizing_gang", "rightsizing_idle", "rightsizing_memory"),
-            *("rightsizing_mig", "rightsizing_namespace", "rightsizing_quiet", "rightsizing_savings"),
-            *("rightsizing_share",),
-        ),
-        ("rules/test_rightsizing*.py", "rules/test_usage_[hmnru]*.py"),
+        files("rightsizing/findings", FINDINGS),
+        ("rightsizing/test_apply.py", "rightsizing/findings/test_*.py", "rightsizing/usage/test_[hmnu]*.py"),
     ),
     Group(
         "kernel log",
-        ("collect/kernel_log/grammar.py", "collect/kernel_log/framing.py"),
-        ("sources/test_kmsg_*.py", "sources/test_klog.py", "harms/test_harm_lines.py"),
+        files("collect/kernel_log", "framing grammar"),
+        ("collect/kernel_log/test_*.py", "harms/test_harm_lines.py"),
     ),
 )

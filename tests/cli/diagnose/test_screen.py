@@ -14,8 +14,8 @@ from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts, Section
 from gpuwatch.diagnose.model.diagnosis import CheckResult, Diagnosis, Result, Stage
+from tests.diagnose.checks.broken_gpus import happens
 from tests.diagnose.hosts import Host
-from tests.tuning.actuation.broken_gpus import happens
 
 WIDTH = 4000
 """Columns that break no text."""

@@ -6,7 +6,7 @@ from gpuwatch.diagnose.active.messages import Job
 from gpuwatch.diagnose.active.parent import done_by
 from gpuwatch.diagnose.active.run import run_active, unavailable
 from gpuwatch.sim.libcuda import FakeCuda
-from tests.diagnose.active import ALL, by_test, devices
+from tests.diagnose.active.putting_to_work import ALL, by_test, devices
 from tests.diagnose.hosts import seen
 from tests.seeds import seeded
 

@@ -15,7 +15,7 @@ from gpuwatch.diagnose.active.parent import Ended, done_by
 from gpuwatch.diagnose.active.results import DeviceRun
 from gpuwatch.diagnose.active.run import run_active
 from gpuwatch.sim.libcuda import FakeCuda
-from tests.diagnose.active import ALL, by_test, devices
+from tests.diagnose.active.putting_to_work import ALL, by_test, devices
 from tests.diagnose.hosts import seen
 from tests.waiting import BOUND_SECONDS, until
 

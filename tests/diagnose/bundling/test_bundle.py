@@ -29,7 +29,7 @@ from tests.seeds import seeded
 
 
 def _broken(area):
-    return importlib.import_module(f"tests.diagnose.broken_{area}").BROKEN
+    return importlib.import_module(f"tests.diagnose.checks.broken_{area}").BROKEN
 
 
 SOME_BROKEN = seeded(row for area in ("machine", "fabric", "containers") for row in _broken(area)[::12])

@@ -17,7 +17,7 @@ from tests.memory import folder
 AREAS = ("machine", "gpus", "fabric", "containers", "cluster", "functional", "baseline")
 
 BROKEN: tuple[Broken, ...] = tuple(
-    row for area in AREAS for row in importlib.import_module(f"tests.diagnose.broken_{area}").BROKEN
+    row for area in AREAS for row in importlib.import_module(f"tests.diagnose.checks.broken_{area}").BROKEN
 )
 
 BLAMED = re.compile(r"GPUs? (\d+(?:, \d+)*)(?![\d.]|:\S| \()")

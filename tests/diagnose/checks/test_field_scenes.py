@@ -6,7 +6,12 @@ from msgspec.structs import replace
 from gpuwatch.diagnose.model.diagnosis import Result
 from gpuwatch.model.pci import pci_key
 from gpuwatch.sim.surroundings.pciconfig import REQUEST_REDIRECT, port_config
-from tests.diagnose.active.scenes import (
+from tests.diagnose.changes import every_gpu, labels
+from tests.diagnose.checks.broken_cluster import condition, pod
+from tests.diagnose.checks.broken_containers import unregistered
+from tests.diagnose.checks.broken_fabric import adapter, proprietary
+from tests.diagnose.checks.machine_faults import GPU3, containerised, port, rebound
+from tests.diagnose.checks.scenes import (
     MISMATCH,
     Scene,
     devices,
@@ -23,12 +28,7 @@ from tests.diagnose.active.scenes import (
     updated_libraries,
     without_module,
 )
-from tests.diagnose.changes import every_gpu, labels
-from tests.diagnose.checks.broken_containers import unregistered
-from tests.diagnose.checks.broken_fabric import adapter, proprietary
-from tests.diagnose.checks.machine_faults import GPU3, containerised, port, rebound
 from tests.diagnose.hosts import Host
-from tests.remediation.model.broken_cluster import condition, pod
 from tests.sim.host.kind_changes import BUS, identified
 
 WARN = Result.WARN

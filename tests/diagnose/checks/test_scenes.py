@@ -3,7 +3,7 @@
 import pytest
 
 from gpuwatch.diagnose.model.diagnosis import Result
-from tests.diagnose.active.scenes import (
+from tests.diagnose.checks.scenes import (
     LIBRARY_NOT_FOUND,
     MISMATCH,
     Scene,

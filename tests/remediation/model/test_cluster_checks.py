@@ -7,8 +7,8 @@ from gpuwatch.diagnose.model.diagnosis import CheckResult, Result
 from gpuwatch.kube.objects import Condition
 from gpuwatch.remediation.model.plan import OWNER, Ownership
 from gpuwatch.remediation.planning.ownership import encode
+from tests.diagnose.checks.broken_cluster import PLUGIN, cluster, label, node
 from tests.diagnose.hosts import Host
-from tests.remediation.model.broken_cluster import PLUGIN, cluster, label, node
 
 DEPLOY = "nvidia.com/gpu.deploy."
 
