@@ -126,8 +126,12 @@ def freed(api, tenant):
 
 
 def installed(api, sets):
-    """A tenant for each account and the manifests that it has; returned when what the last one has is in force."""
-    found = [each for made in sets.values() for each in made]
+    """A tenant for each account and the manifests that it has; returned when what the last one has is in force.
+
+    The server learns of bindings in the order in which they were made. That of the Node's policy is made last, as an
+    attempt on another Node changes nothing where the policy is not in force yet.
+    """
+    found = [each for made in sets.values() for each in reversed(made)]
     for each in sorted(found, key=lambda each: (each["kind"] == f"{POLICY}Binding", each["kind"] == POLICY)):
         apply(api, each)
     tenants = {account: Tenant(api, account) for account in sets}

@@ -341,6 +341,7 @@ def test_a_hanging_gpu_holds_up_neither_the_heartbeat_nor_the_others(tmp_path: P
     assert [each.uuid for each in bench.recorded()] == ["GPU-2"]
     bench.knobs.hanging.clear()
     bench.knobs.released.set()
+    until(lambda: "GPU-2" not in bench.knobs.locked, "the driver has answered")
     bench.until(bench.is_free, 5)
 
 
