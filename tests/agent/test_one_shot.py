@@ -10,7 +10,7 @@ from gpuwatch.agent.one_shot import Look
 from gpuwatch.config import Backend, Config, SourcesConfig
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack
 from gpuwatch.model.snapshot import GpuState
-from gpuwatch.sim.libnvml import FakeDriver
+from tests.fakes.libnvml import FakeDriver
 from tests.waiting import BOUND_SECONDS
 
 

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import psutil
 
 from gpuwatch.model.workload import Allocation, Workload
-from gpuwatch.sim.libnvml import FakeDriver
 from gpuwatch.sim.surroundings.kubelet import SimKubelet
 from tests.e2e.processes import agent as running
 from tests.e2e.processes import fetch
+from tests.fakes.libnvml import FakeDriver
 from tests.waiting import until
 
 GPUS = 8

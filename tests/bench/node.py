@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.workload import Allocation, Workload
-from gpuwatch.sim.libnvml import FakeDriver, FakeMig, FakeProcess
 from gpuwatch.sim.surroundings.kubelet import SimKubelet
 from gpuwatch.sim.surroundings.proctree import ProcTree, SimProcess
 from gpuwatch.sim.world import KernelRing
 from tests.e2e.processes import Agent, agent, fetch, running
+from tests.fakes.libnvml import FakeDriver, FakeMig, FakeProcess
 from tests.ports import free_port
 from tests.waiting import until
 

@@ -9,9 +9,9 @@ import pytest
 from gpuwatch.diagnose.active.results import Active
 from gpuwatch.diagnose.active.run import run_active
 from gpuwatch.model.view import View
-from gpuwatch.sim.libcuda import FakeCuda
 from tests.diagnose.active.putting_to_work import devices
 from tests.diagnose.hosts import seen, share_views
+from tests.fakes.libcuda import FakeCuda
 
 
 @pytest.fixture(scope="session", autouse=True)

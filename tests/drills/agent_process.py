@@ -20,8 +20,8 @@ import psutil
 from gpuwatch.agent.agent import Agent
 from gpuwatch.config import AgentConfig, Backend, Config, SourcesConfig
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.sim.libnvml import FakeDriver
 from tests.e2e.processes import in_line
+from tests.fakes.libnvml import FakeDriver
 from tests.waiting import BOUND_SECONDS
 
 POLL_SECONDS = 0.01

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.sim.libnvml import FakeDriver
 from tests.drills.agent_process import AgentProcess
+from tests.fakes.libnvml import FakeDriver
 
 
 @pytest.fixture(scope="session", autouse=True)

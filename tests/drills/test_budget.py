@@ -19,8 +19,8 @@ from typing import NamedTuple
 import pynvml
 import pytest
 
-from gpuwatch.sim.libnvml import FakeDriver
 from tests.drills.budget_child import Place, work
+from tests.fakes.libnvml import FakeDriver
 from tests.waiting import BOUND_SECONDS
 
 KILLS, FEW = 30, 8

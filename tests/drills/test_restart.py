@@ -13,8 +13,8 @@ import pytest
 from gpuwatch.agent.client import AgentClient
 from gpuwatch.model.event import FindingEvent
 from gpuwatch.model.view import Events
-from gpuwatch.sim.libnvml import FakeDriver
 from tests.drills.agent_process import AgentProcess
+from tests.fakes.libnvml import FakeDriver
 
 LIVES = [2, pytest.param(8, marks=pytest.mark.slow)]
 """How often it is killed; more often in `make test-slow`."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpuwatch.sim.libnvml import FakeDriver
 from tests.drills.agent_process import AgentProcess
+from tests.fakes.libnvml import FakeDriver
 from tests.waiting import BOUND_SECONDS
 
 SCRAPE_SECONDS = 0.05

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model.workload import Allocation, Workload
-from gpuwatch.sim.libnvml import FakeDriver, FakeProcess
 from gpuwatch.sim.surroundings.kubelet import SimKubelet
 from gpuwatch.sim.surroundings.proctree import ProcTree, SimProcess
 from tests.drills.agent_process import AgentProcess
 from tests.e2e.library import needs_none
+from tests.fakes.libnvml import FakeDriver, FakeProcess
 
 SCRAPE_SECONDS = 0.05
 Start = Callable[..., AgentProcess]

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuwatch.sim.libnvml import FakeDriver
 from tests.drills.agent_process import AgentProcess
+from tests.fakes.libnvml import FakeDriver
 from tests.waiting import BOUND_SECONDS
 
 SCRAPE_SECONDS = 0.05

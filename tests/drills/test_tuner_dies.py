@@ -14,12 +14,12 @@ import pynvml
 import pytest
 
 from gpuwatch.model.setting import Actuation, Setting
-from gpuwatch.sim.libnvml import FakeDriver
 from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
 from gpuwatch.tuning.actuation.heartbeat import Heartbeat
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from tests.drills.agent_process import AgentProcess
 from tests.e2e.processes import fetch, series
+from tests.fakes.libnvml import FakeDriver
 from tests.ports import free_port
 from tests.waiting import BOUND_SECONDS, until
 

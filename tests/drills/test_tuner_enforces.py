@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model.setting import Setting
-from gpuwatch.sim.libnvml import FakeDriver, FakeProcess
 from gpuwatch.tuning.actuation.heartbeat import Heartbeat
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.model.status import GpuTuning, Reason, TunerState, TuningState
@@ -26,6 +25,7 @@ from tests.drills.agent_process import AgentProcess
 from tests.drills.fast_tuner import FAST
 from tests.drills.test_tuner_dies import GUARD, environment
 from tests.e2e.processes import ROOT
+from tests.fakes.libnvml import FakeDriver, FakeProcess
 from tests.waiting import BOUND_SECONDS, until
 
 TOP_MHZ = 1980

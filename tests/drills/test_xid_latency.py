@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model.workload import Allocation, Workload
-from gpuwatch.sim.libnvml import FakeDriver
 from gpuwatch.sim.surroundings.kubelet import SimKubelet
 from tests.drills.agent_process import AgentProcess
+from tests.fakes.libnvml import FakeDriver
 
 LIMIT_SECONDS = 0.1
 FEW, RUNS = 9, 30

@@ -37,7 +37,6 @@ from gpuwatch.model.snapshot import (
 )
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import ProcessOwner
-from gpuwatch.sim.libnvml import layout
 from gpuwatch.storage.store import Store
 from gpuwatch.tuning.actuation.actuator import TunerHand
 from gpuwatch.tuning.actuation.driver import NvmlControl
@@ -48,6 +47,7 @@ from gpuwatch.tuning.actuation.restore import Restorer
 from gpuwatch.tuning.service.process import TunerService
 from gpuwatch.tuning.service.state_dir import TunerFolder
 from gpuwatch.tuning.service.tuner import Tuner
+from tests.fakes.libnvml import layout
 
 BUDGET = 1000.0
 """Watts for two GPUs of 700 W."""
@@ -144,7 +144,7 @@ class ControlViews:
 
     def __init__(self, place: Place, clock: FastClock) -> None:
         with Path(place.control).open("r+b") as file:
-            self._control = layout.Control.from_buffer(mmap.mmap(file.fileno(), 0))
+            self._control = layout.ControlStruct.from_buffer(mmap.mmap(file.fileno(), 0))
         self._clock, self._pause = clock, 1.0 / place.views
         self._joules: dict[int, float] = {}
         self.view: View | None = None

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pynvml
 
-from gpuwatch.sim.libnvml.coupling import FakeSet
 from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
 from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, Heartbeat
 from tests.drills.tuner_rig import GPUS, LIMIT, SWAP_SECONDS, TOP, VIEWS, Rig
+from tests.fakes.libnvml.coupling import FakeSet
 from tests.waiting import until
 
 SETTERS = ("nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks")

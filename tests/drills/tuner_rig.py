@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from gpuwatch.config import TuningMode
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.sim.libnvml import FakeDriver, FakeProcess
-from gpuwatch.sim.libnvml.coupling import FakeSet
 from gpuwatch.tuning.actuation.guard import LOOK_SECONDS, SILENCE_SECONDS
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from tests.drills import tuner_children
 from tests.drills.tuner_children import Place
+from tests.fakes.libnvml import FakeDriver, FakeProcess
+from tests.fakes.libnvml.coupling import FakeSet
 from tests.waiting import BOUND_SECONDS, until
 
 VIEWS, GUARD = 40.0, 10.0

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from gpuwatch.sim.libnvml import FakeDriver
 from tests.e2e.library import needs_none
 from tests.e2e.processes import agent, fetch, in_line, series
+from tests.fakes.libnvml import FakeDriver
 from tests.waiting import BOUND_SECONDS, until
 
 GPUS = 8

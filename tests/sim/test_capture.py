@@ -23,7 +23,7 @@ from gpuwatch.sim.capture import open_capture, record
 from gpuwatch.sim.capture.data import Header, Recording, error, load
 from gpuwatch.sim.capture.record import Recorder
 from gpuwatch.sim.capture.replay import Replay
-from gpuwatch.sim.libnvml import FakeDriver, FakeMig, FakeProcess
+from tests.fakes.libnvml import FakeDriver, FakeMig, FakeProcess
 from tests.seeds import examples
 
 SAMPLES = 7

@@ -11,13 +11,13 @@ import yaml
 from gpuwatch.cli.diagnose.document import exit_code
 from gpuwatch.diagnose.facts import Facts
 from gpuwatch.diagnose.model.diagnosis import CheckResult, Diagnosis, Result, Stage
-from gpuwatch.sim.libcuda import FakeCuda
-from gpuwatch.sim.libnvml import FakeDriver
 from gpuwatch.sim.world import World
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from tests.cli.commands import run
 from tests.cli.look.test_documents import conforms
 from tests.diagnose.hosts import Host
+from tests.fakes.libcuda import FakeCuda
+from tests.fakes.libnvml import FakeDriver
 from tests.tuning.service.tuning import clocks
 
 SIM = ("--source", "sim")

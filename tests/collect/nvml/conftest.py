@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.sim.libnvml import FakeDriver
+from tests.fakes.libnvml import FakeDriver
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import pytest
 
 from gpuwatch.collect.nvml.events import EVENT_TYPES, handle_key
-from gpuwatch.sim.libnvml import FakeDriver
-from tests.sim.libnvml.nvml_child import run
+from tests.fakes.libnvml import FakeDriver
+from tests.fakes.nvml_child import run
 
 EVENTS = """
 from gpuwatch.model.snapshot import Identity

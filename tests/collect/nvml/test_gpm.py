@@ -3,8 +3,8 @@
 import pytest
 
 from gpuwatch.collect.nvml.gpm import METRICS, MIN_WINDOW
-from gpuwatch.sim.libnvml import FakeDriver, FakeMig
-from tests.sim.libnvml.nvml_child import run
+from tests.fakes.libnvml import FakeDriver, FakeMig
+from tests.fakes.nvml_child import run
 
 READ = """
 from gpuwatch.collect.nvml import gpm

@@ -11,8 +11,8 @@ import pytest
 from gpuwatch.collect.nvml.fields import Tier
 from gpuwatch.collect.nvml.links import ERRORS
 from gpuwatch.model.snapshot import Gpu, Identity
-from gpuwatch.sim.libnvml import FakeDriver, FakeMig, FakeVgpu
-from tests.sim.libnvml.nvml_child import run
+from tests.fakes.libnvml import FakeDriver, FakeMig, FakeVgpu
+from tests.fakes.nvml_child import run
 
 READ = """
 from gpuwatch.collect.nvml.gpu import GpuReader, register

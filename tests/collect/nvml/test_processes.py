@@ -10,8 +10,8 @@ import pytest
 
 from gpuwatch.collect.nvml.processes import FRESH_SECONDS
 from gpuwatch.model.snapshot import GpuProcess
-from gpuwatch.sim.libnvml import COMPUTE, GRAPHICS, MPS, FakeDriver, FakeMig, FakeProcess
-from tests.sim.libnvml.nvml_child import run
+from tests.fakes.libnvml import COMPUTE, GRAPHICS, MPS, FakeDriver, FakeMig, FakeProcess
+from tests.fakes.nvml_child import run
 
 READ = """
 from gpuwatch.collect.nvml.processes import ProcessReader

@@ -10,8 +10,8 @@ import pytest
 from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, Call, Field, FieldId, Tier
 from gpuwatch.collect.nvml.library import KINDS, Failure, NvmlFailure, ask, error_text, failure, text
 from gpuwatch.collect.nvml.reads import FieldReader, nest
-from gpuwatch.sim.libnvml import FakeDriver
-from tests.sim.libnvml.nvml_child import run
+from tests.fakes.libnvml import FakeDriver
+from tests.fakes.nvml_child import run
 
 READ = """
 from gpuwatch.collect.nvml.fields import FIELDS

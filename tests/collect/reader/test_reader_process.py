@@ -29,7 +29,7 @@ from gpuwatch.collect.reader.messages import (
     Settings,
     Trouble,
 )
-from gpuwatch.sim.libnvml import FakeDriver
+from tests.fakes.libnvml import FakeDriver
 from tests.waiting import BOUND_SECONDS
 
 M = TypeVar("M", bound=Message)

@@ -5,9 +5,9 @@ import pytest
 from gpuwatch.diagnose.active.messages import Job
 from gpuwatch.diagnose.active.parent import done_by
 from gpuwatch.diagnose.active.run import run_active, unavailable
-from gpuwatch.sim.libcuda import FakeCuda
 from tests.diagnose.active.putting_to_work import ALL, by_test, devices
 from tests.diagnose.hosts import seen
+from tests.fakes.libcuda import FakeCuda
 from tests.seeds import seeded
 
 CUT = {"gpus": 2, "mig": {"0": ["3g.40gb", "3g.40gb"]}}

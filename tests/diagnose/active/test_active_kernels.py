@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gpuwatch.diagnose.active.kernels import NOTHING_WRONG, PARAMETERS, PTX, pattern
 from gpuwatch.diagnose.active.libcuda import PROTOTYPES
-from gpuwatch.sim.libcuda.library import header
 from tests.diagnose.ptx import Machine, entries
+from tests.fakes.libcuda.library import header
 
 ENTRIES = entries(PTX)
 TYPES = {".u32": ctypes.c_uint32, ".u64": ctypes.c_uint64}

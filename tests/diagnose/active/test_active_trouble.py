@@ -14,9 +14,9 @@ from gpuwatch.diagnose.active.messages import Job
 from gpuwatch.diagnose.active.parent import Ended, done_by
 from gpuwatch.diagnose.active.results import DeviceRun
 from gpuwatch.diagnose.active.run import run_active
-from gpuwatch.sim.libcuda import FakeCuda
 from tests.diagnose.active.putting_to_work import ALL, by_test, devices
 from tests.diagnose.hosts import seen
+from tests.fakes.libcuda import FakeCuda
 from tests.waiting import BOUND_SECONDS, until
 
 TRIES = (1.5, 3.0, 6.0, 12.0, 24.0, 48.0)

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from gpuwatch.config import Config
 from gpuwatch.diagnose.gathering.gather import SECONDS, Ground, gather
 from gpuwatch.diagnose.places import Places
-from gpuwatch.sim.libnvml import FakeDriver
 from tests.cli.processes import Ended, interrupted, started
 from tests.diagnose.hosts import Host
+from tests.fakes.libnvml import FakeDriver
 from tests.kept import kept
 from tests.waiting import BOUND_SECONDS, until
 

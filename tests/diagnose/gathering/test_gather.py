@@ -20,10 +20,10 @@ from gpuwatch.diagnose.places import HIDDEN, Places
 from gpuwatch.kube.transport import NoCluster
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Host as Machine
-from gpuwatch.sim.libnvml import FakeDriver
 from gpuwatch.sim.world import World
 from tests.cli.commands import serving
 from tests.diagnose.hosts import Host
+from tests.fakes.libnvml import FakeDriver
 from tests.kept import kept
 from tests.model import views
 from tests.waiting import BOUND_SECONDS, until

@@ -14,7 +14,6 @@ import pytest
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import NoGpuStack
 from gpuwatch.sim import directory
-from gpuwatch.sim.libnvml import FakeDriver
 from gpuwatch.sim.node.actions import LockClocks, PowerLimit, Reload
 from gpuwatch.sim.node.gpu import Process, SimGpu
 from gpuwatch.sim.node.load import PATTERNS
@@ -23,8 +22,9 @@ from gpuwatch.sim.node.profiles import MODELS
 from gpuwatch.sim.nvml import SimNvml, open_knobs, open_node
 from gpuwatch.sim.world import World
 from gpuwatch.tuning.actuation.driver import NvmlControl
+from tests.fakes.libnvml import FakeDriver
+from tests.fakes.test_libnvml import Client
 from tests.sim.node.nodes import HandClock, open_driver, scenario, work
-from tests.sim.test_libnvml import Client
 from tests.waiting import until
 
 Ask = Callable[..., Any]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.sim.libnvml import FakeDriver
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.model.order import Order
+from tests.fakes.libnvml import FakeDriver
 
 CHILD = """
 import json, os, sys

@@ -11,7 +11,7 @@ import pytest
 
 from gpuwatch.rightsizing.mig.cuts import cuts
 from gpuwatch.rightsizing.model.mig_profiles import MEDIA, model_of
-from gpuwatch.sim.libnvml import FakeDriver, FakeMig
+from tests.fakes.libnvml import FakeDriver, FakeMig
 
 PROFILES = {19: "1g", 20: "1g+me", 15: "1g, twice the memory", 14: "2g", 9: "3g", 5: "4g", 0: "7g"}
 """Of A100 and H100, by NVML's id, least first; the media engines apart."""

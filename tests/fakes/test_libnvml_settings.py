@@ -8,8 +8,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpuwatch.sim.libnvml import FakeDriver, FakeSet
-from tests.sim.test_libnvml import GPU, Client
+from tests.fakes.libnvml import FakeDriver, FakeSet
+from tests.fakes.test_libnvml import GPU, Client
 
 METRICS = """
 def gpm(handle, *ids):

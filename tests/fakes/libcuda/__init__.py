@@ -9,7 +9,7 @@ every call, of what no program should do, and of what was not given back.
         assert cuda.misuses() == [] and cuda.leaks() == []
 """
 
-from gpuwatch.sim.libcuda.driver import FakeCuda
-from gpuwatch.sim.libcuda.library import build
+from tests.fakes.libcuda.driver import FakeCuda
+from tests.fakes.libcuda.library import build
 
 __all__ = ["FakeCuda", "build"]

@@ -14,13 +14,14 @@ hangs a call or pushes an XID, and every process that has the library loaded see
         driver.couple(0, clock_bound=0.4)
         driver.sets()
 
-`python -m gpuwatch.sim.libnvml COMMAND...` runs a command, such as `nvitop -1`, on eight idle GPUs.
+`python -m tests.fakes.libnvml COMMAND...` runs a command, such as `nvitop -1`, on eight idle GPUs. It needs the
+source tree: the fake is not part of the installed package.
 """
 
-from gpuwatch.sim.libnvml.coupling import FakeSet
-from gpuwatch.sim.libnvml.driver import FakeDriver
-from gpuwatch.sim.libnvml.library import PROFILES, build
-from gpuwatch.sim.libnvml.tenants import COMPUTE, GRAPHICS, MPS, NO_INSTANCE, FakeMig, FakeProcess, FakeVgpu
+from tests.fakes.libnvml.coupling import FakeSet
+from tests.fakes.libnvml.driver import FakeDriver
+from tests.fakes.libnvml.library import PROFILES, build
+from tests.fakes.libnvml.tenants import COMPUTE, GRAPHICS, MPS, NO_INSTANCE, FakeMig, FakeProcess, FakeVgpu
 
 __all__ = [
     "COMPUTE",

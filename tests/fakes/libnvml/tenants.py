@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.sim.libnvml import layout, models
+from tests.fakes.libnvml import layout, models
 
 NO_INSTANCE = 0xFFFFFFFF  # gi and ci outside MIG
 COMPUTE, GRAPHICS, MPS = 1, 2, 4
@@ -57,18 +57,18 @@ class FakeVgpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def set_processes(gpu: Any, processes: Iterable[FakeProcess]) -> None:
-    """Replaces the processes of a layout.Gpu."""
+    """Replaces the processes of a layout.GpuStruct."""
     _write(gpu, "process_count", gpu.processes, [msgspec.structs.asdict(process) for process in processes])
 
 
 def set_vgpus(gpu: Any, vgpus: Iterable[FakeVgpu]) -> None:
-    """Replaces the vGPUs of a layout.Gpu and makes it a hypervisor's."""
+    """Replaces the vGPUs of a layout.GpuStruct and makes it a hypervisor's."""
     gpu.virtualization_mode = HOST_VGPU
     _write(gpu, "vgpu_count", gpu.vgpus, [msgspec.structs.asdict(vgpu) for vgpu in vgpus])
 
 
 def set_mig(gpu: Any, instances: Iterable[FakeMig] | None) -> None:
-    """Replaces the MIG devices of a layout.Gpu; None turns MIG off."""
+    """Replaces the MIG devices of a layout.GpuStruct; None turns MIG off."""
     gpu.mig_mode = gpu.mig_pending = int(instances is not None)
     _write(gpu, "mig_count", gpu.migs, [_mig_values(gpu, instance) for instance in instances or ()])
     for mig in gpu.migs[: gpu.mig_count]:

@@ -5,21 +5,21 @@ import platform
 import re
 from typing import Any
 
-from gpuwatch.sim.libnvml import library
+from tests.fakes.libnvml import library
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}  # syscall numbers; elsewhere a sleeper notices within a second
 _WAKE, _EVERYBODY = 1, 2**31 - 1
 _NO_PERMISSION = 4  # nvmlReturn_t
 
 
-class Faults:
+class ScriptedFaults:
     """Makes calls misbehave, and counts them.
 
     A function is named as in nvml.h; without a version suffix the name covers all its versions, `*` covers every
     function. `gpu` is the slot; None means every GPU, and calls that concern none.
     """
 
-    control: Any  # layout.Control
+    control: Any  # layout.ControlStruct
 
     def hang(self, function: str = "*", gpu: int | None = None) -> None:
         """Calls do not return until `clear`."""

@@ -1,4 +1,4 @@
-"""The test's hand on a fake driver: every method takes effect at once in each process that has the library loaded."""
+"""Controls a fake driver: every method takes effect at once in each process that has the library loaded."""
 
 import ctypes
 import math
@@ -10,16 +10,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from gpuwatch.sim.libnvml import layout, library, models, tenants
-from gpuwatch.sim.libnvml.coupling import Coupling
-from gpuwatch.sim.libnvml.faults import Faults
-from gpuwatch.sim.libnvml.tenants import NO_INSTANCE, FakeMig, FakeProcess, FakeVgpu
+from tests.fakes.libnvml import layout, library, models, tenants
+from tests.fakes.libnvml.coupling import Coupling
+from tests.fakes.libnvml.faults import ScriptedFaults
+from tests.fakes.libnvml.tenants import NO_INSTANCE, FakeMig, FakeProcess, FakeVgpu
 
 _VALUE_TYPES = {"double": 0, "uint": 1, "ulong": 2, "ull": 3, "sll": 4, "sint": 5}  # nvmlValueType_t
-_HEAD = layout.Control.event_head.offset
+_HEAD = layout.ControlStruct.event_head.offset
 
 
-class FakeDriver(Faults, Coupling):
+class FakeDriver(ScriptedFaults, Coupling):
     """A driver with up to 16 GPUs, kept in `directory/control`; use it as a context manager.
 
     `profile` (library.PROFILES) picks the exported symbols and the versions, `model` is one of models.MODELS. `gpu`
@@ -42,8 +42,8 @@ class FakeDriver(Faults, Coupling):
         self._lock = threading.Lock()
         directory.mkdir(parents=True, exist_ok=True)
         with self.path.open("wb+") as file:
-            file.truncate(ctypes.sizeof(layout.Control))
-            self.control = layout.Control.from_buffer(mmap.mmap(file.fileno(), 0))
+            file.truncate(ctypes.sizeof(layout.ControlStruct))
+            self.control = layout.ControlStruct.from_buffer(mmap.mmap(file.fileno(), 0))
         version, self.control.cuda_version = models.VERSIONS[profile]
         self._set_version(version)
         self.control.gpu_count = gpus
@@ -65,7 +65,7 @@ class FakeDriver(Faults, Coupling):
         self.clear()  # nobody stays hung for ever
 
     def set(self, gpu: int | None = None, **values: Any) -> None:
-        """Sets fields of layout.Gpu: numbers, texts (name, uuid...) or tables (clock_mhz...); None = unsupported."""
+        """Sets fields of layout.GpuStruct: numbers, texts (uuid...) or tables (clock_mhz...); None = unsupported."""
         for slot in self._slots(gpu):
             target = self.control.gpus[slot]
             self._close(target)
@@ -90,7 +90,7 @@ class FakeDriver(Faults, Coupling):
         self.control.gpus[gpu].ecc[aggregate][uncorrected][location] = value
 
     def set_link(self, gpu: int, link: int, **values: Any) -> None:
-        """Sets fields of layout.Link: `active` (0, 1), `tx_kib`, `rx_kib`, `errors` (five counters)."""
+        """Sets fields of layout.LinkStruct: `active` (0, 1), `tx_kib`, `rx_kib`, `errors` (five counters)."""
         for name, value in values.items():
             layout.assign(self.control.gpus[gpu].links[link], name, value)
 
@@ -98,7 +98,7 @@ class FakeDriver(Faults, Coupling):
         self, gpu: int | None, field: int, value: int = 0, *, kind: str = "ull", rate: float = 0.0, error: int = 0
     ) -> None:
         """Dictates an NVML_FI_* answer: value + rate per second (kind of _VALUE_TYPES), or an nvmlReturn_t."""
-        answer = layout.Field(1, error, _VALUE_TYPES[kind], 0, value, rate, time.monotonic_ns())
+        answer = layout.FieldStruct(1, error, _VALUE_TYPES[kind], 0, value, rate, time.monotonic_ns())
         for slot in self._slots(gpu):
             self.control.gpus[slot].fields[field] = answer
 
@@ -126,14 +126,14 @@ class FakeDriver(Faults, Coupling):
         """Adds to the sample ring (nvmlSamplingType_t; mW, percent, MHz); Unix time, now unless said."""
         target = self.control.gpus[gpu]
         stamp = time.time_ns() // 1000 if timestamp_us is None else timestamp_us
-        target.samples[target.sample_count % layout.MAX_SAMPLES] = layout.Sample(kind, value, stamp)
+        target.samples[target.sample_count % layout.MAX_SAMPLES] = layout.SampleStruct(kind, value, stamp)
         target.sample_count += 1
 
     def push_event(self, gpu: int, kind: int, data: int = 0, *, gi: int = NO_INSTANCE, ci: int = NO_INSTANCE) -> None:
         """Delivers an event (nvmlEventType*) to every set registered for it."""
         with self._lock:
             head = self.control.event_head
-            self.control.events[head % layout.MAX_EVENTS] = layout.Event(kind, data, gpu, gi, ci)
+            self.control.events[head % layout.MAX_EVENTS] = layout.EventStruct(kind, data, gpu, gi, ci)
             self.control.event_head = head + 1
         self._wake(ctypes.addressof(self.control) + _HEAD)
 

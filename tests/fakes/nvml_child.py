@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from gpuwatch.sim.libnvml import FakeDriver
+from tests.fakes.libnvml import FakeDriver
 
 PROGRAM = """
 import json, sys

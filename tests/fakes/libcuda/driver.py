@@ -1,11 +1,11 @@
-"""The test's hand on the fake CUDA driver: what shall happen, and what a program did with it."""
+"""Controls the fake CUDA driver: what it shall do, and which calls a program made."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from gpuwatch.sim.libcuda import library
+from tests.fakes.libcuda import library
 
 FREE = 48 << 20
 """Bytes each device has free: enough for every check, and quick."""

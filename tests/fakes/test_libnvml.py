@@ -18,7 +18,7 @@ import pynvml
 import pytest
 
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.sim.libnvml import FakeDriver, FakeMig, FakeProcess, FakeVgpu, build, layout, library
+from tests.fakes.libnvml import FakeDriver, FakeMig, FakeProcess, FakeVgpu, build, layout, library
 from tests.ports import free_port
 from tests.waiting import BOUND_SECONDS, until
 

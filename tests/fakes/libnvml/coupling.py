@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from gpuwatch.sim.libnvml import layout
-from gpuwatch.sim.libnvml.library import KNOBS
+from tests.fakes.libnvml import layout
+from tests.fakes.libnvml.library import KNOBS
 
 STEP_MHZ = 15
 GPU_IDLE, SW_POWER_CAP = 0x1, 0x4  # nvmlClocksEventReasons
@@ -29,7 +29,7 @@ class FakeSet(NamedTuple):
 class Coupling:
     """What clients set on a fake driver, and what it does to a GPU at work."""
 
-    control: Any  # layout.Control
+    control: Any  # layout.ControlStruct
 
     def couple(
         self,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.sim.libnvml import layout
+from tests.fakes.libnvml import layout
 
 PROFILES = ("535", "550", "580", "590", "all")
 LIBRARY = "libnvidia-ml.so.1"

@@ -52,32 +52,32 @@ GPU_VALUES = (
 )
 
 
-class Rule(ctypes.Structure):
+class RuleStruct(ctypes.Structure):
     """How one function misbehaves for one GPU; error is 0 for none, else nvmlReturn_t + 1."""
 
     _fields_ = (("hang", U32), ("crash", U32), ("delay_us", U32), ("error", U32))
 
 
-class Call(ctypes.Structure):
+class CallStruct(ctypes.Structure):
     """One function of nvml.h: how often it was called, how many calls are inside it now, and its rules."""
 
-    _fields_ = (("count", U64), ("in_flight", U32), ("padding", U32), ("rules", Rule * (MAX_GPUS + 1)))
+    _fields_ = (("count", U64), ("in_flight", U32), ("padding", U32), ("rules", RuleStruct * (MAX_GPUS + 1)))
 
 
-class Link(ctypes.Structure):
+class LinkStruct(ctypes.Structure):
     """One NVLink; errors are replay, recovery, CRC flit, CRC data, ECC data."""
 
     _fields_ = (("active", I64), ("tx_kib", I64), ("rx_kib", I64), ("errors", I64 * 5))
 
 
-class Field(ctypes.Structure):
+class FieldStruct(ctypes.Structure):
     """An answer of nvmlDeviceGetFieldValues that a test dictates; it grows by `rate` a second since `since_ns`."""
 
     _fields_ = (("set", U32), ("result", U32), ("type", U32), ("padding", U32), ("value", I64), ("rate", DOUBLE),
                 ("since_ns", U64))  # fmt: skip
 
 
-class Process(ctypes.Structure):
+class ProcessStruct(ctypes.Structure):
     """A client of the GPU; kind is a mask (1 compute, 2 graphics, 4 MPS); seen_us 0 stands for "just now"."""
 
     _fields_ = (("pid", U32), ("kind", U32), ("gi", U32), ("ci", U32), ("memory", I64), ("seen_us", U64),
@@ -85,7 +85,7 @@ class Process(ctypes.Structure):
                 ("name", ctypes.c_char * 64))  # fmt: skip
 
 
-class Mig(ctypes.Structure):
+class MigStruct(ctypes.Structure):
     """A MIG device: one compute instance of one GPU instance."""
 
     _fields_ = (("gi", U32), ("ci", U32), ("profile", U32), ("multiprocessors", U32), ("slices", U32),
@@ -94,7 +94,7 @@ class Mig(ctypes.Structure):
                 ("uuid", ctypes.c_char * 80), ("name", ctypes.c_char * 96), ("gpm", DOUBLE * MAX_GPM))  # fmt: skip
 
 
-class Vgpu(ctypes.Structure):
+class VgpuStruct(ctypes.Structure):
     """A vGPU instance of a hypervisor's GPU; utilization in percent."""
 
     _fields_ = (
@@ -109,13 +109,13 @@ class Vgpu(ctypes.Structure):
     )
 
 
-class Sample(ctypes.Structure):
+class SampleStruct(ctypes.Structure):
     """An entry of the driver's sample ring (nvmlDeviceGetSamples)."""
 
     _fields_ = (("type", U32), ("value", U32), ("timestamp_us", U64))
 
 
-class Work(ctypes.Structure):
+class WorkStruct(ctypes.Structure):
     """What a coupled GPU does at each of its clocks, highest first; `pace` is its speed there, 1 at the highest.
 
     `now` is the row in force, negative while nothing runs. The sums run up to `since_ns`, from where the row goes on.
@@ -127,7 +127,7 @@ class Work(ctypes.Structure):
                 ("mhz", I64 * MAX_CLOCKS), ("power_mw", I64 * MAX_CLOCKS), ("pace", DOUBLE * MAX_CLOCKS))  # fmt: skip
 
 
-class Gpu(ctypes.Structure):
+class GpuStruct(ctypes.Structure):
     """One GPU slot."""
 
     _fields_ = (
@@ -143,34 +143,34 @@ class Gpu(ctypes.Structure):
         ("vbios", ctypes.c_char * 32),
         ("part_number", ctypes.c_char * 80),
         ("inforom", ctypes.c_char * 32),
-        ("links", Link * MAX_LINKS),
-        ("fields", Field * MAX_FIELDS),
+        ("links", LinkStruct * MAX_LINKS),
+        ("fields", FieldStruct * MAX_FIELDS),
         ("gpm_values", DOUBLE * MAX_GPM),  # by nvmlGpmMetricId_t, NaN = unsupported
         ("process_count", U64),
-        ("processes", Process * MAX_PROCESSES),
+        ("processes", ProcessStruct * MAX_PROCESSES),
         ("mig_count", U64),
-        ("migs", Mig * MAX_MIG),
+        ("migs", MigStruct * MAX_MIG),
         ("vgpu_count", U64),
-        ("vgpus", Vgpu * MAX_VGPUS),
+        ("vgpus", VgpuStruct * MAX_VGPUS),
         ("sample_count", U64),
-        ("samples", Sample * MAX_SAMPLES),
-        ("work", Work),
+        ("samples", SampleStruct * MAX_SAMPLES),
+        ("work", WorkStruct),
     )
 
 
-class Event(ctypes.Structure):
+class EventStruct(ctypes.Structure):
     """One event of the ring that nvmlEventSetWait reads."""
 
     _fields_ = (("type", U64), ("data", U64), ("gpu", U32), ("gi", U32), ("ci", U32), ("padding", U32))
 
 
-class Set(ctypes.Structure):
+class SetStruct(ctypes.Structure):
     """A call of a setter that has returned; value is ABSENT where it resets."""
 
     _fields_ = (("knob", U32), ("gpu", U32), ("result", U32), ("pid", U32), ("value", I64))
 
 
-class Control(ctypes.Structure):
+class ControlStruct(ctypes.Structure):
     """The whole file."""
 
     _fields_ = (
@@ -181,19 +181,37 @@ class Control(ctypes.Structure):
         ("cuda_version", U32),
         ("driver_version", ctypes.c_char * 80),
         ("nvml_version", ctypes.c_char * 80),
-        ("calls", Call * MAX_CALLS),  # index 0 stands for every function
-        ("events", Event * MAX_EVENTS),
+        ("calls", CallStruct * MAX_CALLS),  # index 0 stands for every function
+        ("events", EventStruct * MAX_EVENTS),
         ("set_head", U64),  # setters called so far
-        ("sets", Set * MAX_SETS),
-        ("gpus", Gpu * MAX_GPUS),
+        ("sets", SetStruct * MAX_SETS),
+        ("gpus", GpuStruct * MAX_GPUS),
     )
 
 
 STRUCTS: Sequence[type[ctypes.Structure]] = (
-    *(Rule, Call, Link, Field, Process, Mig, Vgpu, Sample, Work, Gpu, Event, Set, Control),
+    *(
+        RuleStruct,
+        CallStruct,
+        LinkStruct,
+        FieldStruct,
+        ProcessStruct,
+        MigStruct,
+        VgpuStruct,
+        SampleStruct,
+        WorkStruct,
+        GpuStruct,
+        EventStruct,
+        SetStruct,
+        ControlStruct,
+    ),
 )
 _C_TYPES: dict[Any, str] = {
     I64: "int64_t", U64: "uint64_t", U32: "uint32_t", DOUBLE: "double", ctypes.c_char: "char"}  # fmt: skip
+
+
+def _c_name(kind: type[ctypes.Structure]) -> str:
+    return kind.__name__.removesuffix("Struct").lower()
 
 
 def _declaration(name: str, kind: Any) -> str:
@@ -201,7 +219,7 @@ def _declaration(name: str, kind: Any) -> str:
     while hasattr(kind, "_length_"):
         dimensions += f"[{kind._length_}]"
         kind = kind._type_
-    base = _C_TYPES.get(kind) or f"struct {kind.__name__.lower()}"
+    base = _C_TYPES.get(kind) or f"struct {_c_name(kind)}"
     return f"{base} {name}{dimensions};"
 
 
@@ -210,7 +228,7 @@ def c_header() -> Iterator[str]:
     yield "#define ABSENT INT64_MIN"
     yield from (f"#define {name} {value}" for name, value in globals().items() if name.startswith("MAX_"))
     for struct in STRUCTS:
-        name = struct.__name__.lower()
+        name = _c_name(struct)
         yield f"struct {name} {{"
         for field, kind, *_ in struct._fields_:
             yield f"    {_declaration(field, kind)}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.sim.libcuda import FakeCuda, build
+from tests.fakes.libcuda import FakeCuda, build
 
 GPUS = ("GPU-6d019ae0-720b-b598-6ccf-d65259c67992", "GPU-45f72e3f-fa15-ba65-3b15-82107d01ed2c")
 
