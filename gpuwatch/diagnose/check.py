@@ -5,18 +5,18 @@ from typing import Literal, NamedTuple
 
 from gpuwatch.config import Config
 from gpuwatch.diagnose.baseline.expectation import Expectation
-from gpuwatch.diagnose.facts import Facts, Section
-from gpuwatch.diagnose.model.diagnosis import Result, Stage
+from gpuwatch.diagnose.facts import NodeFacts, Section
+from gpuwatch.diagnose.model import CheckStage, CheckStatus
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import Gpu, GpuStatus
 
 Level = Literal["quick", "full"]
 
 
-class Verdict(NamedTuple):
+class CheckVerdict(NamedTuple):
     """What a check answers. `remedy` and `commands` None: as the row says. `gpus`: NVML indexes that are to blame."""
 
-    result: Result
+    result: CheckStatus
     message: str = ""
     evidence: dict[str, str] = {}
     gpus: tuple[int, ...] = ()
@@ -24,9 +24,9 @@ class Verdict(NamedTuple):
     commands: tuple[str, ...] | None = None
 
 
-def passed(message: str = "", evidence: dict[str, str] | None = None) -> Verdict:
+def passed(message: str = "", evidence: dict[str, str] | None = None) -> CheckVerdict:
     """All is as it should be; `message` says what was seen, in a few words."""
-    return Verdict(Result.PASS, message, evidence or {})
+    return CheckVerdict(CheckStatus.PASS, message, evidence or {})
 
 
 def warned(
@@ -36,9 +36,9 @@ def warned(
     gpus: tuple[int, ...] = (),
     remedy: str | None = None,
     commands: tuple[str, ...] | None = None,
-) -> Verdict:
+) -> CheckVerdict:
     """Work goes on, but somebody should know."""
-    return Verdict(Result.WARN, message, evidence or {}, gpus, remedy, commands)
+    return CheckVerdict(CheckStatus.WARN, message, evidence or {}, gpus, remedy, commands)
 
 
 def failed(
@@ -48,20 +48,20 @@ def failed(
     gpus: tuple[int, ...] = (),
     remedy: str | None = None,
     commands: tuple[str, ...] | None = None,
-) -> Verdict:
+) -> CheckVerdict:
     """GPUs, or some of them, cannot do their work because of this."""
-    return Verdict(Result.FAIL, message, evidence or {}, gpus, remedy, commands)
+    return CheckVerdict(CheckStatus.FAIL, message, evidence or {}, gpus, remedy, commands)
 
 
-def skipped(reason: str) -> Verdict:
+def skipped(reason: str) -> CheckVerdict:
     """There is nothing to judge here (no NVSwitch, no MIG, no Kubernetes), or it could not be seen; says which."""
-    return Verdict(Result.SKIP, reason)
+    return CheckVerdict(CheckStatus.SKIP, reason)
 
 
-class Case(NamedTuple):
+class CheckContext(NamedTuple):
     """Everything a check may look at. `selected`: NVML indexes asked for; None: all."""
 
-    facts: Facts
+    facts: NodeFacts
     config: Config = Config()
     expect: Expectation = Expectation()
     selected: frozenset[int] | None = None
@@ -100,14 +100,14 @@ class Case(NamedTuple):
                 yield at, finding
 
 
-class Check(NamedTuple):
+class DiagnosticCheck(NamedTuple):
     """One row. `judge` is a pure function and is asked only when every section of `reads` is there and no check of
     `needs` has failed; it may then rely on both.
     """
 
     id: str
     """A letter for the stage and two digits; never changes."""
-    stage: Stage
+    stage: CheckStage
     title: str
     """What is true of a node that is well: `the nvidia module is loaded`."""
     how: str
@@ -116,7 +116,7 @@ class Check(NamedTuple):
     """What it says when it fails, with typical values: for documents."""
     remedy: str
     """What a person does then. A verdict may bring words that fit better."""
-    judge: Callable[[Case], Verdict]
+    judge: Callable[[CheckContext], CheckVerdict]
     needs: tuple[str, ...] = ()
     """Checks above in the table without which this one says nothing."""
     reads: tuple[Section, ...] = ()

@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpuwatch.diagnose.check import Case, Check, Level, Verdict, skipped
-from gpuwatch.diagnose.model.diagnosis import CheckResult, Diagnosis, Result, Stage
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, Level, skipped
+from gpuwatch.diagnose.model import CheckResult, CheckStage, CheckStatus, Diagnosis
 
 log = logging.getLogger(__name__)
 
@@ -12,11 +12,11 @@ NOT_ASKED = "puts work on GPUs; runs with --active"
 
 
 def diagnose(
-    case: Case,
-    table: Sequence[Check],
+    context: CheckContext,
+    table: Sequence[DiagnosticCheck],
     *,
     level: Level = "full",
-    stages: frozenset[Stage] | None = None,
+    stages: frozenset[CheckStage] | None = None,
     active: bool = False,
 ) -> Diagnosis:
     """The results of every check of `stages` (None: all) and of what those need, in the order of `table`.
@@ -24,13 +24,13 @@ def diagnose(
     A check that only others need is among the results when it did not pass: it is why they are blocked.
     """
     asked = {check.id for check in table if _is_asked(check, level, stages)}
-    judged = _Judged(case, table, active=active)
+    judged = _Judged(context, table, active=active)
     results = {id_: judged.result(id_) for id_ in _in_order(table, needed(table, asked))}
-    shown = (r for r in results.values() if r.id in asked or r.result is Result.FAIL)
-    return Diagnosis(node=case.facts.node, at=case.facts.at, root=case.facts.root, results=tuple(shown))
+    shown = (r for r in results.values() if r.id in asked or r.result is CheckStatus.FAIL)
+    return Diagnosis(node=context.facts.node, at=context.facts.at, root=context.facts.root, results=tuple(shown))
 
 
-def needed(table: Iterable[Check], ids: Iterable[str]) -> set[str]:
+def needed(table: Iterable[DiagnosticCheck], ids: Iterable[str]) -> set[str]:
     """These checks and all they stand on."""
     rows = {check.id: check for check in table}
     found: set[str] = set()
@@ -43,19 +43,19 @@ def needed(table: Iterable[Check], ids: Iterable[str]) -> set[str]:
     return found
 
 
-def _is_asked(check: Check, level: Level, stages: frozenset[Stage] | None) -> bool:
+def _is_asked(check: DiagnosticCheck, level: Level, stages: frozenset[CheckStage] | None) -> bool:
     return (level == "full" or check.level == "quick") and (stages is None or check.stage in stages)
 
 
-def _in_order(table: Iterable[Check], ids: set[str]) -> list[str]:
+def _in_order(table: Iterable[DiagnosticCheck], ids: set[str]) -> list[str]:
     return [check.id for check in table if check.id in ids]
 
 
 class _Judged:
     """Results as they become known: what a check needs is judged before it, wherever in the table it stands."""
 
-    def __init__(self, case: Case, table: Iterable[Check], *, active: bool) -> None:
-        self._case, self._active = case, active
+    def __init__(self, context: CheckContext, table: Iterable[DiagnosticCheck], *, active: bool) -> None:
+        self._case, self._active = context, active
         self._rows = {check.id: check for check in table}
         self._results: dict[str, CheckResult] = {}
         self._spared: dict[str, dict[int, CheckResult]] = {}
@@ -67,24 +67,24 @@ class _Judged:
             self._results[id_] = self._judge(self._rows[id_])
         return self._results[id_]
 
-    def _judge(self, check: Check) -> CheckResult:
+    def _judge(self, check: DiagnosticCheck) -> CheckResult:
         blocker = self._blocker(check)
         if blocker is None:
             spared = self._spared[check.id]
             left = self._case.indexes - spared.keys()
-            case = self._case._replace(selected=left) if spared else self._case
-            verdict = _verdict(check, case, active=self._active)
-            return _finished(check, case, _without(verdict, spared))
+            context = self._case._replace(selected=left) if spared else self._case
+            verdict = _verdict(check, context, active=self._active)
+            return _finished(check, context, _without(verdict, spared))
         return CheckResult(
             id=check.id,
             stage=check.stage,
             title=check.title,
-            result=Result.SKIP,
+            result=CheckStatus.SKIP,
             message=f"blocked by {blocker.id}: {blocker.message}",
             blocked_by=blocker.id,
         )
 
-    def _blocker(self, check: Check) -> CheckResult | None:
+    def _blocker(self, check: DiagnosticCheck) -> CheckResult | None:
         """The failure at the bottom of what keeps this check from being asked; the first one, if there are several.
         One that blames some GPUs, or judges each by itself, keeps a check of each from being asked about those only.
         """
@@ -93,39 +93,39 @@ class _Judged:
             ground = self.result(need)
             if ground.blocked_by is not None:
                 return self.result(ground.blocked_by)
-            if ground.result is Result.FAIL and not (check.each and (ground.gpus or self._rows[need].each)):
+            if ground.result is CheckStatus.FAIL and not (check.each and (ground.gpus or self._rows[need].each)):
                 return ground
             spared |= self._spared[need]
-            if ground.result is Result.FAIL:
+            if ground.result is CheckStatus.FAIL:
                 spared |= dict.fromkeys(ground.gpus, ground)
         is_left = check.each and self._case.indexes - spared.keys()
         return None if is_left else next(iter(spared.values()), None)
 
 
-def _without(verdict: Verdict, spared: Mapping[int, CheckResult]) -> Verdict:
+def _without(verdict: CheckVerdict, spared: Mapping[int, CheckResult]) -> CheckVerdict:
     """Says about which GPUs nothing was asked."""
     said = {f"gpu {index}": f"not judged, see {result.id}" for index, result in sorted(spared.items())}
     return verdict._replace(evidence={**verdict.evidence, **said})
 
 
-def _verdict(check: Check, case: Case, *, active: bool) -> Verdict:
+def _verdict(check: DiagnosticCheck, context: CheckContext, *, active: bool) -> CheckVerdict:
     if check.active and not active:
         return skipped(NOT_ASKED)
     for section in check.reads:
-        if getattr(case.facts, section) is None:
-            return skipped(f"not seen: {case.facts.unread.get(section, f'{section} was not read')}")
+        if getattr(context.facts, section) is None:
+            return skipped(f"not seen: {context.facts.unread.get(section, f'{section} was not read')}")
     try:
-        return check.judge(case)
+        return check.judge(context)
     except Exception as error:
         log.warning("check %s failed by itself: %s: %s", check.id, type(error).__name__, error, exc_info=True)
         return skipped(f"the check itself failed ({type(error).__name__}: {error}); please report it")
 
 
-def _finished(check: Check, case: Case, verdict: Verdict) -> CheckResult:
+def _finished(check: DiagnosticCheck, context: CheckContext, verdict: CheckVerdict) -> CheckResult:
     """With remedy and commands where there is something to remedy."""
-    is_wrong = verdict.result in (Result.WARN, Result.FAIL)
+    is_wrong = verdict.result in (CheckStatus.WARN, CheckStatus.FAIL)
     commands = check.commands if verdict.commands is None else verdict.commands
-    names = {"node": case.facts.node or "NODE", "gpu": str(verdict.gpus[0]) if verdict.gpus else "GPU"}
+    names = {"node": context.facts.node or "NODE", "gpu": str(verdict.gpus[0]) if verdict.gpus else "GPU"}
     return CheckResult(
         id=check.id,
         stage=check.stage,

@@ -3,7 +3,7 @@
 from typing import Literal, get_args
 
 from gpuwatch.diagnose.active.results import Active
-from gpuwatch.diagnose.gathering.cluster import Cluster
+from gpuwatch.diagnose.gathering.cluster import ClusterFacts
 from gpuwatch.diagnose.host.cdi import CdiSpec
 from gpuwatch.diagnose.host.container_runtime import ContainerRuntime
 from gpuwatch.diagnose.host.device_nodes import DeviceNodes
@@ -55,7 +55,7 @@ class HostFacts(Record, frozen=True, kw_only=True):
     tuner: Beat | None = None
 
 
-class Facts(HostFacts, frozen=True, kw_only=True):
+class NodeFacts(HostFacts, frozen=True, kw_only=True):
     """The node at unix time `at`; `live` and `plain` as in `Places`. `earlier`: a View from before `view`, of a full
     diagnosis; `agent`: the View is that of a running agent.
     """
@@ -69,7 +69,7 @@ class Facts(HostFacts, frozen=True, kw_only=True):
     view: View | None = None
     view_failure: ViewFailure | None = None
     earlier: View | None = None
-    cluster: Cluster | None = None
+    cluster: ClusterFacts | None = None
     exporters: tuple[Exporter, ...] | None = None
     active: Active | None = None
     unread: dict[str, str] = {}

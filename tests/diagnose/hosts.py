@@ -15,14 +15,14 @@ from gpuwatch.agent.one_shot import Look
 from gpuwatch.config import Config
 from gpuwatch.diagnose.active.results import Active
 from gpuwatch.diagnose.baseline.expectation import Expectation
-from gpuwatch.diagnose.check import Case, Level
+from gpuwatch.diagnose.check import CheckContext, Level
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
-from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts, ViewFailure
-from gpuwatch.diagnose.gathering.cluster import Cluster
+from gpuwatch.diagnose.facts import HOST_SECTIONS, NodeFacts, ViewFailure
+from gpuwatch.diagnose.gathering.cluster import ClusterFacts
 from gpuwatch.diagnose.gathering.sections import read
 from gpuwatch.diagnose.host.exporters import Exporter
-from gpuwatch.diagnose.model.diagnosis import Diagnosis
+from gpuwatch.diagnose.model import Diagnosis
 from gpuwatch.diagnose.places import Places
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Gpu
@@ -53,7 +53,7 @@ class Host:
         self.show()
         self.view: View | None = seen(timeline, workloads, **node)
         self.earlier: View | None = self.view
-        self.cluster: Cluster | None = recorded(root / "gpuwatch/cluster.json", Cluster)
+        self.cluster: ClusterFacts | None = recorded(root / "gpuwatch/cluster.json", ClusterFacts)
         self.view_failure: ViewFailure | None = None
         self.exporters: tuple[Exporter, ...] | None = ()
         self.active: Active | None = None
@@ -103,7 +103,7 @@ class Host:
         snapshot = msgspec.structs.replace(self.view.snapshot, gpus=tuple(gpus))
         self.view = msgspec.structs.replace(self.view, snapshot=snapshot)
 
-    def facts(self) -> Facts:
+    def facts(self) -> NodeFacts:
         """What the real readers find there."""
         at, sections, unread = Places.tree(self.root), {}, dict(self.unread)
         for section in HOST_SECTIONS:
@@ -116,11 +116,11 @@ class Host:
         others = ("view", "view_failure", "earlier", "cluster", "exporters", "active")
         sections |= {name: getattr(self, name) for name in others if name not in unread}
         moment = self.view.snapshot.at if self.view else 1_790_000_000.0
-        return Facts(at=moment, node="gpu-node-1", root=str(self.root), plain=True, unread=unread, **sections)
+        return NodeFacts(at=moment, node="gpu-node-1", root=str(self.root), plain=True, unread=unread, **sections)
 
     def diagnose(self, *, level: Level = "full", active: bool = False) -> Diagnosis:
         """Judged by the whole table."""
-        case = Case(self.facts(), self.config, self.expect, self.selected)
+        case = CheckContext(self.facts(), self.config, self.expect, self.selected)
         found = diagnose(case, CHECKS, level=level, active=active)
         assert [r for r in found.results if "the check itself failed" in r.message] == []
         return found

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.doc import PURPOSES, markdown
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 
 
 def test_the_page_is_what_make_generate_writes() -> None:
@@ -19,4 +19,4 @@ def test_every_check_is_on_it_with_its_remedy() -> None:
 
 
 def test_every_stage_says_what_it_is_for() -> None:
-    assert set(PURPOSES) == set(Stage)
+    assert set(PURPOSES) == set(CheckStage)

@@ -4,36 +4,40 @@ import logging
 
 import pytest
 
-from gpuwatch.diagnose.check import Case, Check, failed, gpu_list, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, DiagnosticCheck, failed, gpu_list, passed, skipped, warned
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
-from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.model.diagnosis import Result, Stage
+from gpuwatch.diagnose.facts import NodeFacts
+from gpuwatch.diagnose.model import CheckStage, CheckStatus
 from gpuwatch.model.snapshot import GpuState, GpuStatus, Identity, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 
 
-def row(id_, judge=lambda case: passed(), **fields):
+def row(id_, judge=lambda context: passed(), **fields):
     base = {"title": f"{id_} is well", "how": "", "failure": "", "remedy": "mend it"}
-    return Check(id=id_, stage=Stage.HOST, judge=judge, **base | fields)
+    return DiagnosticCheck(id=id_, stage=CheckStage.HOST, judge=judge, **base | fields)
 
 
 def judged(*rows, facts=None, **how):
-    return diagnose(Case(facts or Facts(at=1.0, node="n1")), rows, **how)
+    return diagnose(CheckContext(facts or NodeFacts(at=1.0, node="n1")), rows, **how)
 
 
 def test_what_needs_a_broken_check_is_blocked_by_the_first_one_however_far_down():
     found = judged(
-        row("A", lambda case: failed("broken")), row("B", needs=("A",)), row("C", needs=("B",)), row("D"), row("E")
+        row("A", lambda context: failed("broken")), row("B", needs=("A",)), row("C", needs=("B",)), row("D"), row("E")
     )
     assert [(r.result, r.blocked_by) for r in found.results] == [
-        (Result.FAIL, None), (Result.SKIP, "A"), (Result.SKIP, "A"), (Result.PASS, None), (Result.PASS, None),
-    ]  # fmt: skip
+        (CheckStatus.FAIL, None),
+        (CheckStatus.SKIP, "A"),
+        (CheckStatus.SKIP, "A"),
+        (CheckStatus.PASS, None),
+        (CheckStatus.PASS, None),
+    ]
     assert found.first.id == "A"
 
 
 def test_a_check_may_need_one_that_stands_below_it():
-    found = judged(row("A", needs=("B",)), row("B", lambda case: failed("broken")))
+    found = judged(row("A", needs=("B",)), row("B", lambda context: failed("broken")))
     assert [r.id for r in found.results] == ["A", "B"]
     assert found.of("A").blocked_by == "B"
     assert found.first.id == "B"
@@ -42,9 +46,9 @@ def test_a_check_may_need_one_that_stands_below_it():
 def of_gpus(id_, blamed=(), **fields):
     """A row that judges each GPU; its message says about which it was asked."""
 
-    def judge(case):
-        bad = tuple(sorted(case.indexes & set(blamed)))
-        return failed("broken", gpus=bad) if bad else passed(",".join(map(str, sorted(case.indexes))))
+    def judge(context):
+        bad = tuple(sorted(context.indexes & set(blamed)))
+        return failed("broken", gpus=bad) if bad else passed(",".join(map(str, sorted(context.indexes))))
 
     return row(id_, judge, each=True, **fields)
 
@@ -55,7 +59,7 @@ def gpus(count):
         for i in range(count)
     ]
     snapshot = Snapshot(at=1.0, interval=1.0, statuses=tuple(statuses))
-    return Facts(at=1.0, view=View(snapshot=snapshot, agent=AgentStatus(version="1", started=0.0)))
+    return NodeFacts(at=1.0, view=View(snapshot=snapshot, agent=AgentStatus(version="1", started=0.0)))
 
 
 def test_a_broken_gpu_keeps_checks_of_each_gpu_from_none_of_the_others():
@@ -64,16 +68,19 @@ def test_a_broken_gpu_keeps_checks_of_each_gpu_from_none_of_the_others():
         facts=gpus(4),
     )  # fmt: skip
     assert [(r.result, r.gpus, r.blocked_by) for r in found.results] == [
-        (Result.FAIL, (1,), None), (Result.FAIL, (2,), None), (Result.PASS, (), None), (Result.SKIP, (), "A"),
-    ]  # fmt: skip
+        (CheckStatus.FAIL, (1,), None),
+        (CheckStatus.FAIL, (2,), None),
+        (CheckStatus.PASS, (), None),
+        (CheckStatus.SKIP, (), "A"),
+    ]
     assert found.of("C").message == "0,3"
     assert found.of("C").evidence == {"gpu 1": "not judged, see A", "gpu 2": "not judged, see B"}
 
 
 def test_a_failure_of_a_gpu_that_nobody_can_name_keeps_no_check_from_the_others():
-    nameless = row("A", lambda case: failed("7 of 8 GPUs"), each=True)
+    nameless = row("A", lambda context: failed("7 of 8 GPUs"), each=True)
     found = judged(nameless, of_gpus("B", needs=("A",)), row("C", needs=("A",)), facts=gpus(2))
-    assert found.of("B").result is Result.PASS
+    assert found.of("B").result is CheckStatus.PASS
     assert found.of("C").blocked_by == "A"
 
 
@@ -84,35 +91,41 @@ def test_checks_of_each_gpu_are_blocked_when_no_gpu_is_left():
 
 def test_warnings_and_skips_block_nothing():
     found = judged(
-        row("A", lambda case: warned("odd")), row("B", lambda case: skipped("no switch")), row("C", needs=("A", "B"))
+        row("A", lambda context: warned("odd")),
+        row("B", lambda context: skipped("no switch")),
+        row("C", needs=("A", "B")),
     )
-    assert found.of("C").result is Result.PASS
+    assert found.of("C").result is CheckStatus.PASS
     assert found.first.id == "A"
 
 
 def test_what_was_not_read_is_not_judged_and_says_why():
-    facts = Facts(at=1.0, unread={"cdi": "permission denied"})
-    found = judged(row("A", lambda case: failed("nonsense"), reads=("cdi",)), facts=facts)
-    assert found.of("A").result is Result.SKIP
+    facts = NodeFacts(at=1.0, unread={"cdi": "permission denied"})
+    found = judged(row("A", lambda context: failed("nonsense"), reads=("cdi",)), facts=facts)
+    assert found.of("A").result is CheckStatus.SKIP
     assert "permission denied" in found.of("A").message
 
 
 def test_a_check_that_fails_by_itself_hides_no_other(caplog):
     with caplog.at_level(logging.CRITICAL):
-        found = judged(row("A", lambda case: passed(str(1 // 0))), row("B"))
+        found = judged(row("A", lambda context: passed(str(1 // 0))), row("B"))
     assert "ZeroDivisionError" in found.of("A").message
-    assert found.of("B").result is Result.PASS
+    assert found.of("B").result is CheckStatus.PASS
 
 
 def test_active_checks_run_only_when_asked_for():
     table = (row("A", active=True),)
-    assert judged(*table).of("A").result is Result.SKIP
-    assert judged(*table, active=True).of("A").result is Result.PASS
+    assert judged(*table).of("A").result is CheckStatus.SKIP
+    assert judged(*table, active=True).of("A").result is CheckStatus.PASS
 
 
 def test_a_stage_brings_what_it_stands_on_only_when_that_is_broken():
-    table = (row("A", lambda case: failed("broken")), row("B"), row("C", needs=("A", "B"))._replace(stage=Stage.NVML))
-    assert [r.id for r in judged(*table, stages=frozenset({Stage.NVML})).results] == ["A", "C"]
+    table = (
+        row("A", lambda context: failed("broken")),
+        row("B"),
+        row("C", needs=("A", "B"))._replace(stage=CheckStage.NVML),
+    )
+    assert [r.id for r in judged(*table, stages=frozenset({CheckStage.NVML})).results] == ["A", "C"]
 
 
 def test_a_quick_diagnosis_leaves_out_what_takes_long():
@@ -120,14 +133,14 @@ def test_a_quick_diagnosis_leaves_out_what_takes_long():
 
 
 def test_remedy_and_commands_name_the_node_and_the_first_gpu_to_blame():
-    broken = row("A", lambda case: failed("broken", gpus=(3, 5)), commands=("reset {gpu}",), remedy="Drain {node}.")
+    broken = row("A", lambda context: failed("broken", gpus=(3, 5)), commands=("reset {gpu}",), remedy="Drain {node}.")
     found = judged(broken).of("A")
     assert (found.remedy, found.commands) == ("Drain n1.", ("reset 3",))
 
 
 def test_the_table_is_in_the_order_of_stages_and_names_only_checks_it_has():
     ids = [check.id for check in CHECKS]
-    order = list(Stage)
+    order = list(CheckStage)
     assert len(set(ids)) == len(ids)
     assert [order.index(check.stage) for check in CHECKS] == sorted(order.index(check.stage) for check in CHECKS)
     assert {need for check in CHECKS for need in check.needs} <= set(ids)

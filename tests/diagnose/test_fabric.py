@@ -7,18 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.diagnose.check import Case, Verdict
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict
 from gpuwatch.diagnose.checks.exporters import EXPORTERS
 from gpuwatch.diagnose.checks.fabric import FABRIC
 from gpuwatch.diagnose.checks.sharing import SHARING
-from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.device_nodes import DeviceNodes
 from gpuwatch.diagnose.host.exporters import Exporter
 from gpuwatch.diagnose.host.fabric_devices import Adapter
 from gpuwatch.diagnose.host.kernel_modules import Kernel
 from gpuwatch.diagnose.host.services import ServiceProcess, Services
-from gpuwatch.diagnose.model.cluster import Cluster
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus, ClusterFacts
 from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.finding import Finding, Judgement, Severity
 from gpuwatch.model.snapshot import Fabric, Gpu, GpuState, GpuStatus, Identity, Memory, MigInstance, NvLink, Snapshot
@@ -30,8 +29,8 @@ from tests.diagnose.hosts import Host, seen
 ROWS = {check.id: check for check in (*FABRIC, *SHARING, *EXPORTERS)}
 
 
-def judged(id_: str, **facts: Any) -> Verdict:
-    return ROWS[id_].judge(Case(Facts(at=100.0, **facts)))
+def judged(id_: str, **facts: Any) -> CheckVerdict:
+    return ROWS[id_].judge(CheckContext(NodeFacts(at=100.0, **facts)))
 
 
 def services(*processes: str, **fields: Any) -> Services:
@@ -56,22 +55,22 @@ PROPRIETARY = Kernel(modules={}, flavor="proprietary", release="6.8.0-45-generic
 )
 def test_a_fabric_manager_is_asked_for_only_where_it_is_needed_and_could_be_seen(found, says):
     verdict = judged("F01", services=found, kernel=PROPRIETARY)
-    assert verdict.result is Result.SKIP
+    assert verdict.result is CheckStatus.SKIP
     assert says in verdict.message
 
 
 def test_an_old_log_is_no_skew_where_the_package_is_right():
     found = services("nv-fabricmanager", switches=4, fabric_manager="535.183.01", fabric_manager_package="580.105.08")
-    assert judged("F01", services=found, kernel=PROPRIETARY).result is Result.PASS
+    assert judged("F01", services=found, kernel=PROPRIETARY).result is CheckStatus.PASS
 
 
 def test_nobody_is_told_to_align_versions_that_are_not_known():
     found = services("nv-fabricmanager", switches=4)
     assert judged("F01", services=found, kernel=PROPRIETARY).message == "version not known, 4 NVSwitches"
-    assert judged("F01", services=found, kernel=Kernel()).result is Result.PASS
+    assert judged("F01", services=found, kernel=Kernel()).result is CheckStatus.PASS
 
 
-@pytest.mark.parametrize(("count", "result"), [(0, Result.SKIP), (2, Result.SKIP), (8, Result.WARN)])
+@pytest.mark.parametrize(("count", "result"), [(0, CheckStatus.SKIP), (2, CheckStatus.SKIP), (8, CheckStatus.WARN)])
 def test_a_plain_network_is_not_asked_for_rdma(count, result):
     assert judged("F05", services=services(adapters=ethernet(count)), kernel=PROPRIETARY).result is result
 
@@ -88,7 +87,7 @@ def test_a_gpu_that_does_not_answer_leaves_the_fabric_of_the_others_judged(tmp_p
     assert diagnosis.first is not None
     assert diagnosis.of("F02").gpus == (3,)
     assert diagnosis.of("F02").evidence["gpu 5"].startswith("not judged")
-    assert diagnosis.of("F03").result is Result.PASS
+    assert diagnosis.of("F03").result is CheckStatus.PASS
 
 
 def test_without_a_fabric_manager_its_followers_are_blocked(tmp_path):
@@ -102,19 +101,19 @@ def test_without_a_fabric_manager_its_followers_are_blocked(tmp_path):
 def test_a_registration_that_has_just_begun_is_no_failure_to_an_agent():
     gpu = Gpu(identity=Identity(index=0, uuid="GPU-0", pci_bus_id="00000000:1B:00.0"), fabric=Fabric(state=2))
     view = View(snapshot=Snapshot(at=1.0, interval=1.0, gpus=(gpu,)), agent=AgentStatus(version="1", started=0.0))
-    assert judged("F02", view=view, agent=True).result is Result.WARN
-    assert judged("F02", view=view).result is Result.FAIL
+    assert judged("F02", view=view, agent=True).result is CheckStatus.WARN
+    assert judged("F02", view=view).result is CheckStatus.FAIL
 
 
 @pytest.mark.parametrize("status", [400, 401, 403])
 def test_an_exporter_that_wants_credentials_is_not_judged(status):
     page = Exporter(port=9400, status=status, error=f"HTTP status {status}")
     found = judged("C03", exporters=(page,), services=services("dcgm-exporter"))
-    assert (found.result, found.message) == (Result.SKIP, "port 9400 wants TLS or credentials")
+    assert (found.result, found.message) == (CheckStatus.SKIP, "port 9400 wants TLS or credentials")
 
 
 def test_a_silent_port_is_not_taken_for_dcgm_exporter():
-    assert judged("C03", exporters=(Exporter(port=9400, error="x"),), services=services()).result is Result.SKIP
+    assert judged("C03", exporters=(Exporter(port=9400, error="x"),), services=services()).result is CheckStatus.SKIP
 
 
 LINKS = tuple(
@@ -210,7 +209,7 @@ LABELS = st.fixed_dictionaries(
     },
 )
 FACTS = st.builds(
-    Facts,
+    NodeFacts,
     at=st.just(1.0),
     agent=st.booleans(),
     view=views(),
@@ -221,7 +220,7 @@ FACTS = st.builds(
     ),
     nodes=maybe(DeviceNodes(capabilities={"gpu0/mig/gi1/access": 3, "gpu0/mig/gi2/ci0/access": 4})),
     cluster=st.builds(
-        Cluster,
+        ClusterFacts,
         node=st.builds(NodeObject, name=st.just("n"), uid=st.just("u"), resource_version=st.just("1"), labels=LABELS),
     ),
     exporters=st.builds(
@@ -239,7 +238,7 @@ FACTS = st.builds(
 @settings(deadline=None)
 @given(FACTS, maybe(frozenset(), frozenset({0})))
 def test_whatever_is_read_every_check_has_an_answer_about_the_gpus_asked_for(facts, selected):
-    case = Case(facts, selected=selected)
+    case = CheckContext(facts, selected=selected)
     for check in ROWS.values():
         verdict = check.judge(case)
         assert verdict.message, check.id

@@ -6,23 +6,23 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.diagnose.active.results import Active, DeviceRun, Test
-from gpuwatch.diagnose.check import Case, Verdict, failed, passed
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, passed
 from gpuwatch.diagnose.checks.cuda_remedies import BY_CODE, BY_FAULT
 from gpuwatch.diagnose.checks.functional import FUNCTIONAL
 from gpuwatch.diagnose.checks.pcie_speed import bytes_per_second
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
-from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.facts import NodeFacts
+from gpuwatch.diagnose.model import CheckStatus
 from gpuwatch.model.snapshot import Pcie
 from tests.diagnose.hosts import seen
 
 ROWS = {check.id: check for check in FUNCTIONAL}
 
 
-def judged(id_: str, *runs: DeviceRun, selected: frozenset[int] | None = None, **members: Any) -> Verdict:
-    facts = Facts(at=0.0, view=seen(gpus=2), active=Active(runs=runs, **members))
-    return ROWS[id_].judge(Case(facts, selected=selected))
+def judged(id_: str, *runs: DeviceRun, selected: frozenset[int] | None = None, **members: Any) -> CheckVerdict:
+    facts = NodeFacts(at=0.0, view=seen(gpus=2), active=Active(runs=runs, **members))
+    return ROWS[id_].judge(CheckContext(facts, selected=selected))
 
 
 def run(index: int, test: str = "vector_add", **members: Any) -> DeviceRun:
@@ -31,26 +31,26 @@ def run(index: int, test: str = "vector_add", **members: Any) -> DeviceRun:
 
 def test_some_refused_is_still_a_pass_that_says_so():
     verdict = judged("X01", run(0), run(1, refused="allocated to ml/train-0"))
-    assert (verdict.result, verdict.message) == (Result.PASS, "right on 1 GPU; 1 not tried")
+    assert (verdict.result, verdict.message) == (CheckStatus.PASS, "right on 1 GPU; 1 not tried")
     assert verdict.evidence == {"gpu 1": "not tried: allocated to ml/train-0"}
 
 
 def test_all_refused_is_a_skip_with_the_reasons():
     verdict = judged("X01", run(0, refused="in use by 1 process"), run(1, refused="it is lost"))
     assert (verdict.result, verdict.message) == (
-        Result.SKIP,
+        CheckStatus.SKIP,
         "not tried: GPU 0: in use by 1 process; GPU 1: it is lost",
     )
 
 
 def test_nothing_tried_at_all():
-    assert judged("X03") == Verdict(Result.SKIP, "not tried: no device")
+    assert judged("X03") == CheckVerdict(CheckStatus.SKIP, "not tried: no device")
     assert judged("X04").message == "not tried: no pair of GPUs was left"
 
 
 def test_only_gpus_that_were_asked_for_are_judged():
     broken = run(1, error="wrong", fault="wrong")
-    assert judged("X01", run(0), broken, selected=frozenset({0})).result is Result.PASS
+    assert judged("X01", run(0), broken, selected=frozenset({0})).result is CheckStatus.PASS
     assert judged("X01", run(0), broken).gpus == (1,)
 
 
@@ -61,8 +61,8 @@ def test_a_gpu_that_does_not_answer_hides_no_wrong_result_of_another():
     wrong = [run(5, test, peer=6 if test == "peer" else None, error="wrong", fault="wrong") for test in get_args(Test)]
     for runs, ids in ((wrong[:1], ("X01",)), (wrong[1:], ("X02", "X03", "X04"))):
         active = Active(runs=(*(() if runs == wrong[:1] else (run(5),)), *runs))
-        found = diagnose(Case(Facts(at=0.0, view=seen(), active=active)), table, active=True)
-        assert [found.of(id_).result for id_ in ids] == [Result.FAIL] * len(ids)
+        found = diagnose(CheckContext(NodeFacts(at=0.0, view=seen(), active=active)), table, active=True)
+        assert [found.of(id_).result for id_ in ids] == [CheckStatus.FAIL] * len(ids)
         assert all(5 in found.of(id_).gpus for id_ in ids)
 
 
@@ -75,13 +75,13 @@ def test_instances_are_counted_and_named():
 
 
 SPEEDS = {  # of 63 GB/s
-    (55e9, "GPU-0"): Result.PASS,
-    (38e9, "GPU-0"): Result.PASS,
-    (37e9, "GPU-0"): Result.WARN,
-    (16e9, "GPU-0"): Result.WARN,
-    (15e9, "GPU-0"): Result.FAIL,
-    (16e9, "MIG-0"): Result.PASS,
-    (15e9, "MIG-0"): Result.FAIL,
+    (55e9, "GPU-0"): CheckStatus.PASS,
+    (38e9, "GPU-0"): CheckStatus.PASS,
+    (37e9, "GPU-0"): CheckStatus.WARN,
+    (16e9, "GPU-0"): CheckStatus.WARN,
+    (15e9, "GPU-0"): CheckStatus.FAIL,
+    (16e9, "MIG-0"): CheckStatus.PASS,
+    (15e9, "MIG-0"): CheckStatus.FAIL,
 }
 
 
@@ -94,7 +94,7 @@ def test_copies_are_measured_by_their_link(speed, device, slow):
 
 def test_a_link_that_nobody_knows_sets_no_limit():
     verdict = judged("X02", run(7, "bandwidth", host_to_device=1e9, device_to_host=1e9))
-    assert (verdict.result, verdict.message) == (Result.PASS, "1 GPU, at least 1.0 GB/s")
+    assert (verdict.result, verdict.message) == (CheckStatus.PASS, "1 GPU, at least 1.0 GB/s")
     assert bytes_per_second(None) is None
     assert bytes_per_second(Pcie(generation_max=5)) is None
     assert bytes_per_second(Pcie(generation_max=9, width_max=16)) is None
@@ -107,8 +107,8 @@ def test_an_idle_link_is_measured_by_what_it_can_be():
 
 def test_dcgm_that_cannot_be_asked_is_no_failure():
     assert judged("X06").message == "dcgmi is not installed here"
-    assert judged("X06", dcgm_error="no nv-hostengine") == Verdict(Result.SKIP, "no nv-hostengine")
-    assert judged("X06", dcgm={}).result is Result.PASS
+    assert judged("X06", dcgm_error="no nv-hostengine") == CheckVerdict(CheckStatus.SKIP, "no nv-hostengine")
+    assert judged("X06", dcgm={}).result is CheckStatus.PASS
 
 
 def test_every_remedy_has_words_and_something_to_run():
@@ -117,19 +117,25 @@ def test_every_remedy_has_words_and_something_to_run():
         assert remedy.commands
 
 
-def by_link(id_: str, *runs: DeviceRun, pcie: Pcie) -> Verdict:
+def by_link(id_: str, *runs: DeviceRun, pcie: Pcie) -> CheckVerdict:
     """Judged where both GPUs have such a link."""
     view = seen(gpus=2)
     gpus = tuple(replace(gpu, pcie=pcie) for gpu in view.snapshot.gpus)
     view = replace(view, snapshot=replace(view.snapshot, gpus=gpus))
-    return ROWS[id_].judge(Case(Facts(at=0.0, view=view, active=Active(runs=runs))))
+    return ROWS[id_].judge(CheckContext(NodeFacts(at=0.0, view=view, active=Active(runs=runs))))
 
 
 LINK = Pcie(generation_max=1, width_max=4)
 FULL = 1e9
 """Bytes per second that it carries."""
 
-SHARES = {0.61: Result.PASS, 0.6: Result.PASS, 0.59: Result.WARN, 0.25: Result.WARN, 0.24: Result.FAIL}
+SHARES = {
+    0.61: CheckStatus.PASS,
+    0.6: CheckStatus.PASS,
+    0.59: CheckStatus.WARN,
+    0.25: CheckStatus.WARN,
+    0.24: CheckStatus.FAIL,
+}
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -146,11 +152,11 @@ def test_of_slow_copies_the_slowest_is_named():
     assert verdict.gpus == (0, 1)
 
 
-PEERS = {2 * FULL: Result.PASS, FULL: Result.WARN, FULL / 2: Result.WARN}
+PEERS = {2 * FULL: CheckStatus.PASS, FULL: CheckStatus.WARN, FULL / 2: CheckStatus.WARN}
 
 
 @pytest.mark.parametrize("speed", PEERS)
 def test_nvlink_must_be_faster_than_pcie(speed):
     pair = run(0, "peer", peer=1, peer_bandwidth=speed)
     assert by_link("X04", pair, pcie=LINK).result is PEERS[speed]
-    assert by_link("X04", pair, pcie=Pcie()).result is Result.PASS
+    assert by_link("X04", pair, pcie=Pcie()).result is CheckStatus.PASS

@@ -6,17 +6,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.diagnose.check import Case
+from gpuwatch.diagnose.check import CheckContext
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
-from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.model.diagnosis import Result, Stage
+from gpuwatch.diagnose.facts import NodeFacts
+from gpuwatch.diagnose.model import CheckStage, CheckStatus
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Identity, Snapshot, SourceStatus
 from gpuwatch.model.view import AgentStatus, View
 from tests.diagnose.checks.broken_gpus import TRAINING, happens, observing, recorded, tuning, working
 from tests.diagnose.hosts import Host, seen
 
-OWN = frozenset({Stage.NVML, Stage.HEALTH, Stage.POWER})
+OWN = frozenset({CheckStage.NVML, CheckStage.HEALTH, CheckStage.POWER})
 BARE = Identity(index=0, uuid="GPU-0", pci_bus_id="00000000:1B:00.0")
 AGENT = AgentStatus(version="1", started=0.0)
 NVML_UP = SourceStatus(name="nvml", up=True)
@@ -31,18 +31,18 @@ def view_of(**snapshot):
 
 
 ODD = {
-    "nothing was read": Facts(at=10.0),
-    "a recording without NVML": Facts(at=10.0, live=False, view_failure="absent", unread={"view": "no such file"}),
-    "a View without a source": Facts(at=10.0, view=view_of()),
-    "no GPU": Facts(at=10.0, view=view_of(sources=(NVML_UP,)), earlier=view_of(sources=(NVML_UP,))),
-    "a GPU of which nothing is known": Facts(
+    "nothing was read": NodeFacts(at=10.0),
+    "a recording without NVML": NodeFacts(at=10.0, live=False, view_failure="absent", unread={"view": "no such file"}),
+    "a View without a source": NodeFacts(at=10.0, view=view_of()),
+    "no GPU": NodeFacts(at=10.0, view=view_of(sources=(NVML_UP,)), earlier=view_of(sources=(NVML_UP,))),
+    "a GPU of which nothing is known": NodeFacts(
         at=10.0,
         view=view_of(
             gpus=(Gpu(identity=BARE),), statuses=(GpuStatus(identity=BARE, state=GpuState.FRESH),), sources=(NVML_UP,)
         ),
         earlier=view_of(gpus=(Gpu(identity=BARE),)),
     ),
-    "a GPU that nobody reads": Facts(
+    "a GPU that nobody reads": NodeFacts(
         at=10.0, view=view_of(statuses=(GpuStatus(identity=BARE, state=GpuState.UNKNOWN),), sources=(NVML_UP,))
     ),
 }
@@ -51,18 +51,18 @@ ODD = {
 @pytest.mark.parametrize("facts", ODD.values(), ids=ODD)
 @pytest.mark.parametrize("mode", ["observe", "enforce"])
 def test_what_is_not_known_is_not_judged(facts, mode, caplog):
-    config = replace(Case(facts).config, tuning=replace(Case(facts).config.tuning, mode=mode))
+    config = replace(CheckContext(facts).config, tuning=replace(CheckContext(facts).config.tuning, mode=mode))
     with caplog.at_level(logging.WARNING):
-        found = diagnose(Case(facts, config), CHECKS, stages=OWN)
+        found = diagnose(CheckContext(facts, config), CHECKS, stages=OWN)
     assert not caplog.records
-    wrong = {r.id for r in found.results if r.result is Result.FAIL}
+    wrong = {r.id for r in found.results if r.result is CheckStatus.FAIL}
     assert wrong <= ({"N02"} if facts.view else set()), wrong
-    assert all(r.message for r in found.results if r.result is Result.SKIP)
+    assert all(r.message for r in found.results if r.result is CheckStatus.SKIP)
 
 
 def test_a_recording_without_nvml_asks_for_one():
-    facts = Facts(at=1.0, live=False, view_failure="absent", unread={"view": "gpuwatch/view.json: no such file"})
-    found = diagnose(Case(facts), CHECKS, stages=OWN)
+    facts = NodeFacts(at=1.0, live=False, view_failure="absent", unread={"view": "gpuwatch/view.json: no such file"})
+    found = diagnose(CheckContext(facts), CHECKS, stages=OWN)
     assert "--source capture:FILE" in found.of("N02").message
 
 
@@ -73,7 +73,7 @@ def test_gpus_of_another_driver_are_not_missed(tmp_path):
     other.mkdir(parents=True)
     host.remove("sys/bus/pci/devices/0000:61:00.0/driver")
     host.link("sys/bus/pci/devices/0000:61:00.0/driver", str(other))
-    assert (of(host, "N03").result, of(host, "N03").message[:6]) == (Result.PASS, "7 GPUs")
+    assert (of(host, "N03").result, of(host, "N03").message[:6]) == (CheckStatus.PASS, "7 GPUs")
 
 
 def test_one_gpu_that_hangs_keeps_no_other_from_being_judged(tmp_path):
@@ -88,10 +88,10 @@ def test_one_gpu_that_hangs_keeps_no_other_from_being_judged(tmp_path):
 def test_a_gpu_that_has_to_be_woken_first_is_waited_for(tmp_path):
     host = Host(tmp_path)
     happens({"do": "hang", "gpu": 2})(host)
-    assert of(host, "N04").result is Result.FAIL
+    assert of(host, "N04").result is CheckStatus.FAIL
     for index in range(8):
         host.gpu(index, persistence_mode=False)
-    assert (of(host, "N04").result, of(host, "N04").gpus) == (Result.WARN, (2,))
+    assert (of(host, "N04").result, of(host, "N04").gpus) == (CheckStatus.WARN, (2,))
 
 
 def test_a_lost_gpu_says_why_and_its_xid_is_no_second_failure(tmp_path):
@@ -99,7 +99,7 @@ def test_a_lost_gpu_says_why_and_its_xid_is_no_second_failure(tmp_path):
     happens({"do": "lose", "gpu": 3})(host)
     found = host.diagnose()
     assert "no longer reach the GPU" in found.of("N04").evidence["XID 79"]
-    assert [r.id for r in found.results if r.result is Result.FAIL and r.stage in OWN] == ["N04"]
+    assert [r.id for r in found.results if r.result is CheckStatus.FAIL and r.stage in OWN] == ["N04"]
 
 
 def test_an_agents_view_tells_all_there_is_to_tell_of_xids(tmp_path):
@@ -107,9 +107,9 @@ def test_an_agents_view_tells_all_there_is_to_tell_of_xids(tmp_path):
     host = Host(tmp_path)
     happens({"do": "xid", "gpu": 3, "xid": 95})(host)
     host.view = replace(host.view, judgement=replace(host.view.judgement, findings=()))
-    assert of(host, "G05").result is Result.FAIL
+    assert of(host, "G05").result is CheckStatus.FAIL
     facts = replace(host.facts(), agent=True)
-    assert diagnose(Case(facts), CHECKS).of("G05").result is Result.PASS
+    assert diagnose(CheckContext(facts), CHECKS).of("G05").result is CheckStatus.PASS
 
 
 @pytest.mark.parametrize(("hours", "told"), [(0.5, True), (2.0, False)])
@@ -139,7 +139,7 @@ def test_a_fatal_xid_lasts_where_the_driver_does_not_tell_what_it_asks_for(tmp_p
     host.gpu(3, recovery_action=None)
     old = tuple(replace(count, last=count.last - 7200.0) if count.last else count for count in host.view.xids)
     host.view = replace(host.view, xids=old, judgement=replace(host.view.judgement, findings=()))
-    assert of(host, "G05").result is Result.FAIL
+    assert of(host, "G05").result is CheckStatus.FAIL
 
 
 @pytest.mark.parametrize("knob", ["power_limit", "locked_clocks"])
@@ -154,7 +154,7 @@ def test_what_gpuwatch_has_set_is_told_once(tmp_path, knob):
     host.view = host.earlier = seen(caps, (TRAINING,))
     recorded(knob, 400.0 if knob == "power_limit" else 300e6)(host)
     found = host.diagnose()
-    assert {found.of(id_).result for id_ in ("G08", "G09", "P01")} == {Result.PASS}
+    assert {found.of(id_).result for id_ in ("G08", "G09", "P01")} == {CheckStatus.PASS}
     assert "gpuwatch" in found.of("G08" if knob == "power_limit" else "G09").message
     observing(host)
     assert host.diagnose().first.id == "P01"
@@ -164,21 +164,21 @@ def test_a_tuner_of_a_recording_lived_when_it_was_recorded(tmp_path):
     host = Host(tmp_path)
     recorded()(host)
     facts = replace(host.facts(), at=host.view.snapshot.at + 86400)
-    assert diagnose(Case(facts), CHECKS).of("P01").result is Result.PASS
+    assert diagnose(CheckContext(facts), CHECKS).of("P01").result is CheckStatus.PASS
 
 
 def test_persistence_is_nobodys_business_on_a_desk(tmp_path):
     host = Host(tmp_path, model="rtx4080s", gpus=1)
     host.remove("proc/1034/comm")
-    assert of(host, "G10").result is Result.SKIP
+    assert of(host, "G10").result is CheckStatus.SKIP
 
 
 def test_exclusive_use_is_right_for_mps(tmp_path):
     host = Host(tmp_path)
     happens({"do": "compute_mode", "gpu": "all", "mode": "exclusive_process"})(host)
-    assert of(host, "G11").result is Result.WARN
+    assert of(host, "G11").result is CheckStatus.WARN
     host.write("proc/2300/comm", "nvidia-cuda-mps\n")
-    assert of(host, "G11").result is Result.PASS
+    assert of(host, "G11").result is CheckStatus.PASS
 
 
 def test_a_baseline_may_want_another_power_limit(tmp_path):
@@ -186,13 +186,13 @@ def test_a_baseline_may_want_another_power_limit(tmp_path):
     happens({"do": "power_limit", "gpu": "all", "watts": 500})(host)
     assert of(host, "G08").gpus == tuple(range(8))
     host.expect = replace(host.expect, power_limit=500.0)
-    assert of(host, "G08").result is Result.PASS
+    assert of(host, "G08").result is CheckStatus.PASS
 
 
 def test_processes_that_live_hold_their_memory(tmp_path):
     host = Host(tmp_path)
     working(host)
-    assert of(host, "G12").result is Result.PASS
+    assert of(host, "G12").result is CheckStatus.PASS
 
 
 def test_in_a_container_no_process_is_called_gone(tmp_path):
@@ -200,24 +200,24 @@ def test_in_a_container_no_process_is_called_gone(tmp_path):
     working(host)
     assert host.view.owners
     host.view = replace(host.view, owners=host.view.owners[:1])
-    assert of(host, "G12").result is Result.WARN
+    assert of(host, "G12").result is CheckStatus.WARN
     host.remove("proc/2/comm")
-    assert of(host, "G12").result is Result.PASS
+    assert of(host, "G12").result is CheckStatus.PASS
 
 
 def test_only_the_gpus_asked_for_are_blamed(tmp_path):
     host = Host(tmp_path)
     happens({"do": "xid", "gpu": 3, "xid": 95}, {"do": "power_limit", "gpu": "all", "watts": 500})(host)
     host.selected = frozenset({5})
-    assert of(host, "G05").result is Result.PASS
+    assert of(host, "G05").result is CheckStatus.PASS
     assert of(host, "G08").gpus == (5,)
 
 
 def test_who_else_sets_power_is_asked_only_where_gpuwatch_does(tmp_path):
     host = Host(tmp_path)
-    assert of(host, "P02").result is Result.SKIP
+    assert of(host, "P02").result is CheckStatus.SKIP
     tuning(host)
-    assert of(host, "P02").result is Result.PASS
+    assert of(host, "P02").result is CheckStatus.PASS
     host.write("proc/2200/comm", "nv-hostengine\n")
     assert "dcgmi config" in of(host, "P02").evidence["nv-hostengine"]
 

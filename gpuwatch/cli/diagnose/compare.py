@@ -16,7 +16,7 @@ from gpuwatch.diagnose.check import spans
 
 if TYPE_CHECKING:
     from gpuwatch.diagnose.baseline.comparison import Difference, Document
-    from gpuwatch.diagnose.facts import Facts
+    from gpuwatch.diagnose.facts import NodeFacts
 
 SAME, DIFFERENT = 0, 3
 """Exit codes."""
@@ -84,7 +84,7 @@ def _columns(here: "Document", there: "Document") -> "list[Column[Difference]]":
     ]
 
 
-def write_expectation(session: Session, target: Path, facts: "Facts") -> None:
+def write_expectation(session: Session, target: Path, facts: "NodeFacts") -> None:
     """Make a baseline file of what this node is.
 
     Raises:

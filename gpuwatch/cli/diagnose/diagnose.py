@@ -13,7 +13,7 @@ from gpuwatch.cli.console.session import Session, pass_session
 
 if TYPE_CHECKING:
     from gpuwatch.cli.diagnose.run import Wish
-    from gpuwatch.diagnose.model.diagnosis import Stage
+    from gpuwatch.diagnose.model import CheckStage
 
 HELP = """Find out why this node does not work, and what to do now.
 
@@ -63,7 +63,7 @@ def diagnose(ctx: click.Context, session: Session, /, output: str, **options: An
     if output == "schema":
         from gpuwatch.cli.console.document import schema
         from gpuwatch.cli.diagnose.document import DiagnosisDocument
-        from gpuwatch.diagnose.model.diagnosis import CheckResult
+        from gpuwatch.diagnose.model import CheckResult
 
         click.echo(schema("Diagnosis", CheckResult, DiagnosisDocument))
         return
@@ -117,13 +117,13 @@ def _wish(
     )
 
 
-def _stage(name: str) -> "Stage":
-    from gpuwatch.diagnose.model.diagnosis import Stage
+def _stage(name: str) -> "CheckStage":
+    from gpuwatch.diagnose.model import CheckStage
     from gpuwatch.model.errors import UsageError
 
-    names = [stage.value for stage in Stage]
+    names = [stage.value for stage in CheckStage]
     if name in names:
-        return Stage(name)
+        return CheckStage(name)
     near = difflib.get_close_matches(name, names, n=1)
     raise UsageError(f"no stage {name!r}", "", f"did you mean {near[0]}?" if near else "use " + ", ".join(names))
 

@@ -5,17 +5,17 @@ from gpuwatch.cli.console.words import utc
 from gpuwatch.diagnose.baseline.inventory import inventory
 from gpuwatch.diagnose.check import Level
 from gpuwatch.diagnose.checks.nvml.start import LIBRARY_NOT_FOUND
-from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.model.diagnosis import Diagnosis, Result, Stage
+from gpuwatch.diagnose.facts import NodeFacts
+from gpuwatch.diagnose.model import CheckStage, CheckStatus, Diagnosis
 from gpuwatch.model.finding import Health
 
 EXIT_CODES = {Health.HEALTHY: 0, Health.DEGRADED: 3, Health.FAILED: 4, Health.UNKNOWN: 1}
 DENIED = 6
 
-VERDICTS = {Result.FAIL: Health.FAILED, Result.WARN: Health.DEGRADED, Result.PASS: Health.HEALTHY}
+VERDICTS = {CheckStatus.FAIL: Health.FAILED, CheckStatus.WARN: Health.DEGRADED, CheckStatus.PASS: Health.HEALTHY}
 """The worst result decides; a diagnosis of nothing but skipped checks knows nothing."""
 
-OF_GPUS = Stage.HEALTH
+OF_GPUS = CheckStage.HEALTH
 """Where all of this was skipped, nobody has seen a GPU: that is not healthy."""
 
 
@@ -32,7 +32,7 @@ class DiagnosisDocument(Envelope, frozen=True, kw_only=True):
     inventory: dict[str, str]
 
 
-def document(diagnosis: Diagnosis, facts: Facts, level: Level) -> DiagnosisDocument:
+def document(diagnosis: Diagnosis, facts: NodeFacts, level: Level) -> DiagnosisDocument:
     """What scripts get."""
     first = diagnosis.first
     return DiagnosisDocument(
@@ -54,16 +54,16 @@ def verdict(diagnosis: Diagnosis) -> Health:
     there = {result.result for result in diagnosis.results}
     of_gpus = {result.result for result in diagnosis.results if result.stage is OF_GPUS}
     found = next((health for result, health in VERDICTS.items() if result in there), Health.UNKNOWN)
-    return Health.UNKNOWN if found is Health.HEALTHY and of_gpus == {Result.SKIP} else found
+    return Health.UNKNOWN if found is Health.HEALTHY and of_gpus == {CheckStatus.SKIP} else found
 
 
-def exit_code(diagnosis: Diagnosis, facts: Facts) -> int:
+def exit_code(diagnosis: Diagnosis, facts: NodeFacts) -> int:
     """The verdict as the program's exit code."""
     health = verdict(diagnosis)
     return DENIED if health is Health.UNKNOWN and facts.denied else EXIT_CODES[health]
 
 
-def is_nothing_there(facts: Facts) -> bool:
+def is_nothing_there(facts: NodeFacts) -> bool:
     """Whether it is known that the machine has neither an NVIDIA GPU nor a driver, not even one that was installed."""
     kernel, sources = facts.kernel, facts.view.snapshot.sources if facts.view else ()
     has_library = all(source.code != LIBRARY_NOT_FOUND for source in sources)

@@ -22,12 +22,12 @@ from gpuwatch.diagnose.active.run import DEADLINE_SECONDS, run_active, unavailab
 from gpuwatch.diagnose.baseline.comparison import Document
 from gpuwatch.diagnose.baseline.expectation import Expectation
 from gpuwatch.diagnose.bundling.bundle import Contents
-from gpuwatch.diagnose.check import Case, Level
+from gpuwatch.diagnose.check import CheckContext, Level
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
-from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.gathering.gather import SECONDS, Ground, gather
-from gpuwatch.diagnose.model.diagnosis import Diagnosis, Result, Stage
+from gpuwatch.diagnose.model import CheckStage, CheckStatus, Diagnosis
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack
 from gpuwatch.model.view import Events
 
@@ -43,7 +43,7 @@ class Wish(NamedTuple):
     output: str
     started: float
     level: Level
-    stages: frozenset[Stage] | None
+    stages: frozenset[CheckStage] | None
     gpus: tuple[str, ...]
     active: bool
     force: bool
@@ -61,7 +61,7 @@ class Wish(NamedTuple):
 class Told(NamedTuple):
     """A diagnosis with all it came from."""
 
-    facts: Facts
+    facts: NodeFacts
     diagnosis: Diagnosis
     document: DiagnosisDocument
 
@@ -91,7 +91,7 @@ def _diagnosed(session: Session, wish: Wish, place: Ground) -> Told:
     if is_nothing_there(facts) and wish.expect.gpus is None:
         why = "this machine has neither an NVIDIA GPU nor a driver"
         raise NoGpuStack("nothing to diagnose", why, "run it on a GPU node, or try --source sim")
-    case = Case(facts, place.config, wish.expect, _selected(facts, wish.gpus))
+    case = CheckContext(facts, place.config, wish.expect, _selected(facts, wish.gpus))
     if wish.active:
         case = case._replace(facts=_with_active(session, wish, case, until))
     found = diagnose(case, CHECKS, level=wish.level, stages=wish.stages, active=wish.active)
@@ -105,13 +105,13 @@ def _seconds(wish: Wish, otherwise: float) -> float:
     return max(0.0, wish.started + wish.seconds - min(RESERVE, wish.seconds / 2) - time.monotonic())
 
 
-def _facts(session: Session, wish: Wish, place: Ground) -> Facts:
+def _facts(session: Session, wish: Wish, place: Ground) -> NodeFacts:
     with progress(session, "looking") as advance:
         seconds = _seconds(wish, SECONDS[wish.level])
         return gather(place, level=wish.level, seconds=seconds, progress=lambda _, done, all_: advance("", done, all_))
 
 
-def _selected(facts: Facts, gpus: tuple[str, ...]) -> frozenset[int] | None:
+def _selected(facts: NodeFacts, gpus: tuple[str, ...]) -> frozenset[int] | None:
     """NVML indexes; a number is taken as one where no GPU is known that could go by it.
 
     Raises:
@@ -125,7 +125,7 @@ def _selected(facts: Facts, gpus: tuple[str, ...]) -> frozenset[int] | None:
     return frozenset(find_gpu(facts.view, gpu).index for gpu in gpus)
 
 
-def _with_active(session: Session, wish: Wish, case: Case, until: float) -> Facts:
+def _with_active(session: Session, wish: Wish, case: CheckContext, until: float) -> NodeFacts:
     """With what the GPUs did, or why they were not put to work."""
     facts = case.facts
     reason = unavailable(live=facts.live, library=wish.cuda_library)
@@ -152,7 +152,9 @@ def _print(session: Session, output: str, told: Told) -> None:
     elif output == "yaml":
         click.echo(to_yaml(told.document))
     elif output == "name":
-        wrong = [result.id for result in told.diagnosis.results if result.result in (Result.FAIL, Result.WARN)]
+        wrong = [
+            result.id for result in told.diagnosis.results if result.result in (CheckStatus.FAIL, CheckStatus.WARN)
+        ]
         click.echo("\n".join(wrong), nl=bool(wrong))
     else:
         wide = output == "wide" or session.verbose > 0

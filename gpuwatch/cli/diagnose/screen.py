@@ -15,18 +15,18 @@ from gpuwatch.cli.diagnose.remedies import Remedies
 from gpuwatch.cli.diagnose.sections import called
 from gpuwatch.cli.look.screen import NODE_LINE, head_line, node_parts
 from gpuwatch.diagnose.check import spans
-from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.model.diagnosis import CheckResult, Diagnosis, Result, Stage
+from gpuwatch.diagnose.facts import NodeFacts
+from gpuwatch.diagnose.model import CheckResult, CheckStage, CheckStatus, Diagnosis
 
-MARKS = {Result.PASS: "✓+", Result.WARN: "!!", Result.FAIL: "✗x", Result.SKIP: "·-"}
+MARKS = {CheckStatus.PASS: "✓+", CheckStatus.WARN: "!!", CheckStatus.FAIL: "✗x", CheckStatus.SKIP: "·-"}
 """In Unicode and in ASCII."""
 
-STYLES = {Result.PASS: "green", Result.WARN: "yellow", Result.FAIL: "bold red", Result.SKIP: "dim"}
+STYLES = {CheckStatus.PASS: "green", CheckStatus.WARN: "yellow", CheckStatus.FAIL: "bold red", CheckStatus.SKIP: "dim"}
 COUNTED = {
-    Result.FAIL: ("failed", "failed"),
-    Result.WARN: ("warning", "warnings"),
-    Result.PASS: ("passed", "passed"),
-    Result.SKIP: ("skipped", "skipped"),
+    CheckStatus.FAIL: ("failed", "failed"),
+    CheckStatus.WARN: ("warning", "warnings"),
+    CheckStatus.PASS: ("passed", "passed"),
+    CheckStatus.SKIP: ("skipped", "skipped"),
 }
 """One, and several; in the order in which a stage tells them."""
 
@@ -46,28 +46,30 @@ class Screen:
         self._words, self._width, self._wide = words, max(width, LEAST_WIDTH), wide
         self._remedies = Remedies()
 
-    def lines(self, diagnosis: Diagnosis, facts: Facts) -> list[Text]:
+    def lines(self, diagnosis: Diagnosis, facts: NodeFacts) -> list[Text]:
         """All of it, from the top, in blocks."""
         parts = node_parts(facts.view, self._words.glyphs) if facts.view else []
         head = head_line(diagnosis.node, parts, verdict(diagnosis), self._words, min(self._width, NODE_LINE))
         first = diagnosis.first
-        wrong = [result for result in diagnosis.results if result.result in (Result.FAIL, Result.WARN)]
+        wrong = [result for result in diagnosis.results if result.result in (CheckStatus.FAIL, CheckStatus.WARN)]
         blocks = [[head], list(self._told(first)) if first else []]
-        blocks += [[line for stage in Stage for line in self._stage(stage, diagnosis)]]
+        blocks += [[line for stage in CheckStage for line in self._stage(stage, diagnosis)]]
         blocks += [list(self._told(result)) for result in wrong if result is not first]
-        unjudged = [] if any(result.result is not Result.SKIP for result in diagnosis.results) else diagnosis.results
+        unjudged = (
+            [] if any(result.result is not CheckStatus.SKIP for result in diagnosis.results) else diagnosis.results
+        )
         blocks += [list(self._every(diagnosis.results)) if self._wide else list(self._unjudged(unjudged))]
         blocks += [list(self._unseen(facts))]
         return [line for block in blocks if block for line in (_plain(), *block)][1:]
 
-    def _stage(self, stage: Stage, diagnosis: Diagnosis) -> Iterator[Text]:
+    def _stage(self, stage: CheckStage, diagnosis: Diagnosis) -> Iterator[Text]:
         """`driver      ✗ 1 failed, 6 passed, 2 blocked by D01`; nothing for a stage that was not asked for."""
         results = [result for result in diagnosis.results if result.stage is stage]
         counts = Counter(result.result for result in results if result.blocked_by is None)
         blocked = Counter(result.blocked_by for result in results if result.blocked_by is not None)
         told = [f"{counts[result]} {word[counts[result] != 1]}" for result, word in COUNTED.items() if counts[result]]
         told += [f"{count} blocked by {id_}" for id_, count in blocked.items()]
-        worst = next((result for result in COUNTED if counts[result]), Result.SKIP)
+        worst = next((result for result in COUNTED if counts[result]), CheckStatus.SKIP)
         mark = (self._mark(worst), STYLES[worst])
         if results:
             yield from self._wrapped(Text.assemble(f"{stage.value:<{STAGE_WIDTH}}", mark, " ", end=""), ", ".join(told))
@@ -105,7 +107,7 @@ class Screen:
         for reason, ids in reasons.items():
             yield from self._wrapped(_plain("not judged: ", "yellow"), f"{', '.join(ids)}: {reason}")
 
-    def _unseen(self, facts: Facts) -> Iterator[Text]:
+    def _unseen(self, facts: NodeFacts) -> Iterator[Text]:
         """What could not be seen, together where the reason is the same."""
         reasons: dict[tuple[str, bool], list[str]] = {}
         for section, reason in facts.unread.items():
@@ -114,7 +116,7 @@ class Screen:
             advice = f"; {AS_ROOT}" if denied and os.geteuid() != 0 else ""
             yield from self._wrapped(_plain("not seen: ", "yellow"), f"{called(sections)}: {reason}{advice}")
 
-    def _mark(self, result: Result) -> str:
+    def _mark(self, result: CheckStatus) -> str:
         return MARKS[result][self._words.glyphs is ASCII]
 
     def _wrapped(self, head: Text, text: str, style: str = "") -> Iterator[Text]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from gpuwatch.diagnose.model.diagnosis import CheckResult, Result
+from gpuwatch.diagnose.model import CheckResult, CheckStatus
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.snapshot import Record
 
@@ -95,11 +95,11 @@ def _checks(here: tuple[CheckResult, ...], there: tuple[CheckResult, ...]) -> li
     ]
 
 
-def _substance(result: CheckResult) -> tuple[Result, str]:
+def _substance(result: CheckResult) -> tuple[CheckStatus, str]:
     """What of a result counts."""
     if result.blocked_by is not None:
         return result.result, result.blocked_by
-    return result.result, "" if result.result is Result.PASS else result.message
+    return result.result, "" if result.result is CheckStatus.PASS else result.message
 
 
 def _words(result: CheckResult) -> str:

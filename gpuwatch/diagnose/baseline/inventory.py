@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.model.snapshot import Gpu, NvLink
 
 GIB = 1 << 30
 
 
-def inventory(facts: Facts) -> dict[str, str]:
+def inventory(facts: NodeFacts) -> dict[str, str]:
     """Key -> value: `driver`, `kernel`, `gpus`, `gpu.0.model`, ...; what is unknown is missing.
 
     Serial numbers, UUIDs, names and addresses of the node are left out: they differ by right.
@@ -17,7 +17,7 @@ def inventory(facts: Facts) -> dict[str, str]:
     return {key: str(value) for key, value in rows if value not in (None, "")}
 
 
-def _software(facts: Facts) -> Iterator[tuple[str, object]]:
+def _software(facts: NodeFacts) -> Iterator[tuple[str, object]]:
     if (view := facts.view) is not None and (driver := view.snapshot.driver) is not None:
         yield "driver", driver.version
         yield "cuda", driver.cuda
@@ -36,7 +36,7 @@ def _software(facts: Facts) -> Iterator[tuple[str, object]]:
         yield "shared_memory", _gib(facts.limits.shm)
 
 
-def _runtimes(facts: Facts) -> Iterator[tuple[str, object]]:
+def _runtimes(facts: NodeFacts) -> Iterator[tuple[str, object]]:
     if (runtime := facts.runtime) is not None:
         for path, version in sorted(runtime.toolkit.items()):
             yield f"container_toolkit.{path}", version
@@ -49,13 +49,13 @@ def _runtimes(facts: Facts) -> Iterator[tuple[str, object]]:
         yield f"cdi.{spec.path}", ", ".join(spec.versions)
 
 
-def _kubernetes(facts: Facts) -> Iterator[tuple[str, object]]:
+def _kubernetes(facts: NodeFacts) -> Iterator[tuple[str, object]]:
     if facts.cluster is not None:
         for resource, count in sorted(facts.cluster.node.capacity.items()):
             yield f"capacity.{resource}", count
 
 
-def _gpus(facts: Facts) -> Iterator[tuple[str, object]]:
+def _gpus(facts: NodeFacts) -> Iterator[tuple[str, object]]:
     if facts.bus is not None:
         yield "gpus_on_bus", len(facts.bus)
     if facts.view is not None:

@@ -9,7 +9,7 @@ import msgspec
 from gpuwatch.diagnose.baseline.expectation import Expectation
 from gpuwatch.diagnose.baseline.inventory import active
 from gpuwatch.diagnose.checks.baseline.compare import driver, slowest_link, toolkit
-from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.snapshot import Gpu
 
@@ -53,7 +53,7 @@ LEAST: dict[str, Callable[[Gpu], Any]] = {
 COPIES = ("host_to_device", "device_to_host", "peer_bandwidth")
 
 
-def measured(facts: Facts) -> Expectation:
+def measured(facts: NodeFacts) -> Expectation:
     """What this node is; bandwidths only after active checks.
 
     Raises:

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from gpuwatch.diagnose.bundling import keep
 from gpuwatch.diagnose.bundling.redaction import MARK, Redactor
-from gpuwatch.diagnose.facts import Facts, HostFacts
+from gpuwatch.diagnose.facts import HostFacts, NodeFacts
 from gpuwatch.diagnose.host.kernel_modules import Kernel
-from gpuwatch.diagnose.model.cluster import Cluster
+from gpuwatch.diagnose.model import ClusterFacts
 from gpuwatch.model.snapshot import Gpu, GpuProcess
 from gpuwatch.model.view import Events, View
 
@@ -32,7 +32,7 @@ ENVIRONMENT = (
 T = TypeVar("T")
 
 
-def redactor(facts: Facts) -> Redactor:
+def redactor(facts: NodeFacts) -> Redactor:
     """Knows the values of the kernel's command line that are left out, wherever else they stand."""
     line = facts.kernel.cmdline if facts.kernel else None
     return Redactor(keep.left_out_of_cmdline(line or ""))
@@ -54,7 +54,7 @@ def events(found: Events, hide: Redactor) -> Events:
     return clean(replace(found, **newest), Events, hide)
 
 
-def cluster(found: Cluster, hide: Redactor) -> Cluster:
+def cluster(found: ClusterFacts, hide: Redactor) -> ClusterFacts:
     """Labels and annotations of known domains only."""
     node = replace(
         found.node,
@@ -63,7 +63,7 @@ def cluster(found: Cluster, hide: Redactor) -> Cluster:
     )
     known = {name: _pods(getattr(found, name)) for name in ("pods", "pending")}
     environment = None if found.plugin_environment is None else _environment(found.plugin_environment)
-    return clean(replace(found, node=node, plugin_environment=environment, **known), Cluster, hide)
+    return clean(replace(found, node=node, plugin_environment=environment, **known), ClusterFacts, hide)
 
 
 def host(found: HostFacts, hide: Redactor) -> HostFacts:

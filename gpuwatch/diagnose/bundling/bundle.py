@@ -17,7 +17,7 @@ from gpuwatch.diagnose.bundling.copying import Member
 from gpuwatch.diagnose.bundling.parts import Material, parts
 from gpuwatch.diagnose.bundling.readme import readme
 from gpuwatch.diagnose.bundling.verify import host_record
-from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts
+from gpuwatch.diagnose.facts import HOST_SECTIONS, NodeFacts
 from gpuwatch.diagnose.places import Places
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from gpuwatch.model.snapshot import Record
@@ -35,7 +35,7 @@ class Contents(Record, frozen=True, kw_only=True):
     `events`: None where nobody tells.
     """
 
-    facts: Facts
+    facts: NodeFacts
     places: Places
     config: Config
     document: str
@@ -125,7 +125,7 @@ def _fitting(members: list[Member], limit: int, missing: dict[str, str]) -> list
     return kept
 
 
-def _top(facts: Facts) -> str:
+def _top(facts: NodeFacts) -> str:
     """Name of the folder that all is in, so that taking it apart spills nothing."""
     name = re.sub(r"[^\w.-]+", "-", facts.node or "node", flags=re.ASCII).strip(".-")[:100] or "node"
     return f"gpuwatch-{name}-{datetime.fromtimestamp(facts.at, UTC):%Y%m%dT%H%M%SZ}"

@@ -15,7 +15,7 @@ from gpuwatch.diagnose.baseline.inventory import inventory
 from gpuwatch.diagnose.bundling import allowed_facts as shared
 from gpuwatch.diagnose.bundling.copying import Member
 from gpuwatch.diagnose.bundling.redaction import Redactor
-from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.model.view import Events
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ MOST = 4 << 20
 class Material(NamedTuple):
     """What the parts are made of."""
 
-    facts: Facts
+    facts: NodeFacts
     config: Config
     document: str
     screen: str

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from gpuwatch import __version__
 from gpuwatch.diagnose.bundling.copying import Member
 from gpuwatch.diagnose.bundling.parts import PARTS
-from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.facts import NodeFacts
 
 TEXT = """\
 Support bundle of {node}, made by gpuwatch {version} at {at}.
@@ -38,7 +38,7 @@ All else ({folders}) are copies of the node's files, under the paths
 they have there. Device files, programs and libraries are empty: that they are there is all that matters."""
 
 
-def readme(facts: Facts, top: str, members: Iterable[Member], missing: Mapping[str, str]) -> str:
+def readme(facts: NodeFacts, top: str, members: Iterable[Member], missing: Mapping[str, str]) -> str:
     """The text."""
     there = {member.path for member in members}
     folders = sorted({path.partition("/")[0] for path in there if "/" in path} - {"gpuwatch"})

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gpuwatch.diagnose.bundling import allowed_facts as shared
 from gpuwatch.diagnose.bundling.copying import Member
 from gpuwatch.diagnose.bundling.redaction import Redactor
-from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts, HostFacts, HostSection
+from gpuwatch.diagnose.facts import HOST_SECTIONS, HostFacts, HostSection, NodeFacts
 from gpuwatch.diagnose.gathering.recorded import NAME, Recorded
 from gpuwatch.diagnose.gathering.sections import read
 from gpuwatch.diagnose.places import RECORDED, Places
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 NOT_LOOKED = "it was not looked for when the bundle was made"
 
 
-def host_record(facts: Facts, members: Iterable[Member], hide: Redactor) -> Member:
+def host_record(facts: NodeFacts, members: Iterable[Member], hide: Redactor) -> Member:
     """gpuwatch/host.json."""
     path = f"{RECORDED}/{NAME}"
     try:
@@ -57,7 +57,7 @@ def unpack(members: Iterable[Member], folder: Path) -> None:
             target.write_bytes(member.body)
 
 
-def _record(facts: Facts, copy: Places, hide: Redactor) -> Recorded:
+def _record(facts: NodeFacts, copy: Places, hide: Redactor) -> Recorded:
     host: dict[str, Any] = {}
     unread: dict[str, str] = {}
     for section in HOST_SECTIONS:

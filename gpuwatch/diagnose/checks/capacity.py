@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.model import device_id
 from gpuwatch.model.snapshot import Gpu
 
@@ -13,7 +13,7 @@ MIG = f"{DOMAIN}/mig-"
 SHARED = ".shared"
 
 
-def labels(facts: Facts) -> Mapping[str, str]:
+def labels(facts: NodeFacts) -> Mapping[str, str]:
     """Of the Node; empty where it was not seen."""
     return facts.cluster.node.labels if facts.cluster else {}
 
@@ -54,7 +54,7 @@ def expected(gpus: Iterable[Gpu], about: Mapping[str, str], advertised: Mapping[
     return {name: count * _replicas(name, count, about, advertised) for name, count in found.items()}
 
 
-def healthy(facts: Facts) -> dict[str, tuple[str, ...]] | None:
+def healthy(facts: NodeFacts) -> dict[str, tuple[str, ...]] | None:
     """Resource -> devices the plugin has called healthy, as the kubelet has noted; None: nothing seen."""
     checkpoint = facts.kubelet.checkpoint if facts.kubelet else None
     if checkpoint is None:
@@ -67,7 +67,7 @@ def healthy(facts: Facts) -> dict[str, tuple[str, ...]] | None:
     return found
 
 
-def left_out(facts: Facts, gpus: Iterable[Gpu]) -> tuple[int, ...]:
+def left_out(facts: NodeFacts, gpus: Iterable[Gpu]) -> tuple[int, ...]:
     """NVML indexes of GPUs of which no healthy device is registered; none where devices have other names."""
     registered = healthy(facts)
     parsed = [device_id.parse(each) for ids in (registered or {}).values() for each in ids]
@@ -85,7 +85,7 @@ def left_out(facts: Facts, gpus: Iterable[Gpu]) -> tuple[int, ...]:
     )
 
 
-def is_shared(facts: Facts, resource: str) -> bool | None:
+def is_shared(facts: NodeFacts, resource: str) -> bool | None:
     """Whether several pods may have one device; None: nothing tells."""
     if resource.endswith(SHARED):
         return True

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.cdi import CdiSpec
 from gpuwatch.diagnose.host.container_runtime import RuntimeConfig
 
@@ -15,7 +15,7 @@ DISTRIBUTIONS = ("/var/lib/rancher/", "/etc/k0s/", "/etc/cri/", "/var/snap/")
 _RUNNING = {"crio": "crio", "containerd": "containerd", "docker": "dockerd"}
 
 
-def runtime_kind(facts: Facts) -> str | None:
+def runtime_kind(facts: NodeFacts) -> str | None:
     """containerd, crio, docker or podman: the one the kubelet uses, else the one that runs; None: there is none."""
     runtime, services = facts.runtime, facts.services
     if runtime is None:
@@ -31,19 +31,19 @@ def runtime_kind(facts: Facts) -> str | None:
     return next((kind for kind in (*running, *(k for k in (*order, "podman") if k in known))), None)
 
 
-def runtime_config(facts: Facts) -> RuntimeConfig | None:
+def runtime_config(facts: NodeFacts) -> RuntimeConfig | None:
     """Its configuration; None when it has no file."""
     kind = runtime_kind(facts)
     found = [config for config in facts.runtime.configs if config.kind == kind] if facts.runtime else []
     return next((config for config in found if config.path.startswith(DISTRIBUTIONS)), found[0] if found else None)
 
 
-def good_specs(facts: Facts) -> tuple[CdiSpec, ...]:
+def good_specs(facts: NodeFacts) -> tuple[CdiSpec, ...]:
     """CDI specifications that a runtime can use."""
     return tuple(spec for spec in facts.cdi or () if spec.error is None)
 
 
-def way(facts: Facts, config: RuntimeConfig) -> Literal["cdi", "hook", "unknown"]:
+def way(facts: NodeFacts, config: RuntimeConfig) -> Literal["cdi", "hook", "unknown"]:
     """How devices get into containers. `cdi`: as part of the container's own specification; `hook`: behind the back of
     the runtime, when the container is started.
     """

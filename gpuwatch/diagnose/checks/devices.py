@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.containers import runtime_config, way
 from gpuwatch.diagnose.checks.driver.home import cuts_gpus, is_made_at_first_use, roots
 from gpuwatch.diagnose.checks.fabric.network import is_wanted
 from gpuwatch.diagnose.host.device_nodes import DeviceNode, DeviceNodes
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.host.process_limits import Limits
 
 _NVIDIA, _CONTROL_MINOR = 195, 255
@@ -20,9 +20,9 @@ _LEAST = 1 << 30
 _UNSEEN = "not seen: this container has a /dev of its own"
 
 
-def _sees_host(case: Case) -> bool:
+def _sees_host(context: CheckContext) -> bool:
     """Whether /dev is the host's: where its root is not to be seen, it may be a container's own."""
-    return case.facts.driver_roots is not None
+    return context.facts.driver_roots is not None
 
 
 def _wanted(nodes: DeviceNodes, *, cuda: bool = True) -> dict[str, tuple[int | None, int]]:
@@ -33,31 +33,31 @@ def _wanted(nodes: DeviceNodes, *, cuda: bool = True) -> dict[str, tuple[int | N
     return control | {f"nvidia{minor}": (_NVIDIA, minor) for minor in sorted(nodes.gpus.values())}
 
 
-def _files(case: Case) -> Verdict:
-    nodes = case.facts.nodes or DeviceNodes()
-    wanted = _wanted(nodes, cuda=not cuts_gpus(case))
+def _files(context: CheckContext) -> CheckVerdict:
+    nodes = context.facts.nodes or DeviceNodes()
+    wanted = _wanted(nodes, cuda=not cuts_gpus(context))
     missing = [name for name in wanted if name not in nodes.files]
     if missing:
-        return _missing(case, missing)
-    odd = {} if case.facts.plain else dict(_odd(nodes, wanted))
+        return _missing(context, missing)
+    odd = {} if context.facts.plain else dict(_odd(nodes, wanted))
     if odd:
         name, words = next(iter(odd.items()))
         return failed(f"{name} {words}", odd)
-    shut = [] if case.facts.plain else [name for name in wanted if not _is_open(nodes.files[name])]
-    if shut and _wants_open(case):
+    shut = [] if context.facts.plain else [name for name in wanted if not _is_open(nodes.files[name])]
+    if shut and _wants_open(context):
         modes = {f"/dev/{name}": f"mode {nodes.files[name].mode:04o}" for name in shut}
         return warned(f"/dev/{shut[0]} is not for everybody (mode {nodes.files[shut[0]].mode:04o})", modes)
     return passed(f"{len(wanted)} device files")
 
 
-def _missing(case: Case, names: list[str]) -> Verdict:
-    elsewhere = [root.path for root in roots(case) if root.path != "/" and root.devices]
-    if not _sees_host(case):
+def _missing(context: CheckContext, names: list[str]) -> CheckVerdict:
+    elsewhere = [root.path for root in roots(context) if root.path != "/" and root.devices]
+    if not _sees_host(context):
         return skipped(_UNSEEN)
     if "nvidiactl" in names and elsewhere:
         return passed(f"in {elsewhere[0]}/dev, of the driver container")
     words = f"{', '.join(f'/dev/{name}' for name in names)} missing"
-    if is_made_at_first_use(case):
+    if is_made_at_first_use(context):
         return passed(f"{words}: nvidia-modprobe makes them when a program first asks")
     return failed(words, {f"/dev/{name}": "missing" for name in names})
 
@@ -76,20 +76,20 @@ def _is_open(file: DeviceNode) -> bool:
     return file.mode & _FOR_EVERYBODY == _FOR_EVERYBODY
 
 
-def _wants_open(case: Case) -> bool:
+def _wants_open(context: CheckContext) -> bool:
     """Some sites restrict the files on purpose, by parameters of the module."""
-    params = case.facts.kernel.params if case.facts.kernel else {}
+    params = context.facts.kernel.params if context.facts.kernel else {}
     return params.get("DeviceFileMode", _MODE_PARAMETER) == _MODE_PARAMETER
 
 
-def _links(case: Case) -> Verdict:
+def _links(context: CheckContext) -> CheckVerdict:
     """Where there are none at all, T05 says whether that is a danger."""
-    nodes, config = case.facts.nodes or DeviceNodes(), runtime_config(case.facts)
+    nodes, config = context.facts.nodes or DeviceNodes(), runtime_config(context.facts)
     if config is None or config.systemd_cgroup is not True:
         return skipped("no container runtime whose cgroups are made by systemd")
-    if way(case.facts, config) == "cdi":
+    if way(context.facts, config) == "cdi":
         return skipped("containers get their devices by CDI and need no links")
-    if not _sees_host(case):
+    if not _sees_host(context):
         return skipped(_UNSEEN)
     if not nodes.char_links:
         return skipped("no links at all, see T05")
@@ -103,8 +103,8 @@ def _links(case: Case) -> Verdict:
     return passed(f"{len(nodes.char_links)} links")
 
 
-def _mig_capabilities(case: Case) -> Verdict:
-    nodes = case.facts.nodes or DeviceNodes()
+def _mig_capabilities(context: CheckContext) -> CheckVerdict:
+    nodes = context.facts.nodes or DeviceNodes()
     instances = {path: minor for path, minor in nodes.capabilities.items() if path.startswith("gpu")}
     if not instances:
         return skipped("no MIG instance")
@@ -113,8 +113,8 @@ def _mig_capabilities(case: Case) -> Verdict:
         for path, minor in instances.items()
         if f"nvidia-caps/nvidia-cap{minor}" not in nodes.files
     }
-    elsewhere = [root.path for root in roots(case) if root.path != "/" and root.devices]
-    if missing and not _sees_host(case):
+    elsewhere = [root.path for root in roots(context) if root.path != "/" and root.devices]
+    if missing and not _sees_host(context):
         return skipped(_UNSEEN)
     if missing and elsewhere and "nvidiactl" not in nodes.files:
         return skipped(f"not seen: the device files are in {elsewhere[0]}/dev, of the driver container")
@@ -126,22 +126,22 @@ def _mig_capabilities(case: Case) -> Verdict:
     return passed(f"{len(instances)} files")
 
 
-def _limits(case: Case) -> Verdict:
-    limits, kernel = case.facts.limits, case.facts.kernel
+def _limits(context: CheckContext) -> CheckVerdict:
+    limits, kernel = context.facts.limits, context.facts.kernel
     rdma = [name for name in _RDMA if kernel and name in (kernel.modules or {})]
     if not rdma or limits is None:
         return skipped("no RDMA adapter")
-    if limits.shm is not None and _sees_host(case) and limits.shm < _LEAST:
+    if limits.shm is not None and _sees_host(context) and limits.shm < _LEAST:
         return warned(
             f"shared memory has {limits.shm >> 20} MiB: NCCL falls back or fails",
             {"rdma": rdma[0]},
             remedy="Mount /dev/shm larger on the host; in pods use an emptyDir with medium: Memory at /dev/shm.",
             commands=("mount -o remount,size=50% /dev/shm",),
         )
-    return _locked(case, limits, rdma)
+    return _locked(context, limits, rdma)
 
 
-def _locked(case: Case, limits: Limits, rdma: list[str]) -> Verdict:
+def _locked(context: CheckContext, limits: Limits, rdma: list[str]) -> CheckVerdict:
     if limits.memlock is None:
         return passed("memlock is unlimited")
     if limits.memlock_of == "self":
@@ -149,25 +149,25 @@ def _locked(case: Case, limits: Limits, rdma: list[str]) -> Verdict:
     if limits.memlock >= _LEAST:
         return passed(f"memlock is {limits.memlock >> 30} GiB")
     low = f"memlock of {limits.memlock_of} is {limits.memlock >> 10} KiB"
-    if reason := _unlocked(case, rdma):
+    if reason := _unlocked(context, rdma):
         return passed(f"{low}; {reason}")
     return warned(f"{low}: RDMA cannot pin memory", {"of": limits.memlock_of, "rdma": rdma[0]})
 
 
-def _unlocked(case: Case, rdma: list[str]) -> str | None:
+def _unlocked(context: CheckContext, rdma: list[str]) -> str | None:
     """Why a low limit of the runtime does no harm."""
-    if case.facts.kubelet and case.facts.kubelet.present:
+    if context.facts.kubelet and context.facts.kubelet.present:
         return "pods that use RDMA need the capability IPC_LOCK, for which there is no limit"
-    adapters = case.facts.services.adapters if case.facts.services else None
+    adapters = context.facts.services.adapters if context.facts.services else None
     if "efa" in rdma or adapters is None or is_wanted([a for a in adapters if not a.manages_switches]):
         return None
     return "nothing says that RDMA is wanted"
 
 
-DEVICES: tuple[Check, ...] = (
-    Check(
+DEVICES: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         id="V01",
-        stage=Stage.DEVICES,
+        stage=CheckStage.DEVICES,
         title="the device files are there",
         how="/dev/nvidiactl, nvidia-uvm, nvidia-uvm-tools and nvidiaN, with the majors of /proc/devices",
         failure="/dev/nvidia-uvm missing | /dev/nvidia-uvm is 511:0, the driver is 508:0",
@@ -183,9 +183,9 @@ DEVICES: tuple[Check, ...] = (
         needs=("D01", "D02"),
         reads=("nodes",),
     ),
-    Check(
+    DiagnosticCheck(
         id="V02",
-        stage=Stage.DEVICES,
+        stage=CheckStage.DEVICES,
         title="every device file has its link in /dev/char",
         how="/dev/char/195:* and those of nvidia-uvm, where a runtime has its cgroups made by systemd",
         failure="/dev/char/508:0 (/dev/nvidia-uvm) is missing",
@@ -196,9 +196,9 @@ DEVICES: tuple[Check, ...] = (
         needs=("V01",),
         reads=("nodes", "runtime"),
     ),
-    Check(
+    DiagnosticCheck(
         id="V03",
-        stage=Stage.DEVICES,
+        stage=CheckStage.DEVICES,
         title="every MIG instance has its capability files",
         how="/proc/driver/nvidia/capabilities against /dev/nvidia-caps",
         failure="/dev/nvidia-caps/nvidia-cap12 and 1 more missing: MIG instances cannot be used",
@@ -208,9 +208,9 @@ DEVICES: tuple[Check, ...] = (
         needs=("D01",),
         reads=("nodes",),
     ),
-    Check(
+    DiagnosticCheck(
         id="V04",
-        stage=Stage.DEVICES,
+        stage=CheckStage.DEVICES,
         title="limits allow RDMA and NCCL",
         how="locked memory allowed to the container runtime's process, size of /dev/shm; only where RDMA is",
         failure="memlock of containerd is 8192 KiB: RDMA cannot pin memory",

@@ -1,15 +1,15 @@
 """Others who read the same counters: DCGM and its exporter."""
 
-from gpuwatch.diagnose.check import Check
+from gpuwatch.diagnose.check import DiagnosticCheck
 from gpuwatch.diagnose.checks.other_readers import doubles, engine, page, profilers
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 
 EXPORTER_POD = "kubectl get pods -A -o wide --field-selector spec.nodeName={node} | grep dcgm"
 
-EXPORTERS: tuple[Check, ...] = (
-    Check(
+EXPORTERS: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         "C01",
-        Stage.EXPORTERS,
+        CheckStage.EXPORTERS,
         "DCGM's host engine runs where somebody wants it",
         "the process nv-hostengine, TCP port 5555; nvidia-dcgm.service enabled, or a pod nvidia-dcgm",
         "nvidia-dcgm.service is enabled, but nv-hostengine does not run",
@@ -24,9 +24,9 @@ EXPORTERS: tuple[Check, ...] = (
             "systemctl restart nvidia-dcgm",
         ),
     ),
-    Check(
+    DiagnosticCheck(
         "C02",
-        Stage.EXPORTERS,
+        CheckStage.EXPORTERS,
         "no profiler holds the counters that exporters read",
         "processes ncu, nsys, nvprof beside nv-hostengine, dcgm-exporter or an exporter with DCGM_FI_PROF_* families",
         "ncu (pid 4711) profiles while dcgm-exporter collects profiling counters",
@@ -37,9 +37,9 @@ EXPORTERS: tuple[Check, ...] = (
         reads=("services",),
         commands=("dcgmi profile --pause", "dcgmi profile --resume"),
     ),
-    Check(
+    DiagnosticCheck(
         "C03",
-        Stage.EXPORTERS,
+        CheckStage.EXPORTERS,
         "dcgm-exporter serves a whole page",
         "one GET of /metrics at 127.0.0.1 within a few seconds: DCGM_FI_DEV_GPU_UTIL or profiling counters, pod labels "
         "where pods hold GPUs",
@@ -52,9 +52,9 @@ EXPORTERS: tuple[Check, ...] = (
         reads=("exporters",),
         commands=(EXPORTER_POD, "curl -s -m 10 localhost:9400/metrics | grep -c ^DCGM_FI"),
     ),
-    Check(
+    DiagnosticCheck(
         "C04",
-        Stage.EXPORTERS,
+        CheckStage.EXPORTERS,
         "only one exporter reads profiling counters",
         "exporters with DCGM_FI_PROF_* families; processes dcgm-exporter and nv-hostengine",
         "2 dcgm-exporters run (pids 2101, 2177)",

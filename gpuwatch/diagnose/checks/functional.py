@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 
 from gpuwatch.diagnose.active.results import Active, DeviceRun, Test
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.cuda_remedies import OUT_OF_SERVICE, remedy_for
 from gpuwatch.diagnose.checks.pcie_speed import bytes_per_second, in_words
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.snapshot import Pcie
 
 SLOW, BROKEN = 0.6, 0.25
@@ -15,9 +15,9 @@ know, below the second a GPU waits for its data.
 """
 
 
-def _of(case: Case, test: Test) -> list[DeviceRun]:
-    runs = (case.facts.active or Active()).runs
-    return [r for r in runs if r.test == test and all(i is None or case.means(i) for i in (r.index, r.peer))]
+def _of(context: CheckContext, test: Test) -> list[DeviceRun]:
+    runs = (context.facts.active or Active()).runs
+    return [r for r in runs if r.test == test and all(i is None or context.means(i) for i in (r.index, r.peer))]
 
 
 def _name(run: DeviceRun) -> str:
@@ -34,9 +34,11 @@ def _blamed(runs: Iterable[DeviceRun]) -> tuple[int, ...]:
     return tuple(sorted({i for run in runs for i in (run.index, run.peer) if i is not None}))
 
 
-def _judged(case: Case, test: Test, measured: Callable[[Case, list[DeviceRun]], Verdict]) -> Verdict:
+def _judged(
+    context: CheckContext, test: Test, measured: Callable[[CheckContext, list[DeviceRun]], CheckVerdict]
+) -> CheckVerdict:
     """A failure if any device failed; else what was measured on those that were tried."""
-    runs = _of(case, test)
+    runs = _of(context, test)
     bad, refused = [r for r in runs if r.error], [r for r in runs if r.refused]
     good = [r for r in runs if not r.error and not r.refused]
     if bad:
@@ -52,7 +54,7 @@ def _judged(case: Case, test: Test, measured: Callable[[Case, list[DeviceRun]], 
     if not good:
         reasons = dict.fromkeys(f"{_name(r)}: {r.refused}" for r in refused)
         return skipped("not tried: " + ("; ".join(reasons) or "no device"))
-    verdict = measured(case, good)
+    verdict = measured(context, good)
     if not refused:
         return verdict
     evidence = verdict.evidence | {_key(r): f"not tried: {r.refused}" for r in refused}
@@ -65,24 +67,24 @@ def _count(runs: list[DeviceRun]) -> str:
     return ", ".join(f"{n} {noun}{'s' if n > 1 else ''}" for n, noun in counts if n)
 
 
-def _adds(case: Case) -> Verdict:
-    return _judged(case, "vector_add", lambda case, runs: passed(f"right on {_count(runs)}"))
+def _adds(context: CheckContext) -> CheckVerdict:
+    return _judged(context, "vector_add", lambda context, runs: passed(f"right on {_count(runs)}"))
 
 
-def _remembers(case: Case) -> Verdict:
-    return _judged(case, "memory", lambda case, runs: passed(f"{_count(runs)}, {_least_bytes(runs)} each"))
+def _remembers(context: CheckContext) -> CheckVerdict:
+    return _judged(context, "memory", lambda context, runs: passed(f"{_count(runs)}, {_least_bytes(runs)} each"))
 
 
 def _least_bytes(runs: list[DeviceRun]) -> str:
     return f"{min(run.bytes or 0 for run in runs) >> 20} MiB"
 
 
-def _copies(case: Case) -> Verdict:
-    return _judged(case, "bandwidth", _copy_speed)
+def _copies(context: CheckContext) -> CheckVerdict:
+    return _judged(context, "bandwidth", _copy_speed)
 
 
-def _copy_speed(case: Case, runs: list[DeviceRun]) -> Verdict:
-    links: dict[int | None, Pcie] = {gpu.identity.index: gpu.pcie for gpu in case.gpus}
+def _copy_speed(context: CheckContext, runs: list[DeviceRun]) -> CheckVerdict:
+    links: dict[int | None, Pcie] = {gpu.identity.index: gpu.pcie for gpu in context.gpus}
     shares = {run: _share(run, links.get(run.index)) for run in runs}
     evidence = {_key(run): _speeds(run, links.get(run.index)) for run in runs}
     for limit, verdict in ((BROKEN, failed), (SLOW, warned)):
@@ -112,16 +114,16 @@ def _speeds(run: DeviceRun, link: Pcie | None) -> str:
     return words if link is None or most is None else f"{words}, of {most / 1e9:.1f} ({in_words(link)})"
 
 
-def _reaches(case: Case) -> Verdict:
-    if not _of(case, "peer"):
-        linked = sum(any(link.active for link in gpu.nvlinks) for gpu in case.gpus)
+def _reaches(context: CheckContext) -> CheckVerdict:
+    if not _of(context, "peer"):
+        linked = sum(any(link.active for link in gpu.nvlinks) for gpu in context.gpus)
         return skipped("no two GPUs are joined by NVLink" if linked < 2 else "not tried: no pair of GPUs was left")
-    return _judged(case, "peer", _peer_speed)
+    return _judged(context, "peer", _peer_speed)
 
 
-def _peer_speed(case: Case, runs: list[DeviceRun]) -> Verdict:
+def _peer_speed(context: CheckContext, runs: list[DeviceRun]) -> CheckVerdict:
     """NVLink that is no faster than PCIe is not used."""
-    links: dict[int | None, Pcie] = {gpu.identity.index: gpu.pcie for gpu in case.gpus}
+    links: dict[int | None, Pcie] = {gpu.identity.index: gpu.pcie for gpu in context.gpus}
     evidence = {_key(run): f"{(run.peer_bandwidth or 0.0) / 1e9:.0f} GB/s" for run in runs}
     by_pcie = {run: bytes_per_second(links.get(run.index)) for run in runs}
     slow = [run for run, most in by_pcie.items() if most is not None and (run.peer_bandwidth or 0.0) <= most]
@@ -133,8 +135,8 @@ def _peer_speed(case: Case, runs: list[DeviceRun]) -> Verdict:
     return passed(f"{len(runs)} pair{'s' if len(runs) > 1 else ''}, at least {slowest / 1e9:.0f} GB/s", evidence)
 
 
-def _dcgm(case: Case) -> Verdict:
-    active = case.facts.active or Active()
+def _dcgm(context: CheckContext) -> CheckVerdict:
+    active = context.facts.active or Active()
     if active.dcgm_error:
         return skipped(active.dcgm_error)
     if active.dcgm is None:
@@ -146,10 +148,10 @@ def _dcgm(case: Case) -> Verdict:
     return passed("dcgmi diag -r 1")
 
 
-FUNCTIONAL: tuple[Check, ...] = (
-    Check(
+FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         id="X01",
-        stage=Stage.FUNCTIONAL,
+        stage=CheckStage.FUNCTIONAL,
         title="CUDA starts and computes rightly on every GPU and MIG instance",
         how="CUDA driver API: cuInit, a context, a vectorAdd kernel over a million numbers, compared with the CPU",
         failure="GPU 0: cuInit: CUDA_ERROR_SYSTEM_NOT_READY (802): system not yet initialized",
@@ -162,9 +164,9 @@ FUNCTIONAL: tuple[Check, ...] = (
         active=True,
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         id="X02",
-        stage=Stage.FUNCTIONAL,
+        stage=CheckStage.FUNCTIONAL,
         title="data gets to the GPUs and back at the speed of their PCIe link",
         how="copies of up to 64 MiB of pinned memory, best of 5 each way, compared with what PCIe generation and width "
         "can do: below 60 % is a warning, below 25 % a failure",
@@ -183,9 +185,9 @@ FUNCTIONAL: tuple[Check, ...] = (
         active=True,
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         id="X03",
-        stage=Stage.FUNCTIONAL,
+        stage=CheckStage.FUNCTIONAL,
         title="the GPUs' memory keeps what is written to it",
         how="kernels write a pattern and its inverse to 1 GiB (at most half of what is free) and verify both",
         failure="GPU 5: 3 of 268435456 words are wrong, the first at byte 4711: 0x5eed1224 in place of 0x5eed1234",
@@ -198,9 +200,9 @@ FUNCTIONAL: tuple[Check, ...] = (
         active=True,
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         id="X04",
-        stage=Stage.FUNCTIONAL,
+        stage=CheckStage.FUNCTIONAL,
         title="GPUs joined by NVLink copy to each other, rightly and faster than over PCIe",
         how="cuDeviceCanAccessPeer and cuMemcpyPeer of up to 64 MiB both ways, verified by the receiver; every direct "
         "neighbour, on NVSwitches a ring",
@@ -220,9 +222,9 @@ FUNCTIONAL: tuple[Check, ...] = (
         active=True,
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         id="X06",
-        stage=Stage.FUNCTIONAL,
+        stage=CheckStage.FUNCTIONAL,
         title="DCGM's quick diagnosis passes",
         how="dcgmi diag -r 1 -j, where dcgmi is installed",
         failure="Persistence Mode: GPU 0: persistence mode is not enabled",

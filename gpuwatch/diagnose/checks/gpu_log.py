@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpuwatch.diagnose.check import Case
+from gpuwatch.diagnose.check import CheckContext
 from gpuwatch.diagnose.host.kernel_text import KernelLine
 from gpuwatch.host.pci import BusGpu
 from gpuwatch.model import pci
@@ -29,9 +29,9 @@ class GpuLine(NamedTuple):
         return f"GPU {self.key}" if self.gpu is None else f"GPU {self.gpu} ({self.key})"
 
 
-def present_life(case: Case) -> tuple[KernelLine, ...]:
+def present_life(context: CheckContext) -> tuple[KernelLine, ...]:
     """Lines since the driver was last loaded, its look for GPUs included; all of them if it was not."""
-    lines = case.facts.kernel_log or ()
+    lines = context.facts.kernel_log or ()
     start, is_probing = 0, False
     for number, line in enumerate(lines):
         if line.text.startswith(_PROBING):
@@ -41,75 +41,75 @@ def present_life(case: Case) -> tuple[KernelLine, ...]:
     return lines[start:]
 
 
-def said(case: Case, *patterns: str) -> Iterator[GpuLine]:
+def said(context: CheckContext, *patterns: str) -> Iterator[GpuLine]:
     """Lines of the present life that begin with one of these patterns."""
     pattern = re.compile("|".join(patterns), re.ASCII | re.DOTALL)
-    return (gpu_line(case, line) for line in present_life(case) if pattern.match(line.text))
+    return (gpu_line(context, line) for line in present_life(context) if pattern.match(line.text))
 
 
-def gpu_line(case: Case, line: KernelLine) -> GpuLine:
+def gpu_line(context: CheckContext, line: KernelLine) -> GpuLine:
     """The line, and the GPU whose address it names first."""
     match = _ADDRESS.search(line.text)
     key = pci.pci_key(match[0]) if match else None
     when = "" if line.at is None else f"{line.at:.0f} s after boot"
-    return GpuLine(line.text, key, indexes(case).get(key or ""), when)
+    return GpuLine(line.text, key, indexes(context).get(key or ""), when)
 
 
-def indexes(case: Case) -> dict[str, int]:
+def indexes(context: CheckContext) -> dict[str, int]:
     """Match key of a PCI address -> NVML index, of every GPU NVML ever knew.
 
     GPUs that do not tell NVML who they are have an index and no address; they are those left over, in the bus' order.
     """
-    view = case.facts.view
+    view = context.facts.view
     if view is None:
         return {}
     known = {pci.pci_key(s.identity.pci_bus_id) or "": s.identity.index for s in view.snapshot.statuses}
-    nodes = case.facts.nodes
-    there = (*(gpu.address for gpu in case.facts.bus or ()), *(nodes.gpus if nodes else ()))
+    nodes = context.facts.nodes
+    there = (*(gpu.address for gpu in context.facts.bus or ()), *(nodes.gpus if nodes else ()))
     left = sorted({pci.pci_key(address) or "" for address in there} - known.keys() - {""})
     if len(left) == len(view.snapshot.unanswered):
         known |= dict(zip(left, sorted(view.snapshot.unanswered), strict=True))
     return {key: index for key, index in known.items() if key}
 
 
-def answering(case: Case) -> frozenset[str]:
+def answering(context: CheckContext) -> frozenset[str]:
     """Match keys of the GPUs that NVML can read now."""
-    view = case.facts.view
+    view = context.facts.view
     fresh = (s for s in view.snapshot.statuses if s.state is GpuState.FRESH) if view else ()
     return frozenset(key for status in fresh if (key := pci.pci_key(status.identity.pci_bus_id)))
 
 
-def nvml_works(case: Case) -> bool:
+def nvml_works(context: CheckContext) -> bool:
     """Whether a process that was started just now reads a GPU of this machine: whatever the files seem to say, the
     driver is there. A running agent may still live on what has been replaced since.
     """
-    facts = case.facts
-    return facts.live and not facts.plain and not facts.agent and bool(answering(case))
+    facts = context.facts
+    return facts.live and not facts.plain and not facts.agent and bool(answering(context))
 
 
-def silent_gpus(case: Case) -> tuple[BusGpu, ...]:
+def silent_gpus(context: CheckContext) -> tuple[BusGpu, ...]:
     """GPUs on the bus that NVML cannot read, or of which nobody knows."""
-    fine = answering(case)
-    return tuple(gpu for gpu in case.facts.bus or () if pci.pci_key(gpu.address) not in fine)
+    fine = answering(context)
+    return tuple(gpu for gpu in context.facts.bus or () if pci.pci_key(gpu.address) not in fine)
 
 
-def meant_gpus(case: Case) -> tuple[BusGpu, ...]:
+def meant_gpus(context: CheckContext) -> tuple[BusGpu, ...]:
     """GPUs on the bus that were asked for; one that NVML does not know cannot be left out by its index."""
-    known = indexes(case)
+    known = indexes(context)
     return tuple(
         gpu
-        for gpu in case.facts.bus or ()
-        if (key := pci.pci_key(gpu.address) or "") not in known or case.means(known[key])
+        for gpu in context.facts.bus or ()
+        if (key := pci.pci_key(gpu.address) or "") not in known or context.means(known[key])
     )
 
 
-def named(case: Case, gpu: BusGpu) -> str:
+def named(context: CheckContext, gpu: BusGpu) -> str:
     """`GPU 3 (0000:3b:00.0)`, or without its index."""
-    index = indexes(case).get(pci.pci_key(gpu.address) or "")
+    index = indexes(context).get(pci.pci_key(gpu.address) or "")
     return f"GPU {gpu.address}" if index is None else f"GPU {index} ({gpu.address})"
 
 
-def blamed(case: Case, gpus: tuple[BusGpu, ...]) -> tuple[int, ...]:
+def blamed(context: CheckContext, gpus: tuple[BusGpu, ...]) -> tuple[int, ...]:
     """Their NVML indexes, as far as they have one."""
-    known = indexes(case)
+    known = indexes(context)
     return tuple(sorted(known[key] for gpu in gpus if (key := pci.pci_key(gpu.address) or "") in known))

@@ -1,6 +1,6 @@
 """Judges who else reads the GPUs' counters: DCGM's host engine and exporter, profilers."""
 
-from gpuwatch.diagnose.check import Case, Verdict, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, passed, skipped, warned
 from gpuwatch.diagnose.checks.fabric.switches import UNSEEN
 from gpuwatch.diagnose.host.exporters import Exporter
 from gpuwatch.diagnose.host.services import ServiceProcess, Services
@@ -13,9 +13,9 @@ GUARDED = (400, 401, 403)
 """Status of an exporter that wants TLS or credentials: plain HTTP to a TLS port gives 400."""
 
 
-def engine(case: Case) -> Verdict:
+def engine(context: CheckContext) -> CheckVerdict:
     """C01."""
-    services, cluster = case.facts.services, case.facts.cluster
+    services, cluster = context.facts.services, context.facts.cluster
     listens = services is not None and ENGINE_PORT in (services.ports or ())
     runs = services.runs(ENGINE) if services else None
     if services is None or (runs is None and not listens):
@@ -33,9 +33,9 @@ def engine(case: Case) -> Verdict:
     return skipped("nobody uses DCGM's host engine here")
 
 
-def profilers(case: Case) -> Verdict:
+def profilers(context: CheckContext) -> CheckVerdict:
     """C02."""
-    services = case.facts.services
+    services = context.facts.services
     if services is None or services.processes is None:
         return skipped(UNSEEN)
     running = _named(services, *PROFILERS)
@@ -43,20 +43,20 @@ def profilers(case: Case) -> Verdict:
         return passed("no profiler runs")
     words = ", ".join(f"{process.name} (pid {process.pid})" for process in running)
     readers = sorted({process.name for process in _named(services, ENGINE, EXPORTER)})
-    readers += [f"the exporter at port {e.port}" for e in _profiling(case) if e.kind != "gpuwatch" and not readers]
+    readers += [f"the exporter at port {e.port}" for e in _profiling(context) if e.kind != "gpuwatch" and not readers]
     if not readers:
         return passed(f"{words}; nobody else reads profiling counters")
     return warned(f"{words} profiles while {' and '.join(readers)} may collect profiling counters")
 
 
-def page(case: Case) -> Verdict:
+def page(context: CheckContext) -> CheckVerdict:
     """C03."""
-    runs = bool(case.facts.services and case.facts.services.named(EXPORTER))
-    found = [each for each in case.facts.exporters or () if _is_dcgm(each, runs=runs)]
+    runs = bool(context.facts.services and context.facts.services.named(EXPORTER))
+    found = [each for each in context.facts.exporters or () if _is_dcgm(each, runs=runs)]
     if not found:
         where = "it runs, but no port of the host's network answers" if runs else "no dcgm-exporter answers here"
         return skipped(where)
-    wrong = {each.port: said for each in found if (said := _wrong_page(case, each))}
+    wrong = {each.port: said for each in found if (said := _wrong_page(context, each))}
     evidence = {f"port {each.port}": f"{each.families} families" for each in found if each.error is None}
     if not wrong:
         guarded = next((each for each in found if each.status in GUARDED), None)
@@ -65,23 +65,23 @@ def page(case: Case) -> Verdict:
     return warned(f"dcgm-exporter at port {port}: {said}", evidence)
 
 
-def doubles(case: Case) -> Verdict:
+def doubles(context: CheckContext) -> CheckVerdict:
     """C04. gpuwatch counts where it serves DCGM's profiling names too."""
-    services = case.facts.services
+    services = context.facts.services
     for name in (EXPORTER, ENGINE):
         running = services.named(name) if services else ()
         if len(running) > 1:
             return warned(f"{len(running)} {name}s run (pids {', '.join(str(p.pid) for p in running)})")
-    serving = _profiling(case)
+    serving = _profiling(context)
     if len(serving) > 1:
         return warned(f"{len(serving)} exporters serve DCGM_FI_PROF_*: {_ports(serving)}")
-    if services is None or (services.processes is None and not case.facts.exporters):
+    if services is None or (services.processes is None and not context.facts.exporters):
         return skipped(UNSEEN)
     return passed(_ports(serving) if serving else "nobody serves DCGM_FI_PROF_*")
 
 
-def _profiling(case: Case) -> list[Exporter]:
-    return [each for each in case.facts.exporters or () if each.profiling]
+def _profiling(context: CheckContext) -> list[Exporter]:
+    return [each for each in context.facts.exporters or () if each.profiling]
 
 
 def _is_dcgm(exporter: Exporter, *, runs: bool) -> bool:
@@ -90,15 +90,15 @@ def _is_dcgm(exporter: Exporter, *, runs: bool) -> bool:
     return exporter.kind == EXPORTER or (runs and is_silent and exporter.port == EXPORTER_PORT)
 
 
-def _wrong_page(case: Case, exporter: Exporter) -> str:
+def _wrong_page(context: CheckContext, exporter: Exporter) -> str:
     if exporter.error:
         return "" if exporter.status in GUARDED else exporter.error
     if exporter.families == 0:
         return "the page is empty"
     tells_work = exporter.has_gpu_utilization or exporter.profiling
-    if not tells_work and not any(gpu.mig_enabled for gpu in case.gpus):
+    if not tells_work and not any(gpu.mig_enabled for gpu in context.gpus):
         return "neither DCGM_FI_DEV_GPU_UTIL nor profiling counters are on the page"
-    rows = case.facts.view.attribution.devices if case.facts.view else ()
+    rows = context.facts.view.attribution.devices if context.facts.view else ()
     if not exporter.pods and any(row.allocated and row.holders for row in rows):
         return "no pod labels, though pods hold GPUs"
     return ""

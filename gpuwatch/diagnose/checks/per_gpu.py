@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from gpuwatch.diagnose.check import Case, Verdict, failed, gpu_list, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, gpu_list, skipped, warned
 from gpuwatch.diagnose.checks.remedies import ADVICE
 from gpuwatch.model.finding import Finding, Severity
 from gpuwatch.model.snapshot import Gpu
@@ -19,16 +19,16 @@ def many(number: int) -> str:
 
 
 def told(
-    case: Case, ask: Callable[[Gpu], str | None], worst: Callable[[Gpu], float] = lambda gpu: 0.0
+    context: CheckContext, ask: Callable[[Gpu], str | None], worst: Callable[[Gpu], float] = lambda gpu: 0.0
 ) -> dict[int, str]:
     """NVML index -> what `ask` has to say against that GPU; those with most of `worst` first."""
-    answers = [(gpu, text) for gpu in case.gpus if (text := ask(gpu))]
+    answers = [(gpu, text) for gpu in context.gpus if (text := ask(gpu))]
     return {gpu.identity.index: text for gpu, text in sorted(answers, key=lambda each: -worst(each[0]))}
 
 
-def untold(case: Case, reason: str) -> Verdict:
+def untold(context: CheckContext, reason: str) -> CheckVerdict:
     """None of the GPUs has the reading: `reason`, or there is no GPU to ask."""
-    return skipped(reason if case.gpus else SILENT)
+    return skipped(reason if context.gpus else SILENT)
 
 
 def blame(
@@ -37,7 +37,7 @@ def blame(
     fatal: bool = False,
     remedy: str | None = None,
     commands: tuple[str, ...] | None = None,
-) -> Verdict:
+) -> CheckVerdict:
     """A warning, or a failure if `fatal`, about these GPUs, the worst first: its words are told, and who else is to
     blame; what is wrong with the others is evidence.
     """
@@ -50,9 +50,9 @@ def blame(
     return say(f"{gpu_list(alike)}: {text}{also}", evidence, gpus=tuple(bad), remedy=remedy, commands=commands)
 
 
-def believed(case: Case, *checks: str, without: Iterable[int] = ()) -> Verdict | None:
+def believed(context: CheckContext, *checks: str, without: Iterable[int] = ()) -> CheckVerdict | None:
     """What the agent's rules found by these checks, the worst first; None: nothing. `without`: GPUs left out."""
-    found = [(at, finding) for at, finding in case.findings(*checks) if at is not None and at not in without]
+    found = [(at, finding) for at, finding in context.findings(*checks) if at is not None and at not in without]
     found.sort(key=lambda each: (each[1].severity is not Severity.CRITICAL, each[0]))
     if not found:
         return None

@@ -2,22 +2,22 @@
 
 from collections.abc import Iterator
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, passed, skipped, warned
 from gpuwatch.diagnose.checks.per_gpu import blame, many
 from gpuwatch.diagnose.checks.settings import is_tuned, settings
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.view import View
 from gpuwatch.tuning.model.restore_value import is_same
 
 
-def _orphans(case: Case) -> Verdict:
+def _orphans(context: CheckContext) -> CheckVerdict:
     """What is recorded and in force, with nobody left who would give it back."""
-    held = settings(case)
+    held = settings(context)
     if not held:
         return passed("gpuwatch has set nothing")
-    index = {status.identity.uuid: status.identity.index for status in case.statuses}
-    left = {setting.uuid: why for setting in held if (why := _orphaned(case, setting))}
+    index = {status.identity.uuid: status.identity.index for status in context.statuses}
+    left = {setting.uuid: why for setting in held if (why := _orphaned(context, setting))}
     if not left:
         return passed(f"the tuner answers for {len(held)} settings")
     gpus = tuple(sorted(index[uuid] for uuid in left if uuid in index))
@@ -26,8 +26,8 @@ def _orphans(case: Case) -> Verdict:
     return warned(f"{who.replace('gpu', 'GPU')}: {why}", named, gpus=gpus)
 
 
-def _orphaned(case: Case, setting: Setting) -> str | None:
-    view = case.facts.view
+def _orphaned(context: CheckContext, setting: Setting) -> str | None:
+    view = context.facts.view
     boot = view.snapshot.host.boot_id if view else None
     driver = view.snapshot.driver.version if view and view.snapshot.driver else None
     what = f"{_value(setting)} of gpuwatch's tuner"
@@ -35,11 +35,11 @@ def _orphaned(case: Case, setting: Setting) -> str | None:
         return f"{what} is still recorded, but was set before the last boot"
     if driver is not None and driver != setting.driver:
         return f"{what} is still recorded, but was set under driver {setting.driver}"
-    return None if is_tuned(case) else f"{what} is left over: {_tuner(case)}"
+    return None if is_tuned(context) else f"{what} is left over: {_tuner(context)}"
 
 
-def _tuner(case: Case) -> str:
-    beat = case.facts.tuner
+def _tuner(context: CheckContext) -> str:
+    beat = context.facts.tuner
     if beat is None:
         return "no tuner runs"
     return "its tuner is silent" if beat.mode == "enforce" else f"its tuner's mode is {beat.mode}"
@@ -52,13 +52,13 @@ def _value(setting: Setting) -> str:
     return "a clock lock" if value is None else f"a clock lock at {value / 1e6:.0f} MHz"
 
 
-def _others(case: Case) -> Verdict:
+def _others(context: CheckContext) -> CheckVerdict:
     """Whoever else would set limits or clocks, where gpuwatch does."""
-    if case.config.tuning.mode != "enforce" and not settings(case):
+    if context.config.tuning.mode != "enforce" and not settings(context):
         return skipped("gpuwatch sets nothing here")
-    found = dict(_rivals(case))
+    found = dict(_rivals(context))
     if not found:
-        running = case.facts.services and case.facts.services.runs("nv-hostengine")
+        running = context.facts.services and context.facts.services.runs("nv-hostengine")
         return passed("nobody else is seen", {"nv-hostengine": HOST_ENGINE} if running else {})
     who, how = next(iter(found.items()))
     return warned(f"{who} sets power or clocks as well: {how}", found)
@@ -70,16 +70,16 @@ RIVAL_MARKS = {"dynamo.nvidia.com/gpu-power-limit": "the Dynamo power agent"}
 """Annotation or label of a pod or Node -> who acts on it."""
 
 
-def _rivals(case: Case) -> Iterator[tuple[str, str]]:
-    for where, marks in _marked(case):
+def _rivals(context: CheckContext) -> Iterator[tuple[str, str]]:
+    for where, marks in _marked(context):
         for key in marks.keys() & RIVAL_MARKS.keys():
             yield RIVAL_MARKS[key], f"{where} has {key}={marks[key]}"
-    yield from _overruled(case)
+    yield from _overruled(context)
 
 
-def _marked(case: Case) -> Iterator[tuple[str, dict[str, str]]]:
+def _marked(context: CheckContext) -> Iterator[tuple[str, dict[str, str]]]:
     """Labels and annotations of the Node and its pods, with whose they are."""
-    cluster = case.facts.cluster
+    cluster = context.facts.cluster
     if cluster is None:
         return
     yield f"node {cluster.node.name}", cluster.node.labels | cluster.node.annotations
@@ -87,21 +87,21 @@ def _marked(case: Case) -> Iterator[tuple[str, dict[str, str]]]:
         yield f"pod {pod.namespace}/{pod.name}", pod.labels | pod.annotations
 
 
-def _overruled(case: Case) -> Iterator[tuple[str, str]]:
+def _overruled(context: CheckContext) -> Iterator[tuple[str, str]]:
     """A limit that is not what gpuwatch has written down."""
-    limits = {gpu.identity.uuid: (gpu.identity.index, gpu.power.limit_configured) for gpu in case.gpus}
-    for setting in settings(case):
+    limits = {gpu.identity.uuid: (gpu.identity.index, gpu.power.limit_configured) for gpu in context.gpus}
+    for setting in settings(context):
         index, limit = limits.get(setting.uuid, (None, None))
         ours = (*setting.applied, *(() if setting.original is None else (setting.original,)))
         if setting.knob == "power_limit" and limit is not None and not any(is_same(limit, watts) for watts in ours):
             yield "somebody", f"GPU {index} has a limit of {limit:.0f} W, gpuwatch has set {ours[0]:.0f} W"
 
 
-def _budget(case: Case) -> Verdict:
-    budget = case.expect.power_budget
+def _budget(context: CheckContext) -> CheckVerdict:
+    budget = context.expect.power_budget
     if budget is None:
         return skipped("no power budget is expected of this node (power_budget of the baseline)")
-    limits = {gpu.identity.index: gpu.power.limit_enforced for gpu in case.gpus}
+    limits = {gpu.identity.index: gpu.power.limit_enforced for gpu in context.gpus}
     known = {index: watts for index, watts in limits.items() if watts is not None}
     if len(known) < len(limits) or not known:
         return skipped("not every GPU tells its power limit")
@@ -110,16 +110,16 @@ def _budget(case: Case) -> Verdict:
     return warned(said, {f"gpu {i}": f"{w:.0f} W" for i, w in known.items()}) if total > budget + 1 else passed(said)
 
 
-def _energy(case: Case) -> Verdict:
-    view, before = case.facts.view, case.facts.earlier
+def _energy(context: CheckContext) -> CheckVerdict:
+    view, before = context.facts.view, context.facts.earlier
     if view is None or before is None or before.snapshot.at >= view.snapshot.at:
         return skipped("it takes two looks")
     if view.snapshot.driver != before.snapshot.driver:
         return skipped("the driver was loaded anew meanwhile")
-    grown = {gpu.identity.index: text for gpu in case.gpus if (text := _wrong(before, gpu.identity.uuid, case))}
+    grown = {gpu.identity.index: text for gpu in context.gpus if (text := _wrong(before, gpu.identity.uuid, context))}
     if grown:
         return blame(grown)
-    counted = sum(gpu.power.energy is not None for gpu in case.gpus)
+    counted = sum(gpu.power.energy is not None for gpu in context.gpus)
     return passed(f"{counted} counters grow") if counted else skipped("no GPU counts its energy (Volta and newer do)")
 
 
@@ -128,9 +128,9 @@ LOOK_SECONDS = 0.9
 """A counter moves every 100 ms."""
 
 
-def _wrong(before: View, uuid: str, case: Case) -> str | None:
+def _wrong(before: View, uuid: str, context: CheckContext) -> str | None:
     then = next((gpu for gpu in before.snapshot.gpus if gpu.identity.uuid == uuid), None)
-    now = next(gpu for gpu in case.gpus if gpu.identity.uuid == uuid)
+    now = next(gpu for gpu in context.gpus if gpu.identity.uuid == uuid)
     if then is None or then.power.energy is None or now.power.energy is None:
         return None
     if now.power.energy < then.power.energy:
@@ -140,10 +140,10 @@ def _wrong(before: View, uuid: str, case: Case) -> str | None:
     return "it draws power, but its energy counter stands still" if is_stuck else None
 
 
-POWER: tuple[Check, ...] = (
-    Check(
+POWER: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         "P01",
-        Stage.POWER,
+        CheckStage.POWER,
         "somebody answers for what gpuwatch has set",
         "actuation.json of the state directory against boot, driver and the tuner's heartbeat",
         "GPU 3: a clock lock at 1005 MHz of gpuwatch's tuner is left over: no tuner runs",
@@ -154,9 +154,9 @@ POWER: tuple[Check, ...] = (
         reads=("record",),
         commands=("gpuwatch tune restore", "nvidia-smi -i {gpu} -q -d POWER,CLOCK"),
     ),
-    Check(
+    DiagnosticCheck(
         "P02",
-        Stage.POWER,
+        CheckStage.POWER,
         "nobody but gpuwatch sets power and clocks here",
         "the Dynamo power agent's annotations, power limits against gpuwatch's record, nv-hostengine",
         "the Dynamo power agent sets power or clocks as well: pod ml/decode has dynamo.nvidia.com/gpu-power-limit=400",
@@ -166,9 +166,9 @@ POWER: tuple[Check, ...] = (
         reads=("record",),
         commands=("gpuwatch tune status",),
     ),
-    Check(
+    DiagnosticCheck(
         "P03",
-        Stage.POWER,
+        CheckStage.POWER,
         "power limits stay within the node's budget",
         "sum of nvmlDeviceGetEnforcedPowerLimit against power_budget of the baseline",
         "the limits of 8 GPUs add up to 5600 W, the budget is 4800 W",
@@ -178,9 +178,9 @@ POWER: tuple[Check, ...] = (
         reads=("view",),
         commands=("nvidia-smi -q -d POWER | grep -i 'power limit'",),
     ),
-    Check(
+    DiagnosticCheck(
         "P04",
-        Stage.POWER,
+        CheckStage.POWER,
         "energy counters grow",
         "nvmlDeviceGetTotalEnergyConsumption of two looks",
         "GPU 1: it draws power, but its energy counter stands still",

@@ -1,6 +1,6 @@
 """The table of all checks, in the order in which a node comes up: what is above must work before what is below."""
 
-from gpuwatch.diagnose.check import Check
+from gpuwatch.diagnose.check import DiagnosticCheck
 from gpuwatch.diagnose.checks.baseline import BASELINE
 from gpuwatch.diagnose.checks.cluster import CLUSTER
 from gpuwatch.diagnose.checks.devices import DEVICES
@@ -16,7 +16,7 @@ from gpuwatch.diagnose.checks.power import POWER
 from gpuwatch.diagnose.checks.runtime import RUNTIME
 from gpuwatch.diagnose.checks.sharing import SHARING
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[DiagnosticCheck, ...] = (
     *HOST,
     *DRIVER,
     *NVML,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from gpuwatch.diagnose.host.kubelet_identity import kubelet_kubeconfig, node_of
 from gpuwatch.diagnose.kube.client import SurveyReader
-from gpuwatch.diagnose.model.cluster import Cluster, NodePod
+from gpuwatch.diagnose.model import ClusterFacts, NodePod
 from gpuwatch.kube.errors import Call, Forbidden, KubeError, NotFound, Unavailable
 from gpuwatch.kube.objects import NodeObject
 from gpuwatch.kube.transport import SERVICE_ACCOUNT, NoCluster, Transport, way
@@ -21,7 +21,7 @@ from gpuwatch.model.snapshot import Host, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.remediation.planning.identity import mistaken
 
-__all__ = ["Cluster", "read_cluster"]
+__all__ = ["ClusterFacts", "read_cluster"]
 
 PLUGIN = "device-plugin"
 PLUGIN_CONFIG = "nvidia.com/device-plugin.config"
@@ -47,7 +47,7 @@ def read_cluster(
     environment: Mapping[str, str] = os.environ,
     root: Path = Path("/"),
     names: tuple[str, ...] | None = None,
-) -> Cluster:
+) -> ClusterFacts:
     """What the API server tells of the Node of the machine `host`, asked for no longer than about `seconds`.
 
     `node_name` empty: NODE_NAME, else the kubelet's own name, else a Node of this host's name (`names`).
@@ -122,7 +122,7 @@ def _view_of(host: Host) -> View:
     return View(snapshot=Snapshot(at=0.0, interval=0.0, host=host), agent=AgentStatus(version="", started=0.0))
 
 
-def _survey(reader: SurveyReader, node: NodeObject, words: str, deadline: float) -> Cluster:
+def _survey(reader: SurveyReader, node: NodeObject, words: str, deadline: float) -> ClusterFacts:
     """Everything else, as far as it may be seen and there is time."""
     unseen: dict[str, str] = {}
 
@@ -150,7 +150,7 @@ def _survey(reader: SurveyReader, node: NodeObject, words: str, deadline: float)
         if plugin.configs and PLUGIN_CONFIG in node.labels:
             namespace, name = plugin.namespace, plugin.configs
             found["plugin_configs"] = seen("configmaps", lambda: reader.config_keys(namespace, name))
-    return Cluster(node=node, at=time.time(), way=words, unseen=unseen, **found)
+    return ClusterFacts(node=node, at=time.time(), way=words, unseen=unseen, **found)
 
 
 def _is_plugin(pod: NodePod) -> bool:

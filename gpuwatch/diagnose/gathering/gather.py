@@ -13,8 +13,8 @@ import msgspec
 from gpuwatch.agent.client import AgentClient
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.check import Level
-from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts
-from gpuwatch.diagnose.gathering.cluster import Cluster, read_cluster
+from gpuwatch.diagnose.facts import HOST_SECTIONS, NodeFacts
+from gpuwatch.diagnose.gathering.cluster import ClusterFacts, read_cluster
 from gpuwatch.diagnose.gathering.collect import Collected, Collection, Progress
 from gpuwatch.diagnose.gathering.protocol import DriverOrder, Order
 from gpuwatch.diagnose.gathering.recorded import MOST_BYTES
@@ -57,7 +57,7 @@ class Ground(NamedTuple):
     kubeconfig: str = ""
 
 
-def gather(ground: Ground, *, level: Level, seconds: float, progress: Progress | None = None) -> Facts:
+def gather(ground: Ground, *, level: Level, seconds: float, progress: Progress | None = None) -> NodeFacts:
     """Everything that can be had within `seconds`. What is late, forbidden or not there is None, with the reason.
 
     Raises:
@@ -81,7 +81,7 @@ class _Gathering:
         self._silent: str | None = None  # why the agent of this node said nothing
         self._at = time.time()
 
-    def facts(self, progress: Progress) -> Facts:
+    def facts(self, progress: Progress) -> NodeFacts:
         """Set everybody off, and wait."""
         ground = self._ground
         view = self._agents_view()
@@ -142,7 +142,7 @@ class _Gathering:
     def _want_cluster(self) -> None:
         ground, seconds = self._ground, self._left(CLUSTER_SECONDS)
         if not ground.places.live:
-            self._all.start("cluster", self._recorded("cluster.json", Cluster), seconds)
+            self._all.start("cluster", self._recorded("cluster.json", ClusterFacts), seconds)
             return
         host = machine(Path(ground.places.proc), Path(ground.places.sys), Path(ground.places.machine_id))
         root, kubeconfig = Path(ground.places.root), ground.kubeconfig
@@ -184,14 +184,14 @@ class _Gathering:
 
         return read
 
-    def _joined(self, got: Collected, first: View | None) -> Facts:
+    def _joined(self, got: Collected, first: View | None) -> NodeFacts:
         view = got.found.pop("view", first)
         if first is not None:
             got.unread.pop("view", None)  # an agent that tells no second View has told a first one
         if first is not None and view.snapshot.at > first.snapshot.at:
             got.found["earlier"] = first
         is_recorded = view is not None and self._ground.backend is None and not self._ground.places.live
-        return Facts(
+        return NodeFacts(
             at=view.snapshot.at if view is not None and is_recorded else self._at,
             node=self._ground.node or (None if self._ground.blind else self._name(got.found.get("cluster"), view)),
             root=self._ground.places.root,
@@ -205,7 +205,7 @@ class _Gathering:
             **got.found,
         )
 
-    def _name(self, cluster: Cluster | None, view: View | None) -> str | None:
+    def _name(self, cluster: ClusterFacts | None, view: View | None) -> str | None:
         """What the node is called: its Node, else what the agent calls it, else its host."""
         places = self._ground.places
         if cluster is not None:

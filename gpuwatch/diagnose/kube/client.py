@@ -1,7 +1,7 @@
 """What only a diagnosis asks the API server for: pods that matter to GPUs, RuntimeClasses, the GPU operator's state."""
 
 from gpuwatch.diagnose.kube import parse as kube_survey_parse
-from gpuwatch.diagnose.model.cluster import NodePod
+from gpuwatch.diagnose.model import NodePod
 from gpuwatch.kube import parse as kube_parse
 from gpuwatch.kube.errors import Call
 from gpuwatch.kube.reader import PAGE, NodeReader

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import asdict
 
-from gpuwatch.diagnose.model.cluster import NodePod
+from gpuwatch.diagnose.model import NodePod
 from gpuwatch.kube import parse as kube_parse
 from gpuwatch.kube.errors import Call
 from gpuwatch.kube.wire import Wire, decode

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gpuwatch.diagnose.model.cluster import Cluster, NodePod
+from gpuwatch.diagnose.model import ClusterFacts, NodePod
 from gpuwatch.kube.objects import Condition, NodeObject
 from gpuwatch.sim.host.files import Files
 from gpuwatch.sim.host.node_labels import node_labels
@@ -45,7 +45,7 @@ def cluster(node: Node) -> Files:
     """The files; none of a machine outside a cluster."""
     if not has_kubelet(node):
         return {}
-    found = Cluster(
+    found = ClusterFacts(
         node=_node(node),
         way="the recording",
         pods=(*_operands(node), *_workloads(node)),

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from gpuwatch.cli.diagnose.document import exit_code
-from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.model.diagnosis import CheckResult, Diagnosis, Result, Stage
+from gpuwatch.diagnose.facts import NodeFacts
+from gpuwatch.diagnose.model import CheckResult, CheckStage, CheckStatus, Diagnosis
 from gpuwatch.sim.world import World
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from tests.cli.commands import run
@@ -69,7 +69,7 @@ def test_a_node_that_is_well_is_0_and_says_so():
     assert result.stdout.splitlines()[0].split()[-1] == "HEALTHY"
     assert "failed" not in result.stdout
     stages = [line.split()[0] for line in result.stdout.splitlines()[2:] if line.strip()]
-    assert [stage for stage in stages if stage in set(Stage)] == [s for s in Stage if s in stages]
+    assert [stage for stage in stages if stage in set(CheckStage)] == [s for s in CheckStage if s in stages]
 
 
 def test_the_first_failure_is_on_top_with_what_helps(broken, document):
@@ -222,10 +222,10 @@ def test_where_nothing_can_be_judged_the_exit_code_is_1(host):
 
 
 def test_where_only_rights_are_missing_it_is_6():
-    skipped = CheckResult(id="T01", stage=Stage.RUNTIME, title="", result=Result.SKIP)
+    skipped = CheckResult(id="T01", stage=CheckStage.RUNTIME, title="", result=CheckStatus.SKIP)
     found = Diagnosis(results=(skipped,))
-    assert exit_code(found, Facts(at=0.0, unread={"runtime": "denied"}, denied=("runtime",))) == 6
-    assert exit_code(found, Facts(at=0.0, unread={"runtime": "absent"})) == 1
+    assert exit_code(found, NodeFacts(at=0.0, unread={"runtime": "denied"}, denied=("runtime",))) == 6
+    assert exit_code(found, NodeFacts(at=0.0, unread={"runtime": "absent"})) == 1
 
 
 def test_a_host_whose_root_is_mounted_elsewhere_is_asked_with_its_own_library(host, tmp_path):

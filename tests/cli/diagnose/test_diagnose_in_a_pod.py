@@ -13,12 +13,12 @@ from gpuwatch.cli.diagnose.document import exit_code
 from gpuwatch.cli.diagnose.screen import Screen
 from gpuwatch.cli.diagnose.sections import SECTIONS
 from gpuwatch.config import Config
-from gpuwatch.diagnose.check import Case
+from gpuwatch.diagnose.check import CheckContext
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.gathering.gather import Ground, gather
 from gpuwatch.diagnose.gathering.sections import NEED_ROOT
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from gpuwatch.diagnose.places import HIDDEN, Places
 from gpuwatch.sim.world import World
 from tests.cli.commands import run, serving
@@ -68,12 +68,12 @@ def found(node, container, tmp_path):
         agent, nowhere = AgentClient(str(socket)), str(tmp_path / "kubeconfig")
         ground = Ground(container, Config(), agent=agent, kubeconfig=nowhere)
         facts = gather(ground, level="quick", seconds=SECONDS)
-    return diagnose(Case(facts), CHECKS, level="quick"), facts
+    return diagnose(CheckContext(facts), CHECKS, level="quick"), facts
 
 
 def test_nothing_fails_because_it_is_not_seen(found):
     diagnosis, facts = found
-    wrong = [(r.id, r.message) for r in diagnosis.results if r.result in (Result.WARN, Result.FAIL)]
+    wrong = [(r.id, r.message) for r in diagnosis.results if r.result in (CheckStatus.WARN, CheckStatus.FAIL)]
     assert wrong == []
     assert exit_code(diagnosis, facts) == 0
     assert facts.unread.keys() >= NEED_ROOT

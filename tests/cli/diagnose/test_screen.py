@@ -8,12 +8,12 @@ from gpuwatch.cli.console.terminal import UNICODE
 from gpuwatch.cli.console.words import Words
 from gpuwatch.cli.diagnose.screen import Screen
 from gpuwatch.cli.diagnose.sections import SECTIONS
-from gpuwatch.diagnose.check import Case
+from gpuwatch.diagnose.check import CheckContext
 from gpuwatch.diagnose.checks.remedies import REBOOT_NODE, RESET_GPU
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
-from gpuwatch.diagnose.facts import HOST_SECTIONS, Facts, Section
-from gpuwatch.diagnose.model.diagnosis import CheckResult, Diagnosis, Result, Stage
+from gpuwatch.diagnose.facts import HOST_SECTIONS, NodeFacts, Section
+from gpuwatch.diagnose.model import CheckResult, CheckStage, CheckStatus, Diagnosis
 from tests.diagnose.checks.broken_gpus import happens
 from tests.diagnose.hosts import Host
 
@@ -22,13 +22,13 @@ WIDTH = 4000
 
 
 def shown(diagnosis, facts=None, *, wide=False):
-    lines = Screen(Words(UNICODE, 0.0), WIDTH, wide=wide).lines(diagnosis, facts or Facts(at=0.0))
+    lines = Screen(Words(UNICODE, 0.0), WIDTH, wide=wide).lines(diagnosis, facts or NodeFacts(at=0.0))
     return " ".join(" ".join(line.plain for line in lines).split())
 
 
 def of_remedies(**remedies):
     results = [
-        CheckResult(id=id_, stage=Stage.HEALTH, title="t", result=Result.FAIL, message="m", remedy=remedy)
+        CheckResult(id=id_, stage=CheckStage.HEALTH, title="t", result=CheckStatus.FAIL, message="m", remedy=remedy)
         for id_, remedy in remedies.items()
     ]
     return Diagnosis(results=tuple(results))
@@ -38,7 +38,7 @@ def test_a_sick_gpu_has_its_reset_told_once(tmp_path):
     host = Host(tmp_path)
     happens({"do": "ecc", "gpu": 1, "count": 2}, {"do": "xid", "gpu": 1, "xid": 95}, {"do": "remap", "gpu": 1})(host)
     facts = host.facts()
-    found = diagnose(Case(facts), CHECKS, stages=frozenset({Stage.HEALTH}))
+    found = diagnose(CheckContext(facts), CHECKS, stages=frozenset({CheckStage.HEALTH}))
     repeated = [result.id for result in found.results if RESET_GPU.words in result.remedy]
     assert found.first.id in repeated
     assert len(repeated) > 1
@@ -66,7 +66,7 @@ def test_another_or_a_short_remedy_is_told_in_full(remedy):
 def test_every_part_that_may_not_be_seen_has_words_for_people():
     assert set(SECTIONS) == {*get_args(Section), "agent"}
     unread = dict.fromkeys(("bus", "nodes", "limits"), "permission denied")
-    told = shown(Diagnosis(), Facts(at=0.0, unread=unread))
+    told = shown(Diagnosis(), NodeFacts(at=0.0, unread=unread))
     assert told.endswith(
         "not seen: the PCI bus, device files in /dev, limits of processes and shared memory: permission denied"
     )
@@ -74,5 +74,5 @@ def test_every_part_that_may_not_be_seen_has_words_for_people():
 
 def test_all_files_of_the_host_are_one_thing():
     unread = dict.fromkeys((*HOST_SECTIONS, "cluster"), "the agent is of another machine")
-    told = shown(Diagnosis(), Facts(at=0.0, unread=unread))
+    told = shown(Diagnosis(), NodeFacts(at=0.0, unread=unread))
     assert told.endswith("not seen: everything of the host, the Kubernetes API: the agent is of another machine")

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuwatch.diagnose.baseline.expectation import Expectation
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from tests.diagnose.hosts import Host
 
 TOP = 2000e6
@@ -14,7 +14,9 @@ def host(tmp_path):
     return Host(tmp_path)
 
 
-@pytest.mark.parametrize(("degrees", "result"), [(86.0, Result.PASS), (87.0, Result.WARN), (88.0, Result.WARN)])
+@pytest.mark.parametrize(
+    ("degrees", "result"), [(86.0, CheckStatus.PASS), (87.0, CheckStatus.WARN), (88.0, CheckStatus.WARN)]
+)
 @pytest.mark.parametrize(
     ("sensor", "limit", "words"),
     [("gpu", "threshold_slowdown", "slowdown"), ("memory", "threshold_memory_max", "the memory's limit")],
@@ -23,7 +25,7 @@ def test_a_gpu_at_its_limit_is_too_hot(host, sensor, limit, words, degrees, resu
     host.gpu(4, temperature={sensor: degrees, limit: 87.0})
     found = host.diagnose().of("G06")
     assert found.result is result
-    assert result is Result.PASS or found.message == f"GPU 4: {degrees:.0f} °C, {words} at 87 °C"
+    assert result is CheckStatus.PASS or found.message == f"GPU 4: {degrees:.0f} °C, {words} at 87 °C"
 
 
 def test_the_hottest_is_named_though_none_is_too_hot(host):
@@ -47,7 +49,7 @@ def test_what_holds_clocks_down_is_told_by_its_name(host, reasons):
     found = host.diagnose().of("G07")
     told = EVENTS[reasons]
     assert (found.result, found.message) == (
-        (Result.WARN, told) if told else (Result.PASS, "nothing holds clocks down but load and limits")
+        (CheckStatus.WARN, told) if told else (CheckStatus.PASS, "nothing holds clocks down but load and limits")
     )
 
 
@@ -59,7 +61,9 @@ def at_work(host, **changes):
     return host.diagnose().of("G09")
 
 
-@pytest.mark.parametrize(("share", "result"), [(0.79, Result.WARN), (0.8, Result.PASS), (1.0, Result.PASS)])
+@pytest.mark.parametrize(
+    ("share", "result"), [(0.79, CheckStatus.WARN), (0.8, CheckStatus.PASS), (1.0, CheckStatus.PASS)]
+)
 def test_a_fifth_below_its_siblings_is_slow(host, share, result):
     assert at_work(host, clocks={"sm": share * TOP}).result is result
 
@@ -77,13 +81,13 @@ SPARED = {
 def test_a_slow_gpu_may_have_a_reason(host, why):
     assert at_work(host, **SLOW).gpus == (3,)
     assert at_work(host, **SLOW | {"clock_events": {"active": {"gpu_idle": True}}}).gpus == (3,)
-    assert at_work(host, **SLOW | why).result is Result.PASS
+    assert at_work(host, **SLOW | why).result is CheckStatus.PASS
 
 
 def test_work_begins_where_the_settings_say(host):
     least = host.config.checks.stuck_utilization
     assert at_work(host, **SLOW, utilization={"gpu": least}).gpus == (3,)
-    assert at_work(host, **SLOW, utilization={"gpu": least - 0.01}).result is Result.PASS
+    assert at_work(host, **SLOW, utilization={"gpu": least - 0.01}).result is CheckStatus.PASS
 
 
 def test_a_limit_that_the_baseline_wants_is_nobodys_fault(host):
@@ -95,7 +99,7 @@ def test_a_limit_that_the_baseline_wants_is_nobodys_fault(host):
 
 def test_of_limits_nobody_tells_nothing_is_said(host):
     host.gpu(2, power={"limit_configured": None, "limit_enforced": None})
-    assert host.diagnose().of("G08").result is Result.PASS
+    assert host.diagnose().of("G08").result is CheckStatus.PASS
     host.gpu(2, power={"limit_configured": None, "limit_enforced": 400.0})
     assert host.diagnose().of("G08").gpus == (2,)
     for index in range(8):

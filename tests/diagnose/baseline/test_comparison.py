@@ -121,9 +121,9 @@ def test_the_inventory_holds_nothing_that_changes_by_itself(tmp_path):
 
 
 def test_the_inventory_of_a_node_that_tells_nothing_is_empty():
-    from gpuwatch.diagnose.facts import Facts
+    from gpuwatch.diagnose.facts import NodeFacts
 
-    assert inventory(Facts(at=1.0)) == {}
+    assert inventory(NodeFacts(at=1.0)) == {}
 
 
 def test_a_document_with_unknown_members_is_read(tmp_path):

@@ -8,8 +8,8 @@ from gpuwatch.diagnose.active.results import Active, DeviceRun
 from gpuwatch.diagnose.baseline.expectation import Expectation, load
 from gpuwatch.diagnose.baseline.measure import measured, text
 from gpuwatch.diagnose.checks.baseline.compare import is_version
-from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.model.diagnosis import Result, Stage
+from gpuwatch.diagnose.facts import NodeFacts
+from gpuwatch.diagnose.model import CheckStage, CheckStatus
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from tests.diagnose.hosts import Host
 
@@ -74,12 +74,12 @@ def test_a_node_fits_the_baseline_made_of_it(tmp_path, node):
     host = Host(tmp_path, **node)
     host.active = Active(runs=(DeviceRun(test="bandwidth", device="GPU-0", index=0, host_to_device=25e9),))
     host.expect = loaded(tmp_path, text(measured(host.facts()), "gpu-node-1"))
-    results = [r for r in host.diagnose(active=True).results if r.stage is Stage.BASELINE]
+    results = [r for r in host.diagnose(active=True).results if r.stage is CheckStage.BASELINE]
     assert host.expect.gpus == len(host.view.snapshot.gpus)
     assert host.expect.host_to_device == 22.5e9
-    assert {r.id: r.message for r in results if r.result not in (Result.PASS, Result.SKIP)} == {}
+    assert {r.id: r.message for r in results if r.result not in (CheckStatus.PASS, CheckStatus.SKIP)} == {}
     assert {"B01", "B02", "B03", "B04", "B05", "B08", "B14", "B17"} <= {
-        r.id for r in results if r.result is Result.PASS
+        r.id for r in results if r.result is CheckStatus.PASS
     }
 
 
@@ -94,7 +94,7 @@ def test_what_the_gpus_do_not_agree_on_is_not_expected(tmp_path):
 
 def test_there_is_no_baseline_without_a_gpu():
     with pytest.raises(GpuwatchError, match="driver is gone"):
-        measured(Facts(at=1.0, unread={"view": "driver is gone"}))
+        measured(NodeFacts(at=1.0, unread={"view": "driver is gone"}))
 
 
 def test_the_example_of_the_documents_is_a_good_baseline(tmp_path):
@@ -103,7 +103,9 @@ def test_the_example_of_the_documents_is_a_good_baseline(tmp_path):
     host = Host(tmp_path)
     host.expect = loaded(tmp_path, example)
     wrong = [
-        r for r in host.diagnose().results if r.stage is Stage.BASELINE and r.result not in (Result.PASS, Result.SKIP)
+        r
+        for r in host.diagnose().results
+        if r.stage is CheckStage.BASELINE and r.result not in (CheckStatus.PASS, CheckStatus.SKIP)
     ]
     assert host.expect != Expectation()
     assert wrong == []

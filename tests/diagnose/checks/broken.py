@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from tests.diagnose.hosts import Host
 
 
@@ -16,7 +16,7 @@ class Broken(NamedTuple):
     breaks: Callable[[Host], None]
     says: str
     remedy: str
-    result: Result = Result.FAIL
+    result: CheckStatus = CheckStatus.FAIL
     well: Callable[[Host], None] = lambda host: None
     node: dict[str, Any] = {}
     passes: bool = True

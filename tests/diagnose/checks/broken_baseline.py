@@ -7,7 +7,7 @@ import msgspec
 
 from gpuwatch.diagnose.active.results import Active, DeviceRun
 from gpuwatch.diagnose.baseline.expectation import Expectation
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from tests.diagnose.checks.broken import Broken
 from tests.diagnose.hosts import Host
 
@@ -61,7 +61,7 @@ def both(*steps: Callable[[Host], None]) -> Callable[[Host], None]:
     return run
 
 
-WARN = Result.WARN
+WARN = CheckStatus.WARN
 
 BROKEN: tuple[Broken, ...] = (
     Broken("B01", gpu_3(identity={"name": "NVIDIA A100-SXM4-40GB"}), "GPU 3: NVIDIA A100-SXM4-40GB, expected h100",

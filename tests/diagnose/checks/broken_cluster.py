@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from gpuwatch.kube.objects import CONDITION, TAINT, Condition, Taint
 from gpuwatch.model.finding import Finding, Health, Severity
 from gpuwatch.model.response import Response
@@ -168,17 +168,17 @@ BROKEN: tuple[Broken, ...] = (
         "the label says NVIDIA-A100-SXM4-80GB, NVML NVIDIA H100 80GB HBM3",
         "rollout restart daemonset/gpu-feature-discovery",
     ),
-    Broken("L01", label("nvidia.com/gpu.count", "7"), "says 7 GPUs, NVML 8", "See its pod and log", Result.WARN),
+    Broken("L01", label("nvidia.com/gpu.count", "7"), "says 7 GPUs, NVML 8", "See its pod and log", CheckStatus.WARN),
     Broken(
         "L01",
         label("nvidia.com/cuda.driver-version.full", "550.54.15"),
         "the label says driver 550.54.15, loaded is ",
         "See its pod and log",
-        Result.WARN,
+        CheckStatus.WARN,
     ),
-    Broken("L01", label("nvidia.com/gpu.product", None), "has not labelled", "See its pod and log", Result.WARN),
-    Broken("L02", label(f"{NFD}pci-10de.present", None), "has not seen", "deviceClassWhitelist", Result.WARN),
-    Broken("L02", without_discovery, "has not labelled this node", "takes everything off this node", Result.WARN),
+    Broken("L01", label("nvidia.com/gpu.product", None), "has not labelled", "See its pod and log", CheckStatus.WARN),
+    Broken("L02", label(f"{NFD}pci-10de.present", None), "has not seen", "deviceClassWhitelist", CheckStatus.WARN),
+    Broken("L02", without_discovery, "has not labelled this node", "takes everything off this node", CheckStatus.WARN),
     Broken(
         "L03",
         node(
@@ -195,23 +195,29 @@ BROKEN: tuple[Broken, ...] = (
         label("nvidia.com/gpu.deploy.dcgm-exporter", "paused-for-driver-upgrade"),
         "dcgm-exporter paused for driver-upgrade",
         "wait some ten minutes",
-        Result.WARN,
+        CheckStatus.WARN,
     ),
     Broken(
         "L03",
         both(no_plugin, label("nvidia.com/gpu.deploy.device-plugin", "false")),
         "switched off by label: device-plugin",
         "kubectl label node gpu-node-1 nvidia.com/gpu.deploy.device-plugin=true",
-        Result.WARN,
+        CheckStatus.WARN,
     ),
     Broken("L04", tainted(), "has not written for 120 min", "gpuwatch node release --node gpu-node-1"),
     Broken("L04", tainted(written=None), "no remediator works here", "start the remediator again"),
-    Broken("L04", tainted(written=60.0), "nothing is seen any more", "remediation.recovery_hold", Result.WARN),
-    Broken("L04", tainted(held="came back 3 times in 7 days"), "only a person gives it back", "looked at", Result.WARN),
+    Broken("L04", tainted(written=60.0), "nothing is seen any more", "remediation.recovery_hold", CheckStatus.WARN),
     Broken(
-        "L04", tainted(by="operator", held="changes the fan"), "changes the fan", "gpuwatch node release", Result.WARN
+        "L04", tainted(held="came back 3 times in 7 days"), "only a person gives it back", "looked at", CheckStatus.WARN
     ),
-    Broken("L04", tainted("xid_fatal"), "without the agent it cannot be told", "gpuwatch status", Result.WARN),
+    Broken(
+        "L04",
+        tainted(by="operator", held="changes the fan"),
+        "changes the fan",
+        "gpuwatch node release",
+        CheckStatus.WARN,
+    ),
+    Broken("L04", tainted("xid_fatal"), "without the agent it cannot be told", "gpuwatch status", CheckStatus.WARN),
     Broken(
         "L04", both(tainted(), node(annotations={OPT_OUT: "true"})), "has opted out of gpuwatch", "release the node"
     ),
@@ -227,20 +233,26 @@ BROKEN: tuple[Broken, ...] = (
         both(cluster(policy_state="notReady"), pod("gpu-feature-discovery", ready=False)),
         "is notReady",
         "logs deploy/gpu-operator",
-        Result.WARN,
+        CheckStatus.WARN,
     ),
     Broken("L06", condition("Ready", "Unknown", "NodeStatusUnknown"), "Ready is Unknown", "journalctl -u kubelet"),
     Broken(
-        "L06", condition("DiskPressure", "True", "KubeletHasDiskPressure"), "DiskPressure", "make room", Result.WARN
+        "L06",
+        condition("DiskPressure", "True", "KubeletHasDiskPressure"),
+        "DiskPressure",
+        "make room",
+        CheckStatus.WARN,
     ),
-    Broken("L07", node(unschedulable=True), "somebody else has cordoned", "kubectl uncordon gpu-node-1", Result.WARN),
-    Broken("L07", node(deleting=True), "is being deleted", "Ask who did it", Result.WARN),
+    Broken(
+        "L07", node(unschedulable=True), "somebody else has cordoned", "kubectl uncordon gpu-node-1", CheckStatus.WARN
+    ),
+    Broken("L07", node(deleting=True), "is being deleted", "Ask who did it", CheckStatus.WARN),
     Broken(
         "L07",
         label("nvidia.com/gpu-driver-upgrade-state", "drain-required"),
         "the GPU operator's driver upgrade has the node in hand",
         "wait until that controller is done",
-        Result.WARN,
+        CheckStatus.WARN,
     ),
     Broken(
         "L08",
@@ -248,16 +260,21 @@ BROKEN: tuple[Broken, ...] = (
         "is not ready (CrashLoopBackOff, 12 restarts)",
         "kubectl -n gpu-operator logs nvidia-device-plugin-daemonset-",
     ),
-    Broken("L08", pod("nvidia-dcgm-exporter", ready=False), "is not ready", "pull secret", Result.WARN),
+    Broken("L08", pod("nvidia-dcgm-exporter", ready=False), "is not ready", "pull secret", CheckStatus.WARN),
     Broken(
         "L09",
         both(labelled(7200.0), sick),
         "not written for 120 min; no longer true: gpuwatch.io/gpu-healthy-count=8",
         "gpuwatch node release --node gpu-node-1 --forget",
-        Result.WARN,
+        CheckStatus.WARN,
         well=labelled(60.0),
     ),
     Broken(
-        "L09", labelled(7200.0), "has not written for 120 min", "Start the remediator", Result.WARN, well=labelled(1.0)
+        "L09",
+        labelled(7200.0),
+        "has not written for 120 min",
+        "Start the remediator",
+        CheckStatus.WARN,
+        well=labelled(1.0),
     ),
 )

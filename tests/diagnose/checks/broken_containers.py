@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from gpuwatch.model.snapshot import SourceStatus
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, ProcessOwner, Workload
 from tests.diagnose.checks.broken import Broken
@@ -19,7 +19,7 @@ TOOLKIT_CONFIG = "etc/nvidia-container-runtime/config.toml"
 SPEC = "run/cdi/nvidia.yaml"
 PLUGINS = "var/lib/kubelet/device-plugins"
 CHECKPOINT = f"{PLUGINS}/kubelet_internal_checkpoint"
-WARN = Result.WARN
+WARN = CheckStatus.WARN
 
 
 def each(*changes: Change) -> Change:

@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.diagnose.host.exporters import Exporter
-from gpuwatch.diagnose.model.cluster import NodePod
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus, NodePod
 from tests.diagnose.changes import gone, process, several
 from tests.diagnose.checks.broken import Broken
 from tests.diagnose.hosts import Host, seen
@@ -50,7 +49,7 @@ EXPORTERS: tuple[Broken, ...] = (
         gone("proc/1700"),
         "nvidia-dcgm.service is enabled, but nv-hostengine does not run",
         "systemctl restart nvidia-dcgm",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=several(
             process(1700, "nv-hostengine"),
             lambda host: host.link("etc/systemd/system/multi-user.target.wants/nvidia-dcgm.service", "/usr/lib/x"),
@@ -62,7 +61,7 @@ EXPORTERS: tuple[Broken, ...] = (
         pod,
         "pod gpu-operator/nvidia-dcgm-x7k2p",
         "kubectl logs -n gpu-operator nvidia-dcgm-x7k2p",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         node=T4,
         passes=False,
     ),
@@ -71,7 +70,7 @@ EXPORTERS: tuple[Broken, ...] = (
         process(1800, "ncu"),
         "ncu (pid 1800) profiles while nv-hostengine",
         "dcgmi profile --pause",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=process(1700, "nv-hostengine"),
         node=T4,
     ),
@@ -80,7 +79,7 @@ EXPORTERS: tuple[Broken, ...] = (
         process(1800, "nsys"),
         "the exporter at port 9400",
         "dcgmi profile --resume",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=serves(dcgm()),
         node=T4,
     ),
@@ -89,7 +88,7 @@ EXPORTERS: tuple[Broken, ...] = (
         serves(dcgm(pods=False)),
         "no pod labels, though pods hold GPUs",
         "DCGM_EXPORTER_KUBERNETES=true",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=several(held, serves(dcgm())),
         node=T4,
     ),
@@ -98,7 +97,7 @@ EXPORTERS: tuple[Broken, ...] = (
         serves(dcgm(has_gpu_utilization=False, profiling=False)),
         "neither DCGM_FI_DEV_GPU_UTIL nor profiling counters",
         "restart its pod",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=serves(dcgm()),
         node=T4,
     ),
@@ -107,7 +106,7 @@ EXPORTERS: tuple[Broken, ...] = (
         serves(Exporter(port=9400, status=200)),
         "the page is empty",
         "curl -s -m 10 localhost:9400/metrics",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=several(process(1900, "dcgm-exporter"), serves(dcgm())),
         node=T4,
     ),
@@ -116,7 +115,7 @@ EXPORTERS: tuple[Broken, ...] = (
         serves(Exporter(port=9400, error="no whole page in time")),
         "no whole page in time",
         "grep dcgm",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=several(process(1900, "dcgm-exporter"), serves(dcgm())),
         node=T4,
     ),
@@ -125,7 +124,7 @@ EXPORTERS: tuple[Broken, ...] = (
         several(process(1900, "dcgm-exporter"), process(1901, "dcgm-exporter")),
         "2 dcgm-exporters run (pids 1900, 1901)",
         "second DaemonSet",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         node=T4,
     ),
     Broken(
@@ -133,7 +132,7 @@ EXPORTERS: tuple[Broken, ...] = (
         serves(dcgm(), Exporter(port=9401, kind="gpuwatch", status=200, families=90, profiling=True)),
         "2 exporters serve DCGM_FI_PROF_*: dcgm-exporter at port 9400, gpuwatch at port 9401",
         "Keep one",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=serves(dcgm()),
         node=T4,
     ),

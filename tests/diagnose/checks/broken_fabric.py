@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from tests.diagnose.changes import every_gpu, gone, process, several, view
 from tests.diagnose.checks.broken import Broken
 from tests.diagnose.checks.broken_exporters import EXPORTERS
@@ -116,7 +116,7 @@ FABRIC: tuple[Broken, ...] = (
         versions("590.48.01"),
         "it will not start again",
         "apt-get install",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
     ),
     Broken(
         "F02",
@@ -136,14 +136,14 @@ FABRIC: tuple[Broken, ...] = (
         view({"do": "fabric", "gpu": 1, "health": 0b01}),
         "degraded bandwidth",
         "nvidia-smi -q",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
     ),
     Broken(
         "F03",
         view({"do": "nvlink", "gpu": 3, "link": 4, "active": False}),
         "(17 of 18 links)",
         "nvidia-smi nvlink -s -i 3",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
     ),
     Broken(
         "F03",
@@ -156,14 +156,14 @@ FABRIC: tuple[Broken, ...] = (
         view({"do": "nvlink", "gpu": 2, "link": 7, "errors": {"replay": 40}}, earlier=True),
         "GPU 2: 40 NVLink errors while we looked, most on link 7",
         "nvidia-smi nvlink -e -i 2",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
     ),
     Broken(
         "F05",
         without_module("nvidia_peermem"),
         "1 RDMA adapter, but no way to GPU memory",
         "modprobe nvidia-peermem",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=several(adapter(), proprietary, module("nvidia_peermem")),
     ),
     Broken(
@@ -171,7 +171,7 @@ FABRIC: tuple[Broken, ...] = (
         proprietary,
         "nvidia_peermem is not loaded",
         "driver.rdma.enabled=true",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=several(adapter(), without_module("nvidia_peermem")),
     ),
     Broken(
@@ -179,7 +179,7 @@ FABRIC: tuple[Broken, ...] = (
         gone(f"{ADAPTER}/driver"),
         "adapter 0000:18:00.0 has no driver",
         "modprobe mlx5_core",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=adapter(),
     ),
     Broken(
@@ -187,7 +187,7 @@ FABRIC: tuple[Broken, ...] = (
         gone(f"{ADAPTER}/infiniband"),
         "has no InfiniBand device",
         "modprobe mlx5_ib",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=adapter(),
     ),
     Broken(
@@ -195,7 +195,7 @@ FABRIC: tuple[Broken, ...] = (
         gone("run/mellanox/drivers/.driver-ready"),
         "driver container is not ready",
         "mofed",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=several(adapter(), lambda host: host.write("run/mellanox/drivers/.driver-ready", "")),
     ),
     Broken(
@@ -203,7 +203,7 @@ FABRIC: tuple[Broken, ...] = (
         several(gone("proc/1500"), gone("dev/nvidia-caps-imex-channels")),
         "neither nvidia-imex nor an IMEX channel",
         "ComputeDomain",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=several(GB200, process(1500, "nvidia-imex"), channel),
         node=B200,
     ),
@@ -212,7 +212,7 @@ FABRIC: tuple[Broken, ...] = (
         gone("dev/nvidia-caps-imex-channels"),
         "nvidia-imex runs, but there is no channel",
         "NVreg_CreateImexChannel0=1",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=several(GB200, process(1500, "nvidia-imex"), channel),
         node=B200,
     ),

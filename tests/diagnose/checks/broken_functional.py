@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuwatch.diagnose.active.results import Active, DeviceRun
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from tests.diagnose.checks.broken import Broken
 from tests.diagnose.hosts import Host
 
@@ -50,7 +50,9 @@ def _dcgm(host: Host) -> None:
     host.active = replace(host.active, dcgm={"Persistence Mode": "GPU 0: persistence mode is not enabled"})
 
 
-def _row(id_: str, breaks: Callable[[Host], None], says: str, remedy: str, result: Result = Result.FAIL) -> Broken:
+def _row(
+    id_: str, breaks: Callable[[Host], None], says: str, remedy: str, result: CheckStatus = CheckStatus.FAIL
+) -> Broken:
     return Broken(id=id_, breaks=breaks, says=says, remedy=remedy, result=result, well=_ran, active=True)
 
 
@@ -111,7 +113,7 @@ BROKEN: tuple[Broken, ...] = (
         _changed("bandwidth", device_to_host=30e9),
         "GPU 3: 55.0 GB/s to the GPU, 30.0 GB/s back",
         "iommu=pt",
-        Result.WARN,
+        CheckStatus.WARN,
     ),
     _row(
         "X02",
@@ -142,7 +144,7 @@ BROKEN: tuple[Broken, ...] = (
         _changed("peer", peer_bandwidth=24e9),
         "GPUs 3 and 4: 24 GB/s, no more than PCIe can do",
         "nvidia-smi topo -p2p r",
-        Result.WARN,
+        CheckStatus.WARN,
     ),
     _row("X06", _dcgm, "Persistence Mode: GPU 0", "dcgmi diag -r 1"),
 )

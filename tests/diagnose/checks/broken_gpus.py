@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from gpuwatch.config import TuningConfig
 from gpuwatch.diagnose.baseline.expectation import Expectation
-from gpuwatch.diagnose.gathering.cluster import Cluster
-from gpuwatch.diagnose.model.cluster import NodePod
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.gathering.cluster import ClusterFacts
+from gpuwatch.diagnose.model import CheckStatus, NodePod
 from gpuwatch.health.judge import Judge
 from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.finding import Judgement
@@ -184,7 +183,7 @@ def observing(host: Host) -> None:
 def capped_pod(host: Host) -> None:
     """A pod asks another tuner for a power limit."""
     pod = NodePod(namespace="ml", name="decode", uid="u1", annotations={"dynamo.nvidia.com/gpu-power-limit": "400"})
-    host.cluster = Cluster(node=NodeObject(name="gpu-node-1", uid="n1", resource_version="1"), pods=(pod,))
+    host.cluster = ClusterFacts(node=NodeObject(name="gpu-node-1", uid="n1", resource_version="1"), pods=(pod,))
 
 
 def budget(watts: float) -> Step:
@@ -223,7 +222,7 @@ def drawing(host: Host) -> None:
     a_second_ago()(host)
 
 
-WARN = Result.WARN
+WARN = CheckStatus.WARN
 
 SICK = happens(
     {"do": "zombie", "gpu": 0},

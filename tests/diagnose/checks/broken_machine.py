@@ -1,6 +1,6 @@
 """Hosts on which checks fail: PCI bus, kernel, driver, device files."""
 
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from gpuwatch.sim.host.machine import LIBRARIES, RELEASE
 from gpuwatch.sim.surroundings.pciconfig import REQUEST_REDIRECT, port_config
 from tests.diagnose.checks.broken import Broken
@@ -44,7 +44,7 @@ from tests.diagnose.checks.machine_faults import (
     xid,
 )
 
-WARN = Result.WARN
+WARN = CheckStatus.WARN
 
 BUS = (
     Broken("H01", no_gpus, "no NVIDIA GPU on the PCI bus", "lspci"),

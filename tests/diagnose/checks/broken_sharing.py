@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from tests.diagnose.changes import gone, labels, process, several, view
 from tests.diagnose.checks.broken import Broken
 from tests.diagnose.hosts import Host, seen
@@ -35,7 +35,9 @@ SHARING: tuple[Broken, ...] = (
         "mig.config.state is failed",
         "app=nvidia-mig-manager",
     ),
-    Broken("M02", labels(mig_config_state="pending"), "mig.config.state is pending", "10 minutes", result=Result.WARN),
+    Broken(
+        "M02", labels(mig_config_state="pending"), "mig.config.state is pending", "10 minutes", result=CheckStatus.WARN
+    ),
     Broken("M03", idle_instance, "GPU 0: GPU instance 3 has no compute instance", "nvidia-smi mig -cci -i 0", node=MIG),
     Broken(
         "M03",
@@ -50,7 +52,7 @@ SHARING: tuple[Broken, ...] = (
         lambda host: host.gpu(0, mig=()),
         "GPU 0: MIG is on, but nothing is cut",
         "nvidia-smi mig -lgi",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         node=MIG,
     ),
     Broken("M04", labels(mig_strategy="single"), "MIG is off at GPUs 1-7", "MIG_STRATEGY=mixed", node=MIG),
@@ -73,7 +75,7 @@ SHARING: tuple[Broken, ...] = (
         labels(mig_strategy="none"),
         "strategy none, but MIG is on at GPU 0",
         "mixed",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         node=MIG,
     ),
     Broken(
@@ -105,7 +107,7 @@ SHARING: tuple[Broken, ...] = (
         shared(0.4, 0.4, 0.19),
         "GPU 0: 3 sharers hold",
         "fewer replicas",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
         well=shared(0.3, 0.3),
         node=SLICED,
     ),

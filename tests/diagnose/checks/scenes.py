@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuwatch.diagnose.active.results import Active, DeviceRun
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from gpuwatch.kube.objects import TAINT, Taint
 from gpuwatch.model.snapshot import SourceStatus
 from gpuwatch.sim.host.machine import RELEASE
@@ -31,7 +31,7 @@ class Scene(NamedTuple):
     first: str
     blocked: str = ""
     also: str = ""
-    result: Result = Result.FAIL
+    result: CheckStatus = CheckStatus.FAIL
     node: dict[str, Any] = {}
     active: bool = False
 
@@ -279,7 +279,7 @@ def names_the_cause(root: Path, scene: Scene) -> None:
     for breaks in scene.breaks:
         breaks(host)
     found = host.diagnose(active=scene.active)
-    failed = {r.id: r.message for r in found.results if r.result is Result.FAIL}
+    failed = {r.id: r.message for r in found.results if r.result is CheckStatus.FAIL}
     first = found.first
     assert first is not None
     assert (first.id, first.result) == (scene.first, scene.result), f"{first.id} {first.message}; {failed}"

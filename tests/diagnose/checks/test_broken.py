@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gpuwatch.diagnose.checks.table import CHECKS
-from gpuwatch.diagnose.model.diagnosis import Diagnosis, Result
+from gpuwatch.diagnose.model import CheckStatus, Diagnosis
 from tests.diagnose.checks.broken import Broken
 from tests.diagnose.hosts import Host
 from tests.memory import folder
@@ -50,7 +50,7 @@ def test_a_broken_host(tmp_path, row):
     else:
         row.well(host)
         before = host.diagnose(active=row.active).of(row.id)
-    assert before.result is (Result.PASS if row.passes else Result.SKIP), before
+    assert before.result is (CheckStatus.PASS if row.passes else CheckStatus.SKIP), before
     row.breaks(host)
     after = host.diagnose(active=row.active).of(row.id)
     assert (after.result, after.blocked_by) == (row.result, None), after

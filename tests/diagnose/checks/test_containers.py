@@ -9,20 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnose.check import Case
+from gpuwatch.diagnose.check import CheckContext
 from gpuwatch.diagnose.checks.capacity import expected, left_out, ours
 from gpuwatch.diagnose.checks.containers import runtime_config, runtime_kind, way
 from gpuwatch.diagnose.checks.kubelet import KUBELET
 from gpuwatch.diagnose.checks.runtime import RUNTIME
 from gpuwatch.diagnose.checks.sharing.mig import instances
-from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.cdi import CdiSpec
 from gpuwatch.diagnose.host.container_runtime import ContainerRuntime, RuntimeConfig, ToolkitConfig
 from gpuwatch.diagnose.host.kubelet_files import KubeletFiles
 from gpuwatch.diagnose.host.operator_files import OperatorFiles
 from gpuwatch.diagnose.host.services import ServiceProcess, Services
-from gpuwatch.diagnose.model.cluster import Cluster, NodePod
-from gpuwatch.diagnose.model.diagnosis import CheckResult, Result
+from gpuwatch.diagnose.model import CheckResult, CheckStatus, ClusterFacts, NodePod
 from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.snapshot import Gpu, Identity, MigInstance, SourceStatus
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, ProcessOwner, Workload
@@ -31,7 +30,7 @@ from tests.diagnose.hosts import Host, seen
 
 ROWS = {check.id: check for check in (*RUNTIME, *KUBELET)}
 NODE = NodeObject(name="n1", uid="1", resource_version="1")
-WELL = frozenset({Result.PASS, Result.SKIP})
+WELL = frozenset({CheckStatus.PASS, CheckStatus.SKIP})
 
 
 def results(host: Host) -> dict[str, CheckResult]:
@@ -123,20 +122,20 @@ def test_machines_of_other_kinds_are_well_too(tmp_path: Path, machine: Callable[
 def test_a_bare_machine_has_nothing_to_judge(tmp_path: Path) -> None:
     host = Host(tmp_path)
     bare(host)
-    assert {result.result for result in results(host).values()} == {Result.SKIP}
+    assert {result.result for result in results(host).values()} == {CheckStatus.SKIP}
 
 
 def test_podman_needs_a_specification(tmp_path: Path) -> None:
     host = Host(tmp_path)
     podman(host)
-    assert results(host)["T04"].result is Result.PASS
+    assert results(host)["T04"].result is CheckStatus.PASS
     host.remove("etc/cdi/nvidia.yaml")
     assert "podman" in results(host)["T04"].message
-    assert results(host)["T04"].result is Result.WARN
+    assert results(host)["T04"].result is CheckStatus.WARN
 
 
-def judged(id_: str, **facts: Any) -> tuple[Result, str]:
-    verdict = ROWS[id_].judge(Case(Facts(at=1.0, **facts)))
+def judged(id_: str, **facts: Any) -> tuple[CheckStatus, str]:
+    verdict = ROWS[id_].judge(CheckContext(NodeFacts(at=1.0, **facts)))
     return verdict.result, verdict.message
 
 
@@ -145,32 +144,32 @@ def test_a_plugin_that_has_ended_and_what_its_pod_says() -> None:
     kubelet = KubeletFiles(present=True, kubelet_socket=True, plugins=(socket,), deaf=(socket,))
     pod = NodePod(namespace="gpu-operator", name="nvidia-device-plugin-daemonset-x", uid="1",
                   app="nvidia-device-plugin-daemonset", waiting="CrashLoopBackOff")  # fmt: skip
-    cluster = Cluster(node=NODE, pods=(pod,))
-    verdict = ROWS["K02"].judge(Case(Facts(at=1.0, kubelet=kubelet, cluster=cluster)))
-    assert verdict.result is Result.FAIL
+    cluster = ClusterFacts(node=NODE, pods=(pod,))
+    verdict = ROWS["K02"].judge(CheckContext(NodeFacts(at=1.0, kubelet=kubelet, cluster=cluster)))
+    assert verdict.result is CheckStatus.FAIL
     assert verdict.evidence == {pod.path: "CrashLoopBackOff"}
 
 
 def test_what_we_may_not_see_is_no_failure() -> None:
     kubelet = KubeletFiles(present=True, pod_resources="refused", pod_resources_reason="permission")
-    assert judged("K01", kubelet=kubelet)[0] is Result.SKIP
+    assert judged("K01", kubelet=kubelet)[0] is CheckStatus.SKIP
     denied = RuntimeConfig(kind="containerd", path="/etc/containerd/config.toml", error="denied", denied=True)
-    assert judged("T02", runtime=ContainerRuntime(configs=(denied,)))[0] is Result.SKIP
+    assert judged("T02", runtime=ContainerRuntime(configs=(denied,)))[0] is CheckStatus.SKIP
     unread = KubeletFiles(present=True, checkpoint_error="cannot be read: Permission denied")
-    assert judged("K06", kubelet=unread)[0] is Result.SKIP
+    assert judged("K06", kubelet=unread)[0] is CheckStatus.SKIP
 
 
 def test_a_kubelet_that_does_not_answer_is_one() -> None:
     kubelet = KubeletFiles(present=True, pod_resources="DEADLINE_EXCEEDED", pod_resources_reason="deadline")
-    assert judged("K01", kubelet=kubelet) == (Result.FAIL, "DEADLINE_EXCEEDED")
+    assert judged("K01", kubelet=kubelet) == (CheckStatus.FAIL, "DEADLINE_EXCEEDED")
 
 
 def test_a_mount_that_is_not_there_counts_on_a_real_machine_only() -> None:
     """A recording has not all files of the host."""
     cdi = (CdiSpec(path="/etc/cdi/nvidia.yaml", kind="nvidia.com/gpu", missing=("/usr/bin/nvidia-smi",)),)
     runtime = ContainerRuntime(configs=(RuntimeConfig(kind="containerd", path="x", cdi=True),))
-    assert judged("T04", cdi=cdi, runtime=runtime)[0] is Result.FAIL
-    assert judged("T04", cdi=cdi, runtime=runtime, plain=True)[0] is Result.PASS
+    assert judged("T04", cdi=cdi, runtime=runtime)[0] is CheckStatus.FAIL
+    assert judged("T04", cdi=cdi, runtime=runtime, plain=True)[0] is CheckStatus.PASS
 
 
 CONTAINERD, CRIO, DOCKER = (RuntimeConfig(kind=kind, path=f"/etc/{kind}") for kind in ("containerd", "crio", "docker"))
@@ -195,7 +194,7 @@ def test_which_of_several_runtimes_it_is(
     configs: tuple[RuntimeConfig, ...], running: tuple[str, ...], kubelet: KubeletFiles | None, kind: str | None
 ) -> None:
     processes = tuple(ServiceProcess(pid=i, name=name) for i, name in enumerate(running, 2))
-    facts = Facts(
+    facts = NodeFacts(
         at=1.0, runtime=ContainerRuntime(configs=configs), services=Services(processes=processes), kubelet=kubelet
     )
     assert runtime_kind(facts) == kind
@@ -204,7 +203,7 @@ def test_which_of_several_runtimes_it_is(
 
 
 def test_the_distributions_containerd_comes_before_the_systems() -> None:
-    facts = Facts(at=1.0, runtime=ContainerRuntime(configs=(CONTAINERD, K3S)))
+    facts = NodeFacts(at=1.0, runtime=ContainerRuntime(configs=(CONTAINERD, K3S)))
     assert runtime_config(facts) is K3S
 
 
@@ -229,9 +228,9 @@ def test_by_which_way_devices_get_into_containers(
         toolkit={"/usr/bin/nvidia-ctk": version}, toolkit_config=ToolkitConfig(path="y", mode=mode)
     )
     environment = {"DEVICE_LIST_STRATEGY": strategy} if strategy else None
-    cluster = Cluster(node=NODE, plugin_environment=environment)
+    cluster = ClusterFacts(node=NODE, plugin_environment=environment)
     specifications = (CdiSpec(path="z", kind="nvidia.com/gpu"),) * specs
-    facts = Facts(at=1.0, runtime=toolkit, cdi=specifications, cluster=cluster)
+    facts = NodeFacts(at=1.0, runtime=toolkit, cdi=specifications, cluster=cluster)
     assert way(facts, config) == expected_way
 
 
@@ -283,7 +282,7 @@ def test_shared_resources_count_under_the_plain_name_and_others_not_at_all() -> 
 )  # fmt: skip
 def test_which_gpus_the_plugin_calls_unhealthy(registered: tuple[str, ...], missing: tuple[int, ...]) -> None:
     kubelet = KubeletFiles(present=True, checkpoint={"nvidia.com/gpu": registered, "rdma/hca": ("a",)})
-    assert left_out(Facts(at=1.0, kubelet=kubelet), CUT) == missing
+    assert left_out(NodeFacts(at=1.0, kubelet=kubelet), CUT) == missing
 
 
 def test_pods_of_a_shared_or_finished_kind_are_no_double_use(tmp_path: Path) -> None:
@@ -292,7 +291,7 @@ def test_pods_of_a_shared_or_finished_kind_are_no_double_use(tmp_path: Path) -> 
     two = (held("a"), held("b"))
     attribution = Attribution(devices=(DeviceUse(gpu=uuid, allocated=True, holders=two),))
     shared.view = msgspec.structs.replace(shared.view, attribution=attribution)
-    assert results(shared)["K05"].result is Result.PASS
+    assert results(shared)["K05"].result is CheckStatus.PASS
 
     finished = Host(tmp_path / "finished")
     attributed(*two)(finished)
@@ -301,16 +300,16 @@ def test_pods_of_a_shared_or_finished_kind_are_no_double_use(tmp_path: Path) -> 
         NodePod(namespace="ml", name=n, uid=n, gpus=1, phase=p) for n, p in (("a", "Succeeded"), ("b", "Running"))
     )
     finished.cluster = msgspec.structs.replace(finished.cluster, pods=pods)
-    assert results(finished)["K05"].result is Result.PASS
+    assert results(finished)["K05"].result is CheckStatus.PASS
     both = tuple(msgspec.structs.replace(pod, phase="Running") for pod in pods)
     finished.cluster = msgspec.structs.replace(finished.cluster, pods=both)
-    assert results(finished)["K05"].result is Result.FAIL
+    assert results(finished)["K05"].result is CheckStatus.FAIL
 
 
 def test_ids_of_other_plugins_are_not_stale(tmp_path: Path) -> None:
     host = Host(tmp_path)
     attributed(held("a"), unknown=("some-other-plugin's:name",))(host)
-    assert results(host)["K05"].result is Result.PASS
+    assert results(host)["K05"].result is CheckStatus.PASS
 
 
 def test_the_server_of_mps_may_be_on_any_gpu(tmp_path: Path) -> None:
@@ -318,7 +317,7 @@ def test_the_server_of_mps_may_be_on_any_gpu(tmp_path: Path) -> None:
     server = Workload(namespace="gpu-operator", pod="nvidia-device-plugin-mps-control-daemon-x")
     owner = ProcessOwner(pid=7, start_time=1, name="nvidia-cuda-mps-server"[:15], workload=server)
     attributed(held("a"), Holder(workload=server), process=owner)(host)
-    assert results(host)["K09"].result is Result.PASS
+    assert results(host)["K09"].result is CheckStatus.PASS
 
 
 def test_without_the_kubelets_word_nothing_is_said_of_pods(tmp_path: Path) -> None:
@@ -329,7 +328,7 @@ def test_without_the_kubelets_word_nothing_is_said_of_pods(tmp_path: Path) -> No
     snapshot = msgspec.structs.replace(host.view.snapshot, sources=down)
     host.view = msgspec.structs.replace(host.view, snapshot=snapshot)
     found = results(host)
-    assert {found["K05"].result, found["K09"].result} == {Result.SKIP}
+    assert {found["K05"].result, found["K09"].result} == {CheckStatus.SKIP}
     assert "deadline" in found["K09"].message
 
 
@@ -341,7 +340,7 @@ HALVES: dict[str, st.SearchStrategy[Any]] = {
     ),
     "operator": st.sampled_from([None, OperatorFiles(), OperatorFiles(present=True, validations={"driver-ready": ""})]),
     "services": st.sampled_from([None, Services()]),
-    "cluster": st.sampled_from([None, Cluster(node=NODE)]),
+    "cluster": st.sampled_from([None, ClusterFacts(node=NODE)]),
 }
 
 
@@ -350,7 +349,7 @@ def test_no_judge_falls_over_facts_that_are_half_there(facts: dict[str, Any]) ->
     known = {name: value for name, value in facts.items() if value is not None}
     for check in ROWS.values():
         if set(check.reads) <= known.keys():
-            assert check.judge(Case(Facts(at=1.0, **known))).message
+            assert check.judge(CheckContext(NodeFacts(at=1.0, **known))).message
 
 
 @pytest.mark.parametrize(("config", "profile"), [("all-1g.10gb.me", "1g.10gb+me"), ("all-1g.24gb.gfx", "1g.24gb+gfx")])
@@ -358,4 +357,7 @@ def test_what_a_profile_brings_along_is_part_of_the_labels_name(config: str, pro
     node = msgspec.structs.replace(NODE, labels={"nvidia.com/mig.config": config})
     snapshot = msgspec.structs.replace(seen().snapshot, gpus=(gpu(0, profile),))
     view = msgspec.structs.replace(seen(), snapshot=snapshot)
-    assert instances(Case(Facts(at=1.0, cluster=Cluster(node=node), view=view))).result is Result.PASS
+    assert (
+        instances(CheckContext(NodeFacts(at=1.0, cluster=ClusterFacts(node=node), view=view))).result
+        is CheckStatus.PASS
+    )

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from gpuwatch.model.pci import pci_key
 from gpuwatch.sim.surroundings.pciconfig import REQUEST_REDIRECT, port_config
 from tests.diagnose.changes import every_gpu, labels
@@ -31,7 +31,7 @@ from tests.diagnose.checks.scenes import (
 from tests.diagnose.hosts import Host
 from tests.sim.host.kind_changes import BUS, identified
 
-WARN = Result.WARN
+WARN = CheckStatus.WARN
 NO_PERMISSION, UNKNOWN = 4, 999
 DOWN = "N01 N02 N03 N04 V01 T01 K02 K03"
 INFORMATION = f"proc/driver/nvidia/gpus/{GPU3}/information"

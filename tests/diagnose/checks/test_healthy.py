@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from tests.diagnose.hosts import Host
 
 NODES = {
@@ -21,8 +21,8 @@ NODES = {
 @pytest.mark.parametrize("name", NODES)
 def test_a_healthy_host(tmp_path, name):
     diagnosis = Host(tmp_path, **NODES[name]).diagnose()
-    assert [(r.id, r.message) for r in diagnosis.results if r.result in (Result.WARN, Result.FAIL)] == []
-    skipped = [r.message for r in diagnosis.results if r.result is Result.SKIP]
+    assert [(r.id, r.message) for r in diagnosis.results if r.result in (CheckStatus.WARN, CheckStatus.FAIL)] == []
+    skipped = [r.message for r in diagnosis.results if r.result is CheckStatus.SKIP]
     assert all(skipped)
     assert not [message for message in skipped if "the check itself failed" in message]
     assert all(r.blocked_by is None for r in diagnosis.results)

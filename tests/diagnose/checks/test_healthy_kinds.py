@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from tests.diagnose.host.kinds import KINDS
 from tests.diagnose.hosts import Host
 
@@ -12,5 +12,5 @@ def test_a_healthy_node_of_another_kind(tmp_path, kind):
     host = Host(tmp_path, **kind.node)
     kind.becomes(host)
     diagnosis = host.diagnose()
-    assert [(r.id, r.message) for r in diagnosis.results if r.result in (Result.WARN, Result.FAIL)] == []
+    assert [(r.id, r.message) for r in diagnosis.results if r.result in (CheckStatus.WARN, CheckStatus.FAIL)] == []
     assert not [r.message for r in diagnosis.results if "the check itself failed" in r.message]

@@ -3,18 +3,18 @@
 import msgspec
 import pytest
 
-from gpuwatch.diagnose.check import Case
+from gpuwatch.diagnose.check import CheckContext
 from gpuwatch.diagnose.checks.gpu_generations import branch, generation
 from gpuwatch.diagnose.checks.gpu_log import present_life, said
 from gpuwatch.diagnose.checks.table import CHECKS
-from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.device_nodes import DeviceNode, DeviceNodes, device_nodes
 from gpuwatch.diagnose.host.driver_root import DriverRoot
 from gpuwatch.diagnose.host.kernel_modules import Kernel, Module
 from gpuwatch.diagnose.host.kernel_text import KernelLine
 from gpuwatch.diagnose.host.kubelet_files import KubeletFiles
 from gpuwatch.diagnose.host.operator_files import OperatorFiles
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from gpuwatch.host.pci import BusGpu
 from gpuwatch.host.pci_config import PciPort
 from gpuwatch.host.process_limits import Limits
@@ -30,7 +30,7 @@ FIRST = "0000:1b:00.0"
 
 
 def judged(id_, **facts):
-    return JUDGES[id_](Case(Facts(at=1.0, **facts)))
+    return JUDGES[id_](CheckContext(NodeFacts(at=1.0, **facts)))
 
 
 def lines(*texts):
@@ -50,55 +50,55 @@ def nodes(**files):
 @pytest.mark.parametrize("id_", sorted(OURS - {"H01", "D01", "D02", "D04", "V01"}))
 def test_nothing_is_said_against_a_machine_of_which_nothing_is_known(id_):
     """The others are asked only when their sections are there."""
-    assert judged(id_).result in (Result.PASS, Result.SKIP)
+    assert judged(id_).result in (CheckStatus.PASS, CheckStatus.SKIP)
 
 
 def test_device_files_of_a_driver_that_was_loaded_before():
     stale = judged("V01", nodes=nodes(**{"nvidia-uvm": DeviceNode(major=511, minor=0)}), driver_roots=HERE)
-    assert (stale.result, stale.message) == (Result.FAIL, "/dev/nvidia-uvm is 511:0, the driver is 508:0")
+    assert (stale.result, stale.message) == (CheckStatus.FAIL, "/dev/nvidia-uvm is 511:0, the driver is 508:0")
     plain = judged("V01", nodes=nodes(nvidia0=DeviceNode()), driver_roots=HERE)
     assert plain.message == "/dev/nvidia0 is no device file"
-    assert judged("V01", nodes=nodes(), driver_roots=HERE).result is Result.PASS
+    assert judged("V01", nodes=nodes(), driver_roots=HERE).result is CheckStatus.PASS
 
 
 def test_device_files_for_root_only_are_odd_unless_somebody_wants_it_so():
     shut = nodes(nvidia0=DeviceNode(major=195, minor=0, mode=0o600))
-    assert judged("V01", nodes=shut, driver_roots=HERE).result is Result.WARN
+    assert judged("V01", nodes=shut, driver_roots=HERE).result is CheckStatus.WARN
     wanted = Kernel(params={"DeviceFileMode": "432"})
-    assert judged("V01", nodes=shut, driver_roots=HERE, kernel=wanted).result is Result.PASS
+    assert judged("V01", nodes=shut, driver_roots=HERE, kernel=wanted).result is CheckStatus.PASS
 
 
 def test_missing_device_files_may_be_elsewhere_or_a_containers_own_or_made_later():
     empty = DeviceNodes(gpus={FIRST: 0})
     assert judged("V01", nodes=empty).message == "not seen: this container has a /dev of its own"
     inside = (DriverRoot(path="/run/nvidia/driver", devices=True),)
-    assert judged("V01", nodes=empty, driver_roots=inside).result is Result.PASS
+    assert judged("V01", nodes=empty, driver_roots=inside).result is CheckStatus.PASS
     assert "nvidia-modprobe makes them" in judged("V01", nodes=empty, driver_roots=HERE).message
-    assert judged("V01", nodes=empty, driver_roots=HERE, kubelet=KUBERNETES).result is Result.FAIL
+    assert judged("V01", nodes=empty, driver_roots=HERE, kubelet=KUBERNETES).result is CheckStatus.FAIL
 
 
 def test_nvml_that_answers_a_new_process_is_believed_more_than_files():
     view = seen()
     other = (DriverRoot(path="/", libraries={"libnvidia-ml.so.1": "535.1.1"}),)
-    assert judged("H01", bus=(), view=view).result is Result.SKIP
-    assert judged("D01", kernel=Kernel(), view=view).result is Result.SKIP
-    assert judged("D04", driver_roots=(), view=view).result is Result.SKIP
-    assert judged("D03", kernel=LOADED, driver_roots=other, view=view).result is Result.WARN
-    assert judged("D03", kernel=LOADED, driver_roots=other, view=view, agent=True).result is Result.FAIL
-    assert judged("D01", kernel=Kernel(), view=view, plain=True).result is Result.FAIL
+    assert judged("H01", bus=(), view=view).result is CheckStatus.SKIP
+    assert judged("D01", kernel=Kernel(), view=view).result is CheckStatus.SKIP
+    assert judged("D04", driver_roots=(), view=view).result is CheckStatus.SKIP
+    assert judged("D03", kernel=LOADED, driver_roots=other, view=view).result is CheckStatus.WARN
+    assert judged("D03", kernel=LOADED, driver_roots=other, view=view, agent=True).result is CheckStatus.FAIL
+    assert judged("D01", kernel=Kernel(), view=view, plain=True).result is CheckStatus.FAIL
 
 
 def test_without_kubernetes_nvidia_modprobe_makes_what_is_missing():
     bare = Kernel(driver="570.86.15", modules={"nvidia": Module(size=1)})
-    assert judged("D02", kernel=bare, driver_roots=HERE).result is Result.PASS
-    assert judged("D02", kernel=bare, driver_roots=HERE, kubelet=KUBERNETES).result is Result.FAIL
-    assert judged("D02", kernel=bare, driver_roots=()).result is Result.FAIL
+    assert judged("D02", kernel=bare, driver_roots=HERE).result is CheckStatus.PASS
+    assert judged("D02", kernel=bare, driver_roots=HERE, kubelet=KUBERNETES).result is CheckStatus.FAIL
+    assert judged("D02", kernel=bare, driver_roots=()).result is CheckStatus.FAIL
 
 
 def test_a_driver_container_needs_no_module_on_the_host():
     operator = OperatorFiles(present=True)
     kernel = Kernel(release="6.8", installed={"6.8": None})
-    assert judged("H08", kernel=kernel, operator=operator, driver_roots=()).result is Result.SKIP
+    assert judged("H08", kernel=kernel, operator=operator, driver_roots=()).result is CheckStatus.SKIP
     assert "driver container" in judged("D01", kernel=kernel, operator=operator, driver_roots=()).message
 
 
@@ -106,8 +106,8 @@ def test_translated_addresses_are_how_grace_works():
     ports = (PciPort(address="0000:1a:00.0", kind="downstream", redirects=False),)
     places = ("0000:1b:00.0", "0000:43:00.0")
     bus = tuple(BusGpu(address=address, iommu="DMA-FQ", ports=ports) for address in places)
-    assert judged("H06", bus=bus).result is Result.WARN
-    assert judged("H06", bus=bus, kernel=Kernel(machine="aarch64")).result is Result.PASS
+    assert judged("H06", bus=bus).result is CheckStatus.WARN
+    assert judged("H06", bus=bus, kernel=Kernel(machine="aarch64")).result is CheckStatus.PASS
     closed = BusGpu(address=FIRST, ports=(PciPort(address="0000:1a:00.0", kind="downstream"),))
     assert "only root" in judged("H06", bus=(closed, closed)).message
     assert judged("H06", bus=bus[:1]).message == "one GPU has no peer"
@@ -115,13 +115,14 @@ def test_translated_addresses_are_how_grace_works():
 
 def test_a_gpu_that_answers_is_not_judged_by_old_lines():
     told = lines(f"NVRM: GPU {FIRST}: RmInitAdapter failed! (0x62:0xffff:2477)")
-    assert judged("H10", kernel_log=told, view=seen()).result is Result.PASS
-    assert judged("H10", kernel_log=told).result is Result.WARN
-    assert judged("H10", kernel_log=told, view_failure="hangs").result is Result.FAIL
+    assert judged("H10", kernel_log=told, view=seen()).result is CheckStatus.PASS
+    assert judged("H10", kernel_log=told).result is CheckStatus.WARN
+    assert judged("H10", kernel_log=told, view_failure="hangs").result is CheckStatus.FAIL
 
 
 @pytest.mark.parametrize(
-    ("xid", "result"), [(79, Result.FAIL), (13, Result.PASS), (119, Result.PASS), (999, Result.PASS)]
+    ("xid", "result"),
+    [(79, CheckStatus.FAIL), (13, CheckStatus.PASS), (119, CheckStatus.PASS), (999, CheckStatus.PASS)],
 )
 def test_only_xids_that_put_a_gpu_out_of_order_count(xid, result):
     told = lines(f"NVRM: Xid (PCI:0000:1b:00): {xid}, pid=1, name=python3, words")
@@ -138,7 +139,7 @@ def test_what_was_said_before_the_driver_was_loaded_anew_is_over():
         "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build",
         "nvidia-uvm: Loaded the UVM driver, major device number 508.",
     )
-    case = Case(Facts(at=1.0, kernel_log=log))
+    case = CheckContext(NodeFacts(at=1.0, kernel_log=log))
     assert [line.at for line in present_life(case)] == [3.0, 4.0, 5.0, 6.0]
     assert [line.key for line in said(case, "NVRM: GPU")] == ["0000:1b:00"]
     assert not list(said(case, "NVRM: Xid"))
@@ -179,11 +180,11 @@ def test_a_generation_has_first_and_last_drivers():
 def test_limits_are_judged_only_where_rdma_is():
     rdma = Kernel(modules={"mlx5_ib": Module(size=1)})
     small = Limits(euid=0, shm=64 << 20, memlock_of="containerd")
-    assert judged("V04", limits=small, kernel=rdma, driver_roots=HERE).result is Result.WARN
-    assert judged("V04", limits=small, kernel=rdma).result is Result.PASS  # a container's own /dev/shm
-    assert judged("V04", limits=small, kernel=LOADED, driver_roots=HERE).result is Result.SKIP
+    assert judged("V04", limits=small, kernel=rdma, driver_roots=HERE).result is CheckStatus.WARN
+    assert judged("V04", limits=small, kernel=rdma).result is CheckStatus.PASS  # a container's own /dev/shm
+    assert judged("V04", limits=small, kernel=LOADED, driver_roots=HERE).result is CheckStatus.SKIP
     own = Limits(euid=0, memlock=8 << 20)
-    assert judged("V04", limits=own, kernel=rdma).result is Result.SKIP
+    assert judged("V04", limits=own, kernel=rdma).result is CheckStatus.SKIP
 
 
 def test_commands_fit_on_one_line_each():
@@ -207,11 +208,11 @@ def test_a_narrow_link_is_a_fault_where_the_slot_or_its_siblings_have_more():
             for at, width in enumerate(widths)
         )
 
-    assert judged("H04", bus=gpus(8, slot=16)).result is Result.WARN
-    assert judged("H04", bus=gpus(8, slot=8)).result is Result.PASS
+    assert judged("H04", bus=gpus(8, slot=16)).result is CheckStatus.WARN
+    assert judged("H04", bus=gpus(8, slot=8)).result is CheckStatus.PASS
     assert judged("H04", bus=gpus(8)).message == "x8; 1 GPU in a slot that gives no more, or that does not tell"
     assert judged("H04", bus=gpus(16, 16, 8, 16)).message == "PCIe link of GPU 0000:1d:00.0 is x8 of x16"
-    assert judged("H04", bus=gpus(16, 8)).result is Result.PASS
+    assert judged("H04", bus=gpus(16, 8)).result is CheckStatus.PASS
 
 
 def test_gpus_that_somebody_excluded_are_named(tmp_path):
@@ -227,7 +228,7 @@ def test_a_process_that_lost_its_devices_is_told_so():
     nvml = SourceStatus(name="nvml", up=False, reason="nvmlInit: Unknown Error", code=999, failures=1)
     snapshot = msgspec.structs.replace(seen().snapshot, sources=(nvml,), driver=None, gpus=(), statuses=())
     verdict = judged("N02", view=msgspec.structs.replace(seen(), snapshot=snapshot))
-    assert verdict.result is Result.FAIL
+    assert verdict.result is CheckStatus.FAIL
     assert "systemd has reloaded" in (verdict.remedy or "")
 
 
@@ -252,8 +253,8 @@ def test_device_files_are_looked_for_where_the_driver_lives(driver_roots, names,
     left = {name: file for name, file in nodes().files.items() if name not in names}
     there = msgspec.structs.replace(nodes(), files=left)
     found = judged("V01", nodes=there, driver_roots=driver_roots, kubelet=KUBERNETES)
-    assert found.result is Result[result]
-    if found.result is Result.PASS:
+    assert found.result is CheckStatus[result]
+    if found.result is CheckStatus.PASS:
         assert found.message == "in /run/nvidia/driver/dev, of the driver container"
     else:
         assert found.message == f"{', '.join(f'/dev/{name}' for name in names)} missing"
@@ -275,7 +276,7 @@ def test_a_gibibyte_is_enough_for_rdma(limit, number):
     limits = Limits(euid=0, memlock_of="containerd", **{limit: number})
     found = judged("V04", limits=limits, kernel=rdma, driver_roots=HERE)
     assert found.message == LIMITS[limit, number]
-    assert found.result is (Result.WARN if number < GIB else Result.PASS)
+    assert found.result is (CheckStatus.WARN if number < GIB else CheckStatus.PASS)
 
 
 def test_of_several_missing_files_the_first_is_named_and_the_others_counted():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuwatch.diagnose.model.diagnosis import Result
+from gpuwatch.diagnose.model import CheckStatus
 from tests.diagnose.checks.scenes import (
     LIBRARY_NOT_FOUND,
     MISMATCH,
@@ -107,7 +107,7 @@ SCENES = (
             "timeline": [{"do": "power_brake", "gpu": 2}],
             "workloads": [{"name": "ml/a", "gpus": [2], "load": "training"}],
         },
-        result=Result.WARN,
+        result=CheckStatus.WARN,
     ),
     Scene("old-driver-for-the-gpu", (unloaded,), "D06", DRIVER_DOWN, node={"driver": "515.105.01"}),
     Scene(
@@ -117,7 +117,7 @@ SCENES = (
         DRIVER_DOWN,
         node={"model": "b200"},
     ),
-    Scene("gpu-in-a-virtual-machine", (bound_to("vfio-pci", 3),), "D10", result=Result.WARN),
+    Scene("gpu-in-a-virtual-machine", (bound_to("vfio-pci", 3),), "D10", result=CheckStatus.WARN),
     Scene(
         "fabric-manager-of-another-version",
         (fabric_manager("580.95.05"), cuda(802, "system not yet initialized")),
@@ -131,7 +131,7 @@ SCENES = (
         (),
         "F03",
         node={"timeline": [{"do": "nvlink", "gpu": 1, "link": 3, "active": False}]},
-        result=Result.WARN,
+        result=CheckStatus.WARN,
     ),
     Scene("stale-cdi", (edited(CDI, "580.105.08", "570.86.15"), no_plugin), "T04", "K02 K03"),
     Scene(
@@ -167,13 +167,13 @@ SCENES = (
         "M05",
     ),
     Scene("stale-taint", (tainted,), "L04"),
-    Scene("orphan-clock-cap", (record,), "P01", result=Result.WARN),
+    Scene("orphan-clock-cap", (record,), "P01", result=CheckStatus.WARN),
     Scene("wrong-sums", (cuda(0, "wrong result at element 4096"),), "X01", "X02 X03 X04", active=True),
     Scene(
         "persistence-off",
         (gpu(2, persistence_mode=False), gone("proc/1034"), gone("run/nvidia-persistenced")),
         "G10",
-        result=Result.WARN,
+        result=CheckStatus.WARN,
     ),
     Scene(
         "kernel-upgrade-and-stale-cdi",

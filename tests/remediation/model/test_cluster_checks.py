@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.diagnose.model.diagnosis import CheckResult, Result
+from gpuwatch.diagnose.model import CheckResult, CheckStatus
 from gpuwatch.kube.objects import Condition
 from gpuwatch.remediation.model.plan import OWNER, Ownership
 from gpuwatch.remediation.planning.ownership import encode
@@ -26,11 +26,11 @@ def told(host: Host, id_: str) -> CheckResult:
 @pytest.mark.parametrize(
     ("changes", "result"),
     [
-        ({}, Result.FAIL),
-        ({"deleting": True}, Result.PASS),
-        ({"phase": "Succeeded"}, Result.PASS),
-        ({"phase": "Failed"}, Result.PASS),
-        ({"gpus": 1}, Result.PASS),
+        ({}, CheckStatus.FAIL),
+        ({"deleting": True}, CheckStatus.PASS),
+        ({"phase": "Succeeded"}, CheckStatus.PASS),
+        ({"phase": "Failed"}, CheckStatus.PASS),
+        ({"gpus": 1}, CheckStatus.PASS),
     ],
 )
 def test_a_pod_that_goes_is_done_or_only_uses_gpus_is_not_waited_for(host, changes, result):
@@ -45,18 +45,18 @@ def test_a_part_that_is_not_vital_may_pause_and_mig_has_no_share_in_it(host):
     label(f"{DEPLOY}dcgm-exporter", "paused-for-driver-upgrade")(host)
     label("nvidia.com/mig.config.state", "success")(host)
     found = told(host, "L03")
-    assert (found.result, "mig.config.state" in found.message) == (Result.WARN, False)
+    assert (found.result, "mig.config.state" in found.message) == (CheckStatus.WARN, False)
 
 
 def test_operands_that_are_switched_off_are_told(host):
     label(f"{DEPLOY}operands", "false")(host)
-    assert told(host, "L03").result is Result.WARN
+    assert told(host, "L03").result is CheckStatus.WARN
 
 
 def test_conditions_that_others_write_are_not_judged(host):
     conditions = (*host.cluster.node.conditions, Condition(type="FrequentContainerdRestart", status="True"))
     node(conditions=conditions)(host)
-    assert told(host, "L06").result is Result.PASS
+    assert told(host, "L06").result is CheckStatus.PASS
 
 
 @pytest.mark.parametrize("ours", [True, False])

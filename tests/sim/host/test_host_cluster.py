@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 
-from gpuwatch.diagnose.model.cluster import Cluster
+from gpuwatch.diagnose.model import ClusterFacts
 from gpuwatch.sim.host.cluster import cluster
 from gpuwatch.sim.node.cluster import allocatable
 from gpuwatch.sim.node.node import Node
@@ -24,7 +24,7 @@ def simulated(timeline=(), workloads=(), **spec):
 
 def shown(node):
     (text,) = cluster(node).values()
-    return msgspec.json.decode(text, type=Cluster)
+    return msgspec.json.decode(text, type=ClusterFacts)
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ from typing import Any, NamedTuple
 
 from gpuwatch.diagnose.active.results import DeviceRun
 from gpuwatch.diagnose.baseline.inventory import active
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, gpu_list, passed, skipped
-from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, gpu_list, passed, skipped
+from gpuwatch.diagnose.facts import NodeFacts
+from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.snapshot import Driver, Gpu
 
 NOTHING = "nothing is expected; a baseline (--expect) says what is"
 
-Answer = Callable[..., Verdict]
+Answer = Callable[..., CheckVerdict]
 
 
 class Held(NamedTuple):
@@ -34,11 +34,17 @@ class Held(NamedTuple):
 
 
 def row(
-    id_: str, title: str, how: str, failure: str, remedy: str, judge: Callable[[Case], Verdict], **more: Any
-) -> Check:
+    id_: str,
+    title: str,
+    how: str,
+    failure: str,
+    remedy: str,
+    judge: Callable[[CheckContext], CheckVerdict],
+    **more: Any,
+) -> DiagnosticCheck:
     """A check of the baseline; most need what NVML tells."""
     rest = {"reads": ("view",), "needs": ("N02",)} | more
-    return Check(id_, Stage.BASELINE, title, how, failure, remedy, judge, **rest)
+    return DiagnosticCheck(id_, CheckStage.BASELINE, title, how, failure, remedy, judge, **rest)
 
 
 def is_version(found: str, prefix: str) -> bool:
@@ -87,24 +93,24 @@ def slowest_link(gpu: Gpu) -> float | None:
     return min((each for each in speeds if each is not None), default=None)
 
 
-def driver(facts: Facts) -> Driver:
+def driver(facts: NodeFacts) -> Driver:
     """Versions as NVML tells them; unknown without a View."""
     return (facts.view.snapshot.driver if facts.view else None) or Driver()
 
 
-def toolkit(facts: Facts) -> str | None:
+def toolkit(facts: NodeFacts) -> str | None:
     """The oldest version of the container toolkit found."""
     return min(filter(None, facts.runtime.toolkit.values()), default=None) if facts.runtime else None
 
 
-def of_node(wrong: Answer, held: Held) -> Callable[[Case], Verdict]:
+def of_node(wrong: Answer, held: Held) -> Callable[[CheckContext], CheckVerdict]:
     """Judges what the node has one of; `found` takes Facts."""
 
-    def judge(case: Case) -> Verdict:
-        expected = getattr(case.expect, held.key)
+    def judge(context: CheckContext) -> CheckVerdict:
+        expected = getattr(context.expect, held.key)
         if expected is None:
             return skipped(NOTHING)
-        found = held.found(case.facts)
+        found = held.found(context.facts)
         if found is None:
             return skipped(f"not seen: nobody tells; {expected} is expected")
         if held.fits(found, expected):
@@ -116,14 +122,14 @@ def of_node(wrong: Answer, held: Held) -> Callable[[Case], Verdict]:
     return judge
 
 
-def of_each_gpu(wrong: Answer, *rows: Held) -> Callable[[Case], Verdict]:
+def of_each_gpu(wrong: Answer, *rows: Held) -> Callable[[CheckContext], CheckVerdict]:
     """Judges what every GPU has one of; `found` takes a Gpu."""
 
-    def judge(case: Case) -> Verdict:
-        asked = [(held, expected) for held in rows if (expected := getattr(case.expect, held.key)) not in (None, ())]
+    def judge(context: CheckContext) -> CheckVerdict:
+        asked = [(held, expected) for held in rows if (expected := getattr(context.expect, held.key)) not in (None, ())]
         if not asked:
             return skipped(NOTHING)
-        found = {gpu.identity.index: _told(asked, gpu) for gpu in case.gpus}
+        found = {gpu.identity.index: _told(asked, gpu) for gpu in context.gpus}
         if not any(found.values()):
             return skipped("not seen: no GPU tells")
         bad = {index: words for index, told in found.items() if (words := _wrongs(told))}
@@ -169,12 +175,12 @@ BANDWIDTHS = (
 )
 
 
-def of_copies(case: Case) -> Verdict:
+def of_copies(context: CheckContext) -> CheckVerdict:
     """Judges every copy that the active checks timed."""
-    asked = [(held, expected) for held in BANDWIDTHS if (expected := getattr(case.expect, held.key)) is not None]
+    asked = [(held, expected) for held in BANDWIDTHS if (expected := getattr(context.expect, held.key)) is not None]
     if not asked:
         return skipped(NOTHING)
-    runs = [run for run in (case.facts.active.runs if case.facts.active else ()) if _means(case, run)]
+    runs = [run for run in (context.facts.active.runs if context.facts.active else ()) if _means(context, run)]
     measured = [(run, told) for run in runs if (told := _told(asked, run))]
     if not measured:
         return skipped("not seen: no bandwidth was measured")
@@ -185,8 +191,8 @@ def of_copies(case: Case) -> Verdict:
     return failed(f"{gpu_list(gpus)}: {slow[0][1]}", {_pair(run): words for run, words in slow}, gpus=gpus)
 
 
-def _means(case: Case, run: DeviceRun) -> bool:
-    return run.index is None or case.means(run.index)
+def _means(context: CheckContext, run: DeviceRun) -> bool:
+    return run.index is None or context.means(run.index)
 
 
 def _pair(run: DeviceRun) -> str:

@@ -1,9 +1,9 @@
 """What is around the GPUs: versions of the host's programs, and how fast data moves, as a site expects them."""
 
-from gpuwatch.diagnose.check import Check, warned
+from gpuwatch.diagnose.check import DiagnosticCheck, warned
 from gpuwatch.diagnose.checks.baseline.compare import Held, is_version, of_copies, of_node, row, toolkit
 
-HOST_AND_WORK: tuple[Check, ...] = (
+HOST_AND_WORK: tuple[DiagnosticCheck, ...] = (
     row(
         "B14",
         "the kernel is of the expected version",

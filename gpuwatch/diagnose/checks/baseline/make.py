@@ -1,6 +1,6 @@
 """What the GPUs and their driver are: model, memory, versions of driver and firmware, as a site expects them."""
 
-from gpuwatch.diagnose.check import Check, failed, warned
+from gpuwatch.diagnose.check import DiagnosticCheck, failed, warned
 from gpuwatch.diagnose.checks.baseline.compare import (
     Held,
     at_least,
@@ -12,7 +12,7 @@ from gpuwatch.diagnose.checks.baseline.compare import (
     row,
 )
 
-MAKE: tuple[Check, ...] = (
+MAKE: tuple[DiagnosticCheck, ...] = (
     row(
         "B01",
         "the GPUs are of the expected model",

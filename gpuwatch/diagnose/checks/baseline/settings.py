@@ -1,7 +1,7 @@
 """How the GPUs are linked and set: PCIe, NVLink, modes, power limits, as a site expects them."""
 
 from gpuwatch.diagnose.baseline.inventory import active
-from gpuwatch.diagnose.check import Check, failed, warned
+from gpuwatch.diagnose.check import DiagnosticCheck, failed, warned
 from gpuwatch.diagnose.checks.baseline.compare import (
     Held,
     at_least,
@@ -15,7 +15,7 @@ from gpuwatch.diagnose.checks.baseline.compare import (
     switched,
 )
 
-SETTINGS: tuple[Check, ...] = (
+SETTINGS: tuple[DiagnosticCheck, ...] = (
     row(
         "B08",
         "the PCIe links are as fast and wide as expected",

@@ -1,8 +1,7 @@
 """What the Node itself says: may work come here, who has it in hand, and are gpuwatch's own marks true."""
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
-from gpuwatch.diagnose.model.cluster import Cluster
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
+from gpuwatch.diagnose.model import CheckStage, ClusterFacts
 from gpuwatch.health.checks import CHECKS
 from gpuwatch.kube.objects import CONDITION, TAINT, NodeObject
 from gpuwatch.model.response import Response
@@ -25,10 +24,10 @@ BAD = {"Ready": "True", "NetworkUnavailable": "False", "MemoryPressure": "False"
 """Condition -> the status it has on a node that is well."""
 
 
-def _taint(case: Case) -> Verdict:
+def _taint(context: CheckContext) -> CheckVerdict:
     """gpuwatch's own taint, if there is one, against what is wrong now."""
-    cluster = case.facts.cluster
-    if cluster is None or case.facts.view is None:
+    cluster = context.facts.cluster
+    if cluster is None or context.facts.view is None:
         return skipped("not seen")
     node, state = cluster.node, hold(cluster.node)
     if node.taint is None:
@@ -41,21 +40,21 @@ def _taint(case: Case) -> Verdict:
         return warned(f"a person took this node out of use: {state.owner.held or 'no reason given'}", remedy=BY_HAND)
     if opted_out(node):
         return failed("the node has opted out of gpuwatch, but its taint is still there")
-    return _for_a_fault(case, cluster, state.owner)
+    return _for_a_fault(context, cluster, state.owner)
 
 
-def _for_a_fault(case: Case, cluster: Cluster, owner: Ownership) -> Verdict:
+def _for_a_fault(context: CheckContext, cluster: ClusterFacts, owner: Ownership) -> CheckVerdict:
     """A taint that the remediator set."""
     began = faults(cluster.node)
-    there = {finding.key for finding in case.facts.view.judgement.findings} if case.facts.view else set()
+    there = {finding.key for finding in context.facts.view.judgement.findings} if context.facts.view else set()
     named = ", ".join(fault.place for fault in began) or owner.value
     if any(fault.key in there for fault in began):
         return passed(f"tainted for {named}, which is still there")
     if owner.held is not None:
         return warned(f"tainted for {named}; only a person gives it back: {owner.held}", remedy=HELD)
-    if not case.facts.agent and any(_is_past(fault) for fault in began):
+    if not context.facts.agent and any(_is_past(fault) for fault in began):
         return warned(f"tainted for {named}; without the agent it cannot be told whether that is over", remedy=UNTOLD)
-    silent = _silent(cluster, case.facts.at)
+    silent = _silent(cluster, context.facts.at)
     if silent is None:
         return warned(f"tainted for {named}, of which nothing is seen any more", remedy=SOON)
     return failed(f"tainted for {named}, of which nothing is seen any more, and {silent}")
@@ -66,7 +65,7 @@ def _is_past(fault: Fault) -> bool:
     return fault.xid is not None or fault.check.startswith(("xid", "sxid"))
 
 
-def _silent(cluster: Cluster, at: float) -> str | None:
+def _silent(cluster: ClusterFacts, at: float) -> str | None:
     """Why it seems that no remediator works on this Node; None: one does."""
     condition = cluster.node.condition
     if condition is None:
@@ -78,9 +77,9 @@ def _silent(cluster: Cluster, at: float) -> str | None:
     return f"the remediator has not written for {age / 60:.0f} min"
 
 
-def _conditions(case: Case) -> Verdict:
+def _conditions(context: CheckContext) -> CheckVerdict:
     """Of the kubelet and the network; gpuwatch's own is left to L09."""
-    node = case.facts.cluster.node if case.facts.cluster else None
+    node = context.facts.cluster.node if context.facts.cluster else None
     if node is None or not node.conditions:
         return skipped("the Node has no conditions")
     wrong = {c.type: c for c in node.conditions if c.type in BAD and c.status != BAD[c.type]}
@@ -91,14 +90,14 @@ def _conditions(case: Case) -> Verdict:
     return (failed if wrong.keys() & {"Ready", "NetworkUnavailable"} else warned)(words, evidence)
 
 
-def _in_hand(case: Case) -> Verdict:
+def _in_hand(context: CheckContext) -> CheckVerdict:
     """Cordons, deletions and other controllers."""
-    cluster = case.facts.cluster
+    cluster = context.facts.cluster
     if cluster is None:
         return skipped("not seen")
     owner = hold(cluster.node).owner
     cordoned = owner is not None and owner.cordoned
-    who = foreign(cluster.node, cordoned=cordoned, more=case.config.remediation.foreign)
+    who = foreign(cluster.node, cordoned=cordoned, more=context.config.remediation.foreign)
     if who is None:
         return passed("the node is in nobody's hand")
     waiting = f"{len(cluster.pending)} pods of the cluster wait for GPUs" if cluster.pending else ""
@@ -109,20 +108,20 @@ def _lift(node: NodeObject, cordoned: bool) -> tuple[str, ...] | None:
     return (CONDITIONS, "kubectl uncordon {node}") if node.unschedulable and not cordoned else None
 
 
-def _own_marks(case: Case) -> Verdict:
+def _own_marks(context: CheckContext) -> CheckVerdict:
     """Condition and labels of a remediator that may be gone."""
-    cluster, view = case.facts.cluster, case.facts.view
+    cluster, view = context.facts.cluster, context.facts.view
     if cluster is None or view is None:
         return skipped("not seen")
     node = cluster.node
     if node.condition is None and LABELS not in node.annotations:
         return skipped("gpuwatch has written nothing on this Node")
-    if not case.config.remediation.heartbeat:
+    if not context.config.remediation.heartbeat:
         return skipped("nobody can tell whether a remediator works: remediation.heartbeat is 0")
-    silent = _silent(cluster, case.facts.at)
+    silent = _silent(cluster, context.facts.at)
     if silent is None:
         return passed("a remediator keeps them up to date")
-    policy = Policy.compile(case.config.remediation, CHECKS, case.config.checks.xids)
+    policy = Policy.compile(context.config.remediation, CHECKS, context.config.checks.xids)
     wrong = outdated(node, values(view, degraded=bool(in_force(view, policy, Response.CONDITION))))
     untrue = f"; no longer true: {', '.join(f'{key}={value}' for key, value in sorted(wrong.items()))}" if wrong else ""
     return warned(f"{silent}{untrue}", wrong)
@@ -137,9 +136,9 @@ HELD = "Have the GPU looked at: the fault came back too often, or is not cured b
 UNTOLD = "Ask the agent of this node (gpuwatch status). If all is well and no remediator works here, release the node."
 SOON = "The remediator gives the node back by itself after remediation.recovery_hold (5 min). If not, release it."
 
-TAINTED = Check(
+TAINTED = DiagnosticCheck(
     "L04",
-    Stage.CLUSTER,
+    CheckStage.CLUSTER,
     "gpuwatch's taint stands for a fault that is there",
     "Node taint gpuwatch.io/gpu-fault, annotations gpuwatch.io/owner and gpuwatch.io/faults, findings of the View",
     "tainted for gpu_lost on GPU 3, of which nothing is seen any more, and the remediator has not written for 90 min",
@@ -150,9 +149,9 @@ TAINTED = Check(
     reads=("cluster", "view"),
     commands=(STATUS, RELEASE),
 )
-READY = Check(
+READY = DiagnosticCheck(
     "L06",
-    Stage.CLUSTER,
+    CheckStage.CLUSTER,
     "the Node is Ready",
     "Node conditions Ready, NetworkUnavailable, MemoryPressure, DiskPressure, PIDPressure",
     "Ready is Unknown (NodeStatusUnknown)",
@@ -163,9 +162,9 @@ READY = Check(
     reads=("cluster",),
     commands=(CONDITIONS, "systemctl status kubelet", "journalctl -u kubelet --since -15min"),
 )
-IN_HAND = Check(
+IN_HAND = DiagnosticCheck(
     "L07",
-    Stage.CLUSTER,
+    CheckStage.CLUSTER,
     "nobody else has taken the node out of service",
     "spec.unschedulable, deletion, and the labels, annotations and taints of other controllers",
     "somebody else has cordoned the node | the GPU operator's driver upgrade has the node in hand (label ...)",
@@ -175,9 +174,9 @@ IN_HAND = Check(
     reads=("cluster",),
     commands=(CONDITIONS,),
 )
-OWN_MARKS = Check(
+OWN_MARKS = DiagnosticCheck(
     "L09",
-    Stage.CLUSTER,
+    CheckStage.CLUSTER,
     "what gpuwatch says of the node is kept up to date",
     "time of the condition GPUHealthy; labels listed in the annotation gpuwatch.io/labels against the View",
     "the remediator has not written for 90 min; no longer true: gpuwatch.io/gpu-healthy-count=8",

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
-from gpuwatch.diagnose.model.cluster import NodePod
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
+from gpuwatch.diagnose.model import CheckStage, NodePod
 from gpuwatch.model.snapshot import Snapshot
 
 NVIDIA = "nvidia.com/"
@@ -16,13 +15,13 @@ VITAL = ("nvidia-driver", "container-toolkit", "device-plugin")
 """Parts of names of pods without which no container gets a GPU."""
 
 
-def _labels(case: Case) -> dict[str, str]:
-    return case.facts.cluster.node.labels if case.facts.cluster else {}
+def _labels(context: CheckContext) -> dict[str, str]:
+    return context.facts.cluster.node.labels if context.facts.cluster else {}
 
 
-def _discovery(case: Case) -> Verdict:
+def _discovery(context: CheckContext) -> CheckVerdict:
     """The labels of GPU feature discovery against NVML. Its timestamp is that of its own start, hence says nothing."""
-    labels, view = _labels(case), case.facts.view
+    labels, view = _labels(context), context.facts.view
     product = labels.get(f"{NVIDIA}gpu.product")
     if view is None or not view.snapshot.gpus:
         return skipped("no GPU was read")
@@ -33,7 +32,7 @@ def _discovery(case: Case) -> Verdict:
     return _against_nvml(labels, product, view.snapshot)
 
 
-def _against_nvml(labels: Mapping[str, str], product: str, snapshot: Snapshot) -> Verdict:
+def _against_nvml(labels: Mapping[str, str], product: str, snapshot: Snapshot) -> CheckVerdict:
     names = {gpu.identity.name for gpu in snapshot.gpus if gpu.identity.name}
     if names and not any(_is_of(product, name) for name in names):
         there = ", ".join(sorted(names))
@@ -55,8 +54,8 @@ def _is_of(product: str, name: str) -> bool:
     return product == wanted or product.startswith((f"{wanted}-SHARED", f"{wanted}-MIG-"))
 
 
-def _feature_discovery(case: Case) -> Verdict:
-    labels = _labels(case)
+def _feature_discovery(context: CheckContext) -> CheckVerdict:
+    labels = _labels(context)
     found = [key for key in PRESENT if labels.get(key) == "true"]
     if found:
         return passed(found[0])
@@ -67,9 +66,9 @@ def _feature_discovery(case: Case) -> Verdict:
     return skipped("no node-feature-discovery here")
 
 
-def _deployed(case: Case) -> Verdict:
+def _deployed(context: CheckContext) -> CheckVerdict:
     """Parts that the operator has taken off this node, for a while or for good."""
-    labels = _labels(case)
+    labels = _labels(context)
     deploy = {key.removeprefix(DEPLOY): value for key, value in labels.items() if key.startswith(DEPLOY)}
     if not deploy:
         return skipped("the GPU operator deploys nothing here")
@@ -82,7 +81,7 @@ def _deployed(case: Case) -> Verdict:
         words += f" (mig.config.state is {state})" if state and "mig" in reason else ""
         evidence = {f"{DEPLOY}{part}": value for part, value in sorted(paused.items())}
         return failed(words, evidence) if paused.keys() & {"device-plugin", "driver"} else warned(words, evidence)
-    kubelet = case.facts.kubelet
+    kubelet = context.facts.kubelet
     others = (*(kubelet.dra), *(kubelet.plugins or ())) if kubelet else ()
     if "device-plugin" in disabled and "operands" not in disabled and others:
         return passed(f"device-plugin is switched off by label; {others[0].rpartition('/')[2]} gives the GPUs")
@@ -99,8 +98,8 @@ SWITCHED_OFF = (
 SWITCH_ON = "kubectl label node {node} nvidia.com/gpu.deploy.device-plugin=true --overwrite"
 
 
-def _policy(case: Case) -> Verdict:
-    cluster = case.facts.cluster
+def _policy(context: CheckContext) -> CheckVerdict:
+    cluster = context.facts.cluster
     if cluster is None or cluster.policy_state is None:
         why = cluster.unseen.get("clusterpolicy", "it has no state") if cluster else "the cluster was not read"
         return skipped(f"no ClusterPolicy was seen: {why}")
@@ -112,9 +111,9 @@ def _policy(case: Case) -> Verdict:
     return warned(f"the ClusterPolicy is {cluster.policy_state}")
 
 
-def _pods(case: Case) -> Verdict:
+def _pods(context: CheckContext) -> CheckVerdict:
     """NVIDIA's pods on this node."""
-    cluster = case.facts.cluster
+    cluster = context.facts.cluster
     if cluster is None or cluster.pods is None:
         return skipped(f"not seen: {cluster.unseen.get('pods', 'pods were not read') if cluster else 'no cluster'}")
     pods = [pod for pod in cluster.pods if pod.app and not pod.gpus and pod.phase not in ("Succeeded", "Failed")]
@@ -138,9 +137,9 @@ def _told(pod: NodePod) -> str:
     return f"{pod.path} is not ready{f' ({pod.waiting}{restarts})' if pod.waiting else restarts}"
 
 
-DISCOVERY = Check(
+DISCOVERY = DiagnosticCheck(
     "L01",
-    Stage.CLUSTER,
+    CheckStage.CLUSTER,
     "the labels of GPU feature discovery are those of these GPUs",
     "Node labels nvidia.com/gpu.product, gpu.count, cuda.driver-version.full against NVML",
     "the label says NVIDIA-A100-SXM4-80GB, NVML NVIDIA H100 80GB HBM3",
@@ -151,9 +150,9 @@ DISCOVERY = Check(
     reads=("cluster", "view"),
     commands=(GFD_POD, "kubectl -n gpu-operator rollout restart daemonset/gpu-feature-discovery"),
 )
-NFD = Check(
+NFD = DiagnosticCheck(
     "L02",
-    Stage.CLUSTER,
+    CheckStage.CLUSTER,
     "node-feature-discovery has found the GPUs",
     "Node label feature.node.kubernetes.io/pci-10de.present (or pci-0302_10de, pci-0300_10de)",
     "node-feature-discovery labels this node, but has not seen an NVIDIA device",
@@ -164,9 +163,9 @@ NFD = Check(
     reads=("cluster",),
     commands=(NVIDIA_PODS, "kubectl get nodefeatures -A"),
 )
-DEPLOYMENT = Check(
+DEPLOYMENT = DiagnosticCheck(
     "L03",
-    Stage.CLUSTER,
+    CheckStage.CLUSTER,
     "the GPU operator deploys its parts here",
     "Node labels nvidia.com/gpu.deploy.*: true, false, or paused-for-mig-change, paused-for-driver-upgrade",
     "device-plugin paused for mig-change (mig.config.state is pending)",
@@ -181,9 +180,9 @@ DEPLOYMENT = Check(
         "kubectl -n gpu-operator logs daemonset/nvidia-mig-manager --tail=50",
     ),
 )
-POLICY = Check(
+POLICY = DiagnosticCheck(
     "L05",
-    Stage.CLUSTER,
+    CheckStage.CLUSTER,
     "the GPU operator is ready",
     "status.state of the ClusterPolicy (nvidia.com/v1)",
     "the ClusterPolicy is notReady",
@@ -193,9 +192,9 @@ POLICY = Check(
     reads=("cluster",),
     commands=("kubectl -n gpu-operator get pods -o wide", "kubectl -n gpu-operator logs deploy/gpu-operator --tail=50"),
 )
-PODS = Check(
+PODS = DiagnosticCheck(
     "L08",
-    Stage.CLUSTER,
+    CheckStage.CLUSTER,
     "NVIDIA's pods on this node are ready",
     "pods of this node whose app is NVIDIA's or the GPU operator's: Ready, waiting reason, restarts",
     "gpu-operator/nvidia-device-plugin-daemonset-x7k2p is not ready (CrashLoopBackOff, 12 restarts)",

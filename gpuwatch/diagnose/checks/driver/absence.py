@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from gpuwatch.diagnose.check import Case
+from gpuwatch.diagnose.check import CheckContext
 from gpuwatch.diagnose.checks.driver.home import DRIVER_LOGS, DRIVER_PODS, is_containerised, is_installed
 from gpuwatch.diagnose.checks.remedies import KERNEL_LOG
 from gpuwatch.diagnose.host.kernel_modules import Kernel
@@ -16,9 +16,9 @@ class Absence(NamedTuple):
     commands: tuple[str, ...] | None = None
 
 
-def _of_its_pod(case: Case) -> str:
+def _of_its_pod(context: CheckContext) -> str:
     """What the driver's pod on this node says of itself."""
-    pods = (case.facts.cluster.pods or ()) if case.facts.cluster else ()
+    pods = (context.facts.cluster.pods or ()) if context.facts.cluster else ()
     waits = next((pod for pod in pods if "nvidia-driver" in (pod.app or "") and not pod.ready), None)
     if waits is None:
         return ""
@@ -26,9 +26,9 @@ def _of_its_pod(case: Case) -> str:
     return f" (pod {waits.name}: {waits.waiting or 'not ready'}{restarts})"
 
 
-def why_not_loaded(case: Case) -> Absence:
+def why_not_loaded(context: CheckContext) -> Absence:
     """What is known of it."""
-    bus, kernel = case.facts.bus or (), case.facts.kernel or Kernel()
+    bus, kernel = context.facts.bus or (), context.facts.kernel or Kernel()
     if bus and all(gpu.driver == "vfio-pci" for gpu in bus):
         return Absence(
             ": all GPUs are given to virtual machines (vfio-pci)",
@@ -43,13 +43,13 @@ def why_not_loaded(case: Case) -> Absence:
             "Somebody keeps it out on purpose: take it off the blacklist and load it.",
             ("grep -rE 'nvidia' /etc/modprobe.d /run/modprobe.d /proc/cmdline", "modprobe nvidia"),
         )
-    if is_containerised(case):
+    if is_containerised(context):
         return Absence(
-            f": the driver container has not loaded it{_of_its_pod(case)}",
+            f": the driver container has not loaded it{_of_its_pod(context)}",
             "Look at this node's driver pod: it compiles or loads the module and says what it lacks.",
             (DRIVER_PODS, DRIVER_LOGS, KERNEL_LOG),
         )
-    if is_installed(case) is False:
+    if is_installed(context) is False:
         return Absence(
             ": no NVIDIA driver is installed",
             "Install the driver for data-center GPUs, version 570 or newer, with the open kernel modules where the "

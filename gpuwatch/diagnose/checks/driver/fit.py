@@ -1,12 +1,12 @@
 """Do the driver's parts fit: kernel module and libraries, driver and GPUs, driver and firmware."""
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.driver.home import DRIVER_PODS, driver_version, roots
 from gpuwatch.diagnose.checks.gpu_generations import Generation, branch, generation
 from gpuwatch.diagnose.checks.gpu_log import answering, blamed, named, nvml_works, present_life, said, silent_gpus
 from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT
 from gpuwatch.diagnose.host.kernel_modules import Kernel
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.host.pci import BusGpu
 from gpuwatch.model import pci
 
@@ -21,10 +21,10 @@ _NO_FIRMWARE = (
 _FIRMWARE_XIDS = rf"NVRM: Xid \(PCI:{pci.PATTERN}\): (?:119|120),"
 
 
-def _versions(case: Case) -> Verdict:
-    kernel = case.facts.kernel or Kernel()
+def _versions(context: CheckContext) -> CheckVerdict:
+    kernel = context.facts.kernel or Kernel()
     loaded = kernel.driver or kernel.module
-    known = {root.path: {v for v in root.libraries.values() if v} for root in roots(case)}
+    known = {root.path: {v for v in root.libraries.values() if v} for root in roots(context)}
     known = {path: versions for path, versions in known.items() if versions}
     if loaded is None or not known:
         return skipped("not seen: the version of the " + ("libraries" if loaded else "loaded module"))
@@ -35,10 +35,10 @@ def _versions(case: Case) -> Verdict:
         evidence["installed module"] = own.version
     others = [path for path, versions in known.items() if versions != {loaded}]
     if len(others) == len(known):
-        told = [line.text for line in present_life(case) if line.text.startswith("NVRM: API mismatch")]
+        told = [line.text for line in present_life(context) if line.text.startswith("NVRM: API mismatch")]
         evidence |= {"kernel log": told[-1]} if told else {}
         libraries = ", ".join(sorted(known[others[0]] - {loaded}))
-        say = warned if nvml_works(case) else failed
+        say = warned if nvml_works(context) else failed
         return say(f"the loaded module is {loaded}, the libraries in {others[0]} are {libraries}", evidence)
     if others:
         return warned(f"the libraries in {others[0]} are not of the loaded driver {loaded}", evidence)
@@ -47,9 +47,9 @@ def _versions(case: Case) -> Verdict:
     return passed(loaded)
 
 
-def _supported(case: Case) -> Verdict:
-    refused = next(said(case, _TOO_OLD, _LEGACY), None)
-    version = driver_version(case)
+def _supported(context: CheckContext) -> CheckVerdict:
+    refused = next(said(context, _TOO_OLD, _LEGACY), None)
+    version = driver_version(context)
     if refused is not None:
         indexes = () if refused.gpu is None else (refused.gpu,)
         of = f" {version}" if version else ""
@@ -57,13 +57,13 @@ def _supported(case: Case) -> Verdict:
     number = branch(version or "")
     if number is None:
         return skipped("no driver whose version is known")
-    wrong = [(gpu, why) for gpu in silent_gpus(case) if (why := _unfit(generation(gpu), number)) is not None]
+    wrong = [(gpu, why) for gpu in silent_gpus(context) if (why := _unfit(generation(gpu), number)) is not None]
     if wrong:
         first, why = wrong[0]
         evidence = {gpu.address: why for gpu, why in wrong}
-        gpus = blamed(case, tuple(gpu for gpu, _ in wrong))
-        return failed(f"{named(case, first)}: {why}, this is {version}", evidence, gpus=gpus)
-    return passed(f"branch {number}, {_generations(case)}")
+        gpus = blamed(context, tuple(gpu for gpu, _ in wrong))
+        return failed(f"{named(context, first)}: {why}, this is {version}", evidence, gpus=gpus)
+    return passed(f"branch {number}, {_generations(context)}")
 
 
 def _unfit(known: Generation | None, number: int) -> str | None:
@@ -74,9 +74,9 @@ def _unfit(known: Generation | None, number: int) -> str | None:
     return None
 
 
-def _flavor(case: Case) -> Verdict:
-    refused = next(said(case, _NEEDS_OPEN), None)
-    kernel = case.facts.kernel or Kernel()
+def _flavor(context: CheckContext) -> CheckVerdict:
+    refused = next(said(context, _NEEDS_OPEN), None)
+    kernel = context.facts.kernel or Kernel()
     flavor, own = kernel.flavor, kernel.own_module
     if flavor is None and own is not None and own.license is not None:
         flavor = "proprietary" if own.license == "NVIDIA" else "open"
@@ -85,23 +85,23 @@ def _flavor(case: Case) -> Verdict:
     if flavor is None:
         return skipped("not seen: which of NVIDIA's kernel modules are installed")
     wrong: list[BusGpu] = []
-    for gpu in silent_gpus(case):
+    for gpu in silent_gpus(context):
         known = generation(gpu)
         if known is not None and not (known.open if flavor == "open" else known.proprietary):
             wrong.append(gpu)
     if wrong:
         other = "open" if flavor == "proprietary" else "proprietary"
         name = getattr(generation(wrong[0]), "name", "it")
-        words = f"{named(case, wrong[0])}: {name} needs the {other} kernel modules, the {flavor} ones are installed"
-        return failed(words, {gpu.address: name for gpu in wrong}, gpus=blamed(case, tuple(wrong)))
-    return passed(f"{flavor} modules, {_generations(case)}")
+        words = f"{named(context, wrong[0])}: {name} needs the {other} kernel modules, the {flavor} ones are installed"
+        return failed(words, {gpu.address: name for gpu in wrong}, gpus=blamed(context, tuple(wrong)))
+    return passed(f"{flavor} modules, {_generations(context)}")
 
 
-def _firmware(case: Case) -> Verdict:
-    fine = answering(case)
-    missing = next(said(case, *_NO_FIRMWARE), None)
-    dead = [line for line in said(case, _FIRMWARE_XIDS) if line.key not in fine]
-    if missing is not None and (missing.key is None or missing.key not in fine) and silent_gpus(case):
+def _firmware(context: CheckContext) -> CheckVerdict:
+    fine = answering(context)
+    missing = next(said(context, *_NO_FIRMWARE), None)
+    dead = [line for line in said(context, _FIRMWARE_XIDS) if line.key not in fine]
+    if missing is not None and (missing.key is None or missing.key not in fine) and silent_gpus(context):
         return failed(
             "the GSP firmware of the driver was not found",
             {"kernel log": missing.text},
@@ -113,20 +113,20 @@ def _firmware(case: Case) -> Verdict:
         indexes = tuple(sorted({line.gpu for line in dead if line.gpu is not None}))
         evidence = {f"{number}. {line.when or 'line'}": line.text for number, line in enumerate(dead[:8], 1)}
         return failed(f"{dead[0].name}: its firmware (GSP) does not answer", evidence, gpus=indexes)
-    return _firmware_files(case)
+    return _firmware_files(context)
 
 
-def _firmware_files(case: Case) -> Verdict:
-    version, view = driver_version(case), case.facts.view
+def _firmware_files(context: CheckContext) -> CheckVerdict:
+    version, view = driver_version(context), context.facts.view
     in_use = {s.identity.gsp_firmware for s in view.snapshot.statuses} - {None} if view else set()
-    if not in_use and (case.facts.kernel or Kernel()).flavor != "open":
+    if not in_use and (context.facts.kernel or Kernel()).flavor != "open":
         return skipped("the driver uses no GSP firmware")
-    if case.facts.driver_roots is None or version is None:
+    if context.facts.driver_roots is None or version is None:
         return skipped("not seen: the firmware files of the host")
-    found = [root.path for root in roots(case) if version in root.firmware]
+    found = [root.path for root in roots(context) if version in root.firmware]
     if found:
         return passed(f"{version} in {found[0]}")
-    have = sorted({name for root in roots(case) for name in root.firmware})
+    have = sorted({name for root in roots(context) for name in root.firmware})
     return warned(
         f"/lib/firmware/nvidia has no firmware for {version}: the GPUs will not start again after a reset or reload",
         {"firmware": ", ".join(have) or "none"},
@@ -135,15 +135,15 @@ def _firmware_files(case: Case) -> Verdict:
     )
 
 
-def _generations(case: Case) -> str:
-    names = {known.name for gpu in case.facts.bus or () if (known := generation(gpu))}
+def _generations(context: CheckContext) -> str:
+    names = {known.name for gpu in context.facts.bus or () if (known := generation(gpu))}
     return ", ".join(sorted(names)) or "GPUs of a generation unknown here"
 
 
-FIT: tuple[Check, ...] = (
-    Check(
+FIT: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         id="D03",
-        stage=Stage.DRIVER,
+        stage=CheckStage.DRIVER,
         title="kernel module and libraries are of one version",
         how="/proc/driver/nvidia/version against the names of libnvidia-ml and libcuda in each driver root",
         failure="the loaded module is 570.86.15, the libraries in / are 580.105.08",
@@ -156,9 +156,9 @@ FIT: tuple[Check, ...] = (
         needs=("D01", "D04"),
         reads=("kernel", "driver_roots"),
     ),
-    Check(
+    DiagnosticCheck(
         id="D06",
-        stage=Stage.DRIVER,
+        stage=CheckStage.DRIVER,
         title="the driver supports the GPUs",
         how="driver branch against the GPUs' generation (PCI device id), of GPUs that NVML cannot read; the kernel log",
         failure="GPU 0000:1b:00.0: Blackwell needs driver 570 or newer, this is 550.54.15",
@@ -169,9 +169,9 @@ FIT: tuple[Check, ...] = (
         needs=("H01",),
         reads=("bus", "kernel"),
     ),
-    Check(
+    DiagnosticCheck(
         id="D07",
-        stage=Stage.DRIVER,
+        stage=CheckStage.DRIVER,
         title="the kernel modules are of the kind the GPUs need",
         how="/proc/driver/nvidia/version or the module's license: open or proprietary; the kernel log",
         failure="GPU 0000:1b:00.0: Blackwell needs the open kernel modules, the proprietary ones are installed",
@@ -183,9 +183,9 @@ FIT: tuple[Check, ...] = (
         needs=("H01",),
         reads=("bus", "kernel"),
     ),
-    Check(
+    DiagnosticCheck(
         id="D09",
-        stage=Stage.DRIVER,
+        stage=CheckStage.DRIVER,
         title="the GPUs' firmware (GSP) is there and answers",
         how="/lib/firmware/nvidia/VERSION/gsp_*.bin, XIDs 119 and 120, `No firmware image found` in the kernel log",
         failure="GPU 3 (0000:61:00.0): its firmware (GSP) does not answer | the GSP firmware was not found",

@@ -1,6 +1,6 @@
 """The driver's state: its modules are loaded, its libraries are there, nobody is changing it, the GPUs are its own."""
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.driver.absence import why_not_loaded
 from gpuwatch.diagnose.checks.driver.home import (
     DRIVER_LOGS,
@@ -13,7 +13,7 @@ from gpuwatch.diagnose.checks.driver.home import (
 from gpuwatch.diagnose.checks.gpu_log import blamed, named, nvml_works, said
 from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT
 from gpuwatch.diagnose.host.kernel_modules import Kernel
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 
 UPGRADE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
 _FAILED_UPGRADE = (
@@ -28,63 +28,63 @@ _REFUSED = (r"NVRM: The NVIDIA probe routine ", r"NVRM: No NVIDIA (?:GPU|graphic
             r"NVRM: None of the NVIDIA devices", r"nvidia: Unknown symbol")  # fmt: skip
 
 
-def _loaded(case: Case) -> Verdict:
-    kernel = case.facts.kernel or Kernel()
+def _loaded(context: CheckContext) -> CheckVerdict:
+    kernel = context.facts.kernel or Kernel()
     if kernel.is_loaded:
         known = (kernel.driver or kernel.module, kernel.flavor and f"{kernel.flavor} modules")
         return passed(", ".join(filter(None, known)) or "loaded")
-    if nvml_works(case):
+    if nvml_works(context):
         return skipped("NVML works without it, as in WSL")
-    if reason := for_machines(case):
+    if reason := for_machines(context):
         return skipped(reason)
-    refused = next(said(case, *_REFUSED), None)
-    why, remedy, commands = why_not_loaded(case)
+    refused = next(said(context, *_REFUSED), None)
+    why, remedy, commands = why_not_loaded(context)
     evidence = {"kernel log": refused.text} if refused else {}
     return failed(f"the nvidia module is not loaded{why}", evidence, remedy=remedy, commands=commands)
 
 
-def _unified_memory(case: Case) -> Verdict:
-    kernel, nodes = case.facts.kernel or Kernel(), case.facts.nodes
+def _unified_memory(context: CheckContext) -> CheckVerdict:
+    kernel, nodes = context.facts.kernel or Kernel(), context.facts.nodes
     if kernel.modules is None and nodes is None:
         return skipped("not seen: neither /proc/modules nor /proc/devices")
     if "nvidia_uvm" in (kernel.modules or {}) or (nodes and "nvidia-uvm" in nodes.majors):
         return passed("loaded")
-    if cuts_gpus(case):
+    if cuts_gpus(context):
         return skipped(VGPU_MANAGER)
-    if is_made_at_first_use(case):
+    if is_made_at_first_use(context):
         return passed("not loaded yet: nvidia-modprobe does that when the first CUDA program starts")
     return failed("nvidia_uvm is not loaded: CUDA fails to start (999, unknown error)")
 
 
-def _root(case: Case) -> Verdict:
-    found = [root.path for root in roots(case) if _NVML in root.libraries]
+def _root(context: CheckContext) -> CheckVerdict:
+    found = [root.path for root in roots(context) if _NVML in root.libraries]
     if found:
         return passed(", ".join(found))
-    if nvml_works(case):
+    if nvml_works(context):
         return skipped("NVML works: its library is in a place unknown here")
-    if reason := for_machines(case):
+    if reason := for_machines(context):
         return skipped(reason)
-    if not roots(case):
+    if not roots(context):
         return failed("the driver's libraries are nowhere: neither on the host nor below /run/nvidia/driver")
-    evidence = {root.path: ", ".join(root.libraries) or "nvidia-smi" for root in roots(case)}
-    return failed(f"{_NVML} missing in {roots(case)[0].path}", evidence)
+    evidence = {root.path: ", ".join(root.libraries) or "nvidia-smi" for root in roots(context)}
+    return failed(f"{_NVML} missing in {roots(context)[0].path}", evidence)
 
 
-def _cuda(case: Case) -> Verdict:
-    found = [root.path for root in roots(case) if _CUDA in root.libraries]
+def _cuda(context: CheckContext) -> CheckVerdict:
+    found = [root.path for root in roots(context) if _CUDA in root.libraries]
     if found:
         return passed(", ".join(found))
-    places = [root.path for root in roots(case) if _NVML in root.libraries]
-    if not places or cuts_gpus(case):
+    places = [root.path for root in roots(context) if _NVML in root.libraries]
+    if not places or cuts_gpus(context):
         return skipped(VGPU_MANAGER if places else "not seen: where the driver's libraries are")
     return failed(f"{_CUDA} missing in {places[0]}: CUDA programs cannot start")
 
 
-def _operator_ready(case: Case) -> Verdict:
-    operator = case.facts.operator
+def _operator_ready(context: CheckContext) -> CheckVerdict:
+    operator = context.facts.operator
     if operator is None or not operator.present:
         return skipped("no GPU operator on this node")
-    if reason := for_machines(case):
+    if reason := for_machines(context):
         return skipped(reason)
     if "driver-ready" in operator.validations:
         return passed("driver-ready")
@@ -94,9 +94,9 @@ def _operator_ready(case: Case) -> Verdict:
     )
 
 
-def _upgrade(case: Case) -> Verdict:
-    labels = case.facts.cluster.node.labels if case.facts.cluster else {}
-    state, kernel = labels.get(UPGRADE_LABEL), case.facts.kernel
+def _upgrade(context: CheckContext) -> CheckVerdict:
+    labels = context.facts.cluster.node.labels if context.facts.cluster else {}
+    state, kernel = labels.get(UPGRADE_LABEL), context.facts.kernel
     if state is None:
         return skipped("the GPU operator upgrades no driver here")
     evidence = {UPGRADE_LABEL: state}
@@ -111,30 +111,30 @@ def _upgrade(case: Case) -> Verdict:
     return warned(f"a driver upgrade is under way ({state})", evidence)
 
 
-def _bound(case: Case) -> Verdict:
-    bus = case.facts.bus or ()
+def _bound(context: CheckContext) -> CheckVerdict:
+    bus = context.facts.bus or ()
     loose = tuple(gpu for gpu in bus if gpu.driver is None)
     given = tuple(gpu for gpu in bus if gpu.driver not in (None, "nvidia"))
-    if not loose and (reason := for_machines(case)):
+    if not loose and (reason := for_machines(context)):
         return skipped(reason)
     evidence = {gpu.address: f"bound to {gpu.driver}" if gpu.driver else "bound to no driver" for gpu in loose + given}
     if loose:
-        return failed(f"{named(case, loose[0])}: no driver is bound", evidence, gpus=blamed(case, loose))
+        return failed(f"{named(context, loose[0])}: no driver is bound", evidence, gpus=blamed(context, loose))
     if given:
         return warned(
             f"{len(given)} of {len(bus)} GPUs belong to {given[0].driver}",
             evidence,
-            gpus=blamed(case, given),
+            gpus=blamed(context, given),
             remedy="Right if these are for virtual machines; else take them from that driver.",
             commands=("lspci -nnk -d 10de:",),
         )
     return passed(f"{len(bus)} of {len(bus)}")
 
 
-STATE: tuple[Check, ...] = (
-    Check(
+STATE: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         id="D01",
-        stage=Stage.DRIVER,
+        stage=CheckStage.DRIVER,
         title="the nvidia module is loaded",
         how="/proc/driver/nvidia/version, /proc/modules, /sys/module/nvidia",
         failure="the nvidia module is not loaded | ...: no NVIDIA driver is installed | ...: it is blacklisted",
@@ -145,9 +145,9 @@ STATE: tuple[Check, ...] = (
         needs=("H01", "H07", "H08", "H09", "D06", "D07", "D08"),
         reads=("kernel",),
     ),
-    Check(
+    DiagnosticCheck(
         id="D02",
-        stage=Stage.DRIVER,
+        stage=CheckStage.DRIVER,
         title="the nvidia_uvm module is loaded",
         how="/proc/modules, /proc/devices",
         failure="nvidia_uvm is not loaded: CUDA fails to start (999, unknown error)",
@@ -161,9 +161,9 @@ STATE: tuple[Check, ...] = (
         needs=("D01",),
         reads=("kernel",),
     ),
-    Check(
+    DiagnosticCheck(
         id="D04",
-        stage=Stage.DRIVER,
+        stage=CheckStage.DRIVER,
         title="the driver's libraries are installed",
         how="libnvidia-ml.so.1 below /, /run/nvidia/driver and where cloud images keep them",
         failure="libnvidia-ml.so.1 missing in / | the driver's libraries are nowhere",
@@ -175,9 +175,9 @@ STATE: tuple[Check, ...] = (
         needs=("D01",),
         reads=("driver_roots",),
     ),
-    Check(
+    DiagnosticCheck(
         id="D11",
-        stage=Stage.DRIVER,
+        stage=CheckStage.DRIVER,
         title="CUDA's driver library is installed",
         how="libcuda.so.1 beside libnvidia-ml.so.1",
         failure="libcuda.so.1 missing in /: CUDA programs cannot start",
@@ -188,9 +188,9 @@ STATE: tuple[Check, ...] = (
         needs=("D01", "D04"),
         reads=("driver_roots",),
     ),
-    Check(
+    DiagnosticCheck(
         id="D05",
-        stage=Stage.DRIVER,
+        stage=CheckStage.DRIVER,
         title="the GPU operator has validated the driver",
         how="/run/nvidia/validations/driver-ready",
         failure="the GPU operator has not validated the driver: no /run/nvidia/validations/driver-ready",
@@ -205,9 +205,9 @@ STATE: tuple[Check, ...] = (
         needs=("D01", "D02", "D03", "D04"),
         reads=("operator",),
     ),
-    Check(
+    DiagnosticCheck(
         id="D08",
-        stage=Stage.DRIVER,
+        stage=CheckStage.DRIVER,
         title="no driver upgrade is under way",
         how=f"the Node's label {UPGRADE_LABEL}",
         failure="the driver is being upgraded (pod-restart-required) | the driver upgrade failed",
@@ -218,9 +218,9 @@ STATE: tuple[Check, ...] = (
         judge=_upgrade,
         reads=("cluster",),
     ),
-    Check(
+    DiagnosticCheck(
         id="D10",
-        stage=Stage.DRIVER,
+        stage=CheckStage.DRIVER,
         title="every GPU is bound to the nvidia driver",
         how="the link `driver` of each GPU in /sys/bus/pci/devices",
         failure="GPU 0000:61:00.0: no driver is bound",

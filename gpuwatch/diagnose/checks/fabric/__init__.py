@@ -1,18 +1,18 @@
 """What joins GPUs to each other and to the network: NVLink, NVSwitch, RDMA."""
 
-from gpuwatch.diagnose.check import Check
+from gpuwatch.diagnose.check import DiagnosticCheck
 from gpuwatch.diagnose.checks.fabric.links import errors, links
 from gpuwatch.diagnose.checks.fabric.network import adapter_drivers, imex, peer_memory
 from gpuwatch.diagnose.checks.fabric.switches import manager, registration, subnet_manager, switch_errors
 from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 
 MANAGER_LOG = "journalctl -b -u nvidia-fabricmanager --no-pager | tail -n 50"
 
-FABRIC: tuple[Check, ...] = (
-    Check(
+FABRIC: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         "F01",
-        Stage.FABRIC,
+        CheckStage.FABRIC,
         "the fabric manager of the driver's very version runs where there are NVSwitches",
         "NVSwitches below /sys/bus/pci/devices (class 0680) or ConnectX functions that manage them (SW_MNG); process "
         "nv-fabricmanager; its version from fabricmanager.log and from the package database, against the driver's",
@@ -24,9 +24,9 @@ FABRIC: tuple[Check, ...] = (
         reads=("services",),
         commands=("systemctl status nvidia-fabricmanager", MANAGER_LOG, "systemctl restart nvidia-fabricmanager"),
     ),
-    Check(
+    DiagnosticCheck(
         "F02",
-        Stage.FABRIC,
+        CheckStage.FABRIC,
         "every GPU is registered with a healthy NVLink fabric",
         "nvmlDeviceGetGpuFabricInfo: state, status and health mask; finding fabric_state",
         "GPU 3: it is not registered with the NVSwitch fabric yet",
@@ -40,9 +40,9 @@ FABRIC: tuple[Check, ...] = (
         commands=("nvidia-smi -q | grep -A 10 -w Fabric", MANAGER_LOG, "systemctl restart nvidia-fabricmanager"),
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "F03",
-        Stage.FABRIC,
+        CheckStage.FABRIC,
         "every NVLink that leads somewhere is up",
         "nvmlDeviceGetNvLinkState of every link; finding nvlink_down; on NVSwitch systems as many as its siblings have",
         "GPU 3: NVLink 4 down (17 of 18 links)",
@@ -55,9 +55,9 @@ FABRIC: tuple[Check, ...] = (
         commands=("nvidia-smi nvlink -s -i {gpu}", KERNEL_LOG, DRAIN, "nvidia-smi --gpu-reset"),
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "F04",
-        Stage.FABRIC,
+        CheckStage.FABRIC,
         "NVLink error counters stand still",
         "error counters of every NVLink, twice; finding nvlink_errors",
         "GPU 3: 1200 NVLink errors within an hour, most on link 4",
@@ -69,9 +69,9 @@ FABRIC: tuple[Check, ...] = (
         commands=("nvidia-smi nvlink -e -i {gpu}", DRAIN, "nvidia-smi --gpu-reset"),
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "F05",
-        Stage.FABRIC,
+        CheckStage.FABRIC,
         "RDMA adapters can reach GPU memory",
         "nvidia_peermem in /proc/modules, or open kernel modules on Linux 5.12 or newer (dma-buf); only where an mlx5 "
         "adapter has an InfiniBand device",
@@ -83,9 +83,9 @@ FABRIC: tuple[Check, ...] = (
         reads=("services", "kernel"),
         commands=("modprobe nvidia-peermem", "echo nvidia-peermem > /etc/modules-load.d/nvidia-peermem.conf"),
     ),
-    Check(
+    DiagnosticCheck(
         "F06",
-        Stage.FABRIC,
+        CheckStage.FABRIC,
         "RDMA adapters have their driver",
         "PCI functions of ConnectX, their bound driver and InfiniBand devices; /run/mellanox/drivers/.driver-ready of "
         "the network operator",
@@ -96,9 +96,9 @@ FABRIC: tuple[Check, ...] = (
         reads=("services",),
         commands=("modprobe mlx5_core", "modprobe mlx5_ib", "dmesg -T | grep -i mlx5", "rdma link"),
     ),
-    Check(
+    DiagnosticCheck(
         "F07",
-        Stage.FABRIC,
+        CheckStage.FABRIC,
         "IMEX is there where NVLink spans nodes",
         "on GB200 and GB300: the process nvidia-imex, and /dev/nvidia-caps-imex-channels",
         "neither nvidia-imex nor an IMEX channel is there",
@@ -111,9 +111,9 @@ FABRIC: tuple[Check, ...] = (
         reads=("services", "view"),
         commands=("systemctl status nvidia-imex", "nvidia-imex-ctl -N", "ls -l /dev/nvidia-caps-imex-channels"),
     ),
-    Check(
+    DiagnosticCheck(
         "F08",
-        Stage.FABRIC,
+        CheckStage.FABRIC,
         "what manages NVLink 5 switches is there",
         "where ConnectX functions manage the NVSwitches (HGX B200 and newer): ib_umad, by /sys/class/infiniband_mad, "
         "and the process nvlsm",
@@ -131,9 +131,9 @@ FABRIC: tuple[Check, ...] = (
             "systemctl restart nvidia-fabricmanager",
         ),
     ),
-    Check(
+    DiagnosticCheck(
         "F09",
-        Stage.FABRIC,
+        CheckStage.FABRIC,
         "no NVSwitch has reported a fatal error lately",
         "SXids of the kernel log; findings sxid_fatal and sxid_warning",
         "SXid 20034 of NVSwitch 2: LTSSM Fault Up (fatal), 4 min ago",

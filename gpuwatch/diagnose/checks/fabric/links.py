@@ -2,22 +2,22 @@
 
 from collections import defaultdict
 
-from gpuwatch.diagnose.check import Case, Verdict, failed, gpu_list, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, gpu_list, passed, skipped, warned
 from gpuwatch.diagnose.checks.fabric.switches import COMPLETED, has_switches
 from gpuwatch.health.gpu_history import link_errors
 from gpuwatch.model.snapshot import Gpu
 
 
-def links(case: Case) -> Verdict:
+def links(context: CheckContext) -> CheckVerdict:
     """F03. Without a switch links may lead nowhere by design, and only the agent's finding counts."""
-    linked = [gpu for gpu in case.gpus if gpu.nvlinks and not gpu.mig_enabled]
+    linked = [gpu for gpu in context.gpus if gpu.nvlinks and not gpu.mig_enabled]
     if not linked:
-        return skipped("NVLinks rest while MIG is on" if any(gpu.nvlinks for gpu in case.gpus) else "no NVLink")
-    words = {at: finding.message for at, finding in case.findings("nvlink_down") if at is not None}
+        return skipped("NVLinks rest while MIG is on" if any(gpu.nvlinks for gpu in context.gpus) else "no NVLink")
+    words = {at: finding.message for at, finding in context.findings("nvlink_down") if at is not None}
     up = {gpu.identity.index: _up(gpu) for gpu in linked if all(link.active is not None for link in gpu.nvlinks)}
     for gpu in linked:
         most = max((up[o.identity.index] for o in _siblings(gpu, linked) if o.identity.index in up), default=0)
-        if _is_switched(case, gpu) and up.get(gpu.identity.index, most) < most:
+        if _is_switched(context, gpu) and up.get(gpu.identity.index, most) < most:
             words.setdefault(gpu.identity.index, f"fewer NVLinks are up than of its siblings, which have {most}")
     if not words:
         counts = sorted(set(up.values()))
@@ -29,13 +29,13 @@ def links(case: Case) -> Verdict:
     return failed(message, evidence, gpus=gpus) if dead else warned(message, evidence, gpus=gpus)
 
 
-def errors(case: Case) -> Verdict:
+def errors(context: CheckContext) -> CheckVerdict:
     """F04: what the agent found within an hour, and whatever grew while we looked."""
-    linked = [gpu for gpu in case.gpus if gpu.nvlinks]
+    linked = [gpu for gpu in context.gpus if gpu.nvlinks]
     if not linked:
         return skipped("no NVLink")
-    words = {at: finding.message for at, finding in case.findings("nvlink_errors") if at is not None}
-    before = {gpu.identity.uuid: gpu for gpu in case.facts.earlier.snapshot.gpus} if case.facts.earlier else {}
+    words = {at: finding.message for at, finding in context.findings("nvlink_errors") if at is not None}
+    before = {gpu.identity.uuid: gpu for gpu in context.facts.earlier.snapshot.gpus} if context.facts.earlier else {}
     for gpu in linked:
         grown = _growth(before.get(gpu.identity.uuid), gpu)
         if grown:
@@ -58,8 +58,8 @@ def _siblings(gpu: Gpu, linked: list[Gpu]) -> list[Gpu]:
     return [other for other in linked if other.identity.name == gpu.identity.name]
 
 
-def _is_switched(case: Case, gpu: Gpu) -> bool:
-    return has_switches(case.facts.services) or gpu.fabric.state == COMPLETED
+def _is_switched(context: CheckContext, gpu: Gpu) -> bool:
+    return has_switches(context.facts.services) or gpu.fabric.state == COMPLETED
 
 
 def _count(index: int, linked: list[Gpu], up: dict[int, int]) -> str:

@@ -2,7 +2,7 @@
 
 import re
 
-from gpuwatch.diagnose.check import Case, Verdict, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, passed, skipped, warned
 from gpuwatch.diagnose.checks.fabric.switches import COMPLETED, UNSEEN
 from gpuwatch.diagnose.host.fabric_devices import Adapter
 
@@ -17,9 +17,9 @@ MANY = 4
 """Ethernet adapters that can do RDMA: fewer are a server's plain network, more are there for it."""
 
 
-def peer_memory(case: Case) -> Verdict:
+def peer_memory(context: CheckContext) -> CheckVerdict:
     """F05."""
-    kernel, adapters = case.facts.kernel, _data_adapters(case)
+    kernel, adapters = context.facts.kernel, _data_adapters(context)
     ours = [adapter for adapter in adapters if adapter.rdma and adapter.driver == "mlx5_core"]
     others = sorted({adapter.driver for adapter in adapters if adapter.rdma and adapter.driver} - {"mlx5_core"})
     if not ours:
@@ -38,9 +38,9 @@ def peer_memory(case: Case) -> Verdict:
     return warned(f"{_rdma(ours)}, but no way to GPU memory: nvidia_peermem is not loaded", evidence)
 
 
-def adapter_drivers(case: Case) -> Verdict:
+def adapter_drivers(context: CheckContext) -> CheckVerdict:
     """F06."""
-    services, adapters = case.facts.services, [a for a in _data_adapters(case) if not a.virtual]
+    services, adapters = context.facts.services, [a for a in _data_adapters(context) if not a.virtual]
     if services is not None and services.network_driver_ready is False:
         return warned("the network operator's driver container is not ready", {"missing": ".driver-ready"})
     if services is None or services.adapters is None:
@@ -53,17 +53,17 @@ def adapter_drivers(case: Case) -> Verdict:
     dumb = [adapter.address for adapter in adapters if adapter.driver == "mlx5_core" and not adapter.rdma]
     if dumb and is_wanted(adapters):
         return warned(f"adapter {', '.join(dumb)} has no InfiniBand device: mlx5_ib is not loaded")
-    modules = case.facts.kernel.modules if case.facts.kernel else None
+    modules = context.facts.kernel.modules if context.facts.kernel else None
     more = [name for name in OPTIONAL_MODULES if name in (modules or {})]
     return passed(", ".join((_rdma(adapters), *more)))
 
 
-def imex(case: Case) -> Verdict:
+def imex(context: CheckContext) -> CheckVerdict:
     """F07."""
-    joined = [gpu for gpu in case.gpus if gpu.fabric.state == COMPLETED]
+    joined = [gpu for gpu in context.gpus if gpu.fabric.state == COMPLETED]
     if not any(model in (gpu.identity.name or "") for gpu in joined for model in MULTI_NODE):
         return skipped("NVLink does not leave this node, as far as GPUs are registered with a fabric")
-    services, nodes, kubelet = case.facts.services, case.facts.nodes, case.facts.kubelet
+    services, nodes, kubelet = context.facts.services, context.facts.nodes, context.facts.kubelet
     runs = services.runs("nvidia-imex") if services else None
     if runs is None or nodes is None:
         return skipped(UNSEEN if runs is None else "not seen: the device files")
@@ -79,9 +79,9 @@ def imex(case: Case) -> Verdict:
     )
 
 
-def _data_adapters(case: Case) -> list[Adapter]:
+def _data_adapters(context: CheckContext) -> list[Adapter]:
     """Those for user data."""
-    services = case.facts.services
+    services = context.facts.services
     return [a for a in (services.adapters if services else None) or () if not a.manages_switches]
 
 

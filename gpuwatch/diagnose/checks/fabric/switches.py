@@ -1,6 +1,6 @@
 """Judges the NVSwitches of a board and those who look after them: fabric manager, subnet manager, registration."""
 
-from gpuwatch.diagnose.check import Case, Verdict, failed, gpu_list, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, gpu_list, passed, skipped, warned
 from gpuwatch.diagnose.checks.driver.home import is_containerised
 from gpuwatch.diagnose.checks.xids import DAY, ago
 from gpuwatch.diagnose.host.services import Services
@@ -24,19 +24,19 @@ def has_switches(services: Services | None) -> bool:
     return services is not None and bool(services.switches or services.bridges)
 
 
-def manager(case: Case) -> Verdict:
+def manager(context: CheckContext) -> CheckVerdict:
     """F01. The log tells what started last, the package what would start next; a recording may lack either."""
-    services = case.facts.services
+    services = context.facts.services
     if services is None or not has_switches(services):
         return skipped("no NVSwitch" if services and services.switches is not None else "the PCI bus cannot be read")
-    runs, driver = services.runs(MANAGER), _driver(case)
+    runs, driver = services.runs(MANAGER), _driver(context)
     if runs is None:
         return skipped(UNSEEN)
     package, started = services.fabric_manager_package, services.fabric_manager
     evidence = _evidence(services, driver)
     known = {version for version in ((package, started) if runs else (package or started,)) if version}
     if driver and known and driver not in known:
-        is_other = runs and _is_elsewhere(case)
+        is_other = runs and _is_elsewhere(context)
         elsewhere = passed(f"it runs, and not what the host's package and log tell of; {_switches(services)}", evidence)
         return elsewhere if is_other else _skewed(package or started or "", driver, runs=runs, evidence=evidence)
     if not runs:
@@ -47,9 +47,9 @@ def manager(case: Case) -> Verdict:
     return passed(f"{started or package or 'version not known'}, {_switches(services)}", evidence)
 
 
-def subnet_manager(case: Case) -> Verdict:
+def subnet_manager(context: CheckContext) -> CheckVerdict:
     """F08."""
-    services = case.facts.services
+    services = context.facts.services
     if services is None or not services.bridges:
         return skipped("no NVSwitch is managed through ConnectX here")
     if not services.user_mad:
@@ -59,15 +59,15 @@ def subnet_manager(case: Case) -> Verdict:
     return passed(f"ib_umad, {services.bridges} ConnectX functions")
 
 
-def registration(case: Case) -> Verdict:
+def registration(context: CheckContext) -> CheckVerdict:
     """F02: what the agent found, and GPUs whose registration has not ended. An agent gives them time, and has found
     nothing before that is over.
     """
-    told = {at: finding for at, finding in case.findings("fabric_state") if at is not None}
-    known = {gpu.identity.index: gpu for gpu in case.gpus if gpu.fabric.state}
+    told = {at: finding for at, finding in context.findings("fabric_state") if at is not None}
+    known = {gpu.identity.index: gpu for gpu in context.gpus if gpu.fabric.state}
     words = {index: finding.message for index, finding in told.items()}
     for index, gpu in known.items():
-        if gpu.fabric.state == NOT_STARTED and has_switches(case.facts.services):
+        if gpu.fabric.state == NOT_STARTED and has_switches(context.facts.services):
             words.setdefault(index, "its registration with the NVSwitch fabric has not begun")
         elif gpu.fabric.state == IN_PROGRESS:
             words.setdefault(index, "its registration with the NVSwitch fabric is in progress")
@@ -79,7 +79,9 @@ def registration(case: Case) -> Verdict:
     evidence = {f"gpu {index}": said for index, said in sorted(words.items())}
     broken = tuple(
         sorted(
-            index for index in words if not _is_registered(known.get(index)) and (index in told or not case.facts.agent)
+            index
+            for index in words
+            if not _is_registered(known.get(index)) and (index in told or not context.facts.agent)
         )
     )
     gpus = broken or tuple(sorted(words))
@@ -87,33 +89,33 @@ def registration(case: Case) -> Verdict:
     return failed(message, evidence, gpus=gpus) if broken else warned(message, evidence, gpus=gpus)
 
 
-def switch_errors(case: Case) -> Verdict:
+def switch_errors(context: CheckContext) -> CheckVerdict:
     """F09: what the agent found; without one, what the kernel log of the last day still tells."""
-    view = case.facts.view
-    fatal = [finding for _, finding in case.findings("sxid_fatal")]
-    found = fatal or [finding for _, finding in case.findings("sxid_warning")]
+    view = context.facts.view
+    fatal = [finding for _, finding in context.findings("sxid_fatal")]
+    found = fatal or [finding for _, finding in context.findings("sxid_warning")]
     if found:
-        message = f"{found[0].message}, {ago(case.facts.at - found[0].latest)}"
+        message = f"{found[0].message}, {ago(context.facts.at - found[0].latest)}"
         evidence = {f"SXid {finding.evidence.get('sxid', '?')}": finding.message for finding in found}
         return failed(message, evidence) if fatal else warned(message, evidence)
-    counts = [] if view is None or case.facts.agent else view.sxids
-    late = sorted((c.last, c) for c in counts if c.last is not None and case.facts.at - c.last <= DAY)
+    counts = [] if view is None or context.facts.agent else view.sxids
+    late = sorted((c.last, c) for c in counts if c.last is not None and context.facts.at - c.last <= DAY)
     for last, count in reversed(late):
         if count.severity == "fatal":
-            message = f"SXid {count.sxid} of NVSwitch {count.switch} (fatal), {ago(case.facts.at - last)}"
+            message = f"SXid {count.sxid} of NVSwitch {count.switch} (fatal), {ago(context.facts.at - last)}"
             return warned(message, {"seen": "in the kernel log; whether it was repaired since is not known"})
-    return passed("none") if late or has_switches(case.facts.services) else skipped("no NVSwitch")
+    return passed("none") if late or has_switches(context.facts.services) else skipped("no NVSwitch")
 
 
-def _is_elsewhere(case: Case) -> bool:
+def _is_elsewhere(context: CheckContext) -> bool:
     """Whether what lies on the host is not of the one that runs: it would not run with this driver, or not so well."""
-    states = {gpu.fabric.state for gpu in case.gpus if gpu.fabric.state}
-    return is_containerised(case) or states == {COMPLETED}
+    states = {gpu.fabric.state for gpu in context.gpus if gpu.fabric.state}
+    return is_containerised(context) or states == {COMPLETED}
 
 
-def _driver(case: Case) -> str | None:
+def _driver(context: CheckContext) -> str | None:
     """The loaded kernel module's version."""
-    kernel, view = case.facts.kernel, case.facts.view
+    kernel, view = context.facts.kernel, context.facts.view
     if kernel is not None and kernel.driver is not None:
         return kernel.driver
     return view.snapshot.driver.version if view and view.snapshot.driver else None
@@ -137,7 +139,7 @@ def _evidence(services: Services, driver: str | None) -> dict[str, str]:
     return {name: text for name, text in pairs.items() if text}
 
 
-def _skewed(version: str, driver: str, *, runs: bool, evidence: dict[str, str]) -> Verdict:
+def _skewed(version: str, driver: str, *, runs: bool, evidence: dict[str, str]) -> CheckVerdict:
     then = "runs, but must be of the same version" if runs else "does not start so, and CUDA ends with error 802"
     message = f"fabric manager {version}, driver {driver}: it {then}"
     return failed(message, evidence, remedy=_same_version(driver), commands=_install(driver))
@@ -162,7 +164,7 @@ def _install(driver: str) -> tuple[str, ...]:
     )
 
 
-def _absent(services: Services, driver: str | None, evidence: dict[str, str]) -> Verdict:
+def _absent(services: Services, driver: str | None, evidence: dict[str, str]) -> CheckVerdict:
     message = f"{_switches(services)}, but nv-fabricmanager does not run"
     if services.units is not None and services.fabric_manager is None:
         remedy = f"It seems not to be installed: install it in the driver's version, then enable it.{OPERATOR}"

@@ -1,17 +1,17 @@
 """Each GPU is well: memory, heat, clocks, modes, and what the driver asks for."""
 
-from gpuwatch.diagnose.check import Check
+from gpuwatch.diagnose.check import DiagnosticCheck
 from gpuwatch.diagnose.checks.health.board import BOARD
 from gpuwatch.diagnose.checks.health.memory import MEMORY
 from gpuwatch.diagnose.checks.health.modes import MODES
 from gpuwatch.diagnose.checks.remedies import RESET_GPU
 from gpuwatch.diagnose.checks.xids import recent
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 
-XIDS: tuple[Check, ...] = (
-    Check(
+XIDS: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         "G05",
-        Stage.HEALTH,
+        CheckStage.HEALTH,
         "no recent XID asks for a repair",
         "XIDs of the kernel log and of NVML's events, by NVIDIA's catalogue",
         "GPU 3: XID 95: Uncorrectable memory error that could not be contained, 4 min ago",
@@ -24,4 +24,4 @@ XIDS: tuple[Check, ...] = (
     ),
 )
 
-HEALTH: tuple[Check, ...] = (*MEMORY, *XIDS, *BOARD, *MODES)
+HEALTH: tuple[DiagnosticCheck, ...] = (*MEMORY, *XIDS, *BOARD, *MODES)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, gpu_list, passed, skipped
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, gpu_list, passed, skipped
 from gpuwatch.diagnose.checks.per_gpu import believed, blame, many, told, untold
 from gpuwatch.diagnose.checks.settings import held, settings
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.health.check import is_paced
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.tuning.gates.gates import foreign_limit
@@ -17,13 +17,13 @@ COOLING = (
 )
 
 
-def _heat(case: Case) -> Verdict:
-    warm = [gpu for gpu in case.gpus if gpu.temperature.gpu is not None]
+def _heat(context: CheckContext) -> CheckVerdict:
+    warm = [gpu for gpu in context.gpus if gpu.temperature.gpu is not None]
     if not warm:
-        return untold(case, "no GPU tells its temperature")
-    if found := believed(case, "thermal_margin"):
+        return untold(context, "no GPU tells its temperature")
+    if found := believed(context, "thermal_margin"):
         return found._replace(remedy=COOLING, commands=None)
-    if hot := told(case, _over, worst=_excess):
+    if hot := told(context, _over, worst=_excess):
         return blame(hot)
     hottest = max(warm, key=lambda gpu: gpu.temperature.gpu or 0.0)
     return passed(f"the hottest has {hottest.temperature.gpu:.0f} °C (GPU {hottest.identity.index})")
@@ -50,14 +50,14 @@ def _temperatures(gpu: Gpu) -> Iterator[tuple[str, float, float]]:
             yield what, now, limit
 
 
-def _slowed(case: Case) -> Verdict:
-    if not any(gpu.clock_events.active for gpu in case.gpus):
-        return untold(case, "no GPU tells why its clocks are low")
-    if braked := believed(case, "hw_power_brake"):
+def _slowed(context: CheckContext) -> CheckVerdict:
+    if not any(gpu.clock_events.active for gpu in context.gpus):
+        return untold(context, "no GPU tells why its clocks are low")
+    if braked := believed(context, "hw_power_brake"):
         return braked._replace(remedy=POWER, commands=None)
-    if found := believed(case, "hw_thermal_slowdown"):
+    if found := believed(context, "hw_thermal_slowdown"):
         return found._replace(remedy=COOLING, commands=None)
-    if held_down := told(case, _held_down):
+    if held_down := told(context, _held_down):
         return blame(held_down, remedy=f"{COOLING} If it is cool: {POWER}")
     return passed("nothing holds clocks down but load and limits")
 
@@ -76,23 +76,23 @@ def _held_down(gpu: Gpu) -> str | None:
     return "the hardware lowers the clocks, for heat or power" if active.get("hw_slowdown") and not specific else None
 
 
-def _limits(case: Case) -> Verdict:
-    known = [gpu for gpu in case.gpus if gpu.power.limit_default is not None]
+def _limits(context: CheckContext) -> CheckVerdict:
+    known = [gpu for gpu in context.gpus if gpu.power.limit_default is not None]
     if not known:
-        return untold(case, "no GPU tells its power limits")
-    ours = held(case, "power_limit")
-    expected = case.expect.power_limit
-    if bad := told(case, lambda gpu: _foreign(case, gpu, expected), worst=lambda gpu: -(_limit(gpu) or 0.0)):
+        return untold(context, "no GPU tells its power limits")
+    ours = held(context, "power_limit")
+    expected = context.expect.power_limit
+    if bad := told(context, lambda gpu: _foreign(context, gpu, expected), worst=lambda gpu: -(_limit(gpu) or 0.0)):
         default = next(gpu.power.limit_default for gpu in known if gpu.identity.index == next(iter(bad)))
         return blame(bad, commands=("nvidia-smi -i {gpu} -q -d POWER", f"nvidia-smi -i {{gpu}} -pl {default:.0f}"))
     return passed(f"gpuwatch has set {gpu_list(tuple(sorted(ours)))}" if ours else many(len(known)))
 
 
-def _foreign(case: Case, gpu: Gpu, expected: float | None) -> str | None:
+def _foreign(context: CheckContext, gpu: Gpu, expected: float | None) -> str | None:
     power, limit = gpu.power, _limit(gpu)
     if limit is None or power.limit_default is None or (expected is not None and is_same(limit, expected)):
         return None
-    ours = tuple(setting for setting in settings(case) if setting.uuid == gpu.identity.uuid)
+    ours = tuple(setting for setting in settings(context) if setting.uuid == gpu.identity.uuid)
     if not foreign_limit(gpu, ours):
         return None
     if power.limit_enforced is not None and is_same(limit, power.limit_default):
@@ -105,13 +105,13 @@ def _limit(gpu: Gpu) -> float | None:
     return gpu.power.limit_enforced if gpu.power.limit_configured is None else gpu.power.limit_configured
 
 
-def _clocks(case: Case) -> Verdict:
+def _clocks(context: CheckContext) -> CheckVerdict:
     """A GPU whose clocks gpuwatch holds is meant to be slow."""
-    busy = [gpu for gpu in case.gpus if _is_busy(case, gpu)]
+    busy = [gpu for gpu in context.gpus if _is_busy(context, gpu)]
     if not busy:
-        return skipped("no GPU is at work" if case.gpus else "no GPU answers")
-    ours = held(case, "locked_clocks")
-    if found := believed(case, "clocks_stuck", without=ours):
+        return skipped("no GPU is at work" if context.gpus else "no GPU answers")
+    ours = held(context, "locked_clocks")
+    if found := believed(context, "clocks_stuck", without=ours):
         return found._replace(remedy=None, commands=None)
     free = [gpu for gpu in busy if gpu.identity.index not in ours and not _has_reason(gpu)]
     top = {name: max(g.clocks.sm or 0.0 for g in free if g.identity.name == name) for name in {_name(g) for g in free}}
@@ -133,19 +133,19 @@ def _name(gpu: Gpu) -> str | None:
     return gpu.identity.name
 
 
-def _is_busy(case: Case, gpu: Gpu) -> bool:
+def _is_busy(context: CheckContext, gpu: Gpu) -> bool:
     load = gpu.utilization.gpu or 0.0
-    return load >= case.config.checks.stuck_utilization and gpu.clocks.sm is not None and not is_paced(gpu)
+    return load >= context.config.checks.stuck_utilization and gpu.clocks.sm is not None and not is_paced(gpu)
 
 
 def _has_reason(gpu: Gpu) -> bool:
     return any(on for reason, on in gpu.clock_events.active.items() if reason != "gpu_idle")
 
 
-BOARD: tuple[Check, ...] = (
-    Check(
+BOARD: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         "G06",
-        Stage.HEALTH,
+        CheckStage.HEALTH,
         "GPUs are cool enough",
         "nvmlDeviceGetTemperature against its thresholds; nvmlDeviceGetMarginTemperature",
         "GPU 4: 88 °C, slowdown at 87 °C | 1 °C above its limit",
@@ -156,9 +156,9 @@ BOARD: tuple[Check, ...] = (
         commands=("nvidia-smi -q -d TEMPERATURE",),
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "G07",
-        Stage.HEALTH,
+        CheckStage.HEALTH,
         "neither heat nor the power supply holds clocks down",
         "nvmlDeviceGetCurrentClocksEventReasons: hardware, thermal and power-brake slowdown",
         "GPU 6: the power supply asks for less power",
@@ -169,9 +169,9 @@ BOARD: tuple[Check, ...] = (
         commands=("nvidia-smi -q -d PERFORMANCE", "ipmitool sel list | tail"),
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "G08",
-        Stage.HEALTH,
+        CheckStage.HEALTH,
         "power limits are the boards' default, or somebody known set them",
         "nvmlDeviceGetPowerManagementLimit, nvmlDeviceGetEnforcedPowerLimit against the default; gpuwatch's own record",
         "GPU 3: limit 300 W, default 700 W, and not by gpuwatch",
@@ -183,9 +183,9 @@ BOARD: tuple[Check, ...] = (
         commands=("nvidia-smi -i {gpu} -q -d POWER",),
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "G09",
-        Stage.HEALTH,
+        CheckStage.HEALTH,
         "GPUs at work have their clocks",
         "nvmlDeviceGetClockInfo of GPUs at work, with clock event reasons, against their highest and their siblings'; "
         "gpuwatch's own record",

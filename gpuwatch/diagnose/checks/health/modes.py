@@ -2,21 +2,23 @@
 
 from collections.abc import Iterator
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, passed, skipped
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, passed, skipped
 from gpuwatch.diagnose.checks.per_gpu import FOR_SCREENS, believed, blame, many, told, untold
 from gpuwatch.diagnose.checks.remedies import CONTACT_SUPPORT, RESET_GPU
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.snapshot import Gpu, GpuProcess
 from gpuwatch.model.view import View
 
 
-def _persistence(case: Case) -> Verdict:
-    servers = [gpu for gpu in case.gpus if gpu.identity.brand not in FOR_SCREENS and gpu.persistence_mode is not None]
+def _persistence(context: CheckContext) -> CheckVerdict:
+    servers = [
+        gpu for gpu in context.gpus if gpu.identity.brand not in FOR_SCREENS and gpu.persistence_mode is not None
+    ]
     if not servers:
-        return untold(case, "no GPU of a data center")
-    if case.facts.runtime and case.facts.runtime.gke:
+        return untold(context, "no GPU of a data center")
+    if context.facts.runtime and context.facts.runtime.gke:
         return skipped("Google's nodes: the device plugin keeps the GPUs open, and nobody may change the image")
-    services = case.facts.services
+    services = context.facts.services
     daemon = services.runs("nvidia-persistenced") if services else None
     off = {gpu.identity.index: "persistence mode is off" for gpu in servers if not gpu.persistence_mode}
     if off and daemon is None:
@@ -28,13 +30,13 @@ def _persistence(case: Case) -> Verdict:
     return passed("nvidia-persistenced runs" if daemon else "on")
 
 
-def _compute_mode(case: Case) -> Verdict:
-    if not any(gpu.compute_mode for gpu in case.gpus):
-        return untold(case, "no GPU tells its compute mode")
-    if forbidden := told(case, lambda gpu: "compute mode PROHIBITED: no work may use it" * _has(gpu, "prohibited")):
+def _compute_mode(context: CheckContext) -> CheckVerdict:
+    if not any(gpu.compute_mode for gpu in context.gpus):
+        return untold(context, "no GPU tells its compute mode")
+    if forbidden := told(context, lambda gpu: "compute mode PROHIBITED: no work may use it" * _has(gpu, "prohibited")):
         return blame(forbidden, fatal=True)
-    exclusive = told(case, lambda gpu: EXCLUSIVE * _has(gpu, "exclusive_process", "exclusive_thread"))
-    services = case.facts.services
+    exclusive = told(context, lambda gpu: EXCLUSIVE * _has(gpu, "exclusive_process", "exclusive_thread"))
+    services = context.facts.services
     if exclusive and services and services.runs("nvidia-cuda-mps-control"):
         return passed("EXCLUSIVE_PROCESS for the MPS daemon, which runs")
     return blame(exclusive) if exclusive else passed("DEFAULT")
@@ -47,23 +49,23 @@ def _has(gpu: Gpu, *modes: str) -> bool:
     return gpu.compute_mode in modes
 
 
-def _left_over(case: Case) -> Verdict:
-    view = case.facts.view
-    if view is None or not any(gpu.memory.used is not None for gpu in case.gpus):
-        return untold(case, "no GPU tells who uses its memory")
-    if found := believed(case, "zombie_memory"):
+def _left_over(context: CheckContext) -> CheckVerdict:
+    view = context.facts.view
+    if view is None or not any(gpu.memory.used is not None for gpu in context.gpus):
+        return untold(context, "no GPU tells who uses its memory")
+    if found := believed(context, "zombie_memory"):
         return found
-    dead = {gpu.identity.index: text for gpu in case.gpus if (text := "; ".join(_dead(case, view, gpu)))}
+    dead = {gpu.identity.index: text for gpu in context.gpus if (text := "; ".join(_dead(context, view, gpu)))}
     return blame(dead) if dead else passed("all memory in use is somebody's")
 
 
-def _dead(case: Case, view: View, gpu: Gpu) -> Iterator[str]:
+def _dead(context: CheckContext, view: View, gpu: Gpu) -> Iterator[str]:
     """Processes that hold memory, in two looks, and that /proc or the API server no longer has."""
-    before, services = case.facts.earlier, case.facts.services
+    before, services = context.facts.earlier, context.facts.services
     owners = {owner.pid: owner for owner in view.owners}
     if before is None or not owners or services is None or services.processes is None:
         return  # in a pid namespace of its own, that nothing is seen says nothing
-    pods = case.facts.cluster.pods if case.facts.cluster else None
+    pods = context.facts.cluster.pods if context.facts.cluster else None
     living = {pod.uid for pod in pods} if pods is not None else None
     earlier = {process.pid for other in before.snapshot.gpus for process in other.processes or ()}
     for process in gpu.processes or ():
@@ -80,23 +82,23 @@ def _size(process: GpuProcess) -> str:
     return f"{(process.used_memory or 0) / 2**30:.1f} GiB"
 
 
-def _inforom(case: Case) -> Verdict:
-    if not case.gpus:
-        return untold(case, "")
-    return believed(case, "inforom") or passed(many(len(case.gpus)))
+def _inforom(context: CheckContext) -> CheckVerdict:
+    if not context.gpus:
+        return untold(context, "")
+    return believed(context, "inforom") or passed(many(len(context.gpus)))
 
 
-def _asked(case: Case) -> Verdict:
-    if all(gpu.recovery_action is None for gpu in case.gpus):
-        return untold(case, "this driver does not tell (570 and newer do)")
-    return believed(case, "recovery_action", "recovery_advised") or passed("nothing")
+def _asked(context: CheckContext) -> CheckVerdict:
+    if all(gpu.recovery_action is None for gpu in context.gpus):
+        return untold(context, "this driver does not tell (570 and newer do)")
+    return believed(context, "recovery_action", "recovery_advised") or passed("nothing")
 
 
-def _licences(case: Case) -> Verdict:
-    count = sum(len(gpu.vgpus) for gpu in case.gpus)
+def _licences(context: CheckContext) -> CheckVerdict:
+    count = sum(len(gpu.vgpus) for gpu in context.gpus)
     if not count:
-        return untold(case, "no vGPU")
-    bad = told(case, _unlicensed)
+        return untold(context, "no vGPU")
+    bad = told(context, _unlicensed)
     return blame(bad) if bad else passed(f"{count} licensed")
 
 
@@ -105,13 +107,13 @@ def _unlicensed(gpu: Gpu) -> str | None:
     return f"no licence for the vGPU of {', '.join(without)}" if without else None
 
 
-def _vbios(case: Case) -> Verdict:
+def _vbios(context: CheckContext) -> CheckVerdict:
     versions: dict[str | None, dict[str, list[int]]] = {}
-    for identity in (gpu.identity for gpu in case.gpus):
+    for identity in (gpu.identity for gpu in context.gpus):
         if identity.vbios and identity.brand not in FOR_SCREENS:  # at desks each maker of boards has its own
             versions.setdefault(identity.name, {}).setdefault(identity.vbios, []).append(identity.index)
     if not any(sum(map(len, found.values())) > 1 for found in versions.values()):
-        return untold(case, "there are not two GPUs of one model")
+        return untold(context, "there are not two GPUs of one model")
     bad: dict[int, str] = {}
     for found in versions.values():
         usual = max(found, key=lambda version: len(found[version]))
@@ -122,10 +124,10 @@ def _vbios(case: Case) -> Verdict:
     return blame(bad) if bad else passed(", ".join(version for found in versions.values() for version in found))
 
 
-MODES: tuple[Check, ...] = (
-    Check(
+MODES: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         "G10",
-        Stage.HEALTH,
+        CheckStage.HEALTH,
         "the driver stays up while nobody uses a GPU",
         "nvmlDeviceGetPersistenceMode, process nvidia-persistenced; GPUs of data centers only",
         "GPUs 0, 1: persistence mode is off",
@@ -138,9 +140,9 @@ MODES: tuple[Check, ...] = (
         commands=("systemctl enable --now nvidia-persistenced", "nvidia-smi -pm 1"),
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "G11",
-        Stage.HEALTH,
+        CheckStage.HEALTH,
         "processes may share GPUs",
         "nvmlDeviceGetComputeMode; EXCLUSIVE_PROCESS is right where MPS runs",
         "GPU 2: compute mode EXCLUSIVE_PROCESS: a second process or pod cannot use it",
@@ -152,9 +154,9 @@ MODES: tuple[Check, ...] = (
         commands=("nvidia-smi -i {gpu} -c DEFAULT",),
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "G12",
-        Stage.HEALTH,
+        CheckStage.HEALTH,
         "no memory is held by what is gone",
         "nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses against /proc, kubelet and pods of the node",
         "GPU 0: 22.0 GiB in use by no process",
@@ -166,9 +168,9 @@ MODES: tuple[Check, ...] = (
         commands=("nvidia-smi -i {gpu}", "fuser -v /dev/nvidia*", *RESET_GPU.commands),
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "G13",
-        Stage.HEALTH,
+        CheckStage.HEALTH,
         "the infoROM can be read",
         "NVML_ERROR_CORRUPTED_INFOROM of any call, XIDs 93 and 125",
         "GPU 7: NVML calls its infoROM corrupt",
@@ -179,9 +181,9 @@ MODES: tuple[Check, ...] = (
         commands=("nvidia-smi -i {gpu} -q -d PAGE_RETIREMENT,ECC", *CONTACT_SUPPORT.commands),
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "G14",
-        Stage.HEALTH,
+        CheckStage.HEALTH,
         "the driver asks for no repair",
         "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION (driver 570 and newer)",
         "GPU 5: the driver asks: drain, then reset",
@@ -192,9 +194,9 @@ MODES: tuple[Check, ...] = (
         commands=RESET_GPU.commands,
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "G15",
-        Stage.HEALTH,
+        CheckStage.HEALTH,
         "vGPUs have their licences",
         "nvmlVgpuInstanceGetLicenseStatus",
         "GPU 0: no licence for the vGPU of vm-12",
@@ -206,9 +208,9 @@ MODES: tuple[Check, ...] = (
         commands=("nvidia-smi vgpu -q",),
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "G16",
-        Stage.HEALTH,
+        CheckStage.HEALTH,
         "GPUs of one model have one VBIOS",
         "nvmlDeviceGetVbiosVersion",
         "GPU 6: VBIOS 96.00.30.00.01, others of its model have 96.00.74.00.1D",

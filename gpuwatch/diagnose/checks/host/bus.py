@@ -1,34 +1,34 @@
 """The GPUs as PCI devices: there, all of them, answering, with all their lanes."""
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.gpu_log import blamed, indexes, meant_gpus, named, nvml_works
 from gpuwatch.diagnose.checks.per_gpu import believed, many
 from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.host.pci import BusGpu
 from gpuwatch.model.pci import pci_key
 
 _COUNT_LABEL, _PRODUCT_LABEL = "nvidia.com/gpu.count", "nvidia.com/gpu.product"
 
 
-def _gpus_on_the_bus(case: Case) -> Verdict:
-    bus = case.facts.bus or ()
-    if not bus and nvml_works(case):
+def _gpus_on_the_bus(context: CheckContext) -> CheckVerdict:
+    bus = context.facts.bus or ()
+    if not bus and nvml_works(context):
         return skipped("NVML has GPUs that are on no PCI bus, as on Jetson or in WSL")
     return passed(_count(len(bus))) if bus else failed("no NVIDIA GPU on the PCI bus")
 
 
-def _all_gpus(case: Case) -> Verdict:
-    wanted, says = _expected(case)
+def _all_gpus(context: CheckContext) -> CheckVerdict:
+    wanted, says = _expected(context)
     if wanted is None:
         return skipped("nobody says how many GPUs this node should have")
-    bus = case.facts.bus or ()
+    bus = context.facts.bus or ()
     evidence = {"expected": f"{wanted}, says {says}", "on the bus": ", ".join(gpu.address for gpu in bus)}
     if len(bus) < wanted:
-        missing = _missing(case)
+        missing = _missing(context)
         names = f" (missing: {', '.join(missing)})" if missing else ""
-        gpus = tuple(index for key, index in indexes(case).items() if any(key in name for name in missing))
-        silent = case.facts.view.snapshot.unanswered if case.facts.view else {}
+        gpus = tuple(index for key, index in indexes(context).items() if any(key in name for name in missing))
+        silent = context.facts.view.snapshot.unanswered if context.facts.view else {}
         if not gpus and len(silent) == wanted - len(bus):  # those that are left are those that are gone
             gpus = tuple(sorted(silent))
         return failed(f"{len(bus)} of {_count(wanted)} on the PCI bus{names}", evidence, gpus=gpus)
@@ -42,49 +42,49 @@ def _all_gpus(case: Case) -> Verdict:
     return passed(f"{len(bus)} of {wanted}")
 
 
-def _expected(case: Case) -> tuple[int | None, str]:
+def _expected(context: CheckContext) -> tuple[int | None, str]:
     """How many GPUs there should be, and who says so: people before machines."""
-    if case.expect.gpus is not None:
-        return case.expect.gpus, "the expectation"
-    if case.config.agent.expected_gpus is not None:
-        return case.config.agent.expected_gpus, "agent.expected_gpus"
-    labels = case.facts.cluster.node.labels if case.facts.cluster else {}
+    if context.expect.gpus is not None:
+        return context.expect.gpus, "the expectation"
+    if context.config.agent.expected_gpus is not None:
+        return context.config.agent.expected_gpus, "agent.expected_gpus"
+    labels = context.facts.cluster.node.labels if context.facts.cluster else {}
     count = labels.get(_COUNT_LABEL, "")
     if count.isdecimal() and "-MIG-" not in labels.get(_PRODUCT_LABEL, ""):  # else it counts MIG instances
         return int(count), "the label"
     return None, ""
 
 
-def _missing(case: Case) -> list[str]:
+def _missing(context: CheckContext) -> list[str]:
     """GPUs that NVML or the driver knew and the bus does not have."""
-    here = {pci_key(gpu.address) for gpu in case.facts.bus or ()}
-    nodes = case.facts.nodes
-    known = set(indexes(case)) | {pci_key(address) or "" for address in (nodes.gpus if nodes else {})}
+    here = {pci_key(gpu.address) for gpu in context.facts.bus or ()}
+    nodes = context.facts.nodes
+    known = set(indexes(context)) | {pci_key(address) or "" for address in (nodes.gpus if nodes else {})}
     return [f"{key}.0" for key in sorted(known - {""}) if key not in here]
 
 
-def _answering(case: Case) -> Verdict:
-    bus = case.facts.bus or ()
+def _answering(context: CheckContext) -> CheckVerdict:
+    bus = context.facts.bus or ()
     if all(gpu.answers is None for gpu in bus):
         return skipped("not seen: the configuration space of the GPUs cannot be read")
     dead = tuple(gpu for gpu in bus if gpu.answers is False)
     if dead:
         return failed(
-            f"{', '.join(named(case, gpu) for gpu in dead)} answers ffffffff: it has fallen off the bus",
+            f"{', '.join(named(context, gpu) for gpu in dead)} answers ffffffff: it has fallen off the bus",
             {gpu.address: "configuration space reads ffffffff" for gpu in dead},
-            gpus=blamed(case, dead),
+            gpus=blamed(context, dead),
         )
     return passed("all answer")
 
 
-def _width(case: Case) -> Verdict:
-    wired = {gpu.address for gpu in case.facts.bus or () if _is_as_wired(case, gpu)}
+def _width(context: CheckContext) -> CheckVerdict:
+    wired = {gpu.address for gpu in context.facts.bus or () if _is_as_wired(context, gpu)}
     at_work = believed(
-        case, "pcie_degraded", without=blamed(case, tuple(g for g in meant_gpus(case) if g.address in wired))
+        context, "pcie_degraded", without=blamed(context, tuple(g for g in meant_gpus(context) if g.address in wired))
     )
     if at_work is not None:
         return at_work._replace(remedy=None, commands=None)
-    seen = tuple(gpu for gpu in meant_gpus(case) if gpu.link_width and gpu.link_width_max)
+    seen = tuple(gpu for gpu in meant_gpus(context) if gpu.link_width and gpu.link_width_max)
     if not seen:
         return skipped("not seen: the kernel tells no link width, as in many virtual machines")
     narrow = tuple(gpu for gpu in seen if _is_narrow(gpu) and gpu.address not in wired)
@@ -92,9 +92,9 @@ def _width(case: Case) -> Verdict:
         first = narrow[0]
         more = f" and {len(narrow) - 1} more" if len(narrow) > 1 else ""
         return warned(
-            f"PCIe link of {named(case, first)}{more} is x{first.link_width} of x{first.link_width_max}",
+            f"PCIe link of {named(context, first)}{more} is x{first.link_width} of x{first.link_width_max}",
             {gpu.address: f"x{gpu.link_width} of x{gpu.link_width_max}" for gpu in narrow},
-            gpus=blamed(case, narrow),
+            gpus=blamed(context, narrow),
         )
     fewer = f"; {many(len(wired))} in a slot that gives no more, or that does not tell" if wired else ""
     return passed(", ".join(sorted({f"x{gpu.link_width}" for gpu in seen})) + fewer)
@@ -104,14 +104,14 @@ def _is_narrow(gpu: BusGpu) -> bool:
     return bool(gpu.link_width and gpu.link_width_max) and (gpu.link_width or 0) < (gpu.link_width_max or 0)
 
 
-def _is_as_wired(case: Case, gpu: BusGpu) -> bool:
+def _is_as_wired(context: CheckContext, gpu: BusGpu) -> bool:
     """Whether a narrow link is how this machine is built: the slot has no more lanes, or a hypervisor does not tell
     them. One among several of its model that all have more is broken all the same.
     """
     slot = next((port.link_width_max for port in gpu.ports[:1]), None)
     if not _is_narrow(gpu) or (slot is not None and slot > (gpu.link_width or 0)):
         return False
-    others = [o for o in case.facts.bus or () if o.device_id == gpu.device_id and o.address != gpu.address]
+    others = [o for o in context.facts.bus or () if o.device_id == gpu.device_id and o.address != gpu.address]
     return len(others) < SIBLINGS or any((o.link_width or 0) <= (gpu.link_width or 0) for o in others)
 
 
@@ -123,10 +123,10 @@ def _count(number: int) -> str:
     return f"{number} GPU{'s' if number != 1 else ''}"
 
 
-BUS: tuple[Check, ...] = (
-    Check(
+BUS: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         id="H01",
-        stage=Stage.HOST,
+        stage=CheckStage.HOST,
         title="the PCI bus has NVIDIA GPUs",
         how="/sys/bus/pci/devices: vendor 0x10de, class 0x03xx, no virtual functions",
         failure="no NVIDIA GPU on the PCI bus",
@@ -136,9 +136,9 @@ BUS: tuple[Check, ...] = (
         judge=_gpus_on_the_bus,
         reads=("bus",),
     ),
-    Check(
+    DiagnosticCheck(
         id="H02",
-        stage=Stage.HOST,
+        stage=CheckStage.HOST,
         title="as many GPUs are on the bus as the node should have",
         how="the PCI bus against --expect, agent.expected_gpus or the label nvidia.com/gpu.count",
         failure="7 of 8 GPUs on the PCI bus (missing: 0000:9d:00.0)",
@@ -150,9 +150,9 @@ BUS: tuple[Check, ...] = (
         reads=("bus",),
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         id="H03",
-        stage=Stage.HOST,
+        stage=CheckStage.HOST,
         title="every GPU answers on the bus",
         how="the first register of /sys/bus/pci/devices/*/config",
         failure="GPU 3 (0000:61:00.0) answers ffffffff: it has fallen off the bus",
@@ -164,9 +164,9 @@ BUS: tuple[Check, ...] = (
         reads=("bus",),
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         id="H04",
-        stage=Stage.HOST,
+        stage=CheckStage.HOST,
         title="every GPU's PCIe link has all its lanes",
         how="current_link_width and max_link_width of GPU and slot in sysfs; the agent's finding pcie_degraded for a "
         "speed that is low at work, as it falls while a GPU rests",

@@ -3,12 +3,12 @@
 import re
 
 from gpuwatch.collect.kernel_log.grammar import read_message
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.driver.home import is_containerised
 from gpuwatch.diagnose.checks.gpu_log import GpuLine, answering, blamed, present_life, said
 from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT
 from gpuwatch.diagnose.host.kernel_modules import Kernel
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.health.xid.classify import classify
 from gpuwatch.model import pci
 from gpuwatch.model.xid import XidEvent
@@ -38,16 +38,16 @@ _FAILED = (
 )
 
 
-def _rivals(case: Case) -> Verdict:
-    bus = case.facts.bus or ()
-    modules = (case.facts.kernel.modules if case.facts.kernel else None) or {}
+def _rivals(context: CheckContext) -> CheckVerdict:
+    bus = context.facts.bus or ()
+    modules = (context.facts.kernel.modules if context.facts.kernel else None) or {}
     taken = tuple(gpu for gpu in bus if (gpu.driver or "").lower().replace("-", "_") in RIVALS)
     loaded = [name for name in RIVALS if name in modules]
     if taken:
         return failed(
             f"{taken[0].driver} owns {len(taken)} of {len(bus)} GPUs",
             {gpu.address: f"bound to {gpu.driver}" for gpu in taken},
-            gpus=blamed(case, taken),
+            gpus=blamed(context, taken),
         )
     if loaded and "nvidia" not in modules:
         return failed(f"{loaded[0]} is loaded, the nvidia module is not", {"modules": ", ".join(loaded)})
@@ -56,22 +56,22 @@ def _rivals(case: Case) -> Verdict:
     return passed("none")
 
 
-def _built_for_kernel(case: Case) -> Verdict:
-    kernel = case.facts.kernel or Kernel()
+def _built_for_kernel(context: CheckContext) -> CheckVerdict:
+    kernel = context.facts.kernel or Kernel()
     release, own = kernel.release or "this kernel", kernel.own_module
     if kernel.is_loaded:
         return passed(f"loaded into {release}")
-    wrong = next(said(case, *_OTHER_KERNEL), None)
+    wrong = next(said(context, *_OTHER_KERNEL), None)
     if wrong is not None:
         return failed(f"the nvidia module was built for another kernel than {release}", {"kernel log": wrong.text})
     if own is not None:
         is_other = own.release not in (None, kernel.release)
         built = f"{own.path.rpartition('/')[2]} was built for {own.release}, {release} runs"
         return failed(built, {"module": own.path}) if is_other else passed(f"{own.version or 'there'} for {release}")
-    return _not_installed(case, kernel, release)
+    return _not_installed(context, kernel, release)
 
 
-def _not_installed(case: Case, kernel: Kernel, release: str) -> Verdict:
+def _not_installed(context: CheckContext, kernel: Kernel, release: str) -> CheckVerdict:
     if kernel.installed is None:
         return skipped("not seen: /lib/modules of the host")
     others = {name: module for name, module in kernel.installed.items() if module is not None}
@@ -82,18 +82,18 @@ def _not_installed(case: Case, kernel: Kernel, release: str) -> Verdict:
         return failed(f"the nvidia module is there for {', '.join(others)}, not for {release}{headers}", evidence)
     if kernel.dkms:
         return failed(f"DKMS has not built nvidia {kernel.dkms[-1]} for {release}{headers}", evidence)
-    if is_containerised(case):
+    if is_containerised(context):
         return skipped("none on the host: a driver container brings it")
     return skipped("no NVIDIA driver is installed for any kernel")
 
 
-def _signatures(case: Case) -> Verdict:
-    kernel = case.facts.kernel or Kernel()
+def _signatures(context: CheckContext) -> CheckVerdict:
+    kernel = context.facts.kernel or Kernel()
     if kernel.is_loaded:
         return passed("the module was taken")
     own = kernel.own_module
     patterns = "|".join(REJECTED if own is not None or kernel.installed is None else REJECTED[:1])
-    refused = next((line for line in case.facts.kernel_log or () if re.match(patterns, line.text)), None)
+    refused = next((line for line in context.facts.kernel_log or () if re.match(patterns, line.text)), None)
     enforced = kernel.secure_boot or kernel.signatures_enforced
     state = {"Secure Boot": {True: "on", False: "off", None: "not seen"}[kernel.secure_boot]}
     if refused is not None:
@@ -105,27 +105,27 @@ def _signatures(case: Case) -> Verdict:
     return passed("Secure Boot is on, nothing was rejected" if enforced else "signatures are not enforced")
 
 
-def _log(case: Case) -> Verdict:
+def _log(context: CheckContext) -> CheckVerdict:
     """GPUs that NVML reads are judged by what it says of them now, not by an old line."""
-    lines = [line for line in said(case, *_FAILED) if _is_bad(case, line)]
-    fine = answering(case)
+    lines = [line for line in said(context, *_FAILED) if _is_bad(context, line)]
+    fine = answering(context)
     dead = [line for line in lines if line.key is None or line.key not in fine]
     if dead:
         words = _words(dead[0].text)
         where = f"{dead[0].name}: " if dead[0].key else ""
         indexes = tuple(sorted({line.gpu for line in dead if line.gpu is not None}))
         evidence = {_at(line, number): line.text for number, line in enumerate(dead[:8])}
-        if case.facts.view is None and case.facts.view_failure != "hangs":
+        if context.facts.view is None and context.facts.view_failure != "hangs":
             return warned(f"{where}{words}; NVML was not asked how it is now", evidence)
         return failed(f"{where}{words}", evidence, gpus=indexes)
     if lines:
         return passed(f"{len(lines)} lines about GPUs that answer")
-    return passed(f"{len(present_life(case))} lines, none about a failed GPU")
+    return passed(f"{len(present_life(context))} lines, none about a failed GPU")
 
 
-def _is_bad(case: Case, line: GpuLine) -> bool:
+def _is_bad(context: CheckContext, line: GpuLine) -> bool:
     """Of XIDs, those after which a GPU is out of order; of a GPU nobody can number only where all were asked for."""
-    if line.key is not None and case.selected is not None and line.gpu not in case.selected:
+    if line.key is not None and context.selected is not None and line.gpu not in context.selected:
         return False
     told = read_message(line.text)
     if told.xid is None:
@@ -133,7 +133,7 @@ def _is_bad(case: Case, line: GpuLine) -> bool:
     event = XidEvent(
         at=0.0, xid=told.xid, source="kernel", message=told.message, recovery=told.recovery, nvlink=told.nvlink
     )
-    return told.xid not in _FIRMWARE_XIDS and classify(event, case.config.checks.xids) == "fatal"
+    return told.xid not in _FIRMWARE_XIDS and classify(event, context.config.checks.xids) == "fatal"
 
 
 def _words(text: str) -> str:
@@ -150,10 +150,10 @@ def _at(line: GpuLine, number: int) -> str:
     return f"{number + 1}. {line.when or 'line'}"
 
 
-KERNEL: tuple[Check, ...] = (
-    Check(
+KERNEL: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         id="H07",
-        stage=Stage.HOST,
+        stage=CheckStage.HOST,
         title="no other driver has the GPUs",
         how="/proc/modules and the driver each GPU is bound to: nouveau, nova_core, nvidiafb",
         failure="nouveau owns 8 of 8 GPUs",
@@ -168,9 +168,9 @@ KERNEL: tuple[Check, ...] = (
         needs=("H01",),
         reads=("bus", "kernel"),
     ),
-    Check(
+    DiagnosticCheck(
         id="H08",
-        stage=Stage.HOST,
+        stage=CheckStage.HOST,
         title="the nvidia module is built for the running kernel",
         how="modules.dep and nvidia.ko (.modinfo: vermagic) below /lib/modules, DKMS, uname -r, the kernel log",
         failure="the nvidia module is there for 6.8.0-50-generic, not for 6.8.0-51-generic; its headers are missing",
@@ -186,9 +186,9 @@ KERNEL: tuple[Check, ...] = (
         needs=("H01",),
         reads=("kernel",),
     ),
-    Check(
+    DiagnosticCheck(
         id="H09",
-        stage=Stage.HOST,
+        stage=CheckStage.HOST,
         title="the kernel takes the nvidia module's signature",
         how="the SecureBoot variable of UEFI, module.sig_enforce, nvidia.ko, the kernel log",
         failure="the kernel rejected the signature of a module",
@@ -204,9 +204,9 @@ KERNEL: tuple[Check, ...] = (
         needs=("H01",),
         reads=("kernel",),
     ),
-    Check(
+    DiagnosticCheck(
         id="H10",
-        stage=Stage.HOST,
+        stage=CheckStage.HOST,
         title="the kernel log tells of no GPU that failed",
         how="NVRM lines of /dev/kmsg (or a copy) since the driver was loaded, about GPUs that NVML cannot read",
         failure="GPU 3 (0000:61:00): XID 79, GPU has fallen off the bus.",

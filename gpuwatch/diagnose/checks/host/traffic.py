@@ -1,9 +1,9 @@
 """What goes over PCIe: without errors, and between GPUs without a detour."""
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, passed, skipped, warned
 from gpuwatch.diagnose.checks.driver.home import cuts_gpus
 from gpuwatch.diagnose.checks.gpu_log import blamed, meant_gpus
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.host.pci_config import Aer
 
 _SHOW_ACS = "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'"
@@ -11,9 +11,9 @@ _HARMLESS = frozenset({"UnsupReq"})
 """Somebody asked for a register that is not there: as common as probing for hardware."""
 
 
-def _errors(case: Case) -> Verdict:
+def _errors(context: CheckContext) -> CheckVerdict:
     counted: dict[str, Aer] = {}
-    for gpu in meant_gpus(case):
+    for gpu in meant_gpus(context):
         places = ((gpu.address, gpu.aer), *((port.address, port.aer) for port in gpu.ports))
         counted |= {address: aer for address, aer in places if aer is not None}
     if not counted:
@@ -22,12 +22,12 @@ def _errors(case: Case) -> Verdict:
     if bad:
         total = sum(sum(errors.values()) for errors in bad.values())
         hit = tuple(
-            gpu for gpu in meant_gpus(case) if {gpu.address, *(port.address for port in gpu.ports)} & bad.keys()
+            gpu for gpu in meant_gpus(context) if {gpu.address, *(port.address for port in gpu.ports)} & bad.keys()
         )
         evidence = {
             address: ", ".join(f"{name} {count}" for name, count in errors.items()) for address, errors in bad.items()
         }
-        return warned(f"{total} uncorrectable PCIe errors since boot", evidence, gpus=blamed(case, hit))
+        return warned(f"{total} uncorrectable PCIe errors since boot", evidence, gpus=blamed(context, hit))
     corrected = sum(sum(aer.correctable.values()) for aer in counted.values())
     return passed(f"none uncorrectable, {corrected} corrected")
 
@@ -39,14 +39,14 @@ def _uncorrectable(aer: Aer) -> dict[str, int]:
     }
 
 
-def _peer_to_peer(case: Case) -> Verdict:
-    bus = case.facts.bus or ()
-    if reason := _without_peers(case):
+def _peer_to_peer(context: CheckContext) -> CheckVerdict:
+    bus = context.facts.bus or ()
+    if reason := _without_peers(context):
         return skipped(reason)
     ports = {port.address: port for gpu in bus for port in gpu.ports if port.kind == "downstream"}
     redirecting = {address: "redirects to the root complex" for address, port in ports.items() if port.redirects}
     translated = {gpu.address: f"IOMMU domain {gpu.iommu}" for gpu in bus if (gpu.iommu or "").startswith("DMA")}
-    machine = case.facts.kernel.machine if case.facts.kernel else None
+    machine = context.facts.kernel.machine if context.facts.kernel else None
     if redirecting:
         off = tuple(f"setpci -s {address} ECAP_ACS+6.w=0000" for address in redirecting)
         words = f"ACS redirect is on at {len(redirecting)} switch ports: peer-to-peer is slow"
@@ -64,13 +64,13 @@ def _peer_to_peer(case: Case) -> Verdict:
     return passed("no redirect, no translation")
 
 
-def _without_peers(case: Case) -> str | None:
+def _without_peers(context: CheckContext) -> str | None:
     """Why these GPUs have nothing to say to each other, or no shorter way than over the root complex."""
-    bus = case.facts.bus or ()
+    bus = context.facts.bus or ()
     if len(bus) < 2:
         return "one GPU has no peer"
-    brands = {gpu.identity.brand for gpu in case.gpus}
-    if cuts_gpus(case) or any(gpu.driver == "vfio-pci" for gpu in bus):
+    brands = {gpu.identity.brand for gpu in context.gpus}
+    if cuts_gpus(context) or any(gpu.driver == "vfio-pci" for gpu in bus):
         return "GPUs are given to virtual machines, which needs the IOMMU and ACS"
     if brands and brands <= _DESKTOP:
         return "GeForce boards have no peer-to-peer over PCIe"
@@ -80,10 +80,10 @@ def _without_peers(case: Case) -> str | None:
 
 _DESKTOP = frozenset({"GeForce", "GeForce RTX"})
 
-TRAFFIC: tuple[Check, ...] = (
-    Check(
+TRAFFIC: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         id="H05",
-        stage=Stage.HOST,
+        stage=CheckStage.HOST,
         title="no uncorrectable PCIe errors",
         how="aer_dev_fatal and aer_dev_nonfatal of the GPUs and the bridges above them",
         failure="12 uncorrectable PCIe errors since boot",
@@ -94,9 +94,9 @@ TRAFFIC: tuple[Check, ...] = (
         needs=("H01", "H03"),
         reads=("bus",),
     ),
-    Check(
+    DiagnosticCheck(
         id="H06",
-        stage=Stage.HOST,
+        stage=CheckStage.HOST,
         title="GPUs reach each other over PCIe directly",
         how="ACS control of the PCIe switches above the GPUs, and the type of the GPUs' IOMMU groups",
         failure="ACS redirect is on at 8 switch ports: peer-to-peer is slow",

@@ -1,10 +1,10 @@
 """How the kubelet gets GPUs: the device plugin, its sockets, what it advertises and who holds it."""
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.capacity import DOMAIN, labels
 from gpuwatch.diagnose.checks.kubelet.devices import DEPLOY, KUBELET_DEVICES, NO_KUBELET, PLUGIN_LOG, RESTART_PLUGIN
-from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.facts import NodeFacts
+from gpuwatch.diagnose.model import CheckStage
 
 WORKLOAD = f"{DOMAIN}/gpu.workload.config"
 CONFIG = f"{DOMAIN}/device-plugin.config"
@@ -13,22 +13,22 @@ KUBELET_LOG = "journalctl -u kubelet --since -1h --no-pager"
 PLUGIN_PODS = "kubectl get pods -A -o wide --field-selector spec.nodeName={node} | grep -E 'device-plugin|dra-driver'"
 
 
-def _pod_resources(case: Case) -> Verdict:
+def _pod_resources(context: CheckContext) -> CheckVerdict:
     """The kubelet answers List, or at least its socket is there."""
-    kubelet = case.facts.kubelet
+    kubelet = context.facts.kubelet
     if kubelet is None or not kubelet.present:
         return skipped(NO_KUBELET)
     if kubelet.pod_resources is None:
-        return passed("the kubelet answers" if case.facts.live else "the socket is there")
+        return passed("the kubelet answers" if context.facts.live else "the socket is there")
     if kubelet.pod_resources_reason == "permission":
         return skipped(f"not seen: {kubelet.pod_resources}; run as root")
     return failed(kubelet.pod_resources)
 
 
-def _plugin(case: Case) -> Verdict:
+def _plugin(context: CheckContext) -> CheckVerdict:
     """A device plugin of NVIDIA's has registered, or its DRA driver has."""
-    kubelet = case.facts.kubelet
-    if reason := _unwanted(case.facts):
+    kubelet = context.facts.kubelet
+    if reason := _unwanted(context.facts):
         return skipped(reason)
     if kubelet is None or kubelet.plugins is None:
         return skipped("not seen: the kubelet's folder device-plugins is not mounted here")
@@ -36,14 +36,14 @@ def _plugin(case: Case) -> Verdict:
         message = "the kubelet does not listen for device plugins: no kubelet.sock in its folder device-plugins"
         return failed(message, remedy=KUBELET_DOWN, commands=("systemctl status kubelet", KUBELET_LOG))
     if kubelet.deaf:
-        return failed(f"nobody listens on {kubelet.deaf[0]}: the device plugin has ended", _pods(case.facts))
+        return failed(f"nobody listens on {kubelet.deaf[0]}: the device plugin has ended", _pods(context.facts))
     names = [path.rpartition("/")[2] for path in kubelet.plugins] or [f"DRA driver {name}" for name in kubelet.dra]
     if not names:
-        return failed("no device plugin of NVIDIA's has registered with the kubelet", _pods(case.facts))
+        return failed("no device plugin of NVIDIA's has registered with the kubelet", _pods(context.facts))
     return passed(", ".join(names))
 
 
-def _unwanted(facts: Facts) -> str | None:
+def _unwanted(facts: NodeFacts) -> str | None:
     """Why this node needs no device plugin."""
     if facts.kubelet is None or not facts.kubelet.present:
         return NO_KUBELET
@@ -55,7 +55,7 @@ def _unwanted(facts: Facts) -> str | None:
     return None
 
 
-def _pods(facts: Facts) -> dict[str, str]:
+def _pods(facts: NodeFacts) -> dict[str, str]:
     """What the plugin's pods on this node say of themselves."""
     pods = (facts.cluster.pods or ()) if facts.cluster else ()
     found = [pod for pod in pods if "device-plugin" in (pod.app or "")]
@@ -68,9 +68,9 @@ KUBELET_DOWN = (
 )
 
 
-def _checkpoint(case: Case) -> Verdict:
+def _checkpoint(context: CheckContext) -> CheckVerdict:
     """The kubelet finds there, after a restart, which container has which device."""
-    kubelet = case.facts.kubelet
+    kubelet = context.facts.kubelet
     if kubelet is None or not kubelet.present:
         return skipped(NO_KUBELET)
     if kubelet.checkpoint_error is not None and kubelet.intact is None:
@@ -85,10 +85,10 @@ def _checkpoint(case: Case) -> Verdict:
     return passed(", ".join(resources) or f"no {DOMAIN} devices")
 
 
-def _config_label(case: Case) -> Verdict:
+def _config_label(context: CheckContext) -> CheckVerdict:
     """The label that chooses the plugin's configuration names one that exists."""
-    cluster = case.facts.cluster
-    if _unwanted(case.facts) == NO_KUBELET or cluster is None:
+    cluster = context.facts.cluster
+    if _unwanted(context.facts) == NO_KUBELET or cluster is None:
         return skipped(NO_KUBELET)
     wanted = cluster.node.labels.get(CONFIG)
     if not wanted:
@@ -101,9 +101,9 @@ def _config_label(case: Case) -> Verdict:
     return passed(wanted)
 
 
-def _health_checks(case: Case) -> Verdict:
+def _health_checks(context: CheckContext) -> CheckVerdict:
     """DP_DISABLE_HEALTHCHECKS: `all`, `xids`, or XIDs that are to be ignored beside those of applications."""
-    cluster = case.facts.cluster
+    cluster = context.facts.cluster
     environment = cluster.plugin_environment if cluster else None
     if environment is None:
         reason = cluster.unseen.get("pods") if cluster else None
@@ -117,15 +117,15 @@ def _health_checks(case: Case) -> Verdict:
     return passed(f"on, but for XID {value}" if value else "on")
 
 
-def _validated(case: Case) -> Verdict:
+def _validated(context: CheckContext) -> CheckVerdict:
     """The last two steps of the GPU operator's validator: a CUDA program, and one in a pod that asked for a GPU."""
-    operator = case.facts.operator
+    operator = context.facts.operator
     if operator is None or not operator.present or "driver-ready" not in operator.validations:
         return skipped("the GPU operator has noted nothing here")
     if "toolkit-ready" not in operator.validations:
         return skipped("the GPU operator's validator is still at the container toolkit")
-    kubelet = case.facts.kubelet
-    is_plain = _unwanted(case.facts) is None and (kubelet is None or bool(kubelet.plugins) or not kubelet.dra)
+    kubelet = context.facts.kubelet
+    is_plain = _unwanted(context.facts) is None and (kubelet is None or bool(kubelet.plugins) or not kubelet.dra)
     steps = ("cuda-ready", "plugin-ready") if is_plain else ("cuda-ready",)
     missing = [name for name in steps if name not in operator.validations]
     if missing:
@@ -133,10 +133,10 @@ def _validated(case: Case) -> Verdict:
     return passed("the GPU operator's validator is through")
 
 
-_ROWS: tuple[Check, ...] = (
-    Check(
+_ROWS: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         id="K01",
-        stage=Stage.KUBELET,
+        stage=CheckStage.KUBELET,
         title="the kubelet tells which pod has which device",
         how="/var/lib/kubelet/pod-resources/kubelet.sock: List answers within 2 s",
         failure="cannot read pod resources from /var/lib/kubelet/pod-resources/kubelet.sock: No such file or directory",
@@ -146,9 +146,9 @@ _ROWS: tuple[Check, ...] = (
         judge=_pod_resources,
         reads=("kubelet",),
     ),
-    Check(
+    DiagnosticCheck(
         id="K02",
-        stage=Stage.KUBELET,
+        stage=CheckStage.KUBELET,
         title="NVIDIA's device plugin is registered",
         how="/var/lib/kubelet/device-plugins: kubelet.sock and nvidia*.sock that somebody listens on; or a DRA driver "
         "in plugins_registry",
@@ -160,9 +160,9 @@ _ROWS: tuple[Check, ...] = (
         needs=("D01", "N02", "T01", "T02", "T03", "T04", "T06", "K01", "K07", "L03"),
         reads=("kubelet",),
     ),
-    Check(
+    DiagnosticCheck(
         id="K06",
-        stage=Stage.KUBELET,
+        stage=CheckStage.KUBELET,
         title="the kubelet's device checkpoint is sound",
         how="/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint: JSON, checksum",
         failure="kubelet_internal_checkpoint is broken: Input data was truncated",
@@ -178,9 +178,9 @@ _ROWS: tuple[Check, ...] = (
         judge=_checkpoint,
         reads=("kubelet",),
     ),
-    Check(
+    DiagnosticCheck(
         id="K07",
-        stage=Stage.KUBELET,
+        stage=CheckStage.KUBELET,
         title="the device plugin's configuration exists",
         how=f"Node label {CONFIG} against the keys of the plugin's ConfigMap",
         failure="nvidia.com/device-plugin.config=tesla-t4, but the ConfigMap has only default, mixed",
@@ -190,9 +190,9 @@ _ROWS: tuple[Check, ...] = (
         judge=_config_label,
         reads=("cluster",),
     ),
-    Check(
+    DiagnosticCheck(
         id="K08",
-        stage=Stage.KUBELET,
+        stage=CheckStage.KUBELET,
         title="the device plugin watches the GPUs' health",
         how="DP_DISABLE_HEALTHCHECKS in the environment of the device plugin's pod",
         failure="DP_DISABLE_HEALTHCHECKS=all: the device plugin calls every GPU healthy",
@@ -202,9 +202,9 @@ _ROWS: tuple[Check, ...] = (
         judge=_health_checks,
         reads=("cluster",),
     ),
-    Check(
+    DiagnosticCheck(
         id="K10",
-        stage=Stage.KUBELET,
+        stage=CheckStage.KUBELET,
         title="the GPU operator has seen work run",
         how="/run/nvidia/validations: cuda-ready, plugin-ready",
         failure="the GPU operator's validator is not through: no cuda-ready and no plugin-ready",
@@ -220,4 +220,4 @@ _ROWS: tuple[Check, ...] = (
     ),
 )
 
-KUBELET: tuple[Check, ...] = tuple(sorted((*_ROWS, *KUBELET_DEVICES), key=lambda check: check.id))
+KUBELET: tuple[DiagnosticCheck, ...] = tuple(sorted((*_ROWS, *KUBELET_DEVICES), key=lambda check: check.id))

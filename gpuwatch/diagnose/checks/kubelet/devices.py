@@ -1,9 +1,18 @@
 """Devices the kubelet hands out: as many as there are, all of them healthy, each to those it was given to."""
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, gpu_list, passed, skipped, warned
+from gpuwatch.diagnose.check import (
+    CheckContext,
+    CheckVerdict,
+    DiagnosticCheck,
+    failed,
+    gpu_list,
+    passed,
+    skipped,
+    warned,
+)
 from gpuwatch.diagnose.checks.capacity import DOMAIN, expected, healthy, is_shared, labels, left_out, ours
-from gpuwatch.diagnose.facts import Facts
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.facts import NodeFacts
+from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model import device_id
 from gpuwatch.model.workload import DeviceUse, Workload
 
@@ -17,7 +26,7 @@ GROUND = ("N02", "N03", "N04", "G05", "M01", "M02", "M03", "M04", "K02")
 MPS = "nvidia-cuda-mps"
 
 
-def _exempt(facts: Facts) -> str | None:
+def _exempt(facts: NodeFacts) -> str | None:
     """Why there are no devices to count."""
     kubelet, cluster = facts.kubelet, facts.cluster
     if kubelet is not None and not kubelet.present:
@@ -33,28 +42,28 @@ def _exempt(facts: Facts) -> str | None:
     return None
 
 
-def _capacity(case: Case) -> Verdict:
+def _capacity(context: CheckContext) -> CheckVerdict:
     """Node.status.capacity against GPUs and MIG instances, times the slots of each."""
-    cluster, view = case.facts.cluster, case.facts.view
-    reason = _exempt(case.facts)
+    cluster, view = context.facts.cluster, context.facts.view
+    reason = _exempt(context.facts)
     if reason or cluster is None or view is None:
         return skipped(reason or "not seen")
     there = ours(cluster.node.capacity)
-    wanted = expected(view.snapshot.gpus, labels(case.facts), there)
+    wanted = expected(view.snapshot.gpus, labels(context.facts), there)
     if wanted is None:
         return skipped("MIG is on, and the Node has no label nvidia.com/mig.strategy that says how it is advertised")
     wrong = {name: count for name, count in wanted.items() if there.get(name, 0) != count}
     if not wrong:
         return passed(_counts(there))
     name, count = next(iter(wrong.items()))
-    gpus = left_out(case.facts, view.snapshot.gpus)
+    gpus = left_out(context.facts, view.snapshot.gpus)
     evidence = {each: f"capacity {there.get(each, 0)}, by NVML {wanted[each]}" for each in wrong}
     return failed(f"{name}: capacity {there.get(name, 0)}, by NVML {count}", evidence, gpus=gpus)
 
 
-def _allocatable(case: Case) -> Verdict:
+def _allocatable(context: CheckContext) -> CheckVerdict:
     """Allocatable against capacity; without the API the kubelet's own note against NVML."""
-    facts = case.facts
+    facts = context.facts
     if reason := _exempt(facts):
         return skipped(reason)
     gpus = facts.view.snapshot.gpus if facts.view else ()
@@ -80,10 +89,10 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "no devices"
 
 
-def _allocations(case: Case) -> Verdict:
+def _allocations(context: CheckContext) -> CheckVerdict:
     """What pods were given exists, and no exclusive device was given twice."""
-    view = case.facts.view
-    if reason := _unattributed(case.facts):
+    view = context.facts.view
+    if reason := _unattributed(context.facts):
         return skipped(reason)
     attribution = view.attribution if view else None
     if attribution is None:
@@ -95,7 +104,7 @@ def _allocations(case: Case) -> Verdict:
             f"a container was given {stale[0]}{others}, which this node does not have",
             {each: "allocated, not in NVML" for each in stale},
         )
-    twice = {device: names for device in attribution.devices if len(names := _exclusive(case.facts, device)) > 1}
+    twice = {device: names for device in attribution.devices if len(names := _exclusive(context.facts, device)) > 1}
     if not twice:
         held = sum(1 for device in attribution.devices if device.allocated)
         return passed(f"{held} of {len(attribution.devices)} devices given to pods")
@@ -103,15 +112,17 @@ def _allocations(case: Case) -> Verdict:
     message = f"{device.mig or device.gpu} was given to {' and '.join(names)}"
     evidence = {each.mig or each.gpu: ", ".join(pods) for each, pods in twice.items()}
     running = (
-        {pod.path for pod in case.facts.cluster.pods or () if pod.phase == "Running"} if case.facts.cluster else ()
+        {pod.path for pod in context.facts.cluster.pods or () if pod.phase == "Running"}
+        if context.facts.cluster
+        else ()
     )
     judge = failed if all(name in running for name in names) else warned
     return judge(
-        message, evidence, gpus=_indexes(case, twice), remedy=DOUBLE, commands=("kubectl get pods -A -o wide",)
+        message, evidence, gpus=_indexes(context, twice), remedy=DOUBLE, commands=("kubectl get pods -A -o wide",)
     )
 
 
-def _exclusive(facts: Facts, device: DeviceUse) -> list[str]:
+def _exclusive(facts: NodeFacts, device: DeviceUse) -> list[str]:
     """Pods that were given this device for themselves; finished pods, which old kubelets still list, are left out."""
     given = [h for h in device.holders if h.resource and is_shared(facts, h.resource) is False]
     pods = facts.cluster.pods if facts.cluster else None
@@ -126,10 +137,10 @@ DOUBLE = (
 )
 
 
-def _strangers(case: Case) -> Verdict:
+def _strangers(context: CheckContext) -> CheckVerdict:
     """Processes of pods on devices that the kubelet gave to others or to nobody."""
-    view = case.facts.view
-    reason = _unattributed(case.facts)
+    view = context.facts.view
+    reason = _unattributed(context.facts)
     if reason or view is None:
         return skipped(reason or "not seen")
     servers = {o.workload for o in view.owners if o.workload and (o.name or "").startswith(MPS[:15])}
@@ -141,7 +152,7 @@ def _strangers(case: Case) -> Verdict:
             found[device] = strangers
     if not found:
         return passed("processes are where their pods were given devices")
-    gpus = _indexes(case, found)
+    gpus = _indexes(context, found)
     first = next(iter(found.values()))[0]
     evidence = {d.mig or d.gpu: ", ".join(map(_named, workloads)) for d, workloads in found.items()}
     return warned(f"{_named(first)} uses {gpu_list(gpus)}, which it was not given", evidence, gpus=gpus)
@@ -151,12 +162,14 @@ def _named(workload: Workload) -> str:
     return f"{workload.namespace}/{workload.pod}" if workload.pod else f"pod {workload.pod_uid}"
 
 
-def _indexes(case: Case, devices: dict[DeviceUse, list[str]] | dict[DeviceUse, list[Workload]]) -> tuple[int, ...]:
-    index = {status.identity.uuid: status.identity.index for status in case.statuses}
+def _indexes(
+    context: CheckContext, devices: dict[DeviceUse, list[str]] | dict[DeviceUse, list[Workload]]
+) -> tuple[int, ...]:
+    index = {status.identity.uuid: status.identity.index for status in context.statuses}
     return tuple(sorted({index[device.gpu] for device in devices if device.gpu in index}))
 
 
-def _unattributed(facts: Facts) -> str | None:
+def _unattributed(facts: NodeFacts) -> str | None:
     """Why nothing can be said of what the kubelet gave to whom."""
     if facts.kubelet is not None and not facts.kubelet.present:
         return NO_KUBELET
@@ -167,10 +180,10 @@ def _unattributed(facts: Facts) -> str | None:
     return f"not seen: {asked.reason}" if asked.reason else "the kubelet did not tell which pods have devices"
 
 
-KUBELET_DEVICES: tuple[Check, ...] = (
-    Check(
+KUBELET_DEVICES: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         id="K03",
-        stage=Stage.KUBELET,
+        stage=CheckStage.KUBELET,
         title="the Node's capacity is what NVML counts",
         how="Node.status.capacity nvidia.com/*; NVML's GPUs and MIG instances by nvidia.com/mig.strategy, times "
         "nvidia.com/<resource>.replicas",
@@ -182,9 +195,9 @@ KUBELET_DEVICES: tuple[Check, ...] = (
         needs=GROUND,
         reads=("cluster", "view"),
     ),
-    Check(
+    DiagnosticCheck(
         id="K04",
-        stage=Stage.KUBELET,
+        stage=CheckStage.KUBELET,
         title="all devices are allocatable",
         how="Node.status.allocatable against capacity; RegisteredDevices of kubelet_internal_checkpoint tells which "
         "are healthy",
@@ -195,9 +208,9 @@ KUBELET_DEVICES: tuple[Check, ...] = (
         judge=_allocatable,
         needs=(*GROUND, "K03"),
     ),
-    Check(
+    DiagnosticCheck(
         id="K05",
-        stage=Stage.KUBELET,
+        stage=CheckStage.KUBELET,
         title="pods hold devices that exist, one pod each",
         how="pod-resources List against NVML's uuids; one holder for a device that is not shared",
         failure="a container was given GPU-5c2f..., which this node does not have",
@@ -208,9 +221,9 @@ KUBELET_DEVICES: tuple[Check, ...] = (
         needs=("K01", "N03", "N04"),
         reads=("view",),
     ),
-    Check(
+    DiagnosticCheck(
         id="K09",
-        stage=Stage.KUBELET,
+        stage=CheckStage.KUBELET,
         title="pods use only the GPUs they were given",
         how="NVML's processes, their cgroups, and pod-resources List",
         failure="default/notebook uses GPU 3, which it was not given",

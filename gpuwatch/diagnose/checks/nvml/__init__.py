@@ -1,19 +1,19 @@
 """NVML starts and shows every GPU: what everything below stands on."""
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.nvml.access import ACCESS
 from gpuwatch.diagnose.checks.nvml.start import init, library
 from gpuwatch.diagnose.checks.per_gpu import blame, many
 from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT, REBOOT_NODE
 from gpuwatch.diagnose.checks.xids import told_of
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import GpuState
 
 
-def _count(case: Case) -> Verdict:
+def _count(context: CheckContext) -> CheckVerdict:
     """GPUs that NVML counts against those of the bus that the driver has taken and that answer there."""
-    view, bus = case.facts.view, case.facts.bus
+    view, bus = context.facts.view, context.facts.bus
     if view is None or bus is None:
         return skipped("the PCI bus or NVML was not seen")
     snapshot = view.snapshot
@@ -21,7 +21,7 @@ def _count(case: Case) -> Verdict:
     counted = len(known) + len(snapshot.unanswered)
     hidden = {gpu.address for gpu in bus} - set(snapshot.bus) if snapshot.bus is not None else set()
     wanted = [gpu.address for gpu in bus if gpu.driver == "nvidia" and gpu.answers is not False]
-    excluded = case.facts.nodes.excluded if case.facts.nodes else ()
+    excluded = context.facts.nodes.excluded if context.facts.nodes else ()
     wanted = [address for address in wanted if address not in hidden and address not in excluded]
     if excluded and counted == len(wanted):
         words = f"{many(counted)}; {many(len(excluded))} left out by NVreg_ExcludedGpus ({', '.join(excluded)})"
@@ -48,34 +48,34 @@ SHOW_EXCLUDED = ("grep ExcludedGpus /proc/driver/nvidia/params", "grep -r Exclud
 VANISHED = "vanished from NVML"
 
 
-def _answers(case: Case) -> Verdict:
+def _answers(context: CheckContext) -> CheckVerdict:
     """GPUs that are lost, hang, or do not tell who they are."""
-    view = case.facts.view
-    if view is None or not case.indexes:
+    view = context.facts.view
+    if view is None or not context.indexes:
         return skipped("NVML shows no GPU")
     snapshot = view.snapshot
-    waking = {index: seconds for index, seconds in snapshot.awaited.items() if seconds < PATIENCE[_is_kept_up(case)]}
-    bad = {s.identity.index: f"{s.state}: {s.detail}" for s in case.statuses if s.state in NO_ANSWER}
-    bad |= {i: why for i, why in snapshot.unanswered.items() if case.means(i) and i not in waking}
-    odd = {s.identity.index: s.detail or "nobody reads it" for s in case.statuses if s.state is GpuState.UNKNOWN}
-    odd |= {i: f"it has not told who it is for {seconds:.0f} s" for i, seconds in waking.items() if case.means(i)}
+    waking = {index: seconds for index, seconds in snapshot.awaited.items() if seconds < PATIENCE[_is_kept_up(context)]}
+    bad = {s.identity.index: f"{s.state}: {s.detail}" for s in context.statuses if s.state in NO_ANSWER}
+    bad |= {i: why for i, why in snapshot.unanswered.items() if context.means(i) and i not in waking}
+    odd = {s.identity.index: s.detail or "nobody reads it" for s in context.statuses if s.state is GpuState.UNKNOWN}
+    odd |= {i: f"it has not told who it is for {seconds:.0f} s" for i, seconds in waking.items() if context.means(i)}
     if not bad:
         odd = dict(sorted(odd.items()))
-        return blame(odd, remedy=ODD, commands=("nvidia-smi",)) if odd else passed(many(len(case.statuses)))
-    hanging = {s.identity.index for s in case.statuses if s.state is GpuState.UNRESPONSIVE} | snapshot.awaited.keys()
+        return blame(odd, remedy=ODD, commands=("nvidia-smi",)) if odd else passed(many(len(context.statuses)))
+    hanging = {s.identity.index for s in context.statuses if s.state is GpuState.UNRESPONSIVE} | snapshot.awaited.keys()
     hangs = bool(bad.keys() & hanging)
     bad = dict(sorted(bad.items(), key=lambda each: (each[0] not in hanging, each[0])))
     verdict = blame(bad, fatal=True, remedy=HUNG if hangs else None, commands=AFTER_HANG if hangs else None)
-    return verdict._replace(evidence={**verdict.evidence, **told_of(case, frozenset(bad))})
+    return verdict._replace(evidence={**verdict.evidence, **told_of(context, frozenset(bad))})
 
 
 PATIENCE = {True: 2.5, False: 30.0}
 """Seconds for a GPU to tell who it is. Without persistence its driver starts it first, one GPU after the other."""
 
 
-def _is_kept_up(case: Case) -> bool:
+def _is_kept_up(context: CheckContext) -> bool:
     """Whether the driver keeps GPUs up while nobody uses them, as far as those show that answer."""
-    return any(gpu.persistence_mode for gpu in case.gpus)
+    return any(gpu.persistence_mode for gpu in context.gpus)
 
 
 NO_ANSWER = frozenset({GpuState.LOST, GpuState.UNRESPONSIVE})
@@ -92,10 +92,10 @@ HUNG = (
     "whole. Move the work away and reboot; if the reboot hangs, power-cycle. Keep the kernel log for the support case."
 )
 
-NVML: tuple[Check, ...] = (
-    Check(
+NVML: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         "N01",
-        Stage.NVML,
+        CheckStage.NVML,
         "libnvidia-ml.so.1 can be loaded",
         "dlopen of libnvidia-ml.so.1 in the reader process (NVML_ERROR_LIBRARY_NOT_FOUND)",
         "libnvidia-ml.so.1 cannot be loaded",
@@ -108,9 +108,9 @@ NVML: tuple[Check, ...] = (
         needs=("D01", "D04"),
         commands=("ldconfig -p | grep libnvidia-ml", "ls /run/nvidia/driver/usr/lib*/libnvidia-ml.so.1"),
     ),
-    Check(
+    DiagnosticCheck(
         "N02",
-        Stage.NVML,
+        CheckStage.NVML,
         "NVML starts",
         "nvmlInit and nvmlDeviceGetCount in the reader process, with a deadline",
         "nvmlInit: driver not loaded | library and kernel module differ | no permission | does not return",
@@ -119,9 +119,9 @@ NVML: tuple[Check, ...] = (
         needs=("N01", "D03"),
         commands=("nvidia-smi", KERNEL_LOG),
     ),
-    Check(
+    DiagnosticCheck(
         "N03",
-        Stage.NVML,
+        CheckStage.NVML,
         "NVML shows every GPU of the bus",
         "nvmlDeviceGetCount against the GPUs of /sys/bus/pci/devices that the nvidia driver has taken",
         "NVML sees 7 GPUs, the driver has 8 on the bus (missing: 0000:9d:00.0)",
@@ -132,9 +132,9 @@ NVML: tuple[Check, ...] = (
         reads=("bus", "view"),
         commands=(KERNEL_LOG, DRAIN, REBOOT),
     ),
-    Check(
+    DiagnosticCheck(
         "N04",
-        Stage.NVML,
+        CheckStage.NVML,
         "every GPU answers",
         "name, uuid and samples of each GPU in time (nvmlDeviceGetHandleByIndex and all that is read)",
         "GPU 3: lost: GPU is lost | GPU 3: unresponsive: a driver call does not return",

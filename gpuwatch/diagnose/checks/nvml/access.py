@@ -1,17 +1,17 @@
 """What NVML lets gpuwatch read and set, beside the plain readings."""
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, passed, skipped, warned
 from gpuwatch.diagnose.checks.per_gpu import FOR_SCREENS, blame, many, told, untold
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.snapshot import Gpu
 
 WITHOUT_GPM = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada Lovelace"})
 
 
-def _gpm(case: Case) -> Verdict:
-    able = [gpu for gpu in case.gpus if gpu.identity.architecture not in (None, *WITHOUT_GPM) and _is_whole(gpu)]
+def _gpm(context: CheckContext) -> CheckVerdict:
+    able = [gpu for gpu in context.gpus if gpu.identity.architecture not in (None, *WITHOUT_GPM) and _is_whole(gpu)]
     if not able:
-        return untold(case, "no GPU has GPM counters (Hopper and newer do); DCGM has such metrics of older ones")
+        return untold(context, "no GPU has GPM counters (Hopper and newer do); DCGM has such metrics of older ones")
     without = {gpu.identity.index: NO_GPM for gpu in able if not _counts(gpu) and "activity" not in gpu.errors}
     return blame(without) if without else passed(many(len(able)))
 
@@ -29,19 +29,21 @@ def _counts(gpu: Gpu) -> bool:
     return gpu.activity.sm is not None or bool(gpu.mig_enabled)
 
 
-def _readable(case: Case) -> Verdict:
-    params = case.facts.kernel.params if case.facts.kernel else {}
+def _readable(context: CheckContext) -> CheckVerdict:
+    params = context.facts.kernel.params if context.facts.kernel else {}
     rule = params.get("RmProfilingAdminOnly")
-    refused = told(case, _refused)
-    limits = case.facts.limits
-    if refused and limits is not None and limits.euid != 0 and not case.facts.agent:
+    refused = told(context, _refused)
+    limits = context.facts.limits
+    if refused and limits is not None and limits.euid != 0 and not context.facts.agent:
         return skipped("not seen: counters may be for root only (RmProfilingAdminOnly); run as root")
     if refused:
         verdict = blame(refused)
         return verdict._replace(evidence={**verdict.evidence, **({"RmProfilingAdminOnly": rule} if rule else {})})
-    read = sum(gpu.activity.sm is not None or any(mig.activity.sm is not None for mig in gpu.mig) for gpu in case.gpus)
+    read = sum(
+        gpu.activity.sm is not None or any(mig.activity.sm is not None for mig in gpu.mig) for gpu in context.gpus
+    )
     if not read:
-        return untold(case, "no GPU gives activity counters to read")
+        return untold(context, "no GPU gives activity counters to read")
     return passed(f"of {many(read)}{'; other programs need CAP_SYS_ADMIN for theirs' if rule == '1' else ''}")
 
 
@@ -50,25 +52,25 @@ def _refused(gpu: Gpu) -> str | None:
     return f"activity counters are refused: {error}" if error else None
 
 
-def _actuation(case: Case) -> Verdict:
-    limits = case.facts.limits
+def _actuation(context: CheckContext) -> CheckVerdict:
+    limits = context.facts.limits
     if limits is None:
         return skipped("what this process may do was not seen")
     may = limits.euid == 0 and "CAP_SYS_ADMIN" in limits.capabilities
-    if case.config.tuning.mode == "enforce" and not may:
+    if context.config.tuning.mode == "enforce" and not may:
         return warned(
             "the tuner is to set clocks and limits, and a process like this one may not", {"euid": str(limits.euid)}
         )
     if not may:
         return skipped("this process may not set clocks or limits, and nobody asks it to (tuning.mode is not enforce)")
-    fixed = told(case, lambda gpu: None if gpu.power.limit_min is not None else "its power limit cannot be set")
+    fixed = told(context, lambda gpu: None if gpu.power.limit_min is not None else "its power limit cannot be set")
     return passed(f"it could be done{f'; not the power limit of {many(len(fixed))}' if fixed else ''}")
 
 
-ACCESS: tuple[Check, ...] = (
-    Check(
+ACCESS: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         "N05",
-        Stage.NVML,
+        CheckStage.NVML,
         "GPUs that have activity counters offer them",
         "nvmlGpmQueryDeviceSupport (Hopper and newer)",
         "GPU 0: it should have activity counters, but its driver offers none",
@@ -81,9 +83,9 @@ ACCESS: tuple[Check, ...] = (
         level="full",
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "N06",
-        Stage.NVML,
+        CheckStage.NVML,
         "activity counters may be read",
         "two GPM samples (nvmlGpmSampleGet); RmProfilingAdminOnly of /proc/driver/nvidia/params",
         "GPU 0: activity counters are refused: Insufficient Permissions",
@@ -97,9 +99,9 @@ ACCESS: tuple[Check, ...] = (
         level="full",
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "N07",
-        Stage.NVML,
+        CheckStage.NVML,
         "who is to tune may set clocks and limits",
         "capabilities and user of this process, power constraints of the GPUs; nothing is written",
         "the tuner is to set clocks and limits, and a process like this one may not",

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from gpuwatch.diagnose.check import Case, Verdict, failed, passed, skipped
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, passed, skipped
 from gpuwatch.diagnose.checks.driver.home import for_machines
 from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT
 from gpuwatch.model.snapshot import SourceStatus
@@ -70,30 +70,30 @@ WEDGED = (
 )
 
 
-def library(case: Case) -> Verdict:
+def library(context: CheckContext) -> CheckVerdict:
     """N01."""
-    nvml = _nvml(case)
-    if nvml is None or (nvml.code is not None and for_machines(case)):
-        return skipped(for_machines(case) or _unseen(case))
+    nvml = _nvml(context)
+    if nvml is None or (nvml.code is not None and for_machines(context)):
+        return skipped(for_machines(context) or _unseen(context))
     if nvml.code == LIBRARY_NOT_FOUND:
         return failed("libnvidia-ml.so.1 cannot be loaded", {"nvml": nvml.reason})
-    view = case.facts.view
+    view = context.facts.view
     version = view.snapshot.driver.nvml if view and view.snapshot.driver else None
     return passed(f"NVML {version}" if version else "it loads")
 
 
-def init(case: Case) -> Verdict:
+def init(context: CheckContext) -> CheckVerdict:
     """N02."""
-    nvml = _nvml(case)
+    nvml = _nvml(context)
     if nvml is not None:
-        reason = for_machines(case) if nvml.code is not None else None
-        return skipped(reason) if reason else _started(case, nvml)
-    if case.facts.view_failure == "hangs":
-        return failed("the driver does not answer", {"view": _unseen(case)}, remedy=WEDGED, commands=AFTER_WEDGED)
-    return skipped(_unseen(case))
+        reason = for_machines(context) if nvml.code is not None else None
+        return skipped(reason) if reason else _started(context, nvml)
+    if context.facts.view_failure == "hangs":
+        return failed("the driver does not answer", {"view": _unseen(context)}, remedy=WEDGED, commands=AFTER_WEDGED)
+    return skipped(_unseen(context))
 
 
-def _started(case: Case, nvml: SourceStatus) -> Verdict:
+def _started(context: CheckContext, nvml: SourceStatus) -> CheckVerdict:
     evidence = {"nvml": nvml.reason}
     if (nvml.hanging_seconds or 0.0) >= SLOW_SECONDS:
         waited = f"the driver has not answered for {nvml.hanging_seconds:.0f} s ({nvml.reason})"
@@ -103,7 +103,7 @@ def _started(case: Case, nvml: SourceStatus) -> Verdict:
         if start is None:
             return failed(f"NVML does not start: {nvml.reason}", evidence)
         return failed(start.message, evidence, remedy=start.remedy, commands=start.commands)
-    view = case.facts.view
+    view = context.facts.view
     driver = view.snapshot.driver if view else None
     if driver is None:
         return failed(f"nothing was heard of NVML: {nvml.reason}", evidence, remedy=SILENT)
@@ -119,10 +119,10 @@ SILENT = (
 )
 
 
-def _nvml(case: Case) -> SourceStatus | None:
-    view = case.facts.view
+def _nvml(context: CheckContext) -> SourceStatus | None:
+    view = context.facts.view
     return next((source for source in view.snapshot.sources if source.name == "nvml"), None) if view else None
 
 
-def _unseen(case: Case) -> str:
-    return case.facts.unread.get("view", NO_RECORDING) if case.facts.live else NO_RECORDING
+def _unseen(context: CheckContext) -> str:
+    return context.facts.unread.get("view", NO_RECORDING) if context.facts.live else NO_RECORDING

@@ -1,13 +1,13 @@
 """How containers get GPUs: NVIDIA's toolkit, the container runtime, CDI."""
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.containers import good_specs, runtime_config, runtime_kind, way
 from gpuwatch.diagnose.checks.per_gpu import FOR_SCREENS
 from gpuwatch.diagnose.checks.runtime.cdi import CDI
 from gpuwatch.diagnose.checks.runtime.settings import OPERATOR_PODS, SETTINGS
-from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.container_runtime import RuntimeConfig
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 
 UNITS = {"/etc/k0s/": "k0sworker", "/var/snap/microk8s/": "snap.microk8s.daemon-containerd"}
 INSTALL = "apt-get install -y nvidia-container-toolkit"
@@ -17,7 +17,7 @@ NEITHER = "neither nvidia-ctk nor nvidia-container-runtime is on this host"
 GKE = "Google's driver installer and device plugin bring the driver into containers; no toolkit is needed"
 
 
-def _exempt(facts: Facts) -> str | None:
+def _exempt(facts: NodeFacts) -> str | None:
     """Why there is nothing of NVIDIA's to look for in a container runtime."""
     kind = runtime_kind(facts)
     if facts.runtime is None or kind is None:
@@ -25,16 +25,16 @@ def _exempt(facts: Facts) -> str | None:
     return GKE if facts.runtime.gke else None
 
 
-def _toolkit(case: Case) -> Verdict:
+def _toolkit(context: CheckContext) -> CheckVerdict:
     """Packages of the host, or the copy that the GPU operator installs."""
-    reason, found = _exempt(case.facts), case.facts.runtime.toolkit if case.facts.runtime else {}
+    reason, found = _exempt(context.facts), context.facts.runtime.toolkit if context.facts.runtime else {}
     if reason:
         return skipped(reason)
     if not found:
-        return _no_toolkit(case)
+        return _no_toolkit(context)
     folders = sorted({path.rpartition("/")[0] for path in found})
     seen = f"{max(found.values()) or 'version not told'}, in {' and '.join(folders)}"
-    validations = case.facts.operator.validations if case.facts.operator else {}
+    validations = context.facts.operator.validations if context.facts.operator else {}
     if "driver-ready" not in validations or "toolkit-ready" in validations:
         return passed(seen)
     return warned(
@@ -48,31 +48,31 @@ def _toolkit(case: Case) -> Verdict:
     )
 
 
-def _no_toolkit(case: Case) -> Verdict:
+def _no_toolkit(context: CheckContext) -> CheckVerdict:
     """A failure where containers are to have GPUs: many a machine has Docker or podman for other things."""
-    config = runtime_config(case.facts) or RuntimeConfig(kind=runtime_kind(case.facts) or "", path="")
+    config = runtime_config(context.facts) or RuntimeConfig(kind=runtime_kind(context.facts) or "", path="")
     commands = (INSTALL, *_repair(config))
-    if _is_meant(case.facts, config):
+    if _is_meant(context.facts, config):
         return failed(f"no container toolkit: {NEITHER}", commands=commands)
-    if config.kind == "docker" and any(gpu.identity.brand not in FOR_SCREENS for gpu in case.gpus):
+    if config.kind == "docker" and any(gpu.identity.brand not in FOR_SCREENS for gpu in context.gpus):
         return warned(f"docker cannot give GPUs to containers: {NEITHER}", commands=commands)
     return skipped(f"no container toolkit, and nothing says that containers of {config.kind} are to have GPUs")
 
 
-def _is_meant(facts: Facts, config: RuntimeConfig) -> bool:
+def _is_meant(facts: NodeFacts, config: RuntimeConfig) -> bool:
     in_cluster = facts.kubelet is not None and facts.kubelet.present
     return in_cluster or bool(config.nvidia or config.hook or good_specs(facts))
 
 
-def _configured(case: Case) -> Verdict:
+def _configured(context: CheckContext) -> CheckVerdict:
     """A handler whose binary exists, an OCI hook, or CDI in the runtime that starts the containers."""
-    kind = runtime_kind(case.facts) or ""
-    reason = _exempt(case.facts) or (PODMAN if kind == "podman" else None)
-    config = runtime_config(case.facts) or RuntimeConfig(kind=kind, path="", cdi=True if kind == "crio" else None)
+    kind = runtime_kind(context.facts) or ""
+    reason = _exempt(context.facts) or (PODMAN if kind == "podman" else None)
+    config = runtime_config(context.facts) or RuntimeConfig(kind=kind, path="", cdi=True if kind == "crio" else None)
     if config.denied:
         reason = reason or f"not seen: {config.error}"
-    is_for_others = kind in ("containerd", "crio") or not (case.facts.runtime and case.facts.runtime.toolkit)
-    if is_for_others and not _is_meant(case.facts, config):
+    is_for_others = kind in ("containerd", "crio") or not (context.facts.runtime and context.facts.runtime.toolkit)
+    if is_for_others and not _is_meant(context.facts, config):
         reason = reason or f"nothing says that containers of {kind} are to have GPUs"
     if reason:
         return skipped(reason)
@@ -80,11 +80,11 @@ def _configured(case: Case) -> Verdict:
         return _unconfigured(config, f"{kind} cannot start with this configuration: {config.error}")
     if config.missing:
         return _unconfigured(config, f"{config.path} names {config.missing[0]}, which is not there")
-    handler = _handler(case.facts, config)
-    return passed(handler, {"files": ", ".join(config.files)}) if handler else _by_cdi_alone(case.facts, config)
+    handler = _handler(context.facts, config)
+    return passed(handler, {"files": ", ".join(config.files)}) if handler else _by_cdi_alone(context.facts, config)
 
 
-def _handler(facts: Facts, config: RuntimeConfig) -> str | None:
+def _handler(facts: NodeFacts, config: RuntimeConfig) -> str | None:
     """By which handler or hook of NVIDIA's it starts containers, in words."""
     if config.nvidia:
         default = ", the default" if config.default in config.nvidia else ""
@@ -97,7 +97,7 @@ def _handler(facts: Facts, config: RuntimeConfig) -> str | None:
     return "docker run --gpus finds nvidia-container-runtime-hook" if config.kind == "docker" and hooked else None
 
 
-def _by_cdi_alone(facts: Facts, config: RuntimeConfig) -> Verdict:
+def _by_cdi_alone(facts: NodeFacts, config: RuntimeConfig) -> CheckVerdict:
     """Without a handler: fine where CDI is on, there are specifications, and nobody asks for the handler."""
     none = f"{config.kind} has no nvidia runtime in {config.path or 'its configuration (it has no file)'}"
     if not (config.cdi and good_specs(facts)):
@@ -114,7 +114,7 @@ def _by_cdi_alone(facts: Facts, config: RuntimeConfig) -> Verdict:
     return passed(f"{config.kind}: CDI on, no nvidia runtime needed")
 
 
-def _unconfigured(config: RuntimeConfig, message: str) -> Verdict:
+def _unconfigured(config: RuntimeConfig, message: str) -> CheckVerdict:
     return failed(message, commands=_repair(config))
 
 
@@ -130,9 +130,9 @@ def _repair(config: RuntimeConfig) -> tuple[str, ...]:
     return tell, f"systemctl restart {unit}", OPERATOR_PODS
 
 
-def _runtime_class(case: Case) -> Verdict:
+def _runtime_class(context: CheckContext) -> CheckVerdict:
     """Pods name it, the GPU operator's among them; workloads need not where nvidia is the default or CDI is used."""
-    cluster, config = case.facts.cluster, runtime_config(case.facts)
+    cluster, config = context.facts.cluster, runtime_config(context.facts)
     if cluster is None or config is None or not config.nvidia:
         return skipped("no runtime of NVIDIA's that a RuntimeClass could name")
     classes = cluster.runtime_classes
@@ -141,23 +141,23 @@ def _runtime_class(case: Case) -> Verdict:
     found = [name for name, handler in classes.items() if handler in config.nvidia]
     if found:
         return passed(f"RuntimeClass {', '.join(found)}")
-    operator = case.facts.operator
+    operator = context.facts.operator
     if operator is not None and operator.present:
         return failed("RuntimeClass nvidia is missing: pods of the GPU operator name it and are refused")
-    if config.default in config.nvidia or way(case.facts, config) == "cdi":
+    if config.default in config.nvidia or way(context.facts, config) == "cdi":
         return skipped("not needed: containers get GPUs without naming a runtime")
     return failed(f"no RuntimeClass leads to {config.kind}'s runtime {next(iter(config.nvidia))}")
 
 
-def _systemd_reload(case: Case) -> Verdict:
+def _systemd_reload(context: CheckContext) -> CheckVerdict:
     """runc tells systemd which devices a container may use; it leaves out those without a link in /dev/char."""
-    config, nodes = runtime_config(case.facts), case.facts.nodes
-    if config is None or nodes is None or config.error or (case.facts.runtime and case.facts.runtime.gke):
-        is_google = case.facts.runtime and case.facts.runtime.gke
+    config, nodes = runtime_config(context.facts), context.facts.nodes
+    if config is None or nodes is None or config.error or (context.facts.runtime and context.facts.runtime.gke):
+        is_google = context.facts.runtime and context.facts.runtime.gke
         return skipped(GKE if is_google else "the runtime's configuration was not read" if config else NO_RUNTIME)
     if config.systemd_cgroup is False:
         return passed("cgroups are not made by systemd")
-    if (found := way(case.facts, config)) == "cdi":
+    if (found := way(context.facts, config)) == "cdi":
         return passed("devices are part of the container's own specification (CDI)")
     links = [name for name in nodes.char_links if name.startswith("195:")]
     if links:
@@ -167,10 +167,10 @@ def _systemd_reload(case: Case) -> Verdict:
     return warned("systemctl daemon-reload will take GPUs away from running containers: no links in /dev/char")
 
 
-RUNTIME: tuple[Check, ...] = (
-    Check(
+RUNTIME: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         id="T01",
-        stage=Stage.RUNTIME,
+        stage=CheckStage.RUNTIME,
         title="NVIDIA's container toolkit is installed",
         how="/usr/bin or /usr/local/nvidia/toolkit: nvidia-ctk, nvidia-container-runtime; version from dpkg; "
         "/run/nvidia/validations/toolkit-ready",
@@ -182,9 +182,9 @@ RUNTIME: tuple[Check, ...] = (
         needs=("D01", "D05"),
         reads=("runtime",),
     ),
-    Check(
+    DiagnosticCheck(
         id="T02",
-        stage=Stage.RUNTIME,
+        stage=CheckStage.RUNTIME,
         title="the container runtime knows NVIDIA's",
         how="configuration of the runtime the kubelet uses, with imports and drop-ins: containerd (versions 1 to 3), "
         "CRI-O, Docker; the handler's binary must exist; CDI may replace it",
@@ -196,9 +196,9 @@ RUNTIME: tuple[Check, ...] = (
         needs=("T01",),
         reads=("runtime",),
     ),
-    Check(
+    DiagnosticCheck(
         id="T03",
-        stage=Stage.RUNTIME,
+        stage=CheckStage.RUNTIME,
         title="a RuntimeClass leads to NVIDIA's runtime",
         how="API: RuntimeClasses whose handler is an nvidia runtime of this node",
         failure="no RuntimeClass leads to containerd's runtime nvidia",
@@ -213,9 +213,9 @@ RUNTIME: tuple[Check, ...] = (
         reads=("cluster", "runtime"),
     ),
     *CDI,
-    Check(
+    DiagnosticCheck(
         id="T05",
-        stage=Stage.RUNTIME,
+        stage=CheckStage.RUNTIME,
         title="containers keep their GPUs when systemd reloads",
         how="runtime's cgroup driver, the toolkit's mode, links 195:* in /dev/char",
         failure="systemctl daemon-reload will take GPUs away from running containers: no links in /dev/char",

@@ -1,10 +1,10 @@
 """CDI specifications: whether they fit the driver and the GPUs that are there now."""
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.containers import runtime_config, runtime_kind
-from gpuwatch.diagnose.facts import Facts
+from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.cdi import CdiSpec
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model import device_id
 
 _DELETE = "kubectl delete pod -A --field-selector spec.nodeName={node} -l "
@@ -16,31 +16,31 @@ WRITERS = {
 """Vendor part of the kind -> who writes the file, and what makes it write anew."""
 
 
-def _specs(case: Case) -> Verdict:
+def _specs(context: CheckContext) -> CheckVerdict:
     """Each specification against the driver that is loaded, the files of the host and the GPUs NVML shows."""
-    specs = case.facts.cdi or ()
-    config = runtime_config(case.facts)
+    specs = context.facts.cdi or ()
+    config = runtime_config(context.facts)
     if not specs:
-        if runtime_kind(case.facts) == "podman" and not (case.facts.runtime and case.facts.runtime.toolkit):
+        if runtime_kind(context.facts) == "podman" and not (context.facts.runtime and context.facts.runtime.toolkit):
             return skipped("no CDI specification, and no toolkit that would write one")
-        if runtime_kind(case.facts) == "podman":
+        if runtime_kind(context.facts) == "podman":
             return warned("no CDI specification, and podman has no other way to GPUs")
         return skipped("no CDI specification; containers get GPUs through the nvidia runtime")
-    wrong = {spec.path: why for spec in specs if (why := _fault(case.facts, spec))}
+    wrong = {spec.path: why for spec in specs if (why := _fault(context.facts, spec))}
     if not wrong:
-        loaded = _version(case.facts)
+        loaded = _version(context.facts)
         return passed(f"{len(specs)} of {len(specs)} well" + (f", for driver {loaded}" if loaded else ""))
     replaced = {spec.kind for spec in specs if spec.path not in wrong and spec.kind}
     first = next(spec for spec in specs if spec.path in wrong)
     who, command = _writer(first)
-    used = runtime_kind(case.facts) == "podman" or (config is not None and config.cdi is not False)
+    used = runtime_kind(context.facts) == "podman" or (config is not None and config.cdi is not False)
     matters = [spec for spec in specs if spec.path in wrong and (spec.kind is None or spec.kind not in replaced)]
     judge = failed if used and matters else warned
     remedy = f"{REMEDY} {first.path} is written by {who}."
     return judge(f"{first.path}: {wrong[first.path]}", wrong, remedy=remedy, commands=(command, "nvidia-ctk cdi list"))
 
 
-def _fault(facts: Facts, spec: CdiSpec) -> str | None:
+def _fault(facts: NodeFacts, spec: CdiSpec) -> str | None:
     """What is wrong with one of them."""
     if spec.error:
         return f"no CDI specification: {spec.error}"
@@ -57,7 +57,7 @@ def _fault(facts: Facts, spec: CdiSpec) -> str | None:
     return f"names {gone[0]}, which this node does not have" if gone else None
 
 
-def _gone(facts: Facts, spec: CdiSpec) -> list[str]:
+def _gone(facts: NodeFacts, spec: CdiSpec) -> list[str]:
     """Devices by uuid that NVML does not show; none when NVML shows nothing."""
     snapshot = facts.view.snapshot if facts.view else None
     if snapshot is None or not snapshot.gpus:
@@ -67,7 +67,7 @@ def _gone(facts: Facts, spec: CdiSpec) -> list[str]:
     return [name for name, uuid in named.items() if uuid not in here]
 
 
-def _version(facts: Facts) -> str | None:
+def _version(facts: NodeFacts) -> str | None:
     return facts.kernel.driver if facts.kernel else None
 
 
@@ -84,10 +84,10 @@ REMEDY = (
     "an old one find no device or no library."
 )
 
-CDI: tuple[Check, ...] = (
-    Check(
+CDI: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         id="T04",
-        stage=Stage.RUNTIME,
+        stage=CheckStage.RUNTIME,
         title="CDI specifications fit driver and GPUs",
         how="/etc/cdi and /var/run/cdi: kind, driver version in paths of libraries, device files and mounts that "
         "exist, uuids that NVML shows",

@@ -1,25 +1,25 @@
 """The settings of NVIDIA's own runtime: they hold for every container it starts."""
 
-from gpuwatch.diagnose.check import Case, Check, Verdict, failed, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.containers import runtime_config, way
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 
 OPERATOR_PODS = "kubectl -n gpu-operator get pods -o wide --field-selector spec.nodeName={node}"
 
 
-def _toolkit_config(case: Case) -> Verdict:
+def _toolkit_config(context: CheckContext) -> CheckVerdict:
     """config.toml of NVIDIA's runtime."""
-    runtime, config = case.facts.runtime, runtime_config(case.facts)
+    runtime, config = context.facts.runtime, runtime_config(context.facts)
     settings = runtime.toolkit_config if runtime else None
     if settings is None:
         return skipped("no configuration of NVIDIA's runtime: its defaults hold")
     if settings.error:
         return failed(f"{settings.path} cannot be read: {settings.error}", remedy=REWRITE, commands=RESET_CONFIG)
     mode = f"mode {settings.mode or 'auto'}"
-    if not settings.no_cgroups or config is None or way(case.facts, config) == "cdi":
+    if not settings.no_cgroups or config is None or way(context.facts, config) == "cdi":
         return passed(mode)
     message = f"no-cgroups = true in {settings.path}: containers see GPUs, but may not open them"
-    if case.facts.kubelet and case.facts.kubelet.present:
+    if context.facts.kubelet and context.facts.kubelet.present:
         return failed(message)
     return warned(f"{message}, unless they are rootless")
 
@@ -30,10 +30,10 @@ REWRITE = (
 )
 RESET_CONFIG = ("nvidia-ctk config default --output=/etc/nvidia-container-runtime/config.toml", OPERATOR_PODS)
 
-SETTINGS: tuple[Check, ...] = (
-    Check(
+SETTINGS: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         id="T06",
-        stage=Stage.RUNTIME,
+        stage=CheckStage.RUNTIME,
         title="NVIDIA's runtime may give containers access to GPUs",
         how="config.toml of nvidia-container-runtime: readable, no-cgroups",
         failure="no-cgroups = true in /etc/nvidia-container-runtime/config.toml: containers see GPUs, but may not "

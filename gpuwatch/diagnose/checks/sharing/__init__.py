@@ -1,18 +1,18 @@
 """GPUs cut or shared: MIG, MPS, time-slicing."""
 
-from gpuwatch.diagnose.check import Check
+from gpuwatch.diagnose.check import DiagnosticCheck
 from gpuwatch.diagnose.checks.remedies import DRAIN, RESET
 from gpuwatch.diagnose.checks.sharing.mig import configuration, instances, pending, strategy
 from gpuwatch.diagnose.checks.sharing.slots import mps, oversubscription
-from gpuwatch.diagnose.model.diagnosis import Stage
+from gpuwatch.diagnose.model import CheckStage
 
 MIG_MANAGER = "kubectl get pods -A -l app=nvidia-mig-manager --field-selector spec.nodeName={node}"
 MPS_DAEMON = "kubectl get pods -A -o wide --field-selector spec.nodeName={node} | grep mps-control-daemon"
 
-SHARING: tuple[Check, ...] = (
-    Check(
+SHARING: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
         "M01",
-        Stage.SHARING,
+        CheckStage.SHARING,
         "no change of MIG mode waits for a reset",
         "nvmlDeviceGetMigMode: current and pending; finding mig_pending",
         "GPU 3: MIG mode is to be on after the next reset",
@@ -26,9 +26,9 @@ SHARING: tuple[Check, ...] = (
         commands=(DRAIN, RESET, "nvidia-smi -i {gpu} --query-gpu=mig.mode.current,mig.mode.pending --format=csv"),
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "M02",
-        Stage.SHARING,
+        CheckStage.SHARING,
         "mig-manager has done what the label asks for",
         "node label nvidia.com/mig.config.state",
         "mig.config.state is failed (mig.config: all-1g.10gb)",
@@ -43,9 +43,9 @@ SHARING: tuple[Check, ...] = (
             "nvidia-smi",
         ),
     ),
-    Check(
+    DiagnosticCheck(
         "M03",
-        Stage.SHARING,
+        CheckStage.SHARING,
         "MIG instances are whole, and those the label asks for",
         "MIG devices by NVML; GPU instances of /proc/driver/nvidia/capabilities; node label nvidia.com/mig.config",
         "GPU 0: GPU instance 2 has no compute instance | GPU 3: 2x 3g.40gb, but the label asks for all-1g.10gb",
@@ -59,9 +59,9 @@ SHARING: tuple[Check, ...] = (
         commands=("nvidia-smi mig -lgi", "nvidia-smi mig -lci", "nvidia-smi mig -cci -i {gpu}"),
         each=True,
     ),
-    Check(
+    DiagnosticCheck(
         "M04",
-        Stage.SHARING,
+        CheckStage.SHARING,
         "the MIG strategy fits how GPUs are cut",
         "node label nvidia.com/mig.strategy, else MIG_STRATEGY of the device plugin, against the MIG devices; "
         "nvidia.com/gpu.product ending in MIG-INVALID",
@@ -77,9 +77,9 @@ SHARING: tuple[Check, ...] = (
             "kubectl get node {node} -L nvidia.com/mig.strategy,nvidia.com/gpu.product,nvidia.com/mig.config",
         ),
     ),
-    Check(
+    DiagnosticCheck(
         "M05",
-        Stage.SHARING,
+        CheckStage.SHARING,
         "the MPS control daemon runs where GPUs are shared by MPS",
         "node labels nvidia.com/gpu.sharing-strategy and nvidia.com/mps.capable; the process nvidia-cuda-mps-control; "
         "its pipe below /run/nvidia/mps",
@@ -92,9 +92,9 @@ SHARING: tuple[Check, ...] = (
         reads=("services",),
         commands=(MPS_DAEMON, "ls -lR /run/nvidia/mps"),
     ),
-    Check(
+    DiagnosticCheck(
         "M06",
-        Stage.SHARING,
+        CheckStage.SHARING,
         "the memory of time-sliced GPUs is enough for those who share it",
         "memory in use against the total of GPUs that several workloads hold",
         "GPU 0: 3 sharers hold 44.1 of 44.4 GiB",

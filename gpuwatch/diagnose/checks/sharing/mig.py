@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from gpuwatch.diagnose.check import Case, Verdict, failed, gpu_list, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, gpu_list, passed, skipped, warned
 from gpuwatch.model.snapshot import Gpu
 
 CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
@@ -15,15 +15,15 @@ _OF_ONE_PROFILE = re.compile(r"all-((?:\d+c\.)?\d+g\.\d+gb(?:[.+][a-z.+-]+)?)", 
 _GPU_INSTANCE = re.compile(r"gpu(\d+)/mig/gi(\d+)/access", re.ASCII)
 
 
-def labels(case: Case) -> dict[str, str]:
+def labels(context: CheckContext) -> dict[str, str]:
     """The node's; empty without a cluster."""
-    return case.facts.cluster.node.labels if case.facts.cluster else {}
+    return context.facts.cluster.node.labels if context.facts.cluster else {}
 
 
-def pending(case: Case) -> Verdict:
+def pending(context: CheckContext) -> CheckVerdict:
     """M01."""
-    capable = [gpu for gpu in case.gpus if gpu.mig_enabled is not None]
-    words = {at: finding.message for at, finding in case.findings("mig_pending") if at is not None}
+    capable = [gpu for gpu in context.gpus if gpu.mig_enabled is not None]
+    words = {at: finding.message for at, finding in context.findings("mig_pending") if at is not None}
     for gpu in capable:
         if gpu.mig_pending is not None and gpu.mig_pending != gpu.mig_enabled:
             wanted = "on" if gpu.mig_pending else "off"
@@ -36,9 +36,9 @@ def pending(case: Case) -> Verdict:
     return failed(f"{gpu_list(gpus)}: {words[gpus[0]]}", evidence, gpus=gpus)
 
 
-def configuration(case: Case) -> Verdict:
+def configuration(context: CheckContext) -> CheckVerdict:
     """M02."""
-    state, config = labels(case).get(STATE), labels(case).get(CONFIG, "none")
+    state, config = labels(context).get(STATE), labels(context).get(CONFIG, "none")
     if state is None:
         return skipped("no mig-manager: the node has no label mig.config.state")
     message = f"mig.config.state is {state} (mig.config: {config})"
@@ -51,13 +51,13 @@ def configuration(case: Case) -> Verdict:
     )
 
 
-def instances(case: Case) -> Verdict:
+def instances(context: CheckContext) -> CheckVerdict:
     """M03."""
-    capable = [gpu for gpu in case.gpus if gpu.mig_enabled is not None]
+    capable = [gpu for gpu in context.gpus if gpu.mig_enabled is not None]
     if not capable:
         return skipped("no GPU can do MIG")
-    config = labels(case).get(CONFIG, "") if labels(case).get(STATE, "success") == "success" else ""
-    broken = {gpu.identity.index: said for gpu in capable if (said := _broken(case, gpu) or _other(gpu, config))}
+    config = labels(context).get(CONFIG, "") if labels(context).get(STATE, "success") == "success" else ""
+    broken = {gpu.identity.index: said for gpu in capable if (said := _broken(context, gpu) or _other(gpu, config))}
     empty = {gpu.identity.index: "MIG is on, but nothing is cut" for gpu in capable if gpu.mig_enabled and not gpu.mig}
     words = broken or ({} if config == "all-enabled" else empty)
     if words:
@@ -70,16 +70,16 @@ def instances(case: Case) -> Verdict:
     return passed(whole) if cut else skipped("MIG is off")
 
 
-def strategy(case: Case) -> Verdict:
+def strategy(context: CheckContext) -> CheckVerdict:
     """M04, as the device plugin and GPU feature discovery demand it."""
-    cluster, cut = case.facts.cluster, [gpu for gpu in case.gpus if gpu.mig_enabled]
+    cluster, cut = context.facts.cluster, [gpu for gpu in context.gpus if gpu.mig_enabled]
     if not cut:
         return skipped("MIG is off")
-    wanted = labels(case).get(STRATEGY) or ((cluster and cluster.plugin_environment) or {}).get("MIG_STRATEGY")
+    wanted = labels(context).get(STRATEGY) or ((cluster and cluster.plugin_environment) or {}).get("MIG_STRATEGY")
     if wanted is None:
         return skipped("not seen: the MIG strategy, for want of a label and of the device plugin's pod")
-    wrong = _wrong_single(case, cut) if wanted == SINGLE else ""
-    if not wrong and labels(case).get(PRODUCT, "").endswith("MIG-INVALID"):
+    wrong = _wrong_single(context, cut) if wanted == SINGLE else ""
+    if not wrong and labels(context).get(PRODUCT, "").endswith("MIG-INVALID"):
         wrong = f"the label gpu.product ends in MIG-INVALID (strategy {wanted})"
     gpus = tuple(gpu.identity.index for gpu in cut)
     if wrong:
@@ -89,8 +89,8 @@ def strategy(case: Case) -> Verdict:
     return passed(f"{wanted}: {', '.join(_names(cut)) or 'nothing is cut'}")
 
 
-def _wrong_single(case: Case, cut: list[Gpu]) -> str:
-    whole = tuple(gpu.identity.index for gpu in case.gpus if not gpu.mig_enabled)
+def _wrong_single(context: CheckContext, cut: list[Gpu]) -> str:
+    whole = tuple(gpu.identity.index for gpu in context.gpus if not gpu.mig_enabled)
     if len(_names(cut)) > 1:
         return f"strategy single, but the instances are {' and '.join(_names(cut))}"
     return f"strategy single, but MIG is off at {gpu_list(whole)}" if whole else ""
@@ -100,15 +100,15 @@ def _names(cut: list[Gpu]) -> list[str]:
     return sorted({instance.profile or "?" for gpu in cut for instance in gpu.mig})
 
 
-def _broken(case: Case, gpu: Gpu) -> str:
+def _broken(context: CheckContext, gpu: Gpu) -> str:
     """GPU instances that the driver shows and that have no compute instance; NVML has no device for them."""
     used = {instance.gi for instance in gpu.mig}
-    idle = sorted(gi for gi in _gpu_instances(case, gpu) if gi not in used)
+    idle = sorted(gi for gi in _gpu_instances(context, gpu) if gi not in used)
     return f"GPU instance {', '.join(map(str, idle))} has no compute instance" if idle and gpu.mig_enabled else ""
 
 
-def _gpu_instances(case: Case, gpu: Gpu) -> Iterator[int]:
-    paths = case.facts.nodes.capabilities if case.facts.nodes else {}
+def _gpu_instances(context: CheckContext, gpu: Gpu) -> Iterator[int]:
+    paths = context.facts.nodes.capabilities if context.facts.nodes else {}
     for path in paths:
         match = _GPU_INSTANCE.fullmatch(path)
         if match and int(match[1]) == gpu.identity.minor:

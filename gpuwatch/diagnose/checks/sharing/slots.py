@@ -1,6 +1,6 @@
 """Judges GPUs that several workloads share without being cut: MPS and time-slicing."""
 
-from gpuwatch.diagnose.check import Case, Verdict, failed, gpu_list, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, gpu_list, passed, skipped, warned
 from gpuwatch.diagnose.checks.fabric.switches import UNSEEN
 from gpuwatch.diagnose.checks.sharing.mig import labels
 from gpuwatch.model.snapshot import Gpu
@@ -13,11 +13,11 @@ FULL = 0.95
 GIB = 1 << 30
 
 
-def mps(case: Case) -> Verdict:
+def mps(context: CheckContext) -> CheckVerdict:
     """M05. GPU feature discovery sets mps.capable only where the device plugin is to share by MPS."""
-    services, cluster = case.facts.services, case.facts.cluster
+    services, cluster = context.facts.services, context.facts.cluster
     runs = services.runs(DAEMON) if services else None
-    wanted = labels(case).get(SHARING_STRATEGY) == "mps" or labels(case).get(MPS_CAPABLE) == "true"
+    wanted = labels(context).get(SHARING_STRATEGY) == "mps" or labels(context).get(MPS_CAPABLE) == "true"
     if services is None or runs is None:
         return skipped(UNSEEN)
     if not wanted:
@@ -31,22 +31,24 @@ def mps(case: Case) -> Verdict:
     return passed("the control daemon runs")
 
 
-def oversubscription(case: Case) -> Verdict:
+def oversubscription(context: CheckContext) -> CheckVerdict:
     """M06. What is in use counts, not what is requested: slots have no size."""
-    if labels(case).get(SHARING_STRATEGY) == "mps":
+    if labels(context).get(SHARING_STRATEGY) == "mps":
         return skipped("MPS limits the memory of each")
-    shared = {gpu.identity.index: gpu for gpu in case.gpus if not gpu.mig_enabled and len(_sharers(case, gpu)) > 1}
+    shared = {
+        gpu.identity.index: gpu for gpu in context.gpus if not gpu.mig_enabled and len(_sharers(context, gpu)) > 1
+    }
     if not shared:
         return skipped("no GPU is held by several workloads")
     full = tuple(index for index, gpu in shared.items() if (_used(gpu) or 0.0) >= FULL)
-    evidence = {f"gpu {index}": _words(case, gpu) for index, gpu in shared.items()}
+    evidence = {f"gpu {index}": _words(context, gpu) for index, gpu in shared.items()}
     if full:
-        return warned(f"{gpu_list(full)}: {_words(case, shared[full[0]])}", evidence, gpus=full)
-    return passed(f"{gpu_list(tuple(shared))}, {_words(case, next(iter(shared.values())))}", evidence)
+        return warned(f"{gpu_list(full)}: {_words(context, shared[full[0]])}", evidence, gpus=full)
+    return passed(f"{gpu_list(tuple(shared))}, {_words(context, next(iter(shared.values())))}", evidence)
 
 
-def _sharers(case: Case, gpu: Gpu) -> set[Workload]:
-    view = case.facts.view
+def _sharers(context: CheckContext, gpu: Gpu) -> set[Workload]:
+    view = context.facts.view
     rows = view.attribution.devices if view else ()
     return {holder.workload for row in rows if row.gpu == gpu.identity.uuid for holder in row.holders}
 
@@ -56,8 +58,8 @@ def _used(gpu: Gpu) -> float | None:
     return gpu.memory.used / usable if gpu.memory.used is not None and usable > 0 else None
 
 
-def _words(case: Case, gpu: Gpu) -> str:
-    sharers, memory = len(_sharers(case, gpu)), gpu.memory
+def _words(context: CheckContext, gpu: Gpu) -> str:
+    sharers, memory = len(_sharers(context, gpu)), gpu.memory
     if memory.used is None or memory.total is None:
         return f"{sharers} sharers"
     usable = memory.total - (memory.reserved or 0)

@@ -1,0 +1,121 @@
+"""The nouns of a diagnosis: stages and results of checks, and what the API server reports of one node.
+
+A check that cannot be judged because another one failed is skipped and names that one: begin with the first failure.
+"""
+
+from enum import StrEnum
+
+from gpuwatch.kube.objects import NodeObject, PodObject
+from gpuwatch.model.snapshot import Record
+
+
+class CheckStage(StrEnum):
+    """What must work before what: the order of a node that comes up."""
+
+    HOST = "host"
+    DRIVER = "driver"
+    NVML = "nvml"
+    DEVICES = "devices"
+    HEALTH = "health"
+    FABRIC = "fabric"
+    RUNTIME = "runtime"
+    KUBELET = "kubelet"
+    SHARING = "sharing"
+    EXPORTERS = "exporters"
+    CLUSTER = "cluster"
+    POWER = "power"
+    FUNCTIONAL = "functional"
+    BASELINE = "baseline"
+
+
+class CheckStatus(StrEnum):
+    """`skip` is neither good nor bad news: not applicable, not seen, or blocked by a check that failed."""
+
+    PASS = "pass"  # noqa: S105 a verdict, no password
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class CheckResult(Record, frozen=True, kw_only=True, omit_defaults=False):
+    """One check of one diagnosis. `gpus`: NVML indexes it blames; `commands`: what to run next, in order."""
+
+    id: str
+    stage: CheckStage
+    title: str
+    result: CheckStatus
+    message: str = ""
+    gpus: tuple[int, ...] = ()
+    blocked_by: str | None = None
+    """The check whose failure is the reason that this one cannot be judged."""
+    remedy: str = ""
+    commands: tuple[str, ...] = ()
+    evidence: dict[str, str] = {}
+
+
+class Diagnosis(Record, frozen=True, kw_only=True, omit_defaults=False):
+    """All results, in the order of the table."""
+
+    node: str | None = None
+    at: float = 0.0
+    root: str = "/"
+    results: tuple[CheckResult, ...] = ()
+
+    @property
+    def first(self) -> CheckResult | None:
+        """Where to begin: the first failure, else the first warning, else None."""
+        for wanted in (CheckStatus.FAIL, CheckStatus.WARN):
+            for result in self.results:
+                if result.result is wanted:
+                    return result
+        return None
+
+    def of(self, id_: str) -> CheckResult:
+        """The result of a check that was run.
+
+        Raises:
+            KeyError: it was not.
+        """
+        for result in self.results:
+            if result.id == id_:
+                return result
+        raise KeyError(id_)
+
+
+class NodePod(PodObject, frozen=True, kw_only=True):
+    """A pod that has GPUs, waits for some, or gives them to others (NVIDIA's own). Of its labels and annotations only
+    what says whose it is; `environment`: only what steers the device plugin.
+    """
+
+    app: str | None = None  # label app, app.kubernetes.io/name or k8s-app
+    ready: bool | None = None
+    waiting: str | None = (
+        None  # why a container does not run: CrashLoopBackOff, ImagePullBackOff; or it is unschedulable
+    )
+    restarts: int = 0
+    environment: dict[str, str] = {}
+    configs: str | None = None  # the ConfigMap with the configurations a device plugin may be told to use
+
+
+class ClusterFacts(Record, frozen=True, kw_only=True):
+    """One look at the API server at unix time `at`; `way`: the credentials that were used.
+
+    `unseen`: what could not be seen (`pods`, `pending`, `runtimeclasses`, `clusterpolicy`, `configmaps`) -> why,
+    beginning with `forbidden:`, `absent:` or `failed:`; those members are None.
+    `pods`: of this node, as far as they have GPUs or give them to others; `pending`: of the whole cluster, waiting for
+    GPUs. `runtime_classes`: name -> handler. `policy_state`: the GPU operator's ClusterPolicy (`ready`, `notReady`).
+    `plugin_environment`: what steers the device plugin of this node (DP_*, MIG_STRATEGY, ...); None: its pod is not
+    seen or there is none. `plugin_configs`: the configurations of it that the label nvidia.com/device-plugin.config may
+    name.
+    """
+
+    node: NodeObject
+    at: float = 0.0
+    way: str = ""
+    pods: tuple[NodePod, ...] | None = None
+    pending: tuple[NodePod, ...] | None = None
+    runtime_classes: dict[str, str] | None = None
+    policy_state: str | None = None
+    plugin_environment: dict[str, str] | None = None
+    plugin_configs: tuple[str, ...] | None = None
+    unseen: dict[str, str] = {}

@@ -1,1 +1,0 @@
-"""The nouns of a diagnosis: what a cluster is, what a check answers."""
