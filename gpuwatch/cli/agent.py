@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.console.effective_config import settings_options
-from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.options import option, settings_options
 from gpuwatch.cli.console.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ def agent(session: Session, /, sim_dir: str | None, **options: Any) -> None:
     from msgspec.structs import replace
 
     from gpuwatch.agent.agent import Agent
-    from gpuwatch.cli.console.effective_config import effective
     from gpuwatch.cli.look.source import Source, node, parse_source
     from gpuwatch.process.config_watch import ConfigWatch
     from gpuwatch.sim.directory import default_directory
@@ -41,10 +39,10 @@ def agent(session: Session, /, sim_dir: str | None, **options: Any) -> None:
     session.start_logging(default="INFO")
     source = parse_source(session.source) if session.source else Source("nvml")
     place = sim_dir or str(default_directory())
-    with node(source, effective(session, options).config, place) as (config, backend):
+    with node(source, session.effective(options).config, place) as (config, backend):
 
         def reread() -> "Config":
-            new = effective(session, options).config
+            new = session.effective(options).config
             return new if source.kind == "nvml" else replace(new, sources=config.sources)
 
         watch = ConfigWatch(config, session.config_path, reread)

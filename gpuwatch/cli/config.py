@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from gpuwatch.cli.console.effective_config import settings_options
-from gpuwatch.cli.console.lazy import Entry, LazyGroup
-from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.commands import Entry
+from gpuwatch.cli.console.lazy import LazyGroup
+from gpuwatch.cli.console.options import option, settings_options
 from gpuwatch.cli.console.session import Session, pass_session
 
 ENTRIES = (
@@ -39,9 +39,9 @@ def show(session: Session, /, output: str, **options: Any) -> None:
     import msgspec
 
     from gpuwatch.cli.console.document import to_json, to_yaml
-    from gpuwatch.cli.console.effective_config import effective, flat
+    from gpuwatch.cli.console.effective_config import flat
 
-    found = effective(session, options)
+    found = session.effective(options)
     if output == "json":
         click.echo(to_json(found.config))
     elif output == "yaml":

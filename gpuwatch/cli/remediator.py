@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.console.effective_config import Override, row_options
-from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option
-from gpuwatch.cli.console.program import as_typed
+from gpuwatch.cli.console.effective_config import Override
+from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option, row_options
 from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.cli.console.terminal import as_typed
 
 if TYPE_CHECKING:
     from gpuwatch.config import Config
@@ -77,7 +77,6 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
     """Wire agent, policy, API server and store to the remediator and run it."""
     from gpuwatch.agent.agent_views import AgentViews
     from gpuwatch.agent.client import AgentClient, find_agent
-    from gpuwatch.cli.console.effective_config import effective
     from gpuwatch.kube.node_name import Place
     from gpuwatch.kube.transport import Transport
     from gpuwatch.model.clock import SystemClock
@@ -87,7 +86,7 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
     from gpuwatch.storage.store import Store
 
     def reread() -> "Config":
-        return checked(effective(session, options, OVERRIDES).config)
+        return checked(session.effective(options, OVERRIDES).config)
 
     session.start_logging(default="WARNING" if once or release else "INFO")
     session.start_audit()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.console.effective_config import Override, row_options
-from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option
+from gpuwatch.cli.console.effective_config import Override
+from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option, row_options
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.tune.consents import keep_consents
 
@@ -79,17 +79,16 @@ OVERRIDES = (
 @pass_session
 def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -> None:
     """Wire the agent's View, the record and the heartbeat to the tuner, or the driver to the guard."""
-    from gpuwatch.cli.console.effective_config import effective
-    from gpuwatch.cli.sim.simulated import aimed, is_simulated, running
+    from gpuwatch.cli.look.source import config_of_source, is_simulated, running_simulation
 
     def reread() -> "Config":
-        return aimed(session, effective(session, options, OVERRIDES).config)
+        return config_of_source(session, session.effective(options, OVERRIDES).config)
 
     session.start_logging(default="INFO")
     if guard and consents:
         raise click.UsageError("--guard and --consents are two processes")
     if is_simulated(session):
-        running(session)  # else there is nothing to tune
+        running_simulation(session)  # else there is nothing to tune
     if consents:
         keep_consents(session, reread())
     elif guard:
@@ -101,7 +100,7 @@ def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -
 def _tune(session: Session, reread: "Callable[[], Config]") -> None:
     from gpuwatch.agent.agent_views import AgentViews
     from gpuwatch.agent.client import AgentClient, find_agent
-    from gpuwatch.cli.sim.simulated import is_simulated
+    from gpuwatch.cli.look.source import is_simulated
     from gpuwatch.cli.tune.driver_access import hand
     from gpuwatch.cli.tune.state_place import state_place
     from gpuwatch.model.clock import SystemClock

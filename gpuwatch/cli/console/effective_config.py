@@ -3,20 +3,15 @@
 A row of OVERRIDES is a setting that the command line can change. Its variable is that of its option.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gpuwatch.cli.console.options import option
-
 if TYPE_CHECKING:
-    from gpuwatch.cli.console.session import Session
     from gpuwatch.config import Config
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Override(NamedTuple):
@@ -84,50 +79,31 @@ class Effective(NamedTuple):
     origins: Mapping[str, str]
 
 
-def row_options(rows: Sequence[Override]) -> Callable[[Command], Command]:
-    """Add an option for every row."""
-
-    def add(command: Command) -> Command:
-        for row in reversed(rows):
-            command = option(
-                row.flag,
-                row.name,
-                metavar=row.metavar or None,
-                is_flag=row.type is bool,
-                help=row.help,
-                envvar=row.variable,
-                multiple=row.many,
-                type=row.type,
-                default=() if row.many else None,
-            )(command)
-        return command
-
-    return add
-
-
-settings_options = row_options(OVERRIDES)
-"""Adds the options of the agent."""
-
-
-def effective(session: "Session", options: Mapping[str, Any], rows: Sequence[Override] = OVERRIDES) -> Effective:
-    """Defaults, then the file, then variables and options of the running command.
+def effective(
+    path: Path | None, nvml_library: str | None, options: Mapping[str, Any], rows: Sequence[Override]
+) -> Effective:
+    """Defaults, then the file at `path`, then variables and options of the running command.
 
     Raises:
         UsageError: the file or a value is wrong; the message names the key.
     """
     import msgspec
+    import yaml
 
     from gpuwatch.config import load, parse
 
-    path = session.config_path
     config = load(path)
-    origins = dict.fromkeys(_keys_in(path), f"file {path}") if path else {}
-    given = [(row, options.get(row.name)) for row in rows] + [(NVML_LIBRARY, session.nvml_library)]
+    origins = dict.fromkeys(flat(yaml.safe_load(path.read_text()) or {}), f"file {path}") if path else {}
     document = msgspec.to_builtins(config)
-    for row, value in given:
-        if value is not None and value != () and not (row.path in origins and _is_less(row, config, value)):
-            _put(document, row.path, value)
-            origins[row.path] = _origin(row)
+    for row, value in [*((row, options.get(row.name)) for row in rows), (NVML_LIBRARY, nvml_library)]:
+        if value is None or value == () or (row.path in origins and _is_less(row, config, value)):
+            continue
+        *sections, key = row.path.split(".")
+        section = document
+        for name in sections:
+            section = section[name]
+        section[key] = value
+        origins[row.path] = _origin(row)
     return Effective(parse(document, "the command line"), origins)
 
 
@@ -140,26 +116,12 @@ def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _keys_in(path: Path) -> list[str]:
-    """Settings the file names, also where it repeats a default; `load` has found it good."""
-    import yaml
-
-    return list(flat(yaml.safe_load(path.read_text()) or {}))
-
-
 def _is_less(row: Override, config: "Config", value: Any) -> bool:
     """Whether the file grants less than `value`."""
     if value not in row.ranks:
         return False
     found = attrgetter(row.path)(config)
     return row.ranks.index(found) < row.ranks.index(value)
-
-
-def _put(document: dict[str, Any], path: str, value: Any) -> None:
-    *sections, key = path.split(".")
-    for section in sections:
-        document = document[section]
-    document[key] = value
 
 
 def _origin(row: Override) -> str:

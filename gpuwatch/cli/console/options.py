@@ -1,10 +1,11 @@
 """Options that several commands share; every option can also be given as a GPUWATCH_* variable."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
+from gpuwatch.cli.console.effective_config import OVERRIDES, Override
 from gpuwatch.cli.console.session import Session
 
 NODE_NAME, KUBECONFIG = "GPUWATCH_NODE_NAME", "GPUWATCH_KUBECONFIG"
@@ -59,3 +60,28 @@ def state_dir(command: Command) -> Command:
 def gpus(command: Command) -> Command:
     """`--gpu 0,3`."""
     return option("--gpu", "gpu", metavar="ID,...", help="Only these GPUs: index, UUID or PCI address.")(command)
+
+
+def row_options(rows: Sequence[Override]) -> Callable[[Command], Command]:
+    """Add an option for every row."""
+
+    def add(command: Command) -> Command:
+        for row in reversed(rows):
+            command = option(
+                row.flag,
+                row.name,
+                metavar=row.metavar or None,
+                is_flag=row.type is bool,
+                help=row.help,
+                envvar=row.variable,
+                multiple=row.many,
+                type=row.type,
+                default=() if row.many else None,
+            )(command)
+        return command
+
+    return add
+
+
+settings_options = row_options(OVERRIDES)
+"""Adds the options of the agent."""

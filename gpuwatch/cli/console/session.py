@@ -1,10 +1,12 @@
 """What the global options say, for the length of one command."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuwatch.cli.console.effective_config import OVERRIDES, Effective, Override, effective
 from gpuwatch.cli.console.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -34,15 +36,17 @@ class Session:
         """The configuration file, None without one."""
         return Path(self.config_file) if self.config_file else None
 
-    def config(self) -> "Config":
-        """The configuration of this command line, without options of single commands.
+    def effective(self, options: Mapping[str, Any], rows: Sequence[Override] = OVERRIDES) -> Effective:
+        """The configuration with the options of the running command, and where each value came from.
 
         Raises:
-            UsageError: the file or a variable is wrong.
+            UsageError: the file or a value is wrong; the message names the key.
         """
-        from gpuwatch.cli.console.effective_config import effective
+        return effective(self.config_path, self.nvml_library, options, rows)
 
-        return effective(self, {"state_dir": self.state_dir}).config
+    def config(self) -> "Config":
+        """The configuration of this command line, without options of single commands. Raises UsageError."""
+        return self.effective({"state_dir": self.state_dir}).config
 
     def start_logging(self, default: str = "WARNING") -> None:
         """Log to stderr, `default` and worse; -v, -vv and -q change it."""

@@ -1,13 +1,20 @@
-"""Where text goes: data to stdout, hints to stderr; in colour, Unicode and width that the other end can show."""
+"""Where text goes: data to stdout, hints to stderr; in colour, Unicode and width that the other end can show.
+
+Command lines of gpuwatch in it are written as this program was started, so that they can be copied and work.
+"""
 
 import os
+import re
+import shlex
 import shutil
 import sys
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 
-from gpuwatch.cli.console.program import as_typed
+from gpuwatch.cli.console.commands import COMMANDS
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -29,6 +36,8 @@ UNICODE = Glyphs("–", "…", "×", "°C", "→", "·", " ▁▂▃▄▅▆▇
 ASCII = Glyphs("-", "~", "x", "C", "->", "|", " ._-=+*#@")
 
 WIDE = 100_000
+
+NAME = "gpuwatch"
 
 
 class Terminal:
@@ -106,3 +115,39 @@ def wants_color(mode: str, stream: TextIO | Any) -> bool:
     if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
         return True
     return os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def program() -> str:
+    """What to type for this program here: its name where PATH finds it, else its path from the working directory."""
+    started = Path(sys.argv[0])
+    if started.parent.name == NAME and started.name == "__main__.py":
+        return f"{_typed(sys.executable)} -m {NAME}"
+    return _typed(sys.argv[0]) if started.name == NAME else NAME
+
+
+def as_typed(text: str) -> str:
+    """`text` with each command line of gpuwatch in it as it has to be typed here; other mentions of the name stay."""
+    name = program()
+    return text if name == NAME else _command_line().sub(lambda found: found[1] + name, text)
+
+
+def _typed(file: str) -> str:
+    """The shortest way to type a program's path: its name, from the working directory, in full."""
+    try:
+        path = Path(os.path.abspath(file))  # not resolved: a virtual environment is known by its own links
+        on_path = shutil.which(path.name)
+        if on_path is not None and os.path.abspath(on_path) == str(path):
+            return path.name
+        inside = path.relative_to(Path.cwd())
+    except FileNotFoundError:  # the working directory is gone
+        return shlex.quote(file)
+    except ValueError:
+        return shlex.quote(str(path))
+    return shlex.quote(str(inside) if len(inside.parts) > 1 else f"./{inside}")
+
+
+@cache
+def _command_line() -> re.Pattern[str]:
+    """The name where a command or an option follows, also after a colour or before a wrapped line."""
+    follows = "|".join([*(rf"{entry.name}\b(?!-)" for entry in COMMANDS), r"-{1,2}\w", r"\[OPTIONS\]"])
+    return re.compile(rf"(^|\x1b\[[0-9;]*m|[^\w./-]){NAME}(?=(?: |\n *)(?:{follows}))", re.MULTILINE)

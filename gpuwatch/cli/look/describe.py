@@ -52,11 +52,11 @@ def _recorded(session: Session) -> "tuple[Setting, ...]":
     """What a tuner of this machine, or of the simulated one, has set; of GPUs elsewhere nothing is recorded here."""
     from pathlib import Path
 
-    from gpuwatch.cli.tune.inputs import tuner_config
+    from gpuwatch.cli.look.source import config_of_source
     from gpuwatch.model.errors import GpuwatchError
     from gpuwatch.tuning.actuation.record import SettingsRecord
 
-    place = tuner_config(session).state_dir
+    place = config_of_source(session, session.config()).state_dir
     if not place or (session.source or "").startswith("capture:"):
         return ()
     try:

@@ -10,8 +10,16 @@ from gpuwatch.cli.look.columns import HEALTH_STYLES, MIG, NVLINKS, PROCESSES, XI
 from gpuwatch.cli.look.describe_rows import SECTIONS, Row
 from gpuwatch.cli.look.event_items import HISTORY, EventItem, concerns, event_items
 from gpuwatch.cli.look.gather import finding_items, gpu_items, mig_items, nvlink_items, process_items, xid_items
-from gpuwatch.cli.look.items import FindingItem, GpuItem, MigItem, NvLinkItem, ProcessItem, XidItem
-from gpuwatch.cli.tune.items import SettingItem, setting_items
+from gpuwatch.cli.look.items import (
+    FindingItem,
+    GpuItem,
+    MigItem,
+    NvLinkItem,
+    ProcessItem,
+    SettingItem,
+    XidItem,
+    setting_items,
+)
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.snapshot import Identity, Vgpu
 from gpuwatch.model.view import Events, View

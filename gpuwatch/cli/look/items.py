@@ -7,7 +7,9 @@ from datetime import datetime
 
 import msgspec
 
+from gpuwatch.cli.console.words import utc
 from gpuwatch.model.finding import Health, Remedy, Severity
+from gpuwatch.model.setting import Knob, Setting
 from gpuwatch.model.snapshot import (
     Activity,
     ClockEvents,
@@ -171,3 +173,21 @@ class FindingItem(Item, frozen=True, kw_only=True):
     remedy: Remedy = Remedy.NONE
     evidence: dict[str, str] = {}
     pods: tuple[Workload, ...] = ()
+
+
+class SettingItem(Item, frozen=True, kw_only=True):
+    """A setting that gpuwatch has changed: watts or hertz. `original` null: the clocks were not locked."""
+
+    knob: Knob
+    original: float | None
+    applied: float
+    at: datetime
+
+
+def setting_items(settings: tuple[Setting, ...], uuid: str) -> tuple[SettingItem, ...]:
+    """Those of one GPU."""
+    return tuple(
+        SettingItem(knob=each.knob, original=each.original, applied=each.applied[0], at=utc(each.at))
+        for each in settings
+        if each.uuid == uuid
+    )

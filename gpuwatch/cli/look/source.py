@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gpuwatch.cli.console.session import Session
@@ -123,7 +124,6 @@ def _recorded(config: "Config", target: str) -> tuple["Config", "Backend"]:
 @contextmanager
 def _simulated(config: "Config", argument: str, sim_dir: str | None) -> Iterator[tuple["Config", "Backend"]]:
     """The node that runs already, when no scenario is named or its directory is; else one of our own."""
-    from pathlib import Path
     from tempfile import TemporaryDirectory
 
     from msgspec.structs import replace
@@ -148,3 +148,47 @@ def _with_state(config: "Config", state_dir: str) -> "Config":
 
     usual = type(config)().state_dir
     return replace(config, state_dir=state_dir) if config.state_dir == usual else config
+
+
+def is_simulated(session: Session) -> bool:
+    """Whether `--source` names a simulation."""
+    return session.source is not None and parse_source(session.source).kind == "sim"
+
+
+def running_simulation(session: Session) -> Path:
+    """The directory of the simulated node, whatever scenario it runs.
+
+    Raises:
+        NoGpuStack: no simulation runs there.
+    """
+    from gpuwatch.model.errors import NoGpuStack
+    from gpuwatch.sim.directory import runs
+
+    directory = _simulation_dir(session)
+    if not runs(directory):
+        raise NoGpuStack(
+            f"no simulated node runs in {directory}", "the command changes that node", "try `gpuwatch sim run`"
+        )
+    return directory
+
+
+def config_of_source(session: Session, config: "Config") -> "Config":
+    """`config` with the state directory (unless another was named) and the /proc of the simulated node; unchanged for
+    other sources. A simulation that does not run has no state directory: this machine's belongs to other GPUs.
+    """
+    from msgspec.structs import replace
+
+    from gpuwatch.sim.directory import runs
+
+    if not is_simulated(session):
+        return config
+    directory = _simulation_dir(session)
+    state_dir = str(directory / "state") if runs(directory) else ""
+    return replace(_with_state(config, state_dir), sources=replace(config.sources, proc=str(directory / "proc")))
+
+
+def _simulation_dir(session: Session) -> Path:
+    from gpuwatch.sim.directory import default_directory
+
+    argument = parse_source(session.source or "sim").argument
+    return Path(argument) if "/" in argument else default_directory()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from gpuwatch.cli.console.lazy import Entry, LazyGroup
+from gpuwatch.cli.console.commands import Entry
+from gpuwatch.cli.console.lazy import LazyGroup
 from gpuwatch.cli.console.options import option
 from gpuwatch.cli.console.session import Session, pass_session
 

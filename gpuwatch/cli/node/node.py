@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuwatch.cli.console.lazy import Entry, LazyGroup
+from gpuwatch.cli.console.commands import Entry
+from gpuwatch.cli.console.lazy import LazyGroup
 from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option, output
 from gpuwatch.cli.console.session import Session, pass_session
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.console.lazy import Entry, LazyGroup
+from gpuwatch.cli.console.commands import Entry
+from gpuwatch.cli.console.lazy import LazyGroup
 from gpuwatch.cli.console.options import option, output
 from gpuwatch.cli.console.session import Session, pass_session
 

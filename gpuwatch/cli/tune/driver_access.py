@@ -36,14 +36,14 @@ class _Reach(NamedTuple):
 
 @contextmanager
 def _reach(session: Session, config: Config, actor: str) -> Iterator[_Reach]:
-    from gpuwatch.cli.sim.simulated import aimed
+    from gpuwatch.cli.look.source import config_of_source
     from gpuwatch.host.machine import boot_id_file, first_line
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.storage.audit import Audit
     from gpuwatch.storage.store import Store
     from gpuwatch.tuning.actuation.record import SettingsRecord
 
-    config, connect = aimed(session, config), _driver(session, config)
+    config, connect = config_of_source(session, config), _driver(session, config)
     place = state_place(config)
     store = Store.open(config.state_dir)
     boot_id = first_line(boot_id_file(Path(config.sources.proc)))
@@ -59,12 +59,12 @@ def _reach(session: Session, config: Config, actor: str) -> Iterator[_Reach]:
 
 
 def _driver(session: Session, config: Config) -> "Connect":
-    from gpuwatch.cli.sim.simulated import is_simulated, running
+    from gpuwatch.cli.look.source import is_simulated, running_simulation
     from gpuwatch.collect.nvml.library import open_library
     from gpuwatch.tuning.actuation.driver import NvmlControl
 
     if is_simulated(session):
-        return simulated_driver(running(session))
+        return simulated_driver(running_simulation(session))
     if session.source not in (None, "nvml"):
         raise UsageError(
             f"--source {session.source} has no knobs",

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from gpuwatch.agent.client import AgentClient
 from gpuwatch.cli.console.session import Session
-from gpuwatch.cli.look.source import looking
-from gpuwatch.cli.sim.simulated import aimed
+from gpuwatch.cli.look.source import config_of_source, looking
 from gpuwatch.cli.tune.state_place import state_place
 from gpuwatch.config import Config
 from gpuwatch.consents.file import ConsentsFile
@@ -70,7 +69,7 @@ def consents(session: Session, sight: Sight) -> Consents | None:
 
 def tuner_config(session: Session) -> Config:
     """The configuration, its state directory being that of the node asked about: a simulated one has its own."""
-    return aimed(session, session.config())
+    return config_of_source(session, session.config())
 
 
 def tuner_place(session: Session) -> Path:

@@ -7,20 +7,11 @@ from msgspec.structs import replace
 
 from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.words import utc
-from gpuwatch.cli.look.items import Item
-from gpuwatch.model.setting import Knob, Setting
+from gpuwatch.cli.look.items import Item, SettingItem, setting_items
+from gpuwatch.model.setting import Setting
 from gpuwatch.model.snapshot import Gpu, Power
 from gpuwatch.model.view import View
 from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Reason, TunerState, TuningState
-
-
-class SettingItem(Item, frozen=True, kw_only=True):
-    """A setting that gpuwatch has changed: watts or hertz. `original` null: the clocks were not locked."""
-
-    knob: Knob
-    original: float | None
-    applied: float
-    at: datetime
 
 
 class ObstacleItem(Item, frozen=True, kw_only=True):
@@ -81,15 +72,6 @@ class TuneStatus(Envelope, frozen=True, kw_only=True):
     stopped: str | None
     budget: BudgetItem | None
     trouble: str | None
-
-
-def setting_items(settings: tuple[Setting, ...], uuid: str) -> tuple[SettingItem, ...]:
-    """Those of one GPU."""
-    return tuple(
-        SettingItem(knob=each.knob, original=each.original, applied=each.applied[0], at=utc(each.at))
-        for each in settings
-        if each.uuid == uuid
-    )
 
 
 def told(state: TunerState, view: View | None, settings: tuple[Setting, ...]) -> tuple[TuningItem, ...]:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli.console.options import keeps_state, option
-from gpuwatch.cli.console.program import as_typed
 from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.cli.console.terminal import as_typed
 
 if TYPE_CHECKING:
     from pathlib import Path

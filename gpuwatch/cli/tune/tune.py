@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.cli.console.lazy import Entry, LazyGroup
+from gpuwatch.cli.console.commands import Entry
+from gpuwatch.cli.console.lazy import LazyGroup
 from gpuwatch.cli.console.options import gpus, keeps_state, output
 from gpuwatch.cli.console.session import Session, pass_session
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 import pytest
 
-from gpuwatch.cli.console.effective_config import effective
 from gpuwatch.cli.console.session import Session
 from gpuwatch.cli.tuner import OVERRIDES, tuner
 
@@ -30,4 +29,4 @@ def test_the_least_of_file_and_option_counts_where_the_file_says_a_mode(
     session = Session()
     session.config_file = str(file)
     with click.Context(tuner).scope():
-        assert effective(session, {"mode": option}, OVERRIDES).config.tuning.mode == mode
+        assert session.effective({"mode": option}, OVERRIDES).config.tuning.mode == mode

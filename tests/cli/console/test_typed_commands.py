@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.cli.console.program import as_typed, program
+from gpuwatch.cli.console.terminal import as_typed, program
 from tests.cli.commands import run
 from tests.cli.processes import environment, finish
 from tests.waiting import until
