@@ -11,9 +11,11 @@ from pathlib import Path
 import msgspec
 
 from gpuwatch.model.unreadable import UNREADABLE
+from gpuwatch.storage.versioned_file import read_file, replace_file
 
 SCHEMA = 1
 ENDING = ".history"
+MOST_BYTES = 1 << 30
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +45,7 @@ class PositionFile:
     def read(self) -> Position | None:
         """What an earlier reader of the same has left; None: nothing that is of use."""
         with contextlib.suppress(OSError, *UNREADABLE):
-            found = msgspec.msgpack.decode(self.path.read_bytes(), type=Position)
+            found = msgspec.msgpack.decode(read_file(self.path, MOST_BYTES)[1], type=Position)
             if (found.schema, found.question) == (SCHEMA, self._question):
                 return found
         return None
@@ -51,15 +53,8 @@ class PositionFile:
     def write(self, position: Position) -> None:
         """Replace it. Raises OSError: it cannot be written."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        partial = self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
-        try:
-            with partial.open("wb") as out:
-                out.write(msgspec.msgpack.encode(position))
-                out.flush()
-                os.fsync(out.fileno())
-            partial.replace(self.path)
-        finally:
-            partial.unlink(missing_ok=True)
+        partial = self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")  # another reader may ask the same
+        replace_file(self.path, (msgspec.msgpack.encode(position),), partial=partial)
 
     def forget_older(self, than: float) -> None:
         """What was left before unix time `than`, of whatever question, also half written: nobody goes on with it."""

@@ -5,9 +5,6 @@ and that one stays as `rightsizing.previous.json`. What cannot be read is set as
 before it is taken: weeks of history are not lost to one bad block, nor to a gpuwatch that was upgraded and went back.
 """
 
-import contextlib
-import os
-import stat
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -19,6 +16,7 @@ import msgspec
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.unreadable import UNREADABLE
+from gpuwatch.storage.versioned_file import read_file, replace_file
 
 NAME = "rightsizing.json"
 FORMAT = "gpuwatch-rightsizing"
@@ -87,20 +85,9 @@ def save(path: Path, state: msgspec.Struct, schema: Schema = CURRENT) -> int:
     """
     body = msgspec.json.encode(state)
     head = msgspec.json.encode(Head(format=FORMAT, schema=schema.number, size=len(body), crc32=zlib.crc32(body)))
-    partial = path.with_suffix(".partial")
     try:
-        partial.unlink(missing_ok=True)
-        with open(partial, "xb", opener=_private) as file:  # never through a link that lies there
-            file.writelines((head, b"\n", body, b"\n"))
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileNotFoundError):
-            path.replace(previous(path))
-        partial.replace(path)
-        _flush_directory(path.parent)
+        replace_file(path, (head, b"\n", body, b"\n"), previous=previous(path))
     except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
         kind = PermissionMissing if isinstance(error, PermissionError) else GpuwatchError
         next_step = "what workloads use is remembered until a restart only; look at its disk and at --state-dir"
         raise kind(f"cannot write {path}", error.strerror or str(error), next_step) from error
@@ -135,11 +122,7 @@ def _load(path: Path, kind: type[State], schema: Schema, aside: Callable[[Path, 
 
 
 def _read(path: Path, kind: type[State], schema: Schema) -> State:
-    with open(path, "rb", opener=_never_waiting) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(0, "it is no plain file")
-        first, _, body = file.read(MOST_BYTES).partition(b"\n")
-    body = body.removesuffix(b"\n")
+    first, _, body = read_file(path, MOST_BYTES)[1].removesuffix(b"\n").partition(b"\n")
     head = _head(first)
     if head.schema > schema.number:
         next_step = "give it back its name for the gpuwatch that wrote it, or remove it"
@@ -195,20 +178,3 @@ def _set_aside(path: Path, kind: str) -> Path | None:
     except OSError:
         return None
     return aside
-
-
-def _flush_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o644)
-
-
-def _never_waiting(path: str, flags: int) -> int:
-    """Neither follow a link nor wait for the other end of a pipe."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
