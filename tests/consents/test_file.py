@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuwatch.consents import file as consents_file
-from gpuwatch.consents.file import MOST_BYTES, ConsentsFile
+from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent
 from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.storage.versioned_file import MOST_BYTES
 
 POD = PodConsent(
     namespace="team", name="train-0", uid="u-1", annotations={AUTOTUNE: "enforce"}, job="team/train", priority=-10
@@ -85,7 +85,7 @@ def test_a_file_that_others_may_write_is_not_believed(file: ConsentsFile, mode: 
 def test_a_file_of_somebody_else_is_not_believed(file: ConsentsFile) -> None:
     file.write(CONSENTS)
     os.chown(file.path, 65534, 65534)
-    with pytest.raises(GpuwatchError, match="of user 65534"):
+    with pytest.raises(GpuwatchError, match="user 65534"):
         file.read()
 
 
@@ -101,7 +101,7 @@ def test_a_link_is_not_followed_by_the_writer(file: ConsentsFile, tmp_path: Path
     (tmp_path / "secret").write_text("untouched")
     file.path.parent.mkdir()
     file.path.symlink_to(tmp_path / "secret")
-    file.path.with_suffix(".partial").symlink_to(tmp_path / "secret")
+    file.path.with_suffix(".json.partial").symlink_to(tmp_path / "secret")
     file.write(CONSENTS)
     assert (tmp_path / "secret").read_text() == "untouched"
     assert file.read() == CONSENTS
@@ -116,18 +116,18 @@ def test_a_pipe_is_not_waited_for(file: ConsentsFile) -> None:
 
 def test_a_folder_in_its_place_is_told(file: ConsentsFile) -> None:
     file.path.mkdir(parents=True)
-    with pytest.raises(GpuwatchError, match="cannot use"):
+    with pytest.raises(GpuwatchError, match="cannot read"):
         file.read()
 
 
 def test_a_huge_file_is_not_read(file: ConsentsFile) -> None:
-    lay(file, b'{"schema":1,"consents":{"at":1}}'.ljust(MOST_BYTES + 1))
+    lay(file, b'{"schema":1,"content":{"at":1}}'.ljust(MOST_BYTES + 1))
     with pytest.raises(GpuwatchError, match="no plain file of"):
         file.read()
 
 
 def test_another_version_is_told(file: ConsentsFile) -> None:
-    lay(file, b'{"schema":2,"consents":{"of":"the future"}}')
+    lay(file, b'{"schema":2,"content":{"of":"the future"}}')
     with pytest.raises(GpuwatchError, match="schema 2, this gpuwatch knows 1"):
         file.read()
 
@@ -141,12 +141,12 @@ def test_where_there_is_no_state_directory_it_cannot_be_written(tmp_path: Path) 
 @given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode))
 @example(b"")
 @example(b'{"schema":1}')
-@example(b'{"schema":1,"consents":{"at":"x"}}')
-@example(b'{"schema":1,"consents":{"at":1,"pods":[{"name":"a"}]}}')
-@example(b'{"schema":1,"consents":{"at":1},"more":0}')
+@example(b'{"schema":1,"content":{"at":"x"}}')
+@example(b'{"schema":1,"content":{"at":1,"pods":[{"name":"a"}]}}')
+@example(b'{"schema":1,"content":{"at":1},"more":0}')
 def test_what_gpuwatch_does_not_write_is_not_believed(file: ConsentsFile, body: bytes) -> None:
     lay(file, body)
-    with pytest.raises(GpuwatchError, match="is not believed"):
+    with pytest.raises(GpuwatchError, match="cannot use"):
         file.read()
 
 
@@ -154,5 +154,5 @@ def test_the_schema_is_the_one_documented(file: ConsentsFile) -> None:
     """A change of what a member means needs another number: the two processes may be of different versions."""
     file.write(CONSENTS)
     found = msgspec.json.decode(file.path.read_bytes())
-    assert found["schema"] == consents_file.SCHEMA
-    assert found["consents"]["pods"][0]["annotations"] == {AUTOTUNE: "enforce"}
+    assert found["schema"] == 1
+    assert found["content"]["pods"][0]["annotations"] == {AUTOTUNE: "enforce"}

@@ -996,19 +996,19 @@ HARMS: tuple[Harm, ...] = (
         "Who can write the record of settings has a process with CAP_SYS_ADMIN set what it says or write elsewhere.",
         "A record that is of another user, or that others may write, is not believed; it is never written through a "
         "link, and a knob that is listed twice is refused.",
-        ("tuning/actuation/record.py:read", "tuning/actuation/record.py:_write"),
+        ("storage/versioned_file.py:read", "storage/versioned_file.py:replace_file", "tuning/actuation/record.py:read"),
         (
             proof(
                 f"{RECORD}test_a_file_that_others_may_write_is_not_believed",
-                "tuning/actuation/record.py",
+                "storage/versioned_file.py",
                 "OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH",
                 "OTHERS_WRITE = 0",
             ),
             proof(
                 f"{RECORD}test_a_link_that_lies_in_wait_is_not_written_through",
-                "tuning/actuation/record.py",
-                'partial.unlink(missing_ok=True)\n            with open(partial, "xb"',
-                'with open(partial, "wb"',
+                "storage/versioned_file.py",
+                'partial.unlink(missing_ok=True)\n        with open(partial, "xb", opener=_create)',
+                'with open(partial, "wb")',
             ),
         ),
     ),
@@ -1160,13 +1160,13 @@ HARMS: tuple[Harm, ...] = (
         48,
         "Who can write what pods agree to, in a file, decides whose GPUs are slowed.",
         "A file of another user, or one that others may write, or a link, is not believed; then no pod has agreed.",
-        ("consents/file.py:read",),
+        ("consents/file.py:read", "storage/versioned_file.py:read"),
         (
             proof(
                 "tests/consents/test_file.py::test_a_file_that_others_may_write_is_not_believed",
-                "consents/file.py",
-                " or found.st_mode & OTHERS_WRITE:",
-                ":",
+                "storage/versioned_file.py",
+                " or status.st_mode & OTHERS_WRITE)",
+                ")",
             ),
         ),
     ),

@@ -1,6 +1,6 @@
-"""Signs of life in the state directory: the tuner's, which the guard watches, and the guard's, which the tuner watches.
+"""Heartbeats in the state directory: the tuner's, which the guard watches, and the guard's, which the tuner watches.
 
-A tuner that hears no guard sets nothing: nobody would give it back.
+A tuner without a guard sets nothing: after its death nothing would restore the settings.
 """
 
 import contextlib
@@ -8,17 +8,16 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Record
+from gpuwatch.storage.versioned_file import VersionedFile
 
 NAME = "tuner.heartbeat"
 GUARD_NAME = "guard.heartbeat"
 
 
 class Beat(Record, frozen=True, kw_only=True):
-    """Who beats. Only in mode `enforce` does a tuner answer for what is set; a guard's is `guard`."""
+    """`mode`: the tuner's, which is responsible for recorded settings in `enforce` only; the guard's is `guard`."""
 
     mode: str
     pid: int
@@ -33,29 +32,25 @@ class Seen(NamedTuple):
 
 
 class Heartbeat:
-    """The file in `directory`; `name`: NAME or GUARD_NAME."""
+    """The file in `directory`; `name`: NAME or GUARD_NAME.
+
+    It is not flushed to the disk: a beat means nothing after a reboot, and one that waited for a slow disk would come
+    too late.
+    """
 
     def __init__(self, directory: Path, name: str = NAME) -> None:
         self.path = directory / name
+        self._file = VersionedFile(self.path, Beat, durable=False)
 
     def beat(self, mode: str, at: float) -> None:
-        """Say that we live. Raises GpuwatchError: nobody will hear it."""
-        partial = self.path.with_name(f"{self.path.name}.partial")
-        try:
-            partial.write_bytes(msgspec.json.encode(Beat(mode=mode, pid=os.getpid(), at=at)))
-            partial.replace(self.path)
-        except OSError as error:
-            raise GpuwatchError(
-                f"cannot write {self.path}", error.strerror or str(error), "look at --state-dir"
-            ) from error
+        """Write a beat. Raises GpuwatchError: it cannot be written."""
+        self._file.write(Beat(mode=mode, pid=os.getpid(), at=at))
 
     def look(self) -> Seen | None:
         """The newest beat; None: there is none. `beat` None: it cannot be read."""
-        try:
-            found, body = self.path.stat(), self.path.read_bytes()
-        except OSError:
+        stamp, beat = self._file.stamp(), None
+        if stamp is None:
             return None
-        beat = None
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            beat = msgspec.json.decode(body, type=Beat)
-        return Seen((found.st_ino, found.st_mtime_ns), beat)
+        with contextlib.suppress(GpuwatchError):
+            beat = self._file.read()
+        return Seen(stamp, beat)

@@ -1,90 +1,74 @@
-"""The write-ahead file of everything gpuwatch has set on GPUs: `actuation.json` in the state directory.
+"""The write-ahead record of every setting that gpuwatch makes on GPUs: `actuation.json` in the state directory.
 
-A setting is on the disk before the driver is asked for it, so that whoever comes after a crash can give it back. A file
-that cannot be read, or says what cannot be, stops every write: what is not known cannot be undone.
+The problem: a power limit or a clock lock outlives the process that set it. If the tuner is killed, nothing in the
+driver tells that the value is gpuwatch's, nor what it was before; a GPU would stay slow until somebody notices.
+
+Writing the record after the driver call does not work: a crash between the two leaves a setting that nothing knows of.
+Writing it before, and replacing the value of a setting that is already recorded, does not work either: a crash between
+the two leaves the old value in force while the record lists the new one, and restoring refuses to touch a value that it
+does not know, for it may be an administrator's.
+
+So a setting is on the disk before the driver is called, and lists every value that may be in force: the new one and
+those of before. After the driver has confirmed the new one, the others are taken out (`confirm`). The original is
+recorded once, at the first write, and never again: later the driver reports our own value. A boot or a reload of the
+driver ends every setting, so each names its boot and its driver version. Restoring goes the other way around: first the
+driver, then the record. A crash between the two restores twice, which is harmless.
+
+The record is authoritative: a setting that is not in it was not made by gpuwatch. A file that cannot be read, or that
+lists impossible values, therefore stops every write until a person has looked at it.
 """
 
-import contextlib
-import fcntl
 import math
-import os
-import stat
-import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from urllib.parse import quote
 
-import msgspec
 from msgspec.structs import replace
 
-from gpuwatch.model.errors import GpuwatchError, PermissionMissing
+from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.setting import Actuation, Knob, Setting, Trigger
+from gpuwatch.storage.versioned_file import VersionedFile, lock_file
 
 NAME = "actuation.json"
-SCHEMA = 1
-RETRY_SECONDS = 0.02
 
 MOST_VALUES = 32
 """Of one knob, that may be in force; a driver that confirms none of so many is not asked for more."""
 
-OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-"""Whoever writes the record decides what a process with CAP_SYS_ADMIN sets."""
-
-
-class RecordUnreadable(GpuwatchError):
-    """The file is there and cannot be understood; nothing may be set until a person has looked."""
-
-
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    schema: int
-    actuation: Actuation
-
-
-class _Versioned(msgspec.Struct):
-    schema: int
-
 
 class SettingsRecord:
-    """The file in `directory`. Several processes share it: whoever changes it holds `lock` meanwhile.
+    """The file in `directory`. Several processes share it: each holds `lock` while it changes the file.
 
-    Whoever asks the driver for something of a GPU holds `lock_gpu` from before the change to after the answer. So a GPU
-    that hangs in the driver keeps only its own lock, and what is recorded of it stays until its call has returned.
+    A process that calls the driver about a GPU holds `lock_gpu` from before the change of the record to after the
+    driver's answer. So a GPU that hangs in the driver blocks only its own lock, and its setting stays recorded until
+    the call has returned.
     """
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / NAME
+        self._file = VersionedFile(
+            self.path,
+            Actuation,
+            trusted=True,  # its writer decides what a process with CAP_SYS_ADMIN sets
+            next_step="nothing is set on GPUs meanwhile; look at --state-dir",
+            repair="nothing is set on GPUs meanwhile; compare it with `nvidia-smi -q -d POWER,CLOCK`, then move it",
+        )
 
     def read(self) -> Actuation:
-        """What is recorded; nothing where there is no file.
+        """The recorded settings; none where there is no file.
 
         Raises:
             PermissionMissing: the file may not be read.
-            RecordUnreadable: it is not what gpuwatch wrote, or another version of gpuwatch wrote it.
+            UnreadableFile: it is not what this version of gpuwatch writes.
         """
-        try:
-            with self.path.open("rb") as file:
-                found, body = os.fstat(file.fileno()), file.read()
-        except FileNotFoundError:
-            return Actuation()
-        except OSError as error:
-            raise self._refused(error) from error
-        if found.st_uid not in (0, os.geteuid()) or found.st_mode & OTHERS_WRITE:
-            raise self._unreadable(f"it is of user {found.st_uid}, or others may write it")
-        try:
-            if (schema := msgspec.json.decode(body, type=_Versioned).schema) != SCHEMA:
-                raise self._unreadable(f"schema {schema}, this gpuwatch knows {SCHEMA}")
-            actuation = msgspec.json.decode(body, type=_File).actuation
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise self._unreadable(str(error)) from error
+        actuation = self._file.read() or Actuation()
         if wrong := next(filter(None, map(_nonsense, actuation.settings)), "") or _twice(actuation.settings):
-            raise self._unreadable(wrong)
+            raise self._file.unreadable(wrong)
         return actuation
 
     def add(self, setting: Setting) -> None:
-        """Record a setting that is about to be made; the first original of a knob stays, and so does what may be in
-        force from before. It is on the disk when this returns. Raises as `read`, or GpuwatchError: it is not.
+        """Record a setting that is about to be made. The first original of a knob stays, and so do the values of
+        before, which may still be in force. It is on the disk when this returns. Raises as `read`, or GpuwatchError.
         """
         actuation = self.read()
         others = tuple(each for each in actuation.settings if _key(each) != _key(setting))
@@ -96,7 +80,7 @@ class SettingsRecord:
                 raise GpuwatchError("a setting was not recorded, hence not made", f"{len(applied)} are not confirmed")
         if wrong := _nonsense(setting):
             raise GpuwatchError("a setting was not recorded, hence not made", wrong)
-        self._write(replace(actuation, settings=(*others, setting)))
+        self._file.write(replace(actuation, settings=(*others, setting)))
 
     def confirm(self, uuid: str, knob: Knob, value: float) -> None:
         """The driver has said that this, and nothing else of ours, is in force. Raises as `add`."""
@@ -106,7 +90,7 @@ class SettingsRecord:
             for each in actuation.settings
         )
         if settings != actuation.settings:
-            self._write(replace(actuation, settings=settings))
+            self._file.write(replace(actuation, settings=settings))
 
     def settle(self, gone: tuple[Setting, ...], restored: int, trigger: Trigger) -> None:
         """Take settings out, if they are still as they were, and count those that were given back. Raises as `add`."""
@@ -114,78 +98,19 @@ class SettingsRecord:
         left = tuple(each for each in actuation.settings if each not in gone)
         restores = actuation.restores | {trigger: actuation.restores.get(trigger, 0) + restored}
         if (changed := replace(actuation, settings=left, restores=restores)) != actuation:
-            self._write(changed)
+            self._file.write(changed)
 
     def lock(self, patience: float) -> AbstractContextManager[bool]:
-        """Hold the record while it is changed, against other processes and threads. False: another one did not let go
-        for `patience` seconds, or there is nothing to lock with. A process that dies lets go.
-        """
-        return _locked(self.path.with_suffix(".lock"), patience)
+        """Hold the record while it is changed, against other processes and threads; False as of `lock_file`."""
+        return self._file.lock(patience)
 
     def lock_tuner(self, patience: float) -> AbstractContextManager[bool]:
         """Hold what only one tuner of a machine may have; as `lock`."""
-        return _locked(self.path.with_name("tuner.lock"), patience)
+        return lock_file(self.path.with_name("tuner.lock"), patience)
 
     def lock_gpu(self, uuid: str, patience: float) -> AbstractContextManager[bool]:
         """Hold one GPU's settings, from the record's change to the driver's answer; as `lock`. Taken before that."""
-        return _locked(self.path.with_suffix(f".{quote(uuid, safe='')}.lock"), patience)
-
-    def _write(self, actuation: Actuation) -> None:
-        partial = self.path.with_suffix(".partial")
-        try:
-            partial.unlink(missing_ok=True)
-            with open(partial, "xb", opener=_private) as file:  # never through a link that lies there
-                file.write(msgspec.json.format(msgspec.json.encode(_File(SCHEMA, actuation)), indent=2))
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self.path)
-            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
-        except OSError as error:
-            raise self._refused(error) from error
-
-    def _refused(self, error: OSError) -> GpuwatchError:
-        kind = PermissionMissing if isinstance(error, PermissionError) else GpuwatchError
-        why = error.strerror or str(error)
-        return kind(f"cannot use {self.path}", why, "nothing is set on GPUs meanwhile; look at --state-dir")
-
-    def _unreadable(self, why: str) -> RecordUnreadable:
-        return RecordUnreadable(
-            f"{self.path} cannot be understood",
-            why,
-            "nothing is set on GPUs meanwhile; compare `nvidia-smi -q -d POWER,CLOCK` with it, then move it away",
-        )
-
-
-@contextlib.contextmanager
-def _locked(path: Path, patience: float) -> Iterator[bool]:
-    deadline = time.monotonic() + patience
-    with contextlib.ExitStack() as stack:
-        try:
-            lock = stack.enter_context(path.open("ab"))
-        except OSError:
-            yield False
-            return
-        held = _take(lock.fileno())
-        while not held and time.monotonic() < deadline:
-            time.sleep(RETRY_SECONDS)
-            held = _take(lock.fileno())
-        yield held
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o644)
-
-
-def _take(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        return lock_file(self.path.with_suffix(f".{quote(uuid, safe='')}.lock"), patience)
 
 
 def _key(setting: Setting) -> tuple[str, str]:

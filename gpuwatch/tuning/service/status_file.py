@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.setting import Knob
+from gpuwatch.storage.versioned_file import VersionedFile
 from gpuwatch.tuning.model.status import TunerState
 
 NAME = "tuner-state.json"
-SCHEMA = 1
 
 FRESH_SECONDS = 10.0
 """An older state is that of a tuner which hangs or is gone."""
@@ -23,45 +23,30 @@ FRESH_SECONDS = 10.0
 class _File(msgspec.Struct, frozen=True, kw_only=True):
     """`actions` apart, as a JSON object has no pairs for keys."""
 
-    schema: int = SCHEMA
     state: TunerState
     actions: tuple[tuple[Knob, str, int], ...] = ()
 
 
-class _Versioned(msgspec.Struct):
-    schema: int
-
-
 class TunerStatus:
-    """The file in `directory`."""
+    """The file in `directory`. It is written each second, and of no use after a reboot: it is not flushed."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / NAME
+        self._file = VersionedFile(self.path, _File, durable=False)
 
     def write(self, state: TunerState) -> None:
-        """Replace it; readers see the one before or this one. Raises GpuwatchError: it cannot be written."""
+        """Replace it. Raises GpuwatchError: it cannot be written."""
         actions = tuple((knob, result, count) for (knob, result), count in state.actions.items())
-        body = msgspec.json.encode(_File(state=replace(state, actions={}), actions=actions))
-        partial = self.path.with_suffix(".partial")
-        try:
-            partial.write_bytes(body)
-            partial.chmod(0o644)
-            partial.replace(self.path)
-        except OSError as error:
-            raise GpuwatchError(
-                f"cannot write {self.path}", error.strerror or str(error), "look at --state-dir"
-            ) from error
+        self._file.write(_File(state=replace(state, actions={}), actions=actions))
 
     def clear(self) -> None:
-        """Nobody speaks any more. Whoever cannot say so is soon too old to be quoted."""
-        with contextlib.suppress(OSError):
-            self.path.unlink(missing_ok=True)
+        """Remove it at the end; one that cannot be removed is soon too old to be shown."""
+        with contextlib.suppress(GpuwatchError):
+            self._file.remove()
 
     def read(self) -> TunerState | None:
         """The newest state, however old; None: there is none, or not one that this gpuwatch understands."""
-        with contextlib.suppress(OSError, UnicodeDecodeError, msgspec.MsgspecError):
-            body = self.path.read_bytes()
-            if msgspec.json.decode(body, type=_Versioned).schema == SCHEMA:
-                found = msgspec.json.decode(body, type=_File)
+        with contextlib.suppress(GpuwatchError):
+            if (found := self._file.read()) is not None:
                 return replace(found.state, actions={(knob, result): count for knob, result, count in found.actions})
         return None

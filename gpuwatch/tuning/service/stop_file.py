@@ -5,10 +5,9 @@ That it is there stops, whatever it says: `touch tuner.stop` does as well. What 
 
 from pathlib import Path
 
-import msgspec
-
-from gpuwatch.model.errors import GpuwatchError, PermissionMissing
+from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Record
+from gpuwatch.storage.versioned_file import UnreadableFile, VersionedFile
 
 NAME = "tuner.stop"
 
@@ -31,39 +30,24 @@ class TunerStop:
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / NAME
+        step = "run it as the tuner's user, which is root, or name --state-dir"
+        self._file = VersionedFile(self.path, Stop, next_step=step)
 
     def put(self, stop: Stop) -> None:
         """Stop the tuner. Raises GpuwatchError: it cannot be written."""
-        partial = self.path.with_suffix(".partial")
-        try:
-            partial.write_bytes(msgspec.json.encode(stop))
-            partial.replace(self.path)
-        except OSError as error:
-            raise _failed(f"cannot write {self.path}", error) from error
+        self._file.write(stop)
 
     def clear(self) -> Stop | None:
         """Let it work again; what was said until now, None: it was not stopped. Raises GpuwatchError."""
         found = self.read()
-        try:
-            self.path.unlink(missing_ok=True)
-        except OSError as error:
-            raise _failed(f"cannot remove {self.path}", error) from error
+        self._file.remove()
         return found
 
     def read(self) -> Stop | None:
         """None: the file is not there. One that cannot be read or understood stops as well."""
         try:
-            body = self.path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            return Stop(why=error.strerror or str(error))
-        try:
-            return msgspec.json.decode(body, type=Stop)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return self._file.read()
+        except UnreadableFile:
             return Stop()
-
-
-def _failed(what: str, error: OSError) -> GpuwatchError:
-    kind = PermissionMissing if isinstance(error, PermissionError) else GpuwatchError
-    return kind(what, error.strerror or str(error), "run it as the tuner's user, which is root, or name --state-dir")
+        except GpuwatchError as error:
+            return Stop(why=error.why)

@@ -20,7 +20,6 @@ from gpuwatch.model.xid import XidCount
 from gpuwatch.tuning.actuation.heartbeat import NAME as HEARTBEAT
 from gpuwatch.tuning.actuation.heartbeat import Beat
 from gpuwatch.tuning.actuation.record import NAME as RECORD
-from gpuwatch.tuning.actuation.record import SCHEMA
 from tests.diagnose.checks.broken import Broken
 from tests.diagnose.hosts import Host, seen
 
@@ -166,9 +165,9 @@ def recorded(knob: str = "locked_clocks", applied: float = 1005e6, **changes: An
             boot_id=now.host.boot_id or "",
             driver=now.driver.version or "",
         )
-        body = {"schema": SCHEMA, "actuation": Actuation(settings=(replace(setting, **changes),))}
+        body = {"schema": 1, "content": Actuation(settings=(replace(setting, **changes),))}
         host.write(f"{STATE}/{RECORD}", msgspec.json.encode(body).decode())
-        beat = Beat(mode="enforce", pid=4711, at=now.at)
+        beat = {"schema": 1, "content": Beat(mode="enforce", pid=4711, at=now.at)}
         host.write(f"{STATE}/{HEARTBEAT}", msgspec.json.encode(beat).decode())
 
     return on
@@ -176,7 +175,7 @@ def recorded(knob: str = "locked_clocks", applied: float = 1005e6, **changes: An
 
 def observing(host: Host) -> None:
     """The tuner was told to set nothing any more."""
-    beat = Beat(mode="observe", pid=4711, at=view(host).snapshot.at)
+    beat = {"schema": 1, "content": Beat(mode="observe", pid=4711, at=view(host).snapshot.at)}
     host.write(f"{STATE}/{HEARTBEAT}", msgspec.json.encode(beat).decode())
 
 

@@ -241,7 +241,7 @@ def record(host: Host) -> None:
         "driver": host.node.driver,
         "at": 1_789_999_000.0,
     }
-    document = {"schema": 1, "actuation": {"settings": [setting]}}
+    document = {"schema": 1, "content": {"settings": [setting]}}
     host.write("var/lib/gpuwatch/actuation.json", msgspec.json.encode(document).decode())
 
 

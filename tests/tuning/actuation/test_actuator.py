@@ -197,7 +197,7 @@ def test_s2_what_cannot_be_recorded_is_not_set(bench: Bench) -> None:
         turned = bench.limit(500.0)
     assert turned.outcome is Outcome.REFUSED
     assert "another process holds" in turned.words
-    full = bench.record.path.with_suffix(".partial")
+    full = bench.record.path.with_suffix(".json.partial")
     full.mkdir()
     assert bench.limit(500.0).outcome is Outcome.FAILED
     full.rmdir()

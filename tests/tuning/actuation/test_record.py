@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.setting import Actuation, Setting, Trigger
-from gpuwatch.tuning.actuation.record import NAME, RecordUnreadable, SettingsRecord
+from gpuwatch.storage.versioned_file import UnreadableFile
+from gpuwatch.tuning.actuation.record import NAME, SettingsRecord
 
 LIMIT = Setting(
     uuid="GPU-0",
@@ -112,7 +113,7 @@ def test_what_would_raise_or_makes_no_sense_is_neither_written_nor_read(
         record.add(setting)
     assert not record.path.exists()
     lay(record, document({"settings": [msgspec.to_builtins(setting)]}))
-    with pytest.raises(RecordUnreadable):
+    with pytest.raises(UnreadableFile):
         record.read()
 
 
@@ -120,7 +121,7 @@ def test_a_knob_that_is_listed_twice_is_refused(record: SettingsRecord) -> None:
     """Given back one after the other, the second could raise what the first has restored."""
     twice = [LIMIT, replace(LIMIT, original=800.0, applied=(700.0,))]
     lay(record, document({"settings": msgspec.to_builtins(twice)}))
-    with pytest.raises(RecordUnreadable, match="GPU-0: power_limit is listed twice"):
+    with pytest.raises(UnreadableFile, match="GPU-0: power_limit is listed twice"):
         record.read()
 
 
@@ -128,7 +129,7 @@ def test_a_knob_that_is_listed_twice_is_refused(record: SettingsRecord) -> None:
 def test_a_file_that_others_may_write_is_not_believed(record: SettingsRecord, mode: int) -> None:
     record.add(LIMIT)
     record.path.chmod(mode)
-    with pytest.raises(RecordUnreadable, match="others may write it"):
+    with pytest.raises(UnreadableFile, match="others may write it"):
         record.read()
 
 
@@ -144,15 +145,18 @@ def test_whatever_the_umask_its_own_file_is_believed(record: SettingsRecord) -> 
 def test_a_link_that_lies_in_wait_is_not_written_through(record: SettingsRecord, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    for name in ("actuation.partial", NAME):
-        (tmp_path / name).symlink_to(victim if name != NAME else tmp_path / "nowhere")
+    (tmp_path / f"{NAME}.partial").symlink_to(victim)
     record.add(LIMIT)
     assert victim.read_text() == "precious"
-    assert not record.path.is_symlink()
+    record.path.unlink()
+    record.path.symlink_to(victim)
+    with pytest.raises(GpuwatchError, match="it is a link"):
+        record.add(LIMIT)
+    assert victim.read_text() == "precious"
 
 
 def document(actuation: Any, **more: Any) -> bytes:
-    return json.dumps({"schema": 1, "actuation": actuation} | more).encode()
+    return json.dumps({"schema": 1, "content": actuation} | more).encode()
 
 
 @pytest.mark.parametrize(
@@ -172,14 +176,12 @@ def document(actuation: Any, **more: Any) -> bytes:
 def test_s6_a_file_that_cannot_be_understood_stops_every_write(record: SettingsRecord, body: bytes) -> None:
     lay(record, body)
     for write in (lambda: record.add(LIMIT), lambda: record.settle((LIMIT,), 1, Trigger.GUARD), record.read):
-        with pytest.raises(RecordUnreadable, match="nothing is set on GPUs meanwhile"):
+        with pytest.raises(UnreadableFile, match="nothing is set on GPUs meanwhile"):
             write()
     assert record.path.read_bytes() == body
 
 
-WHOLE = msgspec.json.encode(
-    {"schema": 1, "actuation": Actuation(settings=(LIMIT, CLOCKS), restores={Trigger.GUARD: 3})}
-)
+WHOLE = msgspec.json.encode({"schema": 1, "content": Actuation(settings=(LIMIT, CLOCKS), restores={Trigger.GUARD: 3})})
 
 
 @SAME_FOLDER
@@ -189,7 +191,7 @@ def test_any_bytes_are_read_or_refused(record: SettingsRecord, body: bytes) -> N
     lay(record, body)
     try:
         found = record.read()
-    except RecordUnreadable:
+    except UnreadableFile:
         assert body != WHOLE
     else:
         assert found.settings == (LIMIT, CLOCKS)

@@ -179,11 +179,11 @@ def test_a_gpu_that_another_process_is_at_is_restored_and_not_forgotten_and_the_
 
 def test_a_disk_that_takes_no_record_keeps_nothing_from_being_restored(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limit(GPU))
-    full = tmp_path / "actuation.partial"
+    full = tmp_path / "actuation.json.partial"
     full.mkdir()
     (kept,) = bench.restorer.restore()
     assert kept.outcome is Outcome.KEPT
-    assert kept.words.startswith("the power limit is 700 W again; cannot use")
+    assert kept.words.startswith("the power limit is 700 W again; cannot write")
     assert bench.knobs.limits[GPU] == 700_000
     assert bench.left() == [GPU]
     full.rmdir()

@@ -25,7 +25,7 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     assert list(file.read()) == [f"owner {number}" for number in range(3, MOST + 3)]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2, "owners": {}}', '{"schema": 1}', "\xff"])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2, "content": {}}', '{"schema": 1}', "\xff"])
 def test_what_is_not_ours_is_nothing(tmp_path: Path, text: str) -> None:
     file = TunerMemory(tmp_path)
     file.path.write_text(text, encoding="latin-1")

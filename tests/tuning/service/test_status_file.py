@@ -25,7 +25,9 @@ def test_what_was_said_last_is_read_back(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == [status.path.name]
 
 
-@pytest.mark.parametrize("body", [b"", b"\xff", b"{}", b"[]", b'{"schema": 2, "state": {"mode": "observe"}}'])
+@pytest.mark.parametrize(
+    "body", [b"", b"\xff", b"{}", b"[]", b'{"schema": 2, "content": {"state": {"mode": "observe"}}}']
+)
 def test_what_nobody_of_this_version_wrote_is_nothing(tmp_path: Path, body: bytes):
     status = TunerStatus(tmp_path)
     status.path.write_bytes(body)

@@ -385,7 +385,7 @@ def test_s3_at_the_end_all_is_given_back_nothing_is_set_any_more_and_the_next_on
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", '{"schema": 2, "owners": {}}', '{"schema": 1, "owners": {"x": {"phase": 7}}}']
+    "text", ["", "{", '{"schema": 2, "content": {}}', '{"schema": 1, "content": {"x": {"phase": 7}}}']
 )
 def test_a_past_that_cannot_be_read_is_forgotten(bench: Bench, text: str) -> None:
     bench.files.memory.path.write_text(text)
@@ -410,7 +410,7 @@ def test_consents_that_are_not_to_be_believed_are_said_and_nobodys(bench: Bench)
     bench.tuner.step()
     assert bench.gpu(0).reason is Reason.NO_CONSENT
     assert bench.tuner.state.trouble is not None
-    assert "is not believed" in bench.tuner.state.trouble
+    assert "cannot use" in bench.tuner.state.trouble
     assert bench.is_free()
 
 
