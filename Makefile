@@ -72,7 +72,7 @@ check: $(VENV)/installed-test  ## format, lint, types, layers
 generate: $(VENV)/installed-test  ## regenerate docs and golden files; a test fails where they differ
 	$(BIN)/python -m gpuwatch.cli.metrics.doc > docs/metrics.md
 	$(BIN)/python -m gpuwatch.health.checks_doc > docs/checks.md
-	$(BIN)/python -m gpuwatch.rightsizing.findings.doc > docs/rightsizing-findings.md
+	$(BIN)/python -m tests.rightsizing.findings.page > docs/rightsizing-findings.md
 	$(BIN)/python -m gpuwatch.diagnose.doc > docs/diagnose-checks.md
 	$(BIN)/python -m gpuwatch.cli.docs > docs/cli.md
 	$(BIN)/python -m tests.harms.page > docs/harms.md

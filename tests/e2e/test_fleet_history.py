@@ -14,14 +14,13 @@ import trustme
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing
 from gpuwatch.rightsizing.model.mig_profiles import instance
-from gpuwatch.rightsizing.prometheus import read_plan as fleet_plan
 from gpuwatch.rightsizing.prometheus.api import PrometheusApi
 from gpuwatch.rightsizing.prometheus.chunk import ChunkReader
 from gpuwatch.rightsizing.prometheus.config import load_http_config
 from gpuwatch.rightsizing.prometheus.history import FleetHistory
 from gpuwatch.rightsizing.prometheus.http import PrometheusHttp
 from gpuwatch.rightsizing.prometheus.position import Position
-from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions
+from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions, read_plan
 from gpuwatch.rightsizing.usage.prometheus_windows import windows
 from tests.e2e.backfilled import backfill, lines, serving
 from tests.e2e.fleet_past import BEGIN, END, GIB, H100, HANDOVER, SCRAPE, STEP, TIMES, past, uuid
@@ -62,7 +61,7 @@ def by_pod(url, **changes):
     """Windows by pod."""
     options, found = msgspec.structs.replace(OPTIONS, **changes), defaultdict(list)
     with asking(url) as asked:
-        plan = fleet_plan.made(asked, options, END)
+        plan = read_plan(asked, options, END)
         reader = ChunkReader(asked, plan.dialect, options.namespaces, plan.way)
         for window in windows(reader.read(plan.begin, plan.step, plan.total)):
             found[window.pod].append(window)
@@ -264,7 +263,7 @@ def test_tls_and_a_password_as_prometheus_knows_them(closed):
         "tls_config: {ca_file: ca.pem, server_name: prometheus.example}\n"
     )
     with asking(url, config=load_http_config(file)) as asked:
-        plan = fleet_plan.made(asked, OPTIONS, END)
+        plan = read_plan(asked, OPTIONS, END)
     assert plan.gpus == 7
 
 
@@ -281,7 +280,7 @@ def test_who_is_not_let_in_is_told_why(closed, tmp_path, config, error, words):
     file = place / "wrong.yaml"
     file.write_text(config)
     with asking(url, config=load_http_config(file)) as asked, pytest.raises(error, match=words):
-        fleet_plan.made(asked, OPTIONS, END)
+        read_plan(asked, OPTIONS, END)
 
 
 def test_a_prometheus_without_gpus_is_told_from_one_with_idle_ones(tmp_path):

@@ -19,7 +19,7 @@ def files(folder: str, names: str) -> tuple[str, ...]:
 PLANNING = "condition draining events identity inputs labels maintenance manual other_controllers ownership plan policy"
 ENERGY = "estimate hold idle meter phases resume search state tuner windows"
 CYCLE = "audit_entries cycle gang gang_energy ladder obstacles orders power_budget state status"
-FINDINGS = "__init__ advice energy idle idle_in_gang judge memory mig namespace quiet savings sharing waiting workload"
+FINDINGS = "advice idle judge namespace partition without_resize workload"
 
 GROUPS = (
     Group(
@@ -59,7 +59,7 @@ GROUPS = (
     Group(
         "right-sizing",
         files("rightsizing/findings", FINDINGS),
-        ("rightsizing/test_apply.py", "rightsizing/findings/test_*.py", "rightsizing/usage/test_[hmnu]*.py"),
+        ("rightsizing/test_apply.py", "rightsizing/findings/test_*.py", "rightsizing/usage/test_[amnu]*.py"),
     ),
     Group(
         "kernel log",

@@ -74,8 +74,7 @@ def recommend(
       gpuwatch recommend --min-confidence medium -o apply
     """
     from gpuwatch.cli.console.document import schema
-    from gpuwatch.cli.recommend.filter import Wanted
-    from gpuwatch.cli.recommend.items import RecommendationItem, RecommendationList, document
+    from gpuwatch.cli.recommend.items import RecommendationItem, RecommendationList, Wanted, document
     from gpuwatch.cli.recommend.sources import Views, advice
 
     if output == "schema":
@@ -98,7 +97,7 @@ def recommend(
 
 
 def _write(session: Session, found: "RecommendationList", folder: str) -> None:
-    from gpuwatch.cli.recommend.folder import REPORT, write
+    from gpuwatch.cli.recommend.output_files import REPORT, write
 
     count = write(Path(folder), found, session.config().rightsizing)
     session.terminal.hint(f"{count} files in {folder}; begin with {folder}/{REPORT}")
@@ -119,8 +118,7 @@ def _show(session: Session, found: "RecommendationList", output: str) -> None:
 def _text(session: Session, output: str) -> "Callable[[RecommendationList], str]":
     """What makes the text of an output format."""
     from gpuwatch.cli.console.document import to_json, to_yaml
-    from gpuwatch.cli.recommend.apply import script
-    from gpuwatch.cli.recommend.csv import to_csv
+    from gpuwatch.cli.recommend.output_files import script, to_csv
     from gpuwatch.cli.recommend.report.page import report
 
     texts: dict[str, Callable[[RecommendationList], str]] = {

@@ -1,6 +1,6 @@
-"""From advice to what carries it out: patches, files and commands, for a person to look at and to run.
+"""From recommendations to patches, files and commands, for a person to read and to run.
 
-gpuwatch runs none of them. Who may be serving somebody is only ever asked: no command takes their GPUs away.
+gpuwatch runs none of them. The owner of a workload that may be serving is only asked: no command removes its GPUs.
 """
 
 from collections.abc import Callable, Iterable
@@ -8,12 +8,9 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from gpuwatch.model.recommendation import Action, Apply, Recommendation
-from gpuwatch.rightsizing.apply.kubectl import kubectl, patch, thing
-from gpuwatch.rightsizing.apply.mig import partitioning, specs_of
-from gpuwatch.rightsizing.apply.operator import Around
+from gpuwatch.rightsizing.apply.kubectl import Around, kubectl, label, patch, thing
+from gpuwatch.rightsizing.apply.node import partitioning, sharing, specs_of
 from gpuwatch.rightsizing.apply.pod import annotations, resources
-from gpuwatch.rightsizing.apply.reserve import reserving
-from gpuwatch.rightsizing.apply.sharing import sharing
 from gpuwatch.rightsizing.model.usage import Fleet
 
 Way = Callable[[Recommendation, Around], tuple[Apply, ...]]
@@ -109,6 +106,29 @@ def quota(about: Recommendation, _: Around) -> tuple[Apply, ...]:
     command = patch("ResourceQuota", name, change, "merge", namespace=namespace)
     note = "Running pods stay; a quota only keeps new ones out. Change it where the manifest is kept, too."
     return (Apply(what="resource_quota", note=note, command=command, manifest=change),)
+
+
+RESERVED = "gpuwatch.io/gpu-reserved"
+
+
+def reserving(about: Recommendation, _: Around) -> tuple[Apply, ...]:
+    """A taint and a label that only the namespace's pods tolerate and ask for."""
+    namespace, nodes = about.target.namespace, about.target.nodes
+    if not namespace:
+        return ()
+    toleration = {"key": RESERVED, "operator": "Equal", "value": namespace, "effect": "NoSchedule"}
+    fragment = {"spec": {"nodeSelector": {RESERVED: namespace}, "tolerations": [toleration]}}
+    back = [kubectl(verb, "nodes", f"--selector={RESERVED}={namespace}", f"{RESERVED}-") for verb in ("taint", "label")]
+    note = (
+        f"First put the toleration into the templates of {namespace}, and into DaemonSets that do not tolerate"
+        " everything (device plugin, exporters); then run the command; then add the nodeSelector. Pods of others stay"
+        f" until they end. Back with: {' && '.join(back)}"
+    )
+    if not nodes:
+        return (Apply(what="reserve", note=f"Choose the nodes. {note}", manifest=fragment),)
+    taint = kubectl("taint", "--overwrite", "nodes", "--", *nodes, f"{RESERVED}={namespace}:NoSchedule")
+    command = "\n".join([taint, label(nodes, RESERVED, namespace)])
+    return (Apply(what="reserve", note=note, command=command, manifest=fragment),)
 
 
 WAYS: dict[Action, tuple[Way, ...]] = {

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuwatch.model.recommendation import Apply, Recommendation, Target
-from gpuwatch.rightsizing.apply.kubectl import kubectl, patch, thing
-from gpuwatch.rightsizing.apply.operator import Around
+from gpuwatch.rightsizing.apply.kubectl import Around, kubectl, patch, thing
 from gpuwatch.rightsizing.model import mig_profiles
 
 TEMPLATES: dict[str, tuple[str, ...]] = {

@@ -1,19 +1,94 @@
-"""GPUs that are held and do nothing, or never did anything: the largest savings, and the worst mistakes.
+"""GPUs that are allocated and do nothing: the largest savings, and the worst mistakes.
 
-Quiet is not enough. Work that pauses at night, over a weekend or between two requests will come back, so a pause counts
-only when it is longer than any that the workload came back from. What people wait for has holidays, too: it must have
-worked on through a whole week, or be quiet for longer than a long weekend. What may serve is never to be scaled down,
-nor is what works elsewhere: its owner is asked.
+Quiet is not enough. Work that pauses at night, over a weekend or between two requests will resume, so a pause counts
+only when it is longer than any pause the workload has resumed from. Interactive work has holidays, too: it must have
+worked through a whole week, or be quiet for longer than a long weekend. gpuwatch never recommends deleting a workload
+that may be serving, nor one whose other pods work: its owner is asked. Counters that cannot be read are never idle.
 """
+
+from collections.abc import Iterable
 
 from gpuwatch.model.recommendation import Action, Change, Finding, Level, Recommendation
 from gpuwatch.model.snapshot import Record
-from gpuwatch.rightsizing.findings.advice import advice, held_words
-from gpuwatch.rightsizing.findings.quiet import PCIE_IDLE, draw_above_idle, is_seen_whole, quiet_seconds
-from gpuwatch.rightsizing.findings.savings import HOURS, savings
+from gpuwatch.rightsizing.findings.advice import HOURS, advice, held_words, savings
 from gpuwatch.rightsizing.findings.text import percent, some, span, time
-from gpuwatch.rightsizing.findings.workload import DAY_SECONDS, KNOWN_HOLDS, WEEK_DAYS, Case, by_pod, graded, share_of
-from gpuwatch.rightsizing.model.usage import Hold
+from gpuwatch.rightsizing.findings.workload import (
+    DAY_SECONDS,
+    KNOWN_HOLDS,
+    WEEK_DAYS,
+    Case,
+    Ground,
+    by_pod,
+    graded,
+    share_of,
+)
+from gpuwatch.rightsizing.model.usage import Fleet, Hold
+from gpuwatch.rightsizing.usage.allocation import IDLE_BUSY
+
+PCIE_IDLE = 1 << 20
+"""Bytes a second. Processes that wait still poll and report."""
+
+DRAW = 1.15
+"""Times the lowest draw while it was held: more is work that no counter shows."""
+
+DRAW_AT_REST = 0.4
+"""Of the power limit: no GPU at rest draws more, whatever the lowest draw was before it had a context."""
+
+BEGIN_SECONDS = 600.0
+"""What happened in so short a time before it was seen is taken to be what was seen."""
+
+OLD_SECONDS = 3 * 3600.0
+"""Who was seen last so long ago may have worked since."""
+
+
+def quiet_seconds(hold: Hold, ground: Ground) -> float | None:
+    """For how long it surely did nothing, after its grace. None: it works, or nobody can tell.
+
+    The ledger has left out the time that nobody saw.
+    """
+    if hold.idle_since is None or hold.busy is None or _does_something(hold):
+        return None
+    if ground.now - hold.last > OLD_SECONDS:
+        return None
+    return hold.last - max(hold.idle_since, hold.since + ground.config.grace)
+
+
+def is_seen_whole(hold: Hold) -> bool:
+    """Whether it was seen from its begin: else it may have worked before."""
+    if hold.worked or hold.idle_since is None:
+        return hold.worked
+    return hold.idle_since - hold.unseen - hold.since <= BEGIN_SECONDS
+
+
+def works(hold: Hold, ground: Ground) -> bool:
+    """Also where nobody can tell."""
+    seconds = quiet_seconds(hold, ground)
+    return seconds is None or seconds < ground.config.idle_after
+
+
+def draw_above_idle(holds: Iterable[Hold], fleet: Fleet) -> float | None:
+    """Watts that whole GPUs draw for being held without work. None: of any that is not known."""
+    idle = {gpu.uuid: gpu.idle_watts for gpu in fleet.gpus}
+    total = 0.0
+    for hold in holds:
+        rest = idle.get(hold.gpu)
+        if hold.watts is None or rest is None or hold.device or hold.holders > 1:
+            return None
+        total += max(0.0, hold.watts - rest)
+    return total
+
+
+def _does_something(hold: Hold) -> bool:
+    if hold.device:
+        return hold.asked
+    return hold.asked or (hold.pcie is not None and hold.pcie >= PCIE_IDLE) or _draws(hold)
+
+
+def _draws(hold: Hold) -> bool:
+    if hold.watts is None or hold.loaded_idle_watts is None or hold.watts < DRAW * hold.loaded_idle_watts:
+        return False
+    return hold.power_limit is None or hold.watts > DRAW_AT_REST * hold.power_limit
+
 
 LONGER = 1.25
 """Times the longest pause after which it worked again."""
@@ -167,3 +242,57 @@ def _why_asked(case: Case, at_work: list[str]) -> str:
     if at_work:
         return f"Another container of {some(set(at_work))} works."
     return "Other pods of it work, or may work: they may need each other."
+
+
+OTHERS_BUSY = 0.3
+"""At least, mean over the hold, of every GPU that is not spare."""
+
+QUIET = 0.9
+"""Of the time it was held: something may run on every GPU at the start."""
+
+
+def gang_oversized(case: Case) -> Recommendation | None:
+    """Every pod has as many to spare, and has had them for as long as a size must be known."""
+    count = case.summary.gpus_per_pod
+    if count < 2 or case.profile != "" or case.shared or not case.present:
+        return None
+    spare = [_spare(case, holds) for _, holds in by_pod(case.present)]
+    fewest = min(map(len, spare))
+    if not 0 < fewest < count:
+        return None
+    holds = tuple(hold for each in spare for hold in each)
+    quiet = min(quiet_seconds(hold, case.ground) or 0.0 for hold in holds)
+    others = [hold.busy for hold in case.present if hold not in holds and hold.busy is not None]
+    return advice(
+        case,
+        Finding.GANG_OVERSIZED,
+        holds=holds,
+        action=Action.REDUCE,
+        current=f"{count} x {case.resource or 'GPU'}",
+        recommended=f"{count - fewest} x {case.resource or 'GPU'}",
+        why=f"{fewest} of {count} GPUs of each pod did nothing for {span(quiet)}, while every other one was busy "
+        f"{percent(min(others))} of the time or more. Now: {held_words(case.present)}.",
+        evidence=case.evidence(idle=quiet),
+        confidence=case.sureness,
+        risk=Level.MEDIUM,
+        risk_words=f"The work may not divide by {count - fewest}, as tensor parallelism and batch sizes often do not: "
+        "try it, or lower what it asks for to what it uses.",
+        savings=savings(case.config, case.model, case.hours_per_day * fewest / count),
+        change=Change(resource=case.resource, count=count, to_resource=case.resource, to_count=count - fewest),
+    )
+
+
+def _spare(case: Case, holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
+    """GPUs of one pod that are not needed; none where not all of its GPUs are known, or any is in between."""
+    if len({hold.gpu for hold in holds}) != case.summary.gpus_per_pod:
+        return ()
+    spare = tuple(hold for hold in holds if _is_spare(case, hold))
+    at_work = [hold for hold in holds if hold.busy is not None and hold.busy >= OTHERS_BUSY]
+    return spare if len(spare) + len(at_work) == len(holds) else ()
+
+
+def _is_spare(case: Case, hold: Hold) -> bool:
+    held, quiet = hold.last - hold.since, quiet_seconds(hold, case.ground)
+    if quiet is None or hold.busy is None or hold.busy >= IDLE_BUSY or held < case.config.min_history:
+        return False
+    return quiet >= max(case.config.idle_after, QUIET * (held - case.config.grace))

@@ -21,7 +21,7 @@ from gpuwatch.model.recommendation import (
     Target,
 )
 from gpuwatch.rightsizing.findings.advice import identity
-from gpuwatch.rightsizing.mig import packing as mig_packing
+from gpuwatch.rightsizing.findings.mig_packing import GpuLayout, pack
 from gpuwatch.rightsizing.model import mig_profiles
 from gpuwatch.rightsizing.model.mig_profiles import GpuModel
 from gpuwatch.rightsizing.model.usage import Fleet, GpuFacts
@@ -35,7 +35,7 @@ RISK = (
     "The placements are from a table: what `nvidia-smi mig -lgipp` says on the node counts."
 )
 
-Cutting = tuple[GpuFacts, mig_packing.Layout]
+Cutting = tuple[GpuFacts, GpuLayout]
 
 
 def layouts(
@@ -84,7 +84,7 @@ def cuttings(
             (gpu for gpu in free if gpu.uuid not in kept),
             key=lambda gpu: (bool(gpu.layout), gpu.node in used, _readiest(gpu)),
         )
-        packed = mig_packing.pack(wanted - there, model.plain(), len(others))
+        packed = pack(wanted - there, model.plain(), len(others))
         served = _slices(wanted & there, model) + sum(each.size for layout in packed for each in layout)
         if served > best:
             best, chosen = served, list(zip(others, packed, strict=False))

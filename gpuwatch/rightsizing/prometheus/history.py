@@ -20,12 +20,11 @@ from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.unreadable import UNREADABLE
 from gpuwatch.rightsizing.model.usage import Fleet
 from gpuwatch.rightsizing.prometheus import facts as fleet_facts
-from gpuwatch.rightsizing.prometheus import read_plan as fleet_plan
 from gpuwatch.rightsizing.prometheus.api import PrometheusApi
 from gpuwatch.rightsizing.prometheus.chunk import ChunkReader
 from gpuwatch.rightsizing.prometheus.position import Position, PositionFile
 from gpuwatch.rightsizing.prometheus.queries import DIALECTS
-from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions, Plan
+from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions, Plan, read_plan
 from gpuwatch.rightsizing.usage.ledger import Ledger, LedgerState
 from gpuwatch.rightsizing.usage.prometheus_windows import windows
 
@@ -94,7 +93,7 @@ class FleetHistory:
 
     def _whole(self) -> tuple[Ledger, Fleet]:
         found = self._position()
-        plan = fleet_plan.made(self._api, self._options, self._now())
+        plan = read_plan(self._api, self._options, self._now())
         ledger, at = Ledger(self._config), plan.begin
         state = _state(found) if found else None
         if found is not None and state is not None:

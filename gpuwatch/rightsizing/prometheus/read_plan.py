@@ -54,7 +54,7 @@ class Plan(NamedTuple):
         return round((self.end - self.begin) / self.step)
 
 
-def made(api: PrometheusApi, options: HistoryOptions, now: float) -> Plan:
+def read_plan(api: PrometheusApi, options: HistoryOptions, now: float) -> Plan:
     """Find it out.
 
     Raises:

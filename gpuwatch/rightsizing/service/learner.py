@@ -15,8 +15,8 @@ from gpuwatch.rightsizing.findings.judge import recommend
 from gpuwatch.rightsizing.model.usage import Window
 from gpuwatch.rightsizing.service import checkpoint as usage_checkpoint
 from gpuwatch.rightsizing.service.thread import Throttling
+from gpuwatch.rightsizing.usage.from_views import fleet_of
 from gpuwatch.rightsizing.usage.ledger import Ledger, LedgerState
-from gpuwatch.rightsizing.usage.node_facts import fleet_of
 from gpuwatch.rightsizing.usage.windows import SPAN, Windows
 from gpuwatch.workloads.workload_key import Tenants
 

@@ -1,13 +1,15 @@
 """Histograms in which new values count more: the shape of a workload in a few hundred bytes, however long it runs.
 
-As the VerticalPodAutoscaler's: what is added weighs 2^(age / half-life), so that nothing has to be touched while time
-passes. Whoever owns several of them computes that weight once, and fades them all before it grows too large.
+As the VerticalPodAutoscaler's: a value weighs 2^(age / half-life), so that nothing has to be updated while time
+passes. The owner of several histograms computes that weight once, and fades them all before it grows too large.
 """
 
 import math
 from array import array
 from itertools import accumulate
 from typing import NamedTuple
+
+import msgspec
 
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.work import Distribution
@@ -170,3 +172,30 @@ class Histogram:
 def _whole(size: float) -> int:
     """What is there stays there, however little, if it is not negligible."""
     return max(round(size), size > NEGLIGIBLE * FINEST)
+
+
+class Moments(msgspec.Struct, omit_defaults=True):
+    """Weighted mean and spread (Welford)."""
+
+    weight: float = 0.0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float, weight: float) -> None:
+        """Take one more."""
+        if not (weight > 0 and math.isfinite(value)):
+            return
+        self.weight += weight
+        step = value - self.mean
+        self.mean += step * weight / self.weight
+        self.squares += max(0.0, weight * step * (value - self.mean))  # rounding may say less than none
+
+    @property
+    def value(self) -> float | None:
+        """The mean; None: of nothing."""
+        return self.mean if self.weight > 0 else None
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over mean."""
+        return math.sqrt(self.squares / self.weight) / self.mean if self.weight > 0 and self.mean > 0 else None

@@ -13,9 +13,9 @@ from gpuwatch.model.work import WorkloadKey
 from gpuwatch.rightsizing.model import mig_profiles
 from gpuwatch.rightsizing.model.mig_profiles import Profile
 from gpuwatch.rightsizing.model.usage import NamespaceUse, Summary, Window
-from gpuwatch.rightsizing.usage.holding import activity
+from gpuwatch.rightsizing.usage.allocation import activity
 from gpuwatch.rightsizing.usage.namespace import BIN, BINS_A_DAY, DAY, MAX_DAYS, NamespaceBook, NamespaceState
-from gpuwatch.rightsizing.usage.workload_record import Book, BookState
+from gpuwatch.rightsizing.usage.workload_stats import Book, BookState
 from gpuwatch.workloads.work_class import work_class
 
 SET_BACK_SECONDS = 3600.0

@@ -20,7 +20,7 @@ from gpuwatch.rightsizing.usage.decaying_histogram import (
     MeanState,
     Scale,
 )
-from gpuwatch.rightsizing.usage.fits import Fits, FitsState
+from gpuwatch.rightsizing.usage.mig_slowdown import Fits, FitsState
 
 DAY = 86400.0
 HALF_LIFE: dict[WorkClass | None, float] = {"batch": DAY, "notebook": DAY, "serving": 7 * DAY, None: 7 * DAY}

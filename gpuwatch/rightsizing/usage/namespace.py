@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from gpuwatch.model.snapshot import Record
 from gpuwatch.rightsizing.model.usage import NamespaceUse, Window
-from gpuwatch.rightsizing.usage.holding import patience
+from gpuwatch.rightsizing.usage.allocation import patience
 
 BIN = 300
 DAY = 86400

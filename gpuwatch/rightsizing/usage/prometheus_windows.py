@@ -10,10 +10,10 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from gpuwatch.model.work import WorkClass, WorkloadKey
-from gpuwatch.rightsizing.mig.fit import of_whole_gpu
 from gpuwatch.rightsizing.model.mig_profiles import instance
 from gpuwatch.rightsizing.model.usage import Window
-from gpuwatch.rightsizing.usage.holding import IDLE_BUSY
+from gpuwatch.rightsizing.usage.allocation import IDLE_BUSY
+from gpuwatch.rightsizing.usage.mig_slowdown import of_whole_gpu
 
 Device = tuple[str, str]
 """Uuid of the GPU, and number of the GPU instance or nothing."""

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from gpuwatch.model.snapshot import Activity, Gpu, GpuProcess, Identity, MigInstance, Record, Utilization
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import DeviceUse, Holder, PodUsage, ProcessOwner, Workload
-from gpuwatch.rightsizing.mig.fit import of_whole_gpu
 from gpuwatch.rightsizing.model.mig_profiles import instance
-from gpuwatch.rightsizing.usage.holding import IDLE_BUSY
+from gpuwatch.rightsizing.usage.allocation import IDLE_BUSY
+from gpuwatch.rightsizing.usage.mig_slowdown import of_whole_gpu
 from gpuwatch.workloads.workload_key import Tenant
 
 COMPUTE = ("compute", "mps")

@@ -18,11 +18,10 @@ import yaml
 from msgspec.structs import replace
 
 from gpuwatch.agent import client
-from gpuwatch.cli.recommend.apply import files
-from gpuwatch.cli.recommend.csv import COLUMNS
 from gpuwatch.cli.recommend.items import total
+from gpuwatch.cli.recommend.output_files import COLUMNS, files
 from gpuwatch.cli.recommend.recommend import FINDINGS, LEVELS
-from gpuwatch.cli.recommend.text import TITLES
+from gpuwatch.cli.recommend.screen import TITLES
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.recommendation import Action, Finding, Level, Savings
 from gpuwatch.model.work import WorkloadKey

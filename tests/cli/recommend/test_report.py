@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.cli.recommend.report.charts import Bar, bars, cut, memory
-from gpuwatch.cli.recommend.report.markup import Markup, joined, tag
+from gpuwatch.cli.recommend.report.charts import Bar, Markup, bars, cut, joined, memory, tag
 from gpuwatch.model.recommendation import Action, Finding, Recommendations
 from tests.cli.browser import Page, browser
 from tests.cli.commands import advised

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from gpuwatch.model.recommendation import Finding
-from gpuwatch.rightsizing.findings import FINDINGS
-from gpuwatch.rightsizing.findings.doc import markdown
+from gpuwatch.rightsizing.findings.judge import FINDINGS
+from tests.rightsizing.findings.page import markdown
 
 
 def test_the_page_is_what_make_generate_writes() -> None:

@@ -19,7 +19,7 @@ from gpuwatch.model.recommendation import (
     Target,
 )
 from gpuwatch.rightsizing.findings.mig_layout import layouts
-from gpuwatch.rightsizing.mig.cuts import valid
+from gpuwatch.rightsizing.findings.mig_packing import layout_error
 from gpuwatch.rightsizing.model.mig_profiles import model_of
 from gpuwatch.rightsizing.model.usage import Fleet, GpuFacts
 
@@ -161,7 +161,7 @@ def test_valid_free_and_no_more_than_wanted(
     held = {each.uuid for each in gpus if each.held}
     assert not held & {layout.gpu for layout in found}
     assert len({layout.gpu for layout in found}) == len(found)
-    assert all(layout.placements and valid(layout.placements, PLAIN) is None for layout in found)
+    assert all(layout.placements and layout_error(layout.placements, PLAIN) is None for layout in found)
     wanted = sum((Counter({profile: pods}) for profile, pods in asked), Counter())
     given_ = Counter(each.profile for layout in found for each in layout.placements)
     assert given_ <= wanted

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.recommendation import Action, Finding, Level
-from gpuwatch.rightsizing.findings.savings import savings
+from gpuwatch.rightsizing.findings.advice import savings
 from tests.rightsizing.findings.rightsizing_cases import (
     DAY,
     GIB,

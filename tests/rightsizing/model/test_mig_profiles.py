@@ -193,7 +193,7 @@ def test_device_filters_name_one_model_each() -> None:
 
 def test_nobody_loads_it_who_does_not_ask() -> None:
     code = (
-        "import gpuwatch.rightsizing.model.mig_profiles as m, gpuwatch.rightsizing.mig.fit; "
+        "import gpuwatch.rightsizing.model.mig_profiles as m, gpuwatch.rightsizing.usage.mig_slowdown; "
         "assert m.table.cache_info().currsize == 0; m.of('NVIDIA A30'); assert m.table.cache_info().currsize == 1"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

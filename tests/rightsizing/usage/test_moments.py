@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.rightsizing.usage.moments import Moments
+from gpuwatch.rightsizing.usage.decaying_histogram import Moments
 
 
 def test_one_value_has_no_spread() -> None:

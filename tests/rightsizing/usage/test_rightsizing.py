@@ -7,9 +7,8 @@ from gpuwatch.config import Config, RightsizingConfig
 from gpuwatch.model.recommendation import Action, Finding, Recommendation
 from gpuwatch.model.view import View
 from gpuwatch.rightsizing.findings.judge import recommend
-from gpuwatch.rightsizing.usage.from_views import Recollected, usage_of_views
+from gpuwatch.rightsizing.usage.from_views import Recollected, fleet_of, usage_of_views
 from gpuwatch.rightsizing.usage.ledger import Ledger
-from gpuwatch.rightsizing.usage.node_facts import fleet_of
 from gpuwatch.rightsizing.usage.windows import Windows
 from gpuwatch.sim.node.scenario import load
 from gpuwatch.sim.playback import views

@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.rightsizing.model.usage import Hold
-from gpuwatch.rightsizing.usage.holding import activity
+from gpuwatch.rightsizing.usage.allocation import activity
 from gpuwatch.rightsizing.usage.ledger import Ledger
 from tests.rightsizing.usage.usage_spans import BEGIN, window
 

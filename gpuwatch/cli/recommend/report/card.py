@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from gpuwatch.cli.console.document import to_yaml
 from gpuwatch.cli.recommend.items import RecommendationItem
-from gpuwatch.cli.recommend.report.charts import Mark, memory, spread
-from gpuwatch.cli.recommend.report.markup import Markup, tag
-from gpuwatch.cli.recommend.text import DAYS_A_MONTH, TITLES, amount, hours, money, whole_name
+from gpuwatch.cli.recommend.report.charts import Mark, Markup, memory, spread, tag
+from gpuwatch.cli.recommend.screen import DAYS_A_MONTH, TITLES, amount, hours, money, whole_name
 from gpuwatch.model.recommendation import Apply, Level
 from gpuwatch.rightsizing.findings.text import percent, span
 

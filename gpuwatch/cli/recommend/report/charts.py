@@ -1,12 +1,54 @@
-"""The charts of the report, as inline SVG. Colours come from the page's style, so that they follow light and dark."""
+"""HTML and SVG elements whose text is escaped, and the charts made of them.
+
+Names of pods never become tags: only `tag` and `joined` make Markup. Colours come from the page's style, so that they
+follow light and dark.
+"""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from html import escape
 from typing import NamedTuple
 
-from gpuwatch.cli.recommend.report.markup import Markup, joined, tag
 from gpuwatch.model.work import DayPeak, Distribution
 from gpuwatch.rightsizing.findings.text import gib, percent
+
+VOID = frozenset({"meta", "br", "line", "rect", "circle"})
+"""Elements without content."""
+
+
+class Markup(str):
+    """Text that is markup already; only `tag` and `joined` make it."""
+
+    __slots__ = ()
+
+
+def tag(name: str, /, *children: str | None, **attributes: str | float | None) -> Markup:
+    """One element. `class_` is the attribute class, `stroke_width` stroke-width; what is None is left out."""
+    given = "".join(
+        f' {_attribute(key)}="{_safe(_number(value))}"' for key, value in attributes.items() if value is not None
+    )
+    if name in VOID and not children:
+        return Markup(f"<{name}{given}/>")
+    return Markup(f"<{name}{given}>{joined(*children)}</{name}>")
+
+
+def joined(*children: str | None) -> Markup:
+    """One after the other; plain text is escaped."""
+    return Markup("".join(child if isinstance(child, Markup) else _safe(child) for child in children if child))
+
+
+def _attribute(key: str) -> str:
+    return key.rstrip("_").replace("_", "-") if key != "viewBox" else key
+
+
+def _number(value: str | float) -> str:
+    """Coordinates to a tenth of a pixel."""
+    return value if isinstance(value, str) else f"{round(value, 1):g}"
+
+
+def _safe(text: str) -> str:
+    return escape(text.replace("\0", ""))
+
 
 DAY = 86400
 

@@ -1,6 +1,6 @@
-"""The page: what it comes to, where it is, each recommendation with its evidence, and how it was judged.
+"""The page: totals, charts, an overview, a card for each recommendation, and how they were judged.
 
-No script, no font, no picture from elsewhere; a browser is told to load nothing, should a name ever become markup.
+No script, no font, no picture from elsewhere; a policy forbids loading, should a name ever become markup.
 """
 
 from collections import defaultdict
@@ -10,12 +10,69 @@ from importlib.resources import files
 from gpuwatch import __version__
 from gpuwatch.cli.recommend.items import ROOM, RecommendationItem, RecommendationList, added, total
 from gpuwatch.cli.recommend.report.card import card
-from gpuwatch.cli.recommend.report.charts import Bar, bars
-from gpuwatch.cli.recommend.report.markup import Markup, joined, tag
-from gpuwatch.cli.recommend.report.method import method
-from gpuwatch.cli.recommend.report.overview import overview
-from gpuwatch.cli.recommend.text import DAYS_A_MONTH, TITLES, amount, hours, money
+from gpuwatch.cli.recommend.report.charts import Bar, Markup, bars, joined, tag
+from gpuwatch.cli.recommend.screen import DAYS_A_MONTH, TITLES, amount, hours, is_priced, money, short, who
 from gpuwatch.config import RightsizingConfig
+from gpuwatch.rightsizing.findings.text import percent
+
+
+def method(config: RightsizingConfig) -> Iterator[Markup]:
+    """Two headings with a few sentences each."""
+    yield tag("h2", "How it was judged")
+    yield tag(
+        "p",
+        "For each workload (owner, container, image) the share of time at work is kept in histograms in which newer "
+        "days weigh more, and the highest memory of each day. Idle is a GPU without any kernel for more than "
+        f"{config.idle_after / 60:g} minutes, and for longer than its user ever paused before. Memory is judged by the "
+        "highest daily peak of eight days, its growth and a margin, against what an instance really offers; compute by "
+        "the slowdown that an instance with fewer multiprocessors and less bandwidth would cause, 95 % of the time no "
+        f"more than {percent(config.max_mig_slowdown)}. Nothing is said of a size before "
+        f"{config.min_history / 3600:g} hours of history with {percent(config.min_coverage)} of them seen, a week "
+        "where somebody may wait for the work.",
+    )
+    yield tag("h2", "What it cannot tell")
+    yield tag(
+        "p",
+        "Savings are estimates: GPU-hours that become free, which are money only when somebody else uses them or the "
+        "node is given back. A slowdown is computed, not measured: watch the first pod on a smaller GPU. What did not "
+        "run in this time was not seen: a yearly report, a failover, tomorrow's larger batch. Several findings about "
+        "one workload count once in the sums, and quotas, reserved nodes and MIG layouts not at all, since they are "
+        "about the same GPUs.",
+    )
+
+
+FEWEST = 3
+"""Fewer are seen at a glance."""
+
+
+def overview(items: tuple[RecommendationItem, ...]) -> Markup | None:
+    """In the order of the cards."""
+    if len(items) < FEWEST:
+        return None
+    priced = is_priced(items)
+    numbers = ["GPU-hours a day", "Money a day"] if priced else ["GPU-hours a day"]
+    head = tag(
+        "tr",
+        *(tag("th", name) for name in ("Finding", "Who", "Now", "Instead")),
+        *(tag("th", name, class_="number") for name in numbers),
+        tag("th", "Confidence"),
+    )
+    rows = (_row(item, priced=priced) for item in items)
+    return tag("div", tag("table", tag("thead", head), tag("tbody", *rows)), class_="wide")
+
+
+def _row(item: RecommendationItem, *, priced: bool) -> Markup:
+    cells = [
+        tag("td", tag("a", TITLES[item.kind], href=f"#{item.id}")),
+        tag("td", who(item.target), class_="who"),
+        tag("td", short(item.current)),
+        tag("td", short(item.recommended)),
+        tag("td", hours(item.savings) or "–", class_="number"),
+    ]
+    if priced:
+        cells.append(tag("td", money(item.savings) or "–", class_="number"))
+    return tag("tr", *cells, tag("td", item.confidence))
+
 
 NOTHING_LOADS = "default-src 'none'; style-src 'unsafe-inline'"
 """Content security policy."""

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.model.work import WorkloadKey
-from gpuwatch.rightsizing.mig.fit import of_whole_gpu, slowdown
 from gpuwatch.rightsizing.model.mig_profiles import Profile, model_of
 from gpuwatch.rightsizing.model.usage import Window
+from gpuwatch.rightsizing.usage.mig_slowdown import of_whole_gpu, slowdown
 
 H100 = model_of("NVIDIA H100 80GB HBM3")
 BY_NAME = {profile.name: profile for profile in H100.profiles}

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.model.work import WorkClass
-from gpuwatch.rightsizing.mig.fit import slowdown
 from gpuwatch.rightsizing.model import mig_profiles
 from gpuwatch.rightsizing.model.usage import Summary, Window
-from gpuwatch.rightsizing.usage.holding import activity
-from gpuwatch.rightsizing.usage.workload_record import MAX_HOLDS, MAX_PEAKS, Book, BookState
+from gpuwatch.rightsizing.usage.allocation import activity
+from gpuwatch.rightsizing.usage.mig_slowdown import slowdown
+from gpuwatch.rightsizing.usage.workload_stats import MAX_HOLDS, MAX_PEAKS, Book, BookState
 from tests.rightsizing.usage.usage_spans import BEGIN, DAY, H100, HOUR, MINUTE, at_rest, at_work, stretch, window
 from tests.seeds import examples
 

@@ -4,7 +4,7 @@ from gpuwatch.model.snapshot import Record
 from gpuwatch.model.work import DayPeak, WorkClass, WorkloadKey
 from gpuwatch.rightsizing.model.mig_profiles import Profile
 from gpuwatch.rightsizing.model.usage import Summary, Window
-from gpuwatch.rightsizing.usage.holding import Holding, patience
+from gpuwatch.rightsizing.usage.allocation import Holding, patience
 from gpuwatch.rightsizing.usage.measures import DAY, HALF_LIFE, Measures, MeasuresState
 
 MAX_HOLDS = 64

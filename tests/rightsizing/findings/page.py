@@ -1,13 +1,13 @@
 """The page of all findings, from the tables.
 
-`python -m gpuwatch.rightsizing.findings.doc > docs/rightsizing-findings.md`
+`python -m tests.rightsizing.findings.page > docs/rightsizing-findings.md`
 """
 
 import sys
 from collections.abc import Iterable, Iterator
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.rightsizing.findings import BESIDES, NOW, OTHERS, SIZE, Row
+from gpuwatch.rightsizing.findings.judge import BESIDES, NOW, OTHERS, SIZE, Row
 from gpuwatch.rightsizing.findings.preallocators import PREALLOCATORS
 from gpuwatch.workloads.work_class import KINDS
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import pytest
 
 from gpuwatch.rightsizing.model.usage import Hold, Window
-from gpuwatch.rightsizing.usage.holding import activity
-from gpuwatch.rightsizing.usage.workload_record import Book
+from gpuwatch.rightsizing.usage.allocation import activity
+from gpuwatch.rightsizing.usage.workload_stats import Book
 from tests.rightsizing.usage.usage_spans import BEGIN, DAY, HOUR, MINUTE, at_rest, at_work, stretch, unseen, window
 
 

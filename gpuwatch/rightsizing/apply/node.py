@@ -1,6 +1,7 @@
-"""How GPUs are cut: mig-parted's file, for the GPU Operator's MIG manager and for those who have none.
+"""How nodes are configured: the device plugin's GPU sharing, and mig-parted's file of MIG instances.
 
-Checked with mig-parted v1 (`api/spec/v1`): GPUs are named by index, others of the node are left as they are.
+Both configure a whole node, and change what it offers under the pods that run there. Checked with mig-parted v1
+(`api/spec/v1`): GPUs are named by index, others of the node are left as they are.
 """
 
 import json
@@ -10,13 +11,62 @@ from itertools import chain
 from typing import Any
 
 from gpuwatch.model.recommendation import Apply, Layout, Recommendation
-from gpuwatch.rightsizing.apply.kubectl import cordon, label, pretty
-from gpuwatch.rightsizing.apply.operator import Around, Specs, add, config_map, digest, told
+from gpuwatch.rightsizing.apply.kubectl import Around, Specs, add, config_map, cordon, digest, label, pretty, told
 from gpuwatch.rightsizing.model.mig_profiles import model_of
 from gpuwatch.rightsizing.model.usage import Fleet
 
-CONFIG = "gpuwatch-mig-parted"
-LABEL = "nvidia.com/mig.config"
+SHARING_CONFIG = "gpuwatch-device-plugin"
+SHARING_LABEL = "nvidia.com/device-plugin.config"
+
+WORDS = {
+    "mps": "MPS parts memory and multiprocessors equally; a fault of one client ends the others. The plugin does not"
+    " start with it where its MIG strategy is `mixed`.",
+    "time_slicing": "Time slicing isolates neither memory nor faults: when one takes all memory, the others get none.",
+}
+
+UNSHARED: dict[str, Any] = {"version": "v1"}
+"""For nodes without the label. Without it the plugin takes a ConfigMap's only configuration for every node."""
+
+
+def sharing(about: Recommendation, around: Around) -> tuple[Apply, ...]:
+    """The device plugin's configuration, for one node: that of `target.nodes` that comes first."""
+    change, nodes = about.change, about.target.nodes[:1]
+    key = {"time_slicing": "timeSlicing", "mps": "mps"}.get(change.strategy or "")
+    if key is None or change.replicas is None or change.replicas < 2:
+        return ()
+    resource = change.resource or "nvidia.com/gpu"
+    replicated = {"name": resource, "replicas": change.replicas}
+    shares = {"renameByDefault": True, "failRequestsGreaterThanOne": True, "resources": [replicated]}
+    file = {"version": "v1", "sharing": {key: shares}}
+    is_cut = not around.cut.isdisjoint(nodes) or "/mig-" in resource
+    if key == "mps" and is_cut:
+        note = "The device plugin's MPS shares no MIG instances, and the node has GPUs in MIG mode: take another node."
+        return (Apply(what="device_plugin", note=note, manifest=file),)
+    name = f"{'time-slicing' if key == 'timeSlicing' else 'mps'}-{change.replicas}"
+    data = {"default": pretty(UNSHARED), name: pretty(file)}
+    steps = [add(config_map(SHARING_CONFIG, data))]
+    steps += [cordon(nodes)] if nodes else []
+    note = _sharing_note(
+        name, resource, label(nodes, SHARING_LABEL, name) if nodes else f"the label {SHARING_LABEL}={name}"
+    )
+    return (Apply(what="device_plugin", note=note, command="\n".join(steps), manifest=file),)
+
+
+def _sharing_note(name: str, resource: str, labelling: str) -> str:
+    switch = told({"devicePlugin": {"config": {"name": SHARING_CONFIG, "default": "default"}}})
+    return (
+        f"Every GPU of the node is shared, and offered as {resource}.shared instead of {resource}: choose a node whose"
+        " work may share. It is for a node that no pod uses a GPU of: the plugin would give a GPU to others that a pod"
+        " has alone, and MPS lets no process of that pod begin any more. When the pods of the cordoned node have ended:"
+        f" {labelling}, then uncordon it."
+        f" The plugin has to be told of the ConfigMap once: {switch}, or the chart's config.name."
+        f" Where it has one already, put the key {name} in there instead."
+        f" {WORDS['mps' if name.startswith('mps') else 'time_slicing']}"
+    )
+
+
+MIG_CONFIG = "gpuwatch-mig-parted"
+MIG_LABEL = "nvidia.com/mig.config"
 ALONE = "No pod may use a GPU of the node"
 IN_USE = "Others of its GPUs are in use, so the command does not label it. When their pods have ended: {}. "
 
@@ -60,20 +110,20 @@ def _by_operator(about: str, nodes: Mapping[str, list[str]], around: Around) -> 
     steps = [cordon(sorted(chain.from_iterable(nodes.values())))]
     later: list[str] = []
     for name, names in nodes.items():
-        steps += [label(free, LABEL, name)] if (free := [each for each in names if each not in around.used]) else []
-        later += [label(used, LABEL, name)] if (used := [each for each in names if each in around.used]) else []
+        steps += [label(free, MIG_LABEL, name)] if (free := [each for each in names if each not in around.used]) else []
+        later += [label(used, MIG_LABEL, name)] if (used := [each for each in names if each in around.used]) else []
     others = IN_USE.format(" && ".join(later)) if later else ""
     words = (
-        f"{ALONE}: drain it before. {others}Done when {LABEL}.state of the node is `success`; it may reboot the node."
-        f" Then uncordon it. Back with {LABEL}=all-disabled."
+        f"{ALONE}: drain it before. {others}Done when {MIG_LABEL}.state of the node is `success`; it may reboot the"
+        f" node. Then uncordon it. Back with {MIG_LABEL}=all-disabled."
     )
     if about != around.bearer:
         note = f"With the GPU Operator: the ConfigMap comes with {around.bearer}, apply that first. {words}"
         return Apply(what="mig_parted", note=note, command="\n".join(steps))
-    switch = told({"migManager": {"config": {"name": CONFIG}}})
+    switch = told({"migManager": {"config": {"name": MIG_CONFIG}}})
     configs: dict[str, Specs] = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
     configs |= {_name(specs): specs for specs in around.specs.values()}
-    made = config_map(CONFIG, {"config.yaml": pretty({"version": "v1", "mig-configs": configs})})
+    made = config_map(MIG_CONFIG, {"config.yaml": pretty({"version": "v1", "mig-configs": configs})})
     note = (
         "With the GPU Operator, and the device plugin's MIG strategy `mixed`. MIG manager has to be told of the"
         f" ConfigMap once: {switch}. Where it has one already, put the configurations in there instead. {words}"

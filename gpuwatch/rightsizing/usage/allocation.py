@@ -6,7 +6,7 @@ import re
 import msgspec
 
 from gpuwatch.rightsizing.model.usage import Hold, Window
-from gpuwatch.rightsizing.usage.moments import Moments
+from gpuwatch.rightsizing.usage.decaying_histogram import Moments
 
 IDLE_BUSY = 0.01
 """A GPU that is busy for less than this share of a window does no work."""
