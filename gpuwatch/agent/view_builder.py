@@ -16,7 +16,7 @@ from gpuwatch.host.machine import in_pod, machine
 from gpuwatch.host.pci import BusGpu, bus_gpus, driver_gpus
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.finding import Finding
-from gpuwatch.model.snapshot import Driver, Gpu, GpuStatus, Snapshot, SourceStatus
+from gpuwatch.model.snapshot import Driver, Gpu, GpuStatus, Host, Snapshot, SourceStatus
 from gpuwatch.model.view import AgentStatus, PodEnergy, View
 from gpuwatch.model.workload import Allocation, Attribution, ProcessOwner, Workload
 from gpuwatch.model.xid import SxidCount, XidCount
@@ -44,6 +44,68 @@ def reader_settings(config: Config, backend: Backend, interval: float) -> Settin
     )
 
 
+class ViewJoin:
+    """Joins samples, workloads and events into Views, for an agent and for a scenario on simulated time alike."""
+
+    def __init__(self, config: Config, judge: Judge, node: str, host: Host) -> None:
+        self._config, self._node, self._host = config, node, host
+        self.judge = judge
+        self._energy = EnergyMeter()
+        self.unjudged: list[Event] = []
+        """What the ledger learned since the last View; should a View fail, the next one is judged by it."""
+
+    def view(
+        self,
+        at: float,
+        gpus: Sequence[Gpu],
+        statuses: tuple[GpuStatus, ...],
+        driver: Driver | None,
+        *,
+        answered: bool,
+        unanswered: dict[int, str],
+        awaited: dict[int, float] | None = None,
+        last_seen: Sequence[Gpu],
+        sources: Sequence[SourceStatus],
+        bus: tuple[str, ...] | None,
+        allocations: tuple[Allocation, ...] | None,
+        owners: Mapping[int, ProcessOwner],
+        agent: AgentStatus,
+        xids: tuple[XidCount, ...],
+        sxids: tuple[SxidCount, ...],
+    ) -> View:
+        """One View of unix time `at`. `answered`: NVML has shown all its GPUs, so that those missing can be told;
+        `last_seen`: the last sample of GPUs that are not fresh; `allocations`: None while the kubelet does not answer;
+        `owners`: by pid.
+        """
+        attribution = attribute((*gpus, *last_seen), allocations, owners)
+        snapshot = Snapshot(
+            at=at,
+            interval=self._config.agent.interval,
+            driver=driver,
+            gpus=tuple(gpus),
+            statuses=statuses,
+            sources=tuple(sources),
+            unanswered=unanswered,
+            awaited=awaited or {},
+            bus=bus if answered else None,
+            expected_gpus=self._config.agent.expected_gpus if answered else None,
+            node=self._node,
+            host=self._host,
+        )
+        judgement = self.judge.judge(snapshot, self.unjudged, attribution)
+        self.unjudged = []
+        return View(
+            snapshot=snapshot,
+            agent=agent,
+            attribution=attribution,
+            owners=tuple(owners.values()),
+            pod_energy=self._energy.update(gpus, attribution),
+            xids=xids,
+            sxids=sxids,
+            judgement=judgement,
+        )
+
+
 class Assembly:
     """The last state of the slower sources, and the join. `refresh_*` may run on threads of their own."""
 
@@ -61,7 +123,7 @@ class Assembly:
         `patient` False: there will be one look only.
         """
         sources = config.sources
-        self._config, self._clock, self._node = config, clock, node
+        self._config, self._clock = config, clock
         off = {name: OFF if name in sources.disabled else None for name in ("podresources", "procfs", "pci")}
         self._health = {name: SourceHealth(name, clock, reason) for name, reason in off.items()}
         self._enabled = {name for name, reason in off.items() if reason is None}
@@ -74,11 +136,11 @@ class Assembly:
         self._processes = Processes(Path(sources.proc), self._logs)
         self._strangers: frozenset[int | str] = frozenset()
         self._unseen: dict[int, float] = {}  # pid -> first sample in which /proc did not have it
-        self._energy = EnergyMeter()
-        up = uptime(Path(sources.proc)) or 0.0
-        self._judge = Judge(config.checks, memory, failures=failures, uptime=up, patient=patient)
-        self._unjudged: list[Event] = []
-        self._host = machine(Path(sources.proc), Path(sources.sys), Path(sources.machine_id))
+        judge = Judge(
+            config.checks, memory, failures=failures, uptime=uptime(Path(sources.proc)) or 0.0, patient=patient
+        )
+        host = machine(Path(sources.proc), Path(sources.sys), Path(sources.machine_id))
+        self._join = ViewJoin(config, judge, node, host)
         self.wants_allocations = False
 
     def refresh_allocations(self) -> None:
@@ -138,50 +200,39 @@ class Assembly:
         sxids: tuple[SxidCount, ...],
         news: Iterable[Event] = (),
     ) -> View:
-        """One View of unix time `at`. `answered`: NVML has shown all its GPUs, so that those missing can be told;
-        `last_seen`: the last sample of GPUs that are not fresh; `news`: what the ledger learned since the last View.
-        """
-        self._unjudged += news  # should this View fail, the next one is judged by them
+        """One View, as `ViewJoin.view` describes."""
+        self._join.unjudged += news
         owners = self._owners(gpus)
         stale = (
             self._clock.monotonic() - self._allocated > STALE_INTERVALS * self._config.sources.pod_resources_interval
         )
-        attribution = attribute((*gpus, *last_seen), None if stale else self._allocations, owners)
-        self._notice_news(attribution, owners)
-        snapshot = Snapshot(
-            at=at,
-            interval=self._config.agent.interval,
-            driver=driver,
-            gpus=tuple(gpus),
-            statuses=statuses,
-            sources=(*sources, *(self._status(name, stale=stale) for name in self._health)),
+        view = self._join.view(
+            at,
+            gpus,
+            statuses,
+            driver,
+            answered=answered,
             unanswered=unanswered,
-            awaited=awaited or {},
-            bus=self.bus if answered else None,
-            expected_gpus=self._config.agent.expected_gpus if answered else None,
-            node=self._node,
-            host=self._host,
-        )
-        judgement = self._judge.judge(snapshot, self._unjudged, attribution)
-        self._unjudged = []
-        return View(
-            snapshot=snapshot,
+            awaited=awaited,
+            last_seen=last_seen,
+            sources=(*sources, *(self._status(name, stale=stale) for name in self._health)),
+            bus=self.bus,
+            allocations=None if stale else self._allocations,
+            owners=owners,
             agent=agent,
-            attribution=attribution,
-            owners=tuple(owners.values()),
-            pod_energy=self._energy.update(gpus, attribution),
             xids=xids,
             sxids=sxids,
-            judgement=judgement,
         )
+        self._notice_news(view.attribution, owners)
+        return view
 
     def configure(self, config: Config) -> None:
         """Judge by other settings from the next View on."""
-        self._judge.configure(config.checks)
+        self._join.judge.configure(config.checks)
 
     def believe(self, said: Mapping[str, float]) -> None:
         """What a person has said to be repaired, and when: GPU uuid or `node` -> unix time."""
-        self._judge.said = said
+        self._join.judge.said = said
 
     @property
     def bus(self) -> tuple[str, ...] | None:

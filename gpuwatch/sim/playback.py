@@ -1,6 +1,7 @@
 """The Views of a scenario on simulated time: a day of a node in seconds, without processes, sockets or waiting.
 
-What the agent does in four processes is done here in one loop, by the same reading, judging and joining code.
+One loop stands in for the agent's processes. It makes the messages that a reader process would send and gives them to
+the agent's own NodeState, XidLedger and ViewJoin, so that a scenario is judged exactly as a node is.
 """
 
 from collections.abc import Iterator
@@ -9,52 +10,40 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuwatch import __version__
+from gpuwatch.agent.node_state import NodeState
+from gpuwatch.agent.view_builder import ViewJoin
 from gpuwatch.collect.kernel_log.grammar import read_message
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, NvmlFailure, ask
 from gpuwatch.collect.reader.driver import versions
+from gpuwatch.collect.reader.messages import AnyMessage, Beat, Failed, Found, Refused, Registered, Sample, Trouble
 from gpuwatch.config import Config
 from gpuwatch.health.judge import Judge
 from gpuwatch.health.xid.ledger import XidLedger
-from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Host, Identity, Snapshot, SourceStatus
+from gpuwatch.model.snapshot import Host
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Allocation, ProcessOwner
 from gpuwatch.model.xid import KernelEvent
 from gpuwatch.sim.node.cluster import allocations, pods, processes
+from gpuwatch.sim.node.gpu import SimGpu
 from gpuwatch.sim.node.node import Node
 from gpuwatch.sim.node.scenario import Scenario
 from gpuwatch.sim.nvml import SimNvml
-from gpuwatch.workloads.attribution import attribute
 
 CLOSE = 2.0
-"""Seconds between looks while something goes on,"""
+"""Seconds between samples for BUSY seconds after an action of the scenario,"""
 
 AFAR = 60.0
 """and otherwise."""
 
 BUSY = 60.0
-"""Seconds for which something goes on after it happened."""
 
 GRID = 40.0
 """Speed that makes the node's physics go in steps of two seconds."""
 
-
-class _Keeper:
-    """The time of the playback, where a running node has a real clock."""
-
-    ended = False
-
-    def __init__(self, node: Node, started: float) -> None:
-        self.node, self.started, self.now = node, started, 0.0
-
-    def update(self) -> Node:
-        """The node at this moment."""
-        self.node.advance(self.now)
-        return self.node
-
-    def wall_time(self, t: float) -> float:
-        """Unix time of a simulated second."""
-        return self.started + t
+BOOT_ID = "playback"
+UPTIME = 3600.0
+"""Seconds since boot when the scenario begins: the judge's grace after a boot is over."""
 
 
 def views(
@@ -69,140 +58,137 @@ def views(
     afar: float = AFAR,
     with_gpm: bool = False,
 ) -> Iterator[View]:
-    """What the agent of such a node would have published in `duration` seconds from unix time `started`.
+    """The Views that the agent of such a node would publish in `duration` seconds from unix time `started`.
 
-    `close`: seconds between looks while something goes on. There is a look at every multiple of `afar`, whatever
-    happens.
+    `close`: seconds between samples after an action. There is a sample at every multiple of `afar` in any case.
     """
-    playback = _Playback(scenario, config, started, seed, node, close, afar, with_gpm)
-    at = 0.0
+    playback = Playback(scenario, config, started, seed, node, with_gpm)
+    at = busy_since = 0.0
+    changes = playback.node.changes
     while at <= duration:
-        yield playback.look(at)
-        at = playback.next(at)
+        yield playback.view(at)
+        if playback.node.changes != changes:
+            changes, busy_since = playback.node.changes, at
+        grid = afar * (at // afar + 1)
+        due = playback.node.next_action
+        following = min(at + close, grid) if at - busy_since < BUSY else grid
+        at = following if due is None or due <= at else min(following, due + 0.5)
 
 
-class _Playback:
+class Playback:
+    """A node on simulated time and what an agent knows of it. To `SimNvml` it is the clock of the node."""
+
+    ended = False
+
     def __init__(
-        self,
-        scenario: Scenario,
-        config: Config,
-        started: float,
-        seed: int,
-        name: str,
-        close: float,
-        afar: float,
-        with_gpm: bool,
+        self, scenario: Scenario, config: Config, started: float, seed: int, name: str, with_gpm: bool
     ) -> None:
-        self._name, self._close, self._afar, self._with_gpm = name, close, afar, with_gpm
-        self._node = Node(scenario, seed, GRID)
-        self._keeper = _Keeper(self._node, started)
-        self._config, self._started = config, started
-        self._judge = Judge(config.checks, uptime=3600.0)
+        self.node = Node(scenario, seed, GRID)
+        self.now = 0.0
+        self._started, self._with_gpm = started, with_gpm
+        self._state = NodeState(config.agent.interval, self.now)
         self._ledger = XidLedger()
-        self._readers: dict[int, tuple[Identity, GpuReader]] = {}
-        self._known: dict[str, GpuStatus] = {}
-        self._last: dict[str, Gpu] = {}
+        self._join = ViewJoin(config, Judge(config.checks, uptime=UPTIME), name, Host(boot_id=BOOT_ID))
         self._nvml: Any = None
+        self._attached: list[SimGpu] = []
+        self._readers: dict[int, GpuReader] = {}  # by NVML index
+        self._sampled: dict[str, float] = {}
         self._lines = 0
-        self._changes, self._changed = self._node.changes, 0.0
 
-    def next(self, at: float) -> float:
-        """When to look again: soon while something goes on, and always right after something happens."""
-        if self._node.changes != self._changes:
-            self._changes, self._changed = self._node.changes, at
-        grid = self._afar * (at // self._afar + 1)
-        soon = min(at + self._close, grid) if at - self._changed < BUSY else grid
-        due = self._node.next_action
-        return soon if due is None or due <= at else min(soon, due + 0.5)
+    def update(self) -> Node:
+        """The node at this moment."""
+        self.node.advance(self.now)
+        return self.node
 
-    def look(self, at: float) -> View:
-        """One View."""
-        self._keeper.now = at
-        node, unix = self._keeper.update(), self._started + at
-        gpus = tuple(gpu for index in range(len(node.gpus)) if (gpu := self._read(index, unix, at)) is not None)
-        self._last |= {gpu.identity.uuid: gpu for gpu in gpus}
-        self._hear(node)
-        fresh = {gpu.identity.uuid for gpu in gpus}
-        unseen = tuple(gpu for uuid, gpu in self._last.items() if uuid not in fresh)
-        owners = _owners(node)
-        attribution = attribute((*gpus, *unseen), _allocations(node), owners)
-        up = node.driver_up and not node.driver_hung
-        snapshot = Snapshot(
-            at=unix,
-            interval=CLOSE,
-            driver=versions(self._nvml) if self._nvml is not None and up else None,
-            gpus=gpus,
-            statuses=tuple(self._known.values()),
-            sources=(SourceStatus(name="nvml", up=up, reason="" if up else "the driver does not answer"),),
-            bus=tuple(str(gpu.address) for gpu in node.gpus if not gpu.faults.off_bus) if up else None,
-            node=self._name,
-            host=Host(boot_id="playback"),
-        )
-        judgement = self._judge.judge(snapshot, self._ledger.news(), attribution)
-        return View(
-            snapshot=snapshot,
-            agent=AgentStatus(version=__version__, started=self._started),
-            attribution=attribution,
-            owners=tuple(owners.values()),
-            xids=self._ledger.xids(),
-            sxids=self._ledger.sxids(),
-            judgement=judgement,
-        )
+    def wall_time(self, t: float) -> float:
+        """Unix time of a simulated second."""
+        return self._started + t
 
-    def _read(self, index: int, unix: float, at: float) -> Gpu | None:
-        """The GPU's sample, None where it gives none; its state is kept either way."""
-        if self._node.driver_hung or self._node.gpus[index].faults.hung:
-            self._note(index, GpuState.UNRESPONSIVE, "a driver call does not return", unix)
-            return None
-        try:
-            gpu = self._reader(index).read(unix, at)
-        except NvmlFailure as error:
-            lost = error.kind is Failure.LOST
-            if not lost:
-                self._nvml, self._readers = None, {}
-            self._note(index, GpuState.LOST if lost else GpuState.UNKNOWN, str(error), unix)
-            return None
-        self._known[gpu.identity.uuid] = GpuStatus(identity=gpu.identity, state=GpuState.FRESH)
-        return gpu
-
-    def _note(self, index: int, state: GpuState, detail: str, unix: float) -> None:
-        uuid = self._node.gpus[index].uuid
-        known = self._known.get(uuid)
-        if known is not None and known.state is not state:
-            self._known[uuid] = GpuStatus(identity=known.identity, state=state, detail=detail, since=unix)
-
-    def _reader(self, index: int) -> GpuReader:
-        if self._nvml is None:
-            self._nvml = SimNvml(self._keeper)  # type: ignore[arg-type]  # a keeper of another time
-            ask(self._nvml, "nvmlInit")
-        if index not in self._readers:
-            handle, identity = register(self._nvml, index)
-            self._ledger.know({identity.pci_bus_id: identity.uuid})
-            reader = GpuReader(self._nvml, handle, identity, with_gpm=self._with_gpm, buffers=False)
-            self._readers[index] = (identity, reader)
-        return self._readers[index][1]
-
-    def _hear(self, node: Node) -> None:
-        """The kernel log since the last look; a line that any user may have written is none of the driver's."""
+    def view(self, at: float) -> View:
+        """Read the GPUs and the kernel log at a simulated second, and join them."""
+        self.now = at
+        node, state, ledger = self.update(), self._state, self._ledger
+        for message in self._messages():
+            state.handle(message, at)
+            if isinstance(message, Found):
+                ledger.know({message.identity.pci_bus_id: message.identity.uuid})
         for number, line in enumerate(tuple(node.lines)[self._lines :], self._lines):
-            if line.facility == 0:
-                read = read_message(line.text)
-                event = KernelEvent(at=self._started + line.t, line=read, boot_id="playback", sequence=number)
-                self._ledger.observe(event)
+            if line.facility == 0:  # any user may write the others
+                at_line = self.wall_time(line.t)
+                ledger.observe(KernelEvent(at=at_line, line=read_message(line.text), boot_id=BOOT_ID, sequence=number))
         self._lines = len(node.lines)
+        self._join.unjudged += ledger.news()
+        unix = self.wall_time(at)
+        return self._join.view(
+            unix,
+            state.gpus(at),
+            state.statuses(at, unix),
+            state.driver,
+            answered=state.answered(at),
+            unanswered=state.unanswered(),
+            awaited=state.awaited(),
+            last_seen=state.last_seen(at),
+            sources=(state.nvml_status(at),),
+            bus=tuple(str(gpu.address) for gpu in node.gpus if not gpu.faults.off_bus),
+            allocations=_allocations(node),
+            owners=_owners(node),
+            agent=AgentStatus(version=__version__, started=self._started, unknown_xids=ledger.unknown),
+            xids=ledger.xids(),
+            sxids=ledger.sxids(),
+        )
+
+    def _messages(self) -> Iterator[AnyMessage]:
+        """What a reader process would send now."""
+        node, at = self.node, self.now
+        hung = {gpu.uuid for gpu in node.gpus if node.driver_hung or gpu.faults.hung}
+        yield Beat(stuck={uuid: ("a driver call", at - self._sampled.get(uuid, at)) for uuid in hung})
+        attached = [gpu for gpu in node.gpus if gpu.attached]
+        if node.driver_hung:
+            return
+        try:
+            if self._nvml is None or attached != self._attached:  # a GPU that came back needs a driver opened anew
+                self._nvml, self._attached, self._readers = SimNvml(self), attached, {}  # type: ignore[arg-type]
+                ask(self._nvml, "nvmlInit")
+                yield Registered(driver=versions(self._nvml), count=len(attached))
+            for index, gpu in enumerate(attached):
+                if gpu.uuid not in hung:
+                    yield from self._sample(index, gpu.uuid)
+        except NvmlFailure as error:
+            self._nvml = None
+            yield Failed(reason=str(error), kind=error.kind, code=error.code)
+
+    def _sample(self, index: int, uuid: str) -> Iterator[AnyMessage]:
+        """Raises NvmlFailure when the driver is gone."""
+        reader = self._readers.get(index)
+        try:
+            if reader is None:
+                handle, identity = register(self._nvml, index)
+                reader = GpuReader(self._nvml, handle, identity, with_gpm=self._with_gpm, buffers=False)
+                self._readers[index] = reader
+                yield Found(identity=identity)
+            yield Sample(gpu=reader.read(self.wall_time(self.now), self.now))
+            self._sampled[uuid] = self.now
+        except NvmlFailure as error:
+            if error.kind is Failure.DRIVER_GONE:
+                raise
+            lost = error.kind is Failure.LOST
+            if reader is None:
+                yield Refused(index=index, lost=lost, reason=str(error))
+            else:
+                yield Trouble(uuid=uuid, lost=lost, reason=str(error))
 
 
 def _allocations(node: Node) -> tuple[Allocation, ...]:
-    """What the kubelet gave to whom, with the uids of the pods, which the agent learns from their log folders."""
-    known = {(pod.namespace, pod.pod): pod.pod_uid for pod in pods(node)}
+    """The kubelet's answer, with the uids of the pods, which the agent learns from their log folders."""
+    uids = {(pod.namespace, pod.pod): pod.pod_uid for pod in pods(node)}
     return tuple(
-        replace(each, workload=replace(each.workload, pod_uid=known.get((each.workload.namespace, each.workload.pod))))
+        replace(each, workload=replace(each.workload, pod_uid=uids.get((each.workload.namespace, each.workload.pod))))
         for each in allocations(node)
     )
 
 
 def _owners(node: Node) -> dict[int, ProcessOwner]:
-    """Whose the processes are, by pid."""
+    """By pid, as the agent reads them from /proc."""
     return {
         process.pid: ProcessOwner(
             pid=process.pid,
