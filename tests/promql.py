@@ -16,11 +16,11 @@ from gpuwatch.config import SourceName, TuningMode
 from gpuwatch.metrics.metric import PREFIX
 from gpuwatch.metrics.native import METRICS
 from gpuwatch.metrics.process import SELF_METRICS
-from gpuwatch.model.check_names import CHECK_NAMES
-from gpuwatch.model.finding import Health, Severity
+from gpuwatch.model.finding import CHECK_NAMES, Health, Severity
 from gpuwatch.model.setting import Trigger
 from gpuwatch.remediation.model.plan import Reason, Stage
 from gpuwatch.remediation.service.metrics import REMEDIATOR_METRICS
+from gpuwatch.rightsizing.service.metrics import RIGHTSIZING_METRICS
 from gpuwatch.tuning.model.status import Reason as Refused
 from gpuwatch.tuning.model.status import TuningState
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
@@ -119,7 +119,7 @@ def _selector(vector: Any) -> Selector:
 @cache
 def families() -> dict[str, frozenset[str]]:
     """Every family of gpuwatch and the labels its series have in Prometheus."""
-    rows = (*METRICS, *REMEDIATOR_METRICS, *TUNER_METRICS, *SELF_METRICS)
+    rows = (*METRICS, *RIGHTSIZING_METRICS, *REMEDIATOR_METRICS, *TUNER_METRICS, *SELF_METRICS)
     return {PREFIX + row.name: SCOPES[row.scope] | TARGET | WORKLOAD | frozenset(row.labels) for row in rows}
 
 

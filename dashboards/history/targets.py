@@ -16,10 +16,8 @@ from gpuwatch.config import BudgetConfig, Config, MetricsConfig, RemediationConf
 from gpuwatch.health.checks import CHECKS
 from gpuwatch.kube.objects import LeaseObject
 from gpuwatch.metrics.exposition import Encoder
-from gpuwatch.metrics.labelled_view import label_text
-from gpuwatch.metrics.metric import Family, Sample
+from gpuwatch.metrics.metric import Family, Sample, label_text
 from gpuwatch.metrics.native import collect
-from gpuwatch.metrics.native.rightsizing import Told
 from gpuwatch.model.event import Result
 from gpuwatch.model.setting import Actuation
 from gpuwatch.model.view import View
@@ -28,6 +26,7 @@ from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.service.audit_entries import action_of
 from gpuwatch.remediation.service.metrics import REMEDIATOR_METRICS
 from gpuwatch.rightsizing.service.learner import UsageWatch
+from gpuwatch.rightsizing.service.metrics import rightsizing_families
 from gpuwatch.sim.playback import AFAR, views
 from gpuwatch.sim.rehearsal.rehearsal import Rehearsal
 from gpuwatch.tuning.model.status import TunerState
@@ -101,8 +100,8 @@ class Agent(Target):
         if gone <= at < back:
             self._self.restarted(back - 2.0)
             return self._noted(at)
-        advice = Told(self._usage.advice, CONFIG.rightsizing.top) if self._usage.advice else None
-        return self._scrape(collect(view, CONFIG.metrics, advice=advice), at, store=True)
+        advice = rightsizing_families(self._usage.advice, CONFIG.rightsizing.top)
+        return self._scrape(collect(view, CONFIG.metrics, extra=advice), at, store=True)
 
 
 class Remediator(Target):

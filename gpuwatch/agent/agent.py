@@ -30,10 +30,10 @@ from gpuwatch.config import Backend, Config, runtime_dir
 from gpuwatch.health.xid.ledger import Event, XidLedger
 from gpuwatch.host.machine import boot_id_file, first_line
 from gpuwatch.http.server import HttpServer, Limits
-from gpuwatch.metrics.native.rightsizing import Told
-from gpuwatch.metrics.page_cache import MIN_STALE_SECONDS, STALE_INTERVALS, Board
+from gpuwatch.metrics.metric import Family
+from gpuwatch.metrics.page_cache import MIN_STALE_SECONDS, STALE_INTERVALS, PageCache
 from gpuwatch.model.clock import Clock, SystemClock
-from gpuwatch.model.event_query import EVERYTHING, EventQuery
+from gpuwatch.model.event import EVERYTHING, EventQuery
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import AgentStatus, Events, View
@@ -42,6 +42,7 @@ from gpuwatch.process.config_watch import WATCH_SECONDS, ConfigWatch
 from gpuwatch.process.periodic import Periodic
 from gpuwatch.process.signals import ENDS, Signals
 from gpuwatch.rightsizing.service.cpu_throttling import CpuThrottling
+from gpuwatch.rightsizing.service.metrics import rightsizing_families
 from gpuwatch.rightsizing.service.thread import Rightsizer
 from gpuwatch.storage.store import Store
 
@@ -117,8 +118,8 @@ class Agent:
         """TCP port in use once started."""
         return self._http.port
 
-    def _new_board(self) -> Board:
-        return Board(
+    def _new_board(self) -> PageCache:
+        return PageCache(
             self._config.metrics, node=self._node, clock=self._clock, http=self._http.stats, store=self._store.stats
         )
 
@@ -203,14 +204,13 @@ class Agent:
             self.profiles = new.metrics.profiles
             board = self._new_board()
             if self._view is not None:
-                board.publish(self._view, self._told())
+                board.publish(self._view, self._rightsizing_families())
             self.board = board
             self._rightsizer.configure(new.rightsizing)
 
-    def _told(self) -> Told | None:
-        """The newest advice, for the page of metrics."""
+    def _rightsizing_families(self) -> list[Family]:
         body = self._rightsizer.recommendations()
-        return None if isinstance(body, str) else Told(body, self._config.rightsizing.top)
+        return rightsizing_families(None if isinstance(body, str) else body, self._config.rightsizing.top)
 
     def _on_message(self, message: AnyMessage) -> None:
         """News from the reader, on the supervisor's thread."""
@@ -321,7 +321,7 @@ class Agent:
             sxids=sxids,
             news=news,
         )
-        self.board.publish(view, self._told())
+        self.board.publish(view, self._rightsizing_families())
         self._view = view
         self.published.ring()
         self._chronicle.note(news, resumed=self._kernel.resumed)

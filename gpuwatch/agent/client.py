@@ -15,7 +15,7 @@ import msgspec
 from gpuwatch.config import runtime_dir
 from gpuwatch.model import recommendation
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
-from gpuwatch.model.event_query import EVERYTHING, EventQuery
+from gpuwatch.model.event import EVERYTHING, EventQuery
 from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import SCHEMA, Events, View
 

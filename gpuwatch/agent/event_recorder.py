@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from gpuwatch.health.judge import tells_of_failures
 from gpuwatch.health.xid.ledger import Event
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.event import Change, FindingEvent
-from gpuwatch.model.event_query import MAX_EVENTS, EventQuery
+from gpuwatch.model.event import MAX_EVENTS, Change, EventQuery, FindingEvent
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.view import View
 from gpuwatch.model.xid import KernelCursor, XidEvent

@@ -15,7 +15,7 @@ from gpuwatch.config import Backend, Config
 from gpuwatch.health.xid.ledger import XidLedger
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.model.event_query import EVERYTHING, EventQuery
+from gpuwatch.model.event import EVERYTHING, EventQuery
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import KernelEvent
 

@@ -14,8 +14,8 @@ from gpuwatch.config import Profile
 from gpuwatch.http.accept import CONTENT_TYPES, accepts_gzip, negotiate_format
 from gpuwatch.http.landing import landing_page
 from gpuwatch.http.server import Handler, Request, Response, text
-from gpuwatch.metrics.page_cache import Board
-from gpuwatch.model.event_query import EventQuery, event_query, number
+from gpuwatch.metrics.page_cache import PageCache
+from gpuwatch.model.event import EventQuery, event_query, number
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import Events, View
@@ -29,7 +29,7 @@ MAX_WAIT = 60.0
 class Backstage(Protocol):
     """What the pages need to know of the agent."""
 
-    board: Board
+    board: PageCache
     published: Bell
     """Rung for each new View."""
     profiles: tuple[str, ...]

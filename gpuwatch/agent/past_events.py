@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gpuwatch.health.xid.ledger import Event
-from gpuwatch.model.event_query import EVERYTHING, EventQuery
+from gpuwatch.model.event import EVERYTHING, EventQuery
 from gpuwatch.model.view import Events
 from gpuwatch.storage.rows import StoredEvent, newest_events, row_of
 from gpuwatch.storage.store import stored_events

@@ -21,8 +21,7 @@ from gpuwatch.model.view import AgentStatus, PodEnergy, View
 from gpuwatch.model.workload import Allocation, Attribution, ProcessOwner, Workload
 from gpuwatch.model.xid import SxidCount, XidCount
 from gpuwatch.workloads.attribution import attribute
-from gpuwatch.workloads.podlogs import PodLogs
-from gpuwatch.workloads.procfs import Processes
+from gpuwatch.workloads.procfs import PodLogs, Processes
 
 if TYPE_CHECKING:
     from gpuwatch.workloads.podresources import PodResources

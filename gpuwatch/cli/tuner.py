@@ -142,7 +142,7 @@ def _tune(session: Session, reread: "Callable[[], Config]") -> None:
 
 def _warn_without_rights(session: Session) -> None:
     """Only the first write tells for sure, and then it is said of each GPU."""
-    from gpuwatch.host.process_limits import capabilities
+    from gpuwatch.host.machine import capabilities
 
     try:
         own = capabilities(Path("/proc/self/status").read_text())

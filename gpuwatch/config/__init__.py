@@ -9,10 +9,9 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from gpuwatch.config.errors import first_wrong
-from gpuwatch.config.ranges import out_of_range
-from gpuwatch.model.check_names import CheckName, XidClass
+from gpuwatch.config.errors import first_wrong, out_of_range
 from gpuwatch.model.errors import UsageError
+from gpuwatch.model.finding import CheckName, XidClass
 from gpuwatch.model.response import Effect, Response, SchedulingLabel
 from gpuwatch.model.work import WorkClass
 

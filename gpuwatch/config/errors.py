@@ -5,7 +5,7 @@ mappings and the numbers of lists; what may stand there; and the nearest name.
 import difflib
 import re
 import zoneinfo
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from itertools import chain
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -135,31 +135,85 @@ def _selector(value: str) -> str | None:
     return None if bad is None else f"{_shown(bad)} is no label selector; write KEY=VALUE, KEY, !KEY or KEY in (A, B)"
 
 
-def _annotation(value: str) -> str | None:
-    return None if not value or re.fullmatch(_LABEL, value, re.ASCII) else f"{value} is no annotation's key"
-
-
-def _keys(values: Iterable[str]) -> str | None:
-    return next((f"{_shown(v)} is no key" for v in values if not v.strip("*") or re.search(r"[\s=:]", v)), None)
-
-
-def _codes(values: Mapping[Any, Any]) -> str | None:
-    return next((f"{code} is no XID: they are 1 to 65535" for code in values if not 0 < code < 1 << 16), None)
-
-
-def _path(value: str) -> str | None:
-    return None if not value or value.startswith("/") else f"{value} is no absolute path"
-
-
 FORMS: dict[tuple[str, str], Callable[[Any], str | None]] = {
     ("Window", "start"): _clock,
     ("Window", "end"): _clock,
     ("Window", "timezone"): _zone,
     ("BudgetConfig", "max_unavailable"): _share,
     ("BudgetConfig", "node_selector"): _selector,
-    ("HandoverConfig", "annotation"): _annotation,
-    ("HandoverConfig", "sentinel"): _path,
-    ("RemediationConfig", "foreign"): _keys,
-    ("RemediationConfig", "xids"): _codes,
+    ("HandoverConfig", "annotation"): lambda value: (
+        None if not value or re.fullmatch(_LABEL, value, re.ASCII) else f"{value} is no annotation's key"
+    ),
+    ("HandoverConfig", "sentinel"): lambda value: (
+        None if not value or value.startswith("/") else f"{value} is no absolute path"
+    ),
+    ("RemediationConfig", "foreign"): lambda values: next(
+        (f"{_shown(v)} is no key" for v in values if not v.strip("*") or re.search(r"[\s=:]", v)), None
+    ),
+    ("RemediationConfig", "xids"): lambda values: next(
+        (f"{code} is no XID: they are 1 to 65535" for code in values if not 0 < code < 1 << 16), None
+    ),
 }
 """(section's type, key) -> why a value of the right type is wrong all the same."""
+
+RANGES: dict[tuple[str, ...], tuple[float, float]] = {
+    ("agent", "interval"): (0.1, 3600),
+    ("agent", "max_connections"): (8, 100_000),
+    ("agent", "max_scrapes"): (1, 10_000),
+    ("metrics", "max_series"): (100, 10_000_000),
+    ("sources", "pod_resources_interval"): (1, 3600),
+    ("checks", "boot_grace"): (0, 86400),
+    ("checks", "unresponsive_after"): (0, 3600),
+    ("checks", "xid_clear_after"): (1, 30 * 86400),
+    ("checks", "xid_expire"): (1, 30 * 86400),
+    ("checks", "repeat_pods"): (2, 64),
+    ("checks", "repeat_window"): (60, 30 * 86400),
+    ("checks", "ecc_corrected_per_hour"): (1, 1_000_000_000),
+    ("checks", "retired_pages"): (1, 64),
+    ("checks", "thermal_margin"): (-50, 50),
+    ("checks", "nvlink_errors_per_hour"): (1, 1_000_000_000),
+    ("checks", "pcie_utilization"): (0.01, 1),
+    ("checks", "stuck_utilization"): (0.01, 1),
+    ("checks", "stuck_clock"): (0.01, 1),
+    ("checks", "zombie_memory"): (1, 1 << 50),
+    ("remediation", "fault_hold"): (0, 86400),
+    ("remediation", "recovery_hold"): (1, 30 * 86400),
+    ("remediation", "min_quarantine"): (0, 30 * 86400),
+    ("remediation", "heartbeat"): (0, 86400),
+    ("remediation", "repeats"): (1, 1000),
+    ("remediation", "repeat_window"): (60, 90 * 86400),
+    ("remediation", "max_quarantines_per_day"): (0, 10_000),
+    ("remediation", "budget", "slot_seconds"): (10, 86400),
+    ("remediation", "drain", "deadline"): (1, 30 * 86400),
+    ("remediation", "drain", "retry"): (1, 300),
+    ("tuning", "max_slowdown"): (0.005, 0.5),
+    ("tuning", "min_clock_fraction"): (0.35, 1),
+    ("tuning", "node_budget_watts"): (10, 1_000_000),
+    ("tuning", "max_actions_per_hour"): (1, 1000),
+    ("rightsizing", "top"): (0, 1000),
+    ("rightsizing", "max_workloads"): (10, 1_000_000),
+    ("rightsizing", "min_history"): (600, 30 * 86400),
+    ("rightsizing", "min_coverage"): (0.1, 1),
+    ("rightsizing", "idle_after"): (300, 30 * 86400),
+    ("rightsizing", "lull"): (0, 60 * 86400),
+    ("rightsizing", "grace"): (0, 86400),
+    ("rightsizing", "memory_margin"): (0, 1),
+    ("rightsizing", "max_mig_slowdown"): (0, 10),
+    ("rightsizing", "expire"): (3600, 90 * 86400),
+    ("rightsizing", "prices"): (0, 1_000_000),
+    ("rightsizing", "electricity_price"): (0, 1000),
+}
+"""Path of a key -> smallest and largest value that make sense; of a mapping, for each of its values."""
+
+
+def out_of_range(config: msgspec.Struct) -> Wrong | None:
+    """The first number in a whole configuration that makes no sense, as NaN never does; None: there is none."""
+    for path, (low, high) in RANGES.items():
+        value: Any = config
+        for name in path:
+            value = getattr(value, name)
+        for key, number in value.items() if isinstance(value, dict) else [("", value)]:
+            if number is not None and not low <= number <= high:
+                where = ".".join(path) + (f".{key}" if key else "")
+                return Wrong(where, f"{number} makes no sense", f"use {low} to {high}")
+    return None

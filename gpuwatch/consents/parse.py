@@ -6,8 +6,7 @@ import msgspec
 
 from gpuwatch.kube.errors import Call
 from gpuwatch.kube.wire import GPU_RESOURCES, Container, Wire, decode, garbled
-from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, PodConsent
-from gpuwatch.model.image import plain_image
+from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, PodConsent, plain_image
 
 KEPT = (AUTOTUNE, MAX_SLOWDOWN, CLASS, GANG, *POWER_AGENTS)
 """Annotations."""

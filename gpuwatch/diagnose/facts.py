@@ -14,8 +14,8 @@ from gpuwatch.diagnose.host.kernel_text import KernelLine
 from gpuwatch.diagnose.host.kubelet_files import KubeletFiles
 from gpuwatch.diagnose.host.operator_files import OperatorFiles
 from gpuwatch.diagnose.host.services import Services
+from gpuwatch.host.machine import ProcessLimits
 from gpuwatch.host.pci import BusGpu
-from gpuwatch.host.process_limits import Limits
 from gpuwatch.model.setting import Actuation
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
@@ -45,7 +45,7 @@ class HostFacts(Record, frozen=True, kw_only=True):
     kernel_log: tuple[KernelLine, ...] | None = None
     nodes: DeviceNodes | None = None
     driver_roots: tuple[DriverRoot, ...] | None = None
-    limits: Limits | None = None
+    limits: ProcessLimits | None = None
     operator: OperatorFiles | None = None
     services: Services | None = None
     runtime: ContainerRuntime | None = None

@@ -7,8 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.health.history import History
-from gpuwatch.model.check_names import CheckName
-from gpuwatch.model.finding import Remedy, Severity
+from gpuwatch.model.finding import CheckName, Remedy, Severity
 from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.workload import Workload

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gpuwatch.config import ChecksConfig
 from gpuwatch.health.gpu_history import GpuHistory, Repair
 from gpuwatch.health.xid.classify import CHECK_OF, RECOVERY_CHANGED, Class, classify, is_own_failure
-from gpuwatch.model.check_names import CheckName
+from gpuwatch.model.finding import CheckName
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import Snapshot
 from gpuwatch.model.workload import Attribution, Workload

@@ -1,11 +1,14 @@
-"""Which machine and which boot this is: what the kubelet reports of the same host in `status.nodeInfo`."""
+"""Which machine and which boot this is, as the kubelet reports it in `status.nodeInfo`;
+and what this process, and those like it, may do: locked memory, shared memory, capabilities.
+"""
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gpuwatch.host.plain_file import text
-from gpuwatch.model.snapshot import Host
+from gpuwatch.host.plain_file import content, text
+from gpuwatch.model.snapshot import Host, Record
 
 MACHINE_ID = Path("/etc/machine-id")
 
@@ -32,3 +35,80 @@ def machine(proc: Path, sys: Path, machine_id: Path = MACHINE_ID) -> Host:
 def first_line(path: Path) -> str | None:
     """A one-line file; None when it is empty or cannot be read."""
     return text(path) or None
+
+
+_RUNTIMES = ("containerd", "crio", "dockerd")
+_MEMLOCK = re.compile(r"^Max locked memory\s+(\d{1,20}|unlimited)\s", re.ASCII | re.MULTILINE)
+_EFFECTIVE = re.compile(r"^CapEff:\s*([0-9a-f]{1,16})$", re.ASCII | re.MULTILINE)
+_UID = re.compile(r"^Uid:\s*\d+\s+(\d+)", re.ASCII | re.MULTILINE)
+_HUGEPAGES = re.compile(r"^(HugePages_Total|Hugepagesize):\s*(\d{1,12})", re.ASCII | re.MULTILINE)
+_CAPABILITIES = (
+    "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE "
+    "NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN "
+    "SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE "
+    "MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE"
+)  # by number, linux/capability.h
+
+
+class ProcessLimits(Record, frozen=True, kw_only=True):
+    """Bytes; `memlock` None: unlimited. `memlock_of`: whose limit that is: the container runtime's, which its
+    containers inherit, or else this process's own (`self`). `capabilities`: names such as CAP_SYS_ADMIN, of this
+    process's effective set.
+    """
+
+    euid: int
+    memlock: int | None = None
+    memlock_of: str = "self"
+    shm: int | None = None  # size of /dev/shm
+    hugepages: int | None = None
+    capabilities: tuple[str, ...] = ()
+
+
+def process_limits(proc: Path, dev: Path) -> ProcessLimits:
+    """Of the process that asks.
+
+    Raises:
+        OSError: `proc` does not know it, as in a tree without processes.
+    """
+    status, own = (content(proc / "self" / name).decode(errors="replace") for name in ("status", "limits"))
+    uid = _UID.search(status)
+    of, owner_limits = next(_runtimes(proc), ("self", own))
+    rows = {name: int(number) for name, number in _HUGEPAGES.findall(text(proc / "meminfo") or "")}
+    return ProcessLimits(
+        euid=int(uid[1]) if uid else os.geteuid(),
+        memlock=memlock(owner_limits),
+        memlock_of=of,
+        shm=_shm(dev / "shm"),
+        hugepages=rows["HugePages_Total"] * rows["Hugepagesize"] * 1024 if len(rows) == 2 else None,
+        capabilities=capabilities(status),
+    )
+
+
+def memlock(text: str) -> int | None:
+    """The soft limit of /proc/PID/limits in bytes; None: unlimited."""
+    match = _MEMLOCK.search(text)
+    return int(match[1]) if match and match[1] != "unlimited" else None
+
+
+def capabilities(status: str) -> tuple[str, ...]:
+    """Of /proc/PID/status."""
+    match = _EFFECTIVE.search(status)
+    mask = int(match[1], 16) if match else 0
+    return tuple(f"CAP_{name}" for number, name in enumerate(_CAPABILITIES.split()) if mask >> number & 1)
+
+
+def _runtimes(proc: Path) -> Iterator[tuple[str, str]]:
+    """Name and limits of the daemon that starts containers."""
+    for folder in sorted(proc.glob("[0-9]*")):
+        name = text(folder / "comm")
+        if name in _RUNTIMES and (found := text(folder / "limits")) is not None:
+            yield name, found
+
+
+def _shm(folder: Path) -> int | None:
+    """Only of a file system of its own."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return found.f_blocks * found.f_frsize if os.path.ismount(folder) else None

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from math import isfinite
 from operator import itemgetter
 
-from gpuwatch.metrics.labelled_view import label_text
-from gpuwatch.metrics.metric import Family, Key
+from gpuwatch.metrics.metric import Family, Key, label_text
 
 _value = itemgetter(1)
 

@@ -1,15 +1,126 @@
-"""One row of the METRICS table, and the samples a row gives for one View.
+"""One row of a table of metrics, and the samples a row gives for one View.
 
 A sample's labels come in two parts: the text of its subject (a GPU, a GPU instance or nothing), made once for a View,
 and the values of the row's own labels. So a profile is another way to name subjects, and the encoder can cache by both.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from gpuwatch.metrics.labelled_view import Scene, SubjectKey
-from gpuwatch.model.snapshot import Gpu
+from gpuwatch.model.pci import pci_key
+from gpuwatch.model.snapshot import Gpu, GpuStatus, Identity, MigInstance, NvLink
+from gpuwatch.model.view import View
+from gpuwatch.model.workload import Workload
+
+SubjectKey = tuple[str, tuple[()]]
+"""The key of a sample without labels of its own; made once, so that most samples cost no new tuple."""
+LinkKey = tuple[str, tuple[str | None]]
+"""The key of a sample whose only label of its own is the NVLink."""
+Naming = Callable[[Identity, MigInstance | None, Workload | None], str]
+"""The label text of a GPU or GPU instance and the workload that has it to itself."""
+
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+def label_text(**labels: Any) -> str:
+    """`name="value",...` in the given order, values escaped, unknown and empty ones left out."""
+    known = ((name, str(value)) for name, value in labels.items() if value is not None)
+    return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in known if value)
+
+
+def native(identity: Identity, mig: MigInstance | None, workload: Workload | None) -> str:
+    """The labels of gpuwatch's own series."""
+    return label_text(
+        gpu=identity.index,
+        uuid=identity.uuid,
+        gi=mig.gi if mig else None,
+        profile=mig.profile if mig else None,
+        namespace=workload.namespace if workload else None,
+        pod=workload.pod if workload else None,
+        container=workload.container if workload else None,
+    )
+
+
+class MetricContext:
+    """A View prepared for the rows: every GPU and GPU instance beside the label text it carries in one profile.
+
+    `gpus` and `instances` carry workload labels when `inline`; `subject` never does.
+    """
+
+    def __init__(self, view: View, naming: Naming = native, *, inline: bool = False) -> None:
+        self.view = view
+        self._naming = naming
+        snapshot = view.snapshot
+        self._identities = {status.identity.uuid: status.identity for status in snapshot.statuses}
+        self._identities |= {gpu.identity.uuid: gpu.identity for gpu in snapshot.gpus}
+        self._by_pci = {pci_key(identity.pci_bus_id): uuid for uuid, identity in self._identities.items()}
+        self._mig = _one_per_gpu_instance(snapshot.gpus)
+        sole = _sole_workloads(view) if inline else {}
+        self.gpus: list[tuple[SubjectKey, Gpu]] = [
+            ((naming(gpu.identity, None, sole.get((gpu.identity.uuid, None))), ()), gpu) for gpu in snapshot.gpus
+        ]
+        self.instances: list[tuple[SubjectKey, MigInstance]] = [
+            ((naming(self._identities[uuid], mig, sole.get((uuid, gi))), ()), mig)
+            for (uuid, gi), mig in self._mig.items()
+        ]
+
+        self._subjects: dict[tuple[str, int | None], str] = {}
+
+    def subject(self, uuid: str, gi: int | None = None) -> str:
+        """Label text of a GPU or GPU instance by name, also when it is lost; never with a workload."""
+        known = self._subjects.get((uuid, gi))
+        if known is None:
+            known = self._subjects[uuid, gi] = self._subject(uuid, gi)
+        return known
+
+    def subject_at(self, uuid: str | None, pci: str | None) -> str:
+        """As `subject`, for what may know a GPU by its address only; "" for neither."""
+        uuid = uuid or self._by_pci.get(pci_key(pci))
+        return self.subject(uuid) if uuid else label_text(pci_bus_id=pci)
+
+    def _subject(self, uuid: str, gi: int | None) -> str:
+        identity, mig = self._identities.get(uuid), None if gi is None else self._mig.get((uuid, gi))
+        if identity is None:
+            return label_text(uuid=uuid, gi=gi)
+        if gi is not None and mig is None:
+            mig = MigInstance(index=0, uuid="", gi=gi, ci=0)
+        return self._naming(identity, mig, None)
+
+    @cached_property
+    def links(self) -> list[tuple[LinkKey, NvLink]]:
+        """Every NVLink of every fresh GPU."""
+        return [((subject, (str(link.link),)), link) for (subject, _), gpu in self.gpus for link in gpu.nvlinks]
+
+    @property
+    def identities(self) -> list[tuple[str, Identity]]:
+        """Every GPU ever seen, fresh or not."""
+        return [(self.subject(uuid), identity) for uuid, identity in self._identities.items()]
+
+    @property
+    def statuses(self) -> list[tuple[str, GpuStatus]]:
+        """How every GPU's last sample went."""
+        return [(self.subject(status.identity.uuid), status) for status in self.view.snapshot.statuses]
+
+
+def _one_per_gpu_instance(gpus: tuple[Gpu, ...]) -> dict[tuple[str, int], MigInstance]:
+    """GPU instances; of several compute instances in one, which share memory and counters, the first."""
+    found: dict[tuple[str, int], MigInstance] = {}
+    for gpu in gpus:
+        for mig in gpu.mig:
+            found.setdefault((gpu.identity.uuid, mig.gi), mig)
+    return found
+
+
+def _sole_workloads(view: View) -> dict[tuple[str, int | None], Workload]:
+    """The workload of every device that has exactly one; shared and idle devices are not in it."""
+    holders: defaultdict[tuple[str, int | None], set[Workload]] = defaultdict(set)
+    for device in view.attribution.devices:
+        holders[device.gpu, device.gi].update(holder.workload for holder in device.holders)
+    return {device: next(iter(workloads)) for device, workloads in holders.items() if len(workloads) == 1}
+
 
 Type = Literal["gauge", "counter", "info", "stateset"]
 Scope = Literal["node", "gpu", "instance", "any"]
@@ -43,7 +154,7 @@ class Family(NamedTuple):
 
 
 class Metric(NamedTuple, Generic[T]):
-    """One row: `name` without the prefix, `labels` beyond the subject's, `samples` from a `T` (for METRICS, a Scene).
+    """One row: `name` without the prefix, `labels` beyond the subject's, `samples` from a `T`.
 
     `states`: exactly one sample of a subject is 1. `owned`: gpuwatch keeps this value itself, so it stays when the data
     has gone stale. `opt_in`: off by default.
@@ -76,24 +187,24 @@ def unit(name: str) -> str:
     return next((unit for unit in UNITS if stem.endswith("_" + unit)), "")
 
 
-def read(path: str, *, mig: bool = False) -> Samples[Scene]:
+def read(path: str, *, mig: bool = False) -> Samples[MetricContext]:
     """A value of every GPU by its path in `model.snapshot.Gpu`; with `mig` of every GPU instance too."""
     get = attrgetter(path)
 
-    def samples(scene: Scene) -> list[Sample]:
-        return [(key, value) for key, source in _sources(scene, mig) if (value := get(source)) is not None]
+    def samples(context: MetricContext) -> list[Sample]:
+        return [(key, value) for key, source in _sources(context, mig) if (value := get(source)) is not None]
 
     return samples
 
 
-def split(*, mig: bool = False, **paths: str) -> Samples[Scene]:
+def split(*, mig: bool = False, **paths: str) -> Samples[MetricContext]:
     """Several values of every GPU under one label: label value -> path."""
     getters = [((value,), attrgetter(path)) for value, path in paths.items()]
 
-    def samples(scene: Scene) -> list[Sample]:
+    def samples(context: MetricContext) -> list[Sample]:
         return [
             ((subject, own), value)
-            for (subject, _), source in _sources(scene, mig)
+            for (subject, _), source in _sources(context, mig)
             for own, get in getters
             if (value := get(source)) is not None
         ]
@@ -101,18 +212,21 @@ def split(*, mig: bool = False, **paths: str) -> Samples[Scene]:
     return samples
 
 
-def each(rows: Callable[[Gpu], Parts]) -> Samples[Scene]:
+def each(rows: Callable[[Gpu], Parts]) -> Samples[MetricContext]:
     """As many values of every GPU as it has parts: links, reasons, counters."""
 
-    def samples(scene: Scene) -> list[Sample]:
+    def samples(context: MetricContext) -> list[Sample]:
         return [
-            ((subject, own), value) for (subject, _), gpu in scene.gpus for own, value in rows(gpu) if value is not None
+            ((subject, own), value)
+            for (subject, _), gpu in context.gpus
+            for own, value in rows(gpu)
+            if value is not None
         ]
 
     return samples
 
 
-def entries(path: str) -> Samples[Scene]:
+def entries(path: str) -> Samples[MetricContext]:
     """The entries of a mapping: its key is the label."""
     get = attrgetter(path)
     return each(lambda gpu: (((name,), value) for name, value in get(gpu).items()))
@@ -140,5 +254,5 @@ def distinct(keys: Iterable[Key]) -> list[Sample]:
     return [(key, 1) for key in dict.fromkeys(keys)]
 
 
-def _sources(scene: Scene, mig: bool) -> list[tuple[SubjectKey, Any]]:
-    return [*scene.gpus, *scene.instances] if mig else scene.gpus
+def _sources(context: MetricContext, mig: bool) -> list[tuple[SubjectKey, Any]]:
+    return [*context.gpus, *context.instances] if mig else context.gpus

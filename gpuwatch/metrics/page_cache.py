@@ -1,23 +1,24 @@
-"""The board at which scrapes read: pages rendered at most once for each View, whoever asks and however often.
+"""The pages of /metrics: each form of the page is rendered at most once for each View, however many scrapers read it.
 
-Publishing swaps one reference, so no scrape waits for it. A page that will likely be asked for while this View is the
-newest is rendered before the swap and costs its reader nothing; any other is rendered when first asked for.
+Publishing swaps one reference, so no scrape waits for it. A page that a scraper will likely request while this View is
+the newest is rendered before the swap and costs that scraper nothing; any other is rendered at its first request.
 """
 
 import gzip as gzip_module
 import threading
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import msgspec
 
-from gpuwatch.config import MetricsConfig
+from gpuwatch.config import MetricsConfig, Profile
+from gpuwatch.metrics.dcgm_profile import DcgmHistory, dcgm_families
 from gpuwatch.metrics.exposition import Encoder
-from gpuwatch.metrics.native import cap
-from gpuwatch.metrics.native.rightsizing import Told
+from gpuwatch.metrics.metric import Family
+from gpuwatch.metrics.native import cap, collect
 from gpuwatch.metrics.process import SelfMetrics
-from gpuwatch.metrics.profiles import PROFILES, Profiles
-from gpuwatch.metrics.scrape_schedule import Habit
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.view import View
 
@@ -25,14 +26,84 @@ if TYPE_CHECKING:
     from gpuwatch.http.server import HttpStats
     from gpuwatch.storage.store import StoreStats
 
+PROFILES: tuple[str, ...] = get_args(Profile)
+"""Names of all profiles, in the order in which they share a page."""
+
 AHEAD_INTERVALS = 1.5
-"""A page that may be asked for this soon is rendered at publication: before the next View, and a little more."""
+"""A page that may be requested this soon is rendered at publication: before the next View, and a little more."""
 
 STALE_INTERVALS = 3
 MIN_STALE_SECONDS = 3.0
 """A View older than this many of its intervals, and these seconds, shows only what gpuwatch itself counts."""
 
+REMEMBERED = 8
+"""Several scrapers of one page come at uneven gaps; the shortest of so many counts."""
+
+PATIENCE = 3
+"""A scraper that is late by so many of its longest gaps is given up."""
+
+FORGET_SECONDS = (15.0, 90.0)
+"""A scraper is never given up before the first; one that came only once is given up after the second."""
+
 _GZIP_LEVEL = 1  # a tenth of the time of level 9 for a page half as large again, which is still 5 % of the text
+
+
+class Profiles:
+    """Turns Views into families: under gpuwatch's own names, under dcgm-exporter's, or under several at once, so that
+    dashboards and rules written for dcgm-exporter go on working. Not thread-safe. `node`: the host's name where a View
+    has none.
+    """
+
+    def __init__(self, config: MetricsConfig, node: str) -> None:
+        self._config, self._node = config, node
+        self._history = DcgmHistory()
+
+    def observe(self, view: View, now: float) -> None:
+        """Take note of a View at monotonic `now`: rates and windows need the ones before."""
+        self._history.observe(view, now)
+
+    def collect(
+        self, view: View, profiles: Iterable[str], *, owned_only: bool = False, extra: Sequence[Family] = ()
+    ) -> list[Family]:
+        """The families of `profiles`, each name once. `owned_only`, `extra`: see `metrics.native.collect`."""
+        families: dict[str, Family] = {}
+        for profile in profiles:
+            if profile == "native":
+                found = collect(view, self._config, owned_only=owned_only, extra=extra)
+            else:
+                found = dcgm_families(view, profile, self._history, self._node, owned_only=owned_only)
+            for family in found:
+                known = families.get(family.name)
+                # what both DCGM profiles have, their labels tell apart
+                families[family.name] = family._replace(samples=known.samples + family.samples) if known else family
+        return list(families.values())
+
+
+class ScrapeSchedule:
+    """The last requests of one form of the page, monotonic seconds: when the next may come. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._requests: deque[float] = deque(maxlen=REMEMBERED)
+
+    def note(self, now: float) -> None:
+        """The page was requested."""
+        self._requests.append(now)
+
+    def forgotten(self, now: float) -> bool:
+        """Whether its scrapers have stopped."""
+        gaps, last = self._gaps()
+        patience = max(PATIENCE * max(gaps), FORGET_SECONDS[0]) if gaps else FORGET_SECONDS[1]
+        return now - last > patience
+
+    def expects(self, until: float) -> bool:
+        """Whether a request may come before `until`. After a single request the next may come at any time."""
+        gaps, last = self._gaps()
+        return last + min(gaps, default=0.0) <= until
+
+    def _gaps(self) -> tuple[list[float], float]:
+        """Seconds between the requests, and the time of the last."""
+        requests = list(self._requests)
+        return [later - earlier for earlier, later in pairwise(requests)], requests[-1]
 
 
 class Variant(NamedTuple):
@@ -43,25 +114,17 @@ class Variant(NamedTuple):
     gzip: bool = False
 
 
-class Edition:
-    """One View, what right-sizing said at that time, and what has been rendered of them. `owned_only`: the View is
-    stale.
-    """
+class RenderedView:
+    """One View, the families handed in with it, and the pages rendered of them. `owned_only`: the View is stale."""
 
-    def __init__(self, view: View | None, at: float, *, owned_only: bool = False, advice: Told | None = None) -> None:
-        self.view, self.at, self.owned_only, self.advice = view, at, owned_only, advice
+    def __init__(self, view: View | None, at: float, *, owned_only: bool = False, extra: Sequence[Family] = ()) -> None:
+        self.view, self.at, self.owned_only, self.extra = view, at, owned_only, extra
         self.pages: dict[Variant, bytes] = {}
         self.json: bytes | None = None
 
-    def stale(self, now: float) -> bool:
-        """Whether its readings are too old to be shown as the present."""
-        if self.view is None:
-            return False
-        return now - self.at > max(STALE_INTERVALS * self.view.snapshot.interval, MIN_STALE_SECONDS)
 
-
-class Board:
-    """Holds the newest View in every form readers ask for. Any thread may call.
+class PageCache:
+    """Holds the newest View in every form that is requested. Any thread may call.
 
     `node` names the host where a profile has a label for it; `http` and `store` give the counts of these.
     """
@@ -80,22 +143,24 @@ class Board:
         self._self = SelfMetrics(http, store)
         self._encoder = Encoder()
         self._rendering = threading.Lock()  # the encoder and the profiles keep state; ready pages need no lock
-        self._habits: dict[Variant, Habit] = {}
-        self._edition = Edition(None, self._clock.monotonic())
+        self._schedules: dict[Variant, ScrapeSchedule] = {}
+        self._newest = RenderedView(None, self._clock.monotonic())
 
-    def publish(self, view: View, advice: Told | None = None) -> None:
-        """Make `view` what readers see, once the pages they will likely ask for are ready."""
+    def publish(self, view: View, extra: Sequence[Family] = ()) -> None:
+        """Make `view` the newest, once the pages scrapers will likely request are ready. `extra`: families of other
+        parts of gpuwatch that belong on the native page.
+        """
         now = self._clock.monotonic()
-        edition = Edition(view, now, advice=advice)
+        rendered = RenderedView(view, now, extra=extra)
         with self._rendering:
             self._profiles.observe(view, now)
             soon = now + AHEAD_INTERVALS * view.snapshot.interval
-            for variant, habit in self._habits.copy().items():
-                if habit.forgotten(now):
-                    self._habits.pop(variant, None)
-                elif habit.expects(soon):
-                    self._render(edition, variant)
-            self._edition = edition
+            for variant, schedule in self._schedules.copy().items():
+                if schedule.forgotten(now):
+                    self._schedules.pop(variant, None)
+                elif schedule.expects(soon):
+                    self._render(rendered, variant)
+            self._newest = rendered
 
     def page(self, profiles: Iterable[str], openmetrics: bool = False, gzip: bool = False) -> bytes:
         """The exposition of `profiles`, in their own order; of an unknown name nothing.
@@ -105,52 +170,49 @@ class Board:
         wanted = set(profiles)
         variant = Variant(tuple(name for name in PROFILES if name in wanted), openmetrics, gzip)
         now = self._clock.monotonic()
-        habit = self._habits.get(variant) or Habit()
-        habit.note(now)
-        self._habits[variant] = habit  # also where it was forgotten meanwhile
-        edition = self._current(now)
-        page = edition.pages.get(variant)
+        schedule = self._schedules.get(variant) or ScrapeSchedule()
+        schedule.note(now)
+        self._schedules[variant] = schedule  # also where it was forgotten meanwhile
+        rendered = self._newest
+        view = rendered.view
+        is_stale = view is not None and (
+            now - rendered.at > max(STALE_INTERVALS * view.snapshot.interval, MIN_STALE_SECONDS)
+        )
+        if view is None or is_stale:  # made anew each time: its page shows gpuwatch's own state of now
+            rendered = RenderedView(view, rendered.at, owned_only=True, extra=rendered.extra)
+        page = rendered.pages.get(variant)
         if page is None:
             with self._rendering:
-                page = self._render(edition, variant)
+                page = self._render(rendered, variant)
         return page
 
     def view_json(self) -> bytes | None:
         """The newest View as JSON; None before the first."""
-        edition = self._edition
-        if edition.json is None and edition.view is not None:
-            edition.json = msgspec.json.encode(edition.view)
-        return edition.json
+        rendered = self._newest
+        if rendered.json is None and rendered.view is not None:
+            rendered.json = msgspec.json.encode(rendered.view)
+        return rendered.json
 
     def age(self) -> float | None:
         """Seconds since the last publication; None before the first."""
-        edition = self._edition
-        return None if edition.view is None else self._clock.monotonic() - edition.at
+        rendered = self._newest
+        return None if rendered.view is None else self._clock.monotonic() - rendered.at
 
-    def _current(self, now: float) -> Edition:
-        """The newest edition. One that has no present to show is made anew each time: it says how gpuwatch is now."""
-        edition = self._edition
-        if edition.view is None or edition.stale(now):
-            return Edition(edition.view, edition.at, owned_only=True, advice=edition.advice)
-        return edition
-
-    def _render(self, edition: Edition, variant: Variant) -> bytes:
+    def _render(self, rendered: RenderedView, variant: Variant) -> bytes:
         """Render what is missing; the caller holds the lock."""
-        page = edition.pages.get(variant)
+        page = rendered.pages.get(variant)
         if page is None:
             if variant.gzip:
-                plain = self._render(edition, variant._replace(gzip=False))
+                plain = self._render(rendered, variant._replace(gzip=False))
                 page = gzip_module.compress(plain, _GZIP_LEVEL, mtime=0)
             else:
-                page = self._encode(edition, variant)
-            edition.pages[variant] = page
+                families, dropped = [], 0
+                if rendered.view is not None:
+                    families = self._profiles.collect(
+                        rendered.view, variant.profiles, owned_only=rendered.owned_only, extra=rendered.extra
+                    )
+                    families, dropped = cap(families, self._config.max_series)
+                own = self._self.families(dropped)
+                page = self._encoder.encode(own + families, openmetrics=variant.openmetrics)
+            rendered.pages[variant] = page
         return page
-
-    def _encode(self, edition: Edition, variant: Variant) -> bytes:
-        families, dropped = [], 0
-        if edition.view is not None:
-            families = self._profiles.collect(
-                edition.view, variant.profiles, owned_only=edition.owned_only, advice=edition.advice
-            )
-            families, dropped = cap(families, self._config.max_series)
-        return self._encoder.encode(self._self.families(dropped) + families, openmetrics=variant.openmetrics)

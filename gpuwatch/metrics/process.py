@@ -6,8 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gpuwatch
-from gpuwatch.metrics.labelled_view import label_text
-from gpuwatch.metrics.metric import Family, Metric, Parts, node
+from gpuwatch.metrics.metric import Family, Metric, Parts, label_text, node
 
 if TYPE_CHECKING:
     from gpuwatch.http.server import HttpStats
@@ -40,14 +39,6 @@ def _build(_: SelfState) -> Parts:
     yield (gpuwatch.__version__, platform.python_version()), 1
 
 
-def _requests(stats: "HttpStats") -> Parts:
-    return (((str(code),), count) for code, count in sorted(stats.requests.items()))
-
-
-def _rejected(stats: "HttpStats") -> Parts:
-    return (((reason,), count) for reason, count in stats.rejected.items())
-
-
 SELF_METRICS: tuple[Row, ...] = (
     _row("build_info", "Version of gpuwatch and of its Python.", node(_build), ("version", "python")),
     _row(
@@ -55,8 +46,18 @@ SELF_METRICS: tuple[Row, ...] = (
         "Series left out of this page because of `metrics.max_series`.",
         node(lambda s: [((), s.dropped)]),
     ),
-    _row("http_requests_total", "Responses by status.", _http(_requests), ("code",)),
-    _row("http_rejected_requests_total", "Refusals by reason.", _http(_rejected), ("reason",)),
+    _row(
+        "http_requests_total",
+        "Responses by status.",
+        _http(lambda stats: (((str(code),), count) for code, count in sorted(stats.requests.items()))),
+        ("code",),
+    ),
+    _row(
+        "http_rejected_requests_total",
+        "Refusals by reason.",
+        _http(lambda stats: (((reason,), count) for reason, count in stats.rejected.items())),
+        ("reason",),
+    ),
     _row("http_handler_errors_total", "Pages that failed.", _http(lambda s: [((), s.handler_errors)])),
     _row("http_open_connections", "Connections open now.", _http(lambda s: [((), s.open_connections)])),
     _row(
@@ -88,7 +89,11 @@ class SelfMetrics:
         store: "Callable[[], StoreStats] | None" = None,
     ) -> None:
         self._http, self._store = http, store
-        self._collectors = _standard_collectors()
+        # loaded when a page is wanted, and before the first scrape: it costs 40 ms and 2 MiB
+        from prometheus_client.platform_collector import PlatformCollector
+        from prometheus_client.process_collector import ProcessCollector
+
+        self._collectors = [ProcessCollector(registry=None), PlatformCollector(registry=None)]
 
     def families(self, dropped: int) -> list[Family]:
         """Gpuwatch's own rows, then the standard ones of every process."""
@@ -98,14 +103,6 @@ class SelfMetrics:
     def _process(self) -> Iterator[Family]:
         for collector in self._collectors:
             yield from map(_family, collector.collect())
-
-
-def _standard_collectors() -> list[Any]:
-    """Loaded when a page is wanted, and before the first scrape: it costs 40 ms and 2 MiB."""
-    from prometheus_client.platform_collector import PlatformCollector
-    from prometheus_client.process_collector import ProcessCollector
-
-    return [ProcessCollector(registry=None), PlatformCollector(registry=None)]
 
 
 def _family(family: Any) -> Family:

@@ -3,6 +3,8 @@
 The tuner has no token. `gpuwatch tuner --consents` writes this to a file, the tuner reads it.
 """
 
+import re
+
 from gpuwatch.model.snapshot import Record
 
 PREFIX = "gpuwatch.io/"
@@ -40,3 +42,13 @@ class Consents(Record, frozen=True, kw_only=True):
     quarantined: bool = False
     namespaces: dict[str, dict[str, str]] = {}
     pods: tuple[PodConsent, ...] = ()
+
+
+_DIGEST = re.compile(r"@[a-z0-9+._-]+:[0-9a-fA-F]{32,}$")
+_SCHEME = re.compile(r"^[a-z-]+://")
+_USER = re.compile(r"^[^/]*@")
+
+
+def plain_image(image: str) -> str:
+    """Without scheme, digest and the registry's user: `docker-pullable://u:p@reg/a:1@sha256:...` is `reg/a:1`."""
+    return _USER.sub("", _DIGEST.sub("", _SCHEME.sub("", image)))

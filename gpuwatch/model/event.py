@@ -3,7 +3,12 @@
 With the XIDs these are the rows of the store, of `gpuwatch events` and of `/api/v1/events`.
 """
 
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
+from typing import NamedTuple
+from urllib.parse import urlencode
 
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import Record
@@ -52,3 +57,71 @@ class ActionEvent(Record, frozen=True, kw_only=True):
     detail: str = ""  # the error, when it failed
     number: int | None = None
     boot_id: str | None = None
+
+
+EVENT_KINDS = ("xid", "sxid", "bus_loss", "finding", "action")
+MAX_EVENTS = 100_000
+
+
+class EventQuery(NamedTuple):
+    """The newest `limit` events of `kinds`, from unix time `since` on."""
+
+    since: float = 0.0
+    limit: int = 1_000
+    kinds: tuple[str, ...] = EVENT_KINDS
+
+    @property
+    def text(self) -> str:
+        """As a URL has it behind the question mark; empty when nothing special is wanted."""
+        values = {"since": repr(self.since), "limit": str(self.limit), "kind": ",".join(self.kinds)}
+        unusual = [name for name, own, usual in zip(values, self, EventQuery(), strict=True) if own != usual]
+        return urlencode({name: values[name] for name in unusual})
+
+
+EVERYTHING = EventQuery()
+"""What is given when nothing special is wanted."""
+
+
+def event_query(query: Mapping[str, tuple[str, ...]]) -> EventQuery:
+    """Read `since=TIME&limit=N&kind=KIND,...`. Raises ValueError with a line for the client."""
+    kinds = [kind for value in query.get("kind", ()) for kind in value.split(",") if kind]
+    unknown = next((kind for kind in kinds if kind not in EVENT_KINDS), None)
+    if unknown is not None:
+        raise ValueError(f"unknown kind {unknown}; use one of {', '.join(EVENT_KINDS)}")
+    limit = number(query, "limit", 1, MAX_EVENTS)
+    if limit is not None and limit != int(limit):
+        raise ValueError(f"limit is {limit:g}; use a whole number")
+    return EventQuery(
+        since=moment(query["since"][-1]) if "since" in query else EVERYTHING.since,
+        limit=EVERYTHING.limit if limit is None else int(limit),
+        kinds=tuple(dict.fromkeys(kinds)) or EVERYTHING.kinds,
+    )
+
+
+def number(query: Mapping[str, tuple[str, ...]], name: str, low: float, high: float) -> float | None:
+    """The last value of a number; None without one. Raises ValueError with a line for the client."""
+    if name not in query:
+        return None
+    text = query[name][-1]
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}; use a number from {low:g} to {high:g}") from None
+    if not low <= value <= high:  # NaN too
+        raise ValueError(f"{name} is {text}; use a number from {low:g} to {high:g}")
+    return value
+
+
+def moment(text: str) -> float:
+    """Unix time of `1790000000.5` or `2026-09-21T14:13:20Z`; without a zone it is UTC. Raises ValueError."""
+    try:
+        at = float(text)
+    except ValueError:
+        try:
+            read = datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(f"since is {text!r}; use unix seconds or a time such as 2026-09-21T14:13:20Z") from None
+        at = (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    if not math.isfinite(at):
+        raise ValueError(f"since is {text}; use unix seconds or a time such as 2026-09-21T14:13:20Z")
+    return at

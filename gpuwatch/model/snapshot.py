@@ -337,3 +337,6 @@ class Snapshot(Record, frozen=True, kw_only=True):
     expected_gpus: int | None = None
     node: str | None = None
     host: Host = Host()
+
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

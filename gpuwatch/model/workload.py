@@ -19,7 +19,7 @@ class Workload(Record, frozen=True, kw_only=True):
 class Allocation(Record, frozen=True, kw_only=True):
     """Devices the kubelet gave to a container, under one resource name or one dynamic claim.
 
-    `device_ids` are the device plugin's or DRA driver's own words (see `device_id.parse`). `resource` is
+    `device_ids` are the device plugin's or DRA driver's own words (see `workloads.devices`). `resource` is
     `nvidia.com/gpu`, `nvidia.com/mig-1g.10gb`, ..., or for dynamic allocation the driver's name; `claim` is
     `namespace/name` of the ResourceClaim.
     """

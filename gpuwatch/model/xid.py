@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from gpuwatch.model.snapshot import Record
+
 LineKind = Literal["xid", "sxid", "sxid_detail", "bus_loss", "gpu_uuid", "gpu_serial", "other"]
 XidSource = Literal["nvml", "kernel"]
 
@@ -149,3 +151,17 @@ class SxidCount(msgspec.Struct, frozen=True, kw_only=True):
     severity: str
     count: int = 0
     last: float | None = None
+
+
+class DriverEvent(Record, frozen=True, kw_only=True):
+    """One NVML event. `kind` is a key of `sources.nvml_events.EVENT_TYPES` or the type in hex; `data` is the XID for
+    `xid` and the new action for `recovery_action`; `at` unix seconds of its arrival.
+    """
+
+    kind: str
+    at: float
+    data: int = 0
+    uuid: str | None = None
+    pci_bus_id: str | None = None
+    gi: int | None = None
+    ci: int | None = None

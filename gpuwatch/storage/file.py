@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Self
 
-from gpuwatch.model.event_query import EVENT_KINDS, EventQuery
+from gpuwatch.model.event import EVENT_KINDS, EventQuery
 from gpuwatch.storage.errors import Newer, Unusable, is_broken
 from gpuwatch.storage.rows import Document, Row
 

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Sequence
 
-from gpuwatch.model.event_query import EVENT_KINDS
+from gpuwatch.model.event import EVENT_KINDS
 from gpuwatch.storage.rows import Document, Row
 
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gpuwatch.model.event import ActionEvent, FindingEvent
-from gpuwatch.model.event_query import EVENT_KINDS
+from gpuwatch.model.event import EVENT_KINDS, ActionEvent, FindingEvent
 from gpuwatch.model.view import Events
 from gpuwatch.model.xid import BusLossEvent, SxidEvent, XidEvent
 

@@ -17,8 +17,7 @@ import msgspec
 from msgspec import structs
 
 from gpuwatch.model.clock import Clock, SystemClock
-from gpuwatch.model.event import ActionEvent, Result
-from gpuwatch.model.event_query import EVERYTHING, EventQuery
+from gpuwatch.model.event import EVERYTHING, ActionEvent, EventQuery, Result
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import SourceStatus
 from gpuwatch.model.view import Events

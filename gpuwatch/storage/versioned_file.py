@@ -24,7 +24,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing
-from gpuwatch.model.unreadable import UNREADABLE
+from gpuwatch.model.snapshot import UNREADABLE
 
 Content = TypeVar("Content")
 

@@ -6,11 +6,11 @@ sum over pods never exceeds the GPU.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from gpuwatch.model.snapshot import Gpu
-from gpuwatch.model.workload import Allocation, Attribution, DeviceUse, Holder, ProcessOwner, Workload
-from gpuwatch.workloads.device_lookup import Device, devices_of, on_instance, resolve
-from gpuwatch.workloads.pod_usage import pod_usage
+from gpuwatch.model.snapshot import Gpu, GpuProcess
+from gpuwatch.model.workload import Allocation, Attribution, DeviceUse, Holder, PodUsage, ProcessOwner, Workload
+from gpuwatch.workloads.devices import Device, devices_of, on_instance, resolve
 
 Key = tuple[str, str | None]
 Holders = dict[Key, list[Holder]]
@@ -27,7 +27,9 @@ def attribute(
     """
     given, unknown = _given(gpus, allocations or ())
     names = _pods_by_uid(gpus, given, owners)
-    uids = _uids_by_pod(names)
+    # the other way round; a name that two uids bear (a pod made anew) is left out
+    counts = Counter(names.values())
+    uids = {pod: uid for uid, pod in names.items() if counts[pod] == 1}
     given = {key: [_with_uid(holder, uids) for holder in holders] for key, holders in given.items()}
     workloads = {
         (gpu.identity.uuid, process.pid): _named(owner.workload, names, _held(given, gpu, process.gi, process.ci))
@@ -98,12 +100,6 @@ def _named(workload: Workload, names: Mapping[str, PodName], held: Sequence[Hold
     return Workload(namespace=namespace, pod=pod, container=only, pod_uid=workload.pod_uid)
 
 
-def _uids_by_pod(names: Mapping[str, PodName]) -> dict[PodName, str]:
-    """The other way round; a name that two uids bear (a pod made anew) is left out."""
-    counts = Counter(names.values())
-    return {pod: uid for uid, pod in names.items() if counts[pod] == 1}
-
-
 def _with_uid(holder: Holder, uids: Mapping[PodName, str]) -> Holder:
     known = holder.workload
     uid = known.pod_uid or uids.get(_pod(known))
@@ -143,3 +139,84 @@ def _order(holder: Holder) -> tuple[str, ...]:
     workload = holder.workload
     parts = (workload.namespace, workload.pod, workload.container, workload.pod_uid, holder.resource)
     return tuple(part or "" for part in parts)
+
+
+class Claim(NamedTuple):
+    """One party on one GPU: its instance, its summed values. `workload` None: everybody outside pods together."""
+
+    workload: Workload | None
+    gi: int | None = None
+    processes: int = 0
+    memory: int | None = None
+    utilization: float | None = None
+
+
+def pod_usage(
+    gpu: Gpu, workloads: Mapping[tuple[str, int], Workload], devices: Iterable[DeviceUse]
+) -> tuple[PodUsage, ...]:
+    """One row per pod container and instance of this GPU; holders without a process have an energy share only."""
+    uuid = gpu.identity.uuid
+    active = _claims(gpu, {pid: workload for (where, pid), workload in workloads.items() if where == uuid})
+    present = {(claim.workload, claim.gi) for claim in active}
+    held = ((holder.workload, device.gi) for device in devices if device.gpu == uuid for holder in device.holders)
+    idle = [Claim(*holder) for holder in dict.fromkeys(held) if holder not in present]
+    sizes: dict[int | None, int] = {mig.gi: mig.multiprocessors or 1 for mig in gpu.mig}
+    shares = energy_shares(active or idle, sizes) + (0.0,) * (len(idle) if active else 0)
+    rows = zip([*active, *idle], shares, strict=True)
+    return tuple(
+        PodUsage(
+            gpu=uuid,
+            gi=claim.gi,
+            workload=claim.workload,
+            processes=claim.processes,
+            memory=claim.memory,
+            utilization=claim.utilization,
+            energy_share=share,
+        )
+        for claim, share in rows
+        if claim.workload
+    )
+
+
+def energy_shares(claims: Sequence[Claim], sizes: Mapping[int | None, int]) -> tuple[float, ...]:
+    """Each claim's part of the GPU's energy, in their order; sums to 1. `sizes`: multiprocessors by GPU instance."""
+    weights = [claim.utilization or 0.0 for claim in claims]
+    if not any(weights):
+        crowd = [sum(other.gi == claim.gi for other in claims) for claim in claims]
+        weights = [sizes.get(claim.gi, 1) / many for claim, many in zip(claims, crowd, strict=True)]
+    total = sum(weights)
+    return tuple(weight / total for weight in weights)
+
+
+def _claims(gpu: Gpu, workloads: Mapping[int, Workload]) -> list[Claim]:
+    parties: dict[tuple[Workload | None, int | None], list[GpuProcess]] = {}
+    for process in _once(gpu.processes or ()):
+        parties.setdefault((workloads.get(process.pid), process.gi), []).append(process)
+    return [
+        Claim(
+            workload,
+            gi,
+            processes=len(processes),
+            memory=_all_known([process.used_memory for process in processes]),
+            utilization=_utilization(processes),
+        )
+        for (workload, gi), processes in parties.items()
+    ]
+
+
+def _once(processes: Iterable[GpuProcess]) -> Iterable[GpuProcess]:
+    """One entry per process and instance: a process that computes and draws is in two of NVML's lists."""
+    fullest_last = sorted(processes, key=lambda process: process.used_memory is not None)
+    return {(process.pid, process.gi, process.ci): process for process in fullest_last}.values()
+
+
+def _all_known(values: Sequence[int | None]) -> int | None:
+    """The sum, or None when a part is unknown: half a level is no level."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _utilization(processes: Sequence[GpuProcess]) -> float | None:
+    """Sum over processes, at most 1. NVML has no sample of a process that did nothing, so gaps count as idle."""
+    known = [process.sm_utilization for process in processes if process.sm_utilization is not None]
+    return min(sum(known), 1.0) if known else None

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from google.protobuf.message import DecodeError
 
-from gpuwatch.model import device_id
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.workload import Allocatable, Allocation, Workload
+from gpuwatch.workloads.devices import parse_device_id
 from gpuwatch.workloads.podresources_proto import MESSAGES, METHODS, SERVICE
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core prints every lost connection; the errors below say it once
@@ -111,7 +111,9 @@ class PodResources:
             if method == "Get" and "not found" in (error.details() or ""):
                 return response()
             self.close()
-            raise PodResourcesError(_reason(error), self._socket, _why(error)) from error
+            raise PodResourcesError(
+                _reason(error), self._socket, f"{error.code().name}: {(error.details() or 'no details')[:200]}"
+            ) from error
         except (DecodeError, UnicodeDecodeError) as error:
             raise PodResourcesError("garbage", self._socket, f"the answer to {method} is not protobuf") from error
 
@@ -158,7 +160,7 @@ def _claimed(part: Any) -> tuple[str, ...]:
         ours = any(name.startswith(("nvidia.com/", "k8s.gpu.nvidia.com/")) for name in names)
     if not ours:
         return ()
-    parsed = {name: device_id.parse(name) for name in names}
+    parsed = {name: parse_device_id(name) for name in names}
     by_uuid = tuple(name for name, device in parsed.items() if device and device.uuid)
     return by_uuid or ((part.device_name,) if part.device_name else names)
 
@@ -167,10 +169,6 @@ def _is_missing(error: grpc.RpcError) -> bool:
     """True for a method the kubelet does not have, or has switched off (it says so in words only)."""
     disabled = error.code() is grpc.StatusCode.UNKNOWN and "disabled" in (error.details() or "")
     return error.code() is grpc.StatusCode.UNIMPLEMENTED or disabled
-
-
-def _why(error: grpc.RpcError) -> str:
-    return f"{error.code().name}: {(error.details() or 'no details')[:200]}"
 
 
 def _reason(error: grpc.RpcError) -> Reason:

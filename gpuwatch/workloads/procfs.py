@@ -4,15 +4,105 @@ Needs the host's pid namespace (`hostPID`) to see other containers' processes. N
 environment: both may hold secrets.
 """
 
+import os
 import pwd
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from gpuwatch.model.workload import ProcessOwner
-from gpuwatch.workloads import cgroup
-from gpuwatch.workloads.podlogs import PodLogs
+from gpuwatch.model.workload import Allocation, ProcessOwner, Workload
+
+_DASHED = r"[0-9a-f]{8}(?P<dash>[-_])[0-9a-f]{4}(?P=dash)[0-9a-f]{4}(?P=dash)[0-9a-f]{4}(?P=dash)[0-9a-f]{12}"
+_POD = re.compile(rf"(?:^|[/-])pod(?P<uid>{_DASHED}|[0-9a-f]{{32}})(?![0-9a-f_-])")  # 32 hex: static pods
+_CONTAINER = re.compile(r"(?:^|[/:-])(?P<id>[0-9a-f]{64})(?![0-9a-f])")
+_SLURM_JOB = re.compile(r"slurm[^/]*/(?:[^/]+/)?job_(?P<slurm>\d{1,10})(?:/|$)|/job_(?P<step>\d{1,10})/step_", re.ASCII)
+
+
+class CgroupOwner(NamedTuple):
+    """Identities found; `container_id` alone is a container outside Kubernetes or a sibling seen from inside a pod."""
+
+    pod_uid: str | None = None
+    container_id: str | None = None
+    slurm_job: str | None = None
+
+
+def cgroup_owner(text: str) -> CgroupOwner:
+    """Read the whole file. Unknown layouts and garbage give an empty owner; never raises."""
+    found = CgroupOwner()
+    for line in text.splitlines():
+        path = line.split(":", 2)[-1]
+        pod = _POD.search(path)
+        # a container runtime inside a container adds further ids behind the one kubelet knows
+        container = _CONTAINER.search(path, pod.end() if pod else 0)
+        job = _SLURM_JOB.search(path)
+        found = CgroupOwner(
+            found.pod_uid or (pod["uid"].replace("_", "-") if pod else None),
+            found.container_id or (container["id"] if container else None),
+            found.slurm_job or (job["slurm"] or job["step"] if job else None),
+        )
+    return found
+
+
+_CONTAINER_LOG = re.compile(r"(?P<pod>[^_]+)_(?P<namespace>[^_]+)_(?P<container>[^_]+)-(?P<id>[0-9a-f]{64})\.log")
+
+
+class PodLogs:
+    """An index of one node's log folders; `refresh` looks again. A folder that cannot be read is an empty one."""
+
+    def __init__(self, root: Path = Path("/var/log")) -> None:
+        self._root = root
+        self._pods: dict[str, Workload] = {}
+        self._uids: dict[tuple[str | None, str | None], set[str]] = {}
+        self._containers: dict[str, Workload] = {}
+
+    def refresh(self) -> None:
+        """List both folders anew."""
+        rows = (entry.split("_") for entry in _entries(self._root / "pods"))
+        pods = {row[2]: Workload(namespace=row[0], pod=row[1], pod_uid=row[2]) for row in rows if len(row) == 3}
+        uids: dict[tuple[str | None, str | None], set[str]] = {}
+        for uid, pod in pods.items():
+            uids.setdefault((pod.namespace, pod.pod), set()).add(uid)
+        self._pods, self._uids = pods, uids  # whole at once: another thread may be asking
+        logs = (_CONTAINER_LOG.fullmatch(entry) for entry in _entries(self._root / "containers"))
+        self._containers = {
+            log["id"]: Workload(namespace=log["namespace"], pod=log["pod"], container=log["container"])
+            for log in logs
+            if log
+        }
+
+    def workload(self, pod_uid: str | None, container_id: str | None) -> Workload | None:
+        """Everything known of the container; at least its pod's uid. None: neither folder knows this container."""
+        pod = self._pods.get(pod_uid or "") or (pod_uid and Workload(pod_uid=pod_uid)) or None
+        named = self._containers.get(container_id or "")
+        if named:
+            uid = pod_uid or self._uid(named)
+            return msgspec.structs.replace(named, pod_uid=uid)
+        if pod and pod.pod:
+            containers = _entries(self._root / "pods" / f"{pod.namespace}_{pod.pod}_{pod.pod_uid}")
+            return msgspec.structs.replace(pod, container=containers[0] if len(containers) == 1 else None)
+        return pod
+
+    def with_uid(self, allocation: Allocation) -> Allocation:
+        """The allocation with its pod's uid, when exactly one pod of that name left logs here."""
+        if allocation.workload.pod_uid or (uid := self._uid(allocation.workload)) is None:
+            return allocation
+        workload = msgspec.structs.replace(allocation.workload, pod_uid=uid)
+        return msgspec.structs.replace(allocation, workload=workload)
+
+    def _uid(self, workload: Workload) -> str | None:
+        uids = self._uids.get((workload.namespace, workload.pod), set())
+        return next(iter(uids)) if len(uids) == 1 else None
+
+
+def _entries(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
 
 _READ_LIMIT = 1 << 16
 
@@ -52,7 +142,11 @@ class Processes:
         found: dict[int, ProcessOwner] = {}
         for pid in sorted(set(pids)):
             try:
-                found[pid] = self._owner(pid)
+                started = self._start_time(pid)
+                known = self._known.get(pid)
+                if known is None or known.start_time != started:
+                    known = self._look(pid, started)
+                found[pid] = self._named(known)
             except (FileNotFoundError, ProcessLookupError):
                 self.vanished += 1
             except (OSError, ValueError):
@@ -60,16 +154,11 @@ class Processes:
         self._known = found
         return dict(found)
 
-    def _owner(self, pid: int) -> ProcessOwner:
-        started = self._start_time(pid)
-        known = self._known.get(pid)
-        if known is None or known.start_time != started:
-            known = self._look(pid, started)
-        return self._named(known)
-
     def _look(self, pid: int, started: int) -> ProcessOwner:
-        group = cgroup.owner(self._read(pid, "cgroup"))
-        uid = _real_uid(self._read(pid, "status"))
+        group = cgroup_owner(self._read(pid, "cgroup"))
+        status = self._read(pid, "status")
+        fields = next((line.split() for line in status.splitlines() if line.startswith("Uid:")), [])
+        uid = int(fields[1]) if len(fields) > 1 else None
         name = self._read(pid, "comm").rstrip("\n")
         if self._start_time(pid) != started:
             raise ProcessLookupError(f"pid {pid} was reused while it was read")
@@ -106,8 +195,3 @@ class Processes:
     def _read(self, pid: int, name: str) -> str:
         with open(f"{self._proc}/{pid}/{name}", "rb") as file:  # pathlib would take as long as the kernel
             return file.read(_READ_LIMIT).decode(errors="backslashreplace")
-
-
-def _real_uid(status: str) -> int | None:
-    fields = next((line.split() for line in status.splitlines() if line.startswith("Uid:")), [])
-    return int(fields[1]) if len(fields) > 1 else None

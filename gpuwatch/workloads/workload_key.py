@@ -5,11 +5,12 @@ Controllers name what they make: a Deployment's ReplicaSet `x-<hash>`, its pods 
 """
 
 import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import NamedTuple, get_args
 
-from gpuwatch.config import TuningMode
-from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent
-from gpuwatch.model.image import plain_image
+from gpuwatch.config import TuningMode, WorkClassRule
+from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent, plain_image
 from gpuwatch.model.work import WorkClass, WorkloadKey
 
 Owner = tuple[str, str]
@@ -107,3 +108,37 @@ def owner_by_name(pod: str) -> tuple[str | None, str]:
     if match := _SCHEDULED.fullmatch(pod):
         return None, match["name"]
     return None, pod
+
+
+KINDS: dict[WorkClass, tuple[str, ...]] = {
+    "batch": (
+        *("Job", "CronJob", "JobSet", "SlurmJob", "RayJob", "TrainJob", "AppWrapper", "SparkApplication"),
+        *("PyTorchJob", "TFJob", "MPIJob", "JAXJob", "PaddleJob", "XGBoostJob", "MXJob", "DeepSpeedJob"),
+        *("Workflow", "CronWorkflow", "PipelineRun", "TaskRun", "FlyteWorkflow", "Trial"),
+    ),
+    "notebook": ("Notebook",),
+    "serving": (
+        *("InferenceService", "LLMInferenceService", "RayService", "SeldonDeployment", "NIMService"),
+        *("BentoDeployment", "DynamoGraphDeployment", "DynamoComponentDeployment", "InferencePool"),
+    ),
+}
+"""Kinds of owners that do one thing only. A Deployment, a StatefulSet, a RayCluster or a Pod may do anything."""
+
+NOTEBOOK_NAMES = ("jupyter-*", "notebook", "notebook-*", "*-notebook")
+NAMED_KINDS = (None, "Pod", "StatefulSet")
+"""As JupyterHub and Kubeflow name and own them. A Deployment with such a name may serve notebooks to others."""
+
+
+def work_class(key: WorkloadKey, said: WorkClass | None, rules: Sequence[WorkClassRule]) -> WorkClass | None:
+    """`said`: by an annotation; `rules`: `rightsizing.work_classes`. None: nobody tells."""
+    if said is not None:
+        return said
+    for rule in rules:
+        pairs = ((key.namespace, rule.namespace), (key.name, rule.name), (key.kind or "", rule.kind))
+        if all(fnmatchcase(value, pattern) for value, pattern in pairs):
+            return rule.work_class
+    for kind, kinds in KINDS.items():
+        if key.kind in kinds:
+            return kind
+    is_named = key.kind in NAMED_KINDS and any(fnmatchcase(key.name, pattern) for pattern in NOTEBOOK_NAMES)
+    return "notebook" if is_named else None

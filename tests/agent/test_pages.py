@@ -13,8 +13,8 @@ from gpuwatch.agent.pages import routes
 from gpuwatch.agent.publish_signal import Bell
 from gpuwatch.config import MetricsConfig
 from gpuwatch.http.server import HttpServer
-from gpuwatch.metrics.page_cache import Board
-from gpuwatch.model.event_query import EventQuery
+from gpuwatch.metrics.page_cache import PageCache
+from gpuwatch.model.event import EventQuery
 from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.snapshot import Snapshot
 from gpuwatch.model.view import AgentStatus, Events, View
@@ -32,7 +32,7 @@ class Stage:
     """What the pages show, published by hand."""
 
     def __init__(self) -> None:
-        self.board = Board(MetricsConfig(), node="n")
+        self.board = PageCache(MetricsConfig(), node="n")
         self.profiles = ("native",)
         self.published = Bell()
         self.asked: list[EventQuery] = []

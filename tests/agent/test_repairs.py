@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.agent.repairs import KEPT, said_repaired, say_repaired
-from gpuwatch.model.event_query import EventQuery
+from gpuwatch.model.event import EventQuery
 from gpuwatch.storage.store import Store
 
 

@@ -12,7 +12,7 @@ import yaml
 from gpuwatch.config import Config
 from gpuwatch.health.xid.classify import classify
 from gpuwatch.metrics.exposition import Encoder
-from gpuwatch.metrics.profiles import Profiles
+from gpuwatch.metrics.page_cache import Profiles
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.model.xid_catalogue import all_xids
 from gpuwatch.sim.node.scenario import load, parse

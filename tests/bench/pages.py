@@ -11,7 +11,7 @@ from gpuwatch.agent.pages import routes
 from gpuwatch.config import MetricsConfig
 from gpuwatch.http.server import HttpServer
 from gpuwatch.metrics.native import collect
-from gpuwatch.metrics.page_cache import Board
+from gpuwatch.metrics.page_cache import PageCache
 from gpuwatch.model.view import Events, View
 from tests.bench.bench_exposition import CONFIG, Peer
 from tests.model.view_factory import full_view
@@ -33,7 +33,7 @@ class Stage:
     profiles = ("native",)
 
     def __init__(self) -> None:
-        self.board = Board(MetricsConfig(processes=True), node="bench")
+        self.board = PageCache(MetricsConfig(processes=True), node="bench")
 
     def ready(self) -> str | None:
         return None

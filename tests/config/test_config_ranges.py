@@ -5,7 +5,7 @@ import math
 import pytest
 
 from gpuwatch.config import parse
-from gpuwatch.config.ranges import RANGES
+from gpuwatch.config.errors import RANGES
 from gpuwatch.model.errors import UsageError
 
 MAPPINGS = {("rightsizing", "prices"): "NVIDIA H100*"}

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuwatch.config import MetricsConfig
-from gpuwatch.metrics.page_cache import Board
+from gpuwatch.metrics.page_cache import PageCache
 from gpuwatch.model.snapshot import GpuState
 from gpuwatch.model.view import View
 
@@ -52,7 +52,7 @@ def test_gpm_answers_on_hopper_and_newer(view: View) -> None:
 
 def test_the_exposition_of_real_values_parses(view: View) -> None:
     """What Prometheus would see: parsable, with one utilization series per GPU outside MIG mode."""
-    board = Board(MetricsConfig(), node="here")
+    board = PageCache(MetricsConfig(), node="here")
     board.publish(view)
     families = {family.name: family for family in text_string_to_metric_families(board.page(("native",)).decode())}
     assert len(families["gpuwatch_gpu_info"].samples) == len(view.snapshot.gpus)

@@ -667,8 +667,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 "tests/metrics/test_native.py::test_processes_are_opt_in",
                 "metrics/native/__init__.py",
-                "if (config.processes or not row.opt_in) and (row.owned or not owned_only)",
-                "if row.owned or not owned_only",
+                "if row.opt_in and config.processes)",
+                "if row.opt_in)",
             ),
         ),
     ),

@@ -5,8 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.host.pci import examined_gpus
-from gpuwatch.host.pci_config import Aer, acs_redirects, aer, answers, iommu_domain, port_kind, ports
+from gpuwatch.host.pci import Aer, acs_redirects, aer, answers, examined_gpus, iommu_domain, port_kind, ports
 from gpuwatch.sim.surroundings.pciconfig import COMPLETION_REDIRECT, REQUEST_REDIRECT, SOURCE_VALIDATION, port_config
 
 

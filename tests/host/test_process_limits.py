@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.host.process_limits import capabilities, limits, memlock
+from gpuwatch.host.machine import capabilities, memlock, process_limits
 
 OWN = "Max locked memory         8388608              8388608              bytes     \n"
 
@@ -21,22 +21,22 @@ def test_the_runtimes_limit_counts_more_than_ones_own(tmp_path: Path) -> None:
     write(tmp_path / "self/status", "Uid:\t1000\t1001\t1000\t1000\nCapEff:\t0000000000200000\n")
     write(tmp_path / "self/limits", OWN)
     write(tmp_path / "meminfo", "HugePages_Total:      16\nHugepagesize:       2048 kB\n")
-    found = limits(tmp_path, tmp_path)
+    found = process_limits(tmp_path, tmp_path)
     assert (found.euid, found.memlock, found.memlock_of) == (1001, 8 << 20, "self")
     assert (found.hugepages, found.capabilities, found.shm) == (32 << 20, ("CAP_SYS_ADMIN",), None)
     write(tmp_path / "77/comm", "containerd\n")
     write(tmp_path / "77/limits", OWN.replace("8388608", "unlimited"))
-    found = limits(tmp_path, tmp_path)
+    found = process_limits(tmp_path, tmp_path)
     assert (found.memlock, found.memlock_of) == (None, "containerd")
 
 
 def test_a_tree_without_processes_has_none(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        limits(tmp_path, tmp_path)
+        process_limits(tmp_path, tmp_path)
 
 
 def test_of_this_very_process() -> None:
-    found = limits(Path("/proc"), Path("/dev"))
+    found = process_limits(Path("/proc"), Path("/dev"))
     assert found.euid == os.geteuid()
     assert ("CAP_SYS_ADMIN" in found.capabilities) <= (os.geteuid() == 0)
 

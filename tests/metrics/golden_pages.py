@@ -4,9 +4,9 @@ from pathlib import Path
 
 from gpuwatch.config import MetricsConfig
 from gpuwatch.metrics.exposition import Encoder
-from gpuwatch.metrics.native.rightsizing import Told
-from gpuwatch.metrics.profiles import Profiles
+from gpuwatch.metrics.page_cache import Profiles
 from gpuwatch.model.recommendation import Finding
+from gpuwatch.rightsizing.service.metrics import rightsizing_families
 from tests.model.advice_factory import advice, recommendation
 from tests.model.view_factory import full_view
 
@@ -28,8 +28,9 @@ def render(name: str) -> bytes:
     views = [full_view(2, links=2, seed=seed) for seed in (1, 2)]
     for second, view in enumerate(views):
         source.observe(view, float(second))
-    told = Told(advice(recommendation("chat", 24.0), recommendation("notes", 12.0, Finding.MIG_FIT)), top=20)
-    return Encoder().encode(source.collect(views[-1], profiles, advice=told), openmetrics=openmetrics)
+    body = advice(recommendation("chat", 24.0), recommendation("notes", 12.0, Finding.MIG_FIT))
+    families = source.collect(views[-1], profiles, extra=rightsizing_families(body, 20))
+    return Encoder().encode(families, openmetrics=openmetrics)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from gpuwatch.config import MetricsConfig
 from gpuwatch.metrics.exposition import Encoder
-from gpuwatch.metrics.labelled_view import label_text
-from gpuwatch.metrics.metric import Family, Sample
+from gpuwatch.metrics.metric import Family, Sample, label_text
 from gpuwatch.metrics.native import collect
-from gpuwatch.metrics.profiles import PROFILES, Profiles
+from gpuwatch.metrics.page_cache import PROFILES, Profiles
 from tests.metrics.golden_pages import PAGES, render
 from tests.model.view_factory import full_view
 

@@ -1,21 +1,22 @@
 """METRICS: every family of the contract is there, says what the View says, and says nothing about what is unknown."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from gpuwatch.cli.metrics.doc import SCOPE_LABELS, all_rows, items, markdown
+from gpuwatch.cli.metrics.doc import SCOPE_LABELS, all_rows, markdown
 from gpuwatch.config import MetricsConfig
-from gpuwatch.metrics.metric import PREFIX, Family
+from gpuwatch.metrics.metric import PREFIX, Family, unit
 from gpuwatch.metrics.native import METRICS, cap, collect
-from gpuwatch.metrics.native.rightsizing import Told
 from gpuwatch.metrics.process import SELF_METRICS
 from gpuwatch.model.finding import Finding, Judgement, Severity
 from gpuwatch.model.snapshot import Gpu, GpuProcess, GpuState, GpuStatus, Snapshot
 from gpuwatch.model.view import AgentStatus, PodEnergy, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, PodUsage, ProcessOwner, Workload
 from gpuwatch.remediation.service.metrics import REMEDIATOR_METRICS
+from gpuwatch.rightsizing.service.metrics import rightsizing_families
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
 from tests.metrics.golden_pages import FOLDER, PAGES, render
 from tests.model.advice_factory import advice, recommendation
@@ -50,8 +51,8 @@ unknown_xid_errors_total
 """
 
 
-def families(view: View, config: MetricsConfig = EVERYTHING, told: Told | None = None) -> dict[str, Family]:
-    return {family.name.removeprefix(PREFIX): family for family in collect(view, config, advice=told)}
+def families(view: View, config: MetricsConfig = EVERYTHING, extra: Sequence[Family] = ()) -> dict[str, Family]:
+    return {family.name.removeprefix(PREFIX): family for family in collect(view, config, extra=extra)}
 
 
 def values(family: Family) -> dict[tuple[str, ...], float]:
@@ -81,8 +82,8 @@ def test_no_name_is_given_twice() -> None:
 
 
 def test_every_row_reads_what_a_full_view_has() -> None:
-    told = Told(advice(recommendation("chat", 24.0)), top=20)
-    assert [name for name, family in families(full_view(2), told=told).items() if not family.samples] == []
+    extra = rightsizing_families(advice(recommendation("chat", 24.0)), 20)
+    assert [name for name, family in families(full_view(2), extra=extra).items() if not family.samples] == []
 
 
 def test_samples_carry_the_labels_their_row_declares() -> None:
@@ -295,9 +296,10 @@ def test_the_documentation_is_up_to_date() -> None:
     assert (Path(__file__).parents[2] / "docs" / "metrics.md").read_text() == markdown()
 
 
-def test_the_list_names_every_family_once() -> None:
-    listed = items()
-    rows = (*SELF_METRICS, *METRICS, *REMEDIATOR_METRICS, *TUNER_METRICS)
-    assert [item["name"] for item in listed] == [PREFIX + row.name for row in rows]
-    assert {item["type"] for item in listed} == {"gauge", "counter", "info", "stateset"}
-    assert all(item["unit"] is None or item["unit"] in item["name"] for item in listed)
+def test_every_family_has_a_type_and_its_unit_in_its_name() -> None:
+    rows = all_rows()
+    assert {row.name for row in (*METRICS, *REMEDIATOR_METRICS, *TUNER_METRICS, *SELF_METRICS)} <= {
+        r.name for r in rows
+    }
+    assert {row.type for row in rows} == {"gauge", "counter", "info", "stateset"}
+    assert all(unit(row.name) in row.name for row in rows)

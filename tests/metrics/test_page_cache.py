@@ -10,8 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from gpuwatch.config import MetricsConfig
 from gpuwatch.http.server import HttpStats
-from gpuwatch.metrics.page_cache import MIN_STALE_SECONDS, STALE_INTERVALS, Board
-from gpuwatch.metrics.scrape_schedule import FORGET_SECONDS
+from gpuwatch.metrics.page_cache import FORGET_SECONDS, MIN_STALE_SECONDS, STALE_INTERVALS, PageCache
 from gpuwatch.model.view import View
 from tests.model.view_factory import full_view
 
@@ -61,8 +60,8 @@ def server() -> Server:
 
 
 @pytest.fixture
-def board(clock: FakeClock, server: Server) -> Board:
-    return Board(MetricsConfig(), node="n", clock=clock, http=server.stats)
+def board(clock: FakeClock, server: Server) -> PageCache:
+    return PageCache(MetricsConfig(), node="n", clock=clock, http=server.stats)
 
 
 @pytest.fixture
@@ -70,7 +69,7 @@ def view() -> View:
     return full_view(2, links=1)
 
 
-def test_before_the_first_view_there_is_gpuwatch_alone(board: Board) -> None:
+def test_before_the_first_view_there_is_gpuwatch_alone(board: PageCache) -> None:
     page = board.page(NATIVE).decode()
     assert "gpuwatch_build_info{" in page
     assert "process_resident_memory_bytes " in page
@@ -80,19 +79,19 @@ def test_before_the_first_view_there_is_gpuwatch_alone(board: Board) -> None:
     assert (board.age(), board.view_json()) == (None, None)
 
 
-def test_self_metrics_follow_the_time_before_the_first_view(board: Board) -> None:
+def test_self_metrics_follow_the_time_before_the_first_view(board: PageCache) -> None:
     assert 'requests_total{code="200"} 1\n' in board.page(NATIVE).decode()
     assert 'requests_total{code="200"} 2\n' in board.page(NATIVE).decode()
 
 
-def test_many_scrapes_of_one_view_cost_one_rendering(board: Board, server: Server, view: View) -> None:
+def test_many_scrapes_of_one_view_cost_one_rendering(board: PageCache, server: Server, view: View) -> None:
     board.publish(view)
     assert server.asked == 0, "nobody asked yet"
     pages = {board.page(NATIVE) for _ in range(10)}
     assert (len(pages), server.asked) == (1, 1)
 
 
-def test_a_page_asked_for_lately_is_ready_at_publication(board: Board, server: Server, view: View) -> None:
+def test_a_page_asked_for_lately_is_ready_at_publication(board: PageCache, server: Server, view: View) -> None:
     board.publish(view)
     board.page(NATIVE)
     board.publish(full_view(2, links=1, seed=2))
@@ -103,7 +102,7 @@ def test_a_page_asked_for_lately_is_ready_at_publication(board: Board, server: S
 
 
 def test_a_page_nobody_wants_any_more_is_not_rendered(
-    board: Board, server: Server, clock: FakeClock, view: View
+    board: PageCache, server: Server, clock: FakeClock, view: View
 ) -> None:
     board.publish(view)
     board.page(NATIVE)
@@ -114,7 +113,7 @@ def test_a_page_nobody_wants_any_more_is_not_rendered(
 
 
 def test_only_the_view_that_a_regular_scraper_will_see_is_rendered_ahead(
-    board: Board, server: Server, clock: FakeClock, view: View
+    board: PageCache, server: Server, clock: FakeClock, view: View
 ) -> None:
     """Scraped every 15 seconds with a View every 2: what nobody will see costs nothing, what one will see is ready."""
     for second in range(1, 92):
@@ -129,7 +128,7 @@ def test_only_the_view_that_a_regular_scraper_will_see_is_rendered_ahead(
     assert server.asked <= unknown + 2 * rounds  # of 45 Views
 
 
-def test_gzip_is_the_same_page(board: Board, server: Server, view: View) -> None:
+def test_gzip_is_the_same_page(board: PageCache, server: Server, view: View) -> None:
     board.publish(view)
     packed = board.page(NATIVE, gzip=True)
     assert gzip.decompress(packed) == board.page(NATIVE)
@@ -137,7 +136,7 @@ def test_gzip_is_the_same_page(board: Board, server: Server, view: View) -> None
     assert packed[4:8] == b"\0\0\0\0", "a time stamp would make equal pages differ"
 
 
-def test_openmetrics_with_every_profile_parses(board: Board, view: View) -> None:
+def test_openmetrics_with_every_profile_parses(board: PageCache, view: View) -> None:
     board.publish(view)
     names = {family.name for family in parse_openmetrics(board.page(("dcgm-4.9", "native"), openmetrics=True).decode())}
     assert {
@@ -149,14 +148,14 @@ def test_openmetrics_with_every_profile_parses(board: Board, view: View) -> None
     assert "DCGM_FI_DEV_GPU_TEMP" not in names
 
 
-def test_the_order_of_profiles_makes_no_other_page(board: Board, server: Server, view: View) -> None:
+def test_the_order_of_profiles_makes_no_other_page(board: PageCache, server: Server, view: View) -> None:
     board.publish(view)
     first = board.page(iter(("native", "dcgm-4.8")))
     assert board.page(("dcgm-4.8", "native", "native")) is first
     assert server.asked == 1
 
 
-def test_a_stale_view_leaves_what_gpuwatch_counts(board: Board, clock: FakeClock, view: View) -> None:
+def test_a_stale_view_leaves_what_gpuwatch_counts(board: PageCache, clock: FakeClock, view: View) -> None:
     board.publish(view)
     fresh = board.page(NATIVE).decode()
     clock.now += max(STALE_INTERVALS * view.snapshot.interval, MIN_STALE_SECONDS) + 0.1
@@ -171,7 +170,7 @@ def test_a_stale_view_leaves_what_gpuwatch_counts(board: Board, clock: FakeClock
 
 
 def test_series_above_the_cap_are_dropped_and_counted(clock: FakeClock, view: View) -> None:
-    board = Board(MetricsConfig(max_series=100), node="n", clock=clock)
+    board = PageCache(MetricsConfig(max_series=100), node="n", clock=clock)
     board.publish(view)
     page = board.page(NATIVE).decode()
     [line] = [line for line in page.splitlines() if line.startswith("gpuwatch_series_dropped ")]
@@ -182,12 +181,12 @@ def test_series_above_the_cap_are_dropped_and_counted(clock: FakeClock, view: Vi
     assert "gpuwatch_gpu_nvlink" not in page
 
 
-def test_nothing_is_dropped_below_the_cap(board: Board, view: View) -> None:
+def test_nothing_is_dropped_below_the_cap(board: PageCache, view: View) -> None:
     board.publish(view)
     assert b"gpuwatch_series_dropped 0\n" in board.page(NATIVE)
 
 
-def test_the_view_as_json_is_the_view(board: Board, clock: FakeClock, view: View) -> None:
+def test_the_view_as_json_is_the_view(board: PageCache, clock: FakeClock, view: View) -> None:
     board.publish(view)
     body = board.view_json()
     assert body is not None
@@ -197,7 +196,7 @@ def test_the_view_as_json_is_the_view(board: Board, clock: FakeClock, view: View
     assert board.age() == 7
 
 
-def test_no_ready_page_waits_for_a_publication(board: Board, server: Server, view: View) -> None:
+def test_no_ready_page_waits_for_a_publication(board: PageCache, server: Server, view: View) -> None:
     board.publish(view)
     old = board.page(NATIVE)
     server.gate.clear()
@@ -213,7 +212,7 @@ def test_no_ready_page_waits_for_a_publication(board: Board, server: Server, vie
     assert board.page(NATIVE) != old
 
 
-def test_scrapes_and_publications_from_many_threads_agree(board: Board) -> None:
+def test_scrapes_and_publications_from_many_threads_agree(board: PageCache) -> None:
     views = [full_view(2, links=1, seed=seed) for seed in (1, 2)]
     board.publish(views[0])
     variants = [
@@ -234,6 +233,6 @@ def test_scrapes_and_publications_from_many_threads_agree(board: Board) -> None:
 
 
 def test_pages_without_a_web_server_say_nothing_of_one(view: View) -> None:
-    board = Board(MetricsConfig(), node="n")
+    board = PageCache(MetricsConfig(), node="n")
     board.publish(view)
     assert b"gpuwatch_http_" not in board.page(NATIVE)

@@ -8,9 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from gpuwatch.config import MetricsConfig
-from gpuwatch.metrics.dcgm.windows import WINDOW_SECONDS
+from gpuwatch.metrics.dcgm_profile import WINDOW_SECONDS
 from gpuwatch.metrics.exposition import Encoder
-from gpuwatch.metrics.profiles import Profiles
+from gpuwatch.metrics.page_cache import Profiles
 from gpuwatch.model.snapshot import Driver, Gpu, GpuState, GpuStatus, NvLink, Pcie, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from tests.model.view_factory import AT, full_view, identity, uuid, xid_count

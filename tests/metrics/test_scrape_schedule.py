@@ -1,21 +1,21 @@
 """A scraper's habit: when it is expected, and when no more."""
 
-from gpuwatch.metrics.scrape_schedule import FORGET_SECONDS, PATIENCE, REMEMBERED, Habit
+from gpuwatch.metrics.page_cache import FORGET_SECONDS, PATIENCE, REMEMBERED, ScrapeSchedule
 
 
-def habit(*asked: float) -> Habit:
-    found = Habit()
+def schedule(*asked: float) -> ScrapeSchedule:
+    found = ScrapeSchedule()
     for at in asked:
         found.note(at)
     return found
 
 
 def test_one_who_asked_once_may_come_at_any_time() -> None:
-    assert habit(100).expects(100.1)
+    assert schedule(100).expects(100.1)
 
 
 def test_a_regular_one_is_expected_when_its_time_has_come() -> None:
-    regular = habit(100, 115, 130)
+    regular = schedule(100, 115, 130)
     assert not regular.expects(144.9)
     assert regular.expects(145)
     assert regular.expects(160), "it is late, but may come"
@@ -23,30 +23,30 @@ def test_a_regular_one_is_expected_when_its_time_has_come() -> None:
 
 def test_of_two_scrapers_neither_is_kept_waiting() -> None:
     """One comes at 0, 15, 30... and the other four seconds after it."""
-    both = habit(0, 4, 15, 19, 30)
+    both = schedule(0, 4, 15, 19, 30)
     assert both.expects(34)
     assert not both.expects(33)
 
 
 def test_old_habits_die() -> None:
-    changed = habit(0, 1, *(1 + 15 * n for n in range(1, REMEMBERED + 1)))
+    changed = schedule(0, 1, *(1 + 15 * n for n in range(1, REMEMBERED + 1)))
     assert not changed.expects(1 + 15 * REMEMBERED + 14)
 
 
 def test_nobody_is_expected_for_ever() -> None:
     _, once = FORGET_SECONDS
-    assert not habit(100).forgotten(100 + once)
-    assert habit(100).forgotten(100.1 + once)
+    assert not schedule(100).forgotten(100 + once)
+    assert schedule(100).forgotten(100.1 + once)
 
 
 def test_a_regular_one_that_stays_away_is_forgotten() -> None:
-    slow = habit(0, 60, 120)
+    slow = schedule(0, 60, 120)
     assert not slow.forgotten(120 + 60 * PATIENCE)
     assert slow.forgotten(121 + 60 * PATIENCE)
 
 
 def test_a_burst_is_soon_forgotten_but_not_between_two_of_its_requests() -> None:
     soon, _ = FORGET_SECONDS
-    burst = habit(100, 100.1, 100.2)
+    burst = schedule(100, 100.1, 100.2)
     assert not burst.forgotten(100.2 + soon)
     assert burst.forgotten(100.3 + soon)

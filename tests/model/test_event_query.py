@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.model.event_query import EVENT_KINDS, EVERYTHING, MAX_EVENTS, EventQuery, event_query, moment
+from gpuwatch.model.event import EVENT_KINDS, EVERYTHING, MAX_EVENTS, EventQuery, event_query, moment
 
 QUERIES = st.builds(
     EventQuery,

@@ -14,9 +14,8 @@ from gpuwatch.sim.node import cluster
 from gpuwatch.sim.node.node import Node
 from gpuwatch.sim.nvml import open_node
 from gpuwatch.sim.world import World
-from gpuwatch.workloads.podlogs import PodLogs
 from gpuwatch.workloads.podresources import PodResources
-from gpuwatch.workloads.procfs import Processes
+from gpuwatch.workloads.procfs import PodLogs, Processes
 from tests.sim.node.nodes import scenario, work
 from tests.waiting import until
 

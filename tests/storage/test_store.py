@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.model.event import ActionEvent, Change, FindingEvent, Result
-from gpuwatch.model.event_query import EventQuery
+from gpuwatch.model.event import ActionEvent, Change, EventQuery, FindingEvent, Result
 from gpuwatch.model.finding import Finding, Severity
 from gpuwatch.model.xid import BusLossEvent, KernelCursor, SxidEvent, XidEvent
 from gpuwatch.storage.file import APPLICATION, KEPT_ASIDE, NAME, SCHEMA

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.model.event_query import EventQuery
+from gpuwatch.model.event import EventQuery
 from gpuwatch.storage.store import Store, stored_events
 from tests.waiting import BOUND_SECONDS, until
 
@@ -29,7 +29,7 @@ while True:
 """
 ADD = """
 import sys, time
-from gpuwatch.model.event_query import EventQuery
+from gpuwatch.model.event import EventQuery
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.storage.store import Store
 store = Store.open(sys.argv[1], retry=(0.02, 0.05))

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.model.snapshot import Gpu, GpuProcess, Identity, MigInstance
 from gpuwatch.model.workload import Allocation, Attribution, Holder, PodUsage, ProcessOwner, Workload
-from gpuwatch.workloads.attribution import attribute
-from gpuwatch.workloads.pod_usage import Claim, energy_shares
+from gpuwatch.workloads.attribution import Claim, attribute, energy_shares
 
 GIB = 1 << 30
 

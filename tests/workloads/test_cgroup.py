@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.model.workload import Workload
 from gpuwatch.sim.surroundings.proctree import CONTAINER_LAYOUTS, LAYOUTS, SLURM_LAYOUTS, SimProcess
-from gpuwatch.workloads.cgroup import CgroupOwner, owner
+from gpuwatch.workloads.procfs import CgroupOwner, cgroup_owner
 
 POD = "0f2b7c1e-8d2b-4f7e-9a55-5a2f0e6f7c11"
 STATIC_POD = "5dde9c3f27ca2d1d2a3c4e5f60718293"
@@ -25,24 +25,24 @@ WORKLOAD = Workload(namespace="ml", pod="train-0", container="main", pod_uid=POD
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_pods_process_is_found_in_every_layout(layout: str, runtime: str) -> None:
     process = SimProcess(pid=1, workload=WORKLOAD, layout=layout, runtime=runtime)
-    assert owner(process.cgroup) == CgroupOwner(pod_uid=POD, container_id=process.container_id)
+    assert cgroup_owner(process.cgroup) == CgroupOwner(pod_uid=POD, container_id=process.container_id)
 
 
 @pytest.mark.parametrize("layout", ["v2-systemd", "v1-cgroupfs", "relative-cgroupfs", "kind"])
 def test_a_static_pod_has_a_uid_without_dashes(layout: str) -> None:
     workload = Workload(namespace="kube-system", pod="etcd-node", container="etcd", pod_uid=STATIC_POD)
-    assert owner(SimProcess(pid=1, workload=workload, layout=layout).cgroup).pod_uid == STATIC_POD
+    assert cgroup_owner(SimProcess(pid=1, workload=workload, layout=layout).cgroup).pod_uid == STATIC_POD
 
 
 @pytest.mark.parametrize("layout", SLURM_LAYOUTS)
 def test_a_slurm_step_is_found_in_every_layout(layout: str) -> None:
     process = SimProcess(pid=1, slurm_job="4711", layout=layout, uid=1000)
-    assert owner(process.cgroup) == CgroupOwner(slurm_job="4711")
+    assert cgroup_owner(process.cgroup) == CgroupOwner(slurm_job="4711")
 
 
 @pytest.mark.parametrize("layout", CONTAINER_LAYOUTS)
 def test_a_container_outside_kubernetes_has_an_id_and_no_pod(layout: str) -> None:
-    found = owner(SimProcess(pid=1, layout=layout).cgroup)
+    found = cgroup_owner(SimProcess(pid=1, layout=layout).cgroup)
     assert (found.pod_uid, len(found.container_id or "")) == (None, 64)
 
 
@@ -61,16 +61,16 @@ def test_a_container_outside_kubernetes_has_an_id_and_no_pod(layout: str) -> Non
     ],
 )
 def test_what_carries_no_identity_gives_none(text: str) -> None:
-    assert owner(text) == CgroupOwner()
+    assert cgroup_owner(text) == CgroupOwner()
 
 
 def test_a_container_beside_ours_in_the_same_pod_shows_only_its_own_id() -> None:
-    assert owner(f"0::/../cri-containerd-{CONTAINER}.scope") == CgroupOwner(container_id=CONTAINER)
+    assert cgroup_owner(f"0::/../cri-containerd-{CONTAINER}.scope") == CgroupOwner(container_id=CONTAINER)
 
 
 @given(st.text())
 def test_any_text_is_read_without_an_error(text: str) -> None:
-    found = owner(text)
+    found = cgroup_owner(text)
     assert found.pod_uid is None or len(found.pod_uid) in (32, 36)
 
 
@@ -79,7 +79,7 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
 )
 def test_pod_and_container_are_found_wherever_the_path_begins(pod: uuid.UUID, container: str, head: list[str]) -> None:
     path = "".join(head).rstrip("/") + f"/kubepods-pod{str(pod).replace('-', '_')}.slice/crio-{container}.scope"
-    assert owner(f"3:pids:/\n0::{path}\n") == CgroupOwner(str(pod), container)
+    assert cgroup_owner(f"3:pids:/\n0::{path}\n") == CgroupOwner(str(pod), container)
 
 
 def _hierarchies() -> list[Path]:
@@ -120,7 +120,7 @@ def test_a_process_in_a_real_cgroup_is_found(
 ) -> None:
     folder, pod, container = real_cgroup
     (folder / "cgroup.procs").write_text(str(sleeper.pid))
-    assert owner(Path(f"/proc/{sleeper.pid}/cgroup").read_text()) == CgroupOwner(pod, container)
+    assert cgroup_owner(Path(f"/proc/{sleeper.pid}/cgroup").read_text()) == CgroupOwner(pod, container)
 
 
 @pytest.mark.root
@@ -139,4 +139,4 @@ def test_a_process_seen_from_another_cgroup_namespace_is_found(
     if seen.returncode:
         pytest.skip(f"no cgroup namespace can be made here: {seen.stderr.strip()}")
     assert "/.." in seen.stdout, "the path has to be relative, else this shows nothing"
-    assert owner(seen.stdout) == CgroupOwner(pod, container)
+    assert cgroup_owner(seen.stdout) == CgroupOwner(pod, container)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.model.snapshot import Gpu, Identity, MigInstance
-from gpuwatch.workloads.device_lookup import devices_of, on_instance, resolve
+from gpuwatch.workloads.devices import devices_of, on_instance, resolve
 
 
 def gpu(index: int, *mig: MigInstance, minor: int | None = None) -> Gpu:

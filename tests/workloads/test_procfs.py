@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.model.workload import Allocation, Workload
 from gpuwatch.sim.surroundings.proctree import LAYOUTS, ProcTree, SimProcess
-from gpuwatch.workloads.podlogs import PodLogs
-from gpuwatch.workloads.procfs import Processes, user_name
+from gpuwatch.workloads.procfs import PodLogs, Processes, user_name
 from tests.waiting import until
 
 POD = "0f2b7c1e-8d2b-4f7e-9a55-5a2f0e6f7c11"

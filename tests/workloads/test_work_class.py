@@ -4,7 +4,7 @@ import pytest
 
 from gpuwatch.config import WorkClassRule
 from gpuwatch.model.work import WorkClass, WorkloadKey
-from gpuwatch.workloads.work_class import work_class
+from gpuwatch.workloads.workload_key import work_class
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent
-from gpuwatch.model.image import plain_image
+from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent, plain_image
 from gpuwatch.model.work import WorkloadKey
 from gpuwatch.workloads.workload_key import RANDOM, Tenant, Tenants, key_of_pod, owner_by_name, root
 

@@ -7,8 +7,7 @@ from typing import Literal
 from gpuwatch.cli.console.table import Column
 from gpuwatch.cli.console.words import Words, utc
 from gpuwatch.cli.look.items import Item
-from gpuwatch.model.event import ActionEvent, Change, FindingEvent, Result
-from gpuwatch.model.event_query import EVERYTHING, EventQuery
+from gpuwatch.model.event import EVERYTHING, ActionEvent, Change, EventQuery, FindingEvent, Result
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import Identity
 from gpuwatch.model.view import Events, View

@@ -8,7 +8,7 @@ import click
 
 from gpuwatch.cli.console.options import gpus, option, output, state_dir
 from gpuwatch.cli.console.session import Session, pass_session
-from gpuwatch.model.event_query import EVENT_KINDS, EVERYTHING, MAX_EVENTS, EventQuery
+from gpuwatch.model.event import EVENT_KINDS, EVERYTHING, MAX_EVENTS, EventQuery
 
 if TYPE_CHECKING:
     from gpuwatch.cli.look.event_items import EventItem
@@ -50,7 +50,7 @@ class Wish(NamedTuple):
 def _since(_: click.Context, __: click.Parameter, value: str | None) -> float:
     """Unix time of `2h` ago or of a moment."""
     from gpuwatch.cli.console.words import duration
-    from gpuwatch.model.event_query import moment
+    from gpuwatch.model.event import moment
 
     if value is None:
         return EVERYTHING.since

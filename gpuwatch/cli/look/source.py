@@ -11,7 +11,7 @@ from gpuwatch.model.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuwatch.config import Backend, Config
-    from gpuwatch.model.event_query import EventQuery
+    from gpuwatch.model.event import EventQuery
     from gpuwatch.model.view import Events, View
 
 KINDS = ("nvml", "sim", "capture", "agent")

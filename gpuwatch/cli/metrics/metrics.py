@@ -53,16 +53,16 @@ def _page(session: Session, profiles: tuple[str, ...], *, openmetrics: bool) -> 
     """The agent's own page where an agent is asked, else that of one look."""
     from gpuwatch.agent.client import AgentClient
     from gpuwatch.cli.look.source import looking
-    from gpuwatch.metrics.page_cache import Board
+    from gpuwatch.metrics.page_cache import PageCache
 
     with looking(session) as node:
         if isinstance(node, AgentClient):
             return node.metrics(profiles, openmetrics=openmetrics)
         view = node.view()
     config = session.config().metrics
-    board = Board(config, node=view.snapshot.node or "")
-    board.publish(view)
-    return board.page(profiles or config.profiles, openmetrics)
+    pages = PageCache(config, node=view.snapshot.node or "")
+    pages.publish(view)
+    return pages.page(profiles or config.profiles, openmetrics)
 
 
 def write_atomically(path: Path, body: bytes) -> None:
@@ -91,7 +91,7 @@ def list_(session: Session, output: str) -> None:
     """List every metric gpuwatch can export: name, type, labels, meaning."""
     from gpuwatch.cli.console.table import table
     from gpuwatch.cli.console.words import Words
-    from gpuwatch.cli.metrics.items import COLUMNS, metric_items
+    from gpuwatch.cli.metrics.doc import COLUMNS, metric_items
 
     terminal = session.terminal
     if output == "table":

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpuwatch.model.xid import KernelLine, NvLinkError
+from gpuwatch.model.xid import KernelLine
 from gpuwatch.model.xid_catalogue import (
     NvLinkAdvice,
     RecoveryAction,
@@ -58,31 +58,25 @@ def decoded(line: KernelLine) -> Iterator[Fact]:
         yield Fact("message", line.message)
     if line.caused_by is not None:
         yield Fact("caused by", f"XID {line.caused_by}: see gpuwatch xid explain {line.caused_by}")
-    yield from _decision(line)
-
-
-def _decision(line: KernelLine) -> Iterator[Fact]:
     if line.recovery is not None:
         action = recovery_action(line.recovery)
         yield _recovery(action) if action else Fact(str(line.recovery), "a recovery action newer than this table")
     if line.nvlink is not None and line.xid is not None:
-        yield from _nvlink(line.xid, line.nvlink)
+        link = "no single link" if line.nvlink.link is None else f"link {line.nvlink.link}"
+        yield Fact(
+            "NVLink",
+            f"unit {line.nvlink.unit}, {line.nvlink.severity}, {link}"
+            + (", injected for a test" if line.nvlink.injected else ""),
+        )
+        advice = nvlink_advice(line.xid, line.nvlink)
+        yield (
+            Fact("decided", _advice(advice).text)
+            if advice
+            else Fact("decided", f"not in NVIDIA's table; the line calls it {line.nvlink.severity}")
+        )
     if line.xid == RETIREMENT and line.message:
         text = retirement_text(line.message)
         yield Fact("decided", f"{text.meaning}: {spoken(text.action)}" if text else "as the number alone says")
-
-
-def _nvlink(xid: int, error: NvLinkError) -> Iterator[Fact]:
-    link = "no single link" if error.link is None else f"link {error.link}"
-    yield Fact(
-        "NVLink", f"unit {error.unit}, {error.severity}, {link}" + (", injected for a test" if error.injected else "")
-    )
-    advice = nvlink_advice(xid, error)
-    yield (
-        Fact("decided", _advice(advice).text)
-        if advice
-        else Fact("decided", f"not in NVIDIA's table; the line calls it {error.severity}")
-    )
 
 
 def _recovery(action: RecoveryAction) -> Fact:

@@ -1,20 +1,153 @@
-"""The page of `xid explain`: what happened, what gpuwatch does about it, what a person does, gentlest first."""
+"""One XID as table row, document and page: what it means, what gpuwatch does about it, and what a person should do."""
 
 import textwrap
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
+from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.remedies import RUNGS, ladder
-from gpuwatch.cli.xid.answer import answer, first_remedy
-from gpuwatch.cli.xid.catalogue import SEVERITY_STYLES, causes
+from gpuwatch.cli.console.table import Column
 from gpuwatch.cli.xid.decode import DECIDES, Fact, decoded, spoken, table_of
 from gpuwatch.config import Config
-from gpuwatch.model.finding import Remedy
-from gpuwatch.model.xid import KernelLine
+from gpuwatch.health.checks import CHECKS
+from gpuwatch.health.xid.classify import CHECK_OF, Class, classify, remedy
+from gpuwatch.kube.objects import TAINT
+from gpuwatch.model.finding import Remedy, XidClass
+from gpuwatch.model.response import Response
+from gpuwatch.model.xid import KernelLine, XidEvent
 from gpuwatch.model.xid_catalogue import XidInfo
+from gpuwatch.remediation.planning.policy import Policy
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+ANSWERS = {
+    Response.IGNORE: "nothing",
+    Response.OBSERVE: "it is shown and counted; the Node is not touched",
+    Response.CONDITION: "condition GPUHealthy=False and an Event; the Node goes on getting work",
+    Response.TAINT: f"taint {TAINT}: the Node gets no new work, what runs goes on",
+    Response.CORDON: f"taint {TAINT} and cordon: the Node gets no new pods at all, what runs goes on",
+    Response.DRAIN: f"taint {TAINT}, and the pods on the GPU are asked to leave; disruption budgets are respected",
+}
+
+CLASSES: dict[Class, str] = {
+    "fatal": "the GPU is out of order until it is repaired",
+    "contained": "the GPU goes on, and wants a reset when its work is done",
+    "warning": "worth knowing",
+    "application": "the application's own fault: never held against the GPU",
+    "ignore": "harmless",
+    "unknown": "not documented: recorded, never acted on",
+}
+
+
+def event_of(info: XidInfo, line: KernelLine | None) -> XidEvent:
+    """The occurrence that a line tells of, or one of which no more than the number is known."""
+    if line is None:
+        return XidEvent(at=0.0, xid=info.code, source="nvml")
+    told = {name: getattr(line, name) for name in ("message", "recovery", "nvlink", "gi", "caused_by")}
+    return XidEvent(at=0.0, xid=info.code, source="kernel", **told)
+
+
+def answer(info: XidInfo, line: KernelLine | None, config: Config) -> Iterator[Fact]:
+    """Class, check and response."""
+    kind = classify(event_of(info, line), config.checks.xids, final=line is not None)
+    if kind is None:
+        yield Fact("class", "its line decides: gpuwatch xid explain 'LINE' decodes a whole one; if it is fatal:")
+        kind = "fatal"
+    else:
+        named = f" (checks.xids.{info.code})" if info.code in config.checks.xids else ""
+        yield Fact("class", f"{kind}: {CLASSES[kind]}{named}")
+    check = CHECK_OF.get(kind)
+    if check is None:
+        return
+    yield Fact("check", check)
+    response = Policy.compile(config.remediation, CHECKS, config.checks.xids).answer(check, info.code)
+    yield Fact("response", f"{response}: {ANSWERS[response]} ({_origin(config, check, info.code)})")
+    if config.remediation.mode != "enforce" and response.reaches(Response.CONDITION):
+        yield Fact("mode", f"{config.remediation.mode}: nothing is changed; with remediation.mode enforce it would be")
+
+
+def first_remedy(info: XidInfo, line: KernelLine | None, overrides: dict[int, XidClass]) -> Remedy:
+    """The rung to begin with; none where only a line can tell."""
+    if line is None and info.decided_by == "recovery":
+        return Remedy.NONE
+    event = event_of(info, line)
+    kind = classify(event, overrides) or "unknown"
+    return Remedy.NONE if kind == "ignore" else remedy(event, kind, None)
+
+
+def _origin(config: Config, check: str, code: int) -> str:
+    if code in config.remediation.xids:
+        return f"remediation.xids.{code}"
+    return f"remediation.checks.{check}" if check in config.remediation.checks else "default"
+
+
+SEVERITY_STYLES = {"info": "", "warn": "yellow", "fatal": "bold red"}
+CAUSES = {
+    "app": "the application",
+    "bus": "the PCIe bus",
+    "driver": "the driver",
+    "fabric": "NVLink or its fabric",
+    "firmware": "the GPU's firmware",
+    "hardware": "the GPU's hardware",
+    "system_memory": "system memory",
+    "framebuffer": "GPU memory",
+    "thermal": "heat",
+    "advisory": "nothing: it is advice",
+}
+
+
+class XidCode(msgspec.Struct, frozen=True, kw_only=True):
+    """One code of the catalogue, as scripts get it."""
+
+    code: int
+    name: str
+    description: str
+    severity: Literal["info", "warn", "fatal"]
+    category: Literal["hardware", "driver", "application", "unknown"]
+    cause: str
+    causes: tuple[str, ...]
+    action: str
+    nvidia_action: str | None
+    investigate: str | None
+    taint: bool
+    decided_by: str | None
+    unused: bool
+    since: str | None
+    note: str | None
+    remedies: tuple[Remedy, ...] = ()
+
+
+COLUMNS: tuple[Column[XidInfo], ...] = (
+    Column("XID", lambda x, w: str(x.code), right=True),
+    Column("SEVERITY", lambda x, w: x.severity, style=lambda x: SEVERITY_STYLES[x.severity]),
+    Column("CATEGORY", lambda x, w: x.category, drop=1),
+    Column("ACTION", lambda x, w: x.action, drop=2),
+    Column("MEANING", lambda x, w: x.description, shorten="end"),
+    Column("NAME", lambda x, w: x.name, wide=True),
+)
+
+
+def catalogue_document(rows: tuple[XidInfo, ...]) -> Envelope:
+    """The codes as a document."""
+    return Envelope(kind="XidCodeList", items=tuple(_code(row) for row in rows))
+
+
+def causes(info: XidInfo) -> str:
+    """The likeliest cause, and NVIDIA's others."""
+    others = [CAUSES.get(cause, cause) for cause in info.causes if cause != info.cause]
+    most = CAUSES.get(info.cause, info.cause)
+    return f"most likely {most}" + (f"; also possible: {', '.join(others)}" if others else "")
+
+
+def _code(info: XidInfo) -> XidCode:
+    taken = {
+        name: getattr(info, name) for name in XidCode.__struct_fields__ if name not in ("nvidia_action", "remedies")
+    }
+    return XidCode(nvidia_action=info.nvidia, remedies=ladder(first_remedy(info, None, {})), **taken)
+
 
 LABEL = 12
 WIDEST_LABEL = 44
@@ -69,8 +202,7 @@ def _steps(info: XidInfo, first: Remedy, width: int) -> "list[Text]":
     again = "in other programs too" if info.category == "application" else "if it comes back"
     lines: list[Text] = []
     told: set[str] = set()
-    for number, remedy in enumerate(ladder(first), 1):
-        rung = RUNGS[remedy]
+    for number, rung in enumerate(map(RUNGS.__getitem__, ladder(first)), 1):
         title = f"  {number}. {f'{again}: ' if number > 1 else ''}{rung.words}"
         lines += [Text(text, end="") for text in textwrap.wrap(title, width, subsequent_indent=" " * 5)]
         commands = [command for command in rung.commands if command not in told]

@@ -52,8 +52,7 @@ def explain(session: Session, code: str, output: str) -> None:
       gpuwatch xid explain 79
       gpuwatch xid explain "$(dmesg | grep 'NVRM: Xid' | tail -1)"
     """
-    from gpuwatch.cli.xid.catalogue import catalogue_document
-    from gpuwatch.cli.xid.page import page
+    from gpuwatch.cli.xid.page import catalogue_document, page
 
     if output == "schema":
         _document(catalogue_document(()), output)
@@ -103,7 +102,7 @@ def list_(session: Session, output: str, category: str | None, taint: bool) -> N
     """
     from gpuwatch.cli.console.table import table
     from gpuwatch.cli.console.words import Words
-    from gpuwatch.cli.xid.catalogue import COLUMNS, catalogue_document
+    from gpuwatch.cli.xid.page import COLUMNS, catalogue_document
     from gpuwatch.model.xid_catalogue import all_xids
 
     rows = [x for x in all_xids() if category in (None, x.category) and (x.taint or not taint)]
@@ -147,14 +146,14 @@ def watch(session: Session, output: str) -> None:
       gpuwatch xid watch -o json
     """
     from gpuwatch.cli.look.events import Wish, follow
-    from gpuwatch.model.event_query import EventQuery
+    from gpuwatch.model.event import EventQuery
 
     follow(session, output, Wish(EventQuery(kinds=("xid",))))
 
 
 def _document(document: Any, output: str) -> None:
     from gpuwatch.cli.console.document import schema, to_json, to_yaml
-    from gpuwatch.cli.xid.catalogue import XidCode
+    from gpuwatch.cli.xid.page import XidCode
 
     if output == "schema":
         click.echo(schema(document.kind, XidCode))

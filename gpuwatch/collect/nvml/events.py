@@ -11,8 +11,8 @@ from typing import Any
 import pynvml
 
 from gpuwatch.collect.nvml.library import Nvml, NvmlFailure, ask
-from gpuwatch.model.driver_event import DriverEvent
 from gpuwatch.model.snapshot import Identity
+from gpuwatch.model.xid import DriverEvent
 
 EVENT_TYPES = {
     "xid": "nvmlEventTypeXidCriticalError",

@@ -5,9 +5,9 @@ from struct import Struct as Layout
 
 import msgspec
 
-from gpuwatch.model.driver_event import DriverEvent
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
 from gpuwatch.model.snapshot import Driver, Gpu, Identity
+from gpuwatch.model.xid import DriverEvent
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

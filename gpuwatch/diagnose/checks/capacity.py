@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from gpuwatch.diagnose.facts import NodeFacts
-from gpuwatch.model import device_id
 from gpuwatch.model.snapshot import Gpu
+from gpuwatch.workloads.devices import parse_device_id
 
 DOMAIN = "nvidia.com"
 WHOLE = f"{DOMAIN}/gpu"
@@ -70,7 +70,7 @@ def healthy(facts: NodeFacts) -> dict[str, tuple[str, ...]] | None:
 def left_out(facts: NodeFacts, gpus: Iterable[Gpu]) -> tuple[int, ...]:
     """NVML indexes of GPUs of which no healthy device is registered; none where devices have other names."""
     registered = healthy(facts)
-    parsed = [device_id.parse(each) for ids in (registered or {}).values() for each in ids]
+    parsed = [parse_device_id(each) for ids in (registered or {}).values() for each in ids]
     if registered is None or None in parsed:
         return ()
     uuids = {each.uuid for each in parsed if each}
@@ -91,7 +91,7 @@ def is_shared(facts: NodeFacts, resource: str) -> bool | None:
         return True
     ids = (facts.kubelet.checkpoint or {}).get(resource) if facts.kubelet else None
     if ids is not None:
-        return any((parsed := device_id.parse(each)) is None or parsed.replica is not None for each in ids)
+        return any((parsed := parse_device_id(each)) is None or parsed.replica is not None for each in ids)
     replicas = _number(labels(facts).get(f"{resource}.replicas"))
     return None if replicas is None else replicas > 1
 

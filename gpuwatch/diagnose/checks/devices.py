@@ -8,7 +8,7 @@ from gpuwatch.diagnose.checks.driver.home import cuts_gpus, is_made_at_first_use
 from gpuwatch.diagnose.checks.fabric.network import is_wanted
 from gpuwatch.diagnose.host.device_nodes import DeviceNode, DeviceNodes
 from gpuwatch.diagnose.model import CheckStage
-from gpuwatch.host.process_limits import Limits
+from gpuwatch.host.machine import ProcessLimits
 
 _NVIDIA, _CONTROL_MINOR = 195, 255
 _FOR_EVERYBODY = 0o666
@@ -141,7 +141,7 @@ def _limits(context: CheckContext) -> CheckVerdict:
     return _locked(context, limits, rdma)
 
 
-def _locked(context: CheckContext, limits: Limits, rdma: list[str]) -> CheckVerdict:
+def _locked(context: CheckContext, limits: ProcessLimits, rdma: list[str]) -> CheckVerdict:
     if limits.memlock is None:
         return passed("memlock is unlimited")
     if limits.memlock_of == "self":

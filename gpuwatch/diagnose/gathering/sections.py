@@ -16,8 +16,8 @@ from gpuwatch.diagnose.host.kubelet_files import kubelet_files
 from gpuwatch.diagnose.host.operator_files import operator_files
 from gpuwatch.diagnose.host.services import services
 from gpuwatch.diagnose.places import HIDDEN, Places
+from gpuwatch.host.machine import process_limits
 from gpuwatch.host.pci import examined_gpus
-from gpuwatch.host.process_limits import limits
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.tuning.actuation.heartbeat import Beat, Heartbeat
 from gpuwatch.tuning.actuation.record import SettingsRecord
@@ -30,7 +30,7 @@ READERS: dict[HostSection, Callable[[Places], Any]] = {
     "kernel_log": lambda at: kernel_text(Path(at.kmsg), tuple(at.at(copy) for copy in KERNEL_LOG_COPIES)),
     "nodes": lambda at: device_nodes(Path(at.dev), Path(at.proc)),
     "driver_roots": lambda at: _driver_roots(Path(at.root)),
-    "limits": lambda at: limits(Path(at.proc), Path(at.dev)),
+    "limits": lambda at: process_limits(Path(at.proc), Path(at.dev)),
     "operator": lambda at: operator_files(Path(at.root)),
     "services": lambda at: services(None if at.hidden else Path(at.root), Path(at.proc), Path(at.sys)),
     "runtime": lambda at: container_runtime(Path(at.root)),

@@ -6,8 +6,7 @@ Whether restarting the application helps is the line between a fault that takes 
 from collections.abc import Mapping
 from typing import Literal
 
-from gpuwatch.model.check_names import CheckName, XidClass
-from gpuwatch.model.finding import Remedy, Severity
+from gpuwatch.model.finding import CheckName, Remedy, Severity, XidClass
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.model.xid_catalogue import XidInfo, explain, recovery_action, retirement_text
 

@@ -4,17 +4,16 @@ The order is the order of the page and the priority: when a page would have more
 whole families go, from the end.
 """
 
+from collections.abc import Sequence
+
 from gpuwatch.config import MetricsConfig
-from gpuwatch.metrics.labelled_view import Scene
-from gpuwatch.metrics.metric import Family, Metric
-from gpuwatch.metrics.native.faults import FAULTS
-from gpuwatch.metrics.native.gpu import LINKS, READINGS
+from gpuwatch.metrics.metric import Family, Metric, MetricContext
+from gpuwatch.metrics.native.gpu import FAULTS, LINKS, READINGS
 from gpuwatch.metrics.native.node import AGENT, HEALTH, IDENTITY
-from gpuwatch.metrics.native.rightsizing import RIGHTSIZING, Told
 from gpuwatch.metrics.native.workload import PROCESSES, VGPUS, WORKLOADS
 from gpuwatch.model.view import View
 
-METRICS: tuple[Metric[Scene], ...] = (
+METRICS: tuple[Metric[MetricContext], ...] = (
     *AGENT,
     *HEALTH,
     *IDENTITY,
@@ -23,19 +22,22 @@ METRICS: tuple[Metric[Scene], ...] = (
     *READINGS,
     *VGPUS,
     *LINKS,
-    *RIGHTSIZING,
     *PROCESSES,
 )
 
 
-def collect(view: View, config: MetricsConfig, *, owned_only: bool = False, advice: Told | None = None) -> list[Family]:
+def collect(
+    view: View, config: MetricsConfig, *, owned_only: bool = False, extra: Sequence[Family] = ()
+) -> list[Family]:
     """The families of a View under gpuwatch's own names; a family nothing is known about has no samples.
 
-    `owned_only` leaves out whatever must not be shown once the View is stale. `advice`: what right-sizing says.
+    `owned_only` leaves out whatever must not be shown once the View is stale. `extra`: families of other parts of
+    gpuwatch, before those that are off by default.
     """
-    rows = [row for row in METRICS if (config.processes or not row.opt_in) and (row.owned or not owned_only)]
-    scene = Scene(view, inline=config.workload_labels == "inline", advice=advice)
-    return [row.family(scene) for row in rows]
+    context = MetricContext(view, inline=config.workload_labels == "inline")
+    rows = [row for row in METRICS if row.owned or not owned_only]
+    usual = [row.family(context) for row in rows if not row.opt_in]
+    return [*usual, *extra, *(row.family(context) for row in rows if row.opt_in and config.processes)]
 
 
 def cap(families: list[Family], max_series: int) -> tuple[list[Family], int]:

@@ -1,34 +1,18 @@
-"""Rows of METRICS about how one GPU works: load, memory, power, heat, clocks, links. Paths are those of `Gpu`."""
+"""Rows of METRICS about one GPU: load, memory, power, heat, clocks, links, faults. Paths are those of `Gpu`."""
 
+from functools import cache
 from operator import attrgetter
 
-from gpuwatch.metrics.labelled_view import Scene
-from gpuwatch.metrics.metric import Metric, Parts, Sample, Samples, each, entries, read, split
+from gpuwatch.metrics.metric import Metric, MetricContext, Parts, Sample, Samples, each, entries, read, split
 from gpuwatch.model.snapshot import Gpu
 
-Row = Metric[Scene]
+Row = Metric[MetricContext]
 
 
-def _links(member: str) -> Samples[Scene]:
+def _links(member: str) -> Samples[MetricContext]:
     """One value of every NVLink."""
     get = attrgetter(member)
-    return lambda scene: [(key, value) for key, link in scene.links if (value := get(link)) is not None]
-
-
-def _link_errors(scene: Scene) -> list[Sample]:
-    return [
-        ((subject, (own[0], error)), count)
-        for (subject, own), link in scene.links
-        for error, count in link.errors.items()
-    ]
-
-
-def _link_info(scene: Scene) -> list[Sample]:
-    return [((subject, (own[0], link.version, link.remote_pci)), 1) for (subject, own), link in scene.links]
-
-
-def _fans(gpu: Gpu) -> Parts:
-    return (((str(fan),), ratio) for fan, ratio in enumerate(gpu.fans))
+    return lambda context: [(key, value) for key, link in context.links if (value := get(link)) is not None]
 
 
 def _fabric_info(gpu: Gpu) -> Parts:
@@ -160,7 +144,12 @@ READINGS: tuple[Row, ...] = (
         ("reason",),
     ),
     Row("gpu_performance_state", "P-state, 0 (fastest) to 15.", read("performance_state")),
-    Row("gpu_fan_speed_ratio", "Fan speed as a share of its maximum.", each(_fans), ("fan",)),
+    Row(
+        "gpu_fan_speed_ratio",
+        "Fan speed as a share of its maximum.",
+        each(lambda gpu: (((str(fan),), ratio) for fan, ratio in enumerate(gpu.fans))),
+        ("fan",),
+    ),
     Row(
         "gpu_pcie_link_generation",
         "PCIe generation; the current one drops when the GPU idles.",
@@ -201,7 +190,16 @@ READINGS: tuple[Row, ...] = (
 
 LINKS: tuple[Row, ...] = (
     Row("gpu_nvlink_active", "Whether the NVLink is up.", _links("active"), ("link",)),
-    Row("gpu_nvlink_errors_total", "Errors of the NVLink by kind.", _link_errors, ("link", "error")),
+    Row(
+        "gpu_nvlink_errors_total",
+        "Errors of the NVLink by kind.",
+        lambda context: [
+            ((subject, (own[0], error)), count)
+            for (subject, own), link in context.links
+            for error, count in link.errors.items()
+        ],
+        ("link", "error"),
+    ),
     Row(
         "gpu_nvlink_transmit_bytes_total",
         "Bytes the GPU sent over the NVLink.",
@@ -223,8 +221,85 @@ LINKS: tuple[Row, ...] = (
     Row(
         "gpu_nvlink_info",
         "Version of the NVLink and PCI address of its other end.",
-        _link_info,
+        lambda context: [
+            ((subject, (own[0], link.version, link.remote_pci)), 1) for (subject, own), link in context.links
+        ],
         ("link", "version", "remote_pci"),
     ),
 )
 """Readings of every NVLink."""
+
+
+@cache
+def _ecc_labels(name: str) -> tuple[str, ...]:
+    """`corrected/volatile/dram` taken apart; there are a few dozen."""
+    return tuple(name.split("/", 2))
+
+
+def _ecc_errors(context: MetricContext) -> list[Sample]:
+    """Of a GPU whatever it counts; of a GPU instance NVML tells the uncorrected SRAM errors only."""
+    gpus: list[Sample] = [
+        ((subject, _ecc_labels(name)), count)
+        for (subject, _), gpu in context.gpus
+        for name, count in gpu.ecc.counts.items()
+    ]
+    instances: list[Sample] = [
+        ((subject, ("uncorrected", "volatile", "sram")), mig.ecc_sram_uncorrected)
+        for (subject, _), mig in context.instances
+        if mig.ecc_sram_uncorrected is not None
+    ]
+    return gpus + instances
+
+
+FAULTS: tuple[Row, ...] = (
+    Row(
+        "gpu_ecc_errors_total",
+        "Memory errors: volatile ones since the driver was loaded, aggregate ones over the GPU's life.",
+        _ecc_errors,
+        ("type", "scope", "location"),
+        scope="instance",
+    ),
+    Row(
+        "gpu_ecc_sram_threshold_exceeded",
+        "Whether uncorrected SRAM errors call for a new GPU.",
+        read("ecc.sram_threshold_exceeded"),
+    ),
+    Row(
+        "gpu_repair_pending",
+        "Whether a repair waits for a reset.",
+        split(channel="ecc.channel_repair_pending", tpc="ecc.tpc_repair_pending"),
+        ("repair",),
+    ),
+    Row(
+        "gpu_memory_unrepairable",
+        "Whether memory has a fault that cannot be repaired.",
+        read("ecc.unrepairable_memory"),
+    ),
+    Row(
+        "gpu_row_remaps_total",
+        "Memory rows replaced by spare ones (Ampere and newer).",
+        split(corrected="row_remap.corrected", uncorrected="row_remap.uncorrected"),
+        ("cause",),
+    ),
+    Row("gpu_row_remap_pending", "Whether a row remap waits for a reset.", read("row_remap.pending")),
+    Row("gpu_row_remap_failure", "Whether a row remap has failed.", read("row_remap.failure")),
+    Row(
+        "gpu_row_remap_banks",
+        "Memory banks by spare rows left.",
+        entries("row_remap.banks"),
+        ("availability",),
+    ),
+    Row(
+        "gpu_retired_pages",
+        "Memory pages taken out of use (Volta and older).",
+        split(single_bit="retired_pages.single_bit", double_bit="retired_pages.double_bit"),
+        ("cause",),
+    ),
+    Row("gpu_retired_pages_pending", "Whether a page retirement waits for a reset.", read("retired_pages.pending")),
+    Row(
+        "gpu_recovery_action",
+        "What the GPU asks for: 0 nothing, 1 reset, 2 node reboot, 3 drain P2P, 4 drain and reset, 5 recover IMEX.",
+        read("recovery_action"),
+    ),
+)
+"""Faults of the GPU as its driver counts them."""

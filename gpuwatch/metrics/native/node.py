@@ -2,45 +2,44 @@
 
 from functools import partial
 
-from gpuwatch.metrics.labelled_view import Scene
-from gpuwatch.metrics.metric import Metric, Parts, Sample, Samples, distinct, node, summed
+from gpuwatch.metrics.metric import Metric, MetricContext, Parts, Sample, Samples, distinct, node, summed
 from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.snapshot import GpuState, SourceStatus
 
-Row = Metric[Scene]
+Row = Metric[MetricContext]
 WORST_FIRST = tuple(reversed(Severity))
 _node = partial(Row, scope="node")
 
 
-def _sources(get: str, *labels: str) -> Samples[Scene]:
+def _sources(get: str, *labels: str) -> Samples[MetricContext]:
     """One value of every source that is switched on."""
 
-    def rows(scene: Scene) -> Parts:
-        on: list[SourceStatus] = [source for source in scene.view.snapshot.sources if source.up is not None]
+    def rows(context: MetricContext) -> Parts:
+        on: list[SourceStatus] = [source for source in context.view.snapshot.sources if source.up is not None]
         return ((tuple(getattr(source, label) for label in ("name", *labels)), getattr(source, get)) for source in on)
 
     return node(rows)
 
 
-def _agent(get: str) -> Samples[Scene]:
-    return node(lambda scene: [((), getattr(scene.view.agent, get))])
+def _agent(get: str) -> Samples[MetricContext]:
+    return node(lambda context: [((), getattr(context.view.agent, get))])
 
 
-def _gpus(scene: Scene) -> Parts:
-    snapshot, judgement = scene.view.snapshot, scene.view.judgement
+def _gpus(context: MetricContext) -> Parts:
+    snapshot, judgement = context.view.snapshot, context.view.judgement
     yield ("expected",), snapshot.expected_gpus
     yield ("bus",), None if snapshot.bus is None else len(snapshot.bus)
     yield ("nvml",), sum(status.state != GpuState.LOST for status in snapshot.statuses)
     yield ("healthy",), sum(health == Health.HEALTHY for health in judgement.gpus.values())
 
 
-def _driver_info(scene: Scene) -> Parts:
-    driver = scene.view.snapshot.driver
+def _driver_info(context: MetricContext) -> Parts:
+    driver = context.view.snapshot.driver
     if driver is not None:
         yield (driver.version, driver.cuda, driver.nvml), 1
 
 
-def _gpu_info(scene: Scene) -> list[Sample]:
+def _gpu_info(context: MetricContext) -> list[Sample]:
     return distinct(
         (
             subject,
@@ -54,63 +53,39 @@ def _gpu_info(scene: Scene) -> list[Sample]:
                 gpu.compute_capability,
             ),
         )
-        for subject, gpu in scene.identities
+        for subject, gpu in context.identities
     )
 
 
-def _mig_info(scene: Scene) -> list[Sample]:
-    return distinct(
-        (scene.subject(gpu.identity.uuid, mig.gi), (str(mig.ci), mig.uuid or None))
-        for _, gpu in scene.gpus
-        for mig in gpu.mig
-    )
+def _in_state(state: GpuState) -> Samples[MetricContext]:
+    return lambda context: [((subject, ()), status.state == state) for subject, status in context.statuses]
 
 
-def _in_state(state: GpuState) -> Samples[Scene]:
-    return lambda scene: [((subject, ()), status.state == state) for subject, status in scene.statuses]
-
-
-def _gpu_health(scene: Scene) -> list[Sample]:
-    return [
-        ((scene.subject(uuid), (state.value,)), health == state)
-        for uuid, health in scene.view.judgement.gpus.items()
-        for state in Health
-    ]
-
-
-def _findings(scene: Scene) -> list[Sample]:
+def _findings(context: MetricContext) -> list[Sample]:
     """One series for each check and GPU, however many XIDs are behind it; of several severities the worst."""
     worst: dict[tuple[str | None, str], Severity] = {}
-    for finding in scene.view.judgement.findings:
+    for finding in context.view.judgement.findings:
         key = finding.gpu, finding.check
         worst[key] = min(worst.get(key, finding.severity), finding.severity, key=WORST_FIRST.index)
     return distinct(
-        (scene.subject(gpu) if gpu else "", (check, severity.value)) for (gpu, check), severity in worst.items()
+        (context.subject(gpu) if gpu else "", (check, severity.value)) for (gpu, check), severity in worst.items()
     )
 
 
-def _xid_errors(scene: Scene) -> list[Sample]:
-    return summed(((scene.subject_at(row.uuid, row.pci), (str(row.xid),)), row.count) for row in scene.view.xids)
-
-
-def _xid_last(scene: Scene) -> list[Sample]:
+def _xid_last(context: MetricContext) -> list[Sample]:
     newest: dict[tuple[str, tuple[str | None, ...]], float] = {}
-    for row in scene.view.xids:
-        key = (scene.subject_at(row.uuid, row.pci), (str(row.xid),))
+    for row in context.view.xids:
+        key = (context.subject_at(row.uuid, row.pci), (str(row.xid),))
         if row.last is not None:
             newest[key] = max(row.last, newest.get(key, row.last))
     return list(newest.items())
-
-
-def _sxid_errors(scene: Scene) -> list[Sample]:
-    return summed((("", (str(row.switch), str(row.sxid), row.severity)), row.count) for row in scene.view.sxids)
 
 
 AGENT: tuple[Row, ...] = (
     _node(
         "snapshot_timestamp_seconds",
         "When the node was last looked at.",
-        node(lambda scene: [((), scene.view.snapshot.at)]),
+        node(lambda context: [((), context.view.snapshot.at)]),
         owned=True,
     ),
     _node(
@@ -134,7 +109,7 @@ AGENT: tuple[Row, ...] = (
     _node(
         "config_last_reload_successful",
         "Whether the configuration in the file is the one in use.",
-        node(lambda scene: [((), scene.view.agent.config_error is None)]),
+        node(lambda context: [((), context.view.agent.config_error is None)]),
         owned=True,
     ),
 )
@@ -142,23 +117,43 @@ AGENT: tuple[Row, ...] = (
 
 HEALTH: tuple[Row, ...] = (
     _node("gpus", "GPUs that should be here, are on the bus, are known to NVML, are healthy.", node(_gpus), ("state",)),
-    Row("gpu_health", "Health of the GPU: 1 for the state it is in.", _gpu_health, ("state",), states=True),
+    Row(
+        "gpu_health",
+        "Health of the GPU: 1 for the state it is in.",
+        lambda context: [
+            ((context.subject(uuid), (state.value,)), health == state)
+            for uuid, health in context.view.judgement.gpus.items()
+            for state in Health
+        ],
+        ("state",),
+        states=True,
+    ),
     _node(
         "node_health",
         "Health of the node: 1 for the state it is in.",
-        node(lambda scene: (((state.value,), scene.view.judgement.node == state) for state in Health)),
+        node(lambda context: (((state.value,), context.view.judgement.node == state) for state in Health)),
         ("state",),
         states=True,
     ),
     Row("finding", "A check that found something.", _findings, ("check", "severity"), scope="any"),
     Row("gpu_unresponsive", "Whether the GPU keeps driver calls waiting.", _in_state(GpuState.UNRESPONSIVE)),
     Row("gpu_lost", "Whether the GPU was here and is gone.", _in_state(GpuState.LOST)),
-    Row("gpu_xid_errors_total", "XIDs since the agent started.", _xid_errors, ("xid",), owned=True),
+    Row(
+        "gpu_xid_errors_total",
+        "XIDs since the agent started.",
+        lambda context: summed(
+            ((context.subject_at(row.uuid, row.pci), (str(row.xid),)), row.count) for row in context.view.xids
+        ),
+        ("xid",),
+        owned=True,
+    ),
     Row("gpu_xid_last_timestamp_seconds", "When the XID was last seen.", _xid_last, ("xid",), owned=True),
     _node(
         "nvswitch_sxid_errors_total",
         "SXids since the agent started.",
-        _sxid_errors,
+        lambda context: summed(
+            (("", (str(row.switch), str(row.sxid), row.severity)), row.count) for row in context.view.sxids
+        ),
         ("switch", "sxid", "severity"),
         owned=True,
     ),
@@ -177,7 +172,11 @@ IDENTITY: tuple[Row, ...] = (
     Row(
         "mig_info",
         "A compute instance of a GPU instance, and its MIG device.",
-        _mig_info,
+        lambda context: distinct(
+            (context.subject(gpu.identity.uuid, mig.gi), (str(mig.ci), mig.uuid or None))
+            for _, gpu in context.gpus
+            for mig in gpu.mig
+        ),
         ("ci", "mig_uuid"),
         scope="instance",
     ),

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from gpuwatch.metrics.labelled_view import Scene
-from gpuwatch.metrics.metric import Metric, Sample, Samples, distinct, summed
+from gpuwatch.metrics.metric import Metric, MetricContext, Sample, Samples, distinct, summed
 from gpuwatch.model.snapshot import GpuProcess, Vgpu
 from gpuwatch.model.workload import ProcessOwner, Workload
 
-Row = Metric[Scene]
+Row = Metric[MetricContext]
 _instance = partial(Row, scope="instance")
 POD = ("namespace", "pod", "container")
 PROCESS = ("pid", "name", "type")
@@ -20,46 +19,34 @@ def _pod(workload: Workload) -> tuple[str | None, ...]:
     return workload.namespace, workload.pod or workload.pod_uid, workload.container
 
 
-def _workload_info(scene: Scene) -> list[Sample]:
-    return distinct(
-        (scene.subject(device.gpu, device.gi), (*_pod(holder.workload), holder.workload.pod_uid, holder.resource))
-        for device in scene.view.attribution.devices
-        for holder in device.holders
-    )
-
-
-def _allocated(scene: Scene) -> list[Sample]:
+def _allocated(context: MetricContext) -> list[Sample]:
     """Of a GPU instance with several compute instances: whether any of them is allocated."""
     found: dict[tuple[str, tuple[str | None, ...]], float] = {}
-    for device in scene.view.attribution.devices:
+    for device in context.view.attribution.devices:
         if device.allocated is not None:
-            key = (scene.subject(device.gpu, device.gi), ())
+            key = (context.subject(device.gpu, device.gi), ())
             found[key] = max(device.allocated, found.get(key, 0))
     return list(found.items())
 
 
-def _usage(member: str) -> Samples[Scene]:
+def _usage(member: str) -> Samples[MetricContext]:
     """A member of PodUsage."""
 
-    def samples(scene: Scene) -> list[Sample]:
+    def samples(context: MetricContext) -> list[Sample]:
         return summed(
-            ((scene.subject(row.gpu, row.gi), _pod(row.workload)), value)
-            for row in scene.view.attribution.usage
+            ((context.subject(row.gpu, row.gi), _pod(row.workload)), value)
+            for row in context.view.attribution.usage
             if (value := getattr(row, member)) is not None
         )
 
     return samples
 
 
-def _energy(scene: Scene) -> list[Sample]:
-    return summed(((scene.subject(row.gpu), _pod(row.workload)), row.joules) for row in scene.view.pod_energy)
-
-
-def _owned_processes(scene: Scene) -> Iterator[tuple[str, GpuProcess, ProcessOwner | None]]:
-    owners = {owner.pid: owner for owner in scene.view.owners}
-    for _, gpu in scene.gpus:
+def _owned_processes(context: MetricContext) -> Iterator[tuple[str, GpuProcess, ProcessOwner | None]]:
+    owners = {owner.pid: owner for owner in context.view.owners}
+    for _, gpu in context.gpus:
         for process in gpu.processes or ():
-            yield scene.subject(gpu.identity.uuid, process.gi), process, owners.get(process.pid)
+            yield context.subject(gpu.identity.uuid, process.gi), process, owners.get(process.pid)
 
 
 def _name(process: GpuProcess, owner: ProcessOwner | None) -> str | None:
@@ -70,20 +57,20 @@ def _name(process: GpuProcess, owner: ProcessOwner | None) -> str | None:
     return words[0].rsplit("/", 1)[-1] if words else None
 
 
-def _processes(member: str) -> Samples[Scene]:
+def _processes(member: str) -> Samples[MetricContext]:
     """A member of GpuProcess."""
 
-    def samples(scene: Scene) -> list[Sample]:
+    def samples(context: MetricContext) -> list[Sample]:
         return summed(
             ((subject, (str(process.pid), _name(process, owner), process.type)), value)
-            for subject, process, owner in _owned_processes(scene)
+            for subject, process, owner in _owned_processes(context)
             if (value := getattr(process, member)) is not None
         )
 
     return samples
 
 
-def _process_info(scene: Scene) -> list[Sample]:
+def _process_info(context: MetricContext) -> list[Sample]:
     return distinct(
         (
             subject,
@@ -96,22 +83,16 @@ def _process_info(scene: Scene) -> list[Sample]:
                 *(_pod(owner.workload) if owner.workload else (None, owner.pod_uid, None)),
             ),
         )
-        for subject, process, owner in _owned_processes(scene)
+        for subject, process, owner in _owned_processes(context)
         if owner is not None
     )
 
 
-def _process_count(scene: Scene) -> list[Sample]:
-    return [
-        (key, len({process.pid for process in gpu.processes})) for key, gpu in scene.gpus if gpu.processes is not None
-    ]
-
-
-def _vgpus(get: Callable[[Vgpu], float | None]) -> Samples[Scene]:
-    def samples(scene: Scene) -> list[Sample]:
+def _vgpus(get: Callable[[Vgpu], float | None]) -> Samples[MetricContext]:
+    def samples(context: MetricContext) -> list[Sample]:
         return [
             ((subject, (vgpu.uuid, vgpu.type, vgpu.vm)), value)
-            for (subject, _), gpu in scene.gpus
+            for (subject, _), gpu in context.gpus
             for vgpu in gpu.vgpus
             if (value := get(vgpu)) is not None
         ]
@@ -119,23 +100,27 @@ def _vgpus(get: Callable[[Vgpu], float | None]) -> Samples[Scene]:
     return samples
 
 
-def _vgpu_info(scene: Scene) -> list[Sample]:
-    return distinct(
-        (subject, (vgpu.uuid, vgpu.type, vgpu.vm, vgpu.vm_name))
-        for (subject, _), gpu in scene.gpus
-        for vgpu in gpu.vgpus
-    )
-
-
 WORKLOADS: tuple[Row, ...] = (
     _instance(
         "gpu_workload_info",
         "A container that has the GPU or GPU instance; several when it is shared.",
-        _workload_info,
+        lambda context: distinct(
+            (context.subject(device.gpu, device.gi), (*_pod(holder.workload), holder.workload.pod_uid, holder.resource))
+            for device in context.view.attribution.devices
+            for holder in device.holders
+        ),
         (*POD, "pod_uid", "resource"),
     ),
     _instance("gpu_allocated", "Whether the GPU or GPU instance is given to a container.", _allocated),
-    Row("gpu_processes", "Processes on the GPU.", _process_count),
+    Row(
+        "gpu_processes",
+        "Processes on the GPU.",
+        lambda context: [
+            (key, len({process.pid for process in gpu.processes}))
+            for key, gpu in context.gpus
+            if gpu.processes is not None
+        ],
+    ),
     _instance("pod_gpu_memory_bytes", "Device memory of the container's own processes.", _usage("memory"), POD),
     _instance(
         "pod_gpu_utilization_ratio",
@@ -146,7 +131,9 @@ WORKLOADS: tuple[Row, ...] = (
     Row(
         "pod_gpu_energy_joules_total",
         "Energy of the GPU put down to the container's own processes since the agent first saw them.",
-        _energy,
+        lambda context: summed(
+            ((context.subject(row.gpu), _pod(row.workload)), row.joules) for row in context.view.pod_energy
+        ),
         POD,
         owned=True,
     ),
@@ -154,7 +141,16 @@ WORKLOADS: tuple[Row, ...] = (
 """Pods; whoever has no pod is seen in `gpu_processes` and the per-process rows."""
 
 VGPUS: tuple[Row, ...] = (
-    Row("vgpu_info", "An active vGPU and its virtual machine.", _vgpu_info, (*VGPU, "vm_name")),
+    Row(
+        "vgpu_info",
+        "An active vGPU and its virtual machine.",
+        lambda context: distinct(
+            (subject, (vgpu.uuid, vgpu.type, vgpu.vm, vgpu.vm_name))
+            for (subject, _), gpu in context.gpus
+            for vgpu in gpu.vgpus
+        ),
+        (*VGPU, "vm_name"),
+    ),
     Row("vgpu_memory_used_bytes", "Device memory of the vGPU.", _vgpus(lambda vgpu: vgpu.used_memory), VGPU),
     Row(
         "vgpu_utilization_ratio",

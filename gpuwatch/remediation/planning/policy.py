@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from gpuwatch.config import RemediationConfig, Window
-from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.finding import Finding
+from gpuwatch.model.finding import Finding, XidClass
 from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.xid_catalogue import explain

@@ -20,9 +20,9 @@ from gpuwatch.kube.node_name import Place
 from gpuwatch.kube.objects import NodeObject
 from gpuwatch.kube.reader import NodeReader
 from gpuwatch.kube.transport import NoCluster, Transport
-from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.finding import XidClass
 from gpuwatch.remediation.model.plan import Blocked, Evict, PatchNode, Plan, Reason, TakeSlot
 from gpuwatch.remediation.model.status import RemediatorState
 from gpuwatch.remediation.planning.events import DAY

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing
-from gpuwatch.model.unreadable import UNREADABLE
+from gpuwatch.model.snapshot import UNREADABLE
 from gpuwatch.rightsizing.prometheus.http import Answer, AnswerTooLarge, PrometheusHttp
 
 _TOO_LARGE = re.compile(

@@ -17,7 +17,7 @@ import msgspec
 from gpuwatch import __version__
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.model.unreadable import UNREADABLE
+from gpuwatch.model.snapshot import UNREADABLE
 from gpuwatch.rightsizing.model.usage import Fleet
 from gpuwatch.rightsizing.prometheus import facts as fleet_facts
 from gpuwatch.rightsizing.prometheus.api import PrometheusApi

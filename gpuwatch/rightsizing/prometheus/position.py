@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.model.unreadable import UNREADABLE
+from gpuwatch.model.snapshot import UNREADABLE
 from gpuwatch.storage.versioned_file import read_file, replace_file
 
 SCHEMA = 1

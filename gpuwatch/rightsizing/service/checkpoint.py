@@ -14,8 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing
-from gpuwatch.model.snapshot import Record
-from gpuwatch.model.unreadable import UNREADABLE
+from gpuwatch.model.snapshot import UNREADABLE, Record
 from gpuwatch.storage.versioned_file import read_file, replace_file
 
 NAME = "rightsizing.json"

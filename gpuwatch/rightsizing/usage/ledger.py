@@ -16,7 +16,7 @@ from gpuwatch.rightsizing.model.usage import NamespaceUse, Summary, Window
 from gpuwatch.rightsizing.usage.allocation import activity
 from gpuwatch.rightsizing.usage.namespace import BIN, BINS_A_DAY, DAY, MAX_DAYS, NamespaceBook, NamespaceState
 from gpuwatch.rightsizing.usage.workload_stats import Book, BookState
-from gpuwatch.workloads.work_class import work_class
+from gpuwatch.workloads.workload_key import work_class
 
 SET_BACK_SECONDS = 3600.0
 """Windows from so far ahead of now are of a clock that has been set back."""

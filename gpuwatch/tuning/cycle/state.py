@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gpuwatch.config import TuningConfig
-from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.consent import Consents
+from gpuwatch.model.finding import XidClass
 from gpuwatch.model.setting import KNOBS, Actuation, Knob
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from gpuwatch.config import TuningConfig
-from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.consent import Consents
+from gpuwatch.model.finding import XidClass
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.view import View
 from gpuwatch.tuning.gates.gates import GATES, LINGER_SECONDS, Case, foreign_limit

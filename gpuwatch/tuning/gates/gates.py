@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from gpuwatch.config import TuningConfig
 from gpuwatch.health.xid.classify import classify
-from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.consent import Consents
-from gpuwatch.model.finding import Finding, Health, Severity
+from gpuwatch.model.finding import Finding, Health, Severity, XidClass
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Identity, Record

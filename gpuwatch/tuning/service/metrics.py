@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from gpuwatch.metrics.labelled_view import label_text
-from gpuwatch.metrics.metric import Metric, Parts, Sample, node
+from gpuwatch.metrics.metric import Metric, Parts, Sample, label_text, node
 from gpuwatch.model.event import Result
 from gpuwatch.model.setting import KNOBS, Trigger
 from gpuwatch.tuning.model.status import BudgetState, GpuTuning, TunerState

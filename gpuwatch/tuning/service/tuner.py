@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping
 
 from gpuwatch.agent.agent_views import ViewSource
 from gpuwatch.config import Config, TuningConfig
-from gpuwatch.model.check_names import XidClass
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.consent import Consents
 from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.model.finding import XidClass
 from gpuwatch.model.setting import Actuation, Knob, Trigger
 from gpuwatch.storage.audit import Audit
 from gpuwatch.tuning.actuation.interface import Hand

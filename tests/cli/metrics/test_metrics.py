@@ -6,9 +6,9 @@ import stat
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpuwatch.cli.metrics.doc import AGENT_METRICS
 from gpuwatch.cli.metrics.metrics import PROFILES, write_atomically
-from gpuwatch.metrics.native import METRICS
-from gpuwatch.metrics.profiles import PROFILES as KNOWN
+from gpuwatch.metrics.page_cache import PROFILES as KNOWN
 from tests.cli.commands import run
 from tests.model import views
 
@@ -60,7 +60,7 @@ def test_one_look_speaks_openmetrics_and_other_profiles():
 
 def test_the_list_has_every_row():
     items = json.loads(run("metrics", "list", "-o", "json").stdout)["items"]
-    assert [item["name"] for item in items] == [f"gpuwatch_{row.name}" for row in METRICS]
+    assert [item["name"] for item in items] == [f"gpuwatch_{row.name}" for row in AGENT_METRICS]
     assert all(item["name"] in run("metrics", "list").stdout for item in items)
 
 

@@ -22,8 +22,8 @@ from gpuwatch.collect.reader.messages import (
     Trouble,
     encode,
 )
-from gpuwatch.model.driver_event import DriverEvent
 from gpuwatch.model.snapshot import Driver, Gpu, Identity, Power
+from gpuwatch.model.xid import DriverEvent
 
 IDENTITY = Identity(index=3, uuid="GPU-3", pci_bus_id="00000000:3B:00.0")
 MESSAGES: tuple[Any, ...] = (

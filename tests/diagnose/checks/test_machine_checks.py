@@ -15,9 +15,8 @@ from gpuwatch.diagnose.host.kernel_text import KernelLine
 from gpuwatch.diagnose.host.kubelet_files import KubeletFiles
 from gpuwatch.diagnose.host.operator_files import OperatorFiles
 from gpuwatch.diagnose.model import CheckStatus
-from gpuwatch.host.pci import BusGpu
-from gpuwatch.host.pci_config import PciPort
-from gpuwatch.host.process_limits import Limits
+from gpuwatch.host.machine import ProcessLimits
+from gpuwatch.host.pci import BusGpu, PciPort
 from gpuwatch.model.snapshot import SourceStatus
 from tests.diagnose.hosts import seen
 
@@ -179,11 +178,11 @@ def test_a_generation_has_first_and_last_drivers():
 
 def test_limits_are_judged_only_where_rdma_is():
     rdma = Kernel(modules={"mlx5_ib": Module(size=1)})
-    small = Limits(euid=0, shm=64 << 20, memlock_of="containerd")
+    small = ProcessLimits(euid=0, shm=64 << 20, memlock_of="containerd")
     assert judged("V04", limits=small, kernel=rdma, driver_roots=HERE).result is CheckStatus.WARN
     assert judged("V04", limits=small, kernel=rdma).result is CheckStatus.PASS  # a container's own /dev/shm
     assert judged("V04", limits=small, kernel=LOADED, driver_roots=HERE).result is CheckStatus.SKIP
-    own = Limits(euid=0, memlock=8 << 20)
+    own = ProcessLimits(euid=0, memlock=8 << 20)
     assert judged("V04", limits=own, kernel=rdma).result is CheckStatus.SKIP
 
 
@@ -273,7 +272,7 @@ LIMITS = {
 @pytest.mark.parametrize(("limit", "number"), LIMITS)
 def test_a_gibibyte_is_enough_for_rdma(limit, number):
     rdma = Kernel(modules={"mlx5_ib": Module(size=1)})
-    limits = Limits(euid=0, memlock_of="containerd", **{limit: number})
+    limits = ProcessLimits(euid=0, memlock_of="containerd", **{limit: number})
     found = judged("V04", limits=limits, kernel=rdma, driver_roots=HERE)
     assert found.message == LIMITS[limit, number]
     assert found.result is (CheckStatus.WARN if number < GIB else CheckStatus.PASS)

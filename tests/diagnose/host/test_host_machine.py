@@ -4,8 +4,8 @@ from gpuwatch.diagnose.host.device_nodes import device_nodes
 from gpuwatch.diagnose.host.driver_root import driver_roots
 from gpuwatch.diagnose.host.kernel_modules import kernel
 from gpuwatch.diagnose.host.kernel_text import kernel_text
+from gpuwatch.host.machine import process_limits
 from gpuwatch.host.pci import examined_gpus
-from gpuwatch.host.process_limits import limits
 from gpuwatch.sim.host.device_files import capabilities
 from gpuwatch.sim.host.machine import machine
 from gpuwatch.sim.host.tree import HostTree
@@ -37,7 +37,7 @@ def test_real_readers_find_a_healthy_server(tmp_path):
     bus = examined_gpus(tmp_path / "sys/bus/pci/devices") or ()
     assert all(gpu.answers and gpu.aer is not None for gpu in bus)
     assert {tuple(port.kind for port in gpu.ports) for gpu in bus} == {("downstream", "upstream", "root")}
-    assert limits(tmp_path / "proc", tmp_path / "dev").euid == 0
+    assert process_limits(tmp_path / "proc", tmp_path / "dev").euid == 0
 
 
 def test_a_driver_that_is_not_loaded_leaves_only_what_is_on_the_disk(tmp_path):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.model.workload import Workload
 from gpuwatch.sim.surroundings.proctree import LAYOUTS, ProcTree, SimProcess
-from gpuwatch.workloads.podlogs import PodLogs
-from gpuwatch.workloads.procfs import Processes
+from gpuwatch.workloads.procfs import PodLogs, Processes
 
 PODS = [
     Workload(namespace="ml", pod=f"train-{number}", container=container, pod_uid=f"{number:032x}")

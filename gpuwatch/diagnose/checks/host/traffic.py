@@ -4,7 +4,7 @@ from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck,
 from gpuwatch.diagnose.checks.driver.home import cuts_gpus
 from gpuwatch.diagnose.checks.gpu_log import blamed, meant_gpus
 from gpuwatch.diagnose.model import CheckStage
-from gpuwatch.host.pci_config import Aer
+from gpuwatch.host.pci import Aer
 
 _SHOW_ACS = "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'"
 _HARMLESS = frozenset({"UnsupReq"})

@@ -13,8 +13,8 @@ from gpuwatch.diagnose.check import (
 from gpuwatch.diagnose.checks.capacity import DOMAIN, expected, healthy, is_shared, labels, left_out, ours
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.model import CheckStage
-from gpuwatch.model import device_id
 from gpuwatch.model.workload import DeviceUse, Workload
+from gpuwatch.workloads.devices import parse_device_id
 
 NO_KUBELET = "no kubelet on this machine"
 DEPLOY = f"{DOMAIN}/gpu.deploy.device-plugin"
@@ -97,7 +97,7 @@ def _allocations(context: CheckContext) -> CheckVerdict:
     attribution = view.attribution if view else None
     if attribution is None:
         return skipped("not seen")
-    stale = [each for each in attribution.unknown_devices if device_id.parse(each) is not None]
+    stale = [each for each in attribution.unknown_devices if parse_device_id(each) is not None]
     if stale:
         others = f" and {len(stale) - 1} more" if len(stale) > 1 else ""
         return failed(

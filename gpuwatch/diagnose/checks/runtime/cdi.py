@@ -5,7 +5,7 @@ from gpuwatch.diagnose.checks.containers import runtime_config, runtime_kind
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.cdi import CdiSpec
 from gpuwatch.diagnose.model import CheckStage
-from gpuwatch.model import device_id
+from gpuwatch.workloads.devices import parse_device_id
 
 _DELETE = "kubectl delete pod -A --field-selector spec.nodeName={node} -l "
 WRITERS = {
@@ -63,7 +63,7 @@ def _gone(facts: NodeFacts, spec: CdiSpec) -> list[str]:
     if snapshot is None or not snapshot.gpus:
         return []
     here = {status.identity.uuid for status in snapshot.statuses} | {m.uuid for gpu in snapshot.gpus for m in gpu.mig}
-    named = {name: parsed.uuid for name in spec.devices if (parsed := device_id.parse(name)) and parsed.uuid}
+    named = {name: parsed.uuid for name in spec.devices if (parsed := parse_device_id(name)) and parsed.uuid}
     return [name for name, uuid in named.items() if uuid not in here]
 
 

@@ -5,12 +5,12 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.metrics.dcgm.windows import SLOT_SECONDS, WINDOW_SECONDS, Window
+from gpuwatch.metrics.dcgm_profile import SLOT_SECONDS, WINDOW_SECONDS, SlidingWindow
 
 
 @given(st.lists(st.floats(min_value=0, max_value=60), max_size=60))
 def test_the_window_is_right_to_within_a_slot(gaps: list[float]) -> None:
-    window, now, times = Window(), 1000.0, []
+    window, now, times = SlidingWindow(), 1000.0, []
     for gap in gaps:
         now += gap
         window.expire(now)
@@ -24,7 +24,7 @@ def test_the_window_is_right_to_within_a_slot(gaps: list[float]) -> None:
 
 
 def test_nothing_is_left_when_all_is_old() -> None:
-    window = Window()
+    window = SlidingWindow()
     window.add(0, "GPU-1", "79", 3)
     window.expire(WINDOW_SECONDS)
     assert window.of("GPU-1") == [("79", 3)]
@@ -35,7 +35,7 @@ def test_nothing_is_left_when_all_is_old() -> None:
 def test_a_short_interval_costs_no_more_memory() -> None:
     def kept(interval: float) -> int:
         tracemalloc.start()
-        window = Window()
+        window = SlidingWindow()
         for step in range(int(WINDOW_SECONDS / interval)):
             window.add(step * interval, "GPU-1", "sw_power_cap")
         size, _ = tracemalloc.get_traced_memory()

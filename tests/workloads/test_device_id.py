@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.model.device_id import DeviceId, compact_profile, parse
+from gpuwatch.workloads.devices import DeviceId, compact_profile, parse_device_id
 
 UUID = "d0a3ad8c-5f2c-4f6c-9f0e-0123456789ab"
 CLAIM = "3f1c7c1e-8d2b-4f7e-9a55-5a2f0e6f7c11"
@@ -37,7 +37,7 @@ FORMS = {
 
 @pytest.mark.parametrize("text", FORMS)
 def test_each_known_form_is_read_to_its_parts(text: str) -> None:
-    assert parse(text) == FORMS[text]
+    assert parse_device_id(text) == FORMS[text]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_each_known_form_is_read_to_its_parts(text: str) -> None:
     ],
 )
 def test_an_unknown_form_is_none(text: str) -> None:
-    assert parse(text) is None
+    assert parse_device_id(text) is None
 
 
 def test_ids_of_mig_instances_say_so() -> None:
@@ -69,7 +69,7 @@ def test_ids_of_mig_instances_say_so() -> None:
 
 @given(st.text() | st.from_regex(r"(MIG-|GPU-|gpu-|nvidia|[0-9])[-:/0-9a-z]{0,30}(::[0-9]+)?"))
 def test_any_text_is_parsed_or_refused_and_names_exactly_one_gpu(text: str) -> None:
-    found = parse(text)
+    found = parse_device_id(text)
     if found is not None:
         assert [found.uuid, found.index, found.minor].count(None) == 2
 
@@ -77,6 +77,6 @@ def test_any_text_is_parsed_or_refused_and_names_exactly_one_gpu(text: str) -> N
 @given(st.integers(0, 31), st.integers(1, 7), st.sampled_from(["", "+me", "+gfx", "+me.all"]), st.integers(0, 20))
 def test_a_dynamic_mig_name_gives_the_profile_back(minor: int, slices: int, attribute: str, start: int) -> None:
     profile = compact_profile(f"{slices}g.{slices * 10}gb{attribute}")
-    assert parse(f"gpu-{minor}-mig-{profile}-{slices}-{start}") == DeviceId(
+    assert parse_device_id(f"gpu-{minor}-mig-{profile}-{slices}-{start}") == DeviceId(
         minor=minor, mig_profile=profile, mig_start=start
     )

@@ -1,4 +1,4 @@
-"""Rows of METRICS about right-sizing: what an agent recommends, and of how much work it knows enough to say anything.
+"""Metrics about right-sizing: what an agent recommends, and of how many workloads it knows enough to judge their size.
 
 Of recommendations with series of their own there are `rightsizing.top` at most, the dearest: a cluster's work comes and
 goes, and every name is a series for ever in a Prometheus.
@@ -8,24 +8,25 @@ from collections import Counter
 from functools import partial
 from typing import NamedTuple
 
-from gpuwatch.metrics.labelled_view import Scene
-from gpuwatch.metrics.metric import Metric, Parts, Sample, distinct, node, summed
+from gpuwatch.metrics.metric import Family, Metric, Parts, Sample, distinct, node, summed
 from gpuwatch.model.recommendation import Finding, Recommendation, Recommendations
 
-Row = Metric[Scene]
-_row = partial(Row, scope="node", owned=True)
 TARGET = ("kind", "action", "namespace", "workload", "container", "confidence")
 
 
-class Told(NamedTuple):
-    """The newest advice; the first `top` items become series."""
+class AdviceSnapshot(NamedTuple):
+    """The newest recommendations; the first `top` items become series."""
 
     body: Recommendations
     top: int
 
 
-def _dearest(scene: Scene) -> tuple[Recommendation, ...]:
-    return scene.advice.body.items[: scene.advice.top] if scene.advice else ()
+_row = partial(Metric[AdviceSnapshot], scope="node", owned=True)
+
+
+def rightsizing_families(body: Recommendations | None, top: int) -> list[Family]:
+    """For the agent's page of metrics; none while there are no recommendations."""
+    return [] if body is None else [row.family(AdviceSnapshot(body, top)) for row in RIGHTSIZING_METRICS]
 
 
 def _target(item: Recommendation) -> tuple[str, tuple[str | None, ...]]:
@@ -33,29 +34,26 @@ def _target(item: Recommendation) -> tuple[str, tuple[str | None, ...]]:
     return "", (item.kind, item.action, target.namespace, target.name, target.container, item.confidence)
 
 
-def _info(scene: Scene) -> list[Sample]:
-    return distinct(map(_target, _dearest(scene)))
+def _info(advice: AdviceSnapshot) -> list[Sample]:
+    return distinct(map(_target, advice.body.items[: advice.top]))
 
 
-def _gpu_hours(scene: Scene) -> list[Sample]:
-    return summed((_target(item), item.savings.gpu_hours_per_day) for item in _dearest(scene))
+def _gpu_hours(advice: AdviceSnapshot) -> list[Sample]:
+    return summed((_target(item), item.savings.gpu_hours_per_day) for item in advice.body.items[: advice.top])
 
 
-def _counts(scene: Scene) -> Parts:
-    """All kinds, also those that nothing is said of: of zero one can tell since when."""
-    if scene.advice is not None:
-        found = Counter(item.kind for item in scene.advice.body.items)
-        yield from (((kind,), found[kind]) for kind in Finding)
+def _counts(advice: AdviceSnapshot) -> Parts:
+    """All kinds: a series that is 0 shows since when."""
+    found = Counter(item.kind for item in advice.body.items)
+    return (((kind,), found[kind]) for kind in Finding)
 
 
-def _workloads(scene: Scene) -> Parts:
-    if scene.advice is not None:
-        body = scene.advice.body
-        yield ("known",), body.workloads - body.learning
-        yield ("learning",), body.learning
+def _workloads(advice: AdviceSnapshot) -> Parts:
+    yield ("known",), advice.body.workloads - advice.body.learning
+    yield ("learning",), advice.body.learning
 
 
-RIGHTSIZING: tuple[Row, ...] = (
+RIGHTSIZING_METRICS: tuple[Metric[AdviceSnapshot], ...] = (
     _row(
         "rightsizing_workloads",
         "Workloads seen, by whether enough is known of them to judge their size (`known`) or not yet (`learning`).",

@@ -9,21 +9,28 @@ from math import floor
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from gpuwatch.metrics.dcgm.windows import Rates
 from gpuwatch.metrics.metric import Type
 
 KIB = 1024
 MIB = 1024**2
 
 
-class Reading(NamedTuple):
+class Rates(NamedTuple):
+    """Bytes per second between the two newest samples of a GPU; None when a counter is unknown or was reset."""
+
+    nvlink: float | None = None
+    pcie_transmit: float | None = None
+    pcie_receive: float | None = None
+
+
+class DcgmSource(NamedTuple):
     """What a row's source reads: a Gpu, or for rows with `mig` a MigInstance, and the rates of the former."""
 
     gpu: Any
     rates: Rates
 
 
-class Column(NamedTuple):
+class DcgmColumn(NamedTuple):
     """A family of one profile: `name` without `DCGM_FI_`, `unit` a key of UNITS."""
 
     name: str
@@ -36,11 +43,11 @@ class DcgmRow(NamedTuple):
 
     help: str
     source: Callable[[Any], float | None]
-    old: Column
-    new: Column | None = None
+    old: DcgmColumn
+    new: DcgmColumn | None = None
     mig: bool = False
 
-    def column(self, profile: str) -> Column:
+    def column(self, profile: str) -> DcgmColumn:
         """Name, unit and type in a profile."""
         return self.new if self.new is not None and profile == "dcgm-4.9" else self.old
 
@@ -93,20 +100,20 @@ def number(value: float) -> str:
     return repr(value) if isinstance(value, int) else f"{value:.6f}"
 
 
-def _entry(path: str, key: str) -> Callable[[Reading], float | None]:
+def _entry(path: str, key: str) -> Callable[[DcgmSource], float | None]:
     get = attrgetter(path)
     return lambda reading: get(reading).get(key)
 
 
-def _link_errors(kind: str) -> Callable[[Reading], float | None]:
-    def total(reading: Reading) -> float | None:
+def _link_errors(kind: str) -> Callable[[DcgmSource], float | None]:
+    def total(reading: DcgmSource) -> float | None:
         counts = [link.errors[kind] for link in reading.gpu.nvlinks if kind in link.errors]
         return sum(counts) if counts else None
 
     return total
 
 
-def _fb_used_ratio(reading: Reading) -> float | None:
+def _fb_used_ratio(reading: DcgmSource) -> float | None:
     memory = reading.gpu.memory
     if memory.used is None or not memory.total or memory.reserved is None:
         return None
@@ -114,23 +121,23 @@ def _fb_used_ratio(reading: Reading) -> float | None:
     return ratio
 
 
-def _event_mask(reading: Reading) -> float | None:
+def _event_mask(reading: DcgmSource) -> float | None:
     active = reading.gpu.clock_events.active
     if not active:
         return None
     return sum(CLOCK_EVENTS[reason][0] for reason, on in active.items() if on and reason in CLOCK_EVENTS)
 
 
-def _licensed(reading: Reading) -> float | None:
+def _licensed(reading: DcgmSource) -> float | None:
     known = [vgpu.licensed for vgpu in reading.gpu.vgpus if vgpu.licensed is not None]
     return all(known) if known else None
 
 
 def _field(
     help_: str,
-    path: str | Callable[[Reading], float | None],
-    old: Column,
-    new: Column | None = None,
+    path: str | Callable[[DcgmSource], float | None],
+    old: DcgmColumn,
+    new: DcgmColumn | None = None,
     *,
     mig: bool = False,
 ) -> DcgmRow:
@@ -141,8 +148,8 @@ def _throttle(what: str, reason: str, name: str) -> DcgmRow:
     return _field(
         f"Time clocks were held down for {what}",
         _entry("gpu.clock_events.seconds", reason),
-        Column(f"DEV_{name}_VIOLATION", "ns", "counter"),
-        Column(f"DEV_GPU_{name.removeprefix('BOARD_')}_THROTTLE_SECONDS_TOTAL", "s", "counter"),
+        DcgmColumn(f"DEV_{name}_VIOLATION", "ns", "counter"),
+        DcgmColumn(f"DEV_GPU_{name.removeprefix('BOARD_')}_THROTTLE_SECONDS_TOTAL", "s", "counter"),
     )
 
 
@@ -150,7 +157,7 @@ def _ecc(scope: str, kind: str, name: str) -> DcgmRow:
     return _field(
         f"{kind} ECC errors, {scope}".capitalize(),
         _entry("gpu.ecc.counts", f"{kind}/{scope}/total"),
-        Column(f"DEV_ECC_{name}_TOTAL", "", "counter"),
+        DcgmColumn(f"DEV_ECC_{name}_TOTAL", "", "counter"),
     )
 
 
@@ -158,75 +165,108 @@ def _activity(what: str, member: str, old: str, new: str) -> DcgmRow:
     return _field(
         f"Share of cycles in which {what}",
         f"gpu.activity.{member}",
-        Column(f"PROF_{old}", "ratio"),
-        Column(f"PROF_{new}_RATIO", "ratio"),
+        DcgmColumn(f"PROF_{old}", "ratio"),
+        DcgmColumn(f"PROF_{new}_RATIO", "ratio"),
         mig=True,
     )
 
 
 DCGM: tuple[DcgmRow, ...] = (
-    _field("SM clock", "gpu.clocks.sm", Column("DEV_SM_CLOCK", "MHz"), Column("DEV_SM_CLOCK_HERTZ", "Hz")),
-    _field("Memory clock", "gpu.clocks.memory", Column("DEV_MEM_CLOCK", "MHz"), Column("DEV_MEMORY_CLOCK_HERTZ", "Hz")),
+    _field("SM clock", "gpu.clocks.sm", DcgmColumn("DEV_SM_CLOCK", "MHz"), DcgmColumn("DEV_SM_CLOCK_HERTZ", "Hz")),
+    _field(
+        "Memory clock",
+        "gpu.clocks.memory",
+        DcgmColumn("DEV_MEM_CLOCK", "MHz"),
+        DcgmColumn("DEV_MEMORY_CLOCK_HERTZ", "Hz"),
+    ),
     _field(
         "Memory temperature",
         "gpu.temperature.memory",
-        Column("DEV_MEMORY_TEMP", "C"),
-        Column("DEV_MEMORY_TEMP_CELSIUS", "C"),
+        DcgmColumn("DEV_MEMORY_TEMP", "C"),
+        DcgmColumn("DEV_MEMORY_TEMP_CELSIUS", "C"),
     ),
-    _field("GPU temperature", "gpu.temperature.gpu", Column("DEV_GPU_TEMP", "C"), Column("DEV_GPU_TEMP_CELSIUS", "C")),
-    _field("Power draw", "gpu.power.average", Column("DEV_POWER_USAGE", "W"), Column("DEV_BOARD_POWER_WATTS", "W")),
-    _field("Power limit", "gpu.power.limit_configured", Column("DEV_POWER_MGMT_LIMIT", "W")),
+    _field(
+        "GPU temperature",
+        "gpu.temperature.gpu",
+        DcgmColumn("DEV_GPU_TEMP", "C"),
+        DcgmColumn("DEV_GPU_TEMP_CELSIUS", "C"),
+    ),
+    _field(
+        "Power draw", "gpu.power.average", DcgmColumn("DEV_POWER_USAGE", "W"), DcgmColumn("DEV_BOARD_POWER_WATTS", "W")
+    ),
+    _field("Power limit", "gpu.power.limit_configured", DcgmColumn("DEV_POWER_MGMT_LIMIT", "W")),
     _field(
         "Energy used since the driver was loaded",
         "gpu.power.energy",
-        Column("DEV_TOTAL_ENERGY_CONSUMPTION", "mJ", "counter"),
-        Column("DEV_GPU_ENERGY_JOULES_TOTAL", "J", "counter"),
+        DcgmColumn("DEV_TOTAL_ENERGY_CONSUMPTION", "mJ", "counter"),
+        DcgmColumn("DEV_GPU_ENERGY_JOULES_TOTAL", "J", "counter"),
     ),
     _field(
         "PCIe packets sent again",
         "gpu.pcie.replays",
-        Column("DEV_PCIE_REPLAY_COUNTER", "", "counter"),
-        Column("DEV_PCIE_REPLAY_TOTAL", "", "counter"),
+        DcgmColumn("DEV_PCIE_REPLAY_COUNTER", "", "counter"),
+        DcgmColumn("DEV_PCIE_REPLAY_TOTAL", "", "counter"),
     ),
     _field(
-        "GPU utilization", "gpu.utilization.gpu", Column("DEV_GPU_UTIL", "%"), Column("DEV_GPU_UTIL_RATIO", "ratio")
+        "GPU utilization",
+        "gpu.utilization.gpu",
+        DcgmColumn("DEV_GPU_UTIL", "%"),
+        DcgmColumn("DEV_GPU_UTIL_RATIO", "ratio"),
     ),
     _field(
         "Memory utilization",
         "gpu.utilization.memory",
-        Column("DEV_MEM_COPY_UTIL", "%"),
-        Column("DEV_MEMORY_UTIL_RATIO", "ratio"),
+        DcgmColumn("DEV_MEM_COPY_UTIL", "%"),
+        DcgmColumn("DEV_MEMORY_UTIL_RATIO", "ratio"),
     ),
     _field(
         "Encoder utilization",
         "gpu.utilization.encoder",
-        Column("DEV_ENC_UTIL", "%"),
-        Column("DEV_ENC_UTIL_RATIO", "ratio"),
+        DcgmColumn("DEV_ENC_UTIL", "%"),
+        DcgmColumn("DEV_ENC_UTIL_RATIO", "ratio"),
     ),
     _field(
         "Decoder utilization",
         "gpu.utilization.decoder",
-        Column("DEV_DEC_UTIL", "%"),
-        Column("DEV_DEC_UTIL_RATIO", "ratio"),
+        DcgmColumn("DEV_DEC_UTIL", "%"),
+        DcgmColumn("DEV_DEC_UTIL_RATIO", "ratio"),
     ),
-    _field("Clock event reasons, a bit mask", _event_mask, Column("DEV_CLOCKS_EVENT_REASONS")),
+    _field("Clock event reasons, a bit mask", _event_mask, DcgmColumn("DEV_CLOCKS_EVENT_REASONS")),
     _throttle("power", "sw_power_cap", "POWER"),
     _throttle("heat", "thermal", "THERMAL"),
     _throttle("sync boost", "sync_boost", "SYNC_BOOST"),
     _throttle("the board's limit", "board_limit", "BOARD_LIMIT"),
     _throttle("low utilization", "low_utilization", "LOW_UTIL"),
     _throttle("reliability", "reliability", "RELIABILITY"),
-    _field("Memory", "gpu.memory.total", Column("DEV_FB_TOTAL", "MiB"), Column("DEV_FB_CAPACITY_BYTES", "B"), mig=True),
-    _field("Memory free", "gpu.memory.free", Column("DEV_FB_FREE", "MiB"), Column("DEV_FB_FREE_BYTES", "B"), mig=True),
-    _field("Memory used", "gpu.memory.used", Column("DEV_FB_USED", "MiB"), Column("DEV_FB_USED_BYTES", "B"), mig=True),
+    _field(
+        "Memory",
+        "gpu.memory.total",
+        DcgmColumn("DEV_FB_TOTAL", "MiB"),
+        DcgmColumn("DEV_FB_CAPACITY_BYTES", "B"),
+        mig=True,
+    ),
+    _field(
+        "Memory free",
+        "gpu.memory.free",
+        DcgmColumn("DEV_FB_FREE", "MiB"),
+        DcgmColumn("DEV_FB_FREE_BYTES", "B"),
+        mig=True,
+    ),
+    _field(
+        "Memory used",
+        "gpu.memory.used",
+        DcgmColumn("DEV_FB_USED", "MiB"),
+        DcgmColumn("DEV_FB_USED_BYTES", "B"),
+        mig=True,
+    ),
     _field(
         "Memory reserved",
         "gpu.memory.reserved",
-        Column("DEV_FB_RESERVED", "MiB"),
-        Column("DEV_FB_RESERVED_BYTES", "B"),
+        DcgmColumn("DEV_FB_RESERVED", "MiB"),
+        DcgmColumn("DEV_FB_RESERVED_BYTES", "B"),
         mig=True,
     ),
-    _field("Memory used / (total - reserved)", _fb_used_ratio, Column("DEV_FB_USED_PERCENT", "ratio"), mig=True),
+    _field("Memory used / (total - reserved)", _fb_used_ratio, DcgmColumn("DEV_FB_USED_PERCENT", "ratio"), mig=True),
     _ecc("volatile", "corrected", "SBE_VOL"),
     _ecc("volatile", "uncorrected", "DBE_VOL"),
     _ecc("aggregate", "corrected", "SBE_AGG"),
@@ -234,55 +274,55 @@ DCGM: tuple[DcgmRow, ...] = (
     _field(
         "Pages retired for single-bit errors",
         "gpu.retired_pages.single_bit",
-        Column("DEV_RETIRED_SBE", "", "counter"),
-        Column("DEV_PAGE_RETIRED_SBE_TOTAL", "", "counter"),
+        DcgmColumn("DEV_RETIRED_SBE", "", "counter"),
+        DcgmColumn("DEV_PAGE_RETIRED_SBE_TOTAL", "", "counter"),
     ),
     _field(
         "Pages retired for double-bit errors",
         "gpu.retired_pages.double_bit",
-        Column("DEV_RETIRED_DBE", "", "counter"),
-        Column("DEV_PAGE_RETIRED_DBE_TOTAL", "", "counter"),
+        DcgmColumn("DEV_RETIRED_DBE", "", "counter"),
+        DcgmColumn("DEV_PAGE_RETIRED_DBE_TOTAL", "", "counter"),
     ),
     _field(
         "Whether a page retirement waits for a reset",
         "gpu.retired_pages.pending",
-        Column("DEV_RETIRED_PENDING", "", "counter"),
-        Column("DEV_PAGE_RETIRED_PENDING", "", "counter"),
+        DcgmColumn("DEV_RETIRED_PENDING", "", "counter"),
+        DcgmColumn("DEV_PAGE_RETIRED_PENDING", "", "counter"),
     ),
     _field(
         "Rows remapped for uncorrectable errors",
         "gpu.row_remap.uncorrected",
-        Column("DEV_UNCORRECTABLE_REMAPPED_ROWS", "", "counter"),
-        Column("DEV_ROW_REMAP_UNCORRECTABLE_TOTAL", "", "counter"),
+        DcgmColumn("DEV_UNCORRECTABLE_REMAPPED_ROWS", "", "counter"),
+        DcgmColumn("DEV_ROW_REMAP_UNCORRECTABLE_TOTAL", "", "counter"),
     ),
     _field(
         "Rows remapped for correctable errors",
         "gpu.row_remap.corrected",
-        Column("DEV_CORRECTABLE_REMAPPED_ROWS", "", "counter"),
-        Column("DEV_ROW_REMAP_CORRECTABLE_TOTAL", "", "counter"),
+        DcgmColumn("DEV_CORRECTABLE_REMAPPED_ROWS", "", "counter"),
+        DcgmColumn("DEV_ROW_REMAP_CORRECTABLE_TOTAL", "", "counter"),
     ),
     _field(
         "Whether a row remap has failed",
         "gpu.row_remap.failure",
-        Column("DEV_ROW_REMAP_FAILURE"),
-        Column("DEV_ROW_REMAP_FAILED"),
+        DcgmColumn("DEV_ROW_REMAP_FAILURE"),
+        DcgmColumn("DEV_ROW_REMAP_FAILED"),
     ),
-    _field("Whether a row remap waits for a reset", "gpu.row_remap.pending", Column("DEV_ROW_REMAP_PENDING")),
+    _field("Whether a row remap waits for a reset", "gpu.row_remap.pending", DcgmColumn("DEV_ROW_REMAP_PENDING")),
     *(
         _field(
             f"NVLink {kind.replace('_', ' ')} errors",
             _link_errors(kind),
-            Column(f"DEV_NVLINK_{kind.upper()}_ERROR_COUNT_TOTAL", "", "counter"),
+            DcgmColumn(f"DEV_NVLINK_{kind.upper()}_ERROR_COUNT_TOTAL", "", "counter"),
         )
         for kind in ("crc_flit", "crc_data", "replay", "recovery")
     ),
     _field(
         "NVLink traffic of all links, both ways: a rate, whatever the type says",
         "rates.nvlink",
-        Column("DEV_NVLINK_BANDWIDTH_TOTAL", "MB/s", "counter"),
-        Column("DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND", "B/s"),
+        DcgmColumn("DEV_NVLINK_BANDWIDTH_TOTAL", "MB/s", "counter"),
+        DcgmColumn("DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND", "B/s"),
     ),
-    _field("vGPU license status", _licensed, Column("DEV_VGPU_LICENSE_STATUS")),
+    _field("vGPU license status", _licensed, DcgmColumn("DEV_VGPU_LICENSE_STATUS")),
     _activity("the graphics engine worked", "graphics", "GR_ENGINE_ACTIVE", "GR_ENGINE_UTIL"),
     _activity("a multiprocessor had a warp", "sm", "SM_ACTIVE", "SM_UTIL"),
     _activity("warp slots were taken", "sm_occupancy", "SM_OCCUPANCY", "SM_OCCUPANCY"),
@@ -291,7 +331,7 @@ DCGM: tuple[DcgmRow, ...] = (
     _activity("the FP32 pipe worked", "fp32", "PIPE_FP32_ACTIVE", "FP32_UTIL"),
     _activity("the FP16 pipe worked", "fp16", "PIPE_FP16_ACTIVE", "FP16_UTIL"),
     _activity("device memory moved data", "dram", "DRAM_ACTIVE", "DRAM_UTIL"),
-    _field("PCIe traffic sent", "rates.pcie_transmit", Column("PROF_PCIE_TX_BYTES", "B/s")),
-    _field("PCIe traffic received", "rates.pcie_receive", Column("PROF_PCIE_RX_BYTES", "B/s")),
+    _field("PCIe traffic sent", "rates.pcie_transmit", DcgmColumn("PROF_PCIE_TX_BYTES", "B/s")),
+    _field("PCIe traffic received", "rates.pcie_receive", DcgmColumn("PROF_PCIE_RX_BYTES", "B/s")),
 )
-"""Fields with one value a GPU; XIDs and the DCGM_EXP windows have labels of their own, see `sinks.profiles`."""
+"""Fields with one value a GPU; XIDs and the DCGM_EXP windows have labels of their own, see `dcgm_profile`."""

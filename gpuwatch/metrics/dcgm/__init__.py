@@ -1,1 +1,0 @@
-"""The names, units and labels of dcgm-exporter over the same samples."""

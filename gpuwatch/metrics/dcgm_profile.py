@@ -1,0 +1,232 @@
+"""A View as dcgm-exporter would write it: its labels, its names, the last XID as a gauge, and what a single View cannot
+tell: rates of byte counters, and events in a sliding window.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gpuwatch.metrics.dcgm_names import CLOCK_EVENTS, DCGM, UNITS, DcgmRow, DcgmSource, Rates, number
+from gpuwatch.metrics.metric import Family, MetricContext, Naming, Sample, Type, label_text
+from gpuwatch.model.snapshot import Gpu, Identity, MigInstance
+from gpuwatch.model.view import View
+from gpuwatch.model.workload import Workload
+from gpuwatch.model.xid_catalogue import explain
+
+WINDOW_SECONDS = 300
+"""dcgm-exporter's default window for XIDs and clock events."""
+
+SLOT_SECONDS = 5
+"""Events this close are kept as one, so that a short interval costs no more memory than a long one."""
+
+
+class _Totals(NamedTuple):
+    at: float
+    nvlink: int | None
+    pcie_transmit: int | None
+    pcie_receive: int | None
+
+
+class _Slot:
+    """What happened within SLOT_SECONDS; `last` is the time of the newest of it."""
+
+    __slots__ = ("counts", "first", "last")
+
+    def __init__(self, now: float) -> None:
+        self.first = self.last = now
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+
+class SlidingWindow:
+    """Counts events of the last WINDOW_SECONDS, to within SLOT_SECONDS, by (GPU uuid, kind)."""
+
+    def __init__(self) -> None:
+        self._slots: deque[_Slot] = deque()
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def add(self, now: float, uuid: str, kind: str, count: int = 1) -> None:
+        """Note `count` events."""
+        if not self._slots or now - self._slots[-1].first >= SLOT_SECONDS:
+            self._slots.append(_Slot(now))
+        slot = self._slots[-1]
+        slot.last = now
+        slot.counts[uuid, kind] += count
+        self._counts[uuid, kind] += count
+
+    def expire(self, now: float) -> None:
+        """Forget what is too old."""
+        while self._slots and now - self._slots[0].last > WINDOW_SECONDS:
+            self._counts -= self._slots.popleft().counts  # drops what falls to 0
+
+    def of(self, uuid: str) -> list[tuple[str | None, int]]:
+        """(kind, count) of one GPU; a single (None, 0) when nothing happened, as dcgm-exporter writes it."""
+        found: list[tuple[str | None, int]] = [(k, count) for (gpu, k), count in self._counts.items() if gpu == uuid]
+        return sorted(found) or [(None, 0)]
+
+
+class DcgmHistory:
+    """Fed with every View; `now` is monotonic. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.rates: dict[str, Rates] = {}
+        self.clock_events = SlidingWindow()
+        self.xids = SlidingWindow()
+        self._totals: dict[str, _Totals] = {}
+        self._xid_counts: dict[tuple[str, int], int] = {}
+
+    def observe(self, view: View, now: float) -> None:
+        """Take note of a View."""
+        self.clock_events.expire(now)
+        self.xids.expire(now)
+        fresh = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
+        for gone in self._totals.keys() - fresh.keys():
+            del self._totals[gone]
+            self.rates.pop(gone, None)
+        for uuid, gpu in fresh.items():
+            self._sample(uuid, gpu, now)
+        for row in view.xids:
+            if row.uuid is not None:
+                new = row.count - self._xid_counts.get((row.uuid, row.xid), 0)
+                self._xid_counts[row.uuid, row.xid] = row.count
+                if new > 0:
+                    self.xids.add(now, row.uuid, str(row.xid), new)
+
+    def _sample(self, uuid: str, gpu: Gpu, now: float) -> None:
+        totals, previous = _totals(gpu), self._totals.get(uuid)
+        if previous is not None and totals.at <= previous.at:
+            return  # the sample of the View before
+        self._totals[uuid] = totals
+        if previous is not None:
+            self.rates[uuid] = Rates(*_rates(previous, totals))
+        for reason, active in gpu.clock_events.active.items():
+            if active:
+                self.clock_events.add(now, uuid, reason)
+
+
+def _totals(gpu: Gpu) -> _Totals:
+    traffic = [
+        count for link in gpu.nvlinks for count in (link.transmit_bytes, link.receive_bytes) if count is not None
+    ]
+    return _Totals(gpu.at, sum(traffic) if traffic else None, gpu.pcie.transmit_bytes, gpu.pcie.receive_bytes)
+
+
+def _rates(previous: _Totals, totals: _Totals) -> Iterator[float | None]:
+    seconds = totals.at - previous.at
+    for old, new in zip(previous[1:], totals[1:], strict=True):
+        yield None if old is None or new is None or new < old else (new - old) / seconds
+
+
+HOST_LABEL = {"dcgm-4.8": "Hostname", "dcgm-4.9": "hostname"}
+DRIVER_LABEL = {"dcgm-4.8": "DCGM_FI_DRIVER_VERSION", "dcgm-4.9": "DCGM_FI_SYSTEM_DRIVER_VERSION"}
+XID_NAME = {"dcgm-4.8": "DCGM_FI_DEV_XID_ERRORS", "dcgm-4.9": "DCGM_FI_DEV_XID_ERROR"}
+
+_WINDOW = str(WINDOW_SECONDS * 1000)
+_NO_RATES = Rates()
+
+
+def dcgm_families(
+    view: View, profile: str, history: DcgmHistory, node: str, *, owned_only: bool = False
+) -> list[Family]:
+    """The families of one DCGM profile. `owned_only`: the View is stale, see `metrics.collect`."""
+    driver = view.snapshot.driver.version if view.snapshot.driver else None
+    context = MetricContext(view, _naming(profile, view.snapshot.node or node, driver), inline=True)
+    xid = _family(
+        XID_NAME[profile], "Value of the last XID error encountered.", _last_xids(context), "err_code", "err_msg"
+    )
+    if owned_only:
+        return [xid]
+    return [
+        *(_row_family(row, profile, context, history) for row in DCGM),
+        xid,
+        _family(
+            "DCGM_EXP_XID_ERRORS_COUNT",
+            "XID errors within the window.",
+            _xid_counts(context, history),
+            "window_size_in_ms",
+            "xid",
+        ),
+        _family(
+            "DCGM_EXP_CLOCK_EVENTS_COUNT",
+            "Samples within the window in which the reason held clocks down.",
+            [
+                ((subject, (_WINDOW, CLOCK_EVENTS[reason][1] if reason else None)), count)
+                for (subject, _), gpu in context.gpus
+                if gpu.clock_events.active
+                for reason, count in history.clock_events.of(gpu.identity.uuid)
+                if reason is None or reason in CLOCK_EVENTS
+            ],
+            "window_size_in_ms",
+            "clock_event",
+        ),
+    ]
+
+
+def _naming(profile: str, node: str, driver: str | None) -> Naming:
+    """The labels dcgm-exporter gives a GPU or GPU instance, in its order."""
+
+    def naming(identity: Identity, mig: MigInstance | None, workload: Workload | None) -> str:
+        labels = {
+            "gpu": identity.index,
+            "UUID": identity.uuid,
+            "pci_bus_id": identity.pci_bus_id,
+            "device": f"nvidia{identity.index}",
+            "modelName": identity.name,
+            "GPU_I_PROFILE": mig.profile if mig else None,
+            "GPU_I_ID": mig.gi if mig else None,
+            HOST_LABEL[profile]: node,
+            DRIVER_LABEL[profile]: driver,
+            "container": workload.container if workload else None,
+            "namespace": workload.namespace if workload else None,
+            "pod": workload.pod if workload else None,
+        }
+        return label_text(**labels)
+
+    return naming
+
+
+def _family(name: str, help_: str, samples: list[Sample], *labels: str, type_: Type = "gauge") -> Family:
+    return Family(name, type_, help_, labels, samples, number)
+
+
+def _row_family(row: DcgmRow, profile: str, context: MetricContext, history: DcgmHistory) -> Family:
+    column = row.column(profile)
+    convert = UNITS[column.unit]
+    readings = [(key, DcgmSource(gpu, history.rates.get(gpu.identity.uuid, _NO_RATES))) for key, gpu in context.gpus]
+    if row.mig:
+        readings += [(key, DcgmSource(mig, _NO_RATES)) for key, mig in context.instances]
+    samples: list[Sample] = [
+        (key, convert(value)) for key, reading in readings if (value := row.source(reading)) is not None
+    ]
+    help_ = f"{row.help} (in {column.unit})." if column.unit else f"{row.help}."
+    return _family(f"DCGM_FI_{column.name}", help_, samples, type_=column.type)
+
+
+def _subjects(context: MetricContext) -> dict[str, str]:
+    """Label text by GPU uuid: lost GPUs too, since it is them XIDs are about; workloads where the GPU is fresh."""
+    lost = {identity.uuid: subject for subject, identity in context.identities}
+    return lost | {gpu.identity.uuid: subject for (subject, _), gpu in context.gpus}
+
+
+def _last_xids(context: MetricContext) -> list[Sample]:
+    """There at 0 before the first XID, so that it can be seen to rise."""
+    newest: dict[str, tuple[float, int]] = {}
+    for row in context.view.xids:
+        if row.uuid is not None and row.last is not None:
+            newest[row.uuid] = max(newest.get(row.uuid, (0.0, 0)), (row.last, row.xid))
+    codes = [(subject, newest.get(uuid, (0.0, 0))[1]) for uuid, subject in _subjects(context).items()]
+    return [((subject, (str(code), _meaning(code))), code) for subject, code in codes]
+
+
+def _meaning(code: int) -> str:
+    if code == 0:
+        return "No Error"
+    info = explain(code)
+    return info.description if info else "Unknown Error"
+
+
+def _xid_counts(context: MetricContext, history: DcgmHistory) -> list[Sample]:
+    return [
+        ((subject, (_WINDOW, xid)), count)
+        for uuid, subject in _subjects(context).items()
+        for xid, count in history.xids.of(uuid)
+    ]
