@@ -18,8 +18,8 @@ from gpuwatch.metrics.native import METRICS
 from gpuwatch.metrics.process import SELF_METRICS
 from gpuwatch.model.finding import CHECK_NAMES, Health, Severity
 from gpuwatch.model.setting import Trigger
-from gpuwatch.remediation.model.plan import Reason, Stage
-from gpuwatch.remediation.service.metrics import REMEDIATOR_METRICS
+from gpuwatch.remediation.model import BlockReason, NodeStage
+from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
 from gpuwatch.rightsizing.service.metrics import RIGHTSIZING_METRICS
 from gpuwatch.tuning.model.status import Reason as Refused
 from gpuwatch.tuning.model.status import TuningState
@@ -155,8 +155,8 @@ def label_values(name: str) -> dict[str, frozenset[str]]:
         ("gpuwatch_finding", "severity"): tuple(Severity),
         ("gpuwatch_gpu_health", "state"): tuple(Health),
         ("gpuwatch_node_health", "state"): tuple(Health),
-        ("gpuwatch_remediator_blocked", "reason"): tuple(Reason),
-        ("gpuwatch_remediator_stage", "stage"): tuple(Stage),
+        ("gpuwatch_remediator_blocked", "reason"): tuple(BlockReason),
+        ("gpuwatch_remediator_stage", "stage"): tuple(NodeStage),
         ("gpuwatch_tuner_state", "state"): tuple(TuningState),
         ("gpuwatch_tuner_state", "reason"): tuple(Refused),
         ("gpuwatch_tuner_mode", "mode"): get_args(TuningMode),

@@ -21,14 +21,14 @@ from gpuwatch.metrics.native import collect
 from gpuwatch.model.event import Result
 from gpuwatch.model.setting import Actuation
 from gpuwatch.model.view import View
-from gpuwatch.remediation.model.status import RemediatorState
+from gpuwatch.remediation.model import RemediatorState
 from gpuwatch.remediation.planning.policy import Policy
-from gpuwatch.remediation.service.audit_entries import action_of
-from gpuwatch.remediation.service.metrics import REMEDIATOR_METRICS
+from gpuwatch.remediation.service.executor import action_of
+from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
 from gpuwatch.rightsizing.service.learner import UsageWatch
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
 from gpuwatch.sim.playback import AFAR, views
-from gpuwatch.sim.rehearsal.rehearsal import Rehearsal
+from gpuwatch.sim.rehearsal import Rehearsal
 from gpuwatch.tuning.model.status import TunerState
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
 

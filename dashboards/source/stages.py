@@ -1,36 +1,36 @@
 """The remediator's stages and reasons in words and colours."""
 
 from dashboards.source.panel import State
-from gpuwatch.remediation.model.plan import Reason, Stage
+from gpuwatch.remediation.model import BlockReason, NodeStage
 
 _STAGES = {
-    Stage.HEALTHY: ("healthy", "green"),
-    Stage.SUSPECT: ("suspect, not acted on", "yellow"),
-    Stage.RECOVERING: ("recovering", "blue"),
-    Stage.UNKNOWN: ("unknown", "purple"),
-    Stage.QUARANTINED: ("quarantined", "orange"),
-    Stage.DRAINING: ("draining", "dark-orange"),
-    Stage.DRAINED: ("drained", "red"),
+    NodeStage.HEALTHY: ("healthy", "green"),
+    NodeStage.SUSPECT: ("suspect, not acted on", "yellow"),
+    NodeStage.RECOVERING: ("recovering", "blue"),
+    NodeStage.UNKNOWN: ("unknown", "purple"),
+    NodeStage.QUARANTINED: ("quarantined", "orange"),
+    NodeStage.DRAINING: ("draining", "dark-orange"),
+    NodeStage.DRAINED: ("drained", "red"),
 }
 
 _REASONS = {
-    Reason.MODE: "the mode is observe",
-    Reason.BUDGET: "the fleet's budget is used up",
-    Reason.BUDGET_UNREADABLE: "the budget cannot be read",
-    Reason.FOREIGN: "another controller has the node",
-    Reason.OPT_OUT: "the node opted out",
-    Reason.MAINTENANCE: "the node is under maintenance",
-    Reason.ACKNOWLEDGED: "a person overruled it",
-    Reason.IDENTITY: "the Node is not this machine",
-    Reason.STALE: "no fresh view of the GPUs",
-    Reason.HOLD: "not long enough yet",
-    Reason.RATE: "too many changes lately",
-    Reason.PERMISSION: "rights are missing",
-    Reason.API: "the API server does not answer",
-    Reason.PDB: "a pod disruption budget",
-    Reason.PROTECTED: "pods that are never evicted",
-    Reason.DEADLINE: "draining took too long",
-    Reason.HELD: "only a person may release it",
+    BlockReason.MODE: "the mode is observe",
+    BlockReason.BUDGET: "the fleet's budget is used up",
+    BlockReason.BUDGET_UNREADABLE: "the budget cannot be read",
+    BlockReason.FOREIGN: "another controller has the node",
+    BlockReason.OPT_OUT: "the node opted out",
+    BlockReason.MAINTENANCE: "the node is under maintenance",
+    BlockReason.ACKNOWLEDGED: "a person overruled it",
+    BlockReason.IDENTITY: "the Node is not this machine",
+    BlockReason.STALE: "no fresh view of the GPUs",
+    BlockReason.HOLD: "not long enough yet",
+    BlockReason.RATE: "too many changes lately",
+    BlockReason.PERMISSION: "rights are missing",
+    BlockReason.API: "the API server does not answer",
+    BlockReason.PDB: "a pod disruption budget",
+    BlockReason.PROTECTED: "pods that are never evicted",
+    BlockReason.DEADLINE: "draining took too long",
+    BlockReason.HELD: "only a person may release it",
 }
 
 STAGES = tuple(State(stage, text, color) for stage, (text, color) in _STAGES.items())

@@ -38,9 +38,8 @@ from gpuwatch.model.pci import pci_key
 from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import KernelEvent, XidEvent
-from gpuwatch.process.config_watch import WATCH_SECONDS, ConfigWatch
 from gpuwatch.process.periodic import Periodic
-from gpuwatch.process.signals import ENDS, Signals
+from gpuwatch.process.service import ENDS, WATCH_SECONDS, ConfigWatch, Signals
 from gpuwatch.rightsizing.service.cpu_throttling import CpuThrottling
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
 from gpuwatch.rightsizing.service.thread import Rightsizer

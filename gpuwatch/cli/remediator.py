@@ -11,9 +11,9 @@ from gpuwatch.cli.console.terminal import as_typed
 
 if TYPE_CHECKING:
     from gpuwatch.config import Config
-    from gpuwatch.kube.node_name import Place
+    from gpuwatch.kube.reader import OwnNode
     from gpuwatch.kube.transport import Transport
-    from gpuwatch.remediation.model.status import RemediatorState
+    from gpuwatch.remediation.model import RemediatorState
     from gpuwatch.remediation.service.remediator import Remediator
     from gpuwatch.storage.store import Store
 
@@ -77,10 +77,10 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
     """Wire agent, policy, API server and store to the remediator and run it."""
     from gpuwatch.agent.agent_views import AgentViews
     from gpuwatch.agent.client import AgentClient, find_agent
-    from gpuwatch.kube.node_name import Place
+    from gpuwatch.kube.reader import OwnNode
     from gpuwatch.kube.transport import Transport
     from gpuwatch.model.clock import SystemClock
-    from gpuwatch.process.config_watch import ConfigWatch
+    from gpuwatch.process.service import ConfigWatch
     from gpuwatch.remediation.service.process import RemediatorService
     from gpuwatch.remediation.service.remediator import Remediator, checked
     from gpuwatch.storage.store import Store
@@ -91,7 +91,7 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
     session.start_logging(default="WARNING" if once or release else "INFO")
     session.start_audit()
     config, clock = reread(), SystemClock()
-    place = Place.of(config.remediation)
+    place = OwnNode.of(config.remediation)
     transport = Transport(config.remediation.kubeconfig)
     store = Store.open(config.state_dir)
     try:
@@ -140,9 +140,9 @@ def _refuse_early(running: "Remediator", config: "Config", transport: "Transport
             running.check()
 
 
-def _give_back(session: Session, config: "Config", place: "Place", transport: "Transport", store: "Store") -> None:
+def _give_back(session: Session, config: "Config", place: "OwnNode", transport: "Transport", store: "Store") -> None:
     from gpuwatch.model.clock import SystemClock
-    from gpuwatch.remediation.service.audit_entries import action_of
+    from gpuwatch.remediation.service.executor import action_of
     from gpuwatch.remediation.service.release_all import give_back
 
     done = give_back(config.remediation, place, transport, SystemClock(), store).done
@@ -155,7 +155,7 @@ def _give_back(session: Session, config: "Config", place: "Place", transport: "T
 def _print(session: Session, state: "RemediatorState", trouble: str | None) -> None:
     """The plan; exit code 1 when there is none to be had."""
     from gpuwatch.model.errors import GpuwatchError
-    from gpuwatch.remediation.model.plan import Reason
+    from gpuwatch.remediation.model import BlockReason
 
     why = trouble or state.trouble
     if state.plan is not None:
@@ -166,11 +166,11 @@ def _print(session: Session, state: "RemediatorState", trouble: str | None) -> N
         click.echo(f"{state.node}: remediation.mode is off")
     if why is not None:
         raise GpuwatchError(f"could not do all for node {state.node}", why)
-    if state.plan is not None and any(one.reason is Reason.IDENTITY for one in state.plan.blocked):
+    if state.plan is not None and any(one.reason is BlockReason.IDENTITY for one in state.plan.blocked):
         raise GpuwatchError(f"nothing is done to node {state.node}", "it is not known to be this machine", "see above")
 
 
-def _tell(session: Session, port: int | None, config: "Config", place: "Place") -> None:
+def _tell(session: Session, port: int | None, config: "Config", place: "OwnNode") -> None:
     """Where to look, once it listens."""
     session.terminal.hint(f"node          {place.node}, mode {config.remediation.mode}")
     session.tell_pages(port, config.remediation.listen, tls=bool(config.remediation.web_config))

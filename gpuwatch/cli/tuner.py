@@ -104,7 +104,7 @@ def _tune(session: Session, reread: "Callable[[], Config]") -> None:
     from gpuwatch.cli.tune.driver_access import hand
     from gpuwatch.cli.tune.state_place import state_place
     from gpuwatch.model.clock import SystemClock
-    from gpuwatch.process.config_watch import ConfigWatch
+    from gpuwatch.process.service import ConfigWatch
     from gpuwatch.tuning.service.process import ANSWER_SECONDS, TunerService
     from gpuwatch.tuning.service.state_dir import TunerFolder
     from gpuwatch.tuning.service.tuner import Tuner, checked
@@ -174,7 +174,7 @@ def _guard(session: Session, config: "Config") -> None:
     from gpuwatch.cli.tune.state_place import state_place
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.model.setting import Trigger
-    from gpuwatch.process.signals import ENDS, Signals
+    from gpuwatch.process.service import ENDS, Signals
     from gpuwatch.tuning.actuation.guard import Guard
     from gpuwatch.tuning.actuation.heartbeat import Heartbeat
     from gpuwatch.tuning.actuation.record import SettingsRecord

@@ -86,7 +86,7 @@ class ChecksConfig(Section, frozen=True, kw_only=True):
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 
-class Window(Section, frozen=True, kw_only=True):
+class MaintenanceWindow(Section, frozen=True, kw_only=True):
     """A time of the week. `end` before `start` means past midnight, of the day named by its start."""
 
     start: str  # HH:MM
@@ -110,7 +110,7 @@ class DrainConfig(Section, frozen=True, kw_only=True):
     protected_namespaces: tuple[str, ...] = ("kube-system",)
     deadline: float = 3600.0  # seconds after which gpuwatch stops asking and says so
     retry: float = 10.0  # seconds before a pod is asked again; doubles up to 5 minutes
-    windows: tuple[Window, ...] = ()  # evict only in these; none: at any time
+    windows: tuple[MaintenanceWindow, ...] = ()  # evict only in these; none: at any time
 
 
 class HandoverConfig(Section, frozen=True, kw_only=True):
@@ -136,7 +136,7 @@ class RemediationConfig(Section, frozen=True, kw_only=True):
     max_quarantines_per_day: int = 6  # of this node; more are blocked
     budget: BudgetConfig = BudgetConfig()
     drain: DrainConfig = DrainConfig()
-    maintenance: tuple[Window, ...] = ()  # nothing new is tainted or evicted in these
+    maintenance: tuple[MaintenanceWindow, ...] = ()  # nothing new is tainted or evicted in these
     handover: HandoverConfig = HandoverConfig()
     foreign: tuple[str, ...] = ()  # more keys of labels, annotations or taints that mean: somebody else has the node
     labels: tuple[SchedulingLabel, ...] = get_args(SchedulingLabel)  # gpuwatch.io/... on the Node; []: none

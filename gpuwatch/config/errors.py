@@ -136,9 +136,9 @@ def _selector(value: str) -> str | None:
 
 
 FORMS: dict[tuple[str, str], Callable[[Any], str | None]] = {
-    ("Window", "start"): _clock,
-    ("Window", "end"): _clock,
-    ("Window", "timezone"): _zone,
+    ("MaintenanceWindow", "start"): _clock,
+    ("MaintenanceWindow", "end"): _clock,
+    ("MaintenanceWindow", "timezone"): _zone,
     ("BudgetConfig", "max_unavailable"): _share,
     ("BudgetConfig", "node_selector"): _selector,
     ("HandoverConfig", "annotation"): lambda value: (

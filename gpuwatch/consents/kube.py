@@ -4,7 +4,7 @@ from collections.abc import Collection
 from urllib.parse import quote
 
 from gpuwatch.consents import parse as kube_consents_parse
-from gpuwatch.kube.errors import Call, Garbled
+from gpuwatch.kube.errors import ApiCall, Garbled
 from gpuwatch.kube.reader import PAGE, NodeReader
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.consent import PodConsent
@@ -26,7 +26,7 @@ class ConsentsReader(NodeReader):
         From the server's cache (resourceVersion 0), as kubelets list theirs: else each node's question would have the
         server read all pods of the cluster from etcd.
         """
-        call = Call("list", "pods")
+        call = ApiCall("list", "pods")
         query: dict[str, str | int] = {
             "fieldSelector": f"spec.nodeName={self.name}",
             "limit": PAGE,
@@ -46,6 +46,6 @@ class ConsentsReader(NodeReader):
 
     def namespace(self, name: str) -> dict[str, str]:
         """The annotations of a namespace that matter to a tuner."""
-        call = Call("get", "namespaces", name)
+        call = ApiCall("get", "namespaces", name)
         body = self._transport.request(call, f"/api/v1/namespaces/{quote(name, safe='')}")
         return kube_consents_parse.namespace(call, body)

@@ -1,11 +1,9 @@
 """From the API's JSON to what pods and namespaces say about tuning, and whose the pods are; nothing else is kept."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
-import msgspec
-
-from gpuwatch.kube.errors import Call
-from gpuwatch.kube.wire import GPU_RESOURCES, Container, Wire, decode, garbled
+from gpuwatch.kube.errors import ApiCall
+from gpuwatch.kube.wire import GPU_RESOURCES, WireList, WireObject, WirePod, decode, garbled
 from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, PodConsent, plain_image
 
 KEPT = (AUTOTUNE, MAX_SLOWDOWN, CLASS, GANG, *POWER_AGENTS)
@@ -29,73 +27,19 @@ JOB_NAME = "batch.kubernetes.io/job-name"
 ENDED = ("Succeeded", "Failed")
 
 
-class _Owner(Wire, frozen=True):
-    kind: str = ""
-    name: str = ""
-    controller: bool | None = None
-
-
-class _Metadata(Wire, frozen=True):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[_Owner] | None = None
-
-
-class _Image(Container, frozen=True):
-    name: str = ""
-    image: str | None = None
-
-
-class _Claim(Wire, frozen=True):
-    name: str = ""
-
-
-class _Spec(Wire, frozen=True):
-    priority: int | None = None
-    containers: list[_Image] | None = None
-    init_containers: list[Container] | None = None
-    resource_claims: list[_Claim] | None = None
-
-
-class _Status(Wire, frozen=True):
-    phase: str = ""
-
-
-class _Pod(Wire, frozen=True):
-    metadata: _Metadata
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-
-class _More(Wire, frozen=True):
-    continue_: str | None = msgspec.field(default=None, name="continue")
-
-
-class _Pods(Wire, frozen=True):
-    items: list[_Pod] | None  # a list without any has it, too: a body without it is no list
-    metadata: _More = _More()
-
-
-class _Namespace(Wire, frozen=True):
-    metadata: _Metadata
-
-
-def pods(call: Call, body: bytes, resources: Collection[str] = ()) -> tuple[tuple[PodConsent, ...], str | None]:
+def pods(call: ApiCall, body: bytes, resources: Collection[str] = ()) -> tuple[tuple[PodConsent, ...], str | None]:
     """Of one page of a PodList those that may have GPUs, and the token of the next page. Raises Garbled.
 
     `resources`: names of GPU resources besides nvidia.com/*.
     """
-    page = decode(call, body, _Pods)
+    page = decode(call, body, WireList[WirePod])
     found = (each for each in page.items or () if each.status.phase not in ENDED and _has_gpus(each, resources))
-    return tuple(_consent(call, each.metadata, each.spec) for each in found), page.metadata.continue_ or None
+    return tuple(_consent(call, each) for each in found), page.metadata.continue_ or None
 
 
-def namespace(call: Call, body: bytes) -> dict[str, str]:
+def namespace(call: ApiCall, body: bytes) -> dict[str, str]:
     """The annotations of a Namespace that are kept. Raises Garbled."""
-    metadata = decode(call, body, _Namespace).metadata
+    metadata = decode(call, body, WireObject).metadata
     if metadata.name != call.name:
         raise garbled(call, f"it is about {metadata.name or 'nothing'}")
     return kept(metadata.annotations)
@@ -121,27 +65,24 @@ def job(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str | None
     return None
 
 
-def _consent(call: Call, metadata: _Metadata, spec: _Spec) -> PodConsent:
+def _consent(call: ApiCall, pod: WirePod) -> PodConsent:
+    metadata = pod.metadata
     if not (metadata.name and metadata.namespace and metadata.uid):
         raise garbled(call, "a pod has no name, namespace or uid")
+    controllers = (each for each in metadata.owner_references or () if each.controller and each.kind and each.name)
     return PodConsent(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
         annotations=kept(metadata.annotations),
         job=job(metadata.labels or {}, metadata.annotations or {}),
-        priority=spec.priority or 0,
-        owner=_owner(metadata.owner_references or ()),
-        images={each.name: plain_image(each.image) for each in spec.containers or () if each.name and each.image},
+        priority=pod.spec.priority or 0,
+        owner=next(((each.kind, each.name) for each in controllers), None),
+        images={each.name: plain_image(each.image) for each in pod.spec.containers or () if each.name and each.image},
     )
 
 
-def _owner(references: Iterable[_Owner]) -> tuple[str, str] | None:
-    """Kind and name of the pod's controller; who has made a ReplicaSet or a Job is told from its name later."""
-    return next(((each.kind, each.name) for each in references if each.controller and each.kind and each.name), None)
-
-
-def _has_gpus(pod: _Pod, resources: Collection[str]) -> bool:
+def _has_gpus(pod: WirePod, resources: Collection[str]) -> bool:
     """Whether it asks for devices, by whatever way; or says something about GPUs that it has by none of them."""
     if pod.spec.resource_claims or kept(pod.metadata.annotations):
         return True

@@ -11,8 +11,7 @@ from typing import Protocol
 
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.consents.parse import kept
-from gpuwatch.kube.backoff import Backoff
-from gpuwatch.kube.errors import KubeError
+from gpuwatch.kube.errors import Backoff, KubeError
 from gpuwatch.kube.objects import TAINT, NodeObject
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.consent import Consents, PodConsent

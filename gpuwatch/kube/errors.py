@@ -1,5 +1,6 @@
-"""What the API server's refusals mean to gpuwatch: a small set of errors, told apart by what is to be done next."""
+"""Errors of the API server, distinguished by what to do next, and how long to wait after them."""
 
+import random
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ MAX_RETRY_AFTER = 300.0
 """Seconds; nobody is believed who asks for more patience."""
 
 
-class Call(NamedTuple):
+class ApiCall(NamedTuple):
     """One request in RBAC's words: what would have to be allowed."""
 
     verb: str
@@ -27,7 +28,7 @@ class Call(NamedTuple):
 class KubeError(GpuwatchError):
     """The API server did not do what `call` asked. `retry_after`: seconds it wants to be left alone, if it said so."""
 
-    def __init__(self, call: Call, why: str, next_step: str = "", *, retry_after: float | None = None) -> None:
+    def __init__(self, call: ApiCall, why: str, next_step: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(f"cannot {call}", why, next_step)
         self.call, self.retry_after = call, retry_after
 
@@ -68,7 +69,7 @@ class TooMany(KubeError):
     """Not now: the server is busy, or (`disruption_budget`) a PodDisruptionBudget does not let the pod go yet."""
 
     def __init__(
-        self, call: Call, why: str, next_step: str = "", *, retry_after: float | None, disruption_budget: bool
+        self, call: ApiCall, why: str, next_step: str = "", *, retry_after: float | None, disruption_budget: bool
     ) -> None:
         super().__init__(call, why, next_step, retry_after=retry_after)
         self.disruption_budget = disruption_budget
@@ -110,7 +111,7 @@ class _Status(msgspec.Struct):
     details: _Details | None = None
 
 
-def error_of(call: Call, code: int, headers: Mapping[str, str], body: bytes) -> KubeError:
+def error_of(call: ApiCall, code: int, headers: Mapping[str, str], body: bytes) -> KubeError:
     """The error that a status code other than 2xx stands for; the body need not be a Status."""
     try:
         status = msgspec.json.decode(body, type=_Status)
@@ -136,3 +137,24 @@ def _retry_after(header: str | None, details: _Details | None) -> float | None:
         return min(float(header), MAX_RETRY_AFTER)
     named = details.retry_after_seconds if details else None
     return None if named is None else min(max(named, 0.0), MAX_RETRY_AFTER)
+
+
+FIRST_SECONDS = 0.5
+LONGEST_SECONDS = 60.0
+
+
+class Backoff:
+    """Doubles with each failure in a row; `chance` spreads a fleet that failed at the same moment."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance, self._failures = chance, 0
+
+    def failed(self, retry_after: float | None = None) -> float:
+        """Seconds to wait now; never less than the server asked for."""
+        wait = min(FIRST_SECONDS * 2.0**self._failures, LONGEST_SECONDS)
+        self._failures = min(self._failures + 1, 16)
+        return (retry_after or 0.0) + wait * self._chance.uniform(0.5, 1.0)
+
+    def succeeded(self) -> None:
+        """Begin anew with the next failure."""
+        self._failures = 0

@@ -1,15 +1,52 @@
-"""One Node of the Kubernetes API and what concerns it, read only; `remediation.service.node_writer` changes it.
+"""This process's Node in the Kubernetes API and what concerns it, read only; `remediation.service.node_writer` changes it.
 
-Every method is one request (`count_nodes`: one for 500 nodes) and raises the errors of `kube.errors`; none tries again
-by itself, because what should be done may have changed.
+Every method is one request (`count_nodes`: one for 500 nodes), raises the errors of `kube.errors` and never retries,
+because what should be done may have changed.
 """
 
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
 from urllib.parse import quote
 
+from gpuwatch.config import RemediationConfig, TuningConfig
 from gpuwatch.kube import parse as kube_parse
-from gpuwatch.kube.errors import Call
+from gpuwatch.kube.errors import ApiCall
 from gpuwatch.kube.objects import TAINT, LeaseObject, NodeObject, PodObject
 from gpuwatch.kube.transport import Transport
+from gpuwatch.model.errors import UsageError
+
+DEFAULT_NAMESPACE = "gpuwatch"
+
+
+class OwnNode(NamedTuple):
+    """`pod` is (namespace, name) of our own, None outside of pods. `namespace`: of the budget's Leases, by default."""
+
+    node: str
+    namespace: str = DEFAULT_NAMESPACE
+    pod: tuple[str, str] | None = None
+
+    @classmethod
+    def of(cls, config: RemediationConfig | TuningConfig, environment: Mapping[str, str] = os.environ) -> "OwnNode":
+        """The configuration first, then NODE_NAME, POD_NAMESPACE and POD_NAME as the downward API gives them.
+
+        Raises:
+            UsageError: nobody says which Node it is; the host's name may be another one's.
+        """
+        node = config.node_name or environment.get("NODE_NAME", "")
+        if not node:
+            raise UsageError(
+                "no node name is known",
+                "the name of a host need not be that of its Node",
+                "set NODE_NAME from spec.nodeName, or give --node-name",
+            )
+        own, name = environment.get("POD_NAMESPACE", ""), environment.get("POD_NAME", "")
+        return cls(
+            node=node,
+            namespace=own or DEFAULT_NAMESPACE,
+            pod=(own, name) if own and name else None,
+        )
+
 
 NODES = "/api/v1/nodes"
 PAGE = 500
@@ -29,34 +66,34 @@ class NodeReader:
 
     def other_node(self, name: str) -> NodeObject:
         """Any Node: who holds a slot that has run out is looked at before it is taken over."""
-        call = Call("get", "nodes", name)
+        call = ApiCall("get", "nodes", name)
         return kube_parse.node(call, self._transport.request(call, f"{NODES}/{path_segment(name)}"))
 
     def pods(self) -> tuple[PodObject, ...]:
         """All pods bound to our Node, also those that have ended."""
-        call = Call("list", "pods")
+        call = ApiCall("list", "pods")
         query = {"fieldSelector": f"spec.nodeName={self.name}"}
         return kube_parse.pods(call, self._transport.request(call, "/api/v1/pods", query=query))
 
     def tolerates(self, namespace: str, name: str, effect: str = "NoExecute") -> bool:
         """Whether a pod would stay on, or for NoSchedule come back to, a Node that has our taint with this effect."""
-        call = Call("get", "pods", name, namespace)
+        call = ApiCall("get", "pods", name, namespace)
         path = f"/api/v1/namespaces/{path_segment(namespace)}/pods/{path_segment(name)}"
         return kube_parse.tolerates(call, self._transport.request(call, path), TAINT, effect)
 
     def leases(self, namespace: str) -> tuple[LeaseObject, ...]:
         """All Leases of a namespace."""
-        call = Call("list", "leases", namespace=namespace)
+        call = ApiCall("list", "leases", namespace=namespace)
         return kube_parse.leases(call, self._transport.request(call, leases_path(namespace)))
 
     def lease(self, namespace: str, name: str) -> LeaseObject:
         """One Lease."""
-        call = Call("get", "leases", name, namespace)
+        call = ApiCall("get", "leases", name, namespace)
         return kube_parse.lease(call, self._transport.request(call, f"{leases_path(namespace)}/{path_segment(name)}"))
 
     def count_nodes(self, selector: str, page: int = PAGE) -> int:
         """How many Nodes carry these labels, `page` at a time; as rows of a table, since a Node has 10 KiB."""
-        call = Call("list", "nodes")
+        call = ApiCall("list", "nodes")
         query: dict[str, str | int] = {"labelSelector": selector, "limit": page, "includeObject": "None"}
         total = 0
         while True:
@@ -68,7 +105,7 @@ class NodeReader:
 
     def nodes_with(self, selector: str) -> frozenset[str]:
         """Names of the Nodes that carry these labels: for few, since they are read in one piece."""
-        call = Call("list", "nodes")
+        call = ApiCall("list", "nodes")
         return kube_parse.names(
             call, self._transport.request(call, NODES, query={"labelSelector": selector}, accept=_METADATA)
         )

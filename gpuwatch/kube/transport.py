@@ -1,14 +1,16 @@
-"""The way to the API server: the official client's configuration (service account, kubeconfig, token refresh, TLS,
-proxies) and its connection pool, with plain bytes over it. It alone loads the client, and only when it is first used.
+"""Requests to the API server: the official client's configuration (service account, kubeconfig, token refresh, TLS,
+proxies) and its connection pool, with plain bytes over it. The client is imported when it is first used.
 
 Its generated models stay unused: they cost 35 MiB, and refuse what a newer API server adds.
 """
 
 import logging
 import os
+import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -16,13 +18,59 @@ from urllib.parse import urlencode
 import msgspec
 
 from gpuwatch import __version__
-from gpuwatch.kube.credentials import check_certificates, complaints
-from gpuwatch.kube.errors import Call, Unauthorized, Unavailable, error_of
+from gpuwatch.kube.errors import ApiCall, Unauthorized, Unavailable, error_of
 from gpuwatch.model.errors import UsageError
 
 if TYPE_CHECKING:
     import urllib3
     from kubernetes.client import Configuration
+
+
+@contextmanager
+def client_log_messages() -> Iterator[list[str]]:
+    """What the client says to the root logger in the block, in this thread, instead of raising it: that a credential
+    plugin (`exec`) is not there or has failed. It is not printed.
+    """
+    heard: list[str] = []
+    listener = threading.get_ident()
+
+    def hear(record: logging.LogRecord) -> bool:
+        if record.thread == listener:
+            heard.append(record.getMessage())
+        return record.thread != listener
+
+    root = logging.getLogger()
+    root.addFilter(hear)
+    try:
+        yield heard
+    finally:
+        root.removeFilter(hear)
+
+
+def check_certificates(authority: str | None, certificate: str | None, key: str | None) -> None:
+    """Paths of PEM files, as far as there are any.
+
+    Raises:
+        ValueError: one of them holds no certificate or not the key of it.
+        OSError: one of them cannot be read.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        if authority:
+            context.load_verify_locations(authority)
+    except ssl.SSLError as error:
+        raise ValueError(f"its certificate-authority is no certificate ({_openssl_reason(error)})") from error
+    try:
+        if certificate:
+            context.load_cert_chain(certificate, key, password="")  # else OpenSSL asks at the terminal
+    except ssl.SSLError as error:
+        why = f"its client-certificate and client-key are no certificate and its key ({_openssl_reason(error)})"
+        raise ValueError(why) from error
+
+
+def _openssl_reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).replace("_", " ").lower()
+
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +95,7 @@ class NoCluster(UsageError):
     """Nothing says where the API server is."""
 
 
-class _Way:
+class _Connection:
     """A configuration in force and the connections made by it."""
 
     def __init__(self, configuration: "Configuration", pool: "urllib3.PoolManager") -> None:
@@ -74,7 +122,7 @@ class Transport:
     ) -> None:
         self._kubeconfig, self._connections, self._read_seconds = kubeconfig, connections, read_seconds
         self._lock = threading.Lock()
-        self._way: _Way | None = None
+        self._way: _Connection | None = None
         self.requests = 0
         """Sent so far."""
 
@@ -85,7 +133,7 @@ class Transport:
 
     def request(
         self,
-        call: Call,
+        call: ApiCall,
         path: str,
         *,
         query: Mapping[str, str | int] | None = None,
@@ -102,15 +150,15 @@ class Transport:
         """
         import urllib3
 
-        way = self._open()
-        headers = {"Accept": accept, "User-Agent": USER_AGENT, **way.authorization()}
+        connection = self._open()
+        headers = {"Accept": accept, "User-Agent": USER_AGENT, **connection.authorization()}
         if body is not None:
             headers["Content-Type"] = content_type
         self.requests += 1
         try:
-            answer = way.pool.request(
+            answer = connection.pool.request(
                 _METHODS[call.verb],
-                f"{way.configuration.host}{path}{f'?{urlencode(query)}' if query else ''}",
+                f"{connection.configuration.host}{path}{f'?{urlencode(query)}' if query else ''}",
                 body=None if body is None else msgspec.json.encode(body),
                 headers=headers,
                 timeout=urllib3.Timeout(connect=min(CONNECT_SECONDS, self._read_seconds), read=self._read_seconds),
@@ -118,13 +166,15 @@ class Transport:
             )
         except urllib3.exceptions.HTTPError as error:
             if isinstance(error, urllib3.exceptions.SSLError):
-                self._forget(way)
-            raise Unavailable(call, _reason(error), f"is {way.configuration.host} the API server, and up?") from error
+                self._forget(connection)
+            raise Unavailable(
+                call, _reason(error), f"is {connection.configuration.host} the API server, and up?"
+            ) from error
         if 200 <= answer.status < 300:
             return answer.data
         failure = error_of(call, answer.status, answer.headers, answer.data)
         if isinstance(failure, Unauthorized):
-            self._forget(way)
+            self._forget(connection)
         raise failure
 
     def close(self) -> None:
@@ -132,25 +182,25 @@ class Transport:
         if self._way is not None:
             self._forget(self._way)
 
-    def _open(self) -> _Way:
+    def _open(self) -> _Connection:
         with self._lock:
             if self._way is None:
                 configuration = _configuration(self._kubeconfig)
                 configuration.connection_pool_maxsize = self._connections
                 from kubernetes.client.rest import RESTClientObject
 
-                self._way = _Way(configuration, RESTClientObject(configuration).pool_manager)
+                self._way = _Connection(configuration, RESTClientObject(configuration).pool_manager)
             return self._way
 
-    def _forget(self, way: _Way) -> None:
+    def _forget(self, connection: _Connection) -> None:
         """Tokens, certificates or the file itself may have been replaced: the next request reads them anew."""
         with self._lock:
-            if self._way is way:
+            if self._way is connection:
                 self._way = None
-        way.pool.clear()
+        connection.pool.clear()
 
 
-def way(kubeconfig: str, environment: Mapping[str, str] = os.environ) -> str:
+def credentials_source(kubeconfig: str, environment: Mapping[str, str] = os.environ) -> str:
     """Where the API server and the credentials for it come from, as kubectl and pods find them: `SERVICE_ACCOUNT` or
     the path of a kubeconfig.
 
@@ -170,7 +220,7 @@ def way(kubeconfig: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def _configuration(kubeconfig: str) -> "Configuration":
-    path = way(kubeconfig)
+    path = credentials_source(kubeconfig)
     in_cluster = path == str(SERVICE_ACCOUNT)
     import yaml
     from kubernetes import config
@@ -182,7 +232,7 @@ def _configuration(kubeconfig: str) -> "Configuration":
         if in_cluster:
             config.load_incluster_config(client_configuration=configuration)
         else:
-            with complaints() as heard:
+            with client_log_messages() as heard:
                 config.load_kube_config(path, client_configuration=configuration, persist_config=False)
             if heard:
                 raise ValueError(f"its credential plugin gives nothing: {'; '.join(heard)}")

@@ -5,11 +5,11 @@ With the XIDs these are the rows of the store, of `gpuwatch events` and of `/api
 
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from gpuwatch.model.rfc3339 import unix_time
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import Record
 
@@ -114,14 +114,11 @@ def number(query: Mapping[str, tuple[str, ...]], name: str, low: float, high: fl
 
 def moment(text: str) -> float:
     """Unix time of `1790000000.5` or `2026-09-21T14:13:20Z`; without a zone it is UTC. Raises ValueError."""
+    at: float | None
     try:
         at = float(text)
     except ValueError:
-        try:
-            read = datetime.fromisoformat(text)
-        except ValueError:
-            raise ValueError(f"since is {text!r}; use unix seconds or a time such as 2026-09-21T14:13:20Z") from None
-        at = (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-    if not math.isfinite(at):
-        raise ValueError(f"since is {text}; use unix seconds or a time such as 2026-09-21T14:13:20Z")
+        at = unix_time(text)
+    if at is None or not math.isfinite(at):
+        raise ValueError(f"since is {text!r}; use unix seconds or a time such as 2026-09-21T14:13:20Z")
     return at

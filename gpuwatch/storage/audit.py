@@ -33,7 +33,7 @@ class Ledger(Protocol):
         ...
 
 
-class Deed(NamedTuple):
+class AuditEntry(NamedTuple):
     """What is to be done: `before` and `after` are short texts of what changes."""
 
     action: str
@@ -49,9 +49,9 @@ class Audit:
 
     def __init__(self, ledger: Ledger, clock: Clock, *, actor: str = "remediator", boot_id: str | None = None) -> None:
         self._ledger, self._clock, self._actor, self.boot_id = ledger, clock, actor, boot_id
-        self._open: dict[Deed, int] = {}
+        self._open: dict[AuditEntry, int] = {}
 
-    def intend(self, deed: Deed) -> int:
+    def intend(self, deed: AuditEntry) -> int:
         """Write that it is about to be tried; its number. Tried again after a conflict, it is not written twice."""
         number = self._open.get(deed)
         if number is None:
@@ -59,16 +59,16 @@ class Audit:
             number = self._open[deed] = self._write(deed, Result.INTENDED)
         return number
 
-    def finish(self, deed: Deed, number: int, result: Result, detail: str = "") -> None:
+    def finish(self, deed: AuditEntry, number: int, result: Result, detail: str = "") -> None:
         """Write how it went."""
         self._open.pop(deed, None)
         self._write(deed, result, number=number, detail=detail)
 
-    def note(self, deed: Deed, result: Result, detail: str = "") -> None:
+    def note(self, deed: AuditEntry, result: Result, detail: str = "") -> None:
         """Write what needs no row before it: a thing observed or left out."""
         self._write(deed, result, detail=detail)
 
-    def _write(self, deed: Deed, result: Result, *, number: int | None = None, detail: str = "") -> int:
+    def _write(self, deed: AuditEntry, result: Result, *, number: int | None = None, detail: str = "") -> int:
         event = ActionEvent(
             at=self._clock.time(),
             actor=self._actor,

@@ -6,7 +6,7 @@ import pytest
 
 from gpuwatch.agent.agent_views import AgentViews
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.remediation.service.duration import HoldClock
+from gpuwatch.remediation.service.observation import HoldTimer
 from tests.remediation.model.remediating import HandClock, view
 
 
@@ -90,7 +90,7 @@ def test_an_agent_that_is_gone_keeps_its_last_view_and_says_why(views, agent, cl
 
 
 def test_a_hold_counts_only_time_in_which_somebody_looked(clock):
-    hold = HoldClock(clock)
+    hold = HoldTimer(clock)
     assert hold.look(True, 10) == 0
     clock.go(8)
     assert hold.look(True, 10) == 8

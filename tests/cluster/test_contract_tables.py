@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpuwatch.kube.errors import Call
+from gpuwatch.kube.errors import ApiCall
 from gpuwatch.kube.reader import NodeReader
 from gpuwatch.kube.transport import Transport
 from tests.cluster.api import NODES
@@ -29,7 +29,7 @@ def label(apiserver, names, name):
 
 
 def listed(transport, label, **query):
-    said = transport.request(Call("list", "nodes"), NODES, query={"labelSelector": label, **query}, accept=TABLE)
+    said = transport.request(ApiCall("list", "nodes"), NODES, query={"labelSelector": label, **query}, accept=TABLE)
     return json.loads(said)
 
 

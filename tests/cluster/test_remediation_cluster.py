@@ -12,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig, DrainConfig
-from gpuwatch.kube.node_name import Place
 from gpuwatch.kube.objects import TAINT
+from gpuwatch.kube.reader import OwnNode
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.response import Response, SchedulingLabel
-from gpuwatch.remediation.model.plan import DEGRADED, FAULTS, HEALTHY_COUNT, LABELS, NVLINK, OWNER, Reason
+from gpuwatch.remediation.model import DEGRADED, FAULTS, HEALTHY_COUNT, LABELS, NVLINK, OWNER, BlockReason
 from gpuwatch.remediation.planning.labels import ALL, LABEL_SECONDS
 from gpuwatch.remediation.service.release_all import give_back
 from gpuwatch.sim.directory import inject
@@ -91,7 +91,7 @@ def test_schedulers_are_told_and_nothing_is_left_of_it(bench, place):
     selected = place.request("GET", f"{NODES}?labelSelector={DEGRADED}=true,{HEALTHY_COUNT}=3").body["items"]
     assert [each["metadata"]["name"] for each in selected] == [NODE]
     transport = Transport(str(place.kubeconfig()))
-    give_back(bench.config, Place(node=NODE, namespace=NAMESPACE), transport, bench.clock, Ledger())
+    give_back(bench.config, OwnNode(node=NODE, namespace=NAMESPACE), transport, bench.clock, Ledger())
     transport.close()
     assert (bench.labels, LABELS in bench.annotations, bench.ours) == ({}, False, [])
     assert foreign(bench.node) == before
@@ -164,7 +164,7 @@ def test_a_disruption_budget_is_respected(bench, place, name):
     bench.finds(_of_the_node(bench.clock.time()))
     bench.run(20)
     assert place.request("GET", f"{PODS}/{name}").status == 200
-    assert Reason.PDB in reasons(bench)
+    assert BlockReason.PDB in reasons(bench)
     allow(1)
     bench.run(60)
     status, left = place.request("GET", f"{PODS}/{name}")

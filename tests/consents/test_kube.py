@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from gpuwatch.consents import parse as kube_consents_parse
 from gpuwatch.consents.kube import MOST_PAGES, ConsentsReader
 from gpuwatch.consents.parse import JOB_INDEX, JOB_LABELS, JOB_NAME, LONGEST_VALUE
-from gpuwatch.kube.errors import Call, Garbled, NotFound
+from gpuwatch.kube.errors import ApiCall, Garbled, NotFound
 from gpuwatch.kube.reader import PAGE
 from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, PodConsent
 from tests.kube.kube_server import NODE, served
 
-LIST = Call("list", "pods")
-GET = Call("get", "namespaces", "ml")
+LIST = ApiCall("list", "pods")
+GET = ApiCall("get", "namespaces", "ml")
 GPU = {"limits": {"nvidia.com/gpu": "2"}}
 
 

@@ -11,7 +11,7 @@ import pytest
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.consents.kube import ConsentsReader
 from gpuwatch.consents.service import LOOK_SECONDS, NAMESPACE_LOOKS, SPREAD, Consenting
-from gpuwatch.kube.backoff import LONGEST_SECONDS
+from gpuwatch.kube.errors import LONGEST_SECONDS
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.consent import AUTOTUNE, CLASS

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gpuwatch.config import DrainConfig, HandoverConfig
 from gpuwatch.model.response import Response, SchedulingLabel
-from gpuwatch.remediation.model.plan import HEALTHY_COUNT, NVLINK
+from gpuwatch.remediation.model import HEALTHY_COUNT, NVLINK
 from gpuwatch.remediation.planning.labels import LABEL_SECONDS
 from gpuwatch.remediation.service.executor import CRASH_POINTS
 from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer

@@ -7,7 +7,7 @@ import time
 import msgspec
 import pytest
 
-from gpuwatch.kube.errors import Call, Conflict
+from gpuwatch.kube.errors import ApiCall, Conflict
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.transport import MERGE_PATCH, Transport
 from gpuwatch.sim.kubeapi import Cluster, Rule, SimulatedApiServer, Write
@@ -34,12 +34,12 @@ class Controller(threading.Thread):
             self._stop_it.wait(max(0.0, PACE - (time.monotonic() - began)))
 
     def _edit(self):
-        node = msgspec.json.decode(self._transport.request(Call("get", "nodes", NODE), PATH))
+        node = msgspec.json.decode(self._transport.request(ApiCall("get", "nodes", NODE), PATH))
         taints = [each for each in node["spec"].get("taints") or [] if each["key"] != self.key]
         if not self.there:
             taints.append({"key": self.key, "value": str(self.edits), "effect": "PreferNoSchedule"})
         body = {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}, "spec": {"taints": taints}}
-        self._transport.request(Call("patch", "nodes", NODE), PATH, body=body, content_type=MERGE_PATCH)
+        self._transport.request(ApiCall("patch", "nodes", NODE), PATH, body=body, content_type=MERGE_PATCH)
         self.there, self.edits = not self.there, self.edits + 1
 
 

@@ -13,7 +13,7 @@ from gpuwatch.health.xid.ledger import XidLedger
 from gpuwatch.kube.objects import Taint
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.xid import XidEvent
-from gpuwatch.remediation.model.plan import PatchNode
+from gpuwatch.remediation.model import PatchNode
 from tests.health.judging import Bench, identity
 from tests.remediation.planning.remediating import Story
 

@@ -80,7 +80,7 @@ HARMS: tuple[Harm, ...] = (
                 "remediation/planning/quarantine.py",
                 "    if isinstance(slot, NoSlot):\n",
                 "    if isinstance(slot, NoSlot) and slot.unreadable:\n"
-                "        from gpuwatch.remediation.model.plan import TakeSlot\n\n"
+                "        from gpuwatch.remediation.model import TakeSlot\n\n"
                 '        slot = TakeSlot(slots=1, name="gpuwatch-slot-0")\n'
                 "    if isinstance(slot, NoSlot):\n",
             ),
@@ -140,7 +140,7 @@ HARMS: tuple[Harm, ...] = (
         "only so often a day. Checks of readings need N of M bad looks to begin and several good ones to end.",
         (
             "remediation/planning/recovery.py:_well",
-            "remediation/service/duration.py:look",
+            "remediation/service/observation.py:look",
             "remediation/planning/quarantine.py:_barriers",
             "health/judge.py:_weigh",
         ),
@@ -173,7 +173,7 @@ HARMS: tuple[Harm, ...] = (
         (
             "remediation/planning/ownership.py:hold",
             "remediation/planning/recovery.py:_undo",
-            "remediation/service/request_bodies.py:node_patch",
+            "remediation/service/node_writer.py:node_patch",
         ),
         (
             proof(
@@ -215,13 +215,13 @@ HARMS: tuple[Harm, ...] = (
         "leaves out ourselves, DaemonSets, static pods and protected namespaces.",
         (
             "config/__init__.py:RemediationConfig",
-            "remediation/service/own_pod.py:check",
+            "remediation/service/plan_reads.py:check",
             "remediation/planning/draining.py:_stays",
         ),
         (
             proof(
                 f"{PODS}test_no_execute_is_not_set_where_it_would_end_ourselves",
-                "remediation/service/own_pod.py",
+                "remediation/service/plan_reads.py",
                 "if not reader().tolerates(*pod):",
                 "if False:",
             ),
@@ -525,23 +525,23 @@ HARMS: tuple[Harm, ...] = (
         "The name is that of another node, and a healthy machine is tainted.",
         "The Node's name must be given; its boot id, machine id and system uuid must be this machine's before "
         "anything is written, and one of them must be known on both sides.",
-        ("remediation/planning/identity.py:mistaken", "kube/node_name.py:of"),
+        ("remediation/planning/evidence.py:mistaken", "kube/reader.py:of"),
         (
             proof(
                 f"{PEOPLE}test_a_node_of_another_machine_is_never_written_to",
-                "remediation/planning/identity.py",
+                "remediation/planning/evidence.py",
                 "if a.strip().lower() != b.strip().lower():",
                 "if False:",
             ),
             proof(
                 f"{PEOPLE}test_without_any_identity_in_common_nothing_is_written",
-                "remediation/planning/identity.py",
+                "remediation/planning/evidence.py",
                 "    if not known:\n",
                 "    if False:\n",
             ),
             proof(
                 f"{PEOPLE}test_the_hosts_name_is_never_taken_for_the_nodes",
-                "kube/node_name.py",
+                "kube/reader.py",
                 'environment.get("NODE_NAME", "")',
                 'environment.get("NODE_NAME", "") or environment.get("HOSTNAME", "")',
             ),
@@ -575,11 +575,11 @@ HARMS: tuple[Harm, ...] = (
         "Events and the Leases of one namespace, to act; evictions only where draining is on. RBAC has no word for a "
         "pod's own Node, so admission policies (`remediation-enforce/own-node-policy.yaml`) compare the token's node, "
         "and let only gpuwatch's taint, condition, labels and annotations change; "
-        "`tests/cluster/test_own_node_policy.py` shows it, rule by rule, on a real API server. Evictions are not "
+        "`tests/cluster/test_own_node_policy.py` shows it, rule by rule, on a real API server. EvictionHistory are not "
         "tied to the node: an admission policy cannot see where a pod runs.",
         (
             "remediation/service/remediator.py:_hands",
-            "remediation/service/request_bodies.py:node_patch",
+            "remediation/service/node_writer.py:node_patch",
             "config/__init__.py:RemediationConfig",
         ),
         (
@@ -616,11 +616,11 @@ HARMS: tuple[Harm, ...] = (
         "Two controllers write the list of taints at once, and one of them loses what it wrote.",
         "A change of taints carries the resourceVersion of the Node it was made from; a conflict means looking and "
         "planning anew.",
-        ("remediation/service/request_bodies.py:node_patch", "remediation/service/remediator.py:_work"),
+        ("remediation/service/node_writer.py:node_patch", "remediation/service/remediator.py:_work"),
         (
             proof(
                 f"{API}test_a_taint_that_another_sets_in_the_same_moment_is_not_lost",
-                "remediation/service/request_bodies.py",
+                "remediation/service/node_writer.py",
                 '    metadata: Json = {"resourceVersion": node.resource_version}\n',
                 "    metadata: Json = {}\n",
             ),
@@ -632,20 +632,20 @@ HARMS: tuple[Harm, ...] = (
         "Only changes are written; a heartbeat is due every five minutes, words alone wait for it. A storm of "
         "findings is no storm of requests, and every wait has jitter.",
         (
-            "remediation/planning/condition.py:changed",
+            "remediation/planning/node_events.py:changed",
             "remediation/service/remediator.py:step",
-            "remediation/planning/events.py:untold",
+            "remediation/planning/node_events.py:untold",
         ),
         (
             proof(
                 f"{API}test_at_rest_next_to_nothing_is_written",
-                "remediation/planning/condition.py",
+                "remediation/planning/node_events.py",
                 "due = bool(heartbeat) and not 0 <= age < heartbeat",
                 "due = True",
             ),
             proof(
                 f"{API}test_at_rest_next_to_nothing_is_written",
-                "remediation/planning/condition.py",
+                "remediation/planning/node_events.py",
                 "rewritten = text != old.message and not 0 <= age < max(heartbeat, MESSAGE_SECONDS)",
                 "rewritten = text != old.message",
             ),
@@ -704,7 +704,7 @@ HARMS: tuple[Harm, ...] = (
         "and the pid decides nothing.",
         (
             "health/history.py:_understood",
-            "remediation/planning/events.py:about_pods",
+            "remediation/planning/node_events.py:about_pods",
             "remediation/planning/draining.py:_meant",
         ),
         (
@@ -798,14 +798,14 @@ HARMS: tuple[Harm, ...] = (
         "Marks of others (NVSentinel, Karpenter, autoscalers, the GPU operator's upgrade, medik8s, kured, foreign "
         "cordons, keys of the configuration) mean: nothing new. The opt-out label also gives back what is ours.",
         (
-            "remediation/planning/other_controllers.py:foreign",
-            "remediation/planning/other_controllers.py:opted_out",
+            "remediation/planning/ownership.py:foreign",
+            "remediation/planning/ownership.py:opted_out",
             "remediation/planning/quarantine.py:new_is_barred",
         ),
         (
             proof(
                 f"{PEOPLE}test_a_node_that_others_have_in_hand_gets_nothing_new",
-                "remediation/planning/other_controllers.py",
+                "remediation/planning/ownership.py",
                 "if mark.idle is None or value not in mark.idle:",
                 "if False:",
             ),
@@ -822,11 +822,11 @@ HARMS: tuple[Harm, ...] = (
         "A typo in the configuration widens a rule, or switches it off.",
         "Unknown keys, checks, responses and values are errors that name the key and the nearest known one, at start "
         "and at reload; the policy in force then stays.",
-        ("config/__init__.py:parse", "remediation/planning/policy.py:compile", "process/config_watch.py:reload"),
+        ("config/__init__.py:parse", "remediation/planning/policy.py:compile", "process/service.py:reload"),
         (
             proof(
                 f"{POLICY}test_a_typo_changes_nothing_and_is_named",
-                "process/config_watch.py",
+                "process/service.py",
                 "            return None\n        self.error = None\n",
                 "            new = Config()\n        self.error = None\n",
             ),
@@ -843,17 +843,17 @@ HARMS: tuple[Harm, ...] = (
         "After an upgrade or an uninstall taints stay behind that nobody takes away.",
         "`gpuwatch node release --forget` gives back all that the annotation says is ours, from the Node alone, "
         "wherever the remediator was stopped.",
-        ("remediation/planning/manual.py:release", "cli/node/node.py"),
+        ("remediation/planning/manual_quarantine.py:release", "cli/node/node.py"),
         (
             proof(
                 f"{PEOPLE}test_an_uninstall_leaves_nothing_behind",
-                "remediation/planning/manual.py",
+                "remediation/planning/manual_quarantine.py",
                 "taints = without_ours(node, owner) if owner else node.taints",
                 "taints = node.taints",
             ),
             proof(
                 f"{PEOPLE}test_an_uninstall_leaves_nothing_behind",
-                "remediation/planning/manual.py",
+                "remediation/planning/manual_quarantine.py",
                 "    if forget:\n",
                 "    if False:\n",
             ),

@@ -7,11 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig
-from gpuwatch.kube.node_name import Place
 from gpuwatch.kube.objects import TAINT
-from gpuwatch.kube.parse import rfc3339
+from gpuwatch.kube.reader import OwnNode
 from gpuwatch.kube.transport import Transport
-from gpuwatch.remediation.model.plan import Reason
+from gpuwatch.model.rfc3339 import rfc3339
+from gpuwatch.remediation.model import BlockReason
 from gpuwatch.remediation.service.remediator import Remediator
 from gpuwatch.sim.kubeapi import Object, Rule, SimulatedApiServer, Write
 from tests.harms.conftest import Start
@@ -37,7 +37,7 @@ class Member:
     def restart(self) -> None:
         self.remediator = Remediator(
             settings(budget=self._budget),
-            Place(node=self.name, namespace=NAMESPACE),
+            OwnNode(node=self.name, namespace=NAMESPACE),
             self.views,
             self._connect,
             clock=self._clock,
@@ -186,7 +186,7 @@ def test_a_budget_that_cannot_be_read_allows_nothing(start: Start, server: Simul
     assert bench.ours == []
     plan = bench.remediator.state.plan
     assert plan is not None
-    assert Reason.BUDGET_UNREADABLE in {obstacle.reason for obstacle in plan.blocked}
+    assert BlockReason.BUDGET_UNREADABLE in {obstacle.reason for obstacle in plan.blocked}
 
 
 @pytest.mark.parametrize("trouble", ["unreadable", "exhausted"])

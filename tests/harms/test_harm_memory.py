@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gpuwatch.model.finding import Judgement
 from gpuwatch.model.snapshot import GpuState, Host, RowRemap
-from gpuwatch.remediation.model.plan import Reason
+from gpuwatch.remediation.model import BlockReason
 from gpuwatch.storage.store import Store
 from tests.harms.chain import Chain
 from tests.harms.conftest import Start
@@ -123,4 +123,4 @@ def test_a_fault_that_comes_back_too_often_waits_for_a_person(start: Start) -> N
         bench.finds()
         bench.run(600)
     assert len(bench.ours) == 1
-    assert Reason.HELD in reasons(bench)
+    assert BlockReason.HELD in reasons(bench)

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from gpuwatch.cli.main import cli
 from gpuwatch.config import RemediationConfig
-from gpuwatch.kube.node_name import Place
 from gpuwatch.kube.objects import TAINT
+from gpuwatch.kube.reader import OwnNode
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.response import Response
-from gpuwatch.remediation.model.plan import LABELS, OWNER, Reason
+from gpuwatch.remediation.model import LABELS, OWNER, BlockReason
 from gpuwatch.sim.kubeapi import SimulatedApiServer, Write
 from tests.harms.conftest import Start
 from tests.remediation.model.remediating import FOREIGN, NODE, Bench, fatal, settings
@@ -98,7 +98,7 @@ def test_a_node_that_a_person_untainted_is_left_alone_until_it_happens_again(sta
     bench.restarted()
     bench.run(HOUR)
     assert bench.ours == []
-    assert Reason.ACKNOWLEDGED in reasons(bench)
+    assert BlockReason.ACKNOWLEDGED in reasons(bench)
     bench.finds(replace(fatal(), last=bench.clock.time()))
     bench.run(30)
     assert len(bench.ours) == 1
@@ -129,7 +129,7 @@ def test_a_node_that_others_have_in_hand_gets_nothing_new(start: Start, who: str
     bench.run(300)
     assert bench.taints == before
     assert OWNER not in bench.annotations
-    assert reasons(bench) & {Reason.FOREIGN, Reason.OPT_OUT}
+    assert reasons(bench) & {BlockReason.FOREIGN, BlockReason.OPT_OUT}
 
 
 def test_a_node_that_opts_out_later_gets_back_what_is_ours(start: Start) -> None:
@@ -154,7 +154,7 @@ def test_a_node_of_another_machine_is_never_written_to(start: Start, other: str)
     bench.finds(fatal())
     bench.run(600)
     assert writes == []
-    assert reasons(bench) == {Reason.IDENTITY}
+    assert reasons(bench) == {BlockReason.IDENTITY}
 
 
 def test_without_any_identity_in_common_nothing_is_written(start: Start) -> None:
@@ -170,7 +170,7 @@ def test_without_any_identity_in_common_nothing_is_written(start: Start) -> None
 
 def test_the_hosts_name_is_never_taken_for_the_nodes() -> None:
     with pytest.raises(UsageError, match="NODE_NAME"):
-        Place.of(settings(), {"HOSTNAME": NODE})
+        OwnNode.of(settings(), {"HOSTNAME": NODE})
 
 
 def made_anew(bench: Bench, **metadata: Any) -> None:
@@ -249,4 +249,4 @@ def test_the_default_is_to_observe_and_an_observer_never_writes(start: Start, se
     bench.run(600)
     assert {verb for _, verb, _ in server.cluster.requests} <= {"get", "list"}
     assert server.cluster.requests
-    assert Reason.MODE in reasons(bench)
+    assert BlockReason.MODE in reasons(bench)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuwatch.config import DrainConfig, HandoverConfig
 from gpuwatch.model.response import Response
-from gpuwatch.remediation.model.plan import Reason
+from gpuwatch.remediation.model import BlockReason
 from gpuwatch.sim.kubeapi import Object, SimulatedApiServer
 from tests.harms.conftest import Start
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, fatal
@@ -30,7 +30,7 @@ def left(bench: Bench) -> set[str]:
 
 
 def asked(server: SimulatedApiServer) -> int:
-    """Evictions asked for so far."""
+    """EvictionHistory asked for so far."""
     return sum(count for (_, _, resource), count in server.cluster.requests.items() if resource == "pods/eviction")
 
 
@@ -106,7 +106,7 @@ def test_a_disruption_budget_is_respected_for_as_long_as_it_lasts(start: Start, 
     bench.run(HOUR)
     assert left(bench) == {"train-0"}
     assert asked(server) == until_deadline
-    assert Reason.DEADLINE in reasons(bench)
+    assert BlockReason.DEADLINE in reasons(bench)
     assert ("admin", "delete", "pods") not in server.cluster.requests
     assert len(bench.ours) == 1
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.model.finding import Health
 from gpuwatch.model.snapshot import ClockEvents, GpuState, SourceStatus
-from gpuwatch.remediation.model.plan import Reason
+from gpuwatch.remediation.model import BlockReason
 from tests.harms.chain import INTERVAL, Chain
 from tests.harms.conftest import Start
 from tests.remediation.model.remediating import Bench, fatal
@@ -70,7 +70,7 @@ def test_an_old_view_neither_adds_nor_removes(start: Start, sick: bool) -> None:
     bench.clock.go(60.0)
     bench.run(90, look=False)
     assert len(bench.ours) == before == (0 if sick else 1)
-    assert Reason.STALE in reasons(bench)
+    assert BlockReason.STALE in reasons(bench)
 
 
 @pytest.mark.parametrize("state", [GpuState.UNKNOWN, GpuState.UNRESPONSIVE])

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.kube import parse as kube_parse
-from gpuwatch.kube.errors import Call, Garbled, Unavailable, error_of
+from gpuwatch.kube.errors import ApiCall, Garbled, Unavailable, error_of
 from gpuwatch.kube.objects import TAINT
+from gpuwatch.model.rfc3339 import rfc3339, unix_time
 
-CALL = Call("get", "nodes", "n1")
+CALL = ApiCall("get", "nodes", "n1")
 META = {"name": "n1", "uid": "u", "resourceVersion": "1"}
 
 
@@ -98,9 +99,9 @@ def test_only_a_toleration_of_every_value_for_ever_lets_a_pod_live(toleration, l
 
 @given(st.floats(0, 4e9))
 def test_times_come_back(at):
-    assert kube_parse.unix_time(kube_parse.rfc3339(at, micro=True)) == pytest.approx(at, abs=1e-5)
-    assert kube_parse.unix_time(kube_parse.rfc3339(at)) == pytest.approx(at, abs=1)
+    assert unix_time(rfc3339(at, micro=True)) == pytest.approx(at, abs=1e-5)
+    assert unix_time(rfc3339(at)) == pytest.approx(at, abs=1)
 
 
 def test_what_is_no_time_is_none():
-    assert kube_parse.unix_time("soon") is kube_parse.unix_time(None) is None
+    assert unix_time("soon") is unix_time(None) is None

@@ -24,9 +24,8 @@ from gpuwatch.kube.objects import CONDITION, DOMAIN, TAINT, Condition, PodObject
 from gpuwatch.kube.reader import NodeReader
 from gpuwatch.kube.transport import USER_AGENT, NoCluster, Transport
 from gpuwatch.model.errors import UsageError
-from gpuwatch.remediation.model.plan import OWNER, Announce, PatchNode
-from gpuwatch.remediation.service.node_writer import NodeWriter
-from gpuwatch.remediation.service.request_bodies import NotOurs, node_patch
+from gpuwatch.remediation.model import OWNER, CreateEvent, PatchNode
+from gpuwatch.remediation.service.node_writer import NodeWriter, NotOurs, node_patch
 from gpuwatch.sim.kubeapi import ApiFaults, Rule
 from tests.kube.kube_server import NAMESPACE, NODE, served
 
@@ -162,7 +161,7 @@ def test_the_condition_is_not_written_to_a_node_created_anew(api):
 
 
 def test_an_event_told_twice_is_one(api):
-    told = Announce(name="gpuwatch-1", reason="GPURecovered", message="m", warning=False)
+    told = CreateEvent(name="gpuwatch-1", reason="GPURecovered", message="m", warning=False)
     node = api.writer.node()
     assert [api.writer.create_event(node, told, AT) for _ in range(2)] == [True, False]
     (event,) = api.cluster.objects("events")
@@ -172,7 +171,7 @@ def test_an_event_told_twice_is_one(api):
 
 def test_an_event_about_a_pod_is_in_its_namespace(api):
     (pod,) = api.writer.pods()
-    told = Announce(name="gpuwatch-2", reason="GPUXid31", message="m", pod=(pod.namespace, pod.name, pod.uid))
+    told = CreateEvent(name="gpuwatch-2", reason="GPUXid31", message="m", pod=(pod.namespace, pod.name, pod.uid))
     assert api.writer.create_event(api.writer.node(), told, AT)
     (event,) = api.cluster.objects("events", "ml")
     assert event["involvedObject"]["uid"] == pod.uid

@@ -15,7 +15,7 @@ from gpuwatch.model.finding import Finding, Judgement, Severity
 from gpuwatch.model.snapshot import Gpu, GpuProcess, GpuState, GpuStatus, Snapshot
 from gpuwatch.model.view import AgentStatus, PodEnergy, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, PodUsage, ProcessOwner, Workload
-from gpuwatch.remediation.service.metrics import REMEDIATOR_METRICS
+from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
 from tests.metrics.golden_pages import FOLDER, PAGES, render

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from gpuwatch.config import Config
 from gpuwatch.model.errors import UsageError
-from gpuwatch.process.config_watch import ConfigWatch
-from gpuwatch.process.main_thread import MainThread
+from gpuwatch.process.service import ConfigWatch, MainThread
 from tests.waiting import BOUND_SECONDS
 
 BEFORE = Config()
@@ -81,7 +80,7 @@ def test_what_cannot_change_while_it_runs_is_said(tmp_path: Path, caplog: pytest
 
 
 WAITS = """
-from gpuwatch.process.main_thread import MainThread
+from gpuwatch.process.service import MainThread
 main = MainThread(None, "tuning", (), print)
 main.heed_signals()
 print("waits", flush=True)

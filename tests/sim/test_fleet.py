@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gpuwatch.cli.sim.fleet import remediator
 from gpuwatch.config import BudgetConfig
-from gpuwatch.remediation.model.plan import TakeSlot
+from gpuwatch.remediation.model import TakeSlot
 from gpuwatch.sim.fleet import FAULTS, BadDay, Drill, Fleet, Race, Seat, Ward, run
 from tests.seeds import seeded
 

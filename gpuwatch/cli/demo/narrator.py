@@ -10,12 +10,12 @@ from gpuwatch.kube.objects import CONDITION, TAINT
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.model.xid_catalogue import explain, recovery_action
-from gpuwatch.remediation.model.plan import OWNER, Reason, Stage
+from gpuwatch.remediation.model import OWNER, BlockReason, NodeStage
 from gpuwatch.sim.kubeapi import Object, Write
 from gpuwatch.sim.kubeapi.objects import gpus_of, is_leaving, is_ready
 
 if TYPE_CHECKING:
-    from gpuwatch.remediation.model.plan import Plan
+    from gpuwatch.remediation.model import Plan
 
 WHO = {
     "gpuwatch": "gpuwatch",
@@ -38,7 +38,7 @@ class Narrator:
         self._heard: deque[Write] = deque()
         self._lock = threading.Lock()
         self._refused = ""
-        self._stage: Stage | None = None
+        self._stage: NodeStage | None = None
 
     def hear(self, write: Write) -> None:
         """One committed write; an observer of the cluster."""
@@ -60,11 +60,11 @@ class Narrator:
         """What the remediator waits for, when that has changed."""
         if plan is None:
             return
-        refused = next((one.words for one in plan.blocked if one.reason is Reason.PDB), "").partition(" (asked")[0]
+        refused = next((one.words for one in plan.blocked if one.reason is BlockReason.PDB), "").partition(" (asked")[0]
         if refused and refused != self._refused:
             yield "gpuwatch", f"asked it to leave and got a no: {refused}"
         self._refused = refused
-        if plan.stage is Stage.RECOVERING and self._stage is not Stage.RECOVERING:
+        if plan.stage is NodeStage.RECOVERING and self._stage is not NodeStage.RECOVERING:
             yield "gpuwatch", "sees nothing wrong any more, and goes on watching before it trusts that"
         self._stage = plan.stage
 

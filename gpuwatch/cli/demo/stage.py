@@ -31,14 +31,14 @@ from gpuwatch.config import (
     TuningConfig,
     runtime_dir,
 )
-from gpuwatch.kube.node_name import Place
 from gpuwatch.kube.objects import CONDITION, TAINT
+from gpuwatch.kube.reader import OwnNode
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.response import Response
 from gpuwatch.model.view import View
-from gpuwatch.remediation.model.plan import Reason
+from gpuwatch.remediation.model import BlockReason
 from gpuwatch.remediation.service.process import RemediatorService
 from gpuwatch.remediation.service.remediator import Remediator
 from gpuwatch.sim.kubeapi import Object, Rule, SimulatedApiServer
@@ -152,7 +152,7 @@ class DemoStage:
             "limited": lambda: tuning.budget is not None and (tuning.budget.limits or inf) <= SCARCE_WATTS,
             "returned": lambda: tuning.budget is None and all(gpu.power_limit is None for gpu in tuning.gpus),
             "told": lambda: any(each["reason"].startswith("GPUXid") for each in cluster.objects("events")),
-            "refused": lambda: plan is not None and any(one.reason is Reason.PDB for one in plan.blocked),
+            "refused": lambda: plan is not None and any(one.reason is BlockReason.PDB for one in plan.blocked),
             "moved": lambda: self._where(CHAT) is None,
             "waiting": lambda: self._where(EVALUATION) == "",
             "placed": lambda: bool(self._where(EVALUATION)),
@@ -217,7 +217,7 @@ class DemoStage:
         transport = Transport(str(server.kubeconfig("gpuwatch")))
         stack.callback(transport.close)
         views = AgentViews(AgentClient(self._socket), clock)
-        place = Place.of(config.remediation)
+        place = OwnNode.of(config.remediation)
         self._remediator = Remediator(
             config.remediation, place, views, lambda: transport, clock=clock, ledger=Store.open(""), classes={}
         )

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,9 @@ import click
 from gpuwatch.cli.console.document import API_VERSION, Envelope, to_json, to_yaml
 from gpuwatch.cli.console.session import Session
 from gpuwatch.cli.console.table import Column, table
-from gpuwatch.cli.console.words import Words
+from gpuwatch.cli.console.words import Words, utc
 from gpuwatch.diagnose.check import spans
+from gpuwatch.model.rfc3339 import unix_time
 
 if TYPE_CHECKING:
     from gpuwatch.diagnose.baseline.comparison import Difference, Document
@@ -42,7 +42,8 @@ def compare(session: Session, there: "Document", document: str, output: str) -> 
     here = comparison.document(document, "this node's diagnosis")
     differences = comparison.compare(here, there)
     if output in ("json", "yaml"):
-        at = datetime.fromisoformat(here.at) if here.at else None
+        made = unix_time(here.at)
+        at = None if made is None else utc(made)
         whole = Comparison(
             apiVersion=API_VERSION, kind=KIND, node=here.node, at=at, items=differences, other=there.node
         )

@@ -11,7 +11,7 @@ from gpuwatch.metrics.dcgm_profile import DRIVER_LABEL, HOST_LABEL, WINDOW_SECON
 from gpuwatch.metrics.metric import PREFIX, Metric, unit
 from gpuwatch.metrics.native import METRICS
 from gpuwatch.metrics.process import SELF_METRICS
-from gpuwatch.remediation.service.metrics import REMEDIATOR_METRICS
+from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
 from gpuwatch.rightsizing.service.metrics import RIGHTSIZING_METRICS
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
 

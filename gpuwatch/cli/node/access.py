@@ -11,20 +11,19 @@ from gpuwatch.agent.client import AgentClient, find_agent
 from gpuwatch.cli.console.session import Session
 from gpuwatch.config import Config
 from gpuwatch.health.checks import CHECKS
-from gpuwatch.kube.node_name import Place
 from gpuwatch.kube.objects import NodeObject
-from gpuwatch.kube.reader import NodeReader
+from gpuwatch.kube.reader import NodeReader, OwnNode
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.view import View
-from gpuwatch.remediation.planning.identity import mistaken
+from gpuwatch.remediation.planning.evidence import identity_mismatch
 from gpuwatch.remediation.planning.policy import Policy
 
 NO_AGENT = "none"
 
 
-class Reach(NamedTuple):
+class NodeAccess(NamedTuple):
     """Everything a node command needs. `reader` cannot write."""
 
     config: Config
@@ -46,7 +45,7 @@ class Reach(NamedTuple):
         if self.agent is None:
             return None
         view = self.agent.view()
-        wrong = mistaken(node, view)
+        wrong = identity_mismatch(node, view)
         if wrong is None:
             return view
         if not self.named and (view.snapshot.node or "").partition(".")[0] != self.name.partition(".")[0]:
@@ -57,7 +56,7 @@ class Reach(NamedTuple):
 
 
 @contextmanager
-def reach(session: Session, node: str | None, kubeconfig: str | None, agent: str | None) -> Iterator[Reach]:
+def node_access(session: Session, node: str | None, kubeconfig: str | None, agent: str | None) -> Iterator[NodeAccess]:
     """Read the configuration and find out whom to ask; nobody is asked yet.
 
     Raises:
@@ -71,7 +70,7 @@ def reach(session: Session, node: str | None, kubeconfig: str | None, agent: str
     transport = Transport(kubeconfig or settings.kubeconfig)
     client, named = _agent(session, agent)
     try:
-        yield Reach(
+        yield NodeAccess(
             config=config,
             policy=Policy.compile(settings, CHECKS, config.checks.xids),
             name=name,
@@ -79,7 +78,7 @@ def reach(session: Session, node: str | None, kubeconfig: str | None, agent: str
             reader=NodeReader(transport, name),
             agent=client,
             named=named,
-            namespace=settings.budget.namespace or Place.of(replace(settings, node_name=name)).namespace,
+            namespace=settings.budget.namespace or OwnNode.of(replace(settings, node_name=name)).namespace,
             clock=SystemClock(),
         )
     finally:

@@ -1,23 +1,56 @@
-"""What gpuwatch holds on a Node and why, as an item for scripts."""
+"""The state of a Node and a plan's changes as items for scripts, and the changes as a unified diff for people.
 
+Bodies of changes are made by the functions that make the requests: what is shown is what would be sent.
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from gpuwatch.cli.console.words import utc
 from gpuwatch.cli.look.items import Item
-from gpuwatch.kube.objects import Condition, NodeObject, Taint
-from gpuwatch.remediation.model.plan import Blocked, Fault, Ownership, Plan, Stage
-from gpuwatch.remediation.planning.other_controllers import foreign, opted_out
-from gpuwatch.remediation.planning.ownership import Claim, acknowledged, faults, hold
+from gpuwatch.kube.objects import CONDITION, DOMAIN, Condition, NodeObject, Taint
+from gpuwatch.remediation.model import (
+    Blocked,
+    CreateEvent,
+    Evict,
+    Fault,
+    FreeSlot,
+    NodeStage,
+    Ownership,
+    PatchNode,
+    Plan,
+    SetCondition,
+    SetRebootSentinel,
+    Step,
+    TakeSlot,
+)
+from gpuwatch.remediation.planning.ownership import (
+    ClaimState,
+    acknowledged,
+    opted_out,
+    other_controller,
+    read_claim,
+    recorded_faults,
+)
 from gpuwatch.remediation.planning.policy import Policy
-from gpuwatch.remediation.planning.slots import Slots, held, limit, number
+from gpuwatch.remediation.planning.slots import Slots, held_slots, slot_limit, slot_number
+from gpuwatch.remediation.service.node_writer import condition_patch, node_patch
 
-OUT_OF_USE = (Stage.QUARANTINED, Stage.DRAINING, Stage.DRAINED, Stage.RECOVERING)
+if TYPE_CHECKING:
+    from rich.text import Text
 
-EXIT_CODES = {Stage.HEALTHY: 0, Stage.SUSPECT: 3, Stage.RECOVERING: 3, Stage.UNKNOWN: 1}
+
+OUT_OF_USE = (NodeStage.QUARANTINED, NodeStage.DRAINING, NodeStage.DRAINED, NodeStage.RECOVERING)
+
+EXIT_CODES = {NodeStage.HEALTHY: 0, NodeStage.SUSPECT: 3, NodeStage.RECOVERING: 3, NodeStage.UNKNOWN: 1}
 """Every other stage: 4, the node is out of use."""
 
 
-class BudgetItem(Item, frozen=True, kw_only=True):
+class SlotBudgetItem(Item, frozen=True, kw_only=True):
     """The fleet's budget. `slots` null: not known."""
 
     slots: int | None
@@ -29,10 +62,10 @@ class NodeItem(Item, frozen=True, kw_only=True):
     """One Node. `overruled`: faults that count again only when they happen after this time."""
 
     node: str
-    stage: Stage
+    stage: NodeStage
     mode: str
     words: str
-    claim: Claim
+    claim: ClaimState
     taint: Taint | None
     condition: Condition | None
     unschedulable: bool
@@ -42,7 +75,7 @@ class NodeItem(Item, frozen=True, kw_only=True):
     opt_out: bool
     other: str | None
     slot: str | None
-    budget: BudgetItem | None
+    budget: SlotBudgetItem | None
     blocked: tuple[Blocked, ...]
     release_at: datetime | None
     pods: tuple[str, ...]
@@ -50,8 +83,8 @@ class NodeItem(Item, frozen=True, kw_only=True):
 
 def node_item(node: NodeObject, policy: Policy, plan: Plan | None, slots: Slots | None) -> NodeItem:
     """Join the Node, the plan that would be made now (None: no agent) and the budget (None: unreadable)."""
-    state = hold(node)
-    mine = held(slots, node.name)
+    state = read_claim(node)
+    mine = held_slots(slots, node.name)
     cordoned = state.owner is not None and state.owner.cordoned
     return NodeItem(
         node=node.name,
@@ -63,10 +96,10 @@ def node_item(node: NodeObject, policy: Policy, plan: Plan | None, slots: Slots 
         condition=node.condition,
         unschedulable=node.unschedulable,
         owner=state.owner,
-        faults=plan.faults if plan and plan.faults else faults(node),
+        faults=plan.faults if plan and plan.faults else recorded_faults(node),
         overruled={key: utc(at) for key, at in acknowledged(node).items()},
         opt_out=opted_out(node),
-        other=foreign(node, cordoned=cordoned, more=policy.config.foreign),
+        other=other_controller(node, cordoned=cordoned, more=policy.config.foreign),
         slot=mine[0].name if mine else None,
         budget=_budget(policy, slots),
         blocked=plan.blocked if plan else (),
@@ -75,20 +108,157 @@ def node_item(node: NodeObject, policy: Policy, plan: Plan | None, slots: Slots 
     )
 
 
-def stage_now(node: NodeObject, plan: Plan | None) -> Stage:
+def stage_now(node: NodeObject, plan: Plan | None) -> NodeStage:
     """Where the node is before the plan's steps; a plan names the stage after them. Without one the Node tells."""
-    state = hold(node)
+    state = read_claim(node)
     if plan is not None:
-        in_use = state.claim is not Claim.APPLIED
-        return Stage.SUSPECT if in_use and plan.stage in OUT_OF_USE else plan.stage
-    if state.claim is Claim.APPLIED and state.owner is not None:
-        return Stage.QUARANTINED if state.owner.draining is None else Stage.DRAINING
-    known = {"True": Stage.HEALTHY, "False": Stage.SUSPECT}
-    return known.get(node.condition.status, Stage.UNKNOWN) if node.condition else Stage.UNKNOWN
+        in_use = state.claim is not ClaimState.APPLIED
+        return NodeStage.SUSPECT if in_use and plan.stage in OUT_OF_USE else plan.stage
+    if state.claim is ClaimState.APPLIED and state.owner is not None:
+        return NodeStage.QUARANTINED if state.owner.draining is None else NodeStage.DRAINING
+    known = {"True": NodeStage.HEALTHY, "False": NodeStage.SUSPECT}
+    return known.get(node.condition.status, NodeStage.UNKNOWN) if node.condition else NodeStage.UNKNOWN
 
 
-def _budget(policy: Policy, slots: Slots | None) -> BudgetItem | None:
+def _budget(policy: Policy, slots: Slots | None) -> SlotBudgetItem | None:
     if slots is None or slots.leases is None:
         return None
-    used = sum(1 for lease in slots.leases if lease.holder and number(lease.name) is not None)
-    return BudgetItem(slots=limit(policy.config.budget, slots.nodes), used=used, nodes=slots.nodes)
+    used = sum(1 for lease in slots.leases if lease.holder and slot_number(lease.name) is not None)
+    return SlotBudgetItem(slots=slot_limit(policy.config.budget, slots.nodes), used=used, nodes=slots.nodes)
+
+
+class ChangeItem(Item, frozen=True, kw_only=True):
+    """One step. `body` is what would be sent, null where it depends on what is found then (slots)."""
+
+    do: str
+    target: str
+    step: str | None
+    words: str
+    body: dict[str, Any] | None = None
+
+
+def changes(node: NodeObject, steps: Iterable[Step], also: Sequence[str] = ()) -> list[ChangeItem]:
+    """Every step in order; each patch is made of the Node as the steps before leave it."""
+    items = []
+    for step in steps:
+        items.append(_change(node, step, also))
+        node = after(node, (step,))
+    return items
+
+
+def after(node: NodeObject, steps: Iterable[Step]) -> NodeObject:
+    """The Node once the steps are done, if nobody else changes it."""
+    for step in steps:
+        if isinstance(step, PatchNode):
+            node = replace(
+                node,
+                annotations=_merged(node.annotations, step.annotations),
+                labels=_merged(node.labels, step.labels),
+                taints=node.taints if step.taints is None else step.taints,
+                unschedulable=node.unschedulable if step.unschedulable is None else step.unschedulable,
+            )
+        elif isinstance(step, SetCondition):
+            others = tuple(condition for condition in node.conditions if condition.type != CONDITION)
+            node = replace(node, conditions=others if step.condition is None else (*others, step.condition))
+    return node
+
+
+def diff(node: NodeObject, steps: Sequence[Step]) -> "list[Text]":
+    """Unified diff of the Node's YAML: taints, labels and annotations of ours, unschedulable, our condition."""
+    from rich.text import Text
+
+    then = after(node, steps)
+    touched = {key for step in steps if isinstance(step, PatchNode) for key in (*step.annotations, *step.labels)}
+    before, later = (_yaml(each, touched).splitlines() for each in (node, then))
+    lines = difflib.unified_diff(before, later, f"node/{node.name} now", f"node/{node.name} then", lineterm="")
+    return [Text(line, _STYLES.get(line[:1], ""), no_wrap=True, end="") for line in lines]
+
+
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def _change(node: NodeObject, step: Step, also: Sequence[str]) -> ChangeItem:
+    """Target, words and body of one step."""
+    target, body = f"node/{node.name}", None
+    match step:
+        case PatchNode():
+            words, body = _patch_words(node, step), node_patch(node, step, also)
+        case SetCondition(condition=wanted):
+            words = f"set {CONDITION}={wanted.status}" if wanted else f"take {CONDITION} away"
+            body = condition_patch(node, wanted)
+        case TakeSlot():
+            target, words = f"lease/{step.name}", f"take or renew this one of {step.slots} slots of the budget"
+        case FreeSlot():
+            target, words = f"lease/{step.name}", "give the slot back"
+        case Evict(pod=pod):
+            target, words = f"pod/{pod.path}", "ask it to leave (Eviction API; disruption budgets are respected)"
+        case SetRebootSentinel(wanted=wanted):
+            target = f"file/{step.sentinel}"
+            words = "tell the tool that reboots nodes" if wanted else "take back what the rebooting tool was told"
+        case CreateEvent(pod=about):
+            target = f"pod/{about[0]}/{about[1]}" if about else target
+            words = f"Event {step.reason}: {step.message}"
+    kind = step.step if isinstance(step, PatchNode) else None
+    return ChangeItem(do=_KINDS[type(step)], target=target, step=kind, words=words, body=body)
+
+
+_KINDS: dict[type[Step], str] = {
+    PatchNode: "patch_node",
+    SetCondition: "set_condition",
+    TakeSlot: "take_slot",
+    FreeSlot: "free_slot",
+    Evict: "evict",
+    SetRebootSentinel: "hand_over",
+    CreateEvent: "announce",
+}
+
+_WORDS = {
+    "claim": "write down on the Node what is about to be done",
+    "taint": "take the Node out of use",
+    "refresh": "bring the annotations up to date",
+    "untaint": "give the Node back: labels and annotations of gpuwatch go",
+    "forget": "take the annotations of gpuwatch away",
+    "label": "tell schedulers of the GPUs by labels",
+}
+
+
+def _patch_words(node: NodeObject, step: PatchNode) -> str:
+    """What one patch does, with the taints that come and go and the cordon."""
+    words = [_WORDS.get(step.step, "change the Node")]
+    then = node.taints if step.taints is None else step.taints
+    words += [f"taint {_tell(taint)} added" for taint in then if taint not in node.taints]
+    words += [f"taint {_tell(taint)} removed" for taint in node.taints if taint not in then]
+    if step.unschedulable is not None:
+        words.append("cordoned" if step.unschedulable else "uncordoned")
+    return "; ".join(words)
+
+
+def _tell(taint: Taint) -> str:
+    return f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}"
+
+
+def _merged(old: dict[str, str], change: dict[str, str | None]) -> dict[str, str]:
+    both: dict[str, str | None] = {**old, **change}
+    return {key: value for key, value in both.items() if value is not None}
+
+
+def _yaml(node: NodeObject, touched: set[str]) -> str:
+    import yaml
+
+    def ours(values: dict[str, str]) -> dict[str, str]:
+        return {key: values[key] for key in sorted(values) if key.startswith(f"{DOMAIN}/") or key in touched}
+
+    document = {
+        "metadata": {"name": node.name, "annotations": ours(node.annotations), "labels": ours(node.labels)},
+        "spec": {"taints": [_taint(taint) for taint in node.taints], "unschedulable": node.unschedulable},
+        "status": {"conditions": [_condition(c) for c in node.conditions if c.type == CONDITION]},
+    }
+    return yaml.safe_dump(document, sort_keys=False, width=2**20, allow_unicode=True)
+
+
+def _taint(taint: Taint) -> dict[str, str]:
+    return {"key": taint.key, **({"value": taint.value} if taint.value else {}), "effect": taint.effect}
+
+
+def _condition(condition: Condition) -> dict[str, str]:
+    return {name: str(getattr(condition, name)) for name in ("type", "status", "reason", "message")}

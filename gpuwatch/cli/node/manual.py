@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from gpuwatch.cli.node.access import Reach
-from gpuwatch.cli.node.plan_items import ChangeItem, changes
+from gpuwatch.cli.node.access import NodeAccess
+from gpuwatch.cli.node.items import ChangeItem, changes
 from gpuwatch.kube.errors import AlreadyExists, Conflict, KubeError
 from gpuwatch.kube.objects import LeaseObject, NodeObject
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.event import Result
 from gpuwatch.model.snapshot import Snapshot
 from gpuwatch.model.view import AgentStatus, View
-from gpuwatch.remediation.model.plan import Evict, Plan, Stage, TakeSlot
-from gpuwatch.remediation.planning.draining import Drain, Evictions, drain
-from gpuwatch.remediation.planning.manual import Wish, withdrawn
-from gpuwatch.remediation.planning.ownership import Claim, hold
-from gpuwatch.remediation.planning.slots import NoSlot, Slots, choose, held
-from gpuwatch.remediation.service.executor import Actuator, Done
+from gpuwatch.remediation.model import Evict, NodeStage, Plan, TakeSlot
+from gpuwatch.remediation.planning.draining import DrainProgress, EvictionHistory, drain
+from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest, withdraw
+from gpuwatch.remediation.planning.ownership import ClaimState, read_claim
+from gpuwatch.remediation.planning.slots import NoSlot, Slots, choose, held_slots
+from gpuwatch.remediation.service.executor import PlanExecutor, StepResult
 from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.remediation.service.slots import SlotReader, SlotWriter
 from gpuwatch.storage.audit import Audit
@@ -37,20 +37,20 @@ class Act(NamedTuple):
     """One step that was tried, in words."""
 
     change: ChangeItem
-    done: Done
+    done: StepResult
 
 
 class Hand:
     """One command's writer; `store` keeps the audit rows where this machine has a store."""
 
-    def __init__(self, reach: Reach, store: Store) -> None:
+    def __init__(self, reach: NodeAccess, store: Store) -> None:
         self._reach = reach
         settings = reach.config.remediation
         also = (settings.handover.annotation,) if settings.handover.annotation else ()
         self.writer = NodeWriter(reach.transport, reach.name, also=also)
         slots = SlotWriter(self.writer, reach.clock, settings.budget.slot_seconds, reach.namespace)
         self._audit = Audit(store, reach.clock, actor="operator")
-        self._actuator = Actuator(self.writer, slots, self._audit, reach.clock)
+        self._actuator = PlanExecutor(self.writer, slots, self._audit, reach.clock)
         self._also = also
 
     def act(self, planned: Callable[[NodeObject], Plan]) -> tuple[Plan, list[Act]]:
@@ -77,7 +77,7 @@ class Hand:
         """Take back a claim that did not come to a taint, as far as the API server lets us."""
         with contextlib.suppress(KubeError):
             node = self.writer.node()
-            self._actuator.execute(withdrawn(node, self._reach.clock.time(), self.leases(node)), node)
+            self._actuator.execute(withdraw(node, self._reach.clock.time(), self.leases(node)), node)
 
     def slot(self, node: NodeObject) -> TakeSlot | None:
         """A slot of the budget, None for a node that is quarantined already.
@@ -85,7 +85,7 @@ class Hand:
         Raises:
             GpuwatchError: there is none, or it is not known whether there is one.
         """
-        if hold(node).claim is Claim.APPLIED:
+        if read_claim(node).claim is ClaimState.APPLIED:
             return None
         settings = self._reach.config.remediation
         reader = SlotReader(self.writer, self._reach.clock, settings.budget, self._reach.namespace)
@@ -100,19 +100,21 @@ class Hand:
     def leases(self, node: NodeObject) -> tuple[LeaseObject, ...]:
         """The slots that the node holds; the one its annotation names where the Leases cannot be read."""
         try:
-            return held(Slots(leases=self.writer.leases(self._reach.namespace)), node.name)
+            return held_slots(Slots(leases=self.writer.leases(self._reach.namespace)), node.name)
         except KubeError:
-            owner = hold(node).owner
+            owner = read_claim(node).owner
             return (LeaseObject(name=owner.slot),) if owner and owner.slot else ()
 
-    def drain(self, wish: Wish, view: View | None, seconds: float, wait: Callable[[float], None]) -> Iterator[Drain]:
+    def drain(
+        self, wish: QuarantineRequest, view: View | None, seconds: float, wait: Callable[[float], None]
+    ) -> Iterator[DrainProgress]:
         """Ask pods with GPUs to leave until none is left; yields whenever there is something new to say.
 
         Raises:
             GpuwatchError: they did not leave in time, or evictions are not possible.
         """
         config = self._reach.config.remediation.drain
-        evictions, before = Evictions(), None
+        evictions, before = EvictionHistory(), None
         end = self._reach.clock.monotonic() + seconds
         while True:
             now = self._reach.clock.time()
@@ -130,8 +132,8 @@ class Hand:
                 raise GpuwatchError(f"{names} did not leave within {seconds:.0f} s", "", "ask their owners")
             wait(POLL_SECONDS)
 
-    def _ask(self, step: Evict, evictions: Evictions) -> Evictions:
-        plan = Plan(node=self._reach.name, at=self._reach.clock.time(), stage=Stage.DRAINING, steps=(step,))
+    def _ask(self, step: Evict, evictions: EvictionHistory) -> EvictionHistory:
+        plan = Plan(node=self._reach.name, at=self._reach.clock.time(), stage=NodeStage.DRAINING, steps=(step,))
         outcome = self._actuator.execute(plan, _anonymous(self._reach.name))
         failed = outcome.steps[0].error
         if outcome.stopped is not None:
@@ -141,7 +143,7 @@ class Hand:
 
 
 @contextmanager
-def hand(reach: Reach) -> Iterator[Hand]:
+def hand(reach: NodeAccess) -> Iterator[Hand]:
     """A Hand whose audit rows go into the store of this machine, where there is one that can be written."""
     directory = reach.config.state_dir
     store = Store.open(directory if directory and os.access(directory, os.W_OK) else "")
@@ -157,5 +159,5 @@ def _nobody(at: float) -> View:
 
 
 def _anonymous(name: str) -> NodeObject:
-    """Evictions do not look at the Node."""
+    """EvictionHistory do not look at the Node."""
     return NodeObject(name=name, uid="", resource_version="")

@@ -14,10 +14,10 @@ from gpuwatch.cli.console.session import Session, pass_session
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from gpuwatch.cli.node.access import Reach
+    from gpuwatch.cli.node.access import NodeAccess
     from gpuwatch.kube.objects import NodeObject, PodObject
     from gpuwatch.model.view import View
-    from gpuwatch.remediation.model.plan import Plan
+    from gpuwatch.remediation.model import Plan
     from gpuwatch.remediation.planning.slots import Slots
 
 ENTRIES = (
@@ -87,13 +87,15 @@ def status(ctx: click.Context, session: Session, /, output: str, **where: str | 
     if output == "schema":
         click.echo(schema("NodeStatus", NodeItem))
         return
-    with reach_of(session, where) as reach:
-        live = reach.reader.node()
-        slots = _slots(session, reach)
-        view = reach.view_of(live)
+    with reach_of(session, where) as node_access:
+        live = node_access.reader.node()
+        slots = _slots(session, node_access)
+        view = node_access.view_of(live)
         if view is None:
             session.terminal.hint("hint: no agent of this node answers here; this is what the Node itself tells")
-        item = node_item(live, reach.policy, _planned(session, reach, live, view, slots) if view else None, slots)
+        item = node_item(
+            live, node_access.policy, _planned(session, node_access, live, view, slots) if view else None, slots
+        )
     if output in ("table", "wide"):
         terminal = session.terminal
         words = Words(terminal.glyphs, time.time())
@@ -119,79 +121,81 @@ def plan(session: Session, /, output: str, **where: str | None) -> None:
     """
     from gpuwatch.cli.console.document import schema
     from gpuwatch.cli.look.gather import by_index
-    from gpuwatch.cli.node.plan_items import ChangeItem, changes
+    from gpuwatch.cli.node.items import ChangeItem, changes
     from gpuwatch.cli.node.screen import plan_lines
     from gpuwatch.model.errors import GpuwatchError
-    from gpuwatch.remediation.model.plan import Announce
+    from gpuwatch.remediation.model import CreateEvent
 
     if output == "schema":
         click.echo(schema("NodePlan", ChangeItem))
         return
-    with reach_of(session, where) as reach:
-        live = reach.reader.node()
-        view = reach.view_of(live)
+    with reach_of(session, where) as node_access:
+        live = node_access.reader.node()
+        view = node_access.view_of(live)
         if view is None:
             raise GpuwatchError(
                 f"nothing is known about the GPUs of {live.name}", "no agent of it answers here", "give --agent URL"
             )
-        found = _planned(session, reach, live, view, _slots(session, reach))
-    also = (reach.config.remediation.handover.annotation,)
+        found = _planned(session, node_access, live, view, _slots(session, node_access))
+    also = (node_access.config.remediation.handover.annotation,)
     if output == "table":
         terminal = session.terminal
-        mode = reach.policy.config.mode
+        mode = node_access.policy.config.mode
         terminal.show(*plan_lines(live, found, mode, by_index(view), terminal.glyphs, terminal.width, also))
-        if any(isinstance(step, Announce) and step.pod for step in found.steps):
+        if any(isinstance(step, CreateEvent) and step.pod for step in found.steps):
             terminal.hint("hint: only the remediator knows which Events have been told; none is told twice")
     else:
         _document("NodePlan", live.name, tuple(changes(live, found.steps, also)), output)
 
 
-def reach_of(session: Session, where: dict[str, str | None]) -> "AbstractContextManager[Reach]":
+def reach_of(session: Session, where: dict[str, str | None]) -> "AbstractContextManager[NodeAccess]":
     """What `reach_options` say, as a context manager."""
-    from gpuwatch.cli.node.access import reach
+    from gpuwatch.cli.node.access import node_access
 
-    return reach(session, where["node_name"], where["kubeconfig"], where["agent"])
+    return node_access(session, where["node_name"], where["kubeconfig"], where["agent"])
 
 
-def _slots(session: Session, reach: "Reach") -> "Slots":
+def _slots(session: Session, node_access: "NodeAccess") -> "Slots":
     """The budget; what cannot be read is said."""
     from gpuwatch.remediation.service.slots import SlotReader
 
-    reader = SlotReader(reach.reader, reach.clock, reach.config.remediation.budget, reach.namespace)
+    reader = SlotReader(
+        node_access.reader, node_access.clock, node_access.config.remediation.budget, node_access.namespace
+    )
     slots = reader.read()
     if reader.trouble is not None:
         session.terminal.hint(f"hint: the budget is not known; {reader.trouble}")
     return slots
 
 
-def _pods(session: Session, reach: "Reach") -> "tuple[PodObject, ...] | None":
+def _pods(session: Session, node_access: "NodeAccess") -> "tuple[PodObject, ...] | None":
     """The node's pods; None, and said, where they cannot be read."""
     from gpuwatch.kube.errors import KubeError
 
     try:
-        return tuple(reach.reader.pods())
+        return tuple(node_access.reader.pods())
     except KubeError as error:
         session.terminal.hint(f"hint: the pods of the node are not known; {error}")
         return None
 
 
-def _planned(session: Session, reach: "Reach", live: "NodeObject", view: "View", slots: "Slots") -> "Plan":
+def _planned(session: Session, node_access: "NodeAccess", live: "NodeObject", view: "View", slots: "Slots") -> "Plan":
     """What the remediator would plan now, but for what only it remembers."""
-    from gpuwatch.remediation.model.plan import Memory
-    from gpuwatch.remediation.planning.plan import Evictions, Sight, plan
+    from gpuwatch.remediation.model import RemediatorMemory
+    from gpuwatch.remediation.planning.plan import EvictionHistory, Observation, plan
 
-    now = reach.clock.time()
-    sight = Sight(view=view, age=max(0.0, now - view.snapshot.at))
+    now = node_access.clock.time()
+    sight = Observation(view=view, age=max(0.0, now - view.snapshot.at))
     return plan(
         sight=sight,
         node=live,
-        policy=reach.policy,
-        memory=Memory(),
+        policy=node_access.policy,
+        memory=RemediatorMemory(),
         slots=slots,
-        pods=_pods(session, reach),
+        pods=_pods(session, node_access),
         now=now,
         jitter=0.0,
-        evictions=Evictions(),
+        evictions=EvictionHistory(),
     )
 
 

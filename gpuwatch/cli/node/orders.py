@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gpuwatch.cli.node.manual import Act
-    from gpuwatch.remediation.model.plan import Plan
-    from gpuwatch.remediation.planning.draining import Drain
+    from gpuwatch.remediation.model import Plan
+    from gpuwatch.remediation.planning.draining import DrainProgress
 
 
 @click.command(short_help="Take the node out of use until it is released.")
@@ -48,8 +48,8 @@ def quarantine(
       gpuwatch node quarantine --node gpu-1 --cordon --drain --yes
     """
     from gpuwatch.cli.node.manual import hand
-    from gpuwatch.remediation.planning.manual import Wish
-    from gpuwatch.remediation.planning.manual import quarantine as planned
+    from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest
+    from gpuwatch.remediation.planning.manual_quarantine import quarantine as planned
 
     with reach_of(session, where) as reach, hand(reach) as person:
         view = reach.view_of(person.writer.node())
@@ -57,7 +57,7 @@ def quarantine(
         _confirm(session, f"take node {reach.name} out of use{''.join(f', {words}' for words in also)}", yes=yes)
         if ignore_budget:
             session.terminal.hint("the fleet's budget is ignored: more nodes than it allows may be out of use")
-        wish = Wish(
+        wish = QuarantineRequest(
             at=reach.clock.time(),
             reason=reason,
             effect=reach.config.remediation.effect,
@@ -96,14 +96,14 @@ def release(session: Session, /, reason: str, *, acknowledge: bool, yes: bool, *
     from gpuwatch.cli.node.manual import hand
     from gpuwatch.model.response import Response
     from gpuwatch.remediation.planning.evidence import in_force
-    from gpuwatch.remediation.planning.manual import Wish
-    from gpuwatch.remediation.planning.manual import release as planned
+    from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest
+    from gpuwatch.remediation.planning.manual_quarantine import release as planned
 
     with reach_of(session, where) as reach, hand(reach) as person:
         view = reach.view_of(person.writer.node())
         present = in_force(view, reach.policy, Response.TAINT) if view else ()
         _confirm(session, f"give node {reach.name} back", yes=yes)
-        wish = Wish(at=reach.clock.time(), reason=reason)
+        wish = QuarantineRequest(at=reach.clock.time(), reason=reason)
         made, acts = person.act(lambda live: planned(live, wish, person.leases(live), present, forget=not acknowledge))
         _tell(session, made, acts)
     if not acts:
@@ -137,7 +137,7 @@ def _tell(session: Session, plan: "Plan", acts: "Sequence[Act]") -> None:
         session.terminal.hint(f"left alone: {one.words}")
 
 
-def _drain(session: Session, progress: "Iterable[Drain]") -> None:
+def _drain(session: Session, progress: "Iterable[DrainProgress]") -> None:
     for seen in progress:
         if seen.waiting:
             click.echo(f"waiting for {', '.join(pod.path for pod in seen.waiting)}")

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from gpuwatch.cli.console.remedies import ADVICE
 from gpuwatch.cli.console.terminal import Glyphs
 from gpuwatch.cli.console.words import Words
-from gpuwatch.cli.node.items import NodeItem, stage_now
-from gpuwatch.cli.node.plan_items import changes, diff
+from gpuwatch.cli.node.items import NodeItem, changes, diff, stage_now
 from gpuwatch.kube.objects import NodeObject
-from gpuwatch.remediation.model.plan import Blocked, Fault, Plan, Reason, Stage
-from gpuwatch.remediation.planning.ownership import Claim
+from gpuwatch.remediation.model import Blocked, BlockReason, Fault, NodeStage, Plan
+from gpuwatch.remediation.planning.ownership import ClaimState
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -20,13 +19,13 @@ LABEL = 14
 INDENT = 6
 
 STYLES = {
-    Stage.HEALTHY: "green",
-    Stage.SUSPECT: "yellow",
-    Stage.RECOVERING: "yellow",
-    Stage.QUARANTINED: "bold red",
-    Stage.DRAINING: "bold red",
-    Stage.DRAINED: "bold red",
-    Stage.UNKNOWN: "dim",
+    NodeStage.HEALTHY: "green",
+    NodeStage.SUSPECT: "yellow",
+    NodeStage.RECOVERING: "yellow",
+    NodeStage.QUARANTINED: "bold red",
+    NodeStage.DRAINING: "bold red",
+    NodeStage.DRAINED: "bold red",
+    NodeStage.UNKNOWN: "dim",
 }
 
 
@@ -89,7 +88,7 @@ def _taint(item: NodeItem) -> str:
     if item.taint is None:
         return "none"
     text = f"{item.taint.key}={item.taint.value}:{item.taint.effect}"
-    return text if item.claim is Claim.APPLIED else f"{text} (not put there by gpuwatch)"
+    return text if item.claim is ClaimState.APPLIED else f"{text} (not put there by gpuwatch)"
 
 
 def _condition(item: NodeItem, words: Words) -> str:
@@ -124,7 +123,7 @@ def _fault(fault: Fault, words: Words, width: int, named: Callable[[str], str]) 
 def _blocked(one: Blocked, width: int, named: Callable[[str], str]) -> "list[Text]":
     from rich.text import Text
 
-    style = "dim" if one.reason in (Reason.MODE, Reason.HOLD) else "yellow"
+    style = "dim" if one.reason in (BlockReason.MODE, BlockReason.HOLD) else "yellow"
     return [
         Text("", end=""),
         Text.assemble(("blocked: ", style), one.reason.value, end=""),
@@ -136,7 +135,7 @@ def _in_short(text: str, blocked: Sequence[Blocked], width: int, named: Callable
     """The plan in words; what is not done is not said as if it were."""
     from rich.text import Text
 
-    only_seen = any(one.reason is Reason.MODE for one in blocked)
+    only_seen = any(one.reason is BlockReason.MODE for one in blocked)
     lines = textwrap.wrap(f"with mode enforce: {named(text)}" if only_seen else named(text), width)
     return [Text(line, end="") for line in lines]
 

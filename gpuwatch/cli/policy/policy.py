@@ -88,22 +88,22 @@ def test(session: Session, /, events: str, duration: str, seed: int, file: str |
     """
     from gpuwatch.cli.console.words import Words
     from gpuwatch.cli.look.recording import recorded, scenario_views
-    from gpuwatch.cli.policy.screen import deed_items, deed_table, summary
+    from gpuwatch.cli.policy.screen import action_items, action_table, summary
     from gpuwatch.model.errors import UsageError
-    from gpuwatch.sim.rehearsal.rehearsal import Rehearsal
+    from gpuwatch.sim.rehearsal import Rehearsal
 
     config, compiled = _policy(session, file)
     simulated = events.startswith("sim:")
     rehearsal = Rehearsal(compiled, gap=float("inf")) if simulated else Rehearsal(compiled)
     views = scenario_views(events.removeprefix("sim:"), config, duration, seed) if simulated else recorded(events)
-    items = deed_items(rehearsal.watch(views))
+    items = action_items(rehearsal.watch(views))
     if rehearsal.views == 0:
         raise UsageError(f"{events} has no view", "nothing was tried", "record /api/v1/view, one answer a line")
     terminal = session.terminal
     if output == "table":
         words = Words(terminal.glyphs, rehearsal.last)
         if items:
-            terminal.show(*deed_table(items, rehearsal.first, words, terminal.width), "")
+            terminal.show(*action_table(items, rehearsal.first, words, terminal.width), "")
         terminal.show(*summary(rehearsal, words))
         if items and config.remediation.mode != "enforce":
             terminal.hint(f"mode is {config.remediation.mode}: with enforce this would have been done")

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from gpuwatch.cli.console.table import Column, table
 from gpuwatch.cli.console.words import Words, utc
 from gpuwatch.cli.look.items import Item
-from gpuwatch.config import RemediationConfig, Window
+from gpuwatch.config import MaintenanceWindow, RemediationConfig
 from gpuwatch.model.response import Response
-from gpuwatch.remediation.planning.maintenance import tell
-from gpuwatch.remediation.planning.policy import Policy
-from gpuwatch.sim.rehearsal.rehearsal import Deed, Rehearsal
+from gpuwatch.remediation.planning.policy import Policy, window_text
+from gpuwatch.sim.rehearsal import Rehearsal, RehearsedAction
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -35,7 +34,7 @@ class RuleItem(Item, frozen=True, kw_only=True):
     origin: str
 
 
-class DeedItem(Item, frozen=True, kw_only=True):
+class RehearsedActionItem(Item, frozen=True, kw_only=True):
     """What would have been done; `do` is `blocked` for what stood in the way."""
 
     at: datetime
@@ -85,14 +84,14 @@ def limits(config: RemediationConfig, words: Words) -> "list[Text]":
     return [Text(f"{name + ':':<16}{value}", no_wrap=True, end="") for name, value in rows.items()]
 
 
-def deed_items(deeds: Iterable[Deed]) -> tuple[DeedItem, ...]:
+def action_items(deeds: Iterable[RehearsedAction]) -> tuple[RehearsedActionItem, ...]:
     """What would have been done."""
-    return tuple(DeedItem(at=utc(deed.at), do=deed.do, what=deed.what, why=deed.why) for deed in deeds)
+    return tuple(RehearsedActionItem(at=utc(deed.at), do=deed.do, what=deed.what, why=deed.why) for deed in deeds)
 
 
-def deed_table(items: Sequence[DeedItem], first: float, words: Words, width: int) -> "list[Text]":
+def action_table(items: Sequence[RehearsedActionItem], first: float, words: Words, width: int) -> "list[Text]":
     """One line a deed, told by the time since the recording began."""
-    columns: tuple[Column[DeedItem], ...] = (
+    columns: tuple[Column[RehearsedActionItem], ...] = (
         Column("AFTER", lambda item, _: _after(item.at.timestamp() - first), right=True),
         Column("DO", lambda item, _: item.do),
         Column("WHAT", lambda item, _: item.what, shorten="end"),
@@ -114,8 +113,8 @@ def summary(rehearsal: Rehearsal, words: Words) -> "list[Text]":
     return [Text(f"{views} over {words.seconds(span)}: {said}{still}", no_wrap=True, end="")]
 
 
-def _windows(windows: Sequence[Window], none: str) -> str:
-    return "; ".join(map(tell, windows)) or none
+def _windows(windows: Sequence[MaintenanceWindow], none: str) -> str:
+    return "; ".join(map(window_text, windows)) or none
 
 
 def _after(seconds: float) -> str:

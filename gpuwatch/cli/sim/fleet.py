@@ -93,12 +93,12 @@ def fleet(
 
 def remediator(seat: "Seat") -> "Remediator":
     """The real one, with everything around it simulated."""
-    from gpuwatch.kube.node_name import Place
+    from gpuwatch.kube.reader import OwnNode
     from gpuwatch.remediation.service.remediator import Remediator
 
     return Remediator(
         seat.config,
-        Place(node=seat.node, namespace=seat.namespace),
+        OwnNode(node=seat.node, namespace=seat.namespace),
         seat.agent,
         lambda: seat.line,
         clock=seat.clock,

@@ -21,12 +21,12 @@ def keep_consents(session: Session, config: "Config") -> None:
     from gpuwatch.consents.kube import ConsentsReader
     from gpuwatch.consents.service import Consenting
     from gpuwatch.host.machine import boot_id_file, first_line
-    from gpuwatch.kube.node_name import Place
+    from gpuwatch.kube.reader import OwnNode
     from gpuwatch.kube.transport import Transport
     from gpuwatch.model.clock import SystemClock
-    from gpuwatch.process.signals import ENDS, Signals
+    from gpuwatch.process.service import ENDS, Signals
 
-    node, file = Place.of(config.tuning).node, ConsentsFile(state_place(config))
+    node, file = OwnNode.of(config.tuning).node, ConsentsFile(state_place(config))
     is_simulated = session.source not in (None, "nvml")  # a machine of its own, with a boot of its own
     boot_id = None if is_simulated else first_line(boot_id_file(Path(config.sources.proc)))
     transport, signals = Transport(config.tuning.kubeconfig, read_seconds=READ_SECONDS), Signals()

@@ -4,7 +4,6 @@ import json
 import logging
 import platform
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,6 +15,7 @@ from gpuwatch.diagnose.bundling import allowed_facts as shared
 from gpuwatch.diagnose.bundling.copying import Member
 from gpuwatch.diagnose.bundling.redaction import Redactor
 from gpuwatch.diagnose.facts import NodeFacts
+from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.model.view import Events
 
 log = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ def _versions(material: Material) -> str:
             "python": platform.python_version(),
             "machine": machine.machine,
             "system": f"{machine.system} {machine.release}",
-            "made": datetime.fromtimestamp(material.facts.at, UTC).isoformat(timespec="seconds"),
+            "made": rfc3339(material.facts.at),
             "node": {key: value for key, value in inventory(material.facts).items() if not key.startswith("gpu.")},
         }
     )

@@ -1,12 +1,12 @@
 """README.txt of a bundle: for whoever opens it, with gpuwatch or without."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 
 from gpuwatch import __version__
 from gpuwatch.diagnose.bundling.copying import Member
 from gpuwatch.diagnose.bundling.parts import PARTS
 from gpuwatch.diagnose.facts import NodeFacts
+from gpuwatch.model.rfc3339 import rfc3339
 
 TEXT = """\
 Support bundle of {node}, made by gpuwatch {version} at {at}.
@@ -45,7 +45,7 @@ def readme(facts: NodeFacts, top: str, members: Iterable[Member], missing: Mappi
     return TEXT.format(
         node=facts.node or "a node",
         version=__version__,
-        at=datetime.fromtimestamp(facts.at, UTC).isoformat(timespec="seconds"),
+        at=rfc3339(facts.at),
         parts="\n".join(f"  {part.path:<24} {part.words}" for part in PARTS if part.path in there),
         folders=FOLDERS.format(folders=", ".join(folders)) if folders else "No file of the node could be copied.",
         top=top,

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, TypeVar
 from gpuwatch.diagnose.host.kubelet_identity import kubelet_kubeconfig, node_of
 from gpuwatch.diagnose.kube.client import SurveyReader
 from gpuwatch.diagnose.model import ClusterFacts, NodePod
-from gpuwatch.kube.errors import Call, Forbidden, KubeError, NotFound, Unavailable
+from gpuwatch.kube.errors import ApiCall, Forbidden, KubeError, NotFound, Unavailable
 from gpuwatch.kube.objects import NodeObject
-from gpuwatch.kube.transport import SERVICE_ACCOUNT, NoCluster, Transport, way
+from gpuwatch.kube.transport import SERVICE_ACCOUNT, NoCluster, Transport, credentials_source
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Host, Snapshot
 from gpuwatch.model.view import AgentStatus, View
-from gpuwatch.remediation.planning.identity import mistaken
+from gpuwatch.remediation.planning.evidence import identity_mismatch
 
 __all__ = ["ClusterFacts", "read_cluster"]
 
@@ -70,7 +70,7 @@ def read_cluster(
 def _credentials(kubeconfig: str, environment: Mapping[str, str], root: Path) -> Credentials:
     """As kubectl finds them; else the kubelet's, which may read its own Node and pods."""
     try:
-        found = way(kubeconfig, environment)
+        found = credentials_source(kubeconfig, environment)
     except NoCluster:
         own = None if kubeconfig else kubelet_kubeconfig(root)
         if own is None:
@@ -100,7 +100,7 @@ def _own_node(
                 raise
             reasons.append(error.why)
             continue
-        other = mistaken(node, _view_of(host))
+        other = identity_mismatch(node, _view_of(host))
         if other is None:
             return reader, node
         reasons.append(other.words)
@@ -129,7 +129,7 @@ def _survey(reader: SurveyReader, node: NodeObject, words: str, deadline: float)
     def seen(name: str, ask: Callable[[], Found]) -> Found | None:
         try:
             if time.monotonic() >= deadline:
-                raise Unavailable(Call("list", name), "there is no time left", "give it more with --budget")
+                raise Unavailable(ApiCall("list", name), "there is no time left", "give it more with --budget")
             return ask()
         except KubeError as error:
             unseen[name] = _reason(error)

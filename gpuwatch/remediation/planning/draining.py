@@ -14,11 +14,11 @@ from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import Workload
-from gpuwatch.remediation.model.plan import Blocked, Evict, Fault, Reason
+from gpuwatch.remediation.model import Blocked, BlockReason, Evict, Fault
 
 LONGEST_WAIT = 300.0
 AT_ONCE = 5
-"""Evictions in one plan."""
+"""EvictionHistory in one plan."""
 
 LATE_SECONDS = 60.0
 """For a scheduler that had not heard of the taint."""
@@ -28,7 +28,7 @@ TOLERATES = "came after the drain began, so it tolerates the taint: it would onl
 OVER = ("Succeeded", "Failed")
 
 
-class Attempt(Record, frozen=True, kw_only=True):
+class EvictionAttempt(Record, frozen=True, kw_only=True):
     """How often a pod was asked to leave, when last, and what stood against it."""
 
     tries: int = 0
@@ -36,14 +36,14 @@ class Attempt(Record, frozen=True, kw_only=True):
     refused: str = ""
 
 
-class Evictions(Record, frozen=True, kw_only=True):
+class EvictionHistory(Record, frozen=True, kw_only=True):
     """Pod uid -> how asking went. Forgotten at a restart: asking once more does no harm."""
 
-    attempts: dict[str, Attempt] = {}
+    attempts: dict[str, EvictionAttempt] = {}
     newest: float | None = None
     """When the youngest pod was created, by the API server's clock, that was there when the first one was asked."""
 
-    def among(self, pods: Sequence[PodObject]) -> "Evictions":
+    def among(self, pods: Sequence[PodObject]) -> "EvictionHistory":
         """With these the drain began."""
         there = [pod.created for pod in pods if pod.created is not None]
         return replace(self, newest=max(there)) if there and self.newest is None else self
@@ -52,13 +52,13 @@ class Evictions(Record, frozen=True, kw_only=True):
         """Whether it has come since."""
         return self.newest is not None and pod.created is not None and pod.created > self.newest + LATE_SECONDS
 
-    def asked(self, pod: PodObject, at: float, refused: str = "") -> "Evictions":
+    def asked(self, pod: PodObject, at: float, refused: str = "") -> "EvictionHistory":
         """After `pod` was asked at unix time `at`; `refused`: the API server's words, empty when it agreed."""
-        tries = self.attempts.get(pod.uid, Attempt()).tries + 1
-        return replace(self, attempts={**self.attempts, pod.uid: Attempt(tries=tries, at=at, refused=refused)})
+        tries = self.attempts.get(pod.uid, EvictionAttempt()).tries + 1
+        return replace(self, attempts={**self.attempts, pod.uid: EvictionAttempt(tries=tries, at=at, refused=refused)})
 
 
-class Drain(Record, frozen=True, kw_only=True):
+class DrainProgress(Record, frozen=True, kw_only=True):
     """How far the drain is: who still has to go, who may be asked now, what is in the way."""
 
     waiting: tuple[PodObject, ...] = ()
@@ -68,7 +68,7 @@ class Drain(Record, frozen=True, kw_only=True):
     @property
     def is_done(self) -> bool:
         """Whether everybody who had to go, and may be asked to, is gone."""
-        return not self.waiting and not any(obstacle.reason is Reason.STALE for obstacle in self.blocked)
+        return not self.waiting and not any(obstacle.reason is BlockReason.STALE for obstacle in self.blocked)
 
 
 def drain(
@@ -76,31 +76,33 @@ def drain(
     faults: Sequence[Fault],
     pods: Sequence[PodObject],
     config: DrainConfig,
-    evictions: Evictions,
+    evictions: EvictionHistory,
     now: float,
     since: float | None,
-) -> Drain:
+) -> DrainProgress:
     """Ask those who have to go and whose time has come. `since`: when the first one was asked."""
     sick = [fault for fault in faults if fault.response.reaches(Response.DRAIN)]
     meant, doubts = _meant(view, sick, pods)
     staying = [pod for pod in meant if _stays(pod, config)]
     waiting = tuple(pod for pod in meant if not _stays(pod, config))
-    blocked = [Blocked(reason=Reason.PROTECTED, words=f"{pod.path} is never evicted") for pod in staying]
+    blocked = [Blocked(reason=BlockReason.PROTECTED, words=f"{pod.path} is never evicted") for pod in staying]
     late = [pod for pod in waiting if evictions.knows_late(pod)]
-    blocked += [Blocked(reason=Reason.PROTECTED, words=f"{pod.path} {TOLERATES}") for pod in late]
+    blocked += [Blocked(reason=BlockReason.PROTECTED, words=f"{pod.path} {TOLERATES}") for pod in late]
     waiting = tuple(pod for pod in waiting if pod not in late)
-    blocked += [Blocked(reason=Reason.STALE, words=words) for words in doubts]
+    blocked += [Blocked(reason=BlockReason.STALE, words=words) for words in doubts]
     blocked += [
-        Blocked(reason=Reason.PDB, words=f"{pod.path} may not go yet: {attempt.refused} (asked {attempt.tries} times)")
+        Blocked(
+            reason=BlockReason.PDB, words=f"{pod.path} may not go yet: {attempt.refused} (asked {attempt.tries} times)"
+        )
         for pod in waiting
         if (attempt := evictions.attempts.get(pod.uid)) and attempt.refused
     ]
     if waiting and since is not None and now - since >= config.deadline:
         names = ", ".join(pod.path for pod in waiting)
         words = f"{names} did not leave within {config.deadline:.0f} s; ask their owners, or delete them by hand"
-        return Drain(waiting=waiting, blocked=(Blocked(reason=Reason.DEADLINE, words=words), *blocked))
+        return DrainProgress(waiting=waiting, blocked=(Blocked(reason=BlockReason.DEADLINE, words=words), *blocked))
     due = [pod for pod in waiting if not pod.deleting and _is_due(evictions.attempts.get(pod.uid), config, now)]
-    return Drain(waiting=waiting, steps=tuple(Evict(pod=pod) for pod in due[:AT_ONCE]), blocked=tuple(blocked))
+    return DrainProgress(waiting=waiting, steps=tuple(Evict(pod=pod) for pod in due[:AT_ONCE]), blocked=tuple(blocked))
 
 
 def _meant(view: View, sick: Sequence[Fault], pods: Sequence[PodObject]) -> tuple[list[PodObject], list[str]]:
@@ -126,7 +128,7 @@ def _stays(pod: PodObject, config: DrainConfig) -> bool:
     return pod.mirror or pod.controller == "DaemonSet" or pod.namespace in config.protected_namespaces
 
 
-def _is_due(attempt: Attempt | None, config: DrainConfig, now: float) -> bool:
+def _is_due(attempt: EvictionAttempt | None, config: DrainConfig, now: float) -> bool:
     if attempt is None:
         return True
     wait = min(config.retry * 2.0 ** min(attempt.tries - 1, 16), LONGEST_WAIT)

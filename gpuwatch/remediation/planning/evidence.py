@@ -1,6 +1,7 @@
-"""What a View proves: which faults are in force, and whether there is positive evidence that all is well again.
+"""What a View proves: that it is of this Node's machine, which faults are in force, and whether there is positive evidence
+that the node is healthy again.
 
-Silence is neither: a View that is old, a GPU that nobody reads and a monitor in trouble add nothing and clear nothing.
+Missing data proves neither: an old View, a GPU that cannot be read and a failing monitor add nothing and clear nothing.
 """
 
 import math
@@ -10,16 +11,51 @@ from gpuwatch.model.finding import Finding, Health
 from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import GpuState, Record, Snapshot
 from gpuwatch.model.view import View
-from gpuwatch.remediation.model.plan import Fault, Ownership
-from gpuwatch.remediation.planning.identity import mistaken
-from gpuwatch.remediation.planning.ownership import MAX_FAULTS, MAX_MESSAGE, Claim, acknowledged, faults, hold
+from gpuwatch.remediation.model import Blocked, BlockReason, Fault, Ownership
+from gpuwatch.remediation.planning.ownership import (
+    MAX_FAULTS,
+    MAX_MESSAGE,
+    ClaimState,
+    acknowledged,
+    read_claim,
+    recorded_faults,
+)
 from gpuwatch.remediation.planning.policy import Policy
+
+
+def identity_mismatch(node: NodeObject, view: View) -> Blocked | None:
+    """Why nothing may be written to this Node; None when it is this machine beyond doubt.
+
+    Boot id, machine id and system uuid must agree wherever both sides know them, and one must be known to both: names
+    are set by people, and two machines made from one image share theirs.
+    """
+    here, there = view.snapshot.host, node.host
+    pairs = {
+        "boot id": (here.boot_id, there.boot_id),
+        "machine id": (here.machine_id, there.machine_id),
+        "system uuid": (here.system_uuid, there.system_uuid),
+    }
+    known = {name: (a, b) for name, (a, b) in pairs.items() if a and b}
+    for name, (a, b) in known.items():
+        if a.strip().lower() != b.strip().lower():
+            return _blocked(f"node {node.name} has the {name} {b}, this machine {a}; check NODE_NAME")
+    if not known:
+        return _blocked(f"neither boot id nor machine id can be compared with node {node.name}; mount the host's /proc")
+    told = view.snapshot.node
+    if told and told.split(".")[0].lower() != node.name.split(".")[0].lower():
+        return _blocked(f"the agent runs on {told}, not on node {node.name}; give both the same NODE_NAME")
+    return None
+
+
+def _blocked(words: str) -> Blocked:
+    return Blocked(reason=BlockReason.IDENTITY, words=words)
+
 
 FRESH_INTERVALS = 3
 FRESH_SECONDS = 10.0
 
 
-class Sight(Record, frozen=True, kw_only=True):
+class Observation(Record, frozen=True, kw_only=True):
     """What the remediator has before its eyes: the newest View, how many seconds ago it was published, and for how long
     `is_clean` has been true without a break. Both spans by a clock that does not jump. `remarks`: what is wrong with
     the remediator's own place, for the condition's message.
@@ -31,24 +67,24 @@ class Sight(Record, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
 
 
-def is_fresh(sight: Sight) -> bool:
+def is_fresh(sight: Observation) -> bool:
     """Whether the View tells of now."""
     return sight.view is not None and sight.age < max(FRESH_INTERVALS * sight.view.snapshot.interval, FRESH_SECONDS)
 
 
-def is_clean(sight: Sight, node: NodeObject, policy: Policy) -> bool:
+def is_clean(sight: Observation, node: NodeObject, policy: Policy) -> bool:
     """Whether right now a fresh View of this machine proves that nothing keeps the node from work."""
-    return not lacking(sight, node, policy)
+    return not missing_evidence(sight, node, policy)
 
 
-def lacking(sight: Sight, node: NodeObject, policy: Policy) -> tuple[str, ...]:
+def missing_evidence(sight: Observation, node: NodeObject, policy: Policy) -> tuple[str, ...]:
     """What is missing of that proof, in words; empty: nothing."""
     if sight.view is None or not is_fresh(sight):
         return ("no fresh view of the GPUs",)
-    if (other := mistaken(node, sight.view)) is not None:
+    if (other := identity_mismatch(node, sight.view)) is not None:
         return (other.words,)
-    state = hold(node)
-    began = faults(node) if state.claim is Claim.APPLIED else ()
+    state = read_claim(node)
+    began = recorded_faults(node) if state.claim is ClaimState.APPLIED else ()
     still = tuple(fault for fault in began if policy.answer(fault.check, fault.xid).reaches(Response.TAINT))
     words = _findings(sight.view, still, policy, acknowledged(node))
     if still or not began:  # when the policy no longer taints for what was found, its GPUs need no proof
@@ -69,7 +105,7 @@ def rank(fault: Fault) -> tuple[int, str]:
     return -list(Response).index(fault.response), fault.key
 
 
-def united(old: tuple[Fault, ...], new: tuple[Fault, ...]) -> tuple[Fault, ...]:
+def merge_faults(old: tuple[Fault, ...], new: tuple[Fault, ...]) -> tuple[Fault, ...]:
     """Faults that a quarantine is about: none is forgotten while it lasts, as far as there is room. A known one changes
     only when a stronger answer is asked for.
     """
@@ -81,7 +117,7 @@ def united(old: tuple[Fault, ...], new: tuple[Fault, ...]) -> tuple[Fault, ...]:
     return tuple(sorted(merged.values(), key=rank)[:MAX_FAULTS])
 
 
-def lasted(fault: Fault, snapshot: Snapshot) -> float:
+def fault_age(fault: Fault, snapshot: Snapshot) -> float:
     """For how long a fault has been there when the snapshot was made."""
     return 0.0 if fault.since is None else max(0.0, snapshot.at - fault.since)
 

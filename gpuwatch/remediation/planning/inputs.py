@@ -8,39 +8,48 @@ from gpuwatch.kube.objects import NodeObject, PodObject
 from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
-from gpuwatch.remediation.model.plan import Blocked, Fault, FreeSlot, Memory, Ownership, Reason, Stage, Step
-from gpuwatch.remediation.planning.draining import Evictions
-from gpuwatch.remediation.planning.evidence import Sight, in_force, is_fresh, lasted
-from gpuwatch.remediation.planning.ownership import Claim, acknowledged, hold
+from gpuwatch.remediation.model import (
+    Blocked,
+    BlockReason,
+    Fault,
+    FreeSlot,
+    NodeStage,
+    Ownership,
+    RemediatorMemory,
+    Step,
+)
+from gpuwatch.remediation.planning.draining import EvictionHistory
+from gpuwatch.remediation.planning.evidence import Observation, fault_age, in_force, is_fresh
+from gpuwatch.remediation.planning.ownership import ClaimState, acknowledged, read_claim
 from gpuwatch.remediation.planning.policy import Policy
-from gpuwatch.remediation.planning.slots import Slots, held
+from gpuwatch.remediation.planning.slots import Slots, held_slots
 
 Want = Literal["slots", "pods"]
 
 
-class Case(Record, frozen=True, kw_only=True):
+class PlanInputs(Record, frozen=True, kw_only=True):
     """Everything the rules may look at. `view` is there, though it may be old, and is of this Node's machine."""
 
     view: View
-    sight: Sight
+    sight: Observation
     node: NodeObject
     policy: Policy
-    memory: Memory
+    memory: RemediatorMemory
     slots: Slots | None
     pods: tuple[PodObject, ...] | None
     now: float
     jitter: float
-    evictions: Evictions
+    evictions: EvictionHistory
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> ClaimState:
         """How far a quarantine went."""
-        return hold(self.node).claim
+        return read_claim(self.node).claim
 
     @property
     def owner(self) -> Ownership | None:
         """Our annotation."""
-        return hold(self.node).owner
+        return read_claim(self.node).owner
 
     @property
     def is_fresh(self) -> bool:
@@ -53,13 +62,13 @@ class Case(Record, frozen=True, kw_only=True):
         both = (acknowledged(self.node), self.memory.acknowledged)
         return {key: max(acks.get(key, 0.0) for acks in both) for acks in both for key in acks}
 
-    def reasons(self) -> "Reasons":
+    def reasons(self) -> "TaintReasons":
         """The faults that call for a taint, sorted by what stands against each."""
         overruled, snapshot = self.overruled, self.view.snapshot
         found = in_force(self.view, self.policy, Response.TAINT) if self.is_fresh else ()
         new = tuple(fault for fault in found if fault.last > overruled.get(fault.key, -1.0))
-        young = tuple(fault for fault in new if lasted(fault, snapshot) < self.policy.config.fault_hold)
-        return Reasons(
+        young = tuple(fault for fault in new if fault_age(fault, snapshot) < self.policy.config.fault_hold)
+        return TaintReasons(
             wanted=tuple(fault for fault in new if fault not in young),
             young=young,
             overruled=tuple(fault for fault in found if fault not in new),
@@ -67,14 +76,14 @@ class Case(Record, frozen=True, kw_only=True):
 
     def freed(self) -> tuple[FreeSlot, ...]:
         """Give back every slot this node holds, also where they could not be read."""
-        names = {lease.name for lease in held(self.slots, self.node.name)}
+        names = {lease.name for lease in held_slots(self.slots, self.node.name)}
         remembered = self.memory.slot or (self.owner.slot if self.owner else None)
         if remembered and (self.slots is None or self.slots.leases is None):
             names = {remembered}
         return tuple(FreeSlot(name=name) for name in sorted(names))
 
 
-class Reasons(Record, frozen=True, kw_only=True):
+class TaintReasons(Record, frozen=True, kw_only=True):
     """Faults that call for a taint: those that count; those too young; those that a person has overruled."""
 
     wanted: tuple[Fault, ...] = ()
@@ -82,10 +91,10 @@ class Reasons(Record, frozen=True, kw_only=True):
     overruled: tuple[Fault, ...] = ()
 
 
-class Draft(Record, frozen=True, kw_only=True):
+class PlanDraft(Record, frozen=True, kw_only=True):
     """A plan without its condition and Events, which go between `steps` and `after`. `quarantined`: it will be."""
 
-    stage: Stage
+    stage: NodeStage
     words: str
     faults: tuple[Fault, ...] = ()
     owner: Ownership | None = None
@@ -99,11 +108,11 @@ class Draft(Record, frozen=True, kw_only=True):
     annotations: dict[str, str] = {}
     wants: frozenset[Want] = frozenset()
 
-    def but(self, **changes: Any) -> "Draft":
+    def but(self, **changes: Any) -> "PlanDraft":
         """The same with changes."""
         return replace(self, **changes)
 
 
-def blocked(reason: Reason, words: str) -> Blocked:
+def blocked(reason: BlockReason, words: str) -> Blocked:
     """One obstacle."""
     return Blocked(reason=reason, words=words)

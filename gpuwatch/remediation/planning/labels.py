@@ -1,23 +1,71 @@
-"""Labels that tell schedulers of a node's GPUs what no other label tells: changed seldom, and only when they differ.
+"""Labels that describe a node's GPUs to schedulers: changed seldom, and only when they differ.
 
-Every change of a Node's label makes schedulers and watchers look again, so what varies belongs into metrics. A label
-that a person has set, changed or taken off is left as it is.
+Every change of a Node's label wakes schedulers and watchers, so values that vary belong into metrics. A label that
+a person has set, changed or removed is left as it is.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from gpuwatch.kube.objects import DOMAIN, NodeObject
 from gpuwatch.model.finding import Health
 from gpuwatch.model.response import Response
+from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
-from gpuwatch.remediation.model.plan import DEGRADED, GPU_CLASS, HEALTHY_COUNT, LABELS, NVLINK, PatchNode, Published
+from gpuwatch.remediation.model import DEGRADED, GPU_CLASS, HEALTHY_COUNT, LABELS, NVLINK, PatchNode, PublishedLabels
 from gpuwatch.remediation.planning.evidence import in_force
-from gpuwatch.remediation.planning.gpu_class import gpu_class, nvlink
-from gpuwatch.remediation.planning.inputs import Case, Draft
-from gpuwatch.remediation.planning.other_controllers import opted_out
-from gpuwatch.remediation.planning.ownership import Claim, decode, encode
+from gpuwatch.remediation.planning.inputs import PlanDraft, PlanInputs
+from gpuwatch.remediation.planning.ownership import ClaimState, decode, encode, opted_out
+
+GIB = 2**30
+MAX_VALUE = 63
+"""Of a label's value, in bytes."""
+
+SIZES = (
+    4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 94, 96, 128, 141, 144, 180, 186, 192, 288,
+)  # fmt: skip
+"""Gigabytes by which NVIDIA sells GPUs."""
+
+SHORT = 0.925
+"""Least share of that which NVML tells: GDDR with ECC keeps a sixteenth for itself, and firmware something more."""
+
+_NO_MODEL = re.compile(
+    r"NVIDIA|Tesla|GeForce|Quadro|GRID|SXM\d*( AC)?|PCIe|PCI-E|NVL|HBM\d\w*|\d+GB|Graphics|Device", re.I
+)
+_NO_VALUE = re.compile(r"[^a-z0-9.]+")
+
+
+def gpu_class(gpus: Sequence[Gpu]) -> str | None:
+    """`h100-80`, `l40s-48`, `rtx-4080-super-16`; `mixed` for several; None where NVML names none of them."""
+    named = [gpu for gpu in gpus if gpu.identity.name]
+    sized = [gpu for gpu in named if gpu.memory.total]
+    classes = {_class(gpu.identity.name or "", gpu.memory.total) for gpu in sized or named}
+    return next(iter(classes)) if len(classes) == 1 else "mixed" if classes else None
+
+
+def nvlink(gpus: Sequence[Gpu], *, missing: int = 0) -> str:
+    """`full`: every link of every GPU is up; `none`: not one is, or there are none; else `partial`. `missing`: GPUs
+    that should be there, too.
+    """
+    links = [link.active for gpu in gpus for link in gpu.nvlinks]
+    if not any(links):
+        return "none"
+    return "full" if all(links) and all(gpu.nvlinks for gpu in gpus) and not missing else "partial"
+
+
+def _class(name: str, memory: int | None) -> str:
+    model = _NO_VALUE.sub("-", _NO_MODEL.sub(" ", name).lower()).strip("-.") or "gpu"
+    size = "" if not memory else f"-{_size(memory)}"
+    return f"{model[: MAX_VALUE - len(size)].rstrip('-.')}{size}"
+
+
+def _size(memory: int) -> int:
+    """The size it is sold by, else what it has, in GiB."""
+    there = memory / GIB
+    return next((size for size in SIZES if SHORT * size <= there <= 1.01 * size), max(1, round(there)))
+
 
 LABEL_SECONDS = 300.0
 """Between two changes of a Node's labels, at least."""
@@ -27,7 +75,7 @@ ALL = (DEGRADED, GPU_CLASS, HEALTHY_COUNT, NVLINK)
 Values = Mapping[str, str | None]
 
 
-def publication(case: Case, draft: Draft) -> PatchNode | None:
+def publication(case: PlanInputs, draft: PlanDraft) -> PatchNode | None:
     """The patch that is due now, if any. `draft`: of the same plan."""
     published = _published(case.node)
     if published is None or case.node.deleting or not case.is_fresh:
@@ -61,21 +109,21 @@ def values(view: View, *, degraded: bool) -> Values:
 
 def outdated(node: NodeObject, now: Values) -> dict[str, str]:
     """Labels of ours on the Node that say something else than they should, and what they say."""
-    published = _published(node) or Published(at=0.0)
+    published = _published(node) or PublishedLabels(at=0.0)
     ours = {key: value for key, value in published.labels.items() if node.labels.get(key) == value}
     return {key: value for key, value in ours.items() if key in now and now[key] != value}
 
 
 def published_by_us(node: NodeObject) -> dict[str, str | None]:
     """What takes our labels off the Node, but for those that say by now what somebody else wants."""
-    published = _published(node) or Published(at=0.0)
+    published = _published(node) or PublishedLabels(at=0.0)
     return {key: None for key, value in published.labels.items() if key in ALL and node.labels.get(key) == value}
 
 
-def _wanted(case: Case, draft: Draft) -> Values:
+def _wanted(case: PlanInputs, draft: PlanDraft) -> Values:
     if opted_out(case.node):
         return dict.fromkeys(ALL)
-    by_us = case.claim is Claim.APPLIED and draft.owner is not None and draft.owner.by == "remediator"
+    by_us = case.claim is ClaimState.APPLIED and draft.owner is not None and draft.owner.by == "remediator"
     found = values(case.view, degraded=by_us or bool(in_force(case.view, case.policy, Response.CONDITION)))
     chosen = {f"{DOMAIN}/{name}" for name in case.policy.config.labels}
     return {key: found.get(key) if key in chosen else None for key in ALL if key in found or key not in chosen}
@@ -99,7 +147,7 @@ def _changes(
     return labels, left
 
 
-def _published(node: NodeObject) -> Published | None:
+def _published(node: NodeObject) -> PublishedLabels | None:
     """None: the annotation is not one of ours, so no label is known to be."""
     text = node.annotations.get(LABELS)
-    return Published(at=float("-inf")) if text is None else decode(text, Published)
+    return PublishedLabels(at=float("-inf")) if text is None else decode(text, PublishedLabels)

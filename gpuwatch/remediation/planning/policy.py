@@ -1,22 +1,46 @@
-"""The policy: what is to be done about a finding. `remediation.xids` overrules `remediation.checks`, that the table.
+"""The policy: which response a finding gets, and when. `remediation.xids` overrides `remediation.checks`, which
+overrides the table of checks.
 
-Whatever is asked for, a check goes no further than its `most`: no setting lets an application's bug taint a node.
+No setting exceeds a check's `most`: an application's bug never taints a node.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
+from zoneinfo import ZoneInfo
 
-from gpuwatch.config import RemediationConfig, Window
+from gpuwatch.config import MaintenanceWindow, RemediationConfig
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.finding import Finding, XidClass
 from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.xid_catalogue import explain
-from gpuwatch.remediation.planning.maintenance import inside
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
-class Row(Protocol):
+def open_window(windows: Sequence[MaintenanceWindow], now: float) -> MaintenanceWindow | None:
+    """The first window that unix time `now` is in. A window past midnight belongs to the day it starts on."""
+    return next((window for window in windows if _is_inside(window, now)), None)
+
+
+def _is_inside(window: MaintenanceWindow, now: float) -> bool:
+    local = datetime.fromtimestamp(now, UTC).astimezone(ZoneInfo(window.timezone))
+    clock, today = f"{local:%H:%M}", DAYS[local.weekday()]
+    yesterday = DAYS[(local - timedelta(days=1)).weekday()]
+    if window.start <= window.end:
+        return today in window.days and window.start <= clock < window.end
+    return (today in window.days and clock >= window.start) or (yesterday in window.days and clock < window.end)
+
+
+def window_text(window: MaintenanceWindow) -> str:
+    """A window as people read it."""
+    days = "" if set(window.days) == set(DAYS) else f"{','.join(window.days)} "
+    return f"{days}{window.start}-{window.end} {window.timezone}"
+
+
+class PolicyCheck(Protocol):
     """What a policy has to know of a check."""
 
     @property
@@ -35,7 +59,7 @@ class Row(Protocol):
         ...
 
 
-class Rule(NamedTuple):
+class PolicyRule(NamedTuple):
     """One line of the effective policy: about a check, or about an XID whatever check it comes from.
 
     `origin`: the key of the configuration, or `default`.
@@ -56,7 +80,7 @@ class Policy(Record, frozen=True, kw_only=True):
 
     @classmethod
     def compile(
-        cls, config: RemediationConfig, checks: Iterable[Row], classes: Mapping[int, XidClass] | None = None
+        cls, config: RemediationConfig, checks: Iterable[PolicyCheck], classes: Mapping[int, XidClass] | None = None
     ) -> "Policy":
         """Check names and responses against the table. `classes`: what `checks.xids` makes of XIDs.
 
@@ -89,12 +113,12 @@ class Policy(Record, frozen=True, kw_only=True):
         asked = self.asked[check]
         if xid is not None:
             asked = self.config.xids.get(xid, asked)
-        return milder(asked, self.most[check])
+        return weaker(asked, self.most[check])
 
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[PolicyRule, ...]:
         """The effective policy: every check, and every XID that the configuration names."""
         checks = tuple(
-            Rule(
+            PolicyRule(
                 name,
                 self.answer(name),
                 self.most[name],
@@ -103,21 +127,21 @@ class Policy(Record, frozen=True, kw_only=True):
             for name in self.asked
         )
         xids = tuple(
-            Rule(f"XID {code}", response, xid_cap(code, self.most, {})[0], f"remediation.xids.{code}")
+            PolicyRule(f"XID {code}", response, xid_cap(code, self.most, {})[0], f"remediation.xids.{code}")
             for code, response in sorted(self.config.xids.items())
         )
         return checks + xids
 
-    def maintenance(self, now: float) -> Window | None:
+    def maintenance(self, now: float) -> MaintenanceWindow | None:
         """The window of the configuration in which nothing new may be begun, if it is open."""
-        return inside(self.config.maintenance, now)
+        return open_window(self.config.maintenance, now)
 
     def may_drain(self, now: float) -> bool:
         """Whether pods may be asked to leave at this time."""
-        return not self.config.drain.windows or inside(self.config.drain.windows, now) is not None
+        return not self.config.drain.windows or open_window(self.config.drain.windows, now) is not None
 
 
-def milder(one: Response, other: Response) -> Response:
+def weaker(one: Response, other: Response) -> Response:
     """The weaker of two."""
     return other if one.reaches(other) else one
 

@@ -6,25 +6,24 @@ from msgspec.structs import replace
 
 from gpuwatch.kube.objects import TAINT, Taint
 from gpuwatch.model.response import Response
-from gpuwatch.remediation.model.plan import (
+from gpuwatch.model.rfc3339 import rfc3339
+from gpuwatch.remediation.model import (
     FAULTS,
     OWNER,
     QUARANTINED,
     Blocked,
+    BlockReason,
     Fault,
+    NodeStage,
     Ownership,
     PatchNode,
-    Reason,
-    Stage,
     Step,
 )
-from gpuwatch.remediation.planning.condition import rfc3339
-from gpuwatch.remediation.planning.events import DAY, digest
-from gpuwatch.remediation.planning.evidence import in_force, lasted, united
-from gpuwatch.remediation.planning.inputs import Case, Draft, Reasons, Want, blocked
-from gpuwatch.remediation.planning.maintenance import tell
-from gpuwatch.remediation.planning.other_controllers import foreign, opted_out
-from gpuwatch.remediation.planning.ownership import Claim, encode
+from gpuwatch.remediation.planning.evidence import fault_age, in_force, merge_faults
+from gpuwatch.remediation.planning.inputs import PlanDraft, PlanInputs, TaintReasons, Want, blocked
+from gpuwatch.remediation.planning.node_events import DAY, digest
+from gpuwatch.remediation.planning.ownership import ClaimState, encode, opted_out, other_controller
+from gpuwatch.remediation.planning.policy import window_text
 from gpuwatch.remediation.planning.slots import NoSlot, choose
 
 CLAIM_SECONDS = 600.0
@@ -34,38 +33,40 @@ BUDGET_SECONDS = 60.0
 """About how often a node that waits for a slot looks for one."""
 
 
-def begin(case: Case) -> Draft:
+def begin(case: PlanInputs) -> PlanDraft:
     """A node that is in service: leave it there, or not."""
     reasons = case.reasons()
     strange = tuple(_strange(case))
     if not case.is_fresh:
-        stale = blocked(Reason.STALE, f"the last view is {case.sight.age:.0f} s old: nothing is added or taken away")
-        return Draft(stage=Stage.UNKNOWN, words=stale.words, blocked=(*strange, stale))
+        stale = blocked(
+            BlockReason.STALE, f"the last view is {case.sight.age:.0f} s old: nothing is added or taken away"
+        )
+        return PlanDraft(stage=NodeStage.UNKNOWN, words=stale.words, blocked=(*strange, stale))
     waiting = tuple(_waiting(case, reasons))
     if not reasons.wanted:
         return _leave(case, (*strange, *waiting), in_force(case.view, case.policy, Response.CONDITION))
-    faults = united((), reasons.wanted)
+    faults = merge_faults((), reasons.wanted)
     barriers = (*strange, *_barriers(case))
     if barriers:
         return _leave(case, (*barriers, *waiting), faults)
     if case.slots is None:
-        unread = (blocked(Reason.BUDGET_UNREADABLE, "the Leases of the budget have not been read: no new taint"),)
-        return Draft(
-            stage=Stage.SUSPECT, words=sentence(faults), faults=faults, blocked=unread, wants=frozenset({"slots"})
+        unread = (blocked(BlockReason.BUDGET_UNREADABLE, "the Leases of the budget have not been read: no new taint"),)
+        return PlanDraft(
+            stage=NodeStage.SUSPECT, words=sentence(faults), faults=faults, blocked=unread, wants=frozenset({"slots"})
         )
     slot = choose(case.policy.config.budget, case.slots, case.node.name, case.jitter)
     if isinstance(slot, NoSlot):
-        reason = Reason.BUDGET_UNREADABLE if slot.unreadable else Reason.BUDGET
-        return Draft(
-            stage=Stage.SUSPECT,
+        reason = BlockReason.BUDGET_UNREADABLE if slot.unreadable else BlockReason.BUDGET
+        return PlanDraft(
+            stage=NodeStage.SUSPECT,
             words=f"{sentence(faults)}; {slot.words}",
             faults=faults,
             blocked=(blocked(reason, slot.words), *waiting),
             look_again=BUDGET_SECONDS * (0.5 + case.jitter),
         )
     owner = applied(case, faults, slot.name)
-    return Draft(
-        stage=Stage.QUARANTINED,
+    return PlanDraft(
+        stage=NodeStage.QUARANTINED,
         words=f"{sentence(faults)}; no new work for this node",
         faults=faults,
         owner=owner,
@@ -75,9 +76,9 @@ def begin(case: Case) -> Draft:
     )
 
 
-def applied(case: Case, faults: tuple[Fault, ...], slot: str | None) -> Ownership:
+def applied(case: PlanInputs, faults: tuple[Fault, ...], slot: str | None) -> Ownership:
     """What the Node's annotation will say once the taint is there."""
-    cut_off = case.owner if case.claim is Claim.CLAIMED else None
+    cut_off = case.owner if case.claim is ClaimState.CLAIMED else None
     cordons = any(fault.response.reaches(Response.CORDON) for fault in faults)
     key = digest(case.node.uid, *(f"{fault.key}@{fault.last}" for fault in faults))
     return Ownership(
@@ -101,10 +102,10 @@ def labels(owner: Ownership) -> dict[str, str]:
     return dict.fromkeys(owner.labels, "true")
 
 
-def why_held(case: Case, faults: tuple[Fault, ...]) -> str | None:
+def why_held(case: PlanInputs, faults: tuple[Fault, ...]) -> str | None:
     """Why only a person may give the node back, if so: what is found asks for one, or it came back too often."""
     config = case.policy.config
-    current = case.owner.since if case.claim is Claim.APPLIED and case.owner else None
+    current = case.owner.since if case.claim is ClaimState.APPLIED and case.owner else None
     for fault in faults:
         if fault.check in config.held_checks:
             return f"{fault.check} is not cured by a reset or a reboot"
@@ -122,51 +123,53 @@ def sentence(faults: tuple[Fault, ...]) -> str:
     return f"{first.place}: {first.message}{more}"
 
 
-def new_is_barred(case: Case, *, cordoned: bool) -> tuple[Blocked, ...]:
+def new_is_barred(case: PlanInputs, *, cordoned: bool) -> tuple[Blocked, ...]:
     """What stands against beginning anything on this node: its owner's wish, other controllers, maintenance."""
     found: list[Blocked] = []
     config = case.policy.config
     if opted_out(case.node):
-        found.append(blocked(Reason.OPT_OUT, "gpuwatch.io/opt-out is set on the node; take it off to have it watched"))
-    if (who := foreign(case.node, cordoned=cordoned, more=config.foreign)) is not None:
-        found.append(blocked(Reason.FOREIGN, f"{who}; gpuwatch steps back"))
+        found.append(
+            blocked(BlockReason.OPT_OUT, "gpuwatch.io/opt-out is set on the node; take it off to have it watched")
+        )
+    if (who := other_controller(case.node, cordoned=cordoned, more=config.foreign)) is not None:
+        found.append(blocked(BlockReason.FOREIGN, f"{who}; gpuwatch steps back"))
     if (window := case.policy.maintenance(case.now)) is not None:
-        found.append(blocked(Reason.MAINTENANCE, f"maintenance {tell(window)}: nothing new is begun"))
+        found.append(blocked(BlockReason.MAINTENANCE, f"maintenance {window_text(window)}: nothing new is begun"))
     return tuple(found)
 
 
-def _barriers(case: Case) -> Iterator[Blocked]:
+def _barriers(case: PlanInputs) -> Iterator[Blocked]:
     yield from new_is_barred(case, cordoned=False)
     config = case.policy.config
     times = {at for at_of in case.memory.quarantined.values() for at in at_of if abs(case.now - at) < DAY}
     if len(times) >= config.max_quarantines_per_day:
-        yield blocked(Reason.RATE, f"quarantined {len(times)} times within a day already; a person should look")
+        yield blocked(BlockReason.RATE, f"quarantined {len(times)} times within a day already; a person should look")
 
 
-def _waiting(case: Case, reasons: Reasons) -> Iterator[Blocked]:
+def _waiting(case: PlanInputs, reasons: TaintReasons) -> Iterator[Blocked]:
     for fault in reasons.overruled:
-        yield blocked(Reason.ACKNOWLEDGED, f"{fault.key} was overruled by a person; a new occurrence counts again")
+        yield blocked(BlockReason.ACKNOWLEDGED, f"{fault.key} was overruled by a person; a new occurrence counts again")
     for fault in reasons.young:
-        left = case.policy.config.fault_hold - lasted(fault, case.view.snapshot)
-        yield blocked(Reason.HOLD, f"{fault.key} is acted on if it lasts another {left:.0f} s")
+        left = case.policy.config.fault_hold - fault_age(fault, case.view.snapshot)
+        yield blocked(BlockReason.HOLD, f"{fault.key} is acted on if it lasts another {left:.0f} s")
 
 
-def _strange(case: Case) -> Iterator[Blocked]:
+def _strange(case: PlanInputs) -> Iterator[Blocked]:
     """Marks with our names that are not ours."""
-    if case.claim is Claim.FOREIGN:
+    if case.claim is ClaimState.FOREIGN:
         yield blocked(
-            Reason.FOREIGN,
+            BlockReason.FOREIGN,
             f"the node has a taint {TAINT} that gpuwatch did not put there; remove it by hand when it is done",
         )
-    if case.claim is Claim.UNREADABLE:
+    if case.claim is ClaimState.UNREADABLE:
         yield blocked(
-            Reason.FOREIGN,
+            BlockReason.FOREIGN,
             f"the annotation {OWNER} cannot be read or is of another node; if nothing is wrong, take it off: "
             f"kubectl annotate node {case.node.name} {OWNER}-",
         )
 
 
-def _leave(case: Case, obstacles: tuple[Blocked, ...], faults: tuple[Fault, ...]) -> Draft:
+def _leave(case: PlanInputs, obstacles: tuple[Blocked, ...], faults: tuple[Fault, ...]) -> PlanDraft:
     """Add nothing, and take back what was only begun."""
     is_lost = case.owner is None and case.node.taint is not None  # ours, perhaps: others shall count it
     steps: tuple[Step, ...] = () if is_lost else case.freed()
@@ -175,9 +178,9 @@ def _leave(case: Case, obstacles: tuple[Blocked, ...], faults: tuple[Fault, ...]
         steps = (*steps, PatchNode(step="forget", annotations={OWNER: None, FAULTS: None}))
         wants = frozenset({"slots"}) if case.slots is None else wants
     words = sentence(faults) if faults else "all is well"
-    young = any(obstacle.reason is Reason.HOLD for obstacle in obstacles)
-    return Draft(
-        stage=Stage.SUSPECT if faults else Stage.HEALTHY,
+    young = any(obstacle.reason is BlockReason.HOLD for obstacle in obstacles)
+    return PlanDraft(
+        stage=NodeStage.SUSPECT if faults else NodeStage.HEALTHY,
         words="; ".join((words, *(obstacle.words for obstacle in obstacles))),
         faults=faults,
         steps=steps,
@@ -187,7 +190,7 @@ def _leave(case: Case, obstacles: tuple[Blocked, ...], faults: tuple[Fault, ...]
     )
 
 
-def _claim(case: Case, owner: Ownership, faults: tuple[Fault, ...]) -> tuple[PatchNode, ...]:
+def _claim(case: PlanInputs, owner: Ownership, faults: tuple[Fault, ...]) -> tuple[PatchNode, ...]:
     """Say on the Node what is about to happen, unless a cut-off plan has just done so."""
     old = case.owner
     if old is not None and 0 <= case.now - old.since < CLAIM_SECONDS:
@@ -196,7 +199,7 @@ def _claim(case: Case, owner: Ownership, faults: tuple[Fault, ...]) -> tuple[Pat
     return (PatchNode(step="claim", annotations={OWNER: encode(claim), FAULTS: encode(faults)}),)
 
 
-def _taint(case: Case, owner: Ownership, faults: tuple[Fault, ...]) -> PatchNode:
+def _taint(case: PlanInputs, owner: Ownership, faults: tuple[Fault, ...]) -> PatchNode:
     added = rfc3339(case.now) if owner.effect == "NoExecute" else None
     taint = Taint(key=TAINT, value=owner.value, effect=owner.effect, time_added=added)
     return PatchNode(

@@ -4,56 +4,64 @@ from msgspec.structs import replace
 
 from gpuwatch.model.finding import Remedy
 from gpuwatch.model.response import Response
-from gpuwatch.remediation.model.plan import (
+from gpuwatch.remediation.model import (
     ACKNOWLEDGED,
     FAULTS,
     OWNER,
     QUARANTINED,
+    BlockReason,
     Fault,
     FreeSlot,
-    HandOver,
+    NodeStage,
     Ownership,
     PatchNode,
-    Reason,
-    Stage,
+    SetRebootSentinel,
     Step,
     TakeSlot,
 )
 from gpuwatch.remediation.planning.draining import drain
-from gpuwatch.remediation.planning.evidence import in_force, lacking, united
-from gpuwatch.remediation.planning.inputs import Case, Draft, blocked
-from gpuwatch.remediation.planning.other_controllers import foreign, opted_out
-from gpuwatch.remediation.planning.ownership import MAX_FAULTS, encode, faults, without_ours
+from gpuwatch.remediation.planning.evidence import in_force, merge_faults, missing_evidence
+from gpuwatch.remediation.planning.inputs import PlanDraft, PlanInputs, blocked
+from gpuwatch.remediation.planning.ownership import (
+    MAX_FAULTS,
+    encode,
+    foreign_taints,
+    opted_out,
+    other_controller,
+    recorded_faults,
+)
 from gpuwatch.remediation.planning.quarantine import labels, new_is_barred, why_held
-from gpuwatch.remediation.planning.slots import choose, held, renewal
+from gpuwatch.remediation.planning.slots import choose, held_slots, renewal
 
 REBOOTS = (Remedy.RESET_GPU, Remedy.REBOOT_NODE)
 
 
-def keep(case: Case) -> Draft:
+def keep_quarantine(case: PlanInputs) -> PlanDraft:
     """Our taint is there."""
-    owner, began = owned(case), faults(case.node)
+    owner, began = owned(case), recorded_faults(case.node)
     if owner.cordoned and not case.node.unschedulable:  # a person has lifted it: that stands
         owner = replace(owner, cordoned=False, lifted=True)
     if owner.by == "operator":
         words = "quarantined by a person; `gpuwatch node release` gives it back"
-        draft = Draft(stage=Stage.QUARANTINED, words=words, faults=began, owner=owner)
+        draft = PlanDraft(stage=NodeStage.QUARANTINED, words=words, faults=began, owner=owner)
         if any(fault.response.reaches(Response.DRAIN) for fault in began):
             draft = _draining(case, draft, owner, began)
-        return _kept(case, draft.but(blocked=(blocked(Reason.HELD, words), *draft.blocked)))
+        return _kept(case, draft.but(blocked=(blocked(BlockReason.HELD, words), *draft.blocked)))
     if opted_out(case.node):
-        return give_back(case, "the node opted out")
+        return release(case, "the node opted out")
     if not case.is_fresh:
-        stale = blocked(Reason.STALE, f"the last view is {case.sight.age:.0f} s old: nothing is added or taken away")
-        draft = Draft(stage=Stage.QUARANTINED, words=stale.words, faults=began, owner=owner, blocked=(stale,))
+        stale = blocked(
+            BlockReason.STALE, f"the last view is {case.sight.age:.0f} s old: nothing is added or taken away"
+        )
+        draft = PlanDraft(stage=NodeStage.QUARANTINED, words=stale.words, faults=began, owner=owner, blocked=(stale,))
         return _kept(case, draft)
-    missing = lacking(case.sight, case.node, case.policy)
+    missing = missing_evidence(case.sight, case.node, case.policy)
     return _sick(case, owner, began, missing) if missing else _well(case, owner, began)
 
 
-def overruled(case: Case) -> Draft:
+def accept_override(case: PlanInputs) -> PlanDraft:
     """A person has taken our taint away, or made it theirs: for these faults it is not set again."""
-    owner, began = owned(case), faults(case.node)
+    owner, began = owned(case), recorded_faults(case.node)
     found = in_force(case.view, case.policy, Response.TAINT)
     latest = {fault.key: fault.last for fault in found}
     meant = (*began, *found) if len(began) >= MAX_FAULTS else began
@@ -61,37 +69,37 @@ def overruled(case: Case) -> Draft:
     words = "a person took the taint away: not set again for these faults"
     undone = _undo(case, owner)
     patch = replace(undone, step="forget", taints=None, annotations={**undone.annotations, ACKNOWLEDGED: encode(acks)})
-    return Draft(
-        stage=Stage.SUSPECT,
+    return PlanDraft(
+        stage=NodeStage.SUSPECT,
         words=words,
         faults=began,
-        steps=(*called_back(case), patch),
+        steps=(*remove_sentinel(case), patch),
         after=case.freed(),
-        blocked=(blocked(Reason.ACKNOWLEDGED, words),),
+        blocked=(blocked(BlockReason.ACKNOWLEDGED, words),),
     )
 
 
-def give_back(case: Case, why: str) -> Draft:
+def release(case: PlanInputs, why: str) -> PlanDraft:
     """Take away exactly what is ours: the file while the Node still tells of it, the slot last."""
     owner = owned(case)
-    return Draft(
-        stage=Stage.HEALTHY,
+    return PlanDraft(
+        stage=NodeStage.HEALTHY,
         words=f"{why}: given back",
         owner=owner,
-        steps=(*called_back(case), _undo(case, owner)),
+        steps=(*remove_sentinel(case), _undo(case, owner)),
         after=case.freed(),
         wants=frozenset({"slots"}) if case.slots is None else frozenset(),
     )
 
 
-def owned(case: Case) -> Ownership:
+def owned(case: PlanInputs) -> Ownership:
     """Our annotation, where there must be one."""
     if case.owner is None:
         raise ValueError("this node is not ours")
     return case.owner
 
 
-def _undo(case: Case, owner: Ownership) -> PatchNode:
+def _undo(case: PlanInputs, owner: Ownership) -> PatchNode:
     """One PATCH without anything of ours. What a person has changed since is theirs and stays."""
     annotations: dict[str, str | None] = {OWNER: None, FAULTS: None}
     if owner.handover:
@@ -100,49 +108,49 @@ def _undo(case: Case, owner: Ownership) -> PatchNode:
         step="untaint",
         annotations=annotations,
         labels={key: None for key, value in labels(owner).items() if case.node.labels.get(key) == value},
-        taints=without_ours(case.node, owner),
+        taints=foreign_taints(case.node, owner),
         unschedulable=False if owner.cordoned and case.node.unschedulable else None,
     )
 
 
-def called_back(case: Case) -> tuple[Step, ...]:
+def remove_sentinel(case: PlanInputs) -> tuple[Step, ...]:
     """Take away the file that we made, wherever the settings of that time had it."""
     told = case.owner is not None and case.owner.handover is not None
     sentinel = case.memory.sentinel or (case.policy.config.handover.sentinel if told else "")
-    return (HandOver(sentinel=sentinel, wanted=False),) if sentinel else ()
+    return (SetRebootSentinel(sentinel=sentinel, wanted=False),) if sentinel else ()
 
 
-def _well(case: Case, owner: Ownership, began: tuple[Fault, ...]) -> Draft:
+def _well(case: PlanInputs, owner: Ownership, began: tuple[Fault, ...]) -> PlanDraft:
     """Nothing is wrong any more: wait for the hold, then give back."""
     if owner.held is not None:
         words = f"well again, but {owner.held}: `gpuwatch node release {case.node.name}` gives it back"
-        draft = Draft(stage=Stage.RECOVERING, words=words, faults=began, owner=owner)
-        return _kept(case, draft.but(blocked=(blocked(Reason.HELD, words),)))
+        draft = PlanDraft(stage=NodeStage.RECOVERING, words=words, faults=began, owner=owner)
+        return _kept(case, draft.but(blocked=(blocked(BlockReason.HELD, words),)))
     config, clean = case.policy.config, case.sight.clean_for
     lasted = max(clean, case.now - owner.since)  # a clock that was set back must not hold a node for ever
     left = max(config.recovery_hold - clean, config.min_quarantine - lasted)
-    others = foreign(case.node, cordoned=True, more=config.foreign) if owner.cordoned else None
+    others = other_controller(case.node, cordoned=True, more=config.foreign) if owner.cordoned else None
     if left <= 0 and others is not None:
         words = f"well again, but {others}; the node keeps its cordon until that is over"
-        draft = Draft(stage=Stage.RECOVERING, words=words, faults=began, owner=owner)
-        return _kept(case, draft.but(blocked=(blocked(Reason.FOREIGN, words),)))
+        draft = PlanDraft(stage=NodeStage.RECOVERING, words=words, faults=began, owner=owner)
+        return _kept(case, draft.but(blocked=(blocked(BlockReason.FOREIGN, words),)))
     if left <= 0:
-        return give_back(case, f"well for {clean:.0f} s")
+        return release(case, f"well for {clean:.0f} s")
     words = f"well again; given back in {left:.0f} s if it stays so"
-    draft = Draft(stage=Stage.RECOVERING, words=words, faults=began, owner=owner)
+    draft = PlanDraft(stage=NodeStage.RECOVERING, words=words, faults=began, owner=owner)
     return _kept(case, draft.but(release_at=case.now + left, look_again=left))
 
 
-def _sick(case: Case, owner: Ownership, began: tuple[Fault, ...], missing: tuple[str, ...]) -> Draft:
+def _sick(case: PlanInputs, owner: Ownership, began: tuple[Fault, ...], missing: tuple[str, ...]) -> PlanDraft:
     """Still not well: keep it out of service, and do what is asked for beyond the taint."""
-    now = united(began, case.reasons().wanted)
+    now = merge_faults(began, case.reasons().wanted)
     owner = replace(owner, held=owner.held or why_held(case, now))
     asked = tuple(replace(f, response=case.policy.answer(f.check, f.xid)) for f in now)
     barred = new_is_barred(case, cordoned=owner.cordoned)
     cordon = any(fault.response.reaches(Response.CORDON) for fault in asked)
     if cordon and not barred and not owner.lifted and not case.node.unschedulable:
         owner = replace(owner, cordoned=True)
-    draft = Draft(stage=Stage.QUARANTINED, words="; ".join(missing), faults=now, owner=owner)
+    draft = PlanDraft(stage=NodeStage.QUARANTINED, words="; ".join(missing), faults=now, owner=owner)
     there = {fault.key for fault in in_force(case.view, case.policy, Response.DRAIN)}
     leaving = tuple(fault for fault in asked if fault.key in there)  # a GPU that is well again keeps its work
     if leaving:
@@ -150,26 +158,28 @@ def _sick(case: Case, owner: Ownership, began: tuple[Fault, ...], missing: tuple
     return _kept(case, draft)
 
 
-def _draining(case: Case, draft: Draft, owner: Ownership, asked: tuple[Fault, ...]) -> Draft:
+def _draining(case: PlanInputs, draft: PlanDraft, owner: Ownership, asked: tuple[Fault, ...]) -> PlanDraft:
     """Ask pods to leave; once they are gone, hand the node over to whoever reboots it."""
     if case.pods is None:
-        unread = (blocked(Reason.API, "the pods of this node have not been read"),)
-        return draft.but(stage=Stage.DRAINING, blocked=unread, wants=frozenset({"pods"}))
+        unread = (blocked(BlockReason.API, "the pods of this node have not been read"),)
+        return draft.but(stage=NodeStage.DRAINING, blocked=unread, wants=frozenset({"pods"}))
     config = case.policy.config.drain
     result = drain(case.view, asked, case.pods, config, case.evictions, case.now, owner.draining)
     names = tuple(pod.path for pod in result.waiting)
     if result.is_done:
-        return _handed_over(case, draft.but(stage=Stage.DRAINED, blocked=result.blocked), owner, asked)
-    draft = draft.but(stage=Stage.DRAINING, pods=names, blocked=result.blocked, look_again=config.retry)
+        return _handed_over(case, draft.but(stage=NodeStage.DRAINED, blocked=result.blocked), owner, asked)
+    draft = draft.but(stage=NodeStage.DRAINING, pods=names, blocked=result.blocked, look_again=config.retry)
     if not case.policy.may_drain(case.now):
-        wait = blocked(Reason.MAINTENANCE, "pods are asked to leave in the windows of remediation.drain.windows only")
+        wait = blocked(
+            BlockReason.MAINTENANCE, "pods are asked to leave in the windows of remediation.drain.windows only"
+        )
         return draft.but(blocked=(wait, *result.blocked), look_again=None)
     if result.steps and owner.draining is None:
         draft = draft.but(owner=replace(owner, draining=case.now))
     return draft.but(after=result.steps)
 
 
-def _handed_over(case: Case, draft: Draft, owner: Ownership, asked: tuple[Fault, ...]) -> Draft:
+def _handed_over(case: PlanInputs, draft: PlanDraft, owner: Ownership, asked: tuple[Fault, ...]) -> PlanDraft:
     config = case.policy.config.handover
     remedy = next((f.remedy for f in asked if f.response.reaches(Response.DRAIN) and f.remedy in REBOOTS), None)
     wanted = bool(config.annotation or config.sentinel)
@@ -178,12 +188,12 @@ def _handed_over(case: Case, draft: Draft, owner: Ownership, asked: tuple[Fault,
     free = config.annotation not in case.node.annotations
     return draft.but(
         owner=replace(owner, handover=config.annotation if free else ""),
-        steps=(HandOver(sentinel=config.sentinel),) if config.sentinel else (),
+        steps=(SetRebootSentinel(sentinel=config.sentinel),) if config.sentinel else (),
         annotations={config.annotation: remedy} if config.annotation and free else {},
     )
 
 
-def _kept(case: Case, draft: Draft) -> Draft:
+def _kept(case: PlanInputs, draft: PlanDraft) -> PlanDraft:
     """The draft with what keeps our marks true: the slot renewed, the annotations as they should be."""
     slot, spare = _slot(case)
     owner = draft.owner or owned(case)
@@ -192,7 +202,7 @@ def _kept(case: Case, draft: Draft) -> Draft:
     annotations: dict[str, str | None] = dict(draft.annotations)
     if owner != case.owner:
         annotations[OWNER] = encode(owner)
-    if draft.faults != faults(case.node):
+    if draft.faults != recorded_faults(case.node):
         annotations[FAULTS] = encode(draft.faults)
     marks = _marks(case, owner)
     if marks:
@@ -210,7 +220,7 @@ def _kept(case: Case, draft: Draft) -> Draft:
     )
 
 
-def _marks(case: Case, owner: Ownership) -> dict[str, str | None]:
+def _marks(case: PlanInputs, owner: Ownership) -> dict[str, str | None]:
     """Labels to change so that the budget finds a Node whose quarantine an older gpuwatch has begun: that one wrote
     others, which are now for schedulers and are written anew.
     """
@@ -219,11 +229,11 @@ def _marks(case: Case, owner: Ownership) -> dict[str, str | None]:
     return {QUARANTINED: "true"} | {key: None for key in owner.labels if key in case.node.labels}
 
 
-def _slot(case: Case) -> tuple[TakeSlot | None, tuple[FreeSlot, ...]]:
+def _slot(case: PlanInputs) -> tuple[TakeSlot | None, tuple[FreeSlot, ...]]:
     """Keep one slot, give back others. Without any, take one if there is one: the taint counts either way."""
     if case.slots is None or case.slots.leases is None:
         return None, ()
-    mine, budget, name = held(case.slots, case.node.name), case.policy.config.budget, case.node.name
+    mine, budget, name = held_slots(case.slots, case.node.name), case.policy.config.budget, case.node.name
     if mine:
         return renewal(budget, case.slots, name, case.now), tuple(FreeSlot(name=lease.name) for lease in mine[1:])
     if owned(case).by == "operator":  # a person needs no slot

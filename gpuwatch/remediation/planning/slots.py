@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gpuwatch.config import BudgetConfig
 from gpuwatch.kube.objects import LeaseObject
 from gpuwatch.model.snapshot import Record
-from gpuwatch.remediation.model.plan import TakeSlot
+from gpuwatch.remediation.model import TakeSlot
 
 SLOT = "gpuwatch-slot-"
 
@@ -39,7 +39,7 @@ class NoSlot(NamedTuple):
     words: str
 
 
-def limit(budget: BudgetConfig, nodes: int | None) -> int | None:
+def slot_limit(budget: BudgetConfig, nodes: int | None) -> int | None:
     """How many nodes may be tainted at once; None: not known. A share is never less than one node unless it is 0 %."""
     if isinstance(budget.max_unavailable, int):
         return budget.max_unavailable
@@ -49,19 +49,19 @@ def limit(budget: BudgetConfig, nodes: int | None) -> int | None:
     return None if nodes is None else max(1, int(nodes * share / 100))
 
 
-def held(slots: Slots | None, node: str) -> tuple[LeaseObject, ...]:
+def held_slots(slots: Slots | None, node: str) -> tuple[LeaseObject, ...]:
     """The slots this node holds; more than one only after a mishap."""
     leases = (slots and slots.leases) or ()
-    return tuple(lease for lease in leases if lease.holder == node and number(lease.name) is not None)
+    return tuple(lease for lease in leases if lease.holder == node and slot_number(lease.name) is not None)
 
 
 def choose(budget: BudgetConfig, slots: Slots, node: str, jitter: float) -> TakeSlot | NoSlot:
     """The slot to take: our own, else a free one, by `jitter` (0..1) so that not all nodes want the same."""
-    most = limit(budget, slots.nodes)
+    most = slot_limit(budget, slots.nodes)
     if slots.leases is None or most is None:
         what = "the Leases of the budget" if slots.leases is None else "how many nodes have GPUs"
         return NoSlot(True, f"{what} cannot be read: no new taint")
-    leases = {n: lease for lease in slots.leases if (n := number(lease.name)) is not None}
+    leases = {n: lease for lease in slots.leases if (n := slot_number(lease.name)) is not None}
     used = {n for n, lease in leases.items() if _is_used(lease, slots, node)}
     mine = {n for n in used if leases[n].holder == node}
     others = used - mine
@@ -78,15 +78,15 @@ def choose(budget: BudgetConfig, slots: Slots, node: str, jitter: float) -> Take
 
 def renewal(budget: BudgetConfig, slots: Slots, node: str, now: float) -> TakeSlot | None:
     """Our slot, when it is time to renew it."""
-    for lease in held(slots, node)[:1]:
+    for lease in held_slots(slots, node)[:1]:
         age = now - (lease.renewed or 0.0)
         if not 0 <= age < budget.slot_seconds * RENEW:
-            most = limit(budget, slots.nodes)
+            most = slot_limit(budget, slots.nodes)
             return TakeSlot(slots=most or 0, name=lease.name, resource_version=lease.resource_version)
     return None
 
 
-def number(name: str) -> int | None:
+def slot_number(name: str) -> int | None:
     """N of `gpuwatch-slot-N`; None: another Lease."""
     found = re.fullmatch(re.escape(SLOT) + r"(\d{1,6})", name, re.ASCII)
     return int(found[1]) if found else None

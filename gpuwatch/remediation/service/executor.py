@@ -1,7 +1,7 @@
-"""Carries out a plan, step by step, each written down before and after; the first thing that goes wrong may end it.
+"""Carries out a plan step by step; an audit entry is written before and after each step.
 
-Nothing is tried twice here: after a conflict or a failure the world is looked at and planned for anew. So whatever is
-the last step that ever happened, killed or not, the next cycle starts from what is really there.
+Nothing is retried here: after a conflict or a failure the Node is read and planned for anew. So whichever step was the
+last one before a crash, the next cycle starts from the state that is really there.
 """
 
 import logging
@@ -10,28 +10,132 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound, TooMany
-from gpuwatch.kube.objects import LeaseObject, NodeObject
+from gpuwatch.kube.objects import Condition, LeaseObject, NodeObject, Taint
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.event import Result
-from gpuwatch.remediation.model.plan import (
-    Announce,
+from gpuwatch.remediation.model import (
+    ACTIONS,
+    FAULTS,
+    LABELS,
+    OWNER,
+    CreateEvent,
     Evict,
     FreeSlot,
-    HandOver,
     PatchNode,
     Plan,
     SetCondition,
+    SetRebootSentinel,
     Step,
     TakeSlot,
 )
-from gpuwatch.remediation.model.status import ACTIONS
-from gpuwatch.remediation.planning.ownership import hold
-from gpuwatch.remediation.service.audit_entries import action_of, deed_of, is_routine
+from gpuwatch.remediation.planning.ownership import read_claim
 from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.remediation.service.reboot_sentinel import set_sentinel
 from gpuwatch.remediation.service.slots import SlotWriter
-from gpuwatch.storage.audit import Audit, Deed
+from gpuwatch.storage.audit import Audit, AuditEntry
+
+_BY_KIND: dict[type[Step], str] = {
+    TakeSlot: "slot",
+    FreeSlot: "free_slot",
+    SetCondition: "condition",
+    CreateEvent: "event",
+    Evict: "evict",
+    SetRebootSentinel: "handover",
+}
+
+
+def action_of(step: Step) -> str:
+    """The one of ACTIONS that a step is."""
+    return step.step if isinstance(step, PatchNode) else _BY_KIND[type(step)]
+
+
+def step_summary(step: Step, plan: Plan) -> tuple[str, str]:
+    """What a step does to whom, whatever it writes there."""
+    return action_of(step), _target(step, plan)
+
+
+def audit_entry(step: Step, plan: Plan, node: NodeObject) -> AuditEntry:
+    """The audit line of a step that is about to be done to `node`."""
+    before, after = _change(step, node)
+    return AuditEntry(
+        action=action_of(step),
+        target=_target(step, plan),
+        why=plan.words,
+        evidence=tuple(fault.key for fault in plan.faults),
+        before=before,
+        after=after,
+    )
+
+
+def is_routine(step: Step, node: NodeObject) -> bool:
+    """Whether it only says again what stands there: a heartbeat, or the renewal of a slot. It leaves no audit line."""
+    match step:
+        case SetCondition(condition=wanted):
+            there = node.condition
+            return (
+                wanted is not None
+                and there is not None
+                and (wanted.status, wanted.reason, wanted.message) == (there.status, there.reason, there.message)
+            )
+        case TakeSlot():
+            return node.taint is not None
+    return False
+
+
+def _target(step: Step, plan: Plan) -> str:
+    match step:
+        case TakeSlot(name=name) | FreeSlot(name=name):
+            return f"lease/{name}"
+        case Evict(pod=pod):
+            return f"pod/{pod.path}"
+        case CreateEvent(pod=(namespace, name, _)):
+            return f"pod/{namespace}/{name}"
+        case SetRebootSentinel(sentinel=sentinel):
+            return f"file/{sentinel}"
+    return f"node/{plan.node}"
+
+
+def _change(step: Step, node: NodeObject) -> tuple[str, str]:
+    match step:
+        case PatchNode():
+            return _node_change(step, node)
+        case SetCondition(condition=wanted):
+            return _told(node.condition), _told(wanted)
+        case CreateEvent():
+            return "", f"{step.reason}: {step.message}"
+        case SetRebootSentinel(wanted=wanted):
+            return "", "file" if wanted else "no file"
+    return "", ""
+
+
+def _node_change(step: PatchNode, node: NodeObject) -> tuple[str, str]:
+    """Only what the step names; what our own annotations say is told by the action's name and its evidence."""
+    before: list[str] = []
+    after: list[str] = []
+    if step.taints is not None:
+        before.append(f"taints {_taints(node.taints)}")
+        after.append(f"taints {_taints(step.taints)}")
+    if step.unschedulable is not None:
+        before.append(f"unschedulable {str(node.unschedulable).lower()}")
+        after.append(f"unschedulable {str(step.unschedulable).lower()}")
+    for kind, changes, there in (
+        ("label", step.labels, node.labels),
+        ("annotation", step.annotations, node.annotations),
+    ):
+        for key in sorted(changes.keys() - {OWNER, FAULTS, LABELS}):
+            before.append(f"{kind} {key}={there.get(key, '')}")
+            after.append(f"{kind} {key}={changes[key] or ''}")
+    return "; ".join(before), "; ".join(after)
+
+
+def _taints(taints: tuple[Taint, ...]) -> str:
+    return "[" + ", ".join(f"{taint.key}={taint.value}:{taint.effect}" for taint in taints) + "]"
+
+
+def _told(condition: Condition | None) -> str:
+    return f"{condition.type}={condition.status} {condition.reason}" if condition else "none"
+
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +148,7 @@ written. Each is handed to `checkpoint` when it is passed.
 """
 
 
-class Done(NamedTuple):
+class StepResult(NamedTuple):
     """A step and how it went; `error` where it did not."""
 
     step: Step
@@ -52,11 +156,11 @@ class Done(NamedTuple):
     error: GpuwatchError | None = None
 
 
-class Outcome(NamedTuple):
+class PlanOutcome(NamedTuple):
     """What has become of a plan. `node` is as the last write left it. `stopped` says why steps are left undone."""
 
     node: NodeObject
-    steps: tuple[Done, ...]
+    steps: tuple[StepResult, ...]
     stopped: GpuwatchError | None = None
     lease: LeaseObject | None = None
 
@@ -71,7 +175,7 @@ class Outcome(NamedTuple):
         return next((each.error for each in self.steps if isinstance(each.error, Forbidden | Invalid)), None)
 
 
-class Actuator:
+class PlanExecutor:
     """The hands of one remediator. It is made in mode `enforce` only, as only there a NodeWriter is."""
 
     def __init__(
@@ -86,30 +190,30 @@ class Actuator:
         self._writer, self._slots, self._audit, self._clock = writer, slots, audit, clock
         self._checkpoint = checkpoint
 
-    def execute(self, plan: Plan, node: NodeObject) -> Outcome:
+    def execute(self, plan: Plan, node: NodeObject) -> PlanOutcome:
         """Do the steps of `plan`, which was made for `node` as it was just read. Raises no errors of the API."""
-        steps: list[Done] = []
+        steps: list[StepResult] = []
         lease: LeaseObject | None = None
         for step in plan.steps:
             try:
                 result, answer = self._take_step(step, plan, node)
             except GpuwatchError as error:
-                failed = Done(step, _result_of(error), error)
+                failed = StepResult(step, _result_of(error), error)
                 steps.append(failed)
                 if _ends_the_plan(failed):
-                    return Outcome(node, tuple(steps), error, lease)
+                    return PlanOutcome(node, tuple(steps), error, lease)
                 continue
-            steps.append(Done(step, result))
+            steps.append(StepResult(step, result))
             node = answer if isinstance(answer, NodeObject) else node
             lease = answer if isinstance(answer, LeaseObject) else lease
-        return Outcome(node, tuple(steps), None, lease)
+        return PlanOutcome(node, tuple(steps), None, lease)
 
     def _take_step(self, step: Step, plan: Plan, node: NodeObject) -> tuple[Result, Answer]:
         if isinstance(step, TakeSlot) and self._slots.is_verified(step):
             return Result.DONE, True
         if is_routine(step, node):
             return Result.DONE, self._do(step, node)
-        action, deed = action_of(step), deed_of(step, plan, node)
+        action, deed = action_of(step), audit_entry(step, plan, node)
         number = self._audit.intend(deed)
         self._checkpoint(f"{action}.intended")
         try:
@@ -123,7 +227,7 @@ class Actuator:
         self._checkpoint(f"{action}.recorded")
         return result, answer
 
-    def _failed(self, step: Step, deed: Deed, number: int, error: GpuwatchError) -> None:
+    def _failed(self, step: Step, deed: AuditEntry, number: int, error: GpuwatchError) -> None:
         """Write it down, but for a conflict: the same step is tried again at once, and may then be done."""
         if isinstance(error, Conflict) and isinstance(step, PatchNode):
             log.debug("%s: somebody else wrote first; looking again", deed.action)
@@ -134,15 +238,15 @@ class Actuator:
         """One request or one file, whatever comes of it."""
         match step:
             case PatchNode():
-                owner = hold(node).owner
+                owner = read_claim(node).owner
                 return self._writer.patch_node(node, step, listed=owner.handover if owner else None)
             case TakeSlot():
                 return self._slots.take(step)
             case FreeSlot():
                 return self._slots.free(step.name) or False
-            case Announce():
+            case CreateEvent():
                 return self._writer.create_event(node, step, self._clock.time())
-            case HandOver():
+            case SetRebootSentinel():
                 return set_sentinel(Path(step.sentinel), wanted=step.wanted)
             case SetCondition():  # no later patch may carry the resourceVersion it leaves: it was planned before
                 self._writer.set_condition(node, step.condition)
@@ -156,14 +260,14 @@ def _result_of(error: GpuwatchError) -> Result:
     return Result.SKIPPED if isinstance(error, Conflict | AlreadyExists | NotFound) else Result.FAILED
 
 
-def _ends_the_plan(failed: Done) -> bool:
+def _ends_the_plan(failed: StepResult) -> bool:
     """Whether later steps may not, or had better not, be tried.
 
     What comes after a patch or a slot is only right once that is done. An Event or a condition may fail alone, and a
     pod that a disruption budget keeps says nothing about the next; but a server that is busy or away is left alone.
     """
     match failed.step, failed.error:
-        case ((PatchNode() | TakeSlot() | HandOver()), _):
+        case ((PatchNode() | TakeSlot() | SetRebootSentinel()), _):
             return True
         case _, TooMany(disruption_budget=budget):
             return not budget

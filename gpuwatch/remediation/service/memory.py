@@ -8,7 +8,7 @@ import logging
 import msgspec
 from msgspec.structs import replace
 
-from gpuwatch.remediation.model.plan import Memory
+from gpuwatch.remediation.model import RemediatorMemory
 from gpuwatch.remediation.service.slots import SlotReader
 from gpuwatch.storage.audit import Ledger
 
@@ -18,25 +18,25 @@ DOCUMENT = "remediator"
 """Its name in the store."""
 
 
-def remembered(ledger: Ledger) -> Memory:
+def load_memory(ledger: Ledger) -> RemediatorMemory:
     """An unreadable memory is none: the Node's own annotations say most of it."""
     body = ledger.memory(DOCUMENT)
     try:
-        return Memory() if body is None else msgspec.json.decode(body, type=Memory)
+        return RemediatorMemory() if body is None else msgspec.json.decode(body, type=RemediatorMemory)
     except msgspec.MsgspecError as error:
         log.error("what was remembered cannot be read; %s; beginning without it", error)
-        return Memory()
+        return RemediatorMemory()
 
 
-class Recollection:
+class SavedMemory:
     """The memory of one remediator."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._recalled = False
-        self.memory = remembered(ledger)
+        self.memory = load_memory(ledger)
 
-    def take(self, memory: Memory) -> None:
+    def take(self, memory: RemediatorMemory) -> None:
         """Remember this from now on."""
         if memory != self.memory:
             self.memory = memory

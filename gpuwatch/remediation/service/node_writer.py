@@ -1,16 +1,142 @@
-"""Changes the Node, its condition, Events, slots and pods. A process that only observes is given a NodeReader and has
-no way to write. Every method is one request, raises the errors of `kube.errors` and never tries again by itself.
+"""Changes the Node, its condition, Events, slots and pods; only a process in mode `enforce` has a NodeWriter.
+
+Every method is one request, raises the errors of `kube.errors` and never retries. A body holds what a step names and
+nothing else. `spec.taints` is one atomic list that several controllers share: a patch of it carries the resourceVersion
+of the very Node it was computed from and every foreign taint of that Node, or it is not made.
 """
 
 from collections.abc import Collection
+from typing import Any
 
 from gpuwatch.kube import parse as kube_parse
-from gpuwatch.kube.errors import AlreadyExists, Call
-from gpuwatch.kube.objects import Condition, LeaseObject, NodeObject, PodObject
+from gpuwatch.kube.errors import AlreadyExists, ApiCall
+from gpuwatch.kube.objects import CONDITION, DOMAIN, TAINT, Condition, LeaseObject, NodeObject, PodObject, Taint
 from gpuwatch.kube.reader import NODES, NodeReader, leases_path, path_segment
 from gpuwatch.kube.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Transport
-from gpuwatch.remediation.model.plan import Announce, PatchNode
-from gpuwatch.remediation.service import request_bodies as kube_body
+from gpuwatch.model.rfc3339 import rfc3339
+from gpuwatch.remediation.model import CreateEvent, PatchNode
+
+Json = dict[str, Any]
+
+COMPONENT = "gpuwatch"
+NODE_EVENTS = "default"
+"""The namespace of Events about objects that have none."""
+
+
+class NotOurs(AssertionError):
+    """A step would change what belongs to somebody else: a bug, stopped before it does harm."""
+
+
+def node_patch(node: NodeObject, step: PatchNode, also: Collection[str] = ()) -> Json:
+    """A merge patch of `node` that does what `step` names. `also`: keys outside our domain that settings name.
+
+    Raises:
+        NotOurs: a foreign taint would appear, change or vanish, or a key is not ours.
+    """
+    if foreign := [key for key in (*step.annotations, *step.labels) if not _is_ours(key, also)]:
+        raise NotOurs(f"{step.step} would change {', '.join(foreign)}")
+    if step.taints is not None and _foreign(step.taints) != _foreign(node.taints):
+        raise NotOurs(f"{step.step} would change a foreign taint: {_foreign(node.taints)} to {_foreign(step.taints)}")
+    metadata: Json = {"resourceVersion": node.resource_version}
+    metadata |= {name: dict(value) for name in ("annotations", "labels") if (value := getattr(step, name))}
+    spec: Json = {}
+    if step.taints is not None:
+        spec["taints"] = [_taint(taint) for taint in step.taints] or None
+    if step.unschedulable is not None:
+        spec["unschedulable"] = step.unschedulable or None
+    return {"metadata": metadata, **({"spec": spec} if spec else {})}
+
+
+def condition_patch(node: NodeObject, condition: Condition | None) -> Json:
+    """A strategic merge patch of node/status: there, and only there, conditions are merged by type.
+
+    Its uid makes it fail on a Node that was created anew; no resourceVersion, because the kubelet writes status often.
+    """
+    if condition is not None and condition.type != CONDITION:
+        raise NotOurs(f"a condition of type {condition.type}")
+    entry: Json
+    if condition is None:
+        entry = {"type": CONDITION, "$patch": "delete"}
+    else:
+        entry = {
+            "type": condition.type,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastHeartbeatTime": condition.last_heartbeat,
+            "lastTransitionTime": condition.last_transition,
+        }
+    return {"metadata": {"uid": node.uid}, "status": {"conditions": [entry]}}
+
+
+def event(node: NodeObject, told: CreateEvent, at: float) -> Json:
+    """A v1 Event about the Node or a pod."""
+    involved: Json = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
+    namespace = NODE_EVENTS
+    if told.pod is not None:
+        namespace, name, uid = told.pod
+        involved = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": told.name, "namespace": namespace},
+        "involvedObject": involved,
+        "reason": told.reason,
+        "message": told.message,
+        "type": "Warning" if told.warning else "Normal",
+        "source": {"component": COMPONENT, "host": node.name},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": node.name,
+        "firstTimestamp": rfc3339(at),
+        "lastTimestamp": rfc3339(at),
+        "count": 1,
+    }
+
+
+def new_lease(name: str, namespace: str, holder: str, at: float, duration: float) -> Json:
+    """A slot that nobody had before."""
+    metadata = {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/managed-by": COMPONENT}}
+    spec = {**_held(holder, at, duration), "acquireTime": rfc3339(at, micro=True)}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+
+def lease_patch(lease: LeaseObject, holder: str | None, at: float, duration: float) -> Json:
+    """A merge patch that makes `holder` have the slot (None: nobody), unless it changed since it was read."""
+    spec = _held(holder, at, duration)
+    if holder is not None and holder != lease.holder:
+        spec["acquireTime"] = rfc3339(at, micro=True)
+    return {"metadata": {"resourceVersion": lease.resource_version}, "spec": spec}
+
+
+def eviction(pod: PodObject) -> Json:
+    """Of this very pod, not of a later one of its name."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "deleteOptions": {"preconditions": {"uid": pod.uid}},
+    }
+
+
+def _held(holder: str | None, at: float, duration: float) -> Json:
+    return {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": max(1, round(duration)),
+        "renewTime": rfc3339(at, micro=True),
+    }
+
+
+def _taint(taint: Taint) -> Json:
+    entry = {"key": taint.key, "value": taint.value, "effect": taint.effect, "timeAdded": taint.time_added}
+    return {name: value for name, value in entry.items() if value}
+
+
+def _foreign(taints: tuple[Taint, ...]) -> list[Taint]:
+    return [taint for taint in taints if taint.key != TAINT]
+
+
+def _is_ours(key: str, also: Collection[str]) -> bool:
+    return key.startswith(f"{DOMAIN}/") or key in also
 
 
 class NodeWriter(NodeReader):
@@ -31,24 +157,24 @@ class NodeWriter(NodeReader):
             Conflict: it has changed since.
             NotOurs: the step would touch what is not ours.
         """
-        call = Call("patch", "nodes", self.name)
+        call = ApiCall("patch", "nodes", self.name)
         gone = {listed} if listed and step.annotations.get(listed, "") is None else set[str]()
-        body = kube_body.node_patch(node, step, self._also | gone)
+        body = node_patch(node, step, self._also | gone)
         path = f"{NODES}/{path_segment(self.name)}"
         return kube_parse.node(call, self._transport.request(call, path, body=body, content_type=MERGE_PATCH))
 
     def set_condition(self, node: NodeObject, condition: Condition | None) -> NodeObject:
         """Set our condition, or take it away; the Node afterwards."""
-        call = Call("patch", "nodes/status", self.name)
-        body = kube_body.condition_patch(node, condition)
+        call = ApiCall("patch", "nodes/status", self.name)
+        body = condition_patch(node, condition)
         path = f"{NODES}/{path_segment(self.name)}/status"
         return kube_parse.node(call, self._transport.request(call, path, body=body, content_type=STRATEGIC_MERGE_PATCH))
 
-    def create_event(self, node: NodeObject, told: Announce, at: float) -> bool:
+    def create_event(self, node: NodeObject, told: CreateEvent, at: float) -> bool:
         """Tell it, unless it has been told: False."""
-        body = kube_body.event(node, told, at)
+        body = event(node, told, at)
         namespace = body["metadata"]["namespace"]
-        call = Call("create", "events", told.name, namespace)
+        call = ApiCall("create", "events", told.name, namespace)
         try:
             self._transport.request(call, f"/api/v1/namespaces/{path_segment(namespace)}/events", body=body)
         except AlreadyExists:
@@ -57,8 +183,8 @@ class NodeWriter(NodeReader):
 
     def create_lease(self, namespace: str, name: str, at: float, duration: float) -> LeaseObject:
         """Take a slot that has no Lease yet. Raises AlreadyExists when another was faster."""
-        call = Call("create", "leases", name, namespace)
-        body = kube_body.new_lease(name, namespace, self.name, at, duration)
+        call = ApiCall("create", "leases", name, namespace)
+        body = new_lease(name, namespace, self.name, at, duration)
         return kube_parse.lease(call, self._transport.request(call, leases_path(namespace), body=body))
 
     def hold_lease(self, namespace: str, lease: LeaseObject, at: float, duration: float) -> LeaseObject:
@@ -76,14 +202,14 @@ class NodeWriter(NodeReader):
             TooMany: not now; with `disruption_budget`, because of one.
             NotFound, Conflict: it is gone, or another has its name by now.
         """
-        call = Call("create", "pods/eviction", pod.name, pod.namespace)
+        call = ApiCall("create", "pods/eviction", pod.name, pod.namespace)
         path = f"/api/v1/namespaces/{path_segment(pod.namespace)}/pods/{path_segment(pod.name)}/eviction"
-        self._transport.request(call, path, body=kube_body.eviction(pod))
+        self._transport.request(call, path, body=eviction(pod))
 
     def _change(
         self, namespace: str, lease: LeaseObject, holder: str | None, at: float, duration: float
     ) -> LeaseObject:
-        call = Call("patch", "leases", lease.name, namespace)
+        call = ApiCall("patch", "leases", lease.name, namespace)
         path = f"{leases_path(namespace)}/{path_segment(lease.name)}"
-        body = kube_body.lease_patch(lease, holder, at, duration)
+        body = lease_patch(lease, holder, at, duration)
         return kube_parse.lease(call, self._transport.request(call, path, body=body, content_type=MERGE_PATCH))

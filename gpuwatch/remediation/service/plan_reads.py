@@ -1,15 +1,17 @@
-"""What a plan wants to know besides the Node and the View, read only when it does: the budget, and the node's pods."""
+"""What is read besides the Node and the View, and only when it is needed: the budget, the node's pods, our own pod."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 
 from gpuwatch.kube.errors import KubeError
-from gpuwatch.kube.objects import PodObject
+from gpuwatch.kube.objects import TAINT, PodObject
 from gpuwatch.kube.reader import NodeReader
+from gpuwatch.model.errors import UsageError
 from gpuwatch.remediation.planning.slots import Slots
 from gpuwatch.remediation.service.slots import SlotReader
 
 
-class Extras:
+class PlanReads:
     """Of one cycle, each read at most once. None: not read, or unreadable, and then `trouble` says why."""
 
     def __init__(self) -> None:
@@ -36,3 +38,52 @@ class Extras:
     def forget_slots(self) -> None:
         """Another node was faster: they have to be read again."""
         self._read.discard("slots")
+
+
+log = logging.getLogger(__name__)
+
+CANNOT_RETURN = (
+    f"gpuwatch's own pod does not tolerate the taint {TAINT}, so once it ends on a tainted Node it cannot come back to "
+    "give the Node back; let it tolerate every taint (operator: Exists)"
+)
+
+
+class OwnPod:
+    """`pod` is (namespace, name), None outside of pods; `effect` that of the taint."""
+
+    def __init__(self, pod: tuple[str, str] | None, effect: str) -> None:
+        self._pod, self._effect = pod, effect
+        self._safe = self._looked = False
+        self.remarks: tuple[str, ...] = ()
+
+    def check(self, reader: Callable[[], NodeReader]) -> None:
+        """Refuse what would end this very pod: our own taint with NoExecute, if the pod does not tolerate it.
+
+        Raises:
+            UsageError: it does not.
+            KubeError: that cannot be found out now.
+        """
+        pod = self._pod
+        if self._effect != "NoExecute" or pod is None or self._safe:
+            return
+        if not reader().tolerates(*pod):
+            raise UsageError(
+                "remediation.effect is NoExecute",
+                f"that would evict this very pod, {'/'.join(pod)}, and nobody could take the taint away again",
+                "let it tolerate every taint (operator: Exists), or set NoSchedule",
+            )
+        self._safe = True
+
+    def look(self, reader: NodeReader) -> None:
+        """See once whether it could come back; what cannot be seen is not complained of."""
+        if self._looked or self._pod is None:
+            return
+        self._looked = True
+        try:
+            comes_back = reader.tolerates(*self._pod, effect="NoSchedule")
+        except KubeError as error:
+            log.info("cannot see whether this pod tolerates the taint %s; %s", TAINT, error)
+            return
+        if not comes_back:
+            self.remarks = (CANNOT_RETURN,)
+            log.warning("%s", CANNOT_RETURN)

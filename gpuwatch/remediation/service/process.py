@@ -17,9 +17,8 @@ from gpuwatch.agent.agent_views import AgentViews
 from gpuwatch.config import Config
 from gpuwatch.http.server import HttpServer, HttpStats
 from gpuwatch.model.errors import UsageError
-from gpuwatch.process.config_watch import ConfigWatch
-from gpuwatch.process.main_thread import MainThread
-from gpuwatch.remediation.model.status import RemediatorState
+from gpuwatch.process.service import ConfigWatch, MainThread
+from gpuwatch.remediation.model import RemediatorState
 from gpuwatch.remediation.service.pages import routes
 from gpuwatch.remediation.service.remediator import Remediator
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 from gpuwatch.config import RemediationConfig
 from gpuwatch.kube.errors import Conflict
-from gpuwatch.kube.node_name import Place
 from gpuwatch.kube.objects import NodeObject
+from gpuwatch.kube.reader import OwnNode
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.remediation.model.plan import Plan
-from gpuwatch.remediation.planning.manual import Wish, release
-from gpuwatch.remediation.planning.slots import Slots, held
-from gpuwatch.remediation.service.executor import Actuator, Outcome
-from gpuwatch.remediation.service.memory import remembered
+from gpuwatch.remediation.model import Plan
+from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest, release
+from gpuwatch.remediation.planning.slots import Slots, held_slots
+from gpuwatch.remediation.service.executor import PlanExecutor, PlanOutcome
+from gpuwatch.remediation.service.memory import load_memory
 from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.remediation.service.reboot_sentinel import set_sentinel
 from gpuwatch.remediation.service.slots import SlotWriter
@@ -23,7 +23,9 @@ TRIES = 10
 WISH = "gpuwatch is taken off this node"
 
 
-def give_back(config: RemediationConfig, place: Place, transport: Transport, clock: Clock, ledger: Ledger) -> Outcome:
+def give_back(
+    config: RemediationConfig, place: OwnNode, transport: Transport, clock: Clock, ledger: Ledger
+) -> PlanOutcome:
     """Take off taint, cordon, labels, annotations, condition, slot and file, as far as they are ours; what was done.
 
     Raises:
@@ -33,8 +35,8 @@ def give_back(config: RemediationConfig, place: Place, transport: Transport, clo
     writer = NodeWriter(transport, place.node, also=also)
     namespace = config.budget.namespace or place.namespace
     slots = SlotWriter(writer, clock, config.budget.slot_seconds, namespace)
-    actuator = Actuator(writer, slots, Audit(ledger, clock, actor="operator"), clock)
-    for sentinel in {config.handover.sentinel, remembered(ledger).sentinel} - {"", None}:
+    actuator = PlanExecutor(writer, slots, Audit(ledger, clock, actor="operator"), clock)
+    for sentinel in {config.handover.sentinel, load_memory(ledger).sentinel} - {"", None}:
         set_sentinel(Path(str(sentinel)), wanted=False)
     for _ in range(TRIES):
         node = writer.node()
@@ -48,5 +50,5 @@ def give_back(config: RemediationConfig, place: Place, transport: Transport, clo
 
 
 def _plan(node: NodeObject, writer: NodeWriter, namespace: str, clock: Clock) -> Plan:
-    leases = held(Slots(leases=writer.leases(namespace)), node.name)
-    return release(node, Wish(at=clock.time(), reason=WISH), leases, forget=True)
+    leases = held_slots(Slots(leases=writer.leases(namespace)), node.name)
+    return release(node, QuarantineRequest(at=clock.time(), reason=WISH), leases, forget=True)

@@ -14,33 +14,33 @@ from msgspec.structs import replace
 from gpuwatch.agent.agent_views import ViewSource
 from gpuwatch.config import Config, RemediationConfig
 from gpuwatch.health.checks import CHECKS
-from gpuwatch.kube.backoff import Backoff
-from gpuwatch.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound
-from gpuwatch.kube.node_name import Place
+from gpuwatch.kube.errors import AlreadyExists, Backoff, Conflict, Forbidden, Invalid, KubeError, NotFound
 from gpuwatch.kube.objects import NodeObject
-from gpuwatch.kube.reader import NodeReader
+from gpuwatch.kube.reader import NodeReader, OwnNode
 from gpuwatch.kube.transport import NoCluster, Transport
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.finding import XidClass
-from gpuwatch.remediation.model.plan import Blocked, Evict, PatchNode, Plan, Reason, TakeSlot
-from gpuwatch.remediation.model.status import RemediatorState
-from gpuwatch.remediation.planning.events import DAY
-from gpuwatch.remediation.planning.evidence import Sight
-from gpuwatch.remediation.planning.ownership import Claim, hold
-from gpuwatch.remediation.planning.plan import Evictions, plan, remember
+from gpuwatch.remediation.model import Blocked, BlockReason, Evict, PatchNode, Plan, RemediatorState, TakeSlot
+from gpuwatch.remediation.planning.evidence import Observation
+from gpuwatch.remediation.planning.node_events import DAY
+from gpuwatch.remediation.planning.ownership import ClaimState, read_claim
+from gpuwatch.remediation.planning.plan import EvictionHistory, plan, remember
 from gpuwatch.remediation.planning.policy import Policy
-from gpuwatch.remediation.planning.slots import limit
-from gpuwatch.remediation.service.audit_entries import summary
-from gpuwatch.remediation.service.executor import Actuator, Outcome
-from gpuwatch.remediation.service.memory import Recollection
+from gpuwatch.remediation.planning.slots import slot_limit
+from gpuwatch.remediation.service.executor import PlanExecutor, PlanOutcome, step_summary
+from gpuwatch.remediation.service.memory import SavedMemory
 from gpuwatch.remediation.service.node_writer import NodeWriter
-from gpuwatch.remediation.service.observation import News, Sighting, grows_old, news
-from gpuwatch.remediation.service.own_pod import OwnPod
-from gpuwatch.remediation.service.plan_reads import Extras
-from gpuwatch.remediation.service.schedule import Pace
+from gpuwatch.remediation.service.observation import (
+    LookSchedule,
+    ObservationTracker,
+    ViewFingerprint,
+    fingerprint,
+    seconds_fresh,
+)
+from gpuwatch.remediation.service.plan_reads import OwnPod, PlanReads
 from gpuwatch.remediation.service.slots import SlotReader, SlotWriter
-from gpuwatch.remediation.service.status import Report
+from gpuwatch.remediation.service.status import StatusReporter
 from gpuwatch.storage.audit import Audit, Ledger
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Remediator:
     def __init__(
         self,
         config: RemediationConfig,
-        place: Place,
+        place: OwnNode,
         views: ViewSource,
         connect: Callable[[], Transport],
         *,
@@ -82,13 +82,13 @@ class Remediator:
         self._checkpoint, self._chance = checkpoint, chance or random.Random()  # noqa: S311 no secret
         self._audit = Audit(ledger, clock)
         self._backoff = Backoff(self._chance)
-        self._sighting = Sighting(views, clock)
-        self._recollection = Recollection(ledger)
-        self._evictions = Evictions()
+        self._sighting = ObservationTracker(views, clock)
+        self._recollection = SavedMemory(ledger)
+        self._evictions = EvictionHistory()
         self._node: NodeObject | None = None
-        self._news = News()
-        self._pace = Pace(clock, self._chance)
-        self._report = Report(place.node, self._audit, clock)
+        self._news = ViewFingerprint()
+        self._pace = LookSchedule(clock, self._chance)
+        self._report = StatusReporter(place.node, self._audit, clock)
         self.reconfigure(config, classes)
 
     def reconfigure(self, config: RemediationConfig, classes: Mapping[int, XidClass] | None = None) -> None:
@@ -100,11 +100,11 @@ class Remediator:
         self._policy = Policy.compile(config, CHECKS, classes)
         self._reader: NodeReader | None = None
         self._slots: SlotReader | None = None
-        self._actuator: Actuator | None = None
+        self._actuator: PlanExecutor | None = None
         self._own_pod = OwnPod(self._place.pod, config.effect)
         self._pace.at_once()
         self._report.began(config.mode)
-        if config.mode != "enforce" and self._node is not None and hold(self._node).claim is Claim.APPLIED:
+        if config.mode != "enforce" and self._node is not None and read_claim(self._node).claim is ClaimState.APPLIED:
             name = self._place.node
             log.warning("mode is %s: %s stays quarantined; `gpuwatch node release %s`", config.mode, name, name)
 
@@ -118,14 +118,14 @@ class Remediator:
         if self._policy.config.mode == "off":
             return REST_SECONDS
         sight = self._sight()
-        if (seen := news(sight)) != self._news:
-            self._pace.news(again=seen.what == self._news.what)
+        if (seen := fingerprint(sight)) != self._news:
+            self._pace.changed(again=seen.what == self._news.what)
             self._news = seen
         if self._pace.left <= 0:
             self._pace.wait(self._cycle())
-        return min(self._pace.left, grows_old(sight) or REST_SECONDS)
+        return min(self._pace.left, seconds_fresh(sight) or REST_SECONDS)
 
-    def _sight(self) -> Sight:
+    def _sight(self) -> Observation:
         """What is seen now, and for how long all has been well: before that nothing is given back."""
         return replace(self._sighting.look(self._node, self._policy), remarks=self._own_pod.remarks)
 
@@ -141,7 +141,7 @@ class Remediator:
             return self._troubled(error)
 
     def _work(self) -> float:
-        reader, extras = self._hands(), Extras()
+        reader, extras = self._hands(), PlanReads()
         self._settle_in(reader)
         conflict: GpuwatchError | None = None
         for _ in range(TRIES):
@@ -189,12 +189,12 @@ class Remediator:
                 also = [config.handover.annotation] if config.handover.annotation else []
                 reader = writer = NodeWriter(transport, place.node, also=also)
                 slots = SlotWriter(writer, self._clock, config.budget.slot_seconds, namespace)
-                self._actuator = Actuator(writer, slots, self._audit, self._clock, checkpoint=self._checkpoint)
+                self._actuator = PlanExecutor(writer, slots, self._audit, self._clock, checkpoint=self._checkpoint)
             self._slots = SlotReader(reader, self._clock, config.budget, namespace)
             self._reader = reader
         return self._reader
 
-    def _plan(self, node: NodeObject, extras: Extras) -> Plan:
+    def _plan(self, node: NodeObject, extras: PlanReads) -> Plan:
         sight = self._sight()
         self._audit.boot_id = sight.view.snapshot.host.boot_id if sight.view else None
         return plan(
@@ -213,7 +213,7 @@ class Remediator:
         """Refuse a taint that would end this very pod. Raises UsageError; KubeError where it cannot be found out."""
         self._own_pod.check(self._hands)
 
-    def _take_in(self, made: Plan, node: NodeObject, outcome: Outcome) -> None:
+    def _take_in(self, made: Plan, node: NodeObject, outcome: PlanOutcome) -> None:
         """Learn from what was done."""
         self._node = outcome.node
         self._report.acted(outcome)
@@ -221,8 +221,8 @@ class Remediator:
             if isinstance(each.step, Evict) and not isinstance(each.error, Conflict | NotFound):
                 refused = each.error.why if each.error else ""
                 self._evictions = self._evictions.asked(each.step.pod, self._clock.time(), refused)
-        if hold(outcome.node).claim is not Claim.APPLIED:
-            self._evictions = Evictions()
+        if read_claim(outcome.node).claim is not ClaimState.APPLIED:
+            self._evictions = EvictionHistory()
         if outcome.lease is not None and self._slots is not None:
             self._slots.known(outcome.lease)
         done, window = replace(made, steps=outcome.done), self._policy.config.repeat_window
@@ -235,9 +235,9 @@ class Remediator:
         if view is None:
             return self._troubled(error)
         node = NodeObject(name=self._place.node, uid="unknown", resource_version="0", host=view.snapshot.host)
-        made = self._plan(node, Extras())
+        made = self._plan(node, PlanReads())
         words = f"{error.what}: the Node, its pods, the budget and other controllers are not known"
-        made = replace(made, blocked=(*made.blocked, Blocked(reason=Reason.API, words=words)))
+        made = replace(made, blocked=(*made.blocked, Blocked(reason=BlockReason.API, words=words)))
         self._report.observed(made, node)
         return self._settled(made)
 
@@ -249,7 +249,7 @@ class Remediator:
         self._backoff.succeeded()
         self._know()
         self._report.settled(made)
-        patience = self._pace.went_well(tuple(summary(step, made) for step in made.steps))
+        patience = self._pace.went_well(tuple(step_summary(step, made) for step in made.steps))
         wait = REST_SECONDS if made.look_again is None else max(patience, min(REST_SECONDS, made.look_again))
         if self._actuator is None:
             wait = max(wait, OBSERVE_SECONDS)
@@ -268,7 +268,7 @@ class Remediator:
 
     def _know(self) -> None:
         slots, view = self._slots.last if self._slots else None, self._views.view
-        most = limit(self._policy.config.budget, slots.nodes) if slots else None
+        most = slot_limit(self._policy.config.budget, slots.nodes) if slots else None
         self._report.knows(slots, most, view.snapshot.at if view else None)
 
 

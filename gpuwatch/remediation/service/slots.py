@@ -15,9 +15,9 @@ from gpuwatch.kube.errors import KubeError, NotFound
 from gpuwatch.kube.objects import LeaseObject, NodeObject
 from gpuwatch.kube.reader import NodeReader
 from gpuwatch.model.clock import Clock
-from gpuwatch.remediation.model.plan import QUARANTINED, TakeSlot
-from gpuwatch.remediation.planning.ownership import hold
-from gpuwatch.remediation.planning.slots import Slots, number
+from gpuwatch.remediation.model import QUARANTINED, TakeSlot
+from gpuwatch.remediation.planning.ownership import read_claim
+from gpuwatch.remediation.planning.slots import Slots, slot_number
 from gpuwatch.remediation.service.node_writer import NodeWriter
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class SlotReader:
         """The budget as it is now."""
         self.trouble = None
         try:
-            leases = [each for each in self._reader.leases(self._namespace) if number(each.name) is not None]
+            leases = [each for each in self._reader.leases(self._namespace) if slot_number(each.name) is not None]
             given_up = frozenset(self._given_up(self._run_out(leases)))
             self._ask_about_nodes(leases)
             self._slots = Slots(leases=tuple(leases), nodes=self._count, given_up=given_up, astray=self._astray)
@@ -68,7 +68,7 @@ class SlotReader:
     def own(self) -> str | None:
         """The slot that this node holds, by the Leases alone. Raises KubeError."""
         leases = self._reader.leases(self._namespace)
-        mine = (each.name for each in leases if each.holder == self._reader.name and number(each.name) is not None)
+        mine = (each.name for each in leases if each.holder == self._reader.name and slot_number(each.name) is not None)
         return next(mine, None)
 
     def known(self, lease: LeaseObject) -> None:
@@ -173,5 +173,5 @@ class SlotWriter:
 
 def uses_a_slot(node: NodeObject, now: float) -> bool:
     """Whether this Node is tainted by us, or about to be; a clock that runs ahead makes no claim old."""
-    owner = hold(node).owner
+    owner = read_claim(node).owner
     return node.taint is not None or (owner is not None and abs(now - owner.since) < CLAIM_SECONDS)

@@ -11,17 +11,15 @@ from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.event import Result
-from gpuwatch.remediation.model.plan import Blocked, Plan, Reason
-from gpuwatch.remediation.model.status import RemediatorState
+from gpuwatch.remediation.model import Blocked, BlockReason, Plan, RemediatorState
 from gpuwatch.remediation.planning.slots import Slots
-from gpuwatch.remediation.service.audit_entries import action_of, deed_of
-from gpuwatch.remediation.service.executor import Outcome
+from gpuwatch.remediation.service.executor import PlanOutcome, action_of, audit_entry
 from gpuwatch.storage.audit import Audit
 
 log = logging.getLogger(__name__)
 
 
-class Report:
+class StatusReporter:
     """Nothing is said twice: what stays as it is makes no line, however often it is looked at."""
 
     def __init__(self, node: str, audit: Audit, clock: Clock) -> None:
@@ -41,7 +39,7 @@ class Report:
         """A request failed."""
         self._errors[type(error).__name__] += 1
 
-    def acted(self, outcome: Outcome) -> None:
+    def acted(self, outcome: PlanOutcome) -> None:
         """Steps were done or not."""
         for each in outcome.steps:
             self._actions[action_of(each.step), each.result] += 1
@@ -50,7 +48,7 @@ class Report:
 
     def observed(self, made: Plan, node: NodeObject) -> None:
         """Write down what would be done, once for as long as it stays the same."""
-        deeds = tuple(deed_of(step, made, node) for step in made.steps)
+        deeds = tuple(audit_entry(step, made, node) for step in made.steps)
         seen = tuple((deed.action, deed.after) for deed in deeds)  # not the target: any slot is as good as another
         if seen == self._observed:
             return
@@ -65,7 +63,7 @@ class Report:
 
     def troubled(self, error: GpuwatchError, made: Plan | None) -> None:
         """A cycle failed; `made` is its plan, None where it came to none: then the last one is still what is wanted."""
-        reason = Reason.PERMISSION if error.exit_code == 6 else Reason.API
+        reason = BlockReason.PERMISSION if error.exit_code == 6 else BlockReason.API
         made = made or self.state.plan
         if made is not None:
             others = tuple(each for each in made.blocked if each.reason is not reason)
@@ -92,7 +90,7 @@ class Report:
             return
         self._told = told
         if made is not None:
-            mistaken = any(each.reason is Reason.IDENTITY for each in made.blocked)
+            mistaken = any(each.reason is BlockReason.IDENTITY for each in made.blocked)
             level = logging.ERROR if mistaken else logging.INFO
             log.log(level, "%s: %s%s", made.node, made.stage, f"; {made.words}" if made.words else "")
         if trouble is not None:

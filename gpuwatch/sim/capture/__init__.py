@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 from gpuwatch import __version__
@@ -11,6 +10,7 @@ from gpuwatch.collect.nvml.events import EventReader
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, text
 from gpuwatch.model.errors import NoGpuStack, UsageError
+from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.sim.capture.data import Header, Recording, load, looks_like_capture, read_file
 from gpuwatch.sim.capture.mask import mask
 from gpuwatch.sim.capture.nvidia_smi.dump import is_dump, read_dump
@@ -91,7 +91,7 @@ def record(
     recording = recorder.recording
     recording.header = Header(
         gpuwatch=__version__,
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        at=rfc3339(time.time()),
         driver=_text(nvml, SYSTEM[0]),
         models=[reader.identity.name or "" for reader in readers],
         samples=taken,

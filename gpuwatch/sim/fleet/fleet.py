@@ -18,7 +18,7 @@ import msgspec
 from gpuwatch.config import BudgetConfig, RemediationConfig
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.snapshot import Host
-from gpuwatch.remediation.model.plan import Reason
+from gpuwatch.remediation.model import BlockReason
 from gpuwatch.sim.fleet.agent import SimulatedAgent
 from gpuwatch.sim.fleet.clock import FleetClock
 from gpuwatch.sim.fleet.ledger import Ledger
@@ -104,7 +104,7 @@ class Fleet:
     def blocked(self) -> set[str]:
         """Nodes that should be tainted and are not because of the budget, as their remediators say."""
         told = ((name, post.remediator and post.remediator.state.plan) for name, post in self.posts.items())
-        return {name for name, plan in told if plan and any(o.reason is Reason.BUDGET for o in plan.blocked)}
+        return {name for name, plan in told if plan and any(o.reason is BlockReason.BUDGET for o in plan.blocked)}
 
     @property
     def tally(self) -> Tally:

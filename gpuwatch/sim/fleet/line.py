@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from gpuwatch.kube.errors import AlreadyExists, Call, Conflict, KubeError, TooMany, Unavailable
+from gpuwatch.kube.errors import AlreadyExists, ApiCall, Conflict, KubeError, TooMany, Unavailable
 from gpuwatch.kube.transport import JSON, Transport
 
 
@@ -58,13 +58,13 @@ class Line(Transport):
     def __init__(self, shared: Transport, checkpoint: Callable[[], None]) -> None:
         super().__init__()
         self.tally = Tally()
-        self.gate: Callable[[Call], None] | None = None
+        self.gate: Callable[[ApiCall], None] | None = None
         self._shared, self._checkpoint = shared, checkpoint
         self._failed: set[tuple[str, str]] = set()
 
     def request(
         self,
-        call: Call,
+        call: ApiCall,
         path: str,
         *,
         query: Mapping[str, str | int] | None = None,
@@ -86,7 +86,7 @@ class Line(Transport):
         self._checkpoint()
         return answer
 
-    def _count(self, call: Call, path: str) -> None:
+    def _count(self, call: ApiCall, path: str) -> None:
         if call.verb in ("get", "list"):
             self.tally.reads += 1
         else:

@@ -4,7 +4,7 @@ import threading
 from contextlib import suppress
 
 from gpuwatch.config import RemediationConfig
-from gpuwatch.kube.errors import Call
+from gpuwatch.kube.errors import ApiCall
 from gpuwatch.sim.fleet.faults import FAULTS
 from gpuwatch.sim.fleet.fleet import Fleet
 from gpuwatch.sim.fleet.referee import Violation
@@ -73,7 +73,7 @@ class _Gate:
     def __init__(self, meeting: threading.Barrier) -> None:
         self._meeting, self._passed = meeting, False
 
-    def __call__(self, call: Call) -> None:
+    def __call__(self, call: ApiCall) -> None:
         if call.resource == "leases" and call.verb in ("create", "patch") and not self._passed:
             self._passed = True
             with suppress(threading.BrokenBarrierError):

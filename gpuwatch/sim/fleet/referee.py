@@ -12,7 +12,7 @@ import msgspec
 
 from gpuwatch.kube.objects import CONDITION, DOMAIN, TAINT
 from gpuwatch.model.clock import Clock
-from gpuwatch.remediation.model.plan import DEGRADED, FAULTS, GPU_CLASS, HEALTHY_COUNT, LABELS, NVLINK, OWNER
+from gpuwatch.remediation.model import DEGRADED, FAULTS, GPU_CLASS, HEALTHY_COUNT, LABELS, NVLINK, OWNER
 from gpuwatch.sim.kubeapi import Object, Write
 
 TRAIL = 400

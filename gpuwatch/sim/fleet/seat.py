@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from gpuwatch.config import RemediationConfig
 from gpuwatch.model.clock import Clock
-from gpuwatch.remediation.model.status import RemediatorState
+from gpuwatch.remediation.model import RemediatorState
 from gpuwatch.sim.fleet.agent import SimulatedAgent
 from gpuwatch.sim.fleet.faults import Fault
 from gpuwatch.sim.fleet.ledger import Ledger

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 
+from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.sim.kubeapi.cluster import Cluster
 from gpuwatch.sim.kubeapi.message import Object
 from gpuwatch.sim.kubeapi.objects import (
@@ -18,7 +19,6 @@ from gpuwatch.sim.kubeapi.objects import (
     pod_object,
     running,
     suffix,
-    timestamp,
     tolerates,
 )
 
@@ -143,7 +143,7 @@ class NodeLifecycle:
 
     def _mirror(self, node: Object) -> Object:
         others = [taint for taint in node["spec"].get("taints", []) if taint["key"] != _UNSCHEDULABLE]
-        now = timestamp(self._cluster.clock.time())
+        now = rfc3339(self._cluster.clock.time())
         mine = [{"key": _UNSCHEDULABLE, "effect": "NoSchedule", "timeAdded": now}] if _is_cordoned(node) else []
         spec = {**node["spec"], "taints": [*others, *mine]}
         if not spec["taints"]:

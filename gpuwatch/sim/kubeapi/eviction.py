@@ -7,10 +7,11 @@ import math
 from collections.abc import Mapping
 
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.sim.kubeapi.access import forbidden
 from gpuwatch.sim.kubeapi.bodies import check_preconditions, decoded
 from gpuwatch.sim.kubeapi.message import Object
-from gpuwatch.sim.kubeapi.objects import controller_of, is_leaving, is_over, is_ready, timestamp
+from gpuwatch.sim.kubeapi.objects import controller_of, is_leaving, is_over, is_ready
 from gpuwatch.sim.kubeapi.resources import BY_PLURAL
 from gpuwatch.sim.kubeapi.route import Call
 from gpuwatch.sim.kubeapi.selectors import label_selector
@@ -76,7 +77,7 @@ class Evictions:
 
     def _decrement(self, budget: Object, pod_name: str) -> None:
         metadata, status = budget["metadata"], budget["status"]
-        disrupted = {**status.get("disruptedPods", {}), pod_name: timestamp(self._clock.time())}
+        disrupted = {**status.get("disruptedPods", {}), pod_name: rfc3339(self._clock.time())}
         status = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1, "disruptedPods": disrupted}
         if not status["disruptionsAllowed"]:
             status["conditions"] = [self._exhausted(metadata)]
@@ -90,7 +91,7 @@ class Evictions:
             "reason": "InsufficientPods",
             "message": "",
             "observedGeneration": metadata["generation"],
-            "lastTransitionTime": timestamp(self._clock.time()),
+            "lastTransitionTime": rfc3339(self._clock.time()),
         }
 
     def _computed(self, budget: Object) -> Object:
@@ -121,7 +122,7 @@ class Evictions:
             "status": "True",
             "reason": "EvictionByEvictionAPI",
             "message": "Eviction API: evicting",
-            "lastTransitionTime": timestamp(self._clock.time()),
+            "lastTransitionTime": rfc3339(self._clock.time()),
         }
         return {**pod, "status": {**pod["status"], "conditions": [*conditions, disruption]}}
 

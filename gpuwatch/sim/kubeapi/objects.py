@@ -1,10 +1,10 @@
-"""Small nouns for objects: times, new ones complete with what a server and a kubelet fill in, questions about pods."""
+"""Small helpers for objects: new ones complete with what a server and a kubelet fill in, questions about pods."""
 
-import datetime
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.sim.kubeapi.message import Object
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, so no words
@@ -15,17 +15,6 @@ _KEPT_WHOLE = ("labels", "annotations", "matchLabels", "nodeSelector", "nodeInfo
 def suffix(chance: random.Random) -> str:
     """Five letters as generateName appends them."""
     return "".join(chance.choices(_LETTERS, k=5))
-
-
-def timestamp(seconds: float) -> str:
-    """RFC 3339 in whole seconds, as metav1.Time is written."""
-    moment = datetime.datetime.fromtimestamp(int(seconds), tz=datetime.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def seconds_of(text: str) -> float:
-    """Unix time of an RFC 3339 timestamp."""
-    return datetime.datetime.fromisoformat(text).timestamp()
 
 
 def pruned(value: Any) -> Any:
@@ -42,7 +31,7 @@ def node_object(
     name: str, *, machine_id: str, boot_id: str, labels: Mapping[str, str], gpus: int, now: float
 ) -> Object:
     """A Node as its kubelet registers it, Ready."""
-    since = timestamp(now)
+    since = rfc3339(now)
     resources = {"cpu": "128", "memory": "1056Gi", "pods": "250", **({GPU: str(gpus)} if gpus else {})}
     return {
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **labels}},
@@ -113,10 +102,10 @@ def pod_object(
 def running(pod: Object, node: str, now: float) -> Object:
     """The pod, bound to a node, started and ready."""
     ready = [
-        {"type": kind, "status": "True", "lastTransitionTime": timestamp(now)}
+        {"type": kind, "status": "True", "lastTransitionTime": rfc3339(now)}
         for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
     ]
-    status = {"phase": "Running", "startTime": timestamp(now), "conditions": ready}
+    status = {"phase": "Running", "startTime": rfc3339(now), "conditions": ready}
     return {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": status}
 
 

@@ -6,10 +6,11 @@ import uuid
 import msgspec
 
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.sim.kubeapi.bodies import check_place, check_preconditions, decoded, patched
 from gpuwatch.sim.kubeapi.defaults import created, restored
 from gpuwatch.sim.kubeapi.message import Object
-from gpuwatch.sim.kubeapi.objects import is_over, suffix, timestamp
+from gpuwatch.sim.kubeapi.objects import is_over, suffix
 from gpuwatch.sim.kubeapi.resources import BY_PLURAL, Resource
 from gpuwatch.sim.kubeapi.route import Call
 from gpuwatch.sim.kubeapi.status import (
@@ -168,7 +169,7 @@ class Writes:
             "name": name or f"{prefix}{suffix(self._chance)}",
             "resourceVersion": "",
             "uid": str(uuid.UUID(int=self._chance.getrandbits(128), version=4)),
-            "creationTimestamp": timestamp(self._clock.time()),
+            "creationTimestamp": rfc3339(self._clock.time()),
         }
         return {**identity, "namespace": namespace} if resource.namespaced else identity
 
@@ -183,7 +184,7 @@ def _key(call: Call) -> Key:
 
 
 def _left(value: Object, due: float, grace: int = 0) -> Object:
-    metadata = {**value["metadata"], "deletionTimestamp": timestamp(due), "deletionGracePeriodSeconds": grace}
+    metadata = {**value["metadata"], "deletionTimestamp": rfc3339(due), "deletionGracePeriodSeconds": grace}
     if "generation" in metadata:
         metadata["generation"] += 1
     return {**value, "metadata": metadata}

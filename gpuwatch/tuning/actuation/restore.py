@@ -18,7 +18,7 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack
 from gpuwatch.model.event import Result
 from gpuwatch.model.setting import Knob, Setting, Trigger
-from gpuwatch.storage.audit import Audit, Deed
+from gpuwatch.storage.audit import Audit, AuditEntry
 from gpuwatch.tuning.actuation.gpu_threads import Lanes
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.cycle.orders import text
@@ -201,7 +201,7 @@ class Restorer:
         if self._told.get(key) == each.words and each.outcome is Outcome.KEPT:
             return
         self._told[key] = each.words
-        deed = Deed(
+        deed = AuditEntry(
             action="restore",
             target=f"gpu/{setting.uuid}",
             why=f"{setting.knob} recorded",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from gpuwatch.model.event import Result
-from gpuwatch.storage.audit import Audit, Deed
+from gpuwatch.storage.audit import Audit, AuditEntry
 from gpuwatch.tuning.cycle.orders import Told
 from gpuwatch.tuning.model.order import Outcome, Turned
 
@@ -29,7 +29,7 @@ class Deeds:
         by_key = {(each.order.uuid, each.order.knob): each for each in turned}
         for each in told:
             found = by_key.get((each.uuid, each.knob)) if each.knob is not None else None
-            deed = Deed(
+            deed = AuditEntry(
                 action=each.action, target=f"gpu/{each.uuid}", why=each.why, before=each.before, after=each.after
             )
             self._audit.note(deed, RESULTS[found.outcome] if found else Result.DONE, found.words if found else "")

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from gpuwatch.agent.agent_views import AgentViews
 from gpuwatch.config import Config
 from gpuwatch.http.server import HttpServer, HttpStats
-from gpuwatch.process.config_watch import ConfigWatch
-from gpuwatch.process.main_thread import MainThread
+from gpuwatch.process.service import ConfigWatch, MainThread
 from gpuwatch.tuning.model.status import TunerState
 from gpuwatch.tuning.service.pages import routes
 from gpuwatch.tuning.service.tuner import Tuner

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.model.finding import Finding, Remedy, Severity
 from gpuwatch.model.snapshot import Host
-from gpuwatch.remediation.model.plan import OPT_OUT
+from gpuwatch.remediation.model import OPT_OUT
 from gpuwatch.sim.kubeapi import Cluster, Rule, SimulatedApiServer
 from tests.cli.commands import run, serving
 from tests.cli.processes import started

@@ -9,8 +9,8 @@ from gpuwatch.diagnose.model import CheckStatus
 from gpuwatch.kube.objects import CONDITION, TAINT, Condition, Taint
 from gpuwatch.model.finding import Finding, Health, Severity
 from gpuwatch.model.response import Response
-from gpuwatch.remediation.model.plan import FAULTS, HEALTHY_COUNT, LABELS, OPT_OUT, OWNER, Fault, Ownership, Published
-from gpuwatch.remediation.planning.condition import rfc3339
+from gpuwatch.model.rfc3339 import rfc3339
+from gpuwatch.remediation.model import FAULTS, HEALTHY_COUNT, LABELS, OPT_OUT, OWNER, Fault, Ownership, PublishedLabels
 from gpuwatch.remediation.planning.ownership import encode
 from tests.diagnose.checks.broken import Broken
 from tests.diagnose.hosts import Host
@@ -146,7 +146,7 @@ def labelled(written: float) -> Change:
         now = host.view.snapshot.at
         told = Condition(type=CONDITION, status="True", last_heartbeat=rfc3339(now - written))
         ours = {HEALTHY_COUNT: "8"}
-        text = encode(Published(at=now - written, labels=ours))
+        text = encode(PublishedLabels(at=now - written, labels=ours))
         others = tuple(each for each in host.cluster.node.conditions if each.type != CONDITION)
         node(labels=ours, annotations={LABELS: text}, conditions=(*others, told))(host)
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from gpuwatch.diagnose.kube import parse as kube_survey_parse
 from gpuwatch.diagnose.kube.client import SurveyReader
-from gpuwatch.kube.errors import Call, Garbled, NotFound
+from gpuwatch.kube.errors import ApiCall, Garbled, NotFound
 from tests.kube.kube_server import NODE, served
 
-CALL = Call("list", "things")
+CALL = ApiCall("list", "things")
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 PLUGIN = "nvidia-device-plugin-daemonset"
 

@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from gpuwatch.config import BudgetConfig, RemediationConfig
-from gpuwatch.kube.node_name import Place
 from gpuwatch.kube.objects import TAINT
+from gpuwatch.kube.reader import OwnNode
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.event import ActionEvent, Result
 from gpuwatch.model.finding import Finding, Health, Judgement, Remedy, Severity
 from gpuwatch.model.snapshot import Driver, Gpu, GpuState, GpuStatus, Host, Identity, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
-from gpuwatch.remediation.model.plan import FAULTS, LABELS, OWNER
+from gpuwatch.remediation.model import FAULTS, LABELS, OWNER
 from gpuwatch.remediation.planning.labels import ALL
 from gpuwatch.remediation.service.remediator import Remediator
 from gpuwatch.sim.kubeapi import Cluster
@@ -175,7 +175,7 @@ class Bench:
     def restarted(self, config: RemediationConfig | None = None, **more: Any) -> Remediator:
         """A new process: nothing is left but the ledger and the API server."""
         self.config = config or self.config
-        place = Place(node=NODE, namespace=NAMESPACE, pod=more.pop("pod", None))
+        place = OwnNode(node=NODE, namespace=NAMESPACE, pod=more.pop("pod", None))
         self.remediator = Remediator(
             self.config,
             place,

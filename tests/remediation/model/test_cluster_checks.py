@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gpuwatch.diagnose.model import CheckResult, CheckStatus
 from gpuwatch.kube.objects import Condition
-from gpuwatch.remediation.model.plan import OWNER, Ownership
+from gpuwatch.remediation.model import OWNER, Ownership
 from gpuwatch.remediation.planning.ownership import encode
 from tests.diagnose.checks.broken_cluster import PLUGIN, cluster, label, node
 from tests.diagnose.hosts import Host

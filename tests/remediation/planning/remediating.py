@@ -13,11 +13,11 @@ from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Host, Identity, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
-from gpuwatch.remediation.model.plan import Memory, Plan, Step
-from gpuwatch.remediation.planning.plan import Evictions, Sight, is_clean, plan, remember
+from gpuwatch.remediation.model import Plan, RemediatorMemory, Step
+from gpuwatch.remediation.planning.plan import EvictionHistory, Observation, is_clean, plan, remember
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.planning.slots import Slots
-from gpuwatch.sim.rehearsal.imagined_cluster import Imagined, Refused
+from gpuwatch.sim.rehearsal import InMemoryCluster, StepRefused
 
 START = 1_790_000_000.0
 HOST = Host(boot_id="boot-1", machine_id="machine-1")
@@ -78,9 +78,9 @@ class Story:
 
     def __init__(self, **settings: Any) -> None:
         self.policy = policy(**settings)
-        self.cluster = Imagined("node-1", HOST, self.policy.config.budget.slot_seconds)
-        self.memory = Memory()
-        self.evictions = Evictions()
+        self.cluster = InMemoryCluster("node-1", HOST, self.policy.config.budget.slot_seconds)
+        self.memory = RemediatorMemory()
+        self.evictions = EvictionHistory()
         self.now = START
         self.view: View | None = view()
         self.age = 0.0
@@ -94,8 +94,8 @@ class Story:
         return self.cluster.node
 
     @property
-    def sight(self) -> Sight:
-        return Sight(view=self.view, age=self.age, clean_for=self.clean_for)
+    def sight(self) -> Observation:
+        return Observation(view=self.view, age=self.age, clean_for=self.clean_for)
 
     @property
     def slots(self) -> Slots:
@@ -122,7 +122,7 @@ class Story:
         for step in made.steps[:crash]:
             try:
                 self.cluster.do(step, self.now)
-            except Refused:
+            except StepRefused:
                 break
             done.append(step)
         self.done += done

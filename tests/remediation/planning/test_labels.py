@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from gpuwatch.model.response import SchedulingLabel
 from gpuwatch.model.snapshot import Gpu, Identity, Memory, NvLink
-from gpuwatch.remediation.model.plan import DEGRADED, GPU_CLASS, HEALTHY_COUNT, LABELS, NVLINK, OPT_OUT, PatchNode
-from gpuwatch.remediation.planning.gpu_class import GIB, gpu_class, nvlink
-from gpuwatch.remediation.planning.labels import LABEL_SECONDS, outdated, values
-from gpuwatch.remediation.planning.manual import Wish, release
+from gpuwatch.remediation.model import DEGRADED, GPU_CLASS, HEALTHY_COUNT, LABELS, NVLINK, OPT_OUT, PatchNode
+from gpuwatch.remediation.planning.labels import GIB, LABEL_SECONDS, gpu_class, nvlink, outdated, values
+from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest, release
 from gpuwatch.sim.node.profiles import MODELS
 from tests.remediation.planning.remediating import GPUS, START, Story, finding
 
@@ -186,7 +185,7 @@ def test_a_label_that_a_person_has_set_or_changed_is_theirs() -> None:
     made.cluster.edit(labels={NVLINK: "mine", HEALTHY_COUNT: "many"})
     made.wait(LABEL_SECONDS)
     made.settle()
-    gone = release(made.node, Wish(at=made.now, reason="x"), (), forget=True)
+    gone = release(made.node, QuarantineRequest(at=made.now, reason="x"), (), forget=True)
     for step in gone.steps:
         made.cluster.do(step, made.now)
     assert labels(made) == {NVLINK: "mine", HEALTHY_COUNT: "many"}
@@ -213,7 +212,7 @@ def test_they_are_taken_away(end: str) -> None:
     elif end == "switched off":
         made.policy = Story().policy
     else:
-        for step in release(made.node, Wish(at=made.now, reason="x"), (), forget=True).steps:
+        for step in release(made.node, QuarantineRequest(at=made.now, reason="x"), (), forget=True).steps:
             made.cluster.do(step, made.now)
         assert (labels(made), LABELS in made.node.annotations) == ({}, False)
         return
@@ -223,7 +222,7 @@ def test_they_are_taken_away(end: str) -> None:
 
 def test_a_release_by_hand_leaves_them() -> None:
     made = story()
-    for step in release(made.node, Wish(at=made.now, reason="x"), ()).steps:
+    for step in release(made.node, QuarantineRequest(at=made.now, reason="x"), ()).steps:
         made.cluster.do(step, made.now)
     assert labels(made) == HEALTHY
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.config import Window
-from gpuwatch.remediation.planning.maintenance import inside
+from gpuwatch.config import MaintenanceWindow
+from gpuwatch.remediation.planning.policy import open_window
 
 
 @pytest.mark.parametrize(
@@ -25,4 +25,4 @@ from gpuwatch.remediation.planning.maintenance import inside
 )
 def test_a_time_is_inside_or_not(settings: dict[str, Any], when: str, expected: bool) -> None:
     now = datetime.fromisoformat(when).replace(tzinfo=UTC).timestamp()
-    assert (inside((Window(**settings),), now) is not None) is expected
+    assert (open_window((MaintenanceWindow(**settings),), now) is not None) is expected

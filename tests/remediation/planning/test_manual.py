@@ -5,24 +5,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuwatch.cli.node.plan_items import after
+from gpuwatch.cli.node.items import after
 from gpuwatch.kube.objects import CONDITION, TAINT, Condition, LeaseObject, NodeObject, Taint
 from gpuwatch.model.response import Response
-from gpuwatch.remediation.model.plan import (
+from gpuwatch.remediation.model import (
     ACKNOWLEDGED,
     FAULTS,
     OWNER,
     QUARANTINED,
-    Announce,
+    BlockReason,
+    CreateEvent,
     Fault,
     FreeSlot,
     PatchNode,
-    Reason,
     SetCondition,
     TakeSlot,
 )
-from gpuwatch.remediation.planning.manual import Wish, quarantine, release
-from gpuwatch.remediation.planning.ownership import Claim, acknowledged, encode, hold
+from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest, quarantine, release
+from gpuwatch.remediation.planning.ownership import ClaimState, acknowledged, encode, read_claim
 
 AT = 1_790_000_000.0
 OTHERS = (Taint(key="team", value="a"), Taint(key="node.kubernetes.io/not-ready", effect="NoExecute"))
@@ -37,7 +37,7 @@ NODE = NodeObject(
     conditions=(READY,),
 )
 SLOT = TakeSlot(slots=3, name="gpuwatch-slot-1")
-WISH = Wish(at=AT, reason="fan replaced tomorrow", cordon=True)
+WISH = QuarantineRequest(at=AT, reason="fan replaced tomorrow", cordon=True)
 LEASE = LeaseObject(name="gpuwatch-slot-1", holder="gpu-1")
 FAULT = Fault(key="xid_fatal/GPU-1/79", check="xid_fatal", response=Response.TAINT, gpu="GPU-1", xid=79, last=AT - 9)
 
@@ -48,13 +48,13 @@ def taken(node=NODE, wish=WISH, slot=SLOT):
 
 def test_the_claim_comes_before_the_slot_and_the_slot_before_the_taint():
     steps = quarantine(NODE, WISH, SLOT).steps
-    assert [type(step) for step in steps] == [PatchNode, TakeSlot, PatchNode, SetCondition, Announce]
-    assert hold(after(NODE, steps[:1])).claim is Claim.CLAIMED
-    assert hold(after(NODE, steps[:3])).claim is Claim.APPLIED
+    assert [type(step) for step in steps] == [PatchNode, TakeSlot, PatchNode, SetCondition, CreateEvent]
+    assert read_claim(after(NODE, steps[:1])).claim is ClaimState.CLAIMED
+    assert read_claim(after(NODE, steps[:3])).claim is ClaimState.APPLIED
 
 
 def test_it_says_who_and_why_and_holds_until_a_person_releases():
-    owner = hold(taken()).owner
+    owner = read_claim(taken()).owner
     assert (owner.by, owner.held, owner.slot, owner.cordoned) == ("operator", WISH.reason, SLOT.name, True)
     assert taken().condition.status == "False"
     assert WISH.reason in taken().condition.message
@@ -83,18 +83,20 @@ def test_what_others_did_meanwhile_stays():
     assert back.labels == {"zone": "b", "late": "1"}
 
 
-@pytest.mark.parametrize("annotation", [None, "not json", encode(hold(taken(replace(NODE, uid="another"))).owner)])
+@pytest.mark.parametrize(
+    "annotation", [None, "not json", encode(read_claim(taken(replace(NODE, uid="another"))).owner)]
+)
 def test_a_taint_that_nothing_proves_to_be_ours_is_left_alone_and_said(annotation):
     mark = {} if annotation is None else {OWNER: annotation}
     node = replace(NODE, taints=(*OTHERS, Taint(key=TAINT, value="x")), annotations=mark)
     for plan in (quarantine(node, WISH, SLOT), release(node, WISH, ())):
         assert after(node, plan.steps).taints == node.taints
-        assert [one.reason for one in plan.blocked] == [Reason.FOREIGN]
+        assert [one.reason for one in plan.blocked] == [BlockReason.FOREIGN]
         assert f"kubectl taint node gpu-1 {TAINT}" in plan.blocked[0].words
 
 
 def test_leftovers_go():
-    owner = hold(taken()).owner
+    owner = read_claim(taken()).owner
     node = replace(NODE, annotations={OWNER: encode(owner), FAULTS: "garbled"}, conditions=(READY, taken().condition))
     back = after(node, release(node, WISH, (), forget=True).steps)
     assert back.annotations == {}
@@ -114,13 +116,13 @@ def test_what_was_wrong_is_overruled_until_it_happens_again():
 
 
 def test_a_quarantine_of_the_remediators_becomes_a_persons():
-    steps = quarantine(NODE, Wish(at=AT, reason="first"), SLOT).steps
+    steps = quarantine(NODE, QuarantineRequest(at=AT, reason="first"), SLOT).steps
     automatic = after(NODE, steps)
-    owner = replace(hold(automatic).owner, by="remediator", held=None)
+    owner = replace(read_claim(automatic).owner, by="remediator", held=None)
     automatic = replace(automatic, annotations={**automatic.annotations, OWNER: encode(owner)})
     plan = quarantine(automatic, WISH, None)
     assert [step.step for step in plan.steps] == ["refresh"]
-    kept = hold(after(automatic, plan.steps)).owner
+    kept = read_claim(after(automatic, plan.steps)).owner
     assert (kept.by, kept.held, kept.id, kept.slot) == ("operator", WISH.reason, owner.id, owner.slot)
     assert kept.cordoned
 
@@ -132,7 +134,9 @@ TAINTS = st.builds(Taint, key=st.sampled_from(["a", "b", "c"]), value=st.sampled
     taints=st.lists(TAINTS, max_size=4).map(tuple),
     labels=st.dictionaries(st.sampled_from(["a", "b", QUARANTINED]), st.just("1")),
     cordoned=st.booleans(),
-    wish=st.builds(Wish, at=st.just(AT), reason=st.text(max_size=300), cordon=st.booleans(), drain=st.booleans()),
+    wish=st.builds(
+        QuarantineRequest, at=st.just(AT), reason=st.text(max_size=300), cordon=st.booleans(), drain=st.booleans()
+    ),
 )
 def test_whatever_the_node_was_like_it_is_so_again(taints, labels, cordoned, wish):
     node = replace(NODE, taints=taints, labels=labels, unschedulable=cordoned)

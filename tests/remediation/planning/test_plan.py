@@ -6,32 +6,32 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig, Window
+from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig, MaintenanceWindow
 from gpuwatch.kube.objects import TAINT, PodObject, Taint
 from gpuwatch.model.finding import Remedy
 from gpuwatch.model.snapshot import Host
 from gpuwatch.model.workload import Workload
-from gpuwatch.remediation.model.plan import (
+from gpuwatch.remediation.model import (
     ACKNOWLEDGED,
     DEGRADED,
     HEALTHY_COUNT,
     OPT_OUT,
     OWNER,
     QUARANTINED,
-    Announce,
+    BlockReason,
+    CreateEvent,
     Evict,
+    NodeStage,
     PatchNode,
     Plan,
-    Reason,
-    Stage,
 )
-from gpuwatch.remediation.planning.ownership import encode, hold
+from gpuwatch.remediation.planning.ownership import encode, read_claim
 from tests.remediation.planning.remediating import GPUS, HOST, START, Story, finding, view
 
-ALWAYS = Window(start="00:00", end="23:59")
+ALWAYS = MaintenanceWindow(start="00:00", end="23:59")
 
 
-def reasons(plan: Plan) -> set[Reason]:
+def reasons(plan: Plan) -> set[BlockReason]:
     return {obstacle.reason for obstacle in plan.blocked}
 
 
@@ -85,30 +85,30 @@ def test_a_crash_after_any_step_ends_in_the_same_quarantine_and_the_same_end(ste
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"labels": {OPT_OUT: "true"}}, Reason.OPT_OUT),
-        ({"annotations": {OPT_OUT: "true"}}, Reason.OPT_OUT),
-        ({"unschedulable": True}, Reason.FOREIGN),
-        ({"deleting": True}, Reason.FOREIGN),
-        ({"labels": {"dgxc.nvidia.com/nvsentinel-state": "draining"}}, Reason.FOREIGN),
-        ({"labels": {"k8saas.nvidia.com/cordon-by": "x"}}, Reason.FOREIGN),
-        ({"labels": {"nvidia.com/gpu-driver-upgrade-state": "pod-restart-required"}}, Reason.FOREIGN),
-        ({"labels": {"nvidia.com/mig.config.state": "rebooting"}}, Reason.FOREIGN),
-        ({"annotations": {"weave.works/kured-reboot-in-progress": "2026"}}, Reason.FOREIGN),
-        ({"taints": (Taint(key="karpenter.sh/disrupted"),)}, Reason.FOREIGN),
-        ({"taints": (Taint(key="ToBeDeletedByClusterAutoscaler"),)}, Reason.FOREIGN),
-        ({"taints": (Taint(key="node.cloudprovider.kubernetes.io/shutdown"),)}, Reason.FOREIGN),
-        ({"taints": (Taint(key="ours.example/repair"),)}, Reason.FOREIGN),
-        ({"taints": (Taint(key=TAINT, value="by-hand"),)}, Reason.FOREIGN),
-        ({"annotations": {OWNER: "{not json"}}, Reason.FOREIGN),
-        ({"annotations": {OWNER: '{"id":"1","state":"applied","since":1,"node_uid":"another"}'}}, Reason.FOREIGN),
-        ({"annotations": {OWNER: '{"id":"1","state":"melted","since":1,"node_uid":"x"}'}}, Reason.FOREIGN),
-        ({"host": Host(boot_id="boot-2", machine_id="machine-1")}, Reason.IDENTITY),
-        ({"host": Host(boot_id="boot-1", machine_id="machine-2")}, Reason.IDENTITY),
-        ({"host": Host()}, Reason.IDENTITY),
+        ({"labels": {OPT_OUT: "true"}}, BlockReason.OPT_OUT),
+        ({"annotations": {OPT_OUT: "true"}}, BlockReason.OPT_OUT),
+        ({"unschedulable": True}, BlockReason.FOREIGN),
+        ({"deleting": True}, BlockReason.FOREIGN),
+        ({"labels": {"dgxc.nvidia.com/nvsentinel-state": "draining"}}, BlockReason.FOREIGN),
+        ({"labels": {"k8saas.nvidia.com/cordon-by": "x"}}, BlockReason.FOREIGN),
+        ({"labels": {"nvidia.com/gpu-driver-upgrade-state": "pod-restart-required"}}, BlockReason.FOREIGN),
+        ({"labels": {"nvidia.com/mig.config.state": "rebooting"}}, BlockReason.FOREIGN),
+        ({"annotations": {"weave.works/kured-reboot-in-progress": "2026"}}, BlockReason.FOREIGN),
+        ({"taints": (Taint(key="karpenter.sh/disrupted"),)}, BlockReason.FOREIGN),
+        ({"taints": (Taint(key="ToBeDeletedByClusterAutoscaler"),)}, BlockReason.FOREIGN),
+        ({"taints": (Taint(key="node.cloudprovider.kubernetes.io/shutdown"),)}, BlockReason.FOREIGN),
+        ({"taints": (Taint(key="ours.example/repair"),)}, BlockReason.FOREIGN),
+        ({"taints": (Taint(key=TAINT, value="by-hand"),)}, BlockReason.FOREIGN),
+        ({"annotations": {OWNER: "{not json"}}, BlockReason.FOREIGN),
+        ({"annotations": {OWNER: '{"id":"1","state":"applied","since":1,"node_uid":"another"}'}}, BlockReason.FOREIGN),
+        ({"annotations": {OWNER: '{"id":"1","state":"melted","since":1,"node_uid":"x"}'}}, BlockReason.FOREIGN),
+        ({"host": Host(boot_id="boot-2", machine_id="machine-1")}, BlockReason.IDENTITY),
+        ({"host": Host(boot_id="boot-1", machine_id="machine-2")}, BlockReason.IDENTITY),
+        ({"host": Host()}, BlockReason.IDENTITY),
     ],
     ids=lambda value: str(next(iter(value.items())))[:60] if isinstance(value, dict) else str(value),
 )
-def test_a_node_that_is_not_ours_to_touch_is_not_tainted(change: dict[str, Any], reason: Reason) -> None:
+def test_a_node_that_is_not_ours_to_touch_is_not_tainted(change: dict[str, Any], reason: BlockReason) -> None:
     story = sick(foreign=("ours.example/repair",))
     story.cluster.edit(**change)
     before = story.node
@@ -140,24 +140,24 @@ def test_marks_at_rest_are_no_obstacle(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"budget": BudgetConfig(max_unavailable=0)}, Reason.BUDGET),
-        ({"maintenance": (ALWAYS,)}, Reason.MAINTENANCE),
-        ({"fault_hold": 60.0}, Reason.HOLD),
-        ({"max_quarantines_per_day": 0}, Reason.RATE),
+        ({"budget": BudgetConfig(max_unavailable=0)}, BlockReason.BUDGET),
+        ({"maintenance": (ALWAYS,)}, BlockReason.MAINTENANCE),
+        ({"fault_hold": 60.0}, BlockReason.HOLD),
+        ({"max_quarantines_per_day": 0}, BlockReason.RATE),
     ],
 )
-def test_settings_that_stand_in_the_way(settings: dict[str, Any], reason: Reason) -> None:
+def test_settings_that_stand_in_the_way(settings: dict[str, Any], reason: BlockReason) -> None:
     story = sick(**settings)
     made = story.settle()
     assert reason in reasons(made)
     assert story.node.taint is None
-    assert made.stage is Stage.SUSPECT
+    assert made.stage is NodeStage.SUSPECT
 
 
 def test_an_unreadable_budget_stops_taints_and_never_their_end() -> None:
     story = sick()
     story.readable = False
-    assert Reason.BUDGET_UNREADABLE in reasons(story.settle())
+    assert BlockReason.BUDGET_UNREADABLE in reasons(story.settle())
     assert story.node.taint is None
     story.readable = True
     story.settle()
@@ -177,7 +177,7 @@ def test_what_is_no_reason_never_taints(check: str) -> None:
 def test_observe_says_what_it_would_do() -> None:
     made = sick(mode="observe").plan()
     assert patches(made) == ["claim", "taint"]
-    assert Reason.MODE in reasons(made)
+    assert BlockReason.MODE in reasons(made)
 
 
 def test_off_does_nothing() -> None:
@@ -268,7 +268,7 @@ def test_a_person_wins_until_it_happens_again() -> None:
     story.settle()
     story.cluster.edit(taints=())
     made = story.settle()
-    assert Reason.ACKNOWLEDGED in reasons(made)
+    assert BlockReason.ACKNOWLEDGED in reasons(made)
     assert story.node.taint is None
     assert ACKNOWLEDGED in story.node.annotations
     story.now += 60.0
@@ -301,7 +301,7 @@ def test_a_quarantine_by_an_older_version_is_found_by_the_budget_and_leaves_no_l
     """It marked the Node with two of the labels that are now for schedulers."""
     story = sick()
     story.settle()
-    owner = hold(story.node).owner
+    owner = read_claim(story.node).owner
     assert owner is not None
     before = replace(owner, labels=(DEGRADED, HEALTHY_COUNT))
     old = {DEGRADED: "true", HEALTHY_COUNT: "7"}
@@ -323,7 +323,7 @@ def test_the_mark_for_the_budget_that_a_person_took_off_stays_off() -> None:
 def test_what_needs_a_person_is_held() -> None:
     story = sick("row_remap_failure")
     story.settle()
-    assert Reason.HELD in reasons(story.recover())
+    assert BlockReason.HELD in reasons(story.recover())
     assert story.node.taint is not None
 
 
@@ -337,7 +337,7 @@ def test_a_fault_that_keeps_coming_back_is_held() -> None:
         story.now += 60.0
     story.see(finding("gpu_lost", at=story.now))
     story.settle()
-    assert Reason.HELD in reasons(story.recover())
+    assert BlockReason.HELD in reasons(story.recover())
 
 
 def test_a_new_node_of_the_same_name_begins_without_memory() -> None:
@@ -345,7 +345,7 @@ def test_a_new_node_of_the_same_name_begins_without_memory() -> None:
     story.settle()
     story.recover()
     story.see(finding("gpu_lost", at=story.now))
-    assert Reason.RATE in reasons(story.settle())
+    assert BlockReason.RATE in reasons(story.settle())
     story.cluster.node = replace(story.node, uid="another", annotations={}, labels={})
     story.settle()
     assert story.node.taint is not None
@@ -377,7 +377,7 @@ def test_only_pods_of_the_sick_gpu_are_asked_to_leave_and_the_node_is_handed_ove
     story = draining(handover=HandoverConfig(annotation="example.com/reboot", sentinel="/run/reboot"))
     made = story.settle()
     assert set(story.cluster.pods) == {"uid-b", "uid-daemon"}
-    assert made.stage is Stage.DRAINED
+    assert made.stage is NodeStage.DRAINED
     assert story.node.annotations["example.com/reboot"] == "reboot_node"
     assert story.cluster.files == {"/run/reboot"}
     story.recover()
@@ -388,11 +388,11 @@ def test_only_pods_of_the_sick_gpu_are_asked_to_leave_and_the_node_is_handed_ove
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"drain": DrainConfig(protected_namespaces=("ml",))}, Reason.PROTECTED),
-        ({"drain": DrainConfig(windows=(Window(start="03:00", end="03:01"),))}, Reason.MAINTENANCE),
+        ({"drain": DrainConfig(protected_namespaces=("ml",))}, BlockReason.PROTECTED),
+        ({"drain": DrainConfig(windows=(MaintenanceWindow(start="03:00", end="03:01"),))}, BlockReason.MAINTENANCE),
     ],
 )
-def test_pods_that_may_not_be_evicted_stay(settings: dict[str, Any], reason: Reason) -> None:
+def test_pods_that_may_not_be_evicted_stay(settings: dict[str, Any], reason: BlockReason) -> None:
     story = draining(**settings)
     made = story.settle()
     assert reason in reasons(made)
@@ -417,7 +417,7 @@ def test_a_refused_eviction_waits_longer_each_time_and_ends_at_the_deadline() ->
     assert gaps == sorted(gaps)
     assert gaps[0] >= 10.0
     assert asked[-1] - asked[0] <= 1000.0
-    assert {Reason.PDB, Reason.DEADLINE} <= reasons(made)
+    assert {BlockReason.PDB, BlockReason.DEADLINE} <= reasons(made)
     assert "uid-a" in story.cluster.pods
     events = [event.reason for event in story.cluster.events.values()]
     assert events.count("GPUQuarantineBlocked") == 1
@@ -426,7 +426,7 @@ def test_a_refused_eviction_waits_longer_each_time_and_ends_at_the_deadline() ->
 def test_nobody_is_asked_to_leave_while_it_is_not_known_who_has_the_gpu() -> None:
     story = draining()
     story.view = view(finding("gpu_lost"))
-    assert Reason.STALE in reasons(story.settle())
+    assert BlockReason.STALE in reasons(story.settle())
     assert "uid-a" in story.cluster.pods
 
 
@@ -442,7 +442,7 @@ def test_the_drivers_advice_is_no_news_for_a_pod() -> None:
     pod = Workload(namespace="ml", pod="a", container="main", pod_uid="uid-a")
     story.see(*(finding("xid_fatal", xid=xid, pods=(pod,)) for xid in (95, 154)))
     story.settle()
-    told = [step for step in story.done if isinstance(step, Announce) and step.pod]
+    told = [step for step in story.done if isinstance(step, CreateEvent) and step.pod]
     assert [event.reason for event in told] == ["GPUXid95"]
 
 
@@ -452,7 +452,7 @@ def test_an_application_xid_is_told_to_its_pod_once_a_day() -> None:
     for number in range(5):
         story.see(*(finding("xid_application", gpu, at=START + number, xid=31, pods=(pod,)) for gpu in GPUS))
         story.settle()
-    told = [step for step in story.done if isinstance(step, Announce)]
+    told = [step for step in story.done if isinstance(step, CreateEvent)]
     assert [(event.reason, event.pod) for event in told] == [("GPUXid31", ("ml", "a", "uid-a"))]
 
 

@@ -6,19 +6,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.config import HandoverConfig, Window
+from gpuwatch.config import HandoverConfig, MaintenanceWindow
 from gpuwatch.kube.objects import TAINT, NodeObject, PodObject, Taint
 from gpuwatch.model.response import Response
+from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.workload import Workload
-from gpuwatch.remediation.model.plan import FreeSlot, Reason
-from gpuwatch.remediation.planning.condition import MESSAGE_SECONDS, Why, changed, rfc3339
-from gpuwatch.remediation.planning.events import about_pods
-from gpuwatch.remediation.planning.labels import DEGRADED, LABELS, Published, published_by_us
-from gpuwatch.remediation.planning.maintenance import inside
-from gpuwatch.remediation.planning.manual import Wish, not_ours, quarantine, release
-from gpuwatch.remediation.planning.other_controllers import foreign
-from gpuwatch.remediation.planning.ownership import Claim, encode, hold
+from gpuwatch.remediation.model import BlockReason, FreeSlot
+from gpuwatch.remediation.planning.labels import DEGRADED, LABELS, PublishedLabels, published_by_us
+from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest, not_ours, quarantine, release
+from gpuwatch.remediation.planning.node_events import MESSAGE_SECONDS, ConditionReason, condition_update, pod_events
+from gpuwatch.remediation.planning.ownership import ClaimState, encode, other_controller, read_claim
+from gpuwatch.remediation.planning.policy import open_window
 from gpuwatch.tuning.model.restore_value import TOLERANCE_WATTS, Limits, is_same, power_target
 from tests.remediation.planning.remediating import START, Story, finding, policy, view
 
@@ -43,7 +42,7 @@ def test_what_a_person_has_overruled_is_remembered_with_its_fault() -> None:
 def test_a_claim_says_nothing_of_a_cordon_that_is_not_there_yet() -> None:
     story = sick(**CORDON)
     story.cycle(crash=1)
-    owner = hold(story.node).owner
+    owner = read_claim(story.node).owner
     assert owner is not None
     assert (owner.state, owner.cordoned, owner.slot) == ("claimed", False, None)
 
@@ -66,7 +65,7 @@ def test_a_graver_fault_cordons_a_node_that_is_already_tainted_and_its_end_lifts
     story.see(finding("gpu_lost"), finding("xid_fatal", xid=79))
     story.settle()
     assert story.node.unschedulable
-    owner = hold(story.node).owner
+    owner = read_claim(story.node).owner
     assert owner is not None
     assert owner.cordoned
     story.recover()
@@ -83,13 +82,13 @@ def test_nobody_is_asked_to_leave_a_tainted_node_that_somebody_else_has_in_hand(
     story.cluster.edit(labels={**story.node.labels, "k8saas.nvidia.com/cordon-by": "x"})
     made = story.settle()
     assert "uid-a" in story.cluster.pods
-    assert Reason.FOREIGN in {obstacle.reason for obstacle in made.blocked}
+    assert BlockReason.FOREIGN in {obstacle.reason for obstacle in made.blocked}
 
 
 def test_a_sick_gpu_that_the_kubelet_gave_to_nobody_leaves_no_doubt() -> None:
     story = sick(checks={"gpu_lost": "drain"})
     story.view = view(finding("gpu_lost"), holders={"GPU-0": ()})
-    assert Reason.STALE not in {obstacle.reason for obstacle in story.settle().blocked}
+    assert BlockReason.STALE not in {obstacle.reason for obstacle in story.settle().blocked}
 
 
 def test_the_policy_names_the_strongest_answer_that_each_xid_may_have() -> None:
@@ -102,15 +101,15 @@ def test_the_policy_names_the_strongest_answer_that_each_xid_may_have() -> None:
 )
 def test_a_pattern_for_the_end_of_a_key_is_taken_whole(key: str, is_theirs: bool) -> None:
     node = replace(NODE, labels={key: "x"})
-    assert (foreign(node, cordoned=False, more=("*-busy",)) is not None) is is_theirs
+    assert (other_controller(node, cordoned=False, more=("*-busy",)) is not None) is is_theirs
 
 
 def test_a_taint_that_is_set_beside_our_claim_is_not_ours() -> None:
     story = sick()
     story.cycle(crash=1)
-    assert hold(story.node).claim is Claim.CLAIMED
+    assert read_claim(story.node).claim is ClaimState.CLAIMED
     story.cluster.edit(taints=(Taint(key=TAINT, value="theirs"),))
-    assert hold(story.node).claim is Claim.FOREIGN
+    assert read_claim(story.node).claim is ClaimState.FOREIGN
 
 
 def test_a_limit_that_was_set_to_what_it_was_is_left_alone() -> None:
@@ -136,14 +135,17 @@ def test_a_slot_that_cannot_be_read_is_given_back_by_what_is_remembered() -> Non
     assert FreeSlot(name=slot) in story.plan().steps
 
 
-OLD = changed(NODE, Why.DEGRADED, "one", START, 300.0)
+OLD = condition_update(NODE, ConditionReason.DEGRADED, "one", START, 300.0)
 assert OLD is not None
 DEGRADED_NODE = replace(NODE, conditions=(OLD,))
 
 
 def test_a_condition_has_moved_only_when_its_status_has() -> None:
     later = START + 1000.0
-    other, well = (changed(DEGRADED_NODE, why, "two", later, 300.0) for why in (Why.BLOCKED, Why.HEALTHY))
+    other, well = (
+        condition_update(DEGRADED_NODE, why, "two", later, 300.0)
+        for why in (ConditionReason.BLOCKED, ConditionReason.HEALTHY)
+    )
     assert other is not None
     assert well is not None
     assert (other.status, other.last_transition) == ("False", rfc3339(START))
@@ -152,26 +154,26 @@ def test_a_condition_has_moved_only_when_its_status_has() -> None:
 
 @pytest.mark.parametrize(("after", "written"), [(MESSAGE_SECONDS / 2, False), (MESSAGE_SECONDS, True)])
 def test_a_text_alone_is_not_written_at_every_look(after: float, written: bool) -> None:
-    assert (changed(DEGRADED_NODE, Why.DEGRADED, "two", START + after, 0.0) is not None) is written
+    assert (condition_update(DEGRADED_NODE, ConditionReason.DEGRADED, "two", START + after, 0.0) is not None) is written
 
 
 def test_a_pod_whose_name_is_not_known_is_told_nothing() -> None:
     pods = (Workload(namespace="ml", pod_uid="1"), Workload(namespace="ml", pod="a", pod_uid="2"))
     seen = view(finding("xid_application", xid=31, pods=pods))
-    assert [event.pod for event in about_pods(seen, policy())] == [("ml", "a", "2")]
+    assert [event.pod for event in pod_events(seen, policy())] == [("ml", "a", "2")]
 
 
 def test_only_labels_of_ours_are_taken_off_whatever_the_annotation_says() -> None:
-    claimed = Published(at=0.0, labels={DEGRADED: "true", "zone": "b"})
+    claimed = PublishedLabels(at=0.0, labels={DEGRADED: "true", "zone": "b"})
     node = replace(NODE, labels={DEGRADED: "true", "zone": "b"}, annotations={LABELS: encode(claimed)})
     assert published_by_us(node) == {DEGRADED: None}
 
 
 def test_a_node_that_a_person_took_out_of_service_is_not_degraded_by_that() -> None:
     story = Story(labels=("gpu-degraded",))
-    for step in quarantine(story.node, Wish(at=START, reason="a test"), None).steps:
+    for step in quarantine(story.node, QuarantineRequest(at=START, reason="a test"), None).steps:
         story.cluster.do(step, START)
-    assert hold(story.node).claim is Claim.APPLIED
+    assert read_claim(story.node).claim is ClaimState.APPLIED
     for _ in range(4):
         story.now += 400.0
         story.see()
@@ -182,15 +184,15 @@ def test_a_node_that_a_person_took_out_of_service_is_not_degraded_by_that() -> N
 def test_giving_back_by_hand_warns_only_of_a_taint_that_is_not_ours() -> None:
     story = sick()
     story.settle()
-    wish = Wish(at=START, reason="a test")
+    wish = QuarantineRequest(at=START, reason="a test")
     assert release(story.node, wish, ()).blocked == ()
     theirs = replace(NODE, taints=(Taint(key=TAINT, value="theirs"),))
-    assert [obstacle.reason for obstacle in release(theirs, wish, ()).blocked] == [Reason.FOREIGN]
+    assert [obstacle.reason for obstacle in release(theirs, wish, ()).blocked] == [BlockReason.FOREIGN]
     assert release(NODE, wish, ()).blocked == ()
-    assert not_ours(NODE).reason is Reason.FOREIGN  # also when the taint went meanwhile
+    assert not_ours(NODE).reason is BlockReason.FOREIGN  # also when the taint went meanwhile
 
 
 @pytest.mark.parametrize(("clock", "is_open"), [("21:59", False), ("22:00", True), ("03:59", True), ("04:00", False)])
 def test_a_window_over_midnight_is_open_from_its_first_minute(clock: str, is_open: bool) -> None:
     now = datetime.fromisoformat(f"2026-03-02 {clock}").replace(tzinfo=UTC).timestamp()
-    assert (inside((Window(start="22:00", end="04:00"),), now) is not None) is is_open
+    assert (open_window((MaintenanceWindow(start="22:00", end="04:00"),), now) is not None) is is_open

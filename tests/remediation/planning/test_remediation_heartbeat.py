@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from gpuwatch.remediation.model.plan import SetCondition
+from gpuwatch.remediation.model import SetCondition
 from tests.remediation.planning.remediating import Story, finding
 
 PERIOD = 300.0

@@ -9,9 +9,9 @@ from gpuwatch.config import BudgetConfig
 from gpuwatch.kube.objects import DOMAIN, TAINT, Taint
 from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import Host
-from gpuwatch.remediation.model.plan import OWNER, FreeSlot, Memory, PatchNode, TakeSlot
-from gpuwatch.remediation.planning.ownership import Claim, faults, hold
-from gpuwatch.remediation.planning.plan import Evictions
+from gpuwatch.remediation.model import OWNER, FreeSlot, PatchNode, RemediatorMemory, TakeSlot
+from gpuwatch.remediation.planning.ownership import ClaimState, read_claim, recorded_faults
+from gpuwatch.remediation.planning.plan import EvictionHistory
 from tests.remediation.planning.remediating import GPUS, HOST, Story, finding
 from tests.seeds import examples
 
@@ -114,7 +114,7 @@ class Life(RuleBasedStateMachine):
 
     def _cycle(self, crash: int | None) -> None:
         before, story = self.story.node, self.story
-        claim = hold(before).claim
+        claim = read_claim(before).claim
         plan = story.plan()
         self._orders(plan.steps, claim)
         if story.age > 60 or story.view is None:
@@ -125,11 +125,11 @@ class Life(RuleBasedStateMachine):
                 assert set(self.faults) & set(TAINTING)
                 fresh = [c for c, at in self.faults.items() if c in TAINTING and at > self._acknowledged(c)]
                 assert fresh, "tainted again for what a person has overruled"
-        if claim is Claim.OVERRULED and story.view is not None:
+        if claim is ClaimState.OVERRULED and story.view is not None:
             self._overrule()
         story.cycle(crash)
         if crash is not None:
-            story.evictions = Evictions()
+            story.evictions = EvictionHistory()
 
     def _acknowledged(self, check: str) -> float:
         return self.overruled.get(check, -1.0)
@@ -141,7 +141,7 @@ class Life(RuleBasedStateMachine):
 
     undone: dict[str, float] = {}
 
-    def _orders(self, steps: tuple[object, ...], claim: Claim) -> None:
+    def _orders(self, steps: tuple[object, ...], claim: ClaimState) -> None:
         seen: list[str] = []
         for step in steps:
             if isinstance(step, TakeSlot):
@@ -153,14 +153,14 @@ class Life(RuleBasedStateMachine):
                 foreign = [key for key in (*step.annotations, *step.labels) if not key.startswith(f"{DOMAIN}/")]
                 assert not foreign
         if "taint" in seen:
-            assert "claim" in seen[: seen.index("taint")] or claim is Claim.CLAIMED, "no claim before the taint"
+            assert "claim" in seen[: seen.index("taint")] or claim is ClaimState.CLAIMED, "no claim before the taint"
             assert "slot" in seen[: seen.index("taint")], "no slot before the taint"
         if "free" in seen and "untaint" in seen:
             assert seen.index("untaint") < seen.index("free")
 
     @rule()
     def forgets(self) -> None:
-        self.story.memory = Memory()
+        self.story.memory = RemediatorMemory()
 
     # what everybody else does
 
@@ -185,7 +185,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def others_cordon(self) -> None:
-        owner = hold(self.story.node).owner
+        owner = read_claim(self.story.node).owner
         believed = owner is not None and owner.cordoned  # lifted and set again between two looks: nobody could tell
         if not self.story.node.unschedulable and not believed:
             self.cordoned = True
@@ -196,11 +196,11 @@ class Life(RuleBasedStateMachine):
         self.cordoned = False
         self.story.cluster.edit(unschedulable=False)
 
-    @precondition(lambda self: hold(self.story.node).claim is Claim.APPLIED)
+    @precondition(lambda self: read_claim(self.story.node).claim is ClaimState.APPLIED)
     @rule()
     def person_untaints(self) -> None:
         node = self.story.node
-        written = {fault.check for fault in faults(node)}
+        written = {fault.check for fault in recorded_faults(node)}
         self.undone = {check: at for check, at in self.faults.items() if check in written}
         self.story.cluster.edit(taints=tuple(taint for taint in node.taints if taint.key != TAINT))
 

@@ -4,8 +4,8 @@ import pytest
 
 from gpuwatch.config import BudgetConfig
 from gpuwatch.kube.objects import LeaseObject
-from gpuwatch.remediation.model.plan import TakeSlot
-from gpuwatch.remediation.planning.slots import NoSlot, Slots, choose, limit
+from gpuwatch.remediation.model import TakeSlot
+from gpuwatch.remediation.planning.slots import NoSlot, Slots, choose, slot_limit
 
 NOW = 10_000.0
 
@@ -30,7 +30,7 @@ def chosen(most: int | str, *leases: LeaseObject, given_up: tuple[int, ...] = ()
 def test_a_share_is_never_less_than_a_node_unless_it_is_none(
     most: int | str, nodes: int | None, expected: int | None
 ) -> None:
-    assert limit(BudgetConfig(max_unavailable=most), nodes) == expected
+    assert slot_limit(BudgetConfig(max_unavailable=most), nodes) == expected
 
 
 @pytest.mark.parametrize(

@@ -6,26 +6,25 @@ import threading
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.kube.backoff import FIRST_SECONDS, LONGEST_SECONDS, Backoff
-from gpuwatch.kube.errors import AlreadyExists, Conflict, TooMany, Unavailable
+from gpuwatch.kube.errors import FIRST_SECONDS, LONGEST_SECONDS, AlreadyExists, Backoff, Conflict, TooMany, Unavailable
 from gpuwatch.kube.objects import CONDITION, TAINT, Condition, PodObject, Taint
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.event import Result
-from gpuwatch.remediation.model.plan import (
+from gpuwatch.remediation.model import (
+    ACTIONS,
     OWNER,
-    Announce,
+    CreateEvent,
     Evict,
     FreeSlot,
-    HandOver,
+    NodeStage,
     PatchNode,
     Plan,
     SetCondition,
-    Stage,
+    SetRebootSentinel,
     TakeSlot,
 )
-from gpuwatch.remediation.model.status import ACTIONS
 from gpuwatch.remediation.planning.slots import choose
-from gpuwatch.remediation.service.executor import CRASH_POINTS, Actuator
+from gpuwatch.remediation.service.executor import CRASH_POINTS, PlanExecutor
 from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.remediation.service.reboot_sentinel import MARK, set_sentinel
 from gpuwatch.remediation.service.slots import SlotReader, SlotWriter
@@ -37,7 +36,7 @@ CLAIM = PatchNode(step="claim", annotations={OWNER: "{}"})
 SLOT = TakeSlot(slots=1, name="gpuwatch-slot-0")
 TAINTED = PatchNode(step="taint", taints=(Taint(key=TAINT, value="gpu_lost"),))
 SICK = SetCondition(condition=Condition(type=CONDITION, status="False", reason="GPUQuarantined", message="m"))
-TOLD = Announce(name="gpuwatch-1", reason="GPUQuarantined", message="m")
+TOLD = CreateEvent(name="gpuwatch-1", reason="GPUQuarantined", message="m")
 
 
 class Hands:
@@ -47,10 +46,12 @@ class Hands:
         self.clock, self.ledger = HandClock(), Ledger()
         self.writer = NodeWriter(Transport(str(server.kubeconfig())), node)
         slots = SlotWriter(self.writer, self.clock, 900.0, NAMESPACE)
-        self.actuator = Actuator(self.writer, slots, Audit(self.ledger, self.clock), self.clock, checkpoint=checkpoint)
+        self.actuator = PlanExecutor(
+            self.writer, slots, Audit(self.ledger, self.clock), self.clock, checkpoint=checkpoint
+        )
 
     def do(self, *steps):
-        plan = Plan(node=NODE, at=0.0, stage=Stage.QUARANTINED, steps=steps, words="why")
+        plan = Plan(node=NODE, at=0.0, stage=NodeStage.QUARANTINED, steps=steps, words="why")
         return self.actuator.execute(plan, self.writer.node())
 
 
@@ -74,7 +75,7 @@ def test_the_node_of_one_patch_is_the_base_of_the_next(hands):
 
 def test_a_conflict_ends_the_plan_and_is_tried_again_under_the_same_number(hands, cluster):
     stale = hands.writer.node()
-    plan = Plan(node=NODE, at=0.0, stage=Stage.QUARANTINED, steps=(TAINTED, SICK), words="why")
+    plan = Plan(node=NODE, at=0.0, stage=NodeStage.QUARANTINED, steps=(TAINTED, SICK), words="why")
     cluster.put("nodes", cluster.get("nodes", "", NODE), user="another")
     outcome = hands.actuator.execute(plan, stale)
     assert isinstance(outcome.stopped, Conflict)
@@ -152,7 +153,7 @@ def test_every_crash_point_is_passed_by_the_step_it_names(server, tmp_path):
         SICK,
         TOLD,
         Evict(pod=hands.writer.pods()[0]),
-        HandOver(sentinel=str(tmp_path / "file")),
+        SetRebootSentinel(sentinel=str(tmp_path / "file")),
         FreeSlot(name=SLOT.name),
     )
     for step in steps:
@@ -219,6 +220,6 @@ def test_the_hand_over_file_is_made_once_and_only_ours_is_taken_away(tmp_path):
 
 
 def test_a_hand_over_that_cannot_be_made_says_why(tmp_path, hands):
-    outcome = hands.do(HandOver(sentinel=str(tmp_path / "no" / "such" / "folder")))
+    outcome = hands.do(SetRebootSentinel(sentinel=str(tmp_path / "no" / "such" / "folder")))
     assert "remediation.handover.sentinel" in str(outcome.stopped)
     assert results(outcome) == [Result.FAILED]

@@ -2,16 +2,19 @@
 
 from gpuwatch.kube import errors as kube_errors
 from gpuwatch.metrics.exposition import Encoder
-from gpuwatch.remediation.model.plan import Blocked, Plan, Reason, Stage
-from gpuwatch.remediation.model.status import ACTIONS, RemediatorState
-from gpuwatch.remediation.service.metrics import COUNTED, ERRORS, REMEDIATOR_METRICS
+from gpuwatch.remediation.model import ACTIONS, Blocked, BlockReason, NodeStage, Plan, RemediatorState
+from gpuwatch.remediation.service.pages import COUNTED, ERRORS, REMEDIATOR_METRICS
 
 FRESH = RemediatorState(node="n1", mode="observe")
 SICK = RemediatorState(
     node="n1",
     mode="enforce",
     plan=Plan(
-        node="n1", at=5.0, stage=Stage.DRAINING, blocked=(Blocked(reason=Reason.PDB, words="not yet"),), words="w"
+        node="n1",
+        at=5.0,
+        stage=NodeStage.DRAINING,
+        blocked=(Blocked(reason=BlockReason.PDB, words="not yet"),),
+        words="w",
     ),
     planned_at=5.0,
     slots=3,

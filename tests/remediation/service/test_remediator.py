@@ -6,13 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig
-from gpuwatch.kube.node_name import Place
 from gpuwatch.kube.objects import TAINT
+from gpuwatch.kube.reader import OwnNode
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.event import Result
 from gpuwatch.model.finding import Finding, Severity
 from gpuwatch.model.response import Response
-from gpuwatch.remediation.model.plan import OPT_OUT, OWNER, Reason, Stage
+from gpuwatch.remediation.model import OPT_OUT, OWNER, BlockReason, NodeStage
 from gpuwatch.remediation.service.reboot_sentinel import MARK
 from gpuwatch.remediation.service.remediator import REST_SECONDS
 from gpuwatch.sim.kubeapi import ApiFaults, Rule
@@ -87,7 +87,7 @@ def test_observe_writes_nothing_but_what_it_would_do_and_has_no_writer(server):
     assert writes(bench) == 0
     told = [each.action for each in bench.ledger.actions if each.result is Result.OBSERVED]
     assert told.count("taint") == 1
-    assert Reason.MODE in reasons(bench)
+    assert BlockReason.MODE in reasons(bench)
     assert not any(hasattr(value, "patch_node") for value in vars(bench.remediator).values())
 
 
@@ -95,8 +95,8 @@ def test_observe_without_an_api_server_says_what_it_cannot_know(server, tmp_path
     bench = Bench(server.cluster, tmp_path / "nothing", HandClock(), settings(mode="observe"))
     bench.finds(fatal(bench.clock.time()))
     bench.run(10)
-    assert Reason.API in reasons(bench)
-    assert bench.remediator.state.plan.stage is Stage.SUSPECT
+    assert BlockReason.API in reasons(bench)
+    assert bench.remediator.state.plan.stage is NodeStage.SUSPECT
     assert "not known" in bench.remediator.state.plan.blocked[-1].words
 
 
@@ -113,7 +113,7 @@ def test_without_a_view_nothing_happens_and_it_says_so(bench):
     before = writes(bench)
     bench.run(30, look=False)
     assert writes(bench) == before
-    assert Reason.STALE in reasons(bench)
+    assert BlockReason.STALE in reasons(bench)
 
 
 def test_a_view_that_grows_old_neither_adds_nor_gives_back(bench):
@@ -128,7 +128,7 @@ def test_a_view_that_grows_old_neither_adds_nor_gives_back(bench):
     bench.views.findings = ()
     bench.run(300, look=False)
     assert bench.ours
-    assert Reason.STALE in reasons(bench)
+    assert BlockReason.STALE in reasons(bench)
 
 
 def test_looks_that_are_far_apart_prove_no_hold(bench):
@@ -193,7 +193,7 @@ def test_a_node_of_another_machine_is_never_written_and_that_is_an_error(bench, 
     bench.finds(fatal(bench.clock.time()))
     bench.run(100)
     assert writes(bench) == before
-    assert Reason.IDENTITY in reasons(bench)
+    assert BlockReason.IDENTITY in reasons(bench)
     errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
     assert len(errors) == 1
     assert "another machine" in errors[0]
@@ -219,7 +219,7 @@ def test_an_opt_out_gives_back_and_adds_nothing(bench):
     bench.finds(fatal(bench.clock.time(), gpu=1))
     bench.run(100)
     assert not bench.ours
-    assert Reason.OPT_OUT in reasons(bench)
+    assert BlockReason.OPT_OUT in reasons(bench)
 
 
 def test_no_slot_no_taint_until_one_is_free(server):
@@ -233,7 +233,7 @@ def test_no_slot_no_taint_until_one_is_free(server):
     bench.run(100)
     assert not bench.ours
     assert OWNER not in bench.annotations
-    assert Reason.BUDGET in reasons(bench)
+    assert BlockReason.BUDGET in reasons(bench)
     state = bench.remediator.state
     assert (state.slots, state.slots_used) == (1, 1)
     server.cluster.delete("leases", NAMESPACE, "gpuwatch-slot-0")
@@ -267,7 +267,7 @@ def test_a_budget_that_cannot_be_read_adds_nothing_and_blocks_no_removal(bench):
     bench.finds(fatal(bench.clock.time()))
     bench.run(100)
     assert not bench.ours
-    assert Reason.BUDGET_UNREADABLE in reasons(bench)
+    assert BlockReason.BUDGET_UNREADABLE in reasons(bench)
     bench.cluster.faults = ApiFaults()
     bench.run(100)
     assert bench.is_quarantined()
@@ -297,7 +297,7 @@ def test_a_server_that_is_away_is_left_alone_and_the_plan_kept(bench, faults):
     asked = bench.cluster.requests.total()
     bench.run(600)
     assert bench.cluster.requests.total() - asked < 60
-    assert Reason.API in reasons(bench)
+    assert BlockReason.API in reasons(bench)
     assert sum(bench.remediator.state.errors.values()) > 5
     bench.cluster.faults = ApiFaults()
     bench.run(70)
@@ -330,7 +330,7 @@ def test_a_missing_right_is_named_and_it_goes_on_observing(server):
     bench.run(200)
     assert not bench.ours
     state = bench.remediator.state
-    assert Reason.PERMISSION in reasons(bench)
+    assert BlockReason.PERMISSION in reasons(bench)
     assert "grant patch on nodes" in state.trouble
     assert state.errors["Forbidden"] >= 2
     server.cluster.add_user("reader", token=server.cluster.access.token_of("reader"))
@@ -376,7 +376,7 @@ def test_a_disruption_budget_is_asked_again_with_growing_patience(server):
     bench.run(300)
     asked = bench.cluster.requests["admin", "create", "pods/eviction"]
     assert 2 <= asked <= 12
-    assert Reason.PDB in reasons(bench)
+    assert BlockReason.PDB in reasons(bench)
     assert bench.is_quarantined()
     server.cluster.delete("poddisruptionbudgets", "ml", "train")
     bench.run(330)
@@ -497,10 +497,10 @@ def test_the_condition_says_what_the_monitor_lacks(bench):
 
 def test_the_node_is_named_by_configuration_or_environment_and_never_guessed():
     environment = {"NODE_NAME": "a", "POD_NAMESPACE": "ns", "POD_NAME": "p", "HOSTNAME": "h"}
-    assert Place.of(settings(), environment) == Place(node="a", namespace="ns", pod=("ns", "p"))
-    assert Place.of(settings(node_name="b"), {}).node == "b"
+    assert OwnNode.of(settings(), environment) == OwnNode(node="a", namespace="ns", pod=("ns", "p"))
+    assert OwnNode.of(settings(node_name="b"), {}).node == "b"
     with pytest.raises(UsageError, match="no node name is known"):
-        Place.of(settings(), {"HOSTNAME": "h"})
+        OwnNode.of(settings(), {"HOSTNAME": "h"})
 
 
 def test_audit_lines_are_json(bench, caplog):
@@ -527,7 +527,7 @@ def test_credentials_that_are_refused_are_read_again(server):
     kubeconfig.write_text(good.replace(token, "revoked"))
     bench.finds(fatal(bench.clock.time()))
     bench.run(30)
-    assert Reason.PERMISSION in reasons(bench) or "Unauthorized" in bench.remediator.state.trouble
+    assert BlockReason.PERMISSION in reasons(bench) or "Unauthorized" in bench.remediator.state.trouble
     assert bench.remediator.state.errors["Unauthorized"] > 1
     kubeconfig.write_text(good)
     bench.run(70)

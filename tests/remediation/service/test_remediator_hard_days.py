@@ -10,13 +10,12 @@ import pytest
 
 from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig
 from gpuwatch.kube import parse as kube_parse
-from gpuwatch.kube.backoff import Backoff
-from gpuwatch.kube.errors import Call, Garbled
+from gpuwatch.kube.errors import ApiCall, Backoff, Garbled
 from gpuwatch.model.response import Response
-from gpuwatch.remediation.model.plan import ACKNOWLEDGED, FAULTS, OWNER, Reason
+from gpuwatch.remediation.model import ACKNOWLEDGED, FAULTS, OWNER, BlockReason
 from gpuwatch.remediation.planning.plan import STEADY_SECONDS
+from gpuwatch.remediation.service.observation import LONGEST_PATIENCE, NEWS_AT_ONCE, NEWS_SECONDS, LookSchedule
 from gpuwatch.remediation.service.reboot_sentinel import MARK
-from gpuwatch.remediation.service.schedule import LONGEST_PATIENCE, NEWS_AT_ONCE, NEWS_SECONDS, Pace
 from gpuwatch.sim.kubeapi import ApiFaults, Rule
 from tests.remediation.model.remediating import INTERVAL, NAMESPACE, NODE, Bench, HandClock, fatal, settings
 
@@ -71,7 +70,7 @@ def test_slots_that_may_not_be_freed_any_more_are_no_reason_to_ask_every_second(
     bench.run(600)
     assert bench.cluster.requests.total() - asked < 120
     assert len(bench.ledger.actions) - rows < 60
-    assert Reason.PERMISSION in reasons(bench)
+    assert BlockReason.PERMISSION in reasons(bench)
     assert "leases" in bench.remediator.state.trouble
 
 
@@ -177,7 +176,7 @@ def test_a_taint_whose_owner_cannot_be_read_any_more_keeps_its_slot(bench):
     bench.run(100)
     assert bench.ours
     assert bench.holders == [NODE]
-    assert Reason.FOREIGN in reasons(bench)
+    assert BlockReason.FOREIGN in reasons(bench)
     annotate(bench, **{OWNER: None})
     bench.edit(taints=[])
     bench.run(100)
@@ -209,7 +208,7 @@ def test_a_quarantine_undone_within_the_second_counts_all_the_same(bench):
         metadata = {**node["metadata"], "annotations": {}, "labels": {}}
         bench.cluster.put("nodes", {**node, "metadata": metadata, "spec": {}}, user="gitops")
         bench.run(10)
-    assert Reason.RATE in reasons(bench)
+    assert BlockReason.RATE in reasons(bench)
     taints = [each for each in bench.ledger.done() if each == "taint"]
     assert len(taints) == bench.config.max_quarantines_per_day
 
@@ -218,8 +217,8 @@ def test_a_list_that_is_none_is_no_empty_list():
     """A proxy that answers 200 with some other JSON has not said that all slots are free."""
     for parse in (kube_parse.leases, kube_parse.pods):
         with pytest.raises(Garbled):
-            parse(Call("list", "things"), b'{"kind": "Status", "metadata": {}}')
-        assert parse(Call("list", "things"), b'{"items": null}') == ()
+            parse(ApiCall("list", "things"), b'{"kind": "Status", "metadata": {}}')
+        assert parse(ApiCall("list", "things"), b'{"items": null}') == ()
 
 
 # ---- storms
@@ -251,7 +250,7 @@ def test_news_do_not_break_the_peace_a_server_asked_for(bench):
 
 def test_who_is_undone_again_and_again_becomes_patient():
     clock = HandClock()
-    pace = Pace(clock, Certain())
+    pace = LookSchedule(clock, Certain())
     waits = [pace.went_well(("the same",)) for _ in range(12)]
     assert waits[:3] == [0.0] * 3
     assert sorted(waits) == waits
@@ -273,7 +272,7 @@ def test_a_cordon_stays_while_another_controller_works_under_it(server):
     bench.finds()
     bench.run(100)
     assert bench.node["spec"]["unschedulable"]
-    assert Reason.FOREIGN in reasons(bench)
+    assert BlockReason.FOREIGN in reasons(bench)
     node = bench.node
     labels = {**node["metadata"]["labels"], "nvidia.com/gpu-driver-upgrade-state": "upgrade-done"}
     bench.cluster.put("nodes", {**node, "metadata": {**node["metadata"], "labels": labels}}, user="gpu-operator")
@@ -292,7 +291,7 @@ def test_a_pod_that_comes_back_under_the_taint_is_not_evicted_again_and_again(se
         server.cluster.put("pods", {**pod, "metadata": later})
         bench.run(20)
     assert bench.cluster.requests["admin", "create", "pods/eviction"] == 1
-    assert Reason.PROTECTED in reasons(bench)
+    assert BlockReason.PROTECTED in reasons(bench)
 
 
 def test_pods_of_a_gpu_that_is_well_again_are_left_alone(server):
@@ -354,7 +353,7 @@ def test_a_fleet_that_comes_back_after_an_outage_comes_spread_out():
     clock, first = HandClock(), []
     for number in range(1000):
         chance = random.Random(number)
-        pace, backoff = Pace(clock, chance), Backoff(chance)
+        pace, backoff = LookSchedule(clock, chance), Backoff(chance)
         for _ in range(10):
             wait = backoff.failed()
         pace.failed(None)

@@ -5,12 +5,11 @@ from gpuwatch.diagnose.model import CheckStage, ClusterFacts
 from gpuwatch.health.checks import CHECKS
 from gpuwatch.kube.objects import CONDITION, TAINT, NodeObject
 from gpuwatch.model.response import Response
-from gpuwatch.remediation.model.plan import LABELS, Fault, Ownership
-from gpuwatch.remediation.planning.condition import parsed
+from gpuwatch.model.rfc3339 import unix_time
+from gpuwatch.remediation.model import LABELS, Fault, Ownership
 from gpuwatch.remediation.planning.evidence import in_force
 from gpuwatch.remediation.planning.labels import outdated, values
-from gpuwatch.remediation.planning.other_controllers import foreign, opted_out
-from gpuwatch.remediation.planning.ownership import Claim, faults, hold
+from gpuwatch.remediation.planning.ownership import ClaimState, opted_out, other_controller, read_claim, recorded_faults
 from gpuwatch.remediation.planning.policy import Policy
 
 SILENT_SECONDS = 1800.0
@@ -29,11 +28,11 @@ def _taint(context: CheckContext) -> CheckVerdict:
     cluster = context.facts.cluster
     if cluster is None or context.facts.view is None:
         return skipped("not seen")
-    node, state = cluster.node, hold(cluster.node)
+    node, state = cluster.node, read_claim(cluster.node)
     if node.taint is None:
         return passed("no taint of gpuwatch")
     mark = f"{TAINT}={node.taint.value}:{node.taint.effect}"
-    if state.claim is not Claim.APPLIED or state.owner is None:
+    if state.claim is not ClaimState.APPLIED or state.owner is None:
         words = f"the taint {mark} has no owner annotation of this Node: gpuwatch did not set it, or lost track of it"
         return failed(words, remedy=NOT_OURS, commands=(f"kubectl taint node {{node}} {TAINT}-",))
     if state.owner.by == "operator":
@@ -45,7 +44,7 @@ def _taint(context: CheckContext) -> CheckVerdict:
 
 def _for_a_fault(context: CheckContext, cluster: ClusterFacts, owner: Ownership) -> CheckVerdict:
     """A taint that the remediator set."""
-    began = faults(cluster.node)
+    began = recorded_faults(cluster.node)
     there = {finding.key for finding in context.facts.view.judgement.findings} if context.facts.view else set()
     named = ", ".join(fault.place for fault in began) or owner.value
     if any(fault.key in there for fault in began):
@@ -70,7 +69,7 @@ def _silent(cluster: ClusterFacts, at: float) -> str | None:
     condition = cluster.node.condition
     if condition is None:
         return f"there is no condition {CONDITION}: no remediator works here"
-    written = parsed(condition.last_heartbeat)
+    written = unix_time(condition.last_heartbeat)
     age = None if written is None else (cluster.at or at) - written
     if age is None or age < SILENT_SECONDS:
         return None
@@ -95,9 +94,9 @@ def _in_hand(context: CheckContext) -> CheckVerdict:
     cluster = context.facts.cluster
     if cluster is None:
         return skipped("not seen")
-    owner = hold(cluster.node).owner
+    owner = read_claim(cluster.node).owner
     cordoned = owner is not None and owner.cordoned
-    who = foreign(cluster.node, cordoned=cordoned, more=context.config.remediation.foreign)
+    who = other_controller(cluster.node, cordoned=cordoned, more=context.config.remediation.foreign)
     if who is None:
         return passed("the node is in nobody's hand")
     waiting = f"{len(cluster.pending)} pods of the cluster wait for GPUs" if cluster.pending else ""

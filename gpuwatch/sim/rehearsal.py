@@ -1,7 +1,8 @@
-"""What a policy would have done: Views, recorded or simulated, the real plan, and an imaginary Node to carry it out on.
+"""What a policy would have done: recorded or simulated Views, the real plan, and a Node in memory to carry it out on.
 
-The Node is nobody else's, its budget is never used up, pods leave when asked: what is shown is what the policy wants.
-Only who rehearses several nodes of one cluster lets them share a budget.
+No API server: a replay of a day takes a second, and a test can stop between any two steps. Nobody else uses the Node,
+its budget is never exhausted, and pods leave when they are evicted, so the result is what the policy asks for. Several
+rehearsals of one cluster may share a budget.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,25 +10,107 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpuwatch.kube.objects import LeaseObject, PodObject
+from gpuwatch.kube.objects import CONDITION, LeaseObject, NodeObject, PodObject
 from gpuwatch.model.snapshot import Host
 from gpuwatch.model.view import View
-from gpuwatch.remediation.model.plan import (
-    Announce,
+from gpuwatch.remediation.model import (
+    BlockReason,
+    CreateEvent,
     Evict,
-    HandOver,
-    Memory,
+    FreeSlot,
     PatchNode,
     Plan,
-    Reason,
+    RemediatorMemory,
     SetCondition,
+    SetRebootSentinel,
     Step,
+    TakeSlot,
 )
-from gpuwatch.remediation.planning.evidence import FRESH_SECONDS, Sight, is_clean
-from gpuwatch.remediation.planning.plan import Evictions, plan, remember
+from gpuwatch.remediation.planning.evidence import FRESH_SECONDS, Observation, is_clean
+from gpuwatch.remediation.planning.plan import EvictionHistory, plan, remember
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.planning.slots import Slots
-from gpuwatch.sim.rehearsal.imagined_cluster import Imagined
+
+
+class StepRefused(Exception):
+    """The step came too late: somebody else has changed what it was made from."""
+
+
+class InMemoryCluster:
+    """`node`, `leases` and `pods` are as an API server would give them; `events` what was announced, by name.
+
+    Several Nodes of one cluster are given the same `leases`.
+    """
+
+    def __init__(
+        self, name: str, host: Host, slot_seconds: float = 900.0, leases: dict[str, LeaseObject] | None = None
+    ) -> None:
+        self.node = NodeObject(name=name, uid=f"imagined-{name}", resource_version="1", host=host)
+        self.leases: dict[str, LeaseObject] = {} if leases is None else leases
+        self.pods: dict[str, PodObject] = {}
+        self.events: dict[str, CreateEvent] = {}
+        self.files: set[str] = set()
+        self._slot_seconds = slot_seconds
+        self._version = 1
+
+    def do(self, step: Step, now: float) -> None:
+        """Carry out one step at unix time `now`. Done again, it changes nothing more.
+
+        Raises:
+            Refused: the slot is somebody else's by now.
+        """
+        if isinstance(step, PatchNode):
+            self.edit(
+                annotations=_merged(self.node.annotations, step.annotations),
+                labels=_merged(self.node.labels, step.labels),
+                taints=self.node.taints if step.taints is None else step.taints,
+                unschedulable=self.node.unschedulable if step.unschedulable is None else step.unschedulable,
+            )
+        elif isinstance(step, SetCondition):
+            others = tuple(condition for condition in self.node.conditions if condition.type != CONDITION)
+            self.edit(conditions=(*others, step.condition) if step.condition else others)
+        elif isinstance(step, TakeSlot):
+            self._take(step, now)
+        elif isinstance(step, FreeSlot):
+            self._free(step.name)
+        elif isinstance(step, CreateEvent):
+            self.events.setdefault(step.name, step)
+        elif isinstance(step, Evict):
+            self.pods.pop(step.pod.uid, None)
+        elif isinstance(step, SetRebootSentinel):
+            (self.files.add if step.wanted else self.files.discard)(step.sentinel)
+
+    def edit(self, **changes: object) -> None:
+        """Change the Node, as anybody may."""
+        if any(getattr(self.node, name) != value for name, value in changes.items()):
+            self.node = replace(self.node, resource_version=self._next(), **changes)
+
+    def hold(self, name: str, holder: str | None, now: float) -> None:
+        """Let somebody hold a slot."""
+        self.leases[name] = LeaseObject(
+            name=name, resource_version=self._next(), holder=holder, renewed=now, duration=self._slot_seconds
+        )
+
+    def _take(self, step: TakeSlot, now: float) -> None:
+        there = self.leases.get(step.name)
+        if (there.resource_version if there else "") != step.resource_version:
+            raise StepRefused(step.name)
+        self.hold(step.name, self.node.name, now)
+
+    def _free(self, name: str) -> None:
+        there = self.leases.get(name)
+        if there is not None and there.holder == self.node.name:
+            self.leases[name] = replace(there, holder=None, resource_version=self._next())
+
+    def _next(self) -> str:
+        self._version += 1
+        return str(self._version)
+
+
+def _merged(old: dict[str, str], change: dict[str, str | None]) -> dict[str, str]:
+    both: dict[str, str | None] = {**old, **change}
+    return {key: value for key, value in both.items() if value is not None}
+
 
 GPU_NODES = 10
 """Nodes of the imaginary cluster: enough for any share to give a slot."""
@@ -36,7 +119,7 @@ TURNS = 8
 """Plans in a row for one View: what one leads to, the next sees."""
 
 
-class Deed(NamedTuple):
+class RehearsedAction(NamedTuple):
     """Something that would have been done, or that stood in the way (`do` is then `blocked`), at unix time `at`."""
 
     at: float
@@ -72,22 +155,22 @@ class Rehearsal:
         self._gap, self._nodes = gap, nodes
         self._leases = {} if leases is None else leases
         self._policy = Policy(config=replace(policy.config, mode="enforce"), asked=policy.asked, most=policy.most)
-        self._cluster: Imagined | None = None
-        self._memory, self._evictions = Memory(), Evictions()
+        self._cluster: InMemoryCluster | None = None
+        self._memory, self._evictions = RemediatorMemory(), EvictionHistory()
         self._clean_since: float | None = None
         self._gone: set[str] = set()
-        self._obstacles: frozenset[tuple[Reason, str]] = frozenset()
+        self._obstacles: frozenset[tuple[BlockReason, str]] = frozenset()
         self.quarantines: list[Quarantine] = []
         self.views, self.first, self.last = 0, 0.0, 0.0
         self.made: Plan | None = None
         self.steps: list[Step] = []
 
-    def watch(self, views: Iterable[View]) -> Iterator[Deed]:
+    def watch(self, views: Iterable[View]) -> Iterator[RehearsedAction]:
         """What is done about each View, as it comes."""
         for view in views:
             yield from self._look(_known(view))
 
-    def _look(self, view: View) -> Iterator[Deed]:
+    def _look(self, view: View) -> Iterator[RehearsedAction]:
         now = view.snapshot.at
         cluster = self._place(view)
         if not 0 <= now - self.last <= self._gap:
@@ -112,17 +195,17 @@ class Rehearsal:
             self._note(made)
             self._memory = remember(self._memory, node, made, now)
 
-    def _place(self, view: View) -> Imagined:
+    def _place(self, view: View) -> InMemoryCluster:
         """The Node, made at the first View; its boot is the recording's."""
         if self._cluster is None:
-            self._cluster = Imagined(
+            self._cluster = InMemoryCluster(
                 view.snapshot.node or "node", view.snapshot.host, self._policy.config.budget.slot_seconds, self._leases
             )
         self._cluster.edit(host=view.snapshot.host)
         return self._cluster
 
-    def _plan(self, view: View, cluster: Imagined, now: float) -> Plan:
-        sight = Sight(view=view, age=0.0)
+    def _plan(self, view: View, cluster: InMemoryCluster, now: float) -> Plan:
+        sight = Observation(view=view, age=0.0)
         clean = is_clean(sight, cluster.node, self._policy)
         self._clean_since = (now if self._clean_since is None else self._clean_since) if clean else None
         return plan(
@@ -137,7 +220,7 @@ class Rehearsal:
             evictions=self._evictions,
         )
 
-    def _show_pods(self, view: View, cluster: Imagined) -> None:
+    def _show_pods(self, view: View, cluster: InMemoryCluster) -> None:
         """The pods that hold a GPU, but for those that were asked to leave: the recording goes on with them."""
         holders = (holder.workload for use in view.attribution.devices for holder in use.holders)
         pods = (
@@ -147,13 +230,13 @@ class Rehearsal:
         )
         cluster.pods = {pod.uid: pod for pod in pods if pod.uid not in self._gone}
 
-    def _news(self, made: Plan) -> Iterator[Deed]:
+    def _news(self, made: Plan) -> Iterator[RehearsedAction]:
         """Obstacles that were not there before."""
         found = frozenset((o.reason, o.words) for o in made.blocked)
         kinds = {reason for reason, _ in self._obstacles}
         for reason, words in sorted(found):
             if reason not in kinds:
-                yield Deed(made.at, "blocked", words, str(reason))
+                yield RehearsedAction(made.at, "blocked", words, str(reason))
         self._obstacles = found
 
     def _note(self, made: Plan) -> None:
@@ -171,7 +254,7 @@ def _known(view: View) -> View:
     return replace(view, snapshot=replace(view.snapshot, host=Host(boot_id="recorded")))
 
 
-def _deed(step: Step, made: Plan) -> Deed | None:
+def _deed(step: Step, made: Plan) -> RehearsedAction | None:
     """A step in words; None for those that only keep things as they are."""
     if isinstance(step, PatchNode):
         return _patched(step, made)
@@ -179,20 +262,22 @@ def _deed(step: Step, made: Plan) -> Deed | None:
         condition = step.condition
         moved = condition.last_transition == condition.last_heartbeat
         text = f"{condition.type}={condition.status} ({condition.reason})"
-        return Deed(made.at, "condition", text, condition.message) if moved else None
-    if isinstance(step, Announce):
+        return RehearsedAction(made.at, "condition", text, condition.message) if moved else None
+    if isinstance(step, CreateEvent):
         target = f" on pod {step.pod[0]}/{step.pod[1]}" if step.pod else ""
-        return Deed(made.at, "event", f"{step.reason}{target}", step.message)
-    if isinstance(step, HandOver):
-        return Deed(made.at, "handover", f"{'create' if step.wanted else 'remove'} {step.sentinel}", made.words)
-    return Deed(made.at, "evict", step.pod.path, made.words) if isinstance(step, Evict) else None
+        return RehearsedAction(made.at, "event", f"{step.reason}{target}", step.message)
+    if isinstance(step, SetRebootSentinel):
+        return RehearsedAction(
+            made.at, "handover", f"{'create' if step.wanted else 'remove'} {step.sentinel}", made.words
+        )
+    return RehearsedAction(made.at, "evict", step.pod.path, made.words) if isinstance(step, Evict) else None
 
 
-def _patched(step: PatchNode, made: Plan) -> Deed | None:
+def _patched(step: PatchNode, made: Plan) -> RehearsedAction | None:
     cordon = {True: " and cordon", False: " and uncordon", None: ""}[step.unschedulable]
     if step.step == "taint" and step.taints:
         taint = step.taints[-1]
-        return Deed(made.at, "taint", f"{taint.key}={taint.value}:{taint.effect}{cordon}", made.words)
+        return RehearsedAction(made.at, "taint", f"{taint.key}={taint.value}:{taint.effect}{cordon}", made.words)
     if step.step in ("untaint", "forget"):
-        return Deed(made.at, step.step, f"everything taken back{cordon}", made.words)
-    return Deed(made.at, "cordon", "unschedulable for everybody", made.words) if step.unschedulable else None
+        return RehearsedAction(made.at, step.step, f"everything taken back{cordon}", made.words)
+    return RehearsedAction(made.at, "cordon", "unschedulable for everybody", made.words) if step.unschedulable else None

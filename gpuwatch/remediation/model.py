@@ -1,4 +1,7 @@
-"""Nouns of remediation: what gpuwatch has changed on a Node, and what it plans to change. Times are unix seconds."""
+"""Nouns of remediation: what gpuwatch has changed on a Node, what it plans to change, and the state it reports.
+
+Times are unix seconds.
+"""
 
 from enum import StrEnum
 from typing import Literal
@@ -67,7 +70,7 @@ class Ownership(Record, frozen=True, kw_only=True):
     handover: str | None = None  # the annotation put there for a tool that reboots; empty: only its file
 
 
-class Published(Record, frozen=True, kw_only=True):
+class PublishedLabels(Record, frozen=True, kw_only=True):
     """The annotation that says which labels for schedulers are ours, and with which values we left them, at unix time
     `at`. Written in the same request as they are.
     """
@@ -76,7 +79,7 @@ class Published(Record, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
-class Memory(Record, frozen=True, kw_only=True):
+class RemediatorMemory(Record, frozen=True, kw_only=True):
     """What the remediator remembers across its own restarts; the Node has the rest."""
 
     node_uid: str | None = None
@@ -88,7 +91,7 @@ class Memory(Record, frozen=True, kw_only=True):
     sentinel: str | None = None  # the file made for a tool that reboots, until it was taken away
 
 
-class Stage(StrEnum):
+class NodeStage(StrEnum):
     """Where a node is in its life, as metrics and `node status` show it."""
 
     HEALTHY = "healthy"
@@ -100,7 +103,7 @@ class Stage(StrEnum):
     UNKNOWN = "unknown"  # no fresh view: nothing is added, nothing is taken away
 
 
-class Reason(StrEnum):
+class BlockReason(StrEnum):
     """Why a plan wants more than it may do: label values of `gpuwatch_remediator_blocked`."""
 
     MODE = "mode"  # observe
@@ -125,7 +128,7 @@ class Reason(StrEnum):
 class Blocked(Record, frozen=True, kw_only=True):
     """One obstacle: what, why and the next step are in `words`."""
 
-    reason: Reason
+    reason: BlockReason
     words: str
 
 
@@ -165,7 +168,7 @@ class SetCondition(Record, frozen=True, kw_only=True, tag_field="do", tag="set_c
     condition: Condition | None
 
 
-class Announce(Record, frozen=True, kw_only=True, tag_field="do", tag="announce"):
+class CreateEvent(Record, frozen=True, kw_only=True, tag_field="do", tag="announce"):
     """An Event about the Node or a pod. `name` is made from what it tells: told again, it is no second one."""
 
     name: str
@@ -181,14 +184,14 @@ class Evict(Record, frozen=True, kw_only=True, tag_field="do", tag="evict"):
     pod: PodObject
 
 
-class HandOver(Record, frozen=True, kw_only=True, tag_field="do", tag="hand_over"):
+class SetRebootSentinel(Record, frozen=True, kw_only=True, tag_field="do", tag="hand_over"):
     """Create the file a rebooting tool waits for, or take it away; done again, it changes nothing."""
 
     sentinel: str
     wanted: bool = True
 
 
-Step = PatchNode | TakeSlot | FreeSlot | SetCondition | Announce | Evict | HandOver
+Step = PatchNode | TakeSlot | FreeSlot | SetCondition | CreateEvent | Evict | SetRebootSentinel
 
 
 class Plan(Record, frozen=True, kw_only=True):
@@ -196,7 +199,7 @@ class Plan(Record, frozen=True, kw_only=True):
 
     node: str
     at: float
-    stage: Stage
+    stage: NodeStage
     faults: tuple[Fault, ...] = ()
     steps: tuple[Step, ...] = ()
     blocked: tuple[Blocked, ...] = ()
@@ -210,3 +213,26 @@ class Plan(Record, frozen=True, kw_only=True):
     """The whole in one sentence."""
     wants: tuple[Literal["slots", "pods"], ...] = ()
     """What has to be read, and the plan made anew, before more can be said."""
+
+
+ACTIONS = (
+    "claim", "slot", "taint", "refresh", "condition", "event", "evict", "handover", "untaint", "forget", "free_slot",
+    "label",
+)  # fmt: skip
+"""What a remediator does, in about the order of a quarantine's life: the actions of its audit lines."""
+
+
+class RemediatorState(Record, frozen=True, kw_only=True):
+    """As of the newest cycle. `actions` and `errors` count since the start."""
+
+    node: str
+    mode: str
+    plan: Plan | None = None
+    planned_at: float | None = None
+    view_at: float | None = None
+    slots: int | None = None  # of the whole fleet; None where they were not read
+    slots_used: int | None = None
+    actions: dict[tuple[str, str], int] = {}  # (action, result) -> count
+    errors: dict[str, int] = {}  # kind of a refused or failed request -> count
+    config_error: str | None = None
+    trouble: str | None = None  # why nothing is done just now: no agent, no API server, no right

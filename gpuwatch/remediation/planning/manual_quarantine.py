@@ -10,46 +10,46 @@ from msgspec.structs import replace
 
 from gpuwatch.kube.objects import TAINT, LeaseObject, NodeObject, Taint
 from gpuwatch.model.response import Effect, Response
+from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.model.snapshot import Record
-from gpuwatch.remediation.model.plan import (
+from gpuwatch.remediation.model import (
     ACKNOWLEDGED,
     FAULTS,
     LABELS,
     OWNER,
     QUARANTINED,
-    Announce,
     Blocked,
+    BlockReason,
+    CreateEvent,
     Fault,
     FreeSlot,
+    NodeStage,
     Ownership,
     PatchNode,
     Plan,
-    Reason,
     SetCondition,
-    Stage,
     Step,
     TakeSlot,
 )
-from gpuwatch.remediation.planning.condition import Why, changed, rfc3339
-from gpuwatch.remediation.planning.events import about_node, digest
 from gpuwatch.remediation.planning.labels import published_by_us
+from gpuwatch.remediation.planning.node_events import ConditionReason, condition_update, digest, node_event
 from gpuwatch.remediation.planning.ownership import (
     MAX_MESSAGE,
-    Claim,
+    ClaimState,
     acknowledged,
     encode,
-    faults,
-    hold,
-    without_ours,
+    foreign_taints,
+    read_claim,
+    recorded_faults,
 )
 
 CHECK = "operator"
 """What stands in the taint and the annotation where a check's name stands otherwise."""
 
-CHANGED = (Claim.APPLIED, Claim.OVERRULED, Claim.CLAIMED)
+CHANGED = (ClaimState.APPLIED, ClaimState.OVERRULED, ClaimState.CLAIMED)
 
 
-class Wish(Record, frozen=True, kw_only=True):
+class QuarantineRequest(Record, frozen=True, kw_only=True):
     """What was asked for, at unix time `at`, and why in the person's words."""
 
     at: float
@@ -66,22 +66,22 @@ class Wish(Record, frozen=True, kw_only=True):
         return Fault(key=f"{CHECK}/node", check=CHECK, response=response, since=self.at, last=self.at, message=text)
 
 
-def quarantine(node: NodeObject, wish: Wish, slot: TakeSlot | None) -> Plan:
+def quarantine(node: NodeObject, wish: QuarantineRequest, slot: TakeSlot | None) -> Plan:
     """Take the node out of use until somebody releases it; pods are asked to leave afterwards, as its drain goes on.
 
     `slot` None: without asking the budget.
     """
-    state = hold(node)
-    if state.claim is Claim.FOREIGN or (state.claim is Claim.UNREADABLE and node.taint):
-        return _plan(node, wish, Stage.SUSPECT, (), (not_ours(node),))
-    if state.claim is Claim.APPLIED and state.owner is not None:
-        return _plan(node, wish, _stage(wish), (_kept(node, wish, state.owner),), found=faults(node))
+    state = read_claim(node)
+    if state.claim is ClaimState.FOREIGN or (state.claim is ClaimState.UNREADABLE and node.taint):
+        return _plan(node, wish, NodeStage.SUSPECT, (), (not_ours(node),))
+    if state.claim is ClaimState.APPLIED and state.owner is not None:
+        return _plan(node, wish, _stage(wish), (_kept(node, wish, state.owner),), found=recorded_faults(node))
     owner = _owner(node, wish, slot)
     cordons = wish.cordon and not node.unschedulable
     applied = replace(owner, state="applied", cordoned=cordons, draining=wish.at if wish.drain else None)
     taint = Taint(key=TAINT, value=CHECK, effect=wish.effect, time_added=rfc3339(wish.at))
     text = f"a person took this node out of use: {wish.reason}"
-    condition = changed(node, Why.QUARANTINED, text, wish.at, 0)
+    condition = condition_update(node, ConditionReason.QUARANTINED, text, wish.at, 0)
     steps: list[Step | None] = [
         PatchNode(step="claim", annotations={OWNER: encode(owner), FAULTS: encode((wish.fault,))}),
         slot,
@@ -93,20 +93,25 @@ def quarantine(node: NodeObject, wish: Wish, slot: TakeSlot | None) -> Plan:
             unschedulable=True if cordons else None,
         ),
         SetCondition(condition=condition) if condition else None,
-        about_node(node, Why.QUARANTINED, text, (wish.fault,), owner),
+        node_event(node, ConditionReason.QUARANTINED, text, (wish.fault,), owner),
     ]
     return _plan(node, wish, _stage(wish), steps, found=(wish.fault,))
 
 
 def release(
-    node: NodeObject, wish: Wish, leases: Iterable[LeaseObject], present: Iterable[Fault] = (), *, forget: bool = False
+    node: NodeObject,
+    wish: QuarantineRequest,
+    leases: Iterable[LeaseObject],
+    present: Iterable[Fault] = (),
+    *,
+    forget: bool = False,
 ) -> Plan:
     """Give back all that is ours on the Node. `leases`: slots it holds; `present`: faults that are there now.
 
     What the quarantine was about and what is there now will not lead to another one until it happens again; with
     `forget` nothing of that is kept, as at an uninstall.
     """
-    state = hold(node)
+    state = read_claim(node)
     overruled = {} if forget else _overruled(node, present)
     steps: list[Step | None] = [_giving_back(node, encode(overruled) if overruled else None, forget=forget)]
     if node.condition is not None:
@@ -114,20 +119,20 @@ def release(
     if state.claim in CHANGED and state.owner is not None:
         told = f"a person gave this node back: {wish.reason}"
         name = digest("released", node.uid, state.owner.id)
-        steps.append(Announce(name=name, reason=Why.RECOVERED, message=told, warning=False))
+        steps.append(CreateEvent(name=name, reason=ConditionReason.RECOVERED, message=told, warning=False))
     steps += [FreeSlot(name=lease.name) for lease in leases]
-    foreign = node.taint is not None and state.claim in (Claim.FOREIGN, Claim.UNREADABLE)
-    return _plan(node, wish, Stage.HEALTHY, steps, (not_ours(node),) if foreign else ())
+    foreign = node.taint is not None and state.claim in (ClaimState.FOREIGN, ClaimState.UNREADABLE)
+    return _plan(node, wish, NodeStage.HEALTHY, steps, (not_ours(node),) if foreign else ())
 
 
-def withdrawn(node: NodeObject, at: float, leases: Iterable[LeaseObject]) -> Plan:
+def withdraw(node: NodeObject, at: float, leases: Iterable[LeaseObject]) -> Plan:
     """Give up what a person has begun and could not bring to an end: a claim without a taint, and its slot."""
-    owner = hold(node).owner
-    wish = Wish(at=at, reason="it could not be done")
-    if hold(node).claim is not Claim.CLAIMED or owner is None or owner.by != "operator":
-        return _plan(node, wish, Stage.SUSPECT, ())
+    owner = read_claim(node).owner
+    wish = QuarantineRequest(at=at, reason="it could not be done")
+    if read_claim(node).claim is not ClaimState.CLAIMED or owner is None or owner.by != "operator":
+        return _plan(node, wish, NodeStage.SUSPECT, ())
     claim = PatchNode(step="forget", annotations=dict.fromkeys((OWNER, FAULTS)))
-    return _plan(node, wish, Stage.HEALTHY, [claim, *(FreeSlot(name=lease.name) for lease in leases)])
+    return _plan(node, wish, NodeStage.HEALTHY, [claim, *(FreeSlot(name=lease.name) for lease in leases)])
 
 
 def not_ours(node: NodeObject) -> Blocked:
@@ -137,10 +142,10 @@ def not_ours(node: NodeObject) -> Blocked:
         f"the taint {TAINT}={taint.value}:{taint.effect} has no owner annotation of this Node, so gpuwatch leaves it; "
         f"to remove it: kubectl taint node {node.name} {TAINT}:{taint.effect}-"
     )
-    return Blocked(reason=Reason.FOREIGN, words=words)
+    return Blocked(reason=BlockReason.FOREIGN, words=words)
 
 
-def _owner(node: NodeObject, wish: Wish, slot: TakeSlot | None) -> Ownership:
+def _owner(node: NodeObject, wish: QuarantineRequest, slot: TakeSlot | None) -> Ownership:
     return Ownership(
         id=digest("by hand", node.uid, wish.at),
         state="claimed",
@@ -156,7 +161,7 @@ def _owner(node: NodeObject, wish: Wish, slot: TakeSlot | None) -> Ownership:
     )
 
 
-def _kept(node: NodeObject, wish: Wish, owner: Ownership) -> PatchNode:
+def _kept(node: NodeObject, wish: QuarantineRequest, owner: Ownership) -> PatchNode:
     """There is a quarantine: from now on only a person ends it."""
     cordons = wish.cordon and not node.unschedulable
     held = replace(
@@ -173,7 +178,7 @@ def _giving_back(node: NodeObject, overruled: str | None, *, forget: bool) -> Pa
     """One patch that takes away what is there of ours and nothing else; None when nothing is. `forget`: also labels for
     schedulers, which speak of the GPUs and not of the quarantine.
     """
-    owner = hold(node).owner
+    owner = read_claim(node).owner
     gone = (OWNER, FAULTS, *((owner.handover,) if owner and owner.handover else ()))
     annotations: dict[str, str | None] = {key: None for key in gone if key in node.annotations}
     if node.annotations.get(ACKNOWLEDGED) != overruled:
@@ -182,7 +187,7 @@ def _giving_back(node: NodeObject, overruled: str | None, *, forget: bool) -> Pa
     if forget:
         labels |= published_by_us(node)
         annotations |= {key: None for key in (LABELS,) if key in node.annotations}
-    taints = without_ours(node, owner) if owner else node.taints
+    taints = foreign_taints(node, owner) if owner else node.taints
     uncordon = owner is not None and owner.cordoned and node.unschedulable
     if not (annotations or labels or taints != node.taints or uncordon):
         return None
@@ -197,20 +202,20 @@ def _giving_back(node: NodeObject, overruled: str | None, *, forget: bool) -> Pa
 
 def _overruled(node: NodeObject, present: Iterable[Fault]) -> dict[str, float]:
     found = acknowledged(node)
-    for fault in (*faults(node), *present):
+    for fault in (*recorded_faults(node), *present):
         if fault.check != CHECK:
             found[fault.key] = max(fault.last, found.get(fault.key, 0.0))
     return found
 
 
-def _stage(wish: Wish) -> Stage:
-    return Stage.DRAINING if wish.drain else Stage.QUARANTINED
+def _stage(wish: QuarantineRequest) -> NodeStage:
+    return NodeStage.DRAINING if wish.drain else NodeStage.QUARANTINED
 
 
 def _plan(
     node: NodeObject,
-    wish: Wish,
-    stage: Stage,
+    wish: QuarantineRequest,
+    stage: NodeStage,
     steps: Sequence[Step | None],
     blocked: tuple[Blocked, ...] = (),
     found: tuple[Fault, ...] = (),

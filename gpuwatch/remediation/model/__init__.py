@@ -1,1 +1,0 @@
-"""The nouns of a remediation plan and of its status."""

@@ -1,1 +1,0 @@
-"""A remediation policy tried on an imagined cluster."""
