@@ -159,9 +159,9 @@ def _print(session: Session, state: "RemediatorState", trouble: str | None) -> N
 
     why = trouble or state.trouble
     if state.plan is not None:
-        click.echo(as_typed(f"{state.plan.node}: {state.plan.stage}; {state.plan.words}"))
+        click.echo(as_typed(f"{state.plan.node}: {state.plan.stage}; {state.plan.message}"))
         for obstacle in state.plan.blocked:
-            click.echo(as_typed(f"  {obstacle.reason}: {obstacle.words}"))
+            click.echo(as_typed(f"  {obstacle.reason}: {obstacle.message}"))
     elif state.mode == "off":
         click.echo(f"{state.node}: remediation.mode is off")
     if why is not None:

@@ -1,4 +1,4 @@
-"""This process's Node in the Kubernetes API and what concerns it, read only; `remediation.service.node_writer` changes it.
+"""The Node of this process and what concerns it, read only; `remediation.service.node_writer` changes it.
 
 Every method is one request (`count_nodes`: one for 500 nodes), raises the errors of `kube.errors` and never retries,
 because what should be done may have changed.

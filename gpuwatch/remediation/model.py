@@ -126,10 +126,10 @@ class BlockReason(StrEnum):
 
 
 class Blocked(Record, frozen=True, kw_only=True):
-    """One obstacle: what, why and the next step are in `words`."""
+    """One obstacle: what, why and the next step are in `message`."""
 
     reason: BlockReason
-    words: str
+    message: str
 
 
 class PatchNode(Record, frozen=True, kw_only=True, tag_field="do", tag="patch_node"):
@@ -209,7 +209,7 @@ class Plan(Record, frozen=True, kw_only=True):
     """Seconds."""
     pods: tuple[str, ...] = ()
     """Those yet to be evicted."""
-    words: str = ""
+    message: str = ""
     """The whole in one sentence."""
     wants: tuple[Literal["slots", "pods"], ...] = ()
     """What has to be read, and the plan made anew, before more can be said."""

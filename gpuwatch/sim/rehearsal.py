@@ -27,7 +27,7 @@ from gpuwatch.remediation.model import (
     TakeSlot,
 )
 from gpuwatch.remediation.planning.evidence import FRESH_SECONDS, Observation, is_clean
-from gpuwatch.remediation.planning.plan import EvictionHistory, plan, remember
+from gpuwatch.remediation.planning.plan import EvictionHistory, PlanInputs, plan, remember
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.planning.slots import Slots
 
@@ -205,19 +205,22 @@ class Rehearsal:
         return self._cluster
 
     def _plan(self, view: View, cluster: InMemoryCluster, now: float) -> Plan:
-        sight = Observation(view=view, age=0.0)
-        clean = is_clean(sight, cluster.node, self._policy)
+        observation = Observation(view=view, age=0.0)
+        clean = is_clean(observation, cluster.node, self._policy)
         self._clean_since = (now if self._clean_since is None else self._clean_since) if clean else None
         return plan(
-            sight=replace(sight, clean_for=0.0 if self._clean_since is None else now - self._clean_since),
-            node=cluster.node,
-            policy=self._policy,
-            memory=self._memory,
-            slots=Slots(leases=tuple(cluster.leases.values()), nodes=self._nodes),
-            pods=tuple(cluster.pods.values()),
-            now=now,
-            jitter=0.0,
-            evictions=self._evictions,
+            PlanInputs(
+                observation=replace(
+                    observation, clean_for=0.0 if self._clean_since is None else now - self._clean_since
+                ),
+                node=cluster.node,
+                policy=self._policy,
+                memory=self._memory,
+                slots=Slots(leases=tuple(cluster.leases.values()), nodes=self._nodes),
+                pods=tuple(cluster.pods.values()),
+                now=now,
+                evictions=self._evictions,
+            )
         )
 
     def _show_pods(self, view: View, cluster: InMemoryCluster) -> None:
@@ -232,7 +235,7 @@ class Rehearsal:
 
     def _news(self, made: Plan) -> Iterator[RehearsedAction]:
         """Obstacles that were not there before."""
-        found = frozenset((o.reason, o.words) for o in made.blocked)
+        found = frozenset((o.reason, o.message) for o in made.blocked)
         kinds = {reason for reason, _ in self._obstacles}
         for reason, words in sorted(found):
             if reason not in kinds:
@@ -268,16 +271,18 @@ def _deed(step: Step, made: Plan) -> RehearsedAction | None:
         return RehearsedAction(made.at, "event", f"{step.reason}{target}", step.message)
     if isinstance(step, SetRebootSentinel):
         return RehearsedAction(
-            made.at, "handover", f"{'create' if step.wanted else 'remove'} {step.sentinel}", made.words
+            made.at, "handover", f"{'create' if step.wanted else 'remove'} {step.sentinel}", made.message
         )
-    return RehearsedAction(made.at, "evict", step.pod.path, made.words) if isinstance(step, Evict) else None
+    return RehearsedAction(made.at, "evict", step.pod.path, made.message) if isinstance(step, Evict) else None
 
 
 def _patched(step: PatchNode, made: Plan) -> RehearsedAction | None:
     cordon = {True: " and cordon", False: " and uncordon", None: ""}[step.unschedulable]
     if step.step == "taint" and step.taints:
         taint = step.taints[-1]
-        return RehearsedAction(made.at, "taint", f"{taint.key}={taint.value}:{taint.effect}{cordon}", made.words)
+        return RehearsedAction(made.at, "taint", f"{taint.key}={taint.value}:{taint.effect}{cordon}", made.message)
     if step.step in ("untaint", "forget"):
-        return RehearsedAction(made.at, step.step, f"everything taken back{cordon}", made.words)
-    return RehearsedAction(made.at, "cordon", "unschedulable for everybody", made.words) if step.unschedulable else None
+        return RehearsedAction(made.at, step.step, f"everything taken back{cordon}", made.message)
+    return (
+        RehearsedAction(made.at, "cordon", "unschedulable for everybody", made.message) if step.unschedulable else None
+    )

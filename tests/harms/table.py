@@ -36,7 +36,7 @@ FLEET = "tests/harms/test_harm_fleet.py::"
 PEOPLE = "tests/harms/test_harm_people.py::"
 PODS = "tests/harms/test_harm_pods.py::"
 MEMORY = "tests/harms/test_harm_memory.py::"
-SIGHT = "tests/harms/test_harm_sight.py::"
+SIGHT = "tests/harms/test_harm_observation.py::"
 LINES = "tests/harms/test_harm_lines.py::"
 API = "tests/harms/test_harm_api.py::"
 POLICY = "tests/harms/test_harm_policy.py::"
@@ -65,7 +65,7 @@ HARMS: tuple[Harm, ...] = (
         "be read: no taint. A share of a small fleet is at least one node.",
         (
             "remediation/planning/slots.py:choose",
-            "remediation/planning/slots.py:limit",
+            "remediation/planning/slots.py:slot_limit",
             "remediation/planning/quarantine.py:begin",
         ),
         (
@@ -123,13 +123,13 @@ HARMS: tuple[Harm, ...] = (
         3,
         "A brake that has tripped also keeps healthy nodes from coming back.",
         "The budget is asked before a taint is added, and never before one is removed.",
-        ("remediation/planning/recovery.py:_well", "remediation/planning/recovery.py:give_back"),
+        ("remediation/planning/recovery.py:_well", "remediation/planning/recovery.py:release"),
         (
             proof(
                 f"{FLEET}test_a_budget_never_keeps_a_node_from_being_given_back",
                 "remediation/planning/recovery.py",
-                "    if left <= 0:\n        return give_back(",
-                "    if left <= 0 and case.slots and case.slots.leases is not None:\n        return give_back(",
+                "    if left <= 0:\n        return release(",
+                "    if left <= 0 and inputs.slots and inputs.slots.leases is not None:\n        return release(",
             ),
         ),
     ),
@@ -171,7 +171,7 @@ HARMS: tuple[Harm, ...] = (
         "What is ours is what our annotation on that very Node says. A taint with our key without it is never "
         "touched; `unschedulable` is undone only where we set it and nobody has lifted it since.",
         (
-            "remediation/planning/ownership.py:hold",
+            "remediation/planning/ownership.py:read_claim",
             "remediation/planning/recovery.py:_undo",
             "remediation/service/node_writer.py:node_patch",
         ),
@@ -179,16 +179,16 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{PEOPLE}test_a_taint_with_our_key_that_a_person_set_is_never_touched",
                 "remediation/planning/ownership.py",
-                "return Hold(Claim.FOREIGN if node.taint else Claim.NONE)",
-                "if not node.taint:\n            return Hold(Claim.NONE)\n"
+                "return NodeClaim(ClaimState.FOREIGN if node.taint else ClaimState.NONE)",
+                "if not node.taint:\n            return NodeClaim(ClaimState.NONE)\n"
                 "        value = node.taint.value\n"
                 '        owner = Ownership(id="", state="applied", since=0.0, node_uid=node.uid, value=value)\n'
-                "        return Hold(Claim.APPLIED, owner)",
+                "        return NodeClaim(ClaimState.APPLIED, owner)",
             ),
             proof(
                 f"{PEOPLE}test_a_cordon_that_a_person_set_stays",
                 "remediation/planning/recovery.py",
-                "unschedulable=False if owner.cordoned and case.node.unschedulable else None,",
+                "unschedulable=False if owner.cordoned and inputs.node.unschedulable else None,",
                 "unschedulable=False,",
             ),
         ),
@@ -198,7 +198,7 @@ HARMS: tuple[Harm, ...] = (
         "A person takes the taint away, and the agent sets it again, and again.",
         "The faults that a person has overruled are remembered, on the Node and on disk; only a new occurrence "
         "counts again.",
-        ("remediation/planning/recovery.py:overruled", "remediation/planning/inputs.py:reasons"),
+        ("remediation/planning/recovery.py:accept_override", "remediation/planning/inputs.py:reasons"),
         (
             proof(
                 f"{PEOPLE}test_a_node_that_a_person_untainted_is_left_alone_until_it_happens_again",
@@ -253,9 +253,9 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{PODS}test_a_disruption_budget_is_respected_for_as_long_as_it_lasts",
                 "kube/transport.py",
-                '                _METHODS[call.verb],\n                f"{way.configuration.host}{path}{',
+                '                _METHODS[call.verb],\n                f"{connection.configuration.host}{path}{',
                 '                "DELETE" if call.resource == "pods/eviction" else _METHODS[call.verb],\n'
-                "                f\"{way.configuration.host}{path.removesuffix('/eviction')}{",
+                "                f\"{connection.configuration.host}{path.removesuffix('/eviction')}{",
             ),
             proof(
                 f"{PODS}test_a_disruption_budget_is_respected_for_as_long_as_it_lasts",
@@ -281,8 +281,9 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{MEMORY}test_a_restart_without_any_memory_keeps_the_quarantine_and_ends_it_when_all_is_well",
                 "remediation/planning/plan.py",
-                "        case Claim.APPLIED:\n            return keep(case)\n",
-                "        case Claim.APPLIED if case.memory.quarantined:\n            return keep(case)\n",
+                "        case ClaimState.APPLIED:\n            return keep_quarantine(inputs)\n",
+                "        case ClaimState.APPLIED if inputs.memory.quarantined:\n"
+                "            return keep_quarantine(inputs)\n",
             ),
             proof(
                 f"{MEMORY}test_an_agent_that_starts_anew_remembers_what_it_found",
@@ -299,7 +300,7 @@ HARMS: tuple[Harm, ...] = (
         "and nothing asked for. One that comes back too often waits for a person.",
         (
             "health/occurrences.py:is_repaired",
-            "remediation/planning/evidence.py:lacking",
+            "remediation/planning/evidence.py:missing_evidence",
             "remediation/planning/quarantine.py:why_held",
         ),
         (
@@ -313,15 +314,15 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{MEMORY}test_a_boot_cures_only_what_is_seen_to_be_well",
                 "remediation/planning/evidence.py",
-                "    words = _findings(sight.view, still, policy, acknowledged(node))\n",
-                "    words: tuple[str, ...] = ()\n",
+                "    message = _findings(observation.view, still, policy, acknowledged(node))\n",
+                "    message: tuple[str, ...] = ()\n",
             ),
             proof(
                 f"{MEMORY}test_a_boot_by_itself_gives_nothing_back",
                 "remediation/planning/evidence.py",
-                "    state = hold(node)\n    began =",
-                "    state = hold(node)\n"
-                "    if state.owner and state.owner.boot_id != sight.view.snapshot.host.boot_id:\n"
+                "    state = read_claim(node)\n    began =",
+                "    state = read_claim(node)\n"
+                "    if state.owner and state.owner.boot_id != observation.view.snapshot.host.boot_id:\n"
                 "        return ()\n    began =",
             ),
             proof(
@@ -403,9 +404,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{SIGHT}test_an_old_view_neither_adds_nor_removes",
                 "remediation/planning/evidence.py",
-                "return sight.view is not None and sight.age < max(FRESH_INTERVALS * sight.view.snapshot.interval, "
-                "FRESH_SECONDS)",
-                "return sight.view is not None",
+                "return observation.age < max(FRESH_INTERVALS * observation.view.snapshot.interval, FRESH_SECONDS)",
+                "return True",
             ),
             proof(
                 "tests/health/test_checks.py::test_what_cannot_be_read_neither_begins_nor_ends",
@@ -515,8 +515,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{SIGHT}test_a_node_of_which_nothing_is_known_is_not_healthy",
                 "remediation/planning/plan.py",
-                "    if not case.is_fresh:\n        return (Why.UNKNOWN",
-                "    if False:\n        return (Why.UNKNOWN",
+                "    if not inputs.is_fresh:\n        late =",
+                "    if False:\n        late =",
             ),
         ),
     ),
@@ -525,7 +525,7 @@ HARMS: tuple[Harm, ...] = (
         "The name is that of another node, and a healthy machine is tainted.",
         "The Node's name must be given; its boot id, machine id and system uuid must be this machine's before "
         "anything is written, and one of them must be known on both sides.",
-        ("remediation/planning/evidence.py:mistaken", "kube/reader.py:of"),
+        ("remediation/planning/evidence.py:identity_mismatch", "kube/reader.py:of"),
         (
             proof(
                 f"{PEOPLE}test_a_node_of_another_machine_is_never_written_to",
@@ -551,13 +551,13 @@ HARMS: tuple[Harm, ...] = (
         19,
         "A Node is created anew under the same name, and is treated as the old one.",
         "Memory belongs to a Node's uid, and so does the annotation: with another uid neither counts.",
-        ("remediation/planning/plan.py:plan", "remediation/planning/ownership.py:hold"),
+        ("remediation/planning/plan.py:plan", "remediation/planning/ownership.py:read_claim"),
         (
             proof(
                 f"{PEOPLE}test_what_a_person_said_of_a_former_node_does_not_count",
                 "remediation/planning/plan.py",
-                "memory=memory if memory.node_uid in (None, node.uid) else _of_the_machine(memory),",
-                "memory=memory,",
+                "memory=memory if memory.node_uid in (None, node.uid) else _of_the_machine(memory)",
+                "memory=memory",
             ),
             proof(
                 f"{PEOPLE}test_an_annotation_of_a_former_node_makes_nothing_ours",
@@ -632,9 +632,9 @@ HARMS: tuple[Harm, ...] = (
         "Only changes are written; a heartbeat is due every five minutes, words alone wait for it. A storm of "
         "findings is no storm of requests, and every wait has jitter.",
         (
-            "remediation/planning/node_events.py:changed",
+            "remediation/planning/node_events.py:condition_update",
             "remediation/service/remediator.py:step",
-            "remediation/planning/node_events.py:untold",
+            "remediation/planning/node_events.py:not_yet_created",
         ),
         (
             proof(
@@ -704,7 +704,7 @@ HARMS: tuple[Harm, ...] = (
         "and the pid decides nothing.",
         (
             "health/history.py:_understood",
-            "remediation/planning/node_events.py:about_pods",
+            "remediation/planning/node_events.py:pod_events",
             "remediation/planning/draining.py:_meant",
         ),
         (
@@ -798,7 +798,7 @@ HARMS: tuple[Harm, ...] = (
         "Marks of others (NVSentinel, Karpenter, autoscalers, the GPU operator's upgrade, medik8s, kured, foreign "
         "cordons, keys of the configuration) mean: nothing new. The opt-out label also gives back what is ours.",
         (
-            "remediation/planning/ownership.py:foreign",
+            "remediation/planning/ownership.py:other_controller",
             "remediation/planning/ownership.py:opted_out",
             "remediation/planning/quarantine.py:new_is_barred",
         ),
@@ -812,7 +812,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{PEOPLE}test_a_node_that_opts_out_later_gets_back_what_is_ours",
                 "remediation/planning/recovery.py",
-                "    if opted_out(case.node):\n",
+                "    if opted_out(inputs.node):\n",
                 "    if False:\n",
             ),
         ),
@@ -848,7 +848,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{PEOPLE}test_an_uninstall_leaves_nothing_behind",
                 "remediation/planning/manual_quarantine.py",
-                "taints = without_ours(node, owner) if owner else node.taints",
+                "taints = foreign_taints(node, owner) if owner else node.taints",
                 "taints = node.taints",
             ),
             proof(
@@ -1023,7 +1023,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{API}test_a_gpu_that_comes_and_goes_is_no_storm_of_label_changes",
                 "remediation/planning/labels.py",
-                "    if 0 <= case.now - published.at < LABEL_SECONDS:\n",
+                "    if 0 <= inputs.now - published.at < LABEL_SECONDS:\n",
                 "    if False:\n",
             ),
         ),

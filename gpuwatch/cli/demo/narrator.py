@@ -60,7 +60,9 @@ class Narrator:
         """What the remediator waits for, when that has changed."""
         if plan is None:
             return
-        refused = next((one.words for one in plan.blocked if one.reason is BlockReason.PDB), "").partition(" (asked")[0]
+        refused = next((one.message for one in plan.blocked if one.reason is BlockReason.PDB), "").partition(" (asked")[
+            0
+        ]
         if refused and refused != self._refused:
             yield "gpuwatch", f"asked it to leave and got a no: {refused}"
         self._refused = refused

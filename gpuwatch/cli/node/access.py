@@ -51,7 +51,7 @@ class NodeAccess(NamedTuple):
         if not self.named and (view.snapshot.node or "").partition(".")[0] != self.name.partition(".")[0]:
             return None
         raise GpuwatchError(
-            f"the agent at {self.agent.name} is not of node {self.name}", wrong.words, f"or use --agent {NO_AGENT}"
+            f"the agent at {self.agent.name} is not of node {self.name}", wrong.message, f"or use --agent {NO_AGENT}"
         )
 
 

@@ -64,7 +64,7 @@ class NodeItem(Item, frozen=True, kw_only=True):
     node: str
     stage: NodeStage
     mode: str
-    words: str
+    message: str
     claim: ClaimState
     taint: Taint | None
     condition: Condition | None
@@ -90,7 +90,7 @@ def node_item(node: NodeObject, policy: Policy, plan: Plan | None, slots: Slots 
         node=node.name,
         stage=stage_now(node, plan),
         mode=policy.config.mode,
-        words=plan.words if plan else "",
+        message=plan.message if plan else "",
         claim=state.claim,
         taint=node.taint,
         condition=node.condition,
@@ -133,7 +133,7 @@ class ChangeItem(Item, frozen=True, kw_only=True):
     do: str
     target: str
     step: str | None
-    words: str
+    message: str
     body: dict[str, Any] | None = None
 
 
@@ -199,7 +199,7 @@ def _change(node: NodeObject, step: Step, also: Sequence[str]) -> ChangeItem:
             target = f"pod/{about[0]}/{about[1]}" if about else target
             words = f"Event {step.reason}: {step.message}"
     kind = step.step if isinstance(step, PatchNode) else None
-    return ChangeItem(do=_KINDS[type(step)], target=target, step=kind, words=words, body=body)
+    return ChangeItem(do=_KINDS[type(step)], target=target, step=kind, message=words, body=body)
 
 
 _KINDS: dict[type[Step], str] = {

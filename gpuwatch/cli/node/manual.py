@@ -43,14 +43,14 @@ class Act(NamedTuple):
 class Hand:
     """One command's writer; `store` keeps the audit rows where this machine has a store."""
 
-    def __init__(self, reach: NodeAccess, store: Store) -> None:
-        self._reach = reach
-        settings = reach.config.remediation
+    def __init__(self, access: NodeAccess, store: Store) -> None:
+        self._access = access
+        settings = access.config.remediation
         also = (settings.handover.annotation,) if settings.handover.annotation else ()
-        self.writer = NodeWriter(reach.transport, reach.name, also=also)
-        slots = SlotWriter(self.writer, reach.clock, settings.budget.slot_seconds, reach.namespace)
-        self._audit = Audit(store, reach.clock, actor="operator")
-        self._actuator = PlanExecutor(self.writer, slots, self._audit, reach.clock)
+        self.writer = NodeWriter(access.transport, access.name, also=also)
+        slots = SlotWriter(self.writer, access.clock, settings.budget.slot_seconds, access.namespace)
+        self._audit = Audit(store, access.clock, actor="operator")
+        self._actuator = PlanExecutor(self.writer, slots, self._audit, access.clock)
         self._also = also
 
     def act(self, planned: Callable[[NodeObject], Plan]) -> tuple[Plan, list[Act]]:
@@ -77,7 +77,7 @@ class Hand:
         """Take back a claim that did not come to a taint, as far as the API server lets us."""
         with contextlib.suppress(KubeError):
             node = self.writer.node()
-            self._actuator.execute(withdraw(node, self._reach.clock.time(), self.leases(node)), node)
+            self._actuator.execute(withdraw(node, self._access.clock.time(), self.leases(node)), node)
 
     def slot(self, node: NodeObject) -> TakeSlot | None:
         """A slot of the budget, None for a node that is quarantined already.
@@ -87,20 +87,20 @@ class Hand:
         """
         if read_claim(node).claim is ClaimState.APPLIED:
             return None
-        settings = self._reach.config.remediation
-        reader = SlotReader(self.writer, self._reach.clock, settings.budget, self._reach.namespace)
+        settings = self._access.config.remediation
+        reader = SlotReader(self.writer, self._access.clock, settings.budget, self._access.namespace)
         slots = reader.read()
         if reader.trouble is not None:
             raise reader.trouble
         found = choose(settings.budget, slots, node.name, random.random())  # noqa: S311 no secret
         if isinstance(found, NoSlot):
-            raise GpuwatchError("the budget has no slot for this node", found.words, "wait, or use --ignore-budget")
+            raise GpuwatchError("the budget has no slot for this node", found.message, "wait, or use --ignore-budget")
         return found
 
     def leases(self, node: NodeObject) -> tuple[LeaseObject, ...]:
         """The slots that the node holds; the one its annotation names where the Leases cannot be read."""
         try:
-            return held_slots(Slots(leases=self.writer.leases(self._reach.namespace)), node.name)
+            return held_slots(Slots(leases=self.writer.leases(self._access.namespace)), node.name)
         except KubeError:
             owner = read_claim(node).owner
             return (LeaseObject(name=owner.slot),) if owner and owner.slot else ()
@@ -113,42 +113,42 @@ class Hand:
         Raises:
             GpuwatchError: they did not leave in time, or evictions are not possible.
         """
-        config = self._reach.config.remediation.drain
+        config = self._access.config.remediation.drain
         evictions, before = EvictionHistory(), None
-        end = self._reach.clock.monotonic() + seconds
+        end = self._access.clock.monotonic() + seconds
         while True:
-            now = self._reach.clock.time()
+            now = self._access.clock.time()
             seen = drain(view or _nobody(now), (wish.fault,), self.writer.pods(), config, evictions, now, None)
             for step in seen.steps:
                 evictions = self._ask(step, evictions)
-            told = ({pod.path for pod in seen.waiting}, {one.words.partition(" (asked")[0] for one in seen.blocked})
+            told = ({pod.path for pod in seen.waiting}, {one.message.partition(" (asked")[0] for one in seen.blocked})
             if told != before:
                 before = told
                 yield seen
             if not seen.waiting:
                 return
-            if self._reach.clock.monotonic() > end:
+            if self._access.clock.monotonic() > end:
                 names = ", ".join(pod.path for pod in seen.waiting)
                 raise GpuwatchError(f"{names} did not leave within {seconds:.0f} s", "", "ask their owners")
             wait(POLL_SECONDS)
 
     def _ask(self, step: Evict, evictions: EvictionHistory) -> EvictionHistory:
-        plan = Plan(node=self._reach.name, at=self._reach.clock.time(), stage=NodeStage.DRAINING, steps=(step,))
-        outcome = self._actuator.execute(plan, _anonymous(self._reach.name))
+        plan = Plan(node=self._access.name, at=self._access.clock.time(), stage=NodeStage.DRAINING, steps=(step,))
+        outcome = self._actuator.execute(plan, _anonymous(self._access.name))
         failed = outcome.steps[0].error
         if outcome.stopped is not None:
             raise outcome.stopped
         refused = failed.why if failed is not None and outcome.steps[0].result is Result.FAILED else ""
-        return evictions.asked(step.pod, self._reach.clock.time(), refused)
+        return evictions.asked(step.pod, self._access.clock.time(), refused)
 
 
 @contextmanager
-def hand(reach: NodeAccess) -> Iterator[Hand]:
+def hand(access: NodeAccess) -> Iterator[Hand]:
     """A Hand whose audit rows go into the store of this machine, where there is one that can be written."""
-    directory = reach.config.state_dir
+    directory = access.config.state_dir
     store = Store.open(directory if directory and os.access(directory, os.W_OK) else "")
     try:
-        yield Hand(reach, store)
+        yield Hand(access, store)
     finally:
         store.close()
 

@@ -87,15 +87,13 @@ def status(ctx: click.Context, session: Session, /, output: str, **where: str | 
     if output == "schema":
         click.echo(schema("NodeStatus", NodeItem))
         return
-    with reach_of(session, where) as node_access:
-        live = node_access.reader.node()
-        slots = _slots(session, node_access)
-        view = node_access.view_of(live)
+    with reach_of(session, where) as access:
+        live = access.reader.node()
+        slots = _slots(session, access)
+        view = access.view_of(live)
         if view is None:
             session.terminal.hint("hint: no agent of this node answers here; this is what the Node itself tells")
-        item = node_item(
-            live, node_access.policy, _planned(session, node_access, live, view, slots) if view else None, slots
-        )
+        item = node_item(live, access.policy, _planned(session, access, live, view, slots) if view else None, slots)
     if output in ("table", "wide"):
         terminal = session.terminal
         words = Words(terminal.glyphs, time.time())
@@ -129,18 +127,18 @@ def plan(session: Session, /, output: str, **where: str | None) -> None:
     if output == "schema":
         click.echo(schema("NodePlan", ChangeItem))
         return
-    with reach_of(session, where) as node_access:
-        live = node_access.reader.node()
-        view = node_access.view_of(live)
+    with reach_of(session, where) as access:
+        live = access.reader.node()
+        view = access.view_of(live)
         if view is None:
             raise GpuwatchError(
                 f"nothing is known about the GPUs of {live.name}", "no agent of it answers here", "give --agent URL"
             )
-        found = _planned(session, node_access, live, view, _slots(session, node_access))
-    also = (node_access.config.remediation.handover.annotation,)
+        found = _planned(session, access, live, view, _slots(session, access))
+    also = (access.config.remediation.handover.annotation,)
     if output == "table":
         terminal = session.terminal
-        mode = node_access.policy.config.mode
+        mode = access.policy.config.mode
         terminal.show(*plan_lines(live, found, mode, by_index(view), terminal.glyphs, terminal.width, also))
         if any(isinstance(step, CreateEvent) and step.pod for step in found.steps):
             terminal.hint("hint: only the remediator knows which Events have been told; none is told twice")
@@ -155,47 +153,44 @@ def reach_of(session: Session, where: dict[str, str | None]) -> "AbstractContext
     return node_access(session, where["node_name"], where["kubeconfig"], where["agent"])
 
 
-def _slots(session: Session, node_access: "NodeAccess") -> "Slots":
+def _slots(session: Session, access: "NodeAccess") -> "Slots":
     """The budget; what cannot be read is said."""
     from gpuwatch.remediation.service.slots import SlotReader
 
-    reader = SlotReader(
-        node_access.reader, node_access.clock, node_access.config.remediation.budget, node_access.namespace
-    )
+    reader = SlotReader(access.reader, access.clock, access.config.remediation.budget, access.namespace)
     slots = reader.read()
     if reader.trouble is not None:
         session.terminal.hint(f"hint: the budget is not known; {reader.trouble}")
     return slots
 
 
-def _pods(session: Session, node_access: "NodeAccess") -> "tuple[PodObject, ...] | None":
+def _pods(session: Session, access: "NodeAccess") -> "tuple[PodObject, ...] | None":
     """The node's pods; None, and said, where they cannot be read."""
     from gpuwatch.kube.errors import KubeError
 
     try:
-        return tuple(node_access.reader.pods())
+        return tuple(access.reader.pods())
     except KubeError as error:
         session.terminal.hint(f"hint: the pods of the node are not known; {error}")
         return None
 
 
-def _planned(session: Session, node_access: "NodeAccess", live: "NodeObject", view: "View", slots: "Slots") -> "Plan":
+def _planned(session: Session, access: "NodeAccess", live: "NodeObject", view: "View", slots: "Slots") -> "Plan":
     """What the remediator would plan now, but for what only it remembers."""
     from gpuwatch.remediation.model import RemediatorMemory
-    from gpuwatch.remediation.planning.plan import EvictionHistory, Observation, plan
+    from gpuwatch.remediation.planning.plan import Observation, PlanInputs, plan
 
-    now = node_access.clock.time()
-    sight = Observation(view=view, age=max(0.0, now - view.snapshot.at))
+    now = access.clock.time()
     return plan(
-        sight=sight,
-        node=live,
-        policy=node_access.policy,
-        memory=RemediatorMemory(),
-        slots=slots,
-        pods=_pods(session, node_access),
-        now=now,
-        jitter=0.0,
-        evictions=EvictionHistory(),
+        PlanInputs(
+            observation=Observation(view=view, age=max(0.0, now - view.snapshot.at)),
+            node=live,
+            policy=access.policy,
+            memory=RemediatorMemory(),
+            slots=slots,
+            pods=_pods(session, access),
+            now=now,
+        )
     )
 
 

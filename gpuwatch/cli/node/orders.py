@@ -51,25 +51,25 @@ def quarantine(
     from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest
     from gpuwatch.remediation.planning.manual_quarantine import quarantine as planned
 
-    with reach_of(session, where) as reach, hand(reach) as person:
-        view = reach.view_of(person.writer.node())
+    with reach_of(session, where) as access, hand(access) as person:
+        view = access.view_of(person.writer.node())
         also = [words for flag, words in ((cordon, "cordon it"), (drain, "evict its GPU pods")) if flag]
-        _confirm(session, f"take node {reach.name} out of use{''.join(f', {words}' for words in also)}", yes=yes)
+        _confirm(session, f"take node {access.name} out of use{''.join(f', {words}' for words in also)}", yes=yes)
         if ignore_budget:
             session.terminal.hint("the fleet's budget is ignored: more nodes than it allows may be out of use")
         wish = QuarantineRequest(
-            at=reach.clock.time(),
+            at=access.clock.time(),
             reason=reason,
-            effect=reach.config.remediation.effect,
+            effect=access.config.remediation.effect,
             cordon=cordon,
             drain=drain,
         )
         made, acts = person.act(lambda live: planned(live, wish, None if ignore_budget else person.slot(live)))
         _tell(session, made, acts)
         if drain:
-            seconds = reach.config.remediation.drain.deadline if timeout is None else timeout
+            seconds = access.config.remediation.drain.deadline if timeout is None else timeout
             _drain(session, person.drain(wish, view, seconds, time.sleep))
-    session.terminal.hint(f"give it back with: gpuwatch node release --node {reach.name}")
+    session.terminal.hint(f"give it back with: gpuwatch node release --node {access.name}")
 
 
 @click.command(short_help="Give back all that gpuwatch holds on the node.")
@@ -99,15 +99,15 @@ def release(session: Session, /, reason: str, *, acknowledge: bool, yes: bool, *
     from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest
     from gpuwatch.remediation.planning.manual_quarantine import release as planned
 
-    with reach_of(session, where) as reach, hand(reach) as person:
-        view = reach.view_of(person.writer.node())
-        present = in_force(view, reach.policy, Response.TAINT) if view else ()
-        _confirm(session, f"give node {reach.name} back", yes=yes)
-        wish = QuarantineRequest(at=reach.clock.time(), reason=reason)
+    with reach_of(session, where) as access, hand(access) as person:
+        view = access.view_of(person.writer.node())
+        present = in_force(view, access.policy, Response.TAINT) if view else ()
+        _confirm(session, f"give node {access.name} back", yes=yes)
+        wish = QuarantineRequest(at=access.clock.time(), reason=reason)
         made, acts = person.act(lambda live: planned(live, wish, person.leases(live), present, forget=not acknowledge))
         _tell(session, made, acts)
     if not acts:
-        session.terminal.hint(f"nothing on node {reach.name} is gpuwatch's")
+        session.terminal.hint(f"nothing on node {access.name} is gpuwatch's")
 
 
 def _confirm(session: Session, what: str, *, yes: bool) -> None:
@@ -130,11 +130,11 @@ def _tell(session: Session, plan: "Plan", acts: "Sequence[Act]") -> None:
 
     for change, done in acts:
         if done.result is Result.DONE:
-            click.echo(f"{change.target}: {change.words}")
+            click.echo(f"{change.target}: {change.message}")
         elif done.error is not None:
             session.terminal.hint(f"not done: {change.target}: {done.error}")
     for one in plan.blocked:
-        session.terminal.hint(f"left alone: {one.words}")
+        session.terminal.hint(f"left alone: {one.message}")
 
 
 def _drain(session: Session, progress: "Iterable[DrainProgress]") -> None:
@@ -142,5 +142,5 @@ def _drain(session: Session, progress: "Iterable[DrainProgress]") -> None:
         if seen.waiting:
             click.echo(f"waiting for {', '.join(pod.path for pod in seen.waiting)}")
         for one in seen.blocked:
-            session.terminal.hint(one.words)
+            session.terminal.hint(one.message)
     click.echo("no pod that has to leave is left")

@@ -43,7 +43,7 @@ def node_lines(
         f"   mode {item.mode}",
         end="",
     )
-    lines = [head, *_in_short(item.words, item.blocked, width, named)]
+    lines = [head, *_in_short(item.message, item.blocked, width, named)]
     lines.append(Text("", end=""))
     for label, text in _facts(item, words, wide):
         body = textwrap.wrap(named(text), max(width - LABEL, 40)) or [""]
@@ -127,7 +127,7 @@ def _blocked(one: Blocked, width: int, named: Callable[[str], str]) -> "list[Tex
     return [
         Text("", end=""),
         Text.assemble(("blocked: ", style), one.reason.value, end=""),
-        *_indented(one.words, width),
+        *_indented(one.message, width),
     ]
 
 
@@ -163,13 +163,13 @@ def plan_lines(
     change = Text(f" {glyphs.arrow} {plan.stage.upper()}" if plan.stage is not now else "", STYLES[plan.stage])
     head = Text.assemble(("NODE ", "dim"), (node.name, "bold"), "   ", (now.upper(), STYLES[now]), change, end="")
     lines = [head.append(f"   mode {mode}")]
-    lines += _in_short(plan.words, plan.blocked, width, named)
+    lines += _in_short(plan.message, plan.blocked, width, named)
     lines += [line for one in plan.blocked for line in _blocked(one, width, named)]
     lines.append(Text("", end=""))
     if not plan.steps:
         return [*lines, Text("nothing would be done", end="")]
     for number, item in enumerate(changes(node, plan.steps, also), 1):
-        text = named(f"{number}. {item.target}: {item.words}")
+        text = named(f"{number}. {item.target}: {item.message}")
         lines += [Text(line, end="") for line in textwrap.wrap(text, width, subsequent_indent="   ")]
     shown = diff(node, plan.steps)
     return [*lines, *([Text("", end=""), *shown] if shown else [])]

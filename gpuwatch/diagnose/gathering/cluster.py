@@ -103,7 +103,7 @@ def _own_node(
         other = identity_mismatch(node, _view_of(host))
         if other is None:
             return reader, node
-        reasons.append(other.words)
+        reasons.append(other.message)
     raise GpuwatchError("no Node is known to be this machine", "; ".join(dict.fromkeys(reasons)), "give --node-name")
 
 

@@ -53,7 +53,7 @@ class EvictionHistory(Record, frozen=True, kw_only=True):
         return self.newest is not None and pod.created is not None and pod.created > self.newest + LATE_SECONDS
 
     def asked(self, pod: PodObject, at: float, refused: str = "") -> "EvictionHistory":
-        """After `pod` was asked at unix time `at`; `refused`: the API server's words, empty when it agreed."""
+        """After `pod` was asked at unix time `at`; `refused`: the API server's message, empty when it agreed."""
         tries = self.attempts.get(pod.uid, EvictionAttempt()).tries + 1
         return replace(self, attempts={**self.attempts, pod.uid: EvictionAttempt(tries=tries, at=at, refused=refused)})
 
@@ -85,22 +85,23 @@ def drain(
     meant, doubts = _meant(view, sick, pods)
     staying = [pod for pod in meant if _stays(pod, config)]
     waiting = tuple(pod for pod in meant if not _stays(pod, config))
-    blocked = [Blocked(reason=BlockReason.PROTECTED, words=f"{pod.path} is never evicted") for pod in staying]
+    blocked = [Blocked(reason=BlockReason.PROTECTED, message=f"{pod.path} is never evicted") for pod in staying]
     late = [pod for pod in waiting if evictions.knows_late(pod)]
-    blocked += [Blocked(reason=BlockReason.PROTECTED, words=f"{pod.path} {TOLERATES}") for pod in late]
+    blocked += [Blocked(reason=BlockReason.PROTECTED, message=f"{pod.path} {TOLERATES}") for pod in late]
     waiting = tuple(pod for pod in waiting if pod not in late)
-    blocked += [Blocked(reason=BlockReason.STALE, words=words) for words in doubts]
+    blocked += [Blocked(reason=BlockReason.STALE, message=message) for message in doubts]
     blocked += [
         Blocked(
-            reason=BlockReason.PDB, words=f"{pod.path} may not go yet: {attempt.refused} (asked {attempt.tries} times)"
+            reason=BlockReason.PDB,
+            message=f"{pod.path} may not go yet: {attempt.refused} (asked {attempt.tries} times)",
         )
         for pod in waiting
         if (attempt := evictions.attempts.get(pod.uid)) and attempt.refused
     ]
     if waiting and since is not None and now - since >= config.deadline:
         names = ", ".join(pod.path for pod in waiting)
-        words = f"{names} did not leave within {config.deadline:.0f} s; ask their owners, or delete them by hand"
-        return DrainProgress(waiting=waiting, blocked=(Blocked(reason=BlockReason.DEADLINE, words=words), *blocked))
+        message = f"{names} did not leave within {config.deadline:.0f} s; ask their owners, or delete them by hand"
+        return DrainProgress(waiting=waiting, blocked=(Blocked(reason=BlockReason.DEADLINE, message=message), *blocked))
     due = [pod for pod in waiting if not pod.deleting and _is_due(evictions.attempts.get(pod.uid), config, now)]
     return DrainProgress(waiting=waiting, steps=tuple(Evict(pod=pod) for pod in due[:AT_ONCE]), blocked=tuple(blocked))
 

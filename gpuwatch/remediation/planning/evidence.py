@@ -1,4 +1,4 @@
-"""What a View proves: that it is of this Node's machine, which faults are in force, and whether there is positive evidence
+"""What a View proves: that it is of this Node's machine, which faults are in force, and whether there is evidence
 that the node is healthy again.
 
 Missing data proves neither: an old View, a GPU that cannot be read and a failing monitor add nothing and clear nothing.
@@ -47,8 +47,8 @@ def identity_mismatch(node: NodeObject, view: View) -> Blocked | None:
     return None
 
 
-def _blocked(words: str) -> Blocked:
-    return Blocked(reason=BlockReason.IDENTITY, words=words)
+def _blocked(message: str) -> Blocked:
+    return Blocked(reason=BlockReason.IDENTITY, message=message)
 
 
 FRESH_INTERVALS = 3
@@ -67,29 +67,31 @@ class Observation(Record, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
 
 
-def is_fresh(sight: Observation) -> bool:
+def is_fresh(observation: Observation) -> bool:
     """Whether the View tells of now."""
-    return sight.view is not None and sight.age < max(FRESH_INTERVALS * sight.view.snapshot.interval, FRESH_SECONDS)
+    if observation.view is None:
+        return False
+    return observation.age < max(FRESH_INTERVALS * observation.view.snapshot.interval, FRESH_SECONDS)
 
 
-def is_clean(sight: Observation, node: NodeObject, policy: Policy) -> bool:
+def is_clean(observation: Observation, node: NodeObject, policy: Policy) -> bool:
     """Whether right now a fresh View of this machine proves that nothing keeps the node from work."""
-    return not missing_evidence(sight, node, policy)
+    return not missing_evidence(observation, node, policy)
 
 
-def missing_evidence(sight: Observation, node: NodeObject, policy: Policy) -> tuple[str, ...]:
-    """What is missing of that proof, in words; empty: nothing."""
-    if sight.view is None or not is_fresh(sight):
+def missing_evidence(observation: Observation, node: NodeObject, policy: Policy) -> tuple[str, ...]:
+    """What is missing of that proof, as a sentence; empty: nothing."""
+    if observation.view is None or not is_fresh(observation):
         return ("no fresh view of the GPUs",)
-    if (other := identity_mismatch(node, sight.view)) is not None:
-        return (other.words,)
+    if (other := identity_mismatch(node, observation.view)) is not None:
+        return (other.message,)
     state = read_claim(node)
     began = recorded_faults(node) if state.claim is ClaimState.APPLIED else ()
     still = tuple(fault for fault in began if policy.answer(fault.check, fault.xid).reaches(Response.TAINT))
-    words = _findings(sight.view, still, policy, acknowledged(node))
+    message = _findings(observation.view, still, policy, acknowledged(node))
     if still or not began:  # when the policy no longer taints for what was found, its GPUs need no proof
-        words += _gpus(sight.view, still, state.owner)
-    return words
+        message += _gpus(observation.view, still, state.owner)
+    return message
 
 
 def in_force(view: View, policy: Policy, least: Response) -> tuple[Fault, ...]:
@@ -162,12 +164,12 @@ def _gpus(view: View, began: tuple[Fault, ...], owner: Ownership | None) -> tupl
         if statuses.get(uuid) is GpuState.FRESH and view.judgement.gpus.get(uuid, Health.UNKNOWN) is not Health.UNKNOWN
     }
     need = snapshot.expected_gpus if snapshot.expected_gpus is not None else owner.gpus if owner else 0
-    words = () if len(present) >= need else (f"{len(present)} of {need} GPUs are there",)
+    message = () if len(present) >= need else (f"{len(present)} of {need} GPUs are there",)
     replaced = _is_new_boot(view, owner) and len(well) >= max(need, 1) and well == set(statuses)
     unproven = sorted(uuid for uuid in wanted - well if not (replaced and uuid not in statuses))
-    if not present and not words:
+    if not present and not message:
         return ("no GPU has been read",)
-    return words + tuple(f"{uuid} has not been seen well" for uuid in unproven)
+    return message + tuple(f"{uuid} has not been seen well" for uuid in unproven)
 
 
 def _is_new_boot(view: View, owner: Ownership | None) -> bool:

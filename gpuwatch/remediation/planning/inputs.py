@@ -28,18 +28,28 @@ Want = Literal["slots", "pods"]
 
 
 class PlanInputs(Record, frozen=True, kw_only=True):
-    """Everything the rules may look at. `view` is there, though it may be old, and is of this Node's machine."""
+    """Everything that one plan is made from.
 
-    view: View
-    sight: Observation
+    `slots` and `pods` None: not read; a plan that names them in `wants` is to be made again with them. `now` is unix
+    time; `jitter`, 0..1 and another each time, keeps nodes from doing the same at once.
+    """
+
+    observation: Observation
     node: NodeObject
     policy: Policy
     memory: RemediatorMemory
-    slots: Slots | None
-    pods: tuple[PodObject, ...] | None
     now: float
-    jitter: float
-    evictions: EvictionHistory
+    slots: Slots | None = None
+    pods: tuple[PodObject, ...] | None = None
+    jitter: float = 0.0
+    evictions: EvictionHistory = EvictionHistory()
+
+    @property
+    def view(self) -> View:
+        """The newest View, old or not. Raises ValueError without one; `plan` calls no rule then."""
+        if self.observation.view is None:
+            raise ValueError("no View has been received")
+        return self.observation.view
 
     @property
     def claim(self) -> ClaimState:
@@ -54,7 +64,7 @@ class PlanInputs(Record, frozen=True, kw_only=True):
     @property
     def is_fresh(self) -> bool:
         """Whether the View tells of now."""
-        return is_fresh(self.sight)
+        return is_fresh(self.observation)
 
     @property
     def overruled(self) -> dict[str, float]:
@@ -95,7 +105,7 @@ class PlanDraft(Record, frozen=True, kw_only=True):
     """A plan without its condition and Events, which go between `steps` and `after`. `quarantined`: it will be."""
 
     stage: NodeStage
-    words: str
+    message: str
     faults: tuple[Fault, ...] = ()
     owner: Ownership | None = None
     quarantined: bool = False
@@ -108,11 +118,11 @@ class PlanDraft(Record, frozen=True, kw_only=True):
     annotations: dict[str, str] = {}
     wants: frozenset[Want] = frozenset()
 
-    def but(self, **changes: Any) -> "PlanDraft":
+    def replace(self, **changes: Any) -> "PlanDraft":
         """The same with changes."""
         return replace(self, **changes)
 
 
-def blocked(reason: BlockReason, words: str) -> Blocked:
+def blocked(reason: BlockReason, message: str) -> Blocked:
     """One obstacle."""
-    return Blocked(reason=reason, words=words)
+    return Blocked(reason=reason, message=message)

@@ -75,19 +75,19 @@ ALL = (DEGRADED, GPU_CLASS, HEALTHY_COUNT, NVLINK)
 Values = Mapping[str, str | None]
 
 
-def publication(case: PlanInputs, draft: PlanDraft) -> PatchNode | None:
+def publication(inputs: PlanInputs, draft: PlanDraft) -> PatchNode | None:
     """The patch that is due now, if any. `draft`: of the same plan."""
-    published = _published(case.node)
-    if published is None or case.node.deleting or not case.is_fresh:
+    published = _published(inputs.node)
+    if published is None or inputs.node.deleting or not inputs.is_fresh:
         return None
-    if 0 <= case.now - published.at < LABEL_SECONDS:
+    if 0 <= inputs.now - published.at < LABEL_SECONDS:
         return None
-    node, is_off = case.node, opted_out(case.node) or not case.policy.config.labels
-    labels, left = _changes(node, published.labels, _wanted(case, draft))
+    node, is_off = inputs.node, opted_out(inputs.node) or not inputs.policy.config.labels
+    labels, left = _changes(node, published.labels, _wanted(inputs, draft))
     is_kept = bool(left) or (LABELS in node.annotations and not is_off)  # also without a label it says when
     if not labels and left == published.labels and is_kept == (LABELS in node.annotations):
         return None
-    text = encode(replace(published, at=case.now, labels=left)) if is_kept else None
+    text = encode(replace(published, at=inputs.now, labels=left)) if is_kept else None
     return PatchNode(step="label", annotations={LABELS: text}, labels=labels)
 
 
@@ -120,12 +120,12 @@ def published_by_us(node: NodeObject) -> dict[str, str | None]:
     return {key: None for key, value in published.labels.items() if key in ALL and node.labels.get(key) == value}
 
 
-def _wanted(case: PlanInputs, draft: PlanDraft) -> Values:
-    if opted_out(case.node):
+def _wanted(inputs: PlanInputs, draft: PlanDraft) -> Values:
+    if opted_out(inputs.node):
         return dict.fromkeys(ALL)
-    by_us = case.claim is ClaimState.APPLIED and draft.owner is not None and draft.owner.by == "remediator"
-    found = values(case.view, degraded=by_us or bool(in_force(case.view, case.policy, Response.CONDITION)))
-    chosen = {f"{DOMAIN}/{name}" for name in case.policy.config.labels}
+    by_us = inputs.claim is ClaimState.APPLIED and draft.owner is not None and draft.owner.by == "remediator"
+    found = values(inputs.view, degraded=by_us or bool(in_force(inputs.view, inputs.policy, Response.CONDITION)))
+    chosen = {f"{DOMAIN}/{name}" for name in inputs.policy.config.labels}
     return {key: found.get(key) if key in chosen else None for key in ALL if key in found or key not in chosen}
 
 

@@ -50,7 +50,7 @@ CHANGED = (ClaimState.APPLIED, ClaimState.OVERRULED, ClaimState.CLAIMED)
 
 
 class QuarantineRequest(Record, frozen=True, kw_only=True):
-    """What was asked for, at unix time `at`, and why in the person's words."""
+    """What was asked for, at unix time `at`, and why in the person's message."""
 
     at: float
     reason: str
@@ -138,11 +138,11 @@ def withdraw(node: NodeObject, at: float, leases: Iterable[LeaseObject]) -> Plan
 def not_ours(node: NodeObject) -> Blocked:
     """A taint with our key that nothing says we put there."""
     taint = node.taint or Taint(key=TAINT)
-    words = (
+    message = (
         f"the taint {TAINT}={taint.value}:{taint.effect} has no owner annotation of this Node, so gpuwatch leaves it; "
         f"to remove it: kubectl taint node {node.name} {TAINT}:{taint.effect}-"
     )
-    return Blocked(reason=BlockReason.FOREIGN, words=words)
+    return Blocked(reason=BlockReason.FOREIGN, message=message)
 
 
 def _owner(node: NodeObject, wish: QuarantineRequest, slot: TakeSlot | None) -> Ownership:
@@ -221,4 +221,6 @@ def _plan(
     found: tuple[Fault, ...] = (),
 ) -> Plan:
     wanted = tuple(step for step in steps if step is not None)
-    return Plan(node=node.name, at=wish.at, stage=stage, steps=wanted, blocked=blocked, faults=found, words=wish.reason)
+    return Plan(
+        node=node.name, at=wish.at, stage=stage, steps=wanted, blocked=blocked, faults=found, message=wish.reason
+    )

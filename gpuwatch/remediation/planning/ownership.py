@@ -1,6 +1,26 @@
-"""OWNERSHIP"""
+"""Ownership of a taint: which marks on a Node are gpuwatch's, and which belong to other controllers or to persons.
 
-from collections.abc import Iterator, Sequence
+The problem. A Node is shared. Schedulers, autoscalers, other remediation tools and administrators all write its taints,
+labels, annotations and its cordon, and anybody may write a taint with our key. gpuwatch must remove everything it has
+set, must remove nothing else, and must notice when a person has overruled it. It must do so after a crash between any
+two requests, after its own state file was lost, and when the Node was deleted and created anew under its old name.
+
+What does not work. The taint's key proves nothing: `kubectl taint` can write it. Field managers of server-side apply
+would name us, but `spec.taints` is an atomic list, so the last writer owns all of it. A record on our own disk is lost
+with the disk, and cannot be written in the same step as the taint, so a crash leaves the two in disagreement.
+
+The solution is an annotation (`Ownership`) that is written in the same PATCH as what it describes, which makes them
+agree at all times, and in two states that make a missing taint mean one thing each:
+
+    claimed   written alone, before the budget's slot and the taint. No taint yet: we were cut off, and begin again.
+    applied   written together with the taint. No taint any more: a person removed it, and that decision stands.
+
+It names the Node's uid, so that a copied annotation or a new Node of the old name is not ours, and the taint's value
+and effect, so that a taint which a person has edited counts as theirs. An annotation that cannot be decoded is not ours
+to touch either. Every combination of annotation and taint is one `ClaimState`, and the planner only looks at that.
+"""
+
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple, TypeVar
 
@@ -17,13 +37,13 @@ Kind = TypeVar("Kind")
 
 
 class ClaimState(StrEnum):
-    """How far a quarantine of this Node went, as the Node itself tells it."""
+    """How far a quarantine of this Node went, by the Node's own annotations and taints."""
 
     NONE = "none"
-    CLAIMED = "claimed"  # announced, not carried out
+    CLAIMED = "claimed"  # intended, not carried out
     APPLIED = "applied"
     OVERRULED = "overruled"  # carried out, and since undone or changed by a person
-    FOREIGN = "foreign"  # a taint with our key that we did not put there
+    FOREIGN = "foreign"  # a taint with our key that we did not set
     UNREADABLE = "unreadable"  # the annotation is not one of ours for this Node
 
 
@@ -35,7 +55,7 @@ class NodeClaim(NamedTuple):
 
 
 def read_claim(node: NodeObject) -> NodeClaim:
-    """What the Node says of us."""
+    """Our claim on a Node."""
     text = node.annotations.get(OWNER)
     if text is None:
         return NodeClaim(ClaimState.FOREIGN if node.taint else ClaimState.NONE)
@@ -48,13 +68,13 @@ def read_claim(node: NodeObject) -> NodeClaim:
 
 
 def own_taint(node: NodeObject, owner: Ownership) -> Taint | None:
-    """Our very taint: of our key, and of the value and effect we gave it."""
+    """The very taint we set: with our key, and with the value and effect we gave it."""
     wanted = (TAINT, owner.value, owner.effect)
     return next((taint for taint in node.taints if (taint.key, taint.value, taint.effect) == wanted), None)
 
 
 def foreign_taints(node: NodeObject, owner: Ownership) -> tuple[Taint, ...]:
-    """Everybody else's taints, in their order."""
+    """All taints but ours, in their order."""
     mine = own_taint(node, owner)
     return tuple(taint for taint in node.taints if taint is not mine)
 
@@ -75,12 +95,10 @@ def encode(noun: object) -> str:
 
 
 def decode(text: str | None, kind: type[Kind]) -> Kind | None:
-    """Members of newer versions are passed over; a value that is not understood makes the whole unreadable."""
+    """Members of newer versions are ignored; a value that cannot be decoded makes the whole text unreadable: None."""
     try:
         return None if text is None else json.decode(text, type=kind)
-    except msgspec.MsgspecError:  # malformed, or of another shape
-        return None
-    except UnicodeEncodeError:  # lone surrogates, which JSON text from elsewhere may hold
+    except (msgspec.MsgspecError, UnicodeEncodeError):  # the latter: lone surrogates in JSON text from elsewhere
         return None
 
 
@@ -88,9 +106,12 @@ Place = Literal["label", "annotation", "taint"]
 
 
 class ControllerMark(NamedTuple):
-    """One row; `idle`: values at rest, None: any value counts."""
+    """How a controller marks a Node it is working on. `key` ending in * is a prefix, beginning with * a suffix.
 
-    who: str
+    `idle`: values at rest; None: any value counts.
+    """
+
+    controller: str
     place: Place
     key: str
     idle: tuple[str, ...] | None = None
@@ -125,41 +146,34 @@ OTHER_CONTROLLERS: tuple[ControllerMark, ...] = (
         "the machine config operator", "annotation", "machineconfiguration.openshift.io/state", ("", "Done")
     ),
 )
+"""Two controllers at work on one Node undo each other. Sources: the projects' documentation of their marks."""
 
 
 def other_controller(node: NodeObject, *, cordoned: bool, more: Sequence[str] = ()) -> str | None:
-    """Who else has the Node in hand and how that is seen, in words; None: nobody.
+    """Which other controller is working on the Node, and by which mark, as a sentence; None: no other.
 
-    `cordoned`: its cordon is ours. `more`: keys from the configuration, wherever they stand.
+    `cordoned`: its cordon is ours. `more`: keys from the configuration, in any place.
     """
     if node.deleting:
         return "the Node is being deleted"
     if node.unschedulable and not cordoned:
-        return "somebody else has cordoned the node"
-    places: tuple[Place, ...] = ("label", "annotation", "taint")
-    own = tuple(ControllerMark("somebody", place, key) for key in more for place in places)
-    for mark in (*OTHER_CONTROLLERS, *own):
-        for key, value in _matches(node, mark):
-            if mark.idle is None or value not in mark.idle:
-                return f"{mark.who} has the node in hand ({mark.place} {key}{value and f'={value}'})"
-    return None
-
-
-def opted_out(node: NodeObject) -> bool:
-    """Whether the Node, by label or annotation, is to be left alone."""
-    return "true" in {marks.get(OPT_OUT, "").strip().lower() for marks in (node.labels, node.annotations)}
-
-
-def _matches(node: NodeObject, mark: ControllerMark) -> Iterator[tuple[str, str]]:
-    marks: dict[Place, list[tuple[str, str]]] = {
+        return "a person or another controller has cordoned the node"
+    present: dict[Place, list[tuple[str, str]]] = {
         "label": list(node.labels.items()),
         "annotation": list(node.annotations.items()),
         "taint": [(taint.key, taint.value) for taint in node.taints],
     }
-    return ((key, value) for key, value in marks[mark.place] if _is_meant(key, mark.key))
+    own = tuple(ControllerMark("another controller", place, key) for key in more for place in present)
+    for mark in (*OTHER_CONTROLLERS, *own):
+        prefix, star, end = mark.key.partition("*")
+        for key, value in present[mark.place]:
+            if not (key == mark.key or (star and key.startswith(prefix) and key.endswith(end))):
+                continue
+            if mark.idle is None or value not in mark.idle:
+                return f"{mark.controller} is working on the node ({mark.place} {key}{value and f'={value}'})"
+    return None
 
 
-def _is_meant(key: str, pattern: str) -> bool:
-    if pattern.endswith("*"):
-        return key.startswith(pattern[:-1])
-    return key.endswith(pattern[1:]) if pattern.startswith("*") else key == pattern
+def opted_out(node: NodeObject) -> bool:
+    """Whether the Node's label or annotation `gpuwatch.io/opt-out` is true."""
+    return "true" in {marks.get(OPT_OUT, "").strip().lower() for marks in (node.labels, node.annotations)}

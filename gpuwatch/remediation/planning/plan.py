@@ -7,7 +7,7 @@ taint first and the slot last. The rules by subject are beside this file.
 
 from msgspec.structs import replace
 
-from gpuwatch.kube.objects import NodeObject, PodObject
+from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.finding import Health
 from gpuwatch.model.response import Response
 from gpuwatch.remediation.model import (
@@ -40,12 +40,11 @@ from gpuwatch.remediation.planning.node_events import (
     with_created,
 )
 from gpuwatch.remediation.planning.ownership import ClaimState, acknowledged, encode, read_claim, recorded_faults
-from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.planning.quarantine import begin
 from gpuwatch.remediation.planning.recovery import accept_override, keep_quarantine, remove_sentinel
 from gpuwatch.remediation.planning.slots import Slots
 
-__all__ = ["EvictionHistory", "Observation", "Slots", "is_clean", "plan", "remember"]
+__all__ = ["EvictionHistory", "Observation", "PlanInputs", "Slots", "is_clean", "plan", "remember"]
 
 UNKNOWN_AFTER = 60.0
 """Seconds without a fresh View after which the condition says so: an agent that restarts is quicker."""
@@ -63,47 +62,21 @@ LOOK_AGAIN = 60.0
 SOON = 1.0
 
 
-def plan(
-    *,
-    sight: Observation,
-    node: NodeObject,
-    policy: Policy,
-    memory: RemediatorMemory,
-    slots: Slots | None,
-    pods: tuple[PodObject, ...] | None,
-    now: float,
-    jitter: float,
-    evictions: EvictionHistory,
-) -> Plan:
-    """What to do now, in order. `slots` and `pods` None: not read; a plan that says so in `wants` is to
-    be made again with them. Where they cannot be read, it is the plan to carry out.
-
-    `now` is unix time; `jitter`, 0..1 and another each time, keeps nodes from doing the same at once.
-    """
-    unseen = _unseen(sight, node, policy)
-    if sight.view is None or unseen is not None:
+def plan(inputs: PlanInputs) -> Plan:
+    """What to do now, in order; where `slots` or `pods` cannot be read, what to do without them."""
+    node, memory = inputs.node, inputs.memory
+    unseen = _unseen(inputs)
+    if unseen is not None:
         return Plan(
             node=node.name,
-            at=now,
+            at=inputs.now,
             stage=NodeStage.UNKNOWN,
-            blocked=(unseen,) if unseen else (),
+            blocked=(unseen,),
             look_again=LOOK_AGAIN,
-            words=unseen.words if unseen else "",
+            message=unseen.message,
         )
-    case = PlanInputs(
-        view=sight.view,
-        sight=sight,
-        node=node,
-        policy=policy,
-        memory=memory if memory.node_uid in (None, node.uid) else _of_the_machine(memory),
-        slots=slots,
-        pods=pods,
-        now=now,
-        jitter=jitter,
-        evictions=evictions,
-    )
-    draft = _draft(case)
-    return _finished(case, _with_acknowledgements(case, draft))
+    inputs = replace(inputs, memory=memory if memory.node_uid in (None, node.uid) else _of_the_machine(memory))
+    return _finished(inputs, _with_acknowledgements(inputs, _draft(inputs)))
 
 
 def remember(
@@ -158,88 +131,94 @@ def _overruled_after(memory: RemediatorMemory, node: NodeObject, done: Plan) -> 
     return {key: max(acks.get(key, 0.0) for acks in both) for acks in both for key in acks}
 
 
-def _unseen(sight: Observation, node: NodeObject, policy: Policy) -> Blocked | None:
-    """Why nothing at all can be said about this Node."""
-    if policy.config.mode == "off":
+def _unseen(inputs: PlanInputs) -> Blocked | None:
+    """Why nothing can be planned for this Node."""
+    if inputs.policy.config.mode == "off":
         return blocked(BlockReason.MODE, "remediation.mode is off")
-    if sight.view is None:
-        return blocked(BlockReason.STALE, "nothing has been heard from the agent yet; is `gpuwatch agent` running?")
-    return identity_mismatch(node, sight.view)
+    if inputs.observation.view is None:
+        return blocked(BlockReason.STALE, "the agent has sent no View yet; is `gpuwatch agent` running?")
+    return identity_mismatch(inputs.node, inputs.view)
 
 
-def _draft(case: PlanInputs) -> PlanDraft:
-    match case.claim:
+def _draft(inputs: PlanInputs) -> PlanDraft:
+    match inputs.claim:
         case ClaimState.APPLIED:
-            return keep_quarantine(case)
+            return keep_quarantine(inputs)
         case ClaimState.OVERRULED:
-            return accept_override(case)
+            return accept_override(inputs)
         case _:
-            draft = begin(case)
-            return draft.but(after=(*draft.after, *remove_sentinel(case)))
+            draft = begin(inputs)
+            return draft.replace(after=(*draft.after, *remove_sentinel(inputs)))
 
 
-def _with_acknowledgements(case: PlanInputs, draft: PlanDraft) -> PlanDraft:
+def _with_acknowledgements(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
     """Forget what people have overruled once its finding has been gone for the whole hold."""
-    if draft.quarantined or draft.steps or case.sight.clean_for < case.policy.config.recovery_hold:
+    if draft.quarantined or draft.steps or inputs.observation.clean_for < inputs.policy.config.recovery_hold:
         return draft
-    if case.claim not in (ClaimState.NONE, ClaimState.FOREIGN) or not is_clean(case.sight, case.node, case.policy):
+    if inputs.claim not in (ClaimState.NONE, ClaimState.FOREIGN) or not is_clean(
+        inputs.observation, inputs.node, inputs.policy
+    ):
         return draft
-    there = {finding.key for finding in case.view.judgement.findings}
-    before = case.overruled
+    there = {finding.key for finding in inputs.view.judgement.findings}
+    before = inputs.overruled
     left = {key: at for key, at in before.items() if key in there}
     if left == before:
         return draft
     text = encode(left) if left else None
-    return draft.but(steps=(PatchNode(step="refresh", annotations={ACKNOWLEDGED: text}),))
+    return draft.replace(steps=(PatchNode(step="refresh", annotations={ACKNOWLEDGED: text}),))
 
 
-def _finished(case: PlanInputs, draft: PlanDraft) -> Plan:
+def _finished(inputs: PlanInputs, draft: PlanDraft) -> Plan:
     """The draft with its condition and Events. Events come first: the condition is the record that they were told."""
-    events, condition = _condition(case, draft)
-    pods = not_yet_created(pod_events(case.view, case.policy), case.memory)[:MAX_POD_EVENTS] if case.is_fresh else ()
+    events, condition = _condition(inputs, draft)
+    pods = (
+        not_yet_created(pod_events(inputs.view, inputs.policy), inputs.memory)[:MAX_POD_EVENTS]
+        if inputs.is_fresh
+        else ()
+    )
     steps: tuple[Step, ...] = (*draft.steps, *events, *condition, *draft.after, *pods)
-    label = publication(case, draft)
+    label = publication(inputs, draft)
     if label is not None and not any(isinstance(step, PatchNode | SetCondition) for step in steps):
         steps, label = (*steps, label), None  # last, for what comes after a patch that is refused is not done
     obstacles = draft.blocked
-    if steps and case.policy.config.mode == "observe":
-        words = "mode is observe: nothing is written; set remediation.mode to enforce to act"
-        obstacles = (blocked(BlockReason.MODE, words), *obstacles)
+    if steps and inputs.policy.config.mode == "observe":
+        message = "mode is observe: nothing is written; set remediation.mode to enforce to act"
+        obstacles = (blocked(BlockReason.MODE, message), *obstacles)
     return Plan(
-        node=case.node.name,
-        at=case.now,
+        node=inputs.node.name,
+        at=inputs.now,
         stage=draft.stage,
         faults=draft.faults,
         steps=steps,
         blocked=obstacles,
         release_at=draft.release_at,
-        look_again=_look_again(case, draft, labels_wait=label is not None),
+        look_again=_look_again(inputs, draft, labels_wait=label is not None),
         pods=draft.pods,
-        words=draft.words,
+        message=draft.message,
         wants=tuple(sorted(draft.wants)),
     )
 
 
-def _look_again(case: PlanInputs, draft: PlanDraft, *, labels_wait: bool) -> float:
+def _look_again(inputs: PlanInputs, draft: PlanDraft, *, labels_wait: bool) -> float:
     if draft.wants:
         return 0.0
-    if draft.steps or draft.after or (labels_wait and case.policy.config.mode == "enforce"):
+    if draft.steps or draft.after or (labels_wait and inputs.policy.config.mode == "enforce"):
         return SOON
-    is_well = not draft.quarantined and case.is_fresh and not in_force(case.view, case.policy, Response.CONDITION)
-    soon = _unsteady(case) if is_well else 0.0
+    is_well = not draft.quarantined and inputs.is_fresh and not in_force(inputs.view, inputs.policy, Response.CONDITION)
+    soon = _unsteady(inputs) if is_well else 0.0
     return min(LOOK_AGAIN, draft.look_again if draft.look_again is not None else LOOK_AGAIN, soon or LOOK_AGAIN)
 
 
-def _condition(case: PlanInputs, draft: PlanDraft) -> tuple[tuple[CreateEvent, ...], tuple[SetCondition, ...]]:
+def _condition(inputs: PlanInputs, draft: PlanDraft) -> tuple[tuple[CreateEvent, ...], tuple[SetCondition, ...]]:
     """The condition that goes with the draft, if it has to be written, and the Event that goes with its change."""
-    why, text = _verdict(case, draft)
+    why, text = _verdict(inputs, draft)
     if why is None:
         return (), ()
-    heartbeat = case.policy.config.heartbeat * (2 if draft.quarantined else 1)  # the slot's renewal is a write, too
-    condition = condition_update(case.node, why, "; ".join((text, *_remarks(case))), case.now, heartbeat)
+    heartbeat = inputs.policy.config.heartbeat * (2 if draft.quarantined else 1)  # the slot's renewal is a write, too
+    condition = condition_update(inputs.node, why, "; ".join((text, *_remarks(inputs))), inputs.now, heartbeat)
     if condition is None:
         return (), ()
-    old = case.node.condition
+    old = inputs.node.condition
     news = (
         (old.status, old.reason) != (condition.status, condition.reason) if old else why is not ConditionReason.HEALTHY
     )
@@ -248,8 +227,8 @@ def _condition(case: PlanInputs, draft: PlanDraft) -> tuple[tuple[CreateEvent, .
         and why is not ConditionReason.UNKNOWN
         and not (why is ConditionReason.HEALTHY and old and old.status != "False")
     )
-    event = node_event(case.node, why, text, draft.faults, draft.owner if draft.quarantined else None)
-    events = not_yet_created(iter((event,)), case.memory) if mention else ()
+    event = node_event(inputs.node, why, text, draft.faults, draft.owner if draft.quarantined else None)
+    events = not_yet_created(iter((event,)), inputs.memory) if mention else ()
     return events, (SetCondition(condition=condition),)
 
 
@@ -267,41 +246,42 @@ BARS = frozenset(
 """Reasons for which a node that should be tainted is not."""
 
 
-def _verdict(case: PlanInputs, draft: PlanDraft) -> tuple[ConditionReason | None, str]:
+def _verdict(inputs: PlanInputs, draft: PlanDraft) -> tuple[ConditionReason | None, str]:
     """What the condition should say. None: leave it as it is."""
     if draft.quarantined:
-        stuck = tuple(obstacle.words for obstacle in draft.blocked if obstacle.reason in DRAIN_STUCK)
+        stuck = tuple(obstacle.message for obstacle in draft.blocked if obstacle.reason in DRAIN_STUCK)
         return (ConditionReason.BLOCKED, stuck[0]) if stuck else (ConditionReason.QUARANTINED, _told(draft))
-    if not case.is_fresh:
-        return (ConditionReason.UNKNOWN, "no fresh view of the GPUs") if case.sight.age >= UNKNOWN_AFTER else (None, "")
-    found = in_force(case.view, case.policy, Response.CONDITION)
-    bars = tuple(obstacle.words for obstacle in draft.blocked if obstacle.reason in BARS)
-    if case.reasons().wanted and bars:
+    if not inputs.is_fresh:
+        late = inputs.observation.age >= UNKNOWN_AFTER
+        return (ConditionReason.UNKNOWN, "no fresh view of the GPUs") if late else (None, "")
+    found = in_force(inputs.view, inputs.policy, Response.CONDITION)
+    bars = tuple(obstacle.message for obstacle in draft.blocked if obstacle.reason in BARS)
+    if inputs.reasons().wanted and bars:
         return ConditionReason.BLOCKED, "; ".join((_listed(found), *bars))
-    return (ConditionReason.DEGRADED, _listed(found)) if found else _well(case)
+    return (ConditionReason.DEGRADED, _listed(found)) if found else _well(inputs)
 
 
-def _remarks(case: PlanInputs) -> tuple[str, ...]:
+def _remarks(inputs: PlanInputs) -> tuple[str, ...]:
     """What the monitor lacks: said beside the verdict, for a person who looks at the Node sees no log."""
-    findings = case.view.judgement.findings if case.is_fresh else ()
-    return (*(f"{f.check}: {f.message}" for f in findings if f.check == MONITOR), *case.sight.remarks)
+    findings = inputs.view.judgement.findings if inputs.is_fresh else ()
+    return (*(f"{f.check}: {f.message}" for f in findings if f.check == MONITOR), *inputs.observation.remarks)
 
 
-def _well(case: PlanInputs) -> tuple[ConditionReason | None, str]:
+def _well(inputs: PlanInputs) -> tuple[ConditionReason | None, str]:
     """Nothing is wrong: well, unless that is not certain, or too new."""
-    if not case.view.snapshot.gpus:
+    if not inputs.view.snapshot.gpus:
         return ConditionReason.UNKNOWN, "no GPU can be read"
-    if Health.UNKNOWN in case.view.judgement.gpus.values():
+    if Health.UNKNOWN in inputs.view.judgement.gpus.values():
         return ConditionReason.UNKNOWN, "not every GPU can be read"
-    if _unsteady(case):
+    if _unsteady(inputs):
         return None, ""
-    return ConditionReason.HEALTHY, f"{len(case.view.snapshot.gpus)} GPUs are well"
+    return ConditionReason.HEALTHY, f"{len(inputs.view.snapshot.gpus)} GPUs are well"
 
 
-def _unsteady(case: PlanInputs) -> float:
+def _unsteady(inputs: PlanInputs) -> float:
     """Seconds until a condition that is False may be True again, if nothing is wrong; 0: it may."""
-    before, steady = case.node.condition, min(STEADY_SECONDS, case.policy.config.recovery_hold)
-    return max(0.0, steady - case.sight.clean_for) if before and before.status == "False" else 0.0
+    before, steady = inputs.node.condition, min(STEADY_SECONDS, inputs.policy.config.recovery_hold)
+    return max(0.0, steady - inputs.observation.clean_for) if before and before.status == "False" else 0.0
 
 
 def _told(draft: PlanDraft) -> str:

@@ -33,67 +33,67 @@ BUDGET_SECONDS = 60.0
 """About how often a node that waits for a slot looks for one."""
 
 
-def begin(case: PlanInputs) -> PlanDraft:
+def begin(inputs: PlanInputs) -> PlanDraft:
     """A node that is in service: leave it there, or not."""
-    reasons = case.reasons()
-    strange = tuple(_strange(case))
-    if not case.is_fresh:
+    reasons = inputs.reasons()
+    strange = tuple(_strange(inputs))
+    if not inputs.is_fresh:
         stale = blocked(
-            BlockReason.STALE, f"the last view is {case.sight.age:.0f} s old: nothing is added or taken away"
+            BlockReason.STALE, f"the last view is {inputs.observation.age:.0f} s old: nothing is added or taken away"
         )
-        return PlanDraft(stage=NodeStage.UNKNOWN, words=stale.words, blocked=(*strange, stale))
-    waiting = tuple(_waiting(case, reasons))
+        return PlanDraft(stage=NodeStage.UNKNOWN, message=stale.message, blocked=(*strange, stale))
+    waiting = tuple(_waiting(inputs, reasons))
     if not reasons.wanted:
-        return _leave(case, (*strange, *waiting), in_force(case.view, case.policy, Response.CONDITION))
+        return _leave(inputs, (*strange, *waiting), in_force(inputs.view, inputs.policy, Response.CONDITION))
     faults = merge_faults((), reasons.wanted)
-    barriers = (*strange, *_barriers(case))
+    barriers = (*strange, *_barriers(inputs))
     if barriers:
-        return _leave(case, (*barriers, *waiting), faults)
-    if case.slots is None:
+        return _leave(inputs, (*barriers, *waiting), faults)
+    if inputs.slots is None:
         unread = (blocked(BlockReason.BUDGET_UNREADABLE, "the Leases of the budget have not been read: no new taint"),)
         return PlanDraft(
-            stage=NodeStage.SUSPECT, words=sentence(faults), faults=faults, blocked=unread, wants=frozenset({"slots"})
+            stage=NodeStage.SUSPECT, message=sentence(faults), faults=faults, blocked=unread, wants=frozenset({"slots"})
         )
-    slot = choose(case.policy.config.budget, case.slots, case.node.name, case.jitter)
+    slot = choose(inputs.policy.config.budget, inputs.slots, inputs.node.name, inputs.jitter)
     if isinstance(slot, NoSlot):
         reason = BlockReason.BUDGET_UNREADABLE if slot.unreadable else BlockReason.BUDGET
         return PlanDraft(
             stage=NodeStage.SUSPECT,
-            words=f"{sentence(faults)}; {slot.words}",
+            message=f"{sentence(faults)}; {slot.message}",
             faults=faults,
-            blocked=(blocked(reason, slot.words), *waiting),
-            look_again=BUDGET_SECONDS * (0.5 + case.jitter),
+            blocked=(blocked(reason, slot.message), *waiting),
+            look_again=BUDGET_SECONDS * (0.5 + inputs.jitter),
         )
-    owner = applied(case, faults, slot.name)
+    owner = applied(inputs, faults, slot.name)
     return PlanDraft(
         stage=NodeStage.QUARANTINED,
-        words=f"{sentence(faults)}; no new work for this node",
+        message=f"{sentence(faults)}; no new work for this node",
         faults=faults,
         owner=owner,
         quarantined=True,
-        steps=(*_claim(case, owner, faults), slot, _taint(case, owner, faults)),
+        steps=(*_claim(inputs, owner, faults), slot, _taint(inputs, owner, faults)),
         blocked=waiting,
     )
 
 
-def applied(case: PlanInputs, faults: tuple[Fault, ...], slot: str | None) -> Ownership:
+def applied(inputs: PlanInputs, faults: tuple[Fault, ...], slot: str | None) -> Ownership:
     """What the Node's annotation will say once the taint is there."""
-    cut_off = case.owner if case.claim is ClaimState.CLAIMED else None
+    cut_off = inputs.owner if inputs.claim is ClaimState.CLAIMED else None
     cordons = any(fault.response.reaches(Response.CORDON) for fault in faults)
-    key = digest(case.node.uid, *(f"{fault.key}@{fault.last}" for fault in faults))
+    key = digest(inputs.node.uid, *(f"{fault.key}@{fault.last}" for fault in faults))
     return Ownership(
         id=cut_off.id if cut_off else key.removeprefix("gpuwatch-"),
         state="applied",
-        since=case.now,
-        node_uid=case.node.uid,
-        boot_id=case.view.snapshot.host.boot_id,
+        since=inputs.now,
+        node_uid=inputs.node.uid,
+        boot_id=inputs.view.snapshot.host.boot_id,
         slot=slot,
         value=faults[0].check,
-        effect=case.policy.config.effect,
-        cordoned=cordons and not case.node.unschedulable,
-        labels=() if QUARANTINED in case.node.labels else (QUARANTINED,),
-        gpus=len(case.view.snapshot.statuses),
-        held=why_held(case, faults),
+        effect=inputs.policy.config.effect,
+        cordoned=cordons and not inputs.node.unschedulable,
+        labels=() if QUARANTINED in inputs.node.labels else (QUARANTINED,),
+        gpus=len(inputs.view.snapshot.statuses),
+        held=why_held(inputs, faults),
     )
 
 
@@ -102,15 +102,15 @@ def labels(owner: Ownership) -> dict[str, str]:
     return dict.fromkeys(owner.labels, "true")
 
 
-def why_held(case: PlanInputs, faults: tuple[Fault, ...]) -> str | None:
+def why_held(inputs: PlanInputs, faults: tuple[Fault, ...]) -> str | None:
     """Why only a person may give the node back, if so: what is found asks for one, or it came back too often."""
-    config = case.policy.config
-    current = case.owner.since if case.claim is ClaimState.APPLIED and case.owner else None
+    config = inputs.policy.config
+    current = inputs.owner.since if inputs.claim is ClaimState.APPLIED and inputs.owner else None
     for fault in faults:
         if fault.check in config.held_checks:
             return f"{fault.check} is not cured by a reset or a reboot"
-        times = [at for at in case.memory.quarantined.get(fault.key, ()) if at != current]
-        recent = [at for at in times if abs(case.now - at) < config.repeat_window]
+        times = [at for at in inputs.memory.quarantined.get(fault.key, ()) if at != current]
+        recent = [at for at in times if abs(inputs.now - at) < config.repeat_window]
         if len(recent) + 1 >= config.repeats:
             return f"{fault.check} came back {len(recent)} times in {config.repeat_window / DAY:g} days"
     return None
@@ -123,65 +123,65 @@ def sentence(faults: tuple[Fault, ...]) -> str:
     return f"{first.place}: {first.message}{more}"
 
 
-def new_is_barred(case: PlanInputs, *, cordoned: bool) -> tuple[Blocked, ...]:
+def new_is_barred(inputs: PlanInputs, *, cordoned: bool) -> tuple[Blocked, ...]:
     """What stands against beginning anything on this node: its owner's wish, other controllers, maintenance."""
     found: list[Blocked] = []
-    config = case.policy.config
-    if opted_out(case.node):
+    config = inputs.policy.config
+    if opted_out(inputs.node):
         found.append(
             blocked(BlockReason.OPT_OUT, "gpuwatch.io/opt-out is set on the node; take it off to have it watched")
         )
-    if (who := other_controller(case.node, cordoned=cordoned, more=config.foreign)) is not None:
+    if (who := other_controller(inputs.node, cordoned=cordoned, more=config.foreign)) is not None:
         found.append(blocked(BlockReason.FOREIGN, f"{who}; gpuwatch steps back"))
-    if (window := case.policy.maintenance(case.now)) is not None:
+    if (window := inputs.policy.maintenance(inputs.now)) is not None:
         found.append(blocked(BlockReason.MAINTENANCE, f"maintenance {window_text(window)}: nothing new is begun"))
     return tuple(found)
 
 
-def _barriers(case: PlanInputs) -> Iterator[Blocked]:
-    yield from new_is_barred(case, cordoned=False)
-    config = case.policy.config
-    times = {at for at_of in case.memory.quarantined.values() for at in at_of if abs(case.now - at) < DAY}
+def _barriers(inputs: PlanInputs) -> Iterator[Blocked]:
+    yield from new_is_barred(inputs, cordoned=False)
+    config = inputs.policy.config
+    times = {at for at_of in inputs.memory.quarantined.values() for at in at_of if abs(inputs.now - at) < DAY}
     if len(times) >= config.max_quarantines_per_day:
         yield blocked(BlockReason.RATE, f"quarantined {len(times)} times within a day already; a person should look")
 
 
-def _waiting(case: PlanInputs, reasons: TaintReasons) -> Iterator[Blocked]:
+def _waiting(inputs: PlanInputs, reasons: TaintReasons) -> Iterator[Blocked]:
     for fault in reasons.overruled:
         yield blocked(BlockReason.ACKNOWLEDGED, f"{fault.key} was overruled by a person; a new occurrence counts again")
     for fault in reasons.young:
-        left = case.policy.config.fault_hold - fault_age(fault, case.view.snapshot)
+        left = inputs.policy.config.fault_hold - fault_age(fault, inputs.view.snapshot)
         yield blocked(BlockReason.HOLD, f"{fault.key} is acted on if it lasts another {left:.0f} s")
 
 
-def _strange(case: PlanInputs) -> Iterator[Blocked]:
+def _strange(inputs: PlanInputs) -> Iterator[Blocked]:
     """Marks with our names that are not ours."""
-    if case.claim is ClaimState.FOREIGN:
+    if inputs.claim is ClaimState.FOREIGN:
         yield blocked(
             BlockReason.FOREIGN,
             f"the node has a taint {TAINT} that gpuwatch did not put there; remove it by hand when it is done",
         )
-    if case.claim is ClaimState.UNREADABLE:
+    if inputs.claim is ClaimState.UNREADABLE:
         yield blocked(
             BlockReason.FOREIGN,
             f"the annotation {OWNER} cannot be read or is of another node; if nothing is wrong, take it off: "
-            f"kubectl annotate node {case.node.name} {OWNER}-",
+            f"kubectl annotate node {inputs.node.name} {OWNER}-",
         )
 
 
-def _leave(case: PlanInputs, obstacles: tuple[Blocked, ...], faults: tuple[Fault, ...]) -> PlanDraft:
+def _leave(inputs: PlanInputs, obstacles: tuple[Blocked, ...], faults: tuple[Fault, ...]) -> PlanDraft:
     """Add nothing, and take back what was only begun."""
-    is_lost = case.owner is None and case.node.taint is not None  # ours, perhaps: others shall count it
-    steps: tuple[Step, ...] = () if is_lost else case.freed()
+    is_lost = inputs.owner is None and inputs.node.taint is not None  # ours, perhaps: others shall count it
+    steps: tuple[Step, ...] = () if is_lost else inputs.freed()
     wants: frozenset[Want] = frozenset()
-    if case.owner is not None:  # its claim goes last: a slot that nothing on the Node tells of would be forgotten
+    if inputs.owner is not None:  # its claim goes last: a slot that nothing on the Node tells of would be forgotten
         steps = (*steps, PatchNode(step="forget", annotations={OWNER: None, FAULTS: None}))
-        wants = frozenset({"slots"}) if case.slots is None else wants
-    words = sentence(faults) if faults else "all is well"
+        wants = frozenset({"slots"}) if inputs.slots is None else wants
+    message = sentence(faults) if faults else "all is well"
     young = any(obstacle.reason is BlockReason.HOLD for obstacle in obstacles)
     return PlanDraft(
         stage=NodeStage.SUSPECT if faults else NodeStage.HEALTHY,
-        words="; ".join((words, *(obstacle.words for obstacle in obstacles))),
+        message="; ".join((message, *(obstacle.message for obstacle in obstacles))),
         faults=faults,
         steps=steps,
         blocked=obstacles,
@@ -190,22 +190,22 @@ def _leave(case: PlanInputs, obstacles: tuple[Blocked, ...], faults: tuple[Fault
     )
 
 
-def _claim(case: PlanInputs, owner: Ownership, faults: tuple[Fault, ...]) -> tuple[PatchNode, ...]:
+def _claim(inputs: PlanInputs, owner: Ownership, faults: tuple[Fault, ...]) -> tuple[PatchNode, ...]:
     """Say on the Node what is about to happen, unless a cut-off plan has just done so."""
-    old = case.owner
-    if old is not None and 0 <= case.now - old.since < CLAIM_SECONDS:
+    old = inputs.owner
+    if old is not None and 0 <= inputs.now - old.since < CLAIM_SECONDS:
         return ()
     claim = replace(owner, state="claimed", slot=None, cordoned=False, labels=())
     return (PatchNode(step="claim", annotations={OWNER: encode(claim), FAULTS: encode(faults)}),)
 
 
-def _taint(case: PlanInputs, owner: Ownership, faults: tuple[Fault, ...]) -> PatchNode:
-    added = rfc3339(case.now) if owner.effect == "NoExecute" else None
+def _taint(inputs: PlanInputs, owner: Ownership, faults: tuple[Fault, ...]) -> PatchNode:
+    added = rfc3339(inputs.now) if owner.effect == "NoExecute" else None
     taint = Taint(key=TAINT, value=owner.value, effect=owner.effect, time_added=added)
     return PatchNode(
         step="taint",
         annotations={OWNER: encode(owner), FAULTS: encode(faults)},
         labels=dict(labels(owner)),
-        taints=(*case.node.taints, taint),
+        taints=(*inputs.node.taints, taint),
         unschedulable=True if owner.cordoned else None,
     )

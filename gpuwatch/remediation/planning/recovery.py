@@ -36,70 +36,72 @@ from gpuwatch.remediation.planning.slots import choose, held_slots, renewal
 REBOOTS = (Remedy.RESET_GPU, Remedy.REBOOT_NODE)
 
 
-def keep_quarantine(case: PlanInputs) -> PlanDraft:
+def keep_quarantine(inputs: PlanInputs) -> PlanDraft:
     """Our taint is there."""
-    owner, began = owned(case), recorded_faults(case.node)
-    if owner.cordoned and not case.node.unschedulable:  # a person has lifted it: that stands
+    owner, began = owned(inputs), recorded_faults(inputs.node)
+    if owner.cordoned and not inputs.node.unschedulable:  # a person has lifted it: that stands
         owner = replace(owner, cordoned=False, lifted=True)
     if owner.by == "operator":
-        words = "quarantined by a person; `gpuwatch node release` gives it back"
-        draft = PlanDraft(stage=NodeStage.QUARANTINED, words=words, faults=began, owner=owner)
+        message = "quarantined by a person; `gpuwatch node release` gives it back"
+        draft = PlanDraft(stage=NodeStage.QUARANTINED, message=message, faults=began, owner=owner)
         if any(fault.response.reaches(Response.DRAIN) for fault in began):
-            draft = _draining(case, draft, owner, began)
-        return _kept(case, draft.but(blocked=(blocked(BlockReason.HELD, words), *draft.blocked)))
-    if opted_out(case.node):
-        return release(case, "the node opted out")
-    if not case.is_fresh:
+            draft = _draining(inputs, draft, owner, began)
+        return _kept(inputs, draft.replace(blocked=(blocked(BlockReason.HELD, message), *draft.blocked)))
+    if opted_out(inputs.node):
+        return release(inputs, "the node opted out")
+    if not inputs.is_fresh:
         stale = blocked(
-            BlockReason.STALE, f"the last view is {case.sight.age:.0f} s old: nothing is added or taken away"
+            BlockReason.STALE, f"the last view is {inputs.observation.age:.0f} s old: nothing is added or taken away"
         )
-        draft = PlanDraft(stage=NodeStage.QUARANTINED, words=stale.words, faults=began, owner=owner, blocked=(stale,))
-        return _kept(case, draft)
-    missing = missing_evidence(case.sight, case.node, case.policy)
-    return _sick(case, owner, began, missing) if missing else _well(case, owner, began)
+        draft = PlanDraft(
+            stage=NodeStage.QUARANTINED, message=stale.message, faults=began, owner=owner, blocked=(stale,)
+        )
+        return _kept(inputs, draft)
+    missing = missing_evidence(inputs.observation, inputs.node, inputs.policy)
+    return _sick(inputs, owner, began, missing) if missing else _well(inputs, owner, began)
 
 
-def accept_override(case: PlanInputs) -> PlanDraft:
+def accept_override(inputs: PlanInputs) -> PlanDraft:
     """A person has taken our taint away, or made it theirs: for these faults it is not set again."""
-    owner, began = owned(case), recorded_faults(case.node)
-    found = in_force(case.view, case.policy, Response.TAINT)
+    owner, began = owned(inputs), recorded_faults(inputs.node)
+    found = in_force(inputs.view, inputs.policy, Response.TAINT)
     latest = {fault.key: fault.last for fault in found}
     meant = (*began, *found) if len(began) >= MAX_FAULTS else began
-    acks = case.overruled | {fault.key: max(fault.last, latest.get(fault.key, 0.0)) for fault in meant}
-    words = "a person took the taint away: not set again for these faults"
-    undone = _undo(case, owner)
+    acks = inputs.overruled | {fault.key: max(fault.last, latest.get(fault.key, 0.0)) for fault in meant}
+    message = "a person took the taint away: not set again for these faults"
+    undone = _undo(inputs, owner)
     patch = replace(undone, step="forget", taints=None, annotations={**undone.annotations, ACKNOWLEDGED: encode(acks)})
     return PlanDraft(
         stage=NodeStage.SUSPECT,
-        words=words,
+        message=message,
         faults=began,
-        steps=(*remove_sentinel(case), patch),
-        after=case.freed(),
-        blocked=(blocked(BlockReason.ACKNOWLEDGED, words),),
+        steps=(*remove_sentinel(inputs), patch),
+        after=inputs.freed(),
+        blocked=(blocked(BlockReason.ACKNOWLEDGED, message),),
     )
 
 
-def release(case: PlanInputs, why: str) -> PlanDraft:
+def release(inputs: PlanInputs, why: str) -> PlanDraft:
     """Take away exactly what is ours: the file while the Node still tells of it, the slot last."""
-    owner = owned(case)
+    owner = owned(inputs)
     return PlanDraft(
         stage=NodeStage.HEALTHY,
-        words=f"{why}: given back",
+        message=f"{why}: given back",
         owner=owner,
-        steps=(*remove_sentinel(case), _undo(case, owner)),
-        after=case.freed(),
-        wants=frozenset({"slots"}) if case.slots is None else frozenset(),
+        steps=(*remove_sentinel(inputs), _undo(inputs, owner)),
+        after=inputs.freed(),
+        wants=frozenset({"slots"}) if inputs.slots is None else frozenset(),
     )
 
 
-def owned(case: PlanInputs) -> Ownership:
+def owned(inputs: PlanInputs) -> Ownership:
     """Our annotation, where there must be one."""
-    if case.owner is None:
+    if inputs.owner is None:
         raise ValueError("this node is not ours")
-    return case.owner
+    return inputs.owner
 
 
-def _undo(case: PlanInputs, owner: Ownership) -> PatchNode:
+def _undo(inputs: PlanInputs, owner: Ownership) -> PatchNode:
     """One PATCH without anything of ours. What a person has changed since is theirs and stays."""
     annotations: dict[str, str | None] = {OWNER: None, FAULTS: None}
     if owner.handover:
@@ -107,136 +109,136 @@ def _undo(case: PlanInputs, owner: Ownership) -> PatchNode:
     return PatchNode(
         step="untaint",
         annotations=annotations,
-        labels={key: None for key, value in labels(owner).items() if case.node.labels.get(key) == value},
-        taints=foreign_taints(case.node, owner),
-        unschedulable=False if owner.cordoned and case.node.unschedulable else None,
+        labels={key: None for key, value in labels(owner).items() if inputs.node.labels.get(key) == value},
+        taints=foreign_taints(inputs.node, owner),
+        unschedulable=False if owner.cordoned and inputs.node.unschedulable else None,
     )
 
 
-def remove_sentinel(case: PlanInputs) -> tuple[Step, ...]:
+def remove_sentinel(inputs: PlanInputs) -> tuple[Step, ...]:
     """Take away the file that we made, wherever the settings of that time had it."""
-    told = case.owner is not None and case.owner.handover is not None
-    sentinel = case.memory.sentinel or (case.policy.config.handover.sentinel if told else "")
+    told = inputs.owner is not None and inputs.owner.handover is not None
+    sentinel = inputs.memory.sentinel or (inputs.policy.config.handover.sentinel if told else "")
     return (SetRebootSentinel(sentinel=sentinel, wanted=False),) if sentinel else ()
 
 
-def _well(case: PlanInputs, owner: Ownership, began: tuple[Fault, ...]) -> PlanDraft:
+def _well(inputs: PlanInputs, owner: Ownership, began: tuple[Fault, ...]) -> PlanDraft:
     """Nothing is wrong any more: wait for the hold, then give back."""
     if owner.held is not None:
-        words = f"well again, but {owner.held}: `gpuwatch node release {case.node.name}` gives it back"
-        draft = PlanDraft(stage=NodeStage.RECOVERING, words=words, faults=began, owner=owner)
-        return _kept(case, draft.but(blocked=(blocked(BlockReason.HELD, words),)))
-    config, clean = case.policy.config, case.sight.clean_for
-    lasted = max(clean, case.now - owner.since)  # a clock that was set back must not hold a node for ever
+        message = f"well again, but {owner.held}: `gpuwatch node release {inputs.node.name}` gives it back"
+        draft = PlanDraft(stage=NodeStage.RECOVERING, message=message, faults=began, owner=owner)
+        return _kept(inputs, draft.replace(blocked=(blocked(BlockReason.HELD, message),)))
+    config, clean = inputs.policy.config, inputs.observation.clean_for
+    lasted = max(clean, inputs.now - owner.since)  # a clock that was set back must not hold a node for ever
     left = max(config.recovery_hold - clean, config.min_quarantine - lasted)
-    others = other_controller(case.node, cordoned=True, more=config.foreign) if owner.cordoned else None
+    others = other_controller(inputs.node, cordoned=True, more=config.foreign) if owner.cordoned else None
     if left <= 0 and others is not None:
-        words = f"well again, but {others}; the node keeps its cordon until that is over"
-        draft = PlanDraft(stage=NodeStage.RECOVERING, words=words, faults=began, owner=owner)
-        return _kept(case, draft.but(blocked=(blocked(BlockReason.FOREIGN, words),)))
+        message = f"well again, but {others}; the node keeps its cordon until that is over"
+        draft = PlanDraft(stage=NodeStage.RECOVERING, message=message, faults=began, owner=owner)
+        return _kept(inputs, draft.replace(blocked=(blocked(BlockReason.FOREIGN, message),)))
     if left <= 0:
-        return release(case, f"well for {clean:.0f} s")
-    words = f"well again; given back in {left:.0f} s if it stays so"
-    draft = PlanDraft(stage=NodeStage.RECOVERING, words=words, faults=began, owner=owner)
-    return _kept(case, draft.but(release_at=case.now + left, look_again=left))
+        return release(inputs, f"well for {clean:.0f} s")
+    message = f"well again; given back in {left:.0f} s if it stays so"
+    draft = PlanDraft(stage=NodeStage.RECOVERING, message=message, faults=began, owner=owner)
+    return _kept(inputs, draft.replace(release_at=inputs.now + left, look_again=left))
 
 
-def _sick(case: PlanInputs, owner: Ownership, began: tuple[Fault, ...], missing: tuple[str, ...]) -> PlanDraft:
+def _sick(inputs: PlanInputs, owner: Ownership, began: tuple[Fault, ...], missing: tuple[str, ...]) -> PlanDraft:
     """Still not well: keep it out of service, and do what is asked for beyond the taint."""
-    now = merge_faults(began, case.reasons().wanted)
-    owner = replace(owner, held=owner.held or why_held(case, now))
-    asked = tuple(replace(f, response=case.policy.answer(f.check, f.xid)) for f in now)
-    barred = new_is_barred(case, cordoned=owner.cordoned)
+    now = merge_faults(began, inputs.reasons().wanted)
+    owner = replace(owner, held=owner.held or why_held(inputs, now))
+    asked = tuple(replace(f, response=inputs.policy.answer(f.check, f.xid)) for f in now)
+    barred = new_is_barred(inputs, cordoned=owner.cordoned)
     cordon = any(fault.response.reaches(Response.CORDON) for fault in asked)
-    if cordon and not barred and not owner.lifted and not case.node.unschedulable:
+    if cordon and not barred and not owner.lifted and not inputs.node.unschedulable:
         owner = replace(owner, cordoned=True)
-    draft = PlanDraft(stage=NodeStage.QUARANTINED, words="; ".join(missing), faults=now, owner=owner)
-    there = {fault.key for fault in in_force(case.view, case.policy, Response.DRAIN)}
+    draft = PlanDraft(stage=NodeStage.QUARANTINED, message="; ".join(missing), faults=now, owner=owner)
+    there = {fault.key for fault in in_force(inputs.view, inputs.policy, Response.DRAIN)}
     leaving = tuple(fault for fault in asked if fault.key in there)  # a GPU that is well again keeps its work
     if leaving:
-        draft = draft.but(blocked=barred) if barred else _draining(case, draft, owner, leaving)
-    return _kept(case, draft)
+        draft = draft.replace(blocked=barred) if barred else _draining(inputs, draft, owner, leaving)
+    return _kept(inputs, draft)
 
 
-def _draining(case: PlanInputs, draft: PlanDraft, owner: Ownership, asked: tuple[Fault, ...]) -> PlanDraft:
+def _draining(inputs: PlanInputs, draft: PlanDraft, owner: Ownership, asked: tuple[Fault, ...]) -> PlanDraft:
     """Ask pods to leave; once they are gone, hand the node over to whoever reboots it."""
-    if case.pods is None:
+    if inputs.pods is None:
         unread = (blocked(BlockReason.API, "the pods of this node have not been read"),)
-        return draft.but(stage=NodeStage.DRAINING, blocked=unread, wants=frozenset({"pods"}))
-    config = case.policy.config.drain
-    result = drain(case.view, asked, case.pods, config, case.evictions, case.now, owner.draining)
+        return draft.replace(stage=NodeStage.DRAINING, blocked=unread, wants=frozenset({"pods"}))
+    config = inputs.policy.config.drain
+    result = drain(inputs.view, asked, inputs.pods, config, inputs.evictions, inputs.now, owner.draining)
     names = tuple(pod.path for pod in result.waiting)
     if result.is_done:
-        return _handed_over(case, draft.but(stage=NodeStage.DRAINED, blocked=result.blocked), owner, asked)
-    draft = draft.but(stage=NodeStage.DRAINING, pods=names, blocked=result.blocked, look_again=config.retry)
-    if not case.policy.may_drain(case.now):
+        return _handed_over(inputs, draft.replace(stage=NodeStage.DRAINED, blocked=result.blocked), owner, asked)
+    draft = draft.replace(stage=NodeStage.DRAINING, pods=names, blocked=result.blocked, look_again=config.retry)
+    if not inputs.policy.may_drain(inputs.now):
         wait = blocked(
             BlockReason.MAINTENANCE, "pods are asked to leave in the windows of remediation.drain.windows only"
         )
-        return draft.but(blocked=(wait, *result.blocked), look_again=None)
+        return draft.replace(blocked=(wait, *result.blocked), look_again=None)
     if result.steps and owner.draining is None:
-        draft = draft.but(owner=replace(owner, draining=case.now))
-    return draft.but(after=result.steps)
+        draft = draft.replace(owner=replace(owner, draining=inputs.now))
+    return draft.replace(after=result.steps)
 
 
-def _handed_over(case: PlanInputs, draft: PlanDraft, owner: Ownership, asked: tuple[Fault, ...]) -> PlanDraft:
-    config = case.policy.config.handover
+def _handed_over(inputs: PlanInputs, draft: PlanDraft, owner: Ownership, asked: tuple[Fault, ...]) -> PlanDraft:
+    config = inputs.policy.config.handover
     remedy = next((f.remedy for f in asked if f.response.reaches(Response.DRAIN) and f.remedy in REBOOTS), None)
     wanted = bool(config.annotation or config.sentinel)
     if not wanted or remedy is None or owner.handover is not None or owner.held is not None:
         return draft
-    free = config.annotation not in case.node.annotations
-    return draft.but(
+    free = config.annotation not in inputs.node.annotations
+    return draft.replace(
         owner=replace(owner, handover=config.annotation if free else ""),
         steps=(SetRebootSentinel(sentinel=config.sentinel),) if config.sentinel else (),
         annotations={config.annotation: remedy} if config.annotation and free else {},
     )
 
 
-def _kept(case: PlanInputs, draft: PlanDraft) -> PlanDraft:
+def _kept(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
     """The draft with what keeps our marks true: the slot renewed, the annotations as they should be."""
-    slot, spare = _slot(case)
-    owner = draft.owner or owned(case)
+    slot, spare = _slot(inputs)
+    owner = draft.owner or owned(inputs)
     if slot is not None and slot.name:
         owner = replace(owner, slot=slot.name)
     annotations: dict[str, str | None] = dict(draft.annotations)
-    if owner != case.owner:
+    if owner != inputs.owner:
         annotations[OWNER] = encode(owner)
-    if draft.faults != recorded_faults(case.node):
+    if draft.faults != recorded_faults(inputs.node):
         annotations[FAULTS] = encode(draft.faults)
-    marks = _marks(case, owner)
+    marks = _marks(inputs, owner)
     if marks:
         owner = replace(owner, labels=(QUARANTINED,))
         annotations[OWNER] = encode(owner)
-    cordon = True if owner.cordoned and not owned(case).cordoned else None
+    cordon = True if owner.cordoned and not owned(inputs).cordoned else None
     patch = PatchNode(step="refresh", annotations=annotations, labels=marks, unschedulable=cordon)
     steps: tuple[Step, ...] = (slot,) if slot is not None else ()
-    return draft.but(
+    return draft.replace(
         owner=owner,
         quarantined=True,
         steps=(*steps, *draft.steps, *((patch,) if annotations or cordon else ())),
         after=(*draft.after, *spare),
-        wants=draft.wants if case.slots else draft.wants | {"slots"},
+        wants=draft.wants if inputs.slots else draft.wants | {"slots"},
     )
 
 
-def _marks(case: PlanInputs, owner: Ownership) -> dict[str, str | None]:
+def _marks(inputs: PlanInputs, owner: Ownership) -> dict[str, str | None]:
     """Labels to change so that the budget finds a Node whose quarantine an older gpuwatch has begun: that one wrote
     others, which are now for schedulers and are written anew.
     """
-    if QUARANTINED in (*owner.labels, *case.node.labels):
+    if QUARANTINED in (*owner.labels, *inputs.node.labels):
         return {}
-    return {QUARANTINED: "true"} | {key: None for key in owner.labels if key in case.node.labels}
+    return {QUARANTINED: "true"} | {key: None for key in owner.labels if key in inputs.node.labels}
 
 
-def _slot(case: PlanInputs) -> tuple[TakeSlot | None, tuple[FreeSlot, ...]]:
+def _slot(inputs: PlanInputs) -> tuple[TakeSlot | None, tuple[FreeSlot, ...]]:
     """Keep one slot, give back others. Without any, take one if there is one: the taint counts either way."""
-    if case.slots is None or case.slots.leases is None:
+    if inputs.slots is None or inputs.slots.leases is None:
         return None, ()
-    mine, budget, name = held_slots(case.slots, case.node.name), case.policy.config.budget, case.node.name
+    mine, budget, name = held_slots(inputs.slots, inputs.node.name), inputs.policy.config.budget, inputs.node.name
     if mine:
-        return renewal(budget, case.slots, name, case.now), tuple(FreeSlot(name=lease.name) for lease in mine[1:])
-    if owned(case).by == "operator":  # a person needs no slot
+        return renewal(budget, inputs.slots, name, inputs.now), tuple(FreeSlot(name=lease.name) for lease in mine[1:])
+    if owned(inputs).by == "operator":  # a person needs no slot
         return None, ()
-    slot = choose(budget, case.slots, name, case.jitter)
+    slot = choose(budget, inputs.slots, name, inputs.jitter)
     return (slot if isinstance(slot, TakeSlot) else None), ()

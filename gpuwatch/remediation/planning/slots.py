@@ -36,7 +36,7 @@ class NoSlot(NamedTuple):
     """Why there is none. `unreadable`: it is not known whether there would be one."""
 
     unreadable: bool
-    words: str
+    message: str
 
 
 def slot_limit(budget: BudgetConfig, nodes: int | None) -> int | None:

@@ -61,7 +61,7 @@ def audit_entry(step: Step, plan: Plan, node: NodeObject) -> AuditEntry:
     return AuditEntry(
         action=action_of(step),
         target=_target(step, plan),
-        why=plan.words,
+        why=plan.message,
         evidence=tuple(fault.key for fault in plan.faults),
         before=before,
         after=after,

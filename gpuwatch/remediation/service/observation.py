@@ -38,11 +38,11 @@ class ObservationTracker:
 
     def look(self, node: NodeObject | None, policy: Policy) -> Observation:
         """What is seen now. `node` None: it has not been read, and is not known to be well."""
-        sight = Observation(view=self._views.view, age=self._views.age)
-        clean = node is not None and is_clean(sight, node, policy)
-        interval = sight.view.snapshot.interval if sight.view else 0.0
+        observation = Observation(view=self._views.view, age=self._views.age)
+        clean = node is not None and is_clean(observation, node, policy)
+        interval = observation.view.snapshot.interval if observation.view else 0.0
         gap = max((FRESH_INTERVALS + 1) * interval, 1.5 * FRESH_SECONDS)
-        return Observation(view=sight.view, age=sight.age, clean_for=self._clean.look(clean, gap))
+        return Observation(view=observation.view, age=observation.age, clean_for=self._clean.look(clean, gap))
 
 
 class ViewFingerprint(NamedTuple):
@@ -54,20 +54,20 @@ class ViewFingerprint(NamedTuple):
     last: tuple[float, ...] = ()
 
 
-def fingerprint(sight: Observation) -> ViewFingerprint:
+def fingerprint(observation: Observation) -> ViewFingerprint:
     """The news of a View."""
-    if sight.view is None:
+    if observation.view is None:
         return ViewFingerprint()
-    findings = sight.view.judgement.findings
-    what = is_fresh(sight), frozenset(each.key for each in findings), sight.view.snapshot.host.boot_id
+    findings = observation.view.judgement.findings
+    what = is_fresh(observation), frozenset(each.key for each in findings), observation.view.snapshot.host.boot_id
     return ViewFingerprint(what, tuple(each.latest for each in findings))
 
 
-def seconds_fresh(sight: Observation) -> float | None:
+def seconds_fresh(observation: Observation) -> float | None:
     """Seconds until the View is too old to act on; None: it is, or there is none."""
-    if sight.view is None or not is_fresh(sight):
+    if observation.view is None or not is_fresh(observation):
         return None
-    return max(FRESH_INTERVALS * sight.view.snapshot.interval, FRESH_SECONDS) - sight.age + 0.01
+    return max(FRESH_INTERVALS * observation.view.snapshot.interval, FRESH_SECONDS) - observation.age + 0.01
 
 
 MAX_HURRY = 1.0

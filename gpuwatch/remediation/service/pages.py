@@ -117,8 +117,8 @@ def routes(state: Callable[[], RemediatorState], http: Callable[[], HttpStats]) 
 def _rows(now: RemediatorState) -> list[tuple[str, str]]:
     rows = [("Node", now.node), ("Mode", now.mode)]
     if now.plan is not None:
-        rows += [("Stage", now.plan.stage), ("Plan", now.plan.words)]
-        rows += [("In the way", obstacle.words) for obstacle in now.plan.blocked]
+        rows += [("Stage", now.plan.stage), ("Plan", now.plan.message)]
+        rows += [("In the way", obstacle.message) for obstacle in now.plan.blocked]
     if now.slots is not None:
         rows.append(("Budget", f"{now.slots_used} of {now.slots} nodes"))
     rows += [("Trouble", why) for why in (now.trouble, now.config_error) if why]

@@ -25,7 +25,7 @@ from gpuwatch.remediation.model import Blocked, BlockReason, Evict, PatchNode, P
 from gpuwatch.remediation.planning.evidence import Observation
 from gpuwatch.remediation.planning.node_events import DAY
 from gpuwatch.remediation.planning.ownership import ClaimState, read_claim
-from gpuwatch.remediation.planning.plan import EvictionHistory, plan, remember
+from gpuwatch.remediation.planning.plan import EvictionHistory, PlanInputs, plan, remember
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.planning.slots import slot_limit
 from gpuwatch.remediation.service.executor import PlanExecutor, PlanOutcome, step_summary
@@ -117,13 +117,13 @@ class Remediator:
         """Do what is due; seconds until it wants to be called again. A new View is reason to call it earlier."""
         if self._policy.config.mode == "off":
             return REST_SECONDS
-        sight = self._sight()
-        if (seen := fingerprint(sight)) != self._news:
+        observation = self._sight()
+        if (seen := fingerprint(observation)) != self._news:
             self._pace.changed(again=seen.what == self._news.what)
             self._news = seen
         if self._pace.left <= 0:
             self._pace.wait(self._cycle())
-        return min(self._pace.left, seconds_fresh(sight) or REST_SECONDS)
+        return min(self._pace.left, seconds_fresh(observation) or REST_SECONDS)
 
     def _sight(self) -> Observation:
         """What is seen now, and for how long all has been well: before that nothing is given back."""
@@ -195,18 +195,20 @@ class Remediator:
         return self._reader
 
     def _plan(self, node: NodeObject, extras: PlanReads) -> Plan:
-        sight = self._sight()
-        self._audit.boot_id = sight.view.snapshot.host.boot_id if sight.view else None
+        observation = self._sight()
+        self._audit.boot_id = observation.view.snapshot.host.boot_id if observation.view else None
         return plan(
-            sight=sight,
-            node=node,
-            policy=self._policy,
-            memory=self._recollection.memory,
-            slots=extras.slots,
-            pods=extras.pods,
-            now=self._clock.time(),
-            jitter=self._chance.random(),
-            evictions=self._evictions,
+            PlanInputs(
+                observation=observation,
+                node=node,
+                policy=self._policy,
+                memory=self._recollection.memory,
+                slots=extras.slots,
+                pods=extras.pods,
+                now=self._clock.time(),
+                jitter=self._chance.random(),
+                evictions=self._evictions,
+            )
         )
 
     def check(self) -> None:
@@ -236,8 +238,8 @@ class Remediator:
             return self._troubled(error)
         node = NodeObject(name=self._place.node, uid="unknown", resource_version="0", host=view.snapshot.host)
         made = self._plan(node, PlanReads())
-        words = f"{error.what}: the Node, its pods, the budget and other controllers are not known"
-        made = replace(made, blocked=(*made.blocked, Blocked(reason=BlockReason.API, words=words)))
+        message = f"{error.what}: the Node, its pods, the budget and other controllers are not known"
+        made = replace(made, blocked=(*made.blocked, Blocked(reason=BlockReason.API, message=message)))
         self._report.observed(made, node)
         return self._settled(made)
 

@@ -67,7 +67,7 @@ class StatusReporter:
         made = made or self.state.plan
         if made is not None:
             others = tuple(each for each in made.blocked if each.reason is not reason)
-            made = replace(made, blocked=(*others, Blocked(reason=reason, words=str(error))))
+            made = replace(made, blocked=(*others, Blocked(reason=reason, message=str(error))))
         self._show(made, str(error))
 
     def knows(self, slots: Slots | None, most: int | None, view_at: float | None) -> None:
@@ -85,18 +85,18 @@ class StatusReporter:
             errors=dict(self._errors),
             trouble=trouble,
         )
-        told = (trouble, made and (made.stage, _gist(made.words), tuple(each.reason for each in made.blocked)))
+        told = (trouble, made and (made.stage, _gist(made.message), tuple(each.reason for each in made.blocked)))
         if told == self._told:
             return
         self._told = told
         if made is not None:
             mistaken = any(each.reason is BlockReason.IDENTITY for each in made.blocked)
             level = logging.ERROR if mistaken else logging.INFO
-            log.log(level, "%s: %s%s", made.node, made.stage, f"; {made.words}" if made.words else "")
+            log.log(level, "%s: %s%s", made.node, made.stage, f"; {made.message}" if made.message else "")
         if trouble is not None:
             log.warning("%s", trouble)
 
 
-def _gist(words: str) -> str:
+def _gist(message: str) -> str:
     """Words without the seconds that count down in them."""
-    return re.sub(r"\b\d+ s\b", "", words)
+    return re.sub(r"\b\d+ s\b", "", message)

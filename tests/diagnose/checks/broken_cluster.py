@@ -244,13 +244,17 @@ BROKEN: tuple[Broken, ...] = (
         CheckStatus.WARN,
     ),
     Broken(
-        "L07", node(unschedulable=True), "somebody else has cordoned", "kubectl uncordon gpu-node-1", CheckStatus.WARN
+        "L07",
+        node(unschedulable=True),
+        "a person or another controller has cordoned",
+        "kubectl uncordon gpu-node-1",
+        CheckStatus.WARN,
     ),
     Broken("L07", node(deleting=True), "is being deleted", "Ask who did it", CheckStatus.WARN),
     Broken(
         "L07",
         label("nvidia.com/gpu-driver-upgrade-state", "drain-required"),
-        "the GPU operator's driver upgrade has the node in hand",
+        "the GPU operator's driver upgrade is working on the node",
         "wait until that controller is done",
         CheckStatus.WARN,
     ),

@@ -14,7 +14,7 @@ from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Host, Identity, Sn
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
 from gpuwatch.remediation.model import Plan, RemediatorMemory, Step
-from gpuwatch.remediation.planning.plan import EvictionHistory, Observation, is_clean, plan, remember
+from gpuwatch.remediation.planning.plan import EvictionHistory, Observation, PlanInputs, is_clean, plan, remember
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.planning.slots import Slots
 from gpuwatch.sim.rehearsal import InMemoryCluster, StepRefused
@@ -94,7 +94,7 @@ class Story:
         return self.cluster.node
 
     @property
-    def sight(self) -> Observation:
+    def observation(self) -> Observation:
         return Observation(view=self.view, age=self.age, clean_for=self.clean_for)
 
     @property
@@ -104,7 +104,7 @@ class Story:
 
     def plan(self, **other: Any) -> Plan:
         inputs: dict[str, Any] = {
-            "sight": self.sight,
+            "observation": self.observation,
             "node": self.node,
             "policy": self.policy,
             "memory": self.memory,
@@ -114,7 +114,7 @@ class Story:
             "jitter": 0.5,
             "evictions": self.evictions,
         }
-        return plan(**(inputs | other))
+        return plan(PlanInputs(**(inputs | other)))
 
     def cycle(self, crash: int | None = None) -> Plan:
         """One look and what follows from it; False memory of it when it crashed."""
@@ -145,7 +145,7 @@ class Story:
     def wait(self, seconds: float) -> None:
         """Time passes; the View stays as it is and is published again and again."""
         self.now += seconds
-        clean = is_clean(self.sight, self.node, self.policy)
+        clean = is_clean(self.observation, self.node, self.policy)
         self.clean_for = self.clean_for + seconds if clean else 0.0
 
     def recover(self) -> Plan:

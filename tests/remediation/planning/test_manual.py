@@ -92,7 +92,7 @@ def test_a_taint_that_nothing_proves_to_be_ours_is_left_alone_and_said(annotatio
     for plan in (quarantine(node, WISH, SLOT), release(node, WISH, ())):
         assert after(node, plan.steps).taints == node.taints
         assert [one.reason for one in plan.blocked] == [BlockReason.FOREIGN]
-        assert f"kubectl taint node gpu-1 {TAINT}" in plan.blocked[0].words
+        assert f"kubectl taint node gpu-1 {TAINT}" in plan.blocked[0].message
 
 
 def test_leftovers_go():

@@ -434,7 +434,7 @@ def test_what_is_in_the_way_of_giving_back_is_said_once() -> None:
     story = Story()
     story.see(*(finding("xid_fatal", xid=xid) for xid in (95, 154)))
     story.settle()
-    assert story.settle().words == "xid_fatal on GPU 0 is still there"
+    assert story.settle().message == "xid_fatal on GPU 0 is still there"
 
 
 def test_the_drivers_advice_is_no_news_for_a_pod() -> None:

@@ -51,7 +51,7 @@ class Hands:
         )
 
     def do(self, *steps):
-        plan = Plan(node=NODE, at=0.0, stage=NodeStage.QUARANTINED, steps=steps, words="why")
+        plan = Plan(node=NODE, at=0.0, stage=NodeStage.QUARANTINED, steps=steps, message="why")
         return self.actuator.execute(plan, self.writer.node())
 
 
@@ -75,7 +75,7 @@ def test_the_node_of_one_patch_is_the_base_of_the_next(hands):
 
 def test_a_conflict_ends_the_plan_and_is_tried_again_under_the_same_number(hands, cluster):
     stale = hands.writer.node()
-    plan = Plan(node=NODE, at=0.0, stage=NodeStage.QUARANTINED, steps=(TAINTED, SICK), words="why")
+    plan = Plan(node=NODE, at=0.0, stage=NodeStage.QUARANTINED, steps=(TAINTED, SICK), message="why")
     cluster.put("nodes", cluster.get("nodes", "", NODE), user="another")
     outcome = hands.actuator.execute(plan, stale)
     assert isinstance(outcome.stopped, Conflict)

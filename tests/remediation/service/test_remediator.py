@@ -97,7 +97,7 @@ def test_observe_without_an_api_server_says_what_it_cannot_know(server, tmp_path
     bench.run(10)
     assert BlockReason.API in reasons(bench)
     assert bench.remediator.state.plan.stage is NodeStage.SUSPECT
-    assert "not known" in bench.remediator.state.plan.blocked[-1].words
+    assert "not known" in bench.remediator.state.plan.blocked[-1].message
 
 
 def test_off_asks_nobody(server):

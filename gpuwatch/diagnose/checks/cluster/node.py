@@ -98,7 +98,7 @@ def _in_hand(context: CheckContext) -> CheckVerdict:
     cordoned = owner is not None and owner.cordoned
     who = other_controller(cluster.node, cordoned=cordoned, more=context.config.remediation.foreign)
     if who is None:
-        return passed("the node is in nobody's hand")
+        return passed("the node is in service: neither cordoned nor used by another controller")
     waiting = f"{len(cluster.pending)} pods of the cluster wait for GPUs" if cluster.pending else ""
     return warned(who, {"waiting": waiting} if waiting else {}, commands=_lift(cluster.node, cordoned))
 
@@ -166,7 +166,8 @@ IN_HAND = DiagnosticCheck(
     CheckStage.CLUSTER,
     "nobody else has taken the node out of service",
     "spec.unschedulable, deletion, and the labels, annotations and taints of other controllers",
-    "somebody else has cordoned the node | the GPU operator's driver upgrade has the node in hand (label ...)",
+    "a person or another controller has cordoned the node | the GPU operator's driver upgrade is working on the node "
+    "(label ...)",
     "No new work comes here, on purpose. Ask who did it, or wait until that controller is done; gpuwatch steps back "
     "meanwhile.",
     _in_hand,
