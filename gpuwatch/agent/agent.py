@@ -24,7 +24,7 @@ from gpuwatch.agent.pages import routes
 from gpuwatch.agent.publish_signal import Bell
 from gpuwatch.agent.repairs import said_repaired
 from gpuwatch.agent.view_builder import Assembly, reader_settings
-from gpuwatch.collect.reader.messages import USAGE, AnyMessage, Failed, Found, Happened, Registered
+from gpuwatch.collect.reader.messages import USAGE, AnyMessage, DriverEventMessage, DriverOpened, GpuFound, ReaderFailed
 from gpuwatch.collect.reader.supervisor import Supervisor
 from gpuwatch.config import Backend, Config, runtime_dir
 from gpuwatch.health.xid.ledger import Event, XidLedger
@@ -84,7 +84,7 @@ class Agent:
         self._store = Store.open(config.state_dir, self._clock)
         self._chronicle = Chronicle(self._store, self._clock)
         self.published = Bell()
-        self._fatal: Failed | None = None
+        self._fatal: ReaderFailed | None = None
         self._published = self._clock.monotonic()
         self._view: View | None = None
         self._started = self._clock.time()
@@ -216,25 +216,25 @@ class Agent:
         now = self._clock.monotonic()
         with self._lock:
             self._state.handle(message, now)
-            if isinstance(message, Found):
+            if isinstance(message, GpuFound):
                 self._ledger.know({message.identity.pci_bus_id: message.identity.uuid})
-            urgent = isinstance(message, Registered | Failed) or self._observe(message)
+            urgent = isinstance(message, DriverOpened | ReaderFailed) or self._observe(message)
             due = urgent or self._state.round_complete(self._published, now)
-        if isinstance(message, Failed) and self._is_fatal(message):
+        if isinstance(message, ReaderFailed) and self._is_fatal(message):
             self._fatal = message
             self._stopping.set()
             self._signals.wake()
         if due:
             self._due.set()
 
-    def _is_fatal(self, message: Failed) -> bool:
+    def _is_fatal(self, message: ReaderFailed) -> bool:
         """Whether no reader will ever do better; in a pod, which would only be started again, that is worth waiting."""
         waits = self._config.agent.wait_for_driver and message.kind != USAGE
         return not (message.retry or waits or self._state.identities())
 
     def _observe(self, message: AnyMessage) -> bool:
-        if not isinstance(message, Happened) or message.event.kind != "xid":
-            return isinstance(message, Happened)
+        if not isinstance(message, DriverEventMessage) or message.event.kind != "xid":
+            return isinstance(message, DriverEventMessage)
         event = message.event
         pci = pci_key(event.pci_bus_id)
         told = XidEvent(at=event.at, xid=event.data, source="nvml", uuid=event.uuid, pci=pci, gi=event.gi, ci=event.ci)

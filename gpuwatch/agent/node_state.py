@@ -5,7 +5,16 @@ No I/O and no clock of its own: times are handed in, so every judgement about fr
 
 import msgspec
 
-from gpuwatch.collect.reader.messages import AnyMessage, Beat, Failed, Found, Refused, Registered, Sample, Trouble
+from gpuwatch.collect.reader.messages import (
+    AnyMessage,
+    DriverOpened,
+    GpuFound,
+    GpuRefused,
+    GpuSample,
+    GpuTrouble,
+    ReaderFailed,
+    ReaderHeartbeat,
+)
 from gpuwatch.model.snapshot import Driver, Gpu, GpuState, GpuStatus, Identity, SourceStatus
 
 STALE_INTERVALS = 3
@@ -55,28 +64,28 @@ class NodeState:
         self._count = 0
         self._last_success: float | None = None
         self.driver: Driver | None = None
-        self.failure: Failed | None = None
+        self.failure: ReaderFailed | None = None
         self.failures = 0
 
     def handle(self, message: AnyMessage, now: float) -> None:
         """Take one message that arrived at monotonic `now`."""
         self._beat = now
         match message:
-            case Beat():
+            case ReaderHeartbeat():
                 if message.starting != self._starting:
                     self._starting_since = now
                 self._stuck, self._starting = message.stuck, message.starting
-            case Registered():
+            case DriverOpened():
                 self._register(message, now)
-            case Found():
+            case GpuFound():
                 self._find(message.identity)
-            case Refused():
+            case GpuRefused():
                 self._refuse(message)
-            case Sample():
+            case GpuSample():
                 self._take(message.gpu, now)
-            case Trouble():
+            case GpuTrouble():
                 self._trouble(message)
-            case Failed():
+            case ReaderFailed():
                 self.failure, self._registered = message, None
                 self._stuck, self._starting = {}, None
                 self.failures += 1
@@ -194,7 +203,7 @@ class NodeState:
             self._count - len(self._refused) - len(self._hidden) - sum(known.present for known in self._known.values())
         )
 
-    def _register(self, message: Registered, now: float) -> None:
+    def _register(self, message: DriverOpened, now: float) -> None:
         self.driver, self._count = message.driver, message.count
         self._registered, self.failure, self._starting = now, None, None
         self._refused, self._hidden, self._stuck = {}, {}, {}
@@ -207,7 +216,7 @@ class NodeState:
         self._refused.pop(identity.index, None)
         self._hidden.pop(identity.index, None)
 
-    def _refuse(self, message: Refused) -> None:
+    def _refuse(self, message: GpuRefused) -> None:
         self.failures += 1
         (self._hidden if message.hidden else self._refused)[message.index] = message.reason
         for known in self._known.values():
@@ -220,7 +229,7 @@ class NodeState:
             known.sample, known.sampled, known.trouble, known.lost = gpu, now, None, False
             self._last_success = gpu.at
 
-    def _trouble(self, message: Trouble) -> None:
+    def _trouble(self, message: GpuTrouble) -> None:
         self.failures += 1
         known = self._known.get(message.uuid)
         if known is not None:

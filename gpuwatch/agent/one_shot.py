@@ -9,7 +9,7 @@ from gpuwatch.agent.kernel_log_thread import KernelLoop
 from gpuwatch.agent.node_state import SETTLE_SECONDS, NodeState
 from gpuwatch.agent.past_events import past
 from gpuwatch.agent.view_builder import Assembly, reader_settings
-from gpuwatch.collect.reader.messages import AnyMessage, Failed, Found, Sample
+from gpuwatch.collect.reader.messages import AnyMessage, GpuFound, GpuSample, ReaderFailed
 from gpuwatch.collect.reader.supervisor import Supervisor
 from gpuwatch.config import Backend, Config
 from gpuwatch.health.xid.ledger import XidLedger
@@ -70,7 +70,7 @@ class Look:
         if not done:
             hint = "look at the kernel log: dmesg | grep NVRM"
             raise GpuwatchError(f"the driver did not answer within {deadline:.0f} s", reason, hint)
-        raise (failure or Failed(reason=reason, kind="no GPU")).as_error()
+        raise (failure or ReaderFailed(reason=reason, kind="no GPU")).as_error()
 
     def view(self) -> View:
         """What is known now."""
@@ -127,9 +127,9 @@ class Look:
     def _on_message(self, message: AnyMessage) -> None:
         with self._changed:
             self._state.handle(message, self._clock.monotonic())
-            if isinstance(message, Found):
+            if isinstance(message, GpuFound):
                 self._ledger.know({message.identity.pci_bus_id: message.identity.uuid})
-            if isinstance(message, Sample):
+            if isinstance(message, GpuSample):
                 uuid = message.gpu.identity.uuid
                 self._samples[uuid] = self._samples.get(uuid, 0) + 1
             self._changed.notify_all()

@@ -12,11 +12,20 @@ from msgspec.structs import replace
 from gpuwatch import __version__
 from gpuwatch.agent.node_state import NodeState
 from gpuwatch.agent.view_builder import ViewJoin
-from gpuwatch.collect.kernel_log.grammar import read_message
+from gpuwatch.collect.kernel_log.lines import read_message
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, NvmlFailure, ask
 from gpuwatch.collect.reader.driver import versions
-from gpuwatch.collect.reader.messages import AnyMessage, Beat, Failed, Found, Refused, Registered, Sample, Trouble
+from gpuwatch.collect.reader.messages import (
+    AnyMessage,
+    DriverOpened,
+    GpuFound,
+    GpuRefused,
+    GpuSample,
+    GpuTrouble,
+    ReaderFailed,
+    ReaderHeartbeat,
+)
 from gpuwatch.config import Config
 from gpuwatch.health.judge import Judge
 from gpuwatch.health.xid.ledger import XidLedger
@@ -110,7 +119,7 @@ class Playback:
         node, state, ledger = self.update(), self._state, self._ledger
         for message in self._messages():
             state.handle(message, at)
-            if isinstance(message, Found):
+            if isinstance(message, GpuFound):
                 ledger.know({message.identity.pci_bus_id: message.identity.uuid})
         for number, line in enumerate(tuple(node.lines)[self._lines :], self._lines):
             if line.facility == 0:  # any user may write the others
@@ -141,7 +150,7 @@ class Playback:
         """What a reader process would send now."""
         node, at = self.node, self.now
         hung = {gpu.uuid for gpu in node.gpus if node.driver_hung or gpu.faults.hung}
-        yield Beat(stuck={uuid: ("a driver call", at - self._sampled.get(uuid, at)) for uuid in hung})
+        yield ReaderHeartbeat(stuck={uuid: ("a driver call", at - self._sampled.get(uuid, at)) for uuid in hung})
         attached = [gpu for gpu in node.gpus if gpu.attached]
         if node.driver_hung:
             return
@@ -149,13 +158,13 @@ class Playback:
             if self._nvml is None or attached != self._attached:  # a GPU that came back needs a driver opened anew
                 self._nvml, self._attached, self._readers = SimNvml(self), attached, {}  # type: ignore[arg-type]
                 ask(self._nvml, "nvmlInit")
-                yield Registered(driver=versions(self._nvml), count=len(attached))
+                yield DriverOpened(driver=versions(self._nvml), count=len(attached))
             for index, gpu in enumerate(attached):
                 if gpu.uuid not in hung:
                     yield from self._sample(index, gpu.uuid)
         except NvmlFailure as error:
             self._nvml = None
-            yield Failed(reason=str(error), kind=error.kind, code=error.code)
+            yield ReaderFailed(reason=str(error), kind=error.kind, code=error.code)
 
     def _sample(self, index: int, uuid: str) -> Iterator[AnyMessage]:
         """Raises NvmlFailure when the driver is gone."""
@@ -165,17 +174,17 @@ class Playback:
                 handle, identity = register(self._nvml, index)
                 reader = GpuReader(self._nvml, handle, identity, with_gpm=self._with_gpm, buffers=False)
                 self._readers[index] = reader
-                yield Found(identity=identity)
-            yield Sample(gpu=reader.read(self.wall_time(self.now), self.now))
+                yield GpuFound(identity=identity)
+            yield GpuSample(gpu=reader.read(self.wall_time(self.now), self.now))
             self._sampled[uuid] = self.now
         except NvmlFailure as error:
             if error.kind is Failure.DRIVER_GONE:
                 raise
             lost = error.kind is Failure.LOST
             if reader is None:
-                yield Refused(index=index, lost=lost, reason=str(error))
+                yield GpuRefused(index=index, lost=lost, reason=str(error))
             else:
-                yield Trouble(uuid=uuid, lost=lost, reason=str(error))
+                yield GpuTrouble(uuid=uuid, lost=lost, reason=str(error))
 
 
 def _allocations(node: Node) -> tuple[Allocation, ...]:

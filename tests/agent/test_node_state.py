@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 
 from gpuwatch.agent.node_state import ANSWER_SECONDS, BEAT_SECONDS, SETTLE_SECONDS, STALE_INTERVALS, NodeState
-from gpuwatch.collect.reader.messages import AnyMessage, Beat, Failed, Found, Refused, Registered, Sample, Trouble
+from gpuwatch.collect.reader.messages import (
+    AnyMessage,
+    DriverOpened,
+    GpuFound,
+    GpuRefused,
+    GpuSample,
+    GpuTrouble,
+    ReaderFailed,
+    ReaderHeartbeat,
+)
 from gpuwatch.model.snapshot import Activity, Driver, Gpu, GpuState, Identity
 
 INTERVAL = 2.0
@@ -30,14 +39,14 @@ class Node:
             self.state.handle(message, self.now)
 
     def start(self, at: float = 0.0) -> None:
-        found = (Found(identity=identity(index)) for index in range(self.gpus))
-        self.say(Registered(driver=Driver(version="580"), count=self.gpus), *found, at=at)
+        found = (GpuFound(identity=identity(index)) for index in range(self.gpus))
+        self.say(DriverOpened(driver=Driver(version="580"), count=self.gpus), *found, at=at)
 
     def sample(self, *indices: int, at: float | None = None) -> None:
-        self.say(*(Sample(gpu=Gpu(identity=identity(index), at=EPOCH + (at or 0))) for index in indices), at=at)
+        self.say(*(GpuSample(gpu=Gpu(identity=identity(index), at=EPOCH + (at or 0))) for index in indices), at=at)
 
     def beat(self, at: float, stuck: dict[str, tuple[str, float]] | None = None) -> None:
-        self.say(Beat(stuck=stuck or {}), at=at)
+        self.say(ReaderHeartbeat(stuck=stuck or {}), at=at)
 
     def states(self) -> dict[str, GpuState]:
         return {s.identity.uuid: s.state for s in self.state.statuses(self.now, EPOCH + self.now)}
@@ -164,10 +173,10 @@ def test_a_lost_gpu_stays_lost_and_is_shown_no_more() -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=0.1)
-    node.say(Trouble(uuid="GPU-1", lost=True, reason="GPU is lost"), at=2.0)
+    node.say(GpuTrouble(uuid="GPU-1", lost=True, reason="GPU is lost"), at=2.0)
     assert node.states()["GPU-1"] is GpuState.LOST
     assert node.shown() == [0]
-    node.say(Failed(reason="the reader process was ended by SIGKILL", kind="reader"), at=2.1)
+    node.say(ReaderFailed(reason="the reader process was ended by SIGKILL", kind="reader"), at=2.1)
     assert node.states()["GPU-1"] is GpuState.LOST
 
 
@@ -175,7 +184,7 @@ def test_a_failed_read_is_no_loss() -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=0.1)
-    node.say(Trouble(uuid="GPU-1", lost=False, reason="Unknown Error"), at=2.0)
+    node.say(GpuTrouble(uuid="GPU-1", lost=False, reason="Unknown Error"), at=2.0)
     assert node.states()["GPU-1"] is GpuState.UNKNOWN
     assert node.detail("GPU-1") == "Unknown Error"
 
@@ -184,7 +193,7 @@ def test_a_gpu_that_vanished_from_nvml_is_lost_after_a_while() -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=0.1)
-    node.say(Registered(driver=Driver(), count=1), Found(identity=identity(0)), at=1.0)
+    node.say(DriverOpened(driver=Driver(), count=1), GpuFound(identity=identity(0)), at=1.0)
     node.sample(0, at=1.1)
     assert node.states()["GPU-1"] is GpuState.FRESH
     node.sample(0, at=1.0 + SETTLE_SECONDS + 0.1)
@@ -197,11 +206,11 @@ def test_gpus_that_a_new_driver_is_slow_to_wake_have_not_vanished() -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=0.1)
-    node.say(Registered(driver=Driver(), count=2), at=1.0)
+    node.say(DriverOpened(driver=Driver(), count=2), at=1.0)
     for number in range(int((ANSWER_SECONDS - 1) / INTERVAL)):
         node.beat(1.0 + number * INTERVAL)
         assert GpuState.LOST not in node.states().values()
-    node.say(Found(identity=identity(0)), at=ANSWER_SECONDS)
+    node.say(GpuFound(identity=identity(0)), at=ANSWER_SECONDS)
     node.beat(1.1 + ANSWER_SECONDS)
     assert node.states()["GPU-1"] is GpuState.LOST
 
@@ -211,8 +220,8 @@ def test_a_known_gpu_that_is_refused_anew(lost: bool, state: GpuState) -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=0.1)
-    node.say(Registered(driver=Driver(), count=2), Found(identity=identity(0)), at=1.0)
-    node.say(Refused(index=1, lost=lost, reason="Insufficient Permissions"), at=1.1)
+    node.say(DriverOpened(driver=Driver(), count=2), GpuFound(identity=identity(0)), at=1.0)
+    node.say(GpuRefused(index=1, lost=lost, reason="Insufficient Permissions"), at=1.1)
     for at in (3.0, 5.0, 7.0):
         node.sample(0, at=at)
     assert node.states()["GPU-1"] is state
@@ -225,7 +234,7 @@ def test_a_known_gpu_that_hangs_while_it_is_registered_anew() -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=0.1)
-    node.say(Registered(driver=Driver(), count=2), Found(identity=identity(0)), at=1.0)
+    node.say(DriverOpened(driver=Driver(), count=2), GpuFound(identity=identity(0)), at=1.0)
     for at in (3.0, 5.0, 7.0):
         node.sample(0, at=at)
         node.beat(at, {"index 1": ("registration", at - 1)})
@@ -237,8 +246,8 @@ def test_a_gpu_that_moved_to_another_index_is_itself() -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=0.1)
-    node.say(Registered(driver=Driver(), count=1), Found(identity=identity(0, "GPU-1")), at=1.0)
-    node.say(Sample(gpu=Gpu(identity=identity(0, "GPU-1"))), at=1.1)
+    node.say(DriverOpened(driver=Driver(), count=1), GpuFound(identity=identity(0, "GPU-1")), at=1.0)
+    node.say(GpuSample(gpu=Gpu(identity=identity(0, "GPU-1"))), at=1.1)
     node.beat(1.0 + SETTLE_SECONDS + 0.5)
     assert node.states() == {"GPU-0": GpuState.LOST, "GPU-1": GpuState.FRESH}
 
@@ -250,7 +259,7 @@ def test_a_reader_that_ended_blames_no_gpu() -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=0.1)
-    node.say(Failed(reason="the reader process was ended by SIGSEGV", kind="reader"), at=1.0)
+    node.say(ReaderFailed(reason="the reader process was ended by SIGSEGV", kind="reader"), at=1.0)
     assert set(node.states().values()) == {GpuState.FRESH}  # a moment ago all was well
     status = node.state.nvml_status(node.now)
     assert (status.up, status.reason, status.failures) == (False, "the reader process was ended by SIGSEGV", 1)
@@ -271,7 +280,7 @@ def test_a_new_reader_has_time_to_take_the_first_sample() -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=0.1)
-    node.say(Failed(reason="x", kind="reader"), at=10.0)
+    node.say(ReaderFailed(reason="x", kind="reader"), at=10.0)
     node.start(at=20.0)
     node.beat(21.0)
     assert set(node.states().values()) == {GpuState.FRESH}
@@ -282,9 +291,9 @@ def test_a_new_reader_has_time_to_take_the_first_sample() -> None:
 
 def test_the_start_is_said_while_the_driver_keeps_it_waiting() -> None:
     node = Node(settle=SETTLE_SECONDS)
-    node.say(Beat(starting="nvmlInit"), at=SETTLE_SECONDS - 0.1)
+    node.say(ReaderHeartbeat(starting="nvmlInit"), at=SETTLE_SECONDS - 0.1)
     assert not node.state.settled(node.now)
-    node.say(Beat(starting="nvmlInit"), at=SETTLE_SECONDS + 0.1)
+    node.say(ReaderHeartbeat(starting="nvmlInit"), at=SETTLE_SECONDS + 0.1)
     assert node.state.settled(node.now)
     status = node.state.nvml_status(node.now)
     assert (status.up, status.reason) == (False, "starting: nvmlInit")
@@ -297,15 +306,15 @@ def test_how_long_the_start_hangs_is_told_of_one_reader_and_one_call() -> None:
     def hanging() -> float | None:
         return node.state.nvml_status(node.now).hanging_seconds
 
-    node.say(Beat(starting="nvmlInit"), at=1.0)
+    node.say(ReaderHeartbeat(starting="nvmlInit"), at=1.0)
     for second in range(2, 90):
-        node.say(Beat(starting="nvmlInit"), at=float(second))
+        node.say(ReaderHeartbeat(starting="nvmlInit"), at=float(second))
     assert hanging() == 88.0
-    node.say(Beat(starting="counting the GPUs"), at=90.0)
+    node.say(ReaderHeartbeat(starting="counting the GPUs"), at=90.0)
     assert hanging() == 0.0
-    node.say(Failed(reason="Driver Not Loaded", kind="driver_gone"), at=100.0)
+    node.say(ReaderFailed(reason="Driver Not Loaded", kind="driver_gone"), at=100.0)
     assert hanging() is None
-    node.say(Beat(starting="counting the GPUs"), at=105.0)
+    node.say(ReaderHeartbeat(starting="counting the GPUs"), at=105.0)
     assert hanging() == 0.0
     node.now = 120.0
     assert hanging() is None  # the reader itself does not live
@@ -315,7 +324,7 @@ def test_how_long_the_start_hangs_is_told_of_one_reader_and_one_call() -> None:
 
 def test_a_gpu_that_hangs_at_the_start_keeps_the_others_waiting_for_the_settling_time_only() -> None:
     node = Node(settle=1.0)
-    node.say(Registered(driver=Driver(), count=2), Found(identity=identity(0)), at=0.5)
+    node.say(DriverOpened(driver=Driver(), count=2), GpuFound(identity=identity(0)), at=0.5)
     node.sample(0, at=0.6)
     assert not node.state.settled(node.now)
     node.beat(1.6)
@@ -325,12 +334,12 @@ def test_a_gpu_that_hangs_at_the_start_keeps_the_others_waiting_for_the_settling
 
 def test_gpus_count_as_shown_when_all_have_answered_or_had_their_time() -> None:
     node = Node()
-    node.say(Registered(driver=Driver(), count=3), Found(identity=identity(0)), at=0.0)
+    node.say(DriverOpened(driver=Driver(), count=3), GpuFound(identity=identity(0)), at=0.0)
     assert not node.state.answered(1.0)
-    node.say(Refused(index=1, reason="x"), at=1.0)
+    node.say(GpuRefused(index=1, reason="x"), at=1.0)
     assert not node.state.answered(1.0)
     assert node.state.answered(ANSWER_SECONDS + 0.1)
-    node.say(Found(identity=identity(2)), at=1.1)
+    node.say(GpuFound(identity=identity(2)), at=1.1)
     assert node.state.answered(1.1)
 
 
@@ -338,7 +347,7 @@ def test_gpus_of_an_earlier_reader_are_not_taken_for_answers() -> None:
     node = Node(2)
     node.start()
     node.sample(0, 1, at=0.1)
-    node.say(Registered(driver=Driver(), count=2), at=1.0)
+    node.say(DriverOpened(driver=Driver(), count=2), at=1.0)
     assert not node.state.answered(1.0)
 
 
@@ -373,7 +382,7 @@ def test_all_gpus_silent() -> None:
 def test_gpm(gpu: dict[str, Any], up: bool | None, reason: str) -> None:
     node = Node(1)
     node.start()
-    node.say(Sample(gpu=Gpu(identity=identity(0), **gpu)), at=0.1)
+    node.say(GpuSample(gpu=Gpu(identity=identity(0), **gpu)), at=0.1)
     status = node.state.gpm_status(node.now)
     assert (status.up, status.reason) == (up, reason)
 
@@ -381,14 +390,14 @@ def test_gpm(gpu: dict[str, Any], up: bool | None, reason: str) -> None:
 def test_gpus_that_do_not_tell_who_they_are_are_known_by_their_index() -> None:
     """One that is hidden from this container is said in the reason, and missing to nobody."""
     node = Node()
-    node.say(Registered(driver=Driver(), count=4), Found(identity=identity(0)), at=0.0)
+    node.say(DriverOpened(driver=Driver(), count=4), GpuFound(identity=identity(0)), at=0.0)
     node.sample(0, at=0.1)
-    node.say(Refused(index=1, lost=True, reason="GPU is lost"), at=0.2)
-    node.say(Refused(index=2, hidden=True, reason="Insufficient Permissions"), at=0.2)
+    node.say(GpuRefused(index=1, lost=True, reason="GPU is lost"), at=0.2)
+    node.say(GpuRefused(index=2, hidden=True, reason="Insufficient Permissions"), at=0.2)
     node.beat(3.0, {"index 3": ("registration", 2.5)})
     assert node.state.unanswered() == {1: "GPU is lost", 3: "registration hangs"}
     assert "index 2: Insufficient Permissions" in node.state.nvml_status(node.now).reason
-    node.say(Found(identity=identity(1)), Found(identity=identity(2)), at=3.1)
+    node.say(GpuFound(identity=identity(1)), GpuFound(identity=identity(2)), at=3.1)
     node.beat(3.2, {})
     assert node.state.unanswered() == {}
     assert "index 2" not in node.state.nvml_status(node.now).reason

@@ -338,7 +338,7 @@ HARMS: tuple[Harm, ...] = (
         "Old lines of the kernel log, from before the start or a reset, are taken for faults of now.",
         "Records are known by boot and number; what was there before the start, or was told already, is listed and "
         "not judged. A reset that is seen makes older faults void.",
-        ("collect/kernel_log/follower.py:_read_history", "health/xid/ledger.py:_is_repeated", "health/history.py:_xid"),
+        ("collect/kernel_log/follower.py:KernelLog", "health/xid/ledger.py:_is_repeated", "health/history.py:_xid"),
         (
             proof(
                 f"{LINES}test_old_lines_are_not_acted_on_after_a_start",
@@ -366,23 +366,23 @@ HARMS: tuple[Harm, ...] = (
         "Lines are missed: the ring ran over, the reader died of one bad record, or nobody read in time.",
         "The ring is read from its beginning; what was overwritten is counted, a bad record is passed over, and the "
         "recovery action that the driver itself tells is read with every sample.",
-        ("collect/kernel_log/kmsg.py:_skip", "health/checks/board.py:_recovery"),
+        ("collect/kernel_log/ring.py:read", "health/checks/board.py:_recovery"),
         (
             proof(
                 "tests/collect/kernel_log/test_follower.py::test_a_gap_in_the_numbers_is_counted_and_a_new_writer_is_none",
-                "collect/kernel_log/kmsg.py",
+                "collect/kernel_log/ring.py",
                 "self.lost += max(gap, 1 if self._overrun else 0)",
                 "pass",
             ),
             proof(
                 "tests/collect/kernel_log/test_follower.py::test_bad_records_are_counted_and_passed_over",
-                "collect/kernel_log/kmsg.py",
+                "collect/kernel_log/ring.py",
                 "                self.malformed += 1\n                continue\n",
                 "                continue\n",
             ),
             proof(
                 "tests/collect/kernel_log/test_follower.py::test_an_overrun_ring_is_counted_and_reading_goes_on",
-                "collect/kernel_log/kmsg.py",
+                "collect/kernel_log/ring.py",
                 "            self._overrun = True\n",
                 "            self._overrun = False\n",
             ),
@@ -449,7 +449,7 @@ HARMS: tuple[Harm, ...] = (
         (
             "collect/reader/supervisor.py:_run_one",
             "collect/reader/supervisor.py:run",
-            "collect/reader/gpu_thread.py:spared",
+            "collect/reader/gpu_thread.py:backoff_seconds",
         ),
         (
             proof(
@@ -761,7 +761,7 @@ HARMS: tuple[Harm, ...] = (
         28,
         "A contained fault of one MIG instance punishes the whole GPU, or is lost.",
         "The instance in the line is read; its pods alone are affected, and contained XIDs do not taint by default.",
-        ("health/gpu_history.py:pods", "health/xid/classify.py:CONTAINED", "collect/kernel_log/grammar.py"),
+        ("health/gpu_history.py:pods", "health/xid/classify.py:CONTAINED", "collect/kernel_log/lines.py"),
         (
             proof(
                 f"{LINES}test_a_contained_fault_hits_one_instance",
@@ -782,11 +782,11 @@ HARMS: tuple[Harm, ...] = (
         "Anybody who may write to the kernel log can claim any fault.",
         "Only records of the kernel's own facility count; the switch that admits others is for tests and the "
         "simulator.",
-        ("collect/kernel_log/framing.py:read_frame",),
+        ("collect/kernel_log/lines.py:read_frame",),
         (
             proof(
                 f"{LINES}test_lines_that_user_space_wrote_count_for_nothing",
-                "collect/kernel_log/framing.py",
+                "collect/kernel_log/lines.py",
                 "if frame.facility and not accept_userspace:",
                 "if False:",
             ),

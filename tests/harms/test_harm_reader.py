@@ -6,16 +6,16 @@ from pathlib import Path
 
 import psutil
 
-from gpuwatch.collect.reader.messages import AnyMessage, Failed, Settings
+from gpuwatch.collect.reader.messages import AnyMessage, ReaderFailed, Settings
 from gpuwatch.collect.reader.supervisor import Supervisor
 
 SECONDS = 8.0
 INSIDE = """
 import os, pathlib, signal, time
-from gpuwatch.collect.reader.messages import Beat, encode
+from gpuwatch.collect.reader.messages import ReaderHeartbeat, encode
 signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 pathlib.Path(__file__).with_name(f"pid-{os.getpid()}").touch()
-os.write(1, encode(Beat(stuck={"GPU-1": ("fields", 9.0)})))
+os.write(1, encode(ReaderHeartbeat(stuck={"GPU-1": ("fields", 9.0)})))
 os.write(1, b"nonsense" * 4)
 time.sleep(60)
 """
@@ -28,7 +28,7 @@ def test_a_reader_inside_the_driver_is_not_killed_even_when_it_talks_nonsense(tm
     failures: list[AnyMessage] = []
 
     def handle(message: AnyMessage) -> None:
-        if isinstance(message, Failed):
+        if isinstance(message, ReaderFailed):
             failures.append(message)
 
     supervisor = Supervisor(Settings(factory="not:used"), handle, (sys.executable, str(child)))

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from gpuwatch.collect.kernel_log.framing import parse_line
+from gpuwatch.collect.kernel_log.lines import parse_line
 from gpuwatch.model.xid import NvLinkError
 from gpuwatch.model.xid_catalogue import (
     all_xids,

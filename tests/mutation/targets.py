@@ -63,7 +63,7 @@ GROUPS = (
     ),
     Group(
         "kernel log",
-        files("collect/kernel_log", "framing grammar"),
+        files("collect/kernel_log", "lines"),
         ("collect/kernel_log/test_*.py", "harms/test_harm_lines.py"),
     ),
 )

@@ -8,7 +8,7 @@ import pynvml
 import pytest
 
 from gpuwatch.collect.nvml.events import EventReader
-from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, Call
+from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, NvmlCall
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, NvmlFailure, ask
 from gpuwatch.collect.nvml.reads import field_values
@@ -56,7 +56,7 @@ def test_every_way_of_every_field_answers_or_fails_as_nvml_does(tmp_path, clock,
 def answer(driver, handle, way):
     """What one way of a field gives: a value or an NvmlFailure; any other exception is the simulator's fault."""
     try:
-        if isinstance(way, Call):
+        if isinstance(way, NvmlCall):
             args = [getattr(driver, a) if isinstance(a, str) else a for a in way.args]
             return way.get(ask(driver, way.name, handle, *args))
         key = (getattr(driver, "NVML_FI_" + way.name), 0)

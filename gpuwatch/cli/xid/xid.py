@@ -67,7 +67,7 @@ def explain(session: Session, code: str, output: str) -> None:
 
 def _meant(text: str) -> "tuple[int, KernelLine | None]":
     """A number, or that of a line and the line."""
-    from gpuwatch.collect.kernel_log.framing import parse_line
+    from gpuwatch.collect.kernel_log.lines import parse_line
     from gpuwatch.model.errors import UsageError
 
     if text.isdecimal():
@@ -129,7 +129,7 @@ def parse(file: TextIO) -> None:
       journalctl -k -b -1 | gpuwatch xid parse | jq 'select(.kind == "xid")'
     """
     from gpuwatch.cli.console.document import to_json
-    from gpuwatch.collect.kernel_log.framing import parse_lines
+    from gpuwatch.collect.kernel_log.lines import parse_lines
 
     for line in parse_lines(file):
         click.echo(to_json(line, lines=True))

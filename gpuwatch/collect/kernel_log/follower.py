@@ -7,13 +7,12 @@ own: `read` blocks, `stop` from any thread ends it at once.
 import logging
 import os
 import select
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Protocol, Self
 
-from gpuwatch.collect.kernel_log.cursor import Progress
-from gpuwatch.collect.kernel_log.framing import Frame, read_frame
-from gpuwatch.collect.kernel_log.klogctl import SyslogRing
-from gpuwatch.collect.kernel_log.kmsg import KmsgRecords
+from gpuwatch.collect.kernel_log.lines import Frame, read_frame
+from gpuwatch.collect.kernel_log.ring import KmsgRecords, SyslogRing
 from gpuwatch.host.machine import boot_id_file, first_line
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.xid import KernelCursor, KernelEvent
@@ -28,6 +27,57 @@ _GRANT = "give the container CAP_SYSLOG and, better, /dev/kmsg (root or its grou
 _HISTORY_READS = 1_000
 
 _log = logging.getLogger(__name__)
+
+
+class LogPosition:
+    """What was read of one boot's log. Records of /dev/kmsg have numbers; klogctl's only have their time since boot."""
+
+    def __init__(self, mode: Literal["kmsg", "klogctl"], boot_id: str | None) -> None:
+        self._mode, self._boot_id = mode, boot_id
+        self._position: int | None = None
+        self._nameless = False
+
+    def note(self, frames: Sequence[Frame]) -> None:
+        """These were read."""
+        for frame in frames:
+            place = self._place(frame)
+            if place is None:
+                self._nameless = True
+            elif self._mode == "kmsg":
+                self._position = place
+            else:  # processors' clocks differ by microseconds
+                self._position = max(place, self._position or 0)
+
+    @property
+    def cursor(self) -> KernelCursor | None:
+        """Behind the last record; None where nobody could find that place again."""
+        if self._boot_id is None or self._nameless:
+            return None
+        return KernelCursor(boot_id=self._boot_id, mode=self._mode, position=self._position)
+
+    def told(self, frames: Sequence[Frame], after: KernelCursor | None) -> int | None:
+        """How many of these first frames the cursor is behind; None when it is no cursor of this log."""
+        now = self.cursor
+        if after is None or now is None or (after.boot_id, after.mode) != (now.boot_id, now.mode):
+            return None
+        if after.position is None:
+            return 0
+        if now.position is not None and now.position < after.position:  # numbers that start again are another log's
+            return None
+        places = [self._place(frame) or 0 for frame in frames]
+        return max((number for number, place in enumerate(places, 1) if place <= after.position), default=0)
+
+    def gap(self, frames: Sequence[Frame], after: KernelCursor) -> int:
+        """Records between the cursor and the first frame: overwritten before anybody read them."""
+        if self._mode != "kmsg" or after.position is None or not frames:
+            return 0
+        return max(0, (self._place(frames[0]) or 0) - after.position - 1)
+
+    def _place(self, frame: Frame) -> int | None:
+        """What only grows within a boot."""
+        if self._mode == "kmsg":
+            return frame.sequence
+        return None if frame.uptime is None else round(frame.uptime * 1e6)
 
 
 class Records(Protocol):
@@ -72,11 +122,23 @@ class KernelLog:
         self._clock = clock or SystemClock()
         self._stopped = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._progress = Progress("klogctl" if mode == "klogctl" else "kmsg", boot_id)
+        self._progress = LogPosition("klogctl" if mode == "klogctl" else "kmsg", boot_id)
         self._missed = 0
         self.resumed = False
         """Whether it goes on behind a cursor: what is historical was then told in an earlier life."""
-        self._history = self._read_history(after)
+        # everything written before now; bounded, in case the writer never stops
+        frames: list[Frame] = []
+        for _ in range(_HISTORY_READS):
+            more = self._frames()
+            if not more:
+                break
+            frames += more
+        told = self._progress.told(frames, after)
+        self.resumed = told is not None
+        if after is not None and told is not None and self._records is not None and self._records.replays:
+            self._missed = self._progress.gap(frames, after)
+        old, new = frames[:told], frames[len(frames) if told is None else told :]
+        self._history = self._events(old, historical=True, late=True) + self._events(new, historical=False, late=True)
 
     @classmethod
     def open(
@@ -132,7 +194,15 @@ class KernelLog:
             remaining = deadline - self._clock.monotonic()
             if remaining <= 0:
                 break
-            self._wait(remaining)
+            seconds = remaining
+            poll = select.poll()
+            poll.register(self._wake, select.POLLIN)
+            records = self._records if self.mode != "off" else None
+            if records is not None and records.fileno is not None:
+                poll.register(records.fileno, select.POLLIN)
+            elif records is not None and records.interval is not None:
+                seconds = min(seconds, records.interval)
+            poll.poll(seconds * 1000)
             events = self._events(self._frames())
         return events
 
@@ -145,31 +215,6 @@ class KernelLog:
         """Give back the files; only when no thread is in `read` any more."""
         self._turn_off("closed")
         os.close(self._wake)
-
-    def _wait(self, seconds: float) -> None:
-        poll = select.poll()
-        poll.register(self._wake, select.POLLIN)
-        records = self._records if self.mode != "off" else None
-        if records is not None and records.fileno is not None:
-            poll.register(records.fileno, select.POLLIN)
-        elif records is not None and records.interval is not None:
-            seconds = min(seconds, records.interval)
-        poll.poll(seconds * 1000)
-
-    def _read_history(self, after: KernelCursor | None) -> list[KernelEvent]:
-        """All that was written before now; bounded, in case somebody writes without end."""
-        frames: list[Frame] = []
-        for _ in range(_HISTORY_READS):
-            more = self._frames()
-            if not more:
-                break
-            frames += more
-        told = self._progress.told(frames, after)
-        self.resumed = told is not None
-        if after is not None and told is not None and self._records is not None and self._records.replays:
-            self._missed = self._progress.gap(frames, after)
-        old, new = frames[:told], frames[len(frames) if told is None else told :]
-        return self._events(old, historical=True, late=True) + self._events(new, historical=False, late=True)
 
     def _frames(self) -> list[Frame]:
         if self._records is None or self.mode == "off":

@@ -1,7 +1,7 @@
 """FIELDS: which NVML call fills which path of `model.snapshot.Gpu`. Adding a reading is adding a row here.
 
 A row lists the ways to get its values in order of preference: a newer symbol first, then what older drivers have. A
-`FieldId` is read in one batch with all others (nvmlDeviceGetFieldValues); a `Call` costs a driver call of its own.
+`FieldId` is read in one batch with all others (nvmlDeviceGetFieldValues); a `NvmlCall` costs a driver call of its own.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class Tier(IntEnum):
     SLOW = 5  # every fifth sample, and at once after an event
 
 
-class Call(NamedTuple):
+class NvmlCall(NamedTuple):
     """One NVML function of a handle; string arguments name constants of the module. `since`: first driver branch."""
 
     name: str
@@ -53,32 +53,32 @@ class FieldId(NamedTuple):
     since: int = 0
 
 
-class Field(NamedTuple):
+class FieldRow(NamedTuple):
     """One row: `ways[0].get(answer)` gives one value for one path, a tuple of values for several."""
 
     paths: tuple[str, ...]
     tier: Tier
-    ways: tuple[Call | FieldId, ...]
+    ways: tuple[NvmlCall | FieldId, ...]
 
 
-def _one(path: str, tier: Tier, *ways: Call | FieldId) -> Field:
-    return Field((path,), tier, ways)
+def _one(path: str, tier: Tier, *ways: NvmlCall | FieldId) -> FieldRow:
+    return FieldRow((path,), tier, ways)
 
 
-def _clock(domain: str, constant: str) -> list[Field]:
+def _clock(domain: str, constant: str) -> list[FieldRow]:
     return [
-        _one(f"clocks.{domain}", Tier.FAST, Call("nvmlDeviceGetClockInfo", (constant,), megahertz)),
-        _one(f"clocks.{domain}_max", Tier.STATIC, Call("nvmlDeviceGetMaxClockInfo", (constant,), megahertz)),
+        _one(f"clocks.{domain}", Tier.FAST, NvmlCall("nvmlDeviceGetClockInfo", (constant,), megahertz)),
+        _one(f"clocks.{domain}_max", Tier.STATIC, NvmlCall("nvmlDeviceGetMaxClockInfo", (constant,), megahertz)),
     ]
 
 
-def _threshold(name: str, constant: str, tlimit_field: str | None) -> list[Field]:
+def _threshold(name: str, constant: str, tlimit_field: str | None) -> list[FieldRow]:
     """A threshold in degrees, and where the GPU states thresholds as margins, the margin."""
     rows = [
         _one(
             f"temperature.threshold_{name}",
             Tier.STATIC,
-            Call("nvmlDeviceGetTemperatureThreshold", (constant,), float),
+            NvmlCall("nvmlDeviceGetTemperatureThreshold", (constant,), float),
         )
     ]
     if tlimit_field:
@@ -86,7 +86,7 @@ def _threshold(name: str, constant: str, tlimit_field: str | None) -> list[Field
     return rows
 
 
-def _duration(reason: str, field: str) -> Field:
+def _duration(reason: str, field: str) -> FieldRow:
     return _one(f"clock_events.seconds.{reason}", Tier.FAST, FieldId(field, nanoseconds))
 
 
@@ -106,9 +106,9 @@ ECC_LOCATIONS = {
 }
 
 
-def _ecc() -> list[Field]:
+def _ecc() -> list[FieldRow]:
     rows = [
-        _one(f"ecc.counts.{kind}/{scope}/{location}", Tier.SLOW, Call(name, args))
+        _one(f"ecc.counts.{kind}/{scope}/{location}", Tier.SLOW, NvmlCall(name, args))
         for kind, kind_constant in ECC_KINDS.items()
         for scope, scope_constant in ECC_SCOPES.items()
         for location, name, args in [
@@ -119,75 +119,75 @@ def _ecc() -> list[Field]:
             ),
         ]
     ]
-    status = Call("nvmlDeviceGetSramEccErrorStatus", (), sram_status, 535)
-    return [*rows, Field(tuple(f"ecc.{path}" for path in SRAM_STATUS), Tier.SLOW, (status,))]
+    status = NvmlCall("nvmlDeviceGetSramEccErrorStatus", (), sram_status, 535)
+    return [*rows, FieldRow(tuple(f"ecc.{path}" for path in SRAM_STATUS), Tier.SLOW, (status,))]
 
 
-IDENTITY: tuple[Field, ...] = (
-    _one("name", Tier.STATIC, Call("nvmlDeviceGetName", (), text)),
-    _one("brand", Tier.STATIC, Call("nvmlDeviceGetBrand", (), BRANDS.get)),
-    _one("architecture", Tier.STATIC, Call("nvmlDeviceGetArchitecture", (), ARCHITECTURES.get)),
+IDENTITY: tuple[FieldRow, ...] = (
+    _one("name", Tier.STATIC, NvmlCall("nvmlDeviceGetName", (), text)),
+    _one("brand", Tier.STATIC, NvmlCall("nvmlDeviceGetBrand", (), BRANDS.get)),
+    _one("architecture", Tier.STATIC, NvmlCall("nvmlDeviceGetArchitecture", (), ARCHITECTURES.get)),
     _one(
         "compute_capability",
         Tier.STATIC,
-        Call("nvmlDeviceGetCudaComputeCapability", (), lambda pair: f"{pair[0]}.{pair[1]}"),
+        NvmlCall("nvmlDeviceGetCudaComputeCapability", (), lambda pair: f"{pair[0]}.{pair[1]}"),
     ),
-    _one("serial", Tier.STATIC, Call("nvmlDeviceGetSerial", (), text)),
-    _one("board_part_number", Tier.STATIC, Call("nvmlDeviceGetBoardPartNumber", (), text)),
-    _one("vbios", Tier.STATIC, Call("nvmlDeviceGetVbiosVersion", (), text)),
-    _one("inforom_image", Tier.STATIC, Call("nvmlDeviceGetInforomImageVersion", (), text)),
-    _one("gsp_firmware", Tier.STATIC, Call("nvmlDeviceGetGspFirmwareVersion", (), text)),
-    _one("minor", Tier.STATIC, Call("nvmlDeviceGetMinorNumber")),
-    _one("cores", Tier.STATIC, Call("nvmlDeviceGetNumGpuCores")),
-    _one("memory_bus_width", Tier.STATIC, Call("nvmlDeviceGetMemoryBusWidth")),
-    _one("numa_node", Tier.STATIC, Call("nvmlDeviceGetNumaNodeId")),
+    _one("serial", Tier.STATIC, NvmlCall("nvmlDeviceGetSerial", (), text)),
+    _one("board_part_number", Tier.STATIC, NvmlCall("nvmlDeviceGetBoardPartNumber", (), text)),
+    _one("vbios", Tier.STATIC, NvmlCall("nvmlDeviceGetVbiosVersion", (), text)),
+    _one("inforom_image", Tier.STATIC, NvmlCall("nvmlDeviceGetInforomImageVersion", (), text)),
+    _one("gsp_firmware", Tier.STATIC, NvmlCall("nvmlDeviceGetGspFirmwareVersion", (), text)),
+    _one("minor", Tier.STATIC, NvmlCall("nvmlDeviceGetMinorNumber")),
+    _one("cores", Tier.STATIC, NvmlCall("nvmlDeviceGetNumGpuCores")),
+    _one("memory_bus_width", Tier.STATIC, NvmlCall("nvmlDeviceGetMemoryBusWidth")),
+    _one("numa_node", Tier.STATIC, NvmlCall("nvmlDeviceGetNumaNodeId")),
 )
 """Paths of `model.snapshot.Identity`, read once per registration."""
 
-FIELDS: tuple[Field, ...] = (
-    Field(
+FIELDS: tuple[FieldRow, ...] = (
+    FieldRow(
         ("utilization.gpu", "utilization.memory"),
         Tier.FAST,
-        (Call("nvmlDeviceGetUtilizationRates", (), rates),),
+        (NvmlCall("nvmlDeviceGetUtilizationRates", (), rates),),
     ),
-    _one("utilization.encoder", Tier.FAST, Call("nvmlDeviceGetEncoderUtilization", (), first_percent)),
-    _one("utilization.decoder", Tier.FAST, Call("nvmlDeviceGetDecoderUtilization", (), first_percent)),
-    _one("utilization.jpeg", Tier.FAST, Call("nvmlDeviceGetJpgUtilization", (), first_percent, 530)),
-    _one("utilization.ofa", Tier.FAST, Call("nvmlDeviceGetOfaUtilization", (), first_percent, 530)),
-    Field(
+    _one("utilization.encoder", Tier.FAST, NvmlCall("nvmlDeviceGetEncoderUtilization", (), first_percent)),
+    _one("utilization.decoder", Tier.FAST, NvmlCall("nvmlDeviceGetDecoderUtilization", (), first_percent)),
+    _one("utilization.jpeg", Tier.FAST, NvmlCall("nvmlDeviceGetJpgUtilization", (), first_percent, 530)),
+    _one("utilization.ofa", Tier.FAST, NvmlCall("nvmlDeviceGetOfaUtilization", (), first_percent, 530)),
+    FieldRow(
         ("memory.total", "memory.used", "memory.free", "memory.reserved"),
         Tier.FAST,
         (
-            Call(
+            NvmlCall(
                 "nvmlDeviceGetMemoryInfo",
                 ("nvmlMemory_v2",),
                 lambda m: (m.total, m.used, m.free, m.reserved),
                 510,
             ),
-            Call("nvmlDeviceGetMemoryInfo", (), lambda m: (m.total, m.used, m.free, None)),
+            NvmlCall("nvmlDeviceGetMemoryInfo", (), lambda m: (m.total, m.used, m.free, None)),
         ),
     ),
-    Field(
+    FieldRow(
         ("bar1.total", "bar1.used", "bar1.free"),
         Tier.SLOW,
-        (Call("nvmlDeviceGetBAR1MemoryInfo", (), lambda m: (m.bar1Total, m.bar1Used, m.bar1Free)),),
+        (NvmlCall("nvmlDeviceGetBAR1MemoryInfo", (), lambda m: (m.bar1Total, m.bar1Used, m.bar1Free)),),
     ),
-    _one("power.average", Tier.FAST, Call("nvmlDeviceGetPowerUsage", (), milli)),
+    _one("power.average", Tier.FAST, NvmlCall("nvmlDeviceGetPowerUsage", (), milli)),
     _one("power.instant", Tier.FAST, FieldId("DEV_POWER_INSTANT", milli, 530)),
     _one(
         "power.energy",
         Tier.FAST,
-        Call("nvmlDeviceGetTotalEnergyConsumption", (), milli),
+        NvmlCall("nvmlDeviceGetTotalEnergyConsumption", (), milli),
         FieldId("DEV_TOTAL_ENERGY_CONSUMPTION", milli),
     ),
-    _one("power.limit_enforced", Tier.FAST, Call("nvmlDeviceGetEnforcedPowerLimit", (), milli)),
-    _one("power.limit_configured", Tier.SLOW, Call("nvmlDeviceGetPowerManagementLimit", (), milli)),
-    _one("power.limit_default", Tier.STATIC, Call("nvmlDeviceGetPowerManagementDefaultLimit", (), milli)),
-    Field(
+    _one("power.limit_enforced", Tier.FAST, NvmlCall("nvmlDeviceGetEnforcedPowerLimit", (), milli)),
+    _one("power.limit_configured", Tier.SLOW, NvmlCall("nvmlDeviceGetPowerManagementLimit", (), milli)),
+    _one("power.limit_default", Tier.STATIC, NvmlCall("nvmlDeviceGetPowerManagementDefaultLimit", (), milli)),
+    FieldRow(
         ("power.limit_min", "power.limit_max"),
         Tier.STATIC,
         (
-            Call(
+            NvmlCall(
                 "nvmlDeviceGetPowerManagementLimitConstraints",
                 (),
                 lambda pair: (pair[0] / 1e3, pair[1] / 1e3),
@@ -197,12 +197,12 @@ FIELDS: tuple[Field, ...] = (
     _one(
         "temperature.gpu",
         Tier.FAST,
-        Call("nvmlDeviceGetTemperatureV", ("NVML_TEMPERATURE_GPU",), float, 570),
-        Call("nvmlDeviceGetTemperature", ("NVML_TEMPERATURE_GPU",), float),
+        NvmlCall("nvmlDeviceGetTemperatureV", ("NVML_TEMPERATURE_GPU",), float, 570),
+        NvmlCall("nvmlDeviceGetTemperature", ("NVML_TEMPERATURE_GPU",), float),
     ),
     # the field answers 0 where there is no memory sensor, and no working memory is at 0 degrees
     _one("temperature.memory", Tier.FAST, FieldId("DEV_MEMORY_TEMP", lambda c: float(c) if c > 0 else None)),
-    _one("temperature.margin", Tier.FAST, Call("nvmlDeviceGetMarginTemperature", (), float, 555)),
+    _one("temperature.margin", Tier.FAST, NvmlCall("nvmlDeviceGetMarginTemperature", (), float, 555)),
     *_threshold("shutdown", "NVML_TEMPERATURE_THRESHOLD_SHUTDOWN", "DEV_TEMPERATURE_SHUTDOWN_TLIMIT"),
     *_threshold("slowdown", "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN", "DEV_TEMPERATURE_SLOWDOWN_TLIMIT"),
     *_threshold("max_operating", "NVML_TEMPERATURE_THRESHOLD_GPU_MAX", "DEV_TEMPERATURE_GPU_MAX_TLIMIT"),
@@ -215,14 +215,14 @@ FIELDS: tuple[Field, ...] = (
     _one(
         "clock_events.active",
         Tier.FAST,
-        Call("nvmlDeviceGetCurrentClocksEventReasons", (), clock_events, 535),
-        Call("nvmlDeviceGetCurrentClocksThrottleReasons", (), clock_events),
+        NvmlCall("nvmlDeviceGetCurrentClocksEventReasons", (), clock_events, 535),
+        NvmlCall("nvmlDeviceGetCurrentClocksThrottleReasons", (), clock_events),
     ),
     _one(
         "clock_events.supported",
         Tier.STATIC,
-        Call("nvmlDeviceGetSupportedClocksEventReasons", (), clock_events, 535),
-        Call("nvmlDeviceGetSupportedClocksThrottleReasons", (), clock_events),
+        NvmlCall("nvmlDeviceGetSupportedClocksEventReasons", (), clock_events, 535),
+        NvmlCall("nvmlDeviceGetSupportedClocksThrottleReasons", (), clock_events),
     ),
     _duration("sw_power_cap", "DEV_PERF_POLICY_POWER"),
     _duration("sync_boost", "DEV_PERF_POLICY_SYNC_BOOST"),
@@ -237,42 +237,42 @@ FIELDS: tuple[Field, ...] = (
     _one(
         "performance_state",
         Tier.FAST,
-        Call("nvmlDeviceGetPerformanceState", (), lambda p: p if p < 16 else None),
+        NvmlCall("nvmlDeviceGetPerformanceState", (), lambda p: p if p < 16 else None),
     ),
-    _one("pcie.generation", Tier.FAST, Call("nvmlDeviceGetCurrPcieLinkGeneration")),
-    _one("pcie.width", Tier.FAST, Call("nvmlDeviceGetCurrPcieLinkWidth")),
-    _one("pcie.generation_max", Tier.STATIC, Call("nvmlDeviceGetMaxPcieLinkGeneration")),
-    _one("pcie.width_max", Tier.STATIC, Call("nvmlDeviceGetMaxPcieLinkWidth")),
-    _one("pcie.replays", Tier.FAST, FieldId("DEV_PCIE_REPLAY_COUNTER"), Call("nvmlDeviceGetPcieReplayCounter")),
+    _one("pcie.generation", Tier.FAST, NvmlCall("nvmlDeviceGetCurrPcieLinkGeneration")),
+    _one("pcie.width", Tier.FAST, NvmlCall("nvmlDeviceGetCurrPcieLinkWidth")),
+    _one("pcie.generation_max", Tier.STATIC, NvmlCall("nvmlDeviceGetMaxPcieLinkGeneration")),
+    _one("pcie.width_max", Tier.STATIC, NvmlCall("nvmlDeviceGetMaxPcieLinkWidth")),
+    _one("pcie.replays", Tier.FAST, FieldId("DEV_PCIE_REPLAY_COUNTER"), NvmlCall("nvmlDeviceGetPcieReplayCounter")),
     _one("pcie.transmit_bytes", Tier.FAST, FieldId("DEV_PCIE_COUNT_TX_BYTES", since=525)),
     _one("pcie.receive_bytes", Tier.FAST, FieldId("DEV_PCIE_COUNT_RX_BYTES", since=525)),
     _one("recovery_action", Tier.FAST, FieldId("DEV_GET_GPU_RECOVERY_ACTION", since=570)),
-    Field(
+    FieldRow(
         ("ecc.enabled", "ecc.pending"),
         Tier.SLOW,
-        (Call("nvmlDeviceGetEccMode", (), lambda pair: (bool(pair[0]), bool(pair[1]))),),
+        (NvmlCall("nvmlDeviceGetEccMode", (), lambda pair: (bool(pair[0]), bool(pair[1]))),),
     ),
     *_ecc(),
-    Field(
+    FieldRow(
         tuple(f"fabric.{name}" for name in FABRIC_FIELDS),
         Tier.SLOW,
         (
-            Call("nvmlDeviceGetGpuFabricInfoV", (), fabric, 545),
-            Call("nvmlDeviceGetGpuFabricInfo", (), fabric, 525),
+            NvmlCall("nvmlDeviceGetGpuFabricInfoV", (), fabric, 545),
+            NvmlCall("nvmlDeviceGetGpuFabricInfo", (), fabric, 525),
         ),
     ),
-    Field(
+    FieldRow(
         ("ecc.channel_repair_pending", "ecc.tpc_repair_pending"),
         Tier.SLOW,
-        (Call("nvmlDeviceGetRepairStatus", (), lambda pair: (bool(pair[0]), bool(pair[1])), 575),),
+        (NvmlCall("nvmlDeviceGetRepairStatus", (), lambda pair: (bool(pair[0]), bool(pair[1])), 575),),
     ),
-    _one("ecc.unrepairable_memory", Tier.SLOW, Call("nvmlDeviceGetUnrepairableMemoryFlag_v1", (), bool, 590)),
-    Field(
+    _one("ecc.unrepairable_memory", Tier.SLOW, NvmlCall("nvmlDeviceGetUnrepairableMemoryFlag_v1", (), bool, 590)),
+    FieldRow(
         ("row_remap.corrected", "row_remap.uncorrected", "row_remap.pending", "row_remap.failure"),
         Tier.SLOW,
         (
-            Call("nvmlDeviceGetRemappedRows_v2", (), remapped_rows, 590),
-            Call(
+            NvmlCall("nvmlDeviceGetRemappedRows_v2", (), remapped_rows, 590),
+            NvmlCall(
                 "nvmlDeviceGetRemappedRows",
                 (),
                 lambda rows: (rows[0], rows[1], bool(rows[2]), bool(rows[3])),
@@ -282,7 +282,7 @@ FIELDS: tuple[Field, ...] = (
     _one(
         "row_remap.banks",
         Tier.SLOW,
-        Call(
+        NvmlCall(
             "nvmlDeviceGetRowRemapperHistogram",
             (),
             lambda h: {"max": h.max, "high": h.high, "partial": h.partial, "low": h.low, "none": h.none},
@@ -291,26 +291,26 @@ FIELDS: tuple[Field, ...] = (
     _one(
         "retired_pages.single_bit",
         Tier.SLOW,
-        Call("nvmlDeviceGetRetiredPages", ("NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS",), len),
+        NvmlCall("nvmlDeviceGetRetiredPages", ("NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS",), len),
     ),
     _one(
         "retired_pages.double_bit",
         Tier.SLOW,
-        Call("nvmlDeviceGetRetiredPages", ("NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR",), len),
+        NvmlCall("nvmlDeviceGetRetiredPages", ("NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR",), len),
     ),
-    _one("retired_pages.pending", Tier.SLOW, Call("nvmlDeviceGetRetiredPagesPendingStatus", (), bool)),
-    _one("persistence_mode", Tier.SLOW, Call("nvmlDeviceGetPersistenceMode", (), bool)),
-    _one("display_active", Tier.SLOW, Call("nvmlDeviceGetDisplayActive", (), bool)),
-    _one("compute_mode", Tier.SLOW, Call("nvmlDeviceGetComputeMode", (), COMPUTE_MODES.get)),
+    _one("retired_pages.pending", Tier.SLOW, NvmlCall("nvmlDeviceGetRetiredPagesPendingStatus", (), bool)),
+    _one("persistence_mode", Tier.SLOW, NvmlCall("nvmlDeviceGetPersistenceMode", (), bool)),
+    _one("display_active", Tier.SLOW, NvmlCall("nvmlDeviceGetDisplayActive", (), bool)),
+    _one("compute_mode", Tier.SLOW, NvmlCall("nvmlDeviceGetComputeMode", (), COMPUTE_MODES.get)),
     _one(
         "virtualization_mode",
         Tier.STATIC,
-        Call("nvmlDeviceGetVirtualizationMode", (), VIRTUALIZATION_MODES.get),
+        NvmlCall("nvmlDeviceGetVirtualizationMode", (), VIRTUALIZATION_MODES.get),
     ),
-    Field(
+    FieldRow(
         ("mig_enabled", "mig_pending"),
         Tier.FAST,
-        (Call("nvmlDeviceGetMigMode", (), lambda pair: (bool(pair[0]), bool(pair[1]))),),
+        (NvmlCall("nvmlDeviceGetMigMode", (), lambda pair: (bool(pair[0]), bool(pair[1]))),),
     ),
 )
 """Paths of `model.snapshot.Gpu` that one call or field gives; lists (NVLink, MIG, processes) have own readers."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask
+from gpuwatch.collect.nvml.library import Nvml, ask, ask_optional
 from gpuwatch.model.snapshot import Activity
 
 METRICS = {
@@ -24,15 +24,11 @@ MIN_WINDOW = 0.1
 
 def supported(nvml: Nvml, handle: Any) -> bool:
     """Whether the GPU has GPM (nvmlGpmQueryDeviceSupport); False also on drivers without the call."""
-    try:
-        return bool(ask(nvml, "nvmlGpmQueryDeviceSupport", handle).isSupportedDevice)
-    except NvmlFailure as error:
-        if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
-            raise
-        return False
+    answer = ask_optional(nvml, "nvmlGpmQueryDeviceSupport", handle)
+    return answer is not None and bool(answer.isSupportedDevice)
 
 
-class Pair:
+class GpmSampler:
     """The two newest counter samples of one GPU (`gi` None) or of one of its GPU instances."""
 
     def __init__(self, nvml: Nvml, handle: Any, gi: int | None = None) -> None:

@@ -6,13 +6,11 @@ import msgspec
 
 from gpuwatch.collect.nvml import gpm
 from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, Tier
-from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, text
+from gpuwatch.collect.nvml.instances import MigReader, VgpuReader
+from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, ask_optional, text
 from gpuwatch.collect.nvml.links import LinkReader
-from gpuwatch.collect.nvml.mig import MigReader
 from gpuwatch.collect.nvml.processes import ProcessReader
-from gpuwatch.collect.nvml.reads import FieldReader, nest
-from gpuwatch.collect.nvml.samples import SampleReader
-from gpuwatch.collect.nvml.vgpu import VgpuReader
+from gpuwatch.collect.nvml.reads import FieldReader, SampleReader, nest
 from gpuwatch.model.snapshot import Activity, Gpu, Identity, Vgpu
 
 EMPTY = msgspec.convert({"identity": {"index": 0, "uuid": "", "pci_bus_id": ""}}, Gpu)
@@ -74,7 +72,7 @@ class GpuReader:
         self._vgpus = VgpuReader(nvml, handle)
         self._samples = SampleReader(nvml, handle) if buffers else None
         has_gpm = with_gpm and gpm.supported(nvml, handle)
-        self._gpm = gpm.Pair(nvml, handle) if has_gpm else None
+        self._gpm = gpm.GpmSampler(nvml, handle) if has_gpm else None
         self._gpm_refused = None
         self._mig = MigReader(nvml, handle, has_gpm)
         self._parts_built = True
@@ -98,8 +96,17 @@ class GpuReader:
         self.calling = "fields"
         values = dict(self._fields.read(count, force))
         errors = dict(self._fields.errors)
-        _leave_out_unsupported_reasons(values)
-        self._notice_mig(values.get("mig_enabled"))
+        # a reason the GPU cannot have is absent from the mask's reading, not off
+        supported = values.pop("clock_events.supported", None)
+        active = values.get("clock_events.active")
+        if supported is not None and active is not None:
+            values["clock_events.active"] = {reason: on for reason, on in active.items() if supported[reason]}
+        # switching MIG on or off changes what the GPU offers: forget what it refused
+        enabled = values.get("mig_enabled")
+        if self._mig_enabled is not None and enabled != self._mig_enabled:
+            self._build()
+            self._count = 0  # the next sample reads everything
+        self._mig_enabled = enabled
         if self._samples:
             self.calling = "sample buffers"
             values.update(self._samples.read())
@@ -137,7 +144,7 @@ class GpuReader:
         try:
             return self._gpm.read(now)
         except NvmlFailure as error:
-            if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+            if error.is_gone:
                 raise
             if error.kind is Failure.PERMISSION:
                 self._gpm_refused = str(error)
@@ -145,35 +152,14 @@ class GpuReader:
                 errors["activity"] = str(error)
             return Activity()
 
-    def _notice_mig(self, enabled: bool | None) -> None:
-        """Switching MIG on or off changes what the GPU offers: forget what it refused."""
-        if self._mig_enabled is not None and enabled != self._mig_enabled:
-            self._build()
-            self._count = 0  # the next sample reads everything
-        self._mig_enabled = enabled
-
     def _fans(self, count: int, force: bool) -> tuple[float, ...]:
         if count % Tier.SLOW and not force:
             return self._last_fans
         self.calling = "fans"
         if self._fan_count is None:
-            self._fan_count = self._maybe("nvmlDeviceGetNumFans", self._handle) or 0
-        speeds = (self._maybe("nvmlDeviceGetFanSpeed_v2", self._handle, fan) for fan in range(self._fan_count))
+            self._fan_count = ask_optional(self._nvml, "nvmlDeviceGetNumFans", self._handle) or 0
+        speeds = (
+            ask_optional(self._nvml, "nvmlDeviceGetFanSpeed_v2", self._handle, fan) for fan in range(self._fan_count)
+        )
         self._last_fans = tuple(speed / 100 for speed in speeds if speed is not None)
         return self._last_fans
-
-    def _maybe(self, name: str, *args: Any) -> Any | None:
-        try:
-            return ask(self._nvml, name, *args)
-        except NvmlFailure as error:
-            if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
-                raise
-            return None
-
-
-def _leave_out_unsupported_reasons(values: dict[str, Any]) -> None:
-    """A reason the GPU cannot have is absent from the mask's reading, not off."""
-    supported = values.pop("clock_events.supported", None)
-    active = values.get("clock_events.active")
-    if supported is not None and active is not None:
-        values["clock_events.active"] = {reason: on for reason, on in active.items() if supported[reason]}

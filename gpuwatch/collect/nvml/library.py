@@ -45,11 +45,16 @@ KINDS = {
 
 
 class NvmlFailure(Exception):
-    """One NVML call failed. Our own type because pynvml's is unhashable in some releases and must not travel."""
+    """One NVML call failed. A type of its own: pynvml's is unhashable in some releases."""
 
     def __init__(self, kind: Failure, code: int, text: str) -> None:
         self.kind, self.code = kind, code
         super().__init__(text)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the GPU or the driver is gone, so that no other call can succeed: readers let it pass up."""
+        return self.kind in (Failure.LOST, Failure.DRIVER_GONE)
 
 
 def failure(code: int) -> NvmlFailure:
@@ -81,6 +86,20 @@ def ask(nvml: Nvml, name: str, *args: Any) -> Any:
         raise failure(error.value) from None
     except pynvml.NVMLLibraryMismatchError:  # a plain Exception: raised where a process list lacks its _v3 symbol
         raise failure(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND) from None
+
+
+def ask_optional(nvml: Nvml, name: str, *args: Any) -> Any | None:
+    """As `ask`, None where the call failed.
+
+    Raises:
+        NvmlFailure: the GPU or the driver is gone.
+    """
+    try:
+        return ask(nvml, name, *args)
+    except NvmlFailure as error:
+        if error.is_gone:
+            raise
+        return None
 
 
 def _filled(struct_name: str) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpuwatch.collect.nvml.fields import Tier
-from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask
+from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, ask_optional, text
 from gpuwatch.collect.nvml.reads import field_values
 from gpuwatch.model.snapshot import NvLink
 
@@ -78,8 +78,11 @@ class LinkReader:
             return
         self._dead, self._counters = set(), set(COUNTER_ERRORS)
         # a link that went down does not say where it led, but it still leads there
-        self._versions = {link: self._version(link) or self._versions.get(link) for link in self._active}
-        self._remote = {link: self._remote_pci(link) or self._remote.get(link) for link in self._active}
+        for link in self._active:
+            version = ask_optional(self._nvml, "nvmlDeviceGetNvLinkVersion", self._handle, link)
+            remote = ask_optional(self._nvml, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link)
+            self._versions[link] = VERSIONS.get(version or 0) or self._versions.get(link)
+            self._remote[link] = text(remote.busId) if remote else self._remote.get(link)
 
     def _present(self) -> dict[int, bool | None]:
         """Link -> active, None when that could not be read; NVML refuses link numbers the GPU does not have."""
@@ -88,7 +91,7 @@ class LinkReader:
             try:
                 links[link] = bool(ask(self._nvml, "nvmlDeviceGetNvLinkState", self._handle, link))
             except NvmlFailure as error:
-                if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+                if error.is_gone:
                     raise
                 if error.kind is Failure.UNSUPPORTED:
                     break
@@ -96,29 +99,12 @@ class LinkReader:
                     links[link] = None
         return links
 
-    def _version(self, link: int) -> str | None:
-        try:
-            return VERSIONS.get(ask(self._nvml, "nvmlDeviceGetNvLinkVersion", self._handle, link))
-        except NvmlFailure as error:
-            if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
-                raise
-            return None
-
-    def _remote_pci(self, link: int) -> str | None:
-        try:
-            bus_id = ask(self._nvml, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link).busId
-        except NvmlFailure as error:
-            if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
-                raise
-            return None
-        return bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)
-
     def _fields(self, ids: list[int]) -> dict[tuple[int, int], float | NvmlFailure]:
         wanted = [(field, link) for link in self._active for field in ids if field not in self._dead]
         try:
             values = field_values(self._nvml, self._handle, wanted)
         except NvmlFailure as error:
-            if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+            if error.is_gone:
                 raise
             return {}
         for field in ids:
@@ -160,7 +146,7 @@ class LinkReader:
             try:
                 errors[label] = int(ask(self._nvml, "nvmlDeviceGetNvLinkErrorCounter", self._handle, link, counter))
             except NvmlFailure as error:
-                if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+                if error.is_gone:
                     raise
                 if error.kind is Failure.UNSUPPORTED:
                     self._counters.discard(label)

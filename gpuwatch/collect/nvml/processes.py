@@ -71,7 +71,7 @@ class ProcessReader:
             try:
                 return list(ask(self._nvml, name + suffix, self._handle))
             except NvmlFailure as error:
-                if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+                if error.is_gone:
                     raise
                 if error.kind is not Failure.UNSUPPORTED:
                     self.errors["processes"] = str(error)
@@ -111,7 +111,7 @@ class ProcessReader:
         try:
             samples = ask(self._nvml, UTILIZATION, self._handle, self._last_seen)
         except NvmlFailure as error:
-            if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+            if error.is_gone:
                 raise
             if error.kind is Failure.UNSUPPORTED:
                 self._unsupported.add(UTILIZATION)
@@ -120,7 +120,12 @@ class ProcessReader:
                 self.errors["processes.utilization"] = str(error)
                 return False
             samples = []
-        sane = [sample for sample in samples if sample.timeStamp > self._last_seen and _is_sane(sample)]
+        # drivers hand out stale slots of their buffer too, with shares in the millions
+        sane = [
+            sample
+            for sample in samples
+            if sample.timeStamp > self._last_seen and all(getattr(sample, member) <= 100 for member in SHARES.values())
+        ]
         for sample in sorted(sane, key=lambda sample: int(sample.timeStamp)):
             self._samples[int(sample.pid)] = (now, sample)
             self._last_seen = int(sample.timeStamp)
@@ -141,8 +146,3 @@ def file_name(command: str) -> str | None:
     else:
         path, separator = next(iter(command.split()), ""), "/"
     return None if path.startswith("[") else path.rpartition(separator)[2] or None
-
-
-def _is_sane(sample: Any) -> bool:
-    """Drivers hand out stale slots of their buffer too, with shares in the millions."""
-    return all(getattr(sample, member) <= 100 for member in SHARES.values())

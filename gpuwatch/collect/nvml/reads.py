@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from gpuwatch.collect.nvml.fields import Call, Field, FieldId, Tier
+from gpuwatch.collect.nvml.fields import FieldId, FieldRow, NvmlCall, Tier
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, failure
 
 VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """nvmlValueType_t -> member of the nvmlValue_t union (nvml.h)."""
 
 BATCH = 128
-"""Field values per driver call: older drivers refuse more."""
+"""FieldRow values per driver call: older drivers refuse more."""
 
 
 def field_values(nvml: Nvml, handle: Any, wanted: list[tuple[int, int]]) -> dict[tuple[int, int], float | NvmlFailure]:
@@ -36,17 +36,17 @@ class FieldReader:
     for which no way is left. Both are about this handle and die with it, that is, at the next driver change.
     """
 
-    def __init__(self, nvml: Nvml, handle: Any, fields: tuple[Field, ...]) -> None:
+    def __init__(self, nvml: Nvml, handle: Any, fields: tuple[FieldRow, ...]) -> None:
         self._nvml, self._handle = nvml, handle
         self._ways = {field: [way for way in field.ways if _is_known(nvml, way)] for field in fields}
         self._arguments = {
             way: tuple(getattr(nvml, a) if isinstance(a, str) else a for a in way.args)
             for ways in self._ways.values()
             for way in ways
-            if isinstance(way, Call)
+            if isinstance(way, NvmlCall)
         }
         self._values: dict[str, Any] = {}
-        self._asked: set[Field] = set()
+        self._asked: set[FieldRow] = set()
         self._failures: list[NvmlFailure] = []
         self.unsupported: list[str] = [path for field, ways in self._ways.items() if not ways for path in field.paths]
         self.errors: dict[str, str] = {}
@@ -66,12 +66,12 @@ class FieldReader:
             raise self._failures[-1]
         return self._values
 
-    def _is_due(self, field: Field, count: int, force: bool) -> bool:
+    def _is_due(self, field: FieldRow, count: int, force: bool) -> bool:
         if field not in self._asked or field.tier is Tier.FAST:
             return True
         return field.tier is Tier.SLOW and (force or count % Tier.SLOW == 0)
 
-    def _batch(self, due: list[Field]) -> dict[tuple[int, int], float | NvmlFailure]:
+    def _batch(self, due: list[FieldRow]) -> dict[tuple[int, int], float | NvmlFailure]:
         wanted = [
             (getattr(self._nvml, "NVML_FI_" + way.name), 0)
             for field in due
@@ -82,18 +82,18 @@ class FieldReader:
         try:
             return field_values(self._nvml, self._handle, wanted)
         except NvmlFailure as error:
-            if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+            if error.is_gone:
                 raise
             return dict.fromkeys(wanted, error)
 
-    def _read_field(self, field: Field, batch: dict[tuple[int, int], float | NvmlFailure]) -> bool:
+    def _read_field(self, field: FieldRow, batch: dict[tuple[int, int], float | NvmlFailure]) -> bool:
         """Whether it answered. A field that failed is due again at the next sample, whatever its tier."""
         ways = self._ways[field]
         while ways:
             try:
                 values = self._answer(ways[0], batch)
             except NvmlFailure as error:
-                if error.kind in (Failure.LOST, Failure.DRIVER_GONE):
+                if error.is_gone:
                     raise
                 if error.kind is Failure.UNSUPPORTED:
                     ways.pop(0)
@@ -109,8 +109,8 @@ class FieldReader:
         self.unsupported.extend(field.paths)
         return False
 
-    def _answer(self, way: Call | FieldId, batch: dict[tuple[int, int], float | NvmlFailure]) -> Any:
-        if isinstance(way, Call):
+    def _answer(self, way: NvmlCall | FieldId, batch: dict[tuple[int, int], float | NvmlFailure]) -> Any:
+        if isinstance(way, NvmlCall):
             return way.get(ask(self._nvml, way.name, self._handle, *self._arguments[way]))
         key = (getattr(self._nvml, "NVML_FI_" + way.name), 0)
         answer = batch[key] if key in batch else field_values(self._nvml, self._handle, [key])[key]
@@ -118,13 +118,13 @@ class FieldReader:
             raise answer
         return way.get(answer)
 
-    def _forget(self, field: Field) -> None:
+    def _forget(self, field: FieldRow) -> None:
         self._asked.discard(field)
         for path in field.paths:
             self._values.pop(path, None)
 
 
-def _is_known(nvml: Nvml, way: Call | FieldId) -> bool:
+def _is_known(nvml: Nvml, way: NvmlCall | FieldId) -> bool:
     """Whether this release of the bindings has the constants; newer ones name more than older ones."""
     if isinstance(way, FieldId):
         return hasattr(nvml, "NVML_FI_" + way.name)
@@ -143,3 +143,49 @@ def nest(values: dict[str, Any]) -> dict[str, Any]:
             branch = branch.setdefault(parent, {})
         branch[leaf] = value
     return tree
+
+
+BUFFERS = {
+    "power": ("NVML_TOTAL_POWER_SAMPLES", 1e-3, ("power.mean", "power.max")),
+    "utilization": ("NVML_GPU_UTILIZATION_SAMPLES", 1e-2, ("utilization.gpu_mean", "utilization.gpu_max")),
+}
+"""Buffer -> sampling type, scale, paths of (mean, maximum)."""
+
+
+class SampleReader:
+    """Reads each buffer from the newest sample seen so far; the first read only finds out where that is."""
+
+    def __init__(self, nvml: Nvml, handle: Any) -> None:
+        self._nvml, self._handle = nvml, handle
+        self._buffers = dict(BUFFERS)
+        self._last_seen: dict[str, int] = {}
+
+    def read(self) -> dict[str, float]:
+        """Values by FIELDS path; a path is missing when no sample came since the previous read."""
+        values: dict[str, float] = {}
+        for name, (constant, scale, paths) in list(self._buffers.items()):
+            try:
+                kind, samples = ask(
+                    self._nvml,
+                    "nvmlDeviceGetSamples",
+                    self._handle,
+                    getattr(self._nvml, constant),
+                    self._last_seen.get(name, 0),
+                )
+            except NvmlFailure as error:
+                if error.is_gone:
+                    raise
+                if error.kind in (Failure.UNSUPPORTED, Failure.PERMISSION):
+                    del self._buffers[name]
+                continue
+            seen = self._last_seen.get(name)
+            fresh = [
+                getattr(s.sampleValue, VALUE_MEMBERS[kind]) * scale
+                for s in samples
+                if seen is None or s.timeStamp > seen
+            ]
+            if samples:
+                self._last_seen[name] = max(int(s.timeStamp) for s in samples)
+            if fresh and seen is not None:
+                values.update(zip(paths, (sum(fresh) / len(fresh), max(fresh)), strict=True))
+        return values

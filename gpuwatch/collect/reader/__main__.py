@@ -6,6 +6,6 @@ import sys
 sys.modules["typing_extensions"] = None  # type: ignore[assignment]
 
 if __name__ == "__main__":
-    from gpuwatch.collect.reader.process import main
+    from gpuwatch.collect.reader.driver import main
 
     main()

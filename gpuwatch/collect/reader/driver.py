@@ -2,15 +2,31 @@
 
 import importlib
 import logging
+import os
+import select
+import signal
+import sys
 import threading
 import time
 from typing import Any
 
+import msgspec
+
 from gpuwatch.collect.nvml.events import EventReader
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, text
 from gpuwatch.collect.reader.gpu_thread import GpuThread
-from gpuwatch.collect.reader.messages import USAGE, Failed, Happened, Registered, Settings
-from gpuwatch.collect.reader.outbox import Outbox
+from gpuwatch.collect.reader.messages import (
+    REFRESH,
+    USAGE,
+    DriverEventMessage,
+    DriverOpened,
+    Outbox,
+    ReaderFailed,
+    ReaderHeartbeat,
+    Settings,
+    private_stdout,
+    release_streams,
+)
 from gpuwatch.host.machine import in_pod
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
 from gpuwatch.model.snapshot import Driver
@@ -67,7 +83,7 @@ class DriverThread(threading.Thread):
             time.sleep(FINISH_POLL_SECONDS)
 
     def _fail(self, reason: str, kind: str, retry: bool = True, code: int | None = None) -> None:
-        self._outbox.send(Failed(reason=reason, kind=kind, retry=retry, code=code))
+        self._outbox.send(ReaderFailed(reason=reason, kind=kind, retry=retry, code=code))
 
     def stuck(self) -> dict[str, tuple[str, float]]:
         """uuid (or `index N`) -> part of the read and seconds so far, of reads longer than one interval."""
@@ -85,7 +101,7 @@ class DriverThread(threading.Thread):
         ask(nvml, "nvmlInit")
         self.starting = "counting the GPUs"
         count = int(ask(nvml, "nvmlDeviceGetCount"))
-        self._outbox.send(Registered(driver=versions(nvml), count=count))
+        self._outbox.send(DriverOpened(driver=versions(nvml), count=count))
         self.starting = None
         events = self._event_set(nvml)
         self._gpus = [GpuThread(nvml, index, self._settings, self._outbox, events) for index in range(count)]
@@ -121,7 +137,7 @@ class DriverThread(threading.Thread):
                 continue
             backoff = shortest
             if event is not None:
-                self._outbox.send(Happened(event=event))
+                self._outbox.send(DriverEventMessage(event=event))
                 for gpu in self._gpus:
                     if event.uuid is None or gpu.key == event.uuid:
                         gpu.refresh()
@@ -142,3 +158,28 @@ def versions(nvml: Nvml) -> Driver:
         nvml=text(get("nvmlSystemGetNVMLVersion") or ""),
         cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
     )
+
+
+BEAT_SECONDS = 0.5
+
+
+def main() -> None:
+    """Run until stdin closes, which the agent does too when it was told that the driver is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to both; the agent ends the reader
+    settings = msgspec.json.decode(sys.argv[1], type=Settings)
+    outbox = Outbox(private_stdout())
+    driver = DriverThread(settings, outbox)
+    driver.start()
+    stdin = sys.stdin.fileno()
+    while not outbox.closed:
+        readable, _, _ = select.select([stdin], [], [], BEAT_SECONDS)
+        if readable:
+            command = os.read(stdin, 64)
+            if not command:
+                break
+            if REFRESH in command:
+                driver.refresh()
+        outbox.send(ReaderHeartbeat(stuck=driver.stuck(), starting=driver.starting))
+    release_streams()
+    driver.finish()
+    os._exit(0)

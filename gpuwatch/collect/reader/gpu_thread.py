@@ -8,13 +8,31 @@ import msgspec
 from gpuwatch.collect.nvml.events import EventReader
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure
-from gpuwatch.collect.reader.messages import Failed, Found, Refused, Sample, Settings, Trouble
-from gpuwatch.collect.reader.outbox import Outbox
+from gpuwatch.collect.reader.messages import GpuFound, GpuRefused, GpuSample, GpuTrouble, Outbox, ReaderFailed, Settings
 
 STAGGER_SECONDS = 0.004
 """Between two GPUs' samples: threads that call the driver at the same moment contend for Python's lock at every call,
 which nearly doubles their work.
 """
+
+# A GPU that hangs, or one that is slow?
+#
+# Both look alike from outside: a driver call has not returned. A driver that is merely busy (a reset, a first start
+# without persistence mode, a large allocation) returns within seconds; one whose firmware is dead returns never, or
+# after a timeout of its own inside each call.
+#
+# A timeout around the call does not work. Python cannot take a thread out of a C function, a signal is not delivered to
+# a thread that sleeps uninterruptibly in the kernel, and a process that is killed inside an ioctl can wedge the GPU for
+# good. Calling again does not work either: the driver serialises calls about one GPU, so a second caller queues behind
+# the first and hangs too.
+#
+# Therefore no call is ever given up or repeated while it is under way. Each GPU has a thread of its own, so that one
+# that hangs delays no other. The reader's main thread calls no driver and sends a heartbeat twice a second with the
+# part of the read that each thread is in and the seconds so far. The agent judges by that: readings are absent from the
+# first missed sample on, the GPU is `unresponsive` from then on, and a finding begins only after
+# `checks.unresponsive_after`, which a busy driver does not reach. A slow GPU shows up afterwards: its calls return, but
+# two in a row took longer than SLOW_SECONDS. It is then left alone for as long as they took, so that the reader spends
+# at most half of the time inside a driver that may be failing.
 
 LOST_SECONDS = 30.0
 """A sick GPU is asked less and less often, down to this: every call about it may make its driver worse."""
@@ -25,7 +43,7 @@ long as they took. One alone was a hang that is over: the next read shows whethe
 """
 
 
-def spared(interval: float, losses: int, took: tuple[float, float]) -> float:
+def backoff_seconds(interval: float, losses: int, took: tuple[float, float]) -> float:
     """Seconds for which a sick GPU is left alone: after `losses` answers in a row that it is lost, or when each of the
     last two reads `took` very long. 0 for one that is well.
     """
@@ -64,7 +82,7 @@ class GpuThread(threading.Thread):
         return part or "start", time.monotonic() - since
 
     def refresh(self) -> None:
-        """Sample now, rarely-read values included."""
+        """GpuSample now, rarely-read values included."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -83,20 +101,20 @@ class GpuThread(threading.Thread):
                     self._reader = self._register()
                 self._sample(self._reader, forced)
             except NvmlFailure as error:
-                self._tell(error)
+                if error.kind is Failure.DRIVER_GONE:
+                    self._outbox.send(ReaderFailed(reason=str(error), kind=error.kind, code=error.code))
+                self._tell_reason(str(error), lost=error.kind is Failure.LOST, hidden=error.kind is Failure.PERMISSION)
             except Exception as error:  # noqa: BLE001 one odd GPU must not take the others' reader down
                 self._tell_reason(f"reading failed: {type(error).__name__}: {error}", lost=False)
             self._since = None
-            self._wake.wait(self._until_next(time.monotonic() - start))
-
-    def _until_next(self, took: float) -> float:
-        """Seconds to the next grid point, which GPUs share but for the stagger; one that is too near is left out."""
-        interval = self._settings.interval
-        offset = self._index * min(STAGGER_SECONDS, interval / 64)
-        rest = interval - (time.monotonic() - offset) % interval
-        rest = rest if rest >= interval / 2 else rest + interval
-        before, self._took = self._took, took
-        return max(rest, spared(interval, self._losses, (before, took)))
+            # seconds to the next grid point, which GPUs share but for the stagger; one that is too near is left out
+            took = time.monotonic() - start
+            interval = self._settings.interval
+            offset = self._index * min(STAGGER_SECONDS, interval / 64)
+            rest = interval - (time.monotonic() - offset) % interval
+            rest = rest if rest >= interval / 2 else rest + interval
+            before, self._took = self._took, took
+            self._wake.wait(max(rest, backoff_seconds(interval, self._losses, (before, took))))
 
     def _register(self) -> GpuReader:
         handle, identity = register(self._nvml, self._index)
@@ -109,23 +127,18 @@ class GpuThread(threading.Thread):
                     raise
                 refused = str(error)
         self.key = identity.uuid
-        self._outbox.send(Found(identity=identity, events_refused=refused))
+        self._outbox.send(GpuFound(identity=identity, events_refused=refused))
         return GpuReader(self._nvml, handle, identity, with_gpm=self._settings.with_gpm, buffers=self._settings.buffers)
 
     def _sample(self, reader: GpuReader, forced: bool) -> None:
         start = time.monotonic()
         gpu = reader.read(time.time(), start, forced)
         self._losses = 0
-        self._outbox.send(Sample(gpu=msgspec.structs.replace(gpu, read_seconds=time.monotonic() - start)))
-
-    def _tell(self, error: NvmlFailure) -> None:
-        if error.kind is Failure.DRIVER_GONE:
-            self._outbox.send(Failed(reason=str(error), kind=error.kind, code=error.code))
-        self._tell_reason(str(error), lost=error.kind is Failure.LOST, hidden=error.kind is Failure.PERMISSION)
+        self._outbox.send(GpuSample(gpu=msgspec.structs.replace(gpu, read_seconds=time.monotonic() - start)))
 
     def _tell_reason(self, reason: str, lost: bool, hidden: bool = False) -> None:
         self._losses = self._losses + 1 if lost else 0
         if self._reader is None:
-            self._outbox.send(Refused(index=self._index, lost=lost, hidden=hidden, reason=reason))
+            self._outbox.send(GpuRefused(index=self._index, lost=lost, hidden=hidden, reason=reason))
         else:
-            self._outbox.send(Trouble(uuid=self.key, lost=lost, reason=reason))
+            self._outbox.send(GpuTrouble(uuid=self.key, lost=lost, reason=reason))

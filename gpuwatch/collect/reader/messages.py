@@ -1,5 +1,8 @@
 """The pipe protocol: length-prefixed msgpack messages from the reader to the agent, one-byte commands back."""
 
+import os
+import sys
+import threading
 from collections.abc import Callable
 from struct import Struct as Layout
 
@@ -24,22 +27,22 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="t"):
     """Base of everything the reader says."""
 
 
-class Registered(Message, frozen=True, kw_only=True, tag="registered"):
+class DriverOpened(Message, frozen=True, kw_only=True, tag="registered"):
     """The driver answered; `count` GPUs are in NVML."""
 
     driver: Driver
     count: int
 
 
-class Found(Message, frozen=True, kw_only=True, tag="found"):
+class GpuFound(Message, frozen=True, kw_only=True, tag="found"):
     """One GPU answered its identity; `events` says why it tells no driver events, None when it does."""
 
     identity: Identity
     events_refused: str | None = None
 
 
-class Refused(Message, frozen=True, kw_only=True, tag="refused"):
-    """The GPU at an NVML index does not answer its identity; asked again by and by. `lost` as in Trouble;
+class GpuRefused(Message, frozen=True, kw_only=True, tag="refused"):
+    """The GPU at an NVML index does not answer its identity; asked again by and by. `lost` as in GpuTrouble;
     `hidden`: NVML counts it, but this container may not see it.
     """
 
@@ -49,13 +52,13 @@ class Refused(Message, frozen=True, kw_only=True, tag="refused"):
     reason: str
 
 
-class Sample(Message, frozen=True, kw_only=True, tag="sample"):
+class GpuSample(Message, frozen=True, kw_only=True, tag="sample"):
     """One look at one GPU."""
 
     gpu: Gpu
 
 
-class Trouble(Message, frozen=True, kw_only=True, tag="trouble"):
+class GpuTrouble(Message, frozen=True, kw_only=True, tag="trouble"):
     """A GPU could not be read. `lost` False: this read failed, ask again."""
 
     uuid: str
@@ -63,13 +66,13 @@ class Trouble(Message, frozen=True, kw_only=True, tag="trouble"):
     reason: str
 
 
-class Happened(Message, frozen=True, kw_only=True, tag="event"):
+class DriverEventMessage(Message, frozen=True, kw_only=True, tag="event"):
     """The event set told something."""
 
     event: DriverEvent
 
 
-class Beat(Message, frozen=True, kw_only=True, tag="beat"):
+class ReaderHeartbeat(Message, frozen=True, kw_only=True, tag="beat"):
     """The reader lives. `stuck` maps uuid, or `index N` while a GPU is registered, to the part of the read it is in and
     seconds so far, for reads longer than an interval; `starting` says what the start is waiting for.
     """
@@ -82,7 +85,7 @@ USAGE = "usage"
 """Kind of a failure that lies in what was asked for, such as a capture file that is none."""
 
 
-class Failed(Message, frozen=True, kw_only=True, tag="failed"):
+class ReaderFailed(Message, frozen=True, kw_only=True, tag="failed"):
     """The reader ends. `retry` says whether a new process may help (driver reloaded, GPU came or went); `code`: the
     nvmlReturn, where it was NVML that failed.
     """
@@ -99,7 +102,9 @@ class Failed(Message, frozen=True, kw_only=True, tag="failed"):
         return NoGpuStack("no NVIDIA GPU found", self.reason, "gpuwatch diagnose tells what to do; or try --source sim")
 
 
-AnyMessage = Registered | Found | Refused | Sample | Trouble | Happened | Beat | Failed
+AnyMessage = (
+    DriverOpened | GpuFound | GpuRefused | GpuSample | GpuTrouble | DriverEventMessage | ReaderHeartbeat | ReaderFailed
+)
 
 LENGTH = Layout(">I")
 MAX_FRAME = 16 << 20
@@ -152,3 +157,42 @@ class FrameBuffer:
                 raise ProtocolError(str(error)) from None
             del self._bytes[:end]
         return messages
+
+
+class Outbox:
+    """Writes frames one after another; `closed` once the agent has closed the pipe and nobody reads on."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lock = threading.Lock()
+        self.closed = False
+
+    def send(self, message: AnyMessage) -> None:
+        """Write one message; nothing more once the pipe is closed."""
+        self.write(encode(message))
+
+    def write(self, frame: bytes) -> None:
+        """As `send`, a frame that is made already."""
+        rest = memoryview(frame)
+        with self._lock:
+            try:
+                while rest and not self.closed:
+                    rest = rest[os.write(self._fd, rest) :]
+            except BrokenPipeError:
+                self.closed = True
+
+
+def private_stdout() -> int:
+    """The pipe to the parent, out of reach of whatever a library prints."""
+    pipe = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return pipe
+
+
+def release_streams() -> None:
+    """Close stdout and stderr for good. They are also the parent's: whoever reads its output to the end would wait for
+    this process too, which may be inside the driver.
+    """
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nothing, stream.fileno())

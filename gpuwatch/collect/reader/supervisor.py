@@ -19,11 +19,11 @@ import msgspec
 from gpuwatch.collect.reader.messages import (
     REFRESH,
     AnyMessage,
-    Beat,
-    Failed,
+    DriverOpened,
     FrameBuffer,
     ProtocolError,
-    Registered,
+    ReaderFailed,
+    ReaderHeartbeat,
     Settings,
 )
 
@@ -123,7 +123,7 @@ class Supervisor(threading.Thread):
         try:
             process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0)
         except OSError as error:
-            self._take(Failed(reason=f"the reader cannot be started: {error}", kind="reader"))
+            self._take(ReaderFailed(reason=f"the reader cannot be started: {error}", kind="reader"))
             return False
         self._process, self._in_driver = process, True
         reason: str | None = None
@@ -136,9 +136,18 @@ class Supervisor(threading.Thread):
                 process.kill()
         finally:
             self._process = None
-            self._let_go(process)
+            # close the pipes, which ends a reader that can end, and leave alone one that cannot yet
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                log.warning("reader %d is inside a driver call; left alone", process.pid)
+                self._abandoned.append(process)
+                threading.Thread(target=process.wait, name="left reader", daemon=True).start()
         if reason is not None and not self._stopping:
-            self._take(Failed(reason=reason or ending(process.poll()), kind="reader"))
+            self._take(ReaderFailed(reason=reason or ending(process.poll()), kind="reader"))
         return reason == ASKED
 
     def _listen(self, process: subprocess.Popen[bytes]) -> str | None:
@@ -160,28 +169,13 @@ class Supervisor(threading.Thread):
             if not data:
                 return ""
             for message in frames.feed(data):
-                self._note(message)
+                if isinstance(message, ReaderHeartbeat):
+                    self._in_driver = bool(message.stuck) or message.starting is not None
+                elif isinstance(message, DriverOpened):
+                    self._in_driver = False
                 self._take(message)
-                if isinstance(message, Failed):
+                if isinstance(message, ReaderFailed):
                     return None
-
-    def _note(self, message: AnyMessage) -> None:
-        if isinstance(message, Beat):
-            self._in_driver = bool(message.stuck) or message.starting is not None
-        elif isinstance(message, Registered):
-            self._in_driver = False
-
-    def _let_go(self, process: subprocess.Popen[bytes]) -> None:
-        """Close the pipes, which ends a reader that can end, and leave alone one that cannot yet."""
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            log.warning("reader %d is inside a driver call; left alone", process.pid)
-            self._abandoned.append(process)
-            threading.Thread(target=process.wait, name="left reader", daemon=True).start()
 
 
 def ending(status: int | None) -> str:

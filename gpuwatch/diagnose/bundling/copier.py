@@ -15,9 +15,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from gpuwatch.collect.reader.messages import LENGTH, framed
-from gpuwatch.collect.reader.outbox import Outbox
-from gpuwatch.collect.reader.streams import let_go, private_stdout
+from gpuwatch.collect.reader.messages import LENGTH, Outbox, framed, private_stdout, release_streams
 from gpuwatch.diagnose.bundling.allow_list import AREAS, Taken
 from gpuwatch.diagnose.bundling.copying import Found, Member, Tree, contents
 from gpuwatch.diagnose.bundling.redaction import Redactor
@@ -124,7 +122,7 @@ def main() -> None:
     for area, members in jobs(places).items():
         threading.Thread(target=_tell, args=(area, members, outbox), daemon=True).start()
     os.read(sys.stdin.fileno(), 1)  # nothing is ever written there
-    let_go()
+    release_streams()
     os._exit(0)
 
 

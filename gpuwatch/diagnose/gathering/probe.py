@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.collect.reader.messages import framed
-from gpuwatch.collect.reader.outbox import Outbox
-from gpuwatch.collect.reader.streams import let_go, private_stdout
+from gpuwatch.collect.reader.messages import Outbox, framed, private_stdout, release_streams
 from gpuwatch.diagnose.facts import HOST_SECTIONS, HostFacts, HostSection
 from gpuwatch.diagnose.gathering.protocol import DriverOrder, Order, Told, encode, unread
 from gpuwatch.diagnose.gathering.sections import read
@@ -46,7 +44,7 @@ def main() -> None:
     for section in HOST_SECTIONS if order.files else ():
         threading.Thread(target=_tell_section, args=(section, order.places, outbox), daemon=True).start()
     os.read(sys.stdin.fileno(), 1)  # nothing is ever written there
-    let_go()
+    release_streams()
     os._exit(0)
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gpuwatch.collect.kernel_log.follower import DEVICE
-from gpuwatch.collect.kernel_log.framing import Frame, frames, joined
-from gpuwatch.collect.kernel_log.klogctl import SyslogRing
-from gpuwatch.collect.kernel_log.kmsg import KmsgRecords
+from gpuwatch.collect.kernel_log.lines import Frame, frames, joined
+from gpuwatch.collect.kernel_log.ring import KmsgRecords, SyslogRing
 from gpuwatch.host.plain_file import plain
 from gpuwatch.model.snapshot import Record
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.collect.kernel_log.follower import KernelLog
-from gpuwatch.collect.kernel_log.klogctl import SyslogRing
+from gpuwatch.collect.kernel_log.ring import SyslogRing
 from gpuwatch.model.xid import KernelCursor, KernelEvent
 
 UPTIME = 100.0

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.collect.kernel_log.follower import BOOT_ID, DEVICE, KernelLog
-from gpuwatch.collect.kernel_log.klogctl import SyslogRing, read_newest
-from gpuwatch.collect.kernel_log.kmsg import KmsgRecords
+from gpuwatch.collect.kernel_log.ring import KmsgRecords, SyslogRing, read_newest
 from gpuwatch.model.xid import KernelEvent
 from tests.waiting import BOUND_SECONDS, until
 

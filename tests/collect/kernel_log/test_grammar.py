@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuwatch.collect.kernel_log.framing import LONGEST_LINE, parse_line, parse_lines, raw_frame
+from gpuwatch.collect.kernel_log.lines import LONGEST_LINE, parse_line, parse_lines, raw_frame
 from gpuwatch.model.xid import NvLinkError
 
 SAMPLES = [line.split("\t") for line in (Path(__file__).parent / "data/kmsg_samples.tsv").read_text().splitlines()[1:]]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuwatch.collect.kernel_log.framing import parse_line
+from gpuwatch.collect.kernel_log.lines import parse_line
 from gpuwatch.model.xid import NvLinkError
 
 BODY = "NETIR_LINK_EVT  Fatal   XC0 i1 Link 01 (0x021425c6 0x00000000)"

@@ -15,7 +15,7 @@ def look(pair, now):
     except NvmlFailure as error:
         tell(str(error))
 """
-PAIR = READ + "pair = gpm.Pair(nvml, handle)\n"
+PAIR = READ + "pair = gpm.GpmSampler(nvml, handle)\n"
 GRAPHICS, SM, TENSOR, FP64 = 1, 2, 5, 11  # nvmlGpmMetricId_t
 
 
@@ -74,7 +74,7 @@ def test_instances_have_their_own(driver: FakeDriver) -> None:
     driver.set_mig(0, [FakeMig(gi=1), FakeMig(gi=5)])
     driver.set_gpm(0, {GRAPHICS: 80.0}, gi=5)
     piece = READ + (
-        "one, five = (gpm.Pair(nvml, handle, gi) for gi in (1, 5))\n"
+        "one, five = (gpm.GpmSampler(nvml, handle, gi) for gi in (1, 5))\n"
         "look(one, 0.0); look(five, 0.0); look(one, 1.0); look(five, 1.0)"
     )
     *_, one, five = run(driver, piece)

@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, Call, Field, FieldId, Tier
+from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, FieldId, FieldRow, NvmlCall, Tier
 from gpuwatch.collect.nvml.library import KINDS, Failure, NvmlFailure, ask, error_text, failure, text
 from gpuwatch.collect.nvml.reads import FieldReader, nest
 from tests.fakes.libnvml import FakeDriver
@@ -206,7 +206,7 @@ def test_paths_are_written_once_each() -> None:
 
 
 def test_a_second_way_may_be_a_field_value() -> None:
-    field = Field(("power.energy",), Tier.FAST, (Call("nvmlNoSuchCall"), FieldId("DEV_POWER_INSTANT")))
+    field = FieldRow(("power.energy",), Tier.FAST, (NvmlCall("nvmlNoSuchCall"), FieldId("DEV_POWER_INSTANT")))
     assert FieldReader(Older(), None, (field,)).read(0) == {"power.energy": 70_000}
 
 

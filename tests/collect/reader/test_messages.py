@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from gpuwatch.collect.reader.messages import (
     LENGTH,
     MAX_FRAME,
-    Beat,
-    Failed,
-    Found,
+    DriverEventMessage,
+    DriverOpened,
     FrameBuffer,
-    Happened,
+    GpuFound,
+    GpuRefused,
+    GpuSample,
+    GpuTrouble,
     ProtocolError,
-    Refused,
-    Registered,
-    Sample,
-    Trouble,
+    ReaderFailed,
+    ReaderHeartbeat,
     encode,
 )
 from gpuwatch.model.snapshot import Driver, Gpu, Identity, Power
@@ -27,16 +27,16 @@ from gpuwatch.model.xid import DriverEvent
 
 IDENTITY = Identity(index=3, uuid="GPU-3", pci_bus_id="00000000:3B:00.0")
 MESSAGES: tuple[Any, ...] = (
-    Registered(driver=Driver(version="580.95.05", cuda="13.0"), count=8),
-    Found(identity=IDENTITY),
-    Found(identity=IDENTITY, events_refused="Not Supported"),
-    Refused(index=4, reason="GPU is lost", lost=True),
-    Sample(gpu=Gpu(identity=IDENTITY, at=1e9, power=Power(average=70.5), errors={"a": "b"})),
-    Trouble(uuid="GPU-3", lost=False, reason="Unknown Error"),
-    Happened(event=DriverEvent(kind="xid", at=1e9, data=79, uuid="GPU-3")),
-    Beat(),
-    Beat(stuck={"GPU-3": ("fields", 2.5), "index 4": ("registration", 9.0)}, starting="nvmlInit"),
-    Failed(reason="no GPU in NVML", kind="failed", retry=False),
+    DriverOpened(driver=Driver(version="580.95.05", cuda="13.0"), count=8),
+    GpuFound(identity=IDENTITY),
+    GpuFound(identity=IDENTITY, events_refused="Not Supported"),
+    GpuRefused(index=4, reason="GPU is lost", lost=True),
+    GpuSample(gpu=Gpu(identity=IDENTITY, at=1e9, power=Power(average=70.5), errors={"a": "b"})),
+    GpuTrouble(uuid="GPU-3", lost=False, reason="Unknown Error"),
+    DriverEventMessage(event=DriverEvent(kind="xid", at=1e9, data=79, uuid="GPU-3")),
+    ReaderHeartbeat(),
+    ReaderHeartbeat(stuck={"GPU-3": ("fields", 2.5), "index 4": ("registration", 9.0)}, starting="nvmlInit"),
+    ReaderFailed(reason="no GPU in NVML", kind="failed", retry=False),
 )
 
 

@@ -17,17 +17,17 @@ import pytest
 from gpuwatch.collect.reader.messages import (
     REFRESH,
     AnyMessage,
-    Beat,
-    Failed,
-    Found,
+    DriverEventMessage,
+    DriverOpened,
     FrameBuffer,
-    Happened,
+    GpuFound,
+    GpuRefused,
+    GpuSample,
+    GpuTrouble,
     Message,
-    Refused,
-    Registered,
-    Sample,
+    ReaderFailed,
+    ReaderHeartbeat,
     Settings,
-    Trouble,
 )
 from tests.fakes.libnvml import FakeDriver
 from tests.waiting import BOUND_SECONDS
@@ -110,87 +110,87 @@ def reader(begin: Begin) -> Reader:
 
 
 def test_it_introduces_driver_and_gpus_and_samples_them(driver: FakeDriver, reader: Reader) -> None:
-    registered = reader.next(Registered)
+    registered = reader.next(DriverOpened)
     assert (registered.driver.version, registered.driver.cuda, registered.count) == ("580.95.05", "13.0", 2)
-    found = {reader.next(Found).identity.uuid for _ in range(2)}
+    found = {reader.next(GpuFound).identity.uuid for _ in range(2)}
     assert found == {driver.get(0, "uuid"), driver.get(1, "uuid")}
-    sample = reader.next(Sample)
+    sample = reader.next(GpuSample)
     assert sample.gpu.temperature.gpu == 41
     assert sample.gpu.read_seconds is not None
 
 
 def test_events_come_at_once_and_bring_a_full_sample(driver: FakeDriver, reader: Reader) -> None:
-    reader.next(Sample, lambda sample: sample.gpu.identity.index == 1)
+    reader.next(GpuSample, lambda sample: sample.gpu.identity.index == 1)
     driver.set(1, remap_pending=1)
     driver.xid(1, 63)
-    assert reader.next(Happened).event.data == 63
-    full = reader.next(Sample, lambda sample: sample.gpu.identity.index == 1)
+    assert reader.next(DriverEventMessage).event.data == 63
+    full = reader.next(GpuSample, lambda sample: sample.gpu.identity.index == 1)
     assert full.gpu.row_remap.pending is True
 
 
 def test_refresh_reads_rarely_read_values(driver: FakeDriver, begin: Begin) -> None:
     reader = begin(interval=30.0)
     for _ in range(2):
-        reader.next(Sample)
+        reader.next(GpuSample)
     driver.set(None, persistence_mode=0)
     reader.command(REFRESH)
-    assert reader.next(Sample).gpu.persistence_mode is False
+    assert reader.next(GpuSample).gpu.persistence_mode is False
     reader.close()
     assert reader.ended() == 0
 
 
 def test_a_hung_read_is_told_by_its_part_and_the_other_gpu_goes_on(driver: FakeDriver, reader: Reader) -> None:
-    reader.next(Sample)
+    reader.next(GpuSample)
     driver.hang("nvmlDeviceGetSamples", gpu=0)
-    beat = reader.next(Beat, lambda beat: bool(beat.stuck))
+    beat = reader.next(ReaderHeartbeat, lambda beat: bool(beat.stuck))
     assert {key: part for key, (part, _) in beat.stuck.items()} == {driver.get(0, "uuid"): "sample buffers"}
     assert all(seconds >= 0.2 for _, seconds in beat.stuck.values())
-    reader.next(Sample, lambda sample: sample.gpu.identity.index == 1)
+    reader.next(GpuSample, lambda sample: sample.gpu.identity.index == 1)
 
 
 def test_a_hung_registration_is_told_by_its_index(driver: FakeDriver, begin: Begin) -> None:
     driver.hang("nvmlDeviceGetUUID", gpu=1)
     reader = begin()
-    assert reader.next(Beat, lambda beat: bool(beat.stuck)).stuck["index 1"][0] == "registration"
+    assert reader.next(ReaderHeartbeat, lambda beat: bool(beat.stuck)).stuck["index 1"][0] == "registration"
     driver.clear()
-    reader.next(Found, lambda found: found.identity.index == 1)
+    reader.next(GpuFound, lambda found: found.identity.index == 1)
 
 
 def test_a_hung_start_is_told(driver: FakeDriver, begin: Begin) -> None:
     driver.hang("nvmlInit")
     reader = begin()
-    assert reader.next(Beat).starting == "nvmlInit"
+    assert reader.next(ReaderHeartbeat).starting == "nvmlInit"
     driver.clear()
-    reader.next(Sample)
-    assert reader.next(Beat).starting is None
+    reader.next(GpuSample)
+    assert reader.next(ReaderHeartbeat).starting is None
 
 
 def test_trouble_with_one_gpu(driver: FakeDriver, reader: Reader) -> None:
-    reader.next(Sample)
+    reader.next(GpuSample)
     driver.lose(0)
-    trouble = reader.next(Trouble)
+    trouble = reader.next(GpuTrouble)
     assert (trouble.uuid, trouble.lost) == (driver.get(0, "uuid"), True)
     driver.restore(0)
-    reader.next(Sample, lambda sample: sample.gpu.identity.index == 0)
+    reader.next(GpuSample, lambda sample: sample.gpu.identity.index == 0)
     driver.error(999, "*", gpu=0)
-    assert reader.next(Trouble).lost is False
+    assert reader.next(GpuTrouble).lost is False
 
 
 def test_a_lost_gpu_is_asked_less_and_less_often_but_at_once_when_there_is_news(
     driver: FakeDriver, reader: Reader
 ) -> None:
     lost, well = driver.get(0, "uuid"), driver.get(1, "uuid")
-    reader.next(Sample, lambda sample: sample.gpu.identity.index == 0)
+    reader.next(GpuSample, lambda sample: sample.gpu.identity.index == 0)
     driver.lose(0)
-    reader.next(Trouble)
+    reader.next(GpuTrouble)
     told: list[str] = []
     while told.count(well) < 12:
-        message = reader.next(Message, lambda message: isinstance(message, Sample | Trouble))
-        told.append(message.gpu.identity.uuid if isinstance(message, Sample) else lost)
+        message = reader.next(Message, lambda message: isinstance(message, GpuSample | GpuTrouble))
+        told.append(message.gpu.identity.uuid if isinstance(message, GpuSample) else lost)
     assert told.count(lost) <= 4
     driver.restore(0)
     reader.command(REFRESH)
-    assert reader.next(Sample, lambda sample: sample.gpu.identity.index == 0)
+    assert reader.next(GpuSample, lambda sample: sample.gpu.identity.index == 0)
 
 
 @pytest.mark.parametrize(("code", "lost"), [(15, True), (4, False), (999, False)])
@@ -199,17 +199,17 @@ def test_a_refused_registration_says_whether_the_gpu_is_lost(
 ) -> None:
     driver.error(code, "nvmlDeviceGetHandleByIndex", gpu=1)
     reader = begin()
-    refused = reader.next(Refused)
+    refused = reader.next(GpuRefused)
     assert (refused.index, refused.lost, refused.hidden) == (1, lost, code == 4)
     driver.clear()
-    reader.next(Found, lambda found: found.identity.index == 1)
+    reader.next(GpuFound, lambda found: found.identity.index == 1)
 
 
 def test_a_driver_that_goes_is_said_and_the_reader_ends_when_let_go(driver: FakeDriver, begin: Begin) -> None:
     reader = begin()
-    reader.next(Sample)
+    reader.next(GpuSample)
     driver.reload()
-    failed = reader.next(Failed)
+    failed = reader.next(ReaderFailed)
     assert (failed.kind, failed.retry) == ("driver is gone", True)
     reader.close()
     assert reader.ended() == 0
@@ -220,7 +220,7 @@ def test_whether_a_new_process_may_help(driver: FakeDriver, begin: Begin, code: 
     """A library that is not there will not come; a driver may."""
     driver.error(code, "nvmlInit")
     reader = begin()
-    failed = reader.next(Failed)
+    failed = reader.next(ReaderFailed)
     assert (failed.retry, failed.code) == (retry, code)
     reader.close()
     assert reader.ended() == 0
@@ -228,7 +228,7 @@ def test_whether_a_new_process_may_help(driver: FakeDriver, begin: Begin, code: 
 
 def test_an_odd_factory_is_said(driver: FakeDriver, begin: Begin) -> None:
     reader = begin(factory="gpuwatch.nowhere:open_library")
-    assert "ModuleNotFoundError" in reader.next(Failed).reason
+    assert "ModuleNotFoundError" in reader.next(ReaderFailed).reason
     reader.close()
     assert reader.ended() == 0
 
@@ -236,16 +236,16 @@ def test_an_odd_factory_is_said(driver: FakeDriver, begin: Begin) -> None:
 def test_it_ends_when_its_pipe_is_closed(begin: Begin) -> None:
     """And does not wait for its next round."""
     reader = begin(interval=2 * BOUND_SECONDS)
-    reader.next(Sample)
+    reader.next(GpuSample)
     reader.close()
     assert reader.ended() == 0
 
 
 def test_it_stays_inside_a_call_and_ends_when_that_returns(driver: FakeDriver, begin: Begin) -> None:
     reader = begin()
-    reader.next(Sample)
+    reader.next(GpuSample)
     driver.hang("nvmlDeviceGetPowerUsage", gpu=0)
-    reader.next(Beat, lambda beat: bool(beat.stuck))
+    reader.next(ReaderHeartbeat, lambda beat: bool(beat.stuck))
     reader.close()
     with pytest.raises(subprocess.TimeoutExpired):
         reader.ended(1.0)
@@ -254,8 +254,8 @@ def test_it_stays_inside_a_call_and_ends_when_that_returns(driver: FakeDriver, b
 
 
 def test_it_lets_ctrl_c_to_the_agent(driver: FakeDriver, reader: Reader) -> None:
-    reader.next(Sample)
+    reader.next(GpuSample)
     reader.process.send_signal(signal.SIGINT)
     for _ in range(4):
-        reader.next(Sample)
+        reader.next(GpuSample)
     assert reader.process.poll() is None

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from gpuwatch.collect.reader import supervisor as module
-from gpuwatch.collect.reader.messages import AnyMessage, Beat, Failed, Registered, Settings
+from gpuwatch.collect.reader.messages import AnyMessage, DriverOpened, ReaderFailed, ReaderHeartbeat, Settings
 from gpuwatch.collect.reader.supervisor import MAX_ABANDONED, Supervisor, ending
 from tests.cpu_clock import unhindered
 from tests.waiting import BOUND_SECONDS, until
@@ -22,11 +22,11 @@ SETTINGS = Settings(factory="not:used")
 PRELUDE = """
 import os, sys, time, signal
 from gpuwatch.model.snapshot import Driver
-from gpuwatch.collect.reader.messages import Beat, Failed, Registered, encode
+from gpuwatch.collect.reader.messages import ReaderHeartbeat, ReaderFailed, DriverOpened, encode
 def say(message): os.write(1, encode(message))
 def until_closed():
     while os.read(0, 64): pass
-registered = Registered(driver=Driver(), count=0)
+registered = DriverOpened(driver=Driver(), count=0)
 """
 
 
@@ -46,8 +46,8 @@ class Audience:
         with self._news:
             assert self._news.wait_for(lambda: holds(self.messages), BOUND_SECONDS), self.messages
 
-    def failures(self) -> list[Failed]:
-        return [message for message in self.messages if isinstance(message, Failed)]
+    def failures(self) -> list[ReaderFailed]:
+        return [message for message in self.messages if isinstance(message, ReaderFailed)]
 
 
 Supervise = Callable[..., tuple[Supervisor, Audience]]
@@ -85,7 +85,7 @@ def _end_those_left(folder: Path, supervisor: Supervisor) -> None:
 
 def test_messages_are_handed_on_and_the_end_is_clean(supervise: Supervise) -> None:
     supervisor, audience = supervise("say(registered); until_closed()")
-    audience.wait(lambda messages: any(isinstance(m, Registered) for m in messages))
+    audience.wait(lambda messages: any(isinstance(m, DriverOpened) for m in messages))
     pid = supervisor.pid
     assert pid is not None
     start = unhindered()
@@ -108,7 +108,7 @@ def test_a_reader_that_dies_is_said_and_replaced_ever_more_slowly(supervise: Sup
 
 
 def test_a_reader_that_said_why_is_not_said_twice(supervise: Supervise) -> None:
-    _, audience = supervise("say(Failed(reason='driver is gone', kind='x')); until_closed()")
+    _, audience = supervise("say(ReaderFailed(reason='driver is gone', kind='x')); until_closed()")
     audience.wait(lambda _: len(audience.failures()) == 2)
     assert {failed.reason for failed in audience.failures()} == {"driver is gone"}
 
@@ -135,9 +135,9 @@ def test_garbage_without_end_from_a_stubborn_child(supervise: Supervise, tmp_pat
 
 def test_a_silent_reader_is_replaced(supervise: Supervise, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is in no driver call, so that it is ended, not left alone."""
-    supervisor, audience = supervise("say(registered)\nos.read(0, 1)\nsay(Beat())\ntime.sleep(60)")
+    supervisor, audience = supervise("say(registered)\nos.read(0, 1)\nsay(ReaderHeartbeat())\ntime.sleep(60)")
     first = _wait_for_pid(supervisor)
-    audience.wait(lambda messages: any(isinstance(m, Registered) for m in messages))
+    audience.wait(lambda messages: any(isinstance(m, DriverOpened) for m in messages))
     monkeypatch.setattr(module, "SILENCE_SECONDS", 0.5)  # from the next message on
     supervisor.refresh()
     audience.wait(lambda _: audience.failures())
@@ -154,9 +154,10 @@ def _wait_for_pid(supervisor: Supervisor) -> int:
 
 def test_a_reader_inside_the_driver_is_left_alone_and_the_end_does_not_wait(supervise: Supervise) -> None:
     supervisor, audience = supervise(
-        "say(Beat(stuck={'GPU-1': ('fields', 9.0)}))\nsignal.signal(signal.SIGPIPE, signal.SIG_IGN)\ntime.sleep(60)"
+        "say(ReaderHeartbeat(stuck={'GPU-1': ('fields', 9.0)}))\n"
+        "signal.signal(signal.SIGPIPE, signal.SIG_IGN)\ntime.sleep(60)"
     )
-    audience.wait(lambda messages: any(isinstance(m, Beat) for m in messages))
+    audience.wait(lambda messages: any(isinstance(m, ReaderHeartbeat) for m in messages))
     pid = supervisor.pid
     assert pid is not None
     start = unhindered()
@@ -168,7 +169,7 @@ def test_a_reader_inside_the_driver_is_left_alone_and_the_end_does_not_wait(supe
 
 def test_no_more_readers_than_may_hang_are_started(supervise: Supervise) -> None:
     """Each would meet the same driver."""
-    supervisor, audience = supervise("say(Beat(starting='nvmlInit'))\nos.write(1, b'x' * 9)\ntime.sleep(60)")
+    supervisor, audience = supervise("say(ReaderHeartbeat(starting='nvmlInit'))\nos.write(1, b'x' * 9)\ntime.sleep(60)")
     audience.wait(lambda _: len(audience.failures()) == MAX_ABANDONED)
     time.sleep(1.0)  # longer than the pause after which a fourth one would start
     assert supervisor.abandoned == MAX_ABANDONED
@@ -183,9 +184,9 @@ def test_a_reader_that_cannot_be_started_is_said(supervise: Supervise) -> None:
 
 def test_replace_has_a_fresh_reader_open_the_driver(supervise: Supervise) -> None:
     supervisor, audience = supervise("say(registered); until_closed()")
-    audience.wait(lambda messages: any(isinstance(m, Registered) for m in messages))
+    audience.wait(lambda messages: any(isinstance(m, DriverOpened) for m in messages))
     supervisor.replace()
-    audience.wait(lambda messages: sum(isinstance(m, Registered) for m in messages) == 2)
+    audience.wait(lambda messages: sum(isinstance(m, DriverOpened) for m in messages) == 2)
     assert [failed.reason for failed in audience.failures()] == ["a new reader opens the driver"]
 
 
@@ -200,23 +201,23 @@ if os.path.getsize({str(tries)!r}) < 5:
 say(registered)
 until_closed()
 """)
-    audience.wait(lambda messages: any(isinstance(m, Registered) for m in messages))
+    audience.wait(lambda messages: any(isinstance(m, DriverOpened) for m in messages))
     started = supervisor.restarts
     supervisor.replace()
     audience.wait(lambda _: audience.failures()[-1].reason == "a new reader opens the driver")
     asked = time.monotonic()
     until(lambda: supervisor.restarts > started)
     assert time.monotonic() - asked < module.BACKOFF_SECONDS[0] * 2**4
-    audience.wait(lambda messages: sum(isinstance(m, Registered) for m in messages) == 2)
+    audience.wait(lambda messages: sum(isinstance(m, DriverOpened) for m in messages) == 2)
 
 
 def test_refresh_reaches_the_reader(supervise: Supervise) -> None:
     supervisor, audience = supervise(
-        "say(registered)\nassert os.read(0, 64) == b'R'\nsay(Beat(starting='refreshed'))\nuntil_closed()"
+        "say(registered)\nassert os.read(0, 64) == b'R'\nsay(ReaderHeartbeat(starting='refreshed'))\nuntil_closed()"
     )
-    audience.wait(lambda messages: any(isinstance(m, Registered) for m in messages))
+    audience.wait(lambda messages: any(isinstance(m, DriverOpened) for m in messages))
     supervisor.refresh()
-    audience.wait(lambda messages: any(isinstance(m, Beat) and m.starting == "refreshed" for m in messages))
+    audience.wait(lambda messages: any(isinstance(m, ReaderHeartbeat) and m.starting == "refreshed" for m in messages))
 
 
 def test_refresh_without_a_reader_is_nothing() -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.collect.kernel_log.framing import parse_line
+from gpuwatch.collect.kernel_log.lines import parse_line
 from gpuwatch.health.xid.ledger import ZERO_XIDS, XidLedger
 from gpuwatch.model.xid import BusLossEvent, KernelEvent, SxidEvent, XidEvent
 from gpuwatch.model.xid_catalogue import explain

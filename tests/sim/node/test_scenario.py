@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuwatch.collect.kernel_log.grammar import read_message
+from gpuwatch.collect.kernel_log.lines import read_message
 from gpuwatch.model.errors import UsageError
 from gpuwatch.sim.node.node import Node
 from gpuwatch.sim.node.scenario import load, names, parse, parse_action, scenarios, seconds

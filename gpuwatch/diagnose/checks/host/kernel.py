@@ -2,7 +2,7 @@
 
 import re
 
-from gpuwatch.collect.kernel_log.grammar import read_message
+from gpuwatch.collect.kernel_log.lines import read_message
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.driver.home import is_containerised
 from gpuwatch.diagnose.checks.gpu_log import GpuLine, answering, blamed, present_life, said

@@ -1,0 +1,165 @@
+"""The two ways to the kernel's log ring.
+
+/dev/kmsg gives records one by one, with sequence numbers that show which were lost; the same form may come through a
+FIFO or a growing file, as a simulated node writes it. klogctl(3) is for a container that has CAP_SYSLOG but no
+/dev/kmsg: it gives the newest part of the ring as text, without record numbers and without a way to wait, so it is
+called again and again, and new is what follows the text of the call before.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+from gpuwatch.collect.kernel_log.lines import Frame, frames, joined, raw_frame
+
+_RECORD_BYTES = 16_384
+_READS_AT_ONCE = 1_000
+_FILE_POLL_SECONDS = 0.02
+
+
+class KmsgRecords:
+    """Open at the oldest record the kernel still has. Raises OSError."""
+
+    def __init__(self, path: Path) -> None:
+        is_fifo = stat.S_ISFIFO(path.stat().st_mode)
+        self.replays = not is_fifo
+        # A FIFO held open for writing too never reports the end when its writer goes.
+        access = os.O_RDWR if is_fifo else os.O_RDONLY
+        self._fd = os.open(path, access | os.O_NONBLOCK | os.O_CLOEXEC)
+        is_file = stat.S_ISREG(os.fstat(self._fd).st_mode)
+        self.fileno: int | None = None if is_file else self._fd
+        """For poll(2); None where poll always says yes, so that the caller has to look every `interval`."""
+        self.interval: float | None = _FILE_POLL_SECONDS if is_file else None
+        self.lost = 0
+        self.malformed = 0
+        self._rest = b""
+        self._last: int | None = None
+        self._overrun = False
+
+    def read(self) -> list[Frame]:
+        """The records that are there now, at most a thousand reads of them; never blocks.
+
+        Raises OSError when the file itself fails; an overrun ring or one bad record is no failure.
+        """
+        frames: list[Frame] = []
+        for _ in range(_READS_AT_ONCE):
+            try:
+                data = os.read(self._fd, _RECORD_BYTES)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                # EPIPE: records were overwritten before they were read. EINVAL: one longer than any real one
+                if error.errno == errno.EPIPE:
+                    self._overrun = True
+                elif error.errno == errno.EINVAL:
+                    self.malformed += 1
+                else:
+                    raise error
+                continue
+            if not data:
+                break
+            frames += self._frames(data)
+        return list(joined(frames))
+
+    def close(self) -> None:
+        """Give the file back."""
+        os.close(self._fd)
+
+    def _frames(self, data: bytes) -> Iterator[Frame]:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._rest = self._rest[-_RECORD_BYTES:]
+        for line in lines:
+            if not line or line.startswith(b" "):
+                continue  # key=value lines behind a record
+            frame = raw_frame(line.decode("utf-8", "replace"))
+            if frame is None:
+                self.malformed += 1
+                continue
+            # a gap in the numbers is what was overwritten; numbers that start again are a new writer's
+            gap = 0
+            if frame.sequence is not None and self._last is not None:
+                gap = frame.sequence - self._last - 1
+            self.lost += max(gap, 1 if self._overrun else 0)
+            self._last, self._overrun = frame.sequence, False
+            yield frame
+
+
+_READ_ALL, _SIZE_BUFFER = 3, 10
+_TAIL_BYTES = 65_536
+_SEEN_BYTES = 4_096
+_INTERVAL_SECONDS = 0.1
+_SHARE_OF_A_CPU = 0.02
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _klogctl(action: int, buffer: ctypes.Array[ctypes.c_char] | None, size: int) -> int:
+    count = int(_libc().klogctl(action, buffer, size))
+    if count < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return count
+
+
+def ring_size() -> int:
+    """Bytes of the kernel's log buffer. Raises OSError."""
+    return _klogctl(_SIZE_BUFFER, None, 0)
+
+
+def read_newest(size: int) -> bytes:
+    """Up to `size` bytes of the newest whole lines, `<4>[ 12.345678] text`. Raises OSError."""
+    buffer = ctypes.create_string_buffer(size)
+    count = _klogctl(_READ_ALL, buffer, size)
+    return buffer.raw[:count]
+
+
+class SyslogRing:
+    """Starts at the oldest line the kernel still has. Raises OSError when the call is not permitted."""
+
+    fileno: int | None = None
+    replays = True
+
+    def __init__(self, newest: Callable[[int], bytes] = read_newest, size: int | None = None) -> None:
+        self._newest = newest
+        self._size = ring_size() if size is None else size
+        self._seen: bytes | None = None
+        self._newest(_SEEN_BYTES)
+        self.interval: float | None = _INTERVAL_SECONDS
+        """Seconds between looks; longer where a look is dear, as each one walks the kernel's whole ring."""
+        self.lost = 0
+        self.malformed = 0
+
+    def read(self) -> list[Frame]:
+        """The messages that are new since the last call. Raises OSError."""
+        started = time.thread_time()
+        lines = self._unseen().decode("utf-8", "replace").split("\n")
+        self.interval = max(_INTERVAL_SECONDS, (time.thread_time() - started) / _SHARE_OF_A_CPU)
+        return list(joined(frames(line for line in lines if line)))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _unseen(self) -> bytes:
+        """Look at a short tail first, at everything when what was seen last is further back."""
+        text = b""
+        for size in (_TAIL_BYTES, self._size) if self._seen is not None else (self._size,):
+            text = self._newest(size)
+            start = text.rfind(self._seen) if self._seen is not None else -1
+            if self._seen is not None and start >= 0:
+                return self._remember(text, start + len(self._seen))
+        if self._seen is not None and len(text) > self._size - _SEEN_BYTES:
+            self.lost += 1  # a full ring without it was run over; one that was cleared is short
+        return self._remember(text, 0)
+
+    def _remember(self, text: bytes, new: int) -> bytes:
+        if text:
+            self._seen = text[-_SEEN_BYTES:]
+        return text[new:]
