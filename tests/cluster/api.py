@@ -10,13 +10,12 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlsplit
 
 import yaml
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/default/pods"
@@ -36,9 +35,6 @@ class ApiServer(Protocol):
     def kubeconfig(self, user: str = "admin") -> Path:
         """Write a file that gives any client the rights of a user: `admin` may do everything, others nothing yet."""
 
-    def forget_history(self) -> None:
-        """Forget all changes so far, as etcd does from time to time."""
-
 
 class Answer(NamedTuple):
     """Status code and JSON."""
@@ -54,14 +50,11 @@ def refusal(status: int, reason: str | None, message: str, details: dict[str, An
     return Answer(status, {**said, **({} if details is None else {"details": details}), "code": status})
 
 
-def invalid(kind: str, name: str, *causes: tuple[str, str, str], group: str = "") -> Answer:
-    """The refusal of an object with wrong fields; `causes`: field, reason after `FieldValue`, message."""
-    texts = [f"{field}: {message}" for field, _, message in causes]
-    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    full_kind = f"{kind}.{group}" if group else kind
-    details: dict[str, Any] = {"name": name, "kind": kind, **({"group": group} if group else {})}
-    details["causes"] = [{"reason": f"FieldValue{why}", "message": text, "field": field} for field, why, text in causes]
-    return refusal(422, "Invalid", f'{full_kind} "{name}" is invalid: {listed}', details)
+def invalid(kind: str, name: str, *causes: tuple[str, str], group: str = "") -> Answer:
+    """The refusal of wrong fields as `without_messages` gives it; `causes`: field, reason after `FieldValue`."""
+    details = {**({"name": name} if name else {}), "kind": kind, **({"group": group} if group else {})}
+    fields = [{"reason": f"FieldValue{why}", "field": field} for field, why in causes]
+    return refusal(422, "Invalid", "", {**details, "causes": fields})
 
 
 class Api:
@@ -91,15 +84,6 @@ class Api:
         is_json = "json" in response.headers["Content-Type"]
         return Answer(response.status, comparable(json.loads(said)) if is_json else said.decode())
 
-    def watch(self, path: str, seconds: int = 1, user: str = "admin", **query: str) -> Iterator[dict[str, Any]]:
-        """The events of a watch, until the server ends it after `seconds`."""
-        query = {"watch": "true", "timeoutSeconds": str(seconds), **query}
-        with self._ask("GET", f"{path}?{urlencode(query)}", None, None, user, None) as response:
-            assert response.status == 200, response.read()
-            for line in response:
-                event = json.loads(line)
-                yield {**event, "object": comparable(event["object"])}
-
     @contextlib.contextmanager
     def _ask(
         self, method: str, path: str, body: Any, content_type: str | None, user: str, token: str | None
@@ -124,12 +108,19 @@ class Api:
 
 
 def comparable(said: Any) -> Any:
-    """Without what a server may tell or leave out: who manages which field, and the same cause twice."""
+    """Without what a server may tell or leave out: who manages which field."""
     if isinstance(said, dict):
         said.get("metadata", {}).pop("managedFields", None)
-        if causes := (said.get("details") or {}).get("causes"):
-            said["details"]["causes"] = [cause for at, cause in enumerate(causes) if cause not in causes[:at]]
     return said
+
+
+def without_messages(answer: Answer) -> Answer:
+    """A refusal of wrong fields without its wording, each field and reason once."""
+    pairs = [(cause["reason"], cause["field"]) for cause in answer.body["details"].get("causes", [])]
+    causes = [{"reason": reason, "field": field} for reason, field in dict.fromkeys(pairs)]
+    return Answer(
+        answer.status, {**answer.body, "message": "", "details": {**answer.body["details"], "causes": causes}}
+    )
 
 
 def credentials(kubeconfig: Path) -> tuple[ssl.SSLContext, dict[str, str]]:

@@ -4,7 +4,6 @@ Nodes and pods are objects that somebody makes through the API; nothing runs the
 status of a PodDisruptionBudget, the default service account of a namespace) tests write themselves.
 """
 
-import base64
 import contextlib
 import json
 import ssl
@@ -74,12 +73,6 @@ class ControlPlane:
             issued.private_key_pem.write_to_path(key)
             issued.cert_chain_pems[0].write_to_path(certificate)
         return self._write_kubeconfig(name, {"client-certificate": str(certificate), "client-key": str(key)})
-
-    def forget_history(self) -> None:
-        """Compact etcd up to now."""
-        store = f"http://127.0.0.1:{self._store}/v3"
-        header = _post(f"{store}/kv/range", {"key": base64.b64encode(b"/").decode(), "limit": 1})["header"]
-        _post(f"{store}/kv/compaction", {"revision": header["revision"], "physical": True})
 
     def token_kubeconfig(self, token: str) -> Path:
         """A kubeconfig of whoever a bearer token names."""
@@ -166,9 +159,3 @@ class ControlPlane:
             "--service-cluster-ip-range=10.0.0.0/24",
             "--endpoint-reconciler-type=none",
         ]
-
-
-def _post(url: str, body: Mapping[str, Any]) -> Any:
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.load(answer)

@@ -1,11 +1,11 @@
-"""The simulated API server as the contract tests want it: with TLS, and with no controllers, like the real one here."""
+"""The simulated API server as the contract tests want it: with TLS, like the real one here."""
 
 import ssl
 from pathlib import Path
 
 import trustme
 
-from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
+from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
 
 
 class Simulated(SimulatedApiServer):
@@ -15,10 +15,4 @@ class Simulated(SimulatedApiServer):
         ca, tls = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         ca.cert_pem.write_to_path(directory / "ca.pem")
         ca.issue_cert("127.0.0.1").configure_cert(tls)
-        cluster = Cluster(live_budgets=False)
-        super().__init__(cluster, folder=directory, tls=tls, ca_file=directory / "ca.pem")
-
-    def forget_history(self) -> None:
-        """Compact the store."""
-        with self.cluster.lock:
-            self.cluster.store.compact()
+        super().__init__(SimulatedCluster(), folder=directory, tls=tls, ca_file=directory / "ca.pem")

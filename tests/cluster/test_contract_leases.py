@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cluster.api import LEASES, invalid, refusal
+from tests.cluster.api import LEASES, MERGE, invalid, refusal, without_messages
 
 GROUP = "coordination.k8s.io"
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
@@ -31,43 +31,14 @@ def test_the_second_comes_too_late(apiserver, held, name):
 
 
 def test_only_one_takes_over(apiserver, held, name):
-    path = f"{LEASES}/{name}"
-    status, taken = apiserver.request("PUT", path, {**held, "spec": {**held["spec"], "holderIdentity": "b"}})
+    path, version = f"{LEASES}/{name}", {"resourceVersion": held["metadata"]["resourceVersion"]}
+    first, second = ({"metadata": version, "spec": {"holderIdentity": holder}} for holder in "bc")
+    status, taken = apiserver.request("PATCH", path, first, MERGE)
     assert (status, taken["spec"]["holderIdentity"]) == (200, "b")
     message = f'Operation cannot be fulfilled on leases.coordination.k8s.io "{name}": {MODIFIED}'
     expected = refusal(409, "Conflict", message, {"name": name, "group": GROUP, "kind": "leases"})
-    assert apiserver.request("PUT", path, {**held, "spec": {**held["spec"], "holderIdentity": "c"}}) == expected
+    assert apiserver.request("PATCH", path, second, MERGE) == expected
     assert apiserver.request("GET", path).body == taken
-
-
-def test_no_update_without_a_version(apiserver, held, name):
-    causes = [{
-        "reason": "FieldValueInvalid",
-        "message": "Invalid value: 0: must be specified for an update",
-        "field": "metadata.resourceVersion",
-    }]  # fmt: skip
-    subject = f'leases.coordination.k8s.io "{name}"'
-    message = f"{subject} is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"
-    details = {"name": name, "group": GROUP, "kind": "leases", "causes": causes}
-    assert apiserver.request("PUT", f"{LEASES}/{name}", lease(name)) == refusal(422, "Invalid", message, details)
-
-
-def test_an_update_makes_a_lease_that_is_not_there(apiserver, name):
-    status, body = apiserver.request("PUT", f"{LEASES}/{name}", lease(name))
-    assert (status, body["metadata"]["name"]) == (201, name)
-
-
-def test_only_the_version_that_was_seen_is_given_back(apiserver, held, name):
-    path, version = f"{LEASES}/{name}", held["metadata"]["resourceVersion"]
-    renewed = apiserver.request("PUT", path, {**held, "spec": {**held["spec"], "leaseTransitions": 1}}).body
-    now = renewed["metadata"]["resourceVersion"]
-    message = (
-        f'Operation cannot be fulfilled on Lease.coordination.k8s.io "{name}": the ResourceVersion in the precondition '
-        f"({version}) does not match the ResourceVersion in record ({now}). The object might have been modified"
-    )
-    expected = refusal(409, "Conflict", message, {"name": name, "group": GROUP, "kind": "Lease"})
-    assert apiserver.request("DELETE", path, {"preconditions": {"resourceVersion": version}}) == expected
-    assert apiserver.request("DELETE", path, {"preconditions": {"resourceVersion": now}}).status == 200
 
 
 def test_a_new_lease_has_no_version(apiserver, name):
@@ -78,9 +49,9 @@ def test_a_new_lease_has_no_version(apiserver, name):
 
 
 def test_a_duration_is_positive(apiserver, name):
-    cause = ("spec.leaseDurationSeconds", "Invalid", "Invalid value: 0: must be greater than 0")
+    cause = ("spec.leaseDurationSeconds", "Invalid")
     expected = invalid("Lease", name, cause, group=GROUP)
-    assert apiserver.request("POST", LEASES, lease(name, leaseDurationSeconds=0)) == expected
+    assert without_messages(apiserver.request("POST", LEASES, lease(name, leaseDurationSeconds=0))) == expected
 
 
 def test_times_have_microseconds(apiserver, name):

@@ -151,12 +151,15 @@ def test_a_disruption_budget_is_respected(bench, place, name):
     budget = {"metadata": {"name": name}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}}}
     status, made = place.request("POST", budgets, budget)
     assert status == 201, made
-    counts = {"currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
 
     def allow(disruptions):
-        now = {"disruptionsAllowed": disruptions, "observedGeneration": made["metadata"]["generation"], **counts}
-        status, body = place.request("PATCH", f"{budgets}/{name}/status", {"status": now}, MERGE)
+        """The simulated server keeps the status itself; before the real one this stands in for the controller."""
+        desired = 1 - disruptions
+        status, body = place.request("PATCH", f"{budgets}/{name}", {"spec": {"minAvailable": desired}}, MERGE)
         assert status == 200, body
+        counts = {"currentHealthy": 1, "desiredHealthy": desired, "expectedPods": 1}
+        now = {"disruptionsAllowed": disruptions, "observedGeneration": body["metadata"].get("generation", 1), **counts}
+        assert place.request("PATCH", f"{budgets}/{name}/status", {"status": now}, MERGE).status == 200
 
     allow(0)
     drain = DrainConfig(retry=5.0, protected_namespaces=())

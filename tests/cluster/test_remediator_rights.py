@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.sim.kubeapi import Rule
+from gpuwatch.sim.kubeapi import AccessRule
 from tests.cluster.api import PODS, Api
 from tests.cluster.manifests import ACCOUNT, DRAIN, ENFORCE, OBSERVE, Right, manifests, rights
 from tests.cluster.remediating import Objects
@@ -24,7 +24,9 @@ def server(tmp_path):
 def begun(server, granted, config=None):
     """A sick node before an API server, with a remediator that has these rights, and the way to look at it."""
     rules = [
-        Rule(verbs=[each.verb], resources=[each.resource], groups=[each.group], namespaces=[each.namespace or "*"])
+        AccessRule(
+            verbs=[each.verb], resources=[each.resource], groups=[each.group], namespaces=[each.namespace or "*"]
+        )
         for each in granted
     ]
     server.cluster.add_user(ACCOUNT, rules)

@@ -15,7 +15,7 @@ from gpuwatch.kube.errors import LONGEST_SECONDS
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.consent import AUTOTUNE, CLASS
-from gpuwatch.sim.kubeapi import Cluster, Rule, SimulatedApiServer
+from gpuwatch.sim.kubeapi import AccessRule, SimulatedApiServer, SimulatedCluster
 from tests.remediation.model.remediating import NODE, START, HandClock
 from tests.waiting import BOUND_SECONDS, until
 
@@ -37,7 +37,7 @@ class Bench:
         reader = ConsentsReader(self.transport, NODE)
         return Consenting(reader, self.file, self.clock, boot_id=boot_id, chance=random.Random(1))
 
-    def with_rights(self, *rules: Rule) -> Consenting:
+    def with_rights(self, *rules: AccessRule) -> Consenting:
         self.cluster.add_user("poor", rules)
         self.transport.close()
         self.transport = Transport(str(self.server.kubeconfig("poor")))
@@ -59,7 +59,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path):
-    with SimulatedApiServer(Cluster()) as server:
+    with SimulatedApiServer(SimulatedCluster()) as server:
         made = Bench(server, tmp_path)
         yield made
         made.transport.close()
@@ -143,7 +143,9 @@ def test_a_missing_right_is_named(bench, caplog):
 
 def test_half_of_what_is_said_is_not_written(bench, caplog):
     """The namespace might forbid what the pod asks for."""
-    bench.with_rights(Rule(verbs=["get"], resources=["nodes"]), Rule(verbs=["list"], resources=["pods"])).step()
+    bench.with_rights(
+        AccessRule(verbs=["get"], resources=["nodes"]), AccessRule(verbs=["list"], resources=["pods"])
+    ).step()
     assert bench.file.read() is None
     assert "cannot get namespaces ml" in caplog.text
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.config import RemediationConfig
-from gpuwatch.sim.kubeapi import Cluster
+from gpuwatch.sim.kubeapi import SimulatedCluster
 from gpuwatch.storage.store import Store
 from tests.remediation.model.remediating import START, Bench, HandClock, fatal
 
@@ -48,5 +48,5 @@ def die(orders: Orders, log: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     store = Store.open(Path(orders.state_dir))
-    bench(orders, Cluster(), store, checkpoint=checkpoint).run(orders.seconds)
+    bench(orders, SimulatedCluster(), store, checkpoint=checkpoint).run(orders.seconds)
     print(f"survived {orders.point}")

@@ -12,7 +12,7 @@ from gpuwatch.model.response import Response, SchedulingLabel
 from gpuwatch.remediation.model import HEALTHY_COUNT, NVLINK
 from gpuwatch.remediation.planning.labels import LABEL_SECONDS
 from gpuwatch.remediation.service.executor import CRASH_POINTS
-from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
+from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
 from gpuwatch.storage.store import Store
 from tests.drills.remediator_child import Orders, bench, die
 from tests.remediation.model.remediating import FOREIGN, NAMESPACE, NODE, settings
@@ -67,7 +67,7 @@ class Cut(BaseException):
 
 @pytest.fixture
 def server():
-    cluster = Cluster()
+    cluster = SimulatedCluster()
     cluster.add_node(NODE, labels={"nvidia.com/gpu.present": "true"})
     cluster.add_namespace(NAMESPACE)
     with SimulatedApiServer(cluster) as running:

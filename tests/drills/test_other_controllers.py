@@ -10,7 +10,7 @@ import pytest
 from gpuwatch.kube.errors import ApiCall, Conflict
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.transport import MERGE_PATCH, Transport
-from gpuwatch.sim.kubeapi import Cluster, Rule, SimulatedApiServer, Write
+from gpuwatch.sim.kubeapi import AccessRule, CommittedWrite, SimulatedApiServer, SimulatedCluster
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, fatal, settings
 from tests.waiting import BOUND_SECONDS
 
@@ -49,7 +49,7 @@ def foreign(value):
 
 @pytest.fixture
 def server():
-    cluster = Cluster()
+    cluster = SimulatedCluster()
     cluster.add_node(NODE)
     cluster.add_namespace(NAMESPACE)
     with SimulatedApiServer(cluster) as running:
@@ -61,13 +61,13 @@ def test_no_foreign_taint_is_lost_or_resurrected(server, rounds, edits):
     """For so many quarantines of ours and edits of each of the others; more of both in `make test-slow`."""
     wrong, ours = [], []
 
-    def watch(write: Write) -> None:
+    def watch(write: CommittedWrite) -> None:
         if write.key.resource == "nodes" and write.user == "gpuwatch":
             ours.append(write)
             if foreign(write.previous) != foreign(write.object):
                 wrong.append(write)
 
-    server.cluster.add_user("gpuwatch", [Rule(verbs=["*"], resources=["*"])])
+    server.cluster.add_user("gpuwatch", [AccessRule(verbs=["*"], resources=["*"])])
     server.cluster.observers.append(watch)
     stop = threading.Event()
     others = [Controller(server.kubeconfig(), name, stop) for name in ("a", "b")]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
+from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
 from tests.e2e.alert_cases import CASES, NODES, Case
 from tests.e2e.alert_stage import NAMESPACE, Stage
 from tests.e2e.alertmanager import ROOT, Alert, Alertmanager, alertmanager
@@ -65,7 +65,7 @@ def wanted(case: Case, names: tuple[str, ...]) -> set[Alert]:
 def run(place: Path, cases: Sequence[Case] = CASES) -> list[Result]:
     """These cases side by side, on the nodes that they are about."""
     nodes = list(dict.fromkeys(case.node for case in cases))
-    cluster = Cluster()
+    cluster = SimulatedCluster()
     cluster.add_namespace(NAMESPACE)
     rules = place / "rules.json"
     rules.write_text(json.dumps(hurried()))

@@ -13,7 +13,7 @@ import yaml
 
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.sim.directory import inject
-from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
+from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
 from tests.e2e.processes import agent, fetch, running, series
 from tests.ports import free_port
 from tests.waiting import BOUND_SECONDS, until
@@ -34,7 +34,7 @@ POLICY = {
 
 @pytest.fixture
 def server(tmp_path):
-    cluster = Cluster()
+    cluster = SimulatedCluster()
     cluster.add_namespace(NAMESPACE)
     with SimulatedApiServer(cluster, folder=tmp_path) as made:
         yield made

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from gpuwatch.model.response import SchedulingLabel
-from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
+from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, settings
 
 Start = Callable[..., Bench]
@@ -20,7 +20,7 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def server(clock: HandClock, tmp_path: Path) -> Iterator[SimulatedApiServer]:
-    cluster = Cluster(clock)
+    cluster = SimulatedCluster(clock)
     cluster.add_namespace(NAMESPACE)
     with SimulatedApiServer(cluster, folder=tmp_path) as running:
         yield running

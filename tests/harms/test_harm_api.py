@@ -10,7 +10,7 @@ import gpuwatch
 from gpuwatch.config import BudgetConfig
 from gpuwatch.model.response import Response
 from gpuwatch.remediation.planning.labels import LABEL_SECONDS
-from gpuwatch.sim.kubeapi import Rule, SimulatedApiServer
+from gpuwatch.sim.kubeapi import AccessRule, SimulatedApiServer
 from tests.harms.conftest import Start
 from tests.remediation.model.remediating import FOREIGN, NAMESPACE, NODE, Bench, fatal
 
@@ -87,10 +87,10 @@ def test_a_gpu_that_comes_and_goes_is_no_storm_of_label_changes(start: Start) ->
 def test_the_documented_rights_are_enough_and_no_more_is_asked_for(start: Start, server: SimulatedApiServer) -> None:
     """A whole life without drain, with a token that may touch its own Node only and no pod at all."""
     rules = (
-        Rule(verbs=("get", "patch"), resources=("nodes",), names=(NODE,)),
-        Rule(verbs=("patch",), resources=("nodes/status",), names=(NODE,)),
-        Rule(verbs=("create",), resources=("events",)),
-        Rule(verbs=("get", "list", "create", "patch"), resources=("leases",), namespaces=(NAMESPACE,)),
+        AccessRule(verbs=("get", "patch"), resources=("nodes",), names=(NODE,)),
+        AccessRule(verbs=("patch",), resources=("nodes/status",), names=(NODE,)),
+        AccessRule(verbs=("create",), resources=("events",)),
+        AccessRule(verbs=("get", "list", "create", "patch"), resources=("leases",), namespaces=(NAMESPACE,)),
     )
     server.cluster.add_user("narrow", rules)
     bench = start("narrow", budget=BudgetConfig(max_unavailable=1))

@@ -13,7 +13,7 @@ from gpuwatch.kube.transport import Transport
 from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.remediation.model import BlockReason
 from gpuwatch.remediation.service.remediator import Remediator
-from gpuwatch.sim.kubeapi import Object, Rule, SimulatedApiServer, Write
+from gpuwatch.sim.kubeapi import AccessRule, CommittedWrite, Object, SimulatedApiServer
 from tests.harms.conftest import Start
 from tests.remediation.model.remediating import INTERVAL, NAMESPACE, HandClock, Ledger, Views, fatal, settings
 
@@ -68,7 +68,7 @@ class Fleet:
         self.members = [Member(name, lambda: Transport(kubeconfig), clock, budget) for name in names]
         self.cluster.observers.append(self._watch)
 
-    def _watch(self, write: Write) -> None:
+    def _watch(self, write: CommittedWrite) -> None:
         if write.key.resource == "nodes":
             self.most = max(self.most, len(self.tainted))
 
@@ -173,8 +173,8 @@ def test_a_wrong_clock_makes_no_room_in_the_budget(start: Start, server: Simulat
 
 
 ALL_BUT_LEASES = (
-    Rule(verbs=("*",), resources=("nodes", "nodes/status", "pods", "events")),
-    Rule(verbs=("create", "update", "patch"), resources=("leases",)),
+    AccessRule(verbs=("*",), resources=("nodes", "nodes/status", "pods", "events")),
+    AccessRule(verbs=("create", "update", "patch"), resources=("leases",)),
 )
 
 

@@ -14,7 +14,7 @@ from gpuwatch.kube.reader import OwnNode
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.response import Response
 from gpuwatch.remediation.model import LABELS, OWNER, BlockReason
-from gpuwatch.sim.kubeapi import SimulatedApiServer, Write
+from gpuwatch.sim.kubeapi import CommittedWrite, SimulatedApiServer
 from tests.harms.conftest import Start
 from tests.remediation.model.remediating import FOREIGN, NODE, Bench, fatal, settings
 
@@ -34,9 +34,9 @@ def reasons(bench: Bench) -> set[str]:
     return {obstacle.reason for obstacle in plan.blocked} if plan else set()
 
 
-def writes_to_node(bench: Bench) -> list[Write]:
+def writes_to_node(bench: Bench) -> list[CommittedWrite]:
     """From now on."""
-    seen: list[Write] = []
+    seen: list[CommittedWrite] = []
     bench.cluster.observers.append(lambda write: seen.append(write) if write.key.resource == "nodes" else None)
     return seen
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gpuwatch.kube.transport import Transport
 from gpuwatch.remediation.service.node_writer import NodeWriter
-from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
+from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
 
 NODE = "n1"
 NAMESPACE = "gpuwatch"
@@ -15,7 +15,7 @@ NAMESPACE = "gpuwatch"
 class Served(NamedTuple):
     """One cluster, its server and who asks it."""
 
-    cluster: Cluster
+    cluster: SimulatedCluster
     server: SimulatedApiServer
     transport: Transport
     writer: NodeWriter
@@ -24,7 +24,7 @@ class Served(NamedTuple):
 @contextmanager
 def served() -> Iterator[Served]:
     """A node with a pod; everybody may do everything."""
-    cluster = Cluster()
+    cluster = SimulatedCluster()
     cluster.add_node(NODE, labels={"nvidia.com/gpu.present": "true"})
     cluster.add_namespace(NAMESPACE)
     cluster.add_pod("ml", "train-0", node=NODE, labels={"app": "train"})

@@ -26,7 +26,7 @@ from gpuwatch.kube.transport import USER_AGENT, NoCluster, Transport
 from gpuwatch.model.errors import UsageError
 from gpuwatch.remediation.model import OWNER, CreateEvent, PatchNode
 from gpuwatch.remediation.service.node_writer import NodeWriter, NotOurs, node_patch
-from gpuwatch.sim.kubeapi import ApiFaults, Rule
+from gpuwatch.sim.kubeapi import AccessRule, ApiFaults
 from tests.kube.kube_server import NAMESPACE, NODE, served
 
 LOCAL = "127.0.0.1:0"
@@ -243,7 +243,7 @@ def test_a_server_that_never_answers_is_given_up(api):
 
 
 def test_a_missing_right_names_verb_and_resource(api):
-    rules = [Rule(verbs=["get"], resources=["nodes"])]
+    rules = [AccessRule(verbs=["get"], resources=["nodes"])]
     api.cluster.add_user("reader", rules)
     reader = NodeReader(Transport(str(api.server.kubeconfig("reader"))), NODE)
     assert reader.node().name == NODE
@@ -255,7 +255,7 @@ def test_a_missing_right_names_verb_and_resource(api):
 
 def test_a_new_token_is_read_once_the_old_one_is_refused(api):
     kubeconfig = api.server.kubeconfig("mover")
-    api.cluster.add_user("mover", [Rule(verbs=["*"], resources=["*"])], token="first")
+    api.cluster.add_user("mover", [AccessRule(verbs=["*"], resources=["*"])], token="first")
     kubeconfig.write_text(kubeconfig.read_text().replace(api.cluster.access.token_of("mover"), "stale"))
     reader = NodeReader(Transport(str(kubeconfig)), NODE)
     with pytest.raises(Unauthorized):

@@ -6,15 +6,24 @@ from msgspec.structs import replace
 from gpuwatch.cli.sim.fleet import remediator
 from gpuwatch.config import BudgetConfig
 from gpuwatch.remediation.model import TakeSlot
-from gpuwatch.sim.fleet import FAULTS, BadDay, Drill, Fleet, Race, Seat, Ward, run
+from gpuwatch.sim.fleet import (
+    FAULTS,
+    Disturbances,
+    FaultInjector,
+    FleetDrill,
+    NodeContext,
+    SimulatedFleet,
+    SlotRace,
+    run,
+)
 from tests.seeds import seeded
 
 NODES, BUDGET = 20, 2
-BAD = BadDay(api_failures=0.3, kill=True)
+BAD = Disturbances(api_failures=0.3, kill=True)
 
 
-def drill(**changes) -> Drill:
-    return Drill(nodes=NODES, gpus=2, seconds=120.0, **changes)
+def drill(**changes) -> FleetDrill:
+    return FleetDrill(nodes=NODES, gpus=2, seconds=120.0, **changes)
 
 
 def phases(report):
@@ -24,7 +33,7 @@ def phases(report):
 @pytest.fixture(scope="module")
 def rollout():
     """The report of a driver rollout, first on a fair day, then on a bad one."""
-    return run(drill(bad_day=BAD), remediator)
+    return run(drill(disturbances=BAD), remediator)
 
 
 def test_a_driver_rollout_taints_as_many_nodes_as_the_budget_allows_and_all_are_given_back(rollout):
@@ -46,18 +55,18 @@ def test_it_holds_with_failing_requests_and_killed_remediators(rollout):
 
 
 def test_at_rest_a_node_writes_no_more_than_once_in_five_minutes():
-    with Fleet(remediator, nodes=10, budget=1, gpus=1) as fleet:
+    with SimulatedFleet(remediator, nodes=10, budget=1, gpus=1) as fleet:
         fleet.run(90.0)
-        before = fleet.tally
+        before = fleet.request_counts
         fleet.run(3600.0)
-        asked = fleet.tally - before
+        asked = fleet.request_counts - before
     assert 0 < asked.writes <= 10 * 12
     assert 0 < asked.reads <= 10 * 120
 
 
-@pytest.mark.parametrize("bad_day", [BadDay(), BAD], ids=["fair", "bad"])
-def test_two_nodes_that_race_for_the_last_slot_never_both_get_it(bad_day):
-    race = Race(remediator, 10, 1, bad_day)
+@pytest.mark.parametrize("disturbances", [Disturbances(), BAD], ids=["fair", "bad"])
+def test_two_nodes_that_race_for_the_last_slot_never_both_get_it(disturbances):
+    race = SlotRace(remediator, 10, 1, disturbances)
     race.run()
     assert (race.violations, race.shortfalls) == ([], [])
     assert race.races >= 5
@@ -65,14 +74,14 @@ def test_two_nodes_that_race_for_the_last_slot_never_both_get_it(bad_day):
 
 
 def test_lost_gpus_are_quarantined_and_given_back_after_a_reboot_and_a_clean_look():
-    report = run(drill(fault="xid-79", bad_day=BAD), remediator)
+    report = run(drill(fault="xid-79", disturbances=BAD), remediator)
     sick = round(NODES * FAULTS["xid-79"].share)
     assert report.is_good, report
     assert sick < report.quarantines <= 2 * sick
 
 
 def test_application_xids_on_every_gpu_taint_nobody():
-    report = run(drill(fault="app-xids", bad_day=BAD), remediator)
+    report = run(drill(fault="app-xids", disturbances=BAD), remediator)
     assert report.is_good, report
     assert report.quarantines == 0
     assert phases(report)["waiting"].sick == NODES
@@ -87,18 +96,18 @@ def test_flapping_gpus_are_quarantined_once_and_stay_so_until_they_are_steady(se
 
 def test_the_same_seed_lets_the_same_nodes_fall_ill():
     def ill(seed: int) -> set[str]:
-        with Fleet(remediator, nodes=NODES, budget=BUDGET, seed=seed, gpus=1) as fleet:
-            Ward(fleet, seed).strike(FAULTS["xid-79"], 10.0)
+        with SimulatedFleet(remediator, nodes=NODES, budget=BUDGET, seed=seed, gpus=1) as fleet:
+            FaultInjector(fleet, seed).inject(FAULTS["xid-79"], 10.0)
             fleet.run(20.0)
             return fleet.sick
 
     assert ill(1) == ill(1) != ill(2)
 
 
-def greedy(seat: Seat):
+def greedy(context: NodeContext):
     """A remediator of another opinion about the budget."""
-    budget = BudgetConfig(max_unavailable=NODES, namespace=seat.namespace)
-    return remediator(seat._replace(config=replace(seat.config, budget=budget)))
+    budget = BudgetConfig(max_unavailable=NODES, namespace=context.namespace)
+    return remediator(context._replace(config=replace(context.config, budget=budget)))
 
 
 def test_a_budget_that_is_ignored_is_caught_with_the_writes_that_led_there():
@@ -106,14 +115,14 @@ def test_a_budget_that_is_ignored_is_caught_with_the_writes_that_led_there():
     assert not report.is_good
     first = report.violations[0]
     assert first.rule == "budget"
-    assert f"{BUDGET + 1} nodes are tainted" in first.words
+    assert f"{BUDGET + 1} nodes are tainted" in first.message
     assert sum("taint none -> " in line for line in first.trail) > BUDGET
     assert [phase.name for phase in report.phases][-1] == "fault"  # the story ends there
 
 
-def hasty(seat: Seat):
+def hasty(context: NodeContext):
     """One that gives nodes back after a moment of health."""
-    return remediator(seat._replace(config=replace(seat.config, recovery_hold=1.0, min_quarantine=1.0)))
+    return remediator(context._replace(config=replace(context.config, recovery_hold=1.0, min_quarantine=1.0)))
 
 
 def test_a_node_that_is_given_back_too_early_is_caught():
@@ -123,8 +132,8 @@ def test_a_node_that_is_given_back_too_early_is_caught():
 class Blind:
     """Steps until the node is quarantined, and never again."""
 
-    def __init__(self, seat: Seat) -> None:
-        self._inner = remediator(seat)
+    def __init__(self, context: NodeContext) -> None:
+        self._inner = remediator(context)
 
     @property
     def state(self):

@@ -11,7 +11,7 @@ from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.model.xid_catalogue import explain, recovery_action
 from gpuwatch.remediation.model import OWNER, BlockReason, NodeStage
-from gpuwatch.sim.kubeapi import Object, Write
+from gpuwatch.sim.kubeapi import CommittedWrite, Object
 from gpuwatch.sim.kubeapi.objects import gpus_of, is_leaving, is_ready
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ class Narrator:
     """Hears every write as it happens; `news` gives the sentences about those not told yet."""
 
     def __init__(self) -> None:
-        self._heard: deque[Write] = deque()
+        self._heard: deque[CommittedWrite] = deque()
         self._lock = threading.Lock()
         self._refused = ""
         self._stage: NodeStage | None = None
 
-    def hear(self, write: Write) -> None:
+    def hear(self, write: CommittedWrite) -> None:
         """One committed write; an observer of the cluster."""
         with self._lock:
             self._heard.append(write)
@@ -91,7 +91,7 @@ def _meaning(event: XidEvent) -> str:
     return info.description.partition(".")[0] if info else "nobody has documented it"
 
 
-def _sentences(write: Write) -> Iterator[str]:
+def _sentences(write: CommittedWrite) -> Iterator[str]:
     before, after = write.previous or {}, write.object
     match write.key.resource:
         case "nodes":

@@ -41,7 +41,7 @@ from gpuwatch.model.view import View
 from gpuwatch.remediation.model import BlockReason
 from gpuwatch.remediation.service.process import RemediatorService
 from gpuwatch.remediation.service.remediator import Remediator
-from gpuwatch.sim.kubeapi import Object, Rule, SimulatedApiServer
+from gpuwatch.sim.kubeapi import AccessRule, Object, SimulatedApiServer
 from gpuwatch.sim.kubeapi.objects import gpus_of, is_over
 from gpuwatch.sim.surroundings.neighbourhood import CHAT, EVALUATION, NAMESPACE, NODE, SCENARIO, Neighbourhood
 from gpuwatch.sim.world import World
@@ -58,11 +58,11 @@ PODS = 41
 """The column in which pods begin."""
 
 RIGHTS = (
-    Rule(verbs=("get", "list", "patch"), resources=("nodes",)),
-    Rule(verbs=("patch",), resources=("nodes/status",)),
-    Rule(verbs=("create",), resources=("events", "pods/eviction")),
-    Rule(verbs=("get", "list", "create", "patch"), resources=("leases",), namespaces=(NAMESPACE,)),
-    Rule(verbs=("list",), resources=("pods",)),
+    AccessRule(verbs=("get", "list", "patch"), resources=("nodes",)),
+    AccessRule(verbs=("patch",), resources=("nodes/status",)),
+    AccessRule(verbs=("create",), resources=("events", "pods/eviction")),
+    AccessRule(verbs=("get", "list", "create", "patch"), resources=("leases",), namespaces=(NAMESPACE,)),
+    AccessRule(verbs=("list",), resources=("pods",)),
 )
 """Of the remediator's token: what docs/remediation.md asks for."""
 

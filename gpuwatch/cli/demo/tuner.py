@@ -20,7 +20,7 @@ from gpuwatch.consents.service import Consenting
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.setting import Trigger
-from gpuwatch.sim.kubeapi import Rule
+from gpuwatch.sim.kubeapi import AccessRule
 from gpuwatch.storage.audit import Audit
 from gpuwatch.storage.store import Store
 from gpuwatch.tuning.actuation.guard import Guard
@@ -30,8 +30,8 @@ from gpuwatch.tuning.service.state_dir import TunerFolder
 from gpuwatch.tuning.service.tuner import Tuner
 
 RIGHTS = (
-    Rule(verbs=("get",), resources=("nodes", "namespaces")),
-    Rule(verbs=("list",), resources=("pods",)),
+    AccessRule(verbs=("get",), resources=("nodes", "namespaces")),
+    AccessRule(verbs=("list",), resources=("pods",)),
 )
 """Of the token with which the cluster is asked what pods agree to."""
 

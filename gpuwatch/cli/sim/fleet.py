@@ -1,15 +1,21 @@
-"""`gpuwatch sim fleet`: a thousand remediators before one API server, and a referee who sees every write."""
+"""`gpuwatch sim fleet`: a thousand remediators before one API server, and a check of every write."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuwatch.cli.console.document import Envelope, plain
 from gpuwatch.cli.console.options import option, output
 from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.cli.console.table import Column, table
+from gpuwatch.cli.console.words import Words
 
 if TYPE_CHECKING:
-    from gpuwatch.sim.fleet import Phase, Remediator, Seat
+    from rich.text import Text
+
+    from gpuwatch.cli.console.terminal import Terminal
+    from gpuwatch.sim.fleet import DrillPhase, DrillReport, FleetRemediator, NodeContext
 
 EXIT_VIOLATED = 4
 ROUNDS = 100
@@ -65,53 +71,106 @@ def fleet(
       gpuwatch sim fleet --fault app-xids -o json
     """
     from gpuwatch.cli.console.document import to_json
-    from gpuwatch.cli.sim.fleet_screen import document, screen
-    from gpuwatch.sim.fleet import BadDay, Drill, run
+    from gpuwatch.config import parse
+    from gpuwatch.sim.fleet import Disturbances, FleetDrill, run
 
     session.start_logging(default="ERROR")
-    drill = Drill(
+    share = int(budget) if budget.isascii() and budget.isdigit() else budget
+    document = {"remediation": {"budget": {"max_unavailable": share}}}  # raises UsageError
+    drill = FleetDrill(
         nodes=nodes,
         fault=fault,
-        budget=_budget(budget),
+        budget=parse(document, "--budget").remediation.budget.max_unavailable,
         seed=seed,
         seconds=duration,
-        bad_day=BadDay(api_failures, kill),
+        disturbances=Disturbances(api_failures, kill),
         rounds=ROUNDS if race else 0,
     )
 
-    def tell(phase: "Phase") -> None:
-        session.terminal.hint(f"{phase.name}: {phase.words} ({phase.wall_seconds:.0f} s)")
+    def notify(phase: "DrillPhase") -> None:
+        session.terminal.hint(f"{phase.name}: {phase.description} ({phase.wall_seconds:.0f} s)")
 
-    report = run(drill, remediator, tell)
+    report = run(drill, remediator, notify)
     if output == "json":
-        click.echo(to_json(document(report)))
+        click.echo(to_json(_document(report)))
     else:
-        session.terminal.show(*screen(report, session.terminal))
+        session.terminal.show(*_screen(report, session.terminal))
     if not report.is_good:
         sys.exit(EXIT_VIOLATED)
 
 
-def remediator(seat: "Seat") -> "Remediator":
+def remediator(context: "NodeContext") -> "FleetRemediator":
     """The real one, with everything around it simulated."""
     from gpuwatch.kube.reader import OwnNode
     from gpuwatch.remediation.service.remediator import Remediator
 
     return Remediator(
-        seat.config,
-        OwnNode(node=seat.node, namespace=seat.namespace),
-        seat.agent,
-        lambda: seat.line,
-        clock=seat.clock,
-        ledger=seat.ledger,
-        chance=seat.chance,
-        checkpoint=seat.checkpoint,
+        context.config,
+        OwnNode(node=context.node, namespace=context.namespace),
+        context.agent,
+        lambda: context.transport,
+        clock=context.clock,
+        ledger=context.ledger,
+        chance=context.chance,
+        checkpoint=context.checkpoint,
     )
 
 
-def _budget(text: str) -> int | str:
-    """As `remediation.budget.max_unavailable` takes it. Raises UsageError."""
-    from gpuwatch.config import parse
+COLUMNS: tuple[Column["DrillPhase"], ...] = (
+    Column("PHASE", lambda p, _: p.name),
+    Column("SIMULATED", lambda p, w: w.seconds(p.simulated_seconds), right=True),
+    Column("SICK", lambda p, _: str(p.sick), right=True),
+    Column("TAINTED", lambda p, _: f"{p.tainted}/{p.budget}", right=True),
+    Column("BLOCKED", lambda p, _: str(p.blocked), right=True),
+    Column("READS/H", lambda p, _: f"{p.reads_per_node_hour:.1f}", right=True),
+    Column("WRITES/H", lambda p, _: f"{p.writes_per_node_hour:.1f}", right=True),
+    Column("409", lambda p, _: str(p.conflicts), right=True, drop=1),
+    Column("FAILED", lambda p, _: str(p.failures), right=True, drop=2),
+    Column("RETRIED", lambda p, _: str(p.retries), right=True, drop=3),
+    Column("KILLED", lambda p, _: str(p.kills), right=True, drop=2),
+    Column("WALL", lambda p, w: f"{p.wall_seconds:.1f}s", right=True, drop=4),
+    Column("WHAT HAPPENS", lambda p, _: p.description, drop=5, shorten="end"),
+)
+"""TAINTED is the most at any instant; READS/H and WRITES/H are requests of one node in an hour."""
 
-    value = int(text) if text.isascii() and text.isdigit() else text
-    document = {"remediation": {"budget": {"max_unavailable": value}}}
-    return parse(document, "--budget").remediation.budget.max_unavailable
+MANY = 10
+
+
+class FleetReport(Envelope, frozen=True, kw_only=True):
+    """`items` are the phases; the rest is about the whole run."""
+
+    report: dict[str, Any]
+
+
+def _document(report: "DrillReport") -> FleetReport:
+    """For scripts."""
+    whole = {name: value for name, value in plain(report).items() if name != "phases"}
+    violations = [violation._asdict() for violation in report.violations]
+    return FleetReport(
+        kind="FleetReport", items=report.phases, report={**whole, "violations": violations, "good": report.is_good}
+    )
+
+
+def _screen(report: "DrillReport", terminal: "Terminal") -> "list[Text]":
+    """For people: the phases, the verdict, and what speaks against it."""
+    from rich.text import Text
+
+    words = Words(terminal.glyphs, 0.0)
+    rows = table(COLUMNS, report.phases, words, width=terminal.width)
+    most = max((phase.tainted for phase in report.phases), default=0)
+    lines = [
+        f"{report.nodes} nodes, fault {report.fault}, seed {report.seed}: at most {most} tainted at any instant, "
+        f"{report.budget} allowed",
+        f"{report.writes} writes checked, {report.quarantines} quarantines, {report.races} races for the last slot, "
+        f"{len(report.leaks)} leaks; {report.wall_seconds:.0f} s, {words.size(report.memory_bytes)}",
+    ]
+    if report.is_good:
+        verdict = [Text("every invariant held, and everything was given back", "green")]
+        return [*rows, Text(), *map(Text, lines), *verdict]
+    failures: list[str] = []
+    for number, violation in enumerate(report.violations[:MANY]):
+        failures.append(f"violated: {violation.rule}: {violation.node}: {violation.message}")
+        failures += [f"  {line}" for line in violation.trail if number == 0]
+    failures += [f"left behind: {leak}" for leak in report.leaks[:MANY]]
+    failures += [f"not done: {shortfall}" for shortfall in report.shortfalls[:MANY]]
+    return [*rows, Text(), *map(Text, lines), *(Text(line, "red") for line in failures)]

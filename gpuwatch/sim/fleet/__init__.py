@@ -1,29 +1,21 @@
-"""A thousand nodes with their remediators before one API server, and a referee that sees every write."""
+"""Many nodes with their remediators before one API server, and a check of every write."""
 
-from gpuwatch.sim.fleet.drill import Drill, run
-from gpuwatch.sim.fleet.faults import FAULTS, Fault
-from gpuwatch.sim.fleet.fleet import Fleet
-from gpuwatch.sim.fleet.race import Race
-from gpuwatch.sim.fleet.referee import Violation
-from gpuwatch.sim.fleet.report import Phase, Report
-from gpuwatch.sim.fleet.seat import Factory, Remediator, Seat
-from gpuwatch.sim.fleet.story import BadDay, Story
-from gpuwatch.sim.fleet.ward import Ward
+from gpuwatch.sim.fleet.agent import FAULTS
+from gpuwatch.sim.fleet.drill import DrillPhase, DrillReport, FleetDrill, SlotRace, run
+from gpuwatch.sim.fleet.faults import FaultInjector
+from gpuwatch.sim.fleet.fleet import Disturbances, SimulatedFleet
+from gpuwatch.sim.fleet.node import FleetRemediator, NodeContext
 
 __all__ = [
     "FAULTS",
-    "BadDay",
-    "Drill",
-    "Factory",
-    "Fault",
-    "Fleet",
-    "Phase",
-    "Race",
-    "Remediator",
-    "Report",
-    "Seat",
-    "Story",
-    "Violation",
-    "Ward",
+    "Disturbances",
+    "DrillPhase",
+    "DrillReport",
+    "FaultInjector",
+    "FleetDrill",
+    "FleetRemediator",
+    "NodeContext",
+    "SimulatedFleet",
+    "SlotRace",
     "run",
 ]

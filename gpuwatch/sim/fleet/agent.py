@@ -1,6 +1,9 @@
-"""An agent without a node: a few readings of GPUs that nobody has, judged by the real Judge at every look."""
+"""FAULTS, what `gpuwatch sim fleet` can inject, and an agent without a node that shows them: readings of GPUs that do
+not exist, judged by the real Judge.
+"""
 
 import random
+from typing import NamedTuple
 
 from gpuwatch import __version__
 from gpuwatch.config import ChecksConfig
@@ -23,7 +26,65 @@ from gpuwatch.model.snapshot import (
 )
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.xid import XidEvent
-from gpuwatch.sim.fleet.faults import WELL, Symptom
+
+
+class Symptom(NamedTuple):
+    """How a GPU looks: what its driver asks for (NVML field 230), whether it is gone, and the XIDs that told of it."""
+
+    recovery_action: int = 0
+    lost: bool = False
+    xids: tuple[int, ...] = ()
+
+
+WELL = Symptom()
+
+
+class FleetFault(NamedTuple):
+    """One row. `share` of the nodes get it, on `gpus` of their GPUs (None: all of them).
+
+    `driver`: the version that brings it, taken back by the repair. `reboot`: repaired by one. `again`: seconds after
+    which its XIDs come again. `comes_and_goes`: seconds it is there, then as many it is not. `taints`: whether it may
+    keep a node from work at all.
+    """
+
+    description: str
+    symptom: Symptom
+    share: float = 1.0
+    gpus: int | None = None
+    driver: str | None = None
+    reboot: bool = False
+    again: float | None = None
+    comes_and_goes: float | None = None
+    taints: bool = True
+
+
+FAULTS: dict[str, FleetFault] = {
+    "driver-rollout": FleetFault(
+        "a new driver makes every GPU of every node ask for a reset",
+        Symptom(recovery_action=1, xids=(119,)),
+        driver="595.58.03",
+    ),
+    "xid-79": FleetFault(
+        "one node in twenty loses a GPU from the bus",
+        Symptom(lost=True, xids=(79,)),
+        share=0.05,
+        gpus=1,
+        reboot=True,
+    ),
+    "app-xids": FleetFault(
+        "applications fail on every GPU of every node, again and again",
+        Symptom(xids=(13, 31, 43, 45)),
+        again=60.0,
+        taints=False,
+    ),
+    "flapping": FleetFault(
+        "one GPU of every node asks for a reset, and does not, and does",
+        Symptom(recovery_action=1),
+        gpus=1,
+        comes_and_goes=40.0,
+    ),
+}
+
 
 DRIVER = "580.95.05"
 INTERVAL = 15.0
@@ -67,7 +128,7 @@ class SimulatedAgent:
         """How many there are."""
         return len(self._gpus)
 
-    def suffer(self, symptoms: dict[int, Symptom]) -> None:
+    def set_symptoms(self, symptoms: dict[int, Symptom]) -> None:
         """Let GPUs look like this from now on, and the XIDs of it come (again)."""
         self.symptoms, self.has_news = symptoms, True
         now = self._clock.time()
@@ -91,7 +152,12 @@ class SimulatedAgent:
             interval=INTERVAL,
             driver=Driver(version=self.driver),
             gpus=tuple(_sample(gpu, now, energy, self.symptoms.get(gpu.index, WELL)) for gpu in there),
-            statuses=tuple(_status(gpu, lost=gpu not in there) for gpu in self._gpus),
+            statuses=tuple(
+                GpuStatus(identity=gpu, state=GpuState.FRESH)
+                if gpu in there
+                else GpuStatus(identity=gpu, state=GpuState.LOST, detail="the driver reports that the GPU is lost")
+                for gpu in self._gpus
+            ),
             sources=(SourceStatus(name="nvml", up=True, last_success=now),),
             node=self.node,
             host=self.host,
@@ -118,9 +184,3 @@ def _sample(gpu: Identity, now: float, energy: float, symptom: Symptom) -> Gpu:
         row_remap=RowRemap(pending=False, failure=False),
         recovery_action=symptom.recovery_action,
     )
-
-
-def _status(gpu: Identity, *, lost: bool) -> GpuStatus:
-    if lost:
-        return GpuStatus(identity=gpu, state=GpuState.LOST, detail="the driver says that the GPU is lost")
-    return GpuStatus(identity=gpu, state=GpuState.FRESH)

@@ -1,61 +1,90 @@
-"""FAULTS: what `gpuwatch sim fleet` can let happen to a cluster, and how each fault shows on a GPU."""
+"""Injects faults into nodes of a fleet and repairs them: what their GPUs show, and when their agents report it."""
 
-from typing import NamedTuple
+import random
+from functools import partial
 
+import msgspec
 
-class Symptom(NamedTuple):
-    """How a GPU looks: what its driver asks for (NVML field 230), whether it is gone, and the XIDs that told of it."""
+from gpuwatch.sim.fleet.agent import DRIVER, INTERVAL, FleetFault
+from gpuwatch.sim.fleet.fleet import SimulatedFleet
+from gpuwatch.sim.fleet.node import FleetNode
 
-    recovery_action: int = 0
-    lost: bool = False
-    xids: tuple[int, ...] = ()
-
-
-WELL = Symptom()
+REBOOT_SECONDS = 90.0
 
 
-class Fault(NamedTuple):
-    """One row. `share` of the nodes get it, on `gpus` of their GPUs (None: all of them).
+class FaultInjector:
+    """The patients of one fleet."""
 
-    `driver`: the version that brings it, taken back by the repair. `reboot`: repaired by one. `again`: seconds after
-    which its XIDs come again. `comes_and_goes`: seconds it is there, then as many it is not. `taints`: whether it may
-    keep a node from work at all.
-    """
+    def __init__(self, fleet: SimulatedFleet, seed: int) -> None:
+        self._fleet, self._chance = fleet, random.Random(f"ward {seed}")  # noqa: S311
 
-    words: str
-    symptom: Symptom
-    share: float = 1.0
-    gpus: int | None = None
-    driver: str | None = None
-    reboot: bool = False
-    again: float | None = None
-    comes_and_goes: float | None = None
-    taints: bool = True
+    def inject(self, fault: FleetFault, within: float) -> None:
+        """Let the nodes that a fault hits fall ill in the course of so many seconds."""
+        names = list(self._fleet.nodes)
+        for name in self._chance.sample(names, max(1, round(fault.share * len(names)))):
+            self._fleet.at(self._chance.uniform(0, within), partial(self.inject_into, name, fault))
 
+    def repair_all(self, within: float) -> None:
+        """Let all nodes be repaired in the course of so many seconds."""
+        for name in sorted(self._fleet.sick):
+            self._fleet.at(self._chance.uniform(0, within), partial(self.repair, name))
 
-FAULTS: dict[str, Fault] = {
-    "driver-rollout": Fault(
-        "a new driver makes every GPU of every node ask for a reset",
-        Symptom(recovery_action=1, xids=(119,)),
-        driver="595.58.03",
-    ),
-    "xid-79": Fault(
-        "one node in twenty loses a GPU from the bus",
-        Symptom(lost=True, xids=(79,)),
-        share=0.05,
-        gpus=1,
-        reboot=True,
-    ),
-    "app-xids": Fault(
-        "applications fail on every GPU of every node, again and again",
-        Symptom(xids=(13, 31, 43, 45)),
-        again=60.0,
-        taints=False,
-    ),
-    "flapping": Fault(
-        "one GPU of every node asks for a reset, and does not, and does",
-        Symptom(recovery_action=1),
-        gpus=1,
-        comes_and_goes=40.0,
-    ),
-}
+    def inject_into(self, name: str, fault: FleetFault) -> None:
+        """Let one node have a fault."""
+        member = self._fleet.nodes[name]
+        member.fault = fault
+        member.context.agent.driver = fault.driver or DRIVER
+        self._apply(member, fault)
+
+    def repair(self, name: str) -> None:
+        """Take a node's fault away."""
+        member = self._fleet.nodes[name]
+        fault, member.fault, member.symptomatic = member.fault, None, False
+        member.context.agent.driver = DRIVER
+        if fault is not None and fault.reboot:
+            member.context.agent.trouble = "the node is rebooting"
+            self._fleet.at(REBOOT_SECONDS, partial(self._boot, member))
+        else:
+            self._is_well(member)
+        member.context.agent.set_symptoms({})
+        self._wake(member)
+
+    def _apply(self, member: FleetNode, fault: FleetFault) -> None:
+        """Let the fault be seen on the GPUs, and come again where it does."""
+        if member.fault is not fault:
+            return
+        agent = member.context.agent
+        member.symptomatic = not member.symptomatic or fault.comes_and_goes is None
+        if fault.taints and member.symptomatic:
+            member.well_before, member.well_since = member.well_since, None
+        else:
+            self._is_well(member)
+        hit = range(agent.gpus if fault.gpus is None else fault.gpus)
+        agent.set_symptoms(dict.fromkeys(hit, fault.symptom) if member.symptomatic else {})
+        again = fault.comes_and_goes or fault.again
+        if again is not None:
+            self._fleet.at(again, partial(self._apply, member, fault))
+        self._wake(member)
+
+    def _boot(self, member: FleetNode) -> None:
+        """After a reboot: agent, kubelet and remediator are new, and the boot id is another."""
+        boot = f"boot-at-{self._fleet.clock.monotonic():.0f}-of-{member.name}"
+        agent = member.context.agent
+        agent.host, agent.trouble = msgspec.structs.replace(agent.host, boot_id=boot), None
+        agent.restart()
+        cluster = self._fleet.cluster
+        node = cluster.get("nodes", "", member.name)
+        if node is not None:
+            info = {**node["status"]["nodeInfo"], "bootID": boot}
+            cluster.put("nodes", {**node, "status": {**node["status"], "nodeInfo": info}})
+        self._is_well(member)
+        self._fleet.restart(member.name)
+
+    def _is_well(self, member: FleetNode) -> None:
+        """From now on; what went by between two looks of its agent never was."""
+        if member.well_since is None:
+            member.well_since = member.well_before if member.context.agent.has_news else None
+            member.well_since = member.well_since or self._fleet.clock.time()
+
+    def _wake(self, member: FleetNode) -> None:
+        self._fleet.wake(member.name, self._chance.uniform(0, INTERVAL))

@@ -1,27 +1,25 @@
-"""A Kubernetes API server in a box, for the official client, curl and kubectl: nodes, pods, leases, evictions, ..."""
+"""A simulated Kubernetes API server: nodes, pods, leases, events, budgets and evictions, as gpuwatch asks for them."""
 
-from gpuwatch.sim.kubeapi.access import Rule
-from gpuwatch.sim.kubeapi.cluster import Cluster
-from gpuwatch.sim.kubeapi.controllers import NodeLifecycle, ReplicaSets, Scheduler, TaintEviction
+from gpuwatch.sim.kubeapi.access import AccessRule
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.controllers import NodeLifecycle, ReplicaSets, Scheduler
 from gpuwatch.sim.kubeapi.faults import ApiFaults
-from gpuwatch.sim.kubeapi.message import Object, Request, Response
+from gpuwatch.sim.kubeapi.messages import ApiError, ApiRequest, ApiResponse, Object
 from gpuwatch.sim.kubeapi.server import SimulatedApiServer
-from gpuwatch.sim.kubeapi.status import ApiError
-from gpuwatch.sim.kubeapi.store import Key, Write
+from gpuwatch.sim.kubeapi.store import CommittedWrite, ObjectKey
 
 __all__ = [
+    "AccessRule",
     "ApiError",
     "ApiFaults",
-    "Cluster",
-    "Key",
+    "ApiRequest",
+    "ApiResponse",
+    "CommittedWrite",
     "NodeLifecycle",
     "Object",
+    "ObjectKey",
     "ReplicaSets",
-    "Request",
-    "Response",
-    "Rule",
     "Scheduler",
     "SimulatedApiServer",
-    "TaintEviction",
-    "Write",
+    "SimulatedCluster",
 ]

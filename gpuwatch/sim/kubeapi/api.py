@@ -1,134 +1,153 @@
-"""One request from arrival to answer: who asks, what goes wrong, may they, what is done."""
+"""One request from arrival to answer: authentication, injected faults, authorization, and what is done."""
 
+import base64
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
 from gpuwatch.model.clock import Clock
-from gpuwatch.sim.kubeapi.access import REVIEWS, Access
-from gpuwatch.sim.kubeapi.bodies import object_in
-from gpuwatch.sim.kubeapi.discovery import discover
-from gpuwatch.sim.kubeapi.eviction import Evictions
-from gpuwatch.sim.kubeapi.faults import ApiFaults, Fault
-from gpuwatch.sim.kubeapi.message import Object, Request, Response, reply
-from gpuwatch.sim.kubeapi.reads import Reads
-from gpuwatch.sim.kubeapi.route import Call, call_of
-from gpuwatch.sim.kubeapi.shapes import ShapeError
-from gpuwatch.sim.kubeapi.status import ApiError, bad_request, method_not_allowed
-from gpuwatch.sim.kubeapi.store import Store
-from gpuwatch.sim.kubeapi.tables import table_of, wants_table
-from gpuwatch.sim.kubeapi.writes import Writes
+from gpuwatch.sim.kubeapi.access import Access
+from gpuwatch.sim.kubeapi.eviction import EvictionApi
+from gpuwatch.sim.kubeapi.faults import ApiFault, ApiFaults
+from gpuwatch.sim.kubeapi.messages import (
+    ApiError,
+    ApiRequest,
+    ApiResponse,
+    Object,
+    bad_request,
+    not_found,
+    reply,
+)
+from gpuwatch.sim.kubeapi.resources import ServerCall, call_of
+from gpuwatch.sim.kubeapi.selectors import Selection
+from gpuwatch.sim.kubeapi.store import ObjectKey, ObjectStore
+from gpuwatch.sim.kubeapi.writes import ObjectWriter, decoded
 
-_BOOKMARK_SECONDS = 60.0
-_FAILURES: dict[Fault | None, tuple[int, str, str]] = {
+_FAILURES: dict[ApiFault | None, tuple[int, str, str]] = {
     "throttle": (429, "TooManyRequests", "Too many requests, please try again later."),
     "internal_error": (500, "InternalError", "Internal error occurred: simulated"),
     "unavailable": (503, "ServiceUnavailable", "the server is currently unable to handle the request"),
 }
+_TABLE_COLUMNS = [{"name": "Name", "type": "string", "format": "", "description": "", "priority": 0}]
+"""Of resources without columns of their own; the real server has more for nodes and pods."""
 
 
 class Api:
-    """The API over a store. Not thread-safe: whoever holds the cluster's lock may call."""
+    """The API over a store. Not thread-safe: its callers hold the cluster's lock."""
 
-    def __init__(self, store: Store, clock: Clock, *, seed: int, live_budgets: bool, anonymous: str) -> None:
-        self.access = Access(store, anonymous)
+    def __init__(self, store: ObjectStore, clock: Clock, *, seed: int) -> None:
+        self.access = Access()
         self.faults = ApiFaults()
         self.requests: Counter[tuple[str, str, str]] = Counter()
-        self.reads = Reads(store, clock)
-        self.writes = Writes(store, clock, random.Random(f"names {seed}"))  # noqa: S311
-        self.evictions = Evictions(store, self.writes, clock, live_budgets=live_budgets)
-        self._clock, self._chance = clock, random.Random(seed)  # noqa: S311
-        self._bookmark_due = clock.monotonic() + _BOOKMARK_SECONDS
+        self.writer = ObjectWriter(store, clock, seed)
+        self.evictions = EvictionApi(store, self.writer, clock)
+        self._store, self._chance = store, random.Random(seed)  # noqa: S311
 
-    def tick(self) -> None:
-        """Do what is due by the clock."""
-        bookmark = self._clock.monotonic() >= self._bookmark_due
-        if bookmark:
-            self._bookmark_due = self._clock.monotonic() + _BOOKMARK_SECONDS
-        self.writes.tick()
-        self.reads.tick(bookmark=bookmark)
-
-    def handle(self, request: Request) -> Response:
+    def handle(self, request: ApiRequest) -> ApiResponse:
         """Answer one request; never raises for anything a client can send."""
         try:
             return self._answer(request)
         except ApiError as error:
             headers = () if error.retry_after is None else (("Retry-After", str(error.retry_after)),)
             return reply(error.status, error.code, headers)
-        except ShapeError as error:
-            refusal = _of_another_shape(request, str(error))
-            return reply(refusal.status, refusal.code)
 
-    def _answer(self, request: Request) -> Response:
+    def _answer(self, request: ApiRequest) -> ApiResponse:
         user = self.access.user_of(request.headers)
         call = call_of(request)
-        if call is None:
-            if request.path == REVIEWS and request.method == "POST":
-                return reply(self.access.review(user, object_in(request)), 201)
-            self.access.check_path(user, request.path)
-            if request.method not in ("GET", "HEAD"):
-                raise method_not_allowed()
-            return discover(request.path)
         self.requests[user, call.verb, call.target] += 1
-        fault, late = self.faults.draw(self._chance) if self.faults.concern(call, user) else (None, 0.0)
+        fault, delay = self.faults.draw(self._chance) if self.faults.concern(call, user) else (None, 0.0)
         if fault in ("reset_before", "hang"):
-            return Response(fate="reset" if fault == "reset_before" else "hang")
+            return ApiResponse(fate="reset" if fault == "reset_before" else "hang")
         if fault in _FAILURES:
-            raise _failure(fault, self.faults.retry_after)
+            code, reason, message = _FAILURES[fault]
+            seconds = self.faults.retry_after if code != 500 else 0
+            raise ApiError(code, reason, message, {"retryAfterSeconds": seconds} if seconds else {})
         self.access.check(user, call)
-        response = self._done(call, user, request.headers.get("accept", ""))
-        return msgspec.structs.replace(response, delay=late, fate="reset" if fault == "reset_after" else "answered")
+        value = self._done(call, user)
+        if call.resource.kind == "PodDisruptionBudget" and "spec" in value:
+            value = self.evictions.with_status(value)
+        response = reply(value, 201 if call.verb == "create" else 200)
+        return msgspec.structs.replace(response, delay=delay, fate="reset" if fault == "reset_after" else "answered")
 
-    def _done(self, call: Call, user: str, accept: str) -> Response:
+    def _done(self, call: ServerCall, user: str) -> Object:
         if call.subresource == "eviction":
-            return reply(self.evictions.evict(call, user), 201)
-        if call.verb == "watch":
-            return Response(watch=self.reads.watch(call))
-        if call.verb == "create":
-            return reply(self.writes.create(call, user), 201)
-        if call.verb == "deletecollection":
-            return reply(self._delete_all(call, user))
-        if call.verb == "update":
-            code, value = self.writes.replace(call, user)
-            return reply(self._with_budgets(value), code)
-        value = {
-            "get": lambda: self.reads.get(call),
-            "list": lambda: self._listed(call, accept),
-            "patch": lambda: self.writes.patch(call, user),
-            "delete": lambda: self.writes.delete(call, user),
-        }[call.verb]()
-        return reply(self._with_budgets(value))
-
-    def _listed(self, call: Call, accept: str) -> Object:
-        found = self.reads.list(call)
-        return table_of(found, call.query.get("includeObject", "")) if wants_table(accept) else found
-
-    def _delete_all(self, call: Call, user: str) -> Object:
-        found = self.reads.list(call)
-        for each in found["items"]:
-            metadata = each["metadata"]
-            one = msgspec.structs.replace(
-                call, name=metadata["name"], namespace=metadata.get("namespace", ""), verb="delete"
-            )
-            self.writes.delete(one, user)
+            return self.evictions.evict(call, user)
+        match call.verb:
+            case "create":
+                return self.writer.create(call.resource, call.namespace, decoded(call.request), user)
+            case "patch":
+                return self.writer.patch(call, user)
+            case "delete":
+                return self.writer.delete(call, user)
+            case "list":
+                listed = self._list(call)
+                accept, *parameters = call.request.headers.get("accept", "").partition(",")[0].split(";")
+                is_table = accept == "application/json" and "as=Table" in parameters
+                return _table(listed, call.request.query.get("includeObject", "")) if is_table else listed
+        found = self._store.get(ObjectKey(call.resource.plural, call.namespace, call.name))
+        if found is None:
+            raise not_found(call.resource.group, call.resource.plural, call.name)
         return found
 
-    def _with_budgets(self, value: Object) -> Object:
-        if value.get("kind") == "PodDisruptionBudget":
-            return self.evictions.status_of(value)
-        if value.get("kind") == "PodDisruptionBudgetList":
-            return {**value, "items": [self.evictions.status_of(each) for each in value["items"]]}
-        return value
+    def _list(self, call: ServerCall) -> Object:
+        """Objects in the order of namespace and name, in pages where `limit` says so.
+
+        The `continue` token holds the last place that was listed. Pages after the first show the present, where
+        kube-apiserver shows the revision of the first.
+        """
+        selection, limit = Selection.of(call.resource, call.request.query), call.number("limit")
+        found = [each for each in self._candidates(call, selection) if selection.matches(each)]
+        if token := call.request.query.get("continue"):
+            try:
+                after = msgspec.json.decode(base64.urlsafe_b64decode(token), type=tuple[str, str])
+            except ValueError as error:
+                raise bad_request(f"continue key is not valid: {error}") from error
+            found = [each for each in found if _place(each) > after]
+        metadata: Object = {"resourceVersion": str(self._store.revision)}
+        if limit and len(found) > limit:
+            place = msgspec.json.encode(_place(found[limit - 1]))
+            metadata["continue"] = base64.urlsafe_b64encode(place).decode()
+            found = found[:limit]
+        return {
+            "kind": f"{call.resource.kind}List",
+            "apiVersion": call.resource.api_version,
+            "metadata": metadata,
+            "items": [{key: part for key, part in each.items() if key not in ("kind", "apiVersion")} for each in found],
+        }
+
+    def _candidates(self, call: ServerCall, selection: Selection) -> Sequence[Object]:
+        """The objects to try the selectors on: a list of one node's pods must not cost a walk over all pods."""
+        resource, name, node = call.resource, selection.only("metadata.name"), selection.only("spec.nodeName")
+        if name is not None and (call.namespace or not resource.namespaced):
+            found = self._store.get(ObjectKey(resource.plural, call.namespace, name))
+            return [] if found is None else [found]
+        if node and resource.plural == "pods":
+            pods = self._store.pods_on(node)
+            return [pod for pod in pods if not call.namespace or pod["metadata"]["namespace"] == call.namespace]
+        return self._store.all(resource.plural, call.namespace)
 
 
-def _of_another_shape(request: Request, why: str) -> ApiError:
-    if request.method != "PATCH":
-        return bad_request(why)
-    cause = {"reason": "FieldValueInvalid", "message": f"Invalid value: {why}", "field": "patch"}
-    return ApiError(422, "Invalid", f' "" is invalid: patch: Invalid value: {why}', {"causes": [cause]})
+def _place(value: Object) -> tuple[str, str]:
+    return value["metadata"].get("namespace", ""), value["metadata"]["name"]
 
 
-def _failure(fault: Fault | None, retry_after: int) -> ApiError:
-    code, reason, message = _FAILURES[fault]
-    return ApiError(code, reason, message, {"retryAfterSeconds": retry_after} if retry_after and code != 500 else {})
+def _table(listed: Object, include: str) -> Object:
+    """A list as a table, `Accept: application/json;as=Table`: cheap to count. `include`: the option includeObject."""
+    kind, version = listed["kind"].removesuffix("List"), listed["apiVersion"]
+
+    def included(each: Object) -> Object | None:
+        if include == "None":
+            return None
+        if include == "Object":
+            return {"kind": kind, "apiVersion": version, **each}
+        return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": each["metadata"]}
+
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": listed["metadata"],
+        "columnDefinitions": _TABLE_COLUMNS,
+        "rows": [{"cells": [each["metadata"]["name"]], "object": included(each)} for each in listed["items"]],
+    }

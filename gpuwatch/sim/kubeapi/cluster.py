@@ -6,43 +6,33 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuwatch.model.clock import Clock, SystemClock
-from gpuwatch.sim.kubeapi.access import ANONYMOUS, EVERYTHING, Access, Rule
+from gpuwatch.sim.kubeapi.access import EVERYTHING, Access, AccessRule
 from gpuwatch.sim.kubeapi.api import Api
 from gpuwatch.sim.kubeapi.faults import ApiFaults
-from gpuwatch.sim.kubeapi.message import Object, Request, Response
+from gpuwatch.sim.kubeapi.messages import ApiRequest, ApiResponse, Object
 from gpuwatch.sim.kubeapi.objects import node_object, pod_object, running
-from gpuwatch.sim.kubeapi.resources import BY_PLURAL
-from gpuwatch.sim.kubeapi.store import Key, Store, Write
-from gpuwatch.sim.kubeapi.watch import Watch
+from gpuwatch.sim.kubeapi.resources import RESOURCES
+from gpuwatch.sim.kubeapi.store import CommittedWrite, ObjectKey, ObjectStore
 
 ADMIN = "admin"
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
-class Cluster:
+class SimulatedCluster:
     """A cluster's state behind one lock; any thread may call anything.
 
     Objects that methods return are the stored ones: look, never change them.
     """
 
-    def __init__(
-        self,
-        clock: Clock | None = None,
-        *,
-        seed: int = 0,
-        history: int = 10_000,
-        live_budgets: bool = True,
-        anonymous: str = ANONYMOUS,
-    ) -> None:
+    def __init__(self, clock: Clock | None = None, *, seed: int = 0) -> None:
         self.clock: Clock = clock or SystemClock()
         self.lock = threading.RLock()
-        self.store = Store(history)
-        self.observers: list[Callable[[Write], None]] = []
+        self._store = ObjectStore()
+        self.observers: list[Callable[[CommittedWrite], None]] = self._store.listeners
         """Called with every committed write, under the lock, in the thread that wrote."""
         self.on_gone: list[Callable[[bool], None]] = []
         """Called when the server goes, and when it comes back."""
-        self._api = Api(self.store, self.clock, seed=seed, live_budgets=live_budgets, anonymous=anonymous)
-        self.store.listeners.append(self._observe)
+        self._api = Api(self._store, self.clock, seed=seed)
         self.add_user(ADMIN)
         for name in _NAMESPACES:
             self.add_namespace(name)
@@ -67,32 +57,22 @@ class Cluster:
         with self.lock:
             was, self._api.faults = self._api.faults, faults
         if was.gone != faults.gone:
-            for tell in self.on_gone:
-                tell(faults.gone)
+            for notify in self.on_gone:
+                notify(faults.gone)
 
-    def handle(self, request: Request) -> Response:
+    def handle(self, request: ApiRequest) -> ApiResponse:
         """Answer one request. Never raises for anything a client can send."""
         with self.lock:
-            self._api.tick()
+            self.tick()
             return self._api.handle(request)
 
     def tick(self) -> None:
-        """Do what is due by the clock: pods go, watches end. Every request does it first, so does the server."""
+        """Remove pods whose grace period is over. Every request and the server do it first."""
         with self.lock:
-            self._api.tick()
+            self._api.writer.tick()
 
-    def drop(self, watch: Watch) -> None:
-        """Forget a watch whose reader has left."""
-        with self.lock:
-            self._api.reads.drop(watch)
-
-    @property
-    def open_watches(self) -> int:
-        """Watches that are being fed."""
-        return self._api.reads.open_watches
-
-    def add_user(self, user: str, rules: Sequence[Rule] = EVERYTHING, *, token: str | None = None) -> str:
-        """Let a user in, or give one other rights; returns a bearer token."""
+    def add_user(self, user: str, rules: Sequence[AccessRule] = EVERYTHING, *, token: str | None = None) -> str:
+        """Add a user, or replace the rights of one; returns a bearer token."""
         token = token or secrets.token_urlsafe(16)
         self.access.add(user, tuple(rules), token)
         return token
@@ -101,19 +81,19 @@ class Cluster:
         """One object; `namespace` is empty for cluster-scoped ones."""
         with self.lock:
             self.tick()
-            return self.store.get(Key(resource, namespace, name))
+            return self._store.get(ObjectKey(resource, namespace, name))
 
     def objects(self, resource: str, namespace: str = "") -> list[Object]:
         """All objects of a resource, by namespace and name."""
         with self.lock:
             self.tick()
-            return self.store.all(resource, namespace)
+            return self._store.all(resource, namespace)
 
     def pods_on(self, node: str) -> list[Object]:
         """Pods bound to a node."""
         with self.lock:
             self.tick()
-            return self.store.pods_on(node)
+            return self._store.pods_on(node)
 
     @property
     def replicas(self) -> Mapping[str, int]:
@@ -127,26 +107,26 @@ class Cluster:
     def add_namespace(self, name: str) -> Object:
         """Make sure that there is such a namespace."""
         with self.lock:
-            found = self.store.get(Key("namespaces", "", name))
+            found = self._store.get(ObjectKey("namespaces", "", name))
             return found or self.create("namespaces", {"metadata": {"name": name}})
 
     def create(self, resource: str, value: Object, *, namespace: str = "", user: str = ADMIN) -> Object:
         """Create any object by the server's rules. Raises ApiError."""
         with self.lock:
-            return self._api.writes.insert(BY_PLURAL[resource], namespace, value, user)
+            return self._api.writer.create(RESOURCES[resource], namespace, value, user)
 
     def put(self, resource: str, value: Object, *, user: str = ADMIN) -> Object:
-        """Store an object as it is, status and all, whatever the rules: the hand of kubelets and controllers."""
+        """Store an object as it is, status included and past all rules, as kubelets and controllers do."""
         metadata = value["metadata"]
         with self.lock:
-            return self.store.put(Key(resource, metadata.get("namespace", ""), metadata["name"]), value, user)
+            return self._store.put(ObjectKey(resource, metadata.get("namespace", ""), metadata["name"]), value, user)
 
     def delete(self, resource: str, namespace: str, name: str, *, grace: int | None = None, user: str = ADMIN) -> None:
         """Delete an object, if it exists; pods get their own grace where `grace` is None."""
         with self.lock:
-            found = self.store.get(Key(resource, namespace, name))
+            found = self._store.get(ObjectKey(resource, namespace, name))
             if found is not None:
-                self._api.writes.remove(BY_PLURAL[resource], found, {"gracePeriodSeconds": grace}, user)
+                self._api.writer.remove(RESOURCES[resource], found, grace, user)
 
     def add_node(
         self,
@@ -211,7 +191,3 @@ class Cluster:
         bounds = {"minAvailable": min_available, "maxUnavailable": max_unavailable}
         spec: Object = {"selector": {"matchLabels": dict(labels)}, **bounds}
         return self.create("poddisruptionbudgets", {"metadata": {"name": name}, "spec": spec}, namespace=namespace)
-
-    def _observe(self, write: Write) -> None:
-        for observer in self.observers:
-            observer(write)

@@ -1,4 +1,4 @@
-"""What an API server and the way to it do on a bad day; switched while it runs."""
+"""Faults of an API server and of the network to it; switched while it runs."""
 
 import random
 from collections.abc import Collection
@@ -6,9 +6,9 @@ from typing import Literal
 
 import msgspec
 
-from gpuwatch.sim.kubeapi.route import Call
+from gpuwatch.sim.kubeapi.resources import ServerCall
 
-Fault = Literal["throttle", "internal_error", "unavailable", "reset_before", "reset_after", "hang"]
+ApiFault = Literal["throttle", "internal_error", "unavailable", "reset_before", "reset_after", "hang"]
 
 
 class ApiFaults(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class ApiFaults(msgspec.Struct, frozen=True, kw_only=True):
     """Answers held back after the write for `delay` seconds."""
     delay: float = 1.0
     gone: bool = False
-    """Nobody listens; whoever was connected is cut off."""
+    """The port is closed, and every connection is cut."""
     verbs: Collection[str] = ()
     """Only these verbs; empty is all."""
     resources: Collection[str] = ()
@@ -40,15 +40,15 @@ class ApiFaults(msgspec.Struct, frozen=True, kw_only=True):
     users: Collection[str] = ()
     """Only these users; empty is all."""
 
-    def concern(self, call: Call, user: str) -> bool:
+    def concern(self, call: ServerCall, user: str) -> bool:
         """Whether a request can be hit."""
         asked = ((self.verbs, call.verb), (self.resources, call.target), (self.users, user))
         return all(not wanted or value in wanted for wanted, value in asked)
 
-    def draw(self, chance: random.Random) -> tuple[Fault | None, float]:
+    def draw(self, chance: random.Random) -> tuple[ApiFault | None, float]:
         """Return what hits one request, and the seconds that its answer is late."""
         late = self.delay if self.slow and chance.random() < self.slow else 0.0
-        shares: dict[Fault, float] = {
+        shares: dict[ApiFault, float] = {
             "throttle": self.throttle,
             "internal_error": self.internal_error,
             "unavailable": self.unavailable,

@@ -1,30 +1,18 @@
-"""Small helpers for objects: new ones complete with what a server and a kubelet fill in, questions about pods."""
+"""Nodes and pods as a kubelet and controllers write them, and questions about them."""
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from gpuwatch.model.rfc3339 import rfc3339
-from gpuwatch.sim.kubeapi.message import Object
+from gpuwatch.sim.kubeapi.messages import Object
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, so no words
 GPU = "nvidia.com/gpu"
-_KEPT_WHOLE = ("labels", "annotations", "matchLabels", "nodeSelector", "nodeInfo")
 
 
 def suffix(chance: random.Random) -> str:
     """Five letters as generateName appends them."""
     return "".join(chance.choices(_LETTERS, k=5))
-
-
-def pruned(value: Any) -> Any:
-    """Leave out nulls, empty strings and empty lists, as Go's omitempty does; maps of strings stay whole."""
-    if isinstance(value, list):
-        return [pruned(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    kept = {key: each if key in _KEPT_WHOLE else pruned(each) for key, each in value.items()}
-    return {key: each for key, each in kept.items() if each is not None and each not in ("", [])}
 
 
 def node_object(
@@ -139,15 +127,15 @@ def controller_of(value: Object) -> Object | None:
 
 def tolerates(pod: Object, taint: Object) -> tuple[bool, float | None]:
     """Whether the pod tolerates the taint, and for how many seconds; None is for ever."""
-    fitting = [each for each in pod["spec"].get("tolerations", []) if _fits(each, taint)]
+    fitting = [
+        each
+        for each in pod["spec"].get("tolerations", [])
+        if each.get("effect", taint["effect"]) == taint["effect"]
+        and (
+            each.get("key", taint["key"]) == taint["key"]
+            if each.get("operator") == "Exists"
+            else (each.get("key"), each.get("value", "")) == (taint["key"], taint.get("value", ""))
+        )
+    ]
     limits = [float(each["tolerationSeconds"]) for each in fitting if "tolerationSeconds" in each]
     return bool(fitting), min(limits, default=None)
-
-
-def _fits(toleration: Object, taint: Object) -> bool:
-    if toleration.get("effect", taint["effect"]) != taint["effect"]:
-        return False
-    if toleration.get("operator") == "Exists":
-        return bool(toleration.get("key", taint["key"]) == taint["key"])
-    same_value = toleration.get("value", "") == taint.get("value", "")
-    return bool(toleration.get("key") == taint["key"] and same_value)

@@ -1,130 +1,118 @@
-"""RESOURCES, the table of what is served; adding a resource is a row here, and rules in validation.py if it has any."""
+"""RESOURCES, the table of what is served, and the way from a method and a path to the call on one of them
+(apiserver's RequestInfo).
+"""
 
 from collections.abc import Mapping
 
 import msgspec
 
-Path = tuple[str, ...]
+from gpuwatch.sim.kubeapi.messages import ApiError, ApiRequest, bad_request
 
 
-class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """One resource of the API, and how its strategy in kube-apiserver treats it."""
+class ApiResource(msgspec.Struct, frozen=True, kw_only=True):
+    """One resource of the API. `fields`: field selectors besides metadata.name and metadata.namespace, as paths."""
 
     group: str = ""
     plural: str
-    singular: str
     kind: str
-    short_names: tuple[str, ...] = ()
     namespaced: bool = True
     subresources: tuple[str, ...] = ()
-    fields: Mapping[str, Path] = {}
-    """Fields that select, besides metadata.name and metadata.namespace."""
-    strict_fields: bool = False
-    """Unknown field selectors are refused in the short words of a hand-written conversion."""
-    create_on_update: bool = False
-    """PUT may create."""
-    unconditional_update: bool = True
-    """PUT may leave resourceVersion out."""
-    returns_deleted: bool = False
-    """DELETE answers with the object instead of a Status."""
-    generation: bool = False
-    """metadata.generation counts changes of spec."""
+    fields: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def api_version(self) -> str:
         """Group and version, as objects carry it."""
         return f"{self.group}/v1" if self.group else "v1"
 
-    @property
-    def qualified(self) -> str:
-        """Plural and group, as messages name it."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    @property
-    def qualified_kind(self) -> str:
-        """Kind and group, as messages about invalid objects name it."""
-        return f"{self.kind}.{self.group}" if self.group else self.kind
-
-
-def _paths(*dotted: str) -> dict[str, Path]:
+def _paths(*dotted: str) -> dict[str, tuple[str, ...]]:
     return {each: tuple(each.split(".")) for each in dotted}
 
 
-RESOURCES = (
-    Resource(
-        plural="nodes",
-        singular="node",
-        kind="Node",
-        short_names=("no",),
-        namespaced=False,
-        subresources=("status",),
-        fields=_paths("spec.unschedulable"),
-        strict_fields=True,
-    ),
-    Resource(
-        plural="pods",
-        singular="pod",
-        kind="Pod",
-        short_names=("po",),
-        subresources=("status", "eviction"),
-        fields=_paths("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "status.phase"),
-        strict_fields=True,
-        returns_deleted=True,
-        generation=True,
-    ),
-    Resource(
-        plural="events",
-        singular="event",
-        kind="Event",
-        short_names=("ev",),
-        fields={
-            **_paths(*(f"involvedObject.{part}" for part in ("kind", "namespace", "name", "uid", "apiVersion"))),
-            **_paths("reason", "type", "reportingComponent"),
-            "source": ("source", "component"),
-        },
-        strict_fields=True,
-        create_on_update=True,
-    ),
-    Resource(
-        plural="namespaces",
-        singular="namespace",
-        kind="Namespace",
-        short_names=("ns",),
-        namespaced=False,
-        subresources=("status",),
-        fields=_paths("status.phase"),
-        returns_deleted=True,
-    ),
-    Resource(
-        group="coordination.k8s.io",
-        plural="leases",
-        singular="lease",
-        kind="Lease",
-        create_on_update=True,
-        unconditional_update=False,
-    ),
-    Resource(
-        group="policy",
-        plural="poddisruptionbudgets",
-        singular="poddisruptionbudget",
-        kind="PodDisruptionBudget",
-        short_names=("pdb",),
-        subresources=("status",),
-        unconditional_update=False,
-        generation=True,
-    ),
-    *(
-        Resource(
-            group="rbac.authorization.k8s.io",
-            plural=f"{kind.lower()}s",
-            singular=kind.lower(),
-            kind=kind,
-            namespaced=not kind.startswith("Cluster"),
-        )
-        for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-    ),
-)
+RESOURCES = {
+    resource.plural: resource
+    for resource in (
+        ApiResource(
+            plural="nodes",
+            kind="Node",
+            namespaced=False,
+            subresources=("status",),
+            fields=_paths("spec.unschedulable"),
+        ),
+        ApiResource(
+            plural="pods",
+            kind="Pod",
+            subresources=("status", "eviction"),
+            fields=_paths("spec.nodeName", "status.phase"),
+        ),
+        ApiResource(
+            plural="events",
+            kind="Event",
+            fields=_paths(*(f"involvedObject.{part}" for part in ("kind", "namespace", "name", "uid")), "reason"),
+        ),
+        ApiResource(plural="namespaces", kind="Namespace", namespaced=False, subresources=("status",)),
+        ApiResource(group="coordination.k8s.io", plural="leases", kind="Lease"),
+        ApiResource(
+            group="policy", plural="poddisruptionbudgets", kind="PodDisruptionBudget", subresources=("status",)
+        ),
+    )
+}
+"""By plural."""
 
-BY_PLURAL = {resource.plural: resource for resource in RESOURCES}
-BY_PATH = {(resource.group, resource.plural): resource for resource in RESOURCES}
-GROUPS = tuple(sorted({resource.group for resource in RESOURCES if resource.group}))
+_VERBS = {"GET": "get", "PATCH": "patch", "DELETE": "delete"}
+_COLLECTION_VERBS = {"GET": "list", "POST": "create"}
+
+
+class ServerCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One request on a resource. `verb`: get, list, create, patch or delete, as RBAC names it."""
+
+    verb: str
+    resource: ApiResource
+    subresource: str = ""
+    namespace: str = ""
+    """Empty: cluster-scoped, or all namespaces."""
+    name: str = ""
+    request: ApiRequest
+
+    @property
+    def target(self) -> str:
+        """Resource and subresource as RBAC rules name them."""
+        return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
+
+    def number(self, option: str) -> int:
+        """An option of the query that is a number, 0 where it is not given. Raises ApiError 400."""
+        text = self.request.query.get(option) or "0"
+        if not (text.isascii() and text.isdecimal()):
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        return int(text)
+
+
+def call_of(request: ApiRequest) -> ServerCall:
+    """Return what is asked. Raises ApiError 404 for a resource that is not served, 405 for a verb it does not have."""
+    absent = ApiError(404, "NotFound", "the server could not find the requested resource", {})
+    match [part for part in request.path.split("/") if part]:
+        case ["api", "v1", *parts]:
+            group = ""
+        case ["apis", group, "v1", *parts]:
+            pass
+        case _:
+            raise absent
+    namespace = ""
+    if len(parts) > 2 and parts[0] == "namespaces" and parts[2] in RESOURCES:
+        namespace, parts = parts[1], parts[2:]
+    resource = RESOURCES.get(parts[0]) if parts else None
+    if resource is None or resource.group != group or len(parts) > 3 or (namespace and not resource.namespaced):
+        raise absent
+    name, subresource = (*parts[1:], "", "")[:2]
+    if (subresource and subresource not in resource.subresources) or (name and resource.namespaced and not namespace):
+        raise absent
+    if subresource == "eviction":
+        verb = "create" if request.method == "POST" else None
+    else:
+        verb = (_VERBS if name else _COLLECTION_VERBS).get(request.method)
+    if verb is None or (verb == "delete" and subresource):
+        message = "the server does not allow this method on the requested resource"
+        raise ApiError(405, "MethodNotAllowed", message, {})
+    return ServerCall(
+        verb=verb, resource=resource, subresource=subresource, namespace=namespace, name=name, request=request
+    )

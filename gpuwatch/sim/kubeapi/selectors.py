@@ -6,16 +6,15 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.sim.kubeapi.message import Object
-from gpuwatch.sim.kubeapi.resources import Resource
-from gpuwatch.sim.kubeapi.status import bad_request
+from gpuwatch.sim.kubeapi.messages import Object, bad_request
+from gpuwatch.sim.kubeapi.resources import ApiResource
 
 _KEY = r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _VALUE = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?"
 _SET = re.compile(rf"\s*({_KEY})\s+(in|notin)\s*\(([^()]*)\)\s*")
 _EQUAL = re.compile(rf"\s*({_KEY})\s*(==|!=|=)\s*({_VALUE})\s*")
 _EXISTS = re.compile(rf"\s*(!?)\s*({_KEY})\s*")
-OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!exists"}
+_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!exists"}
 """Operators as objects write them, and as query strings do."""
 _SPLIT = re.compile(r",(?![^()]*\))")
 
@@ -38,9 +37,7 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_labels(text: str) -> tuple[Requirement, ...]:
     """Parse `a=b,c!=d,e in (f,g),h notin (i),j,!k`. Raises ApiError 400."""
-    if not text.strip():
-        return ()
-    return tuple(_requirement(part) for part in _SPLIT.split(text))
+    return tuple(_requirement(part) for part in _SPLIT.split(text)) if text.strip() else ()
 
 
 def _requirement(part: str) -> Requirement:
@@ -55,7 +52,7 @@ def _requirement(part: str) -> Requirement:
     raise bad_request(f"unable to parse requirement: {part.strip()!r}")
 
 
-def label_selector(selector: Object | None) -> tuple[Requirement, ...] | None:
+def label_requirements(selector: Object | None) -> tuple[Requirement, ...] | None:
     """Requirements of a LabelSelector object; an empty one selects all, None selects nothing."""
     if selector is None:
         return None
@@ -63,13 +60,13 @@ def label_selector(selector: Object | None) -> tuple[Requirement, ...] | None:
         Requirement(key=key, operator="in", values=(value,)) for key, value in selector.get("matchLabels", {}).items()
     )
     expressions = (
-        Requirement(key=each["key"], operator=OPERATORS[each["operator"]], values=tuple(each.get("values") or ()))
+        Requirement(key=each["key"], operator=_OPERATORS[each["operator"]], values=tuple(each.get("values") or ()))
         for each in selector.get("matchExpressions", [])
     )
     return (*labels, *expressions)
 
 
-def parse_fields(text: str, resource: Resource) -> tuple[Requirement, ...]:
+def parse_fields(text: str, resource: ApiResource) -> tuple[Requirement, ...]:
     """Parse `metadata.name=a,status.phase!=b`. Raises ApiError 400 for a field that does not select."""
     found = []
     for part in filter(None, text.split(",")):
@@ -78,26 +75,20 @@ def parse_fields(text: str, resource: Resource) -> tuple[Requirement, ...]:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
         key, operator, value = matched.groups()
         if key not in ("metadata.name", "metadata.namespace", *resource.fields):
-            raise bad_request(_unknown_field(key, resource))
+            raise bad_request(f"field label not supported: {key}")
         found.append(Requirement(key=key, operator="notin" if operator == "!=" else "in", values=(value,)))
     return tuple(found)
 
 
-def _unknown_field(key: str, resource: Resource) -> str:
-    if resource.strict_fields:
-        return f"field label not supported: {key}"
-    return f'"{key}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Both selectors of a list."""
 
-
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Both selectors of a list or watch."""
-
-    resource: Resource
+    resource: ApiResource
     labels: tuple[Requirement, ...]
     fields: tuple[Requirement, ...]
 
     @classmethod
-    def of(cls, resource: Resource, query: Mapping[str, str]) -> "Filter":
+    def of(cls, resource: ApiResource, query: Mapping[str, str]) -> "Selection":
         """From the options of a request. Raises ApiError 400."""
         return cls(
             resource=resource,
@@ -112,8 +103,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
     def matches(self, value: Object) -> bool:
         """Whether an object is selected."""
-        metadata = value["metadata"]
-        labels = metadata.get("labels", {})
+        labels = value["metadata"].get("labels", {})
         if not all(each.matches(labels) for each in self.labels):
             return False
         return all(each.matches({each.key: self._field(value, each.key)}) for each in self.fields)

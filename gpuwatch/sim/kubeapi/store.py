@@ -1,18 +1,16 @@
-"""Objects under one growing revision and the history of their changes: what etcd and the watch cache are to the API."""
+"""Objects under one growing revision: what etcd is to the API."""
 
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from gpuwatch.sim.kubeapi.message import Object
+from gpuwatch.sim.kubeapi.messages import Object
 
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
-class Key(NamedTuple):
+class ObjectKey(NamedTuple):
     """Where an object lives; cluster-scoped ones have an empty namespace."""
 
     resource: str
@@ -20,108 +18,68 @@ class Key(NamedTuple):
     name: str
 
 
-class Write(msgspec.Struct, frozen=True, kw_only=True):
+class CommittedWrite(msgspec.Struct, frozen=True, kw_only=True):
     """One committed change."""
 
     revision: int
     change: Change
-    key: Key
+    key: ObjectKey
     object: Object
     """As it is now; of a deleted one its last state, at the revision of the deletion."""
     previous: Object | None
     user: str
-    """Who asked for it."""
+    """The user whose request made the change."""
 
 
-class Store:
-    """In-memory objects. Not thread-safe: whoever holds the cluster's lock may call."""
+class ObjectStore:
+    """In-memory objects. Not thread-safe: its callers hold the cluster's lock."""
 
-    def __init__(self, history: int) -> None:
+    def __init__(self) -> None:
         self.revision = 1
-        self.compacted = 1
-        """Changes up to this revision are forgotten."""
-        self.listeners: list[Callable[[Write], None]] = []
+        self.listeners: list[Callable[[CommittedWrite], None]] = []
         """Called with every change after it is done."""
         self._objects: dict[str, dict[tuple[str, str], Object]] = {}
-        self._pods_of: dict[str, dict[tuple[str, str], Object]] = {}
-        self._history: deque[Write] = deque()
-        self._limit = history
+        self._pods_on: dict[str, dict[tuple[str, str], Object]] = {}
 
-    def get(self, key: Key) -> Object | None:
-        """The object there."""
+    def get(self, key: ObjectKey) -> Object | None:
+        """The object at `key`."""
         return self._objects.get(key.resource, {}).get((key.namespace, key.name))
 
     def pods_on(self, node: str) -> list[Object]:
-        """Pods bound to a node, as the apiserver's own index gives them."""
-        found = self._pods_of.get(node, {})
+        """Pods bound to a node, from an index: a list of one node's pods must not cost a walk over all pods."""
+        found = self._pods_on.get(node, {})
         return [found[place] for place in sorted(found)]
 
-    def all(self, resource: str, namespace: str = "", *, at: int | None = None) -> list[Object]:
-        """Objects ordered by namespace and name; `at` an older revision, which must not be compacted."""
+    def all(self, resource: str, namespace: str = "") -> list[Object]:
+        """Objects ordered by namespace and name."""
         objects = self._objects.get(resource, {})
-        if at is not None and at < self.revision:
-            objects = self._back_to(at, resource)
         return [objects[place] for place in sorted(objects) if not namespace or place[0] == namespace]
 
-    def since(self, revision: int) -> Iterator[Write]:
-        """Changes after `revision`, which must not be compacted."""
-        first = bisect_right(self._history, revision, key=lambda write: write.revision)
-        return (self._history[at] for at in range(first, len(self._history)))
-
-    def put(self, key: Key, value: Object, user: str) -> Object:
+    def put(self, key: ObjectKey, value: Object, user: str) -> Object:
         """Store `value` under a new revision and return it as stored."""
-        previous = self.get(key)
-        stored = _at(value, self.revision + 1)
-        self._objects.setdefault(key.resource, {})[key[1:]] = stored
-        self._index(key, previous, stored)
-        self._commit("ADDED" if previous is None else "MODIFIED", key, stored, previous, user)
-        return stored
+        return self._commit("MODIFIED" if self.get(key) else "ADDED", key, value, user)
 
-    def remove(self, key: Key, user: str) -> Object:
+    def remove(self, key: ObjectKey, user: str) -> Object:
         """Forget the object and return its last state."""
-        previous = self._objects[key.resource].pop(key[1:])
-        last = _at(previous, self.revision + 1)
-        self._index(key, previous, None)
-        self._commit("DELETED", key, last, previous, user)
-        return last
+        return self._commit("DELETED", key, self._objects[key.resource][key[1:]], user)
 
-    def compact(self) -> None:
-        """Forget all history, as etcd does every five minutes."""
-        self._history.clear()
-        self.compacted = self.revision
-
-    def _commit(self, change: Change, key: Key, value: Object, previous: Object | None, user: str) -> None:
+    def _commit(self, change: Change, key: ObjectKey, value: Object, user: str) -> Object:
         self.revision += 1
-        write = Write(revision=self.revision, change=change, key=key, object=value, previous=previous, user=user)
-        self._history.append(write)
-        if len(self._history) > self._limit:
-            self.compacted = self._history.popleft().revision
+        previous = self.get(key)
+        stored = {**value, "metadata": {**value["metadata"], "resourceVersion": str(self.revision)}}
+        tables = [self._objects.setdefault(key.resource, {})]
+        if key.resource == "pods":
+            self._pods_on.get((previous or stored)["spec"].get("nodeName"), {}).pop(key[1:], None)
+            if node := stored["spec"].get("nodeName"):
+                tables.append(self._pods_on.setdefault(node, {}))
+        for table in tables:
+            if change == "DELETED":
+                table.pop(key[1:], None)
+            else:
+                table[key[1:]] = stored
+        write = CommittedWrite(
+            revision=self.revision, change=change, key=key, object=stored, previous=previous, user=user
+        )
         for listener in self.listeners:
             listener(write)
-
-    def _index(self, key: Key, previous: Object | None, now: Object | None) -> None:
-        if key.resource != "pods":
-            return
-        for each, value in ((previous, None), (now, now)):
-            node = each and each["spec"].get("nodeName")
-            if not node:
-                continue
-            if value is None:
-                self._pods_of[node].pop(key[1:], None)
-            else:
-                self._pods_of.setdefault(node, {})[key[1:]] = value
-
-    def _back_to(self, revision: int, resource: str) -> dict[tuple[str, str], Object]:
-        objects = dict(self._objects.get(resource, {}))
-        for write in reversed(list(self.since(revision))):
-            if write.key.resource != resource:
-                continue
-            if write.previous is None:
-                objects.pop(write.key[1:], None)
-            else:
-                objects[write.key[1:]] = write.previous
-        return objects
-
-
-def _at(value: Object, revision: int) -> Object:
-    return {**value, "metadata": {**value["metadata"], "resourceVersion": str(revision)}}
+        return stored

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gpuwatch.sim.kubeapi import Cluster, Object
+from gpuwatch.sim.kubeapi import Object, SimulatedCluster
 from gpuwatch.sim.kubeapi.objects import controller_of, gpus_of, is_leaving, is_over
 from gpuwatch.sim.node import noise
 from gpuwatch.sim.node.actions import Start, Stop, Workload
@@ -22,7 +22,7 @@ class Tenancy:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: SimulatedCluster,
         world: World,
         node: str,
         *,

@@ -9,7 +9,7 @@ from typing import Self
 
 from gpuwatch.model.consent import AUTOTUNE, CLASS, MAX_SLOWDOWN
 from gpuwatch.model.snapshot import Host
-from gpuwatch.sim.kubeapi import Cluster, NodeLifecycle, Object, ReplicaSets, Scheduler
+from gpuwatch.sim.kubeapi import NodeLifecycle, Object, ReplicaSets, Scheduler, SimulatedCluster
 from gpuwatch.sim.node.actions import Workload
 from gpuwatch.sim.node.scenario import load
 from gpuwatch.sim.node.tenancy import Tenancy
@@ -47,7 +47,7 @@ class Neighbourhood:
     """`cluster` with pods on three nodes and the controllers that move them; a context manager."""
 
     def __init__(self, world: World, host: Host) -> None:
-        self.cluster = Cluster(anonymous="admin")
+        self.cluster = SimulatedCluster()
         for name in (NODE, *NEIGHBOURS):
             self.cluster.add_node(name, labels=GPU_NODE, gpus=GPUS)
         self._identify(host)

@@ -15,7 +15,7 @@ from gpuwatch.kube.objects import TAINT
 from gpuwatch.model.finding import Finding, Remedy, Severity
 from gpuwatch.model.snapshot import Host
 from gpuwatch.remediation.model import OPT_OUT
-from gpuwatch.sim.kubeapi import Cluster, Rule, SimulatedApiServer
+from gpuwatch.sim.kubeapi import AccessRule, SimulatedApiServer, SimulatedCluster
 from tests.cli.commands import run, serving
 from tests.cli.processes import started
 from tests.model import views
@@ -64,7 +64,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path):
-    cluster = Cluster()
+    cluster = SimulatedCluster()
     cluster.add_namespace("gpuwatch")
     for name in (NODE, "gpu-node-08", "gpu-node-09"):
         cluster.add_node(name, labels={"nvidia.com/gpu.present": "true"})
@@ -174,7 +174,7 @@ def test_a_full_budget_is_kept_unless_it_is_ignored_aloud(place):
 
 
 def test_a_missing_right_is_named_and_nothing_is_half_done(place):
-    rules = (Rule(verbs=("get", "list"), resources=("nodes", "leases", "pods")),)
+    rules = (AccessRule(verbs=("get", "list"), resources=("nodes", "leases", "pods")),)
     place.cluster.add_user("looker", rules)
     assert place.node("status", user="looker").exit_code == 1  # unknown, but it answers
     result = place.node("quarantine", "--yes", user="looker")
@@ -184,14 +184,14 @@ def test_a_missing_right_is_named_and_nothing_is_half_done(place):
 
 
 def test_a_budget_that_may_not_be_read_is_said_and_the_rest_shown(place):
-    place.cluster.add_user("looker", (Rule(verbs=("get", "list"), resources=("nodes", "pods")),))
+    place.cluster.add_user("looker", (AccessRule(verbs=("get", "list"), resources=("nodes", "pods")),))
     result = place.node("status", user="looker")
     assert "list leases" in result.stderr
     assert "budget" not in result.stdout
 
 
 def test_pods_that_may_not_be_read_are_said_and_the_rest_shown(place):
-    place.cluster.add_user("looker", (Rule(verbs=("get", "list"), resources=("nodes", "leases")),))
+    place.cluster.add_user("looker", (AccessRule(verbs=("get", "list"), resources=("nodes", "leases")),))
     config = {"mode": "enforce", "checks": {"gpu_lost": "drain"}}
     with serving(sick()) as agent:
         for command in ("status", "plan"):
@@ -201,7 +201,7 @@ def test_pods_that_may_not_be_read_are_said_and_the_rest_shown(place):
 
 
 def test_a_budget_that_may_not_be_read_refuses_a_quarantine_and_names_the_right(place):
-    place.cluster.add_user("looker", (Rule(verbs=("get", "patch"), resources=("nodes",)),))
+    place.cluster.add_user("looker", (AccessRule(verbs=("get", "patch"), resources=("nodes",)),))
     result = place.node("quarantine", "--yes", user="looker")
     assert result.exit_code == 6
     assert "grant list on leases" in result.stderr
@@ -222,8 +222,8 @@ def test_the_budget_is_where_the_configuration_says(place):
 def test_a_quarantine_that_fails_half_way_leaves_no_claim_behind(place):
     before = place.state
     rules = (
-        Rule(verbs=("get", "list", "patch"), resources=("nodes",)),
-        Rule(verbs=("get", "list"), resources=("leases",)),
+        AccessRule(verbs=("get", "list", "patch"), resources=("nodes",)),
+        AccessRule(verbs=("get", "list"), resources=("leases",)),
     )
     place.cluster.add_user("half", rules)
     result = place.node("quarantine", "--yes", user="half")

@@ -51,7 +51,7 @@ def test_a_violated_invariant_ends_it_with_code_4(monkeypatch):
     monkeypatch.setattr(
         fleet,
         "remediator",
-        lambda seat: right(seat._replace(config=type(seat.config)(mode="enforce", budget=wrong))),
+        lambda context: right(context._replace(config=type(context.config)(mode="enforce", budget=wrong))),
     )
     ran = run(*SMALL)
     assert ran.exit_code == 4

@@ -12,7 +12,7 @@ from gpuwatch.kube.errors import NotFound, Unavailable
 from gpuwatch.kube.transport import NoCluster
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Host
-from gpuwatch.sim.kubeapi import Rule
+from gpuwatch.sim.kubeapi import AccessRule
 from tests.kube.kube_server import NODE, served
 
 HERE = Host(boot_id=f"boot-of-{NODE}", machine_id=f"machine-of-{NODE}")
@@ -43,7 +43,7 @@ def test_what_may_be_seen_is_seen(api):
 
 
 def test_what_is_forbidden_is_said_with_the_way_to_ask_for_it(api):
-    api.cluster.add_user("kubelet", [Rule(verbs=["get"], resources=["nodes"], names=[NODE])])
+    api.cluster.add_user("kubelet", [AccessRule(verbs=["get"], resources=["nodes"], names=[NODE])])
     found = read(api, user="kubelet")
     assert (found.pods, found.pending, found.runtime_classes, found.plugin_environment) == (None, None, None, None)
     assert found.unseen["pods"].startswith("forbidden: ")

@@ -16,7 +16,7 @@ from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
 from gpuwatch.remediation.model import FAULTS, LABELS, OWNER
 from gpuwatch.remediation.planning.labels import ALL
 from gpuwatch.remediation.service.remediator import Remediator
-from gpuwatch.sim.kubeapi import Cluster
+from gpuwatch.sim.kubeapi import SimulatedCluster
 
 NODE = "n1"
 NAMESPACE = "gpuwatch"
@@ -160,7 +160,7 @@ class Bench:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: SimulatedCluster,
         kubeconfig: Path | str,
         clock: HandClock,
         config: RemediationConfig,

@@ -2,14 +2,14 @@
 
 import pytest
 
-from gpuwatch.sim.kubeapi import Cluster, SimulatedApiServer
+from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, settings
 
 
 @pytest.fixture
 def server():
     """Serves a cluster with one node, four pods on it, and the namespace of the budget."""
-    cluster = Cluster()
+    cluster = SimulatedCluster()
     cluster.add_node(NODE, labels={"nvidia.com/gpu.present": "true"})
     cluster.add_namespace(NAMESPACE)
     for index in range(4):

@@ -15,7 +15,7 @@ from gpuwatch.model.response import Response
 from gpuwatch.remediation.model import OPT_OUT, OWNER, BlockReason, NodeStage
 from gpuwatch.remediation.service.reboot_sentinel import MARK
 from gpuwatch.remediation.service.remediator import REST_SECONDS
-from gpuwatch.sim.kubeapi import ApiFaults, Rule
+from gpuwatch.sim.kubeapi import AccessRule, ApiFaults
 from tests.remediation.model.remediating import FOREIGN, NAMESPACE, NODE, Bench, HandClock, fatal, settings
 
 
@@ -324,7 +324,7 @@ def test_an_answer_that_is_lost_after_the_write_leads_to_the_same_end(bench, ver
 
 
 def test_a_missing_right_is_named_and_it_goes_on_observing(server):
-    server.cluster.add_user("reader", [Rule(verbs=["get", "list"], resources=["*"])])
+    server.cluster.add_user("reader", [AccessRule(verbs=["get", "list"], resources=["*"])])
     bench = Bench(server.cluster, server.kubeconfig("reader"), HandClock(), settings())
     bench.finds(fatal(bench.clock.time()))
     bench.run(200)
@@ -339,7 +339,7 @@ def test_a_missing_right_is_named_and_it_goes_on_observing(server):
 
 
 def test_events_and_conditions_that_are_forbidden_keep_no_taint_away(server):
-    rules = [Rule(verbs=["*"], resources=["nodes", "pods", "leases"])]
+    rules = [AccessRule(verbs=["*"], resources=["nodes", "pods", "leases"])]
     server.cluster.add_user("narrow", rules)
     bench = Bench(server.cluster, server.kubeconfig("narrow"), HandClock(), settings())
     bench.finds(fatal(bench.clock.time()))
@@ -523,7 +523,7 @@ def test_credentials_that_are_refused_are_read_again(server):
     kubeconfig = server.kubeconfig("mover")
     good = kubeconfig.read_text()
     token = server.cluster.access.token_of("mover")
-    server.cluster.add_user("mover", [Rule(verbs=["*"], resources=["*"])], token=token)
+    server.cluster.add_user("mover", [AccessRule(verbs=["*"], resources=["*"])], token=token)
     kubeconfig.write_text(good.replace(token, "revoked"))
     bench.finds(fatal(bench.clock.time()))
     bench.run(30)

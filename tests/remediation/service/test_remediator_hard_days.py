@@ -16,7 +16,7 @@ from gpuwatch.remediation.model import ACKNOWLEDGED, FAULTS, OWNER, BlockReason
 from gpuwatch.remediation.planning.plan import STEADY_SECONDS
 from gpuwatch.remediation.service.observation import LONGEST_PATIENCE, NEWS_AT_ONCE, NEWS_SECONDS, LookSchedule
 from gpuwatch.remediation.service.reboot_sentinel import MARK
-from gpuwatch.sim.kubeapi import ApiFaults, Rule
+from gpuwatch.sim.kubeapi import AccessRule, ApiFaults
 from tests.remediation.model.remediating import INTERVAL, NAMESPACE, NODE, Bench, HandClock, fatal, settings
 
 DRAIN = {"checks": {"gpu_lost": Response.DRAIN}, "drain": DrainConfig(retry=5.0, deadline=600.0)}
@@ -60,7 +60,7 @@ def annotate(bench, **marks):
 def test_slots_that_may_not_be_freed_any_more_are_no_reason_to_ask_every_second(server):
     bench = make(server)
     sick(bench)
-    server.cluster.add_user("narrow", [Rule(verbs=["*"], resources=["nodes", "nodes/status", "events"])])
+    server.cluster.add_user("narrow", [AccessRule(verbs=["*"], resources=["nodes", "nodes/status", "events"])])
     bench.kubeconfig = str(server.kubeconfig("narrow"))
     bench.restarted()
     bench.finds()
@@ -75,7 +75,7 @@ def test_slots_that_may_not_be_freed_any_more_are_no_reason_to_ask_every_second(
 
 
 def test_a_right_that_is_missing_for_the_condition_only_is_said(server):
-    rules = [Rule(verbs=["*"], resources=["nodes", "pods", "leases", "events"])]
+    rules = [AccessRule(verbs=["*"], resources=["nodes", "pods", "leases", "events"])]
     server.cluster.add_user("narrow", rules)
     bench = Bench(server.cluster, server.kubeconfig("narrow"), HandClock(), settings())
     sick(bench)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuwatch.sim.kubeapi import Cluster, NodeLifecycle, ReplicaSets, Scheduler, TaintEviction
+from gpuwatch.sim.kubeapi import NodeLifecycle, ReplicaSets, Scheduler, SimulatedCluster
 from tests.sim.node.nodes import HandClock
 
 FAULT = {"key": "gpuwatch.io/gpu-fault", "value": "xid", "effect": "NoSchedule"}
@@ -14,19 +14,19 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def cluster(clock) -> Cluster:
-    made = Cluster(clock)
+def cluster(clock) -> SimulatedCluster:
+    made = SimulatedCluster(clock)
     for name in ("gpu-1", "gpu-2"):
         made.add_node(name, gpus=2)
     return made
 
 
-def taint(cluster: Cluster, node: str, *taints: dict) -> None:
+def taint(cluster: SimulatedCluster, node: str, *taints: dict) -> None:
     found = cluster.get("nodes", "", node)
     cluster.put("nodes", {**found, "spec": {**found["spec"], "taints": list(taints)}})
 
 
-def places(cluster: Cluster) -> list[str | None]:
+def places(cluster: SimulatedCluster) -> list[str | None]:
     return sorted(pod["spec"].get("nodeName", "nowhere") for pod in cluster.objects("pods"))
 
 
@@ -87,25 +87,6 @@ def test_pods_without_a_controller_do_not_come_back(cluster):
     replicas.step()
     cluster.delete("pods", "ml", "lonely", grace=0)
     assert replicas.step() == []
-
-
-def test_no_execute_evicts_at_once_after_a_while_or_never(cluster, clock):
-    key = FAULT["key"]
-    for name, tolerations in (
-        ("now", []),
-        ("later", [{"key": key, "operator": "Exists", "tolerationSeconds": 60}]),
-        ("never", [{"operator": "Exists"}]),
-    ):
-        cluster.add_pod("ml", name, "gpu-1", tolerations=tolerations)
-    eviction = TaintEviction(cluster)
-    taint(cluster, "gpu-1", FAULT)
-    assert eviction.step() == []  # NoSchedule leaves running pods alone
-    taint(cluster, "gpu-1", {**FAULT, "effect": "NoExecute"})
-    assert [pod["metadata"]["name"] for pod in eviction.step()] == ["now"]
-    clock.advance(59)
-    assert eviction.step() == []
-    clock.advance(1)
-    assert [pod["metadata"]["name"] for pod in eviction.step()] == ["later"]
 
 
 def test_a_cordon_is_mirrored_in_a_taint_beside_others(cluster):

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.sim.kubeapi.resources import BY_PLURAL
-from gpuwatch.sim.kubeapi.selectors import Filter, label_selector, parse_fields, parse_labels
-from gpuwatch.sim.kubeapi.status import ApiError
+from gpuwatch.sim.kubeapi.messages import ApiError
+from gpuwatch.sim.kubeapi.resources import RESOURCES
+from gpuwatch.sim.kubeapi.selectors import Selection, label_requirements, parse_fields, parse_labels
 
 KEYS = st.sampled_from(["a", "b.c", "gpuwatch.io/gpu-class", "x_y"])
 VALUES = st.sampled_from(["", "1", "h100", "a.b_c-d"])
@@ -62,7 +62,7 @@ def test_what_is_no_selector(text):
 
 @given(st.text(alphabet="metadata.name=!,x", max_size=24))
 def test_any_text_is_a_field_selector_or_a_bad_request(text):
-    parsed, code = attempt(lambda: parse_fields(text, BY_PLURAL["nodes"]))
+    parsed, code = attempt(lambda: parse_fields(text, RESOURCES["nodes"]))
     assert code == 400 or {each.key for each in parsed} <= {"metadata.name", "metadata.namespace", "spec.unschedulable"}
 
 
@@ -73,9 +73,8 @@ def test_fields_of_each_kind():
     event = {
         "metadata": {"name": "e"},
         "involvedObject": {"name": "gpu-1", "kind": "Node"},
-        "source": {"component": "x"},
     }
-    assert _selects("events", "involvedObject.name=gpu-1,source=x", event)
+    assert _selects("events", "involvedObject.name=gpu-1,involvedObject.kind=Node", event)
     node = {"metadata": {"name": "gpu-1"}, "spec": {}}
     assert _selects("nodes", "spec.unschedulable=false", node)
     assert _selects("nodes", "spec.unschedulable!=false", {**node, "spec": {"unschedulable": True}})
@@ -89,12 +88,12 @@ def test_selectors_of_objects():
             {"key": "gpu", "operator": "Exists"},
         ],
     }
-    parsed = label_selector(selector)
+    parsed = label_requirements(selector)
     assert all(each.matches({"app": "train", "gpu": ""}) for each in parsed)
     assert not all(each.matches({"app": "train", "gpu": "", "tier": "test"}) for each in parsed)
-    assert label_selector({}) == ()  # everything
-    assert label_selector(None) is None  # nothing
+    assert label_requirements({}) == ()  # everything
+    assert label_requirements(None) is None  # nothing
 
 
 def _selects(plural: str, text: str, value: dict) -> bool:
-    return Filter.of(BY_PLURAL[plural], {"fieldSelector": text}).matches(value)
+    return Selection.of(RESOURCES[plural], {"fieldSelector": text}).matches(value)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent
-from gpuwatch.sim.kubeapi import Cluster
+from gpuwatch.sim.kubeapi import SimulatedCluster
 from gpuwatch.sim.node import noise
 from gpuwatch.sim.node.actions import Stop
 from gpuwatch.sim.node.node import Node
@@ -53,7 +53,7 @@ def test_it_is_written_anew_before_it_is_taken_for_old(tmp_path: Path) -> None:
 
 
 def test_a_simulated_cluster_says_the_same_of_the_same_pods(tmp_path: Path) -> None:
-    cluster, workloads = Cluster(anonymous="admin"), load("tuning").workloads
+    cluster, workloads = SimulatedCluster(), load("tuning").workloads
     cluster.add_node("here", gpus=GPUS)
     world = World("tuning", tmp_path)
     Tenancy(cluster, world, "here", gpus=GPUS, running=workloads, new={})

@@ -1,6 +1,6 @@
-"""The referee sees every write at the moment it is committed, and knows what must never be, whoever wrote it and why.
+"""Checks every write at the moment it is committed against what must never happen.
 
-It shares no code with what it judges but the names and the shape of the annotations.
+It shares no code with the remediator but the names and the shape of the annotations.
 """
 
 import re
@@ -13,7 +13,7 @@ import msgspec
 from gpuwatch.kube.objects import CONDITION, DOMAIN, TAINT
 from gpuwatch.model.clock import Clock
 from gpuwatch.remediation.model import DEGRADED, FAULTS, GPU_CLASS, HEALTHY_COUNT, LABELS, NVLINK, OWNER
-from gpuwatch.sim.kubeapi import Object, Write
+from gpuwatch.sim.kubeapi import CommittedWrite, Object
 
 TRAIL = 400
 """Writes remembered to tell what led to a violation."""
@@ -31,7 +31,7 @@ class Violation(NamedTuple):
     at: float
     node: str
     rule: str
-    words: str
+    message: str
     trail: tuple[str, ...] = ()
 
 
@@ -40,7 +40,7 @@ class _Fault(msgspec.Struct):
     last: float = 0.0
 
 
-class Referee:
+class InvariantChecker:
     """An observer of the cluster; called under its lock.
 
     `user`: as whom the remediators write. `well_for`: how long a node has been well in truth, None while it is sick.
@@ -61,7 +61,7 @@ class Referee:
         self._labelled: dict[str, float] = {}
         self._trail: deque[tuple[str, str]] = deque(maxlen=TRAIL)
 
-    def __call__(self, write: Write) -> None:
+    def __call__(self, write: CommittedWrite) -> None:
         """Look at one write."""
         self.writes += 1
         match write.key.resource:
@@ -79,7 +79,7 @@ class Referee:
         """Slots in use, and by whom."""
         return self._holders
 
-    def _node(self, write: Write) -> None:
+    def _node(self, write: CommittedWrite) -> None:
         name, before, after = write.key.name, write.previous or {}, write.object
         if write.change == "DELETED":
             self.tainted.discard(name)
@@ -89,17 +89,17 @@ class Referee:
         if changes:
             self._trail.append((name, f"{self._now()} node/{name} by {write.user}: {', '.join(changes)}"))
         if len(has) > 1:
-            self._against(name, "tainted twice", f"{len(has)} taints with our key")
+            self._violation(name, "tainted twice", f"{len(has)} taints with our key")
         if write.user == self._user:
-            for words in _strange(before, after):
-                self._against(name, "not ours", words)
+            for message in _foreign_changes(before, after):
+                self._violation(name, "not ours", message)
             self._labels(name, before, after)
         if has and not had:
             self._tainted(name, after)
         elif had and not has:
-            self._given_back(name)
+            self._released(name)
         elif had != has:
-            self._against(name, "tainted twice", f"the taint was replaced: {had} by {has}")
+            self._violation(name, "tainted twice", f"the taint was replaced: {had} by {has}")
 
     def _labels(self, name: str, before: Object, after: Object) -> None:
         had, has = (
@@ -109,7 +109,7 @@ class Referee:
             return
         now, last = self._clock.monotonic(), self._labelled.get(name)
         if last is not None and now - last < RESTLESS:
-            self._against(name, "restless", f"labels changed after {now - last:.0f} s: {had} to {has}")
+            self._violation(name, "restless", f"labels changed after {now - last:.0f} s: {had} to {has}")
         self._labelled[name] = now
 
     def _tainted(self, name: str, node: Object) -> None:
@@ -117,51 +117,51 @@ class Referee:
         self.quarantines += 1
         self.most = max(self.most, len(self.tainted))
         if len(self.tainted) > self.budget:
-            self._against(name, "budget", f"{len(self.tainted)} nodes are tainted, {self.budget} may be")
+            self._violation(name, "budget", f"{len(self.tainted)} nodes are tainted, {self.budget} may be")
         if not self.slots_of(name):
-            self._against(name, "slot", "tainted without a slot of the budget")
+            self._violation(name, "slot", "tainted without a slot of the budget")
         annotations = node["metadata"].get("annotations", {})
         if '"applied"' not in annotations.get(OWNER, ""):
-            self._against(name, "unowned", f"tainted without saying so in {OWNER}")
+            self._violation(name, "unowned", f"tainted without saying so in {OWNER}")
         if self._well_for(name) is not None:
-            self._against(name, "healthy node", "tainted though nothing is wrong with it")
+            self._violation(name, "healthy node", "tainted though nothing is wrong with it")
         for fault in msgspec.json.decode(annotations.get(FAULTS, "[]"), type=list[_Fault]):
             occurrence = name, fault.key, fault.last
             if occurrence in self._seen:
-                self._against(name, "tainted twice", f"a second time for {fault.key}, which has not come back since")
+                self._violation(name, "tainted twice", f"a second time for {fault.key}, which has not come back since")
             self._seen.add(occurrence)
 
-    def _given_back(self, name: str) -> None:
+    def _released(self, name: str) -> None:
         self.tainted.discard(name)
         well = self._well_for(name)
         if well is None or well < self.recovery_hold:
             how = "is still sick" if well is None else f"has been well for {well:.0f} s only"
-            self._against(name, "given back too early", f"it {how}")
+            self._violation(name, "given back too early", f"it {how}")
 
-    def _lease(self, write: Write) -> None:
+    def _lease(self, write: CommittedWrite) -> None:
         slot = write.key.name
         was, now = self._holders.get(slot, ""), _holder(write)
         if was == now:
             return
-        words = f"{self._now()} lease/{slot} by {write.user}: {was or 'free'} -> {now or 'free'}"
-        self._trail += [(node, words) for node in (was, now) if node]
+        message = f"{self._now()} lease/{slot} by {write.user}: {was or 'free'} -> {now or 'free'}"
+        self._trail += [(node, message) for node in (was, now) if node]
         if was in self.tainted and len(self.slots_of(was)) == 1:
-            self._against(was, "slot", f"{slot} was taken from a tainted node by {now or 'giving it back'}")
+            self._violation(was, "slot", f"{slot} was taken from a tainted node by {now or 'giving it back'}")
         if now:
             self._holders[slot] = now
         else:
             self._holders.pop(slot, None)
 
-    def _against(self, node: str, rule: str, words: str) -> None:
+    def _violation(self, node: str, rule: str, message: str) -> None:
         """Write it up. Where the budget was exceeded, all that went before matters, else what was done to the node."""
         lines = (line for about, line in self._trail if rule == "budget" or about == node)
-        self.violations.append(Violation(self._clock.time(), node, rule, words, tuple(lines)[-TOLD:]))
+        self.violations.append(Violation(self._clock.time(), node, rule, message, tuple(lines)[-TOLD:]))
 
     def _now(self) -> str:
         return f"{self._clock.monotonic():9.1f} s"
 
 
-def portrait(node: Object) -> Object:
+def visible_state(node: Object) -> Object:
     """What a node looks like to others, without what changes by itself, and without what tells schedulers of its GPUs:
     it must be the same after all is over.
     """
@@ -180,11 +180,11 @@ def _ours(node: Object) -> list[Object]:
     return [taint for taint in node.get("spec", {}).get("taints", []) if taint["key"] == TAINT]
 
 
-def _strange(before: Object, after: Object) -> Iterable[str]:
+def _foreign_changes(before: Object, after: Object) -> Iterable[str]:
     """What a remediator has changed that is not gpuwatch's."""
-    one, two = portrait(before), portrait(after)
+    one, two = visible_state(before), visible_state(after)
     for kind in ("labels", "annotations"):
-        if _without_ours(one[kind]) != _without_ours(two[kind]):
+        if _foreign(one[kind]) != _foreign(two[kind]):
             yield f"a foreign one of the {kind} changed"
     if [t for t in one["taints"] if t["key"] != TAINT] != [t for t in two["taints"] if t["key"] != TAINT]:
         yield f"a foreign taint changed: {one['taints']} to {two['taints']}"
@@ -195,7 +195,7 @@ def _strange(before: Object, after: Object) -> Iterable[str]:
         yield f"foreign conditions changed: {foreign[0]} to {foreign[1]}"
 
 
-def _without_ours(marks: dict[str, str]) -> dict[str, str]:
+def _foreign(marks: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in marks.items() if not key.startswith(f"{DOMAIN}/")}
 
 
@@ -208,10 +208,10 @@ def _changes(before: Object, after: Object) -> Iterable[str]:
         re.search(r'"state":"(\w+)"', node.get("metadata", {}).get("annotations", {}).get(OWNER, ""))
         for node in (before, after)
     ]
-    words = [found[1] if found else "none" for found in states]
-    if words[0] != words[1]:
-        yield f"owner {words[0]} -> {words[1]}"
+    message = [found[1] if found else "none" for found in states]
+    if message[0] != message[1]:
+        yield f"owner {message[0]} -> {message[1]}"
 
 
-def _holder(write: Write) -> str:
+def _holder(write: CommittedWrite) -> str:
     return "" if write.change == "DELETED" else write.object["spec"].get("holderIdentity") or ""

@@ -1,0 +1,207 @@
+"""What the remediator of one simulated node is given: time, its ledger, its way to the API server and its agent."""
+
+import operator
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from gpuwatch.config import RemediationConfig
+from gpuwatch.kube.errors import AlreadyExists, ApiCall, Conflict, KubeError, TooMany, Unavailable
+from gpuwatch.kube.transport import JSON, Transport
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import ActionEvent
+from gpuwatch.remediation.model import RemediatorState
+from gpuwatch.sim.fleet.agent import FleetFault, SimulatedAgent
+
+
+class FleetClock:
+    """A Clock for a whole cluster; both of its times move together."""
+
+    def __init__(self, start: float) -> None:
+        self._start = self._now = start
+
+    def time(self) -> float:
+        """Simulated unix time in seconds."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Simulated seconds since the beginning."""
+        return self._now - self._start
+
+    def move_to(self, now: float) -> None:
+        """Let time go on; never back."""
+        self._now = max(self._now, now)
+
+
+LAST = 12
+"""Actions kept to tell the story of a violation."""
+
+
+class NodeLedger:
+    """Stands in for the store of one node. `checkpoint` is passed before and after each write."""
+
+    def __init__(self, checkpoint: Callable[[], None]) -> None:
+        self.actions: deque[ActionEvent] = deque(maxlen=LAST)
+        self._checkpoint = checkpoint
+        self._documents: dict[str, bytes] = {}
+        self._number = 0
+
+    def record(self, action: ActionEvent) -> int:
+        """Keep an action and give its number."""
+        self._checkpoint()
+        number = action.number
+        if number is None:
+            self._number += 1
+            number = self._number
+        self.actions.append(msgspec.structs.replace(action, number=number))
+        self._checkpoint()
+        return number
+
+    def memory(self, name: str) -> bytes | None:
+        """A document, None where there is none."""
+        return self._documents.get(name)
+
+    def remember(self, name: str, body: bytes) -> None:
+        """Keep a document."""
+        self._checkpoint()
+        self._documents[name] = body
+        self._checkpoint()
+
+
+class Killed(BaseException):
+    """The remediator ends here, as by SIGKILL: nothing of it may catch this."""
+
+
+class RandomKills:
+    """When remediators are killed; shared by a fleet. `rate`: the chance at each point at which one can be."""
+
+    def __init__(self, seed: int) -> None:
+        self.rate = 0.0
+        self._chance = random.Random(f"kills {seed}")  # noqa: S311
+
+    def checkpoint(self) -> None:
+        """Go on, or not. Raises Killed."""
+        if self.rate and self._chance.random() < self.rate:
+            raise Killed
+
+
+class RequestCounts(msgspec.Struct):
+    """What one remediator asked of the API server. `failures`: 429, 5xx and answers that never came. `retries`:
+    requests made again after one.
+    """
+
+    reads: int = 0
+    writes: int = 0
+    conflicts: int = 0
+    failures: int = 0
+    retries: int = 0
+
+    def __add__(self, other: "RequestCounts") -> "RequestCounts":
+        """Member by member."""
+        return RequestCounts(*map(operator.add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
+
+    def __sub__(self, other: "RequestCounts") -> "RequestCounts":
+        """Member by member."""
+        return RequestCounts(*map(operator.sub, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
+
+
+class NodeTransport(Transport):
+    """The requests of one node. `gate`, where it is set, is passed before each: it may make it wait."""
+
+    def __init__(self, shared: Transport, checkpoint: Callable[[], None]) -> None:
+        super().__init__()
+        self.request_counts = RequestCounts()
+        self.gate: Callable[[ApiCall], None] | None = None
+        self._shared, self._checkpoint = shared, checkpoint
+        self._failed: set[tuple[str, str]] = set()
+
+    def request(
+        self,
+        call: ApiCall,
+        path: str,
+        *,
+        query: Mapping[str, str | int] | None = None,
+        body: object = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> bytes:
+        """As Transport's. Raises Killed before it is sent, or after it was answered."""
+        if self.gate is not None:
+            self.gate(call)
+        self._checkpoint()
+        if call.verb in ("get", "list"):
+            self.request_counts.reads += 1
+        else:
+            self.request_counts.writes += 1
+        if (call.verb, path) in self._failed:
+            self._failed.discard((call.verb, path))
+            self.request_counts.retries += 1
+        try:
+            answer = self._shared.request(call, path, query=query, body=body, content_type=content_type, accept=accept)
+        except KubeError as error:
+            match error:
+                case Conflict() | AlreadyExists():
+                    self.request_counts.conflicts += 1
+                case TooMany() | Unavailable():
+                    self.request_counts.failures += 1
+                    self._failed.add((call.verb, path))
+            self._checkpoint()
+            raise
+        self._checkpoint()
+        return answer
+
+
+class FleetRemediator(Protocol):
+    """As much of one as the fleet needs."""
+
+    @property
+    def state(self) -> RemediatorState:
+        """What it says about itself."""
+        ...
+
+    def step(self) -> float:
+        """Do what is due; seconds until it wants to be called again."""
+        ...
+
+
+class NodeContext(NamedTuple):
+    """What the remediator of one node is given. `checkpoint` may kill it."""
+
+    node: str
+    namespace: str
+    config: RemediationConfig
+    agent: SimulatedAgent
+    transport: NodeTransport
+    ledger: NodeLedger
+    clock: Clock
+    chance: random.Random
+    checkpoint: Callable[[str], None]
+
+
+RemediatorFactory = Callable[[NodeContext], FleetRemediator]
+
+
+class FleetNode:
+    """One node of the fleet. Its remediator is stepped by one thread at a time, next when it is `due`.
+
+    `well_since` None: it is sick in truth; `well_before`: what it was then. `fault`: what it has;
+    `symptomatic`: whether that shows just now.
+    """
+
+    def __init__(self, context: NodeContext, now: float) -> None:
+        self.context = context
+        self.remediator: FleetRemediator | None = None
+        self.due = 0.0
+        self.kills = 0
+        self.well_since: float | None = now
+        self.well_before: float | None = None
+        self.fault: FleetFault | None = None
+        self.symptomatic = False
+
+    @property
+    def name(self) -> str:
+        """The node's."""
+        return self.context.node
