@@ -16,14 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuwatch import __version__
-from gpuwatch.agent.event_log import Journal
-from gpuwatch.agent.event_recorder import Chronicle
+from gpuwatch.agent.event_log import EventLogger
+from gpuwatch.agent.event_recorder import EventRecorder
 from gpuwatch.agent.kernel_log_thread import KernelLoop
 from gpuwatch.agent.node_state import SETTLE_SECONDS, NodeState
 from gpuwatch.agent.pages import routes
-from gpuwatch.agent.publish_signal import Bell
-from gpuwatch.agent.repairs import said_repaired
-from gpuwatch.agent.view_builder import Assembly, reader_settings
+from gpuwatch.agent.publish_signal import ViewSignal
+from gpuwatch.agent.repairs import repaired_at
+from gpuwatch.agent.view_builder import ViewBuilder, ViewInputs, reader_settings
 from gpuwatch.collect.reader.messages import USAGE, AnyMessage, DriverEventMessage, DriverOpened, GpuFound, ReaderFailed
 from gpuwatch.collect.reader.supervisor import Supervisor
 from gpuwatch.config import Backend, Config, runtime_dir
@@ -37,7 +37,8 @@ from gpuwatch.model.event import EVERYTHING, EventQuery
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import AgentStatus, Events, View
-from gpuwatch.model.xid import KernelEvent, XidEvent
+from gpuwatch.model.xid import DriverEvent, KernelEvent, XidEvent
+from gpuwatch.process.log_queue import queued_stderr
 from gpuwatch.process.periodic import Periodic
 from gpuwatch.process.service import ENDS, WATCH_SECONDS, ConfigWatch, Signals
 from gpuwatch.rightsizing.service.cpu_throttling import CpuThrottling
@@ -65,7 +66,16 @@ the search a fifth of the agent's work. Exceptions and connections have some, he
 
 
 class Agent:
-    """One node's agent. `start` binds and returns; `run` also waits for SIGTERM or SIGINT."""
+    """One node's agent. `start` binds and returns; `run` also waits for SIGTERM or SIGINT.
+
+    What threads share, and who writes it:
+    - `_state`, `_ledger`, `_published`: guarded by `_lock`. While it is held nothing is logged, no file is read and
+      nothing is waited for, because the publisher needs it for each View.
+    - `board`, `profiles`, `_view`, `_config`: written by the publisher, replaced as a whole; others only read them.
+    - `_new_config`: written by the main thread, taken by the publisher before the next View.
+    - `_fatal`: written by the supervisor's thread before it sets `_stopping`, read by the main thread after that.
+    - `_due`, `_stopping`, `published`: made for many threads. The other parts have locks or threads of their own.
+    """
 
     def __init__(
         self, config: Config, backend: Backend, *, clock: Clock | None = None, watch: ConfigWatch | None = None
@@ -80,21 +90,22 @@ class Agent:
         interval = config.agent.interval
         self._state = NodeState(interval, self._clock.monotonic(), min(1.5 * interval, SETTLE_SECONDS))
         self._ledger = XidLedger()
-        self._journal = Journal()
+        self._event_logger = EventLogger()
         self._store = Store.open(config.state_dir, self._clock)
-        self._chronicle = Chronicle(self._store, self._clock)
-        self.published = Bell()
+        self._recorder = EventRecorder(self._store, self._clock)
+        self.published = ViewSignal()
         self._fatal: ReaderFailed | None = None
         self._published = self._clock.monotonic()
         self._view: View | None = None
+        self._new_config: Config | None = None
         self._started = self._clock.time()
         node = os.environ.get("NODE_NAME") or socket.gethostname()
-        failures = self._chronicle.failures(config.checks.repeat_window)
-        self._assembly = Assembly(config, self._clock, node, self._store.open_findings(), failures=failures)
+        failures = self._recorder.failures(config.checks.repeat_window)
+        self._builder = ViewBuilder(config, self._clock, node, self._store.open_findings(), failures=failures)
         self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
         told = self._store.cursor(first_line(boot_id_file(Path(config.sources.proc))))
         self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel, told)
-        self._pods = Periodic("pods", config.sources.pod_resources_interval, self._assembly.refresh_allocations)
+        self._pods = Periodic("pods", config.sources.pod_resources_interval, self._builder.refresh_allocations)
         self._bus = Periodic("bus", BUS_SECONDS, self._look_at_bus)
         self._rightsizer = Rightsizer(
             config.rightsizing,
@@ -110,17 +121,21 @@ class Agent:
             limits=Limits(connections=config.agent.max_connections, scrapes=config.agent.max_scrapes),
         )
         self._node = node
-        self.board = self._new_board()
+        self.board = self._new_board(None)
 
     @property
     def port(self) -> int | None:
         """TCP port in use once started."""
         return self._http.port
 
-    def _new_board(self) -> PageCache:
-        return PageCache(
+    def _new_board(self, view: View | None) -> PageCache:
+        """A page cache for the configuration in force, complete before a request can meet it."""
+        board = PageCache(
             self._config.metrics, node=self._node, clock=self._clock, http=self._http.stats, store=self._store.stats
         )
+        if view is not None:
+            board.publish(view, self._rightsizing_families())
+        return board
 
     def start(self) -> None:
         """Bind and begin.
@@ -143,14 +158,15 @@ class Agent:
         self._signals.heed()
         gc.freeze()  # what has been imported stays for ever
         gc.set_threshold(*GC_THRESHOLDS)
-        self.start()
-        started()
-        while not self._stopping.is_set():
-            number = self._signals.next(WATCH_SECONDS)
-            if number in ENDS:
-                break
-            self._follow_configuration(asked=number == signal.SIGHUP)
-        self.stop()
+        with queued_stderr():
+            self.start()
+            started()
+            while not self._stopping.is_set():
+                number = self._signals.next(WATCH_SECONDS)
+                if number in ENDS:
+                    break
+                self._follow_configuration(asked=number == signal.SIGHUP)
+            self.stop()
         if self._fatal is not None:
             raise self._fatal.as_error()
 
@@ -168,7 +184,7 @@ class Agent:
         if self._publisher.is_alive():
             self._publisher.join(LAST_VIEW_SECONDS)
         self._rightsizer.wait(until)
-        self._chronicle.close()
+        self._recorder.close()
 
     def ready(self) -> str | None:
         """None when a fresh snapshot exists, else why not."""
@@ -193,18 +209,20 @@ class Agent:
         return self._rightsizer.recommendations()
 
     def _follow_configuration(self, *, asked: bool) -> None:
-        """Take over a changed file; what is shown changes with the next View."""
+        """Read a changed file; the publisher takes it over with the next View."""
         if self._watch is None or not (self._watch.changed() or asked):
             return
         new = self._watch.reload()
         if new is not None:
-            self._config = new
-            self._assembly.configure(new)
-            self.profiles = new.metrics.profiles
-            board = self._new_board()
-            if self._view is not None:
-                board.publish(self._view, self._rightsizing_families())
-            self.board = board
+            self._new_config = new
+            self._due.set()
+
+    def _take_over_configuration(self) -> None:
+        new, self._new_config = self._new_config, None
+        if new is not None:
+            self._config, self.profiles = new, new.metrics.profiles
+            self._builder.configure(new)
+            self.board = self._new_board(self._view)
             self._rightsizer.configure(new.rightsizing)
 
     def _rightsizing_families(self) -> list[Family]:
@@ -213,57 +231,52 @@ class Agent:
 
     def _on_message(self, message: AnyMessage) -> None:
         """News from the reader, on the supervisor's thread."""
-        now = self._clock.monotonic()
+        now, events, urgent = self._clock.monotonic(), list[Event](), isinstance(message, DriverOpened | ReaderFailed)
         with self._lock:
             self._state.handle(message, now)
             if isinstance(message, GpuFound):
                 self._ledger.know({message.identity.pci_bus_id: message.identity.uuid})
-            urgent = isinstance(message, DriverOpened | ReaderFailed) or self._observe(message)
+            if isinstance(message, DriverEventMessage):
+                if message.event.kind == "xid":
+                    events = [new] if (new := self._ledger.observe(_xid_event(message.event))) else []
+                else:
+                    urgent = True
             due = urgent or self._state.round_complete(self._published, now)
+        if self._keep(events) or due:
+            self._due.set()
         if isinstance(message, ReaderFailed) and self._is_fatal(message):
             self._fatal = message
             self._stopping.set()
             self._signals.wake()
-        if due:
-            self._due.set()
 
     def _is_fatal(self, message: ReaderFailed) -> bool:
         """Whether no reader will ever do better; in a pod, which would only be started again, that is worth waiting."""
         waits = self._config.agent.wait_for_driver and message.kind != USAGE
         return not (message.retry or waits or self._state.identities())
 
-    def _observe(self, message: AnyMessage) -> bool:
-        if not isinstance(message, DriverEventMessage) or message.event.kind != "xid":
-            return isinstance(message, DriverEventMessage)
-        event = message.event
-        pci = pci_key(event.pci_bus_id)
-        told = XidEvent(at=event.at, xid=event.data, source="nvml", uuid=event.uuid, pci=pci, gi=event.gi, ci=event.ci)
-        return self._note(self._ledger.observe(told))
-
-    def _note(self, occurrence: Event | None) -> bool:
-        """Keep an occurrence, log an XID of now; whether there is news at all."""
-        if occurrence is not None:
-            self._chronicle.note((occurrence,), resumed=self._kernel.resumed)
-        if isinstance(occurrence, XidEvent) and not occurrence.historical:
-            self._journal.xid(occurrence)
-        return occurrence is not None and not occurrence.historical
+    def _keep(self, events: list[Event]) -> bool:
+        """Store events and log XIDs of now, outside every lock; whether there is news at all."""
+        for event in self._recorder.note(events, resumed=self._kernel.resumed):
+            if isinstance(event, XidEvent) and not event.historical:
+                self._event_logger.xid(event)
+        return any(not event.historical for event in events)
 
     def _on_kernel(self, events: list[KernelEvent]) -> None:
         """News from the kernel log, on its thread."""
         with self._lock:
-            news = [self._note(self._ledger.observe(event)) for event in events]
-        if any(news):
+            observed = [self._ledger.observe(event) for event in events]
+        if self._keep([event for event in observed if event is not None]):
             self._supervisor.refresh()
             self._due.set()
 
     def _look_at_bus(self) -> None:
         """GPUs that appeared on the bus, or came back, need a reader that opens the driver anew."""
-        self._assembly.believe(said_repaired(self._store))
-        if not self._assembly.refresh_bus():
+        self._builder.set_repaired(repaired_at(self._store))
+        if not self._builder.refresh_bus():
             return
         with self._lock:
             read = {pci_key(gpu.identity.pci_bus_id) for gpu in self._state.gpus(self._clock.monotonic())}
-        if any(pci_key(address) not in read for address in self._assembly.bus or ()):
+        if any(pci_key(address) not in read for address in self._builder.bus or ()):
             self._supervisor.replace()
 
     def _publish_for_ever(self) -> None:
@@ -287,45 +300,39 @@ class Agent:
             log.exception("this snapshot could not be published; trying again with the next")
 
     def _publish(self) -> None:
+        self._take_over_configuration()
         now, at = self._clock.monotonic(), self._clock.time()
         with self._lock:
-            state = self._state
-            gpus, last_seen = state.gpus(now), state.last_seen(now)
-            statuses, driver = state.statuses(now, at), state.driver
-            answered, unanswered, awaited = state.answered(now), state.unanswered(), state.awaited()
-            sources = (state.nvml_status(now), state.gpm_status(now), self._kernel.status(), self._store.status())
-            xids, sxids, unknown = self._ledger.xids(), self._ledger.sxids(), self._ledger.unknown
-            news, cursor = self._ledger.news(), self._kernel.cursor
+            inputs = ViewInputs(
+                at=at,
+                reading=self._state.reading(now, at),
+                sources=(self._kernel.status(), self._store.status()),
+                agent=AgentStatus(
+                    version=__version__,
+                    started=self._started,
+                    reader_restarts=self._supervisor.restarts,
+                    kmsg_lost=self._kernel.lost,
+                    unknown_xids=self._ledger.unknown,
+                    config_error=self._watch.error if self._watch else None,
+                ),
+                xids=self._ledger.xids(),
+                sxids=self._ledger.sxids(),
+                news=self._ledger.news(),
+            )
+            cursor = self._kernel.cursor
             self._published = now
-        status = AgentStatus(
-            version=__version__,
-            started=self._started,
-            reader_restarts=self._supervisor.restarts,
-            kmsg_lost=self._kernel.lost,
-            unknown_xids=unknown,
-            config_error=self._watch.error if self._watch else None,
-        )
-        view = self._assembly.view(
-            at,
-            gpus,
-            statuses,
-            driver,
-            answered=answered,
-            unanswered=unanswered,
-            awaited=awaited,
-            last_seen=last_seen,
-            sources=sources,
-            agent=status,
-            xids=xids,
-            sxids=sxids,
-            news=news,
-        )
+        view = self._builder.view(inputs)
         self.board.publish(view, self._rightsizing_families())
         self._view = view
-        self.published.ring()
-        self._chronicle.note(news, resumed=self._kernel.resumed)
-        self._chronicle.tell(view, cursor, urgent=bool(news))
-        self._journal.tell(view)
+        self.published.notify()
+        self._recorder.note(inputs.news, resumed=self._kernel.resumed)
+        self._recorder.tell(view, cursor, urgent=bool(inputs.news))
+        self._event_logger.tell(view)
         self._rightsizer.tell(view)
-        if self._assembly.wants_allocations:
+        if self._builder.wants_allocations:
             self._pods.wake()
+
+
+def _xid_event(event: DriverEvent) -> XidEvent:
+    pci = pci_key(event.pci_bus_id)
+    return XidEvent(at=event.at, xid=event.data, source="nvml", uuid=event.uuid, pci=pci, gi=event.gi, ci=event.ci)

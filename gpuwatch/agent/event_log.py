@@ -20,7 +20,7 @@ _FIGURE = re.compile(r"\d+(\.\d+)?")
 LEVELS = {Severity.CRITICAL: logging.ERROR, Severity.WARNING: logging.WARNING, Severity.INFO: logging.INFO}
 
 
-class Journal:
+class EventLogger:
     """Compares each View with the one before."""
 
     def __init__(self) -> None:

@@ -5,6 +5,7 @@ cursor moves behind a line only once what was judged by it is kept. What was cut
 """
 
 import logging
+import threading
 from collections.abc import Iterable
 
 from gpuwatch.health.judge import tells_of_failures
@@ -31,8 +32,11 @@ STORMS = 1_000
 """Codes and GPUs that are told apart."""
 
 
-class Chronicle:
-    """Compares each View with the one before; `store` gives the first one's predecessor."""
+class EventRecorder:
+    """Compares each View with the one before; `store` gives the first one's predecessor.
+
+    Any thread may call `note`, whose storm counts `_lock` guards; the rest belongs to the publisher.
+    """
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -41,17 +45,27 @@ class Chronicle:
         self._saved: KernelCursor | None = None
         self._saved_at = 0.0
         self._storms: dict[tuple[str | None, int], tuple[float, set[float]]] = {}
+        self._began: list[XidEvent] = []  # storms that are yet to be logged
+        self._lock = threading.Lock()
 
     def failures(self, seconds: float) -> tuple[Finding, ...]:
         """Findings of the last `seconds` that tell whose applications failed, those that ended among them."""
         query = EventQuery(self._clock.time() - seconds, MAX_EVENTS, ("finding",))
         return tuple(e.finding for e in self._store.events(query).findings if tells_of_failures(e.finding))
 
-    def note(self, events: Iterable[Event], *, resumed: bool) -> None:
-        """Keep what came, or became clearer. `resumed`: what is historical was kept in an earlier life."""
-        for event in events:
-            if not (resumed and event.historical) and not self._is_too_many(event):
-                self._store.add(event)
+    def note(self, events: Iterable[Event], *, resumed: bool) -> list[Event]:
+        """Keep what came, or became clearer; the events that were kept. `resumed`: what is historical was kept in an
+        earlier life. One storm limit holds for the store and for the log, which gets only what this returns.
+        """
+        with self._lock:
+            kept = [e for e in events if not (resumed and e.historical) and not self._is_too_many(e)]
+            storms, self._began = self._began, []
+        for event in kept:
+            self._store.add(event)
+        for event in storms:
+            where = event.pci or event.uuid
+            log.info("XID %d of %s comes too often: it is counted, and not listed for a while", event.xid, where)
+        return kept
 
     def _is_too_many(self, event: Event) -> bool:
         if not isinstance(event, XidEvent):
@@ -61,9 +75,10 @@ class Chronicle:
         if not 0 <= event.at - began < STORM_SECONDS:
             began, kept = event.at, set()
         if len(kept) < STORM_EVENTS:
+            before = len(kept)
             kept.add(event.at)  # what is completed later has the same time
-            if len(kept) == STORM_EVENTS:
-                log.info("XID %d of %s comes too often: it is counted, and not listed for a while", event.xid, key[0])
+            if len(kept) == STORM_EVENTS and before < STORM_EVENTS:
+                self._began.append(event)
         self._storms[key] = began, kept
         if len(self._storms) > STORMS:
             del self._storms[next(iter(self._storms))]

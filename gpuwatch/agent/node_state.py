@@ -3,6 +3,8 @@
 No I/O and no clock of its own: times are handed in, so every judgement about freshness is testable.
 """
 
+from typing import NamedTuple
+
 import msgspec
 
 from gpuwatch.collect.reader.messages import (
@@ -31,6 +33,19 @@ ANSWER_SECONDS = 30.0
 to wake them."""
 
 
+class DriverReading(NamedTuple):
+    """What the reader has reported by one moment."""
+
+    gpus: tuple[Gpu, ...]  # fresh samples
+    last_seen: tuple[Gpu, ...]  # the last sample of GPUs that are not fresh
+    statuses: tuple[GpuStatus, ...]
+    driver: Driver | None
+    answered: bool  # NVML has shown all its GPUs: only then can one be called missing
+    unanswered: dict[int, str]  # NVML index -> why that GPU has no identity
+    awaited: dict[int, float]  # NVML index -> seconds for which its identity has been awaited
+    sources: tuple[SourceStatus, ...]
+
+
 class _Known(msgspec.Struct):
     """One GPU ever seen, and how its last samples went."""
 
@@ -45,7 +60,10 @@ class _Known(msgspec.Struct):
 
 
 class NodeState:
-    """The reader's news, kept. Not thread-safe: the agent guards it with one lock.
+    """The reader's news, kept. Owner: the agent, whose lock guards every call.
+
+    It has many methods and one job: how fresh is what is known of each GPU. Registration and samples cannot be parted,
+    because whether a GPU is late depends on when the driver was registered.
 
     `settle`: seconds that the driver, and then its GPUs, are given before a first look counts as settled without them.
     """
@@ -100,6 +118,19 @@ class NodeState:
         """Seconds until a GPU that answers now, or the start, would be overdue; at most one interval."""
         due = [self._last_word(k) + self._limit for k in self._known.values() if k.present and not k.lost]
         return min([self._interval, *(at - now for at in (*due, self._settles_at) if at > now)])
+
+    def reading(self, now: float, at: float) -> DriverReading:
+        """Everything of monotonic `now`, which is unix time `at`."""
+        return DriverReading(
+            gpus=self.gpus(now),
+            last_seen=self.last_seen(now),
+            statuses=self.statuses(now, at),
+            driver=self.driver,
+            answered=self.answered(now),
+            unanswered=self.unanswered(),
+            awaited=self.awaited(),
+            sources=(self.nvml_status(now), self.gpm_status(now)),
+        )
 
     def answered(self, now: float) -> bool:
         """Whether NVML has shown all the GPUs it will show: only then can one be called missing."""

@@ -5,10 +5,10 @@ import socket
 import threading
 
 from gpuwatch import __version__
+from gpuwatch.agent.event_history import event_history
 from gpuwatch.agent.kernel_log_thread import KernelLoop
 from gpuwatch.agent.node_state import SETTLE_SECONDS, NodeState
-from gpuwatch.agent.past_events import past
-from gpuwatch.agent.view_builder import Assembly, reader_settings
+from gpuwatch.agent.view_builder import ViewBuilder, ViewInputs, reader_settings
 from gpuwatch.collect.reader.messages import AnyMessage, GpuFound, GpuSample, ReaderFailed
 from gpuwatch.collect.reader.supervisor import Supervisor
 from gpuwatch.config import Backend, Config
@@ -23,7 +23,7 @@ SAMPLE_SECONDS = 0.25
 """Interval of a short look: longer than GPM's smallest window, short enough for a person."""
 
 
-class Look:
+class OneShotCollector:
     """A reader for as long as somebody looks; `view` joins its samples with kernel log, kubelet and /proc."""
 
     def __init__(
@@ -37,12 +37,12 @@ class Look:
         self._samples: dict[str, int] = {}
         self._started = self._clock.time()
         node = os.environ.get("NODE_NAME") or socket.gethostname()
-        self._assembly = Assembly(config, self._clock, node, patient=False)
+        self._builder = ViewBuilder(config, self._clock, node, patient=False)
         self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel)
         self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
         self._slow = threading.Thread(target=self._refresh, name="slow sources", daemon=True)
 
-    def __enter__(self) -> "Look":
+    def __enter__(self) -> "OneShotCollector":
         self._supervisor.start()
         self._kernel.start()
         self._slow.start()
@@ -76,39 +76,27 @@ class Look:
         """What is known now."""
         now, at = self._clock.monotonic(), self._clock.time()
         with self._changed:
-            state, ledger = self._state, self._ledger
-            gpus, last_seen, statuses = state.gpus(now), state.last_seen(now), state.statuses(now, at)
-            answered, unanswered, driver = state.answered(now), state.unanswered(), state.driver
-            awaited = state.awaited()
-            sources = (state.nvml_status(now), state.gpm_status(now), self._kernel.status())
-            xids, sxids, unknown = ledger.xids(), ledger.sxids(), ledger.unknown
-            news = ledger.news()
-        return self._assembly.view(
-            at,
-            gpus,
-            statuses,
-            driver,
-            answered=answered,
-            unanswered=unanswered,
-            awaited=awaited,
-            last_seen=last_seen,
-            sources=sources,
-            agent=AgentStatus(version=__version__, started=self._started, unknown_xids=unknown),
-            xids=xids,
-            sxids=sxids,
-            news=news,
-        )
+            inputs = ViewInputs(
+                at=at,
+                reading=self._state.reading(now, at),
+                sources=(self._kernel.status(),),
+                agent=AgentStatus(version=__version__, started=self._started, unknown_xids=self._ledger.unknown),
+                xids=self._ledger.xids(),
+                sxids=self._ledger.sxids(),
+                news=self._ledger.news(),
+            )
+        return self._builder.view(inputs)
 
     def events(self, query: EventQuery = EVERYTHING) -> Events:
         """What happened, the kernel log's history and the store of an agent included."""
         with self._changed:
             seen = self._ledger.events()
-        return past(seen, self._state_dir, query)
+        return event_history(seen, self._state_dir, query)
 
     def _refresh(self) -> None:
         """On a thread of its own: a wedged driver may keep its files for ever, too."""
-        self._assembly.refresh_bus()
-        self._assembly.refresh_allocations()
+        self._builder.refresh_bus()
+        self._builder.refresh_allocations()
 
     def _is_enough(self, samples: int) -> bool:
         if self._state.failure is not None:
@@ -138,15 +126,3 @@ class Look:
         with self._changed:
             for event in events:
                 self._ledger.observe(event)
-
-
-def look(config: Config, backend: Backend, samples: int = 1, deadline: float = 10.0) -> View:
-    """Start a reader, wait for `samples` samples of every GPU, end it.
-
-    Raises:
-        NoGpuStack: there is no driver or no GPU.
-        GpuwatchError: the driver does not answer.
-    """
-    with Look(config, backend) as looking:
-        looking.wait(samples, deadline)
-        return looking.view()

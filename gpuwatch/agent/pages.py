@@ -9,7 +9,7 @@ from typing import Any, Protocol, get_args
 
 import msgspec
 
-from gpuwatch.agent.publish_signal import Bell
+from gpuwatch.agent.publish_signal import ViewSignal
 from gpuwatch.config import Profile
 from gpuwatch.http.accept import CONTENT_TYPES, accepts_gzip, negotiate_format
 from gpuwatch.http.landing import landing_page
@@ -26,11 +26,11 @@ MAX_WAIT = 60.0
 """Seconds a View may be waited for."""
 
 
-class Backstage(Protocol):
+class PageContext(Protocol):
     """What the pages need to know of the agent."""
 
     board: PageCache
-    published: Bell
+    published: ViewSignal
     """Rung for each new View."""
     profiles: tuple[str, ...]
 
@@ -51,7 +51,7 @@ class Backstage(Protocol):
         ...
 
 
-def routes(agent: Backstage) -> Mapping[str, Handler]:
+def routes(agent: PageContext) -> Mapping[str, Handler]:
     """The table that the HTTP server serves."""
 
     def metrics(request: Request) -> Response:
@@ -103,14 +103,14 @@ def routes(agent: Backstage) -> Mapping[str, Handler]:
     }
 
 
-def _newest(agent: Backstage) -> Response:
+def _newest(agent: PageContext) -> Response:
     body = agent.board.view_json()
     if body is None:
         return text(503, "no snapshot yet; ask again in a moment")
     return Response(content_type=JSON, body=body)
 
 
-def _recommendations(agent: Backstage) -> Response:
+def _recommendations(agent: PageContext) -> Response:
     body = agent.recommendations()
     return text(503, body) if isinstance(body, str) else Response(content_type=JSON, body=msgspec.json.encode(body))
 
@@ -130,7 +130,7 @@ def _where(view: View, finding: Finding) -> str:
     return finding.check if index is None else f"{finding.check} on GPU {index}"
 
 
-def _landing(agent: Backstage) -> Response:
+def _landing(agent: PageContext) -> Response:
     view = agent.view()
     rows: list[tuple[str, str]] = []
     version = ""

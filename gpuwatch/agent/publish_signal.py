@@ -1,4 +1,4 @@
-"""Tells coroutines of any event loop, from any thread, that there is a new View."""
+"""Wakes coroutines of any event loop, from any thread, when there is a new View."""
 
 import asyncio
 import contextlib
@@ -6,34 +6,37 @@ import threading
 from collections.abc import Callable
 
 
-class Bell:
-    """Any thread may `ring`; everybody who waits looks again."""
+class ViewSignal:
+    """Any thread may call `notify`; every coroutine in `wait_for` then checks its condition again.
+
+    `_lock` guards the set of waiting coroutines.
+    """
 
     def __init__(self) -> None:
-        self._ears: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
         self._lock = threading.Lock()
 
-    def ring(self) -> None:
-        """Wake all who wait; does not wait for them."""
+    def notify(self) -> None:
+        """Wake all that wait; does not block."""
         with self._lock:
-            ears = tuple(self._ears)
-        for loop, event in ears:
+            waiting = tuple(self._waiting)
+        for loop, event in waiting:
             with contextlib.suppress(RuntimeError):  # that loop has ended
                 loop.call_soon_threadsafe(event.set)
 
     async def wait_for(self, holds: Callable[[], bool], seconds: float) -> bool:
-        """Until `holds` at a ring, or is so already; whether it was within `seconds`."""
-        ear = asyncio.get_running_loop(), asyncio.Event()
-        with self._lock:  # before the first look: a ring in between is heard
-            self._ears.add(ear)
+        """Wait until `holds`, checked now and at each `notify`; whether it did within `seconds`."""
+        own = asyncio.get_running_loop(), asyncio.Event()
+        with self._lock:  # before the first check: a `notify` in between is not lost
+            self._waiting.add(own)
         try:
             async with asyncio.timeout(seconds):
                 while not holds():
-                    await ear[1].wait()
-                    ear[1].clear()
+                    await own[1].wait()
+                    own[1].clear()
         except TimeoutError:
             return False
         finally:
             with self._lock:
-                self._ears.discard(ear)
+                self._waiting.discard(own)
         return True

@@ -14,7 +14,7 @@ NAME = "repaired"
 KEPT = 64
 
 
-def said_repaired(store: Store) -> dict[str, float]:
+def repaired_at(store: Store) -> dict[str, float]:
     """GPU uuid, or `node` -> unix time at which somebody said so."""
     try:
         return msgspec.json.decode(store.memory(NAME) or b"{}", type=dict[str, float])
@@ -22,12 +22,12 @@ def said_repaired(store: Store) -> dict[str, float]:
         return {}
 
 
-def say_repaired(store: Store, subjects: Collection[str], at: float, evidence: Collection[str]) -> bool:
+def mark_repaired(store: Store, subjects: Collection[str], at: float, evidence: Collection[str]) -> bool:
     """Keep the word, and a line among the actions; False when the store cannot be written, and its `trouble` says why.
 
     `evidence`: keys of the findings that are meant.
     """
-    newest = sorted((said_repaired(store) | dict.fromkeys(subjects, at)).items(), key=lambda pair: pair[1])[-KEPT:]
+    newest = sorted((repaired_at(store) | dict.fromkeys(subjects, at)).items(), key=lambda pair: pair[1])[-KEPT:]
     store.remember(NAME, msgspec.json.encode(dict(newest)))
     for subject in subjects:
         store.record(

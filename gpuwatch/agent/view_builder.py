@@ -2,21 +2,23 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
+from gpuwatch.agent.node_state import DriverReading
 from gpuwatch.agent.source_health import SourceHealth
 from gpuwatch.collect.reader.messages import Settings
 from gpuwatch.config import Backend, Config
 from gpuwatch.health.judge import Judge
 from gpuwatch.health.xid.ledger import Event
+from gpuwatch.host.driver_gpus import DriverGpus
 from gpuwatch.host.load import uptime
 from gpuwatch.host.machine import in_pod, machine
-from gpuwatch.host.pci import BusGpu, bus_gpus, driver_gpus
+from gpuwatch.host.pci import BusGpu, bus_gpus
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.finding import Finding
-from gpuwatch.model.snapshot import Driver, Gpu, GpuStatus, Host, Snapshot, SourceStatus
+from gpuwatch.model.snapshot import Gpu, Host, Snapshot, SourceStatus
 from gpuwatch.model.view import AgentStatus, PodEnergy, View
 from gpuwatch.model.workload import Allocation, Attribution, ProcessOwner, Workload
 from gpuwatch.model.xid import SxidCount, XidCount
@@ -43,70 +45,86 @@ def reader_settings(config: Config, backend: Backend, interval: float) -> Settin
     )
 
 
+class ViewInputs(NamedTuple):
+    """What a View is made of, apart from the slower sources."""
+
+    at: float  # unix time
+    reading: DriverReading
+    sources: tuple[SourceStatus, ...]  # kernel log and store
+    agent: AgentStatus
+    xids: tuple[XidCount, ...]
+    sxids: tuple[SxidCount, ...]
+    news: tuple[Event, ...]  # what the ledger has learned since the last View
+
+
+class SlowSources(NamedTuple):
+    """What kubelet, PCI bus and /proc said last."""
+
+    sources: tuple[SourceStatus, ...] = ()
+    bus: tuple[str, ...] | None = None  # addresses of the GPUs that should be there; None: not known
+    allocations: tuple[Allocation, ...] | None = None  # None while the kubelet does not answer
+    owners: Mapping[int, ProcessOwner] = {}  # by pid
+
+
 class ViewJoin:
-    """Joins samples, workloads and events into Views, for an agent and for a scenario on simulated time alike."""
+    """Joins samples, workloads and events into Views, for an agent and for a scenario on simulated time alike.
+
+    It does no I/O and belongs to one thread.
+    """
 
     def __init__(self, config: Config, judge: Judge, node: str, host: Host) -> None:
         self._config, self._node, self._host = config, node, host
         self.judge = judge
         self._energy = EnergyMeter()
-        self.unjudged: list[Event] = []
-        """What the ledger learned since the last View; should a View fail, the next one is judged by it."""
+        self._unjudged: list[Event] = []
 
-    def view(
-        self,
-        at: float,
-        gpus: Sequence[Gpu],
-        statuses: tuple[GpuStatus, ...],
-        driver: Driver | None,
-        *,
-        answered: bool,
-        unanswered: dict[int, str],
-        awaited: dict[int, float] | None = None,
-        last_seen: Sequence[Gpu],
-        sources: Sequence[SourceStatus],
-        bus: tuple[str, ...] | None,
-        allocations: tuple[Allocation, ...] | None,
-        owners: Mapping[int, ProcessOwner],
-        agent: AgentStatus,
-        xids: tuple[XidCount, ...],
-        sxids: tuple[SxidCount, ...],
-    ) -> View:
-        """One View of unix time `at`. `answered`: NVML has shown all its GPUs, so that those missing can be told;
-        `last_seen`: the last sample of GPUs that are not fresh; `allocations`: None while the kubelet does not answer;
-        `owners`: by pid.
-        """
-        attribution = attribute((*gpus, *last_seen), allocations, owners)
+    def view(self, inputs: ViewInputs, slow: SlowSources) -> View:
+        """One View."""
+        self._unjudged += inputs.news  # should this View fail, the next one is judged by them
+        reading = inputs.reading
+        attribution = attribute((*reading.gpus, *reading.last_seen), slow.allocations, slow.owners)
         snapshot = Snapshot(
-            at=at,
+            at=inputs.at,
             interval=self._config.agent.interval,
-            driver=driver,
-            gpus=tuple(gpus),
-            statuses=statuses,
-            sources=tuple(sources),
-            unanswered=unanswered,
-            awaited=awaited or {},
-            bus=bus if answered else None,
-            expected_gpus=self._config.agent.expected_gpus if answered else None,
+            driver=reading.driver,
+            gpus=reading.gpus,
+            statuses=reading.statuses,
+            sources=(*reading.sources, *inputs.sources, *slow.sources),
+            unanswered=reading.unanswered,
+            awaited=reading.awaited,
+            bus=slow.bus if reading.answered else None,
+            expected_gpus=self._config.agent.expected_gpus if reading.answered else None,
             node=self._node,
             host=self._host,
         )
-        judgement = self.judge.judge(snapshot, self.unjudged, attribution)
-        self.unjudged = []
+        judgement = self.judge.judge(snapshot, self._unjudged, attribution)
+        self._unjudged = []
         return View(
             snapshot=snapshot,
-            agent=agent,
+            agent=inputs.agent,
             attribution=attribution,
-            owners=tuple(owners.values()),
-            pod_energy=self._energy.update(gpus, attribution),
-            xids=xids,
-            sxids=sxids,
+            owners=tuple(slow.owners.values()),
+            pod_energy=self._energy.update(reading.gpus, attribution),
+            xids=inputs.xids,
+            sxids=inputs.sxids,
             judgement=judgement,
         )
 
 
-class Assembly:
-    """The last state of the slower sources, and the join. `refresh_*` may run on threads of their own."""
+class _Bus(NamedTuple):
+    """One look at the PCI bus: never changed, replaced as a whole."""
+
+    gpus: tuple[BusGpu, ...] | None = None
+    hidden: frozenset[str] = frozenset()  # addresses of GPUs that this container may not see
+
+
+class ViewBuilder:
+    """The last state of the slower sources, and the join.
+
+    Threads: `view` and `configure`, and with them the judge, belong to the publisher; `refresh_allocations` and
+    `refresh_bus` to one thread each; `set_repaired` to any. There is no lock: what crosses threads (`_allocations`,
+    `_bus`, `_repaired`) is an immutable value that is replaced in one assignment.
+    """
 
     def __init__(
         self,
@@ -127,17 +145,16 @@ class Assembly:
         self._health = {name: SourceHealth(name, clock, reason) for name, reason in off.items()}
         self._enabled = {name for name, reason in off.items() if reason is None}
         self._kubelet: PodResources | None = None
-        self._allocations: tuple[Allocation, ...] | None = None
-        self._allocated = 0.0  # monotonic
-        self._bus: tuple[BusGpu, ...] | None = None
-        self._hidden: set[str] = set()
+        self._allocations: tuple[tuple[Allocation, ...] | None, float] = None, 0.0  # and their monotonic time
+        self._bus = _Bus()
+        self._driver_gpus = DriverGpus(Path(sources.proc) / "driver/nvidia/gpus")
         self._logs = PodLogs(Path(sources.pod_logs).parent)
         self._processes = Processes(Path(sources.proc), self._logs)
         self._strangers: frozenset[int | str] = frozenset()
         self._unseen: dict[int, float] = {}  # pid -> first sample in which /proc did not have it
-        judge = Judge(
-            config.checks, memory, failures=failures, uptime=uptime(Path(sources.proc)) or 0.0, patient=patient
-        )
+        self._repaired: Mapping[str, float] = {}
+        up = uptime(Path(sources.proc)) or 0.0
+        judge = Judge(config.checks, memory, failures=failures, uptime=up, patient=patient)
         host = machine(Path(sources.proc), Path(sources.sys), Path(sources.machine_id))
         self._join = ViewJoin(config, judge, node, host)
         self.wants_allocations = False
@@ -149,79 +166,45 @@ class Assembly:
         from gpuwatch.workloads.podresources import PodResources, PodResourcesError
 
         path = Path(self._config.sources.pod_resources)
-        if self._allocations is None and not path.parent.exists() and not in_pod():
+        if self._allocations[0] is None and not path.parent.exists() and not in_pod():
             self._health["podresources"].switch_off(f"{path} is not there: no kubelet on this machine, or not mounted")
             return
         if self._kubelet is None:
             self._kubelet = PodResources(path, resources=self._config.sources.resource_names)
         with self._health["podresources"].asking(PodResourcesError):
-            allocations = self._kubelet.allocations()
+            found = self._kubelet.allocations()
             self._logs.refresh()
-            self._allocations = tuple(self._logs.with_uid(allocation) for allocation in allocations)
-            self._allocated = self._clock.monotonic()
+            self._allocations = tuple(map(self._logs.with_uid, found)), self._clock.monotonic()
 
     def refresh_bus(self) -> bool:
         """Look at the PCI bus; True when GPUs came, went or got another driver since the last look."""
         if "pci" not in self._enabled:
             return False
-        before = self._bus
-        with self._health["pci"].asking():
-            self._bus = bus_gpus(Path(self._config.sources.sys) / "bus/pci/devices")
-            gpus = driver_gpus(Path(self._config.sources.proc) / "driver/nvidia/gpus")
+        before = self._bus.gpus
+        with self._health["pci"].asking(TimeoutError):
+            on_bus = bus_gpus(Path(self._config.sources.sys) / "bus/pci/devices")
+            gpus = self._driver_gpus.read()
             devices = Path(self._config.sources.dev)
-            self._hidden = {
-                g.address for g in gpus if g.minor is not None and not (devices / f"nvidia{g.minor}").exists()
-            }
-            if gpus and self._bus:  # NVIDIA's container runtime lists only what the container was given
+            hidden = {g.address for g in gpus if g.minor is not None and not (devices / f"nvidia{g.minor}").exists()}
+            if gpus and on_bus:  # NVIDIA's container runtime lists only what the container was given
                 listed = {g.address for g in gpus}
-                self._hidden |= {g.address for g in self._bus if g.driver == "nvidia" and g.address not in listed}
-        if self._bus is None:
-            self._health["pci"].switch_off(f"{self._config.sources.sys}/bus/pci/devices cannot be read")
+                hidden |= {g.address for g in on_bus if g.driver == "nvidia" and g.address not in listed}
+            self._bus = _Bus(on_bus, frozenset(hidden))
+        now = self._bus.gpus
+        if now is None:
+            if self._health["pci"].status.up:
+                self._health["pci"].switch_off(f"{self._config.sources.sys}/bus/pci/devices cannot be read")
             return False
-        return before is not None and {(g.address, g.driver) for g in before} != {
-            (g.address, g.driver) for g in self._bus
-        }
+        return before is not None and {(g.address, g.driver) for g in before} != {(g.address, g.driver) for g in now}
 
-    def view(
-        self,
-        at: float,
-        gpus: Sequence[Gpu],
-        statuses: tuple[GpuStatus, ...],
-        driver: Driver | None,
-        *,
-        answered: bool,
-        unanswered: dict[int, str],
-        awaited: dict[int, float] | None = None,
-        last_seen: Sequence[Gpu],
-        sources: Sequence[SourceStatus],
-        agent: AgentStatus,
-        xids: tuple[XidCount, ...],
-        sxids: tuple[SxidCount, ...],
-        news: Iterable[Event] = (),
-    ) -> View:
-        """One View, as `ViewJoin.view` describes."""
-        self._join.unjudged += news
-        owners = self._owners(gpus)
-        stale = (
-            self._clock.monotonic() - self._allocated > STALE_INTERVALS * self._config.sources.pod_resources_interval
-        )
-        view = self._join.view(
-            at,
-            gpus,
-            statuses,
-            driver,
-            answered=answered,
-            unanswered=unanswered,
-            awaited=awaited,
-            last_seen=last_seen,
-            sources=(*sources, *(self._status(name, stale=stale) for name in self._health)),
-            bus=self.bus,
-            allocations=None if stale else self._allocations,
-            owners=owners,
-            agent=agent,
-            xids=xids,
-            sxids=sxids,
-        )
+    def view(self, inputs: ViewInputs) -> View:
+        """One View of `inputs` and of what the slower sources found last; reads /proc for the owners of processes."""
+        owners = self._owners(inputs.reading.gpus)
+        allocations, allocated = self._allocations
+        stale = self._clock.monotonic() - allocated > STALE_INTERVALS * self._config.sources.pod_resources_interval
+        statuses = tuple(self._status(name, stale=stale) for name in self._health)
+        self._join.judge.said = self._repaired
+        view = self._join.view(inputs, SlowSources(statuses, self.bus, None if stale else allocations, owners))
         self._notice_news(view.attribution, owners)
         return view
 
@@ -229,16 +212,17 @@ class Assembly:
         """Judge by other settings from the next View on."""
         self._join.judge.configure(config.checks)
 
-    def believe(self, said: Mapping[str, float]) -> None:
-        """What a person has said to be repaired, and when: GPU uuid or `node` -> unix time."""
-        self._join.judge.said = said
+    def set_repaired(self, repaired: Mapping[str, float]) -> None:
+        """What an administrator has marked as repaired, and when: GPU uuid or `node` -> unix time."""
+        self._repaired = repaired
 
     @property
     def bus(self) -> tuple[str, ...] | None:
         """GPUs on the bus, but for those another driver has (vfio-pci, nouveau) or this container may not see."""
-        if self._bus is None:
+        gpus, hidden = self._bus
+        if gpus is None:
             return None
-        return tuple(g.address for g in self._bus if g.driver in (None, "nvidia") and g.address not in self._hidden)
+        return tuple(g.address for g in gpus if g.driver in (None, "nvidia") and g.address not in hidden)
 
     def _status(self, name: str, *, stale: bool) -> SourceStatus:
         """A kubelet whose last answer is withheld is not up."""

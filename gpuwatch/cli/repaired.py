@@ -30,7 +30,7 @@ Examples:
 @pass_session
 def repaired(session: Session, ids: tuple[str, ...]) -> None:
     """Write it down where the agent looks."""
-    from gpuwatch.agent.repairs import say_repaired
+    from gpuwatch.agent.repairs import mark_repaired
     from gpuwatch.cli.look.source import looking
     from gpuwatch.model.errors import PermissionMissing, UsageError
     from gpuwatch.storage.store import Store
@@ -43,7 +43,7 @@ def repaired(session: Session, ids: tuple[str, ...]) -> None:
     subjects = {_subject(view, text) for text in ids}
     ended = [f.key for f in view.judgement.findings if (f.gpu or "node") in subjects]
     store = Store.open(directory)
-    written = say_repaired(store, subjects, time.time(), ended)
+    written = mark_repaired(store, subjects, time.time(), ended)
     trouble = store.trouble
     store.close()
     if not written:

@@ -187,12 +187,15 @@ def examined_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[BusGpu,
 
 
 def driver_gpus(gpus: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[DriverGpu, ...]:
-    """GPUs the kernel module knows; empty without the module. GPUs of a crashed driver may lack uuid and minor."""
+    """GPUs the kernel module knows; empty without the module. GPUs of a crashed driver may lack uuid and minor.
+
+    A wedged driver may keep the caller for ever: `gpuwatch.host.driver_gpus` reads the same in a child process.
+    """
     try:
         folders = sorted(gpus.iterdir())
     except OSError:
         return ()
-    return tuple(_driver_gpu(folder) for folder in folders)
+    return tuple(driver_gpu(folder.name, text(folder / "information") or "") for folder in folders)
 
 
 def _is_physical_gpu(folder: Path) -> bool:
@@ -220,12 +223,13 @@ def _examined(gpu: BusGpu, folder: Path) -> BusGpu:
     )
 
 
-def _driver_gpu(folder: Path) -> DriverGpu:
-    rows = (line.partition(":") for line in (text(folder / "information") or "").splitlines())
+def driver_gpu(name: str, information: str) -> DriverGpu:
+    """One GPU from the name of its folder and the text of the file `information` in it."""
+    rows = (line.partition(":") for line in information.splitlines())
     facts = {name.strip(): value.strip() for name, _, value in rows}
     uuid, minor = facts.get("GPU UUID", ""), facts.get("Device Minor", "")
     return DriverGpu(
-        address=_canonical(folder.name),
+        address=_canonical(name),
         uuid=uuid if uuid.startswith("GPU-") and "?" not in uuid else None,
         minor=int(minor) if minor.isdecimal() else None,
         model=facts.get("Model") or None,

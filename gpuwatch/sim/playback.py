@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpuwatch import __version__
 from gpuwatch.agent.node_state import NodeState
-from gpuwatch.agent.view_builder import ViewJoin
+from gpuwatch.agent.view_builder import SlowSources, ViewInputs, ViewJoin
 from gpuwatch.collect.kernel_log.lines import read_message
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, NvmlFailure, ask
@@ -126,25 +126,18 @@ class Playback:
                 at_line = self.wall_time(line.t)
                 ledger.observe(KernelEvent(at=at_line, line=read_message(line.text), boot_id=BOOT_ID, sequence=number))
         self._lines = len(node.lines)
-        self._join.unjudged += ledger.news()
         unix = self.wall_time(at)
-        return self._join.view(
-            unix,
-            state.gpus(at),
-            state.statuses(at, unix),
-            state.driver,
-            answered=state.answered(at),
-            unanswered=state.unanswered(),
-            awaited=state.awaited(),
-            last_seen=state.last_seen(at),
-            sources=(state.nvml_status(at),),
-            bus=tuple(str(gpu.address) for gpu in node.gpus if not gpu.faults.off_bus),
-            allocations=_allocations(node),
-            owners=_owners(node),
+        inputs = ViewInputs(
+            at=unix,
+            reading=state.reading(at, unix),
+            sources=(),
             agent=AgentStatus(version=__version__, started=self._started, unknown_xids=ledger.unknown),
             xids=ledger.xids(),
             sxids=ledger.sxids(),
+            news=ledger.news(),
         )
+        bus = tuple(str(gpu.address) for gpu in node.gpus if not gpu.faults.off_bus)
+        return self._join.view(inputs, SlowSources(bus=bus, allocations=_allocations(node), owners=_owners(node)))
 
     def _messages(self) -> Iterator[AnyMessage]:
         """What a reader process would send now."""

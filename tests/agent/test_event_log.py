@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from gpuwatch.agent.event_log import Journal
+from gpuwatch.agent.event_log import EventLogger
 from gpuwatch.model.finding import Finding, Judgement, Severity
 from gpuwatch.model.snapshot import GpuState, GpuStatus, Identity, Snapshot
 from gpuwatch.model.view import AgentStatus, View
@@ -30,7 +30,7 @@ def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def test_a_finding_is_said_when_it_begins_and_when_it_is_over(said: pytest.LogCaptureFixture) -> None:
-    journal = Journal()
+    journal = EventLogger()
     for findings in [(), (LOST,), (LOST,), (LOST, KUBELET), (KUBELET,), ()]:
         journal.tell(view(*findings))
     assert [(record.levelname, record.getMessage()) for record in said.records] == [
@@ -48,7 +48,7 @@ def test_one_more_source_that_fails_is_news(said: pytest.LogCaptureFixture) -> N
             check="monitoring_degraded", severity=Severity.WARNING, message=" and ".join(sources), evidence=evidence
         )
 
-    journal = Journal()
+    journal = EventLogger()
     for sources in (("kmsg",), ("kmsg",), ("kmsg", "procfs"), ("procfs",)):
         journal.tell(view(down(*sources)))
     assert [record.getMessage().split(": ")[1] for record in said.records] == ["kmsg; ", "kmsg and procfs; "]
@@ -60,7 +60,7 @@ def test_a_new_reason_of_a_source_is_news_once_however_often_it_comes_back(said:
             check="monitoring_degraded", severity=Severity.WARNING, message=reason, evidence={"nvml": reason}
         )
 
-    journal = Journal()
+    journal = EventLogger()
     reasons = ("starting", "Library Not Found, tried 1 times", "starting", "Library Not Found, tried 2 times")
     for reason in reasons:
         journal.tell(view(down(reason)))
@@ -71,7 +71,7 @@ def test_a_new_reason_of_a_source_is_news_once_however_often_it_comes_back(said:
 
 
 def test_each_xid_is_a_finding_of_its_own(said: pytest.LogCaptureFixture) -> None:
-    journal = Journal()
+    journal = EventLogger()
     several = [
         Finding(check="xid_fatal", severity=Severity.CRITICAL, message=str(xid), gpu="GPU-3", xid=xid)
         for xid in (48, 95)
@@ -82,21 +82,21 @@ def test_each_xid_is_a_finding_of_its_own(said: pytest.LogCaptureFixture) -> Non
 
 
 def test_changing_figures_are_not_news(said: pytest.LogCaptureFixture) -> None:
-    journal = Journal()
+    journal = EventLogger()
     for seconds in range(3):
         journal.tell(view(Finding(check="slow", severity=Severity.WARNING, message=f"for {seconds} s", gpu="GPU-3")))
     assert len(said.records) == 1
 
 
 def test_a_new_reader_is_said_once(said: pytest.LogCaptureFixture) -> None:
-    journal = Journal()
+    journal = EventLogger()
     for restarts in (0, 1, 1):
         journal.tell(view(restarts=restarts))
     assert [record.getMessage() for record in said.records] == ["the reader was started anew; times so far: 1"]
 
 
 def test_an_xid_names_its_gpu_and_blames_nobody(said: pytest.LogCaptureFixture) -> None:
-    journal = Journal()
+    journal = EventLogger()
     journal.tell(view())
     journal.xid(
         XidEvent(at=1.0, xid=79, source="kernel", uuid="GPU-3", pid=7, name="trainer", message="fell off the bus")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.agent.event_recorder import CURSOR_SECONDS, STORM_EVENTS, STORM_SECONDS, Chronicle
-from gpuwatch.agent.past_events import past
+from gpuwatch.agent.event_history import event_history
+from gpuwatch.agent.event_recorder import CURSOR_SECONDS, STORM_EVENTS, STORM_SECONDS, EventRecorder
 from gpuwatch.model.event import Change
 from gpuwatch.model.finding import Finding, Judgement, Severity
 from gpuwatch.model.snapshot import Host, Snapshot
@@ -39,9 +39,9 @@ def wall() -> Wall:
 def opened(tmp_path: Path, wall: Wall):
     stores: list[Store] = []
 
-    def open_() -> tuple[Store, Chronicle]:
+    def open_() -> tuple[Store, EventRecorder]:
         stores.append(Store.open(tmp_path / "state", wall))
-        return stores[-1], Chronicle(stores[-1], wall)
+        return stores[-1], EventRecorder(stores[-1], wall)
 
     yield open_
     for store in stores:
@@ -127,10 +127,10 @@ def test_without_an_agent_what_was_kept_and_what_is_seen_are_one(opened, tmp_pat
     store.close()
     seen = XidEvent(at=AT, xid=48, source="kernel", pci="0000:3b:00", boot_id="b", sequence=4, historical=True)
     later = replace(seen, sequence=5, at=AT + 5)
-    events = past((seen, later), tmp_path / "state")
+    events = event_history((seen, later), tmp_path / "state")
     assert events.xids == (complete, later)
     assert [each.finding for each in events.findings] == [LOST]
-    assert past((seen,), "").xids == (seen,)
+    assert event_history((seen,), "").xids == (seen,)
 
 
 def test_a_storm_of_one_code_pushes_nothing_else_out(opened) -> None:

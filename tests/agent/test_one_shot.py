@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.agent.one_shot import Look
+from gpuwatch.agent.one_shot import OneShotCollector
 from gpuwatch.config import Backend, Config, SourcesConfig
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack
 from gpuwatch.model.snapshot import GpuState
@@ -27,7 +27,7 @@ def look(driver: FakeDriver, folder: Path, *, samples: int = 1, deadline: float 
     sources = SourcesConfig(
         disabled=("kmsg", "podresources"), sys=nowhere, pod_logs=f"{nowhere}/pods", proc=str(folder)
     )
-    with Look(Config(sources=sources), Backend(target=str(driver.library))) as looking:
+    with OneShotCollector(Config(sources=sources), Backend(target=str(driver.library))) as looking:
         looking.wait(samples, deadline)
         return looking.view()
 
@@ -74,7 +74,7 @@ def test_a_driver_that_refuses(driver: FakeDriver, tmp_path: Path) -> None:
 def test_what_keeps_nvml_from_starting_is_in_the_view(driver: FakeDriver, tmp_path: Path, code: int) -> None:
     driver.error(code, "nvmlInit")
     sources = SourcesConfig(disabled=("kmsg", "podresources"), sys=str(tmp_path), proc=str(tmp_path))
-    with Look(Config(sources=sources), Backend(target=str(driver.library))) as looking:
+    with OneShotCollector(Config(sources=sources), Backend(target=str(driver.library))) as looking:
         with pytest.raises(NoGpuStack):
             looking.wait(1, BOUND_SECONDS)
         view = looking.view()
@@ -84,7 +84,7 @@ def test_what_keeps_nvml_from_starting_is_in_the_view(driver: FakeDriver, tmp_pa
 
 def test_a_library_that_is_not_there_is_told_as_such(tmp_path: Path) -> None:
     sources = SourcesConfig(disabled=("kmsg", "podresources"), sys=str(tmp_path), proc=str(tmp_path))
-    with Look(Config(sources=sources), Backend(target=str(tmp_path / "libnvidia-ml.so.1"))) as looking:
+    with OneShotCollector(Config(sources=sources), Backend(target=str(tmp_path / "libnvidia-ml.so.1"))) as looking:
         with pytest.raises(NoGpuStack, match="cannot load the NVML library"):
             looking.wait(1, BOUND_SECONDS)
         nvml = next(source for source in looking.view().snapshot.sources if source.name == "nvml")

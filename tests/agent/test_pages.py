@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.agent.client import AgentClient
 from gpuwatch.agent.pages import routes
-from gpuwatch.agent.publish_signal import Bell
+from gpuwatch.agent.publish_signal import ViewSignal
 from gpuwatch.config import MetricsConfig
 from gpuwatch.http.server import HttpServer
 from gpuwatch.metrics.page_cache import PageCache
@@ -34,7 +34,7 @@ class Stage:
     def __init__(self) -> None:
         self.board = PageCache(MetricsConfig(), node="n")
         self.profiles = ("native",)
-        self.published = Bell()
+        self.published = ViewSignal()
         self.asked: list[EventQuery] = []
         self._view: View | None = None
         self.advice: Recommendations | str = "nothing yet"
@@ -43,7 +43,7 @@ class Stage:
         view = View(snapshot=Snapshot(at=at, interval=2.0), agent=AgentStatus(version="0", started=0.0))
         self.board.publish(view)
         self._view = view
-        self.published.ring()
+        self.published.notify()
 
     def ready(self) -> str | None:
         return None

@@ -1,5 +1,7 @@
 """The join of all sources into one View: pods, energy per pod, a kubelet that is gone, a /proc that shows nobody."""
 
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuwatch.agent.view_builder import STALE_INTERVALS, Assembly
+from gpuwatch.agent.node_state import DriverReading
+from gpuwatch.agent.view_builder import STALE_INTERVALS, ViewBuilder, ViewInputs
 from gpuwatch.config import AgentConfig, ChecksConfig, Config, SourcesConfig
 from gpuwatch.model.snapshot import (
     Driver,
@@ -26,6 +29,7 @@ from gpuwatch.model.workload import Allocation, Workload
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.sim.surroundings.kubelet import SimKubelet
 from gpuwatch.sim.surroundings.proctree import ProcTree, SimProcess
+from tests.waiting import BOUND_SECONDS
 
 KUBELET_SECONDS = 10.0
 NVML = SourceStatus(name="nvml", up=True)
@@ -54,7 +58,7 @@ def process(pid: int, sm: float | None = None, **parts: Any) -> GpuProcess:
 
 
 class Node:
-    """An Assembly on a made-up node, and the clock it reads."""
+    """An ViewBuilder on a made-up node, and the clock it reads."""
 
     def __init__(self, folder: Path, **sources: Any) -> None:
         self.clock = FakeClock()
@@ -70,7 +74,7 @@ class Node:
             "pod_resources_interval": KUBELET_SECONDS,
         }
         self.config = Config(agent=AgentConfig(expected_gpus=2), sources=SourcesConfig(**{**places, **sources}))
-        self.assembly = Assembly(self.config, self.clock, "node-7")
+        self.builder = ViewBuilder(self.config, self.clock, "node-7")
 
     def view(
         self,
@@ -80,21 +84,28 @@ class Node:
         news: tuple[XidEvent, ...] = (),
         version: str | None = None,
     ) -> View:
-        shown = (*gpus, *last_seen)
-        return self.assembly.view(
-            self.clock.time(),
-            gpus,
-            tuple(GpuStatus(identity=one.identity, state=GpuState.FRESH) for one in shown),
-            Driver(version=version),
+        return self.builder.view(self.inputs(gpus, answered, last_seen, news, version))
+
+    def inputs(
+        self,
+        gpus: tuple[Gpu, ...],
+        answered: bool = True,
+        last_seen: tuple[Gpu, ...] = (),
+        news: tuple[XidEvent, ...] = (),
+        version: str | None = None,
+    ) -> ViewInputs:
+        reading = DriverReading(
+            gpus=gpus,
+            last_seen=last_seen,
+            statuses=tuple(GpuStatus(identity=one.identity, state=GpuState.FRESH) for one in (*gpus, *last_seen)),
+            driver=Driver(version=version),
             answered=answered,
             unanswered={},
-            last_seen=last_seen,
+            awaited={},
             sources=(NVML,),
-            agent=AgentStatus(version="1", started=0.0),
-            xids=(),
-            sxids=(),
-            news=news,
         )
+        status = AgentStatus(version="1", started=0.0)
+        return ViewInputs(at=self.clock.time(), reading=reading, sources=(), agent=status, xids=(), sxids=(), news=news)
 
     def put_on_bus(self, address: str, driver: str | None = None) -> None:
         folder = self.bus / address
@@ -190,7 +201,7 @@ def test_pods_that_left_are_forgotten(node: Node) -> None:
 
 
 def test_without_a_kubelet_pods_are_known_by_their_processes(node: Node) -> None:
-    node.assembly.refresh_allocations()
+    node.builder.refresh_allocations()
     node.tree.show([SimProcess(pid=10, workload=PODS[0])])
     view = node.view(gpu(0, processes=(process(10),)), gpu(1, processes=()))
     assert holders(view) == {"GPU-0": {"train-0"}, "GPU-1": set()}
@@ -203,7 +214,7 @@ def test_without_a_kubelet_pods_are_known_by_their_processes(node: Node) -> None
 
 def test_a_kubelet_says_who_has_what(node: Node, kubelet: SimKubelet) -> None:
     kubelet.show([allocation(PODS[0], "GPU-0")])
-    node.assembly.refresh_allocations()
+    node.builder.refresh_allocations()
     view = node.view(gpu(0), gpu(1))
     assert holders(view) == {"GPU-0": {"train-0"}, "GPU-1": set()}
     assert [use.allocated for use in view.attribution.devices] == [True, False]
@@ -211,10 +222,10 @@ def test_a_kubelet_says_who_has_what(node: Node, kubelet: SimKubelet) -> None:
 
 def test_a_kubelet_that_is_gone_is_believed_for_a_while(node: Node, kubelet: SimKubelet) -> None:
     kubelet.show([allocation(PODS[0], "GPU-0")])
-    node.assembly.refresh_allocations()
+    node.builder.refresh_allocations()
     kubelet.stop()
     node.clock.now += KUBELET_SECONDS
-    node.assembly.refresh_allocations()
+    node.builder.refresh_allocations()
     view = node.view(gpu(0))
     assert holders(view) == {"GPU-0": {"train-0"}}
     assert node.source(view, "podresources").up is False
@@ -227,7 +238,7 @@ def test_a_kubelet_that_is_gone_is_believed_for_a_while(node: Node, kubelet: Sim
 def test_a_kubelet_whose_answer_is_withheld_is_not_up(node: Node, kubelet: SimKubelet) -> None:
     """Else a pod would seem to use what it was not given: it is known by its processes alone."""
     kubelet.show([allocation(PODS[0], "GPU-0")])
-    node.assembly.refresh_allocations()
+    node.builder.refresh_allocations()
     assert node.source(node.view(gpu(0)), "podresources").up is True
     node.clock.now += KUBELET_SECONDS * STALE_INTERVALS + 0.1
     assert node.source(node.view(gpu(0)), "podresources").up is False
@@ -235,7 +246,7 @@ def test_a_kubelet_whose_answer_is_withheld_is_not_up(node: Node, kubelet: SimKu
 
 def test_a_lost_gpu_keeps_its_pod(node: Node, kubelet: SimKubelet) -> None:
     kubelet.show([allocation(PODS[0], "GPU-1")])
-    node.assembly.refresh_allocations()
+    node.builder.refresh_allocations()
     view = node.view(gpu(0), last_seen=(gpu(1),))
     assert holders(view)["GPU-1"] == {"train-0"}
     assert [one.identity.index for one in view.snapshot.gpus] == [0]
@@ -244,19 +255,19 @@ def test_a_lost_gpu_keeps_its_pod(node: Node, kubelet: SimKubelet) -> None:
 def test_each_stranger_is_asked_about_once(node: Node, kubelet: SimKubelet) -> None:
     node.tree.show([SimProcess(pid=10, workload=PODS[0])])
     node.view(gpu(0, processes=(process(10),)))
-    assert node.assembly.wants_allocations
+    assert node.builder.wants_allocations
     node.view(gpu(0, processes=(process(10),)))
-    assert not node.assembly.wants_allocations
+    assert not node.builder.wants_allocations
     node.tree.show([SimProcess(pid=10, workload=PODS[0]), SimProcess(pid=11, workload=PODS[1])])
     node.view(gpu(0, processes=(process(10), process(11))))
-    assert node.assembly.wants_allocations
+    assert node.builder.wants_allocations
 
 
 def test_switched_off_is_not_asked(tmp_path: Path) -> None:
     node = Node(tmp_path, disabled=("podresources", "procfs", "pci"))
     with SimKubelet(node.kubelet) as kubelet:
-        node.assembly.refresh_allocations()
-        assert not node.assembly.refresh_bus()
+        node.builder.refresh_allocations()
+        assert not node.builder.refresh_bus()
         node.tree.show([SimProcess(pid=10, workload=PODS[0])])
         view = node.view(gpu(0, processes=(process(10),)))
         assert kubelet.calls == []
@@ -290,7 +301,7 @@ def test_one_visible_process_shows_that_the_namespace_is_right(node: Node) -> No
 def test_the_bus_is_compared_once_nvml_has_shown_its_gpus(node: Node) -> None:
     for number in (1, 2):
         node.put_on_bus(f"0000:0{number}:00.0")
-    node.assembly.refresh_bus()
+    node.builder.refresh_bus()
     early = node.view(gpu(0), answered=False)
     assert (early.snapshot.bus, early.snapshot.expected_gpus) == (None, None)
     assert early.judgement.findings == ()
@@ -303,7 +314,7 @@ def test_gpus_of_virtual_machines_are_not_missed(node: Node) -> None:
     node.put_on_bus("0000:01:00.0", "nvidia")
     node.put_on_bus("0000:02:00.0", "vfio-pci")
     node.put_on_bus("0000:03:00.0", "nouveau")
-    node.assembly.refresh_bus()
+    node.builder.refresh_bus()
     assert node.view(gpu(0), gpu(1)).snapshot.bus == ("0000:01:00.0",)
 
 
@@ -317,7 +328,7 @@ def test_gpus_that_a_container_may_not_see_are_not_missing(node: Node, tmp_path:
     devices = Path(node.config.sources.dev)
     devices.mkdir()
     (devices / "nvidia0").touch()
-    node.assembly.refresh_bus()
+    node.builder.refresh_bus()
     assert node.view(gpu(0)).snapshot.bus == ("0000:01:00.0",)
 
 
@@ -326,23 +337,42 @@ def test_gpus_that_the_container_runtime_does_not_list_are_not_missing(node: Nod
         node.put_on_bus(address, "nvidia")
     node.put_on_bus("0000:03:00.0")
     (node.tree.proc / "driver/nvidia/gpus/0000:01:00.0").mkdir(parents=True)
-    node.assembly.refresh_bus()
+    node.builder.refresh_bus()
     assert node.view(gpu(0)).snapshot.bus == ("0000:01:00.0", "0000:03:00.0")
+
+
+def test_a_look_at_the_bus_counts_once_it_is_complete(node: Node) -> None:
+    """While the driver keeps its files to itself, a GPU that this container may not see is not called missing."""
+    node.put_on_bus("0000:01:00.0", "nvidia")
+    node.builder.refresh_bus()
+    node.put_on_bus("0000:02:00.0", "nvidia")  # of another container
+    facts = node.tree.proc / "driver/nvidia/gpus/0000:01:00.0"
+    facts.mkdir(parents=True)
+    os.mkfifo(facts / "information")
+    looking = threading.Thread(target=node.builder.refresh_bus)
+    looking.start()
+    writer = os.open(facts / "information", os.O_WRONLY)  # returns once the file is being read
+    assert node.builder.bus == ("0000:01:00.0",)
+    os.write(writer, b"Device Minor: 0\n")
+    os.close(writer)
+    (Path(node.config.sources.dev)).mkdir(exist_ok=True)
+    looking.join(BOUND_SECONDS)
+    assert "0000:02:00.0" not in (node.builder.bus or ())
 
 
 def test_what_changes_on_the_bus_asks_for_a_fresh_reader(node: Node) -> None:
     node.put_on_bus("0000:01:00.0", "nvidia")
-    assert not node.assembly.refresh_bus()
-    assert not node.assembly.refresh_bus()
+    assert not node.builder.refresh_bus()
+    assert not node.builder.refresh_bus()
     node.put_on_bus("0000:02:00.0")
-    assert node.assembly.refresh_bus()
+    assert node.builder.refresh_bus()
     node.put_on_bus("0000:02:00.0", "nvidia")
-    assert node.assembly.refresh_bus()
-    assert not node.assembly.refresh_bus()
+    assert node.builder.refresh_bus()
+    assert not node.builder.refresh_bus()
 
 
 def test_a_bus_that_cannot_be_read_is_off(node: Node) -> None:
-    assert not node.assembly.refresh_bus()
+    assert not node.builder.refresh_bus()
     view = node.view(gpu(0))
     assert view.snapshot.bus is None
     assert node.source(view, "pci").up is None
@@ -357,7 +387,7 @@ def xid(number: int) -> XidEvent:
 
 def test_news_are_judged_with_who_has_the_gpu(node: Node, kubelet: SimKubelet) -> None:
     kubelet.show([allocation(PODS[0], "GPU-0")])
-    node.assembly.refresh_allocations()
+    node.builder.refresh_allocations()
     view = node.view(gpu(0), gpu(1), news=(xid(79),), version="580")
     (finding,) = view.judgement.findings
     assert (finding.key, finding.evidence["driver"]) == ("xid_fatal/GPU-0/79", "580")
@@ -365,26 +395,21 @@ def test_news_are_judged_with_who_has_the_gpu(node: Node, kubelet: SimKubelet) -
 
 
 def test_news_outlive_a_view_that_could_not_be_made(node: Node) -> None:
-    class Odd(tuple[Gpu, ...]):
-        def __iter__(self) -> Iterator[Gpu]:
-            raise ValueError("odd")
-
-    with pytest.raises(ValueError, match="odd"):
-        node.assembly.view(
-            1.0, Odd(), (), None, answered=True, unanswered={}, last_seen=(), sources=(NVML,),
-            agent=AgentStatus(version="1", started=0.0), xids=(), sxids=(), news=(xid(79),),
-        )  # fmt: skip
+    odd = node.inputs((gpu(0),), news=(xid(79),))
+    odd = odd._replace(reading=odd.reading._replace(statuses=None))
+    with pytest.raises(TypeError):
+        node.builder.view(odd)
     assert [finding.check for finding in node.view(gpu(0)).judgement.findings if finding.xid] == ["xid_fatal"]
 
 
 def test_settings_change_what_is_found(node: Node) -> None:
-    node.assembly.configure(msgspec.structs.replace(node.config, checks=ChecksConfig(xids={79: "ignore"})))
+    node.builder.configure(msgspec.structs.replace(node.config, checks=ChecksConfig(xids={79: "ignore"})))
     assert node.view(gpu(0), gpu(1), news=(xid(79),)).judgement.findings == ()
 
 
 def test_findings_of_an_earlier_life_go_on(node: Node) -> None:
     found = node.view(gpu(0), gpu(1), news=(xid(79),)).judgement.findings
-    node.assembly = Assembly(node.config, node.clock, "node-7", found)
+    node.builder = ViewBuilder(node.config, node.clock, "node-7", found)
     assert node.view(gpu(0), gpu(1)).judgement.findings == found
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.agent.repairs import said_repaired
+from gpuwatch.agent.repairs import repaired_at
 from gpuwatch.storage.store import Store
 from tests.cli.commands import ask
 from tests.model import views
@@ -13,7 +13,7 @@ from tests.model import views
 def noted(directory: Path) -> dict[str, float]:
     store = Store.open(directory)
     try:
-        return said_repaired(store)
+        return repaired_at(store)
     finally:
         store.close()
 

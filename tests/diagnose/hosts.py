@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.agent.one_shot import Look
+from gpuwatch.agent.one_shot import OneShotCollector
 from gpuwatch.config import Config
 from gpuwatch.diagnose.active.results import Active
 from gpuwatch.diagnose.baseline.expectation import Expectation
@@ -177,7 +177,7 @@ def _looked(text: str) -> View:
     with folder() as place, World(scenario, Path(place)) as world:
         config = msgspec.structs.replace(Config(), sources=world.sources, state_dir=f"{place}/state")
         for settle in (5.0, 20.0, SECONDS):  # on a busy machine a GPU may need longer to tell who it is
-            with Look(config, world.backend, settle=settle) as look:
+            with OneShotCollector(config, world.backend, settle=settle) as look:
                 with contextlib.suppress(GpuwatchError):  # without a driver there is a View all the same
                     look.wait(2, 2 * SECONDS)
                 view = look.view()

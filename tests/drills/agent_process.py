@@ -1,6 +1,7 @@
 """A real agent in a process of its own, on a fake driver, scraped over HTTP without a pause."""
 
 import json
+import logging
 import os
 import re
 import signal
@@ -38,6 +39,7 @@ def live(config: Config, backend: Backend, env: dict[str, str], stderr: str, por
     os.environ.update(env)
     file = os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(file, 2)
+    logging.basicConfig(level=logging.INFO, force=True)
     agent = Agent(config, backend)
     try:
         agent.run(lambda: port.send(agent.port))
@@ -93,7 +95,7 @@ class AgentProcess:
 
     def __init__(
         self, folder: Path, driver: FakeDriver | None, *, interval: float = 0.5, env: dict[str, str] | None = None,
-        factory: str = Backend().factory, **sources: Any,
+        factory: str = Backend().factory, stderr: Path | None = None, **sources: Any,
     ) -> None:  # fmt: skip
         missing = str(folder / "missing")
         places = {"kmsg": missing, "pod_resources": f"{missing}/kubelet.sock", "pod_logs": f"{missing}/pods"}
@@ -106,7 +108,7 @@ class AgentProcess:
         backend = Backend(factory=factory, target=str(driver.library) if driver else "")
         self.interval = interval
         self.started = time.monotonic()
-        self._stderr = folder / "stderr"  # no pipe: a reader left inside a driver call would keep it open
+        self._stderr = stderr or folder / "stderr"  # no pipe: a reader left inside a driver call would keep it open
         here, there = _processes.Pipe(duplex=False)
         variables = {**(driver.env if driver else {}), **(env or {})}
         self.process = Forked(live, config, backend, variables, str(self._stderr), there)
@@ -252,8 +254,8 @@ class AgentProcess:
         return self.said()
 
     def said(self) -> str:
-        """What it has written to stderr."""
-        return self._stderr.read_text()
+        """What it has written to stderr; nothing where that is no file."""
+        return self._stderr.read_text() if self._stderr.is_file() else ""
 
 
 def sample(page: str, name: str, **labels: Any) -> float | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuwatch.agent.one_shot import Look
+from gpuwatch.agent.one_shot import OneShotCollector
 from gpuwatch.config import Backend, Config
 from gpuwatch.model.errors import NoGpuStack
 from gpuwatch.model.view import View
@@ -12,7 +12,7 @@ from gpuwatch.model.view import View
 def view() -> View:
     """Three samples a second apart, so that rates, GPM and sample buffers have something to say."""
     try:
-        with Look(Config(), Backend(), interval=1.0) as looking:
+        with OneShotCollector(Config(), Backend(), interval=1.0) as looking:
             looking.wait(3, 30)
             return looking.view()
     except NoGpuStack as error:

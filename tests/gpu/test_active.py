@@ -5,7 +5,7 @@ Run by `make test-gpu`; skipped, with the reason, where there is no driver or th
 
 import pytest
 
-from gpuwatch.agent.one_shot import Look
+from gpuwatch.agent.one_shot import OneShotCollector
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.active.results import Active
 from gpuwatch.diagnose.active.run import run_active
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 
 
 def look() -> View:
-    with Look(Config(), Backend(), interval=1.0) as looking:
+    with OneShotCollector(Config(), Backend(), interval=1.0) as looking:
         looking.wait(2, 30)
         return looking.view()
 

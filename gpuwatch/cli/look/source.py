@@ -78,11 +78,11 @@ def looking(session: Session, *, samples: int = SAMPLES) -> Iterator[Looking]:
     elif source is not None and source.kind == "agent":
         yield AgentClient(source.argument or None)
     else:
-        from gpuwatch.agent.one_shot import Look
+        from gpuwatch.agent.one_shot import OneShotCollector
 
-        with node(source or Source("nvml"), session.config()) as (config, backend), Look(config, backend) as look:
-            look.wait(samples, DEADLINE)
-            yield look
+        with node(source or Source("nvml"), session.config()) as started, OneShotCollector(*started) as collector:
+            collector.wait(samples, DEADLINE)
+            yield collector
 
 
 def one_view(session: Session) -> "View":

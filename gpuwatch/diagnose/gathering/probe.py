@@ -21,7 +21,7 @@ from gpuwatch.diagnose.places import Places
 from gpuwatch.model.errors import GpuwatchError, UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.agent.one_shot import Look
+    from gpuwatch.agent.one_shot import OneShotCollector
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +58,13 @@ def _tell_section(section: HostSection, places: Places, outbox: Outbox) -> None:
 
 def _tell_driver(order: DriverOrder, outbox: Outbox) -> None:
     from gpuwatch.agent.node_state import SETTLE_SECONDS
-    from gpuwatch.agent.one_shot import Look
+    from gpuwatch.agent.one_shot import OneShotCollector
 
     samples = {"earlier": SAMPLES, "view": LATER_SAMPLES} if order.twice else {"view": SAMPLES}
     try:
         # a driver that is not kept up has to wake its GPUs
         settle = max(SETTLE_SECONDS, (order.until - time.monotonic()) / 2)
-        with Look(order.config, order.backend, settle=settle) as look:
+        with OneShotCollector(order.config, order.backend, settle=settle) as look:
             for section, enough in samples.items():
                 _wait(look, enough, order.until - END_SECONDS - time.monotonic())
                 outbox.write(framed(encode(Told(section=section, view=look.view()))))
@@ -72,7 +72,7 @@ def _tell_driver(order: DriverOrder, outbox: Outbox) -> None:
         outbox.write(framed(encode(unread("view", error))))
 
 
-def _wait(look: "Look", samples: int, seconds: float) -> None:
+def _wait(look: "OneShotCollector", samples: int, seconds: float) -> None:
     """Without a driver there is a View all the same: it says what keeps NVML from starting.
 
     Raises:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.agent.client import AgentClient
-from gpuwatch.agent.one_shot import look
+from gpuwatch.agent.one_shot import OneShotCollector
 from gpuwatch.cli.console.terminal import UNICODE
 from gpuwatch.cli.console.words import Words
 from gpuwatch.cli.diagnose.document import exit_code
@@ -36,7 +36,9 @@ def node(tmp_path_factory):
     place = tmp_path_factory.mktemp("node")
     with World("healthy", place) as world:
         config = replace(Config(), sources=world.sources, state_dir=str(place / "state"))
-        yield world, look(config, world.backend, samples=2, deadline=SECONDS)
+        with OneShotCollector(config, world.backend) as collector:
+            collector.wait(2, SECONDS)
+            yield world, collector.view()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from gpuwatch.storage.rows import StoredEvent, newest_events, row_of
 from gpuwatch.storage.store import stored_events
 
 
-def past(seen: Iterable[Event], state_dir: str | Path, query: EventQuery = EVERYTHING) -> Events:
+def event_history(seen: Iterable[Event], state_dir: str | Path, query: EventQuery = EVERYTHING) -> Events:
     """What was `seen` and what is stored, each once; the store knows more of an event that both have."""
     stored = stored_events(state_dir, query) or Events()
     known: tuple[Event, ...] = (*stored.xids, *stored.sxids, *stored.bus_losses)
