@@ -8,6 +8,7 @@ from gpuwatch.diagnose.baseline.expectation import Expectation
 from gpuwatch.diagnose.facts import NodeFacts, Section
 from gpuwatch.diagnose.model import CheckStage, CheckStatus
 from gpuwatch.model.finding import Finding
+from gpuwatch.model.setting import Setting
 from gpuwatch.model.snapshot import Gpu, GpuStatus
 
 Level = Literal["quick", "full"]
@@ -66,7 +67,7 @@ class CheckContext(NamedTuple):
     expect: Expectation = Expectation()
     selected: frozenset[int] | None = None
 
-    def means(self, index: int) -> bool:
+    def selects(self, index: int) -> bool:
         """Whether the GPU at this NVML index was asked for."""
         return self.selected is None or index in self.selected
 
@@ -76,19 +77,34 @@ class CheckContext(NamedTuple):
         view = self.facts.view
         known = {status.identity.index for status in view.snapshot.statuses} if view else set()
         unanswered = view.snapshot.unanswered if view else ()
-        return frozenset(index for index in (*known, *unanswered) if self.means(index))
+        return frozenset(index for index in (*known, *unanswered) if self.selects(index))
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """Fresh samples of the GPUs asked for, by index; empty without a View."""
         view = self.facts.view
-        return tuple(gpu for gpu in view.snapshot.gpus if self.means(gpu.identity.index)) if view else ()
+        return tuple(gpu for gpu in view.snapshot.gpus if self.selects(gpu.identity.index)) if view else ()
 
     @property
     def statuses(self) -> tuple[GpuStatus, ...]:
         """Every GPU asked for that was ever seen, whether it answers or not."""
         view = self.facts.view
-        return tuple(s for s in view.snapshot.statuses if self.means(s.identity.index)) if view else ()
+        return tuple(s for s in view.snapshot.statuses if self.selects(s.identity.index)) if view else ()
+
+    @property
+    def node_labels(self) -> dict[str, str]:
+        """Labels of the Node; empty where it was not read."""
+        return self.facts.cluster.node.labels if self.facts.cluster else {}
+
+    @property
+    def sampled_at(self) -> float:
+        """Unix time of the View, else of the facts: a recording is judged later than it was made."""
+        return self.facts.view.snapshot.at if self.facts.view else self.facts.at
+
+    @property
+    def recorded_settings(self) -> tuple[Setting, ...]:
+        """Every setting that gpuwatch's own record says it made on this node's GPUs."""
+        return self.facts.record.settings if self.facts.record else ()
 
     def findings(self, *checks: str) -> Iterator[tuple[int | None, Finding]]:
         """What the agent's own judgement found by these checks: NVML index (None: the node) and finding."""
@@ -96,7 +112,7 @@ class CheckContext(NamedTuple):
         index = {status.identity.uuid: status.identity.index for status in view.snapshot.statuses} if view else {}
         for finding in view.judgement.findings if view else ():
             at = index.get(finding.gpu) if finding.gpu else None
-            if finding.check in checks and (at is None or self.means(at)):
+            if finding.check in checks and (at is None or self.selects(at)):
                 yield at, finding
 
 

@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict
-from gpuwatch.diagnose.checks.exporters import EXPORTERS
-from gpuwatch.diagnose.checks.fabric import FABRIC
-from gpuwatch.diagnose.checks.sharing import SHARING
+from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.device_nodes import DeviceNodes
 from gpuwatch.diagnose.host.exporters import Exporter
@@ -26,7 +24,7 @@ from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
 from gpuwatch.model.xid import SxidCount
 from tests.diagnose.hosts import Host, seen
 
-ROWS = {check.id: check for check in (*FABRIC, *SHARING, *EXPORTERS)}
+ROWS = {check.id: check for check in CHECKS if check.id[0] in "FMC"}
 
 
 def judged(id_: str, **facts: Any) -> CheckVerdict:
@@ -242,4 +240,4 @@ def test_whatever_is_read_every_check_has_an_answer_about_the_gpus_asked_for(fac
     for check in ROWS.values():
         verdict = check.judge(case)
         assert verdict.message, check.id
-        assert all(case.means(index) for index in verdict.gpus), check.id
+        assert all(case.selects(index) for index in verdict.gpus), check.id

@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from gpuwatch.diagnose.active.results import Active, DeviceRun, Test
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, passed
-from gpuwatch.diagnose.checks.cuda_remedies import BY_CODE, BY_FAULT
-from gpuwatch.diagnose.checks.functional import FUNCTIONAL
-from gpuwatch.diagnose.checks.pcie_speed import bytes_per_second
+from gpuwatch.diagnose.checks.functional import FUNCTIONAL, pcie_bandwidth
+from gpuwatch.diagnose.checks.remedies import BY_CODE, BY_FAULT
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.facts import NodeFacts
@@ -95,14 +94,14 @@ def test_copies_are_measured_by_their_link(speed, device, slow):
 def test_a_link_that_nobody_knows_sets_no_limit():
     verdict = judged("X02", run(7, "bandwidth", host_to_device=1e9, device_to_host=1e9))
     assert (verdict.result, verdict.message) == (CheckStatus.PASS, "1 GPU, at least 1.0 GB/s")
-    assert bytes_per_second(None) is None
-    assert bytes_per_second(Pcie(generation_max=5)) is None
-    assert bytes_per_second(Pcie(generation_max=9, width_max=16)) is None
+    assert pcie_bandwidth(None) is None
+    assert pcie_bandwidth(Pcie(generation_max=5)) is None
+    assert pcie_bandwidth(Pcie(generation_max=9, width_max=16)) is None
 
 
 def test_an_idle_link_is_measured_by_what_it_can_be():
-    assert bytes_per_second(Pcie(generation=1, generation_max=4, width=16, width_max=16)) == pytest.approx(31.504e9)
-    assert bytes_per_second(Pcie(generation=3, width=8)) == pytest.approx(7.88e9)
+    assert pcie_bandwidth(Pcie(generation=1, generation_max=4, width=16, width_max=16)) == pytest.approx(31.504e9)
+    assert pcie_bandwidth(Pcie(generation=3, width=8)) == pytest.approx(7.88e9)
 
 
 def test_dcgm_that_cannot_be_asked_is_no_failure():
@@ -113,7 +112,7 @@ def test_dcgm_that_cannot_be_asked_is_no_failure():
 
 def test_every_remedy_has_words_and_something_to_run():
     for remedy in (*BY_CODE.values(), *BY_FAULT.values()):
-        assert remedy.words.endswith(".")
+        assert remedy.text.endswith(".")
         assert remedy.commands
 
 

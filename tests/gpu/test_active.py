@@ -9,7 +9,7 @@ from gpuwatch.agent.one_shot import OneShotCollector
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.active.results import Active
 from gpuwatch.diagnose.active.run import run_active
-from gpuwatch.diagnose.checks.pcie_speed import bytes_per_second
+from gpuwatch.diagnose.checks.functional import pcie_bandwidth
 from gpuwatch.model.errors import NoGpuStack
 from gpuwatch.model.view import View
 
@@ -52,7 +52,7 @@ def test_copies_are_as_fast_as_the_link_allows(active: Active, view: View) -> No
     """Faster than a quarter of what PCIe can carry, in both directions."""
     links = {gpu.identity.index: gpu.pcie for gpu in view.snapshot.gpus}
     for run in active.runs:
-        most = bytes_per_second(links.get(run.index))
+        most = pcie_bandwidth(links.get(run.index))
         if run.host_to_device and run.device_to_host and most:
             for speed in (run.host_to_device, run.device_to_host):
                 assert speed > most / 4

@@ -4,7 +4,7 @@ from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.words import utc
 from gpuwatch.diagnose.baseline.inventory import inventory
 from gpuwatch.diagnose.check import Level
-from gpuwatch.diagnose.checks.nvml.start import LIBRARY_NOT_FOUND
+from gpuwatch.diagnose.checks.nvml import LIBRARY_NOT_FOUND
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.model import CheckStage, CheckStatus, Diagnosis
 from gpuwatch.model.finding import Health

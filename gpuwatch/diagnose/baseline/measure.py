@@ -8,7 +8,7 @@ import msgspec
 
 from gpuwatch.diagnose.baseline.expectation import Expectation
 from gpuwatch.diagnose.baseline.inventory import active
-from gpuwatch.diagnose.checks.baseline.compare import driver, slowest_link, toolkit
+from gpuwatch.diagnose.checks.baseline_compare import driver, slowest_link, toolkit
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.snapshot import Gpu

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
-from gpuwatch.diagnose.checks.containers import runtime_config, way
-from gpuwatch.diagnose.checks.driver.home import cuts_gpus, is_made_at_first_use, roots
-from gpuwatch.diagnose.checks.fabric.network import is_wanted
+from gpuwatch.diagnose.checks.container_devices import device_injection, runtime_config
+from gpuwatch.diagnose.checks.driver_origin import driver_roots, is_vgpu_host, loads_on_first_use
+from gpuwatch.diagnose.checks.links import is_wanted
 from gpuwatch.diagnose.host.device_nodes import DeviceNode, DeviceNodes
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.host.machine import ProcessLimits
@@ -35,7 +35,7 @@ def _wanted(nodes: DeviceNodes, *, cuda: bool = True) -> dict[str, tuple[int | N
 
 def _files(context: CheckContext) -> CheckVerdict:
     nodes = context.facts.nodes or DeviceNodes()
-    wanted = _wanted(nodes, cuda=not cuts_gpus(context))
+    wanted = _wanted(nodes, cuda=not is_vgpu_host(context))
     missing = [name for name in wanted if name not in nodes.files]
     if missing:
         return _missing(context, missing)
@@ -51,13 +51,13 @@ def _files(context: CheckContext) -> CheckVerdict:
 
 
 def _missing(context: CheckContext, names: list[str]) -> CheckVerdict:
-    elsewhere = [root.path for root in roots(context) if root.path != "/" and root.devices]
+    elsewhere = [root.path for root in driver_roots(context) if root.path != "/" and root.devices]
     if not _sees_host(context):
         return skipped(_UNSEEN)
     if "nvidiactl" in names and elsewhere:
         return passed(f"in {elsewhere[0]}/dev, of the driver container")
     words = f"{', '.join(f'/dev/{name}' for name in names)} missing"
-    if is_made_at_first_use(context):
+    if loads_on_first_use(context):
         return passed(f"{words}: nvidia-modprobe makes them when a program first asks")
     return failed(words, {f"/dev/{name}": "missing" for name in names})
 
@@ -87,7 +87,7 @@ def _links(context: CheckContext) -> CheckVerdict:
     nodes, config = context.facts.nodes or DeviceNodes(), runtime_config(context.facts)
     if config is None or config.systemd_cgroup is not True:
         return skipped("no container runtime whose cgroups are made by systemd")
-    if way(context.facts, config) == "cdi":
+    if device_injection(context.facts, config) == "cdi":
         return skipped("containers get their devices by CDI and need no links")
     if not _sees_host(context):
         return skipped(_UNSEEN)
@@ -113,7 +113,7 @@ def _mig_capabilities(context: CheckContext) -> CheckVerdict:
         for path, minor in instances.items()
         if f"nvidia-caps/nvidia-cap{minor}" not in nodes.files
     }
-    elsewhere = [root.path for root in roots(context) if root.path != "/" and root.devices]
+    elsewhere = [root.path for root in driver_roots(context) if root.path != "/" and root.devices]
     if missing and not _sees_host(context):
         return skipped(_UNSEEN)
     if missing and elsewhere and "nvidiactl" not in nodes.files:
@@ -166,9 +166,7 @@ def _unlocked(context: CheckContext, rdma: list[str]) -> str | None:
 
 DEVICES: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
-        id="V01",
-        stage=CheckStage.DEVICES,
-        title="the device files are there",
+        "V01", CheckStage.DEVICES, "the device files are there",
         how="/dev/nvidiactl, nvidia-uvm, nvidia-uvm-tools and nvidiaN, with the majors of /proc/devices",
         failure="/dev/nvidia-uvm missing | /dev/nvidia-uvm is 511:0, the driver is 508:0",
         remedy="Remove files with wrong numbers and make them anew. Containers keep the files they were started with: "
@@ -179,45 +177,32 @@ DEVICES: tuple[DiagnosticCheck, ...] = (
             "nvidia-smi",
             "ls -l /dev/nvidia*",
         ),
-        judge=_files,
-        needs=("D01", "D02"),
-        reads=("nodes",),
+        judge=_files, needs=("D01", "D02"), reads=("nodes",),
     ),
     DiagnosticCheck(
-        id="V02",
-        stage=CheckStage.DEVICES,
-        title="every device file has its link in /dev/char",
+        "V02", CheckStage.DEVICES, "every device file has its link in /dev/char",
         how="/dev/char/195:* and those of nvidia-uvm, where a runtime has its cgroups made by systemd",
         failure="/dev/char/508:0 (/dev/nvidia-uvm) is missing",
         remedy="After systemctl daemon-reload running containers lose what has no link: `Failed to initialize NVML: "
         "Unknown Error`. Make the links; have a udev rule make them when the driver is loaded, or use CDI.",
         commands=("nvidia-ctk system create-dev-char-symlinks --create-all",),
-        judge=_links,
-        needs=("V01",),
-        reads=("nodes", "runtime"),
+        judge=_links, needs=("V01",), reads=("nodes", "runtime"),
     ),
     DiagnosticCheck(
-        id="V03",
-        stage=CheckStage.DEVICES,
-        title="every MIG instance has its capability files",
+        "V03", CheckStage.DEVICES, "every MIG instance has its capability files",
         how="/proc/driver/nvidia/capabilities against /dev/nvidia-caps",
         failure="/dev/nvidia-caps/nvidia-cap12 and 1 more missing: MIG instances cannot be used",
         remedy="Make them, then restart the device plugin. With the GPU operator: restart this node's toolkit pod.",
         commands=("nvidia-modprobe -f /proc/driver/nvidia/capabilities/gpu0/mig/gi1/access", "ls -l /dev/nvidia-caps"),
-        judge=_mig_capabilities,
-        needs=("D01",),
-        reads=("nodes",),
+        judge=_mig_capabilities, needs=("D01",), reads=("nodes",),
     ),
     DiagnosticCheck(
-        id="V04",
-        stage=CheckStage.DEVICES,
-        title="limits allow RDMA and NCCL",
+        "V04", CheckStage.DEVICES, "limits allow RDMA and NCCL",
         how="locked memory allowed to the container runtime's process, size of /dev/shm; only where RDMA is",
         failure="memlock of containerd is 8192 KiB: RDMA cannot pin memory",
         remedy="Containers inherit the limit of their runtime. Set LimitMEMLOCK=infinity in its systemd unit and "
         "restart it; for logins set memlock in /etc/security/limits.conf.",
         commands=("systemctl edit containerd  # [Service] LimitMEMLOCK=infinity", "systemctl restart containerd"),
-        judge=_limits,
-        reads=("limits", "kernel"),
+        judge=_limits, reads=("limits", "kernel"),
     ),
-)
+)  # fmt: skip

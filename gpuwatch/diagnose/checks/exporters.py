@@ -1,67 +1,167 @@
-"""Others who read the same counters: DCGM and its exporter."""
+"""Other readers of the same counters: DCGM's host engine, its exporter, profilers."""
 
-from gpuwatch.diagnose.check import DiagnosticCheck
-from gpuwatch.diagnose.checks.other_readers import doubles, engine, page, profilers
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, passed, skipped, warned
+from gpuwatch.diagnose.checks.nvswitch import UNSEEN
+from gpuwatch.diagnose.host.exporters import Exporter
+from gpuwatch.diagnose.host.services import ServiceProcess, Services
 from gpuwatch.diagnose.model import CheckStage
+
+ENGINE, EXPORTER = "nv-hostengine", "dcgm-exporter"
+ENGINE_PORT, EXPORTER_PORT = 5555, 9400
+UNITS = ("nvidia-dcgm.service", "dcgm.service")
+PROFILERS = ("ncu", "nsys", "nsys-launcher", "nvprof")
+GUARDED = (400, 401, 403)
+"""Status of an exporter that wants TLS or credentials: plain HTTP to a TLS port gives 400."""
+
+
+def engine(context: CheckContext) -> CheckVerdict:
+    """C01."""
+    services, cluster = context.facts.services, context.facts.cluster
+    listens = services is not None and ENGINE_PORT in (services.ports or ())
+    runs = services.runs(ENGINE) if services else None
+    if services is None or (runs is None and not listens):
+        return skipped(UNSEEN)
+    if runs or listens:
+        return passed(f"port {ENGINE_PORT}" if listens else "it runs; its port is not of the host's network")
+    unit = next((unit for unit in services.units or () if unit in UNITS), None)
+    if unit:
+        return warned(f"{unit} is enabled, but nv-hostengine does not run")
+    pod = next((pod for pod in (cluster and cluster.pods) or () if pod.app == "nvidia-dcgm"), None)
+    if pod:
+        return warned(
+            f"there is a pod {pod.path}, but nv-hostengine does not run", commands=_of_pod(pod.namespace, pod.name)
+        )
+    return skipped("nobody uses DCGM's host engine here")
+
+
+def profilers(context: CheckContext) -> CheckVerdict:
+    """C02."""
+    services = context.facts.services
+    if services is None or services.processes is None:
+        return skipped(UNSEEN)
+    running = _named(services, *PROFILERS)
+    if not running:
+        return passed("no profiler runs")
+    words = ", ".join(f"{process.name} (pid {process.pid})" for process in running)
+    readers = sorted({process.name for process in _named(services, ENGINE, EXPORTER)})
+    readers += [f"the exporter at port {e.port}" for e in _profiling(context) if e.kind != "gpuwatch" and not readers]
+    if not readers:
+        return passed(f"{words}; nobody else reads profiling counters")
+    return warned(f"{words} profiles while {' and '.join(readers)} may collect profiling counters")
+
+
+def page(context: CheckContext) -> CheckVerdict:
+    """C03."""
+    runs = bool(context.facts.services and context.facts.services.named(EXPORTER))
+    found = [each for each in context.facts.exporters or () if _is_dcgm(each, runs=runs)]
+    if not found:
+        where = "it runs, but no port of the host's network answers" if runs else "no dcgm-exporter answers here"
+        return skipped(where)
+    wrong = {each.port: said for each in found if (said := _wrong_page(context, each))}
+    evidence = {f"port {each.port}": f"{each.families} families" for each in found if each.error is None}
+    if not wrong:
+        guarded = next((each for each in found if each.status in GUARDED), None)
+        return skipped(f"port {guarded.port} wants TLS or credentials") if guarded else passed(_ports(found), evidence)
+    port, said = next(iter(wrong.items()))
+    return warned(f"dcgm-exporter at port {port}: {said}", evidence)
+
+
+def doubles(context: CheckContext) -> CheckVerdict:
+    """C04. gpuwatch counts where it serves DCGM's profiling names too."""
+    services = context.facts.services
+    for name in (EXPORTER, ENGINE):
+        running = services.named(name) if services else ()
+        if len(running) > 1:
+            return warned(f"{len(running)} {name}s run (pids {', '.join(str(p.pid) for p in running)})")
+    serving = _profiling(context)
+    if len(serving) > 1:
+        return warned(f"{len(serving)} exporters serve DCGM_FI_PROF_*: {_ports(serving)}")
+    if services is None or (services.processes is None and not context.facts.exporters):
+        return skipped(UNSEEN)
+    return passed(_ports(serving) if serving else "nobody serves DCGM_FI_PROF_*")
+
+
+def _profiling(context: CheckContext) -> list[Exporter]:
+    return [each for each in context.facts.exporters or () if each.profiling]
+
+
+def _is_dcgm(exporter: Exporter, *, runs: bool) -> bool:
+    """By what it serves; one that serves nothing by its port, if such a process is there."""
+    is_silent = exporter.kind == "other" and exporter.families == 0
+    return exporter.kind == EXPORTER or (runs and is_silent and exporter.port == EXPORTER_PORT)
+
+
+def _wrong_page(context: CheckContext, exporter: Exporter) -> str:
+    if exporter.error:
+        return "" if exporter.status in GUARDED else exporter.error
+    if exporter.families == 0:
+        return "the page is empty"
+    tells_work = exporter.has_gpu_utilization or exporter.profiling
+    if not tells_work and not any(gpu.mig_enabled for gpu in context.gpus):
+        return "neither DCGM_FI_DEV_GPU_UTIL nor profiling counters are on the page"
+    rows = context.facts.view.attribution.devices if context.facts.view else ()
+    if not exporter.pods and any(row.allocated and row.holders for row in rows):
+        return "no pod labels, though pods hold GPUs"
+    return ""
+
+
+def _named(services: Services, *names: str) -> list[ServiceProcess]:
+    return [process for name in names for process in services.named(name)]
+
+
+def _ports(found: list[Exporter]) -> str:
+    return ", ".join(f"{each.kind} at port {each.port}" for each in found)
+
+
+def _of_pod(namespace: str, name: str) -> tuple[str, ...]:
+    return (f"kubectl describe pod -n {namespace} {name}", f"kubectl logs -n {namespace} {name} --tail=50")
+
 
 EXPORTER_POD = "kubectl get pods -A -o wide --field-selector spec.nodeName={node} | grep dcgm"
 
 EXPORTERS: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
-        "C01",
-        CheckStage.EXPORTERS,
-        "DCGM's host engine runs where somebody wants it",
-        "the process nv-hostengine, TCP port 5555; nvidia-dcgm.service enabled, or a pod nvidia-dcgm",
-        "nvidia-dcgm.service is enabled, but nv-hostengine does not run",
-        "Whoever asks it (dcgmi, dcgm-exporter with a remote host engine) gets nothing. Read its log, then start it. "
-        "It is optional: if nobody asks, disable the service.",
-        engine,
-        needs=("N02",),
-        reads=("services",),
+        "C01", CheckStage.EXPORTERS, "DCGM's host engine runs where somebody wants it",
+        how="the process nv-hostengine, TCP port 5555; nvidia-dcgm.service enabled, or a pod nvidia-dcgm",
+        failure="nvidia-dcgm.service is enabled, but nv-hostengine does not run",
+        remedy="Whoever asks it (dcgmi, dcgm-exporter with a remote host engine) gets nothing. Read its log, then "
+        "start it. It is optional: if nobody asks, disable the service.",
         commands=(
             "systemctl status nvidia-dcgm",
             "journalctl -b -u nvidia-dcgm --no-pager | tail -n 50",
             "systemctl restart nvidia-dcgm",
         ),
+        judge=engine, needs=("N02",), reads=("services",),
     ),
     DiagnosticCheck(
-        "C02",
-        CheckStage.EXPORTERS,
-        "no profiler holds the counters that exporters read",
-        "processes ncu, nsys, nvprof beside nv-hostengine, dcgm-exporter or an exporter with DCGM_FI_PROF_* families",
-        "ncu (pid 4711) profiles while dcgm-exporter collects profiling counters",
-        "A profiler and DCGM's profiling counters exclude each other: one of them fails or shows gaps. While somebody "
-        "profiles, pause the collection and resume it afterwards; or take DCGM_FI_PROF_* out of the exporter's list of "
-        "counters on this node.",
-        profilers,
-        reads=("services",),
+        "C02", CheckStage.EXPORTERS, "no profiler holds the counters that exporters read",
+        how="processes ncu, nsys, nvprof beside nv-hostengine, dcgm-exporter or an exporter with DCGM_FI_PROF_* "
+        "families",
+        failure="ncu (pid 4711) profiles while dcgm-exporter collects profiling counters",
+        remedy="A profiler and DCGM's profiling counters exclude each other: one of them fails or shows gaps. While "
+        "somebody profiles, pause the collection and resume it afterwards; or take DCGM_FI_PROF_* out of the "
+        "exporter's list of counters on this node.",
         commands=("dcgmi profile --pause", "dcgmi profile --resume"),
+        judge=profilers, reads=("services",),
     ),
     DiagnosticCheck(
-        "C03",
-        CheckStage.EXPORTERS,
-        "dcgm-exporter serves a whole page",
-        "one GET of /metrics at 127.0.0.1 within a few seconds: DCGM_FI_DEV_GPU_UTIL or profiling counters, pod labels "
-        "where pods hold GPUs",
-        "dcgm-exporter at port 9400: no pod labels, though pods hold GPUs",
-        "Read its log. An empty page: it has not reached the driver or the host engine; restart its pod. No pod "
-        "labels: set DCGM_EXPORTER_KUBERNETES=true and mount /var/lib/kubelet/pod-resources. Slow: a longer collect "
-        "interval, fewer counters.",
-        page,
-        needs=("N02",),
-        reads=("exporters",),
+        "C03", CheckStage.EXPORTERS, "dcgm-exporter serves a whole page",
+        how="one GET of /metrics at 127.0.0.1 within a few seconds: DCGM_FI_DEV_GPU_UTIL or profiling counters, pod "
+        "labels where pods hold GPUs",
+        failure="dcgm-exporter at port 9400: no pod labels, though pods hold GPUs",
+        remedy="Read its log. An empty page: it has not reached the driver or the host engine; restart its pod. No "
+        "pod labels: set DCGM_EXPORTER_KUBERNETES=true and mount /var/lib/kubelet/pod-resources. Slow: a longer "
+        "collect interval, fewer counters.",
         commands=(EXPORTER_POD, "curl -s -m 10 localhost:9400/metrics | grep -c ^DCGM_FI"),
+        judge=page, needs=("N02",), reads=("exporters",),
     ),
     DiagnosticCheck(
-        "C04",
-        CheckStage.EXPORTERS,
-        "only one exporter reads profiling counters",
-        "exporters with DCGM_FI_PROF_* families; processes dcgm-exporter and nv-hostengine",
-        "2 dcgm-exporters run (pids 2101, 2177)",
-        "Two readers of profiling counters disturb each other, cost time on the GPU, and count everything twice in "
-        "Prometheus. Keep one: take away the second DaemonSet, or its DCGM_FI_PROF_* counters.",
-        doubles,
-        reads=("services",),
+        "C04", CheckStage.EXPORTERS, "only one exporter reads profiling counters",
+        how="exporters with DCGM_FI_PROF_* families; processes dcgm-exporter and nv-hostengine",
+        failure="2 dcgm-exporters run (pids 2101, 2177)",
+        remedy="Two readers of profiling counters disturb each other, cost time on the GPU, and count everything "
+        "twice in Prometheus. Keep one: take away the second DaemonSet, or its DCGM_FI_PROF_* counters.",
         commands=(EXPORTER_POD, "systemctl list-units --no-pager '*dcgm*'"),
+        judge=doubles, reads=("services",),
     ),
-)
+)  # fmt: skip

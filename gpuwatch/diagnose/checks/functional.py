@@ -1,13 +1,35 @@
-"""Real work on the GPUs."""
+"""Real work on the GPUs: CUDA kernels, copies over PCIe and NVLink, DCGM's quick diagnosis."""
 
 from collections.abc import Callable, Iterable
 
 from gpuwatch.diagnose.active.results import Active, DeviceRun, Test
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
-from gpuwatch.diagnose.checks.cuda_remedies import OUT_OF_SERVICE, remedy_for
-from gpuwatch.diagnose.checks.pcie_speed import bytes_per_second, in_words
+from gpuwatch.diagnose.checks.remedies import OUT_OF_SERVICE, remedy_for
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.snapshot import Pcie
+
+LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""Bytes per second that one lane of a generation carries one way, encoding taken off (PCI Express Base 6.0)."""
+
+
+def pcie_bandwidth(link: Pcie | None) -> float | None:
+    """Each way. The highest state that GPU and slot can have together counts, for an idle link trains down."""
+    if link is None:
+        return None
+    generation, width = _highest(link)
+    lane = LANE.get(generation) if generation else None
+    return lane * width if lane and width else None
+
+
+def link_name(link: Pcie) -> str:
+    """`PCIe 5.0 x16`."""
+    generation, width = _highest(link)
+    return f"PCIe {generation}.0 x{width}"
+
+
+def _highest(link: Pcie) -> tuple[int | None, int | None]:
+    return link.generation_max or link.generation, link.width_max or link.width
+
 
 SLOW, BROKEN = 0.6, 0.25
 """Shares of what the link can carry, of which copies of pinned memory reach about 0.8: below the first somebody should
@@ -17,7 +39,7 @@ know, below the second a GPU waits for its data.
 
 def _of(context: CheckContext, test: Test) -> list[DeviceRun]:
     runs = (context.facts.active or Active()).runs
-    return [r for r in runs if r.test == test and all(i is None or context.means(i) for i in (r.index, r.peer))]
+    return [r for r in runs if r.test == test and all(i is None or context.selects(i) for i in (r.index, r.peer))]
 
 
 def _name(run: DeviceRun) -> str:
@@ -48,7 +70,7 @@ def _judged(
             f"{_name(bad[0])}: {bad[0].error}{more}",
             {_key(r): r.error or "" for r in bad},
             gpus=_blamed(bad),
-            remedy=remedy.words if remedy else None,
+            remedy=remedy.text if remedy else None,
             commands=remedy.commands if remedy else None,
         )
     if not good:
@@ -104,14 +126,14 @@ def _is_part(run: DeviceRun, limit: float) -> bool:
 
 def _share(run: DeviceRun, link: Pcie | None) -> float | None:
     """Of what the link can do, in the slower direction; None where that is not known."""
-    speeds, most = [s for s in (run.host_to_device, run.device_to_host) if s], bytes_per_second(link)
+    speeds, most = [s for s in (run.host_to_device, run.device_to_host) if s], pcie_bandwidth(link)
     return min(speeds) / most if speeds and most else None
 
 
 def _speeds(run: DeviceRun, link: Pcie | None) -> str:
-    down, up, most = run.host_to_device or 0.0, run.device_to_host or 0.0, bytes_per_second(link)
+    down, up, most = run.host_to_device or 0.0, run.device_to_host or 0.0, pcie_bandwidth(link)
     words = f"{down / 1e9:.1f} GB/s to the GPU, {up / 1e9:.1f} GB/s back"
-    return words if link is None or most is None else f"{words}, of {most / 1e9:.1f} ({in_words(link)})"
+    return words if link is None or most is None else f"{words}, of {most / 1e9:.1f} ({link_name(link)})"
 
 
 def _reaches(context: CheckContext) -> CheckVerdict:
@@ -125,7 +147,7 @@ def _peer_speed(context: CheckContext, runs: list[DeviceRun]) -> CheckVerdict:
     """NVLink that is no faster than PCIe is not used."""
     links: dict[int | None, Pcie] = {gpu.identity.index: gpu.pcie for gpu in context.gpus}
     evidence = {_key(run): f"{(run.peer_bandwidth or 0.0) / 1e9:.0f} GB/s" for run in runs}
-    by_pcie = {run: bytes_per_second(links.get(run.index)) for run in runs}
+    by_pcie = {run: pcie_bandwidth(links.get(run.index)) for run in runs}
     slow = [run for run, most in by_pcie.items() if most is not None and (run.peer_bandwidth or 0.0) <= most]
     if slow:
         worst = min(slow, key=lambda run: run.peer_bandwidth or 0.0)
@@ -150,26 +172,18 @@ def _dcgm(context: CheckContext) -> CheckVerdict:
 
 FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
-        id="X01",
-        stage=CheckStage.FUNCTIONAL,
-        title="CUDA starts and computes rightly on every GPU and MIG instance",
+        "X01", CheckStage.FUNCTIONAL, "CUDA starts and computes rightly on every GPU and MIG instance",
         how="CUDA driver API: cuInit, a context, a vectorAdd kernel over a million numbers, compared with the CPU",
         failure="GPU 0: cuInit: CUDA_ERROR_SYSTEM_NOT_READY (802): system not yet initialized",
         remedy="The GPU computes wrongly or is not the one that NVML names. Take it out of service at once: its "
         "results cannot be trusted. Run DCGM's long diagnosis on it and have it replaced if that confirms it.",
         commands=(OUT_OF_SERVICE, "dcgmi diag -r 3 -i {gpu}", "nvidia-smi -i {gpu} -q -d ECC,ROW_REMAPPER"),
-        judge=_adds,
-        needs=("D02", "N02", "N04", "V01", "F01", "F02"),
-        reads=("active",),
-        active=True,
-        each=True,
+        judge=_adds, needs=("D02", "N02", "N04", "V01", "F01", "F02"), reads=("active",), active=True, each=True,
     ),
     DiagnosticCheck(
-        id="X02",
-        stage=CheckStage.FUNCTIONAL,
-        title="data gets to the GPUs and back at the speed of their PCIe link",
-        how="copies of up to 64 MiB of pinned memory, best of 5 each way, compared with what PCIe generation and width "
-        "can do: below 60 % is a warning, below 25 % a failure",
+        "X02", CheckStage.FUNCTIONAL, "data gets to the GPUs and back at the speed of their PCIe link",
+        how="copies of up to 64 MiB of pinned memory, best of 5 each way, compared with what PCIe generation and "
+        "width can do: below 60 % is a warning, below 25 % a failure",
         failure="GPU 3: 6.1 GB/s to the GPU, 25.4 GB/s back, of 63.0 (PCIe 5.0 x16)",
         remedy="Look at the link while the GPU is busy, for an idle one trains down. Narrower or slower than it could "
         "be: reseat the card, check riser and BIOS (bifurcation, link speed). Full width: check that the IOMMU passes "
@@ -179,31 +193,19 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
             "nvidia-smi topo -m",
             "cat /proc/cmdline",
         ),
-        judge=_copies,
-        needs=("X01",),
-        reads=("active",),
-        active=True,
-        each=True,
+        judge=_copies, needs=("X01",), reads=("active",), active=True, each=True,
     ),
     DiagnosticCheck(
-        id="X03",
-        stage=CheckStage.FUNCTIONAL,
-        title="the GPUs' memory keeps what is written to it",
+        "X03", CheckStage.FUNCTIONAL, "the GPUs' memory keeps what is written to it",
         how="kernels write a pattern and its inverse to 1 GiB (at most half of what is free) and verify both",
         failure="GPU 5: 3 of 268435456 words are wrong, the first at byte 4711: 0x5eed1224 in place of 0x5eed1234",
         remedy="The GPU's memory is faulty. Take it out of service, look at ECC and row remapping, run DCGM's memory "
         "test and have the GPU replaced if that fails, too. A GPU without ECC gives no other sign than this one.",
         commands=(OUT_OF_SERVICE, "nvidia-smi -i {gpu} -q -d ECC,ROW_REMAPPER", "dcgmi diag -r memtest -i {gpu}"),
-        judge=_remembers,
-        needs=("X01",),
-        reads=("active",),
-        active=True,
-        each=True,
+        judge=_remembers, needs=("X01",), reads=("active",), active=True, each=True,
     ),
     DiagnosticCheck(
-        id="X04",
-        stage=CheckStage.FUNCTIONAL,
-        title="GPUs joined by NVLink copy to each other, rightly and faster than over PCIe",
+        "X04", CheckStage.FUNCTIONAL, "GPUs joined by NVLink copy to each other, rightly and faster than over PCIe",
         how="cuDeviceCanAccessPeer and cuMemcpyPeer of up to 64 MiB both ways, verified by the receiver; every direct "
         "neighbour, on NVSwitches a ring",
         failure="GPUs 0 and 1: the GPUs cannot reach each other's memory (cuDeviceCanAccessPeer says no)",
@@ -216,23 +218,14 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
             "systemctl status nvidia-fabricmanager",
             "lspci -vvv | grep ACSCtl",
         ),
-        judge=_reaches,
-        needs=("X01", "F03"),
-        reads=("active",),
-        active=True,
-        each=True,
+        judge=_reaches, needs=("X01", "F03"), reads=("active",), active=True, each=True,
     ),
     DiagnosticCheck(
-        id="X06",
-        stage=CheckStage.FUNCTIONAL,
-        title="DCGM's quick diagnosis passes",
+        "X06", CheckStage.FUNCTIONAL, "DCGM's quick diagnosis passes",
         how="dcgmi diag -r 1 -j, where dcgmi is installed",
         failure="Persistence Mode: GPU 0: persistence mode is not enabled",
         remedy="DCGM says what is wrong; see its words above, or run it again by hand.",
         commands=("dcgmi diag -r 1",),
-        judge=_dcgm,
-        needs=("N02",),
-        reads=("active",),
-        active=True,
+        judge=_dcgm, needs=("N02",), reads=("active",), active=True,
     ),
-)
+)  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, passed, skipped, warned
-from gpuwatch.diagnose.checks.per_gpu import blame, many
+from gpuwatch.diagnose.checks.per_gpu import count_gpus, verdict_on_gpus
 from gpuwatch.diagnose.checks.settings import is_tuned, settings
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.setting import Setting
@@ -106,7 +106,7 @@ def _budget(context: CheckContext) -> CheckVerdict:
     if len(known) < len(limits) or not known:
         return skipped("not every GPU tells its power limit")
     total = sum(known.values())
-    said = f"the limits of {many(len(known))} add up to {total:.0f} W, the budget is {budget:.0f} W"
+    said = f"the limits of {count_gpus(len(known))} add up to {total:.0f} W, the budget is {budget:.0f} W"
     return warned(said, {f"gpu {i}": f"{w:.0f} W" for i, w in known.items()}) if total > budget + 1 else passed(said)
 
 
@@ -118,7 +118,7 @@ def _energy(context: CheckContext) -> CheckVerdict:
         return skipped("the driver was loaded anew meanwhile")
     grown = {gpu.identity.index: text for gpu in context.gpus if (text := _wrong(before, gpu.identity.uuid, context))}
     if grown:
-        return blame(grown)
+        return verdict_on_gpus(grown)
     counted = sum(gpu.power.energy is not None for gpu in context.gpus)
     return passed(f"{counted} counters grow") if counted else skipped("no GPU counts its energy (Volta and newer do)")
 
@@ -142,56 +142,40 @@ def _wrong(before: View, uuid: str, context: CheckContext) -> str | None:
 
 POWER: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
-        "P01",
-        CheckStage.POWER,
-        "somebody answers for what gpuwatch has set",
-        "actuation.json of the state directory against boot, driver and the tuner's heartbeat",
-        "GPU 3: a clock lock at 1005 MHz of gpuwatch's tuner is left over: no tuner runs",
-        "Give it back, then see why neither the tuner nor its guard did: see their logs, and whether they share the "
-        "state directory.",
-        _orphans,
-        needs=("N02",),
-        reads=("record",),
+        "P01", CheckStage.POWER, "somebody answers for what gpuwatch has set",
+        how="actuation.json of the state directory against boot, driver and the tuner's heartbeat",
+        failure="GPU 3: a clock lock at 1005 MHz of gpuwatch's tuner is left over: no tuner runs",
+        remedy="Give it back, then see why neither the tuner nor its guard did: see their logs, and whether they "
+        "share the state directory.",
         commands=("gpuwatch tune restore", "nvidia-smi -i {gpu} -q -d POWER,CLOCK"),
+        judge=_orphans, needs=("N02",), reads=("record",),
     ),
     DiagnosticCheck(
-        "P02",
-        CheckStage.POWER,
-        "nobody but gpuwatch sets power and clocks here",
-        "the Dynamo power agent's annotations, power limits against gpuwatch's record, nv-hostengine",
-        "the Dynamo power agent sets power or clocks as well: pod ml/decode has dynamo.nvidia.com/gpu-power-limit=400",
-        "Two who set the same thing undo each other: choose one. Set tuning.mode to observe, or take the other away "
-        "from this node.",
-        _others,
-        reads=("record",),
+        "P02", CheckStage.POWER, "nobody but gpuwatch sets power and clocks here",
+        how="the Dynamo power agent's annotations, power limits against gpuwatch's record, nv-hostengine",
+        failure="the Dynamo power agent sets power or clocks as well: pod ml/decode has "
+        "dynamo.nvidia.com/gpu-power-limit=400",
+        remedy="Two who set the same thing undo each other: choose one. Set tuning.mode to observe, or take the other "
+        "away from this node.",
         commands=("gpuwatch tune status",),
+        judge=_others, reads=("record",),
     ),
     DiagnosticCheck(
-        "P03",
-        CheckStage.POWER,
-        "power limits stay within the node's budget",
-        "sum of nvmlDeviceGetEnforcedPowerLimit against power_budget of the baseline",
-        "the limits of 8 GPUs add up to 5600 W, the budget is 4800 W",
-        "Under full load the node can draw more than it was promised. Lower the limits or raise the budget.",
-        _budget,
-        needs=("N04",),
-        reads=("view",),
+        "P03", CheckStage.POWER, "power limits stay within the node's budget",
+        how="sum of nvmlDeviceGetEnforcedPowerLimit against power_budget of the baseline",
+        failure="the limits of 8 GPUs add up to 5600 W, the budget is 4800 W",
+        remedy="Under full load the node can draw more than it was promised. Lower the limits or raise the budget.",
         commands=("nvidia-smi -q -d POWER | grep -i 'power limit'",),
+        judge=_budget, needs=("N04",), reads=("view",),
     ),
     DiagnosticCheck(
-        "P04",
-        CheckStage.POWER,
-        "energy counters grow",
-        "nvmlDeviceGetTotalEnergyConsumption of two looks",
-        "GPU 1: it draws power, but its energy counter stands still",
-        "Energy figures of this GPU are wrong until the driver is loaded again. One that went back was reset "
+        "P04", CheckStage.POWER, "energy counters grow",
+        how="nvmlDeviceGetTotalEnergyConsumption of two looks",
+        failure="GPU 1: it draws power, but its energy counter stands still",
+        remedy="Energy figures of this GPU are wrong until the driver is loaded again. One that went back was reset "
         "meanwhile; one that stands still is the driver's fault: look for a newer one of its branch.",
-        _energy,
-        needs=("N04",),
-        reads=("view", "earlier"),
         commands=("nvidia-smi -i {gpu} --query-gpu=power.draw,power.draw.instant --format=csv -l 1",),
-        level="full",
-        each=True,
+        judge=_energy, needs=("N04",), reads=("view", "earlier"), level="full", each=True,
     ),
-)
+)  # fmt: skip
 """What is left behind first."""

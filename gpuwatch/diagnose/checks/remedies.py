@@ -1,7 +1,8 @@
-"""What helps a GPU, rung by rung: words and commands that several checks tell."""
+"""Repairs of GPUs and of CUDA: text and commands that several checks print."""
 
 from typing import NamedTuple
 
+from gpuwatch.diagnose.active.results import DeviceRun, Fault
 from gpuwatch.model.finding import Remedy
 
 DRAIN = "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data"
@@ -10,14 +11,14 @@ REBOOT = "systemctl reboot"
 KERNEL_LOG = "dmesg -T | grep -iE 'nvrm|xid|nvidia'"
 
 
-class Advice(NamedTuple):
-    """For a person: words, and what to run in this order."""
+class RepairAdvice(NamedTuple):
+    """For a person: what to do, and commands to run in this order."""
 
-    words: str
+    text: str
     commands: tuple[str, ...] = ()
 
 
-RESET_GPU = Advice(
+RESET_GPU = RepairAdvice(
     "Drain the node, then reset the GPU. If nvidia-smi says that it is in use, see who has it open (fuser -v "
     "/dev/nvidia*): stop DCGM and nvidia-persistenced, with the GPU operator also its device plugin and exporter pods. "
     "Where NVLinks tie GPUs of one board together it may ask for all of them: leave out -i. If it cannot be reset, "
@@ -25,26 +26,26 @@ RESET_GPU = Advice(
     (DRAIN, RESET),
 )
 
-REBOOT_NODE = Advice(
+REBOOT_NODE = RepairAdvice(
     "Drain the node and reboot it. If the GPU is not back, switch the power off and on; if this happens again, have "
     "it reseated or replaced.",
     (DRAIN, REBOOT),
 )
 
-INSPECT = Advice(
+INSPECT = RepairAdvice(
     "Drain the node. Have the GPU, its slot, riser and power cables looked at; replace it if this comes back.",
     (DRAIN, KERNEL_LOG),
 )
 
-CONTACT_SUPPORT = Advice(
+CONTACT_SUPPORT = RepairAdvice(
     "Drain the node. Write down what nvidia-bug-report.sh collects and ask NVIDIA's or the vendor's support whether "
     "the GPU must be replaced.",
     (DRAIN, "nvidia-bug-report.sh"),
 )
 
-RESTART_APP = Advice("Look at the application's own log and restart it; the GPU itself is not to blame.")
+RESTART_APP = RepairAdvice("Look at the application's own log and restart it; the GPU itself is not to blame.")
 
-ADVICE: dict[Remedy, Advice] = {
+ADVICE: dict[Remedy, RepairAdvice] = {
     Remedy.RESTART_APP: RESTART_APP,
     Remedy.RESET_GPU: RESET_GPU,
     Remedy.REBOOT_NODE: REBOOT_NODE,
@@ -52,3 +53,121 @@ ADVICE: dict[Remedy, Advice] = {
     Remedy.CONTACT_SUPPORT: CONTACT_SUPPORT,
 }
 """Rung of the ladder -> what to do; NONE asks for nothing."""
+
+
+DRIVER_LOG = "dmesg -T | grep -i -e NVRM -e nvidia | tail -50"
+OUT_OF_SERVICE = "kubectl cordon {node}"
+
+_MEMORY = RepairAdvice(
+    "The GPU's memory has an error that ECC cannot correct. Drain the node and reset the GPU, which also repairs rows "
+    "that wait for it; if it comes back, or a row cannot be remapped, have the GPU replaced.",
+    ("nvidia-smi -i {gpu} -q -d ECC,ROW_REMAPPER", OUT_OF_SERVICE, "nvidia-smi -i {gpu} --gpu-reset"),
+)
+_COMPILER = RepairAdvice(
+    "The driver cannot compile for this GPU: its user-space half is incomplete or of another version. Install "
+    "libnvidia-ptxjitcompiler.so.1 of the same version as libcuda.so.1; in a container NVIDIA_DRIVER_CAPABILITIES must "
+    "include compute.",
+    ("ldconfig -p | grep -e libcuda.so -e ptxjitcompiler", "cat /proc/driver/nvidia/version"),
+)
+_KERNEL = RepairAdvice(
+    "A kernel that is known to be right has failed. Read the XID in the kernel log and follow it; without one, drain "
+    "the node, reset the GPU and run DCGM's long diagnosis. If it fails again, have the GPU replaced.",
+    (DRIVER_LOG, OUT_OF_SERVICE, "nvidia-smi -i {gpu} --gpu-reset", "dcgmi diag -r 3 -i {gpu}"),
+)
+_MPS = RepairAdvice(
+    "The MPS server does not serve. Restart the MPS control daemon (the GPU operator's is the device plugin's "
+    "mps-control-daemon pod), or end it where MPS is not meant to be used.",
+    ("ps -e | grep nvidia-cuda-mps", "echo quit | nvidia-cuda-mps-control"),
+)
+
+BY_CODE: dict[int, RepairAdvice] = {
+    2: RepairAdvice(
+        "Something else has taken the memory of the GPU. See who it is, and run this again when it is free.",
+        ("nvidia-smi -i {gpu}",),
+    ),
+    46: RepairAdvice(
+        "The GPU takes no further program: its compute mode is EXCLUSIVE_PROCESS and somebody is on it, or PROHIBITED. "
+        "Set it to DEFAULT unless MPS needs it.",
+        ("nvidia-smi -i {gpu} -q -d COMPUTE", "nvidia-smi -i {gpu} --compute-mode=DEFAULT"),
+    ),
+    100: RepairAdvice(
+        "CUDA sees no GPU although NVML does: this process may not open the device files. On a host, create "
+        "/dev/nvidia-uvm and /dev/nvidia0...; in a container, it must have been given the GPU (NVIDIA_VISIBLE_DEVICES, "
+        "CDI or the device plugin). Permission denied by the devices cgroup after a `systemctl daemon-reload`: restart "
+        "the container.",
+        ("ls -l /dev/nvidia*", "nvidia-modprobe -u -c 0"),
+    ),
+    214: _MEMORY,
+    226: _MEMORY,
+    209: _COMPILER,
+    218: _COMPILER,
+    221: _COMPILER,
+    222: _COMPILER,
+    220: RepairAdvice(
+        "An NVLink has had an error that cannot be corrected. Drain the node and reset all GPUs of the fabric together "
+        "(with NVSwitches restart nvidia-fabricmanager afterwards). If it comes back, have the link inspected.",
+        ("nvidia-smi nvlink -e -i {gpu}", OUT_OF_SERVICE, DRIVER_LOG),
+    ),
+    304: RepairAdvice(
+        "A system call of the driver has failed. Look for a denial (SELinux, seccomp, the devices cgroup) and for a "
+        "limit on locked memory.",
+        ("dmesg -T | tail -50", "ulimit -l"),
+    ),
+    **dict.fromkeys((700, 702, 714, 715, 716, 717, 718, 719), _KERNEL),
+    802: RepairAdvice(
+        "The system is not ready. With NVSwitches the fabric manager must run, in exactly the driver's version, and "
+        "have finished: start it, or install the package of that version. In confidential-computing mode the GPUs must "
+        "first be declared ready.",
+        (
+            "systemctl status nvidia-fabricmanager",
+            "nvidia-smi -q | grep -A4 Fabric",
+            "systemctl restart nvidia-fabricmanager",
+            "nvidia-smi conf-compute -grs",
+        ),
+    ),
+    803: RepairAdvice(
+        "libcuda.so.1 is of another version than the loaded kernel module: the driver was upgraded and not reloaded. "
+        "Reboot, or unload and load the modules with no GPU in use; restart containers that were started before. With "
+        "the GPU operator restart the driver pod of this node.",
+        ("cat /proc/driver/nvidia/version", "ldconfig -p | grep libcuda.so", DRIVER_LOG),
+    ),
+    804: RepairAdvice(
+        "A forward-compatibility libcuda (package cuda-compat) is in use on a GPU that does not support it. Take it "
+        "out of LD_LIBRARY_PATH and of /etc/ld.so.conf.d, or upgrade the driver instead.",
+        ("ldconfig -p | grep libcuda.so", "echo $LD_LIBRARY_PATH"),
+    ),
+    **dict.fromkeys(range(805, 811), _MPS),
+    999: RepairAdvice(
+        "The driver cannot be started, mostly because nvidia-uvm is missing or was left in a bad state. Load it and "
+        "create its device file; if that does not help, unload and load it with no GPU in use, or reboot.",
+        ("lsmod | grep nvidia_uvm", "modprobe nvidia-uvm", "nvidia-modprobe -u -c 0", DRIVER_LOG),
+    ),
+}
+"""By CUresult (cuda.h)."""
+
+BY_FAULT: dict[Fault, RepairAdvice] = {
+    "library": RepairAdvice(
+        "Programs do not find the driver's user-space half. Install it in the driver's version (Ubuntu: "
+        "libnvidia-compute-<branch>, RHEL: nvidia-driver-cuda-libs). In a container: the nvidia runtime class, and "
+        "NVIDIA_DRIVER_CAPABILITIES that includes compute. Where only the GPU operator's driver container has it, name "
+        "it with --cuda-library; it is below /run/nvidia/driver.",
+        ("ldconfig -p | grep libcuda.so", "find /run/nvidia/driver/usr -name libcuda.so.1"),
+    ),
+    "hang": RepairAdvice(
+        "A call of the driver does not return. Do not kill the process: that can make it worse. Read the XID in the "
+        "kernel log, cordon and drain the node, then reboot it; a reset of the GPU would hang as well.",
+        (DRIVER_LOG, OUT_OF_SERVICE, "nvidia-smi -i {gpu} -q -d PIDS"),
+    ),
+    "crash": RepairAdvice(
+        "The driver's library has taken its process down, as every CUDA program here may be. Reinstall the driver's "
+        "user-space half in the version of the kernel module, and look for a memory limit that ended the process.",
+        ("dmesg -T | tail -50", "cat /proc/driver/nvidia/version", "ldconfig -p | grep libcuda.so"),
+    ),
+}
+
+
+def remedy_for(run: DeviceRun) -> RepairAdvice | None:
+    """What helps against this failure; None: what the row says."""
+    if run.code in BY_CODE:
+        return BY_CODE[run.code]
+    return BY_FAULT.get(run.fault) if run.fault else None

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.diagnose.check import CheckContext
-from gpuwatch.diagnose.checks.capacity import expected, left_out, ours
-from gpuwatch.diagnose.checks.containers import runtime_config, runtime_kind, way
-from gpuwatch.diagnose.checks.kubelet import KUBELET
-from gpuwatch.diagnose.checks.runtime import RUNTIME
-from gpuwatch.diagnose.checks.sharing.mig import instances
+from gpuwatch.diagnose.checks.container_devices import device_injection, runtime_config, runtime_kind
+from gpuwatch.diagnose.checks.kubelet.capacity import expected_devices, gpus_without_device, nvidia_resources
+from gpuwatch.diagnose.checks.sharing import instances
+from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.cdi import CdiSpec
 from gpuwatch.diagnose.host.container_runtime import ContainerRuntime, RuntimeConfig, ToolkitConfig
@@ -28,7 +27,7 @@ from gpuwatch.model.workload import Attribution, DeviceUse, Holder, ProcessOwner
 from tests.diagnose.checks.broken_containers import alone, attributed, crio, docker, held, no_kubelet
 from tests.diagnose.hosts import Host, seen
 
-ROWS = {check.id: check for check in (*RUNTIME, *KUBELET)}
+ROWS = {check.id: check for check in CHECKS if check.id[0] in "TK"}
 NODE = NodeObject(name="n1", uid="1", resource_version="1")
 WELL = frozenset({CheckStatus.PASS, CheckStatus.SKIP})
 
@@ -231,7 +230,7 @@ def test_by_which_way_devices_get_into_containers(
     cluster = ClusterFacts(node=NODE, plugin_environment=environment)
     specifications = (CdiSpec(path="z", kind="nvidia.com/gpu"),) * specs
     facts = NodeFacts(at=1.0, runtime=toolkit, cdi=specifications, cluster=cluster)
-    assert way(facts, config) == expected_way
+    assert device_injection(facts, config) == expected_way
 
 
 def gpu(index: int, *profiles: str, mig: bool | None = False) -> Gpu:
@@ -267,12 +266,12 @@ CUT = (gpu(0), gpu(1, "1g.10gb", "1g.10gb+me", "3g.40gb"))
 def test_how_many_devices_there_should_be(
     gpus: tuple[Gpu, ...], labels: dict[str, str], advertised: dict[str, int], wanted: dict[str, int] | None
 ) -> None:
-    assert expected(gpus, labels, advertised) == wanted
+    assert expected_devices(gpus, labels, advertised) == wanted
 
 
 def test_shared_resources_count_under_the_plain_name_and_others_not_at_all() -> None:
     there = {"nvidia.com/gpu.shared": 8, "nvidia.com/gpumem": 100, "cpu": 4, "nvidia.com/mig-1g.5gb.shared": 2}
-    assert ours(there) == {"nvidia.com/gpu": 8, "nvidia.com/mig-1g.5gb": 2}
+    assert nvidia_resources(there) == {"nvidia.com/gpu": 8, "nvidia.com/mig-1g.5gb": 2}
 
 
 @pytest.mark.parametrize(
@@ -282,7 +281,7 @@ def test_shared_resources_count_under_the_plain_name_and_others_not_at_all() -> 
 )  # fmt: skip
 def test_which_gpus_the_plugin_calls_unhealthy(registered: tuple[str, ...], missing: tuple[int, ...]) -> None:
     kubelet = KubeletFiles(present=True, checkpoint={"nvidia.com/gpu": registered, "rdma/hca": ("a",)})
-    assert left_out(NodeFacts(at=1.0, kubelet=kubelet), CUT) == missing
+    assert gpus_without_device(NodeFacts(at=1.0, kubelet=kubelet), CUT) == missing
 
 
 def test_pods_of_a_shared_or_finished_kind_are_no_double_use(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from gpuwatch.diagnose.check import CheckContext
-from gpuwatch.diagnose.checks.gpu_generations import branch, generation
-from gpuwatch.diagnose.checks.gpu_log import present_life, said
+from gpuwatch.diagnose.checks.driver_fit import gpu_generation
+from gpuwatch.diagnose.checks.kernel_log import lines_since_load, matching_lines
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.device_nodes import DeviceNode, DeviceNodes, device_nodes
@@ -139,9 +139,9 @@ def test_what_was_said_before_the_driver_was_loaded_anew_is_over():
         "nvidia-uvm: Loaded the UVM driver, major device number 508.",
     )
     case = CheckContext(NodeFacts(at=1.0, kernel_log=log))
-    assert [line.at for line in present_life(case)] == [3.0, 4.0, 5.0, 6.0]
-    assert [line.key for line in said(case, "NVRM: GPU")] == ["0000:1b:00"]
-    assert not list(said(case, "NVRM: Xid"))
+    assert [line.at for line in lines_since_load(case)] == [3.0, 4.0, 5.0, 6.0]
+    assert [line.key for line in matching_lines(case, "NVRM: GPU")] == ["0000:1b:00"]
+    assert not list(matching_lines(case, "NVRM: Xid"))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_what_was_said_before_the_driver_was_loaded_anew_is_over():
     ],
 )
 def test_a_device_id_tells_the_generation(device_id, name):
-    found = generation(BusGpu(address=FIRST, device_id=device_id))
+    found = gpu_generation(BusGpu(address=FIRST, device_id=device_id))
     assert (found.name if found else None) == name
 
 
@@ -173,7 +173,6 @@ def test_a_generation_has_first_and_last_drivers():
     assert "580 is the last driver for Volta" in judged("D06", bus=(volta,), kernel=new).message
     wrong = judged("D07", bus=(volta,), kernel=msgspec.structs.replace(new, flavor="open"))
     assert "needs the proprietary kernel modules" in wrong.message
-    assert (branch("570.86.15"), branch(""), branch("x")) == (570, None, None)
 
 
 def test_limits_are_judged_only_where_rdma_is():

@@ -3,19 +3,25 @@
 from collections.abc import Iterator
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, passed, skipped
-from gpuwatch.diagnose.checks.per_gpu import FOR_SCREENS, believed, blame, many, told, untold
+from gpuwatch.diagnose.checks.per_gpu import (
+    WORKSTATION_BRANDS,
+    agent_verdict,
+    count_gpus,
+    no_reading,
+    verdict_on_gpus,
+)
 from gpuwatch.diagnose.checks.remedies import CONTACT_SUPPORT, RESET_GPU
 from gpuwatch.diagnose.model import CheckStage
-from gpuwatch.model.snapshot import Gpu, GpuProcess
+from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
 
 
 def _persistence(context: CheckContext) -> CheckVerdict:
     servers = [
-        gpu for gpu in context.gpus if gpu.identity.brand not in FOR_SCREENS and gpu.persistence_mode is not None
+        gpu for gpu in context.gpus if gpu.identity.brand not in WORKSTATION_BRANDS and gpu.persistence_mode is not None
     ]
     if not servers:
-        return untold(context, "no GPU of a data center")
+        return no_reading(context, "no GPU of a data center")
     if context.facts.runtime and context.facts.runtime.gke:
         return skipped("Google's nodes: the device plugin keeps the GPUs open, and nobody may change the image")
     services = context.facts.services
@@ -24,7 +30,7 @@ def _persistence(context: CheckContext) -> CheckVerdict:
     if off and daemon is None:
         return skipped("the mode is off; whether nvidia-persistenced runs instead cannot be seen")
     if off and not daemon:
-        return blame(off)
+        return verdict_on_gpus(off)
     if off:
         return passed("nvidia-persistenced runs; the mode is off (does it run with --no-persistence-mode?)")
     return passed("nvidia-persistenced runs" if daemon else "on")
@@ -32,35 +38,34 @@ def _persistence(context: CheckContext) -> CheckVerdict:
 
 def _compute_mode(context: CheckContext) -> CheckVerdict:
     if not any(gpu.compute_mode for gpu in context.gpus):
-        return untold(context, "no GPU tells its compute mode")
-    if forbidden := told(context, lambda gpu: "compute mode PROHIBITED: no work may use it" * _has(gpu, "prohibited")):
-        return blame(forbidden, fatal=True)
-    exclusive = told(context, lambda gpu: EXCLUSIVE * _has(gpu, "exclusive_process", "exclusive_thread"))
+        return no_reading(context, "no GPU tells its compute mode")
+    modes = {gpu.identity.index: gpu.compute_mode for gpu in context.gpus}
+    forbidden = [index for index, mode in modes.items() if mode == "prohibited"]
+    if forbidden:
+        problem = "compute mode PROHIBITED: no work may use it"
+        return verdict_on_gpus(dict.fromkeys(forbidden, problem), fatal=True)
+    problem = "compute mode EXCLUSIVE_PROCESS: a second process or pod cannot use it"
+    exclusive = dict.fromkeys((i for i, m in modes.items() if m in ("exclusive_process", "exclusive_thread")), problem)
     services = context.facts.services
     if exclusive and services and services.runs("nvidia-cuda-mps-control"):
         return passed("EXCLUSIVE_PROCESS for the MPS daemon, which runs")
-    return blame(exclusive) if exclusive else passed("DEFAULT")
-
-
-EXCLUSIVE = "compute mode EXCLUSIVE_PROCESS: a second process or pod cannot use it"
-
-
-def _has(gpu: Gpu, *modes: str) -> bool:
-    return gpu.compute_mode in modes
+    return verdict_on_gpus(exclusive) if exclusive else passed("DEFAULT")
 
 
 def _left_over(context: CheckContext) -> CheckVerdict:
     view = context.facts.view
     if view is None or not any(gpu.memory.used is not None for gpu in context.gpus):
-        return untold(context, "no GPU tells who uses its memory")
-    if found := believed(context, "zombie_memory"):
+        return no_reading(context, "no GPU tells who uses its memory")
+    if found := agent_verdict(context, "zombie_memory"):
         return found
-    dead = {gpu.identity.index: text for gpu in context.gpus if (text := "; ".join(_dead(context, view, gpu)))}
-    return blame(dead) if dead else passed("all memory in use is somebody's")
+    dead = {
+        gpu.identity.index: text for gpu in context.gpus if (text := "; ".join(_ended_processes(context, view, gpu)))
+    }
+    return verdict_on_gpus(dead) if dead else passed("all memory in use is somebody's")
 
 
-def _dead(context: CheckContext, view: View, gpu: Gpu) -> Iterator[str]:
-    """Processes that hold memory, in two looks, and that /proc or the API server no longer has."""
+def _ended_processes(context: CheckContext, view: View, gpu: Gpu) -> Iterator[str]:
+    """Processes that hold memory in both samples and that /proc or the API server no longer has."""
     before, services = context.facts.earlier, context.facts.services
     owners = {owner.pid: owner for owner in view.owners}
     if before is None or not owners or services is None or services.processes is None:
@@ -70,50 +75,46 @@ def _dead(context: CheckContext, view: View, gpu: Gpu) -> Iterator[str]:
     earlier = {process.pid for other in before.snapshot.gpus for process in other.processes or ()}
     for process in gpu.processes or ():
         owner = owners.get(process.pid)
+        held = f"{(process.used_memory or 0) / 2**30:.1f} GiB are held by process {process.pid}"
         if process.pid not in earlier:
             continue
         if owner is None:
-            yield f"{_size(process)} are held by process {process.pid}, which is gone"
+            yield f"{held}, which is gone"
         elif owner.pod_uid and owner.workload is None and living is not None and owner.pod_uid not in living:
-            yield f"{_size(process)} are held by process {process.pid} of pod {owner.pod_uid}, which is gone"
-
-
-def _size(process: GpuProcess) -> str:
-    return f"{(process.used_memory or 0) / 2**30:.1f} GiB"
+            yield f"{held} of pod {owner.pod_uid}, which is gone"
 
 
 def _inforom(context: CheckContext) -> CheckVerdict:
     if not context.gpus:
-        return untold(context, "")
-    return believed(context, "inforom") or passed(many(len(context.gpus)))
+        return no_reading(context, "")
+    return agent_verdict(context, "inforom") or passed(count_gpus(len(context.gpus)))
 
 
 def _asked(context: CheckContext) -> CheckVerdict:
     if all(gpu.recovery_action is None for gpu in context.gpus):
-        return untold(context, "this driver does not tell (570 and newer do)")
-    return believed(context, "recovery_action", "recovery_advised") or passed("nothing")
+        return no_reading(context, "this driver does not tell (570 and newer do)")
+    return agent_verdict(context, "recovery_action", "recovery_advised") or passed("nothing")
 
 
 def _licences(context: CheckContext) -> CheckVerdict:
     count = sum(len(gpu.vgpus) for gpu in context.gpus)
     if not count:
-        return untold(context, "no vGPU")
-    bad = told(context, _unlicensed)
-    return blame(bad) if bad else passed(f"{count} licensed")
-
-
-def _unlicensed(gpu: Gpu) -> str | None:
-    without = [vgpu.vm_name or vgpu.vm or vgpu.uuid for vgpu in gpu.vgpus if vgpu.licensed is False]
-    return f"no licence for the vGPU of {', '.join(without)}" if without else None
+        return no_reading(context, "no vGPU")
+    bad: dict[int, str] = {}
+    for gpu in context.gpus:
+        without = [vgpu.vm_name or vgpu.vm or vgpu.uuid for vgpu in gpu.vgpus if vgpu.licensed is False]
+        if without:
+            bad[gpu.identity.index] = f"no licence for the vGPU of {', '.join(without)}"
+    return verdict_on_gpus(bad) if bad else passed(f"{count} licensed")
 
 
 def _vbios(context: CheckContext) -> CheckVerdict:
     versions: dict[str | None, dict[str, list[int]]] = {}
     for identity in (gpu.identity for gpu in context.gpus):
-        if identity.vbios and identity.brand not in FOR_SCREENS:  # at desks each maker of boards has its own
+        if identity.vbios and identity.brand not in WORKSTATION_BRANDS:  # at desks each maker of boards has its own
             versions.setdefault(identity.name, {}).setdefault(identity.vbios, []).append(identity.index)
     if not any(sum(map(len, found.values())) > 1 for found in versions.values()):
-        return untold(context, "there are not two GPUs of one model")
+        return no_reading(context, "there are not two GPUs of one model")
     bad: dict[int, str] = {}
     for found in versions.values():
         usual = max(found, key=lambda version: len(found[version]))
@@ -121,106 +122,74 @@ def _vbios(context: CheckContext) -> CheckVerdict:
             if version != usual:
                 bad |= dict.fromkeys(indexes, f"VBIOS {version}, others of its model have {usual}")
     bad = dict(sorted(bad.items()))
-    return blame(bad) if bad else passed(", ".join(version for found in versions.values() for version in found))
+    return (
+        verdict_on_gpus(bad) if bad else passed(", ".join(version for found in versions.values() for version in found))
+    )
 
 
 MODES: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
-        "G10",
-        CheckStage.HEALTH,
-        "the driver stays up while nobody uses a GPU",
-        "nvmlDeviceGetPersistenceMode, process nvidia-persistenced; GPUs of data centers only",
-        "GPUs 0, 1: persistence mode is off",
-        "Work starts slowly, and clocks and limits that were set are lost whenever the last process ends. Start "
-        "nvidia-persistenced, without the --no-persistence-mode of Ubuntu's unit; with the GPU operator the driver pod "
-        "does. Until then: nvidia-smi -pm 1.",
-        _persistence,
-        needs=("N04",),
-        reads=("view",),
+        "G10", CheckStage.HEALTH, "the driver stays up while nobody uses a GPU",
+        how="nvmlDeviceGetPersistenceMode, process nvidia-persistenced; GPUs of data centers only",
+        failure="GPUs 0, 1: persistence mode is off",
+        remedy="Work starts slowly, and clocks and limits that were set are lost whenever the last process ends. "
+        "Start nvidia-persistenced, without the --no-persistence-mode of Ubuntu's unit; with the GPU operator the "
+        "driver pod does. Until then: nvidia-smi -pm 1.",
         commands=("systemctl enable --now nvidia-persistenced", "nvidia-smi -pm 1"),
-        each=True,
+        judge=_persistence, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
-        "G11",
-        CheckStage.HEALTH,
-        "processes may share GPUs",
-        "nvmlDeviceGetComputeMode; EXCLUSIVE_PROCESS is right where MPS runs",
-        "GPU 2: compute mode EXCLUSIVE_PROCESS: a second process or pod cannot use it",
-        "CUDA gives others error 46, all CUDA-capable devices are busy or unavailable. Set the default mode, unless "
-        "whoever set it wants one process per GPU; whoever set it may do so again at boot.",
-        _compute_mode,
-        needs=("N04",),
-        reads=("view",),
+        "G11", CheckStage.HEALTH, "processes may share GPUs",
+        how="nvmlDeviceGetComputeMode; EXCLUSIVE_PROCESS is right where MPS runs",
+        failure="GPU 2: compute mode EXCLUSIVE_PROCESS: a second process or pod cannot use it",
+        remedy="CUDA gives others error 46, all CUDA-capable devices are busy or unavailable. Set the default mode, "
+        "unless whoever set it wants one process per GPU; whoever set it may do so again at boot.",
         commands=("nvidia-smi -i {gpu} -c DEFAULT",),
-        each=True,
+        judge=_compute_mode, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
-        "G12",
-        CheckStage.HEALTH,
-        "no memory is held by what is gone",
-        "nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses against /proc, kubelet and pods of the node",
-        "GPU 0: 22.0 GiB in use by no process",
-        "See who has the GPU open and end it (not with -9 while it is inside the driver: state D). If nobody has, "
-        "the driver itself keeps the memory: only a reset gives it back. " + RESET_GPU.words,
-        _left_over,
-        needs=("N04",),
-        reads=("view",),
+        "G12", CheckStage.HEALTH, "no memory is held by what is gone",
+        how="nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses against /proc, kubelet and pods of the "
+        "node",
+        failure="GPU 0: 22.0 GiB in use by no process",
+        remedy="See who has the GPU open and end it (not with -9 while it is inside the driver: state D). If nobody "
+        "has, the driver itself keeps the memory: only a reset gives it back. " + RESET_GPU.text,
         commands=("nvidia-smi -i {gpu}", "fuser -v /dev/nvidia*", *RESET_GPU.commands),
-        each=True,
+        judge=_left_over, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
-        "G13",
-        CheckStage.HEALTH,
-        "the infoROM can be read",
-        "NVML_ERROR_CORRUPTED_INFOROM of any call, XIDs 93 and 125",
-        "GPU 7: NVML calls its infoROM corrupt",
-        "Serial number, ECC mode and the history of its errors are kept there. " + CONTACT_SUPPORT.words,
-        _inforom,
-        needs=("N04",),
-        reads=("view",),
+        "G13", CheckStage.HEALTH, "the infoROM can be read",
+        how="NVML_ERROR_CORRUPTED_INFOROM of any call, XIDs 93 and 125",
+        failure="GPU 7: NVML calls its infoROM corrupt",
+        remedy="Serial number, ECC mode and the history of its errors are kept there. " + CONTACT_SUPPORT.text,
         commands=("nvidia-smi -i {gpu} -q -d PAGE_RETIREMENT,ECC", *CONTACT_SUPPORT.commands),
-        each=True,
+        judge=_inforom, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
-        "G14",
-        CheckStage.HEALTH,
-        "the driver asks for no repair",
-        "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION (driver 570 and newer)",
-        "GPU 5: the driver asks: drain, then reset",
-        "Do what it asks: it knows best. " + RESET_GPU.words,
-        _asked,
-        needs=("N04", "G03", "G05"),
-        reads=("view",),
+        "G14", CheckStage.HEALTH, "the driver asks for no repair",
+        how="NVML_FI_DEV_GET_GPU_RECOVERY_ACTION (driver 570 and newer)",
+        failure="GPU 5: the driver asks: drain, then reset",
+        remedy="Do what it asks: it knows best. " + RESET_GPU.text,
         commands=RESET_GPU.commands,
-        each=True,
+        judge=_asked, needs=("N04", "G03", "G05"), reads=("view",), each=True,
     ),
     DiagnosticCheck(
-        "G15",
-        CheckStage.HEALTH,
-        "vGPUs have their licences",
-        "nvmlVgpuInstanceGetLicenseStatus",
-        "GPU 0: no licence for the vGPU of vm-12",
-        "The virtual machine gets less and less of the GPU. Check in it gridd.conf, its client configuration token and "
-        "that it reaches the licence server: journalctl -u nvidia-gridd.",
-        _licences,
-        needs=("N04",),
-        reads=("view",),
+        "G15", CheckStage.HEALTH, "vGPUs have their licences",
+        how="nvmlVgpuInstanceGetLicenseStatus",
+        failure="GPU 0: no licence for the vGPU of vm-12",
+        remedy="The virtual machine gets less and less of the GPU. Check in it gridd.conf, its client configuration "
+        "token and that it reaches the licence server: journalctl -u nvidia-gridd.",
         commands=("nvidia-smi vgpu -q",),
-        each=True,
+        judge=_licences, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
-        "G16",
-        CheckStage.HEALTH,
-        "GPUs of one model have one VBIOS",
-        "nvmlDeviceGetVbiosVersion",
-        "GPU 6: VBIOS 96.00.30.00.01, others of its model have 96.00.74.00.1D",
-        "A board was replaced, or an update of the firmware stopped half way. Power limits and fixes differ by VBIOS: "
-        "bring all to the version that the machine's vendor names.",
-        _vbios,
-        needs=("N04",),
-        reads=("view",),
+        "G16", CheckStage.HEALTH, "GPUs of one model have one VBIOS",
+        how="nvmlDeviceGetVbiosVersion",
+        failure="GPU 6: VBIOS 96.00.30.00.01, others of its model have 96.00.74.00.1D",
+        remedy="A board was replaced, or an update of the firmware stopped half way. Power limits and fixes differ by "
+        "VBIOS: bring all to the version that the machine's vendor names.",
         commands=("nvidia-smi --query-gpu=index,name,vbios_version --format=csv",),
-        each=True,
+        judge=_vbios, needs=("N04",), reads=("view",), each=True,
     ),
-)
+)  # fmt: skip
 """Modes first, then what is left over or asked for."""

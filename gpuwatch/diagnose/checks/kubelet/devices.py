@@ -10,7 +10,15 @@ from gpuwatch.diagnose.check import (
     skipped,
     warned,
 )
-from gpuwatch.diagnose.checks.capacity import DOMAIN, expected, healthy, is_shared, labels, left_out, ours
+from gpuwatch.diagnose.checks.kubelet.capacity import (
+    DOMAIN,
+    expected_devices,
+    gpus_without_device,
+    healthy_devices,
+    is_shared,
+    labels,
+    nvidia_resources,
+)
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.workload import DeviceUse, Workload
@@ -31,7 +39,7 @@ def _exempt(facts: NodeFacts) -> str | None:
     kubelet, cluster = facts.kubelet, facts.cluster
     if kubelet is not None and not kubelet.present:
         return NO_KUBELET
-    counted = ours(cluster.node.capacity) if cluster else {}
+    counted = nvidia_resources(cluster.node.capacity) if cluster else {}
     if not any(counted.values()) and kubelet is not None and kubelet.dra and not kubelet.plugins:
         return f"devices are given by claims ({kubelet.dra[0]}), not counted"
     switched = labels(facts).get(DEPLOY, "true")
@@ -48,15 +56,15 @@ def _capacity(context: CheckContext) -> CheckVerdict:
     reason = _exempt(context.facts)
     if reason or cluster is None or view is None:
         return skipped(reason or "not seen")
-    there = ours(cluster.node.capacity)
-    wanted = expected(view.snapshot.gpus, labels(context.facts), there)
+    there = nvidia_resources(cluster.node.capacity)
+    wanted = expected_devices(view.snapshot.gpus, labels(context.facts), there)
     if wanted is None:
         return skipped("MIG is on, and the Node has no label nvidia.com/mig.strategy that says how it is advertised")
     wrong = {name: count for name, count in wanted.items() if there.get(name, 0) != count}
     if not wrong:
         return passed(_counts(there))
     name, count = next(iter(wrong.items()))
-    gpus = left_out(context.facts, view.snapshot.gpus)
+    gpus = gpus_without_device(context.facts, view.snapshot.gpus)
     evidence = {each: f"capacity {there.get(each, 0)}, by NVML {wanted[each]}" for each in wrong}
     return failed(f"{name}: capacity {there.get(name, 0)}, by NVML {count}", evidence, gpus=gpus)
 
@@ -67,19 +75,19 @@ def _allocatable(context: CheckContext) -> CheckVerdict:
     if reason := _exempt(facts):
         return skipped(reason)
     gpus = facts.view.snapshot.gpus if facts.view else ()
-    registered = healthy(facts)
+    registered = healthy_devices(facts)
     if facts.cluster is not None:
-        there, wanted = ours(facts.cluster.node.allocatable), ours(facts.cluster.node.capacity)
+        there, wanted = nvidia_resources(facts.cluster.node.allocatable), nvidia_resources(facts.cluster.node.capacity)
     elif registered is not None and facts.view is not None:
         there = {name: len(ids) for name, ids in registered.items()}
-        wanted = expected(gpus, {}, there) or there
+        wanted = expected_devices(gpus, {}, there) or there
     else:
         return skipped(f"not seen: {facts.unread.get('cluster', 'neither the Node nor the checkpoint of the kubelet')}")
     short = {name: count for name, count in wanted.items() if there.get(name, 0) < count}
     if not short:
         return passed(_counts(there))
     name, count = next(iter(short.items()))
-    blamed = left_out(facts, gpus)
+    blamed = gpus_without_device(facts, gpus)
     unhealthy = f"; the device plugin calls {gpu_list(blamed)} unhealthy" if blamed else ""
     evidence = {each: f"{there.get(each, 0)} of {short[each]}" for each in short}
     return failed(f"{name}: {there.get(name, 0)} of {count} allocatable{unhealthy}", evidence, gpus=blamed)
@@ -182,57 +190,42 @@ def _unattributed(facts: NodeFacts) -> str | None:
 
 KUBELET_DEVICES: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
-        id="K03",
-        stage=CheckStage.KUBELET,
-        title="the Node's capacity is what NVML counts",
+        "K03", CheckStage.KUBELET, "the Node's capacity is what NVML counts",
         how="Node.status.capacity nvidia.com/*; NVML's GPUs and MIG instances by nvidia.com/mig.strategy, times "
         "nvidia.com/<resource>.replicas",
         failure="nvidia.com/gpu: capacity 7, by NVML 8",
         remedy="The device plugin looks at the GPUs when it starts, not again. If all GPUs are well by now, restart "
         "its pod on this node. Pods that run keep their GPUs.",
         commands=(SHOW_NODE, RESTART_PLUGIN, PLUGIN_LOG),
-        judge=_capacity,
-        needs=GROUND,
-        reads=("cluster", "view"),
+        judge=_capacity, needs=GROUND, reads=("cluster", "view"),
     ),
     DiagnosticCheck(
-        id="K04",
-        stage=CheckStage.KUBELET,
-        title="all devices are allocatable",
+        "K04", CheckStage.KUBELET, "all devices are allocatable",
         how="Node.status.allocatable against capacity; RegisteredDevices of kubelet_internal_checkpoint tells which "
         "are healthy",
         failure="nvidia.com/gpu: 7 of 8 allocatable; the device plugin calls GPU 3 unhealthy",
-        remedy="The device plugin calls a GPU unhealthy after a critical XID and does not take that back. Look for the "
-        "XID in the kernel log, do what it asks for (gpuwatch xid explain), then restart the plugin's pod here.",
+        remedy="The device plugin calls a GPU unhealthy after a critical XID and does not take that back. Look for "
+        "the XID in the kernel log, do what it asks for (gpuwatch xid explain), then restart the plugin's pod here.",
         commands=("dmesg -T | grep -i xid", SHOW_NODE, RESTART_PLUGIN),
-        judge=_allocatable,
-        needs=(*GROUND, "K03"),
+        judge=_allocatable, needs=(*GROUND, "K03"),
     ),
     DiagnosticCheck(
-        id="K05",
-        stage=CheckStage.KUBELET,
-        title="pods hold devices that exist, one pod each",
+        "K05", CheckStage.KUBELET, "pods hold devices that exist, one pod each",
         how="pod-resources List against NVML's uuids; one holder for a device that is not shared",
         failure="a container was given GPU-5c2f..., which this node does not have",
         remedy="The device went away under the pod: MIG was cut anew, or a GPU was replaced. Delete the pod; the one "
         "that follows is given a device that exists.",
         commands=("gpuwatch get pods", "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"),
-        judge=_allocations,
-        needs=("K01", "N03", "N04"),
-        reads=("view",),
+        judge=_allocations, needs=("K01", "N03", "N04"), reads=("view",),
     ),
     DiagnosticCheck(
-        id="K09",
-        stage=CheckStage.KUBELET,
-        title="pods use only the GPUs they were given",
+        "K09", CheckStage.KUBELET, "pods use only the GPUs they were given",
         how="NVML's processes, their cgroups, and pod-resources List",
         failure="default/notebook uses GPU 3, which it was not given",
         remedy="The pod got the GPU past the scheduler: NVIDIA_VISIBLE_DEVICES=all, privileged, or /dev of the host. "
-        "Tell its owner. To forbid it: accept-nvidia-visible-devices-envvar-when-unprivileged = false in the toolkit's "
-        "config.toml, with a device plugin that passes devices as volume mounts or by CDI.",
+        "Tell its owner. To forbid it: accept-nvidia-visible-devices-envvar-when-unprivileged = false in the "
+        "toolkit's config.toml, with a device plugin that passes devices as volume mounts or by CDI.",
         commands=("gpuwatch get processes", "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"),
-        judge=_strangers,
-        needs=("K01", "N04"),
-        reads=("view",),
+        judge=_strangers, needs=("K01", "N04"), reads=("view",),
     ),
-)
+)  # fmt: skip

@@ -4,8 +4,14 @@ import re
 
 from gpuwatch.collect.kernel_log.lines import read_message
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
-from gpuwatch.diagnose.checks.driver.home import is_containerised
-from gpuwatch.diagnose.checks.gpu_log import GpuLine, answering, blamed, present_life, said
+from gpuwatch.diagnose.checks.driver_origin import is_containerised
+from gpuwatch.diagnose.checks.kernel_log import (
+    GpuLogLine,
+    lines_since_load,
+    matching_lines,
+    nvml_indexes,
+    readable_addresses,
+)
 from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT
 from gpuwatch.diagnose.host.kernel_modules import Kernel
 from gpuwatch.diagnose.model import CheckStage
@@ -47,7 +53,7 @@ def _rivals(context: CheckContext) -> CheckVerdict:
         return failed(
             f"{taken[0].driver} owns {len(taken)} of {len(bus)} GPUs",
             {gpu.address: f"bound to {gpu.driver}" for gpu in taken},
-            gpus=blamed(context, taken),
+            gpus=nvml_indexes(context, taken),
         )
     if loaded and "nvidia" not in modules:
         return failed(f"{loaded[0]} is loaded, the nvidia module is not", {"modules": ", ".join(loaded)})
@@ -61,7 +67,7 @@ def _built_for_kernel(context: CheckContext) -> CheckVerdict:
     release, own = kernel.release or "this kernel", kernel.own_module
     if kernel.is_loaded:
         return passed(f"loaded into {release}")
-    wrong = next(said(context, *_OTHER_KERNEL), None)
+    wrong = next(matching_lines(context, *_OTHER_KERNEL), None)
     if wrong is not None:
         return failed(f"the nvidia module was built for another kernel than {release}", {"kernel log": wrong.text})
     if own is not None:
@@ -107,54 +113,44 @@ def _signatures(context: CheckContext) -> CheckVerdict:
 
 def _log(context: CheckContext) -> CheckVerdict:
     """GPUs that NVML reads are judged by what it says of them now, not by an old line."""
-    lines = [line for line in said(context, *_FAILED) if _is_bad(context, line)]
-    fine = answering(context)
-    dead = [line for line in lines if line.key is None or line.key not in fine]
+    lines = [line for line in matching_lines(context, *_FAILED) if _means_failure(context, line)]
+    readable = readable_addresses(context)
+    dead = [line for line in lines if line.key is None or line.key not in readable]
     if dead:
-        words = _words(dead[0].text)
-        where = f"{dead[0].name}: " if dead[0].key else ""
+        first = dead[0]
+        event = read_message(first.text)
+        if event.xid is not None:
+            message = f"XID {event.xid}{f', {event.message}' if event.message else ''}"
+        else:  # without the prefix that names driver and GPU
+            message = re.sub(rf"^(?:NVRM|nvidia):? (?:GPU )?(?:at )?(?:PCI:)?(?:{_ADDRESS})?:? ?", "", first.text)
+            message = message.replace("\nNVRM: ", " ")
+        message = f"{first.name}: {message}" if first.key else message
         indexes = tuple(sorted({line.gpu for line in dead if line.gpu is not None}))
-        evidence = {_at(line, number): line.text for number, line in enumerate(dead[:8])}
+        evidence = {f"{number}. {line.when or 'line'}": line.text for number, line in enumerate(dead[:8], 1)}
         if context.facts.view is None and context.facts.view_failure != "hangs":
-            return warned(f"{where}{words}; NVML was not asked how it is now", evidence)
-        return failed(f"{where}{words}", evidence, gpus=indexes)
+            return warned(f"{message}; NVML was not asked how it is now", evidence)
+        return failed(message, evidence, gpus=indexes)
     if lines:
         return passed(f"{len(lines)} lines about GPUs that answer")
-    return passed(f"{len(present_life(context))} lines, none about a failed GPU")
+    return passed(f"{len(lines_since_load(context))} lines, none about a failed GPU")
 
 
-def _is_bad(context: CheckContext, line: GpuLine) -> bool:
-    """Of XIDs, those after which a GPU is out of order; of a GPU nobody can number only where all were asked for."""
+def _means_failure(context: CheckContext, line: GpuLogLine) -> bool:
+    """Of XIDs, those after which a GPU is out of order; of a GPU without an index only where all were asked for."""
     if line.key is not None and context.selected is not None and line.gpu not in context.selected:
         return False
-    told = read_message(line.text)
-    if told.xid is None:
+    read = read_message(line.text)
+    if read.xid is None:
         return True
     event = XidEvent(
-        at=0.0, xid=told.xid, source="kernel", message=told.message, recovery=told.recovery, nvlink=told.nvlink
+        at=0.0, xid=read.xid, source="kernel", message=read.message, recovery=read.recovery, nvlink=read.nvlink
     )
-    return told.xid not in _FIRMWARE_XIDS and classify(event, context.config.checks.xids) == "fatal"
-
-
-def _words(text: str) -> str:
-    """Without the prefix that names driver and GPU."""
-    told = read_message(text)
-    if told.xid is not None:
-        return f"XID {told.xid}{f', {told.message}' if told.message else ''}"
-    return re.sub(rf"^(?:NVRM|nvidia):? (?:GPU )?(?:at )?(?:PCI:)?(?:{_ADDRESS})?:? ?", "", text).replace(
-        "\nNVRM: ", " "
-    )
-
-
-def _at(line: GpuLine, number: int) -> str:
-    return f"{number + 1}. {line.when or 'line'}"
+    return read.xid not in _FIRMWARE_XIDS and classify(event, context.config.checks.xids) == "fatal"
 
 
 KERNEL: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
-        id="H07",
-        stage=CheckStage.HOST,
-        title="no other driver has the GPUs",
+        "H07", CheckStage.HOST, "no other driver has the GPUs",
         how="/proc/modules and the driver each GPU is bound to: nouveau, nova_core, nvidiafb",
         failure="nouveau owns 8 of 8 GPUs",
         remedy="Keep nouveau out: blacklist it, rebuild the initramfs (RHEL: dracut --force; Debian, Ubuntu: "
@@ -164,14 +160,10 @@ KERNEL: tuple[DiagnosticCheck, ...] = (
             "update-initramfs -u || dracut --force",
             REBOOT,
         ),
-        judge=_rivals,
-        needs=("H01",),
-        reads=("bus", "kernel"),
+        judge=_rivals, needs=("H01",), reads=("bus", "kernel"),
     ),
     DiagnosticCheck(
-        id="H08",
-        stage=CheckStage.HOST,
-        title="the nvidia module is built for the running kernel",
+        "H08", CheckStage.HOST, "the nvidia module is built for the running kernel",
         how="modules.dep and nvidia.ko (.modinfo: vermagic) below /lib/modules, DKMS, uname -r, the kernel log",
         failure="the nvidia module is there for 6.8.0-50-generic, not for 6.8.0-51-generic; its headers are missing",
         remedy="The kernel was updated and the driver was not built for it. Install the kernel's headers and let DKMS "
@@ -182,14 +174,10 @@ KERNEL: tuple[DiagnosticCheck, ...] = (
             "dkms autoinstall -k $(uname -r)",
             "modprobe nvidia",
         ),
-        judge=_built_for_kernel,
-        needs=("H01",),
-        reads=("kernel",),
+        judge=_built_for_kernel, needs=("H01",), reads=("kernel",),
     ),
     DiagnosticCheck(
-        id="H09",
-        stage=CheckStage.HOST,
-        title="the kernel takes the nvidia module's signature",
+        "H09", CheckStage.HOST, "the kernel takes the nvidia module's signature",
         how="the SecureBoot variable of UEFI, module.sig_enforce, nvidia.ko, the kernel log",
         failure="the kernel rejected the signature of a module",
         remedy="Secure Boot takes only modules signed with a key it knows. Enrol the key that DKMS signs with and "
@@ -200,22 +188,15 @@ KERNEL: tuple[DiagnosticCheck, ...] = (
             "mokutil --import /var/lib/shim-signed/mok/MOK.der || mokutil --import /var/lib/dkms/mok.pub",
             REBOOT,
         ),
-        judge=_signatures,
-        needs=("H01",),
-        reads=("kernel",),
+        judge=_signatures, needs=("H01",), reads=("kernel",),
     ),
     DiagnosticCheck(
-        id="H10",
-        stage=CheckStage.HOST,
-        title="the kernel log tells of no GPU that failed",
+        "H10", CheckStage.HOST, "the kernel log tells of no GPU that failed",
         how="NVRM lines of /dev/kmsg (or a copy) since the driver was loaded, about GPUs that NVML cannot read",
         failure="GPU 3 (0000:61:00): XID 79, GPU has fallen off the bus.",
         remedy="The driver gave this GPU up. Drain the node and reboot it; power it off and on if the GPU stays away. "
         "If it comes back with the same line: reseat it, check its power, then have it replaced.",
         commands=(KERNEL_LOG, DRAIN, REBOOT),
-        judge=_log,
-        needs=("H01", "H02", "H03", "D06", "D07", "D09"),
-        reads=("kernel_log",),
-        each=True,
+        judge=_log, needs=("H01", "H02", "H03", "D06", "D07", "D09"), reads=("kernel_log",), each=True,
     ),
-)
+)  # fmt: skip

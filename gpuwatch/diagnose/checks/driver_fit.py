@@ -1,14 +1,60 @@
-"""Do the driver's parts fit: kernel module and libraries, driver and GPUs, driver and firmware."""
+"""Whether the driver's parts fit: kernel module and libraries, driver and GPUs, driver and firmware."""
+
+from typing import NamedTuple
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
-from gpuwatch.diagnose.checks.driver.home import DRIVER_PODS, driver_version, roots
-from gpuwatch.diagnose.checks.gpu_generations import Generation, branch, generation
-from gpuwatch.diagnose.checks.gpu_log import answering, blamed, named, nvml_works, present_life, said, silent_gpus
+from gpuwatch.diagnose.checks.driver_origin import DRIVER_PODS, driver_roots, driver_version
+from gpuwatch.diagnose.checks.kernel_log import (
+    gpu_name,
+    lines_since_load,
+    matching_lines,
+    nvml_indexes,
+    nvml_works,
+    readable_addresses,
+    unreadable_gpus,
+)
 from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT
 from gpuwatch.diagnose.host.kernel_modules import Kernel
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.host.pci import BusGpu
 from gpuwatch.model import pci
+
+
+class GpuGeneration(NamedTuple):
+    """`first`, `last`: driver branches that support it, from NVIDIA's release notes; `last` None: still supported."""
+
+    name: str
+    first: int
+    last: int | None = None
+    proprietary: bool = True  # NVIDIA's proprietary kernel modules work
+    open: bool = True  # the open ones do, which need the GPU's own processor (GSP)
+
+
+_GENERATIONS: tuple[tuple[range, GpuGeneration], ...] = (
+    (range(0x1340, 0x1580), GpuGeneration("Maxwell", 346, 580, open=False)),
+    (range(0x15F0, 0x1D80), GpuGeneration("Pascal", 367, 580, open=False)),
+    (range(0x1D80, 0x1E00), GpuGeneration("Volta", 384, 580, open=False)),
+    (range(0x1E00, 0x2080), GpuGeneration("Turing", 410)),
+    (range(0x2080, 0x2200), GpuGeneration("Ampere", 450)),
+    (range(0x2200, 0x2300), GpuGeneration("Ampere", 455)),
+    (range(0x2342, 0x2349), GpuGeneration("Grace Hopper", 535, proprietary=False)),
+    (range(0x2300, 0x2400), GpuGeneration("Hopper", 525)),
+    (range(0x2400, 0x2600), GpuGeneration("Ampere", 455)),
+    (range(0x2600, 0x2900), GpuGeneration("Ada Lovelace", 520)),
+    (range(0x2900, 0x3000), GpuGeneration("Blackwell", 570, proprietary=False)),
+    (range(0x3180, 0x3200), GpuGeneration("Blackwell Ultra", 575, proprietary=False)),
+)
+"""Device ids as in the PCI ID repository; an id in none of the ranges is of a generation unknown here."""
+
+
+def gpu_generation(gpu: BusGpu) -> GpuGeneration | None:
+    """None where the id does not tell."""
+    try:
+        number = int(gpu.device_id or "", 16)
+    except ValueError:
+        return None
+    return next((found for ids, found in _GENERATIONS if number in ids), None)
+
 
 _OF_GPU = rf"NVRM: The NVIDIA GPU {pci.PATTERN}"
 _TOO_OLD = rf"{_OF_GPU}.*installed in this system is(?:\s+NVRM:)?\s+not supported by"
@@ -24,7 +70,7 @@ _FIRMWARE_XIDS = rf"NVRM: Xid \(PCI:{pci.PATTERN}\): (?:119|120),"
 def _versions(context: CheckContext) -> CheckVerdict:
     kernel = context.facts.kernel or Kernel()
     loaded = kernel.driver or kernel.module
-    known = {root.path: {v for v in root.libraries.values() if v} for root in roots(context)}
+    known = {root.path: {v for v in root.libraries.values() if v} for root in driver_roots(context)}
     known = {path: versions for path, versions in known.items() if versions}
     if loaded is None or not known:
         return skipped("not seen: the version of the " + ("libraries" if loaded else "loaded module"))
@@ -35,7 +81,7 @@ def _versions(context: CheckContext) -> CheckVerdict:
         evidence["installed module"] = own.version
     others = [path for path, versions in known.items() if versions != {loaded}]
     if len(others) == len(known):
-        told = [line.text for line in present_life(context) if line.text.startswith("NVRM: API mismatch")]
+        told = [line.text for line in lines_since_load(context) if line.text.startswith("NVRM: API mismatch")]
         evidence |= {"kernel log": told[-1]} if told else {}
         libraries = ", ".join(sorted(known[others[0]] - {loaded}))
         say = warned if nvml_works(context) else failed
@@ -48,34 +94,32 @@ def _versions(context: CheckContext) -> CheckVerdict:
 
 
 def _supported(context: CheckContext) -> CheckVerdict:
-    refused = next(said(context, _TOO_OLD, _LEGACY), None)
+    refused = next(matching_lines(context, _TOO_OLD, _LEGACY), None)
     version = driver_version(context)
     if refused is not None:
         indexes = () if refused.gpu is None else (refused.gpu,)
         of = f" {version}" if version else ""
         return failed(f"{refused.name} is not supported by the driver{of}", {"kernel log": refused.text}, gpus=indexes)
-    number = branch(version or "")
-    if number is None:
+    branch = (version or "").partition(".")[0]  # 570 of 570.86.15
+    if not branch.isdecimal():
         return skipped("no driver whose version is known")
-    wrong = [(gpu, why) for gpu in silent_gpus(context) if (why := _unfit(generation(gpu), number)) is not None]
+    wrong: list[tuple[BusGpu, str]] = []
+    for gpu in unreadable_gpus(context):
+        known = gpu_generation(gpu)
+        if known is not None and int(branch) < known.first:
+            wrong.append((gpu, f"{known.name} needs driver {known.first} or newer"))
+        elif known is not None and known.last is not None and int(branch) > known.last:
+            wrong.append((gpu, f"{known.last} is the last driver for {known.name}"))
     if wrong:
         first, why = wrong[0]
         evidence = {gpu.address: why for gpu, why in wrong}
-        gpus = blamed(context, tuple(gpu for gpu, _ in wrong))
-        return failed(f"{named(context, first)}: {why}, this is {version}", evidence, gpus=gpus)
-    return passed(f"branch {number}, {_generations(context)}")
-
-
-def _unfit(known: Generation | None, number: int) -> str | None:
-    if known is not None and number < known.first:
-        return f"{known.name} needs driver {known.first} or newer"
-    if known is not None and known.last is not None and number > known.last:
-        return f"{known.last} is the last driver for {known.name}"
-    return None
+        gpus = nvml_indexes(context, tuple(gpu for gpu, _ in wrong))
+        return failed(f"{gpu_name(context, first)}: {why}, this is {version}", evidence, gpus=gpus)
+    return passed(f"branch {branch}, {_generations(context)}")
 
 
 def _flavor(context: CheckContext) -> CheckVerdict:
-    refused = next(said(context, _NEEDS_OPEN), None)
+    refused = next(matching_lines(context, _NEEDS_OPEN), None)
     kernel = context.facts.kernel or Kernel()
     flavor, own = kernel.flavor, kernel.own_module
     if flavor is None and own is not None and own.license is not None:
@@ -85,23 +129,25 @@ def _flavor(context: CheckContext) -> CheckVerdict:
     if flavor is None:
         return skipped("not seen: which of NVIDIA's kernel modules are installed")
     wrong: list[BusGpu] = []
-    for gpu in silent_gpus(context):
-        known = generation(gpu)
+    for gpu in unreadable_gpus(context):
+        known = gpu_generation(gpu)
         if known is not None and not (known.open if flavor == "open" else known.proprietary):
             wrong.append(gpu)
     if wrong:
         other = "open" if flavor == "proprietary" else "proprietary"
-        name = getattr(generation(wrong[0]), "name", "it")
-        words = f"{named(context, wrong[0])}: {name} needs the {other} kernel modules, the {flavor} ones are installed"
-        return failed(words, {gpu.address: name for gpu in wrong}, gpus=blamed(context, tuple(wrong)))
+        name = getattr(gpu_generation(wrong[0]), "name", "it")
+        words = (
+            f"{gpu_name(context, wrong[0])}: {name} needs the {other} kernel modules, the {flavor} ones are installed"
+        )
+        return failed(words, {gpu.address: name for gpu in wrong}, gpus=nvml_indexes(context, tuple(wrong)))
     return passed(f"{flavor} modules, {_generations(context)}")
 
 
 def _firmware(context: CheckContext) -> CheckVerdict:
-    fine = answering(context)
-    missing = next(said(context, *_NO_FIRMWARE), None)
-    dead = [line for line in said(context, _FIRMWARE_XIDS) if line.key not in fine]
-    if missing is not None and (missing.key is None or missing.key not in fine) and silent_gpus(context):
+    fine = readable_addresses(context)
+    missing = next(matching_lines(context, *_NO_FIRMWARE), None)
+    dead = [line for line in matching_lines(context, _FIRMWARE_XIDS) if line.key not in fine]
+    if missing is not None and (missing.key is None or missing.key not in fine) and unreadable_gpus(context):
         return failed(
             "the GSP firmware of the driver was not found",
             {"kernel log": missing.text},
@@ -123,10 +169,10 @@ def _firmware_files(context: CheckContext) -> CheckVerdict:
         return skipped("the driver uses no GSP firmware")
     if context.facts.driver_roots is None or version is None:
         return skipped("not seen: the firmware files of the host")
-    found = [root.path for root in roots(context) if version in root.firmware]
+    found = [root.path for root in driver_roots(context) if version in root.firmware]
     if found:
         return passed(f"{version} in {found[0]}")
-    have = sorted({name for root in roots(context) for name in root.firmware})
+    have = sorted({name for root in driver_roots(context) for name in root.firmware})
     return warned(
         f"/lib/firmware/nvidia has no firmware for {version}: the GPUs will not start again after a reset or reload",
         {"firmware": ", ".join(have) or "none"},
@@ -136,65 +182,48 @@ def _firmware_files(context: CheckContext) -> CheckVerdict:
 
 
 def _generations(context: CheckContext) -> str:
-    names = {known.name for gpu in context.facts.bus or () if (known := generation(gpu))}
+    names = {known.name for gpu in context.facts.bus or () if (known := gpu_generation(gpu))}
     return ", ".join(sorted(names)) or "GPUs of a generation unknown here"
 
 
 FIT: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
-        id="D03",
-        stage=CheckStage.DRIVER,
-        title="kernel module and libraries are of one version",
+        "D03", CheckStage.DRIVER, "kernel module and libraries are of one version",
         how="/proc/driver/nvidia/version against the names of libnvidia-ml and libcuda in each driver root",
         failure="the loaded module is 570.86.15, the libraries in / are 580.105.08",
-        remedy="The driver was updated below a running module: nothing new can use the GPUs. Drain the node and reboot "
-        "it, or stop everything that uses the GPUs, unload the modules (nvidia_peermem, nvidia_uvm, nvidia_drm, "
-        "nvidia_modeset, nvidia) and load them again. With the GPU operator: delete this "
-        "node's driver pod.",
+        remedy="The driver was updated below a running module: nothing new can use the GPUs. Drain the node and "
+        "reboot it, or stop everything that uses the GPUs, unload the modules (nvidia_peermem, nvidia_uvm, "
+        "nvidia_drm, nvidia_modeset, nvidia) and load them again. With the GPU operator: delete this node's driver "
+        "pod.",
         commands=(DRAIN, REBOOT),
-        judge=_versions,
-        needs=("D01", "D04"),
-        reads=("kernel", "driver_roots"),
+        judge=_versions, needs=("D01", "D04"), reads=("kernel", "driver_roots"),
     ),
     DiagnosticCheck(
-        id="D06",
-        stage=CheckStage.DRIVER,
-        title="the driver supports the GPUs",
+        "D06", CheckStage.DRIVER, "the driver supports the GPUs",
         how="driver branch against the GPUs' generation (PCI device id), of GPUs that NVML cannot read; the kernel log",
         failure="GPU 0000:1b:00.0: Blackwell needs driver 570 or newer, this is 550.54.15",
         remedy="Install a driver branch that supports these GPUs, then reboot. With the GPU operator: set "
         "driver.version in the ClusterPolicy.",
         commands=("lspci -nn -d 10de:", "cat /proc/driver/nvidia/version", KERNEL_LOG),
-        judge=_supported,
-        needs=("H01",),
-        reads=("bus", "kernel"),
+        judge=_supported, needs=("H01",), reads=("bus", "kernel"),
     ),
     DiagnosticCheck(
-        id="D07",
-        stage=CheckStage.DRIVER,
-        title="the kernel modules are of the kind the GPUs need",
+        "D07", CheckStage.DRIVER, "the kernel modules are of the kind the GPUs need",
         how="/proc/driver/nvidia/version or the module's license: open or proprietary; the kernel log",
         failure="GPU 0000:1b:00.0: Blackwell needs the open kernel modules, the proprietary ones are installed",
         remedy="Blackwell and newer need NVIDIA's open kernel modules; GPUs before Turing need the proprietary ones. "
         "Install that kind (Ubuntu: nvidia-driver-BRANCH-server-open; RHEL: nvidia-open) and reboot. With the GPU "
         "operator: driver.kernelModuleType=open.",
         commands=("cat /proc/driver/nvidia/version", "modinfo -F license nvidia", KERNEL_LOG),
-        judge=_flavor,
-        needs=("H01",),
-        reads=("bus", "kernel"),
+        judge=_flavor, needs=("H01",), reads=("bus", "kernel"),
     ),
     DiagnosticCheck(
-        id="D09",
-        stage=CheckStage.DRIVER,
-        title="the GPUs' firmware (GSP) is there and answers",
+        "D09", CheckStage.DRIVER, "the GPUs' firmware (GSP) is there and answers",
         how="/lib/firmware/nvidia/VERSION/gsp_*.bin, XIDs 119 and 120, `No firmware image found` in the kernel log",
         failure="GPU 3 (0000:61:00.0): its firmware (GSP) does not answer | the GSP firmware was not found",
         remedy="Drain the node and reboot it. If it happens again, update the driver; with proprietary modules of an "
         "old branch on GPUs before Blackwell NVreg_EnableGpuFirmware=0 does without the GSP.",
         commands=(KERNEL_LOG, DRAIN, REBOOT),
-        judge=_firmware,
-        needs=("H01", "H03"),
-        reads=("bus", "kernel"),
-        each=True,
+        judge=_firmware, needs=("H01", "H03"), reads=("bus", "kernel"), each=True,
     ),
 )  # fmt: skip

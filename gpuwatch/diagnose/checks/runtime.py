@@ -1,13 +1,43 @@
-"""How containers get GPUs: NVIDIA's toolkit, the container runtime, CDI."""
+"""How containers get GPUs: NVIDIA's toolkit, the container runtime, the settings of both."""
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
-from gpuwatch.diagnose.checks.containers import good_specs, runtime_config, runtime_kind, way
-from gpuwatch.diagnose.checks.per_gpu import FOR_SCREENS
-from gpuwatch.diagnose.checks.runtime.cdi import CDI
-from gpuwatch.diagnose.checks.runtime.settings import OPERATOR_PODS, SETTINGS
+from gpuwatch.diagnose.checks.container_devices import (
+    device_injection,
+    runtime_config,
+    runtime_kind,
+    valid_cdi_specs,
+)
+from gpuwatch.diagnose.checks.per_gpu import WORKSTATION_BRANDS
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.container_runtime import RuntimeConfig
 from gpuwatch.diagnose.model import CheckStage
+
+OPERATOR_PODS = "kubectl -n gpu-operator get pods -o wide --field-selector spec.nodeName={node}"
+
+
+def _toolkit_config(context: CheckContext) -> CheckVerdict:
+    """config.toml of NVIDIA's runtime."""
+    runtime, config = context.facts.runtime, runtime_config(context.facts)
+    settings = runtime.toolkit_config if runtime else None
+    if settings is None:
+        return skipped("no configuration of NVIDIA's runtime: its defaults hold")
+    if settings.error:
+        return failed(f"{settings.path} cannot be read: {settings.error}", remedy=REWRITE, commands=RESET_CONFIG)
+    mode = f"mode {settings.mode or 'auto'}"
+    if not settings.no_cgroups or config is None or device_injection(context.facts, config) == "cdi":
+        return passed(mode)
+    message = f"no-cgroups = true in {settings.path}: containers see GPUs, but may not open them"
+    if context.facts.kubelet and context.facts.kubelet.present:
+        return failed(message)
+    return warned(f"{message}, unless they are rootless")
+
+
+REWRITE = (
+    "The nvidia runtime reads this file whenever a container starts, and none starts while it is broken. Put it right, "
+    "or write the default anew; with the GPU operator restart the toolkit pod, which writes its own."
+)
+RESET_CONFIG = ("nvidia-ctk config default --output=/etc/nvidia-container-runtime/config.toml", OPERATOR_PODS)
+
 
 UNITS = {"/etc/k0s/": "k0sworker", "/var/snap/microk8s/": "snap.microk8s.daemon-containerd"}
 INSTALL = "apt-get install -y nvidia-container-toolkit"
@@ -54,14 +84,14 @@ def _no_toolkit(context: CheckContext) -> CheckVerdict:
     commands = (INSTALL, *_repair(config))
     if _is_meant(context.facts, config):
         return failed(f"no container toolkit: {NEITHER}", commands=commands)
-    if config.kind == "docker" and any(gpu.identity.brand not in FOR_SCREENS for gpu in context.gpus):
+    if config.kind == "docker" and any(gpu.identity.brand not in WORKSTATION_BRANDS for gpu in context.gpus):
         return warned(f"docker cannot give GPUs to containers: {NEITHER}", commands=commands)
     return skipped(f"no container toolkit, and nothing says that containers of {config.kind} are to have GPUs")
 
 
 def _is_meant(facts: NodeFacts, config: RuntimeConfig) -> bool:
     in_cluster = facts.kubelet is not None and facts.kubelet.present
-    return in_cluster or bool(config.nvidia or config.hook or good_specs(facts))
+    return in_cluster or bool(config.nvidia or config.hook or valid_cdi_specs(facts))
 
 
 def _configured(context: CheckContext) -> CheckVerdict:
@@ -100,7 +130,7 @@ def _handler(facts: NodeFacts, config: RuntimeConfig) -> str | None:
 def _by_cdi_alone(facts: NodeFacts, config: RuntimeConfig) -> CheckVerdict:
     """Without a handler: fine where CDI is on, there are specifications, and nobody asks for the handler."""
     none = f"{config.kind} has no nvidia runtime in {config.path or 'its configuration (it has no file)'}"
-    if not (config.cdi and good_specs(facts)):
+    if not (config.cdi and valid_cdi_specs(facts)):
         return _unconfigured(config, f"{none}, and CDI does not replace it")
     classes = (facts.cluster.runtime_classes or {}) if facts.cluster else {}
     named = [name for name, handler in classes.items() if "nvidia" in handler]
@@ -144,7 +174,7 @@ def _runtime_class(context: CheckContext) -> CheckVerdict:
     operator = context.facts.operator
     if operator is not None and operator.present:
         return failed("RuntimeClass nvidia is missing: pods of the GPU operator name it and are refused")
-    if config.default in config.nvidia or way(context.facts, config) == "cdi":
+    if config.default in config.nvidia or device_injection(context.facts, config) == "cdi":
         return skipped("not needed: containers get GPUs without naming a runtime")
     return failed(f"no RuntimeClass leads to {config.kind}'s runtime {next(iter(config.nvidia))}")
 
@@ -157,7 +187,7 @@ def _systemd_reload(context: CheckContext) -> CheckVerdict:
         return skipped(GKE if is_google else "the runtime's configuration was not read" if config else NO_RUNTIME)
     if config.systemd_cgroup is False:
         return passed("cgroups are not made by systemd")
-    if (found := way(context.facts, config)) == "cdi":
+    if (found := device_injection(context.facts, config)) == "cdi":
         return passed("devices are part of the container's own specification (CDI)")
     links = [name for name in nodes.char_links if name.startswith("195:")]
     if links:
@@ -169,37 +199,27 @@ def _systemd_reload(context: CheckContext) -> CheckVerdict:
 
 RUNTIME: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
-        id="T01",
-        stage=CheckStage.RUNTIME,
-        title="NVIDIA's container toolkit is installed",
+        "T01", CheckStage.RUNTIME, "NVIDIA's container toolkit is installed",
         how="/usr/bin or /usr/local/nvidia/toolkit: nvidia-ctk, nvidia-container-runtime; version from dpkg; "
         "/run/nvidia/validations/toolkit-ready",
         failure="no container toolkit: neither nvidia-ctk nor nvidia-container-runtime is on this host",
         remedy="Install the package nvidia-container-toolkit (apt, dnf or zypper, from NVIDIA's repository) and tell "
         "the runtime of it. With the GPU operator look at the toolkit pod of this node instead.",
         commands=(INSTALL, "nvidia-ctk runtime configure --runtime=containerd", "systemctl restart containerd"),
-        judge=_toolkit,
-        needs=("D01", "D05"),
-        reads=("runtime",),
+        judge=_toolkit, needs=("D01", "D05"), reads=("runtime",),
     ),
     DiagnosticCheck(
-        id="T02",
-        stage=CheckStage.RUNTIME,
-        title="the container runtime knows NVIDIA's",
+        "T02", CheckStage.RUNTIME, "the container runtime knows NVIDIA's",
         how="configuration of the runtime the kubelet uses, with imports and drop-ins: containerd (versions 1 to 3), "
         "CRI-O, Docker; the handler's binary must exist; CDI may replace it",
         failure="containerd has no nvidia runtime in /etc/containerd/config.toml, and CDI does not replace it",
         remedy="Add the nvidia runtime with nvidia-ctk and restart the container runtime; containers live on, but "
         "Docker's only with live-restore. Usually an update has replaced the file. With the GPU operator restart the "
         "toolkit pod of this node instead: it writes the configuration and restarts the runtime.",
-        judge=_configured,
-        needs=("T01",),
-        reads=("runtime",),
+        judge=_configured, needs=("T01",), reads=("runtime",),
     ),
     DiagnosticCheck(
-        id="T03",
-        stage=CheckStage.RUNTIME,
-        title="a RuntimeClass leads to NVIDIA's runtime",
+        "T03", CheckStage.RUNTIME, "a RuntimeClass leads to NVIDIA's runtime",
         how="API: RuntimeClasses whose handler is an nvidia runtime of this node",
         failure="no RuntimeClass leads to containerd's runtime nvidia",
         remedy="Create the RuntimeClass; the GPU operator makes its own again when its pod is restarted.",
@@ -208,24 +228,25 @@ RUNTIME: tuple[DiagnosticCheck, ...] = (
             "| kubectl apply -f -",
             "kubectl get runtimeclass",
         ),
-        judge=_runtime_class,
-        needs=("T02",),
-        reads=("cluster", "runtime"),
+        judge=_runtime_class, needs=("T02",), reads=("cluster", "runtime"),
     ),
-    *CDI,
     DiagnosticCheck(
-        id="T05",
-        stage=CheckStage.RUNTIME,
-        title="containers keep their GPUs when systemd reloads",
+        "T05", CheckStage.RUNTIME, "containers keep their GPUs when systemd reloads",
         how="runtime's cgroup driver, the toolkit's mode, links 195:* in /dev/char",
         failure="systemctl daemon-reload will take GPUs away from running containers: no links in /dev/char",
         remedy="It shows as `Failed to initialize NVML: Unknown Error` in containers that worked before. Make the "
-        "links, and again at each boot (NVIDIA's documentation has a udev rule), or use CDI: container toolkit 1.18 or "
-        "newer in mode auto, or cdi.enabled=true of the GPU operator, whose validator also makes the links.",
+        "links, and again at each boot (NVIDIA's documentation has a udev rule), or use CDI: container toolkit 1.18 "
+        "or newer in mode auto, or cdi.enabled=true of the GPU operator, whose validator also makes the links.",
         commands=("nvidia-ctk system create-dev-char-symlinks --create-all",),
-        judge=_systemd_reload,
-        needs=("T02",),
-        reads=("runtime", "nodes"),
+        judge=_systemd_reload, needs=("T02",), reads=("runtime", "nodes"),
     ),
-    *SETTINGS,
-)
+    DiagnosticCheck(
+        "T06", CheckStage.RUNTIME, "NVIDIA's runtime may give containers access to GPUs",
+        how="config.toml of nvidia-container-runtime: readable, no-cgroups",
+        failure="no-cgroups = true in /etc/nvidia-container-runtime/config.toml: containers see GPUs, but may not "
+        "open them",
+        remedy="no-cgroups is for rootless containers only. Switch it off; containers started from then on are well.",
+        commands=("nvidia-ctk config --set nvidia-container-cli.no-cgroups=false --in-place",),
+        judge=_toolkit_config, needs=("T01",), reads=("runtime",),
+    ),
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the kernel log tells a diagnosis: the lines of the driver's present life, and which GPU each is about."""
+"""The kernel log of the driver's present life, and which GPU each of its lines is about."""
 
 import re
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ _LOADING = "NVRM: loading NVIDIA UNIX"
 _ADDRESS = re.compile(pci.PATTERN, re.ASCII)
 
 
-class GpuLine(NamedTuple):
-    """`key`: `0000:3b:00`; `gpu`: NVML's index, None where NVML does not know the GPU; `when` in words."""
+class GpuLogLine(NamedTuple):
+    """`key`: `0000:3b:00`; `gpu`: NVML's index, None where NVML does not know the GPU; `when`: `12 s after boot`."""
 
     text: str
     key: str | None
@@ -25,12 +25,12 @@ class GpuLine(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """`GPU 3 (0000:3b:00)`, or without its index."""
         return f"GPU {self.key}" if self.gpu is None else f"GPU {self.gpu} ({self.key})"
 
 
-def present_life(context: CheckContext) -> tuple[KernelLine, ...]:
-    """Lines since the driver was last loaded, its look for GPUs included; all of them if it was not."""
+def lines_since_load(context: CheckContext) -> tuple[KernelLine, ...]:
+    """Lines since the driver was last loaded, its probing for GPUs included; all of them if it was not."""
     lines = context.facts.kernel_log or ()
     start, is_probing = 0, False
     for number, line in enumerate(lines):
@@ -41,24 +41,21 @@ def present_life(context: CheckContext) -> tuple[KernelLine, ...]:
     return lines[start:]
 
 
-def said(context: CheckContext, *patterns: str) -> Iterator[GpuLine]:
-    """Lines of the present life that begin with one of these patterns."""
+def matching_lines(context: CheckContext, *patterns: str) -> Iterator[GpuLogLine]:
+    """Lines since the driver was loaded that begin with one of these patterns; a GPU is the first that a line names."""
     pattern = re.compile("|".join(patterns), re.ASCII | re.DOTALL)
-    return (gpu_line(context, line) for line in present_life(context) if pattern.match(line.text))
+    for line in lines_since_load(context):
+        if pattern.match(line.text):
+            match = _ADDRESS.search(line.text)
+            key = pci.pci_key(match[0]) if match else None
+            when = "" if line.at is None else f"{line.at:.0f} s after boot"
+            yield GpuLogLine(line.text, key, index_by_address(context).get(key or ""), when)
 
 
-def gpu_line(context: CheckContext, line: KernelLine) -> GpuLine:
-    """The line, and the GPU whose address it names first."""
-    match = _ADDRESS.search(line.text)
-    key = pci.pci_key(match[0]) if match else None
-    when = "" if line.at is None else f"{line.at:.0f} s after boot"
-    return GpuLine(line.text, key, indexes(context).get(key or ""), when)
-
-
-def indexes(context: CheckContext) -> dict[str, int]:
+def index_by_address(context: CheckContext) -> dict[str, int]:
     """Match key of a PCI address -> NVML index, of every GPU NVML ever knew.
 
-    GPUs that do not tell NVML who they are have an index and no address; they are those left over, in the bus' order.
+    GPUs that NVML cannot identify have an index and no address; they are those left over, in the bus' order.
     """
     view = context.facts.view
     if view is None:
@@ -72,7 +69,7 @@ def indexes(context: CheckContext) -> dict[str, int]:
     return {key: index for key, index in known.items() if key}
 
 
-def answering(context: CheckContext) -> frozenset[str]:
+def readable_addresses(context: CheckContext) -> frozenset[str]:
     """Match keys of the GPUs that NVML can read now."""
     view = context.facts.view
     fresh = (s for s in view.snapshot.statuses if s.state is GpuState.FRESH) if view else ()
@@ -80,36 +77,36 @@ def answering(context: CheckContext) -> frozenset[str]:
 
 
 def nvml_works(context: CheckContext) -> bool:
-    """Whether a process that was started just now reads a GPU of this machine: whatever the files seem to say, the
-    driver is there. A running agent may still live on what has been replaced since.
+    """Whether a process that was started just now reads a GPU of this machine: then the driver is loaded, whatever the
+    files say. A running agent does not count: it may still use what has been replaced since.
     """
     facts = context.facts
-    return facts.live and not facts.plain and not facts.agent and bool(answering(context))
+    return facts.live and not facts.plain and not facts.agent and bool(readable_addresses(context))
 
 
-def silent_gpus(context: CheckContext) -> tuple[BusGpu, ...]:
-    """GPUs on the bus that NVML cannot read, or of which nobody knows."""
-    fine = answering(context)
-    return tuple(gpu for gpu in context.facts.bus or () if pci.pci_key(gpu.address) not in fine)
+def unreadable_gpus(context: CheckContext) -> tuple[BusGpu, ...]:
+    """GPUs on the bus that NVML cannot read or does not know."""
+    readable = readable_addresses(context)
+    return tuple(gpu for gpu in context.facts.bus or () if pci.pci_key(gpu.address) not in readable)
 
 
-def meant_gpus(context: CheckContext) -> tuple[BusGpu, ...]:
+def selected_gpus(context: CheckContext) -> tuple[BusGpu, ...]:
     """GPUs on the bus that were asked for; one that NVML does not know cannot be left out by its index."""
-    known = indexes(context)
+    known = index_by_address(context)
     return tuple(
         gpu
         for gpu in context.facts.bus or ()
-        if (key := pci.pci_key(gpu.address) or "") not in known or context.means(known[key])
+        if (key := pci.pci_key(gpu.address) or "") not in known or context.selects(known[key])
     )
 
 
-def named(context: CheckContext, gpu: BusGpu) -> str:
+def gpu_name(context: CheckContext, gpu: BusGpu) -> str:
     """`GPU 3 (0000:3b:00.0)`, or without its index."""
-    index = indexes(context).get(pci.pci_key(gpu.address) or "")
+    index = index_by_address(context).get(pci.pci_key(gpu.address) or "")
     return f"GPU {gpu.address}" if index is None else f"GPU {index} ({gpu.address})"
 
 
-def blamed(context: CheckContext, gpus: tuple[BusGpu, ...]) -> tuple[int, ...]:
-    """Their NVML indexes, as far as they have one."""
-    known = indexes(context)
+def nvml_indexes(context: CheckContext, gpus: tuple[BusGpu, ...]) -> tuple[int, ...]:
+    """NVML indexes of these GPUs, as far as they have one."""
+    known = index_by_address(context)
     return tuple(sorted(known[key] for gpu in gpus if (key := pci.pci_key(gpu.address) or "") in known))

@@ -1,16 +1,16 @@
 """The driver's state: its modules are loaded, its libraries are there, nobody is changing it, the GPUs are its own."""
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
-from gpuwatch.diagnose.checks.driver.absence import why_not_loaded
-from gpuwatch.diagnose.checks.driver.home import (
+from gpuwatch.diagnose.checks.driver_origin import (
     DRIVER_LOGS,
     DRIVER_PODS,
-    cuts_gpus,
-    for_machines,
-    is_made_at_first_use,
-    roots,
+    driver_roots,
+    is_vgpu_host,
+    loads_on_first_use,
+    reserved_for_vms,
+    why_not_loaded,
 )
-from gpuwatch.diagnose.checks.gpu_log import blamed, named, nvml_works, said
+from gpuwatch.diagnose.checks.kernel_log import gpu_name, matching_lines, nvml_indexes, nvml_works
 from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT
 from gpuwatch.diagnose.host.kernel_modules import Kernel
 from gpuwatch.diagnose.model import CheckStage
@@ -35,9 +35,9 @@ def _loaded(context: CheckContext) -> CheckVerdict:
         return passed(", ".join(filter(None, known)) or "loaded")
     if nvml_works(context):
         return skipped("NVML works without it, as in WSL")
-    if reason := for_machines(context):
+    if reason := reserved_for_vms(context):
         return skipped(reason)
-    refused = next(said(context, *_REFUSED), None)
+    refused = next(matching_lines(context, *_REFUSED), None)
     why, remedy, commands = why_not_loaded(context)
     evidence = {"kernel log": refused.text} if refused else {}
     return failed(f"the nvidia module is not loaded{why}", evidence, remedy=remedy, commands=commands)
@@ -49,33 +49,33 @@ def _unified_memory(context: CheckContext) -> CheckVerdict:
         return skipped("not seen: neither /proc/modules nor /proc/devices")
     if "nvidia_uvm" in (kernel.modules or {}) or (nodes and "nvidia-uvm" in nodes.majors):
         return passed("loaded")
-    if cuts_gpus(context):
+    if is_vgpu_host(context):
         return skipped(VGPU_MANAGER)
-    if is_made_at_first_use(context):
+    if loads_on_first_use(context):
         return passed("not loaded yet: nvidia-modprobe does that when the first CUDA program starts")
     return failed("nvidia_uvm is not loaded: CUDA fails to start (999, unknown error)")
 
 
 def _root(context: CheckContext) -> CheckVerdict:
-    found = [root.path for root in roots(context) if _NVML in root.libraries]
+    found = [root.path for root in driver_roots(context) if _NVML in root.libraries]
     if found:
         return passed(", ".join(found))
     if nvml_works(context):
         return skipped("NVML works: its library is in a place unknown here")
-    if reason := for_machines(context):
+    if reason := reserved_for_vms(context):
         return skipped(reason)
-    if not roots(context):
+    if not driver_roots(context):
         return failed("the driver's libraries are nowhere: neither on the host nor below /run/nvidia/driver")
-    evidence = {root.path: ", ".join(root.libraries) or "nvidia-smi" for root in roots(context)}
-    return failed(f"{_NVML} missing in {roots(context)[0].path}", evidence)
+    evidence = {root.path: ", ".join(root.libraries) or "nvidia-smi" for root in driver_roots(context)}
+    return failed(f"{_NVML} missing in {driver_roots(context)[0].path}", evidence)
 
 
 def _cuda(context: CheckContext) -> CheckVerdict:
-    found = [root.path for root in roots(context) if _CUDA in root.libraries]
+    found = [root.path for root in driver_roots(context) if _CUDA in root.libraries]
     if found:
         return passed(", ".join(found))
-    places = [root.path for root in roots(context) if _NVML in root.libraries]
-    if not places or cuts_gpus(context):
+    places = [root.path for root in driver_roots(context) if _NVML in root.libraries]
+    if not places or is_vgpu_host(context):
         return skipped(VGPU_MANAGER if places else "not seen: where the driver's libraries are")
     return failed(f"{_CUDA} missing in {places[0]}: CUDA programs cannot start")
 
@@ -84,7 +84,7 @@ def _operator_ready(context: CheckContext) -> CheckVerdict:
     operator = context.facts.operator
     if operator is None or not operator.present:
         return skipped("no GPU operator on this node")
-    if reason := for_machines(context):
+    if reason := reserved_for_vms(context):
         return skipped(reason)
     if "driver-ready" in operator.validations:
         return passed("driver-ready")
@@ -95,7 +95,7 @@ def _operator_ready(context: CheckContext) -> CheckVerdict:
 
 
 def _upgrade(context: CheckContext) -> CheckVerdict:
-    labels = context.facts.cluster.node.labels if context.facts.cluster else {}
+    labels = context.node_labels
     state, kernel = labels.get(UPGRADE_LABEL), context.facts.kernel
     if state is None:
         return skipped("the GPU operator upgrades no driver here")
@@ -115,16 +115,16 @@ def _bound(context: CheckContext) -> CheckVerdict:
     bus = context.facts.bus or ()
     loose = tuple(gpu for gpu in bus if gpu.driver is None)
     given = tuple(gpu for gpu in bus if gpu.driver not in (None, "nvidia"))
-    if not loose and (reason := for_machines(context)):
+    if not loose and (reason := reserved_for_vms(context)):
         return skipped(reason)
     evidence = {gpu.address: f"bound to {gpu.driver}" if gpu.driver else "bound to no driver" for gpu in loose + given}
     if loose:
-        return failed(f"{named(context, loose[0])}: no driver is bound", evidence, gpus=blamed(context, loose))
+        return failed(f"{gpu_name(context, loose[0])}: no driver is bound", evidence, gpus=nvml_indexes(context, loose))
     if given:
         return warned(
             f"{len(given)} of {len(bus)} GPUs belong to {given[0].driver}",
             evidence,
-            gpus=blamed(context, given),
+            gpus=nvml_indexes(context, given),
             remedy="Right if these are for virtual machines; else take them from that driver.",
             commands=("lspci -nnk -d 10de:",),
         )
@@ -133,22 +133,16 @@ def _bound(context: CheckContext) -> CheckVerdict:
 
 STATE: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
-        id="D01",
-        stage=CheckStage.DRIVER,
-        title="the nvidia module is loaded",
+        "D01", CheckStage.DRIVER, "the nvidia module is loaded",
         how="/proc/driver/nvidia/version, /proc/modules, /sys/module/nvidia",
         failure="the nvidia module is not loaded | ...: no NVIDIA driver is installed | ...: it is blacklisted",
-        remedy="The module is installed and could be loaded. Load it and see what the kernel says; if that works, find "
-        "out what should do it at boot (nvidia-persistenced, systemd-modules-load).",
+        remedy="The module is installed and could be loaded. Load it and see what the kernel says; if that works, "
+        "find out what should do it at boot (nvidia-persistenced, systemd-modules-load).",
         commands=("modprobe nvidia", KERNEL_LOG),
-        judge=_loaded,
-        needs=("H01", "H07", "H08", "H09", "D06", "D07", "D08"),
-        reads=("kernel",),
+        judge=_loaded, needs=("H01", "H07", "H08", "H09", "D06", "D07", "D08"), reads=("kernel",),
     ),
     DiagnosticCheck(
-        id="D02",
-        stage=CheckStage.DRIVER,
-        title="the nvidia_uvm module is loaded",
+        "D02", CheckStage.DRIVER, "the nvidia_uvm module is loaded",
         how="/proc/modules, /proc/devices",
         failure="nvidia_uvm is not loaded: CUDA fails to start (999, unknown error)",
         remedy="Load it and make its device files; have it loaded at boot. With the GPU operator: delete this node's "
@@ -157,41 +151,29 @@ STATE: tuple[DiagnosticCheck, ...] = (
             "nvidia-modprobe -u -c=0 || modprobe nvidia-uvm",
             "echo nvidia-uvm > /etc/modules-load.d/nvidia-uvm.conf",
         ),
-        judge=_unified_memory,
-        needs=("D01",),
-        reads=("kernel",),
+        judge=_unified_memory, needs=("D01",), reads=("kernel",),
     ),
     DiagnosticCheck(
-        id="D04",
-        stage=CheckStage.DRIVER,
-        title="the driver's libraries are installed",
+        "D04", CheckStage.DRIVER, "the driver's libraries are installed",
         how="libnvidia-ml.so.1 below /, /run/nvidia/driver and where cloud images keep them",
         failure="libnvidia-ml.so.1 missing in / | the driver's libraries are nowhere",
         remedy="Install the driver's user space in the version of the kernel module (Ubuntu: "
-        "libnvidia-compute-BRANCH-server; RHEL: nvidia-driver-cuda), then ldconfig. With the GPU operator: look at the "
-        "driver pod, which mounts its root at /run/nvidia/driver.",
+        "libnvidia-compute-BRANCH-server; RHEL: nvidia-driver-cuda), then ldconfig. With the GPU operator: look at "
+        "the driver pod, which mounts its root at /run/nvidia/driver.",
         commands=("cat /proc/driver/nvidia/version", "ls /usr/lib*/*/libnvidia-ml.so* /run/nvidia/driver", DRIVER_PODS),
-        judge=_root,
-        needs=("D01",),
-        reads=("driver_roots",),
+        judge=_root, needs=("D01",), reads=("driver_roots",),
     ),
     DiagnosticCheck(
-        id="D11",
-        stage=CheckStage.DRIVER,
-        title="CUDA's driver library is installed",
+        "D11", CheckStage.DRIVER, "CUDA's driver library is installed",
         how="libcuda.so.1 beside libnvidia-ml.so.1",
         failure="libcuda.so.1 missing in /: CUDA programs cannot start",
         remedy="Only a part of the driver's user space is there. Install the rest in the same version (Ubuntu: "
         "libnvidia-compute-BRANCH-server; RHEL: nvidia-driver-cuda), then ldconfig.",
         commands=("ls /usr/lib*/*/libcuda.so* /usr/lib64/libcuda.so*", "ldconfig -p | grep libcuda"),
-        judge=_cuda,
-        needs=("D01", "D04"),
-        reads=("driver_roots",),
+        judge=_cuda, needs=("D01", "D04"), reads=("driver_roots",),
     ),
     DiagnosticCheck(
-        id="D05",
-        stage=CheckStage.DRIVER,
-        title="the GPU operator has validated the driver",
+        "D05", CheckStage.DRIVER, "the GPU operator has validated the driver",
         how="/run/nvidia/validations/driver-ready",
         failure="the GPU operator has not validated the driver: no /run/nvidia/validations/driver-ready",
         remedy="Toolkit, device plugin and all else of the operator wait for this. Look at the init container "
@@ -201,35 +183,28 @@ STATE: tuple[DiagnosticCheck, ...] = (
             "kubectl logs -n gpu-operator -l app=nvidia-operator-validator -c driver-validation --tail=50",
             DRIVER_LOGS,
         ),
-        judge=_operator_ready,
-        needs=("D01", "D02", "D03", "D04"),
-        reads=("operator",),
+        judge=_operator_ready, needs=("D01", "D02", "D03", "D04"), reads=("operator",),
     ),
     DiagnosticCheck(
-        id="D08",
-        stage=CheckStage.DRIVER,
-        title="no driver upgrade is under way",
+        "D08", CheckStage.DRIVER, "no driver upgrade is under way",
         how=f"the Node's label {UPGRADE_LABEL}",
         failure="the driver is being upgraded (pod-restart-required) | the driver upgrade failed",
         remedy="Wait: the operator drains the node, changes the driver and gives the node back. If the state does not "
         "change for half an hour, see which pod it waits for.",
-        commands=(f"kubectl get node {{node}} -L {UPGRADE_LABEL}", DRIVER_PODS,
-                  "kubectl logs -n gpu-operator deploy/gpu-operator --tail=50"),
-        judge=_upgrade,
-        reads=("cluster",),
+        commands=(
+            f"kubectl get node {{node}} -L {UPGRADE_LABEL}",
+            DRIVER_PODS,
+            "kubectl logs -n gpu-operator deploy/gpu-operator --tail=50",
+        ),
+        judge=_upgrade, reads=("cluster",),
     ),
     DiagnosticCheck(
-        id="D10",
-        stage=CheckStage.DRIVER,
-        title="every GPU is bound to the nvidia driver",
+        "D10", CheckStage.DRIVER, "every GPU is bound to the nvidia driver",
         how="the link `driver` of each GPU in /sys/bus/pci/devices",
         failure="GPU 0000:61:00.0: no driver is bound",
         remedy="The driver did not take this GPU; the kernel log says why (probe failed, BAR not assigned, not "
         "supported). Bind it by hand once; if that fails, drain the node and power it off and on.",
         commands=(KERNEL_LOG, "lspci -nnk -d 10de:", DRAIN, REBOOT),
-        judge=_bound,
-        needs=("H03", "H07", "D01"),
-        reads=("bus",),
-        each=True,
+        judge=_bound, needs=("H03", "H07", "D01"), reads=("bus",), each=True,
     ),
 )  # fmt: skip

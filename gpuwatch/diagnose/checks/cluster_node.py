@@ -135,55 +135,44 @@ HELD = "Have the GPU looked at: the fault came back too often, or is not cured b
 UNTOLD = "Ask the agent of this node (gpuwatch status). If all is well and no remediator works here, release the node."
 SOON = "The remediator gives the node back by itself after remediation.recovery_hold (5 min). If not, release it."
 
-TAINTED = DiagnosticCheck(
-    "L04",
-    CheckStage.CLUSTER,
-    "gpuwatch's taint stands for a fault that is there",
-    "Node taint gpuwatch.io/gpu-fault, annotations gpuwatch.io/owner and gpuwatch.io/faults, findings of the View",
-    "tainted for gpu_lost on GPU 3, of which nothing is seen any more, and the remediator has not written for 90 min",
-    "Nobody takes this taint away: start the remediator again (mode enforce), which gives the node back after its "
-    "hold, or release the node by hand.",
-    _taint,
-    needs=("N03", "N04"),
-    reads=("cluster", "view"),
-    commands=(STATUS, RELEASE),
-)
-READY = DiagnosticCheck(
-    "L06",
-    CheckStage.CLUSTER,
-    "the Node is Ready",
-    "Node conditions Ready, NetworkUnavailable, MemoryPressure, DiskPressure, PIDPressure",
-    "Ready is Unknown (NodeStatusUnknown)",
-    "The control plane hears nothing, or nothing good, of this node's kubelet: see whether it runs and what it logs. "
-    "Under DiskPressure or MemoryPressure pods are evicted: make room first.",
-    _conditions,
-    needs=("K01",),
-    reads=("cluster",),
-    commands=(CONDITIONS, "systemctl status kubelet", "journalctl -u kubelet --since -15min"),
-)
-IN_HAND = DiagnosticCheck(
-    "L07",
-    CheckStage.CLUSTER,
-    "nobody else has taken the node out of service",
-    "spec.unschedulable, deletion, and the labels, annotations and taints of other controllers",
-    "a person or another controller has cordoned the node | the GPU operator's driver upgrade is working on the node "
-    "(label ...)",
-    "No new work comes here, on purpose. Ask who did it, or wait until that controller is done; gpuwatch steps back "
-    "meanwhile.",
-    _in_hand,
-    reads=("cluster",),
-    commands=(CONDITIONS,),
-)
-OWN_MARKS = DiagnosticCheck(
-    "L09",
-    CheckStage.CLUSTER,
-    "what gpuwatch says of the node is kept up to date",
-    "time of the condition GPUHealthy; labels listed in the annotation gpuwatch.io/labels against the View",
-    "the remediator has not written for 90 min; no longer true: gpuwatch.io/gpu-healthy-count=8",
-    "Schedulers and people go by labels and a condition that nobody renews. Start the remediator again (mode enforce), "
-    "or take away all that it has left.",
-    _own_marks,
-    needs=("N03", "N04"),
-    reads=("cluster", "view"),
-    commands=(STATUS, f"{RELEASE} --forget"),
-)
+NODE: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
+        "L04", CheckStage.CLUSTER, "gpuwatch's taint stands for a fault that is there",
+        how="Node taint gpuwatch.io/gpu-fault, annotations gpuwatch.io/owner and gpuwatch.io/faults, findings of the "
+        "View",
+        failure="tainted for gpu_lost on GPU 3, of which nothing is seen any more, and the remediator has not written "
+        "for 90 min",
+        remedy="Nobody takes this taint away: start the remediator again (mode enforce), which gives the node back "
+        "after its hold, or release the node by hand.",
+        commands=(STATUS, RELEASE),
+        judge=_taint, needs=("N03", "N04"), reads=("cluster", "view"),
+    ),
+    DiagnosticCheck(
+        "L06", CheckStage.CLUSTER, "the Node is Ready",
+        how="Node conditions Ready, NetworkUnavailable, MemoryPressure, DiskPressure, PIDPressure",
+        failure="Ready is Unknown (NodeStatusUnknown)",
+        remedy="The control plane hears nothing, or nothing good, of this node's kubelet: see whether it runs and "
+        "what it logs. Under DiskPressure or MemoryPressure pods are evicted: make room first.",
+        commands=(CONDITIONS, "systemctl status kubelet", "journalctl -u kubelet --since -15min"),
+        judge=_conditions, needs=("K01",), reads=("cluster",),
+    ),
+    DiagnosticCheck(
+        "L07", CheckStage.CLUSTER, "nobody else has taken the node out of service",
+        how="spec.unschedulable, deletion, and the labels, annotations and taints of other controllers",
+        failure="a person or another controller has cordoned the node | the GPU operator's driver upgrade is working "
+        "on the node (label ...)",
+        remedy="No new work comes here, on purpose. Ask who did it, or wait until that controller is done; gpuwatch "
+        "steps back meanwhile.",
+        commands=(CONDITIONS,),
+        judge=_in_hand, reads=("cluster",),
+    ),
+    DiagnosticCheck(
+        "L09", CheckStage.CLUSTER, "what gpuwatch says of the node is kept up to date",
+        how="time of the condition GPUHealthy; labels listed in the annotation gpuwatch.io/labels against the View",
+        failure="the remediator has not written for 90 min; no longer true: gpuwatch.io/gpu-healthy-count=8",
+        remedy="Schedulers and people go by labels and a condition that nobody renews. Start the remediator again "
+        "(mode enforce), or take away all that it has left.",
+        commands=(STATUS, f"{RELEASE} --forget"),
+        judge=_own_marks, needs=("N03", "N04"), reads=("cluster", "view"),
+    ),
+)  # fmt: skip

@@ -1,11 +1,74 @@
-"""CDI specifications: whether they fit the driver and the GPUs that are there now."""
+"""How devices get into containers: by which runtime, by a hook or by CDI, and whether the CDI specifications fit."""
+
+from typing import Literal
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
-from gpuwatch.diagnose.checks.containers import runtime_config, runtime_kind
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.cdi import CdiSpec
+from gpuwatch.diagnose.host.container_runtime import RuntimeConfig
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.workloads.devices import parse_device_id
+
+JIT_CDI = (1, 18)
+"""Since this version NVIDIA's runtime, in its mode `auto`, adds devices by CDI before the container is made."""
+
+DISTRIBUTIONS = ("/var/lib/rancher/", "/etc/k0s/", "/etc/cri/", "/var/snap/")
+"""Where distributions keep the configuration of a containerd of their own."""
+
+_RUNNING = {"crio": "crio", "containerd": "containerd", "docker": "dockerd"}
+
+
+def runtime_kind(facts: NodeFacts) -> str | None:
+    """containerd, crio, docker or podman: the one the kubelet uses, else the one that runs; None: there is none."""
+    runtime, services = facts.runtime, facts.services
+    if runtime is None:
+        return None
+    endpoint = (facts.kubelet.endpoint or "") if facts.kubelet else ""
+    told = {"crio.sock": "crio", "docker": "docker", "containerd.sock": "containerd"}
+    if kind := next((kind for part, kind in told.items() if part in endpoint), None):
+        return kind
+    in_cluster = facts.kubelet is not None and facts.kubelet.present
+    order = ("crio", "containerd", "docker") if in_cluster else ("docker", "crio", "containerd")
+    running = [kind for kind in order if services and services.runs(_RUNNING[kind])]
+    known = {config.kind for config in runtime.configs} | set(runtime.installed)
+    return next((kind for kind in (*running, *(k for k in (*order, "podman") if k in known))), None)
+
+
+def runtime_config(facts: NodeFacts) -> RuntimeConfig | None:
+    """Its configuration; None when it has no file."""
+    kind = runtime_kind(facts)
+    found = [config for config in facts.runtime.configs if config.kind == kind] if facts.runtime else []
+    return next((config for config in found if config.path.startswith(DISTRIBUTIONS)), found[0] if found else None)
+
+
+def valid_cdi_specs(facts: NodeFacts) -> tuple[CdiSpec, ...]:
+    """CDI specifications that a runtime can use."""
+    return tuple(spec for spec in facts.cdi or () if spec.error is None)
+
+
+def device_injection(facts: NodeFacts, config: RuntimeConfig) -> Literal["cdi", "hook", "unknown"]:
+    """How devices get into containers. `cdi`: as part of the container's own specification; `hook`: behind the back of
+    the runtime, when the container is started.
+    """
+    environment = (facts.cluster.plugin_environment or {}) if facts.cluster else {}
+    strategy = environment.get("DEVICE_LIST_STRATEGY")
+    if config.cdi and valid_cdi_specs(facts) and (strategy is None or "cdi" in strategy):
+        return "cdi"
+    runtime = facts.runtime
+    settings = runtime.toolkit_config if runtime else None
+    mode = (settings.mode if settings else None) or "auto"
+    if mode == "auto":
+        versions = [_numbers(version) for version in (runtime.toolkit.values() if runtime else ()) if version]
+        if not versions:  # RPMs and copies do not tell
+            return "unknown"
+        return "cdi" if min(versions) >= JIT_CDI else "hook"
+    return "hook" if mode == "legacy" else "cdi"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """`1.18.1-1` -> (1, 18)"""
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+
 
 _DELETE = "kubectl delete pod -A --field-selector spec.nodeName={node} -l "
 WRITERS = {
@@ -86,16 +149,12 @@ REMEDY = (
 
 CDI: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
-        id="T04",
-        stage=CheckStage.RUNTIME,
-        title="CDI specifications fit driver and GPUs",
+        "T04", CheckStage.RUNTIME, "CDI specifications fit driver and GPUs",
         how="/etc/cdi and /var/run/cdi: kind, driver version in paths of libraries, device files and mounts that "
         "exist, uuids that NVML shows",
         failure="/etc/cdi/nvidia.yaml: names libraries of driver 550.90.07, loaded is 570.86.15",
         remedy=REMEDY,
         commands=("nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml", "nvidia-ctk cdi list"),
-        judge=_specs,
-        needs=("D01", "D03", "D04", "N03", "N04", "V01", "V03", "T02"),
-        reads=("cdi",),
+        judge=_specs, needs=("D01", "D03", "D04", "N03", "N04", "V01", "V03", "T02"), reads=("cdi",),
     ),
-)
+)  # fmt: skip

@@ -18,12 +18,12 @@ def labels(facts: NodeFacts) -> Mapping[str, str]:
     return facts.cluster.node.labels if facts.cluster else {}
 
 
-def resource_of(profile: str) -> str:
+def mig_resource(profile: str) -> str:
     """`1g.10gb+me` -> `nvidia.com/mig-1g.10gb.me`"""
     return MIG + profile.replace("+", ".")
 
 
-def ours(advertised: Mapping[str, int]) -> dict[str, int]:
+def nvidia_resources(advertised: Mapping[str, int]) -> dict[str, int]:
     """What NVIDIA's plugin advertises, shared resources under the plain name; others' resources are left out."""
     found: Counter[str] = Counter()
     for name, count in advertised.items():
@@ -33,7 +33,9 @@ def ours(advertised: Mapping[str, int]) -> dict[str, int]:
     return dict(found)
 
 
-def expected(gpus: Iterable[Gpu], about: Mapping[str, str], advertised: Mapping[str, int]) -> dict[str, int] | None:
+def expected_devices(
+    gpus: Iterable[Gpu], about: Mapping[str, str], advertised: Mapping[str, int]
+) -> dict[str, int] | None:
     """Resource -> devices. `about`: the Node's labels; `advertised`: what is there, which tells where labels do not.
 
     None: MIG is on, and nothing says by which strategy it is advertised.
@@ -46,7 +48,7 @@ def expected(gpus: Iterable[Gpu], about: Mapping[str, str], advertised: Mapping[
         if not gpu.mig_enabled or strategy == "none":
             found[WHOLE] += 1
         elif strategy == "mixed":
-            found.update(resource_of(instance.profile) for instance in gpu.mig if instance.profile)
+            found.update(mig_resource(instance.profile) for instance in gpu.mig if instance.profile)
         elif strategy == "single":
             found[WHOLE] += len(gpu.mig)
         else:
@@ -54,22 +56,22 @@ def expected(gpus: Iterable[Gpu], about: Mapping[str, str], advertised: Mapping[
     return {name: count * _replicas(name, count, about, advertised) for name, count in found.items()}
 
 
-def healthy(facts: NodeFacts) -> dict[str, tuple[str, ...]] | None:
+def healthy_devices(facts: NodeFacts) -> dict[str, tuple[str, ...]] | None:
     """Resource -> devices the plugin has called healthy, as the kubelet has noted; None: nothing seen."""
     checkpoint = facts.kubelet.checkpoint if facts.kubelet else None
     if checkpoint is None:
         return None
     found: dict[str, tuple[str, ...]] = {}
     for name, ids in checkpoint.items():
-        if ours({name: 1}):
+        if nvidia_resources({name: 1}):
             plain = name.removesuffix(SHARED)
             found[plain] = (*found.get(plain, ()), *ids)
     return found
 
 
-def left_out(facts: NodeFacts, gpus: Iterable[Gpu]) -> tuple[int, ...]:
+def gpus_without_device(facts: NodeFacts, gpus: Iterable[Gpu]) -> tuple[int, ...]:
     """NVML indexes of GPUs of which no healthy device is registered; none where devices have other names."""
-    registered = healthy(facts)
+    registered = healthy_devices(facts)
     parsed = [parse_device_id(each) for ids in (registered or {}).values() for each in ids]
     if registered is None or None in parsed:
         return ()

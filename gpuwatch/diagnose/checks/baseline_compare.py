@@ -1,0 +1,183 @@
+"""Comparison of what was found with what a baseline expects: for the node, for each GPU, for measured copies."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from gpuwatch.diagnose.baseline.inventory import active
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, gpu_list, passed, skipped
+from gpuwatch.diagnose.facts import NodeFacts
+from gpuwatch.model.snapshot import Driver, Gpu
+
+NOTHING = "nothing is expected; a baseline (--expect) says what is"
+
+
+class BaselineKey(NamedTuple):
+    """One key of the baseline. `found`: its value in the facts, of a GPU or of a run (None: unknown); `fits`: whether
+    that is as expected; `name`: what precedes `text` in messages, where the text does not name the value itself.
+    """
+
+    key: str
+    found: Callable[[Any], Any]
+    fits: Callable[[Any, Any], bool] = lambda found, expected: bool(found == expected)
+    text: Callable[[Any], str] = str
+    commands: Callable[[Any], tuple[str, ...]] | None = None
+    """What makes it as expected, where that depends on what is expected; None: as the row says."""
+    name: str = ""
+
+    def named(self, value: Any) -> str:
+        """`driver 550.54.15`."""
+        return f"{self.name} {self.text(value)}".lstrip()
+
+
+def is_version(found: str, prefix: str) -> bool:
+    """`570.86` fits 570.86.15 and not 570.860.1."""
+    return found.startswith(prefix) and not (prefix[-1:].isdigit() and found[len(prefix) : len(prefix) + 1].isdigit())
+
+
+def at_least(found: float, expected: float) -> bool:
+    """More than expected is no fault."""
+    return found >= expected
+
+
+def is_link_speed(found: float, expected: float) -> bool:
+    """NVML gives megabytes per second, people write the data sheet's figure."""
+    return found >= expected * 0.99
+
+
+def is_watts(found: float, expected: float) -> bool:
+    """To the watt."""
+    return abs(found - expected) < 1
+
+
+def on_or_off(name: str) -> Callable[[bool], str]:
+    """`ECC` -> `ECC on`, `ECC off`."""
+    return lambda value: f"{name} {'on' if value else 'off'}"
+
+
+def nvidia_smi_command(option: str) -> Callable[[bool], tuple[str, ...]]:
+    """The command that switches it on or off for one GPU."""
+    return lambda wanted: (f"sudo nvidia-smi -i {{gpu}} {option} {int(wanted)}",)
+
+
+def gigabytes(value: float) -> str:
+    """Bytes -> `85.9 GB`."""
+    return f"{value / 1e9:.4g} GB"
+
+
+def speed(value: float) -> str:
+    """Bytes per second -> `20 GB/s`."""
+    return f"{value / 1e9:.4g} GB/s"
+
+
+def slowest_link(gpu: Gpu) -> float | None:
+    """Bytes per second."""
+    speeds = (link.speed_bytes_per_second for link in active(gpu.nvlinks))
+    return min((each for each in speeds if each is not None), default=None)
+
+
+def driver(facts: NodeFacts) -> Driver:
+    """Versions by NVML; unknown without a View."""
+    return (facts.view.snapshot.driver if facts.view else None) or Driver()
+
+
+def toolkit(facts: NodeFacts) -> str | None:
+    """The oldest version of the container toolkit found."""
+    return min(filter(None, facts.runtime.toolkit.values()), default=None) if facts.runtime else None
+
+
+def of_node(answer: Callable[..., CheckVerdict], row: BaselineKey) -> Callable[[CheckContext], CheckVerdict]:
+    """Judges what the node has one of; `found` takes NodeFacts. `answer`: what is said of a difference."""
+
+    def judge(context: CheckContext) -> CheckVerdict:
+        expected = getattr(context.expect, row.key)
+        if expected is None:
+            return skipped(NOTHING)
+        found = row.found(context.facts)
+        if found is None:
+            return skipped(f"not seen; {expected} is expected")
+        if row.fits(found, expected):
+            return passed(row.text(found))
+        evidence = {"found": row.text(found), "expected": str(expected)}
+        return answer(f"{row.named(found)}, expected {expected}", evidence)
+
+    return judge
+
+
+def of_each_gpu(answer: Callable[..., CheckVerdict], *rows: BaselineKey) -> Callable[[CheckContext], CheckVerdict]:
+    """Judges what every GPU has one of; `found` takes a Gpu. `answer`: what is said of a difference."""
+
+    def judge(context: CheckContext) -> CheckVerdict:
+        asked = _asked(context, rows)
+        if not asked:
+            return skipped(NOTHING)
+        known = {gpu.identity.index: values for gpu in context.gpus if (values := _known(asked, gpu))}
+        if not known:
+            return skipped("not seen: no GPU tells")
+        bad = {index: text for index, values in known.items() if (text := _differences(values))}
+        if not bad:
+            texts = (", ".join(row.text(value) for row, value, _ in values) for values in known.values())
+            return passed("; ".join(dict.fromkeys(texts)))
+        evidence = {f"gpu {index}": text for index, text in bad.items()}
+        commands = next((row.commands(expected) for row, expected in asked if row.commands), None)
+        first = next(iter(bad.values()))
+        return answer(f"{gpu_list(tuple(bad))}: {first}", evidence, gpus=tuple(bad), commands=commands)
+
+    return judge
+
+
+BANDWIDTHS = (
+    BaselineKey(
+        "host_to_device", lambda run: run.host_to_device, at_least, lambda v: f"{speed(v)} from host to device"
+    ),
+    BaselineKey(
+        "device_to_host", lambda run: run.device_to_host, at_least, lambda v: f"{speed(v)} from device to host"
+    ),
+    BaselineKey("peer_bandwidth", lambda run: run.peer_bandwidth, at_least, lambda v: f"{speed(v)} between GPUs"),
+)
+
+
+def of_copies(context: CheckContext) -> CheckVerdict:
+    """Judges every copy that the active checks timed."""
+    asked = _asked(context, BANDWIDTHS)
+    if not asked:
+        return skipped(NOTHING)
+    runs = context.facts.active.runs if context.facts.active else ()
+    measured = [
+        (run, values)
+        for run in runs
+        if (run.index is None or context.selects(run.index)) and (values := _known(asked, run))
+    ]
+    if not measured:
+        return skipped("not seen: no bandwidth was measured")
+    slow = [(run, text) for run, values in measured if (text := _differences(values))]
+    if not slow:
+        return passed(f"{len(measured)} measurements")
+    gpus = tuple(dict.fromkeys(run.index for run, _ in slow if run.index is not None))
+    evidence: dict[str, str] = {}
+    for run, text in slow:
+        name = f"gpu {run.index}" if run.index is not None else run.device
+        evidence[name if run.peer is None else f"{name} to {run.peer}"] = text
+    return failed(f"{gpu_list(gpus)}: {slow[0][1]}", evidence, gpus=gpus)
+
+
+def _asked(context: CheckContext, rows: tuple[BaselineKey, ...]) -> list[tuple[BaselineKey, Any]]:
+    """The rows of which the baseline expects something, each with that."""
+    return [(row, expected) for row in rows if (expected := getattr(context.expect, row.key)) not in (None, ())]
+
+
+Values = list[tuple[BaselineKey, Any, Any]]
+"""Row, found, expected."""
+
+
+def _known(asked: list[tuple[BaselineKey, Any]], subject: Any) -> Values:
+    return [(row, value, expected) for row, expected in asked if (value := row.found(subject)) is not None]
+
+
+def _differences(values: Values) -> str:
+    """`ECC off, expected ECC on`, of all rows that do not fit; empty where all do."""
+    texts = []
+    for row, value, expected in values:
+        if not row.fits(value, expected):
+            wanted = " or ".join(expected) if isinstance(expected, tuple) else row.text(expected)
+            texts.append(f"{row.named(value)}, expected {wanted}")
+    return ", ".join(texts)

@@ -1,0 +1,244 @@
+"""The ways of GPUs to each other and to other nodes: NVLink, RDMA adapters, IMEX."""
+
+import re
+from collections import defaultdict
+
+from gpuwatch.diagnose.check import (
+    CheckContext,
+    CheckVerdict,
+    DiagnosticCheck,
+    failed,
+    gpu_list,
+    passed,
+    skipped,
+    warned,
+)
+from gpuwatch.diagnose.checks.nvswitch import (
+    COMPLETED,
+    UNSEEN,
+    has_switches,
+)
+from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG
+from gpuwatch.diagnose.host.fabric_devices import Adapter
+from gpuwatch.diagnose.model import CheckStage
+from gpuwatch.health.gpu_history import link_errors
+from gpuwatch.model.snapshot import Gpu
+
+
+def links(context: CheckContext) -> CheckVerdict:
+    """F03. Without a switch links may lead nowhere by design, and only the agent's finding counts."""
+    linked = [gpu for gpu in context.gpus if gpu.nvlinks and not gpu.mig_enabled]
+    if not linked:
+        return skipped("NVLinks rest while MIG is on" if any(gpu.nvlinks for gpu in context.gpus) else "no NVLink")
+    words = {at: finding.message for at, finding in context.findings("nvlink_down") if at is not None}
+    up = {gpu.identity.index: _up(gpu) for gpu in linked if all(link.active is not None for link in gpu.nvlinks)}
+    for gpu in linked:
+        most = max((up[o.identity.index] for o in _siblings(gpu, linked) if o.identity.index in up), default=0)
+        if _is_switched(context, gpu) and up.get(gpu.identity.index, most) < most:
+            words.setdefault(gpu.identity.index, f"fewer NVLinks are up than of its siblings, which have {most}")
+    if not words:
+        counts = sorted(set(up.values()))
+        return passed(f"{' or '.join(map(str, counts)) or 'unknown'} links per GPU")
+    evidence = {f"gpu {at}": f"{said}{_count(at, linked, up)}" for at, said in sorted(words.items())}
+    dead = tuple(sorted(index for index in words if up.get(index) == 0))
+    gpus = dead or tuple(sorted(words))
+    message = f"{gpu_list(gpus)}: {words[gpus[0]]}{_count(gpus[0], linked, up)}"
+    return failed(message, evidence, gpus=gpus) if dead else warned(message, evidence, gpus=gpus)
+
+
+def errors(context: CheckContext) -> CheckVerdict:
+    """F04: what the agent found within an hour, and whatever grew while we looked."""
+    linked = [gpu for gpu in context.gpus if gpu.nvlinks]
+    if not linked:
+        return skipped("no NVLink")
+    words = {at: finding.message for at, finding in context.findings("nvlink_errors") if at is not None}
+    before = {gpu.identity.uuid: gpu for gpu in context.facts.earlier.snapshot.gpus} if context.facts.earlier else {}
+    for gpu in linked:
+        grown = _growth(before.get(gpu.identity.uuid), gpu)
+        if grown:
+            worst = max(grown, key=lambda link: grown[link])
+            said = f"{sum(grown.values())} NVLink errors while we looked, most on link {worst}"
+            words.setdefault(gpu.identity.index, said)
+    if words:
+        gpus = tuple(sorted(words))
+        evidence = {f"gpu {index}": said for index, said in sorted(words.items())}
+        return warned(f"{gpu_list(gpus)}: {words[gpus[0]]}", evidence, gpus=gpus)
+    total = sum(link_errors(link) for gpu in linked for link in gpu.nvlinks)
+    return passed(f"{total} since the driver was loaded" if total else "none")
+
+
+def _up(gpu: Gpu) -> int:
+    return sum(bool(link.active) for link in gpu.nvlinks)
+
+
+def _siblings(gpu: Gpu, linked: list[Gpu]) -> list[Gpu]:
+    return [other for other in linked if other.identity.name == gpu.identity.name]
+
+
+def _is_switched(context: CheckContext, gpu: Gpu) -> bool:
+    return has_switches(context.facts.services) or gpu.fabric.state == COMPLETED
+
+
+def _count(index: int, linked: list[Gpu], up: dict[int, int]) -> str:
+    total = next((len(gpu.nvlinks) for gpu in linked if gpu.identity.index == index), None)
+    return f" ({up[index]} of {total} links)" if index in up else ""
+
+
+def _growth(before: Gpu | None, now: Gpu) -> dict[int, int]:
+    """Link -> errors that matter since; a counter that was reset starts at 0."""
+    known: dict[int, int] = defaultdict(int)
+    for link in before.nvlinks if before else now.nvlinks:
+        known[link.link] = link_errors(link)
+    return {
+        link.link: link_errors(link) - known[link.link] for link in now.nvlinks if link_errors(link) > known[link.link]
+    }
+
+
+PEER_MODULES = ("nvidia_peermem", "nv_peer_mem")
+OPTIONAL_MODULES = ("gdrdrv", "nvidia_fs")
+DMA_BUF_KERNEL = (5, 12)
+MULTI_NODE = ("GB200", "GB300")
+"""Part of NVML's name of GPUs whose NVLink leads to other nodes."""
+CHANNELS = "nvidia-caps-imex-channels/"
+DOMAINS = "compute-domain.nvidia.com"
+MANY = 4
+"""Ethernet adapters that can do RDMA: fewer are a server's plain network, more are there for it."""
+
+
+def peer_memory(context: CheckContext) -> CheckVerdict:
+    """F05."""
+    kernel, adapters = context.facts.kernel, _data_adapters(context)
+    ours = [adapter for adapter in adapters if adapter.rdma and adapter.driver == "mlx5_core"]
+    others = sorted({adapter.driver for adapter in adapters if adapter.rdma and adapter.driver} - {"mlx5_core"})
+    if not ours:
+        return skipped(f"driver {', '.join(others)} has its own way to GPU memory" if others else "no RDMA adapter")
+    if kernel is None or kernel.modules is None:
+        return skipped("not seen: the loaded modules")
+    loaded = next((name for name in PEER_MODULES if name in kernel.modules), None)
+    evidence = {"adapters": ", ".join(name for adapter in ours for name in adapter.rdma)}
+    if loaded:
+        return passed(loaded, evidence)
+    if kernel.flavor == "open" and _version(kernel.release) >= DMA_BUF_KERNEL:
+        return passed(f"dma-buf: open kernel modules, Linux {kernel.release}", evidence)
+    if not is_wanted(ours):
+        return skipped(f"{_rdma(ours)} for Ethernet, as any server has; nothing says that RDMA is wanted")
+    evidence |= {"modules": kernel.flavor or "unknown", "kernel": kernel.release or "unknown"}
+    return warned(f"{_rdma(ours)}, but no way to GPU memory: nvidia_peermem is not loaded", evidence)
+
+
+def adapter_drivers(context: CheckContext) -> CheckVerdict:
+    """F06."""
+    services, adapters = context.facts.services, [a for a in _data_adapters(context) if not a.virtual]
+    if services is not None and services.network_driver_ready is False:
+        return warned("the network operator's driver container is not ready", {"missing": ".driver-ready"})
+    if services is None or services.adapters is None:
+        return skipped("the PCI bus cannot be read")
+    if not adapters:
+        return skipped("no RDMA adapter")
+    unbound = [adapter.address for adapter in adapters if adapter.driver is None]
+    if unbound:
+        return warned(f"adapter {', '.join(unbound)} has no driver")
+    dumb = [adapter.address for adapter in adapters if adapter.driver == "mlx5_core" and not adapter.rdma]
+    if dumb and is_wanted(adapters):
+        return warned(f"adapter {', '.join(dumb)} has no InfiniBand device: mlx5_ib is not loaded")
+    modules = context.facts.kernel.modules if context.facts.kernel else None
+    more = [name for name in OPTIONAL_MODULES if name in (modules or {})]
+    return passed(", ".join((_rdma(adapters), *more)))
+
+
+def imex(context: CheckContext) -> CheckVerdict:
+    """F07."""
+    joined = [gpu for gpu in context.gpus if gpu.fabric.state == COMPLETED]
+    if not any(model in (gpu.identity.name or "") for gpu in joined for model in MULTI_NODE):
+        return skipped("NVLink does not leave this node, as far as GPUs are registered with a fabric")
+    services, nodes, kubelet = context.facts.services, context.facts.nodes, context.facts.kubelet
+    runs = services.runs("nvidia-imex") if services else None
+    if runs is None or nodes is None:
+        return skipped(UNSEEN if runs is None else "not seen: the device files")
+    channels = sum(path.startswith(CHANNELS) for path in nodes.files)
+    if runs and channels:
+        return passed(f"nvidia-imex runs, {channels} channel{'s' if channels > 1 else ''}")
+    if kubelet is not None and DOMAINS in kubelet.dra:
+        return passed("NVIDIA's DRA driver starts it when a job asks for a ComputeDomain")
+    if not runs and not channels:
+        return warned("neither nvidia-imex nor an IMEX channel is there")
+    return warned(
+        "nvidia-imex runs, but there is no channel" if runs else "there are channels, but no nvidia-imex runs"
+    )
+
+
+def _data_adapters(context: CheckContext) -> list[Adapter]:
+    """Those for user data."""
+    services = context.facts.services
+    return [a for a in (services.adapters if services else None) or () if not a.manages_switches]
+
+
+def is_wanted(adapters: list[Adapter]) -> bool:
+    """Whether these adapters are there for RDMA, and not a server's plain network."""
+    return any(adapter.infiniband for adapter in adapters) or len(adapters) >= MANY
+
+
+def _rdma(adapters: list[Adapter]) -> str:
+    return f"{len(adapters)} RDMA adapter{'s' if len(adapters) != 1 else ''}"
+
+
+def _version(release: str | None) -> tuple[int, ...]:
+    """`5.15.0-113-generic` -> (5, 15)."""
+    match = re.match(r"(\d{1,3})\.(\d{1,4})", release or "")
+    return tuple(map(int, match.groups())) if match else (0,)
+
+
+LINKS: tuple[DiagnosticCheck, ...] = (
+    DiagnosticCheck(
+        "F03", CheckStage.FABRIC, "every NVLink that leads somewhere is up",
+        how="nvmlDeviceGetNvLinkState of every link; finding nvlink_down; on NVSwitch systems as many as its siblings "
+        "have",
+        failure="GPU 3: NVLink 4 down (17 of 18 links)",
+        remedy="Look for XID 74 or 144-150 and for SXids in the kernel log. Drain the node and reset all GPUs of the "
+        "board together (nvidia-smi -r). A link that stays down is hardware: have the bridge or the GPU reseated, "
+        "then replaced.",
+        commands=("nvidia-smi nvlink -s -i {gpu}", KERNEL_LOG, DRAIN, "nvidia-smi --gpu-reset"),
+        judge=links, needs=("N04", "F01"), reads=("view",), each=True,
+    ),
+    DiagnosticCheck(
+        "F04", CheckStage.FABRIC, "NVLink error counters stand still",
+        how="error counters of every NVLink, twice; finding nvlink_errors",
+        failure="GPU 3: 1200 NVLink errors within an hour, most on link 4",
+        remedy="Errors are repeated or corrected at a price, and often become a dead link. When its work is done, "
+        "drain the node and reset the GPUs; if they rise again, have the GPU or the bridge reseated, then replaced.",
+        commands=("nvidia-smi nvlink -e -i {gpu}", DRAIN, "nvidia-smi --gpu-reset"),
+        judge=errors, needs=("N04",), reads=("view",), each=True,
+    ),
+    DiagnosticCheck(
+        "F05", CheckStage.FABRIC, "RDMA adapters can reach GPU memory",
+        how="nvidia_peermem in /proc/modules, or open kernel modules on Linux 5.12 or newer (dma-buf); only where an "
+        "mlx5 adapter has an InfiniBand device",
+        failure="2 RDMA adapters, but no way to GPU memory: nvidia_peermem is not loaded",
+        remedy="Communication between nodes goes through host memory, at a fraction of the speed. Load the module, at "
+        "every boot too; it needs the RDMA modules to be loaded first. With the GPU operator: "
+        "driver.rdma.enabled=true.",
+        commands=("modprobe nvidia-peermem", "echo nvidia-peermem > /etc/modules-load.d/nvidia-peermem.conf"),
+        judge=peer_memory, needs=("D01",), reads=("services", "kernel"),
+    ),
+    DiagnosticCheck(
+        "F06", CheckStage.FABRIC, "RDMA adapters have their driver",
+        how="PCI functions of ConnectX, their bound driver and InfiniBand devices; "
+        "/run/mellanox/drivers/.driver-ready of the network operator",
+        failure="adapter 0000:18:00.0 has no driver",
+        remedy="Load the adapter's modules and see what the kernel says. With the network operator: look at the "
+        "driver pod (mofed) of this node; the GPU operator's driver pod waits for it where RDMA is enabled.",
+        commands=("modprobe mlx5_core", "modprobe mlx5_ib", "dmesg -T | grep -i mlx5", "rdma link"),
+        judge=adapter_drivers, reads=("services",),
+    ),
+    DiagnosticCheck(
+        "F07", CheckStage.FABRIC, "IMEX is there where NVLink spans nodes",
+        how="on GB200 and GB300: the process nvidia-imex, and /dev/nvidia-caps-imex-channels",
+        failure="neither nvidia-imex nor an IMEX channel is there",
+        remedy="Jobs of several nodes cannot share GPU memory over NVLink. With NVIDIA's DRA driver a ComputeDomain "
+        "brings both when a job asks for it: look there. Without it, on every node of the domain: fill "
+        "/etc/nvidia-imex/nodes_config.cfg and start the service; channel 0 is made with `options nvidia "
+        "NVreg_CreateImexChannel0=1`.",
+        commands=("systemctl status nvidia-imex", "nvidia-imex-ctl -N", "ls -l /dev/nvidia-caps-imex-channels"),
+        judge=imex, needs=("D01",), reads=("services", "view"),
+    ),
+)  # fmt: skip
