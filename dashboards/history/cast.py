@@ -5,7 +5,7 @@ import re
 from msgspec.structs import replace
 
 from dashboards.history.fleet import NODES, Node
-from gpuwatch.sim.node.actions import AnyAction, Start, Stop, Workload
+from gpuwatch.sim.node.actions import AnyAction, SimWorkload, StartWorkload, StopWorkload
 from gpuwatch.sim.node.scenario import Scenario, load
 
 _ORDINAL = re.compile(r"-\d+$")
@@ -23,12 +23,12 @@ def scenario(node: Node) -> Scenario:
 
 def _later(action: AnyAction, seconds: float, number: int) -> AnyAction:
     later: AnyAction = replace(action, at=action.at + seconds)
-    if isinstance(later, Start):
+    if isinstance(later, StartWorkload):
         return replace(later, workload=_apart(later.workload, number))
-    return replace(later, name=_name(later.name, number)) if isinstance(later, Stop) else later
+    return replace(later, name=_name(later.name, number)) if isinstance(later, StopWorkload) else later
 
 
-def _apart(workload: Workload, number: int) -> Workload:
+def _apart(workload: SimWorkload, number: int) -> SimWorkload:
     return replace(workload, name=_name(workload.name, number))
 
 

@@ -18,7 +18,7 @@ from gpuwatch.config import runtime_dir
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack
 from gpuwatch.sim.node.actions import AnyAction
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import Scenario, check_action, parse_action
 
 NODE, INJECTIONS = "node.json", "inject.jsonl"
@@ -34,7 +34,7 @@ POLL_SECONDS = 0.05
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """node.json."""
 
     scenario: Scenario
@@ -46,12 +46,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = 1
 
 
-class Timekeeper:
+class NodeReplica:
     """Turns real time into simulated seconds and keeps a node up to date with its directory. Not thread-safe."""
 
-    def __init__(self, directory: Path, record: Record, clock: Clock, physical: bool) -> None:
+    def __init__(self, directory: Path, record: NodeRecord, clock: Clock, physical: bool) -> None:
         self.record, self.clock = record, clock
-        self.node = Node(record.scenario, record.seed, record.speed, physical)
+        self.node = SimNode(record.scenario, record.seed, record.speed, physical)
         self._directory, self._inject = directory, directory / INJECTIONS
         self._origin = directory / NODE
         self._read = 0
@@ -71,7 +71,7 @@ class Timekeeper:
         """Whether the node is there no more; its driver then hangs nobody."""
         return not self._origin.exists()
 
-    def update(self) -> Node:
+    def update(self) -> SimNode:
         """The node at this moment, injections included."""
         real = self.clock.monotonic()
         if real - self._polled >= POLL_SECONDS:
@@ -120,10 +120,10 @@ def default_directory() -> Path:
     return runtime_dir() / "sim"
 
 
-class Hold:
+class DirectoryLock:
     """The right to run a node in a directory; ends with `release` or with the process."""
 
-    def __init__(self, record: Record, fd: int) -> None:
+    def __init__(self, record: NodeRecord, fd: int) -> None:
         self.record, self._fd = record, fd
 
     def release(self) -> None:
@@ -131,7 +131,7 @@ class Hold:
         os.close(self._fd)
 
 
-def create(directory: Path, scenario: Scenario, seed: int, speed: float, clock: Clock) -> Hold:
+def create(directory: Path, scenario: Scenario, seed: int, speed: float, clock: Clock) -> DirectoryLock:
     """Begin a node in `directory`, in place of one that has ended.
 
     Raises:
@@ -146,7 +146,7 @@ def create(directory: Path, scenario: Scenario, seed: int, speed: float, clock: 
                 "another process keeps it",
                 "stop it, or choose another place: --dir of sim run, --sim-dir of the agent",
             )
-        record = Record(
+        record = NodeRecord(
             scenario=scenario,
             seed=seed,
             speed=speed,
@@ -161,17 +161,17 @@ def create(directory: Path, scenario: Scenario, seed: int, speed: float, clock: 
         new.replace(directory / NODE)
     except OSError as error:
         raise GpuwatchError(f"cannot simulate in {directory}", error.strerror or str(error)) from None
-    return Hold(record, fd)
+    return DirectoryLock(record, fd)
 
 
-def attach(directory: Path, clock: Clock | None = None, *, physical: bool = True) -> Timekeeper:
+def attach(directory: Path, clock: Clock | None = None, *, physical: bool = True) -> NodeReplica:
     """Follow the node that runs in `directory`.
 
     Raises:
         NoGpuStack: there is none, or it is from before the machine's last start.
     """
     record = _current(directory)
-    return Timekeeper(directory, record, clock or SystemClock(), physical)
+    return NodeReplica(directory, record, clock or SystemClock(), physical)
 
 
 def end(directory: Path) -> None:
@@ -200,7 +200,7 @@ def inject(directory: Path, action: dict[str, Any] | AnyAction, clock: Clock | N
     return _schedule(directory, record, parsed, clock or SystemClock())
 
 
-def _schedule(directory: Path, record: Record, action: AnyAction, clock: Clock) -> AnyAction:
+def _schedule(directory: Path, record: NodeRecord, action: AnyAction, clock: Clock) -> AnyAction:
     """Write an action, whose `at` counts from now, where every process reads it."""
     at = (clock.monotonic() + LEAD_SECONDS - record.epoch) * record.speed + action.at
     timed: AnyAction = msgspec.structs.replace(action, at=at)
@@ -213,7 +213,7 @@ def _schedule(directory: Path, record: Record, action: AnyAction, clock: Clock) 
     return timed
 
 
-def _current(directory: Path) -> Record:
+def _current(directory: Path) -> NodeRecord:
     record = _record(directory)
     if record is None:
         raise NoGpuStack(f"no simulated node in {directory}", "it has no node.json", "try `gpuwatch sim run`")
@@ -224,9 +224,9 @@ def _current(directory: Path) -> Record:
     return record
 
 
-def _record(directory: Path) -> Record | None:
+def _record(directory: Path) -> NodeRecord | None:
     try:
-        return msgspec.json.decode((directory / NODE).read_bytes(), type=Record)
+        return msgspec.json.decode((directory / NODE).read_bytes(), type=NodeRecord)
     except (OSError, msgspec.MsgspecError):
         return None
 

@@ -33,9 +33,9 @@ from gpuwatch.model.snapshot import Host
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Allocation, ProcessOwner
 from gpuwatch.model.xid import KernelEvent
-from gpuwatch.sim.node.cluster import allocations, pods, processes
 from gpuwatch.sim.node.gpu import SimGpu
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
+from gpuwatch.sim.node.pods import allocations, pods, processes
 from gpuwatch.sim.node.scenario import Scenario
 from gpuwatch.sim.nvml import SimNvml
 
@@ -92,7 +92,7 @@ class Playback:
     def __init__(
         self, scenario: Scenario, config: Config, started: float, seed: int, name: str, with_gpm: bool
     ) -> None:
-        self.node = Node(scenario, seed, GRID)
+        self.node = SimNode(scenario, seed, GRID)
         self.now = 0.0
         self._started, self._with_gpm = started, with_gpm
         self._state = NodeState(config.agent.interval, self.now)
@@ -104,7 +104,7 @@ class Playback:
         self._sampled: dict[str, float] = {}
         self._lines = 0
 
-    def update(self) -> Node:
+    def update(self) -> SimNode:
         """The node at this moment."""
         self.node.advance(self.now)
         return self.node
@@ -180,7 +180,7 @@ class Playback:
                 yield GpuTrouble(uuid=uuid, lost=lost, reason=str(error))
 
 
-def _allocations(node: Node) -> tuple[Allocation, ...]:
+def _allocations(node: SimNode) -> tuple[Allocation, ...]:
     """The kubelet's answer, with the uids of the pods, which the agent learns from their log folders."""
     uids = {(pod.namespace, pod.pod): pod.pod_uid for pod in pods(node)}
     return tuple(
@@ -189,7 +189,7 @@ def _allocations(node: Node) -> tuple[Allocation, ...]:
     )
 
 
-def _owners(node: Node) -> dict[int, ProcessOwner]:
+def _owners(node: SimNode) -> dict[int, ProcessOwner]:
     """By pid, as the agent reads them from /proc."""
     return {
         process.pid: ProcessOwner(

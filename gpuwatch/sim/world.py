@@ -17,15 +17,15 @@ from typing import Any, Self
 from gpuwatch.config import Backend, SourcesConfig
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.sim.directory import Timekeeper, create, end, inject
-from gpuwatch.sim.host.boot_log import FILE as KERNEL_LOG
-from gpuwatch.sim.host.boot_log import raw_line
+from gpuwatch.sim.directory import NodeReplica, create, end, inject
+from gpuwatch.sim.host.machine import KERNEL_LOG, raw_line
 from gpuwatch.sim.host.tree import HostTree
-from gpuwatch.sim.node import cluster
+from gpuwatch.sim.node import pods
 from gpuwatch.sim.node.actions import AnyAction, KubeletState
-from gpuwatch.sim.node.node import Line, Node
+from gpuwatch.sim.node.machine import LogLine
+from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import Scenario, load
-from gpuwatch.sim.surroundings.consents import Consenting
+from gpuwatch.sim.surroundings.consents import ConsentsWriter
 from gpuwatch.sim.surroundings.kubelet import SimKubelet
 from gpuwatch.sim.surroundings.pcitree import PciTree
 from gpuwatch.sim.surroundings.proctree import ProcTree
@@ -94,7 +94,7 @@ class World:
             hold = create(self.directory, self._scenario, self._seed, self._speed, self._clock)
             undo.callback(hold.release)
             undo.callback(end, self.directory)
-            self._keeper = Timekeeper(self.directory, hold.record, self._clock, physical=False)
+            self._keeper = NodeReplica(self.directory, hold.record, self._clock, physical=False)
             try:
                 self._make(undo, hold.record.boot_id)
             except (OSError, RuntimeError) as error:
@@ -133,12 +133,12 @@ class World:
         self._processes = ProcTree(self.directory)
         self._bus = PciTree(self.directory)
         self._host = HostTree(self.directory)
-        self._consents = Consenting(self.directory / "state", self._clock)
+        self._consents = ConsentsWriter(self.directory / "state", self._clock)
         _identify(self.directory, boot_id)
         self._kubelet = SimKubelet(self.directory / KUBELET)
         undo.callback(self._kubelet.stop)
         node = self._keeper.update()
-        self._kmsg.write(Line(0.0, f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {node.driver}"))
+        self._kmsg.write(LogLine(0.0, f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {node.driver}"))
         self._show(node)
 
     def _run(self) -> None:
@@ -155,7 +155,7 @@ class World:
             except (OSError, GpuwatchError) as error:
                 log.error("cannot show the simulated node; %s", error)
 
-    def _log(self, line: Line) -> None:
+    def _log(self, line: LogLine) -> None:
         """To those who follow the kernel log, and to the file for those who come later."""
         self._kmsg.write(line)
         try:
@@ -164,11 +164,11 @@ class World:
         except OSError as error:
             log.error("cannot keep the simulated kernel log; %s", error)
 
-    def _show(self, node: Node) -> None:
-        self._processes.show(cluster.processes(node), cluster.pods(node))
+    def _show(self, node: SimNode) -> None:
+        self._processes.show(pods.processes(node), pods.pods(node))
         self._bus.show(node)
         self._host.show(node)
-        self._kubelet.show(cluster.allocations(node), cluster.allocatable(node))
+        self._kubelet.show(pods.allocations(node), pods.allocatable(node))
         self._set_fault(node.kubelet)
 
     def _set_fault(self, state: KubeletState) -> None:
@@ -188,7 +188,7 @@ class KernelRing:
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._sequence = 0
 
-    def write(self, line: Line) -> None:
+    def write(self, line: LogLine) -> None:
         """One record with the next number."""
         self._sequence += 1
         text = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", line.text)

@@ -28,7 +28,7 @@ from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
 from gpuwatch.sim.host.tree import HostTree
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import Scenario, parse
 from gpuwatch.sim.surroundings.pcitree import PciTree
 from gpuwatch.sim.world import World
@@ -47,7 +47,7 @@ class Host:
         self, root: Path, timeline: Iterable[dict[str, Any]] = (), workloads: Iterable[dict[str, Any]] = (), **node: Any
     ) -> None:
         """What has happened by the first second, who works there, and as in a scenario: model, gpus, driver, mig."""
-        self.root, self.node = root, Node(_scenario(node, timeline, workloads))
+        self.root, self.node = root, SimNode(_scenario(node, timeline, workloads))
         self._trees = (PciTree(root), HostTree(root))
         self.node.advance(1.0)
         self.show()
@@ -172,7 +172,7 @@ def _seen(text: str) -> View:
 def _looked(text: str) -> View:
     timeline, workloads, node = msgspec.json.decode(text)
     scenario = _scenario(node, timeline, workloads)
-    after = Node(scenario)
+    after = SimNode(scenario)
     after.advance(1.0)
     with folder() as place, World(scenario, Path(place)) as world:
         config = msgspec.structs.replace(Config(), sources=world.sources, state_dir=f"{place}/state")
@@ -186,7 +186,7 @@ def _looked(text: str) -> View:
     raise AssertionError("the machine was too busy to look at a simulated node")
 
 
-def is_whole(view: View, node: Node) -> bool:
+def is_whole(view: View, node: SimNode) -> bool:
     """Every GPU that can has told a sample, the others why there is none; without NVML, why there is none."""
     nvml = next(source for source in view.snapshot.sources if source.name == "nvml")
     if not nvml.up:

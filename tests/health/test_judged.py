@@ -12,7 +12,7 @@ from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import GpuState, GpuStatus, Snapshot, SourceStatus
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.sim.directory import attach
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.nvml import SimNvml
 from tests.sim.node.nodes import HandClock, open_driver, scenario, work
 
@@ -135,7 +135,7 @@ def test_a_reset_ends_what_an_xid_began(tmp_path: Any, action: dict[str, Any]) -
 
 
 def test_a_reset_says_that_the_driver_asks_for_nothing_any_more() -> None:
-    node = Node(
+    node = SimNode(
         scenario(
             timeline=[
                 {"at": 1, "do": "recovery_action", "gpu": 1, "action": 1},
@@ -153,7 +153,7 @@ def test_a_reset_says_that_the_driver_asks_for_nothing_any_more() -> None:
 
 @pytest.mark.parametrize("action", [{"do": "recover", "gpu": 0}, {"do": "reload", "seconds": 1.0}])
 def test_the_energy_counter_begins_anew(action: dict[str, Any]) -> None:
-    node = Node(scenario(workloads=[work(0)], timeline=[{"at": 60, **action}]))
+    node = SimNode(scenario(workloads=[work(0)], timeline=[{"at": 60, **action}]))
     node.advance(59.0)
     before = node.physics[0].energy
     node.advance(62.0)

@@ -10,8 +10,8 @@ from gpuwatch.collect.kernel_log.follower import KernelLog
 from gpuwatch.host.pci import bus_gpus, driver_gpus
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
 from gpuwatch.sim.directory import inject
-from gpuwatch.sim.node import cluster
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node import pods
+from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.nvml import open_node
 from gpuwatch.sim.world import World
 from gpuwatch.workloads.podresources import PodResources
@@ -110,15 +110,15 @@ def test_pods_come_and_go_everywhere(world):
 
 
 def test_the_kubelet_tells_claims_slots_and_instances_by_their_own_names():
-    shared = Node(scenario(replicas=4, workloads=[work("0::3")]), physical=False)
-    assert [a.device_ids for a in cluster.allocations(shared)] == [(f"{shared.gpus[0].uuid}::3",)]
-    assert len(cluster.allocatable(shared)[0].device_ids) == 8
-    claimed = Node(scenario(workloads=[work(1, claim="two")]), physical=False)
-    (allocation,) = cluster.allocations(claimed)
+    shared = SimNode(scenario(replicas=4, workloads=[work("0::3")]), physical=False)
+    assert [a.device_ids for a in pods.allocations(shared)] == [(f"{shared.gpus[0].uuid}::3",)]
+    assert len(pods.allocatable(shared)[0].device_ids) == 8
+    claimed = SimNode(scenario(workloads=[work(1, claim="two")]), physical=False)
+    (allocation,) = pods.allocations(claimed)
     assert (allocation.resource, allocation.claim) == ("gpu.nvidia.com", "ml/two")
     assert allocation.device_ids == ("gpu-1",)
-    cut = Node(scenario(gpus=1, mig={0: ["1g.10gb"]}, workloads=[work("0:0")]), physical=False)
-    (allocation,) = cluster.allocations(cut)
+    cut = SimNode(scenario(gpus=1, mig={0: ["1g.10gb"]}, workloads=[work("0:0")]), physical=False)
+    (allocation,) = pods.allocations(cut)
     assert allocation.resource == "nvidia.com/mig-1g.10gb"
     assert allocation.device_ids[0].startswith("MIG-")
 

@@ -43,7 +43,7 @@ from gpuwatch.remediation.service.process import RemediatorService
 from gpuwatch.remediation.service.remediator import Remediator
 from gpuwatch.sim.kubeapi import AccessRule, Object, SimulatedApiServer
 from gpuwatch.sim.kubeapi.objects import gpus_of, is_over
-from gpuwatch.sim.surroundings.neighbourhood import CHAT, EVALUATION, NAMESPACE, NODE, SCENARIO, Neighbourhood
+from gpuwatch.sim.surroundings.neighbourhood import CHAT, EVALUATION, NAMESPACE, NODE, SCENARIO, DemoCluster
 from gpuwatch.sim.world import World
 from gpuwatch.storage.store import Store
 from gpuwatch.tuning.model.status import TuningState
@@ -201,7 +201,7 @@ class DemoStage:
         """The cluster needs to know which machine this is, hence after the agent's first look."""
         clock = SystemClock()
         view = self._first_view(clock)
-        self._town = stack.enter_context(Neighbourhood(self._world, view.snapshot.host))
+        self._town = stack.enter_context(DemoCluster(self._world, view.snapshot.host))
         self._town.cluster.add_user("gpuwatch", RIGHTS)
         self._town.cluster.add_user("consents", CONSENT_RIGHTS)
         server = stack.enter_context(SimulatedApiServer(self._town.cluster, folder=self.directory))

@@ -97,7 +97,7 @@ def _of_views(session: Session, views: Views) -> Advice:
     from gpuwatch.cli.look.recording import STARTED, recorded, scenario_views
     from gpuwatch.rightsizing.usage.from_views import usage_of_views
     from gpuwatch.sim.node.scenario import DEFAULT, load, seconds
-    from gpuwatch.sim.surroundings.consents import told
+    from gpuwatch.sim.surroundings.consents import scenario_consents
     from gpuwatch.workloads.workload_key import Tenants
 
     config = session.config()
@@ -106,7 +106,7 @@ def _of_views(session: Session, views: Views) -> Advice:
     if simulated:
         scenario = views.events.removeprefix("sim:")
         given = scenario_views(scenario, config, views.duration, views.seed, with_gpm=True)
-        tenants = Tenants(told(load(scenario or DEFAULT), STARTED))
+        tenants = Tenants(scenario_consents(load(scenario or DEFAULT), STARTED))
     else:
         given = recorded(views.events)
     with progress(session, f"playing {views.duration}, in hours" if simulated else "reading views") as advance:

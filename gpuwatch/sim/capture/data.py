@@ -42,7 +42,7 @@ class Header(msgspec.Struct, kw_only=True):
     masked: bool = False
 
 
-class Line(msgspec.Struct, kw_only=True, omit_defaults=True):
+class CaptureLine(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One question: runs of (how often in a row, answer), the driver's time per call in µs, words for people."""
 
     ask: list[Any]
@@ -85,10 +85,10 @@ class Recording:
         if microseconds is not None:
             self.microseconds.setdefault(question, []).append(microseconds)
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[CaptureLine]:
         """One line per question, in the order first asked."""
         return [
-            Line(ask=list(question), answers=runs, us=self.microseconds.get(question, []), about=about(question))
+            CaptureLine(ask=list(question), answers=runs, us=self.microseconds.get(question, []), about=about(question))
             for question, runs in self.runs.items()
         ]
 
@@ -170,7 +170,7 @@ def load(data: bytes, path: Path) -> Recording:
         if end.crc not in (None, zlib.crc32(body + b"\n")):
             raise ValueError("its content was changed")
         for raw in rest:
-            _add(recording, msgspec.json.decode(raw, type=Line))
+            _add(recording, msgspec.json.decode(raw, type=CaptureLine))
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError, ValueError) as problem:
         raise _broken(path, str(problem)) from None
     if end.end != len(recording.runs):
@@ -189,7 +189,7 @@ def _header(raw: bytes, path: Path) -> Header:
     return header
 
 
-def _add(recording: Recording, line: Line) -> None:
+def _add(recording: Recording, line: CaptureLine) -> None:
     if not line.ask or not isinstance(line.ask[0], str) or not line.answers or any(n < 1 for n, _ in line.answers):
         raise ValueError("not a question with answers")
     question = tuple(tuple(a) if isinstance(a, list) else a for a in line.ask)

@@ -1,17 +1,15 @@
-"""Kernel, modules, libraries and device files of the simulated host: a server with Ubuntu 24.04 and DKMS."""
+"""Kernel, its log at boot, modules, libraries and device files of the simulated host: Ubuntu 24.04 with DKMS.
 
-from gpuwatch.sim.host.boot_log import FILE as KERNEL_LOG
-from gpuwatch.sim.host.boot_log import boot_log
-from gpuwatch.sim.host.device_files import UVM, capability_files, device_files, devices
-from gpuwatch.sim.host.files import Files, Link
-from gpuwatch.sim.node.node import Node
+Device files are plain files with the names of real ones; /proc tells their numbers.
+"""
+
+from gpuwatch.sim.host import Files, Symlink
+from gpuwatch.sim.node.node import SimNode
 
 RELEASE = "6.8.0-51-generic"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
-_Tree = dict[str, str | Link]
-
-_NAMES = ("libnvidia-ml.so", "libcuda.so", "libnvidia-ptxjitcompiler.so")
+LIBRARY_NAMES = ("libnvidia-ml.so", "libcuda.so", "libnvidia-ptxjitcompiler.so")
 _DRIVER_MODULES = (
     ("nvidia_uvm", 2076672, 4, "-"),
     ("nvidia_drm", 135168, 0, "-"),
@@ -43,40 +41,53 @@ _PARAMETERS = {
 
 _SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
+NVIDIA, UVM, CAPS, IMEX = 195, 508, 234, 235
+_CONTROL, _MODESET = 255, 254
+_INSTANCES, _COMPUTE_INSTANCES = 15, 8  # per GPU and per GPU instance: how the driver numbers capabilities
 
-def machine(node: Node) -> Files:
+_OTHER_MAJORS = {"mem": 1, "tty": 4, "ptmx": 5, "misc": 10, "input": 13, "pts": 136, "infiniband_verbs": 231}
+_DRIVER_MAJORS = {
+    "nvidia": NVIDIA, "nvidiactl": NVIDIA, "nvidia-modeset": NVIDIA, "nvidia-caps": CAPS,
+    "nvidia-caps-imex-channels": IMEX, "nvidia-nvlink": 236, "nvidia-nvswitch": 237, "nvidia-uvm": UVM,
+}  # fmt: skip
+
+KERNEL_LOG = "gpuwatch/kernel.log"
+"""The kernel log as `dmesg --raw` prints it, below the host's root."""
+
+
+def machine(node: SimNode) -> Files:
     """The files."""
-    return _kernel(node) | _on_disk(node) | _process() | device_files(node) | (_loaded(node) if node.driver_up else {})
-
-
-def _kernel(node: Node) -> _Tree:
     modules = (_RDMA_MODULES if node.model.nvlinks else ()) + _OTHER_MODULES
+    majors = _OTHER_MAJORS
     if node.driver_up:
         modules = _DRIVER_MODULES + (_PEER_MEMORY if node.model.nvlinks else ()) + modules
-    return {
+        majors = majors | _DRIVER_MAJORS
+    characters = "".join(f"{major:3} {name}\n" for name, major in majors.items())
+    kernel = {
         "proc/sys/kernel/osrelease": f"{RELEASE}\n",
         "proc/cmdline": f"BOOT_IMAGE=/boot/vmlinuz-{RELEASE} root=/dev/sda2 ro iommu=pt pci=realloc=off\n",
         "proc/modules": "".join(
             f"{name} {size} {uses} {by} Live 0x0000000000000000{' (OE)' if 'nvidia' in name else ''}\n"
             for name, size, uses, by in modules
         ),
-        "proc/devices": devices(node),
+        "proc/devices": f"Character devices:\n{characters}\nBlock devices:\n  7 loop\n259 blkext\n",
         "proc/meminfo": "MemTotal:       2113503744 kB\nHugePages_Total:       0\nHugepagesize:       2048 kB\n",
         "sys/module/module/parameters/sig_enforce": "N\n",
         _SECURE_BOOT: "\x06\0\0\0\0",
-        KERNEL_LOG: boot_log(node, RELEASE, UVM),
+        KERNEL_LOG: _boot_log(node),
+        # whoever diagnoses is root
+        "proc/self/status": "Name:\tgpuwatch\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n",
+        "proc/self/limits": "Limit                     Soft Limit           Hard Limit           Units     \n"
+        "Max locked memory         unlimited            unlimited            bytes     \n",
     }
-
-
-def _on_disk(node: Node) -> _Tree:
-    modules, built = f"lib/modules/{RELEASE}", "(\ufffd/"  # compressed by zstd
-    libraries: _Tree = {f"{LIBRARIES}/{name}.{node.driver}": "\x7fELF" for name in _NAMES}
-    libraries |= {f"{LIBRARIES}/{name}.1": Link(f"{name}.{node.driver}") for name in _NAMES}
-    return libraries | {
-        f"{modules}/modules.dep": "kernel/net/bridge/bridge.ko.zst: kernel/net/llc/llc.ko.zst\n"
+    modules_folder, built = f"lib/modules/{RELEASE}", "(\ufffd/"  # compressed by zstd
+    installed: dict[str, str | Symlink] = {f"{LIBRARIES}/{name}.{node.driver}": "\x7fELF" for name in LIBRARY_NAMES}
+    installed |= {f"{LIBRARIES}/{name}.1": Symlink(f"{name}.{node.driver}") for name in LIBRARY_NAMES}
+    installed |= {
+        f"{modules_folder}/modules.dep": "kernel/net/bridge/bridge.ko.zst: kernel/net/llc/llc.ko.zst\n"
         "updates/dkms/nvidia-uvm.ko.zst: updates/dkms/nvidia.ko.zst\nupdates/dkms/nvidia.ko.zst:\n",
-        f"{modules}/updates/dkms/nvidia.ko.zst": built,
-        f"{modules}/build/Makefile": "VERSION = 6\n",
+        f"{modules_folder}/updates/dkms/nvidia.ko.zst": built,
+        f"{modules_folder}/build/Makefile": "VERSION = 6\n",
         f"var/lib/dkms/nvidia/{node.driver}/{RELEASE}/x86_64/module/nvidia.ko.zst": built,
         f"lib/firmware/nvidia/{node.driver}/gsp_ga10x.bin": "\x7fELF",
         f"lib/firmware/nvidia/{node.driver}/gsp_tu10x.bin": "\x7fELF",
@@ -84,22 +95,62 @@ def _on_disk(node: Node) -> _Tree:
         "usr/bin/nvidia-smi": "\x7fELF",
         "usr/bin/nvidia-modprobe": "\x7fELF",
     }
+    loaded = {}
+    if node.driver_up:
+        loaded = {
+            f"proc/driver/nvidia/capabilities/{path}": f"DeviceFileMinor: {minor}\nDeviceFileMode: "
+            f"{256 if path == 'mig/config' else 292}\nDeviceFileModify: 1\n"
+            for path, minor in capabilities(node).items()
+        } | {
+            "proc/driver/nvidia/version": f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {node.driver}  "
+            "Release Build  (dvs-builder@U22-I3-AE18-23-3)\n"
+            "GCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)\n",
+            "proc/driver/nvidia/params": "".join(f"{name}: {value}\n" for name, value in _PARAMETERS.items()),
+            "sys/module/nvidia/version": f"{node.driver}\n",
+        }
+    return kernel | installed | _device_files(node) | loaded
 
 
-def _loaded(node: Node) -> _Tree:
-    return capability_files(node) | {
-        "proc/driver/nvidia/version": f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {node.driver}  "
-        "Release Build  (dvs-builder@U22-I3-AE18-23-3)\n"
-        "GCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)\n",
-        "proc/driver/nvidia/params": "".join(f"{name}: {value}\n" for name, value in _PARAMETERS.items()),
-        "sys/module/nvidia/version": f"{node.driver}\n",
-    }
+def capabilities(node: SimNode) -> dict[str, int]:
+    """Path below /proc/driver/nvidia/capabilities -> minor."""
+    found = {"mig/config": 1, "mig/monitor": 2}
+    for gpu in node.gpus:
+        for unit in gpu.units:
+            if unit.profile is not None:
+                minor = 3 + (gpu.index * _INSTANCES + unit.gi) * (1 + _COMPUTE_INSTANCES)
+                place = f"gpu{gpu.index}/mig/gi{unit.gi}"
+                found |= {f"{place}/access": minor, f"{place}/ci0/access": minor + 1}
+    return found
 
 
-def _process() -> _Tree:
-    """Who diagnoses: root."""
-    return {
-        "proc/self/status": "Name:\tgpuwatch\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n",
-        "proc/self/limits": "Limit                     Soft Limit           Hard Limit           Units     \n"
-        "Max locked memory         unlimited            unlimited            bytes     \n",
-    }
+def _device_files(node: SimNode) -> dict[str, str | Symlink]:
+    """/dev and /dev/char; the GPUs' own files are those of `PciTree`."""
+    numbers = {"nvidiactl": (NVIDIA, _CONTROL), "nvidia-modeset": (NVIDIA, _MODESET)}
+    numbers |= {"nvidia-uvm": (UVM, 0), "nvidia-uvm-tools": (UVM, 1)}
+    numbers |= {f"nvidia-caps/nvidia-cap{minor}": (CAPS, minor) for minor in capabilities(node).values()}
+    links = numbers | {f"nvidia{gpu.index}": (NVIDIA, gpu.index) for gpu in node.gpus}
+    files: dict[str, str | Symlink] = {f"dev/{name}": "" for name in numbers}
+    return files | {f"dev/char/{major}:{minor}": Symlink(f"../{name}") for name, (major, minor) in links.items()}
+
+
+def _boot_log(node: SimNode) -> str:
+    """Lines up to the moment at which the driver is ready."""
+    driver = f"{node.driver}  Release Build  (dvs-builder@U22-I3-AE18-23-3)"
+    lines = (
+        (0.0, f"Linux version {RELEASE} (buildd@lcy02-amd64-065) (x86_64-linux-gnu-gcc-13) #52-Ubuntu SMP"),
+        (0.004, "secureboot: Secure boot disabled"),
+        (0.41, "pcieport 0000:17:01.0: AER: enabled with IRQ 40"),
+        (11.2, "nvidia: loading out-of-tree module taints kernel."),
+        (11.21, "nvidia: module verification failed: signature and/or required key missing - tainting kernel"),
+        (11.3, "nvidia-nvlink: Nvlink Core is being initialized, major device number 236"),
+        *((11.4 + gpu.index / 100, f"nvidia {gpu.address}: enabling device (0140 -> 0142)") for gpu in node.gpus),
+        (12.9, f"NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  {driver}"),
+        (13.1, f"nvidia-modeset: Loading NVIDIA UNIX Open Kernel Mode Setting Driver for x86_64  {driver}"),
+        (13.4, f"nvidia-uvm: Loaded the UVM driver, major device number {UVM}."),
+    )
+    return "".join(raw_line(at, text) for at, text in lines)
+
+
+def raw_line(at: float, text: str, facility: int = 0) -> str:
+    """`<4>[   12.900000] NVRM: ...`"""
+    return f"<{facility * 8 + 4}>[{at:12.6f}] {text}\n"

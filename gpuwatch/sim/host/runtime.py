@@ -7,13 +7,12 @@ nvidia runtime as its default and CDI, a kubelet, and the GPU operator for every
 import msgspec
 
 from gpuwatch.diagnose.host.kubelet_checkpoint import sealed
+from gpuwatch.sim.host import Files, Symlink
 from gpuwatch.sim.host.cluster import capacity, has_kubelet
-from gpuwatch.sim.host.files import Files, Link
 from gpuwatch.sim.host.machine import LIBRARIES
 from gpuwatch.sim.host.services import services
-from gpuwatch.sim.node.cluster import DOMAIN, allocatable
-from gpuwatch.sim.node.gpu import SimGpu, Unit
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
+from gpuwatch.sim.node.pods import DOMAIN, allocatable
 
 TOOLKIT = "1.18.1-1"
 CONTAINERD = "2.1.5-1~ubuntu.24.04~noble"
@@ -96,35 +95,26 @@ containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 """
 
 
-def runtime(node: Node) -> Files:
+def runtime(node: SimNode) -> Files:
     """The files."""
-    of_cluster = {**_kubelet(node), **_operator()} if has_kubelet(node) else {}
-    return {**_runtime(node), **of_cluster}
-
-
-def _runtime(node: Node) -> Files:
-    return {
+    # dpkg keeps all packages in one file, the fabric manager's among them
+    packages = str(services(node).get(PACKAGES, "")) + "".join(
+        f"Package: {name}\nStatus: install ok installed\nArchitecture: amd64\nVersion: {version}\n\n"
+        for name, version in (("containerd.io", CONTAINERD), ("nvidia-container-toolkit", TOOLKIT))
+    )
+    files: dict[str, str | Symlink] = {
         **{f"usr/bin/{name}": "\x7fELF" for name in PROGRAMS},
-        PACKAGES: _packages(node),
+        PACKAGES: packages,
         "etc/containerd/config.toml": _CONTAINERD_CONFIG,
         "etc/containerd/conf.d/99-nvidia.toml": _NVIDIA_RUNTIME,
         "etc/nvidia-container-runtime/config.toml": _TOOLKIT_CONFIG,
-        "var/run": Link("../run"),
-        "run/cdi/nvidia.yaml": cdi(node),
+        "var/run": Symlink("../run"),
+        "run/cdi/nvidia.yaml": _cdi(node),
     }
+    return {**files, **_kubelet(node)} if has_kubelet(node) else files
 
 
-def _packages(node: Node) -> str:
-    """dpkg keeps all packages in one file, the fabric manager's among them."""
-    others = services(node).get(PACKAGES, "")
-    ours = (("containerd.io", CONTAINERD), ("nvidia-container-toolkit", TOOLKIT))
-    return str(others) + "".join(
-        f"Package: {name}\nStatus: install ok installed\nArchitecture: amd64\nVersion: {version}\n\n"
-        for name, version in ours
-    )
-
-
-def cdi(node: Node) -> str:
+def _cdi(node: SimNode) -> str:
     """As nvidia-cdi-refresh.service has `nvidia-ctk cdi generate` write it."""
     libraries = [f"/{LIBRARIES}/{name}.{node.driver}" for name in _LIBRARIES]
     common = {
@@ -147,32 +137,25 @@ def cdi(node: Node) -> str:
         for gpu in node.gpus
         if gpu.attached
         for number, unit in enumerate(gpu.units)
-        for name in (_index(gpu, unit, number), unit.uuid)
+        for name in (f"{gpu.index}:{number}" if unit.profile else str(gpu.index), unit.uuid)
     ]
     spec = {"cdiVersion": "0.5.0", "containerEdits": common, "devices": devices, "kind": f"{DOMAIN}/gpu"}
     return "---\n" + msgspec.yaml.encode(spec).decode()
 
 
-def _index(gpu: SimGpu, unit: Unit, number: int) -> str:
-    return f"{gpu.index}:{number}" if unit.profile else str(gpu.index)
-
-
-def _kubelet(node: Node) -> Files:
+def _kubelet(node: SimNode) -> Files:
+    """The kubelet's files, and those that nvidia-operator-validator writes, one after the other."""
     plugins = [resource.partition("/")[2] for resource in capacity(node)] or ["gpu"]
     registered = {each.resource: each.device_ids for each in allocatable(node)}
     answers = {} if node.kubelet == "absent" else {f"{KUBELET}/pod-resources/kubelet.sock": ""}
+    roots = {"IS_HOST_DRIVER": "true", "NVIDIA_DRIVER_ROOT": "/", "DRIVER_ROOT_CTR_PATH": "/host"}
+    driver = "".join(f"{name}={value}\n" for name, value in roots.items())
+    ready = {"driver-ready": driver, "toolkit-ready": "", "cuda-ready": "", "plugin-ready": ""}
     return {
         f"{KUBELET}/config.yaml": _KUBELET_CONFIG,
         f"{KUBELET}/device-plugins/kubelet.sock": "",
         f"{KUBELET}/device-plugins/kubelet_internal_checkpoint": sealed(registered),
         **{f"{KUBELET}/device-plugins/nvidia-{name}.sock": "" for name in plugins},
         **answers,
+        **{f"run/nvidia/validations/{name}": text for name, text in ready.items()},
     }
-
-
-def _operator() -> Files:
-    """Written by nvidia-operator-validator, one after the other."""
-    roots = {"IS_HOST_DRIVER": "true", "NVIDIA_DRIVER_ROOT": "/", "DRIVER_ROOT_CTR_PATH": "/host"}
-    driver = "".join(f"{name}={value}\n" for name, value in roots.items())
-    ready = {"driver-ready": driver, "toolkit-ready": "", "cuda-ready": "", "plugin-ready": ""}
-    return {f"run/nvidia/validations/{name}": text for name, text in ready.items()}

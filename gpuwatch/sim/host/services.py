@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from gpuwatch.sim.host import Files, Symlink
 from gpuwatch.sim.host.cluster import NAME, has_kubelet
-from gpuwatch.sim.host.files import Files, Link
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.profiles import Model
 
 PIDS = {
@@ -34,15 +34,35 @@ PORTS = {SSH: "00000000", 10250: "00000000", 10248: "0100007F", 10256: "00000000
 """Listening TCP port -> local address as /proc/net/tcp writes it: sshd, kubelet, its health, kube-proxy."""
 
 
-def services(node: Node) -> Files:
+def services(node: SimNode) -> Files:
     """The files."""
-    exporters = {"gpuwatch/exporters.json": "[]\n"}  # a recording, and nobody listens on their ports
-    return exporters | {"etc/hostname": f"{NAME}\n"} | {
-        **_processes(node), **_network(node), **_sockets(node), **_units(node), **_fabric(node), **_devices(node.model)
-    }  # fmt: skip
+    names = running(node)
+    has_fabric = has_switches(node.model)
+    files: dict[str, str | Symlink] = {
+        "gpuwatch/exporters.json": "[]\n",  # a recording: no process listens on their ports
+        "etc/hostname": f"{NAME}\n",
+    }
+    for name in names:
+        pid, parent = PIDS[name], 0 if name in ("systemd", "kthreadd") else 1
+        files[f"proc/{pid}/comm"] = name[:15] + "\n"
+        files[f"proc/{pid}/stat"] = f"{pid} ({name[:15]}) S {parent} {pid} {pid}" + " 0" * 15 + " 900 0 0\n"
+    ports = PORTS if has_kubelet(node) else {SSH: PORTS[SSH]}
+    idle = "00000000:00000000 00:00000000 00000000     0        0"
+    rows = [
+        f"{slot:4}: {address}:{port:04X} 00000000:0000 0A {idle} {40000 + slot} 1\n"
+        for slot, (port, address) in enumerate(ports.items())
+    ]
+    files |= {"proc/net/tcp": _HEADER + "".join(rows), "proc/net/tcp6": _HEADER}
+    sockets = {"nvidia-persistenced": "nvidia-persistenced", "nv-fabricmanager": "nvidia-fabricmanager"}
+    files |= {f"run/{folder}/socket": "" for name, folder in sockets.items() if name in names}
+    files |= {  # what systemd starts at boot
+        f"etc/systemd/system/multi-user.target.wants/{name}.service": Symlink(f"/usr/lib/systemd/system/{name}.service")
+        for name in ("nvidia-persistenced", *(("nvidia-fabricmanager",) if has_fabric else ()))
+    }
+    return {**files, **_fabric_manager(node), **_switches(node.model)} if has_fabric else files
 
 
-def running(node: Node) -> tuple[str, ...]:
+def running(node: SimNode) -> tuple[str, ...]:
     """Names of the daemons; those that hold the driver end with it."""
     base = ("systemd", "kthreadd", "containerd", *(("kubelet",) if has_kubelet(node) else ()))
     if not node.driver_up:
@@ -57,44 +77,8 @@ def has_switches(model: Model) -> bool:
     return model.nvlinks > 0
 
 
-def _processes(node: Node) -> Files:
-    found = {}
-    for name in running(node):
-        pid, parent = PIDS[name], 0 if name in ("systemd", "kthreadd") else 1
-        found[f"proc/{pid}/comm"] = name[:15] + "\n"
-        found[f"proc/{pid}/stat"] = f"{pid} ({name[:15]}) S {parent} {pid} {pid}" + " 0" * 15 + " 900 0 0\n"
-    return found
-
-
-def _network(node: Node) -> Files:
-    ports = PORTS if has_kubelet(node) else {SSH: PORTS[SSH]}
-    idle = "00000000:00000000 00:00000000 00000000     0        0"
-    rows = [
-        f"{slot:4}: {address}:{port:04X} 00000000:0000 0A {idle} {40000 + slot} 1\n"
-        for slot, (port, address) in enumerate(ports.items())
-    ]
-    return {"proc/net/tcp": _HEADER + "".join(rows), "proc/net/tcp6": _HEADER}
-
-
-def _sockets(node: Node) -> Files:
-    names = {"nvidia-persistenced": "nvidia-persistenced", "nv-fabricmanager": "nvidia-fabricmanager"}
-    return {f"run/{folder}/socket": "" for name, folder in names.items() if name in running(node)}
-
-
-def _units(node: Node) -> Files:
-    """What systemd starts at boot."""
-    fabric = ("nvidia-fabricmanager",) if has_switches(node.model) else ()
-    wants = "etc/systemd/system/multi-user.target.wants"
-    return {
-        f"{wants}/{name}.service": Link(f"/usr/lib/systemd/system/{name}.service")
-        for name in ("nvidia-persistenced", *fabric)
-    }
-
-
-def _fabric(node: Node) -> Files:
-    """The fabric manager of NVIDIA's packages for Ubuntu, in the driver's version."""
-    if not has_switches(node.model):
-        return {}
+def _fabric_manager(node: SimNode) -> Files:
+    """NVIDIA's package for Ubuntu, in the driver's version, and the log of its start."""
     branch = int(node.driver.split(".")[0])
     package = {
         "Package": "nvidia-fabricmanager" if branch >= 580 else f"nvidia-fabricmanager-{branch}",
@@ -105,14 +89,6 @@ def _fabric(node: Node) -> Files:
         "Version": f"{node.driver}-1",
         "Description": "Fabric Manager for NVSwitch based systems.",
     }
-    return {
-        "var/lib/dpkg/status": "".join(f"{name}: {text}\n" for name, text in package.items()) + "\n",
-        "var/log/fabricmanager.log": _log(node),
-    }
-
-
-def _log(node: Node) -> str:
-    pid = PIDS["nv-fabricmanager"]
     lines = (
         f"Fabric Manager version {node.driver} is running with the following configuration options",
         "Logging level = 4",
@@ -126,21 +102,25 @@ def _log(node: Node) -> str:
         "Successfully configured all the available NVSwitches to route GPU NVLink traffic. NVLink Peer-to-Peer support "
         "will be enabled once the GPUs are successfully registered with the NVLink fabric.",
     )
-    return "".join(f"[Sep 21 2026 14:06:{40 + i}] [INFO] [tid {pid}] {line}\n" for i, line in enumerate(lines))
+    pid = PIDS["nv-fabricmanager"]
+    log = (f"[Sep 21 2026 14:06:{40 + i}] [INFO] [tid {pid}] {line}\n" for i, line in enumerate(lines))
+    return {
+        "var/lib/dpkg/status": "".join(f"{name}: {text}\n" for name, text in package.items()) + "\n",
+        "var/log/fabricmanager.log": "".join(log),
+    }
 
 
-def _devices(model: Model) -> Files:
-    if not has_switches(model):
-        return {}
+def _switches(model: Model) -> Files:
+    """NVSwitches of an HGX board, or the bridges through which the host of an HGX B200 manages them."""
     count, device = SWITCHES.get(model.key, (0, ""))
     switches = {"vendor": "0x10de", "class": "0x068000", "device": device}
-    found: dict[str, str | Link] = dict(_pci({_FIRST_SWITCH + i: switches for i in range(count)}))
+    found: dict[str, str | Symlink] = dict(_pci({_FIRST_SWITCH + i: switches for i in range(count)}))
     if model.nvlink5:
         for i in range(BRIDGES):
             folder = f"sys/bus/pci/devices/{_address(_FIRST_BRIDGE + i)}"
             found |= _pci({_FIRST_BRIDGE + i: {"vendor": "0x15b3", "class": "0x020700", "device": "0x1021"}})
             found[f"{folder}/vpd"] = "\x02\x1f\x00HGX B200 NVLink management\x10\x1c\x00V0\x19SMDL=SW_MNG\x00"
-            found[f"{folder}/driver"] = Link("../../../../bus/pci/drivers/mlx5_core")
+            found[f"{folder}/driver"] = Symlink("../../../../bus/pci/drivers/mlx5_core")
             found[f"{folder}/infiniband/mlx5_{i}/node_type"] = "1: CA\n"
             found[f"sys/class/infiniband_mad/umad{i}/ibdev"] = f"mlx5_{i}\n"
     return found

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from gpuwatch.sim.host import Files, Symlink
 from gpuwatch.sim.host.cluster import cluster
-from gpuwatch.sim.host.files import Files, Link
 from gpuwatch.sim.host.machine import machine
 from gpuwatch.sim.host.runtime import runtime
 from gpuwatch.sim.host.services import services
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
 
-AREAS: tuple[Callable[[Node], Files], ...] = (machine, services, runtime, cluster)
+AREAS: tuple[Callable[[SimNode], Files], ...] = (machine, services, runtime, cluster)
 
 
 class HostTree:
@@ -18,9 +18,9 @@ class HostTree:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._shown: dict[str, str | Link] = {}
+        self._shown: dict[str, str | Symlink] = {}
 
-    def show(self, node: Node) -> None:
+    def show(self, node: SimNode) -> None:
         """Write what differs from what was shown before; what the node no longer has disappears."""
         wanted = {path: content for area in AREAS for path, content in area(node).items()}
         for path, content in wanted.items():
@@ -31,10 +31,10 @@ class HostTree:
         self._shown = wanted
 
 
-def _write(path: Path, content: str | Link) -> None:
+def _write(path: Path, content: str | Symlink) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    if isinstance(content, Link):
+    if isinstance(content, Symlink):
         path.symlink_to(content.target)
     else:
         path.write_text(content)

@@ -12,8 +12,8 @@ KubeletState = Literal["ok", "absent", "refused", "noise", "garbage", "oversized
 Gpus = int | tuple[int, ...] | Literal["all"]
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Work that somebody runs: in a pod (`namespace/name`), in a Slurm job or as a plain user.
+class SimWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Work on GPUs: in a pod (`namespace/name`), in a Slurm job or as a plain user.
 
     `gpus` names GPUs by index (`0`), MIG instances (`0:2`), or slots of a shared GPU (`0::1`); one process each.
     """
@@ -30,7 +30,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     slurm: str | None = None
     user: int | None = None
     claim: str | None = None  # got its whole GPUs by this ResourceClaim (dynamic resource allocation)
-    cgroup: str | None = None  # a layout of sim.proctree
+    cgroup: str | None = None  # a layout of sim.surroundings.proctree
     annotations: dict[str, str] = {}  # of its pod
     uid: str | None = None  # of its pod; None: made up from its name
 
@@ -43,7 +43,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return (namespace, pod) if slash else ("default", self.name)
 
 
-class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="do"):
+class NodeAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="do"):
     """Base: when it happens."""
 
     at: float = 0.0
@@ -51,7 +51,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     times: int | None = None
 
 
-class Xid(Action, frozen=True, kw_only=True, tag="xid"):
+class RaiseXid(NodeAction, frozen=True, kw_only=True, tag="xid"):
     """An XID: the driver's kernel line, an NVML event, or both. `gi`: of a MIG instance's fault."""
 
     gpu: Gpus
@@ -65,7 +65,7 @@ class Xid(Action, frozen=True, kw_only=True, tag="xid"):
     event: bool = True
 
 
-class Sxid(Action, frozen=True, kw_only=True, tag="sxid"):
+class RaiseSxid(NodeAction, frozen=True, kw_only=True, tag="sxid"):
     """An NVSwitch error in the kernel log."""
 
     sxid: int
@@ -75,14 +75,14 @@ class Sxid(Action, frozen=True, kw_only=True, tag="sxid"):
     message: str = "LTSSM Fault Up"
 
 
-class Kernel(Action, frozen=True, kw_only=True, tag="kernel"):
+class WriteKernelLog(NodeAction, frozen=True, kw_only=True, tag="kernel"):
     """Any line in the kernel log; a `facility` other than 0 means that user space wrote it."""
 
     line: str
     facility: int = 0
 
 
-class Lose(Action, frozen=True, kw_only=True, tag="lose"):
+class LoseGpu(NodeAction, frozen=True, kw_only=True, tag="lose"):
     """The GPU no longer answers. `announce`: with the driver's lines and XID 79; `from_bus`: sysfs loses it too."""
 
     gpu: Gpus
@@ -90,49 +90,49 @@ class Lose(Action, frozen=True, kw_only=True, tag="lose"):
     from_bus: bool = False
 
 
-class Recover(Action, frozen=True, kw_only=True, tag="recover"):
+class RecoverGpu(NodeAction, frozen=True, kw_only=True, tag="recover"):
     """Undo every fault of the GPU, as after a reset or a power cycle."""
 
     gpu: Gpus
 
 
-class Hang(Action, frozen=True, kw_only=True, tag="hang"):
+class HangCalls(NodeAction, frozen=True, kw_only=True, tag="hang"):
     """Calls about the GPU do not return until `unhang`; without `gpu` no call of the driver does."""
 
     gpu: Gpus | None = None
 
 
-class Unhang(Action, frozen=True, kw_only=True, tag="unhang"):
+class ReleaseCalls(NodeAction, frozen=True, kw_only=True, tag="unhang"):
     """Let hanging calls return."""
 
     gpu: Gpus | None = None
 
 
-class Slow(Action, frozen=True, kw_only=True, tag="slow"):
+class DelayCalls(NodeAction, frozen=True, kw_only=True, tag="slow"):
     """Every call about the GPU takes so many real seconds longer; 0 ends it."""
 
     gpu: Gpus
     delay: float
 
 
-class Reload(Action, frozen=True, kw_only=True, tag="reload"):
+class ReloadDriver(NodeAction, frozen=True, kw_only=True, tag="reload"):
     """The driver is unloaded and comes back, perhaps as another version. Lost GPUs do not come back with it."""
 
     seconds: float = 5.0
     driver: str | None = None
 
 
-class Loaded(Action, frozen=True, kw_only=True, tag="loaded"):
+class FinishReload(NodeAction, frozen=True, kw_only=True, tag="loaded"):
     """The end of a reload; follows it by itself."""
 
 
-class Refuse(Action, frozen=True, kw_only=True, tag="refuse"):
+class RefuseInit(NodeAction, frozen=True, kw_only=True, tag="refuse"):
     """nvmlInit fails with this NVML_ERROR_* from now on, such as LIB_RM_VERSION_MISMATCH; empty: no more."""
 
     error: str = ""
 
 
-class Ecc(Action, frozen=True, kw_only=True, tag="ecc"):
+class AddEccErrors(NodeAction, frozen=True, kw_only=True, tag="ecc"):
     """Memory errors that ECC found."""
 
     gpu: Gpus
@@ -141,14 +141,14 @@ class Ecc(Action, frozen=True, kw_only=True, tag="ecc"):
     count: int = 1
 
 
-class EccMode(Action, frozen=True, kw_only=True, tag="ecc_mode"):
-    """Somebody switches ECC on or off, which happens at the next reset."""
+class SetEccMode(NodeAction, frozen=True, kw_only=True, tag="ecc_mode"):
+    """ECC is switched on or off at the next reset."""
 
     gpu: Gpus
     on: bool
 
 
-class Remap(Action, frozen=True, kw_only=True, tag="remap"):
+class RemapRows(NodeAction, frozen=True, kw_only=True, tag="remap"):
     """Rows are taken out of service (Ampere and newer)."""
 
     gpu: Gpus
@@ -158,7 +158,7 @@ class Remap(Action, frozen=True, kw_only=True, tag="remap"):
     failure: bool = False
 
 
-class Retire(Action, frozen=True, kw_only=True, tag="retire"):
+class RetirePages(NodeAction, frozen=True, kw_only=True, tag="retire"):
     """Pages are retired (Turing and older)."""
 
     gpu: Gpus
@@ -167,7 +167,7 @@ class Retire(Action, frozen=True, kw_only=True, tag="retire"):
     pending: bool = True
 
 
-class Repair(Action, frozen=True, kw_only=True, tag="repair"):
+class RequireRepair(NodeAction, frozen=True, kw_only=True, tag="repair"):
     """Memory or multiprocessors wait for a repair at the next reset, or are beyond one (Hopper and newer)."""
 
     gpu: Gpus
@@ -176,33 +176,33 @@ class Repair(Action, frozen=True, kw_only=True, tag="repair"):
     unrepairable: bool = False
 
 
-class Inforom(Action, frozen=True, kw_only=True, tag="inforom"):
+class CorruptInforom(NodeAction, frozen=True, kw_only=True, tag="inforom"):
     """The GPU's configuration memory is corrupt: what is kept there cannot be read."""
 
     gpu: Gpus
 
 
-class Zombie(Action, frozen=True, kw_only=True, tag="zombie"):
-    """Memory stays in use that no process has, as after one that died in the middle of a call; until a reset."""
+class LeakMemory(NodeAction, frozen=True, kw_only=True, tag="zombie"):
+    """Memory stays in use without a process until a reset, as after a process that died inside a call."""
 
     gpu: Gpus
     mebibytes: int = 20_000
 
 
-class StuckClock(Action, frozen=True, kw_only=True, tag="stuck_clock"):
-    """Clocks do not rise above so many MHz, and the driver names no reason; None lets them go."""
+class CapClock(NodeAction, frozen=True, kw_only=True, tag="stuck_clock"):
+    """Clocks do not rise above so many MHz, and the driver names no reason; None ends it."""
 
     gpu: Gpus
     megahertz: int | None = None
 
 
-class MigPending(Action, frozen=True, kw_only=True, tag="mig_pending"):
+class RequestMigChange(NodeAction, frozen=True, kw_only=True, tag="mig_pending"):
     """MIG mode is to change at the next reset."""
 
     gpu: Gpus
 
 
-class Thermal(Action, frozen=True, kw_only=True, tag="thermal"):
+class SetCooling(NodeAction, frozen=True, kw_only=True, tag="thermal"):
     """Inlet air in degrees and how well the cooling works, 1 being well."""
 
     gpu: Gpus
@@ -210,44 +210,44 @@ class Thermal(Action, frozen=True, kw_only=True, tag="thermal"):
     cooling: float = 1.0
 
 
-class PowerBrake(Action, frozen=True, kw_only=True, tag="power_brake"):
+class SetPowerBrake(NodeAction, frozen=True, kw_only=True, tag="power_brake"):
     """The power supply pulls the brake line of the board."""
 
     gpu: Gpus
     engaged: bool = True
 
 
-class PowerLimit(Action, frozen=True, kw_only=True, tag="power_limit"):
-    """Somebody sets the limit."""
+class SetPowerLimit(NodeAction, frozen=True, kw_only=True, tag="power_limit"):
+    """The power limit is set; values out of range are clamped."""
 
     gpu: Gpus
     watts: float
 
 
-class LockClocks(Action, frozen=True, kw_only=True, tag="lock_clocks"):
-    """Somebody keeps the SM clock within these MHz; without `highest` it is let go. Gone at the next driver load."""
+class LockClocks(NodeAction, frozen=True, kw_only=True, tag="lock_clocks"):
+    """The SM clock is locked to these MHz, or unlocked without `highest`. A driver load unlocks it, too."""
 
     gpu: Gpus
     lowest: int = 0
     highest: int | None = None
 
 
-class ComputeMode(Action, frozen=True, kw_only=True, tag="compute_mode"):
-    """Somebody says how many processes may use it: nvmlComputeMode_t."""
+class SetComputeMode(NodeAction, frozen=True, kw_only=True, tag="compute_mode"):
+    """How many processes may use the GPU: nvmlComputeMode_t."""
 
     gpu: Gpus
     mode: Literal["default", "exclusive_thread", "prohibited", "exclusive_process"]
 
 
-class PersistenceMode(Action, frozen=True, kw_only=True, tag="persistence_mode"):
-    """Somebody says whether the driver keeps it up while nobody uses it."""
+class SetPersistenceMode(NodeAction, frozen=True, kw_only=True, tag="persistence_mode"):
+    """Whether the driver keeps the GPU initialised while no process uses it."""
 
     gpu: Gpus
     on: bool
 
 
-class Nvlink(Action, frozen=True, kw_only=True, tag="nvlink"):
-    """Links go down or up, or count errors by their names in `sources.nvml_links.ERRORS`."""
+class SetNvlink(NodeAction, frozen=True, kw_only=True, tag="nvlink"):
+    """Links go down or up, or count errors by their names in `collect.nvml.links.ERRORS`."""
 
     gpu: Gpus
     link: int | None = None  # None: all of them
@@ -255,7 +255,7 @@ class Nvlink(Action, frozen=True, kw_only=True, tag="nvlink"):
     errors: dict[str, int] = {}
 
 
-class Fabric(Action, frozen=True, kw_only=True, tag="fabric"):
+class SetFabric(NodeAction, frozen=True, kw_only=True, tag="fabric"):
     """NVSwitch fabric registration: nvmlGpuFabricState_t and health mask."""
 
     gpu: Gpus
@@ -264,7 +264,7 @@ class Fabric(Action, frozen=True, kw_only=True, tag="fabric"):
     health: int = 0
 
 
-class Pcie(Action, frozen=True, kw_only=True, tag="pcie"):
+class SetPcie(NodeAction, frozen=True, kw_only=True, tag="pcie"):
     """The link trains lower, or replays packets."""
 
     gpu: Gpus
@@ -273,40 +273,42 @@ class Pcie(Action, frozen=True, kw_only=True, tag="pcie"):
     replays: int = 0
 
 
-class RecoveryAction(Action, frozen=True, kw_only=True, tag="recovery_action"):
+class RequestRecovery(NodeAction, frozen=True, kw_only=True, tag="recovery_action"):
     """The GPU asks for NVML_GPU_RECOVERY_ACTION_*: field, event, and XID 154 in the log."""
 
     gpu: Gpus
     action: int
 
 
-class Start(Action, frozen=True, kw_only=True, tag="start"):
+class StartWorkload(NodeAction, frozen=True, kw_only=True, tag="start"):
     """Work begins: a pod or process appears."""
 
-    workload: Workload
+    workload: SimWorkload
 
 
-class Stop(Action, frozen=True, kw_only=True, tag="stop"):
+class StopWorkload(NodeAction, frozen=True, kw_only=True, tag="stop"):
     """Work of that name ends."""
 
     name: str
 
 
-class Mig(Action, frozen=True, kw_only=True, tag="mig"):
+class SetMigProfiles(NodeAction, frozen=True, kw_only=True, tag="mig"):
     """Cut the GPU into instances of these profiles; an empty list switches MIG off. What ran there ends."""
 
     gpu: Gpus
     profiles: tuple[str, ...] = ()
 
 
-class Kubelet(Action, frozen=True, kw_only=True, tag="kubelet"):
-    """A fault of `sim.kubelet`, or `ok`."""
+class SetKubelet(NodeAction, frozen=True, kw_only=True, tag="kubelet"):
+    """A fault of `sim.surroundings.kubelet`, or `ok`."""
 
     state: KubeletState
 
 
 AnyAction = (
-    Xid | Sxid | Kernel | Lose | Recover | Hang | Unhang | Slow | Reload | Loaded | Refuse | Ecc | EccMode | Remap
-    | Retire | Repair | Inforom | Zombie | StuckClock | MigPending | Thermal | PowerBrake | PowerLimit | LockClocks
-    | ComputeMode | PersistenceMode | Nvlink | Fabric | Pcie | RecoveryAction | Start | Stop | Mig | Kubelet
+    RaiseXid | RaiseSxid | WriteKernelLog | LoseGpu | RecoverGpu | HangCalls | ReleaseCalls | DelayCalls
+    | ReloadDriver | FinishReload | RefuseInit | AddEccErrors | SetEccMode | RemapRows | RetirePages
+    | RequireRepair | CorruptInforom | LeakMemory | CapClock | RequestMigChange | SetCooling | SetPowerBrake
+    | SetPowerLimit | LockClocks | SetComputeMode | SetPersistenceMode | SetNvlink | SetFabric | SetPcie
+    | RequestRecovery | StartWorkload | StopWorkload | SetMigProfiles | SetKubelet
 )  # fmt: skip

@@ -6,7 +6,7 @@ import msgspec
 
 from gpuwatch.model.pci import PciAddress
 from gpuwatch.sim.node import noise
-from gpuwatch.sim.node.actions import Workload
+from gpuwatch.sim.node.actions import SimWorkload
 from gpuwatch.sim.node.load import NOTHING, PATTERNS, Load, scaled
 from gpuwatch.sim.node.profiles import MigProfile, Model
 
@@ -14,11 +14,11 @@ FIRST_GI = {7: 0, 4: 1, 3: 1, 2: 3, 1: 7}
 """Compute slices -> id of the first GPU instance of that size, as the driver numbers them."""
 
 
-class Process(msgspec.Struct, frozen=True, kw_only=True):
+class GpuClient(msgspec.Struct, frozen=True, kw_only=True):
     """One host process of a workload on one device."""
 
     pid: int
-    workload: Workload
+    workload: SimWorkload
     stream: int  # of its noise
 
     def load(self, t: float) -> Load:
@@ -33,7 +33,7 @@ class Unit:
 
     def __init__(self, uuid: str, share: float, memory: int, profile: MigProfile | None = None, gi: int = 0) -> None:
         self.uuid, self.share, self.memory, self.profile, self.gi = uuid, share, memory, profile, gi
-        self.processes: list[Process] = []
+        self.processes: list[GpuClient] = []
         self.load = NOTHING
         self.totals = [0.0] * 5  # integrals of busy, sm, tensor, dram and the other pipes' use of the SMs over time
 
@@ -80,8 +80,8 @@ class Faults:
         self.power_brake = False
         self.channel_repair = self.tpc_repair = self.unrepairable = False
         self.inforom_corrupt = False
-        self.zombie = 0  # MiB
-        self.stuck_clock: int | None = None  # MHz
+        self.leaked_mib = 0
+        self.clock_cap: int | None = None  # MHz
         self.mig_pending = False
 
     def driver_reloaded(self) -> None:
@@ -89,7 +89,7 @@ class Faults:
         self.hung, self.delay, self.recovery_action = False, 0.0, 0
         self.remap_pending = self.retire_pending = False
         self.channel_repair = self.tpc_repair = self.mig_pending = False
-        self.zombie, self.stuck_clock = 0, None
+        self.leaked_mib, self.clock_cap = 0, None
         self.pcie_replays = 0
         self.ecc = {key: count for key, count in self.ecc.items() if key[1] != "volatile"}
         self.link_errors = [{} for _ in self.link_errors]
@@ -136,6 +136,6 @@ class SimGpu:
         self.power_limit, self.locked_clocks = float(self.model.power_limit), None
 
     @property
-    def processes(self) -> list[tuple[Unit, Process]]:
+    def processes(self) -> list[tuple[Unit, GpuClient]]:
         """Everything that runs on it."""
         return [(unit, process) for unit in self.units for process in unit.processes]

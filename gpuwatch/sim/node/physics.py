@@ -80,7 +80,13 @@ class Physics:
         units = self.gpu.units
         for unit in units:
             unit.load = unit.demand(self.time)
-        self.load = units[0].load if len(units) == 1 and units[0].share == 1.0 else _weighted(self.gpu)
+        if len(units) == 1 and units[0].share == 1.0:
+            self.load = units[0].load
+        elif any(unit.processes for unit in units):  # MIG instances by their share of the GPU
+            parts = [[x * unit.share for x in unit.load] for unit in units]
+            self.load = Load(*(sum(column) for column in zip(*parts, strict=True)))
+        else:
+            self.load = NOTHING
         # clocks are up, and watts are spent, as soon as a process holds the GPU
         held = any([unit.processes for unit in units])
         base = self.gpu.model.power_context if held else self.gpu.model.power_idle
@@ -89,7 +95,13 @@ class Physics:
         self.clock = self._clock(held, base, dynamic)
         self.power = base + dynamic * self._draw(self.clock)
         self._stretch()
-        self.nvlink_rate, self.pcie_rate = self._nvlink(), self._pcie()
+        faults, model = self.gpu.faults, self.gpu.model
+        self.nvlink_rate = 0.0
+        if self.load.nvlink:
+            self.nvlink_rate = self.load.nvlink * sum(faults.link_active) * model.nvlink_speed * 1e6 * 0.7
+        generation = faults.pcie_generation or model.pcie_generation
+        lane = 0.985e9 * 2.0 ** (generation - 3)  # bytes a second
+        self.pcie_rate = 3e5 + self.load.pcie * (faults.pcie_width or 16) * lane * 0.8
 
     def settle(self) -> None:
         """Be as warm as the load of this moment makes a GPU in the long run."""
@@ -115,16 +127,6 @@ class Physics:
     def resistance(self) -> float:
         """Degrees per watt with the cooling as it is."""
         return self.gpu.model.thermal_resistance / self.gpu.faults.cooling
-
-    def _nvlink(self) -> float:
-        if not self.load.nvlink:
-            return 0.0
-        return self.load.nvlink * sum(self.gpu.faults.link_active) * self.gpu.model.nvlink_speed * 1e6 * 0.7
-
-    def _pcie(self) -> float:
-        generation = self.gpu.faults.pcie_generation or self.gpu.model.pcie_generation
-        width = self.gpu.faults.pcie_width or 16
-        return 3e5 + self.load.pcie * width * 0.985e9 * 2.0 ** (generation - 3) * 0.8
 
     def _draw(self, clock: float) -> float:
         """Share of the dynamic draw at full clock."""
@@ -156,8 +158,8 @@ class Physics:
             self.reasons |= HW_SLOWDOWN | HW_BRAKE
         if self.reasons & HW_SLOWDOWN:
             clock = min(clock, model.clock_max / 2 // CLOCK_STEP * CLOCK_STEP)
-        if gpu.faults.stuck_clock is not None and gpu.faults.stuck_clock < clock:
-            clock = float(gpu.faults.stuck_clock)
+        if gpu.faults.clock_cap is not None and gpu.faults.clock_cap < clock:
+            clock = float(gpu.faults.clock_cap)
             self.reasons &= ~(SW_POWER | SW_THERMAL)  # it draws too little for them
         return max(clock, float(model.clock_idle))
 
@@ -172,11 +174,3 @@ class Physics:
         self.load = load._replace(tensor=load.tensor * strain, dram=load.dram * pace, nvlink=load.nvlink * pace)
         for unit in self.gpu.units:
             unit.load = unit.load._replace(tensor=unit.load.tensor * strain, dram=unit.load.dram * pace)
-
-
-def _weighted(gpu: SimGpu) -> Load:
-    """The load of MIG instances on the whole GPU."""
-    if not any(unit.processes for unit in gpu.units):
-        return NOTHING
-    parts = [[x * unit.share for x in unit.load] for unit in gpu.units]
-    return Load(*(sum(column) for column in zip(*parts, strict=True)))

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 
 from gpuwatch.model.errors import UsageError
-from gpuwatch.sim.node.actions import Action, AnyAction, Mig, Start, Workload
+from gpuwatch.sim.node.actions import AnyAction, NodeAction, SetMigProfiles, SimWorkload, StartWorkload
 from gpuwatch.sim.node.load import PATTERNS
 from gpuwatch.sim.node.profiles import MODELS
 from gpuwatch.sim.surroundings.proctree import CONTAINER_LAYOUTS, LAYOUTS, SLURM_LAYOUTS
@@ -38,11 +38,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     description: str
     node: NodeSpec = NodeSpec()
-    workloads: tuple[Workload, ...] = ()
+    workloads: tuple[SimWorkload, ...] = ()
     timeline: tuple[AnyAction, ...] = ()
 
 
-ACTIONS: dict[str, type[Action]] = {kind.__struct_config__.tag: kind for kind in get_args(AnyAction)}
+ACTIONS: dict[str, type[NodeAction]] = {kind.__struct_config__.tag: kind for kind in get_args(AnyAction)}
 """Word behind `do:` -> action."""
 
 
@@ -95,7 +95,7 @@ def parse(document: Any, origin: str) -> Scenario:
     _check_keys(document, Scenario, "", origin)
     _check_keys(document.get("node"), NodeSpec, "node.", origin)
     for i, entry in enumerate(document.get("workloads") or ()):
-        _check_keys(entry, Workload, f"workloads[{i}].", origin)
+        _check_keys(entry, SimWorkload, f"workloads[{i}].", origin)
     timeline = [_action(entry, f"timeline[{i}].", origin) for i, entry in enumerate(document.get("timeline") or ())]
     found: Scenario = _convert({**document, "timeline": timeline}, Scenario, origin)
     _check_sense(found, origin)
@@ -115,9 +115,9 @@ def parse_action(document: Any, node: NodeSpec, origin: str = "the action") -> A
 
 def check_action(action: AnyAction, node: NodeSpec, origin: str) -> None:
     """What the types alone do not say. Raises UsageError."""
-    if isinstance(action, Start):
+    if isinstance(action, StartWorkload):
         _check_workload(action.workload, origin)
-    if isinstance(action, Mig):
+    if isinstance(action, SetMigProfiles):
         _check_profiles(action.profiles, node, origin)
     gpus = getattr(action, "gpu", None)
     for gpu in (gpus,) if isinstance(gpus, int) else gpus if isinstance(gpus, tuple) else ():
@@ -148,8 +148,8 @@ def _action(entry: Any, path: str, origin: str) -> dict[str, Any]:
         known = f"did you mean {near[0]}?" if near else f"use one of {', '.join(ACTIONS)}"
         raise UsageError(f"unknown action {entry.get('do')} in {origin}", f"{path}do names what happens", known)
     _check_keys(entry, kind, path, origin, also=("do",))
-    if kind is Start:
-        _check_keys(entry.get("workload"), Workload, f"{path}workload.", origin)
+    if kind is StartWorkload:
+        _check_keys(entry.get("workload"), SimWorkload, f"{path}workload.", origin)
     document: dict[str, Any] = dict(entry)
     for name in DURATIONS:
         if document.get(name) is not None:
@@ -192,7 +192,7 @@ def _check_sense(scenario: Scenario, origin: str) -> None:
         check_action(action, node, origin)
 
 
-def _check_workload(workload: Workload, origin: str) -> None:
+def _check_workload(workload: SimWorkload, origin: str) -> None:
     if workload.load not in PATTERNS:
         known = f"use one of {', '.join(PATTERNS)}"
         raise UsageError(f"unknown load {workload.load} in {origin}", f"of workload {workload.name}", known)

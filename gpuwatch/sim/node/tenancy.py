@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gpuwatch.sim.kubeapi import Object, SimulatedCluster
 from gpuwatch.sim.kubeapi.objects import controller_of, gpus_of, is_leaving, is_over
 from gpuwatch.sim.node import noise
-from gpuwatch.sim.node.actions import Start, Stop, Workload
+from gpuwatch.sim.node.actions import SimWorkload, StartWorkload, StopWorkload
 from gpuwatch.sim.world import World
 
 GRACE_SECONDS = 1
@@ -27,8 +27,8 @@ class Tenancy:
         node: str,
         *,
         gpus: int,
-        running: Sequence[Workload],
-        new: Mapping[str, Workload],
+        running: Sequence[SimWorkload],
+        new: Mapping[str, SimWorkload],
         seed: int = 1,
     ) -> None:
         self._cluster, self._world, self._node, self._gpus, self._new = cluster, world, node, gpus, new
@@ -41,16 +41,16 @@ class Tenancy:
         pods = {_name(pod): pod for pod in self._cluster.pods_on(self._node) if _runs(pod)}
         for name in [name for name in self._running if name not in pods]:
             del self._running[name]
-            self._world.inject(Stop(name=name))
+            self._world.inject(StopWorkload(name=name))
         for name, pod in pods.items():
             owner = controller_of(pod)
             kind = self._new.get(owner["name"]) if owner else None
             free = self._free()[: gpus_of(pod)]
             if name not in self._running and kind is not None and len(free) == gpus_of(pod):
                 self._running[name] = replace(kind, name=name, gpus=free, uid=pod["metadata"]["uid"])
-                self._world.inject(Start(workload=self._running[name]))
+                self._world.inject(StartWorkload(workload=self._running[name]))
 
-    def _admit(self, workload: Workload, seed: int) -> None:
+    def _admit(self, workload: SimWorkload, seed: int) -> None:
         """A pod for what runs already, with the uid under which /proc shows it."""
         namespace, name = workload.pod or ("", "")
         app = name.partition("-")[0]

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import pynvml
 
 from gpuwatch.model.clock import Clock
-from gpuwatch.sim.directory import POLL_SECONDS, Timekeeper, attach
+from gpuwatch.sim.directory import POLL_SECONDS, NodeReplica, attach
 from gpuwatch.sim.node.actions import AnyAction
 from gpuwatch.sim.node.gpu import SimGpu, Unit
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.physics import Physics
 from gpuwatch.sim.nvml.answers import Handle, refuse
 from gpuwatch.sim.nvml.device import DEVICE, MIG_DEVICE
@@ -28,15 +28,17 @@ from gpuwatch.sim.nvml.system import SYSTEM
 DRIVER: dict[str, Callable[..., Any]] = {**SYSTEM, **EVENTS, **GPM}
 """Functions that get the whole driver first; those of DEVICE and MIG_DEVICE get a resolved handle."""
 
-CALLS = tuple("nvml" + part for part in ("Device", "System", "Vgpu", "Gpm", "Event", "Gpu", "Unit", "Init", "Shut"))
+CALLS = tuple(
+    "nvml" + part for part in ("Device", "System", "Vgpu", "Gpm", "Event", "Gpu", "Unit", "Init", "Shut")
+)
 """How the names of pynvml's driver calls begin, unlike those of its helpers."""
 
 
-class Device(NamedTuple):
+class ResolvedDevice(NamedTuple):
     """A handle resolved at this moment: what every function of a device gets first."""
 
     nvml: "SimNvml"
-    node: Node
+    node: SimNode
     gpu: SimGpu
     physics: Physics
     unit: Unit | None  # the MIG device, None for the GPU itself
@@ -48,7 +50,7 @@ class SimNvml:
 
     c_nvmlGpmMetricsGet_t = MetricsGet
 
-    def __init__(self, keeper: Timekeeper) -> None:
+    def __init__(self, keeper: NodeReplica) -> None:
         self.keeper = keeper
         self.lock = threading.Lock()
         self.generation: int | None = None  # of the driver that this process has initialized
@@ -65,7 +67,7 @@ class SimNvml:
         self.__dict__[name] = bound
         return bound
 
-    def enter(self, gpu: int | None = None) -> Node:
+    def enter(self, gpu: int | None = None) -> SimNode:
         """The node at this moment, once the driver lets the call through; hold `lock` around it and its use.
 
         Raises:
@@ -86,7 +88,7 @@ class SimNvml:
             refuse(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
         return node
 
-    def device(self, handle: Handle, name: str = "") -> Device:
+    def device(self, handle: Handle, name: str = "") -> ResolvedDevice:
         """The device behind a handle; `lock` must be held.
 
         Raises:
@@ -103,7 +105,7 @@ class SimNvml:
             unit = next((unit for unit in gpu.units if unit.uuid == handle.mig), None)
             if unit is None:
                 refuse(pynvml.NVML_ERROR_NOT_FOUND)
-        return Device(self, node, gpu, node.physics[gpu.index], unit, node.time)
+        return ResolvedDevice(self, node, gpu, node.physics[gpu.index], unit, node.time)
 
     def act(self, action: AnyAction) -> None:
         """Let it happen to the node, and wait until it has; `lock` must be held.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import pynvml
 
 if TYPE_CHECKING:
-    from gpuwatch.sim.nvml import Device
+    from gpuwatch.sim.nvml import ResolvedDevice
 
 MIB = 1 << 20
 
@@ -53,11 +53,11 @@ def whole_only(answer: Answer) -> Answer:
     return lambda d, *args: refuse() if d.gpu.mig_enabled else answer(d, *args)
 
 
-def where(condition: Callable[["Device"], Any], answer: Answer) -> Answer:
+def where(condition: Callable[["ResolvedDevice"], Any], answer: Answer) -> Answer:
     """Offered only by models that have it."""
     return lambda d, *args: answer(d, *args) if condition(d) else refuse()
 
 
-def works(d: "Device") -> bool:
+def works(d: "ResolvedDevice") -> bool:
     """Whether clocks are up."""
     return any(unit.processes for unit in d.gpu.units)

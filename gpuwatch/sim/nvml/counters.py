@@ -12,7 +12,7 @@ from gpuwatch.sim.nvml.answers import MIB, refuse, struct, value
 from gpuwatch.sim.nvml.since import FIELD_SINCE
 
 if TYPE_CHECKING:
-    from gpuwatch.sim.nvml import Device
+    from gpuwatch.sim.nvml import ResolvedDevice
 
 UNSUPPORTED, INVALID = pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT
 UNSIGNED, LONG = 1, 3  # nvmlValueType_t
@@ -21,20 +21,20 @@ KIB = 1024
 OLD_LINK_ERRORS = ("replay", "recovery", "crc")
 
 
-def _duration(bit: int) -> Callable[["Device", int], float]:
+def _duration(bit: int) -> Callable[["ResolvedDevice", int], float]:
     """Nanoseconds for which a clock event lasted."""
 
-    def read(d: "Device", scope: int) -> float:
+    def read(d: "ResolvedDevice", scope: int) -> float:
         rate = 1.0 if d.physics.reasons & bit else 0.0
         return 1e9 * d.physics.counter(d.physics.seconds[bit], rate, d.t)
 
     return read
 
 
-def _margin(threshold: str) -> Callable[["Device", int], float | None]:
+def _margin(threshold: str) -> Callable[["ResolvedDevice", int], float | None]:
     """A threshold as its distance from the highest operating temperature, where the model states it so."""
 
-    def read(d: "Device", scope: int) -> float | None:
+    def read(d: "ResolvedDevice", scope: int) -> float | None:
         found = getattr(d.gpu.model, threshold)
         if found is None or not d.gpu.model.margins:
             return None
@@ -43,14 +43,14 @@ def _margin(threshold: str) -> Callable[["Device", int], float | None]:
     return read
 
 
-def _memory_temperature(d: "Device", scope: int) -> float | None:
+def _memory_temperature(d: "ResolvedDevice", scope: int) -> float | None:
     if d.gpu.model.memory_max is None:
         return 0
     return round(d.physics.temperature + 4 + 6 * d.physics.load.dram)
 
 
-def _traffic(nvlink5: bool, unit: int) -> Callable[["Device", int], float | None]:
-    def read(d: "Device", link: int) -> float | None:
+def _traffic(nvlink5: bool, unit: int) -> Callable[["ResolvedDevice", int], float | None]:
+    def read(d: "ResolvedDevice", link: int) -> float | None:
         model, faults = d.gpu.model, d.gpu.faults
         if model.nvlink5 is not nvlink5 or not 0 <= link < model.nvlinks:
             return None
@@ -60,8 +60,8 @@ def _traffic(nvlink5: bool, unit: int) -> Callable[["Device", int], float | None
     return read
 
 
-def _link_error(label: str) -> Callable[["Device", int], float | None]:
-    def read(d: "Device", link: int) -> float | None:
+def _link_error(label: str) -> Callable[["ResolvedDevice", int], float | None]:
+    def read(d: "ResolvedDevice", link: int) -> float | None:
         if d.gpu.model.nvlink5 is (label in OLD_LINK_ERRORS) or not 0 <= link < d.gpu.model.nvlinks:
             return None
         return d.gpu.faults.link_errors[link].get(label, 0)
@@ -69,25 +69,25 @@ def _link_error(label: str) -> Callable[["Device", int], float | None]:
     return read
 
 
-def _speed(d: "Device", link: int) -> float | None:
+def _speed(d: "ResolvedDevice", link: int) -> float | None:
     if not 0 <= link < d.gpu.model.nvlinks:
         return None
     return d.gpu.model.nvlink_speed if d.gpu.faults.link_active[link] else 0
 
 
-def _sent(d: "Device", scope: int) -> float:
+def _sent(d: "ResolvedDevice", scope: int) -> float:
     return d.physics.counter(d.physics.pcie_sent, d.physics.pcie_rate, d.t)
 
 
-def _received(d: "Device", scope: int) -> float:
+def _received(d: "ResolvedDevice", scope: int) -> float:
     return d.physics.counter(d.physics.pcie_received, 0.6 * d.physics.pcie_rate, d.t)
 
 
-def _energy(d: "Device", scope: int) -> float:
+def _energy(d: "ResolvedDevice", scope: int) -> float:
     return 1000 * d.physics.counter(d.physics.energy, d.physics.power, d.t)
 
 
-_READS: dict[str, tuple[int, Callable[["Device", int], float | None]]] = {
+_READS: dict[str, tuple[int, Callable[["ResolvedDevice", int], float | None]]] = {
     "DEV_POWER_INSTANT": (UNSIGNED, lambda d, scope: 1000 * d.physics.power),
     "DEV_POWER_AVERAGE": (UNSIGNED, lambda d, scope: 1000 * d.physics.power),
     "DEV_TOTAL_ENERGY_CONSUMPTION": (LONG, _energy),
@@ -132,14 +132,14 @@ SIGNED_FIELDS = {
 SIGNED = 5
 
 
-def field_values(d: "Device", wanted: list[Any]) -> list[SimpleNamespace]:
+def field_values(d: "ResolvedDevice", wanted: list[Any]) -> list[SimpleNamespace]:
     """One answer for each field id or (field id, scope id), each with its own return code."""
     branch = int(d.node.driver.split(".")[0])
     pairs = (item if isinstance(item, tuple | list) else (item, 0) for item in wanted)
     return [_field(d, field, scope, branch) for field, scope in pairs]
 
 
-def _field(d: "Device", field: int, scope: int, branch: int) -> SimpleNamespace:
+def _field(d: "ResolvedDevice", field: int, scope: int, branch: int) -> SimpleNamespace:
     answer = struct(fieldId=field, scopeId=scope, timestamp=0, latencyUsec=0, valueType=UNSIGNED, nvmlReturn=0)
     kind, read, since = FIELD_READS.get(field, (UNSIGNED, None, 0))
     number = read(d, scope) if read is not None and branch >= since else None
@@ -149,7 +149,7 @@ def _field(d: "Device", field: int, scope: int, branch: int) -> SimpleNamespace:
     return answer
 
 
-def samples(d: "Device", kind: int, since: int) -> tuple[int, list[SimpleNamespace]]:
+def samples(d: "ResolvedDevice", kind: int, since: int) -> tuple[int, list[SimpleNamespace]]:
     """The buffered moments newer than `since` (microseconds)."""
     wanted = {
         pynvml.NVML_TOTAL_POWER_SAMPLES: lambda moment: 1000 * moment.power,
@@ -167,16 +167,16 @@ def samples(d: "Device", kind: int, since: int) -> tuple[int, list[SimpleNamespa
     return UNSIGNED, found
 
 
-def microseconds(d: "Device", t: float) -> int:
+def microseconds(d: "ResolvedDevice", t: float) -> int:
     """The driver's time stamp of a simulated second."""
     return round(1e6 * d.nvml.keeper.wall_time(t))
 
 
-def processes(kind: str) -> Callable[["Device"], list[SimpleNamespace]]:
+def processes(kind: str) -> Callable[["ResolvedDevice"], list[SimpleNamespace]]:
     """The getter of one kind of process list."""
     wanted = {"Compute": "compute", "Graphics": "graphics", "MPSCompute": "mps"}[kind]
 
-    def read(d: "Device") -> list[SimpleNamespace]:
+    def read(d: "ResolvedDevice") -> list[SimpleNamespace]:
         units = [d.unit] if d.unit is not None else d.gpu.units
         return [
             struct(
@@ -193,7 +193,7 @@ def processes(kind: str) -> Callable[["Device"], list[SimpleNamespace]]:
     return read
 
 
-def process_utilization(d: "Device", since: int) -> list[SimpleNamespace]:
+def process_utilization(d: "ResolvedDevice", since: int) -> list[SimpleNamespace]:
     """The newest sample of each process that works; fails with NVML_SUCCESS when there is none, as pynvml does."""
     moment = d.physics.time
     stamp = microseconds(d, moment)

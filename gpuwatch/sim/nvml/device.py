@@ -17,20 +17,20 @@ from gpuwatch.sim.nvml.knobs import KNOBS
 from gpuwatch.sim.nvml.link import LINKS
 
 if TYPE_CHECKING:
-    from gpuwatch.sim.nvml import Device
+    from gpuwatch.sim.nvml import ResolvedDevice
 
 
-def _utilization(d: "Device") -> SimpleNamespace:
+def _utilization(d: "ResolvedDevice") -> SimpleNamespace:
     load = d.physics.load
     return struct(gpu=round(100 * min(1.0, load.busy)), memory=round(60 * min(1.0, load.dram)))
 
 
-def _memory(d: "Device", version: int | None = None) -> SimpleNamespace:
+def _memory(d: "ResolvedDevice", version: int | None = None) -> SimpleNamespace:
     unit = d.unit
     if unit is None:
         model = d.gpu.model
         total, reserved = model.memory * MIB, model.reserved * MIB
-        used = (sum(part.used for part in d.gpu.units) + (4 if works(d) else 0) + d.gpu.faults.zombie) * MIB
+        used = (sum(part.used for part in d.gpu.units) + (4 if works(d) else 0) + d.gpu.faults.leaked_mib) * MIB
     else:
         total, reserved, used = unit.memory * MIB, 0, max(unit.used, 9) * MIB
     used = min(used, total - reserved)
@@ -39,7 +39,7 @@ def _memory(d: "Device", version: int | None = None) -> SimpleNamespace:
     return struct(total=total, used=used + reserved, free=total - reserved - used)
 
 
-def _bar1(d: "Device") -> SimpleNamespace:
+def _bar1(d: "ResolvedDevice") -> SimpleNamespace:
     if d.unit is None:
         total, used = d.gpu.model.bar1 * MIB, (1 + sum(part.used for part in d.gpu.units)) * MIB
     else:
@@ -48,7 +48,7 @@ def _bar1(d: "Device") -> SimpleNamespace:
     return struct(bar1Total=total, bar1Used=used, bar1Free=total - used)
 
 
-def _pci(d: "Device") -> SimpleNamespace:
+def _pci(d: "ResolvedDevice") -> SimpleNamespace:
     address, model = d.gpu.address, d.gpu.model
     return struct(
         busId=address.nvml,
@@ -61,13 +61,13 @@ def _pci(d: "Device") -> SimpleNamespace:
     )
 
 
-def _mig_handle(d: "Device", index: int) -> Any:
+def _mig_handle(d: "ResolvedDevice", index: int) -> Any:
     if not d.gpu.mig_enabled or index >= len(d.gpu.units):
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
     return Handle(d.gpu.index, d.gpu.units[index].uuid)
 
 
-def _attributes(d: "Device") -> SimpleNamespace:
+def _attributes(d: "ResolvedDevice") -> SimpleNamespace:
     unit = d.unit
     if unit is None or unit.profile is None:
         return refuse()
@@ -85,7 +85,7 @@ def _attributes(d: "Device") -> SimpleNamespace:
     )
 
 
-def _gsp(d: "Device", version: Any = None) -> bytes:
+def _gsp(d: "ResolvedDevice", version: Any = None) -> bytes:
     return d.node.driver.encode()
 
 
@@ -93,7 +93,7 @@ def _engine(name: str) -> Answer:
     return whole_only(lambda d: [round(100 * min(1.0, getattr(d.physics.load, name, 0.0))), 167_000])
 
 
-def _mig_modes(d: "Device") -> list[int]:
+def _mig_modes(d: "ResolvedDevice") -> list[int]:
     return [int(d.gpu.mig_enabled), int(d.gpu.mig_enabled ^ d.gpu.faults.mig_pending)]
 
 

@@ -8,7 +8,7 @@ import pynvml
 from gpuwatch.sim.nvml.answers import Answer, fill, refuse, struct, where
 
 if TYPE_CHECKING:
-    from gpuwatch.sim.nvml import Device
+    from gpuwatch.sim.nvml import ResolvedDevice
 
 KINDS = {pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED: "corrected", pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED: "uncorrected"}
 SCOPES = {pynvml.NVML_VOLATILE_ECC: "volatile", pynvml.NVML_AGGREGATE_ECC: "aggregate"}
@@ -19,18 +19,18 @@ PAGES = {
 }
 
 
-def _counter(d: "Device", kind: int, scope: int, location: int) -> int:
+def _counter(d: "ResolvedDevice", kind: int, scope: int, location: int) -> int:
     name = LOCATIONS.get(location)
     if name is None or not d.gpu.model.ecc:
         return refuse()
     return d.gpu.faults.ecc.get((KINDS[kind], SCOPES[scope], name), 0)
 
 
-def _total(d: "Device", kind: int, scope: int) -> int:
+def _total(d: "ResolvedDevice", kind: int, scope: int) -> int:
     return sum(d.gpu.faults.ecc.get((KINDS[kind], SCOPES[scope], name), 0) for name in LOCATIONS.values())
 
 
-def _sram_status(d: "Device", pointer: Any) -> int:
+def _sram_status(d: "ResolvedDevice", pointer: Any) -> int:
     counts = {scope: d.gpu.faults.ecc.get(("uncorrected", scope, "sram"), 0) for scope in SCOPES.values()}
     return fill(
         pointer,
@@ -41,7 +41,7 @@ def _sram_status(d: "Device", pointer: Any) -> int:
     )
 
 
-def _remapped(d: "Device") -> tuple[int, int, int, int]:
+def _remapped(d: "ResolvedDevice") -> tuple[int, int, int, int]:
     faults = d.gpu.faults
     return (
         faults.remaps["corrected"],
@@ -51,7 +51,7 @@ def _remapped(d: "Device") -> tuple[int, int, int, int]:
     )
 
 
-def _histogram(d: "Device") -> SimpleNamespace:
+def _histogram(d: "ResolvedDevice") -> SimpleNamespace:
     banks, faults = d.gpu.model.remap_banks or 0, d.gpu.faults
     rows = sum(faults.remaps.values())
     worn = min(banks, rows)
@@ -59,19 +59,19 @@ def _histogram(d: "Device") -> SimpleNamespace:
     return struct(max=banks - worn - none, high=worn, partial=0, low=0, none=none)
 
 
-def _retired(d: "Device", cause: int) -> list[int]:
+def _retired(d: "ResolvedDevice", cause: int) -> list[int]:
     return [0x7FFFA8860 + (i << 16) for i in range(d.gpu.faults.retired[PAGES[cause]])]
 
 
-def _has_remapping(d: "Device") -> bool:
+def _has_remapping(d: "ResolvedDevice") -> bool:
     return d.gpu.model.remap_banks is not None and not d.gpu.mig_enabled
 
 
-def _repairs(d: "Device") -> list[int]:
+def _repairs(d: "ResolvedDevice") -> list[int]:
     return [int(d.gpu.faults.channel_repair), int(d.gpu.faults.tpc_repair)]
 
 
-def _mode(d: "Device") -> list[int]:
+def _mode(d: "ResolvedDevice") -> list[int]:
     """Kept in the infoROM."""
     if d.gpu.faults.inforom_corrupt:
         return refuse(pynvml.NVML_ERROR_CORRUPTED_INFOROM)

@@ -11,7 +11,7 @@ from gpuwatch.sim.node.gpu import Unit
 from gpuwatch.sim.nvml.answers import Handle, refuse, struct
 
 if TYPE_CHECKING:
-    from gpuwatch.sim.nvml import Device, SimNvml
+    from gpuwatch.sim.nvml import ResolvedDevice, SimNvml
 
 BUSY, SM, TENSOR, DRAM, PIPES = range(5)
 SHARES = {
@@ -30,7 +30,7 @@ SHARES = {
 SLOTS = 64
 
 
-class Sample:
+class GpmSample:
     """One allocated sample."""
 
     def __init__(self) -> None:
@@ -43,8 +43,8 @@ class MetricsGet:
 
     def __init__(self) -> None:
         self.version = self.numMetrics = 0
-        self.sample1: Sample | None = None
-        self.sample2: Sample | None = None
+        self.sample1: GpmSample | None = None
+        self.sample2: GpmSample | None = None
         self.metrics = [struct(metricId=0, nvmlReturn=0, value=0.0) for _ in range(SLOTS)]
 
 
@@ -54,7 +54,7 @@ def _support(nvml: "SimNvml", handle: Handle) -> SimpleNamespace:
         return struct(version=1, isSupportedDevice=int(device.gpu.model.gpm))
 
 
-def _sample(nvml: "SimNvml", handle: Handle, sample: Sample) -> Sample:
+def _sample(nvml: "SimNvml", handle: Handle, sample: GpmSample) -> GpmSample:
     with nvml.lock:
         device = nvml.device(handle, "nvmlGpmSampleGet")
         if not device.gpu.model.gpm:
@@ -62,7 +62,7 @@ def _sample(nvml: "SimNvml", handle: Handle, sample: Sample) -> Sample:
         return _fill(device, sample, _parts(device.gpu.units) if device.unit is None else [(device.unit, 1.0)])
 
 
-def _mig_sample(nvml: "SimNvml", handle: Handle, gi: int, sample: Sample) -> Sample:
+def _mig_sample(nvml: "SimNvml", handle: Handle, gi: int, sample: GpmSample) -> GpmSample:
     with nvml.lock:
         device = nvml.device(handle, "nvmlGpmMigSampleGet")
         units = [(unit, 1.0) for unit in device.gpu.units if unit.profile is not None and unit.gi == gi]
@@ -76,7 +76,7 @@ def _parts(units: list[Unit]) -> list[tuple[Unit, float]]:
     return [(unit, unit.share) for unit in units]
 
 
-def _fill(device: "Device", sample: Sample, units: list[tuple[Unit, float]]) -> Sample:
+def _fill(device: "ResolvedDevice", sample: GpmSample, units: list[tuple[Unit, float]]) -> GpmSample:
     since = max(0.0, device.t - device.physics.time)
     sample.t, sample.totals = device.t, [0.0] * len(sample.totals)
     for unit, share in units:
@@ -104,7 +104,7 @@ def _metrics(nvml: "SimNvml", request: MetricsGet) -> MetricsGet:
 
 GPM: dict[str, Callable[..., Any]] = {
     "nvmlGpmQueryDeviceSupport": _support,
-    "nvmlGpmSampleAlloc": lambda nvml: Sample(),
+    "nvmlGpmSampleAlloc": lambda nvml: GpmSample(),
     "nvmlGpmSampleFree": lambda nvml, sample: None,
     "nvmlGpmSampleGet": _sample,
     "nvmlGpmMigSampleGet": _mig_sample,

@@ -8,22 +8,22 @@ import pynvml
 from gpuwatch.sim.nvml.answers import Answer, fill, refuse, struct, where
 
 if TYPE_CHECKING:
-    from gpuwatch.sim.nvml import Device
+    from gpuwatch.sim.nvml import ResolvedDevice
 
 
-def _link_state(d: "Device", link: int) -> int:
+def _link_state(d: "ResolvedDevice", link: int) -> int:
     if not 0 <= link < d.gpu.model.nvlinks:
         return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT if d.gpu.model.nvlinks else pynvml.NVML_ERROR_NOT_SUPPORTED)
     return int(d.gpu.faults.link_active[link] and not d.gpu.mig_enabled)
 
 
-def _link_remote(d: "Device", link: int) -> SimpleNamespace:
+def _link_remote(d: "ResolvedDevice", link: int) -> SimpleNamespace:
     if not _link_state(d, link):
         return refuse()
     return struct(busId=f"00000000:{5 + link % 4:02X}:00.0", domain=0, bus=5 + link % 4, device=0)
 
 
-def _link_errors(d: "Device", link: int, counter: int) -> int:
+def _link_errors(d: "ResolvedDevice", link: int, counter: int) -> int:
     _link_state(d, link)
     if d.gpu.model.nvlink5:
         return refuse()
@@ -31,7 +31,7 @@ def _link_errors(d: "Device", link: int, counter: int) -> int:
     return d.gpu.faults.link_errors[link].get(names[counter], 0) if counter < len(names) else refuse()
 
 
-def _fabric(d: "Device", pointer: Any) -> int:
+def _fabric(d: "ResolvedDevice", pointer: Any) -> int:
     state, status, health = d.gpu.faults.fabric
     cluster = bytes(16)
     members = {"state": state, "status": status, "cliqueId": 0}

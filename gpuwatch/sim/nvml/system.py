@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 
 from gpuwatch.sim.node.gpu import SimGpu
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.nvml.answers import Handle, refuse
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def _about(answer: Callable[..., Any]) -> Callable[..., Any]:
     return ask
 
 
-def _attached(node: Node) -> list[SimGpu]:
+def _attached(node: SimNode) -> list[SimGpu]:
     return [gpu for gpu in node.gpus if gpu.attached]
 
 
-def _by_index(node: Node, index: int) -> Handle:
+def _by_index(node: SimNode, index: int) -> Handle:
     gpus = _attached(node)
     if not 0 <= index < len(gpus):
         return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
@@ -48,7 +48,7 @@ def _by_index(node: Node, index: int) -> Handle:
     return Handle(gpus[index].index)
 
 
-def _by_uuid(node: Node, uuid: str | bytes) -> Handle:
+def _by_uuid(node: SimNode, uuid: str | bytes) -> Handle:
     wanted = uuid.decode() if isinstance(uuid, bytes) else uuid
     for gpu in _attached(node):
         if gpu.uuid == wanted:
@@ -58,7 +58,7 @@ def _by_uuid(node: Node, uuid: str | bytes) -> Handle:
     return refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
 
-def _by_address(node: Node, address: str | bytes) -> Handle:
+def _by_address(node: SimNode, address: str | bytes) -> Handle:
     wanted = (address.decode() if isinstance(address, bytes) else address).lower()
     for gpu in _attached(node):
         if wanted in (gpu.address.nvml.lower(), str(gpu.address)):
@@ -73,7 +73,7 @@ CUDA = {
 """Driver branch -> the CUDA version it brings, as NVML counts."""
 
 
-def cuda_version(node: Node) -> int:
+def cuda_version(node: SimNode) -> int:
     """As NVML counts: 12080 is 12.8."""
     branch = int(node.driver.partition(".")[0])
     return CUDA[max((known for known in CUDA if known <= branch), default=min(CUDA))]

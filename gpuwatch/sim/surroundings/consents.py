@@ -9,31 +9,31 @@ from pathlib import Path
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.consent import PREFIX, Consents, PodConsent
-from gpuwatch.sim.node import cluster
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
+from gpuwatch.sim.node.pods import pod_of
 from gpuwatch.sim.node.scenario import Scenario
 
 REFRESH_SECONDS = 15.0
 
 
-class Consenting:
+class ConsentsWriter:
     """Keeps the file below `state` up to date."""
 
     def __init__(self, state: Path, clock: Clock) -> None:
         self._state, self._clock = state, clock
         self._written: tuple[float, int] | None = None  # when, at which change of the node
 
-    def step(self, node: Node) -> None:
+    def step(self, node: SimNode) -> None:
         """Write it where something has changed, or a reader might take it for old. Raises GpuwatchError, OSError."""
         now = self._clock.monotonic()
         if self._written and self._written[1] == node.changes and now - self._written[0] < REFRESH_SECONDS:
             return
         self._written = now, node.changes
         self._state.mkdir(exist_ok=True)
-        ConsentsFile(self._state).write(consents(node, self._clock.time()))
+        ConsentsFile(self._state).write(node_consents(node, self._clock.time()))
 
 
-def told(scenario: Scenario, at: float) -> Consents:
+def scenario_consents(scenario: Scenario, at: float) -> Consents:
     """The same before anything runs: of the pods that a scenario begins with."""
     pods = {workload.pod: workload.annotations for workload in scenario.workloads if workload.pod}
     found = tuple(
@@ -43,11 +43,11 @@ def told(scenario: Scenario, at: float) -> Consents:
     return Consents(at=at, pods=found, namespaces={each.namespace: {} for each in found})
 
 
-def consents(node: Node, at: float) -> Consents:
+def node_consents(node: SimNode, at: float) -> Consents:
     """What an API server would say of its pods."""
     found = []
     for workload in node.workloads.values():
-        pod = cluster.pod_of(node, workload)
+        pod = pod_of(node, workload)
         if pod is not None and workload.pod is not None:
             namespace, name = workload.pod
             said = _kept(workload.annotations)

@@ -10,7 +10,7 @@ from typing import Self
 from gpuwatch.model.consent import AUTOTUNE, CLASS, MAX_SLOWDOWN
 from gpuwatch.model.snapshot import Host
 from gpuwatch.sim.kubeapi import NodeLifecycle, Object, ReplicaSets, Scheduler, SimulatedCluster
-from gpuwatch.sim.node.actions import Workload
+from gpuwatch.sim.node.actions import SimWorkload
 from gpuwatch.sim.node.scenario import load
 from gpuwatch.sim.node.tenancy import Tenancy
 from gpuwatch.sim.world import World
@@ -25,8 +25,8 @@ CHAT, OTHER_CHAT = "chat-7b-5d9c7f6b8-x2k4q", "chat-7b-5d9c7f6b8-p8r4t"
 EVALUATION = "evaluate-0"
 
 NEW_WORK = {
-    "evaluate": Workload(name="evaluate", gpus=(0,), load="inference", process="python3", memory=0.4),
-    "chat-7b-5d9c7f6b8": Workload(
+    "evaluate": SimWorkload(name="evaluate", gpus=(0,), load="inference", process="python3", memory=0.4),
+    "chat-7b-5d9c7f6b8": SimWorkload(
         name="chat", container="vllm", gpus=(0,), load="inference", process="VLLM::EngineCore", memory=0.9
     ),
 }
@@ -43,7 +43,7 @@ AGREED = {
 STEP_SECONDS = 0.2
 
 
-class Neighbourhood:
+class DemoCluster:
     """`cluster` with pods on three nodes and the controllers that move them; a context manager."""
 
     def __init__(self, world: World, host: Host) -> None:

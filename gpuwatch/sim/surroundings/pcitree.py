@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpuwatch.model.pci import PciAddress
 from gpuwatch.sim.node.gpu import SimGpu
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.surroundings.pciconfig import gpu_config, port_config
 
 SPEEDS = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
@@ -46,7 +46,7 @@ class PciTree:
         for folder in (self._devices, self._driver, self._module, self._files):
             folder.mkdir(parents=True, exist_ok=True)
 
-    def show(self, node: Node) -> None:
+    def show(self, node: SimNode) -> None:
         """Write what differs from before; a GPU that left the bus or the driver disappears."""
         wanted: dict[Path, bytes] = {}
         for gpu in node.gpus:
@@ -116,7 +116,7 @@ class PciTree:
             if not link.is_symlink():
                 link.symlink_to(Path("../../..", folder.relative_to(self.sys)))
 
-    def _bind(self, node: Node) -> None:
+    def _bind(self, node: SimNode) -> None:
         """A device has a `driver` link while the module is loaded and has taken it."""
         for gpu in node.gpus:
             link = self._devices / str(gpu.address) / "driver"

@@ -6,10 +6,9 @@ from gpuwatch.diagnose.host.kernel_modules import kernel
 from gpuwatch.diagnose.host.kernel_text import kernel_text
 from gpuwatch.host.machine import process_limits
 from gpuwatch.host.pci import examined_gpus
-from gpuwatch.sim.host.device_files import capabilities
-from gpuwatch.sim.host.machine import machine
+from gpuwatch.sim.host.machine import capabilities, machine
 from gpuwatch.sim.host.tree import HostTree
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.surroundings.pcitree import PciTree
 from gpuwatch.sim.world import World
 from tests.sim.node.nodes import scenario
@@ -18,7 +17,7 @@ from tests.waiting import until
 
 def shown(root, **node):
     """A node's files, and the node."""
-    made = Node(scenario(**node))
+    made = SimNode(scenario(**node))
     PciTree(root).show(made)
     HostTree(root).show(made)
     return made
@@ -50,7 +49,7 @@ def test_a_driver_that_is_not_loaded_leaves_only_what_is_on_the_disk(tmp_path):
 
 
 def test_a_lost_gpu_reads_as_ones_and_one_off_the_bus_is_gone(tmp_path):
-    node = Node(scenario(model="t4", gpus=2))
+    node = SimNode(scenario(model="t4", gpus=2))
     tree = PciTree(tmp_path)
     devices = tmp_path / "sys/bus/pci/devices"
     tree.show(node)

@@ -12,7 +12,7 @@ from gpuwatch.rightsizing.usage.ledger import Ledger
 from gpuwatch.rightsizing.usage.windows import Windows
 from gpuwatch.sim.node.scenario import load
 from gpuwatch.sim.playback import views
-from gpuwatch.sim.surroundings.consents import told
+from gpuwatch.sim.surroundings.consents import scenario_consents
 from gpuwatch.workloads.workload_key import Tenants
 
 STARTED = 1_790_000_040.0
@@ -45,7 +45,7 @@ def played() -> tuple[View, ...]:
 
 @pytest.fixture(scope="module")
 def seen(played: tuple[View, ...]) -> Recollected:
-    return usage_of_views(played, HURRIED, Tenants(told(load("rightsizing"), STARTED)))
+    return usage_of_views(played, HURRIED, Tenants(scenario_consents(load("rightsizing"), STARTED)))
 
 
 @pytest.fixture(scope="module")
@@ -88,5 +88,5 @@ def test_of_servers_it_is_said_after_a_week(played: tuple[View, ...]) -> None:
 
 def test_pods_say_what_the_scenario_says() -> None:
     scenario = load("rightsizing")
-    said = {(pod.namespace, pod.name): pod.annotations for pod in told(scenario, STARTED).pods}
+    said = {(pod.namespace, pod.name): pod.annotations for pod in scenario_consents(scenario, STARTED).pods}
     assert said == {workload.pod: workload.annotations for workload in scenario.workloads}

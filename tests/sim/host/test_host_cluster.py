@@ -7,8 +7,8 @@ import pytest
 
 from gpuwatch.diagnose.model import ClusterFacts
 from gpuwatch.sim.host.cluster import cluster
-from gpuwatch.sim.node.cluster import allocatable
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
+from gpuwatch.sim.node.pods import allocatable
 from gpuwatch.sim.node.profiles import MODELS
 from gpuwatch.sim.node.scenario import parse
 
@@ -17,7 +17,7 @@ LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 
 def simulated(timeline=(), workloads=(), **spec):
     document = {"description": "t", "node": spec, "timeline": list(timeline), "workloads": list(workloads)}
-    node = Node(parse(document, "test"), physical=False)
+    node = SimNode(parse(document, "test"), physical=False)
     node.advance(1.0)
     return node
 

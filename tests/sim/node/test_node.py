@@ -5,15 +5,15 @@ import sys
 
 import pytest
 
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.physics import HW_BRAKE, HW_THERMAL, SW_POWER, SW_THERMAL
 from gpuwatch.sim.node.profiles import MODELS
 from tests.sim.node.nodes import scenario, work
 
 STATE = """
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import load
-node = Node(load({name!r}), seed={seed})
+node = SimNode(load({name!r}), seed={seed})
 for t in {times}:
     node.advance(t)
 print([(p.power, p.clock, p.temperature, p.energy, p.nvlink_bytes) for p in node.physics])
@@ -32,7 +32,7 @@ def test_two_processes_that_look_at_other_moments_see_the_same_node():
 
 
 def test_another_seed_is_another_node():
-    first, second = (Node(scenario(workloads=[work(0)]), seed=seed) for seed in (1, 2))
+    first, second = (SimNode(scenario(workloads=[work(0)]), seed=seed) for seed in (1, 2))
     first.advance(60)
     second.advance(60)
     assert first.gpus[0].uuid != second.gpus[0].uuid
@@ -41,7 +41,7 @@ def test_another_seed_is_another_node():
 
 @pytest.mark.parametrize("model", MODELS)
 def test_no_model_draws_more_than_its_limit_or_gets_too_hot(model):
-    node = Node(scenario(model, 1, [work(0, load="steady")]))
+    node = SimNode(scenario(model, 1, [work(0, load="steady")]))
     for t in range(1, 600):
         node.advance(t)
         physics = node.physics[0]
@@ -51,7 +51,7 @@ def test_no_model_draws_more_than_its_limit_or_gets_too_hot(model):
 
 
 def test_load_makes_a_gpu_hot_and_an_idle_one_stays_cool():
-    node = Node(scenario(timeline=[{"at": 1, "do": "start", "workload": work(0, load="steady")}]))
+    node = SimNode(scenario(timeline=[{"at": 1, "do": "start", "workload": work(0, load="steady")}]))
     cool = node.physics[0].temperature
     node.advance(300)
     busy, idle = node.physics
@@ -62,14 +62,14 @@ def test_load_makes_a_gpu_hot_and_an_idle_one_stays_cool():
 
 
 def test_a_node_begins_warm_from_its_work():
-    node = Node(scenario(workloads=[work(0, load="steady")]))
+    node = SimNode(scenario(workloads=[work(0, load="steady")]))
     warm = node.physics[0].temperature
     node.advance(300)
     assert node.physics[0].temperature == pytest.approx(warm, abs=3)
 
 
 def test_energy_is_the_integral_of_power():
-    node = Node(scenario(workloads=[work(0, load="inference")]))
+    node = SimNode(scenario(workloads=[work(0, load="inference")]))
     total = 0.0
     for step in range(1, 1201):
         node.advance(step * 0.5)
@@ -79,7 +79,7 @@ def test_energy_is_the_integral_of_power():
 
 
 def test_counters_grow_between_steps_too():
-    node = Node(scenario(workloads=[work(0, load="steady")]))
+    node = SimNode(scenario(workloads=[work(0, load="steady")]))
     node.advance(10.3)
     physics = node.physics[0]
     assert physics.time == 10.0
@@ -89,7 +89,7 @@ def test_counters_grow_between_steps_too():
 
 def test_poor_cooling_slows_the_clock_before_the_gpu_gets_too_hot():
     timeline = [{"at": 100, "do": "thermal", "gpu": 0, "ambient": 42, "cooling": 0.55}]
-    node = Node(scenario(workloads=[work(0, load="steady")], timeline=timeline))
+    node = SimNode(scenario(workloads=[work(0, load="steady")], timeline=timeline))
     node.advance(100)
     before = node.physics[0].clock
     node.advance(700)
@@ -102,7 +102,7 @@ def test_poor_cooling_slows_the_clock_before_the_gpu_gets_too_hot():
 
 def test_without_cooling_the_hardware_halves_the_clock():
     timeline = [{"at": 10, "do": "thermal", "gpu": 0, "ambient": 55, "cooling": 0.2}]
-    node = Node(scenario(workloads=[work(0, load="steady")], timeline=timeline))
+    node = SimNode(scenario(workloads=[work(0, load="steady")], timeline=timeline))
     node.advance(600)
     hot = node.physics[0]
     assert hot.temperature > node.model.slowdown
@@ -115,7 +115,7 @@ def test_the_power_brake_counts_its_seconds():
         {"at": 10, "do": "power_brake", "gpu": "all"},
         {"at": "1m10s", "do": "power_brake", "gpu": "all", "engaged": False},
     ]
-    node = Node(scenario(workloads=[work(0, 1, load="steady")], timeline=timeline))
+    node = SimNode(scenario(workloads=[work(0, 1, load="steady")], timeline=timeline))
     node.advance(40)
     assert all(physics.reasons & HW_BRAKE for physics in node.physics)
     node.advance(300)
@@ -125,7 +125,7 @@ def test_the_power_brake_counts_its_seconds():
 def test_a_lower_limit_costs_a_memory_bound_load_less_than_it_saves():
     def run(limit):
         timeline = [{"at": 0, "do": "power_limit", "gpu": 0, "watts": limit}]
-        node = Node(scenario(workloads=[work(0, load="memory")], timeline=timeline))
+        node = SimNode(scenario(workloads=[work(0, load="memory")], timeline=timeline))
         node.advance(120)
         return node.gpus[0].units[0].totals[3], node.physics[0].energy
 
@@ -136,14 +136,14 @@ def test_a_lower_limit_costs_a_memory_bound_load_less_than_it_saves():
 
 def test_two_workloads_on_one_gpu_get_no_more_than_there_is():
     both = [work(0, load="steady"), {**work(0, load="steady"), "name": "ml/other-0"}]
-    node = Node(scenario(workloads=both))
+    node = SimNode(scenario(workloads=both))
     node.advance(5)
     assert node.physics[0].load.busy == pytest.approx(1.0)
     assert node.physics[0].power <= node.model.power_limit * 1.001
 
 
 def test_mig_instances_add_up_to_their_gpu():
-    node = Node(scenario(gpus=1, mig={0: ["3g.40gb", "1g.10gb"]}, workloads=[work("0:0", load="steady")]))
+    node = SimNode(scenario(gpus=1, mig={0: ["3g.40gb", "1g.10gb"]}, workloads=[work("0:0", load="steady")]))
     node.advance(10)
     large, small = node.gpus[0].units
     assert (large.gi, small.gi) == (1, 7)
@@ -153,13 +153,13 @@ def test_mig_instances_add_up_to_their_gpu():
 
 def test_repeated_actions_end_after_their_times():
     timeline = [{"at": 5, "do": "xid", "gpu": 0, "xid": 31, "every": 2, "times": 4}]
-    node = Node(scenario(timeline=timeline), physical=False)
+    node = SimNode(scenario(timeline=timeline), physical=False)
     node.advance(100)
     assert [event.t for event in node.events] == [5, 7, 9, 11]
     assert node.next_action is None
 
 
 def test_a_fast_node_takes_no_more_steps_in_real_time_than_a_slow_one():
-    slow, fast = Node(scenario(), speed=1), Node(scenario(), speed=600)
+    slow, fast = SimNode(scenario(), speed=1), SimNode(scenario(), speed=600)
     assert slow.step == 0.5
     assert 600 / fast.step == 20

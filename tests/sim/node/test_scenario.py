@@ -4,7 +4,7 @@ import pytest
 
 from gpuwatch.collect.kernel_log.lines import read_message
 from gpuwatch.model.errors import UsageError
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import load, names, parse, parse_action, scenarios, seconds
 
 WANTED = {
@@ -23,7 +23,7 @@ def test_every_promised_scenario_is_there_with_a_description():
 
 @pytest.mark.parametrize("name", names())
 def test_a_scenario_runs_and_its_kernel_lines_are_the_drivers(name):
-    node = Node(load(name), physical=False)
+    node = SimNode(load(name), physical=False)
     placed = [process for gpu in node.gpus for _, process in gpu.processes]
     assert placed, "a workload names a device that the node lacks"
     node.advance(1800)

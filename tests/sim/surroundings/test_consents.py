@@ -7,11 +7,11 @@ from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent
 from gpuwatch.sim.kubeapi import SimulatedCluster
 from gpuwatch.sim.node import noise
-from gpuwatch.sim.node.actions import Stop
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.actions import StopWorkload
+from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import load
 from gpuwatch.sim.node.tenancy import Tenancy
-from gpuwatch.sim.surroundings.consents import REFRESH_SECONDS, Consenting
+from gpuwatch.sim.surroundings.consents import REFRESH_SECONDS, ConsentsWriter
 from gpuwatch.sim.surroundings.neighbourhood import GPUS
 from gpuwatch.sim.world import World
 from tests.sim.node.nodes import HandClock, scenario, work
@@ -35,13 +35,13 @@ def test_annotations_of_pods_reach_the_file_and_leave_with_the_pod(tmp_path: Pat
         assert found.pods == (PodConsent(namespace="ml", name="train-0", uid=uid, annotations=SAID),)
         assert began - 0.01 <= found.at <= time.time() + 0.01
         assert found.namespaces == {"ml": {}}
-        world.inject(Stop(name="ml/train-0"))
+        world.inject(StopWorkload(name="ml/train-0"))
         assert read(world, 0).namespaces == {}
 
 
 def test_it_is_written_anew_before_it_is_taken_for_old(tmp_path: Path) -> None:
     clock = HandClock()
-    node, consenting = Node(scenario("h100", 1, [work(0)])), Consenting(tmp_path, clock)
+    node, consenting = SimNode(scenario("h100", 1, [work(0)])), ConsentsWriter(tmp_path, clock)
     ages = []
     for _ in range(100):
         consenting.step(node)

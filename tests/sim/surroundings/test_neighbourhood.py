@@ -4,7 +4,7 @@ import pytest
 
 from gpuwatch.model.snapshot import Host
 from gpuwatch.sim.directory import attach
-from gpuwatch.sim.node.cluster import pods as pods_of
+from gpuwatch.sim.node.pods import pods as pods_of
 from gpuwatch.sim.surroundings.neighbourhood import (
     CHAT,
     EVALUATION,
@@ -12,7 +12,7 @@ from gpuwatch.sim.surroundings.neighbourhood import (
     NODE,
     OTHER_CHAT,
     SCENARIO,
-    Neighbourhood,
+    DemoCluster,
 )
 from gpuwatch.sim.world import World
 from tests.waiting import until
@@ -22,7 +22,7 @@ HOST = Host(boot_id="boot-1", machine_id="machine-1", system_uuid="uuid-1")
 
 @pytest.fixture
 def place(tmp_path):
-    with World(SCENARIO, tmp_path) as world, Neighbourhood(world, HOST) as town:
+    with World(SCENARIO, tmp_path) as world, DemoCluster(world, HOST) as town:
         yield town, tmp_path
 
 

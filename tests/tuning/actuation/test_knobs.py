@@ -14,8 +14,8 @@ import pytest
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import NoGpuStack
 from gpuwatch.sim import directory
-from gpuwatch.sim.node.actions import LockClocks, PowerLimit, Reload
-from gpuwatch.sim.node.gpu import Process, SimGpu
+from gpuwatch.sim.node.actions import LockClocks, ReloadDriver, SetPowerLimit
+from gpuwatch.sim.node.gpu import GpuClient, SimGpu
 from gpuwatch.sim.node.load import PATTERNS
 from gpuwatch.sim.node.physics import CLOCK_STEP, Physics
 from gpuwatch.sim.node.profiles import MODELS
@@ -115,7 +115,7 @@ def test_a_driver_load_forgets_what_was_set(tmp_path: Path) -> None:
         uuid = agent.nvmlDeviceGetUUID(agent.nvmlDeviceGetHandleByIndex(0))
         with NvmlControl(open_knobs(str(tmp_path))) as control:
             control.set_power_limit(uuid, 300.0)
-        world.inject(Reload(seconds=1.0))
+        world.inject(ReloadDriver(seconds=1.0))
         until(lambda: limit_now(tmp_path, uuid) == 700.0, "the limit is the default again")
 
 
@@ -146,7 +146,9 @@ def lived(load: str, megahertz: int | None, seconds: float = 60.0) -> Physics:
     gpu = SimGpu(MODELS["h100"], 0, 1, address=None)  # type: ignore[arg-type]
     gpu.power_limit = 2000.0  # so that the clock alone decides
     gpu.locked_clocks = None if megahertz is None else (345, megahertz)
-    gpu.units[0].processes = [Process(pid=1, workload=scenario("h100", 1, [work(0, load=load)]).workloads[0], stream=7)]
+    gpu.units[0].processes = [
+        GpuClient(pid=1, workload=scenario("h100", 1, [work(0, load=load)]).workloads[0], stream=7)
+    ]
     physics, steps = Physics(gpu), int(seconds * 2)
     physics.temperature = 40.0
     physics.decide()
@@ -184,7 +186,7 @@ def test_a_lock_above_what_the_power_limit_allows_changes_nothing(tmp_path: Path
     clock = HandClock()
     open_driver(tmp_path, scenario("h100", 2, [work(0, 1, load="steady")]), clock)
     keeper = directory.attach(tmp_path, clock)
-    for action in (PowerLimit(gpu="all", watts=400.0), LockClocks(gpu=0, highest=1900)):
+    for action in (SetPowerLimit(gpu="all", watts=400.0), LockClocks(gpu=0, highest=1900)):
         keeper.act(action)
     clock.advance(10)
     locked, free = keeper.update().physics

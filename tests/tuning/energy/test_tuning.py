@@ -8,7 +8,7 @@ import pytest
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.model.consent import CLASS, MAX_SLOWDOWN
 from gpuwatch.sim import directory
-from gpuwatch.sim.node.actions import LockClocks, Workload
+from gpuwatch.sim.node.actions import LockClocks, SimWorkload
 from gpuwatch.sim.node.physics import Physics
 from gpuwatch.sim.node.scenario import load
 from gpuwatch.sim.nvml import SimNvml
@@ -81,7 +81,7 @@ def tuned(place: Path, name: str) -> Life:
     return Life(state, spent[Phase.OBSERVE], spent[Phase.HOLD], account(keeper.node.physics, gpus))
 
 
-def bound_of(workload: Workload) -> float:
+def bound_of(workload: SimWorkload) -> float:
     return float(workload.annotations.get(MAX_SLOWDOWN, 0.05))
 
 

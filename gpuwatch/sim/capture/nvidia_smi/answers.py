@@ -7,11 +7,11 @@ import pynvml
 
 from gpuwatch.model.pci import pci_key
 from gpuwatch.sim.capture.data import Answer, Header, Question, Recording, error
-from gpuwatch.sim.capture.nvidia_smi.extras import Extras
+from gpuwatch.sim.capture.nvidia_smi.extras import OtherOutputs
 from gpuwatch.sim.capture.nvidia_smi.fabric import fabric
-from gpuwatch.sim.capture.nvidia_smi.node import Node
+from gpuwatch.sim.capture.nvidia_smi.node import DumpNode
 from gpuwatch.sim.capture.nvidia_smi.processes import names, process_lists, utilization
-from gpuwatch.sim.capture.nvidia_smi.row import Row
+from gpuwatch.sim.capture.nvidia_smi.row import DumpRow
 from gpuwatch.sim.capture.nvidia_smi.sources import at
 from gpuwatch.sim.capture.nvidia_smi.table import MIG_ROWS, ROWS
 from gpuwatch.sim.capture.nvidia_smi.text import NO_HANDLE
@@ -25,7 +25,7 @@ EVENTS = "@events"
 NO_BUS_ID = "00000000:00:00.0"
 
 
-def recording(log: Node, extras: Extras) -> Recording:
+def recording(log: DumpNode, extras: OtherOutputs) -> Recording:
     """Answers for the driver and every GPU of a dump."""
     gpus = list(log.named("gpu"))[:MAX_GPUS]
     driver = _optional(log, "kmd_version") or _optional(log, "driver_version")
@@ -41,7 +41,7 @@ def recording(log: Node, extras: Extras) -> Recording:
     return answers
 
 
-def _system(answers: Recording, log: Node, extras: Extras, gpus: int) -> None:
+def _system(answers: Recording, log: DumpNode, extras: OtherOutputs, gpus: int) -> None:
     answers.add(("nvmlDeviceGetCount",), gpus)
     answers.add(("nvmlEventSetCreate",), {"handle": EVENTS})
     cuda = _optional(log, "cuda_umd_version") or _optional(log, "cuda_version")
@@ -54,7 +54,7 @@ def _system(answers: Recording, log: Node, extras: Extras, gpus: int) -> None:
         answers.add(("nvmlSystemGetCudaDriverVersion_v2",), int(major[:4]) * 1000 + int(minor[:2]) * 10)
 
 
-def _refusal(gpu: Node) -> int | None:
+def _refusal(gpu: DumpNode) -> int | None:
     """The error NVML gave for the handle of a GPU that does not answer."""
     if gpu.find(NO_HANDLE) is None:
         return None
@@ -65,7 +65,7 @@ def _refusal(gpu: Node) -> int | None:
     return int(pynvml.NVML_ERROR_UNKNOWN)
 
 
-def _identity(answers: Recording, gpu: Node, index: int, known: set[str]) -> None:
+def _identity(answers: Recording, gpu: DumpNode, index: int, known: set[str]) -> None:
     """Handle, UUID and PCI address, without which no GPU can be registered.
 
     A dump made with `-d` has no UUID, and masked ones have the same for all GPUs: such a GPU gets one made from its
@@ -102,13 +102,13 @@ def _identity(answers: Recording, gpu: Node, index: int, known: set[str]) -> Non
     answers.add(("nvmlDeviceGetPciInfo", handle), {"struct": "nvmlPciInfo_t", "members": members})
 
 
-def _bus_id(gpu: Node) -> str:
+def _bus_id(gpu: DumpNode) -> str:
     """The address in the PCI section or in the GPU's headline."""
     candidates = (_optional(gpu, "pci/bus_id"), _optional(gpu, "pci/pci_bus_id"), gpu.value)
     return next((text for text in candidates if text and pci_key(text)), NO_BUS_ID)
 
 
-def _gpu(answers: Recording, gpu: Node, index: int, extras: Extras) -> None:
+def _gpu(answers: Recording, gpu: DumpNode, index: int, extras: OtherOutputs) -> None:
     handle = f"@gpu{index}"
     for row in ROWS:
         answers.add(_question(row, handle), _answer(row, gpu))
@@ -130,18 +130,18 @@ def _gpu(answers: Recording, gpu: Node, index: int, extras: Extras) -> None:
     _links(answers, handle, extras.links.get(index, {}))
 
 
-def _question(row: Row, handle: str) -> Question:
+def _question(row: DumpRow, handle: str) -> Question:
     return (row.call, handle, *(getattr(pynvml, arg, arg) if isinstance(arg, str) else arg for arg in row.args))
 
 
-def _answer(row: Row, node: Node) -> Answer:
+def _answer(row: DumpRow, node: DumpNode) -> Answer:
     try:
         return row.build(*(source(node) for source in row.sources))
     except NoValue as problem:
         return error(problem.code)
 
 
-def _migs(answers: Recording, gpu: Node, migs: list[Node], index: int, extras: Extras) -> None:
+def _migs(answers: Recording, gpu: DumpNode, migs: list[DumpNode], index: int, extras: OtherOutputs) -> None:
     """MIG devices; their UUIDs and profiles are only in -L. Without it the UUID is the form drivers before 470 used."""
     handle, listed = f"@gpu{index}", 0
     gpu_uuid = answers.runs["nvmlDeviceGetUUID", handle][0][1]
@@ -172,7 +172,7 @@ ATTRIBUTES = {
 }
 
 
-def _attributes(answers: Recording, token: str, mig: Node) -> None:
+def _attributes(answers: Recording, token: str, mig: DumpNode) -> None:
     members = {}
     for member, label in ATTRIBUTES.items():
         try:
@@ -192,14 +192,14 @@ def _links(answers: Recording, handle: str, links: dict[int, float | None]) -> N
             answers.add(question, {"type": 1, "value": round(speed * 1000)})
 
 
-def _optional(node: Node, path: str) -> str | None:
+def _optional(node: DumpNode, path: str) -> str | None:
     try:
         return node.text(path)
     except NoValue:
         return None
 
 
-def _number(node: Node, path: str, otherwise: int) -> int:
+def _number(node: DumpNode, path: str, otherwise: int) -> int:
     try:
         return min(int(at(count, path)(node)), MAX_MIG)
     except NoValue:

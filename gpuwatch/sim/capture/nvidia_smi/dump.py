@@ -11,7 +11,7 @@ from gpuwatch.model.errors import UsageError
 from gpuwatch.sim.capture.data import Recording
 from gpuwatch.sim.capture.nvidia_smi.answers import recording
 from gpuwatch.sim.capture.nvidia_smi.extras import read_extras
-from gpuwatch.sim.capture.nvidia_smi.node import Node
+from gpuwatch.sim.capture.nvidia_smi.node import DumpNode
 from gpuwatch.sim.capture.nvidia_smi.text import parse_text
 from gpuwatch.sim.capture.nvidia_smi.xml import BadXml, parse_xml
 
@@ -93,7 +93,7 @@ def _choose(found: list[Block], choice: str, name: str) -> Block:
     raise UsageError(f"no part {choice!r} in {name}", f"its nvidia-smi outputs are: {known}", "name one of these")
 
 
-def _parse(block: Block, name: str) -> Node:
+def _parse(block: Block, name: str) -> DumpNode:
     if "<nvidia_smi_log" not in block.body[:2000]:
         return parse_text(block.body)
     try:

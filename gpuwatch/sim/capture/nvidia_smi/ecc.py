@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from gpuwatch.collect.nvml.decode import SRAM_STATUS
 from gpuwatch.sim.capture.data import Answer
-from gpuwatch.sim.capture.nvidia_smi.row import Row, call, pair, struct
+from gpuwatch.sim.capture.nvidia_smi.row import DumpRow, call, pair, struct
 from gpuwatch.sim.capture.nvidia_smi.sources import Source, at, either, known, total
 from gpuwatch.sim.capture.nvidia_smi.values import count, flag
 
@@ -24,7 +24,7 @@ _OLD_LOCATIONS = {
 """Volta and older print one counter per location."""
 
 
-def _ecc_counters(kind: str, scope: str) -> list[Row]:
+def _ecc_counters(kind: str, scope: str) -> list[DumpRow]:
     word, bit = _KINDS[kind]
     section = f"ecc_errors/{_SCOPES[scope]}"
     parts = (
@@ -69,7 +69,7 @@ def _sram(member: str) -> Source:
 
 
 ECC = [
-    Row(
+    DumpRow(
         "nvmlDeviceGetEccMode",
         (),
         (
@@ -82,13 +82,13 @@ ECC = [
         pair,
     ),
     *(row for kind in _KINDS for scope in _SCOPES for row in _ecc_counters(kind, scope)),
-    Row(
+    DumpRow(
         "nvmlDeviceGetSramEccErrorStatus",
         (),
         tuple(_sram(member) for member in SRAM_STATUS.values()),
         lambda *values: {"fills": [dict(zip(SRAM_STATUS.values(), values, strict=True))]},
     ),
-    Row(
+    DumpRow(
         "nvmlDeviceGetRepairStatus",
         (),
         (at(flag, "ecc_errors/channel_repair_pending"), at(flag, "ecc_errors/tpc_repair_pending")),
@@ -130,7 +130,7 @@ def _pages(number: int) -> Answer:
 
 
 REPAIRS = [
-    Row(
+    DumpRow(
         "nvmlDeviceGetRemappedRows",
         (),
         (
@@ -141,25 +141,25 @@ REPAIRS = [
         ),
         pair,
     ),
-    Row(
+    DumpRow(
         "nvmlDeviceGetRemappedRows_v2",
         (),
         tuple(_REMAPS_V2.values()),
         lambda *values: {"fills": [dict(zip(_REMAPS_V2, values, strict=True))]},
     ),
-    Row(
+    DumpRow(
         "nvmlDeviceGetRowRemapperHistogram",
         (),
         tuple(_banks(name) for name in ("max", "high", "partial", "low", "none")),
         struct("c_nvmlRowRemapperHistogramValues", "max", "high", "partial", "low", "none"),
     ),
-    Row(
+    DumpRow(
         "nvmlDeviceGetRetiredPages",
         ("NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS",),
         (at(count, "retired_pages/single_bit_ecc", "retired_pages/multiple_single_bit_retirement/retired_count"),),
         _pages,
     ),
-    Row(
+    DumpRow(
         "nvmlDeviceGetRetiredPages",
         ("NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR",),
         (at(count, "retired_pages/double_bit_ecc", "retired_pages/double_bit_retirement/retired_count"),),

@@ -11,25 +11,25 @@ PMON_HEADER = re.compile(r"^#\s*gpu\s+pid\s+type\b")
 MAX_LINKS = 72
 
 
-class Mig(NamedTuple):
+class MigListing(NamedTuple):
     """A line of `nvidia-smi -L`: profile and uuid of a MIG device."""
 
     profile: str
     uuid: str
 
 
-class Extras(NamedTuple):
+class OtherOutputs(NamedTuple):
     """`migs` by (gpu, MIG index); `links` by gpu: GB/s per link, None for an inactive one; `pmon` as printed."""
 
-    migs: dict[tuple[int, int], Mig]
+    migs: dict[tuple[int, int], MigListing]
     links: dict[int, dict[int, float | None]]
     pmon: str
     nvml: str | None
 
 
-def read_extras(file: str, phase: str) -> Extras:
+def read_extras(file: str, phase: str) -> OtherOutputs:
     """Facts of the whole file; pmon only from `phase`, the part of the file that belongs to the chosen -q block."""
-    migs: dict[tuple[int, int], Mig] = {}
+    migs: dict[tuple[int, int], MigListing] = {}
     links: dict[int, dict[int, float | None]] = {}
     nvml, gpu = None, None
     for line in file.splitlines():
@@ -40,13 +40,13 @@ def read_extras(file: str, phase: str) -> Extras:
         elif gpu is None:
             continue
         elif match := MIG_LINE.match(line):
-            migs[gpu, int(match[2])] = Mig(match[1], match[3])
+            migs[gpu, int(match[2])] = MigListing(match[1], match[3])
         elif match := LINK_LINE.match(line):
             if int(match[1]) < MAX_LINKS:
                 links.setdefault(gpu, {})[int(match[1])] = float(match[2]) if match[2] else None
         elif line[:1] not in (" ", "\t"):
             gpu = None
-    return Extras(migs, links, _pmon(phase), nvml)
+    return OtherOutputs(migs, links, _pmon(phase), nvml)
 
 
 def _pmon(phase: str) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pynvml
 
-from gpuwatch.sim.capture.nvidia_smi.node import Node
+from gpuwatch.sim.capture.nvidia_smi.node import DumpNode
 from gpuwatch.sim.capture.nvidia_smi.sources import at, bits
 from gpuwatch.sim.capture.nvidia_smi.values import NoValue, count, one_of, plain
 
@@ -43,7 +43,7 @@ _HEALTH = bits(
 _STATUS = one_of({"Success": 0} | {text: code for code, text in pynvml.NVMLError._errcode_to_string.items()})
 
 
-def fabric(gpu: Node) -> dict[str, Any]:
+def fabric(gpu: DumpNode) -> dict[str, Any]:
     """Call -> answer: the older call without health, and the newer one where a health is printed.
 
     Raises:
@@ -64,7 +64,7 @@ def fabric(gpu: Node) -> dict[str, Any]:
     return answers | {"nvmlDeviceGetGpuFabricInfoV": {"fills": [info | {"healthMask": health}]}}
 
 
-def cluster(gpu: Node) -> list[int]:
+def cluster(gpu: DumpNode) -> list[int]:
     """The 16 bytes of the cluster's UUID; zeros where none is printed, as NVML has it."""
     try:
         digits = at(plain, "fabric/clusteruuid", "fabric/cluster_uuid")(gpu).replace("-", "")
@@ -73,7 +73,7 @@ def cluster(gpu: Node) -> list[int]:
         return [0] * 16
 
 
-def _optional(source: Any, gpu: Node) -> int:
+def _optional(source: Any, gpu: DumpNode) -> int:
     try:
         return int(source(gpu))
     except NoValue:

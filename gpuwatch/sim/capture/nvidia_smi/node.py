@@ -11,22 +11,22 @@ def normalised(label: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_")
 
 
-class Node:
+class DumpNode:
     """One line of the text or one element of the XML; a label may occur several times under one parent."""
 
     def __init__(self, label: str, value: str | None = None) -> None:
         self.title = label.strip()
         self.label = normalised(label)
         self.value = value
-        self.children: list[Node] = []
+        self.children: list[DumpNode] = []
 
-    def named(self, *labels: str) -> Iterator["Node"]:
+    def named(self, *labels: str) -> Iterator["DumpNode"]:
         """Children with one of these labels, in order."""
         return (child for child in self.children if child.label in labels)
 
-    def find(self, path: str) -> "Node | None":
+    def find(self, path: str) -> "DumpNode | None":
         """The first node at `a/b/c`; where the driver printed `b: N/A` instead of a section, that node."""
-        node: Node | None = self
+        node: DumpNode | None = self
         for label in path.split("/"):
             if node is None or (node.value and not node.children):
                 return node

@@ -1,7 +1,7 @@
 """Dump rows of power, temperature, clocks and the PCIe link."""
 
 from gpuwatch.collect.nvml.decode import CLOCK_EVENT_REASONS
-from gpuwatch.sim.capture.nvidia_smi.row import Row, call, calls, field, pair
+from gpuwatch.sim.capture.nvidia_smi.row import DumpRow, call, calls, field, pair
 from gpuwatch.sim.capture.nvidia_smi.sources import Source, at, bits
 from gpuwatch.sim.capture.nvidia_smi.values import count, flag, integer, milliwatts, nanoseconds
 
@@ -18,7 +18,7 @@ def _limit(*names: str) -> Source:
     return _power(*(f"{name}power_limit" for name in names), sections=_LIMITS)
 
 
-def _scope(section: str, scope: int) -> list[Row]:
+def _scope(section: str, scope: int) -> list[DumpRow]:
     return [
         field("DEV_POWER_AVERAGE", at(milliwatts, f"{section}/average_power_draw", f"{section}/power_draw"), scope),
         field(
@@ -37,7 +37,7 @@ POWER = [
     call("nvmlDeviceGetEnforcedPowerLimit", _limit("current_", "enforced_")),
     call("nvmlDeviceGetPowerManagementLimit", _limit("requested_", "")),
     call("nvmlDeviceGetPowerManagementDefaultLimit", _limit("default_")),
-    Row("nvmlDeviceGetPowerManagementLimitConstraints", (), (_limit("min_"), _limit("max_")), pair),
+    DumpRow("nvmlDeviceGetPowerManagementLimitConstraints", (), (_limit("min_"), _limit("max_")), pair),
 ]
 
 _GPU_TEMP = at(integer, "temperature/gpu_current_temp", "temperature/gpu_temp", "temperature/gpu")
@@ -48,7 +48,7 @@ def _specified(label: str) -> tuple[str, str]:
     return f"temperature/{label}", f"temperature/{label}_specification"
 
 
-def _threshold(constant: str, field_name: str | None, text: str, xml: str) -> list[Row]:
+def _threshold(constant: str, field_name: str | None, text: str, xml: str) -> list[DumpRow]:
     threshold = at(integer, *_specified(f"{text}_temp"), f"temperature/gpu_temp_{xml}_threshold")
     rows = [call("nvmlDeviceGetTemperatureThreshold", threshold, "NVML_TEMPERATURE_THRESHOLD_" + constant)]
     if field_name:
@@ -81,7 +81,7 @@ TEMPERATURE = [
 ]
 
 
-def _clock(domain: str, constant: str) -> list[Row]:
+def _clock(domain: str, constant: str) -> list[DumpRow]:
     def printed(section: str) -> Source:
         xml = "mem" if domain == "memory" else domain
         return at(count, f"{section}/{domain}", f"{section}/{xml}_clock")
@@ -121,7 +121,7 @@ _KNOWN_REASONS = bits(lambda printed: flag(printed) | 1, _REASON_PATHS)
 """Every reason that is printed as on or off is one the GPU supports."""
 
 
-def _held(field_name: str, text: str, xml: str) -> Row:
+def _held(field_name: str, text: str, xml: str) -> DumpRow:
     sections = ("clocks_event_reasons_counters", "clocks_throttle_reasons_counters")
     names = (text, f"clocks_event_reasons_counters_{xml}", f"clocks_throttle_reasons_counters_{xml}")
     return field(field_name, at(nanoseconds, *(f"{section}/{name}" for section in sections for name in names)))

@@ -5,7 +5,7 @@ from typing import Any
 import pynvml
 
 from gpuwatch.sim.capture.data import Answer, error
-from gpuwatch.sim.capture.nvidia_smi.node import Node
+from gpuwatch.sim.capture.nvidia_smi.node import DumpNode
 from gpuwatch.sim.capture.nvidia_smi.values import NoValue, count, memory, refuse_words
 
 NO_INSTANCE = 0xFFFFFFFF
@@ -24,7 +24,7 @@ MAX_PID = 1 << 32
 SECOND = 1_000_000
 
 
-def process_lists(gpu: Node) -> dict[str, Answer]:
+def process_lists(gpu: DumpNode) -> dict[str, Answer]:
     """List call -> answer; a dump without the section knows of no list."""
     section = next(gpu.named(*SECTIONS), None)
     if section is None:
@@ -42,7 +42,7 @@ def process_lists(gpu: Node) -> dict[str, Answer]:
     return dict(lists)
 
 
-def names(gpu: Node) -> dict[int, str]:
+def names(gpu: DumpNode) -> dict[int, str]:
     """Process names by pid."""
     found = {}
     for section in gpu.named(*SECTIONS):
@@ -53,7 +53,7 @@ def names(gpu: Node) -> dict[int, str]:
     return found
 
 
-def _processes(section: Node) -> list[tuple[str, dict[str, Any]]]:
+def _processes(section: DumpNode) -> list[tuple[str, dict[str, Any]]]:
     found = []
     for entry in _entries(section):
         pid = _number(entry, count, "process_id", "pid")
@@ -71,7 +71,7 @@ def _processes(section: Node) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def _entries(section: Node) -> list[dict[str, str]]:
+def _entries(section: DumpNode) -> list[dict[str, str]]:
     """XML has an element per process; text a run of lines that begins anew with every instance id or pid."""
     entries: list[dict[str, str]] = []
     ahead: dict[str, str] = {}
@@ -86,7 +86,7 @@ def _entries(section: Node) -> list[dict[str, str]]:
     return entries
 
 
-def _leaves(node: Node) -> dict[str, str]:
+def _leaves(node: DumpNode) -> dict[str, str]:
     return {child.label: child.value or "" for child in node.children}
 
 

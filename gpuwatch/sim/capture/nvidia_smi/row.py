@@ -7,7 +7,7 @@ from gpuwatch.sim.capture.data import Answer
 from gpuwatch.sim.capture.nvidia_smi.sources import Source
 
 
-class Row(NamedTuple):
+class DumpRow(NamedTuple):
     """One NVML call: its arguments after the handle (strings name constants), what goes into the answer, and how."""
 
     call: str
@@ -21,19 +21,19 @@ def struct(name: str, *names: str) -> Callable[..., Answer]:
     return lambda *values: {"struct": name, "members": dict(zip(names, values, strict=True))}
 
 
-def call(name: str, source: Source, *args: Any) -> Row:
+def call(name: str, source: Source, *args: Any) -> DumpRow:
     """A call that answers one value."""
-    return Row(name, args, (source,))
+    return DumpRow(name, args, (source,))
 
 
-def calls(names: tuple[str, ...], source: Source, *args: Any) -> list[Row]:
+def calls(names: tuple[str, ...], source: Source, *args: Any) -> list[DumpRow]:
     """Several calls with the same answer."""
     return [call(name, source, *args) for name in names]
 
 
-def field(name: str, source: Source, scope: int = 0) -> Row:
+def field(name: str, source: Source, scope: int = 0) -> DumpRow:
     """A field value by the name of its constant."""
-    return Row("nvmlDeviceGetFieldValues", ("NVML_FI_" + name, scope), (source,), field_value)
+    return DumpRow("nvmlDeviceGetFieldValues", ("NVML_FI_" + name, scope), (source,), field_value)
 
 
 def field_value(value: int) -> Answer:

@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
-from gpuwatch.sim.capture.nvidia_smi.node import Node
+from gpuwatch.sim.capture.nvidia_smi.node import DumpNode
 from gpuwatch.sim.capture.nvidia_smi.values import NoValue
 
-Source = Callable[[Node], Any]
+Source = Callable[[DumpNode], Any]
 """A value in NVML's unit from a GPU's (or MIG device's) node; raises NoValue."""
 
 
 def at(convert: Callable[[str], Any], *paths: str) -> Source:
     """The value at the first of these paths that the dump has; the same value is printed under one of them only."""
 
-    def get(gpu: Node) -> Any:
+    def get(gpu: DumpNode) -> Any:
         problem = NoValue()
         for path in paths:
             try:
@@ -33,7 +33,7 @@ def total(*sources: Source) -> Source:
 def known(*sources: Source) -> Source:
     """The sum of the parts that are known, of which there must be one."""
 
-    def get(gpu: Node) -> Any:
+    def get(gpu: DumpNode) -> Any:
         found, problem = [], NoValue()
         for source in sources:
             try:
@@ -50,7 +50,7 @@ def known(*sources: Source) -> Source:
 def either(*sources: Source) -> Source:
     """The first that has a value."""
 
-    def get(gpu: Node) -> Any:
+    def get(gpu: DumpNode) -> Any:
         problem: NoValue | None = None
         for source in sources:
             try:
@@ -65,7 +65,7 @@ def either(*sources: Source) -> Source:
 def bits(convert: Callable[[str], int], places: dict[int, tuple[str, ...]], required: bool = True) -> Source:
     """A mask: each place's bits times its printed value; what is N/A is 0, and all N/A is no value."""
 
-    def get(gpu: Node) -> int:
+    def get(gpu: DumpNode) -> int:
         mask, known = 0, 0
         problem = NoValue()
         for place, paths in places.items():

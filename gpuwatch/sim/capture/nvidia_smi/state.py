@@ -2,8 +2,8 @@
 
 from gpuwatch.collect.nvml.decode import ARCHITECTURES, BRANDS, COMPUTE_MODES, VIRTUALIZATION_MODES
 from gpuwatch.sim.capture.data import Answer
-from gpuwatch.sim.capture.nvidia_smi.node import Node
-from gpuwatch.sim.capture.nvidia_smi.row import Row, call, field, pair, reverse, struct
+from gpuwatch.sim.capture.nvidia_smi.node import DumpNode
+from gpuwatch.sim.capture.nvidia_smi.row import DumpRow, call, field, pair, reverse, struct
 from gpuwatch.sim.capture.nvidia_smi.sources import Source, at, either
 from gpuwatch.sim.capture.nvidia_smi.values import (
     NoValue,
@@ -33,7 +33,7 @@ IDENTITY = [
     call("nvmlDeviceGetBoardPartNumber", at(plain, "board_part_number")),
     call("nvmlDeviceGetVbiosVersion", at(plain, "vbios_version")),
     call("nvmlDeviceGetInforomImageVersion", at(plain, "inforom_version/image_version", "inforom_version/img_version")),
-    Row("nvmlDeviceGetGspFirmwareVersion", (), (at(plain, "gsp_firmware_version"),), lambda v: {"bytes": v}),
+    DumpRow("nvmlDeviceGetGspFirmwareVersion", (), (at(plain, "gsp_firmware_version"),), lambda v: {"bytes": v}),
     call("nvmlDeviceGetMinorNumber", at(count, "minor_number")),
 ]
 
@@ -47,7 +47,7 @@ MODES = [
         "nvmlDeviceGetVirtualizationMode",
         at(one_of(reverse(VIRTUALIZATION_MODES)), "gpu_virtualization_mode/virtualization_mode"),
     ),
-    Row(
+    DumpRow(
         "nvmlDeviceGetMigMode",
         (),
         (
@@ -83,18 +83,18 @@ MODES = [
     field("DEV_RESET_STATUS", at(flag, "gpu_reset_status/reset_required")),
     field("DEV_DRAIN_AND_RESET_STATUS", at(flag, "gpu_reset_status/drain_and_reset_recommended")),
     # one speed is printed, whatever the number of fans
-    Row("nvmlDeviceGetNumFans", (), (at(percentage, "fan_speed"),), lambda _: 1),
+    DumpRow("nvmlDeviceGetNumFans", (), (at(percentage, "fan_speed"),), lambda _: 1),
     call("nvmlDeviceGetFanSpeed", at(percentage, "fan_speed")),
     call("nvmlDeviceGetFanSpeed_v2", at(percentage, "fan_speed"), 0),
 ]
 
 
-def _engine(name: str, *labels: str) -> Row:
+def _engine(name: str, *labels: str) -> DumpRow:
     source = at(percentage, *(f"utilization/{label}" for label in labels))
-    return Row(f"nvmlDeviceGet{name}Utilization", (), (source,), lambda value: [value, 0])
+    return DumpRow(f"nvmlDeviceGet{name}Utilization", (), (source,), lambda value: [value, 0])
 
 
-def _utilization(gpu: Node) -> Answer:
+def _utilization(gpu: DumpNode) -> Answer:
     """Some GPUs without memory of their own have only the first of the two."""
     shares: dict[str, int] = {}
     problem = NoValue()
@@ -110,7 +110,7 @@ def _utilization(gpu: Node) -> Answer:
 
 
 USE = [
-    Row(
+    DumpRow(
         "nvmlDeviceGetUtilizationRates",
         (),
         (_utilization,),
@@ -133,19 +133,19 @@ _FB = _memory("fb_memory_usage", shared="shared_fb_memory_usage")
 _BAR1 = _memory("bar1_memory_usage", shared="shared_bar1_memory")
 
 MEMORY = [
-    Row(
+    DumpRow(
         "nvmlDeviceGetMemoryInfo",
         ("nvmlMemory_v2",),
         (_FB["total"], _FB["used"], _FB["free"], _FB["reserved"]),
         struct("c_nvmlMemory_v2_t", "total", "used", "free", "reserved"),
     ),
-    Row(
+    DumpRow(
         "nvmlDeviceGetMemoryInfo",
         (),
         (_FB["total"], _FB["used"], _FB["free"]),
         struct("c_nvmlMemory_t", "total", "used", "free"),
     ),
-    Row(
+    DumpRow(
         "nvmlDeviceGetBAR1MemoryInfo",
         (),
         (_BAR1["total"], _BAR1["used"], _BAR1["free"]),

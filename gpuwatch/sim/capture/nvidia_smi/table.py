@@ -5,12 +5,12 @@ Paths are labels in lower case, words joined by `_`; text and XML, older and new
 
 from gpuwatch.sim.capture.nvidia_smi.ecc import ECC, REPAIRS
 from gpuwatch.sim.capture.nvidia_smi.physics import CLOCKS, PCIE, POWER, TEMPERATURE
-from gpuwatch.sim.capture.nvidia_smi.row import Row, call
+from gpuwatch.sim.capture.nvidia_smi.row import DumpRow, call
 from gpuwatch.sim.capture.nvidia_smi.sources import at
 from gpuwatch.sim.capture.nvidia_smi.state import IDENTITY, MEMORY, MODES, USE
 from gpuwatch.sim.capture.nvidia_smi.values import count
 
-ROWS: tuple[Row, ...] = (
+ROWS: tuple[DumpRow, ...] = (
     *IDENTITY,
     *MODES,
     *USE,
@@ -24,7 +24,7 @@ ROWS: tuple[Row, ...] = (
 )
 """Answers about a whole GPU; fabric, processes, NVLinks and MIG devices have their own files."""
 
-MIG_ROWS: tuple[Row, ...] = (
+MIG_ROWS: tuple[DumpRow, ...] = (
     *MEMORY,
     call(
         "nvmlDeviceGetMemoryErrorCounter",

@@ -2,7 +2,7 @@
 
 import re
 
-from gpuwatch.sim.capture.nvidia_smi.node import Node
+from gpuwatch.sim.capture.nvidia_smi.node import DumpNode
 
 GPU_HEADER = re.compile(r"GPU\s+([0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f]+(?:\.[0-9A-Fa-f])?|\[?N/A\]?)\s*:?")
 LOST_LINE = re.compile(
@@ -17,10 +17,10 @@ NO_HANDLE = "no_handle"
 MAX_DEPTH = 64
 
 
-def parse_text(block: str) -> Node:
+def parse_text(block: str) -> DumpNode:
     """The tree of one -q block: general facts and one `gpu` node per GPU, whose value is its PCI address."""
-    root = Node("log")
-    stack: list[tuple[int, Node]] = [(-1, root)]
+    root = DumpNode("log")
+    stack: list[tuple[int, DumpNode]] = [(-1, root)]
     for raw in block.splitlines():
         line = raw.expandtabs(8)
         if not line.strip() or line.lstrip().startswith(("=", "#")):
@@ -34,14 +34,14 @@ def parse_text(block: str) -> Node:
     return root
 
 
-def _node(line: str) -> Node:
+def _node(line: str) -> DumpNode:
     lost = LOST_LINE.search(line)
     if lost:
-        node = Node("gpu", lost[1])
-        node.children.append(Node(NO_HANDLE, lost[2]))
+        node = DumpNode("gpu", lost[1])
+        node.children.append(DumpNode(NO_HANDLE, lost[2]))
         return node
     header = GPU_HEADER.fullmatch(line)
     if header:
-        return Node("gpu", header[1])
+        return DumpNode("gpu", header[1])
     label, colon, value = (line + " ").partition(" : ")
-    return Node(label, value.strip() if colon else None)
+    return DumpNode(label, value.strip() if colon else None)

@@ -2,7 +2,7 @@
 
 from xml.parsers import expat
 
-from gpuwatch.sim.capture.nvidia_smi.node import Node
+from gpuwatch.sim.capture.nvidia_smi.node import DumpNode
 
 MAX_DEPTH = 64
 
@@ -11,19 +11,19 @@ class BadXml(Exception):
     """The document is not well-formed or too deep."""
 
 
-def parse_xml(document: str) -> Node:
+def parse_xml(document: str) -> DumpNode:
     """The root element as a tree; a `gpu` element's value is its PCI address.
 
     Raises:
         BadXml: see there.
     """
-    root = Node("log")
+    root = DumpNode("log")
     stack = [root]
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         if len(stack) > MAX_DEPTH:
             raise BadXml("elements are nested too deep")
-        node = Node(tag, attributes.get("id", ""))
+        node = DumpNode(tag, attributes.get("id", ""))
         stack[-1].children.append(node)
         stack.append(node)
 

@@ -1,18 +1,16 @@
-"""The node as Kubernetes and /proc see it: which container got which devices, which process belongs to whom."""
-
-from collections.abc import Iterator
+"""Pods, device allocations and processes of a simulated node, as the kubelet and /proc report them."""
 
 from gpuwatch.model import workload as model
 from gpuwatch.sim.node import noise
-from gpuwatch.sim.node.actions import Workload
-from gpuwatch.sim.node.gpu import SimGpu, Unit
-from gpuwatch.sim.node.node import Node
+from gpuwatch.sim.node.actions import SimWorkload
+from gpuwatch.sim.node.gpu import Unit
+from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.surroundings.proctree import SimProcess
 
 DOMAIN = "nvidia.com"
 
 
-def pod_of(node: Node, workload: Workload) -> model.Workload | None:
+def pod_of(node: SimNode, workload: SimWorkload) -> model.Workload | None:
     """The container that a workload runs in; None outside Kubernetes."""
     if workload.pod is None:
         return None
@@ -21,12 +19,12 @@ def pod_of(node: Node, workload: Workload) -> model.Workload | None:
     return model.Workload(namespace=namespace, pod=name, container=workload.container, pod_uid=uid)
 
 
-def pods(node: Node) -> list[model.Workload]:
+def pods(node: SimNode) -> list[model.Workload]:
     """Every container of the node that asked for a GPU."""
     return [pod for workload in node.workloads.values() if (pod := pod_of(node, workload)) is not None]
 
 
-def allocations(node: Node) -> list[model.Allocation]:
+def allocations(node: SimNode) -> list[model.Allocation]:
     """What the kubelet answers to List."""
     found = []
     for workload in node.workloads.values():
@@ -35,8 +33,10 @@ def allocations(node: Node) -> list[model.Allocation]:
             continue
         # the kubelet does not tell the pod's uid
         named = model.Workload(namespace=pod.namespace, pod=pod.pod, container=pod.container)
-        if workload.claim is not None:
-            found.append(_claimed(workload, named))
+        if workload.claim is not None:  # devices by the names that NVIDIA's DRA driver gives them
+            devices = tuple(f"gpu-{gpu}" for gpu in workload.gpus)
+            claim = f"{pod.namespace}/{workload.claim}"
+            found.append(model.Allocation(workload=named, resource=f"gpu.{DOMAIN}", device_ids=devices, claim=claim))
             continue
         ids: dict[str, list[str]] = {}
         for device in workload.gpus:
@@ -48,16 +48,16 @@ def allocations(node: Node) -> list[model.Allocation]:
     return found
 
 
-def allocatable(node: Node) -> list[model.Allocatable]:
+def allocatable(node: SimNode) -> list[model.Allocatable]:
     """What the kubelet could hand out: the device plugin withdraws a GPU that is lost."""
     ids: dict[str, list[str]] = {}
-    for _, unit in _units(node):
+    for unit in (unit for gpu in node.gpus if gpu.attached and not gpu.faults.lost for unit in gpu.units):
         slots = range(1 if unit.profile else node.scenario.node.replicas)
         ids.setdefault(_resource(unit), []).extend(_device_id(node, unit, str(slot)) for slot in slots)
     return [model.Allocatable(resource=r, device_ids=tuple(d)) for r, d in ids.items()]
 
 
-def processes(node: Node) -> list[SimProcess]:
+def processes(node: SimNode) -> list[SimProcess]:
     """Every process that uses a GPU, as /proc shows it."""
     return [
         SimProcess(
@@ -74,21 +74,10 @@ def processes(node: Node) -> list[SimProcess]:
     ]
 
 
-def _claimed(workload: Workload, pod: model.Workload) -> model.Allocation:
-    """Devices by the names that NVIDIA's DRA driver gives them."""
-    devices = tuple(f"gpu-{gpu}" for gpu in workload.gpus)
-    claim = f"{pod.namespace}/{workload.claim}"
-    return model.Allocation(workload=pod, resource=f"gpu.{DOMAIN}", device_ids=devices, claim=claim)
-
-
-def _units(node: Node) -> Iterator[tuple[SimGpu, Unit]]:
-    return ((gpu, unit) for gpu in node.gpus if gpu.attached and not gpu.faults.lost for unit in gpu.units)
-
-
 def _resource(unit: Unit) -> str:
     return f"{DOMAIN}/mig-{unit.profile.name.replace('+', '.')}" if unit.profile else f"{DOMAIN}/gpu"
 
 
-def _device_id(node: Node, unit: Unit, slot: str) -> str:
+def _device_id(node: SimNode, unit: Unit, slot: str) -> str:
     shared = node.scenario.node.replicas > 1 and not unit.profile
     return f"{unit.uuid}::{slot}" if shared else unit.uuid
