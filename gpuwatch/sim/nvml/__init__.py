@@ -28,9 +28,7 @@ from gpuwatch.sim.nvml.system import SYSTEM
 DRIVER: dict[str, Callable[..., Any]] = {**SYSTEM, **EVENTS, **GPM}
 """Functions that get the whole driver first; those of DEVICE and MIG_DEVICE get a resolved handle."""
 
-CALLS = tuple(
-    "nvml" + part for part in ("Device", "System", "Vgpu", "Gpm", "Event", "Gpu", "Unit", "Init", "Shut")
-)
+CALLS = tuple("nvml" + part for part in ("Device", "System", "Vgpu", "Gpm", "Event", "Gpu", "Unit", "Init", "Shut"))
 """How the names of pynvml's driver calls begin, unlike those of its helpers."""
 
 
