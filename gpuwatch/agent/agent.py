@@ -16,12 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuwatch import __version__
-from gpuwatch.agent.event_log import EventLogger
-from gpuwatch.agent.event_recorder import EventRecorder
+from gpuwatch.agent.event_recorder import EventLogger, EventRecorder
 from gpuwatch.agent.kernel_log_thread import KernelLoop
 from gpuwatch.agent.node_state import SETTLE_SECONDS, NodeState
-from gpuwatch.agent.pages import routes
-from gpuwatch.agent.publish_signal import ViewSignal
+from gpuwatch.agent.pages import ViewSignal, routes
 from gpuwatch.agent.repairs import repaired_at
 from gpuwatch.agent.view_builder import ViewBuilder, ViewInputs, reader_settings
 from gpuwatch.collect.reader.messages import USAGE, AnyMessage, DriverEventMessage, DriverOpened, GpuFound, ReaderFailed

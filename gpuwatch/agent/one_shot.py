@@ -3,21 +3,24 @@
 import os
 import socket
 import threading
+from collections.abc import Iterable
+from pathlib import Path
 
 from gpuwatch import __version__
-from gpuwatch.agent.event_history import event_history
 from gpuwatch.agent.kernel_log_thread import KernelLoop
 from gpuwatch.agent.node_state import SETTLE_SECONDS, NodeState
 from gpuwatch.agent.view_builder import ViewBuilder, ViewInputs, reader_settings
 from gpuwatch.collect.reader.messages import AnyMessage, GpuFound, GpuSample, ReaderFailed
 from gpuwatch.collect.reader.supervisor import Supervisor
 from gpuwatch.config import Backend, Config
-from gpuwatch.health.xid.ledger import XidLedger
+from gpuwatch.health.xid.ledger import Event, XidLedger
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.event import EVERYTHING, EventQuery
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import KernelEvent
+from gpuwatch.storage.rows import StoredEvent, newest_events, row_of
+from gpuwatch.storage.store import stored_events
 
 SAMPLE_SECONDS = 0.25
 """Interval of a short look: longer than GPM's smallest window, short enough for a person."""
@@ -126,3 +129,14 @@ class OneShotCollector:
         with self._changed:
             for event in events:
                 self._ledger.observe(event)
+
+
+def event_history(seen: Iterable[Event], state_dir: str | Path, query: EventQuery = EVERYTHING) -> Events:
+    """What was `seen` and what is stored, each once; the store knows more of an event that both have."""
+    stored = stored_events(state_dir, query) or Events()
+    known: tuple[Event, ...] = (*stored.xids, *stored.sxids, *stored.bus_losses)
+    lines = {(event.boot_id, event.sequence) for event in known if event.sequence is not None}
+    own = [row_of(event) for event in seen if (event.boot_id, event.sequence) not in lines]
+    wanted = [row for row in own if row.kind in query.kinds and row.at >= query.since]
+    kept: tuple[StoredEvent, ...] = (*known, *stored.findings, *stored.actions)
+    return newest_events([*wanted, *map(row_of, kept)], query.limit)

@@ -4,15 +4,16 @@ Two may wait: a View that is asked for before it is there, and events, which are
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, get_args
 
 import msgspec
 
-from gpuwatch.agent.publish_signal import ViewSignal
 from gpuwatch.config import Profile
-from gpuwatch.http.accept import CONTENT_TYPES, accepts_gzip, negotiate_format
 from gpuwatch.http.landing import landing_page
+from gpuwatch.http.message import CONTENT_TYPES, accepts_gzip, negotiate_format
 from gpuwatch.http.server import Handler, Request, Response, text
 from gpuwatch.metrics.page_cache import PageCache
 from gpuwatch.model.event import EventQuery, event_query, number
@@ -24,6 +25,42 @@ JSON = "application/json"
 
 MAX_WAIT = 60.0
 """Seconds a View may be waited for."""
+
+
+class ViewSignal:
+    """Any thread may call `notify`; every coroutine in `wait_for` then checks its condition again.
+
+    `_lock` guards the set of waiting coroutines.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._lock = threading.Lock()
+
+    def notify(self) -> None:
+        """Wake all that wait; does not block."""
+        with self._lock:
+            waiting = tuple(self._waiting)
+        for loop, event in waiting:
+            with contextlib.suppress(RuntimeError):  # that loop has ended
+                loop.call_soon_threadsafe(event.set)
+
+    async def wait_for(self, holds: Callable[[], bool], seconds: float) -> bool:
+        """Wait until `holds`, checked now and at each `notify`; whether it did within `seconds`."""
+        own = asyncio.get_running_loop(), asyncio.Event()
+        with self._lock:  # before the first check: a `notify` in between is not lost
+            self._waiting.add(own)
+        try:
+            async with asyncio.timeout(seconds):
+                while not holds():
+                    await own[1].wait()
+                    own[1].clear()
+        except TimeoutError:
+            return False
+        finally:
+            with self._lock:
+                self._waiting.discard(own)
+        return True
 
 
 class PageContext(Protocol):

@@ -75,8 +75,7 @@ OVERRIDES = (
 @pass_session
 def remediator(session: Session, /, *, once: bool, release: bool, **options: Any) -> None:
     """Wire agent, policy, API server and store to the remediator and run it."""
-    from gpuwatch.agent.agent_views import AgentViews
-    from gpuwatch.agent.client import AgentClient, find_agent
+    from gpuwatch.agent.client import AgentClient, AgentViews, find_agent
     from gpuwatch.kube.reader import OwnNode
     from gpuwatch.kube.transport import Transport
     from gpuwatch.model.clock import SystemClock

@@ -98,8 +98,7 @@ def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -
 
 
 def _tune(session: Session, reread: "Callable[[], Config]") -> None:
-    from gpuwatch.agent.agent_views import AgentViews
-    from gpuwatch.agent.client import AgentClient, find_agent
+    from gpuwatch.agent.client import AgentClient, AgentViews, find_agent
     from gpuwatch.cli.look.source import is_simulated
     from gpuwatch.cli.tune.driver_access import hand
     from gpuwatch.cli.tune.state_place import state_place

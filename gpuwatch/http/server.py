@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuwatch.http.acceptor import Acceptor
+from gpuwatch.http.connection import Acceptor
+from gpuwatch.http.exchange import Limits, Service, Tally
 from gpuwatch.http.listen import listen_tcp, listen_unix
 from gpuwatch.http.message import Handler, Request, Response, text
-from gpuwatch.http.service import Limits, Service, Tally
 
 if TYPE_CHECKING:
     from gpuwatch.http.web_guard import WebGuard

@@ -84,10 +84,14 @@ def queued_stderr() -> Iterator[None]:
     """Let the root logger's handlers that write to stderr write through a queue; others stay as they are."""
     root = logging.getLogger()
     direct = [each for each in root.handlers if isinstance(each, logging.StreamHandler) and each.stream is sys.stderr]
-    if not direct:
+    try:
+        descriptor = sys.stderr.fileno() if direct else None
+    except OSError:  # a stream in memory, which blocks nobody
+        descriptor = None
+    if descriptor is None:
         yield
         return
-    writer = _Writer(sys.stderr.fileno())
+    writer = _Writer(descriptor)
     writer.handler.setFormatter(direct[0].formatter)
     writer.handler.setLevel(direct[0].level)
     before = list(root.handlers)

@@ -23,10 +23,8 @@ from gpuwatch.model.snapshot import SourceStatus
 from gpuwatch.model.view import Events
 from gpuwatch.model.xid import KernelCursor
 from gpuwatch.storage import file as store_file
-from gpuwatch.storage.errors import FAILURES, is_usual, trouble
-from gpuwatch.storage.file import StoreFile
-from gpuwatch.storage.queue import StoreQueue
-from gpuwatch.storage.rows import Document, Row, StoredEvent, newest_events, row_of
+from gpuwatch.storage.file import FAILURES, StoreFile, is_usual, trouble
+from gpuwatch.storage.rows import Document, Row, StoredEvent, StoreQueue, newest_events, row_of
 
 log = logging.getLogger(__name__)
 

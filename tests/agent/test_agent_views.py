@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gpuwatch.agent.agent_views import AgentViews
+from gpuwatch.agent.client import AgentViews
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.remediation.service.observation import HoldTimer
 from tests.remediation.model.remediating import HandClock, view

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from gpuwatch.agent.event_log import EventLogger
+from gpuwatch.agent.event_recorder import EventLogger
 from gpuwatch.model.finding import Finding, Judgement, Severity
 from gpuwatch.model.snapshot import GpuState, GpuStatus, Identity, Snapshot
 from gpuwatch.model.view import AgentStatus, View
@@ -25,7 +25,7 @@ def view(*findings: Finding, restarts: int = 0) -> View:
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "gpuwatch.agent.event_log")
+    caplog.set_level(logging.INFO, "gpuwatch.agent.event_recorder")
     return caplog
 
 

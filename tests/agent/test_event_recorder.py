@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.agent.event_history import event_history
 from gpuwatch.agent.event_recorder import CURSOR_SECONDS, STORM_EVENTS, STORM_SECONDS, EventRecorder
+from gpuwatch.agent.one_shot import event_history
 from gpuwatch.model.event import Change
 from gpuwatch.model.finding import Finding, Judgement, Severity
 from gpuwatch.model.snapshot import Host, Snapshot

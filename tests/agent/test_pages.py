@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpuwatch.agent.client import AgentClient
-from gpuwatch.agent.pages import routes
-from gpuwatch.agent.publish_signal import ViewSignal
+from gpuwatch.agent.pages import ViewSignal, routes
 from gpuwatch.config import MetricsConfig
 from gpuwatch.http.server import HttpServer
 from gpuwatch.metrics.page_cache import PageCache

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuwatch.agent.source_health import SourceHealth
+from gpuwatch.agent.view_builder import SourceHealth
 
 
 class FakeClock:

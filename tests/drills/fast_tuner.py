@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from gpuwatch.agent.agent_views import AgentViews
-from gpuwatch.agent.client import AgentClient
+from gpuwatch.agent.client import AgentClient, AgentViews
 from gpuwatch.cli.console.session import Session
 from gpuwatch.cli.tune.driver_access import hand
 from gpuwatch.config import Config

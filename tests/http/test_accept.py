@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.http.accept import CONTENT_TYPES, accepts_gzip, negotiate_format
+from gpuwatch.http.message import CONTENT_TYPES, accepts_gzip, negotiate_format
 
 PROMETHEUS_2 = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"

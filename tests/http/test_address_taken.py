@@ -107,7 +107,7 @@ def test_of_another_users_process_the_user_is_said():
         "import os, sys\n"
         "from gpuwatch.model.errors import UsageError\n"
         "from gpuwatch.http.listen import listen_tcp\n"
-        "import encodings.idna, gpuwatch.http.socket_owner\n"
+        "import encodings.idna, gpuwatch.http.listen\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try: listen_tcp(sys.argv[1])\n"
         "except UsageError as error: print(error.why)"

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Self
 from msgspec.structs import replace
 
 from gpuwatch.agent.agent import Agent
-from gpuwatch.agent.agent_views import AgentViews
-from gpuwatch.agent.client import AgentClient
+from gpuwatch.agent.client import AgentClient, AgentViews
 from gpuwatch.cli.console.document import to_yaml
 from gpuwatch.cli.demo.narrator import Narrator, is_half_told, reported
 from gpuwatch.cli.demo.story import Chapter, Goal, Turn

@@ -9,8 +9,7 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from gpuwatch.agent.agent_views import AgentViews
-from gpuwatch.agent.client import AgentClient
+from gpuwatch.agent.client import AgentClient, AgentViews
 from gpuwatch.cli.console.session import Session
 from gpuwatch.cli.demo.tuner_narrator import TunerTale
 from gpuwatch.cli.tune.driver_access import ACTORS, hand, restorer

@@ -3,7 +3,7 @@
 import random
 from typing import NamedTuple
 
-from gpuwatch.agent.agent_views import ViewSource
+from gpuwatch.agent.client import ViewSource
 from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.clock import Clock
 from gpuwatch.remediation.planning.evidence import FRESH_INTERVALS, FRESH_SECONDS, Observation, is_clean, is_fresh

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from gpuwatch import __version__
-from gpuwatch.http.accept import CONTENT_TYPES, negotiate_format
 from gpuwatch.http.landing import landing_page
+from gpuwatch.http.message import CONTENT_TYPES, negotiate_format
 from gpuwatch.http.server import Handler, HttpStats, Request, Response, text
 from gpuwatch.metrics.exposition import Encoder
 from gpuwatch.metrics.metric import Metric, Parts, node

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gpuwatch.agent.agent_views import AgentViews
+from gpuwatch.agent.client import AgentViews
 from gpuwatch.config import Config
 from gpuwatch.http.server import HttpServer, HttpStats
 from gpuwatch.model.errors import UsageError

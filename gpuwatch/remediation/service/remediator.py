@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from gpuwatch.agent.agent_views import ViewSource
+from gpuwatch.agent.client import ViewSource
 from gpuwatch.config import Config, RemediationConfig
 from gpuwatch.health.checks import CHECKS
 from gpuwatch.kube.errors import AlreadyExists, Backoff, Conflict, Forbidden, Invalid, KubeError, NotFound

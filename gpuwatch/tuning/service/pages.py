@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from gpuwatch import __version__
-from gpuwatch.http.accept import CONTENT_TYPES, negotiate_format
 from gpuwatch.http.landing import landing_page
+from gpuwatch.http.message import CONTENT_TYPES, negotiate_format
 from gpuwatch.http.server import Handler, HttpStats, Request, Response, text
 from gpuwatch.metrics.exposition import Encoder
 from gpuwatch.metrics.process import SelfMetrics

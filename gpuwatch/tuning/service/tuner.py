@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from gpuwatch.agent.agent_views import ViewSource
+from gpuwatch.agent.client import ViewSource
 from gpuwatch.config import Config, TuningConfig
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.consent import Consents

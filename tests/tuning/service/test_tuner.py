@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.agent.agent_views import AgentViews
-from gpuwatch.agent.client import AgentClient
+from gpuwatch.agent.client import AgentClient, AgentViews
 from gpuwatch.config import Config, TuningConfig
 from gpuwatch.http.server import HttpStats, Request
 from gpuwatch.model.clock import SystemClock
