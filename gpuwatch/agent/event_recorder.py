@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import Iterable
 
-from gpuwatch.health.judge import tells_of_failures
+from gpuwatch.health.judge import names_failed_pods
 from gpuwatch.health.xid.ledger import Event
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import MAX_EVENTS, Change, EventQuery, FindingEvent
@@ -52,7 +52,7 @@ class EventRecorder:
     def failures(self, seconds: float) -> tuple[Finding, ...]:
         """Findings of the last `seconds` that tell whose applications failed, those that ended among them."""
         query = EventQuery(self._clock.time() - seconds, MAX_EVENTS, ("finding",))
-        return tuple(e.finding for e in self._store.events(query).findings if tells_of_failures(e.finding))
+        return tuple(e.finding for e in self._store.events(query).findings if names_failed_pods(e.finding))
 
     def note(self, events: Iterable[Event], *, resumed: bool) -> list[Event]:
         """Keep what came, or became clearer; the events that were kept. `resumed`: what is historical was kept in an

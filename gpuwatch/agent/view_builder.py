@@ -205,7 +205,7 @@ class ViewBuilder:
         allocations, allocated = self._allocations
         stale = self._clock.monotonic() - allocated > STALE_INTERVALS * self._config.sources.pod_resources_interval
         statuses = tuple(self._status(name, stale=stale) for name in self._health)
-        self._join.judge.said = self._repaired
+        self._join.judge.repaired_at = self._repaired
         view = self._join.view(inputs, SlowSources(statuses, self.bus, None if stale else allocations, owners))
         self._notice_news(view.attribution, owners)
         return view

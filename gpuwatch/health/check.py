@@ -6,14 +6,14 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from gpuwatch.health.gpu_history import GpuHistory
-from gpuwatch.health.history import History
+from gpuwatch.health.history import HealthHistory
 from gpuwatch.model.finding import CheckName, Remedy, Severity
 from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.workload import Workload
 
 
-class Sighting(NamedTuple):
+class Detection(NamedTuple):
     """The fault as seen in one look. What is None is as the row says.
 
     `level`: a figure that, when it rises, makes the fault a new occurrence.
@@ -28,7 +28,7 @@ class Sighting(NamedTuple):
     pods: tuple[Workload, ...] | None = None
 
 
-CANNOT_TELL = Sighting("")
+CANNOT_TELL = Detection("")
 """Neither there nor gone: what was found before stays, what was not found is not found now."""
 
 Ends = Literal["clean", "repair", "time"]
@@ -55,8 +55,8 @@ class Check(NamedTuple):
     """What is done about it by default,"""
     most: Response = Response.DRAIN
     """and at most, whatever a policy says."""
-    gpu: Callable[[GpuHistory], Sighting | None] | None = None
-    node: Callable[[History], Sighting | None] | None = None
+    gpu: Callable[[GpuHistory], Detection | None] | None = None
+    node: Callable[[HealthHistory], Detection | None] | None = None
     reads: tuple[str, ...] = ()
     raise_after: tuple[int, int] = (1, 1)
     clear_after: int = 1
@@ -99,6 +99,23 @@ WORKING_STATE = 2
 """The slowest performance state in which work is done: GeForce computes in P2."""
 
 
-def when(path: str, message: str) -> Callable[[GpuHistory], Sighting | None]:
+def when(path: str, message: str) -> Callable[[GpuHistory], Detection | None]:
     """A predicate that a flag is set."""
-    return lambda past: Sighting(message) if past.gpu and value(past.gpu, path) else None
+    return lambda past: Detection(message) if past.gpu and value(past.gpu, path) else None
+
+
+HEALTH_PATHS = ("recovery_action", "row_remap.", "ecc.counts.uncorrected/volatile/total")
+"""Beginnings of FIELDS paths without which nobody can say that a GPU is healthy."""
+
+
+def is_seen(gpu: Gpu) -> bool:
+    """Whether all could be read that health hangs on; a failed read is not a good one."""
+    return not any(path.startswith(HEALTH_PATHS) for path in gpu.errors)
+
+
+def is_clean(gpu: Gpu) -> bool:
+    """Whether it looks like a GPU that has been repaired: nothing asked for, nothing pending, all of it read."""
+    if gpu.retired_pages.pending or gpu.ecc.channel_repair_pending or gpu.ecc.tpc_repair_pending:
+        return False
+    waits = gpu.recovery_action or gpu.row_remap.pending or gpu.row_remap.failure
+    return is_seen(gpu) and not waits

@@ -24,7 +24,7 @@ RESTARTED = 0.5
 BLAMED_PODS = 256
 
 
-class Repair(NamedTuple):
+class RepairEvidence(NamedTuple):
     """The latest evidence that the GPU was reset or has recovered. `at` None: it is newer than all before `order`."""
 
     order: int
@@ -66,12 +66,12 @@ class GpuHistory:
         """The fresh sample; None where there is none."""
         self.is_new = False
         """Whether the sample is another one than in the look before."""
-        self.repair: Repair | None = None
+        self.repair: RepairEvidence | None = None
         self.energy: float | None = None
         """The energy counter as last read, joules."""
-        self.calm = 0.0
+        self.clean_seconds = 0.0
         """Seconds without a gap for which the driver has asked for nothing."""
-        self.silent = 0.0
+        self.unresponsive_seconds = 0.0
         """Seconds for which no call about it has returned."""
         self.lost_line: str | None = None
         """What the kernel log said of its loss, until it answers again."""
@@ -87,7 +87,7 @@ class GpuHistory:
         self._pods: dict[tuple[str | None, str | None], tuple[Workload, float]] = {}
         self._now = 0.0
 
-    def see(
+    def update(
         self,
         status: GpuStatus | None,
         gpu: Gpu | None,
@@ -96,18 +96,32 @@ class GpuHistory:
         step: float,
         order: int,
     ) -> None:
-        """One more look; `gpu` None when it is not fresh."""
+        """Take the next snapshot: status and sample (None without one), and `uses`: GPU instance and workload of every
+        container that was given the GPU or has a process on it. `step`: seconds since the snapshot before.
+        """
         self.status, self._now = status, now
         self.gpu = gpu if self.is_fresh else None
         self.is_new = self.gpu is not None and self.gpu.at != self._sampled
         self._uses_before, self._uses = self._uses, uses
-        calm = self.gpu is not None and self.gpu.recovery_action == 0
-        self.calm = self.calm + step if calm else 0.0
+        clean_seconds = self.gpu is not None and self.gpu.recovery_action == 0
+        self.clean_seconds = self.clean_seconds + step if clean_seconds else 0.0
         hangs = status is not None and status.state is GpuState.UNRESPONSIVE
-        self.silent = self.silent + step if hangs else 0.0
+        self.unresponsive_seconds = self.unresponsive_seconds + step if hangs else 0.0
         if self.gpu is not None and self.is_new:
             self._sampled, self.order = self.gpu.at, order
-            self._count(self.gpu, now, order)
+            energy = self.gpu.power.energy
+            if energy is not None:
+                if self.energy is not None and energy < RESTARTED * self.energy:
+                    self.repair = RepairEvidence(
+                        order, None, "its energy counter began anew: reset, or driver reloaded"
+                    )
+                self.energy = energy
+            corrected = self.gpu.ecc.counts.get("corrected/volatile/total")
+            if corrected is not None:
+                self.corrected.add(now, corrected)
+            if self.gpu.nvlinks:
+                self.nvlink_errors.add(now, sum(map(link_errors, self.gpu.nvlinks)))
+            self.lost_line = None
 
     @property
     def is_fresh(self) -> bool:
@@ -118,10 +132,10 @@ class GpuHistory:
     def hangs(self) -> bool:
         """Whether it has not answered for so long that a driver that is merely busy does not explain it."""
         state = self.status.state if self.status else None
-        return state is GpuState.UNRESPONSIVE and self.silent >= self.config.unresponsive_after
+        return state is GpuState.UNRESPONSIVE and self.unresponsive_seconds >= self.config.unresponsive_after
 
     @property
-    def is_held(self) -> bool:
+    def is_in_use(self) -> bool:
         """Whether somebody was given it, or has a process on it."""
         return bool(self._uses)
 
@@ -132,7 +146,7 @@ class GpuHistory:
         named = {(w.namespace, w.pod or w.pod_uid, w.container): w for w in fitting}
         return tuple(named.values())
 
-    def blame_pods(self, pods: Sequence[Workload], now: float) -> None:
+    def add_failed_pods(self, pods: Sequence[Workload], now: float) -> None:
         """Remember whose application failed here; a burst of one pod counts once."""
         for pod in pods:
             name = pod.namespace, pod.pod or pod.pod_uid
@@ -141,7 +155,7 @@ class GpuHistory:
         while len(self._pods) > BLAMED_PODS:
             del self._pods[next(iter(self._pods))]
 
-    def blamed(self) -> tuple[Workload, ...]:
+    def failed_pods(self) -> tuple[Workload, ...]:
         """Pods whose application failed here within the window."""
         return tuple(pod for pod, at in self._pods.values() if self._now - at <= self.config.repeat_window)
 
@@ -149,19 +163,6 @@ class GpuHistory:
     def siblings(self) -> "tuple[GpuHistory, ...]":
         """The node's other GPUs."""
         return tuple(past for past in self._node.values() if past is not self)
-
-    def _count(self, gpu: Gpu, now: float, order: int) -> None:
-        energy = gpu.power.energy
-        if energy is not None:
-            if self.energy is not None and energy < RESTARTED * self.energy:
-                self.repair = Repair(order, None, "its energy counter began anew: reset, or driver reloaded")
-            self.energy = energy
-        corrected = gpu.ecc.counts.get("corrected/volatile/total")
-        if corrected is not None:
-            self.corrected.add(now, corrected)
-        if gpu.nvlinks:
-            self.nvlink_errors.add(now, sum(map(link_errors, gpu.nvlinks)))
-        self.lost_line = None
 
 
 def link_errors(link: NvLink) -> int:

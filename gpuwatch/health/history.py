@@ -1,14 +1,14 @@
-"""History: all that a check may look at. What of past samples matters, the XIDs, and what speaks for a repair.
+"""HealthHistory: all that a check may look at. What of past samples matters, the XIDs, and what speaks for a repair.
 
 Pure: times come with snapshots and events. `now` is a clock of its own that adds up the steps between snapshots, none
 longer than three intervals and none backwards: a wall clock that jumps makes nothing old and nothing new.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpuwatch.config import ChecksConfig
-from gpuwatch.health.gpu_history import GpuHistory, Repair
+from gpuwatch.health.gpu_history import GpuHistory, RepairEvidence
 from gpuwatch.health.xid.classify import CHECK_OF, RECOVERY_CHANGED, Class, classify, is_own_failure
 from gpuwatch.model.finding import CheckName
 from gpuwatch.model.pci import pci_key
@@ -41,7 +41,7 @@ class Occurrence(NamedTuple):
     withdrawn: bool = False
 
 
-class History:
+class HealthHistory:
     """One node. `take` a snapshot and what happened since the one before, then look."""
 
     def __init__(self, config: ChecksConfig, uptime: float = 0.0) -> None:
@@ -59,7 +59,7 @@ class History:
         self._settled = -uptime  # `now` of the boot or the last driver change
         self._order = 0
         self._first = True
-        self._told: dict[tuple[object, ...], Class | None] = {}
+        self._known: dict[tuple[object, ...], Class | None] = {}
         self._waiting: dict[tuple[object, ...], tuple[XidEvent, float]] = {}
         self._by_pci: dict[str | None, str] = {}
         self._recalled: dict[str, list[tuple[tuple[Workload, ...], float]]] = {}
@@ -87,8 +87,14 @@ class History:
         self.now += step
         self._order += 1
         self.snapshot, self.news = snapshot, []
-        self._notice_node(snapshot)
-        self._notice_gpus(snapshot, attribution or Attribution(), step)
+        self.boot_id = snapshot.host.boot_id or self.boot_id
+        self.bus_seen = self.bus_seen or snapshot.bus is not None
+        version = snapshot.driver.version if snapshot.driver else None
+        if version is not None and version != self.driver:
+            if self.driver is not None:
+                self._settled = self.now
+            self.driver = version
+        self._update_gpus(snapshot, attribution or Attribution(), step)
         for event in events:
             self._order += 1
             match event:
@@ -108,16 +114,7 @@ class History:
         """The GPU that sits, or last sat, at a PCI address."""
         return self._by_pci.get(pci_key(pci)) if pci else None
 
-    def _notice_node(self, snapshot: Snapshot) -> None:
-        self.boot_id = snapshot.host.boot_id or self.boot_id
-        self.bus_seen = self.bus_seen or snapshot.bus is not None
-        version = snapshot.driver.version if snapshot.driver else None
-        if version is not None and version != self.driver:
-            if self.driver is not None:
-                self._settled = self.now
-            self.driver = version
-
-    def _notice_gpus(self, snapshot: Snapshot, attribution: Attribution, step: float) -> None:
+    def _update_gpus(self, snapshot: Snapshot, attribution: Attribution, step: float) -> None:
         samples = {gpu.identity.uuid: gpu for gpu in snapshot.gpus}
         statuses = {status.identity.uuid: status for status in snapshot.statuses}
         for uuid, status in statuses.items():
@@ -125,9 +122,12 @@ class History:
             if uuid not in self.gpus:
                 self.gpus[uuid] = GpuHistory(uuid, self.config, self.gpus)
                 for pods, age in self._recalled.pop(uuid, ()):
-                    self.gpus[uuid].blame_pods(pods, -age)
+                    self.gpus[uuid].add_failed_pods(pods, -age)
         for uuid, past in self.gpus.items():
-            past.see(statuses.get(uuid), samples.get(uuid), _uses(attribution, uuid), self.now, step, self._order)
+            given = [(use.gi, each.workload) for use in attribution.devices if use.gpu == uuid for each in use.holders]
+            running = [(row.gi, row.workload) for row in attribution.usage if row.gpu == uuid]
+            uses = (*given, *running)
+            past.update(statuses.get(uuid), samples.get(uuid), uses, self.now, step, self._order)
             if past.repair is not None and past.repair.order == self._order:  # links and fabric come up anew
                 self._settled = self.now
 
@@ -135,11 +135,11 @@ class History:
         key = (event.source, event.at, event.xid, event.pci or event.uuid)
         past = self.gpus.get(self.uuid(event) or "")
         is_recovered = event.xid == RECOVERY_CHANGED and event.recovery == 0
-        if past and is_recovered and not self._is_told((*key, "recovered")):
-            past.repair = Repair(self._order, event.at, "the driver says that it has recovered (XID 154)")
+        if past and is_recovered and not self._is_known((*key, "recovered")):
+            past.repair = RepairEvidence(self._order, event.at, "the driver says that it has recovered (XID 154)")
         if event.historical:
             return
-        if self._is_told(key) and key not in self._waiting:
+        if self._is_known(key) and key not in self._waiting:
             self._amend(event, key)
             return
         kind = classify(event, self.config.xids, final=False)
@@ -151,9 +151,9 @@ class History:
 
     def _amend(self, event: XidEvent, key: tuple[object, ...]) -> None:
         """What the other source adds to an event that was understood already; a line that is late may change it all."""
-        if event.also is None or self._is_told((*key, "completed")):
+        if event.also is None or self._is_known((*key, "completed")):
             return
-        kind, before = classify(event, self.config.xids) or "unknown", self._told.get(key)
+        kind, before = classify(event, self.config.xids) or "unknown", self._known.get(key)
         if before in CHECK_OF:
             same = kind == before
             told = Occurrence(CHECK_OF[before], before, event, self.uuid(event), (), self._order, same, not same)
@@ -162,14 +162,14 @@ class History:
             self._understood(event, kind, key)
 
     def _understood(self, event: XidEvent, kind: Class, key: tuple[object, ...]) -> None:
-        self._told[key] = kind
+        self._known[key] = kind
         uuid = self.uuid(event)
         past = self.gpus.get(uuid) if uuid else None
         pods = past.pods(event.gi) if past else ()
         if past and event.xid in INFOROM_XIDS:
             past.inforom = self._order, event.xid
         if past and kind == "application" and is_own_failure(event.xid):
-            past.blame_pods(pods, self.now)
+            past.add_failed_pods(pods, self.now)
         if kind in CHECK_OF:
             self.news.append(Occurrence(CHECK_OF[kind], kind, event, uuid, pods, self._order))
 
@@ -181,25 +181,25 @@ class History:
                 self._understood(event, classify(event, self.config.xids) or "unknown", key)
 
     def _sxid(self, event: SxidEvent) -> None:
-        if self._is_told(("sxid", event.at, event.switch, event.sxid, event.link)) or event.historical:
+        if self._is_known(("sxid", event.at, event.switch, event.sxid, event.link)) or event.historical:
             return
         fatal = event.severity == "fatal"
         check: CheckName = "sxid_fatal" if fatal else "sxid_warning"
         self.news.append(Occurrence(check, "fatal" if fatal else "warning", event, None, (), self._order))
 
     def _loss(self, event: BusLossEvent) -> None:
-        if self._is_told(("loss", event.at, event.pci)) or event.historical:
+        if self._is_known(("loss", event.at, event.pci)) or event.historical:
             return
         past = self.gpus.get(self.uuid(event) or "")
         if past:
             past.lost_line = event.message or "the driver lost it from the PCIe bus"
 
-    def _is_told(self, key: tuple[object, ...]) -> bool:
-        if key in self._told:
+    def _is_known(self, key: tuple[object, ...]) -> bool:
+        if key in self._known:
             return True
-        self._told[key] = None
-        if len(self._told) > REMEMBERED:
-            del self._told[next(iter(self._told))]
+        self._known[key] = None
+        if len(self._known) > REMEMBERED:
+            del self._known[next(iter(self._known))]
         return False
 
 
@@ -207,9 +207,3 @@ INFOROM_XIDS = (93, 125)
 """XIDs about the GPU's own configuration memory."""
 
 Use = tuple[int | None, Workload]
-
-
-def _uses(attribution: Attribution, uuid: str) -> Sequence[Use]:
-    """GPU instance and workload of everybody who was given the GPU or has a process on it."""
-    given = [(use.gi, holder.workload) for use in attribution.devices if use.gpu == uuid for holder in use.holders]
-    return (*given, *((row.gi, row.workload) for row in attribution.usage if row.gpu == uuid))

@@ -2,31 +2,81 @@
 
 from collections.abc import Mapping
 
-from gpuwatch.health.check import Check
+from gpuwatch.health.check import Check, is_clean
 from gpuwatch.health.checks import CHECK_BY_NAME
 from gpuwatch.health.checks.xid import FATAL_ACTIONS
 from gpuwatch.health.gpu_history import RESTARTED, GpuHistory
-from gpuwatch.health.history import History, Occurrence
-from gpuwatch.health.rollup import is_clean
+from gpuwatch.health.history import HealthHistory, Occurrence
 from gpuwatch.health.xid.classify import remedy, severity
 from gpuwatch.model.finding import Finding, Remedy, Severity
 from gpuwatch.model.xid import SxidEvent, XidEvent
 from gpuwatch.model.xid_catalogue import explain
 
 
-def occurred(news: Occurrence, history: History) -> Finding:
+def occurred(news: Occurrence, history: HealthHistory) -> Finding:
     """The finding of one occurrence, as if it were the first."""
     check, event = CHECK_BY_NAME[news.check], news.event
-    return _sxid(check, event, history) if isinstance(event, SxidEvent) else _xid(check, event, news, history)
+    if isinstance(event, SxidEvent):
+        return Finding(
+            check=check.name,
+            severity=check.severity,
+            message=f"SXid {event.sxid} of NVSwitch {event.switch}: {(event.message or event.severity).strip()}",
+            since=event.at,
+            last=event.at,
+            remedy=check.remedy,
+            action=check.action,
+            evidence=_known(
+                sxid=str(event.sxid),
+                switch=str(event.switch),
+                link=None if event.link is None else str(event.link),
+                boot_id=history.boot_id,
+                driver=history.driver,
+            ),
+        )
+    past = history.gpus.get(news.gpu or "")
+    asked = past.gpu.recovery_action if past and past.gpu else None
+    helps = remedy(event, news.kind, asked)
+    pci = past.status.identity.pci_bus_id if past and past.status else event.pci
+    energy = None if past is None or past.energy is None else f"{past.energy:.3f}"
+    return Finding(
+        check=check.name,
+        severity=severity(event, news.kind),
+        message=f"XID {event.xid}: {_says(event)}",
+        gpu=news.gpu,
+        gi=event.gi,
+        xid=event.xid,
+        since=event.at,
+        last=event.at,
+        remedy=helps,
+        action=_action(check, event.xid, helps),
+        evidence=_known(
+            pci=pci, boot_id=history.boot_id, driver=history.driver, energy=energy, kernel=event.message or None
+        ),
+        pods=news.pods,
+    )
 
 
-def is_repaired(finding: Finding, order: int, now: float, history: History) -> bool:
+# When has a fault ended?
+#
+# A fault that keeps work away must not end because its signs are absent: a GPU that hangs shows no errors, a counter is
+# 0 after a reload of the driver, and an XID is a moment, not a state. A quiet hour does not work as proof either: a GPU
+# that nothing uses is quiet. Nor does a reboot: it proves that the machine was started, not that the GPU was repaired.
+#
+# So one sign is never enough; two that do not depend on each other must agree. First, the GPU is read *now* and clean:
+# its sample is new, everything health depends on could be read, the driver asks for no recovery action, and no repair
+# is pending. Second, something happened *after the last occurrence* that can have repaired it: another boot or driver
+# version; an energy counter that began anew, which only a reset or a reload does; the driver's own XID 154 with action
+# "none"; or, on drivers that tell the recovery action, ten minutes without a gap in which they asked for nothing. A
+# person may stand in for the second sign (`gpuwatch repaired`), never for the first.
+#
+# The order of events decides what "after" means, not their times: clocks of kernel log, NVML and snapshots differ, and
+# the wall clock jumps. `order` grows with every snapshot and every event.
+
+
+def is_repaired(finding: Finding, order: int, now: float, history: HealthHistory) -> bool:
     """Whether the fault of `finding`, whose last occurrence was at `order` and `now` of the history, was repaired.
 
-    A GPU must be fresh and clean, and: the machine was booted or has another driver since; or the GPU's energy counter
-    began anew, or the driver said that it has recovered; or the driver tells what it asks for, and has asked for
-    nothing for `checks.xid_clear_after`. A fault of the node, or of a place where no GPU is known, needs all GPUs, and
-    more than the passing of time.
+    A fault of the node, or of a place where no GPU is known, needs all GPUs, and more than the passing of time.
     """
     pasts = list(history.gpus.values()) if finding.gpu is None else [history.gpus.get(finding.gpu)]
     known = [past for past in pasts if past is not None and past.gpu is not None and past.is_new]
@@ -37,10 +87,10 @@ def is_repaired(finding: Finding, order: int, now: float, history: History) -> b
     if all(_began_anew(past, finding, order) for past in known):
         return True
     clear_after = history.config.xid_clear_after
-    return finding.gpu is not None and min(known[0].calm, history.now - now) >= clear_after
+    return finding.gpu is not None and min(known[0].clean_seconds, history.now - now) >= clear_after
 
 
-def is_said_repaired(finding: Finding, said: Mapping[str, float], history: History) -> bool:
+def is_declared_repaired(finding: Finding, said: Mapping[str, float], history: HealthHistory) -> bool:
     """Whether a person has said so since its last occurrence (`said`: GPU or NODE -> unix time), and what is seen of
     the GPU does not speak against it. A GPU that this agent has never seen is believed to be gone for good.
     """
@@ -68,30 +118,6 @@ def _differs(finding: Finding, name: str, now: str | None) -> bool:
     return None not in (then, now) and then != now
 
 
-def _xid(check: Check, event: XidEvent, news: Occurrence, history: History) -> Finding:
-    past = history.gpus.get(news.gpu or "")
-    asked = past.gpu.recovery_action if past and past.gpu else None
-    helps = remedy(event, news.kind, asked)
-    pci = past.status.identity.pci_bus_id if past and past.status else event.pci
-    energy = None if past is None or past.energy is None else f"{past.energy:.3f}"
-    return Finding(
-        check=check.name,
-        severity=severity(event, news.kind),
-        message=f"XID {event.xid}: {_says(event)}",
-        gpu=news.gpu,
-        gi=event.gi,
-        xid=event.xid,
-        since=event.at,
-        last=event.at,
-        remedy=helps,
-        action=_action(check, event.xid, helps),
-        evidence=_known(
-            pci=pci, boot_id=history.boot_id, driver=history.driver, energy=energy, kernel=event.message or None
-        ),
-        pods=news.pods,
-    )
-
-
 def _says(event: XidEvent) -> str:
     """What the code means; the driver's own words where they decide that, or where nobody else has any."""
     info = explain(event.xid)
@@ -105,25 +131,6 @@ def _action(check: Check, xid: int, helps: Remedy) -> str:
     if check.severity is Severity.CRITICAL:
         return FATAL_ACTIONS.get(helps, check.action)
     return f"{check.action} {xid}" if check.name == "xid_warning" else check.action
-
-
-def _sxid(check: Check, event: SxidEvent, history: History) -> Finding:
-    return Finding(
-        check=check.name,
-        severity=check.severity,
-        message=f"SXid {event.sxid} of NVSwitch {event.switch}: {(event.message or event.severity).strip()}",
-        since=event.at,
-        last=event.at,
-        remedy=check.remedy,
-        action=check.action,
-        evidence=_known(
-            sxid=str(event.sxid),
-            switch=str(event.switch),
-            link=None if event.link is None else str(event.link),
-            boot_id=history.boot_id,
-            driver=history.driver,
-        ),
-    )
 
 
 def _known(energy: str | None = None, **facts: str | None) -> dict[str, str]:

@@ -142,7 +142,7 @@ HARMS: tuple[Harm, ...] = (
             "remediation/planning/recovery.py:_well",
             "remediation/service/observation.py:look",
             "remediation/planning/quarantine.py:_barriers",
-            "health/judge.py:_weigh",
+            "health/judge.py:_apply_hysteresis",
         ),
         (
             proof(
@@ -160,8 +160,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 "tests/health/test_checks.py::test_a_flicker_is_no_fault",
                 "health/judge.py",
-                "if sighting is not None and (is_open or sum(track.answers) >= enough):",
-                "if sighting is not None:",
+                "if detection is not None and (is_open or sum(track.answers) >= enough):",
+                "if detection is not None:",
             ),
         ),
     ),
@@ -276,7 +276,7 @@ HARMS: tuple[Harm, ...] = (
         "A restart forgets the fault, or clears its condition, and the sick node gets work.",
         "Open findings are kept on disk, and what the node is quarantined for in its annotation. A new life takes "
         "over what it finds there.",
-        ("health/judge.py:_remember", "remediation/planning/plan.py:_draft", "storage/store.py:open_findings"),
+        ("health/judge.py:_restore", "remediation/planning/plan.py:_draft", "storage/store.py:open_findings"),
         (
             proof(
                 f"{MEMORY}test_a_restart_without_any_memory_keeps_the_quarantine_and_ends_it_when_all_is_well",
@@ -306,7 +306,7 @@ HARMS: tuple[Harm, ...] = (
         (
             proof(
                 "tests/health/xid/test_judge_xids.py::test_a_gpu_that_is_not_clean_has_not_been_repaired",
-                "health/rollup.py",
+                "health/check.py",
                 "    waits = gpu.recovery_action or gpu.row_remap.pending or gpu.row_remap.failure\n"
                 "    return is_seen(gpu) and not waits",
                 "    return True",
@@ -366,7 +366,7 @@ HARMS: tuple[Harm, ...] = (
         "Lines are missed: the ring ran over, the reader died of one bad record, or nobody read in time.",
         "The ring is read from its beginning; what was overwritten is counted, a bad record is passed over, and the "
         "recovery action that the driver itself tells is read with every sample.",
-        ("collect/kernel_log/ring.py:read", "health/checks/board.py:_recovery"),
+        ("collect/kernel_log/ring.py:read", "health/checks/gpu.py:_recovery"),
         (
             proof(
                 "tests/collect/kernel_log/test_follower.py::test_a_gap_in_the_numbers_is_counted_and_a_new_writer_is_none",
@@ -388,7 +388,7 @@ HARMS: tuple[Harm, ...] = (
             ),
             proof(
                 f"{LINES}test_a_lost_line_is_made_up_for_by_the_drivers_own_word",
-                "health/checks/board.py",
+                "health/checks/gpu.py",
                 "        Response.TAINT,\n        gpu=_recovery,",
                 "        Response.TAINT,\n        gpu=lambda past: None,",
             ),
@@ -399,7 +399,7 @@ HARMS: tuple[Harm, ...] = (
         "Something is done because of data that is old, or that could not be read.",
         "Views and samples have an age; past it nothing is added and nothing given back. A reading that fails is "
         "neither zero nor good: its checks neither begin nor end.",
-        ("remediation/planning/evidence.py:is_fresh", "health/check.py:can_tell", "health/rollup.py:is_seen"),
+        ("remediation/planning/evidence.py:is_fresh", "health/check.py:can_tell", "health/check.py:is_seen"),
         (
             proof(
                 f"{SIGHT}test_an_old_view_neither_adds_nor_removes",
@@ -495,7 +495,7 @@ HARMS: tuple[Harm, ...] = (
                 f"{SIGHT}test_trouble_of_the_monitor_is_no_fault_of_a_gpu",
                 "health/checks/node.py",
                 "    if nvml is None or not nvml.up:\n        return CANNOT_TELL\n",
-                '    if nvml is None or not nvml.up:\n        return Sighting("no GPU can be read")\n',
+                '    if nvml is None or not nvml.up:\n        return Detection("no GPU can be read")\n',
             ),
         ),
     ),
@@ -504,11 +504,11 @@ HARMS: tuple[Harm, ...] = (
         "Nothing is heard of a GPU, and that is taken for health.",
         "`unknown` is a state of its own: of GPUs, of the node and of the condition GPUHealthy. Giving a node back "
         "needs a fresh look at every GPU concerned.",
-        ("health/rollup.py:_health", "remediation/planning/evidence.py:_gpus", "remediation/planning/plan.py:_verdict"),
+        ("health/judge.py:_health", "remediation/planning/evidence.py:_gpus", "remediation/planning/plan.py:_verdict"),
         (
             proof(
                 f"{SIGHT}test_a_gpu_that_nobody_can_read_is_neither_sick_nor_well",
-                "health/rollup.py",
+                "health/judge.py",
                 "if status.state is not GpuState.FRESH or status.identity.uuid in unseen:",
                 "if False:",
             ),
@@ -678,7 +678,7 @@ HARMS: tuple[Harm, ...] = (
         "XIDs of that class can do no more than tell their pod, whatever a policy says; many different pods on one "
         "GPU only are a reason to look, not to taint.",
         (
-            "health/xid/classify.py:_by_catalogue",
+            "health/xid/classify.py:classify",
             "remediation/planning/policy.py:answer",
             "remediation/planning/policy.py:compile",
         ),
@@ -721,7 +721,7 @@ HARMS: tuple[Harm, ...] = (
         "A PCI address is matched with the wrong GPU after a loss or a new order.",
         "Addresses and UUIDs are learned while GPUs are there, from NVML and the driver's lines, and kept. A fault "
         "at an address that nobody knows is the node's, never a guessed GPU's.",
-        ("health/history.py:uuid", "health/xid/ledger.py:know", "health/judge.py:_take_home"),
+        ("health/history.py:uuid", "health/xid/ledger.py:know", "health/judge.py:_attach_to_gpu"),
         (
             proof(
                 f"{LINES}test_a_fault_at_an_unknown_address_is_no_gpus",
@@ -886,11 +886,11 @@ HARMS: tuple[Harm, ...] = (
         "A GPU that is held back by its power limit or by heat is taken out of service.",
         "A software power cap is normal; brakes and heat that last several looks are a condition, never a taint by "
         "default.",
-        ("health/checks/board.py:BOARD_CHECKS",),
+        ("health/checks/gpu.py:BOARD_CHECKS",),
         (
             proof(
                 f"{SIGHT}test_a_gpu_that_is_held_back_keeps_its_work",
-                "health/checks/board.py",
+                "health/checks/gpu.py",
                 '        Response.CONDITION,\n        gpu=_slowed("hw_power_brake_slowdown"',
                 '        Response.TAINT,\n        gpu=_slowed("hw_power_brake_slowdown"',
             ),

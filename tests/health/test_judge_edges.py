@@ -59,8 +59,8 @@ def test_the_same_xid_of_two_unknown_places_at_one_instant_is_counted_twice() ->
 
 def test_pods_without_a_name_are_told_apart_by_their_uid() -> None:
     past = GpuHistory("GPU-0", ChecksConfig(), {})
-    past.blame_pods([Workload(namespace="ml", pod_uid="1"), Workload(namespace="ml", pod_uid="2")], 0.0)
-    assert [pod.pod_uid for pod in past.blamed()] == ["1", "2"]
+    past.add_failed_pods([Workload(namespace="ml", pod_uid="1"), Workload(namespace="ml", pod_uid="2")], 0.0)
+    assert [pod.pod_uid for pod in past.failed_pods()] == ["1", "2"]
 
 
 def test_an_energy_counter_that_cannot_be_read_for_a_while_still_shows_a_reset() -> None:

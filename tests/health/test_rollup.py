@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from gpuwatch.collect.nvml.fields import FIELDS
-from gpuwatch.health.rollup import JUDGED, gpu_healths, is_clean, is_seen, node_health
+from gpuwatch.health.check import HEALTH_PATHS, is_clean, is_seen
+from gpuwatch.health.judge import gpu_healths, node_health
 from gpuwatch.model.finding import Finding, Health, Severity
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Identity, RowRemap, Snapshot
 
@@ -73,7 +74,7 @@ def test_a_reading_that_is_not_judged_may_fail() -> None:
 
 def test_what_is_judged_is_read() -> None:
     paths = {path for field in FIELDS for path in field.paths}
-    assert all(any(path.startswith(beginning) for path in paths) for beginning in JUDGED)
+    assert all(any(path.startswith(beginning) for path in paths) for beginning in HEALTH_PATHS)
 
 
 @pytest.mark.parametrize(

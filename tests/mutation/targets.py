@@ -25,8 +25,8 @@ GROUPS = (
     Group(
         "judge",
         (
-            *files("health", "check gpu_history history judge occurrences rollup"),
-            *files("health/checks", "board link memory node xid"),
+            *files("health", "check gpu_history history judge occurrences"),
+            *files("health/checks", "gpu link node xid"),
             *files("health/xid", "classify ledger"),
             "remediation/planning/evidence.py",
         ),

@@ -1,6 +1,6 @@
 """CHECKS of what connects a GPU: NVLink, its fabric, PCIe."""
 
-from gpuwatch.health.check import CANNOT_TELL, Check, Sighting, is_paced
+from gpuwatch.health.check import CANNOT_TELL, Check, Detection, is_paced
 from gpuwatch.health.gpu_history import GpuHistory, link_errors
 from gpuwatch.model.finding import Remedy, Severity
 from gpuwatch.model.pci import pci_key
@@ -21,7 +21,7 @@ CONFIGURATION, CONFIGURED = 8, 1
 """Four bits from here on say how the fabric is configured; more than 1 is some way of wrong."""
 
 
-def _down(past: GpuHistory) -> Sighting | None:
+def _down(past: GpuHistory) -> Detection | None:
     """Links that have a far end or have carried data; one that leads nowhere is how boards without a full bridge are
     built, and all of them rest while MIG is on. One to a GPU that does not answer is that GPU's trouble.
     """
@@ -41,19 +41,19 @@ def _down(past: GpuHistory) -> Sighting | None:
         and (link.remote_pci is None or pci_key(link.remote_pci) not in unseen)
     ]
     links = ", ".join(down)
-    return Sighting(f"NVLink {links} down", {"nvlinks": links}, level=len(down)) if down else None
+    return Detection(f"NVLink {links} down", {"nvlinks": links}, level=len(down)) if down else None
 
 
-def _errors(past: GpuHistory) -> Sighting | None:
+def _errors(past: GpuHistory) -> Detection | None:
     grown = past.nvlink_errors.amount
     if past.gpu is None or grown < past.config.nvlink_errors_per_hour:
         return None
     worst = max(past.gpu.nvlinks, key=link_errors, default=None)
     where = f", most on link {worst.link}" if worst else ""
-    return Sighting(f"{grown:.0f} NVLink errors within an hour{where}", {"grown": f"{grown:.0f}"})
+    return Detection(f"{grown:.0f} NVLink errors within an hour{where}", {"grown": f"{grown:.0f}"})
 
 
-def _pcie(past: GpuHistory) -> Sighting | None:
+def _pcie(past: GpuHistory) -> Detection | None:
     gpu = past.gpu
     if gpu is None:
         return None
@@ -64,22 +64,22 @@ def _pcie(past: GpuHistory) -> Sighting | None:
         return None
     if busy < past.config.pcie_utilization or is_paced(gpu):
         return CANNOT_TELL
-    return Sighting(f"PCIe {' and '.join(low)} at work")
+    return Detection(f"PCIe {' and '.join(low)} at work")
 
 
-def _fabric(past: GpuHistory) -> Sighting | None:
+def _fabric(past: GpuHistory) -> Detection | None:
     fabric = past.gpu.fabric if past.gpu else None
     if fabric is None:
         return None
     if fabric.state == REGISTERING:
-        return Sighting("it is not registered with the NVSwitch fabric yet")
+        return Detection("it is not registered with the NVSwitch fabric yet")
     if fabric.state == REGISTERED and fabric.status:
-        return Sighting(f"its registration with the NVSwitch fabric failed (status {fabric.status})")
+        return Detection(f"its registration with the NVSwitch fabric failed (status {fabric.status})")
     mask = fabric.health_mask or 0
     wrong = [words for words, shift in FABRIC_HEALTH.items() if mask >> shift & 0x3 == 1]
     wrong += ["incorrect configuration"] if mask >> CONFIGURATION & 0xF > CONFIGURED else []
     evidence = {"fabric.health_mask": hex(mask)}
-    return Sighting(f"its NVLink fabric reports: {', '.join(wrong)}", evidence) if wrong else None
+    return Detection(f"its NVLink fabric reports: {', '.join(wrong)}", evidence) if wrong else None
 
 
 LINK_CHECKS: tuple[Check, ...] = (

@@ -1,8 +1,8 @@
 """CHECKS of what is there: GPUs lost, hung or missing, a driver that hangs as a whole, and the monitor itself."""
 
-from gpuwatch.health.check import CANNOT_TELL, Check, Sighting
+from gpuwatch.health.check import CANNOT_TELL, Check, Detection
 from gpuwatch.health.gpu_history import GpuHistory
-from gpuwatch.health.history import History
+from gpuwatch.health.history import HealthHistory
 from gpuwatch.model.finding import Remedy, Severity
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.response import Response
@@ -12,23 +12,23 @@ WEDGED_SECONDS = 60.0
 """Slow drivers take half as long to start."""
 
 
-def _lost(past: GpuHistory) -> Sighting | None:
+def _lost(past: GpuHistory) -> Detection | None:
     if past.status is not None and past.status.state is GpuState.LOST:
-        return Sighting(past.status.detail, {"state": "lost"})
+        return Detection(past.status.detail, {"state": "lost"})
     if past.lost_line is not None:
-        return Sighting(past.lost_line, {"kernel": past.lost_line})
+        return Detection(past.lost_line, {"kernel": past.lost_line})
     return None if past.is_new else CANNOT_TELL
 
 
-def _unresponsive(past: GpuHistory) -> Sighting | None:
-    """A GPU that was read and that nobody reads any more was silent because its reader was."""
+def _unresponsive(past: GpuHistory) -> Detection | None:
+    """A GPU that was read and that nobody reads any more was unresponsive_seconds because its reader was."""
     state = past.status.state if past.status else None
     if past.status is not None and past.hangs:
-        return Sighting(past.status.detail, {"state": "unresponsive"})
+        return Detection(past.status.detail, {"state": "unresponsive"})
     return None if past.is_new or (state is GpuState.UNKNOWN and past.order) else CANNOT_TELL
 
 
-def _missing(history: History) -> Sighting | None:
+def _missing(history: HealthHistory) -> Detection | None:
     """GPUs that the bus or the configuration has and NVML has not. Nothing is missing while nobody reads NVML.
 
     Where as many as expected are there, a further one on the bus is not meant to be: an old one for the screen, say.
@@ -47,27 +47,27 @@ def _missing(history: History) -> Sighting | None:
     if expected is not None and len(snapshot.statuses) + len(missing) < expected:
         said["expected"] = f"{len(snapshot.statuses)} of {expected} expected GPUs are there"
     if said:
-        return Sighting("; ".join(said.values()), said, level=len(said))
+        return Detection("; ".join(said.values()), said, level=len(said))
     # until NVML has shown all its GPUs, the bus is not compared: that says nothing
     return CANNOT_TELL if history.bus_seen and snapshot.bus is None else None
 
 
-def _wedged(history: History) -> Sighting | None:
+def _wedged(history: HealthHistory) -> Detection | None:
     nvml = _nvml(history)
     if nvml is not None and (nvml.hanging_seconds or 0.0) >= WEDGED_SECONDS:
-        return Sighting(f"the driver does not let a new reader in: {nvml.reason}", {"nvml": nvml.reason})
+        return Detection(f"the driver does not let a new reader in: {nvml.reason}", {"nvml": nvml.reason})
     gpus = list(history.gpus.values())
     if len(gpus) > 1 and all(past.hangs for past in gpus):
-        return Sighting(f"none of {len(gpus)} GPUs answers: the driver hangs", {"unresponsive": str(len(gpus))})
+        return Detection(f"none of {len(gpus)} GPUs answers: the driver hangs", {"unresponsive": str(len(gpus))})
     return None if any(past.is_fresh for past in gpus) else CANNOT_TELL
 
 
-def _monitoring(history: History) -> Sighting | None:
+def _monitoring(history: HealthHistory) -> Detection | None:
     down = {source.name: source.reason for source in history.snapshot.sources if source.up is False}
-    return Sighting("; ".join(f"{name}: {reason}" for name, reason in down.items()), down) if down else None
+    return Detection("; ".join(f"{name}: {reason}" for name, reason in down.items()), down) if down else None
 
 
-def _nvml(history: History) -> SourceStatus | None:
+def _nvml(history: HealthHistory) -> SourceStatus | None:
     return next((source for source in history.snapshot.sources if source.name == "nvml"), None)
 
 

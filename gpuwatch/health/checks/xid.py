@@ -1,6 +1,6 @@
 """CHECKS of what the driver reports as it happens: XIDs by class, and SXids of NVSwitches."""
 
-from gpuwatch.health.check import CANNOT_TELL, Check, Sighting
+from gpuwatch.health.check import CANNOT_TELL, Check, Detection
 from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.model.finding import Remedy, Severity
 from gpuwatch.model.response import Response
@@ -28,14 +28,14 @@ FATAL_CHECKS: tuple[Check, ...] = (
 )
 
 
-def _repeated(past: GpuHistory) -> Sighting | None:
+def _repeated(past: GpuHistory) -> Detection | None:
     """Many pods fail on this GPU and fewer than half as many on a sibling; else it is the applications that are ill."""
     if not past.is_fresh:
         return CANNOT_TELL
-    pods = past.blamed()
-    if len(pods) < past.config.repeat_pods or any(2 * len(other.blamed()) >= len(pods) for other in past.siblings):
+    pods = past.failed_pods()
+    if len(pods) < past.config.repeat_pods or any(2 * len(other.failed_pods()) >= len(pods) for other in past.siblings):
         return None
-    return Sighting(f"applications of {len(pods)} different pods failed on this GPU only", level=len(pods), pods=pods)
+    return Detection(f"applications of {len(pods)} different pods failed on this GPU only", level=len(pods), pods=pods)
 
 
 MILD_CHECKS: tuple[Check, ...] = (

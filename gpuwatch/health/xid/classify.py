@@ -63,10 +63,6 @@ def classify(event: XidEvent, overrides: Mapping[int, XidClass], *, final: bool 
         return "unknown"
     if info.decided_by is not None:
         return None if event.message is None and not final else _by_line(event, info)
-    return _by_catalogue(info)
-
-
-def _by_catalogue(info: XidInfo) -> Class:
     if info.taint:
         return "fatal"
     if info.code in CONTAINED:

@@ -1,13 +1,8 @@
-"""Every XID once: NVML and the kernel log tell of the same occurrence, and either may miss it.
-
-The first arrival counts. What the other source says of the same GPU, code and moment only completes it. Lines
-from before the agent's start are listed and date the row, but count nothing: a restart must not look like a
-fault. A GPU keeps its UUID here after it has vanished: its last XIDs are the ones that matter.
-"""
+"""Every XID once: NVML and the kernel log both report an occurrence, and either may miss it."""
 
 from collections import deque
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import structs
 
@@ -27,9 +22,31 @@ _Kind = tuple[type[Event], str | None, int | None]
 """What, where, and which code."""
 
 _OPPOSITE: dict[XidSource, XidSource] = {"nvml": "kernel", "kernel": "nvml"}
+_LINE_PARTS = ("gi", "ci", "pid", "name", "recovery", "nvlink", "caused_by")
 _COMPLETED = (
     "uuid", "gi", "ci", "pid", "name", "message", "recovery", "nvlink", "caused_by", "boot_id", "sequence"
 )  # fmt: skip
+
+
+# How is one XID counted exactly once?
+#
+# Two sources report it: the driver's event set within milliseconds, without text, and the kernel log, with text and
+# sometimes seconds later. Neither is complete: a lost GPU may send no event, a container may lack /dev/kmsg, the ring
+# may run over. There is no common number: NVML gives GPU and code, the line gives PCI address, code and text, and
+# their clocks differ. One code may also come several times within a second, from several GPU instances.
+#
+# Taking one source alone misses faults. Dropping everything alike within some seconds loses the second of two real
+# occurrences, and a storm of one code would count as one. Waiting for both sources before counting delays the fault by
+# the slower one, for ever where there is only one.
+#
+# So an occurrence counts when its first report arrives, and waits `window` seconds for its counterpart: a report of the
+# other source about the same GPU and code, and the same GPU instance where both name one, completes the oldest
+# still waits instead of counting again. Two reports of the same source never pair, so a storm keeps its count. A
+# completed event is given out a second time by `news`, marked with `also`, for a line may decide what the code means.
+#
+# Restarts would count twice what the ring still holds. Each kernel record is therefore known by boot and number, and
+# lines from before the agent's start date a row but count nothing: a restart must not look like a fault. A GPU keeps
+# its UUID here after it has vanished, because its last XIDs are the ones that matter.
 
 
 class XidLedger:
@@ -69,15 +86,28 @@ class XidLedger:
             return self._xid(event)
         if self._is_repeated(event):
             return None
-        match event.line.kind:
+        line = event.line
+        match line.kind:
             case "xid":
-                return self._xid(_xid_event(event))
+                parts = {name: getattr(line, name) for name in _LINE_PARTS}
+                return self._xid(XidEvent(xid=line.xid or 0, source="kernel", **parts, **_common(event)))
             case "sxid":
-                return self._sxid(_sxid_event(event))
+                severity = line.severity or "unknown"
+                sxid = SxidEvent(
+                    sxid=line.sxid or 0, switch=line.switch or 0, severity=severity, link=line.link, **_common(event)
+                )
+                self._list(sxid)
+                key = (sxid.switch, sxid.sxid, sxid.severity)
+                row = self._sxids.get(key) or SxidCount(switch=sxid.switch, sxid=sxid.sxid, severity=severity)
+                self._sxids[key] = _counted(row, sxid.at, sxid.historical)
+                return sxid
             case "bus_loss":
                 return self._bus_loss(event)
             case "gpu_uuid":
-                self._learn(event)
+                # the driver's own word, when NVML has not told of this place
+                pci = pci_key(event.line.pci)
+                if pci and event.line.uuid and pci not in self._from_nvml:
+                    self._identify(pci, event.line.uuid)
         return None
 
     def xids(self) -> tuple[XidCount, ...]:
@@ -114,7 +144,8 @@ class XidLedger:
         if (before := self._records.get(key)) is not None and before.line == event.line:
             return True
         self._records[key] = event
-        _trim(self._records, self._limit)
+        while len(self._records) > self._limit:
+            del self._records[next(iter(self._records))]
         return False
 
     def _xid(self, told: XidEvent) -> XidEvent | None:
@@ -155,37 +186,16 @@ class XidLedger:
             waiting.popleft()
         return waiting
 
-    def _sxid(self, event: SxidEvent) -> SxidEvent:
-        self._list(event)
-        key = (event.switch, event.sxid, event.severity)
-        row = self._sxids.get(key) or SxidCount(switch=event.switch, sxid=event.sxid, severity=event.severity)
-        self._sxids[key] = _counted(row, event.at, event.historical)
-        return event
-
     def _bus_loss(self, told: KernelEvent) -> BusLossEvent | None:
         """The driver writes of one loss in several ways at once: the first is enough."""
         pci = pci_key(told.line.pci)
         before = self._lost.get(pci) if pci else None
         if pci is None or (before is not None and abs(told.at - before.at) <= self._window):
             return None
-        event = BusLossEvent(
-            at=told.at,
-            pci=pci,
-            uuid=self.uuid(pci),
-            message=told.line.message,
-            boot_id=told.boot_id,
-            sequence=told.sequence,
-            historical=told.historical,
-        )
+        event = BusLossEvent(uuid=self.uuid(pci), **_common(told))
         self._lost[pci] = event
         self._list(event)
         return event
-
-    def _learn(self, event: KernelEvent) -> None:
-        """The driver's own word, when NVML has not told of this place."""
-        pci = pci_key(event.line.pci)
-        if pci and event.line.uuid and pci not in self._from_nvml:
-            self._identify(pci, event.line.uuid)
 
     def _identify(self, pci: str, uuid: str) -> None:
         if self._gpus.get(pci) == uuid:
@@ -203,65 +213,29 @@ class XidLedger:
         self._number += 1
         self._events[self._number] = event
         self._news[self._number] = None
-        self._kinds.setdefault(_kind(event), deque()).append(self._number)
+        code = event.xid if isinstance(event, XidEvent) else event.sxid if isinstance(event, SxidEvent) else None
+        self._kinds.setdefault((type(event), event.pci, code), deque()).append(self._number)
         while len(self._events) > self._limit:
-            self._forget_one()
+            # the oldest of the most frequent kind: a storm of one code must not drown the one line that matters
+            kind, numbers = max(self._kinds.items(), key=lambda kind: len(kind[1]))
+            number = numbers.popleft()
+            if not numbers:
+                del self._kinds[kind]
+            del self._events[number]
+            self._news.pop(number, None)
         return self._number
 
-    def _forget_one(self) -> None:
-        """The oldest of the most frequent kind: a storm of one code must not drown the one line that matters."""
-        kind, numbers = max(self._kinds.items(), key=_how_many)
-        number = numbers.popleft()
-        if not numbers:
-            del self._kinds[kind]
-        del self._events[number]
-        self._news.pop(number, None)
 
-
-def _kind(event: Event) -> _Kind:
-    code = event.xid if isinstance(event, XidEvent) else event.sxid if isinstance(event, SxidEvent) else None
-    return type(event), event.pci, code
-
-
-def _how_many(kind: tuple[_Kind, deque[int]]) -> int:
-    return len(kind[1])
-
-
-def _xid_event(event: KernelEvent) -> XidEvent:
-    line = event.line
-    return XidEvent(
-        at=event.at,
-        xid=line.xid or 0,
-        source="kernel",
-        pci=pci_key(line.pci),
-        gi=line.gi,
-        ci=line.ci,
-        pid=line.pid,
-        name=line.name,
-        message=line.message,
-        recovery=line.recovery,
-        nvlink=line.nvlink,
-        caused_by=line.caused_by,
-        boot_id=event.boot_id,
-        sequence=event.sequence,
-        historical=event.historical,
-    )
-
-
-def _sxid_event(event: KernelEvent) -> SxidEvent:
-    line = event.line
-    return SxidEvent(
-        at=event.at,
-        sxid=line.sxid or 0,
-        switch=line.switch or 0,
-        pci=pci_key(line.pci),
-        severity=line.severity or "unknown",
-        link=line.link,
-        message=line.message,
-        boot_id=event.boot_id,
-        sequence=event.sequence,
-        historical=event.historical,
-    )
+def _common(event: KernelEvent) -> dict[str, Any]:
+    """What every event of the kernel log has."""
+    return {
+        "at": event.at,
+        "pci": pci_key(event.line.pci),
+        "message": event.line.message,
+        "boot_id": event.boot_id,
+        "sequence": event.sequence,
+        "historical": event.historical,
+    }
 
 
 def _counted(row: _Count, at: float, historical: bool) -> _Count:
@@ -272,8 +246,3 @@ def _counted(row: _Count, at: float, historical: bool) -> _Count:
 def _sum(row: XidCount, other: XidCount) -> XidCount:
     last = max((at for at in (row.last, other.last) if at is not None), default=None)
     return structs.replace(row, count=row.count + other.count, last=last)
-
-
-def _trim(items: dict[_Key, _Value], limit: int) -> None:
-    while len(items) > limit:
-        del items[next(iter(items))]

@@ -329,10 +329,10 @@ def test_a_recovery_that_does_not_count(parts: dict[str, Any]) -> None:
 def test_a_persons_word_ends_it_where_nothing_else_can_tell() -> None:
     """`nvidia-smi -r` of a GPU without an energy counter, under a driver without a recovery action."""
     bench = unsupported(sick())
-    bench.judge.said = {"GPU-1": bench.now, "node": bench.now}
+    bench.judge.repaired_at = {"GPU-1": bench.now, "node": bench.now}
     bench.look(times=3)
     assert bench.checks() == {"xid_fatal"}
-    bench.judge.said = {"GPU-0": bench.now}
+    bench.judge.repaired_at = {"GPU-0": bench.now}
     bench.look()
     assert bench.checks() == set()
     bench.look(bench.xid(95))
@@ -346,11 +346,11 @@ def test_what_is_seen_outweighs_a_persons_word(parts: dict[str, Any]) -> None:
     bench.make(0, **parts)
     bench.look()
     before = bench.checks()
-    bench.judge.said = {"GPU-0": bench.now}
+    bench.judge.repaired_at = {"GPU-0": bench.now}
     bench.look(times=3)
     assert bench.checks() == before
     bench.states[0] = GpuState.LOST
-    bench.judge.said = {"GPU-0": bench.now + 1.0}
+    bench.judge.repaired_at = {"GPU-0": bench.now + 1.0}
     bench.look(times=3)
     assert before < bench.checks()
 
@@ -364,7 +364,7 @@ def test_a_gpu_that_was_taken_out_is_forgotten_at_a_persons_word() -> None:
     bench.restart()
     bench.look(times=5)
     assert bench.checks() == {"gpu_lost"}
-    bench.judge.said = {"GPU-1": bench.now}
+    bench.judge.repaired_at = {"GPU-1": bench.now}
     bench.look()
     assert bench.checks() == set()
 
