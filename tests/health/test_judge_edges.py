@@ -91,6 +91,6 @@ def test_an_event_that_is_no_longer_kept_is_not_kept_again_when_it_is_completed(
 
 def test_without_a_quarantine_every_gpu_has_to_be_known_for_the_node_to_be_clean() -> None:
     story = Story()
-    assert is_clean(story.sight, story.node, story.policy)
+    assert is_clean(story.observation, story.node, story.policy)
     story.view = view(unknown=("GPU-1",))
-    assert not is_clean(story.sight, story.node, story.policy)
+    assert not is_clean(story.observation, story.node, story.policy)
