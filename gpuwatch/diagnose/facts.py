@@ -3,17 +3,16 @@
 from typing import Literal, get_args
 
 from gpuwatch.diagnose.active.results import Active
-from gpuwatch.diagnose.gathering.cluster import ClusterFacts
 from gpuwatch.diagnose.host.cdi import CdiSpec
 from gpuwatch.diagnose.host.container_runtime import ContainerRuntime
 from gpuwatch.diagnose.host.device_nodes import DeviceNodes
 from gpuwatch.diagnose.host.driver_root import DriverRoot
 from gpuwatch.diagnose.host.exporters import Exporter
 from gpuwatch.diagnose.host.kernel_modules import Kernel
-from gpuwatch.diagnose.host.kernel_text import KernelLine
+from gpuwatch.diagnose.host.kernel_text import KernelMessage
 from gpuwatch.diagnose.host.kubelet_files import KubeletFiles
-from gpuwatch.diagnose.host.operator_files import OperatorFiles
-from gpuwatch.diagnose.host.services import Services
+from gpuwatch.diagnose.host.services import OperatorFiles, Services
+from gpuwatch.diagnose.model import ClusterFacts
 from gpuwatch.host.machine import ProcessLimits
 from gpuwatch.host.pci import BusGpu
 from gpuwatch.model.setting import Actuation
@@ -42,7 +41,7 @@ class HostFacts(Record, frozen=True, kw_only=True):
 
     bus: tuple[BusGpu, ...] | None = None
     kernel: Kernel | None = None
-    kernel_log: tuple[KernelLine, ...] | None = None
+    kernel_log: tuple[KernelMessage, ...] | None = None
     nodes: DeviceNodes | None = None
     driver_roots: tuple[DriverRoot, ...] | None = None
     limits: ProcessLimits | None = None

@@ -19,10 +19,9 @@ from gpuwatch.diagnose.check import CheckContext, Level
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.facts import HOST_SECTIONS, NodeFacts, ViewFailure
-from gpuwatch.diagnose.gathering.cluster import ClusterFacts
-from gpuwatch.diagnose.gathering.sections import read
+from gpuwatch.diagnose.gathering.probe import read_section
 from gpuwatch.diagnose.host.exporters import Exporter
-from gpuwatch.diagnose.model import Diagnosis
+from gpuwatch.diagnose.model import ClusterFacts, Diagnosis
 from gpuwatch.diagnose.places import Places
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Gpu
@@ -110,7 +109,7 @@ class Host:
             if section in unread:
                 continue
             try:
-                sections[section] = read(section, at)
+                sections[section] = read_section(section, at)
             except (OSError, GpuwatchError) as error:
                 unread[section] = str(error)
         others = ("view", "view_failure", "earlier", "cluster", "exporters", "active")

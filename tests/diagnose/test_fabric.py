@@ -12,7 +12,7 @@ from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.device_nodes import DeviceNodes
 from gpuwatch.diagnose.host.exporters import Exporter
-from gpuwatch.diagnose.host.fabric_devices import Adapter
+from gpuwatch.diagnose.host.fabric import Adapter
 from gpuwatch.diagnose.host.kernel_modules import Kernel
 from gpuwatch.diagnose.host.services import ServiceProcess, Services
 from gpuwatch.diagnose.model import CheckStatus, ClusterFacts

@@ -14,7 +14,7 @@ GPUS = ("GPU-6d019ae0-720b-b598-6ccf-d65259c67992", "GPU-45f72e3f-fa15-ba65-3b15
 START = """
 import ctypes, sys
 from ctypes import byref, c_float, c_int, c_void_p
-from gpuwatch.diagnose.active.context import opened
+from gpuwatch.diagnose.active.libcuda import opened
 from gpuwatch.diagnose.active.kernels import PTX
 from gpuwatch.diagnose.active.libcuda import Cuda, CudaError
 cuda = Cuda(sys.argv[1])
@@ -99,7 +99,7 @@ LAUNCH = (
     OPEN
     + LOAD
     + """
-from gpuwatch.diagnose.active.context import Context, Kernels
+from gpuwatch.diagnose.active.libcuda import Context, Kernels
 context = Context(cuda, 0, handle)
 cuda.call('cuMemAlloc_v2', byref(at), 4096)
 with context.kernels() as kernels:

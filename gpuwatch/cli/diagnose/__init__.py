@@ -1,1 +1,1 @@
-"""`gpuwatch diagnose`: its options, its screen, its bundle. The checks are in `gpuwatch.diagnose`."""
+"""`gpuwatch diagnose`: its options, its screen, its documents. The checks are in `gpuwatch.diagnose`."""

@@ -1,4 +1,4 @@
-"""`gpuwatch diagnose --compare` and `--write-expect`: this node beside another one, or as the measure of others."""
+"""`gpuwatch diagnose --compare` and `--write-expect`: this node beside another one, or as the baseline of others."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from gpuwatch.diagnose.check import spans
 from gpuwatch.model.rfc3339 import unix_time
 
 if TYPE_CHECKING:
-    from gpuwatch.diagnose.baseline.comparison import Difference, Document
+    from gpuwatch.diagnose.baseline.comparison import Difference, SavedDiagnosis
     from gpuwatch.diagnose.facts import NodeFacts
 
 SAME, DIFFERENT = 0, 3
@@ -32,7 +32,7 @@ class Comparison(Envelope, frozen=True, kw_only=True):
     other: str | None = None
 
 
-def compare(session: Session, there: "Document", document: str, output: str) -> int:
+def compare(session: Session, there: "SavedDiagnosis", document: str, output: str) -> int:
     """Print how this node differs from another diagnosis; `document`: the one of this node, as `-o json`.
 
     `output`: table | wide | json | yaml | name. Returns the exit code: 0 the same, 3 not.
@@ -41,6 +41,7 @@ def compare(session: Session, there: "Document", document: str, output: str) -> 
 
     here = comparison.document(document, "this node's diagnosis")
     differences = comparison.compare(here, there)
+    terminal, is_same_node = session.terminal, here.node == there.node
     if output in ("json", "yaml"):
         made = unix_time(here.at)
         at = None if made is None else utc(made)
@@ -51,13 +52,18 @@ def compare(session: Session, there: "Document", document: str, output: str) -> 
     elif output == "name":
         click.echo("\n".join(each.name for each in differences), nl=bool(differences))
     elif differences:
-        terminal = session.terminal
-        columns = _columns(here, there)
-        rows = folded(differences)
-        terminal.show(*table(columns, rows, Words(terminal.glyphs, 0.0), width=terminal.width, wide=output == "wide"))
+        ours, theirs = ("now", "then") if is_same_node else (here.node or "here", there.node or "there")
+        columns: list[Column[comparison.Difference]] = [
+            Column("WHAT", lambda row, words: words.text(row.name)),
+            Column(ours.upper(), lambda row, words: words.text(row.here), shorten="end"),
+            Column(theirs.upper(), lambda row, words: words.text(row.there), shorten="end"),
+            Column("CHECK", lambda row, words: words.text(row.title), wide=True),
+        ]
+        words = Words(terminal.glyphs, 0.0)
+        terminal.show(*table(columns, folded(differences), words, width=terminal.width, wide=output == "wide"))
     else:
-        other = "it was" if here.node == there.node else f"{there.node or 'the other'} is"
-        session.terminal.hint(f"{here.node or 'this node'} is as {other}.")
+        other = "it was" if is_same_node else f"{there.node or 'the other'} is"
+        terminal.hint(f"{here.node or 'this node'} is as {other}.")
     return DIFFERENT if differences else SAME
 
 
@@ -75,18 +81,8 @@ def folded(differences: "Sequence[Difference]") -> "list[Difference]":
     return [replace(row, name=f"gpu {spans(gpus[key])} {key[0]}") if gpus[key] else row for key, row in rows.items()]
 
 
-def _columns(here: "Document", there: "Document") -> "list[Column[Difference]]":
-    ours, theirs = ("now", "then") if here.node == there.node else (here.node or "here", there.node or "there")
-    return [
-        Column("WHAT", lambda row, words: words.text(row.name)),
-        Column(ours.upper(), lambda row, words: words.text(row.here), shorten="end"),
-        Column(theirs.upper(), lambda row, words: words.text(row.there), shorten="end"),
-        Column("CHECK", lambda row, words: words.text(row.title), wide=True),
-    ]
-
-
 def write_expectation(session: Session, target: Path, facts: "NodeFacts") -> None:
-    """Make a baseline file of what this node is.
+    """Make a baseline file from the properties of this node.
 
     Raises:
         GpuwatchError: there is no GPU to take it from, or the file cannot be written.
@@ -99,4 +95,4 @@ def write_expectation(session: Session, target: Path, facts: "NodeFacts") -> Non
         target.write_text(body)
     except OSError as error:
         raise GpuwatchError(f"cannot write {target}", error.strerror or str(error), "name another file") from None
-    session.terminal.hint(f"{target}: hold other nodes against it with gpuwatch diagnose --expect {target}")
+    session.terminal.hint(f"{target}: compare other nodes with it: gpuwatch diagnose --expect {target}")

@@ -12,8 +12,7 @@ from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option, output
 from gpuwatch.cli.console.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from gpuwatch.cli.diagnose.run import Wish
-    from gpuwatch.diagnose.model import CheckStage
+    from gpuwatch.cli.diagnose.run import DiagnoseOptions
 
 HELP = """Find out why this node does not work, and what to do now.
 
@@ -49,16 +48,16 @@ LEVELS = ("quick", "full")
 @option("--cuda-library", metavar="PATH", default="", help="With --active: libcuda.so.1 to load, for odd driver roots.")
 @option("--root", metavar="DIR", default="/", help="Where the host's files are: mounted, copied or recorded.")
 @option("--budget", metavar="TIME", help="Be done within this time, such as 5s or 1m.")
-@option("--expect", metavar="FILE", help="Hold the node against a baseline.")
+@option("--expect", metavar="FILE", help="Compare the node with a baseline.")
 @option("--write-expect", metavar="FILE", help="Make a baseline of this node.")
-@option("--compare", metavar="FILE", help="Tell only what is other than in this diagnosis (-o json) of another node.")
+@option("--compare", metavar="FILE", help="Print only differences from this diagnosis (-o json) of another node.")
 @option("--bundle", metavar="FILE.tgz", help="Also write what a support case needs, without secrets.")
 @option("--kubeconfig", metavar="FILE", default="", envvar=KUBECONFIG, help="How to reach the API server.")
 @option("--node-name", metavar="NAME", default="", envvar=NODE_NAME, help="The Node of this machine.")
 @pass_session
 @click.pass_context
 def diagnose(ctx: click.Context, session: Session, /, output: str, **options: Any) -> None:
-    """Look, judge, tell."""
+    """Gather, judge, print."""
     started = time.monotonic()
     if output == "schema":
         from gpuwatch.cli.console.document import schema
@@ -69,10 +68,10 @@ def diagnose(ctx: click.Context, session: Session, /, output: str, **options: An
         return
     from gpuwatch.cli.diagnose.run import run
 
-    ctx.exit(run(session, _wish(output, started, **options)))
+    ctx.exit(run(session, _parsed(output, started, **options)))
 
 
-def _wish(
+def _parsed(
     output: str,
     started: float,
     *,
@@ -84,17 +83,19 @@ def _wish(
     compare: str | None,
     bundle: str | None,
     **rest: Any,
-) -> "Wish":
-    """What the options say, as far as it can be told wrong before anybody looks.
+) -> "DiagnoseOptions":
+    """The options, checked as far as possible before anything is gathered.
 
     Raises:
         UsageError: an option makes no sense.
     """
-    from gpuwatch.cli.diagnose.run import Wish
+    from gpuwatch.cli.console.words import duration
+    from gpuwatch.cli.diagnose.run import DiagnoseOptions
     from gpuwatch.diagnose.baseline.comparison import read_document
     from gpuwatch.diagnose.baseline.expectation import Expectation, load
     from gpuwatch.diagnose.baseline.measure import check_baseline
     from gpuwatch.diagnose.bundling.bundle import check_target
+    from gpuwatch.diagnose.model import CheckStage
     from gpuwatch.model.errors import UsageError
 
     if rest["force"] and not rest["active"]:
@@ -103,36 +104,24 @@ def _wish(
         check_target(Path(bundle))
     if write_expect is not None:
         check_baseline(Path(write_expect))
-    return Wish(
+    stages = [each.value for each in CheckStage]
+    for name in stage:
+        if name not in stages:
+            near = difflib.get_close_matches(name, stages, n=1)
+            hint = f"did you mean {near[0]}?" if near else "use " + ", ".join(stages)
+            raise UsageError(f"no stage {name!r}", "", hint)
+    seconds = duration(budget) if budget else None
+    if budget and not seconds:
+        raise UsageError(f"--budget {budget!r} is no time", "", "write 5s or 1m")
+    return DiagnoseOptions(
         output=output,
         started=started,
-        stages=frozenset(map(_stage, stage)) or None,
+        stages=frozenset(map(CheckStage, stage)) or None,
         gpus=tuple(one for some in gpu for one in some.split(",")),
-        seconds=_seconds(budget),
+        seconds=seconds,
         expect=load(Path(expect)) if expect else Expectation(),
         write_expect=Path(write_expect) if write_expect else None,
         compare=read_document(Path(compare)) if compare else None,
         bundle=Path(bundle) if bundle else None,
         **rest,
     )
-
-
-def _stage(name: str) -> "CheckStage":
-    from gpuwatch.diagnose.model import CheckStage
-    from gpuwatch.model.errors import UsageError
-
-    names = [stage.value for stage in CheckStage]
-    if name in names:
-        return CheckStage(name)
-    near = difflib.get_close_matches(name, names, n=1)
-    raise UsageError(f"no stage {name!r}", "", f"did you mean {near[0]}?" if near else "use " + ", ".join(names))
-
-
-def _seconds(budget: str | None) -> float | None:
-    from gpuwatch.cli.console.words import duration
-    from gpuwatch.model.errors import UsageError
-
-    seconds = duration(budget) if budget else None
-    if budget and not seconds:
-        raise UsageError(f"--budget {budget!r} is no time", "", "write 5s or 1m")
-    return seconds

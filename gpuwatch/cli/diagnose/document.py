@@ -1,8 +1,8 @@
-"""What `gpuwatch diagnose` says to scripts: the document, the verdict and the exit code."""
+"""The output of `gpuwatch diagnose` for scripts: the document, the verdict and the exit code."""
 
 from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.words import utc
-from gpuwatch.diagnose.baseline.inventory import inventory
+from gpuwatch.diagnose.baseline.comparison import inventory
 from gpuwatch.diagnose.check import Level
 from gpuwatch.diagnose.checks.nvml import LIBRARY_NOT_FOUND
 from gpuwatch.diagnose.facts import NodeFacts
@@ -16,12 +16,12 @@ VERDICTS = {CheckStatus.FAIL: Health.FAILED, CheckStatus.WARN: Health.DEGRADED, 
 """The worst result decides; a diagnosis of nothing but skipped checks knows nothing."""
 
 OF_GPUS = CheckStage.HEALTH
-"""Where all of this was skipped, nobody has seen a GPU: that is not healthy."""
+"""Where all of this was skipped, no GPU was found: that is not healthy."""
 
 
 class DiagnosisDocument(Envelope, frozen=True, kw_only=True):
-    """The Envelope of `diagnose`: `items` are the checks, `first` the one to begin with; `unread`: what could not be
-    seen and why; `inventory`: what the node is made of.
+    """The Envelope of `diagnose`: `items` are the checks, `first` the one to begin with; `unread`: sections that
+    could not be read and why; `inventory`: what the node is made of.
     """
 
     verdict: Health
@@ -33,7 +33,7 @@ class DiagnosisDocument(Envelope, frozen=True, kw_only=True):
 
 
 def document(diagnosis: Diagnosis, facts: NodeFacts, level: Level) -> DiagnosisDocument:
-    """What scripts get."""
+    """The document for scripts."""
     first = diagnosis.first
     return DiagnosisDocument(
         kind="Diagnosis",
@@ -50,7 +50,7 @@ def document(diagnosis: Diagnosis, facts: NodeFacts, level: Level) -> DiagnosisD
 
 
 def verdict(diagnosis: Diagnosis) -> Health:
-    """All results in one word."""
+    """The health of the node by all results."""
     there = {result.result for result in diagnosis.results}
     of_gpus = {result.result for result in diagnosis.results if result.stage is OF_GPUS}
     found = next((health for result, health in VERDICTS.items() if result in there), Health.UNKNOWN)

@@ -1,54 +1,52 @@
-"""What DCGM's own quick diagnosis says, where its command is installed."""
+"""The result of DCGM's own quick diagnosis, where its command is installed."""
 
 import json
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
-from gpuwatch.diagnose.active.parent import has_gone
+from gpuwatch.diagnose.active.parent import terminated
 from gpuwatch.model.errors import GpuwatchError
 
 COMMAND = "dcgmi"
 ARGUMENTS = ("diag", "-r", "1", "-j")
 MOST_BYTES = 4 << 20
-"""Of what it says."""
+"""Limit of its output."""
 
 
 def is_installed() -> bool:
-    """Whether there is a dcgmi to ask."""
+    """Whether dcgmi is on the path."""
     return shutil.which(COMMAND) is not None
 
 
 def failures(seconds: float) -> dict[str, str]:
-    """Run level 1 (software and deployment, seconds); plugin -> what it found fault with.
+    """Run level 1 (software and deployment, seconds); plugin -> its warnings, of those that failed.
 
     Raises:
-        GpuwatchError: it could not be run, has not ended in time, or says nothing that can be understood.
+        GpuwatchError: it could not be run, has not ended in time, or printed no result.
     """
     what = f"{COMMAND} {' '.join(ARGUMENTS)} gave no result"
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as trouble:
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:
-            process = subprocess.Popen((COMMAND, *ARGUMENTS), stdin=subprocess.DEVNULL, stdout=out, stderr=trouble)
+            process = subprocess.Popen((COMMAND, *ARGUMENTS), stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
             status = process.wait(seconds)
         except subprocess.TimeoutExpired as error:
-            has_gone(process)
+            terminated(process)
             raise GpuwatchError(what, f"no answer within {seconds:.0f} s") from error
         except OSError as error:
             raise GpuwatchError(what, str(error)) from error
-        text, errors = _told(out), _told(trouble)
-    found = parsed(text)
+        texts = []
+        for file in (output, errors):
+            file.seek(0)
+            texts.append(file.read(MOST_BYTES).decode(errors="replace"))
+    found = parsed(texts[0])
     if found is None:
-        words = f"{text}\n{errors}".split("\n")
-        said = next((line.strip() for line in words if line.strip(" {}\t\r")), f"exit status {status}")
-        raise GpuwatchError(what, said[:300], "is nv-hostengine running? systemctl status nvidia-dcgm")
+        lines = "\n".join(texts).split("\n")
+        first = next((line.strip() for line in lines if line.strip(" {}\t\r")), f"exit status {status}")
+        raise GpuwatchError(what, first[:300], "is nv-hostengine running? systemctl status nvidia-dcgm")
     return found
-
-
-def _told(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read(MOST_BYTES).decode(errors="replace")
 
 
 def parsed(text: str) -> dict[str, str] | None:
@@ -61,48 +59,29 @@ def parsed(text: str) -> dict[str, str] | None:
     except (ValueError, RecursionError):
         return None
     tests = list(_tests(document, depth=6))
-    if not tests:
-        return None
     failed: dict[str, str] = {}
     for test in tests:
-        words = [_words(result) for result in _results(test) if _is_failure(result)]
-        if words:
-            failed[str(test["name"])] = "; ".join(dict.fromkeys(words))
-    return failed
+        results = test["results"] if isinstance(test["results"], list) else []
+        wrong = [each for each in results if isinstance(each, dict)]
+        wrong = [each for each in wrong if str(each.get("status", "")).strip().lower() in ("fail", "failed")]
+        if wrong:
+            failed[str(test["name"])] = "; ".join(dict.fromkeys(map(_failure_text, wrong)))
+    return failed if tests else None
 
 
 def _tests(node: Any, depth: int) -> Iterator[dict[str, Any]]:
     """Every object with a name and results, wherever it stands."""
-    if depth == 0:
-        return
-    if isinstance(node, dict):
-        if "name" in node and "results" in node:
-            yield node
-            return
-        for value in node.values():
-            yield from _tests(value, depth - 1)
-    elif isinstance(node, list):
-        for value in node:
+    if depth and isinstance(node, dict) and "name" in node and "results" in node:
+        yield node
+    elif depth and isinstance(node, dict | list):
+        for value in node.values() if isinstance(node, dict) else node:
             yield from _tests(value, depth - 1)
 
 
-def _results(test: dict[str, Any]) -> list[dict[str, Any]]:
-    results = test["results"]
-    return [r for r in results if isinstance(r, dict)] if isinstance(results, list) else []
-
-
-def _is_failure(result: dict[str, Any]) -> bool:
-    return str(result.get("status", "")).strip().lower() in ("fail", "failed")
-
-
-def _words(result: dict[str, Any]) -> str:
+def _failure_text(result: dict[str, Any]) -> str:
     """`GPU 3: text`; DCGM 4 names an entity, older ones list GPUs in a text."""
     where = result.get("entity_id", result.get("gpu_id", result.get("gpu_ids")))
     warnings = result.get("warnings", result.get("info", "failed"))
-    texts = [w.get("warning", w) if isinstance(w, dict) else w for w in _as_list(warnings)]
-    said = ", ".join(str(t) for t in texts) or "failed"
-    return said if where is None else f"GPU {where}: {said}"
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    each = warnings if isinstance(warnings, list) else [warnings]
+    text = ", ".join(str(w.get("warning", w) if isinstance(w, dict) else w) for w in each) or "failed"
+    return text if where is None else f"GPU {where}: {text}"

@@ -8,17 +8,17 @@ import ctypes
 U32, U64 = ctypes.c_uint32, ctypes.c_uint64
 
 THREADS = 256
-"""Of a block. One thread does one element; the last block has some too many, which do nothing."""
+"""Of a block. One thread processes one element; surplus threads of the last block do nothing."""
 
 NOTHING_WRONG = 0xFFFFFFFF
-"""What `pattern_verify` leaves as the first wrong word when there is none."""
+"""`pattern_verify` leaves this as the first wrong word when there is none."""
 
 PARAMETERS: dict[str, tuple[type[ctypes.c_uint32] | type[ctypes.c_uint64], ...]] = {
     "vector_add": (U64, U64, U64, U32),  # a, b, sum: float32[n]; n
     "pattern_write": (U64, U32, U32, U32),  # words: uint32[n]; n, seed, flip
     "pattern_verify": (U64, U32, U32, U32, U64),  # the same; found: uint32[2], wrong words and the first of them
 }
-"""What each kernel takes, in order."""
+"""The parameters of each kernel, in order."""
 
 
 def pattern(index: int, seed: int, flip: int) -> int:

@@ -1,12 +1,17 @@
-"""The CUDA driver API, as far as the active checks need it: prototypes by cuda.h, errors as exceptions.
+"""The CUDA driver API, as far as the active checks need it: prototypes by cuda.h, errors as exceptions, contexts.
 
-Loaded in a child process only: a wedged driver may keep any of these calls for ever.
+Loaded in a child process only: a wedged driver may block any of these calls for ever. The `with` that takes a resource
+also returns it, after an error too.
 """
 
 import ctypes
-from collections.abc import Callable
-from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
+from uuid import UUID
+
+from gpuwatch.diagnose.active.kernels import PARAMETERS, PTX, THREADS
 
 LIBRARY = "libcuda.so.1"
 
@@ -53,7 +58,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
 }
 """Function -> parameters. Each returns a CUresult; all are there since driver 470."""
 
-GIVING_BACK = frozenset(
+RELEASING = frozenset(
     {
         "cuCtxSetCurrent",
         "cuDevicePrimaryCtxRelease_v2",
@@ -64,20 +69,24 @@ GIVING_BACK = frozenset(
         "cuEventDestroy_v2",
     }
 )
-"""What a program that is to end still has to call."""
+"""The calls that a program still has to make before it ends."""
+
+
+JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 5, 6  # CUjit_option
+LOG_BYTES = 4096
 
 
 class CudaError(Exception):
-    """A call of the driver that answered with something else than CUDA_SUCCESS; `detail`: what its compiler said."""
+    """A call of the driver that did not return CUDA_SUCCESS; `detail`: the log of its compiler."""
 
     def __init__(self, function: str, code: int, name: str, text: str, detail: str = "") -> None:
         self.function, self.code, self.name = function, code, name
-        words = f"{name} ({code}): {text}" if text else f"{name} ({code})"
-        super().__init__(f"{function}: {words}" + (f"; {detail}" if detail else ""))
+        message = f"{name} ({code}): {text}" if text else f"{name} ({code})"
+        super().__init__(f"{function}: {message}" + (f"; {detail}" if detail else ""))
 
 
 class Cuda:
-    """The loaded library. `calling` is told the name of each function before it is called."""
+    """The loaded library. `calling` gets the name of each function before it is called."""
 
     def __init__(self, path: str = "", calling: Callable[[str], None] = lambda function: None) -> None:
         """Load, without calling anything.
@@ -100,7 +109,7 @@ class Cuda:
         """Call a function of PROTOTYPES.
 
         Raises:
-            CudaError: it did not answer CUDA_SUCCESS.
+            CudaError: it did not return CUDA_SUCCESS.
         """
         code = self.code(name, *arguments)
         if code:
@@ -112,14 +121,13 @@ class Cuda:
         return int(self._functions[name](*arguments))
 
     def error(self, function: str, code: int, detail: str = "") -> CudaError:
-        """A CUresult as an exception, in the driver's words."""
-        name, text = self._word("cuGetErrorName", code), self._word("cuGetErrorString", code)
-        return CudaError(function, code, name or "unknown error", text, detail)
-
-    def _word(self, function: str, code: int) -> str:
-        word = c_char_p()
-        failed = self._functions[function](code, ctypes.byref(word))
-        return "" if failed or word.value is None else word.value.decode(errors="replace")
+        """A CUresult as an exception, with the driver's name and text for it."""
+        texts = []
+        for getter in ("cuGetErrorName", "cuGetErrorString"):
+            text = c_char_p()
+            failed = self._functions[getter](code, byref(text))
+            texts.append("" if failed or text.value is None else text.value.decode(errors="replace"))
+        return CudaError(function, code, texts[0] or "unknown error", texts[1], detail)
 
     def start(self) -> int:
         """Initialize the driver API; the number of devices that CUDA shows this process.
@@ -129,7 +137,7 @@ class Cuda:
         """
         self.call("cuInit", 0)
         count = c_int()
-        self.call("cuDeviceGetCount", ctypes.byref(count))
+        self.call("cuDeviceGetCount", byref(count))
         return count.value
 
     def uuid(self, ordinal: int) -> str:
@@ -139,9 +147,8 @@ class Cuda:
             CudaError: there is none.
         """
         found = CUuuid()
-        self.call("cuDeviceGetUuid_v2", ctypes.byref(found), self.device(ordinal))
-        digits = bytes(found.bytes).hex()
-        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+        self.call("cuDeviceGetUuid_v2", byref(found), self.device(ordinal))
+        return str(UUID(bytes=bytes(found.bytes)))
 
     def device(self, ordinal: int) -> int:
         """The CUdevice.
@@ -150,5 +157,119 @@ class Cuda:
             CudaError: there is none.
         """
         device = CUdevice()
-        self.call("cuDeviceGet", ctypes.byref(device), ordinal)
+        self.call("cuDeviceGet", byref(device), ordinal)
         return device.value
+
+
+class Context:
+    """The primary context of one device, the one programs use, too. Calls act on the context made current last."""
+
+    def __init__(self, cuda: Cuda, device: int, handle: c_void_p) -> None:
+        self.cuda, self.device, self.handle = cuda, device, handle
+
+    def use(self) -> None:
+        """Make it the current one."""
+        self.cuda.call("cuCtxSetCurrent", self.handle)
+
+    def free(self) -> int:
+        """Bytes of unallocated device memory."""
+        free, total = c_size_t(), c_size_t()
+        self.cuda.call("cuMemGetInfo_v2", byref(free), byref(total))
+        return free.value
+
+    @contextmanager
+    def memory(self, size: int) -> Iterator[int]:
+        """Device memory of so many bytes; its address."""
+        address = CUdeviceptr()
+        self.use()
+        self.cuda.call("cuMemAlloc_v2", byref(address), size)
+        with _released(self, "cuMemFree_v2", address):
+            yield address.value
+
+    @contextmanager
+    def pinned(self, size: int) -> Iterator["ctypes.Array[ctypes.c_char]"]:
+        """Page-locked host memory, which the GPU reads and writes directly."""
+        address = c_void_p()
+        self.cuda.call("cuMemAllocHost_v2", byref(address), size)
+        with _released(self, "cuMemFreeHost", address):
+            yield (ctypes.c_char * size).from_address(address.value or 0)
+
+    @contextmanager
+    def kernels(self) -> Iterator["Kernels"]:
+        """The kernels, compiled for this device."""
+        log = ctypes.create_string_buffer(LOG_BYTES)
+        options = (c_int * 2)(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
+        values = (c_void_p * 2)(ctypes.addressof(log), LOG_BYTES)
+        text, module = ctypes.create_string_buffer(PTX.encode("ascii")), c_void_p()
+        code = self.cuda.code("cuModuleLoadDataEx", byref(module), text, 2, options, values)
+        if code:
+            raise self.cuda.error("cuModuleLoadDataEx", code, log.value.decode(errors="replace").strip())
+        with _released(self, "cuModuleUnload", module):
+            yield Kernels(self, module)
+
+    def put(self, address: int, data: Any, size: int) -> None:
+        """Copy a buffer of the host to the device."""
+        self.cuda.call("cuMemcpyHtoD_v2", address, ctypes.addressof(data), size)
+
+    def get(self, data: Any, address: int, size: int) -> None:
+        """Copy from the device to a buffer of the host."""
+        self.cuda.call("cuMemcpyDtoH_v2", ctypes.addressof(data), address, size)
+
+    def seconds(self, work: Callable[[], None]) -> float:
+        """How long some work took, by the device's own events."""
+        start, end = c_void_p(), c_void_p()
+        self.cuda.call("cuEventCreate", byref(start), 0)
+        with _released(self, "cuEventDestroy_v2", start):
+            self.cuda.call("cuEventCreate", byref(end), 0)
+            with _released(self, "cuEventDestroy_v2", end):
+                self.cuda.call("cuEventRecord", start, None)
+                work()
+                self.cuda.call("cuEventRecord", end, None)
+                self.cuda.call("cuEventSynchronize", end)
+                milliseconds = c_float()
+                self.cuda.call("cuEventElapsedTime", byref(milliseconds), start, end)
+                return milliseconds.value / 1e3
+
+
+class Kernels:
+    """A loaded module."""
+
+    def __init__(self, context: Context, module: c_void_p) -> None:
+        self._context, self._module = context, module
+
+    def run(self, name: str, count: int, arguments: Sequence[int]) -> None:
+        """Run a kernel of `PARAMETERS` with a thread for each of `count` elements, and wait for it."""
+        cuda, function = self._context.cuda, c_void_p()
+        cuda.call("cuModuleGetFunction", byref(function), self._module, name.encode("ascii"))
+        values = [kind(value) for kind, value in zip(PARAMETERS[name], arguments, strict=True)]
+        pointers = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        blocks = -(-count // THREADS)
+        cuda.call("cuLaunchKernel", function, blocks, 1, 1, THREADS, 1, 1, 0, None, pointers, None)
+        cuda.call("cuCtxSynchronize")
+
+
+@contextmanager
+def opened(cuda: Cuda, ordinal: int) -> Iterator[Context]:
+    """The device's primary context, current."""
+    device, handle = cuda.device(ordinal), c_void_p()
+    cuda.call("cuDevicePrimaryCtxRetain", byref(handle), device)
+    context = Context(cuda, device, handle)
+    try:
+        context.use()
+        yield context
+    finally:
+        cuda.code("cuCtxSetCurrent", None)
+        cuda.code("cuDevicePrimaryCtxRelease_v2", device)
+
+
+@contextmanager
+def _released(context: Context, function: str, *arguments: Any) -> Iterator[None]:
+    """Call the releasing function at the end. After an error the driver often refuses that; the first error counts."""
+    try:
+        yield
+    except BaseException:
+        context.cuda.code("cuCtxSetCurrent", context.handle)
+        context.cuda.code(function, *arguments)
+        raise
+    context.use()
+    context.cuda.call(function, *arguments)

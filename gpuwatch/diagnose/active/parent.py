@@ -1,4 +1,4 @@
-"""The other end of the pipe: starts the process that does the work, hears it out, and never waits for ever."""
+"""Runs a job in a child process: reads its messages, ends it, and never waits for ever."""
 
 import logging
 import os
@@ -14,8 +14,7 @@ from typing import IO, NamedTuple
 
 import msgspec
 
-from gpuwatch.diagnose.active.messages import Calling, Done, Job, Line
-from gpuwatch.diagnose.active.results import DeviceRun, Fault
+from gpuwatch.diagnose.active.results import ChildMessage, DeviceRun, DriverCall, Fault, Job, RunEnded
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +22,7 @@ LEAVE_SECONDS = 2.0
 """A process in no call of the driver ends within so long after SIGTERM."""
 
 KEPT = "CUDA_MPS_"
-"""Of the variables CUDA_*; the others change what a program sees or how it runs, and the work is to be plain."""
+"""Of the variables CUDA_*; the others change what a program sees or how it runs, and would distort the measurement."""
 
 
 class Ended(NamedTuple):
@@ -33,58 +32,58 @@ class Ended(NamedTuple):
     left: bool = False
 
 
-def done_by(job: Job, seconds: float) -> Ended:
-    """Run a job in a process of its own for at most so long, and a little for it to leave."""
-    argument = msgspec.json.encode(job).decode()
-    command = (sys.executable, "-m", "gpuwatch.diagnose.active", argument)
-    with tempfile.TemporaryFile() as trouble:
+def run_job(job: Job, seconds: float) -> Ended:
+    """Run a job in a process of its own within `seconds`, and a little for it to end."""
+    command = (sys.executable, "-m", "gpuwatch.diagnose.active.child", msgspec.json.encode(job).decode())
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_") or k.startswith(KEPT)}
+    environment = kept | {"CUDA_VISIBLE_DEVICES": ",".join(job.devices), "CUDA_CACHE_DISABLE": "1"}
+    with tempfile.TemporaryFile() as errors:
         try:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=trouble, env=_environment(job)
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=environment
             )
         except OSError as error:
             return Ended((_unfinished(job, [], None, "crash", f"the check cannot be started: {error}"),))
         try:
-            return _heard(process, job, seconds, trouble)
+            return _followed(process, job, seconds, errors)
         except BaseException:
-            has_gone(process)
+            terminated(process)
             raise
         finally:
             if process.stdout is not None:
                 process.stdout.close()
 
 
-def _environment(job: Job) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_") or k.startswith(KEPT)}
-    return kept | {"CUDA_VISIBLE_DEVICES": ",".join(job.devices), "CUDA_CACHE_DISABLE": "1"}
-
-
-def _heard(process: "subprocess.Popen[bytes]", job: Job, seconds: float, trouble: IO[bytes]) -> Ended:
+def _followed(process: "subprocess.Popen[bytes]", job: Job, seconds: float, errors: IO[bytes]) -> Ended:
     runs: list[DeviceRun] = []
-    last: Calling | None = None
+    last: DriverCall | None = None
     until = time.monotonic() + seconds
     try:
-        for line in _lines(process, until):
-            if isinstance(line, Done):
-                runs.append(line.run)
+        for message in received(process, until):
+            if isinstance(message, RunEnded):
+                runs.append(message.run)
                 last = None
             else:
-                last = line
-        # the kernel closes its pipe before the driver's files, which may keep it
+                last = message
+        # the kernel closes its pipe before the driver's files, which may block it
         status = process.wait(max(LEAVE_SECONDS, until - time.monotonic()))
     except (TimeoutError, subprocess.TimeoutExpired) as error:
-        left = not has_gone(process)
-        words = f"no answer within {seconds:.0f} s" if isinstance(error, TimeoutError) else "its process does not end"
-        run = _unfinished(job, runs, last, "hang", words, f"process {process.pid} was left alone" if left else "")
+        left = not terminated(process)
+        why = f"no answer within {seconds:.0f} s" if isinstance(error, TimeoutError) else "its process does not end"
+        run = _unfinished(job, runs, last, "hang", why, f"process {process.pid} was left alone" if left else "")
         return Ended((*runs, run), left)
-    if status:
-        run = _unfinished(job, runs, last, "crash", f"the check {_ending(status)}", _last_line(trouble))
-        return Ended((*runs, run))
-    return Ended(tuple(runs))
+    if not status:
+        return Ended(tuple(runs))
+    names = {number.value: number.name for number in signal.Signals}
+    by_signal = f"was ended by {names.get(-status, f'signal {-status}')}"
+    errors.seek(0)
+    lines = errors.read(1 << 20).decode(errors="replace").strip().splitlines()
+    why = f"the check {f'ended with status {status}' if status > 0 else by_signal}"
+    return Ended((*runs, _unfinished(job, runs, last, "crash", why, lines[-1][:300] if lines else "")))
 
 
-def _lines(process: "subprocess.Popen[bytes]", until: float) -> Iterator[Line]:
-    """What it tells until it ends; what comes after the last full line is lost.
+def received(process: "subprocess.Popen[bytes]", until: float) -> Iterator[ChildMessage]:
+    """Messages until the process ends; bytes after the last full line are lost.
 
     Raises:
         TimeoutError: it has not ended in time.
@@ -100,11 +99,13 @@ def _lines(process: "subprocess.Popen[bytes]", until: float) -> Iterator[Line]:
             return
         *lines, waiting = (waiting + data).split(b"\n")
         for line in lines:
-            yield msgspec.json.decode(line, type=Line)
+            yield msgspec.json.decode(line, type=ChildMessage)
 
 
-def has_gone(process: "subprocess.Popen[bytes]") -> bool:
-    """Ask it to go. It is never killed: inside the driver that can wedge the GPU, and outside it goes by itself."""
+def terminated(process: "subprocess.Popen[bytes]") -> bool:
+    """Send SIGTERM; whether it ended. It is never killed: inside the driver that can wedge the GPU, and outside it ends
+    by itself.
+    """
     process.terminate()
     try:
         process.wait(LEAVE_SECONDS)
@@ -116,24 +117,10 @@ def has_gone(process: "subprocess.Popen[bytes]") -> bool:
 
 
 def _unfinished(
-    job: Job, runs: list[DeviceRun], last: Calling | None, fault: Fault, words: str, more: str = ""
+    job: Job, runs: list[DeviceRun], last: DriverCall | None, fault: Fault, why: str, more: str = ""
 ) -> DeviceRun:
-    """The run that was under way: the first of which nothing was heard."""
+    """The run that was under way: the first one without a result."""
     test = job.tests[min(len(runs), len(job.tests) - 1)]
     function = last.function if last else None
-    error = (f"{words} in {function}" if function else words) + (f"; {more}" if more else "")
+    error = (f"{why} in {function}" if function else why) + (f"; {more}" if more else "")
     return DeviceRun(test=test, device=job.devices[0], error=error, fault=fault, function=function)
-
-
-def _ending(status: int) -> str:
-    if status > 0:
-        return f"ended with status {status}"
-    names = {number.value: number.name for number in signal.Signals}
-    return f"was ended by {names.get(-status, f'signal {-status}')}"
-
-
-def _last_line(text: IO[bytes]) -> str:
-    """Of what it wrote to stderr."""
-    text.seek(0)
-    lines = text.read(1 << 20).decode(errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else ""

@@ -1,4 +1,4 @@
-"""What the active checks measured."""
+"""The results of the active checks, and the messages between the process that runs them and its parent."""
 
 from typing import Literal
 
@@ -7,17 +7,16 @@ from gpuwatch.model.snapshot import Record
 Test = Literal["vector_add", "bandwidth", "memory", "peer"]
 
 Fault = Literal["library", "cuda", "wrong", "hang", "crash"]
-"""library: libcuda.so.1 cannot be loaded; cuda: a call answered with an error; wrong: the GPU did not do what it was
-told; hang: a call did not return; crash: the process of the check died or could not be started.
+"""library: libcuda.so.1 cannot be loaded; cuda: a call returned an error; wrong: the GPU computed a wrong result; hang:
+a call did not return; crash: the process of the check died or could not be started.
 """
 
 
 class DeviceRun(Record, frozen=True, kw_only=True):
-    """One piece of work on one device (`device`: uuid of a GPU or a MIG instance; `peer`: the other GPU of a copy).
+    """One test on one device (`device`: uuid of a GPU or a MIG instance; `peer`: the other GPU of a copy).
 
-    `test`: vector_add | bandwidth | memory | peer; `error`: what went wrong, None when all was well; `fault`: of which
-    kind; `code`: CUresult; `function`: the call of the driver it was in; `refused`: why it was not tried (the GPU is in
-    use, no memory is free).
+    `error`: None when all was well; `fault`: its kind; `code`: CUresult; `function`: the call of the driver it was in;
+    `refused`: why it was not tried (the GPU is in use, no memory is free).
     """
 
     test: Test
@@ -37,8 +36,35 @@ class DeviceRun(Record, frozen=True, kw_only=True):
 
 
 class Active(Record, frozen=True, kw_only=True):
-    """Everything that was run. `dcgm`: failures of `dcgmi diag -r 1` by plugin, None where it is not installed."""
+    """All runs. `dcgm`: failures of `dcgmi diag -r 1` by plugin, None where it is not installed."""
 
     runs: tuple[DeviceRun, ...] = ()
     dcgm: dict[str, str] | None = None
     dcgm_error: str | None = None
+
+
+class Job(Record, frozen=True, kw_only=True):
+    """The argument of the process, as JSON: tests to run on one device, or between two. `devices`: the uuids that
+    CUDA_VISIBLE_DEVICES shows.
+    """
+
+    devices: tuple[str, ...]
+    tests: tuple[Test, ...]
+    library: str = ""  # empty: libcuda.so.1 as the loader finds it
+    numa_node: int | None = None  # its CPUs are next to the first device
+
+
+class DriverCall(Record, frozen=True, kw_only=True, tag="calling"):
+    """The driver is entered; without a further message, it has not returned."""
+
+    function: str
+
+
+class RunEnded(Record, frozen=True, kw_only=True, tag="done"):
+    """One test is over."""
+
+    run: DeviceRun
+
+
+ChildMessage = DriverCall | RunEnded
+"""JSON, one message per line."""

@@ -1,4 +1,4 @@
-"""What is done on a device: add, copy, remember, copy to a neighbour; each compares what comes back."""
+"""The tests on a device: add vectors, copy, write and read memory, copy to a peer; each verifies its result."""
 
 import ctypes
 from array import array
@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from ctypes import byref, c_int
 from typing import Any
 
-from gpuwatch.diagnose.active.context import Context, Kernels, opened
 from gpuwatch.diagnose.active.kernels import NOTHING_WRONG, pattern
-from gpuwatch.diagnose.active.libcuda import Cuda
+from gpuwatch.diagnose.active.libcuda import Context, Cuda, Kernels, opened
 
 ELEMENTS = (1 << 20) - 3
 """Of the vectors: below 2^24, so that float32 sums are exact, and no multiple of a block."""
@@ -17,16 +16,18 @@ ELEMENTS = (1 << 20) - 3
 COPY_BYTES = 64 << 20
 MEMORY_BYTES = 1 << 30
 LEAST_BYTES = 1 << 20
+REPORT_BYTES = 8
+"""`pattern_verify` writes the number of wrong words and the first of them."""
 REPEATS = 5
 SEED, FLIPS = 0x5EED1234, (0, 0xFFFFFFFF)
 
 
 class WrongResult(Exception):
-    """The GPU did not do what it was told."""
+    """The GPU computed a wrong result."""
 
 
 class NotTried(Exception):
-    """There is nothing to be had with which it could be tried."""
+    """A test was not tried, because too little memory is free."""
 
 
 def vector_add(cuda: Cuda) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def memory(cuda: Cuda) -> dict[str, Any]:
     """
     with opened(cuda, 0) as gpu, gpu.kernels() as kernels:
         size = _portion(gpu, MEMORY_BYTES, 2)
-        with gpu.memory(size) as words, found(gpu) as result:
+        with gpu.memory(size) as words, gpu.memory(REPORT_BYTES) as result:
             for flip in FLIPS:
                 kernels.run("pattern_write", size // 4, (words, size // 4, SEED, flip))
                 _verify(gpu, kernels, words, size, flip, result)
@@ -103,30 +104,27 @@ def peer(cuda: Cuda) -> dict[str, Any]:
 
 def _crossed(source: Context, target: Context) -> tuple[int, float]:
     """Bytes copied, and bytes per second."""
-    _can_reach(source, target)
+    possible = c_int()
+    source.cuda.call("cuDeviceCanAccessPeer", byref(possible), source.device, target.device)
+    if not possible.value:
+        raise WrongResult("the GPUs cannot reach each other's memory (cuDeviceCanAccessPeer says no)")
     source.use()
     size = min(_portion(source, COPY_BYTES, 4), _portion(target, COPY_BYTES, 4))
-    with _reaching(source, target), source.memory(size) as here, target.memory(size) as there:
+    with peer_access(source, target), source.memory(size) as here, target.memory(size) as there:
         source.use()
         with source.kernels() as kernels:
             kernels.run("pattern_write", size // 4, (here, size // 4, SEED, 0))
             copy = (there, target.handle, here, source.handle, size)
             took = _best(source, lambda: source.cuda.call("cuMemcpyPeer", *copy))
         target.use()
-        with target.kernels() as kernels, found(target) as result:
+        with target.kernels() as kernels, target.memory(REPORT_BYTES) as result:
             _verify(target, kernels, there, size, 0, result)
     return size, size / took
 
 
-def _can_reach(source: Context, target: Context) -> None:
-    possible = c_int()
-    source.cuda.call("cuDeviceCanAccessPeer", byref(possible), source.device, target.device)
-    if not possible.value:
-        raise WrongResult("the GPUs cannot reach each other's memory (cuDeviceCanAccessPeer says no)")
-
-
 @contextmanager
-def _reaching(source: Context, target: Context) -> Iterator[None]:
+def peer_access(source: Context, target: Context) -> Iterator[None]:
+    """The source may address the target's memory."""
     source.use()
     source.cuda.call("cuCtxEnablePeerAccess", target.handle, 0)
     try:
@@ -136,18 +134,11 @@ def _reaching(source: Context, target: Context) -> Iterator[None]:
         source.cuda.code("cuCtxDisablePeerAccess", target.handle)
 
 
-@contextmanager
-def found(gpu: Context) -> Iterator[int]:
-    """Where `pattern_verify` writes what it finds."""
-    with gpu.memory(8) as address:
-        yield address
-
-
 def _verify(gpu: Context, kernels: Kernels, words: int, size: int, flip: int, result: int) -> None:
     report = (ctypes.c_uint32 * 2)(0, NOTHING_WRONG)
-    gpu.put(result, report, 8)
+    gpu.put(result, report, REPORT_BYTES)
     kernels.run("pattern_verify", size // 4, (words, size // 4, SEED, flip, result))
-    gpu.get(report, result, 8)
+    gpu.get(report, result, REPORT_BYTES)
     if tuple(report) != (0, NOTHING_WRONG):
         wrong, first = report
         got, expected = ctypes.c_uint32(), pattern(first, SEED, flip)
@@ -159,7 +150,7 @@ def _verify(gpu: Context, kernels: Kernels, words: int, size: int, flip: int, re
 
 
 def _portion(gpu: Context, most: int, share: int) -> int:
-    """So much memory as may be taken, a multiple of a MiB: a share of what is free."""
+    """The memory a test may take: a share of the free memory, a multiple of a MiB."""
     gpu.use()
     free = gpu.free()
     size = min(most, free // share) // LEAST_BYTES * LEAST_BYTES
@@ -169,7 +160,7 @@ def _portion(gpu: Context, most: int, share: int) -> int:
 
 
 def _best(gpu: Context, work: Callable[[], None]) -> float:
-    """Seconds of the quickest; the first one, which wakes the link, does not count."""
+    """Seconds of the quickest repetition; the first one wakes the link and does not count."""
     work()
     return min(gpu.seconds(work) for _ in range(REPEATS))
 

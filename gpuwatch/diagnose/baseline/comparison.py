@@ -1,25 +1,28 @@
-"""Two diagnoses side by side: which checks came to another result, and what the nodes are made of differently.
+"""Two diagnoses side by side: checks with different results, and differences in what the nodes are made of.
 
-What changes from minute to minute is no difference: the words of a check that passes, and a check that only waits for
-another one.
+What changes from minute to minute is no difference: the message of a check that passes, and a check that is only
+blocked by another one. An inventory holds nothing that changes by itself or names its node.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.model import CheckResult, CheckStatus
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.snapshot import Record
+from gpuwatch.model.snapshot import Gpu, NvLink, Record
 
 API_VERSION = "gpuwatch/v1"
 KIND = "Diagnosis"
 HINT = "make one with `gpuwatch diagnose -o json > OTHER.json`"
+GIB = 1 << 30
 
 
-class Document(Record, frozen=True, kw_only=True):
-    """What `gpuwatch diagnose -o json` prints, as far as it is compared."""
+class SavedDiagnosis(Record, frozen=True, kw_only=True):
+    """The document of `gpuwatch diagnose -o json`, as far as it is compared."""
 
     apiVersion: str
     kind: str
@@ -31,7 +34,7 @@ class Document(Record, frozen=True, kw_only=True):
 
 
 class Difference(Record, frozen=True, kw_only=True, omit_defaults=False):
-    """One thing that is not the same. `of`: check (`name` is its id) or inventory (its key). None: it is not there."""
+    """One difference. `of`: check (`name` is its id) or inventory (its key). None: it is not there."""
 
     of: Literal["check", "inventory"]
     name: str
@@ -40,14 +43,14 @@ class Difference(Record, frozen=True, kw_only=True, omit_defaults=False):
     there: str | None = None
 
 
-class _Labelled(msgspec.Struct):
-    """What says whether it is a diagnosis at all."""
+class _Header(msgspec.Struct):
+    """Whether a document is a diagnosis at all."""
 
     apiVersion: str | None = None
     kind: str | None = None
 
 
-def read_document(path: Path) -> Document:
+def read_document(path: Path) -> SavedDiagnosis:
     """A file with a diagnosis.
 
     Raises:
@@ -60,56 +63,142 @@ def read_document(path: Path) -> Document:
     return document(body, str(path))
 
 
-def document(body: bytes | str, origin: str) -> Document:
+def document(body: bytes | str, origin: str) -> SavedDiagnosis:
     """A diagnosis in JSON; `origin` names it in errors. Raises as `read_document`."""
     try:
-        label = msgspec.json.decode(body, type=_Labelled)
+        header = msgspec.json.decode(body, type=_Header)
     except msgspec.ValidationError as error:
         raise UsageError(f"{origin} is no diagnosis", str(error), HINT) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{origin} is not JSON", str(error), HINT) from None
-    if label.apiVersion != API_VERSION:
-        said = label.apiVersion or "none"
-        raise UsageError(f"{origin} is no diagnosis", f"apiVersion is {said}, not {API_VERSION}", HINT)
-    if label.kind != KIND:
-        raise UsageError(f"{origin} is no diagnosis", f"it is a {label.kind or 'document without a kind'}", HINT)
+    if header.apiVersion != API_VERSION:
+        why = f"apiVersion is {header.apiVersion or 'none'}, not {API_VERSION}"
+        raise UsageError(f"{origin} is no diagnosis", why, HINT)
+    if header.kind != KIND:
+        raise UsageError(f"{origin} is no diagnosis", f"it is a {header.kind or 'document without a kind'}", HINT)
     try:
-        return msgspec.json.decode(body, type=Document)
+        return msgspec.json.decode(body, type=SavedDiagnosis)
     except msgspec.ValidationError as error:
         raise UsageError(f"{origin} is no diagnosis of this gpuwatch", str(error), HINT) from None
 
 
-def compare(here: Document, there: Document) -> tuple[Difference, ...]:
-    """Differences: checks in the order of the table, then what the nodes are made of."""
-    return (*_checks(here.items, there.items), *_inventories(here.inventory, there.inventory))
+def compare(here: SavedDiagnosis, there: SavedDiagnosis) -> tuple[Difference, ...]:
+    """Differences: checks in the order of the table, of those that both diagnoses ran, then the inventories."""
 
+    def substance(result: CheckResult) -> tuple[CheckStatus, str]:
+        if result.blocked_by is not None:
+            return result.result, result.blocked_by
+        return result.result, "" if result.result is CheckStatus.PASS else result.message
 
-def _checks(here: tuple[CheckResult, ...], there: tuple[CheckResult, ...]) -> list[Difference]:
-    """Of checks that both were asked: a quick diagnosis says nothing of what only a full one looks at."""
-    others = {result.id: result for result in there}
-    pairs = [(result, others[result.id]) for result in here if result.id in others]
-    return [
-        Difference(of="check", name=ours.id, title=ours.title, here=_words(ours), there=_words(other))
+    def text(result: CheckResult) -> str:
+        return f"{result.result}: {result.message}" if result.message else result.result.value
+
+    others = {result.id: result for result in there.items}
+    pairs = [(result, others[result.id]) for result in here.items if result.id in others]
+    checks = [
+        Difference(of="check", name=ours.id, title=ours.title, here=text(ours), there=text(other))
         for ours, other in pairs
-        if _substance(ours) != _substance(other)
+        if substance(ours) != substance(other)
     ]
-
-
-def _substance(result: CheckResult) -> tuple[CheckStatus, str]:
-    """What of a result counts."""
-    if result.blocked_by is not None:
-        return result.result, result.blocked_by
-    return result.result, "" if result.result is CheckStatus.PASS else result.message
-
-
-def _words(result: CheckResult) -> str:
-    return f"{result.result}: {result.message}" if result.message else result.result.value
-
-
-def _inventories(here: dict[str, str], there: dict[str, str]) -> list[Difference]:
-    keys = dict.fromkeys((*here, *there))
-    return [
-        Difference(of="inventory", name=key, here=here.get(key), there=there.get(key))
-        for key in keys
-        if here.get(key) != there.get(key)
+    keys = dict.fromkeys((*here.inventory, *there.inventory))
+    values = [(key, here.inventory.get(key), there.inventory.get(key)) for key in keys]
+    inventories = [
+        Difference(of="inventory", name=key, here=one, there=other) for key, one, other in values if one != other
     ]
+    return (*checks, *inventories)
+
+
+def inventory(facts: NodeFacts) -> dict[str, str]:
+    """What a node is made of: `driver`, `kernel`, `gpus`, `gpu.0.model`, ... -> value; unknown ones are missing.
+
+    Serial numbers, UUIDs, names and addresses of the node are left out: they always differ.
+    """
+    rows = [*_software(facts), *_runtimes(facts)]
+    if facts.cluster is not None:
+        rows += [(f"capacity.{resource}", count) for resource, count in sorted(facts.cluster.node.capacity.items())]
+    rows.append(("gpus_on_bus", len(facts.bus) if facts.bus is not None else None))
+    gpus = facts.view.snapshot.gpus if facts.view is not None else ()
+    rows.append(("gpus", len(gpus) if facts.view is not None else None))
+    rows += [(f"gpu.{gpu.identity.index}.{name}", value) for gpu in gpus for name, value in _gpu(gpu)]
+    return {key: str(value) for key, value in rows if value not in (None, "")}
+
+
+def _software(facts: NodeFacts) -> Iterator[tuple[str, object]]:
+    if (view := facts.view) is not None and (driver := view.snapshot.driver) is not None:
+        yield "driver", driver.version
+        yield "cuda", driver.cuda
+        yield "nvml", driver.nvml
+    if (kernel := facts.kernel) is not None:
+        yield "kernel", kernel.release
+        yield "kernel_module", kernel.driver or kernel.module
+        yield "kernel_module_flavor", kernel.flavor
+        yield "secure_boot", _switch(kernel.secure_boot)
+    for root in facts.driver_roots or ():
+        yield f"driver_root.{root.path}", root.libraries.get("libnvidia-ml.so.1")
+    if facts.services is not None:
+        yield "fabric_manager", facts.services.fabric_manager
+        yield "nvswitches", facts.services.switches
+    if facts.limits is not None:
+        yield "shared_memory", _gib(facts.limits.shm)
+
+
+def _runtimes(facts: NodeFacts) -> Iterator[tuple[str, object]]:
+    if (runtime := facts.runtime) is not None:
+        for path, version in sorted(runtime.toolkit.items()):
+            yield f"container_toolkit.{path}", version
+        for config in runtime.configs:
+            yield f"{config.kind}.default_runtime", config.default
+            yield f"{config.kind}.runtimes", ", ".join(sorted(config.runtimes))
+            yield f"{config.kind}.cdi", _switch(config.cdi)
+            yield f"{config.kind}.systemd_cgroup", _switch(config.systemd_cgroup)
+    for spec in facts.cdi or ():
+        yield f"cdi.{spec.path}", ", ".join(spec.versions)
+
+
+def _gpu(gpu: Gpu) -> Iterator[tuple[str, object]]:
+    identity = gpu.identity
+    yield "model", identity.name
+    yield "part_number", identity.board_part_number
+    yield "pci_bus_id", identity.pci_bus_id
+    yield "vbios", identity.vbios
+    yield "inforom", identity.inforom_image
+    yield "gsp_firmware", identity.gsp_firmware
+    yield "numa_node", identity.numa_node
+    yield "memory", _gib(gpu.memory.total)
+    yield "pcie", pcie(gpu)
+    yield "nvlinks", nvlinks(gpu.nvlinks)
+    yield "ecc", _switch(gpu.ecc.enabled)
+    yield "mig", _switch(gpu.mig_enabled)
+    yield "mig_profiles", ", ".join(sorted(instance.profile or "?" for instance in gpu.mig))
+    yield "persistence", _switch(gpu.persistence_mode)
+    yield "compute_mode", gpu.compute_mode
+    for name, limit in (("", gpu.power.limit_configured), ("_default", gpu.power.limit_default)):
+        yield f"power_limit{name}", None if limit is None else f"{limit:.0f} W"
+
+
+def pcie(gpu: Gpu) -> str | None:
+    """`gen5 x16`: the best generation that GPU and slot agree on, because an idle link trains down."""
+    generation, width = gpu.pcie.generation_max, gpu.pcie.width
+    parts = (f"gen{generation}" if generation else "", f"x{width}" if width else "")
+    return " ".join(part for part in parts if part) or None
+
+
+def active_links(links: tuple[NvLink, ...]) -> tuple[NvLink, ...]:
+    """Links that are up."""
+    return tuple(link for link in links if link.active)
+
+
+def nvlinks(links: tuple[NvLink, ...]) -> str | None:
+    """`18 active at 26.56 GB/s`."""
+    up = active_links(links)
+    speeds = sorted({link.speed_bytes_per_second for link in up if link.speed_bytes_per_second})
+    each = ", ".join(f"{speed / 1e9:.4g} GB/s" for speed in speeds)
+    return f"{len(up)} active" + (f" at {each}" if each else "") if links else None
+
+
+def _switch(value: bool | None) -> str | None:
+    return None if value is None else "on" if value else "off"
+
+
+def _gib(value: int | None) -> str | None:
+    return None if value is None else f"{value / GIB:.1f} GiB"

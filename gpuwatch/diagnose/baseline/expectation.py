@@ -1,4 +1,4 @@
-"""What a site expects of its nodes: a baseline file that `diagnose --expect` holds a node against."""
+"""What a site expects of its nodes: a baseline file that `diagnose --expect` compares a node with."""
 
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ HELP = "docs/baseline.md lists the keys"
 
 
 def load(path: Path) -> Expectation:
-    """What a baseline file says.
+    """The expectations of a baseline file.
 
     Raises:
         UsageError: it cannot be read, is no YAML, has an unknown key or a value that makes no sense.
@@ -78,33 +78,26 @@ def load(path: Path) -> Expectation:
 
 
 def parse(document: Any, origin: str) -> Expectation:
-    """Turn a decoded document into expectations; `origin` names it in errors.
+    """Turn a decoded document into expectations; `origin` names it in errors. One VBIOS needs no list, and `ecc: on` is
+    what nvidia-smi prints.
 
     Raises:
         UsageError: unknown key (the nearest known one is named) or wrong value.
     """
     if not isinstance(document, dict):
         raise UsageError(f"{origin} is no baseline", "the top level is not a mapping", HELP)
-    document = {key: _meant(key, value) for key, value in document.items()}
+    texts = {key: value for key, value in document.items() if isinstance(value, str)}
+    switches = {key: SWITCHES.get(texts[key], texts[key]) for key in ("ecc", "mig", "persistence") if key in texts}
+    document = document | switches | ({"vbios": [texts["vbios"]]} if "vbios" in texts else {})
     if (wrong := first_wrong(document, Expectation)) is not None:
         what = f"unknown key {wrong.path}" if wrong.unknown else f"wrong value at {wrong.path}"
-        raise UsageError(f"{what} in {origin}", wrong.why, wrong.hint or _hint(document.get(wrong.path)))
+        value, hint = document.get(wrong.path), HELP
+        if isinstance(value, int | float) and not isinstance(value, bool):  # YAML reads 570.10 as the number 570.1
+            hint = f'write a version in quotes: "{value}"'
+        raise UsageError(f"{what} in {origin}", wrong.why, wrong.hint or hint)
     expectation = msgspec.convert(document, Expectation)
     for key, (low, high) in RANGES.items():
         value = getattr(expectation, key)
         if value is not None and not low <= value <= high:
             raise UsageError(f"wrong value at {key} in {origin}", f"{value} makes no sense", f"use {low:g} to {high:g}")
     return expectation
-
-
-def _meant(key: Any, value: Any) -> Any:
-    """One VBIOS needs no list, and `ecc: on` is what nvidia-smi says."""
-    if key == "vbios" and isinstance(value, str):
-        return [value]
-    return SWITCHES.get(value, value) if key in ("ecc", "mig", "persistence") and isinstance(value, str) else value
-
-
-def _hint(value: Any) -> str:
-    """YAML takes 570.10 for a number and drops its zero: a version has to stand in quotes."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return f'write a version in quotes: "{value}"' if is_number else HELP

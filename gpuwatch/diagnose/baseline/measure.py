@@ -1,13 +1,13 @@
-"""A baseline made of a node that is as it should be: what it is becomes what is expected of others."""
+"""A baseline made from a node that is as it should be: its properties are expected of other nodes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from gpuwatch.diagnose.baseline.comparison import active_links
 from gpuwatch.diagnose.baseline.expectation import Expectation
-from gpuwatch.diagnose.baseline.inventory import active
 from gpuwatch.diagnose.checks.baseline_compare import driver, slowest_link, toolkit
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.model.errors import GpuwatchError, UsageError
@@ -18,10 +18,10 @@ FLOOR = 0.9
 
 
 def check_baseline(target: Path) -> None:
-    """Before anything is looked at: can a new file be made there?
+    """Check that a new file can be made there, before anything is gathered.
 
     Raises:
-        UsageError: its folder is not there, or there is such a file: people shorten a baseline by hand.
+        UsageError: its folder is not there, or there is such a file: people edit a baseline by hand.
     """
     if target.is_file():
         raise UsageError(f"{target} is there already", "nothing is overwritten", "move it away, or name another file")
@@ -45,7 +45,7 @@ LEAST: dict[str, Callable[[Gpu], Any]] = {
     "pcie_generation": lambda gpu: gpu.pcie.generation_max,
     "pcie_width": lambda gpu: gpu.pcie.width,
     "memory": lambda gpu: gpu.memory.total,
-    "nvlinks": lambda gpu: len(active(gpu.nvlinks)) or None,
+    "nvlinks": lambda gpu: len(active_links(gpu.nvlinks)) or None,
     "nvlink_speed": slowest_link,
 }
 """The smallest that any GPU has is expected of all."""
@@ -54,16 +54,19 @@ COPIES = ("host_to_device", "device_to_host", "peer_bandwidth")
 
 
 def measured(facts: NodeFacts) -> Expectation:
-    """What this node is; bandwidths only after active checks.
+    """The properties of this node; bandwidths only after active checks.
 
     Raises:
-        GpuwatchError: no GPU was seen.
+        GpuwatchError: no GPU was found.
     """
     gpus = facts.view.snapshot.gpus if facts.view else ()
     if not gpus:
         why = facts.unread.get("view", "no GPU answers")
-        raise GpuwatchError("there is nothing to make a baseline of", why, "take a node that works")
+        raise GpuwatchError("a baseline needs a GPU", why, "take a node that works")
     runs = facts.active.runs if facts.active else ()
+    values = {key: [value(gpu) for gpu in gpus] for key, value in (PER_GPU | LEAST).items()}
+    rates = {key: [rate for run in runs if (rate := getattr(run, key)) is not None] for key in COPIES}
+    floors: dict[str, Any] = {key: float(round(min(known) * FLOOR)) for key, known in rates.items() if known}
     return Expectation(
         gpus=len(gpus),
         driver=driver(facts).version,
@@ -72,35 +75,20 @@ def measured(facts: NodeFacts) -> Expectation:
         kernel=facts.kernel.release if facts.kernel else None,
         container_toolkit=toolkit(facts),
         fabric_manager=facts.services.fabric_manager if facts.services else None,
-        **{key: _agreed(map(value, gpus)) for key, value in PER_GPU.items()},
-        **{key: _least(map(value, gpus)) for key, value in LEAST.items()},
-        **{key: _floor(getattr(run, key) for run in runs) for key in COPIES},
+        **{key: values[key][0] if len(set(values[key])) == 1 else None for key in PER_GPU},
+        **{key: None if None in values[key] else min(values[key]) for key in LEAST},
+        **floors,
     )
 
 
 def text(expectation: Expectation, node: str | None) -> str:
-    """The YAML file, without the keys of which nothing is expected."""
+    """The YAML file, without the keys that have no expectation."""
     import yaml
 
     plain = {key: value for key, value in msgspec.to_builtins(expectation).items() if value not in (None, [], ())}
     head = (
-        f"# What `gpuwatch diagnose --expect FILE` holds a node against; made of {node or 'a node'}.\n"
+        f"# `gpuwatch diagnose --expect FILE` compares a node with this; made from {node or 'a node'}.\n"
         '# Take out what need not be the same everywhere, and shorten versions to what matters: "570" fits 570.86.15.\n'
         "# Units: bytes, bytes per second, watts.\n"
     )
     return head + yaml.safe_dump(plain, sort_keys=False)
-
-
-def _agreed(values: Iterable[Any]) -> Any:
-    different = set(values)
-    return different.pop() if len(different) == 1 else None
-
-
-def _least(values: Iterable[Any]) -> Any:
-    known = list(values)
-    return None if None in known else min(known)
-
-
-def _floor(values: Iterable[float | None]) -> Any:
-    known = [value for value in values if value is not None]
-    return float(round(min(known) * FLOOR)) if known else None

@@ -1,1 +1,1 @@
-"""The support bundle: what is taken, what is left out of it, and that it is judged again alike."""
+"""The support bundle: which files and facts go in, what is removed from them, and its verification."""

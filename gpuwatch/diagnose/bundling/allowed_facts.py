@@ -1,17 +1,34 @@
-"""What of the facts may leave the machine: known labels, names of programs without their arguments, no secrets."""
+"""The files of a bundle that are made of facts, one part each, and what of the facts may leave the machine.
 
-from typing import Any, TypeVar
+Allowed are labels of known domains and names of programs without their arguments; secrets are redacted everywhere.
+"""
+
+import json
+import logging
+import platform
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from gpuwatch.diagnose.bundling import keep
+from gpuwatch import __version__
+from gpuwatch.config import Config
+from gpuwatch.diagnose.baseline.comparison import inventory
+from gpuwatch.diagnose.bundling import filters
+from gpuwatch.diagnose.bundling.host_tree import BundleMember
 from gpuwatch.diagnose.bundling.redaction import MARK, Redactor
 from gpuwatch.diagnose.facts import HostFacts, NodeFacts
-from gpuwatch.diagnose.host.kernel_modules import Kernel
-from gpuwatch.diagnose.model import ClusterFacts
-from gpuwatch.model.snapshot import Gpu, GpuProcess
+from gpuwatch.diagnose.model import ClusterFacts, NodePod
+from gpuwatch.diagnose.places import Places
+from gpuwatch.model.rfc3339 import rfc3339
+from gpuwatch.model.snapshot import GpuProcess
 from gpuwatch.model.view import Events, View
+
+log = logging.getLogger(__name__)
+
+PART_BYTES = 4 << 20
+"""Limit of one part; a longer text is cut at its beginning, a longer document left out."""
 
 MOST_EVENTS = 2_000
 """Of each kind, the newest."""
@@ -27,96 +44,203 @@ ENVIRONMENT = (
     "DEVICE_LIST_STRATEGY", "DEVICE_ID_STRATEGY", "NVIDIA_DRIVER_ROOT", "DRIVER_ROOT_CTR_PATH", "CONFIG_FILE",
     "DEFAULT_CONFIG", "FALLBACK_STRATEGIES", "MPS_ROOT", "CDI_ENABLED", "GDS_ENABLED", "MOFED_ENABLED",
 )  # fmt: skip
-"""Variables of the device plugin whose values are taken."""
+"""Variables of the device plugin whose values a bundle keeps."""
 
 T = TypeVar("T")
 
 
-def redactor(facts: NodeFacts) -> Redactor:
-    """Knows the values of the kernel's command line that are left out, wherever else they stand."""
+class BundleContents(NamedTuple):
+    """What a bundle is made of. `document` and `screen`: the diagnosis as `-o json` and as the screen without colours.
+    `events`: None where no agent answers.
+    """
+
+    facts: NodeFacts
+    places: Places
+    config: Config
+    document: str
+    screen: str
+    events: Events | None = None
+
+
+class Part(NamedTuple):
+    """One file. `make` returns its text, or None where there is nothing to write: `absent` says why."""
+
+    path: str
+    make: Callable[[BundleContents, Redactor], str | None]
+    title: str
+    absent: Callable[[NodeFacts], str] = lambda facts: "there is none"
+
+
+def facts_redactor(facts: NodeFacts) -> Redactor:
+    """A redactor that also removes the values left out of the kernel's command line, wherever else they stand."""
     line = facts.kernel.cmdline if facts.kernel else None
-    return Redactor(keep.left_out_of_cmdline(line or ""))
+    return Redactor(filters.left_out_of_cmdline(line or ""))
 
 
-def view(found: View, hide: Redactor) -> View:
-    """NVML gives the names of processes as the processes wrote them, at times with arguments."""
-    gpus = tuple(map(_gpu, found.snapshot.gpus))
-    return clean(replace(found, snapshot=replace(found.snapshot, gpus=gpus)), View, hide)
+def allowed_view(view: View, redactor: Redactor) -> View:
+    """NVML reports the names of processes as the processes wrote them, at times with arguments: these go."""
 
+    def program(process: GpuProcess) -> GpuProcess:
+        name = (process.name or "").split()
+        return replace(process, name=name[0] if name else None)
 
-def events(found: Events, hide: Redactor) -> Events:
-    """The newest of each kind."""
-    newest = {
-        name: value[-MOST_EVENTS:]
-        for name in found.__struct_fields__
-        if isinstance(value := getattr(found, name), tuple)
-    }
-    return clean(replace(found, **newest), Events, hide)
-
-
-def cluster(found: ClusterFacts, hide: Redactor) -> ClusterFacts:
-    """Labels and annotations of known domains only."""
-    node = replace(
-        found.node,
-        labels=_of(found.node.labels, LABEL_DOMAINS),
-        annotations=_of(found.node.annotations, ANNOTATION_DOMAINS),
+    gpus = tuple(
+        replace(gpu, processes=gpu.processes and tuple(map(program, gpu.processes))) for gpu in view.snapshot.gpus
     )
-    known = {name: _pods(getattr(found, name)) for name in ("pods", "pending")}
-    environment = None if found.plugin_environment is None else _environment(found.plugin_environment)
-    return clean(replace(found, node=node, plugin_environment=environment, **known), ClusterFacts, hide)
+    return redacted(replace(view, snapshot=replace(view.snapshot, gpus=gpus)), View, redactor)
 
 
-def host(found: HostFacts, hide: Redactor) -> HostFacts:
-    """Sections that are recorded as they were found."""
-    if found.kernel is not None:
-        found = replace(found, kernel=kernel(found.kernel))
-    return clean(found, HostFacts, hide)
+def allowed_events(events: Events, redactor: Redactor) -> Events:
+    """The newest of each kind."""
+    every = {name: getattr(events, name) for name in events.__struct_fields__}
+    newest = {name: value[-MOST_EVENTS:] for name, value in every.items() if isinstance(value, tuple)}
+    return redacted(replace(events, **newest), Events, redactor)
 
 
-def kernel(found: Kernel) -> Kernel:
-    """Of the command line only what matters."""
-    return replace(found, cmdline=keep.cmdline(found.cmdline).strip() if found.cmdline else found.cmdline)
+def allowed_cluster(cluster: ClusterFacts, redactor: Redactor) -> ClusterFacts:
+    """Labels and annotations of known domains, and known variables."""
+
+    def allowed_pods(pods: tuple[NodePod, ...]) -> tuple[NodePod, ...]:
+        return tuple(
+            replace(
+                pod,
+                labels=_of_domains(pod.labels, LABEL_DOMAINS),
+                annotations=_of_domains(pod.annotations, ANNOTATION_DOMAINS),
+                environment=_allowed_environment(pod.environment),
+            )
+            for pod in pods
+        )
+
+    labels = _of_domains(cluster.node.labels, LABEL_DOMAINS)
+    annotations = _of_domains(cluster.node.annotations, ANNOTATION_DOMAINS)
+    known = replace(
+        cluster,
+        node=replace(cluster.node, labels=labels, annotations=annotations),
+        plugin_environment=cluster.plugin_environment and _allowed_environment(cluster.plugin_environment),
+        pods=cluster.pods and allowed_pods(cluster.pods),
+        pending=cluster.pending and allowed_pods(cluster.pending),
+    )
+    return redacted(known, ClusterFacts, redactor)
 
 
-def clean(value: msgspec.Struct, type_: type[T], hide: Redactor) -> T:
-    """Every text of a record redacted.
+def allowed_host(host: HostFacts, redactor: Redactor) -> HostFacts:
+    """Sections that are recorded as they were found; of the kernel's command line only what matters."""
+    if host.kernel is not None and host.kernel.cmdline:
+        host = replace(host, kernel=replace(host.kernel, cmdline=filters.cmdline(host.kernel.cmdline).strip()))
+    return redacted(host, HostFacts, redactor)
+
+
+def redacted(value: msgspec.Struct, type_: type[T], redactor: Redactor) -> T:
+    """A record with every text redacted.
 
     Raises:
-        msgspec.ValidationError: it is no such record any more.
+        msgspec.ValidationError: redaction left no valid record.
     """
-    return msgspec.convert(hide.plain(msgspec.to_builtins(value, str_keys=False)), type_)
+    return msgspec.convert(redactor.document(msgspec.to_builtins(value, str_keys=False)), type_)
 
 
-def _gpu(gpu: Gpu) -> Gpu:
-    return gpu if gpu.processes is None else replace(gpu, processes=tuple(map(_process, gpu.processes)))
-
-
-def _process(process: GpuProcess) -> GpuProcess:
-    words = (process.name or "").split()
-    return replace(process, name=words[0] if words else None)
-
-
-def _pods(pods: Any) -> Any:
-    if pods is None:
-        return None
-    return tuple(
-        replace(
-            pod,
-            labels=_of(pod.labels, LABEL_DOMAINS),
-            annotations=_of(pod.annotations, ANNOTATION_DOMAINS),
-            environment=_environment(pod.environment),
-        )
-        for pod in pods
-    )
-
-
-def _environment(values: dict[str, str]) -> dict[str, str]:
+def _allowed_environment(values: dict[str, str]) -> dict[str, str]:
     return {name: value if name in ENVIRONMENT else MARK for name, value in values.items()}
 
 
-def _of(labels: dict[str, str], domains: tuple[str, ...]) -> dict[str, str]:
-    return {key: value for key, value in labels.items() if _is_of(key.partition("/")[0], domains)}
+def _of_domains(labels: dict[str, str], domains: tuple[str, ...]) -> dict[str, str]:
+    own = (".nvidia.com", ".gpuwatch.io")
+    domain_of = {key: key.partition("/")[0] for key in labels}
+    return {key: labels[key] for key, domain in domain_of.items() if domain in domains or domain.endswith(own)}
 
 
-def _is_of(domain: str, domains: tuple[str, ...]) -> bool:
-    return domain in domains or domain.endswith((".nvidia.com", ".gpuwatch.io"))
+def parts(contents: BundleContents, redactor: Redactor) -> Iterator[BundleMember]:
+    """Every part, or why it is missing; a part that fails does not cost the others."""
+    for part in PARTS:
+        try:
+            text = part.make(contents, redactor)
+        except Exception as error:
+            log.warning("the bundle lacks %s: %s", part.path, error, exc_info=True)
+            yield BundleMember(path=part.path, failed=f"{type(error).__name__}: it could not be made")
+            continue
+        body = (text or "").encode()
+        if text is None:
+            yield BundleMember(path=part.path, failed=redactor.text(part.absent(contents.facts)))
+        elif len(body) <= PART_BYTES:
+            yield BundleMember(path=part.path, body=body)
+        elif part.path.endswith(".json"):
+            yield BundleMember(path=part.path, failed=f"it is longer than {PART_BYTES} bytes")
+        else:
+            cut = f"only the last {PART_BYTES} bytes of {len(body)}"
+            yield BundleMember(path=part.path, body=body[-PART_BYTES:], cut=cut)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n"
+
+
+def _of_section(
+    section: str,
+    title: str,
+    allowed: Callable[[Any, Redactor], Any] = lambda value, redactor: redactor.document(msgspec.to_builtins(value)),
+    absent: str = "it was not looked for",
+) -> Part:
+    """A section of the facts as gpuwatch/SECTION.json."""
+
+    def make(contents: BundleContents, redactor: Redactor) -> str | None:
+        value = getattr(contents.facts, section)
+        return None if value is None else _json(allowed(value, redactor))
+
+    return Part(f"gpuwatch/{section}.json", make, title, lambda facts: facts.unread.get(section, absent))
+
+
+def _diagnosis(contents: BundleContents, redactor: Redactor) -> str:
+    document = redactor.document(json.loads(contents.document))
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _events(contents: BundleContents, redactor: Redactor) -> str | None:
+    return _json(allowed_events(contents.events, redactor)) if contents.events else None
+
+
+def _kernel_log(contents: BundleContents, redactor: Redactor) -> str | None:
+    """As dmesg prints it."""
+    lines = contents.facts.kernel_log
+    if lines is None:
+        return None
+    stamped = (f"[{line.at:12.6f}] {line.text}\n" if line.at is not None else f"{line.text}\n" for line in lines)
+    return redactor.text("".join(stamped))
+
+
+def _config(contents: BundleContents, redactor: Redactor) -> str:
+    import yaml
+
+    return yaml.safe_dump(redactor.document(msgspec.to_builtins(contents.config)), sort_keys=False)
+
+
+def _versions(contents: BundleContents, redactor: Redactor) -> str:
+    machine = platform.uname()
+    return _json(
+        {
+            "gpuwatch": __version__,
+            "python": platform.python_version(),
+            "machine": machine.machine,
+            "system": f"{machine.system} {machine.release}",
+            "made": rfc3339(contents.facts.at),
+            "node": {key: value for key, value in inventory(contents.facts).items() if not key.startswith("gpu.")},
+        }
+    )
+
+
+PARTS: tuple[Part, ...] = (
+    Part("diagnosis.txt", lambda contents, redactor: redactor.text(contents.screen),
+         "the diagnosis as the screen shows it"),
+    Part("diagnosis.json", _diagnosis, "the same for programs: every check with its evidence"),
+    Part("gpuwatch/versions.json", _versions, "versions of gpuwatch, kernel, driver and what else the node is made of"),
+    Part("gpuwatch/config.yaml", _config, "the configuration of gpuwatch that was in force"),
+    _of_section("view", "what the driver reported of every GPU, its users, and gpuwatch's findings", allowed_view),
+    _of_section("earlier", "the same, a moment before", allowed_view),
+    _of_section("cluster", "the Node and its GPU pods, with known labels only", allowed_cluster),
+    _of_section("exporters", "other exporters of GPU metrics on the node"),
+    _of_section("active", "the results of the active checks",
+                absent="the GPUs were not put to work: --active does that"),
+    Part("gpuwatch/events.json", _events, "XIDs, findings and actions that an agent remembers",
+         lambda facts: "no agent was asked, or it did not answer"),
+    Part("gpuwatch/kernel.log", _kernel_log, "kernel messages about GPUs since the last boot",
+         lambda facts: facts.unread.get("kernel_log", "it was not looked for")),
+)  # fmt: skip

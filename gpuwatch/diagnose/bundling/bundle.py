@@ -1,27 +1,29 @@
 """Everything a support case needs, in one archive that opens without gpuwatch and can be diagnosed again.
 
-Only what `taken`, `picked` and `bundle_parts` name goes in; what looks like a secret is taken out of that, too. Each
-part is contained: what could not be had is named in README.txt, and the rest is there.
+Only the files and facts that `allow_list`, `selected_files` and `allowed_facts` name go in, redacted. Each part is
+contained: README.txt names the parts that are missing, and the rest is there.
 """
 
+import contextlib
+import gzip
+import io
 import os
 import re
+import secrets
+import tarfile
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpuwatch.config import Config
-from gpuwatch.diagnose.bundling import allowed_facts as shared
-from gpuwatch.diagnose.bundling.archive import unpacked_bytes, write_archive
+from gpuwatch import __version__
+from gpuwatch.diagnose.bundling.allowed_facts import PARTS, BundleContents, facts_redactor, parts
 from gpuwatch.diagnose.bundling.copier import copied
-from gpuwatch.diagnose.bundling.copying import Member
-from gpuwatch.diagnose.bundling.parts import Material, parts
-from gpuwatch.diagnose.bundling.readme import readme
-from gpuwatch.diagnose.bundling.verify import host_record
+from gpuwatch.diagnose.bundling.host_tree import BundleMember
+from gpuwatch.diagnose.bundling.verification import host_record
 from gpuwatch.diagnose.facts import HOST_SECTIONS, NodeFacts
-from gpuwatch.diagnose.places import Places
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
+from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.model.snapshot import Record
-from gpuwatch.model.view import Events
 
 LIMIT = 20 << 20
 """Bytes of all files of a bundle together, unpacked."""
@@ -29,22 +31,41 @@ LIMIT = 20 << 20
 SECONDS = 10.0
 """For copying the host's files."""
 
+TAR_BLOCK = 512
+"""Bytes of the header of a tar entry; its contents are rounded up to whole blocks."""
 
-class Contents(Record, frozen=True, kw_only=True):
-    """What a bundle is made of. `document` and `screen`: the diagnosis as `-o json` and as the screen without colours.
-    `events`: None where nobody tells.
-    """
+README = """\
+Support bundle of {node}, made by gpuwatch {version} at {at}.
 
-    facts: NodeFacts
-    places: Places
-    config: Config
-    document: str
-    screen: str
-    events: Events | None = None
+Start with diagnosis.txt: the first failure on top is where to begin.
+
+CONTENTS
+{parts}
+  gpuwatch/host.json       facts that copied files cannot show: numbers of device files, limits
+
+{folders}
+
+TO DIAGNOSE IT AGAIN
+  tar xzf THIS_FILE
+  gpuwatch diagnose --root {top}
+
+LEFT OUT ON PURPOSE
+Command lines and environments of processes; values of environment variables in container configuration; registry
+credentials; kubeconfigs, tokens, keys, certificates; labels and annotations of unknown domains; traffic of the node.
+Only known files and known keys of them are taken. Anything in them that looks like a secret reads [redacted].
+Names of this node, its pods and users, serial numbers and UUIDs of its GPUs are included: a support case needs them.
+
+MISSING
+{missing}
+"""
+
+FOLDERS = """\
+All other files ({folders}) are copies of the node's files, under the paths
+they have there. Device files, programs and libraries are empty: only their presence matters."""
 
 
-class Written(Record, frozen=True, kw_only=True):
-    """A bundle on the disk: `bytes` packed. `missing`: what could not be had or was cut -> why."""
+class WrittenBundle(Record, frozen=True, kw_only=True):
+    """A bundle on the disk: `bytes` packed. `missing`: each thing that is missing or was cut -> why."""
 
     path: str
     files: int
@@ -53,11 +74,11 @@ class Written(Record, frozen=True, kw_only=True):
 
 
 def check_target(target: Path) -> None:
-    """Before anything is gathered: can a file be made there?
+    """Check that a file can be made there, before anything is gathered.
 
     Raises:
         UsageError: its folder is not there, or it is a folder or a device itself.
-        PermissionMissing: nothing may be written there.
+        PermissionMissing: its folder is not writable.
     """
     if target.is_dir():
         raise UsageError(f"{target} is a folder", "a bundle is one file", f"write --bundle {target}/case.tgz")
@@ -66,66 +87,108 @@ def check_target(target: Path) -> None:
     if not target.parent.is_dir():
         raise UsageError(f"cannot write {target}", f"there is no folder {target.parent}", "make it, or name another")
     if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise PermissionMissing(f"cannot write {target}", "the folder is not ours to write", "name another file")
+        raise PermissionMissing(f"cannot write {target}", "the folder is not writable", "name another file")
 
 
-def write_bundle(target: Path, contents: Contents, limit: int = LIMIT, seconds: float = SECONDS) -> Written:
-    """Gather, redact and write; a file of that name is replaced once the new one is whole.
+def write_bundle(target: Path, contents: BundleContents, limit: int = LIMIT, seconds: float = SECONDS) -> WrittenBundle:
+    """Gather, redact and write; a file of that name is replaced once the new one is complete.
 
     Raises:
         GpuwatchError: it cannot be written.
     """
-    facts, hide = contents.facts, shared.redactor(contents.facts)
-    material = Material(facts, contents.config, contents.document, contents.screen, contents.events, hide)
-    own = list(parts(material))
-    copies, late = _copies(contents, seconds)
-    record = host_record(facts, [*own, *copies], hide)
+    facts, redactor = contents.facts, facts_redactor(contents.facts)
+    own = list(parts(contents, redactor))
+    if all(getattr(facts, section) is None for section in HOST_SECTIONS):  # another machine's host was diagnosed
+        copies, late = list[BundleMember](), {"all": facts.unread.get(HOST_SECTIONS[0], "the host was not looked at")}
+    else:
+        copies, late = copied(contents.places, seconds)
+    record = host_record(facts, [*own, *copies], redactor)
+    best: dict[str, BundleMember] = {}  # several areas may find the same file; one that was read wins
+    for member in sorted(copies, key=lambda each: (bool(each.failed), each.link is None)):
+        best.setdefault(member.path, member)
     missing = {f"files: {area}": why for area, why in late.items()}
-    members = _fitting([*own, record, *_once(copies)], limit, missing)
-    top = _top(facts)
+    members = _fitting([*own, record, *(best[path] for path in sorted(best))], limit, missing)
+    name = re.sub(r"[^\w.-]+", "-", facts.node or "node", flags=re.ASCII).strip(".-")[:100] or "node"
+    top = f"gpuwatch-{name}-{datetime.fromtimestamp(facts.at, UTC):%Y%m%dT%H%M%SZ}"
     text = readme(facts, top, members, missing)
-    whole = [Member(path="README.txt", body=text.encode()), *members]
+    whole = [BundleMember(path="README.txt", body=text.encode()), *members]
     try:
         size = write_archive(target, whole, top, facts.at)
     except OSError as error:
         why = error.strerror or str(error)
         raise GpuwatchError(f"cannot write {target}", why, "name another file with --bundle") from error
-    return Written(path=str(target), files=len(whole), bytes=size, missing=missing)
+    return WrittenBundle(path=str(target), files=len(whole), bytes=size, missing=missing)
 
 
-def _copies(contents: Contents, seconds: float) -> tuple[list[Member], dict[str, str]]:
-    """None of a host that was not looked at: it is another machine than this one."""
-    facts = contents.facts
-    if all(getattr(facts, section) is None for section in HOST_SECTIONS):
-        return [], {"all": facts.unread.get(HOST_SECTIONS[0], "the host was not looked at")}
-    return copied(contents.places, seconds)
-
-
-def _once(members: list[Member]) -> list[Member]:
-    """Several areas may come by the same file: one that could be read counts before one that could not."""
-    best: dict[str, Member] = {}
-    for member in sorted(members, key=lambda each: (bool(each.failed), each.link is None)):
-        best.setdefault(member.path, member)
-    return [best[path] for path in sorted(best)]
-
-
-def _fitting(members: list[Member], limit: int, missing: dict[str, str]) -> list[Member]:
-    """As many as there is room for, the short ones of the host first; what is not whole is noted."""
+def _fitting(members: list[BundleMember], limit: int, missing: dict[str, str]) -> list[BundleMember]:
+    """As many as fit into `limit` bytes, in order; whatever is incomplete is added to `missing`."""
     left, kept = limit, []
     for member in members:
+        size = TAR_BLOCK + -(-len(member.body) // TAR_BLOCK) * TAR_BLOCK
         if member.failed:
             missing[member.path] = member.failed
-        elif unpacked_bytes(member) > left:
+        elif size > left:
             missing[member.path] = f"left out: the bundle would be longer than {limit} bytes"
         else:
-            left -= unpacked_bytes(member)
+            left -= size
             kept.append(member)
             if member.cut:
                 missing[member.path] = member.cut
     return kept
 
 
-def _top(facts: NodeFacts) -> str:
-    """Name of the folder that all is in, so that taking it apart spills nothing."""
-    name = re.sub(r"[^\w.-]+", "-", facts.node or "node", flags=re.ASCII).strip(".-")[:100] or "node"
-    return f"gpuwatch-{name}-{datetime.fromtimestamp(facts.at, UTC):%Y%m%dT%H%M%SZ}"
+def readme(facts: NodeFacts, top: str, members: Iterable[BundleMember], missing: Mapping[str, str]) -> str:
+    """README.txt, for readers with gpuwatch or without."""
+    there = {member.path for member in members}
+    folders = sorted({path.partition("/")[0] for path in there if "/" in path} - {"gpuwatch"})
+    return README.format(
+        node=facts.node or "a node",
+        version=__version__,
+        at=rfc3339(facts.at),
+        parts="\n".join(f"  {part.path:<24} {part.title}" for part in PARTS if part.path in there),
+        folders=FOLDERS.format(folders=", ".join(folders)) if folders else "No file of the node could be copied.",
+        top=top,
+        missing="\n".join(f"  {path}: {why}" for path, why in missing.items()) or "  Nothing.",
+    )
+
+
+def write_archive(target: Path, members: Iterable[BundleMember], top: str, at: float) -> int:
+    """Write a gzipped tar, complete or not at all, readable by its owner only: entries below the folder `top`, with
+    time `at` where they have none of their own. Returns its size in bytes.
+
+    Raises:
+        OSError: it cannot be written; nothing is left behind then.
+    """
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    try:
+        # "x" never writes through a link that lies there
+        with open(partial, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            with (
+                gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=int(at)) as packed,
+                tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+            ):
+                for member in (BundleMember(path="", folder=True), *members):
+                    tar.addfile(_tar_entry(member, top, at), io.BytesIO(member.body))
+            file.flush()
+            os.fsync(file.fileno())
+        size = partial.stat().st_size
+        partial.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
+    return size
+
+
+def _tar_entry(member: BundleMember, top: str, at: float) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(f"{top}/{member.path}".rstrip("/"))
+    entry.mtime = int(member.modified or at)
+    entry.mode = 0o644
+    entry.uname = entry.gname = "root"
+    if member.link is not None:
+        entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, member.link, 0o777
+    elif member.folder:
+        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+    else:
+        entry.size = len(member.body)
+    return entry

@@ -1,7 +1,7 @@
-"""The second line of defence of a bundle: what looks like a secret is taken out of every text.
+"""The second line of defence of a bundle: whatever looks like a secret is removed from every text.
 
-The first line is that only known files and known keys are taken at all (`keep`). Patterns follow the published forms of
-credentials (JWT, PEM, AWS, Google, GitHub, bcrypt, ...); beside them whatever stands behind a telling name.
+The first line is that only known files and known keys are taken at all (`allow_list`, `filters`). Patterns follow the
+published forms of credentials (JWT, PEM, AWS, Google, GitHub, bcrypt, ...), and the value behind any secret's name.
 """
 
 import re
@@ -14,9 +14,11 @@ _NAME = (
     r"(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|api[-_ ]?key|access[-_]?key(?:[-_]?id)?|private[-_]?key|"
     r"client[-_]?key|key[-_]?data|credentials?|auth(?:orization)?|identitytoken|cookie|session[-_]?id|signature[-_]?key)"
 )
-_TELLING = re.compile(rf"(?:.*[-_. ])?{_NAME}(?:[-_.](?:id|data|value|file))?|.*(?:password|passwd|secret|token)", re.I)
+_SECRET_NAME = re.compile(
+    rf"(?:.*[-_. ])?{_NAME}(?:[-_.](?:id|data|value|file))?|.*(?:password|passwd|secret|token)", re.I
+)
 
-# Names are bounded, or begin where no other could: a log that somebody else writes must not cost minutes.
+# Repetitions are bounded, or begin where no other could: a log written by an attacker must not cost minutes.
 
 _Replacement = str | Callable[[re.Match[str]], str]
 
@@ -39,7 +41,7 @@ PATTERNS: tuple[tuple[re.Pattern[str], _Replacement], ...] = (
      rf"\1{MARK}"),
     (re.compile(rf"((?<![\w.-])[\w.-]*{_NAME}[\w.-]{{0,64}}[\"']?\s{{0,8}}[=:]\s{{0,8}})"
                 r"(\[redacted\]|\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s\"',;&}\]]+)", re.I),
-     lambda match: f"{match[1]}{_quoted_like(match[2])}"),
+     lambda match: match[1] + (f"{match[2][0]}{MARK}{match[2][0]}" if match[2][0] in "\"'" else MARK)),
 )  # fmt: skip
 
 _LONG = re.compile(r"(?<![\w/+=-])[A-Za-z0-9+_=-]{32,}(?![\w/+=-])")
@@ -47,46 +49,39 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class Redactor:
-    """Takes secrets out. `known`: words that are to vanish wherever they stand."""
+    """Removes secrets. `known`: texts that are removed wherever they stand."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        self._known = sorted((word for word in known if len(word) >= 4), key=len, reverse=True)
+        self._known = sorted((secret for secret in known if len(secret) >= 4), key=len, reverse=True)
 
     def text(self, text: str) -> str:
         """Any text; a second time changes nothing."""
-        for word in self._known:
-            text = text.replace(word, MARK)
+        for secret in self._known:
+            text = text.replace(secret, MARK)
         for pattern, replacement in PATTERNS:
             text = pattern.sub(replacement, text)
-        return _LONG.sub(_unless_plain, text)
 
-    def plain(self, value: Any) -> Any:
-        """Mappings, lists and texts: what stands under a telling key goes whole."""
+        def unless_harmless(match: re.Match[str]) -> str:
+            # long words of mixed letters and digits are keys; those of one case are names, hashes and UUIDs
+            kinds = [sum(map(kind, match[0])) for kind in (str.isupper, str.islower, str.isdigit)]
+            return MARK if min(kinds) >= 3 and not _UUID.search(match[0]) else match[0]
+
+        return _LONG.sub(unless_harmless, text)
+
+    def document(self, value: Any) -> Any:
+        """Mappings, lists and texts; the whole value of a key that names a secret is removed."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
             return {
                 self.text(key) if isinstance(key, str) else key: MARK
-                if item not in (None, "", False, True) and isinstance(key, str) and is_telling(key)
-                else self.plain(item)
+                if item not in (None, "", False, True) and isinstance(key, str) and is_secret_name(key)
+                else self.document(item)
                 for key, item in value.items()
             }
-        return [self.plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return [self.document(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def is_telling(key: str) -> bool:
+def is_secret_name(key: str) -> bool:
     """Whether values of that name are secrets: `password`, `aws_secret_access_key`, `client-key-data`."""
-    return _TELLING.fullmatch(key) is not None
-
-
-def _quoted_like(value: str) -> str:
-    return f"{value[0]}{MARK}{value[0]}" if value[:1] in "\"'" else MARK
-
-
-def _unless_plain(match: re.Match[str]) -> str:
-    """Long words of mixed letters and digits are keys; those of one case are names, hashes and UUIDs."""
-    word = match[0]
-    if _UUID.search(word):
-        return word
-    kinds = (sum(map(str.isupper, word)), sum(map(str.islower, word)), sum(map(str.isdigit, word)))
-    return MARK if min(kinds) >= 3 else word
+    return _SECRET_NAME.fullmatch(key) is not None

@@ -4,7 +4,7 @@ A node that is less than was promised fails: model, memory, links, bandwidth. On
 drifted still works, and gets a warning. The number of GPUs is H02's to judge.
 """
 
-from gpuwatch.diagnose.baseline.inventory import active
+from gpuwatch.diagnose.baseline.comparison import active_links
 from gpuwatch.diagnose.check import DiagnosticCheck, failed, warned
 from gpuwatch.diagnose.checks.baseline_compare import (
     BaselineKey,
@@ -138,7 +138,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         commands=("nvidia-smi nvlink --status -i {gpu}",),
         judge=of_each_gpu(
             failed,
-            BaselineKey("nvlinks", lambda gpu: len(active(gpu.nvlinks)), at_least, lambda v: f"{v} links"),
+            BaselineKey("nvlinks", lambda gpu: len(active_links(gpu.nvlinks)), at_least, lambda v: f"{v} links"),
             BaselineKey("nvlink_speed", slowest_link, is_link_speed, lambda v: f"{speed(v)} a link"),
         ),
         needs=("N02", "F03"), reads=("view",),

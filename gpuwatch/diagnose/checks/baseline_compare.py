@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gpuwatch.diagnose.baseline.inventory import active
+from gpuwatch.diagnose.baseline.comparison import active_links
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, gpu_list, passed, skipped
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.model.snapshot import Driver, Gpu
@@ -71,7 +71,7 @@ def speed(value: float) -> str:
 
 def slowest_link(gpu: Gpu) -> float | None:
     """Bytes per second."""
-    speeds = (link.speed_bytes_per_second for link in active(gpu.nvlinks))
+    speeds = (link.speed_bytes_per_second for link in active_links(gpu.nvlinks))
     return min((each for each in speeds if each is not None), default=None)
 
 

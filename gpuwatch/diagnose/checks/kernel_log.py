@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpuwatch.diagnose.check import CheckContext
-from gpuwatch.diagnose.host.kernel_text import KernelLine
+from gpuwatch.diagnose.host.kernel_text import KernelMessage
 from gpuwatch.host.pci import BusGpu
 from gpuwatch.model import pci
 from gpuwatch.model.snapshot import GpuState
@@ -29,7 +29,7 @@ class GpuLogLine(NamedTuple):
         return f"GPU {self.key}" if self.gpu is None else f"GPU {self.gpu} ({self.key})"
 
 
-def lines_since_load(context: CheckContext) -> tuple[KernelLine, ...]:
+def lines_since_load(context: CheckContext) -> tuple[KernelMessage, ...]:
     """Lines since the driver was last loaded, its probing for GPUs included; all of them if it was not."""
     lines = context.facts.kernel_log or ()
     start, is_probing = 0, False

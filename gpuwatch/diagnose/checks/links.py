@@ -19,7 +19,7 @@ from gpuwatch.diagnose.checks.nvswitch import (
     has_switches,
 )
 from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG
-from gpuwatch.diagnose.host.fabric_devices import Adapter
+from gpuwatch.diagnose.host.fabric import Adapter
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.health.gpu_history import link_errors
 from gpuwatch.model.snapshot import Gpu

@@ -1,4 +1,4 @@
-"""Gathers everything a diagnosis knows about a node, all of it at the same time, and never later than asked for."""
+"""Gathers everything a diagnosis knows about a node, all of it at the same time and within a time limit."""
 
 import math
 import socket
@@ -14,13 +14,14 @@ from gpuwatch.agent.client import AgentClient
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.check import Level
 from gpuwatch.diagnose.facts import HOST_SECTIONS, NodeFacts
-from gpuwatch.diagnose.gathering.cluster import ClusterFacts, read_cluster
+from gpuwatch.diagnose.gathering.cluster import read_cluster
 from gpuwatch.diagnose.gathering.collect import Collected, Collection, Progress
-from gpuwatch.diagnose.gathering.protocol import DriverOrder, Order
+from gpuwatch.diagnose.gathering.probe import DriverOrder, ProbeOrder
 from gpuwatch.diagnose.gathering.recorded import MOST_BYTES
 from gpuwatch.diagnose.host.exporters import Exporter, exporters
 from gpuwatch.diagnose.host.host_root import place
 from gpuwatch.diagnose.host.services import Services
+from gpuwatch.diagnose.model import ClusterFacts
 from gpuwatch.diagnose.places import Places
 from gpuwatch.host.machine import boot_id_file, first_line, machine
 from gpuwatch.host.plain_file import content
@@ -28,7 +29,7 @@ from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.view import View
 
 SECONDS: dict[Level, float] = {"quick": 10.0, "full": 20.0}
-"""How long a node is looked at, unless told otherwise."""
+"""The time limit by default."""
 
 FILES_SECONDS, CLUSTER_SECONDS, EXPORTERS_SECONDS, AGENT_SECONDS = 5.0, 5.0, 3.0, 1.0
 """At most, of that."""
@@ -38,165 +39,156 @@ AGENT_ROUNDS = 2
 
 NOT_HERE = (
     "the agent's GPUs are not on this machine's PCI bus: it simulates them (gpuwatch --source sim diagnose sees the "
-    "whole simulated node), or looks elsewhere"
+    "whole simulated node), or runs elsewhere"
 )
 OTHER_MACHINE = "the agent is of another machine; run gpuwatch diagnose there"
 
 
-class Ground(NamedTuple):
-    """What is diagnosed. `backend` None: there is no driver to look at; `agent`: one who looks already; `blind`: why no
-    file of the host is read; `node`: its name, where a person gave it; `kubeconfig`: empty for the usual ways.
+class DiagnosisTarget(NamedTuple):
+    """What is diagnosed. `backend` None: there is no driver to read; `agent`: a running one, whose View is used;
+    `files_hidden`: why no file of the host is read; `node`: its name, where the user gave it; `kubeconfig`: empty for
+    the usual ways.
     """
 
     places: Places
     config: Config
     backend: Backend | None = None
     agent: AgentClient | None = None
-    blind: str = ""
+    files_hidden: str = ""
     node: str = ""
     kubeconfig: str = ""
 
 
-def gather(ground: Ground, *, level: Level, seconds: float, progress: Progress | None = None) -> NodeFacts:
+def gather(target: DiagnosisTarget, *, level: Level, seconds: float, progress: Progress | None = None) -> NodeFacts:
     """Everything that can be had within `seconds`. What is late, forbidden or not there is None, with the reason.
 
     Raises:
-        UsageError: the driver to look at is no such thing.
+        UsageError: the driver to read is none.
         GpuwatchError: the agent that was named does not answer.
     """
-    until = time.monotonic() + seconds
-    gathering = _Gathering(ground, level, until)
+    gathering = _Gathering(target, level, time.monotonic() + seconds)
     try:
         return gathering.facts(progress or (lambda section, done, total: None))
     finally:
-        gathering.end()
+        gathering.sections.end()
 
 
 class _Gathering:
-    """What is wanted of whom."""
+    """One gathering: decides which section comes from which source."""
 
-    def __init__(self, ground: Ground, level: Level, until: float) -> None:
-        self._ground, self._twice, self._until = ground, level == "full", until
-        self._all = Collection()
-        self._silent: str | None = None  # why the agent of this node said nothing
+    def __init__(self, target: DiagnosisTarget, level: Level, until: float) -> None:
+        self._target, self._twice, self._until = target, level == "full", until
         self._at = time.time()
+        self.sections = Collection()
 
     def facts(self, progress: Progress) -> NodeFacts:
-        """Set everybody off, and wait."""
-        ground = self._ground
-        view = self._agents_view()
-        blind = ground.blind or (OTHER_MACHINE if view and _is_elsewhere(view, ground.places) else "")
-        self._want_view(view)
-        if not blind:
-            self._want_cluster()
-        then = {} if blind else self._want_exporters()
-        for section in () if blind else HOST_SECTIONS:
-            self._all.want(section, self._left(FILES_SECONDS))
-        self._probe(files=not blind, driver=view is None)
-        got = self._all.collect(then, progress)
-        if self._silent is not None:
-            got.unread["agent"] = self._silent
+        """Start every reader, and wait for the results."""
+        target, places, sections = self._target, self._target.places, self.sections
+        view, agent_error, hidden = None, "", target.files_hidden
+        try:
+            view = target.agent.view() if target.agent else None
+        except GpuwatchError as error:
+            if target.backend is None:  # there is no other source
+                raise
+            agent_error = f"{error}; looked without it"
+        if view is not None and view.snapshot.host and not hidden:
+            theirs, ours = view.snapshot.host.boot_id, first_line(boot_id_file(Path(places.proc)))
+            hidden = OTHER_MACHINE if None not in (theirs, ours) and theirs != ours else ""
+        order = self._want_view(view)
+        then = {} if hidden else self._want_host()
+        if not hidden or order is not None:
+            sections.probe(ProbeOrder(places=places, files=not hidden, driver=order))
+        got = sections.collect(then, progress)
+        if agent_error:
+            got.unread["agent"] = agent_error
         if view is not None and view.snapshot.gpus and got.found.get("bus") == ():
-            blind = NOT_HERE
-        if blind:
-            for name in (*HOST_SECTIONS, "exporters", "cluster"):
-                got.found.pop(name, None)
-                got.unread[name] = blind
+            hidden = NOT_HERE
+        for section in (*HOST_SECTIONS, "exporters", "cluster") if hidden else ():
+            got.found.pop(section, None)
+            got.unread[section] = hidden
         return self._joined(got, view)
-
-    def end(self) -> None:
-        """Let everybody go."""
-        self._all.end()
 
     def _left(self, seconds: float) -> float:
         return max(0.0, min(seconds, self._until - time.monotonic()))
 
-    def _agents_view(self) -> View | None:
-        """None: there is no agent, or none that knows more than we can see ourselves.
-
-        Raises:
-            GpuwatchError: there is nobody else to ask, and it does not answer.
-        """
-        if self._ground.agent is None:
-            return None
-        try:
-            return self._ground.agent.view()
-        except GpuwatchError as error:
-            if self._ground.backend is None:
-                raise
-            self._silent = f"{error}; looked without it"
-            return None
-
-    def _want_view(self, first: View | None) -> None:
-        """Of the driver, unless an agent or a recording has one; a second one, where that is asked for."""
-        ground = self._ground
-        if first is not None and ground.agent is not None and self._twice:
-            wait, agent = self._left(AGENT_ROUNDS * first.snapshot.interval), ground.agent
-            self._all.start("view", lambda: agent.view(after=first.snapshot.at, wait=wait), self._left(wait + 1.0))
-        elif first is None and ground.backend is not None:
+    def _want_view(self, first: View | None) -> DriverOrder | None:
+        """Of the driver, by this order, unless an agent or a recording has one; a full diagnosis wants a second one."""
+        agent, backend, config = self._target.agent, self._target.backend, self._target.config
+        if first is not None and agent is not None and self._twice:
+            wait = self._left(AGENT_ROUNDS * first.snapshot.interval)
+            self.sections.start("view", lambda: agent.view(after=first.snapshot.at, wait=wait), self._left(wait + 1.0))
+        elif first is None and backend is not None:
             for section in ("earlier", "view") if self._twice else ("view",):
-                self._all.want(section, self._left(math.inf))
+                self.sections.want(section, self._left(math.inf))
+            return DriverOrder(config=config, backend=backend, until=self._until, twice=self._twice)
         elif first is None:
-            self._all.start("view", self._recorded("view.json", View), self._left(FILES_SECONDS))
+            self.sections.start("view", self._recorded("view.json", View), self._left(FILES_SECONDS))
+        return None
 
-    def _want_cluster(self) -> None:
-        ground, seconds = self._ground, self._left(CLUSTER_SECONDS)
-        if not ground.places.live:
-            self._all.start("cluster", self._recorded("cluster.json", ClusterFacts), seconds)
-            return
-        host = machine(Path(ground.places.proc), Path(ground.places.sys), Path(ground.places.machine_id))
-        root, kubeconfig = Path(ground.places.root), ground.kubeconfig
-        ask = partial(read_cluster, ground.node, seconds * 0.9, host=host, kubeconfig=kubeconfig, root=root)
-        self._all.start("cluster", ask, seconds)
-
-    def _want_exporters(self) -> dict[str, Callable[[Any], None]]:
-        """They are found by the ports that the services listen on."""
-        if not self._ground.places.live:
+    def _want_host(self) -> dict[str, Callable[[Any], None]]:
+        """Files, cluster and exporters. Returns what to do when a section arrives: exporters are asked on the ports
+        that the services listen on.
+        """
+        target, places, sections = self._target, self._target.places, self.sections
+        for section in HOST_SECTIONS:
+            sections.want(section, self._left(FILES_SECONDS))
+        seconds = self._left(CLUSTER_SECONDS)
+        if not places.live:
+            sections.start("cluster", self._recorded("cluster.json", ClusterFacts), seconds)
             recorded = self._recorded("exporters.json", tuple[Exporter, ...])
-            self._all.start("exporters", recorded, self._left(FILES_SECONDS))
+            sections.start("exporters", recorded, self._left(FILES_SECONDS))
             return {}
-        self._all.want("exporters", self._left(FILES_SECONDS + EXPORTERS_SECONDS))
+        host = machine(Path(places.proc), Path(places.sys), Path(places.machine_id))
+        root, kubeconfig = Path(places.root), target.kubeconfig
+        ask = partial(read_cluster, target.node, seconds * 0.9, host=host, kubeconfig=kubeconfig, root=root)
+        sections.start("cluster", ask, seconds)
+        sections.want("exporters", self._left(FILES_SECONDS + EXPORTERS_SECONDS))
 
-        def ask(found: Services) -> None:
+        def ask_exporters(found: Services) -> None:
             seconds = self._left(EXPORTERS_SECONDS)
-            self._all.start("exporters", lambda: exporters(found.ports, seconds), seconds)
+            sections.start("exporters", lambda: exporters(found.ports, seconds), seconds)
 
-        return {"services": ask}
-
-    def _probe(self, *, files: bool, driver: bool) -> None:
-        backend, order = self._ground.backend, None
-        if driver and backend is not None:
-            order = DriverOrder(config=self._ground.config, backend=backend, until=self._until, twice=self._twice)
-        if files or order is not None:
-            self._all.probe(Order(places=self._ground.places, files=files, driver=order))
+        return {"services": ask_exporters}
 
     def _recorded(self, name: str, type_: Any) -> Callable[[], Any]:
-        path = self._ground.places.recorded / name
+        path = self._target.places.recorded / name
         decoder = msgspec.json.Decoder(type_)  # here, for two threads that study a type at once crash msgspec
 
         def read() -> Any:
             if not path.exists():
-                raise GpuwatchError(f"no file of the host tells, and {path.parent} has no recording, as bundles do")
+                why = f"no file of the host shows it, and {path.parent} has no recording, as bundles do"
+                raise GpuwatchError(why)
             try:
                 return decoder.decode(content(path, MOST_BYTES))
             except msgspec.MsgspecError as error:
-                raise GpuwatchError(f"{path} cannot be understood", str(error)) from None
+                raise GpuwatchError(f"{path} cannot be read", str(error)) from None
 
         return read
 
     def _joined(self, got: Collected, first: View | None) -> NodeFacts:
+        target, places = self._target, self._target.places
         view = got.found.pop("view", first)
         if first is not None:
-            got.unread.pop("view", None)  # an agent that tells no second View has told a first one
+            got.unread.pop("view", None)  # the agent's first View stands in for a missing second one
         if first is not None and view.snapshot.at > first.snapshot.at:
             got.found["earlier"] = first
-        is_recorded = view is not None and self._ground.backend is None and not self._ground.places.live
+        is_recorded = view is not None and target.backend is None and not places.live
+        node = target.node or None
+        if node is None and not target.files_hidden:
+            # its Node, else its name at the agent, else its host's
+            hostname = None if places.live else place(Path(places.root), "/etc/hostname")
+            if cluster := got.found.get("cluster"):
+                node = cluster.node.name
+            elif places.live:
+                node = (view.snapshot.node if view is not None else None) or socket.gethostname()
+            elif hostname:
+                node = first_line(hostname)
         return NodeFacts(
-            at=view.snapshot.at if view is not None and is_recorded else self._at,
-            node=self._ground.node or (None if self._ground.blind else self._name(got.found.get("cluster"), view)),
-            root=self._ground.places.root,
-            live=self._ground.places.live,
-            plain=self._ground.places.plain,
+            at=view.snapshot.at if is_recorded else self._at,
+            node=node,
+            root=places.root,
+            live=places.live,
+            plain=places.plain,
             agent=first is not None,
             view=view,
             view_failure=None if view else "hangs" if "view" in got.late else "absent",
@@ -204,24 +196,3 @@ class _Gathering:
             denied=tuple(sorted(got.denied)),
             **got.found,
         )
-
-    def _name(self, cluster: ClusterFacts | None, view: View | None) -> str | None:
-        """What the node is called: its Node, else what the agent calls it, else its host."""
-        places = self._ground.places
-        if cluster is not None:
-            return cluster.node.name
-        if view is not None and view.snapshot.node and places.live:
-            return view.snapshot.node
-        if places.live:
-            return socket.gethostname()
-        file = place(Path(places.root), "/etc/hostname")
-        return first_line(file) if file else None
-
-
-def _is_elsewhere(view: View, places: Places) -> bool:
-    """Whether the agent's machine is known to be another one than that of these files."""
-    theirs, ours = (
-        view.snapshot.host.boot_id if view.snapshot.host else None,
-        first_line(boot_id_file(Path(places.proc))),
-    )
-    return theirs is not None and ours is not None and theirs != ours

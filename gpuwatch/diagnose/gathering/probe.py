@@ -1,7 +1,8 @@
-"""The process that looks at host and driver for a diagnosis, every section on a thread of its own.
+"""The process that reads host and driver for a diagnosis, every section on a thread of its own.
 
-A wedged driver may keep whoever opens its files or calls its library, for ever and not to be killed. Hence nobody waits
-for this process: what is read is told at once, and when stdin closes it ends, or lingers alone until it is let go.
+A wedged driver may block every reader of its files and every caller of its library, for ever and unkillably. Hence no
+process waits for this one: each section is sent at once, and when stdin closes it ends, or lingers alone until the
+driver lets it go. It takes one order and sends a message per section.
 """
 
 import logging
@@ -9,19 +10,32 @@ import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from gpuwatch.collect.reader.messages import Outbox, framed, private_stdout, release_streams
+from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.facts import HOST_SECTIONS, HostFacts, HostSection
-from gpuwatch.diagnose.gathering.protocol import DriverOrder, Order, Told, encode, unread
-from gpuwatch.diagnose.gathering.sections import read
-from gpuwatch.diagnose.places import Places
-from gpuwatch.model.errors import GpuwatchError, UsageError
-
-if TYPE_CHECKING:
-    from gpuwatch.agent.one_shot import OneShotCollector
+from gpuwatch.diagnose.gathering.recorded import recorded
+from gpuwatch.diagnose.host.cdi import cdi_specs
+from gpuwatch.diagnose.host.container_runtime import container_runtime
+from gpuwatch.diagnose.host.device_nodes import device_nodes
+from gpuwatch.diagnose.host.driver_root import driver_roots
+from gpuwatch.diagnose.host.kernel_modules import kernel
+from gpuwatch.diagnose.host.kernel_text import kernel_text
+from gpuwatch.diagnose.host.kubelet_files import kubelet_files
+from gpuwatch.diagnose.host.services import operator_files, services
+from gpuwatch.diagnose.places import HIDDEN, Places
+from gpuwatch.host.machine import process_limits
+from gpuwatch.host.pci import examined_gpus
+from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
+from gpuwatch.model.snapshot import Record
+from gpuwatch.model.view import View
+from gpuwatch.tuning.actuation.heartbeat import Beat, Heartbeat
+from gpuwatch.tuning.actuation.record import SettingsRecord
 
 log = logging.getLogger(__name__)
 
@@ -29,58 +43,160 @@ SAMPLES = 2
 """Some readings (GPM, rates) are differences of two samples."""
 
 LATER_SAMPLES = 6
-"""Of a View that is held against an earlier one: a second later."""
+"""Of a View that is compared with an earlier one: a second later."""
 
 END_SECONDS = 0.3
-"""Before the order's end: as much as it takes to join and tell a View."""
+"""Time to join and send a View, before the order's end."""
+
+
+class DriverOrder(Record, frozen=True, kw_only=True):
+    """Read the driver, too. `until`: time.monotonic() at which a View is sent whatever it lacks; `twice`: send a first
+    View as `earlier`.
+    """
+
+    config: Config
+    backend: Backend
+    until: float
+    twice: bool = False
+
+
+class ProbeOrder(Record, frozen=True, kw_only=True):
+    """The process's only argument, as JSON."""
+
+    places: Places
+    files: bool = True
+    driver: DriverOrder | None = None
+
+
+class ProbeMessage(Record, frozen=True, kw_only=True):
+    """One section: its member of `host`, or `view`, or the reason why it cannot be read. `denied`: a permission is
+    missing; `usage`: the user asked for something wrong.
+    """
+
+    section: str
+    host: HostFacts | None = None
+    view: View | None = None
+    reason: str | None = None
+    denied: bool = False
+    usage: bool = False
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(ProbeMessage).decode
+"""Made here, so that all types of ProbeMessage are studied before there are threads: two at once crash msgspec."""
+
+
+def unread_message(section: str, error: Exception) -> ProbeMessage:
+    """Why a section cannot be read, for people."""
+    if isinstance(error, OSError) and error.strerror:
+        reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    elif isinstance(error, OSError | GpuwatchError):
+        reason = str(error)
+    else:
+        reason = f"reading it failed ({type(error).__name__}: {error}); please report it"
+    denied = isinstance(error, PermissionError | PermissionMissing)
+    return ProbeMessage(section=section, reason=reason, denied=denied, usage=isinstance(error, UsageError))
+
+
+def _driver_roots(at: Places) -> Any:
+    root = Path(at.root)
+    if not any((root / folder).is_dir() for folder in ("usr", "lib")):
+        raise FileNotFoundError(2, "no folder usr or lib: the host's programs and libraries were not copied", at.root)
+    return driver_roots(root)
+
+
+def _bus(at: Places) -> Any:
+    devices = Path(at.sys) / "bus/pci/devices"
+    found = examined_gpus(devices)
+    if found is None:
+        raise FileNotFoundError(2, "the PCI bus cannot be read", str(devices))
+    return found
+
+
+def _beat(at: Places) -> Beat | None:
+    """None: no tuner has left a heartbeat, as on most nodes."""
+    seen = Heartbeat(Path(at.state)).look()
+    return seen.beat if seen else None
+
+
+KERNEL_LOG_COPIES = ("/gpuwatch/kernel.log", "/var/log/dmesg", "/var/log/kern.log", "/var/log/messages")
+
+READERS: dict[HostSection, Callable[[Places], Any]] = {
+    "bus": _bus,
+    "kernel": lambda at: kernel(None if at.hidden else Path(at.root), Path(at.proc), Path(at.sys)),
+    "kernel_log": lambda at: kernel_text(Path(at.kmsg), tuple(at.at(copy) for copy in KERNEL_LOG_COPIES)),
+    "nodes": lambda at: device_nodes(Path(at.dev), Path(at.proc)),
+    "driver_roots": _driver_roots,
+    "limits": lambda at: process_limits(Path(at.proc), Path(at.dev)),
+    "operator": lambda at: operator_files(Path(at.root)),
+    "services": lambda at: services(None if at.hidden else Path(at.root), Path(at.proc), Path(at.sys)),
+    "runtime": lambda at: container_runtime(Path(at.root)),
+    "cdi": lambda at: cdi_specs(Path(at.root), Path(at.dev)),
+    "kubelet": lambda at: kubelet_files(Path(at.root), Path(at.pod_resources), ask=at.live),
+    "record": lambda at: SettingsRecord(Path(at.state)).read(),
+    "tuner": _beat,
+}
+"""Each may raise OSError or GpuwatchError, whose text becomes the reason; a wedged driver may block one for ever."""
+
+NEED_ROOT: frozenset[HostSection] = frozenset({"driver_roots", "operator", "runtime", "cdi"})
+"""Sections that need the host's own files, beside /proc, /sys and /dev."""
+
+
+def read_section(section: HostSection, at: Places) -> Any:
+    """One section; of a bundle, its recorded value counts before its files.
+
+    Raises:
+        OSError, GpuwatchError: it cannot be read.
+    """
+    if at.hidden and section in NEED_ROOT:
+        raise PermissionError(1, HIDDEN)
+    if not at.live:
+        known = recorded(at.recorded)
+        if section in known.unread:
+            raise GpuwatchError(known.unread[section])
+        if (found := getattr(known.host, section)) is not None:
+            return found
+    return READERS[section](at)
 
 
 def main() -> None:
-    """Tell everything that was ordered, then wait for the end."""
-    order = msgspec.json.decode(sys.argv[1], type=Order)
+    """Send all that was ordered, then wait for the end."""
+    order = msgspec.json.decode(sys.argv[1], type=ProbeOrder)
     outbox = Outbox(private_stdout())
+
+    def send(section: HostSection) -> None:
+        try:
+            value = read_section(section, order.places)
+            body = encode(ProbeMessage(section=section, host=HostFacts(**{section: value})))
+        except Exception as error:  # noqa: BLE001 one odd file must not cost the other sections
+            body = encode(unread_message(section, error))
+        outbox.write(framed(body))
+
     if order.driver is not None:
-        threading.Thread(target=_tell_driver, args=(order.driver, outbox), daemon=True).start()
+        threading.Thread(target=_send_views, args=(order.driver, outbox), daemon=True).start()
     for section in HOST_SECTIONS if order.files else ():
-        threading.Thread(target=_tell_section, args=(section, order.places, outbox), daemon=True).start()
+        threading.Thread(target=send, args=(section,), daemon=True).start()
     os.read(sys.stdin.fileno(), 1)  # nothing is ever written there
     release_streams()
     os._exit(0)
 
 
-def _tell_section(section: HostSection, places: Places, outbox: Outbox) -> None:
-    try:
-        body = encode(Told(section=section, host=HostFacts(**{section: read(section, places)})))
-    except Exception as error:  # noqa: BLE001 one odd file must not cost the other sections
-        body = encode(unread(section, error))
-    outbox.write(framed(body))
-
-
-def _tell_driver(order: DriverOrder, outbox: Outbox) -> None:
+def _send_views(order: DriverOrder, outbox: Outbox) -> None:
     from gpuwatch.agent.node_state import SETTLE_SECONDS
     from gpuwatch.agent.one_shot import OneShotCollector
 
     samples = {"earlier": SAMPLES, "view": LATER_SAMPLES} if order.twice else {"view": SAMPLES}
     try:
-        # a driver that is not kept up has to wake its GPUs
+        # a driver without persistence mode has to wake its GPUs
         settle = max(SETTLE_SECONDS, (order.until - time.monotonic()) / 2)
         with OneShotCollector(order.config, order.backend, settle=settle) as look:
             for section, enough in samples.items():
-                _wait(look, enough, order.until - END_SECONDS - time.monotonic())
-                outbox.write(framed(encode(Told(section=section, view=look.view()))))
+                try:
+                    look.wait(enough, max(0.0, order.until - END_SECONDS - time.monotonic()))
+                except UsageError:
+                    raise
+                except GpuwatchError as error:  # there is a View all the same: it says why NVML does not start
+                    log.info("%s", error)
+                outbox.write(framed(encode(ProbeMessage(section=section, view=look.view()))))
     except Exception as error:  # noqa: BLE001 the host's files can be judged without the driver
-        outbox.write(framed(encode(unread("view", error))))
-
-
-def _wait(look: "OneShotCollector", samples: int, seconds: float) -> None:
-    """Without a driver there is a View all the same: it says what keeps NVML from starting.
-
-    Raises:
-        UsageError: what was to be looked at is none, such as a capture file.
-    """
-    try:
-        look.wait(samples, max(0.0, seconds))
-    except UsageError:
-        raise
-    except GpuwatchError as error:
-        log.info("%s", error)
+        outbox.write(framed(encode(unread_message("view", error))))

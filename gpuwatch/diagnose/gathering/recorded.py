@@ -1,7 +1,7 @@
-"""What a bundle knows of its host beyond the copied files: `gpuwatch/host.json`, and how it is read again.
+"""`gpuwatch/host.json` of a bundle: facts of its host that copied files cannot show.
 
-Files can be copied, but not the numbers of device files, the limits of a process, or what this process was not allowed
-to see. What a diagnosis of the copy would find otherwise than on the host stands here as it was found.
+Those are the numbers of device files, the limits of a process, and sections that could not be read on the host. Each
+section that a diagnosis of the copy would find different is recorded here as it was found.
 """
 
 from pathlib import Path
@@ -17,8 +17,8 @@ NAME = "host.json"
 MOST_BYTES = 64 << 20
 
 
-class Recorded(Record, frozen=True, kw_only=True):
-    """`at`: unix time of the diagnosis; `plain` as in `Facts`; `unread`: section -> why it could not be had."""
+class RecordedHost(Record, frozen=True, kw_only=True):
+    """`at`: unix time of the diagnosis; `plain` as in `NodeFacts`; `unread`: section -> why it could not be had."""
 
     at: float | None = None
     plain: bool = True
@@ -26,21 +26,19 @@ class Recorded(Record, frozen=True, kw_only=True):
     unread: dict[str, str] = {}
 
 
-_decode = msgspec.json.Decoder(Recorded).decode
+_decode = msgspec.json.Decoder(RecordedHost).decode
 """Made here, before there are threads: two that study a type at once crash msgspec."""
 
 
-def recorded(folder: Path) -> Recorded:
-    """What is recorded in the folder `gpuwatch` of a tree; nothing where it has none.
+def recorded(folder: Path) -> RecordedHost:
+    """The record in the folder `gpuwatch` of a tree; an empty one where there is none.
 
     Raises:
-        GpuwatchError: the file cannot be understood.
+        GpuwatchError: the file cannot be read or is no record.
     """
     try:
         return _decode(content(folder / NAME, MOST_BYTES))
     except (FileNotFoundError, NotADirectoryError):
-        return Recorded()
+        return RecordedHost()
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise GpuwatchError(
-            f"{folder / NAME} cannot be understood", str(error), "take the bundle apart again"
-        ) from None
+        raise GpuwatchError(f"{folder / NAME} cannot be read", str(error), "unpack the bundle again") from None

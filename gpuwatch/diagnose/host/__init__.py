@@ -1,3 +1,1 @@
-"""Readers of what `diagnose` asks of a host: packages, services, container runtime, device files. They import the model
-and the host.
-"""
+"""Readers of the host for `diagnose`: packages, services, container runtime, device files."""

@@ -5,7 +5,6 @@ Format: https://github.com/cncf-tags/container-device-interface, SPEC.md. `nvidi
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -14,7 +13,7 @@ from gpuwatch.diagnose.host.host_root import exists, listing, text
 from gpuwatch.model.snapshot import Record
 
 FOLDERS = ("/etc/cdi", "/var/run/cdi")
-"""Where runtimes look; what stands in a later one overrules an earlier one."""
+"""Where runtimes look; a specification in a later one overrules one in an earlier one."""
 
 MOST_MISSING = 32
 
@@ -22,7 +21,7 @@ _OURS = re.compile(r"(?:[\w.-]+\.)?nvidia\.com/[\w.-]+", re.ASCII)
 _VERSION = re.compile(
     r"/(?:libcuda|libnvidia-[\w-]+)\.so\.(\d{3,}\.\d+(?:\.\d+)?)$|/nvidia/(\d{3,}\.\d+(?:\.\d+)?)/", re.ASCII
 )
-"""Of NVIDIA's files those that bear the driver's version; libnvidia-egl-gbm.so.1.1.2 has one of its own."""
+"""Files of NVIDIA that bear the driver's version; libnvidia-egl-gbm.so.1.1.2 has one of its own."""
 
 
 class CdiSpec(Record, frozen=True, kw_only=True):
@@ -39,7 +38,7 @@ class CdiSpec(Record, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class _Node(msgspec.Struct, rename="camel"):
+class _DeviceNode(msgspec.Struct, rename="camel"):
     path: str
     host_path: str | None = None
 
@@ -50,7 +49,7 @@ class _Mount(msgspec.Struct, rename="camel"):
 
 
 class _Edits(msgspec.Struct, rename="camel"):
-    device_nodes: list[_Node] | None = None
+    device_nodes: list[_DeviceNode] | None = None
     mounts: list[_Mount] | None = None
 
 
@@ -69,11 +68,11 @@ class _Spec(msgspec.Struct, rename="camel"):
 def cdi_specs(root: Path, dev: Path) -> tuple[CdiSpec, ...]:
     """Those of NVIDIA in /etc/cdi and /var/run/cdi, broken ones included."""
     files = (path for folder in FOLDERS for path in listing(root, folder, ".yaml", ".yml", ".json"))
-    return tuple(spec for path in files if (spec := _spec(root, dev, path)) is not None)
+    return tuple(spec for path in files if (spec := _cdi_spec(root, dev, path)) is not None)
 
 
 def parse(path: str, content: str) -> CdiSpec | _Spec:
-    """A specification, or a CdiSpec that says why it is none. Never raises."""
+    """A specification, or a CdiSpec with the error why it is none. Never raises."""
     decode = msgspec.json.decode if path.endswith(".json") else msgspec.yaml.decode
     try:
         return decode(content, type=_Spec)
@@ -81,7 +80,7 @@ def parse(path: str, content: str) -> CdiSpec | _Spec:
         return CdiSpec(path=path, error=" ".join(str(error).split())[:300] or type(error).__name__)
 
 
-def _spec(root: Path, dev: Path, path: str) -> CdiSpec | None:
+def _cdi_spec(root: Path, dev: Path, path: str) -> CdiSpec | None:
     """None: another vendor's."""
     try:
         content = text(root, path)
@@ -92,11 +91,14 @@ def _spec(root: Path, dev: Path, path: str) -> CdiSpec | None:
         return found if "nvidia" in path or "nvidia" in content else None
     if not _OURS.fullmatch(found.kind):
         return None
-    nodes = tuple(
-        dict.fromkeys(node.host_path or node.path for edits in _edits(found) for node in edits.device_nodes or ())
-    )
-    mounts = tuple(dict.fromkeys(mount.host_path for edits in _edits(found) for mount in edits.mounts or ()))
-    missing = [path for path in nodes if not _has(root, dev, path)] + [m for m in mounts if not exists(root, m)]
+    edits = [found.container_edits] if found.container_edits else []
+    edits += [device.container_edits for device in found.devices or ()]
+    nodes = tuple(dict.fromkeys(node.host_path or node.path for edit in edits for node in edit.device_nodes or ()))
+    mounts = tuple(dict.fromkeys(mount.host_path for edit in edits for mount in edit.mounts or ()))
+    # device files are looked for where this host's /dev is
+    places = [(dev, node.removeprefix("/dev/")) if node.startswith("/dev/") else (root, node) for node in nodes]
+    missing = [node for node, (base, below) in zip(nodes, places, strict=True) if not exists(base, below)]
+    missing += [mount for mount in mounts if not exists(root, mount)]
     matches = (match for mount in mounts for match in _VERSION.finditer(mount))
     return CdiSpec(
         path=path,
@@ -106,14 +108,3 @@ def _spec(root: Path, dev: Path, path: str) -> CdiSpec | None:
         missing=tuple(missing[:MOST_MISSING]),
         versions=tuple(sorted({match[1] or match[2] for match in matches})),
     )
-
-
-def _edits(spec: _Spec) -> Iterator[_Edits]:
-    if spec.container_edits:
-        yield spec.container_edits
-    yield from (device.container_edits for device in spec.devices or ())
-
-
-def _has(root: Path, dev: Path, path: str) -> bool:
-    """Device files are looked for where this host's /dev is."""
-    return exists(dev, path.removeprefix("/dev/")) if path.startswith("/dev/") else exists(root, path)

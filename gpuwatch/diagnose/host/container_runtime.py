@@ -1,11 +1,11 @@
 """How containers get GPUs on this host: the container runtime's configuration and NVIDIA's toolkit."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from gpuwatch.diagnose.host.host_root import exists, listing, text
-from gpuwatch.diagnose.host.packages import versions
+from gpuwatch.diagnose.host.host_root import exists, listing, place, text
 from gpuwatch.diagnose.host.runtime_config import CONTAINERD, CRIO, DOCKER, Parsed, containerd, crio, docker, toolkit
+from gpuwatch.host.plain_file import plain
 from gpuwatch.model.snapshot import Record
 
 CONTAINERD_FILES = (
@@ -32,13 +32,15 @@ PACKAGES = {
     DOCKER: ("docker-ce", "docker.io", "moby-engine"),
 }
 GKE_FOLDER = "/home/kubernetes/bin/nvidia"
+DPKG_STATUS = "/var/lib/dpkg/status"
+MOST_STATUS_LINES = 2_000_000
 
 
 class RuntimeConfig(Record, frozen=True, kw_only=True):
     """One runtime's configuration, all its files merged. `runtimes`: handlers by name -> binary; `missing`: NVIDIA
     binaries among them that the host lacks; `hook`: an OCI hook of NVIDIA's that does a handler's work; `cdi` and
-    `systemd_cgroup` None: not said, and the version does not tell; `error`: why the file cannot be read; `denied`: only
-    for want of a right.
+    `systemd_cgroup` None: not set, and the version has no known default; `error`: why the file cannot be read;
+    `denied`: only because a permission is missing.
     """
 
     kind: str  # containerd | crio | docker
@@ -56,12 +58,12 @@ class RuntimeConfig(Record, frozen=True, kw_only=True):
 
     @property
     def nvidia(self) -> dict[str, str]:
-        """Its handlers that lead to NVIDIA's runtime."""
+        """Its handlers that run NVIDIA's runtime."""
         return {name: binary for name, binary in self.runtimes.items() if "nvidia" in binary.rpartition("/")[2]}
 
 
 class ToolkitConfig(Record, frozen=True, kw_only=True):
-    """config.toml of NVIDIA's runtime; None: not said."""
+    """config.toml of NVIDIA's runtime; None: not set."""
 
     path: str
     mode: str | None = None
@@ -70,7 +72,7 @@ class ToolkitConfig(Record, frozen=True, kw_only=True):
 
 
 class ContainerRuntime(Record, frozen=True, kw_only=True):
-    """`toolkit`: path of nvidia-ctk or nvidia-container-runtime -> version where it is told, else an empty text.
+    """`toolkit`: path of nvidia-ctk or nvidia-container-runtime -> its version, empty where it is not known.
     `installed`: kinds of runtimes whose program is there (`containerd`, `crio`, `docker`, `podman`). `gke`: Google's
     way, in which a device plugin of its own mounts the driver and no toolkit is needed.
     """
@@ -84,36 +86,16 @@ class ContainerRuntime(Record, frozen=True, kw_only=True):
 
 def container_runtime(root: Path) -> ContainerRuntime:
     """Read what can be read."""
-    packages = versions(root, (TOOLKIT_PACKAGE, *(name for names in PACKAGES.values() for name in names)))
+    packages = package_versions(root, (TOOLKIT_PACKAGE, *(name for names in PACKAGES.values() for name in names)))
     tools = (f"{folder}/{tool}" for folder in TOOLKIT_FOLDERS for tool in TOOLS)
     packaged = packages.get(TOOLKIT_PACKAGE, "")
     return ContainerRuntime(
-        configs=tuple(_configs(root, packages)),
+        configs=tuple(_runtime_config(root, packages, *found) for found in _parsed(root)),
         toolkit={path: packaged if path.startswith("/usr/bin/") else "" for path in tools if exists(root, path)},
         toolkit_config=next((found for path in TOOLKIT_FILES if (found := _toolkit_config(root, path))), None),
-        installed=tuple(kind for program, kind in DAEMONS.items() if _found(root, program)),
+        installed=tuple(kind for program, kind in DAEMONS.items() if _is_installed(root, program)),
         gke=exists(root, GKE_FOLDER),
     )
-
-
-def _configs(root: Path, packages: dict[str, str]) -> Iterator[RuntimeConfig]:
-    for kind, path, parsed in _parsed(root):
-        version = next((packages[name] for name in PACKAGES[kind] if name in packages), None)
-        binaries = [binary for binary in parsed.runtimes.values() if "nvidia" in binary]
-        yield RuntimeConfig(
-            kind=kind,
-            path=path,
-            files=parsed.files,
-            version=version,
-            runtimes=parsed.runtimes,
-            missing=tuple(binary for binary in binaries if not _found(root, binary)),
-            hook=_hook(root) if kind == CRIO else None,
-            default=parsed.default,
-            cdi=parsed.cdi if parsed.cdi is not None else _cdi_by_default(kind, version),
-            systemd_cgroup=parsed.systemd_cgroup,
-            error=parsed.error,
-            denied=parsed.denied,
-        )
 
 
 def _parsed(root: Path) -> Iterator[tuple[str, str, Parsed]]:
@@ -121,32 +103,44 @@ def _parsed(root: Path) -> Iterator[tuple[str, str, Parsed]]:
         if exists(root, path):
             yield CONTAINERD, path, containerd(root, path)
     drop_ins = tuple(path for path in listing(root, CRIO_FOLDER) if not path.rpartition("/")[2].startswith("."))
-    if exists(root, CRIO_FILE) or drop_ins:
-        files = (CRIO_FILE, *drop_ins) if exists(root, CRIO_FILE) else drop_ins
-        yield CRIO, CRIO_FILE if exists(root, CRIO_FILE) else CRIO_FOLDER, crio(root, files)
+    main = (CRIO_FILE,) if exists(root, CRIO_FILE) else ()
+    if main or drop_ins:
+        yield CRIO, CRIO_FILE if main else CRIO_FOLDER, crio(root, (*main, *drop_ins))
     if exists(root, DOCKER_FILE):
         yield DOCKER, DOCKER_FILE, docker(root, DOCKER_FILE)
 
 
-def _cdi_by_default(kind: str, version: str | None) -> bool | None:
-    """CRI-O has it on since 1.24, containerd since 2.0, Docker since 28.2."""
-    if kind == CRIO:
-        return True
-    numbers = (version or "").partition(":")[2] or version or ""
-    parts = [int(part) for part in numbers.replace("-", ".").split(".")[:2] if part.isdecimal()]
-    return None if not parts else parts >= ([2, 0] if kind == CONTAINERD else [28, 2])
+def _runtime_config(root: Path, packages: dict[str, str], kind: str, path: str, parsed: Parsed) -> RuntimeConfig:
+    version = next((packages[name] for name in PACKAGES[kind] if name in packages), None)
+    cdi = parsed.cdi
+    if cdi is None and kind == CRIO:  # on since CRI-O 1.24
+        cdi = True
+    elif cdi is None:  # on since containerd 2.0 and Docker 28.2
+        numbers = (version or "").partition(":")[2] or version or ""
+        parts = [int(part) for part in numbers.replace("-", ".").split(".")[:2] if part.isdecimal()]
+        cdi = parts >= ([2, 0] if kind == CONTAINERD else [28, 2]) if parts else None
+    hooks = (found for folder in HOOK_FOLDERS for found in listing(root, folder, ".json") if "nvidia" in found)
+    binaries = [binary for binary in parsed.runtimes.values() if "nvidia" in binary]
+    return RuntimeConfig(
+        kind=kind,
+        path=path,
+        files=parsed.files,
+        version=version,
+        runtimes=parsed.runtimes,
+        missing=tuple(binary for binary in binaries if not _is_installed(root, binary)),
+        hook=next(hooks, None) if kind == CRIO else None,
+        default=parsed.default,
+        cdi=cdi,
+        systemd_cgroup=parsed.systemd_cgroup,
+        error=parsed.error,
+        denied=parsed.denied,
+    )
 
 
-def _hook(root: Path) -> str | None:
-    names = (path for folder in HOOK_FOLDERS for path in listing(root, folder, ".json"))
-    return next((path for path in names if "nvidia" in path), None)
-
-
-def _found(root: Path, program: str) -> bool:
-    """A bare name is looked for where daemons look."""
-    if "/" in program:
-        return exists(root, program)
-    return any(exists(root, f"{folder}/{program}") for folder in PROGRAM_FOLDERS)
+def _is_installed(root: Path, program: str) -> bool:
+    """A bare name is looked for in the folders that daemons search."""
+    paths = (program,) if "/" in program else (f"{folder}/{program}" for folder in PROGRAM_FOLDERS)
+    return any(exists(root, path) for path in paths)
 
 
 def _toolkit_config(root: Path, path: str) -> ToolkitConfig | None:
@@ -157,3 +151,25 @@ def _toolkit_config(root: Path, path: str) -> ToolkitConfig | None:
     except (OSError, ValueError) as error:
         return ToolkitConfig(path=path, error=str(error))
     return ToolkitConfig(path=path, mode=found.mode, no_cgroups=found.no_cgroups)
+
+
+def package_versions(root: Path, names: Collection[str]) -> dict[str, str]:
+    """Name -> version (`1.18.1-1`) of the installed ones by dpkg; empty where dpkg is not used, as with RPM."""
+    found: dict[str, str] = {}
+    path = place(root, DPKG_STATUS)
+    if path is None:
+        return found
+    try:
+        with open(path, errors="replace", opener=plain) as file:
+            package, installed = "", False
+            for _, line in zip(range(MOST_STATUS_LINES), file, strict=False):
+                key, _, value = line.rstrip("\n").partition(": ")
+                if key == "Package":
+                    package, installed = value, False
+                elif key == "Status":
+                    installed = value.endswith(" installed")
+                elif key == "Version" and installed and package in names:
+                    found[package] = value
+    except OSError:
+        return found
+    return found

@@ -1,8 +1,8 @@
 """The device files through which programs and containers reach the driver."""
 
+import contextlib
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from gpuwatch.host.pci import driver_gpus
@@ -25,7 +25,7 @@ class DeviceNodes(Record, frozen=True, kw_only=True):
     """`files` by path below /dev (`nvidia0`, `nvidia-caps/nvidia-cap1`, `nvidia-caps-imex-channels/channel0`);
     `char_links`: `195:0` -> target, of /dev/char; `majors`: name -> number, of /proc/devices; `capabilities`: path
     below /proc/driver/nvidia/capabilities -> its minor; `gpus`: PCI address -> minor, of the GPUs the driver has;
-    `excluded`: addresses of those it lets nobody use.
+    `excluded`: addresses of those it withholds from all programs.
     """
 
     files: dict[str, DeviceNode] = {}
@@ -43,14 +43,37 @@ def device_nodes(dev: Path, proc: Path) -> DeviceNodes:
         OSError: `dev` cannot be listed.
     """
     names = [name for name in sorted(os.listdir(dev)) if name.startswith(("nvidia", "gdrdrv"))]
-    files, gpus = dict(_nodes(dev, names)), driver_gpus(proc / "driver/nvidia/gpus")
-    for folder in _FOLDERS:
-        files |= _nodes(dev, [f"{folder}/{name}" for name in _listed(dev / folder)])
+    names += [f"{folder}/{name}" for folder in _FOLDERS for name in _listed(dev / folder)]
+    files: dict[str, DeviceNode] = {}
+    for name in names:
+        try:
+            found = (dev / name).stat()
+        except OSError:
+            continue
+        if not stat.S_ISDIR(found.st_mode):
+            is_device = stat.S_ISCHR(found.st_mode)
+            files[name] = DeviceNode(
+                major=os.major(found.st_rdev) if is_device else None,
+                minor=os.minor(found.st_rdev) if is_device else None,
+                mode=stat.S_IMODE(found.st_mode),
+                uid=found.st_uid,
+            )
+    char_links: dict[str, str] = {}
+    for name in _listed(dev / "char"):
+        with contextlib.suppress(OSError):
+            char_links[name] = os.readlink(dev / "char" / name)
+    capabilities: dict[str, int] = {}  # `gpu0/mig/gi1/access` -> 12
+    folder = proc / "driver/nvidia/capabilities"
+    for place in (Path(parent, name) for parent, _, names in os.walk(folder) for name in names):
+        minor = capability_minor(text(place) or "")
+        if minor is not None:
+            capabilities[str(place.relative_to(folder))] = minor
+    gpus = driver_gpus(proc / "driver/nvidia/gpus")
     return DeviceNodes(
         files=files,
-        char_links={name: link for name in _listed(dev / "char") if (link := _nvidia_link(dev / "char" / name))},
+        char_links={name: target for name, target in char_links.items() if "nvidia" in target},
         majors=majors(text(proc / "devices") or ""),
-        capabilities=_capabilities(proc / "driver/nvidia/capabilities"),
+        capabilities=dict(sorted(capabilities.items())),
         gpus={gpu.address: gpu.minor for gpu in gpus if gpu.minor is not None and not gpu.excluded},
         excluded=tuple(gpu.address for gpu in gpus if gpu.excluded),
     )
@@ -70,45 +93,6 @@ def capability_minor(content: str) -> int | None:
         if name.strip() == "DeviceFileMinor" and value.strip().isdecimal():
             return int(value)
     return None
-
-
-def _nodes(dev: Path, names: list[str]) -> Iterator[tuple[str, DeviceNode]]:
-    for name in names:
-        try:
-            found = (dev / name).stat()
-        except OSError:
-            continue
-        if stat.S_ISDIR(found.st_mode):
-            continue
-        is_device = stat.S_ISCHR(found.st_mode)
-        yield (
-            name,
-            DeviceNode(
-                major=os.major(found.st_rdev) if is_device else None,
-                minor=os.minor(found.st_rdev) if is_device else None,
-                mode=stat.S_IMODE(found.st_mode),
-                uid=found.st_uid,
-            ),
-        )
-
-
-def _nvidia_link(link: Path) -> str | None:
-    try:
-        target = os.readlink(link)
-    except OSError:
-        return None
-    return target if "nvidia" in target else None
-
-
-def _capabilities(folder: Path) -> dict[str, int]:
-    """`gpu0/mig/gi1/access` -> 12"""
-    found: dict[str, int] = {}
-    for place, _, names in os.walk(folder):
-        for name in names:
-            minor = capability_minor(text(Path(place, name)) or "")
-            if minor is not None:
-                found[str(Path(place, name).relative_to(folder))] = minor
-    return dict(sorted(found.items()))
 
 
 def _listed(folder: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from itertools import product
 from pathlib import Path
 
 from gpuwatch.model.snapshot import Record
@@ -37,7 +38,7 @@ _MOST_LINKS = 8
 
 class DriverRoot(Record, frozen=True, kw_only=True):
     """`path` on the host (`/`, `/run/nvidia/driver`); `libraries`: soname -> version of the file behind it, such as
-    `libnvidia-ml.so.1` -> `570.86.15`, or an empty text where its name does not tell; `firmware`: driver version -> GSP
+    `libnvidia-ml.so.1` -> `570.86.15`, empty where its name has none; `firmware`: driver version -> GSP
     images; `devices`: it has device files of its own.
     """
 
@@ -50,8 +51,8 @@ class DriverRoot(Record, frozen=True, kw_only=True):
 
 
 def driver_roots(root: Path) -> tuple[DriverRoot, ...]:
-    """Every place where some of it was found, the host itself first."""
-    found = (_driver_root(root / path.lstrip("/"), path) for path in _ROOTS)
+    """Every place that has libraries or nvidia-smi, the host itself first."""
+    found = (driver_root(root / path.lstrip("/"), path) for path in _ROOTS)
     return tuple(place for place in found if place.libraries or place.smi)
 
 
@@ -61,29 +62,32 @@ def library(root: Path, name: str = "libnvidia-ml.so.1") -> Path | None:
     return next((file for file in files if file.exists()), None)
 
 
-def _driver_root(base: Path, path: str) -> DriverRoot:
+def driver_root(base: Path, path: str) -> DriverRoot:
+    """The place `path`, which is at `base` here. Libraries come from the first folder that has each, as the dynamic
+    linker takes them; firmware folders that are named by chips are nouveau's.
+    """
+    libraries: dict[str, str] = {}
+    for place, name in product(_LIBRARIES, _NAMES):
+        version = None if name in libraries else _library_version(base, Path(place, name))
+        if version is not None:
+            libraries[name] = version
+    firmware: dict[str, tuple[str, ...]] = {}
+    for folder in (folder for place in _FIRMWARE for folder in sorted((base / place).glob("[0-9]*.[0-9]*"))):
+        images = tuple(sorted(file.name for file in folder.glob("gsp*.bin*")))
+        if images:
+            firmware.setdefault(folder.name, images)
+    programs = {name for name in ("nvidia-smi", "nvidia-modprobe") for at in _PROGRAMS if (base / at / name).exists()}
     return DriverRoot(
         path=path,
-        libraries=_libraries(base),
-        smi=_has_program(base, "nvidia-smi"),
-        modprobe=_has_program(base, "nvidia-modprobe"),
-        firmware=_firmware(base),
+        libraries=libraries,
+        smi="nvidia-smi" in programs,
+        modprobe="nvidia-modprobe" in programs,
+        firmware=firmware,
         devices=(base / "dev/nvidiactl").exists(),
     )
 
 
-def _libraries(base: Path) -> dict[str, str]:
-    """From the first folder that has each, as the dynamic linker would."""
-    found: dict[str, str] = {}
-    for folder in _LIBRARIES:
-        for name in _NAMES:
-            version = None if name in found else _version(base, Path(folder, name))
-            if version is not None:
-                found[name] = version
-    return found
-
-
-def _version(base: Path, library: Path) -> str | None:
+def _library_version(base: Path, library: Path) -> str | None:
     """By the name of the file at the end of its links; None: there is no such file."""
     place = library
     for _ in range(_MOST_LINKS):
@@ -94,27 +98,9 @@ def _version(base: Path, library: Path) -> str | None:
         place = Path(str(target).lstrip("/")) if target.is_absolute() else place.parent / target
     if not (base / place).is_file():
         return None
-    match = _VERSION.search(place.name) or _beside(base / library)
+    match = _VERSION.search(place.name)
+    if match is None:  # a library that was copied instead of linked: by a file beside it
+        stem = library.name.removesuffix(".1")
+        beside = sorted((base / library).parent.glob(f"{stem}.*"))
+        match = next(filter(None, (_VERSION.fullmatch(file.name, len(stem) - 3) for file in beside)), None)
     return match[1] if match else ""
-
-
-def _beside(library: Path) -> re.Match[str] | None:
-    """Of a library that was copied instead of linked."""
-    stem = library.name.removesuffix(".1")
-    found = (_VERSION.fullmatch(file.name, len(stem) - 3) for file in sorted(library.parent.glob(f"{stem}.*")))
-    return next((match for match in found if match), None)
-
-
-def _has_program(base: Path, name: str) -> bool:
-    return any((base / folder / name).exists() for folder in _PROGRAMS)
-
-
-def _firmware(base: Path) -> dict[str, tuple[str, ...]]:
-    """`570.86.15` -> gsp_ga10x.bin, gsp_tu10x.bin; folders of nouveau's firmware have names of chips."""
-    found: dict[str, tuple[str, ...]] = {}
-    for place in _FIRMWARE:
-        for folder in sorted((base / place).glob("[0-9]*.[0-9]*")):
-            images = tuple(sorted(file.name for file in folder.glob("gsp*.bin*")))
-            if images:
-                found.setdefault(folder.name, images)
-    return found

@@ -1,9 +1,8 @@
-"""Other exporters of GPU metrics on this host, asked for one page each; whatever answers may be wrong, slow or huge."""
+"""Other exporters of GPU metrics on this host, asked for one page each; an answer may be wrong, slow or huge."""
 
 import re
 import socket
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from gpuwatch.model.snapshot import Record
@@ -22,8 +21,8 @@ _POD = re.compile(rb'(?:^|,)(?:pod|pod_name|exported_pod)="[^"]')
 
 
 class Exporter(Record, frozen=True, kw_only=True):
-    """What listens on `port`. `kind`: dcgm-exporter | gpuwatch | other; `status`: of HTTP; `families`: how many names
-    there are; `profiling`: DCGM_FI_PROF_* are among them; `pods`: series name pods; `error`: why there was
+    """What listens on `port`. `kind`: dcgm-exporter | gpuwatch | other; `status`: of HTTP; `families`: number of metric
+    names; `profiling`: DCGM_FI_PROF_* are among them; `pods`: series name pods; `error`: why there was
     no whole page.
     """
 
@@ -41,83 +40,65 @@ def exporters(
     listening: tuple[int, ...] | None, timeout: float, ports: tuple[int, ...] = PORTS
 ) -> tuple[Exporter, ...]:
     """Ask http://127.0.0.1:PORT/metrics of those `ports` that are among `listening` (None: not known), all at once,
-    `timeout` seconds at most; nobody there is no error and gives no entry.
+    `timeout` seconds at most; a port without a listener is no error and gives no entry.
     """
     asked = [port for port in ports if listening is None or port in listening]
     if not asked:
         return ()
     deadline = time.monotonic() + timeout
     with ThreadPoolExecutor(max_workers=len(asked)) as pool:
-        found = pool.map(lambda port: _ask(port, deadline), asked)
+        found = pool.map(lambda port: ask(port, deadline), asked)
         return tuple(exporter for exporter in found if exporter is not None)
 
 
+def ask(port: int, deadline: float) -> Exporter | None:
+    """One page of one exporter; None where no process listens. It is read whole or not at all."""
+    answer = bytearray()
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=max(0.001, deadline - time.monotonic())) as peer:
+            peer.sendall(_REQUEST)
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                peer.settimeout(left)
+                chunk = peer.recv(1 << 16)
+                if not chunk:
+                    return parse_answer(port, bytes(answer))
+                answer += chunk
+                if len(answer) > MOST_BYTES:
+                    return Exporter(port=port, error=f"the page is larger than {MOST_BYTES >> 20} MiB")
+    except ConnectionRefusedError:
+        return None
+    except TimeoutError:
+        return Exporter(port=port, error="no whole page in time")
+    except OSError as error:
+        return Exporter(port=port, error=error.strerror or str(error))
+
+
 def parse_answer(port: int, answer: bytes) -> Exporter:
-    """An HTTP answer, head and body, as an exporter; what is no such answer has an `error`."""
+    """An HTTP answer, head and body, as an exporter; anything else has an `error`."""
     status = _STATUS.match(answer)
     head = _END_OF_HEAD.search(answer)
     if status is None or head is None:
         return Exporter(port=port, error="no HTTP answer")
-    code, body = int(status.group(1)), answer[head.end() :]
+    code = int(status.group(1))
     if code != 200:
         return Exporter(port=port, status=code, error=f"HTTP status {code}")
-    return _read(port, code, body)
-
-
-def _read(port: int, status: int, page: bytes) -> Exporter:
     names: set[bytes] = set()
     pods = False
-    for sample in _SAMPLE.finditer(page):
+    for sample in _SAMPLE.finditer(answer, head.end()):
         names.add(sample.group(1))
         pods = pods or _POD.search(sample.group(2) or b"") is not None
+    kind = "dcgm-exporter" if any(name.startswith(b"DCGM_FI_") for name in names) else "other"
+    if any(name.startswith(b"gpuwatch_") for name in names):  # it uses DCGM's names too, when asked to
+        kind = "gpuwatch"
     return Exporter(
         port=port,
-        kind=_kind(names),
-        status=status,
+        kind=kind,
+        status=code,
         families=len(names),
         has_gpu_utilization=b"DCGM_FI_DEV_GPU_UTIL" in names,
         profiling=any(name.startswith(b"DCGM_FI_PROF_") for name in names),
         pods=pods,
     )
-
-
-def _kind(names: set[bytes]) -> str:
-    """gpuwatch speaks DCGM's names too, when asked to."""
-    if any(name.startswith(b"gpuwatch_") for name in names):
-        return "gpuwatch"
-    return "dcgm-exporter" if any(name.startswith(b"DCGM_FI_") for name in names) else "other"
-
-
-def _ask(port: int, deadline: float) -> Exporter | None:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=max(0.001, deadline - time.monotonic())) as peer:
-            peer.sendall(_REQUEST)
-            return parse_answer(port, b"".join(_chunks(peer, deadline)))
-    except ConnectionRefusedError:
-        return None
-    except TimeoutError:
-        return Exporter(port=port, error="no whole page in time")
-    except _TooLargeError:
-        return Exporter(port=port, error=f"the page is larger than {MOST_BYTES >> 20} MiB")
-    except OSError as error:
-        return Exporter(port=port, error=error.strerror or str(error))
-
-
-def _chunks(peer: socket.socket, deadline: float) -> Iterator[bytes]:
-    size = 0
-    while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        peer.settimeout(left)
-        chunk = peer.recv(1 << 16)
-        if not chunk:
-            return
-        size += len(chunk)
-        if size > MOST_BYTES:
-            raise _TooLargeError
-        yield chunk
-
-
-class _TooLargeError(Exception):
-    pass

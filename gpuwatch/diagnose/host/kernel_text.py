@@ -1,9 +1,8 @@
-"""What the kernel log says about NVIDIA's driver, XIDs and all else, since the machine was booted."""
+"""The messages of the kernel log that concern GPUs, since the machine was booted."""
 
 import errno
 import re
 import stat
-from collections.abc import Iterable
 from pathlib import Path
 
 from gpuwatch.collect.kernel_log.follower import DEVICE
@@ -22,33 +21,37 @@ _NEWEST_BYTES = 16 * 1024 * 1024
 """Of a copy: /var/log/messages of a chatty machine holds weeks."""
 
 
-class KernelLine(Record, frozen=True, kw_only=True):
+class KernelMessage(Record, frozen=True, kw_only=True):
     """One message of facility 0, the driver's three-line ones as one. `at`: seconds since boot, None where the copy
-    does not tell.
+    has no times.
     """
 
     text: str
     at: float | None = None
 
 
-def kernel_text(kmsg: Path, copies: tuple[Path, ...] = ()) -> tuple[KernelLine, ...]:
+def kernel_text(kmsg: Path, copies: tuple[Path, ...] = ()) -> tuple[KernelMessage, ...]:
     """Lines that concern GPUs, oldest first: from the kernel, or else from the first of `copies` that can be read.
 
-    Of a copy only what was written since the last boot in it counts. A kernel log that is a FIFO is somebody else's to
-    read and is left alone.
+    Of a copy only the part since its last boot counts. A kernel log that is a FIFO belongs to another reader and is
+    left alone.
 
     Raises:
         OSError: neither can be read.
     """
     try:
-        return _relevant(_records(kmsg))
+        found = _records(kmsg)
     except OSError:
-        for copy in copies:
-            try:
-                return _relevant(_since_boot(_copied(copy)))
-            except OSError:
-                continue
-        raise
+        copied = next((lines for lines in map(_copied, copies) if lines is not None), None)
+        if copied is None:
+            raise
+        found = copied
+    kept = [
+        KernelMessage(text=line.message.rstrip(), at=line.uptime)
+        for line in found
+        if not line.facility and _CONCERNS_GPUS.search(line.message)
+    ]
+    return tuple(kept[-_MOST_LINES:])
 
 
 def _records(kmsg: Path) -> list[Frame]:
@@ -59,49 +62,31 @@ def _records(kmsg: Path) -> list[Frame]:
     except OSError:
         if kmsg != DEVICE:
             raise
-        return _from_ring()
+        try:
+            return SyslogRing().read()
+        except AttributeError:  # a C library without klogctl
+            raise OSError(errno.ENOSYS, "no klogctl", str(DEVICE)) from None
+    found: list[Frame] = []
     try:
-        return _drained(records)
+        for _ in range(_MOST_READS):
+            more = records.read()
+            if not more:
+                break
+            found += more
     finally:
         records.close()
-
-
-def _drained(records: KmsgRecords) -> list[Frame]:
-    found: list[Frame] = []
-    for _ in range(_MOST_READS):
-        more = records.read()
-        if not more:
-            break
-        found += more
     return found
 
 
-def _from_ring() -> list[Frame]:
+def _copied(file: Path) -> list[Frame] | None:
+    """The newest part of a log file, in any logger's format, since the last boot; None: it cannot be read."""
     try:
-        return SyslogRing().read()
-    except AttributeError:  # a C library without klogctl
-        raise OSError(errno.ENOSYS, "no klogctl", str(DEVICE)) from None
-
-
-def _copied(file: Path) -> list[Frame]:
-    """The newest part of a log file, in whatever form its logger gave it."""
-    with open(file, "rb", opener=plain) as log:
-        size = log.seek(0, 2)
-        log.seek(max(0, size - _NEWEST_BYTES))
-        text = log.read(_NEWEST_BYTES).decode("utf-8", "replace")
-    lines = text.splitlines()[1 if size > _NEWEST_BYTES else 0 :]
-    return list(joined(frames(lines)))
-
-
-def _since_boot(lines: list[Frame]) -> list[Frame]:
+        with open(file, "rb", opener=plain) as log:
+            size = log.seek(0, 2)
+            log.seek(max(0, size - _NEWEST_BYTES))
+            text = log.read(_NEWEST_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return None
+    lines = list(joined(frames(text.splitlines()[1 if size > _NEWEST_BYTES else 0 :])))
     boots = (number for number in reversed(range(len(lines))) if lines[number].message.startswith(_BOOTED))
     return lines[next(boots, 0) :]
-
-
-def _relevant(lines: Iterable[Frame]) -> tuple[KernelLine, ...]:
-    kept = [
-        KernelLine(text=line.message.rstrip(), at=line.uptime)
-        for line in lines
-        if not line.facility and _CONCERNS_GPUS.search(line.message)
-    ]
-    return tuple(kept[-_MOST_LINES:])

@@ -1,12 +1,22 @@
-"""The kubelet's side of device plugins as its files show it: sockets and the allocation checkpoint."""
+"""The kubelet's side of device plugins as its files show it: sockets and the allocation checkpoint.
 
+kubelet_internal_checkpoint: the devices that are registered (healthy ones only) and allocated,
+`{"Data": {"PodDeviceEntries": [...], "RegisteredDevices": {"nvidia.com/gpu": ["GPU-..."]}}, "Checksum": 3952659280}`.
+The checksum is 32-bit FNV-1a of the data as go-spew writes Go's own types (kubernetes,
+pkg/kubelet/checkpointmanager/checksum and pkg/util/hash).
+"""
+
+import base64
+import binascii
 import contextlib
 import re
 import socket
 import stat
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpuwatch.diagnose.host import kubelet_checkpoint
+import msgspec
+
 from gpuwatch.diagnose.host.host_root import exists, listing, place, text
 from gpuwatch.model.snapshot import Record
 
@@ -16,22 +26,23 @@ DRA_DRIVERS = ("gpu.nvidia.com", "compute-domain.nvidia.com")
 DEADLINE = 2.0
 """Seconds for one answer of a socket."""
 
+_FNV_BASIS, _FNV_PRIME = 0x811C9DC5, 0x01000193
 _ENDPOINT = re.compile(r"(?:--container-runtime-endpoint[= ]|containerRuntimeEndpoint:\s*)[\"']?([^\s\"']+)", re.ASCII)
 
 
 class KubeletFiles(Record, frozen=True, kw_only=True):
     """`present`: there is a kubelet on this host; `folder`: its own, where it can be seen; `endpoint`: of the container
-    runtime it is told to use. `plugins`: sockets of NVIDIA's device plugins, None when their folder cannot be seen;
-    `deaf`: those of them that nobody listens on, when asked. `dra`: NVIDIA's DRA drivers that have registered.
+    runtime it is configured to use. `plugins`: sockets of NVIDIA's device plugins, None when their folder cannot be
+    seen; `refusing`: those that refused a connection, when asked. `dra`: NVIDIA's DRA drivers that have registered.
     `checkpoint`: resource -> healthy devices the kubelet has registered; `intact`: whether its checksum fits.
-    `pod_resources`: None when its socket answered, else why not; `pod_resources_reason`: in a word of `Reason` there.
+    `pod_resources`: None when its socket answered, else why not; `pod_resources_reason`: a `Reason` of podresources.
     """
 
     present: bool = False
     folder: str | None = None
     kubelet_socket: bool = False
     plugins: tuple[str, ...] | None = None
-    deaf: tuple[str, ...] = ()
+    refusing: tuple[str, ...] = ()
     dra: tuple[str, ...] = ()
     checkpoint: dict[str, tuple[str, ...]] | None = None
     checkpoint_error: str | None = None
@@ -42,44 +53,42 @@ class KubeletFiles(Record, frozen=True, kw_only=True):
 
 
 def kubelet_files(root: Path, pod_resources: Path, *, ask: bool) -> KubeletFiles:
-    """Read what can be read; `ask`: also ask the pod-resources socket and knock at those of the plugins."""
-    folder = next((each for each in FOLDERS if _is_used(root, each)), None)
+    """Read what can be read; `ask`: also ask the pod-resources socket and connect to those of the plugins."""
+    # more than a mount point: files that a kubelet makes when it starts, or that it is started with
+    made = ("device-plugins", "config.yaml", "pods")
+    folder = next((each for each in FOLDERS if any(exists(root, f"{each}/{name}") for name in made)), None)
     if folder is None and not pod_resources.parent.is_dir():
         return KubeletFiles()
     at = folder or FOLDERS[0]
-    plugins = _plugins(root, f"{at}/device-plugins")
+    plugins, endpoint = None, None
+    if exists(root, f"{at}/device-plugins"):
+        # NVIDIA's plugin listens on nvidia-gpu.sock or nvidia-mig-1g.10gb.sock, Google's on nvidiaGPU-<time>.sock
+        sockets = listing(root, f"{at}/device-plugins", ".sock")
+        plugins = tuple(path for path in sockets if path.rpartition("/")[2].startswith("nvidia"))
+    for path in (f"{at}/config.yaml", f"{at}/kubeadm-flags.env"):  # flags overrule the file
+        with contextlib.suppress(OSError):
+            match = _ENDPOINT.search(text(root, path))
+            endpoint = match[1] if match else endpoint
     reason, why = _pod_resources(pod_resources, ask=ask)
-    checkpoint, error, intact = _checkpoint(root, f"{at}/device-plugins/{CHECKPOINT}")
+    checkpoint, error, intact = _read_checkpoint(root, f"{at}/device-plugins/{CHECKPOINT}")
     return KubeletFiles(
         present=True,
         folder=folder,
         kubelet_socket=exists(root, f"{at}/device-plugins/kubelet.sock"),
         plugins=plugins,
-        deaf=tuple(path for path in plugins or () if ask and _is_deaf(root, path)),
+        refusing=tuple(path for path in plugins or () if ask and _is_refusing(root, path)),
         dra=tuple(name for name in DRA_DRIVERS if exists(root, f"{at}/plugins_registry/{name}-reg.sock")),
         checkpoint=checkpoint,
         checkpoint_error=error,
         intact=intact,
         pod_resources=why,
         pod_resources_reason=reason,
-        endpoint=_endpoint(root, at),
+        endpoint=endpoint,
     )
 
 
-def _is_used(root: Path, folder: str) -> bool:
-    """More than a mount point: what a kubelet makes when it starts, or what it is started with."""
-    return any(exists(root, f"{folder}/{name}") for name in ("device-plugins", "config.yaml", "pods"))
-
-
-def _plugins(root: Path, folder: str) -> tuple[str, ...] | None:
-    """NVIDIA's plugin listens on nvidia-gpu.sock or nvidia-mig-1g.10gb.sock, Google's on nvidiaGPU-<time>.sock."""
-    if not exists(root, folder):
-        return None
-    return tuple(path for path in listing(root, folder, ".sock") if path.rpartition("/")[2].startswith("nvidia"))
-
-
-def _is_deaf(root: Path, path: str) -> bool:
-    """A socket whose process is gone; one that we may not open is believed to be well."""
+def _is_refusing(root: Path, path: str) -> bool:
+    """Whether the process behind a socket is gone; a socket that this process may not open counts as served."""
     with contextlib.suppress(OSError):
         found = place(root, path)
         if found is None or not stat.S_ISSOCK(found.stat().st_mode):
@@ -94,7 +103,7 @@ def _is_deaf(root: Path, path: str) -> bool:
 
 
 def _pod_resources(path: Path, *, ask: bool) -> tuple[str | None, str | None]:
-    """Reason and words why the socket does not answer; None and None when it does, or is there and is not asked."""
+    """Reason and text why the socket does not answer; None and None when it does, or is not asked."""
     if not ask:
         return (None, None) if path.exists() else ("absent", f"{path} is not there")
     from gpuwatch.workloads.podresources import PodResources, PodResourcesError
@@ -109,10 +118,10 @@ def _pod_resources(path: Path, *, ask: bool) -> tuple[str | None, str | None]:
     return None, None
 
 
-def _checkpoint(root: Path, path: str) -> tuple[dict[str, tuple[str, ...]] | None, str | None, bool | None]:
-    """What it has registered, or why it cannot be told (None: there is none), and whether the checksum fits."""
+def _read_checkpoint(root: Path, path: str) -> tuple[dict[str, tuple[str, ...]] | None, str | None, bool | None]:
+    """The registered devices (None: there is no checkpoint), why it cannot be read, and whether the checksum fits."""
     try:
-        found = kubelet_checkpoint.parse(text(root, path))
+        found = parse_checkpoint(text(root, path))
     except FileNotFoundError:
         return None, None, None
     except OSError as error:
@@ -122,10 +131,92 @@ def _checkpoint(root: Path, path: str) -> tuple[dict[str, tuple[str, ...]] | Non
     return found.registered, None, found.is_intact
 
 
-def _endpoint(root: Path, folder: str) -> str | None:
-    """Flags overrule the file."""
-    for path in (f"{folder}/kubeadm-flags.env", f"{folder}/config.yaml"):
-        with contextlib.suppress(OSError):
-            if match := _ENDPOINT.search(text(root, path)):
-                return match[1]
-    return None
+class _Entry(msgspec.Struct, rename="pascal", forbid_unknown_fields=True):
+    pod_uid: str = msgspec.field(name="PodUID")
+    container_name: str
+    resource_name: str
+    device_ids: dict[str, list[str] | None] | list[str] | None = msgspec.field(name="DeviceIDs", default=None)
+    alloc_resp: str | None = None
+
+
+class _Data(msgspec.Struct, rename="pascal", forbid_unknown_fields=True):
+    pod_device_entries: list[_Entry] | None = None
+    registered_devices: dict[str, list[str] | None] | None = None
+
+
+class KubeletCheckpoint(msgspec.Struct, rename="pascal"):
+    """The file as it stands."""
+
+    data: _Data
+    checksum: int
+
+    @property
+    def registered(self) -> dict[str, tuple[str, ...]]:
+        """Resource -> healthy devices."""
+        return {name: tuple(sorted(ids or ())) for name, ids in (self.data.registered_devices or {}).items()}
+
+    @property
+    def is_intact(self) -> bool | None:
+        """Whether the checksum fits. None: a kubelet before 1.20 computed it differently, or a copy lacks the answers
+        of the plugins (`AllocResp`).
+        """
+        written = _spew(self.data)
+        return None if written is None else _fnv32a(written.encode()) == self.checksum
+
+
+def parse_checkpoint(content: bytes | str) -> KubeletCheckpoint:
+    """The checkpoint.
+
+    Raises:
+        ValueError: it is not JSON, or has other members than a kubelet writes.
+    """
+    try:
+        return msgspec.json.decode(content, type=KubeletCheckpoint)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(str(error) or "too deep") from None
+
+
+def sealed(registered: Mapping[str, Sequence[str]]) -> str:
+    """A checkpoint as a kubelet writes it while no pod has a device."""
+    data = _Data(registered_devices={name: list(ids) for name, ids in registered.items()})
+    checksum = _fnv32a((_spew(data) or "").encode())
+    return msgspec.json.encode(KubeletCheckpoint(data=data, checksum=checksum)).decode()
+
+
+def _spew(data: _Data) -> str | None:
+    """`fmt.Sprintf("%#v")` of go-spew with sorted keys: only values behind a member's name carry their type."""
+    entries: list[str] = []
+    for entry in data.pod_device_entries or ():
+        if isinstance(entry.device_ids, list) or entry.alloc_resp is None:
+            return None
+        try:
+            numbers = sorted((int(numa), ids) for numa, ids in (entry.device_ids or {}).items())
+            answer = base64.b64decode(entry.alloc_resp, validate=True)
+        except (ValueError, binascii.Error):
+            return None
+        ids = None if entry.device_ids is None else {str(numa): ids for numa, ids in numbers}
+        entries.append(
+            f"{{PodUID:(string){entry.pod_uid} ContainerName:(string){entry.container_name} "
+            f"ResourceName:(string){entry.resource_name} "
+            f"DeviceIDs:(checkpoint.DevicesPerNUMA){_spew_map(ids)} AllocResp:([]uint8)[{' '.join(map(str, answer))}]}}"
+        )
+    registered = None if data.registered_devices is None else dict(sorted(data.registered_devices.items()))
+    return (
+        "(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)"
+        + ("<nil>" if data.pod_device_entries is None else f"[{' '.join(entries)}]")
+        + f" RegisteredDevices:(map[string][]string){_spew_map(registered)}}}"
+    )
+
+
+def _spew_map(values: dict[str, list[str] | None] | None) -> str:
+    if values is None:
+        return "<nil>"
+    rows = ((key, "<nil>" if ids is None else f"[{' '.join(ids)}]") for key, ids in values.items())
+    return f"map[{' '.join(f'{key}:{ids}' for key, ids in rows)}]"
+
+
+def _fnv32a(data: bytes) -> int:
+    value = _FNV_BASIS
+    for byte in data:
+        value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
+    return value

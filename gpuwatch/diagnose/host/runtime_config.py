@@ -1,4 +1,4 @@
-"""The configuration files of containerd, CRI-O, Docker and NVIDIA's own runtime, read as far as GPUs go.
+"""The configuration files of containerd, CRI-O, Docker and NVIDIA's own runtime, as far as they concern GPUs.
 
 containerd: version 1 and 2 name the plugin `io.containerd.grpc.v1.cri` (`cri`), version 3 (containerd 2)
 `io.containerd.cri.v1.runtime`; `imports` are read after the file that names them and overrule it.
@@ -23,7 +23,7 @@ Shape = TypeVar("Shape")
 
 
 class Parsed(NamedTuple):
-    """What one runtime's files say together; members as in `RuntimeConfig`."""
+    """The settings of one runtime, all its files merged; members as in `RuntimeConfig`."""
 
     files: tuple[str, ...] = ()
     runtimes: dict[str, str] = {}
@@ -31,7 +31,7 @@ class Parsed(NamedTuple):
     cdi: bool | None = None
     systemd_cgroup: bool | None = None
     error: str | None = None
-    denied: bool = False  # it is there, but not for us to read
+    denied: bool = False  # it is there, but this process may not read it
 
 
 class Toolkit(NamedTuple):
@@ -157,24 +157,22 @@ def toolkit(content: str) -> Toolkit:
 
 
 def _imported(root: Path, path: str, files: list[str]) -> dict[str, Any]:
-    """The document at `path` with all it imports; each file is read once."""
+    """The document at `path` with all it imports; each file is read once. An import is a path or a pattern of names,
+    relative to the importing file.
+    """
     files.append(path)
     document = _toml(root, path)
     patterns = document.get("imports", [])
     if not isinstance(patterns, list):
         raise ValueError(f"{path}: imports is no list")
-    for pattern in patterns:
-        for found in _matching(root, path, str(pattern)):
-            if found not in files and len(files) < MOST_IMPORTS:
+    for pattern in map(str, patterns):
+        full = pattern if pattern.startswith("/") else f"{path.rpartition('/')[0]}/{pattern}"
+        folder, _, name = full.rpartition("/")
+        for found in listing(root, folder):
+            is_meant = fnmatch.fnmatchcase(found.rpartition("/")[2], name)
+            if is_meant and found not in files and len(files) < MOST_IMPORTS:
                 document = _merged(document, _imported(root, found, files))
     return document
-
-
-def _matching(root: Path, path: str, pattern: str) -> tuple[str, ...]:
-    """Files an import means: a path or a pattern of names, relative to the importing file."""
-    full = pattern if pattern.startswith("/") else f"{path.rpartition('/')[0]}/{pattern}"
-    folder, _, name = full.rpartition("/")
-    return tuple(each for each in listing(root, folder) if fnmatch.fnmatchcase(each.rpartition("/")[2], name))
 
 
 def _toml(root: Path, path: str) -> dict[str, Any]:

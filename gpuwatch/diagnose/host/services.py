@@ -1,11 +1,24 @@
-"""The daemons around the GPUs: which of them run, and where they listen; with the switches and adapters they serve."""
+"""The daemons around the GPUs: which of them run, and where they listen; with the switches and adapters they serve.
 
-from collections.abc import Iterator
+The operators, whose containers start such daemons, note their progress in files, which are read here too.
+"""
+
+import os
+import re
 from itertools import islice
 from pathlib import Path
 
-from gpuwatch.diagnose.host.fabric_devices import Adapter, adapters, nvswitches, user_mad
-from gpuwatch.diagnose.host.fabric_manager import FabricManager, fabric_manager
+from gpuwatch.diagnose.host.fabric import (
+    Adapter,
+    FabricManager,
+    adapters,
+    fabric_manager,
+    nvswitches,
+    pci_devices,
+    user_mad,
+)
+from gpuwatch.diagnose.host.host_root import exists, listing
+from gpuwatch.diagnose.host.host_root import text as host_text
 from gpuwatch.host.plain_file import plain, text
 from gpuwatch.model.snapshot import Record
 
@@ -25,6 +38,7 @@ SOCKETS = (
 )
 """Where they listen, below the root; the MPS daemon of the device plugin has a folder per resource."""
 
+TARGETS = ("multi-user", "default", "graphical")
 UNITS = (
     "nvidia-fabricmanager.service",
     "nvidia-persistenced.service",
@@ -38,6 +52,10 @@ _KERNEL_LENGTH = 15
 _MOST_LINES = 20_000
 """Of a table of sockets; those that listen come first."""
 _LISTENING = "0A"
+_PORT = re.compile(r"[0-9a-fA-F]{4}")
+
+VALIDATIONS = "/run/nvidia/validations"
+LONGEST_VALIDATION = 200
 
 
 class ServiceProcess(Record, frozen=True, kw_only=True):
@@ -50,8 +68,15 @@ class ServiceProcess(Record, frozen=True, kw_only=True):
     state: str | None = None
 
 
+class OperatorFiles(Record, frozen=True, kw_only=True):
+    """Validation files of the GPU operator. `validations`: name below /run/nvidia/validations -> first line."""
+
+    present: bool = False
+    validations: dict[str, str] = {}
+
+
 class Services(Record, frozen=True, kw_only=True):
-    """None: cannot be seen from here. `ports`: TCP ports somebody listens on in the host's network; `sockets`: paths
+    """None: cannot be seen from here. `ports`: listening TCP ports of the host's network; `sockets`: paths
     that exist of `SOCKETS`; `units`: services of `UNITS` that systemd starts at boot.
     """
 
@@ -83,6 +108,15 @@ class Services(Record, frozen=True, kw_only=True):
         return sum(adapter.manages_switches for adapter in self.adapters or ())
 
 
+def operator_files(root: Path) -> OperatorFiles:
+    """Absent folders mean: no operator here. Raises OSError where they cannot be read."""
+    lines = {path.rpartition("/")[2]: host_text(root, path).splitlines() for path in listing(root, VALIDATIONS)}
+    return OperatorFiles(
+        present=exists(root, VALIDATIONS),
+        validations={name: found[0][:LONGEST_VALIDATION] if found else "" for name, found in lines.items()},
+    )
+
+
 def services(root: Path | None, proc: Path, sys: Path) -> Services:
     """Read what can be read. `root` None: the host's own files cannot be seen.
 
@@ -90,18 +124,29 @@ def services(root: Path | None, proc: Path, sys: Path) -> Services:
         OSError: `proc` cannot be listed.
     """
     manager = fabric_manager(root) if root else FabricManager()
+    devices = pci_devices(sys)
+    sockets, units, network_driver = None, None, None
+    if root:
+        found = (path for pattern in SOCKETS for path in sorted(root.glob(pattern)))
+        sockets = tuple("/" + str(path.relative_to(root)) for path in islice(found, 64))
+        # multi-user.target.wants/nvidia-fabricmanager.service is a link to a file that a container may not see
+        wants = [root / "etc/systemd/system" / f"{target}.target.wants" for target in TARGETS]
+        units = tuple(unit for unit in UNITS if any(os.path.lexists(folder / unit) for folder in wants))
+        # the driver container of the network operator makes this file when its modules are loaded
+        drivers = root / "run/mellanox/drivers"
+        network_driver = (drivers / ".driver-ready").exists() if drivers.is_dir() else None
     return Services(
         processes=_processes(proc),
         ports=_ports(proc),
-        sockets=_sockets(root) if root else None,
-        units=_units(root / "etc/systemd/system") if root else None,
+        sockets=sockets,
+        units=units,
         fabric_manager=manager.logged or manager.packaged,
         fabric_manager_package=manager.packaged,
         fabric_manager_error=manager.error,
-        switches=nvswitches(sys),
-        adapters=adapters(sys),
+        switches=None if devices is None else nvswitches(devices),
+        adapters=None if devices is None else adapters(devices),
         user_mad=user_mad(sys),
-        network_driver_ready=_network_driver(root) if root else None,
+        network_driver_ready=network_driver,
     )
 
 
@@ -111,60 +156,30 @@ def _processes(proc: Path) -> tuple[ServiceProcess, ...] | None:
     if text(proc / "2/comm") != "kthreadd":
         return None
     wanted = {name[:_KERNEL_LENGTH] for name in NAMES}
-    found = ((pid, text(proc / str(pid) / "comm")) for pid in pids)
-    running = (
-        ServiceProcess(pid=pid, name=name, state=_state(proc / str(pid))) for pid, name in found if name in wanted
-    )
-    return tuple(process for process in running if process.state not in ("Z", "X"))
-
-
-def _state(process: Path) -> str | None:
-    fields = (text(process / "stat") or "").rpartition(")")[2].split()
-    return fields[0][:1] if fields else None
+    found: list[ServiceProcess] = []
+    for pid in pids:
+        name = text(proc / str(pid) / "comm")
+        if name in wanted:
+            fields = (text(proc / str(pid) / "stat") or "").rpartition(")")[2].split()
+            found.append(ServiceProcess(pid=pid, name=name, state=fields[0][:1] if fields else None))
+    return tuple(process for process in found if process.state not in ("Z", "X"))
 
 
 def _ports(proc: Path) -> tuple[int, ...] | None:
-    """Of the network of process 1, which is the host's wherever its processes can be seen."""
+    """Of the network of process 1, which is the host's wherever its processes can be seen. Each line of a table is
+    `0: 0100007F:15B3 00000000:0000 0A ...` (proc_pid_net(5)).
+    """
     found: set[int] = set()
-    seen = False
+    is_read = False
     for table in ("tcp", "tcp6"):
         for folder in (proc / "1/net", proc / "net"):
             try:
                 with open(folder / table, errors="replace", opener=plain) as lines:
-                    found |= set(_listening(islice(lines, 1, _MOST_LINES)))
+                    rows = [fields for fields in map(str.split, islice(lines, 1, _MOST_LINES)) if len(fields) > 3]
             except OSError:
                 continue
-            seen = True
+            ports = (fields[1].rpartition(":")[2] for fields in rows if fields[3] == _LISTENING)
+            found |= {int(port, 16) for port in ports if _PORT.fullmatch(port)}
+            is_read = True
             break
-    return tuple(sorted(found)) if seen else None
-
-
-def _listening(lines: Iterator[str]) -> Iterator[int]:
-    """`0: 0100007F:15B3 00000000:0000 0A ...` (proc_pid_net(5))."""
-    for line in lines:
-        fields = line.split()
-        if len(fields) > 3 and fields[3] == _LISTENING:
-            port = fields[1].rpartition(":")[2]
-            if len(port) == 4 and all(digit in "0123456789abcdefABCDEF" for digit in port):
-                yield int(port, 16)
-
-
-def _sockets(root: Path) -> tuple[str, ...]:
-    found = (path for pattern in SOCKETS for path in sorted(root.glob(pattern)))
-    return tuple("/" + str(path.relative_to(root)) for path in islice(found, 64))
-
-
-def _units(system: Path) -> tuple[str, ...]:
-    """`multi-user.target.wants/nvidia-fabricmanager.service` is a link to a file that a container may not see."""
-    return tuple(unit for unit in UNITS if any(path.is_symlink() or path.exists() for path in _wants(system, unit)))
-
-
-def _wants(system: Path, unit: str) -> Iterator[Path]:
-    for target in ("multi-user.target", "default.target", "graphical.target"):
-        yield system / f"{target}.wants" / unit
-
-
-def _network_driver(root: Path) -> bool | None:
-    """The driver container of the network operator leaves a file when its modules are loaded."""
-    folder = root / "run/mellanox/drivers"
-    return (folder / ".driver-ready").exists() if folder.is_dir() else None
+    return tuple(sorted(found)) if is_read else None

@@ -6,7 +6,7 @@ nvidia runtime as its default and CDI, a kubelet, and the GPU operator for every
 
 import msgspec
 
-from gpuwatch.diagnose.host.kubelet_checkpoint import sealed
+from gpuwatch.diagnose.host.kubelet_files import sealed
 from gpuwatch.sim.host import Files, Symlink
 from gpuwatch.sim.host.cluster import capacity, has_kubelet
 from gpuwatch.sim.host.machine import LIBRARIES

@@ -249,7 +249,7 @@ def test_what_could_not_be_seen_is_told_once_a_reason(tmp_path):
     lines = [
         line
         for line in told.splitlines()
-        if line.startswith("not seen: the kernel and its modules, services that run: ")
+        if line.startswith("not seen: the kernel and its modules, running services: ")
     ]
     assert len(lines) == 1
     assert "No such file or directory" in lines[0]
@@ -282,7 +282,7 @@ def test_a_copy_without_libraries_is_not_blamed_for_it(tmp_path):
 def test_a_recording_that_is_none_is_told(host):
     (host.root / "gpuwatch/view.json").write_text("GPU 0")
     told = run("diagnose", "--root", str(host.root), env={"COLUMNS": None}).stdout
-    assert f"not seen: the GPUs (NVML): {host.root}/gpuwatch/view.json cannot be understood; " in told
+    assert f"not seen: the GPUs (NVML): {host.root}/gpuwatch/view.json cannot be read; " in told
 
 
 def test_where_nothing_was_judged_it_says_why(host):

@@ -10,14 +10,13 @@ from gpuwatch.agent.one_shot import OneShotCollector
 from gpuwatch.cli.console.terminal import UNICODE
 from gpuwatch.cli.console.words import Words
 from gpuwatch.cli.diagnose.document import exit_code
-from gpuwatch.cli.diagnose.screen import Screen
-from gpuwatch.cli.diagnose.sections import SECTIONS
+from gpuwatch.cli.diagnose.screen import SECTIONS, Screen
 from gpuwatch.config import Config
 from gpuwatch.diagnose.check import CheckContext
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
-from gpuwatch.diagnose.gathering.gather import Ground, gather
-from gpuwatch.diagnose.gathering.sections import NEED_ROOT
+from gpuwatch.diagnose.gathering.gather import DiagnosisTarget, gather
+from gpuwatch.diagnose.gathering.probe import NEED_ROOT
 from gpuwatch.diagnose.model import CheckStatus
 from gpuwatch.diagnose.places import HIDDEN, Places
 from gpuwatch.sim.world import World
@@ -68,7 +67,7 @@ def found(node, container, tmp_path):
     _, view = node
     with serving(view) as socket:
         agent, nowhere = AgentClient(str(socket)), str(tmp_path / "kubeconfig")
-        ground = Ground(container, Config(), agent=agent, kubeconfig=nowhere)
+        ground = DiagnosisTarget(container, Config(), agent=agent, kubeconfig=nowhere)
         facts = gather(ground, level="quick", seconds=SECONDS)
     return diagnose(CheckContext(facts), CHECKS, level="quick"), facts
 

@@ -6,8 +6,7 @@ import pytest
 
 from gpuwatch.cli.console.terminal import UNICODE
 from gpuwatch.cli.console.words import Words
-from gpuwatch.cli.diagnose.screen import Screen
-from gpuwatch.cli.diagnose.sections import SECTIONS
+from gpuwatch.cli.diagnose.screen import SECTIONS, Screen
 from gpuwatch.diagnose.check import CheckContext
 from gpuwatch.diagnose.checks.remedies import REBOOT_NODE, RESET_GPU
 from gpuwatch.diagnose.checks.table import CHECKS

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpuwatch.diagnose.active.messages import Job
-from gpuwatch.diagnose.active.parent import done_by
+from gpuwatch.diagnose.active.parent import run_job
+from gpuwatch.diagnose.active.results import Job
 from gpuwatch.diagnose.active.run import run_active, unavailable
 from tests.diagnose.active.putting_to_work import ALL, by_test, devices
 from tests.diagnose.hosts import seen
@@ -148,7 +148,7 @@ def test_little_free_memory_is_no_fault(cuda, view, tmp_path, monkeypatch):
     with FakeCuda(tmp_path / "fuller", devices(view), free=1 << 20) as fuller:
         monkeypatch.setenv("GPUWATCH_FAKE_CUDA", fuller.env["GPUWATCH_FAKE_CUDA"])
         job = Job(devices=(devices(view)[0],), tests=("memory",), library=str(fuller.library))
-        (ended,) = done_by(job, 20).runs
+        (ended,) = run_job(job, 20).runs
         assert (ended.refused, ended.error) == ("only 1 MiB of its memory are free", None)
 
 

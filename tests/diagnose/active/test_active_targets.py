@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.diagnose.active.targets import Pair, pairs, targets
+from gpuwatch.diagnose.active.run import GpuPair, active_devices, gpu_pairs
 from gpuwatch.model.finding import Finding, Health, Judgement, Severity
 from gpuwatch.model.snapshot import Gpu, GpuProcess, GpuState, NvLink, Vgpu
 from gpuwatch.model.view import View
@@ -22,7 +22,7 @@ def changed(view: View, index: int, **changes: Any) -> View:
 
 
 def refusals(view: View, *, force: bool = False) -> list[str | None]:
-    return [target.refused for target in targets(view, None, force=force)]
+    return [target.refused for target in active_devices(view, None, force=force)]
 
 
 def allocated(view: View, *, gpu: str, mig: str | None = None) -> View:
@@ -54,10 +54,10 @@ def view() -> View:
 
 
 def test_free_gpus_are_taken_in_order(view):
-    assert [(t.index, t.uuid, t.refused) for t in targets(view, None, force=False)] == [
+    assert [(t.index, t.uuid, t.refused) for t in active_devices(view, None, force=False)] == [
         (g.identity.index, g.identity.uuid, None) for g in view.snapshot.gpus
     ]
-    assert [t.index for t in targets(view, frozenset({1}), force=False)] == [1]
+    assert [t.index for t in active_devices(view, frozenset({1}), force=False)] == [1]
 
 
 USED = {
@@ -105,7 +105,7 @@ def test_a_gpu_that_does_not_answer_is_never_tried(view, state):
 def test_each_instance_of_a_cut_gpu_is_a_device():
     view = seen(**CUT)
     cut, whole = view.snapshot.gpus
-    assert [(t.uuid, t.index, t.is_instance) for t in targets(view, None, force=False)] == [
+    assert [(t.uuid, t.index, t.is_instance) for t in active_devices(view, None, force=False)] == [
         (cut.mig[0].uuid, 0, True),
         (cut.mig[1].uuid, 0, True),
         (whole.identity.uuid, 1, False),
@@ -124,12 +124,12 @@ def test_use_of_one_instance_leaves_its_neighbours_free():
     ]
 
 
-def indexes(found: tuple[Pair, ...]) -> list[tuple[int, int]]:
+def indexes(found: tuple[GpuPair, ...]) -> list[tuple[int, int]]:
     return [(pair.one.index, pair.other.index) for pair in found]
 
 
 def paired(view: View) -> list[tuple[int, int]]:
-    return indexes(pairs(view, targets(view, None, force=False)))
+    return indexes(gpu_pairs(view, active_devices(view, None, force=False)))
 
 
 def linked(gpu: Gpu, *remotes: str | None, active: bool = True) -> dict[str, Any]:
@@ -163,4 +163,4 @@ def test_links_that_are_down_join_nothing(view):
 def test_cut_and_selected_gpus_limit_the_pairs():
     assert paired(seen(**CUT)) == []
     view = seen()
-    assert indexes(pairs(view, targets(view, frozenset({2, 5, 6}), force=False))) == [(2, 5), (5, 6), (6, 2)]
+    assert indexes(gpu_pairs(view, active_devices(view, frozenset({2, 5, 6}), force=False))) == [(2, 5), (5, 6), (6, 2)]

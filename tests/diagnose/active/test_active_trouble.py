@@ -10,9 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpuwatch.diagnose.active.messages import Job
-from gpuwatch.diagnose.active.parent import Ended, done_by
-from gpuwatch.diagnose.active.results import DeviceRun
+from gpuwatch.diagnose.active.parent import Ended, run_job
+from gpuwatch.diagnose.active.results import DeviceRun, Job
 from gpuwatch.diagnose.active.run import run_active
 from tests.diagnose.active.putting_to_work import ALL, by_test, devices
 from tests.diagnose.hosts import seen
@@ -57,7 +56,7 @@ def hung_in(function: str, job: Job) -> tuple[Ended, float]:
     """What was told of a process that had time enough to come to this call, and how many seconds that were."""
     for seconds in TRIES:
         started = time.monotonic()
-        ended = done_by(job, seconds)
+        ended = run_job(job, seconds)
         assert time.monotonic() - started < seconds + SLACK
         if ended.runs[-1].function == function:
             return ended, seconds
@@ -81,7 +80,7 @@ def test_a_process_that_keeps_silent_and_does_not_end_is_left_alone(tmp_path):
     try:
         for seconds in TRIES:
             started = time.monotonic()
-            ended = done_by(Job(devices=("GPU-0",), tests=ALL, library=str(library)), seconds)
+            ended = run_job(Job(devices=("GPU-0",), tests=ALL, library=str(library)), seconds)
             assert time.monotonic() - started < seconds + SLACK
             if "its process does not end" in ended.runs[-1].error:
                 break
@@ -94,7 +93,7 @@ def test_a_process_that_keeps_silent_and_does_not_end_is_left_alone(tmp_path):
 def test_a_process_that_is_only_slow_is_ended(cuda, view):
     cuda.delay("cuLaunchKernel", 0.3)
     job = Job(devices=(devices(view)[0],), tests=("memory",), library=str(cuda.library))
-    ended = done_by(job, 0.9)
+    ended = run_job(job, 0.9)
     assert (ended.runs[0].fault, ended.left) == ("hang", False)
     assert "left alone" not in ended.runs[0].error
     assert (cuda.leaks(), cuda.misuses()) == ([], [])
@@ -155,7 +154,7 @@ def test_an_interrupted_parent_takes_its_child_along(cuda, view):
     signal.setitimer(signal.ITIMER_REAL, 0.6)
     try:
         with pytest.raises(KeyboardInterrupt):
-            done_by(job, BOUND_SECONDS)
+            run_job(job, BOUND_SECONDS)
     finally:
         signal.signal(signal.SIGALRM, previous)
     until(lambda: _children() <= others)
@@ -183,7 +182,7 @@ def test_variables_that_change_what_cuda_does_are_kept_out(cuda, run, monkeypatc
 
 def test_cuda_that_shows_other_devices_is_not_believed(cuda, view):
     one = devices(view)[0]
-    (run,) = done_by(Job(devices=(one, "GPU-unknown"), tests=("peer",), library=str(cuda.library)), BOUND_SECONDS).runs
+    (run,) = run_job(Job(devices=(one, "GPU-unknown"), tests=("peer",), library=str(cuda.library)), BOUND_SECONDS).runs
     assert run.error == "CUDA shows 1 devices where 2 should be visible"
     assert run.fault == "wrong"
 

@@ -5,8 +5,7 @@ import json
 import msgspec
 import pytest
 
-from gpuwatch.diagnose.baseline.comparison import compare, document, read_document
-from gpuwatch.diagnose.baseline.inventory import inventory
+from gpuwatch.diagnose.baseline.comparison import compare, document, inventory, read_document
 from gpuwatch.model.errors import UsageError
 from tests.diagnose.hosts import Host
 

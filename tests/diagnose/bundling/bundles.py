@@ -6,16 +6,15 @@ from typing import Any
 
 from gpuwatch.cli.console.document import to_json
 from gpuwatch.cli.diagnose.document import document
-from gpuwatch.diagnose.bundling import allowed_facts as shared
-from gpuwatch.diagnose.bundling.bundle import Contents, Written, write_bundle
+from gpuwatch.diagnose.bundling.allowed_facts import BundleContents, facts_redactor, parts
+from gpuwatch.diagnose.bundling.bundle import WrittenBundle, write_bundle
 from gpuwatch.diagnose.bundling.copier import jobs
-from gpuwatch.diagnose.bundling.parts import Material, parts
-from gpuwatch.diagnose.bundling.verify import host_record, unpack
+from gpuwatch.diagnose.bundling.verification import host_record, unpack
 from gpuwatch.diagnose.places import Places
 from tests.diagnose.hosts import Host
 
 
-def contents(host: Host, **more: Any) -> Contents:
+def contents(host: Host, **more: Any) -> BundleContents:
     """All there is of a host, with its diagnosis."""
     facts = more.pop("facts", None) or host.facts()
     diagnosis = host.diagnose()
@@ -23,10 +22,10 @@ def contents(host: Host, **more: Any) -> Contents:
         "document": to_json(document(diagnosis, facts, "full")),
         "screen": "\n".join(f"{r.id} {r.result} {r.message} {r.evidence}" for r in diagnosis.results),
     }
-    return Contents(facts=facts, places=Places.tree(host.root), config=host.config, **texts | more)
+    return BundleContents(facts=facts, places=Places.tree(host.root), config=host.config, **texts | more)
 
 
-def bundle(host: Host, target: Path, **more: Any) -> Written:
+def bundle(host: Host, target: Path, **more: Any) -> WrittenBundle:
     """Write one."""
     how = {name: more.pop(name) for name in ("limit", "seconds") if name in more}
     return write_bundle(target, contents(host, **more), **how)
@@ -52,8 +51,8 @@ def again(host: Host, top: Path) -> Host:
 def copied_here(host: Host, folder: Path) -> Host:
     """What a bundle would show of the host, without process and archive: quick enough to do it often."""
     made = contents(host)
-    hide = shared.redactor(made.facts)
-    own = list(parts(Material(made.facts, made.config, made.document, made.screen, None, hide)))
+    redactor = facts_redactor(made.facts)
+    own = list(parts(made._replace(events=None), redactor))
     copies = [member for area in jobs(made.places).values() for member in area]
-    unpack([*own, host_record(made.facts, [*own, *copies], hide), *copies], folder)
+    unpack([*own, host_record(made.facts, [*own, *copies], redactor), *copies], folder)
     return again(host, folder)

@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuwatch.diagnose.bundling import verify as rereading
+from gpuwatch.diagnose.bundling import verification
 from gpuwatch.diagnose.bundling.bundle import check_target, write_bundle
 from gpuwatch.diagnose.bundling.copier import copied
 from gpuwatch.diagnose.bundling.selected_files import without_code
 from gpuwatch.diagnose.facts import HOST_SECTIONS
+from gpuwatch.diagnose.gathering.probe import read_section
 from gpuwatch.diagnose.gathering.recorded import recorded
-from gpuwatch.diagnose.gathering.sections import read
-from gpuwatch.diagnose.host.elf import section
+from gpuwatch.diagnose.host.kernel_modules import elf_section
 from gpuwatch.diagnose.places import Places
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from tests.diagnose.bundling.bundles import again, bundle, contents, copied_here, unpacked
@@ -43,7 +43,7 @@ def sections(places):
     found = {}
     for name in HOST_SECTIONS:
         try:
-            found[name] = read(name, places)
+            found[name] = read_section(name, places)
         except (OSError, GpuwatchError) as error:
             found[name] = type(error).__name__
     return found
@@ -216,8 +216,8 @@ def test_half_a_node_makes_a_bundle_that_names_what_is_missing(tmp_path):
     assert "diagnosis.json: JSONDecodeError: it could not be made" in readme
     assert recorded(top / "gpuwatch").unread == {"cdi": "permission denied"}
     with pytest.raises(GpuwatchError, match="permission denied"):
-        read("cdi", Places.tree(top))
-    assert sections(Places.tree(top))["runtime"] == read("runtime", Places.tree(host.root))
+        read_section("cdi", Places.tree(top))
+    assert sections(Places.tree(top))["runtime"] == read_section("runtime", Places.tree(host.root))
 
 
 def test_a_container_hands_out_no_files_of_its_own_as_the_hosts(tmp_path):
@@ -245,10 +245,10 @@ def test_device_files_are_judged_by_the_numbers_they_had(tmp_path):
     assert nodes is not None
     real = {name: type(node)(major=195, minor=0, mode=0o666) for name, node in nodes.files.items()}
     facts = type(made.facts)(**{**_members(made.facts), "plain": False, "nodes": type(nodes)(files=real)})
-    write_bundle(tmp_path / "case.tgz", type(made)(**{**_members(made), "facts": facts}))
+    write_bundle(tmp_path / "case.tgz", made._replace(facts=facts))
     top = unpacked(tmp_path / "case.tgz", tmp_path / "out")
     assert Places.tree(top).plain is False
-    assert read("nodes", Places.tree(top)) == type(nodes)(files=real)
+    assert read_section("nodes", Places.tree(top)) == type(nodes)(files=real)
 
 
 def _members(record):
@@ -264,7 +264,7 @@ def test_a_damaged_record_is_told(case, tmp_path):
     folder = tmp_path / "gpuwatch"
     folder.mkdir()
     (folder / "host.json").write_text('{"plain": "perhaps"}')
-    with pytest.raises(GpuwatchError, match=r"host\.json cannot be understood"):
+    with pytest.raises(GpuwatchError, match=r"host\.json cannot be read"):
         recorded(folder)
 
 
@@ -273,7 +273,7 @@ def test_a_kernel_module_is_known_without_its_code(tmp_path):
     file = tmp_path / "nvidia.ko"
     file.write_bytes(without_code(info))
     with file.open("rb") as opened:
-        assert section(opened, ".modinfo") == info
+        assert elf_section(opened, ".modinfo") == info
 
 
 def test_the_versions_and_the_document_are_json(case):
@@ -286,7 +286,7 @@ def test_the_versions_and_the_document_are_json(case):
 def test_taking_apart_by_hand_gives_what_tar_gives(case, tmp_path):
     host, _, _, top = case
     members, late = copied(Places.tree(host.root), 20.0)
-    rereading.unpack(members, tmp_path / "copy")
+    verification.unpack(members, tmp_path / "copy")
     assert late == {}
     mine = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*")}
     theirs = {str(path.relative_to(top)) for path in top.rglob("*")}

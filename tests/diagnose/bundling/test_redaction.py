@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnose.bundling import keep
-from gpuwatch.diagnose.bundling import keep_documents as documents
-from gpuwatch.diagnose.bundling.redaction import MARK, Redactor, is_telling
+from gpuwatch.diagnose.bundling import filters
+from gpuwatch.diagnose.bundling.redaction import MARK, Redactor, is_secret_name
 
-HIDE = Redactor()
+REDACTOR = Redactor()
 
 
 @pytest.mark.parametrize(
@@ -38,7 +37,7 @@ HIDE = Redactor()
     ],
 )
 def test_a_secret_goes_and_the_rest_stays(text, left):
-    assert HIDE.text(text) == left
+    assert REDACTOR.text(text) == left
 
 
 @pytest.mark.parametrize(
@@ -57,13 +56,13 @@ def test_a_secret_goes_and_the_rest_stays(text, left):
     ],
 )
 def test_what_a_support_case_needs_stays(text):
-    assert HIDE.text(text) == text
+    assert REDACTOR.text(text) == text
 
 
 @given(st.text())
 def test_a_second_time_changes_nothing(text):
-    once = HIDE.text(text)
-    assert HIDE.text(once) == once
+    once = REDACTOR.text(text)
+    assert REDACTOR.text(once) == once
 
 
 @given(
@@ -71,8 +70,10 @@ def test_a_second_time_changes_nothing(text):
     st.text(alphabet="ab= \n\"'{}", max_size=20),
 )
 def test_what_stands_behind_a_telling_name_never_stays(secret, around):
-    assert secret not in HIDE.text(f"{around}\nmy_password={secret}\n{around}")
-    assert secret not in json.dumps(HIDE.plain({"a": [{"client-key-data": secret}], around: {"token": [secret]}}))
+    assert secret not in REDACTOR.text(f"{around}\nmy_password={secret}\n{around}")
+    assert secret not in json.dumps(
+        REDACTOR.document({"a": [{"client-key-data": secret}], around: {"token": [secret]}})
+    )
 
 
 @given(
@@ -82,13 +83,13 @@ def test_what_stands_behind_a_telling_name_never_stays(secret, around):
     )
 )
 def test_documents_keep_their_shape(value):
-    assert type(HIDE.plain(value)) is type(value)
+    assert type(REDACTOR.document(value)) is type(value)
 
 
 @pytest.mark.parametrize("word", ["token", "eyJ-", "-", "=", "a.", "https://", "X-Token-", "$6$", "-----BEGIN A-----"])
 def test_a_log_made_to_cost_time_does_not(word):
     text = word * (200_000 // len(word))
-    assert len(HIDE.text(text)) <= len(text) + len(MARK)
+    assert len(REDACTOR.text(text)) <= len(text) + len(MARK)
 
 
 def test_known_words_vanish_wherever_they_stand():
@@ -96,28 +97,28 @@ def test_known_words_vanish_wherever_they_stand():
 
 
 def test_names_that_tell():
-    assert all(map(is_telling, ("password", "aws_secret_access_key", "client-key-data", "auth", "X-Vault-Token")))
-    assert not any(map(is_telling, ("driver", "key", "author", "uuid", "public", "power_limit", "toolkit_config")))
+    assert all(map(is_secret_name, ("password", "aws_secret_access_key", "client-key-data", "auth", "X-Vault-Token")))
+    assert not any(map(is_secret_name, ("driver", "key", "author", "uuid", "public", "power_limit", "toolkit_config")))
 
 
 def test_the_kernels_command_line_keeps_what_matters_to_gpus():
     line = "BOOT_IMAGE=/vmlinuz iommu=pt modprobe.blacklist=nouveau ip=10.0.0.1 rd.luks.key=abc quiet nvidia.NVreg_X=1"
-    kept = keep.cmdline(line)
+    kept = filters.cmdline(line)
     assert kept == (
         f"BOOT_IMAGE=/vmlinuz iommu=pt modprobe.blacklist=nouveau ip={MARK} rd.luks.key={MARK} quiet nvidia.NVreg_X=1\n"
     )
-    assert keep.left_out_of_cmdline(line) == ("10.0.0.1", "abc")
+    assert filters.left_out_of_cmdline(line) == ("10.0.0.1", "abc")
 
 
 def test_modprobe_files_keep_lines_about_gpus():
     about = "blacklist nouveau\nblacklist floppy\noptions nvidia NVreg_A=1\nalias nouveau off\n"
-    assert keep.modprobe(f"# note: pw x\n{about}options wifi psk=abc\n") == about
+    assert filters.modprobe(f"# note: pw x\n{about}options wifi psk=abc\n") == about
 
 
 def test_only_listening_sockets_are_kept():
     head = "  sl  local_address rem_address   st"
     listening, talking = "0: 00000000:24B8 00000000:0000 0A 0", "1: 0100007F:24B8 0A00000A:D431 01 0"
-    assert keep.listening(f"{head}\n{listening}\n{talking}\n") == f"{head}\n{listening}\n"
+    assert filters.listening(f"{head}\n{listening}\n{talking}\n") == f"{head}\n{listening}\n"
 
 
 @pytest.mark.parametrize("text", ["version = [", "a = 1\na = 2", "\x00"])
@@ -125,7 +126,7 @@ def test_toml_that_is_none_stays_none(text):
     import tomllib
 
     with pytest.raises(ValueError, match="line"):
-        tomllib.loads(documents.as_toml(documents.CONTAINERD)(text))
+        tomllib.loads(filters.as_toml(filters.CONTAINERD)(text))
 
 
 def test_toml_is_toml_again():
@@ -136,7 +137,7 @@ def test_toml_is_toml_again():
         'enable_cdi = true\n[plugins."io.containerd.cri.v1.runtime".containerd.runtimes."nvidia".options]\n'
         'BinaryName = "/usr/bin/x \\"quoted\\""\n[plugins.other]\nkey = "v"\n'
     )
-    kept = tomllib.loads(documents.as_toml(documents.CONTAINERD)(text))
+    kept = tomllib.loads(filters.as_toml(filters.CONTAINERD)(text))
     expected = tomllib.loads(text)
     del expected["plugins"]["other"]
     assert kept == expected
@@ -144,9 +145,9 @@ def test_toml_is_toml_again():
 
 @given(st.text())
 def test_every_filter_takes_any_text(text):
-    filters = (
-        keep.cmdline, keep.modprobe, keep.listening, keep.assignments, keep.nvidia_lines, keep.packages,
-        keep.runtime_flag,
-        documents.as_toml(documents.CONTAINERD), documents.as_json(documents.DOCKER), documents.as_yaml(documents.CDI),
+    every = (
+        filters.cmdline, filters.modprobe, filters.listening, filters.assignments, filters.nvidia_lines,
+        filters.packages, filters.runtime_flag,
+        filters.as_toml(filters.CONTAINERD), filters.as_json(filters.DOCKER), filters.as_yaml(filters.CDI),
     )  # fmt: skip
-    assert all(isinstance(filter_(text), str) for filter_ in filters)
+    assert all(isinstance(filter_(text), str) for filter_ in every)

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from gpuwatch.config import TuningConfig
 from gpuwatch.diagnose.baseline.expectation import Expectation
-from gpuwatch.diagnose.gathering.cluster import ClusterFacts
-from gpuwatch.diagnose.model import CheckStatus, NodePod
+from gpuwatch.diagnose.model import CheckStatus, ClusterFacts, NodePod
 from gpuwatch.health.judge import Judge
 from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.finding import Judgement

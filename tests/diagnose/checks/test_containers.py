@@ -18,8 +18,7 @@ from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.cdi import CdiSpec
 from gpuwatch.diagnose.host.container_runtime import ContainerRuntime, RuntimeConfig, ToolkitConfig
 from gpuwatch.diagnose.host.kubelet_files import KubeletFiles
-from gpuwatch.diagnose.host.operator_files import OperatorFiles
-from gpuwatch.diagnose.host.services import ServiceProcess, Services
+from gpuwatch.diagnose.host.services import OperatorFiles, ServiceProcess, Services
 from gpuwatch.diagnose.model import CheckResult, CheckStatus, ClusterFacts, NodePod
 from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.snapshot import Gpu, Identity, MigInstance, SourceStatus
@@ -140,7 +139,7 @@ def judged(id_: str, **facts: Any) -> tuple[CheckStatus, str]:
 
 def test_a_plugin_that_has_ended_and_what_its_pod_says() -> None:
     socket = "/var/lib/kubelet/device-plugins/nvidia-gpu.sock"
-    kubelet = KubeletFiles(present=True, kubelet_socket=True, plugins=(socket,), deaf=(socket,))
+    kubelet = KubeletFiles(present=True, kubelet_socket=True, plugins=(socket,), refusing=(socket,))
     pod = NodePod(namespace="gpu-operator", name="nvidia-device-plugin-daemonset-x", uid="1",
                   app="nvidia-device-plugin-daemonset", waiting="CrashLoopBackOff")  # fmt: skip
     cluster = ClusterFacts(node=NODE, pods=(pod,))

@@ -11,9 +11,9 @@ from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.device_nodes import DeviceNode, DeviceNodes, device_nodes
 from gpuwatch.diagnose.host.driver_root import DriverRoot
 from gpuwatch.diagnose.host.kernel_modules import Kernel, Module
-from gpuwatch.diagnose.host.kernel_text import KernelLine
+from gpuwatch.diagnose.host.kernel_text import KernelMessage
 from gpuwatch.diagnose.host.kubelet_files import KubeletFiles
-from gpuwatch.diagnose.host.operator_files import OperatorFiles
+from gpuwatch.diagnose.host.services import OperatorFiles
 from gpuwatch.diagnose.model import CheckStatus
 from gpuwatch.host.machine import ProcessLimits
 from gpuwatch.host.pci import BusGpu, PciPort
@@ -33,7 +33,7 @@ def judged(id_, **facts):
 
 
 def lines(*texts):
-    return tuple(KernelLine(text=text, at=float(number)) for number, text in enumerate(texts))
+    return tuple(KernelMessage(text=text, at=float(number)) for number, text in enumerate(texts))
 
 
 def nodes(**files):

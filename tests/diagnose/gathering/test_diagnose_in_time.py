@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import Config
-from gpuwatch.diagnose.gathering.gather import SECONDS, Ground, gather
+from gpuwatch.diagnose.gathering.gather import SECONDS, DiagnosisTarget, gather
 from gpuwatch.diagnose.places import Places
 from tests.cli.processes import Ended, interrupted, started
 from tests.diagnose.hosts import Host
@@ -175,7 +175,7 @@ def test_an_api_server_that_says_nothing_is_named(silent, tmp_path, scheme):
 
     address = f"{scheme}://127.0.0.1:{silent}"
     places = replace(Places.tree(tmp_path), live=True)
-    ground = Ground(places, Config(), node="gpu-1", kubeconfig=kubeconfig(tmp_path / "silent", address))
+    ground = DiagnosisTarget(places, Config(), node="gpu-1", kubeconfig=kubeconfig(tmp_path / "silent", address))
     told = gather(ground, level="quick", seconds=60.0).unread["cluster"]
     assert told.startswith(f"cannot get nodes gpu-1; it did not answer in time; is {address}")
 

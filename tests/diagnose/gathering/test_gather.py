@@ -14,8 +14,8 @@ from gpuwatch.agent.client import AgentClient
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.facts import HOST_SECTIONS
 from gpuwatch.diagnose.gathering.collect import GONE, Collection
-from gpuwatch.diagnose.gathering.gather import NOT_HERE, OTHER_MACHINE, Ground, gather
-from gpuwatch.diagnose.gathering.sections import NEED_ROOT, read
+from gpuwatch.diagnose.gathering.gather import NOT_HERE, OTHER_MACHINE, DiagnosisTarget, gather
+from gpuwatch.diagnose.gathering.probe import NEED_ROOT, read_section
 from gpuwatch.diagnose.places import HIDDEN, Places
 from gpuwatch.kube.transport import NoCluster
 from gpuwatch.model.errors import GpuwatchError
@@ -44,7 +44,7 @@ def simulated(tmp_path):
     """A simulated node that runs."""
     with World("healthy", tmp_path / "node") as world:
         config = replace(Config(), sources=world.sources, state_dir=str(tmp_path / "state"))
-        yield Ground(Places.tree(world.directory), config, world.backend)
+        yield DiagnosisTarget(Places.tree(world.directory), config, world.backend)
 
 
 @pytest.fixture
@@ -72,9 +72,9 @@ def test_a_job_that_knows_no_api_server_costs_no_other_section():
 
 def test_what_comes_over_the_pipe_is_what_the_readers_find(tree):
     places = Places.tree(tree)
-    facts = gather(Ground(places, Config()), level="quick", seconds=LONG)
+    facts = gather(DiagnosisTarget(places, Config()), level="quick", seconds=LONG)
     assert {s: getattr(facts, s) for s in HOST_SECTIONS if s not in facts.unread} == {
-        section: read(section, places) for section in HOST_SECTIONS if section not in facts.unread
+        section: read_section(section, places) for section in HOST_SECTIONS if section not in facts.unread
     }
     assert set(facts.unread) <= {"exporters", "view", "kernel_log"}
     assert facts.cluster.node.name == facts.node
@@ -83,7 +83,7 @@ def test_what_comes_over_the_pipe_is_what_the_readers_find(tree):
 
 def test_a_recorded_view_is_taken(tree):
     (tree / "gpuwatch/view.json").write_bytes(msgspec.json.encode(views.healthy()))
-    assert gather(Ground(Places.tree(tree), Config()), level="full", seconds=LONG).view == views.healthy()
+    assert gather(DiagnosisTarget(Places.tree(tree), Config()), level="full", seconds=LONG).view == views.healthy()
 
 
 def test_a_simulated_node_has_a_driver_and_a_full_look_sees_it_twice(simulated):
@@ -104,7 +104,7 @@ def test_a_quick_look_sees_it_once(simulated):
 def test_a_file_that_never_opens_costs_its_section_and_no_time(stuck):
     for seconds in TRIES:
         start = time.monotonic()
-        facts = gather(Ground(Places.tree(stuck), Config()), level="quick", seconds=seconds)
+        facts = gather(DiagnosisTarget(Places.tree(stuck), Config()), level="quick", seconds=seconds)
         took = time.monotonic() - start
         assert facts.kernel is None
         assert facts.unread["kernel"] == f"not there within {seconds} s"
@@ -115,7 +115,7 @@ def test_a_file_that_never_opens_costs_its_section_and_no_time(stuck):
 
 
 def test_the_process_that_reads_is_let_go_and_ends(stuck):
-    gather(Ground(Places.tree(stuck), Config()), level="quick", seconds=1.0)
+    gather(DiagnosisTarget(Places.tree(stuck), Config()), level="quick", seconds=1.0)
     until(lambda: not probes(), "no process is left")
 
 
@@ -124,7 +124,7 @@ def test_a_process_that_dies_is_told(stuck):
         if what == "bus":
             probes()[0].send_signal(signal.SIGSEGV)
 
-    facts = gather(Ground(Places.tree(stuck), Config()), level="quick", seconds=LONG, progress=kill)
+    facts = gather(DiagnosisTarget(Places.tree(stuck), Config()), level="quick", seconds=LONG, progress=kill)
     assert facts.unread["kernel"] == GONE
 
 
@@ -133,7 +133,7 @@ def test_a_driver_that_never_answers_still_gives_a_view_that_says_so(tree, tmp_p
         for name, value in driver.env.items():
             monkeypatch.setenv(name, value)
         driver.hang("nvmlInit")
-        ground = Ground(Places.tree(tree), Config(), Backend(target=str(driver.library)))
+        ground = DiagnosisTarget(Places.tree(tree), Config(), Backend(target=str(driver.library)))
         for seconds in TRIES:
             start = time.monotonic()
             facts = gather(ground, level="quick", seconds=seconds)
@@ -148,21 +148,21 @@ def test_a_driver_that_never_answers_still_gives_a_view_that_says_so(tree, tmp_p
 
 
 def test_without_the_library_there_is_a_view_with_the_return_code(tree):
-    ground = Ground(Places.tree(tree), Config(), Backend(target="/nowhere/libnvidia-ml.so.1"))
+    ground = DiagnosisTarget(Places.tree(tree), Config(), Backend(target="/nowhere/libnvidia-ml.so.1"))
     facts = gather(ground, level="quick", seconds=LONG)
     assert next(source.code for source in facts.view.snapshot.sources if source.name == "nvml") == 12
 
 
 def test_a_container_without_the_hosts_root_says_what_is_missing(tree):
     places = replace(Places.tree(tree), hidden=True)
-    facts = gather(Ground(places, Config()), level="quick", seconds=LONG)
+    facts = gather(DiagnosisTarget(places, Config()), level="quick", seconds=LONG)
     assert {section for section, reason in facts.unread.items() if reason == HIDDEN} == NEED_ROOT
     assert set(facts.denied) == NEED_ROOT
 
 
 def test_an_agent_that_looks_already_is_asked_instead_of_the_driver(tree):
     with serving(views.healthy()) as socket:
-        ground = Ground(Places.tree(tree), Config(), Backend(target="/nowhere"), AgentClient(str(socket)))
+        ground = DiagnosisTarget(Places.tree(tree), Config(), Backend(target="/nowhere"), AgentClient(str(socket)))
         facts = gather(ground, level="quick", seconds=LONG)
     assert facts.agent
     assert facts.view == views.healthy()
@@ -171,7 +171,7 @@ def test_an_agent_that_looks_already_is_asked_instead_of_the_driver(tree):
 
 def test_an_agent_with_nothing_newer_to_tell_has_told_one_view(tree):
     with serving(views.healthy()) as socket:
-        ground = Ground(Places.tree(tree), Config(), agent=AgentClient(str(socket)))
+        ground = DiagnosisTarget(Places.tree(tree), Config(), agent=AgentClient(str(socket)))
         facts = gather(ground, level="full", seconds=LONG)
     assert facts.view == views.healthy()
     assert facts.earlier is None
@@ -182,7 +182,9 @@ def test_an_agent_that_simulates_its_gpus_is_not_mixed_with_a_machine_without(tr
     shutil.rmtree(tree / "sys/bus/pci/devices")
     (tree / "sys/bus/pci/devices").mkdir()
     with serving(views.healthy()) as socket:
-        facts = gather(Ground(Places.tree(tree), Config(), agent=AgentClient(str(socket))), level="quick", seconds=LONG)
+        facts = gather(
+            DiagnosisTarget(Places.tree(tree), Config(), agent=AgentClient(str(socket))), level="quick", seconds=LONG
+        )
     assert facts.view == views.healthy()
     assert {facts.unread[section] for section in HOST_SECTIONS} == {NOT_HERE}
     assert facts.kernel is None
@@ -194,7 +196,9 @@ def test_an_agent_of_another_machine_is_not_mixed_with_these_files(tree):
     (tree / "proc/sys/kernel/random").mkdir(parents=True, exist_ok=True)
     (tree / "proc/sys/kernel/random/boot_id").write_text("this one\n")
     with serving(view) as socket:
-        facts = gather(Ground(Places.tree(tree), Config(), agent=AgentClient(str(socket))), level="quick", seconds=LONG)
+        facts = gather(
+            DiagnosisTarget(Places.tree(tree), Config(), agent=AgentClient(str(socket))), level="quick", seconds=LONG
+        )
     assert facts.view == view
     assert {facts.unread[section] for section in HOST_SECTIONS} == {OTHER_MACHINE}
 
@@ -202,7 +206,7 @@ def test_an_agent_of_another_machine_is_not_mixed_with_these_files(tree):
 def test_an_agent_without_a_view_is_passed_over_unless_it_was_named(tree):
     with serving(None) as socket:
         agent = AgentClient(str(socket))
-        found = Ground(Places.tree(tree), Config(), Backend(target="/nowhere"), agent)
+        found = DiagnosisTarget(Places.tree(tree), Config(), Backend(target="/nowhere"), agent)
         facts = gather(found, level="quick", seconds=LONG)
         assert not facts.agent
         assert "no view" in facts.unread["agent"]
@@ -221,6 +225,6 @@ def test_a_tree_of_pipes_and_devices_keeps_and_floods_nobody(tree):
             os.mkfifo(path)
         else:
             path.symlink_to("/dev/zero")
-    facts = gather(Ground(Places.of(str(tree), Config().sources, ""), Config()), level="quick", seconds=LONG)
+    facts = gather(DiagnosisTarget(Places.of(str(tree), Config().sources, ""), Config()), level="quick", seconds=LONG)
     assert not [reason for reason in facts.unread.values() if reason == GONE or "not there within" in reason]
     assert facts.node is None

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gpuwatch.diagnose.host.installed_modules import InstalledModule, dkms_versions, has_headers, installed_modules
+from gpuwatch.diagnose.host.kernel_modules import InstalledModule, dkms_versions, has_headers, installed_modules
 from tests.diagnose.host.elf_files import module
 
 KERNEL, OLD, BARE = "6.8.0-51-generic", "6.8.0-50-generic", "5.15.0-1-generic"

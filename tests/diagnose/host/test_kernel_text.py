@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnose.host.kernel_text import KernelLine, kernel_text
+from gpuwatch.diagnose.host.kernel_text import KernelMessage, kernel_text
 
 XID = "NVRM: Xid (PCI:0000:61:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
@@ -23,8 +23,8 @@ def test_of_the_kernels_own_records_only_those_of_the_kernel_about_gpus_count(tm
         "6,4,8000000,-;nvidia 0000:61:00.0: enabling device (0140 -> 0142)\n"
     )
     assert kernel_text(kmsg) == (
-        KernelLine(text=XID, at=6.5),
-        KernelLine(text="nvidia 0000:61:00.0: enabling device (0140 -> 0142)", at=8.0),
+        KernelMessage(text=XID, at=6.5),
+        KernelMessage(text="nvidia 0000:61:00.0: enabling device (0140 -> 0142)", at=8.0),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnose.host.kubelet_checkpoint import parse, sealed
+from gpuwatch.diagnose.host.kubelet_files import parse_checkpoint, sealed
 
 EMPTY = (
     '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"nvidia.com/gpu":'
@@ -35,31 +35,31 @@ REAL = {"no pod": EMPTY, "one pod": ONE_POD, "two devices on NUMA node 1": TWO_D
 
 @pytest.mark.parametrize("content", REAL.values(), ids=REAL)
 def test_real_checkpoints_fit_their_checksums(content: str) -> None:
-    assert parse(content).is_intact
+    assert parse_checkpoint(content).is_intact
 
 
 @pytest.mark.parametrize("content", REAL.values(), ids=REAL)
 def test_what_was_changed_does_not(content: str) -> None:
     changed = content.replace('"RegisteredDevices":{"nvidia.com/gpu":["', '"RegisteredDevices":{"nvidia.com/gpu":["x')
-    assert parse(changed).is_intact is False
+    assert parse_checkpoint(changed).is_intact is False
 
 
 def test_registered_devices_by_resource() -> None:
-    assert parse(EMPTY).registered == {"nvidia.com/gpu": ("GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0",)}
-    assert len(parse(TWO_DEVICES).registered["nvidia.com/gpu"]) == 3
-    assert parse('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null},"Checksum":1}').registered == {}
+    assert parse_checkpoint(EMPTY).registered == {"nvidia.com/gpu": ("GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0",)}
+    assert len(parse_checkpoint(TWO_DEVICES).registered["nvidia.com/gpu"]) == 3
+    assert parse_checkpoint('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null},"Checksum":1}').registered == {}
 
 
 def test_a_copy_without_what_containers_were_told_cannot_be_summed_up() -> None:
     copy = json.loads(ONE_POD)
     del copy["Data"]["PodDeviceEntries"][0]["AllocResp"]
-    assert parse(json.dumps(copy)).is_intact is None
+    assert parse_checkpoint(json.dumps(copy)).is_intact is None
 
 
 def test_old_kubelets_sum_up_otherwise() -> None:
     old = json.loads(ONE_POD)
     old["Data"]["PodDeviceEntries"][0]["DeviceIDs"] = ["tegra"]
-    found = parse(json.dumps(old))
+    found = parse_checkpoint(json.dumps(old))
     assert found.is_intact is None
     assert found.registered == {"nvidia.com/gpu": ("tegra",)}
 
@@ -69,12 +69,12 @@ def test_old_kubelets_sum_up_otherwise() -> None:
 )
 def test_what_is_no_checkpoint_says_so(content: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        parse(content)
+        parse_checkpoint(content)
 
 
 @given(st.dictionaries(st.text(max_size=6), st.lists(st.text(max_size=6), max_size=3), max_size=4))
 def test_a_sealed_one_is_intact_and_tells_the_same(registered: dict[str, list[str]]) -> None:
-    found = parse(sealed(registered))
+    found = parse_checkpoint(sealed(registered))
     assert found.is_intact
     assert found.registered == {name: tuple(sorted(ids)) for name, ids in registered.items()}
 
@@ -83,7 +83,7 @@ def test_a_sealed_one_is_intact_and_tells_the_same(registered: dict[str, list[st
 def test_a_damaged_one_is_refused_or_read(at: int, noise: bytes) -> None:
     damaged = TWO_DEVICES.encode()[:at] + noise + TWO_DEVICES.encode()[at + len(noise) :]
     try:
-        found = parse(damaged)
+        found = parse_checkpoint(damaged)
     except ValueError:
         return
     assert found.is_intact in (True, False, None)

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnose.host.kubelet_checkpoint import sealed
-from gpuwatch.diagnose.host.kubelet_files import KubeletFiles, kubelet_files
+from gpuwatch.diagnose.host.kubelet_files import KubeletFiles, kubelet_files, sealed
 from gpuwatch.sim.surroundings.kubelet import Fault, SimKubelet
 
 KUBELET = "var/lib/kubelet"
@@ -108,8 +107,8 @@ def test_a_plugin_that_has_ended_leaves_a_socket_nobody_listens_on(root: Path) -
             if name == "nvidia-gpu.sock":
                 listener.listen()
         found = read(root, ask=True)
-    assert found.deaf == (f"/{PLUGINS}/nvidia-mig-1g.10gb.sock",)
-    assert read(root).deaf == ()
+    assert found.refusing == (f"/{PLUGINS}/nvidia-mig-1g.10gb.sock",)
+    assert read(root).refusing == ()
 
 
 def test_a_checkpoint_that_cannot_be_read_or_understood(root: Path) -> None:

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnose.host.kubelet_identity import KUBECONFIGS, kubelet_kubeconfig, node_of
+from gpuwatch.diagnose.gathering.cluster import KUBECONFIGS, kubelet_kubeconfig, node_of
 
 NODE = "gpu-node-7"
 KEY = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gpuwatch.diagnose.host.operator_files import OperatorFiles, operator_files
+from gpuwatch.diagnose.host.services import OperatorFiles, operator_files
 
 
 def note(root: Path, path: str, content: str = "") -> None:
@@ -20,7 +20,6 @@ def test_names_and_first_lines(tmp_path: Path) -> None:
     note(tmp_path, "run/nvidia/validations/toolkit-ready", "x" * 5000)
     found = operator_files(tmp_path)
     assert found.present
-    assert found.mofed_ready is None
     assert {name: len(line) for name, line in found.validations.items()} == {
         ".driver-ctr-ready": 0, "driver-ready": len("IS_HOST_DRIVER=true"), "toolkit-ready": 200,
     }  # fmt: skip
@@ -29,10 +28,3 @@ def test_names_and_first_lines(tmp_path: Path) -> None:
 def test_a_validator_that_has_just_begun(tmp_path: Path) -> None:
     (tmp_path / "run/nvidia/validations").mkdir(parents=True)
     assert operator_files(tmp_path) == OperatorFiles(present=True)
-
-
-def test_the_network_driver_container(tmp_path: Path) -> None:
-    (tmp_path / "run/mellanox/drivers").mkdir(parents=True)
-    assert operator_files(tmp_path).mofed_ready is False
-    note(tmp_path, "run/mellanox/drivers/.driver-ready")
-    assert operator_files(tmp_path).mofed_ready is True

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from gpuwatch.diagnose.host.packages import versions
+from gpuwatch.diagnose.host.container_runtime import package_versions
 
 STATUS = """\
 Package: nvidia-container-toolkit
@@ -36,17 +36,17 @@ def put(root: Path, content: str) -> Path:
 
 def test_only_what_is_installed_and_asked_for(tmp_path: Path) -> None:
     put(tmp_path, STATUS)
-    assert versions(tmp_path, NAMES) == {
+    assert package_versions(tmp_path, NAMES) == {
         "nvidia-container-toolkit": "1.18.1-1",
         "docker-ce": "5:28.3.3-1~ubuntu.24.04~noble",
     }
-    assert versions(tmp_path, ("cri-o",)) == {}
+    assert package_versions(tmp_path, ("cri-o",)) == {}
 
 
 def test_a_host_without_dpkg(tmp_path: Path) -> None:
-    assert versions(tmp_path, NAMES) == {}
+    assert package_versions(tmp_path, NAMES) == {}
     (tmp_path / "var/lib/dpkg/status").mkdir(parents=True)
-    assert versions(tmp_path, NAMES) == {}
+    assert package_versions(tmp_path, NAMES) == {}
 
 
 @st.composite
@@ -62,5 +62,5 @@ def test_any_text_is_read(tmp_path_factory: object, content: str) -> None:
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as folder:
-        found = versions(put(Path(folder), content.encode(errors="replace").decode()), ("cri-o",))
+        found = package_versions(put(Path(folder), content.encode(errors="replace").decode()), ("cri-o",))
     assert set(found) <= {"cri-o"}

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.diagnose.host.fabric_devices import Adapter
-from gpuwatch.diagnose.host.fabric_manager import parse_log, parse_packages
+from gpuwatch.diagnose.host.fabric import Adapter, parse_log, parse_packages
 from gpuwatch.diagnose.host.services import ServiceProcess, Services, services
 
 STAT = "{pid} ({name}) {state} 1 {pid} {pid} 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 1 0 900 0 0"

@@ -1,7 +1,8 @@
-"""Walks over files of a host as a bundle takes them: links are kept as links that lead nowhere outside the copy."""
+"""Walks over the files of a host for a bundle. Links stay links, and no link leads out of the copy."""
 
 import fnmatch
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,14 +13,14 @@ from gpuwatch.diagnose.places import Places
 from gpuwatch.host.plain_file import plain
 
 MOST_FILES = 512
-"""Of one pattern."""
+"""Limit of one pattern."""
 
 MOST_LINKS = 32
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a bundle, its path without a slash in front. `link`: where it leads, `folder`: it is one; else a
-    file. `cut`: what is missing of it; `failed`: why it is not there.
+class BundleMember(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of a bundle, its path without a leading slash: a link with this target, a folder, or a file with this
+    `body`. `cut`: which part of it is missing; `failed`: why it is not there.
     """
 
     path: str
@@ -31,14 +32,14 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     failed: str = ""
 
 
-class Found(NamedTuple):
+class HostFile(NamedTuple):
     """A file of the host: `path` in the copy, `at` where it is here."""
 
     path: str
     at: Path
 
 
-class Tree:
+class HostTree:
     """The host as `places` show it; /proc, /sys and /dev may be mounted apart."""
 
     def __init__(self, places: Places) -> None:
@@ -50,41 +51,47 @@ class Tree:
         first, _, rest = path.partition("/")
         return Path(self._mounts[first], rest) if first in self._mounts else Path(self._root, path)
 
-    def find(self, pattern: str) -> Iterator[Member | Found]:
-        """What a pattern of names means, level by level: the links on the way as Members, then what is there."""
+    def find(self, pattern: str) -> Iterator[BundleMember | HostFile]:
+        """All that a pattern of names matches, level by level: the links on the way as members, then the files."""
         yield from self._walk("", [part for part in pattern.split("/") if part], 0)
 
-    def _walk(self, path: str, left: list[str], links: int) -> Iterator[Member | Found]:
+    def _walk(self, path: str, left: list[str], links: int) -> Iterator[BundleMember | HostFile]:
         if not left:
-            yield Found(path, self.here(path))
+            yield HostFile(path, self.here(path))
             return
         for name in self._names(path, left[0]):
             below = f"{path}/{name}" if path else name
-            target = _link(self.here(below))
-            if target is None or path.partition("/")[0] == "proc" or path == "proc":
+            try:
+                target = None if path.partition("/")[0] == "proc" else os.readlink(self.here(below))
+            except OSError:  # no link
+                target = None
+            if target is None:
                 yield from self._walk(below, left[1:], links)
             elif links < MOST_LINKS:
-                meant = resolved(path, self._below(target))
-                yield Member(path=below, link=os.path.relpath(meant or ".", path or "."))
-                yield from self._walk("", [*_escaped(meant), *left[1:]], links + 1)
-
-    def _below(self, target: str) -> str:
-        """Links of a copied tree may name the place it was copied to."""
-        root = self._root.rstrip("/")
-        return target.removeprefix(root) if root and target.startswith(f"{root}/") else target
+                root = self._root.rstrip("/")  # links of a copied tree may name the place it was copied to
+                within = target.removeprefix(root) if root and target.startswith(f"{root}/") else target
+                meant = resolved(path, within)
+                yield BundleMember(path=below, link=os.path.relpath(meant or ".", path or "."))
+                literal = (re.sub(r"([*?[])", r"[\1]", part) for part in meant.split("/") if part)
+                yield from self._walk("", [*literal, *left[1:]], links + 1)
 
     def _names(self, folder: str, pattern: str) -> list[str]:
         if not any(sign in pattern for sign in "*?["):
             return [pattern] if os.path.lexists(self.here(f"{folder}/{pattern}" if folder else pattern)) else []
-        try:
-            names = sorted(os.listdir(self.here(folder)))
-        except OSError:
-            return []
+        names = listed(self.here(folder))
         return [name for name in names if fnmatch.fnmatchcase(name, pattern)][:MOST_FILES]
 
 
+def listed(folder: Path) -> list[str]:
+    """Names in a folder, in order; none where it cannot be listed."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
 def resolved(folder: str, target: str) -> str:
-    """Path in the copy of what a link in `folder` means; never above the root."""
+    """The path in the copy that a link in `folder` leads to; never above the root."""
     parts = [] if target.startswith("/") else [part for part in folder.split("/") if part]
     for part in target.split("/"):
         if part == "..":
@@ -94,7 +101,7 @@ def resolved(folder: str, target: str) -> str:
     return "/".join(parts)
 
 
-def contents(found: Found, most: int, *, tail: bool = False) -> tuple[bytes, str]:
+def contents(found: HostFile, most: int, *, tail: bool = False) -> tuple[bytes, str]:
     """The first (`tail`: the last) `most` bytes of a file, and what is missing.
 
     Raises:
@@ -108,15 +115,3 @@ def contents(found: Found, most: int, *, tail: bool = False) -> tuple[bytes, str
     if len(body) <= most and size <= most:
         return body, ""
     return body[:most], f"only the {'last' if tail else 'first'} {most} bytes of {max(size, len(body))}"
-
-
-def _link(at: Path) -> str | None:
-    try:
-        return os.readlink(at)
-    except OSError:
-        return None
-
-
-def _escaped(path: str) -> list[str]:
-    """Names, taken literally by `find`."""
-    return [name.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]") for name in path.split("/") if name]
