@@ -66,7 +66,7 @@ USED = {
     "unknown": ({"processes": None}, "whether it is in use is not known: its processes cannot be read"),
     "memory": (
         {"memory": {"used": 20 << 30}},
-        "20.0 GiB of its memory are in use by nobody that can be seen from here",
+        "20.0 GiB of its memory are in use by processes that cannot be seen from here",
     ),
     "vgpu": ({"vgpus": (Vgpu(uuid="v", instance=1),)}, "in use by 1 vGPU(s)"),
 }
