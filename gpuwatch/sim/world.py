@@ -94,7 +94,7 @@ class World:
             hold = create(self.directory, self._scenario, self._seed, self._speed, self._clock)
             undo.callback(hold.release)
             undo.callback(end, self.directory)
-            self._keeper = NodeReplica(self.directory, hold.record, self._clock, physical=False)
+            self._replica = NodeReplica(self.directory, hold.record, self._clock, physical=False)
             try:
                 self._make(undo, hold.record.boot_id)
             except (OSError, RuntimeError) as error:
@@ -137,14 +137,14 @@ class World:
         _identify(self.directory, boot_id)
         self._kubelet = SimKubelet(self.directory / KUBELET)
         undo.callback(self._kubelet.stop)
-        node = self._keeper.update()
+        node = self._replica.update()
         self._kmsg.write(LogLine(0.0, f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {node.driver}"))
         self._show(node)
 
     def _run(self) -> None:
-        changes = self._keeper.node.changes
-        while not self._stopping.wait(self._keeper.until_next()):
-            node = self._keeper.update()
+        changes = self._replica.node.changes
+        while not self._stopping.wait(self._replica.until_next()):
+            node = self._replica.update()
             while node.lines:
                 self._log(node.lines.popleft())
             try:

@@ -172,7 +172,7 @@ def test_a_reload_ends_old_processes_for_good_and_takes_a_lost_gpu_off_the_list(
         with pytest.raises(pynvml.NVMLError) as over:
             driver.nvmlDeviceGetCount()
         assert over.value.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
-        fresh = type(driver)(type(driver.keeper)(tmp_path, driver.keeper.record, clock, physical=True))
+        fresh = type(driver)(type(driver.replica)(tmp_path, driver.replica.record, clock, physical=True))
         if code is None:
             fresh.nvmlInit()
             continue
@@ -227,7 +227,7 @@ def test_events_come_at_once_with_the_identity_of_a_gpu_that_is_gone(tmp_path):
         *[("xid", 31)] * len(later),
     ]
     assert [e.uuid for e in found] == [identities[i].uuid for i in (1, 1, 0, 0, *[0] * len(later))]
-    late = [event.at - driver.keeper.record.started - at for event, at in zip(found[3:], [0.4, *later], strict=True)]
+    late = [event.at - driver.replica.record.started - at for event, at in zip(found[3:], [0.4, *later], strict=True)]
     assert min(late) >= -1e-3
     assert min(late) < 0.1, "on a busy machine some come late, not all of them"
     assert events.wait(1, time.time) is None
@@ -274,10 +274,10 @@ def test_a_driver_that_lets_nobody_in_says_why(tmp_path, clock):
     clock.advance(6.0)
     assert driver.nvmlDeviceGetCount() == 2
     with pytest.raises(pynvml.NVMLError) as refused:
-        type(driver)(driver.keeper).nvmlInit()
+        type(driver)(driver.replica).nvmlInit()
     assert refused.value.value == pynvml.NVML_ERROR_NO_PERMISSION
     clock.advance(4.0)
-    type(driver)(driver.keeper).nvmlInit()
+    type(driver)(driver.replica).nvmlInit()
 
 
 @pytest.mark.parametrize("name", names())
@@ -296,7 +296,7 @@ def live_through(tmp_path, clock, of, looks):
     driver, readers, samples, failures = open_driver(tmp_path, of, clock), {}, 0, set()
     for _ in range(looks):
         clock.advance(LIFE_SECONDS / looks)
-        node = driver.keeper.update()
+        node = driver.replica.update()
         for index, gpu in enumerate(node.gpus):
             if gpu.faults.hung or node.driver_hung:
                 continue
@@ -349,7 +349,7 @@ def test_a_hang_ends_with_its_node(tmp_path):
     caller = threading.Thread(target=call, daemon=True)
     world.inject({"do": "hang", "gpu": 0})
     caller.start()
-    until(lambda: driver.keeper.node.gpus[0].faults.hung, "it hangs")
+    until(lambda: driver.replica.node.gpus[0].faults.hung, "it hangs")
     world.stop()
     caller.join(BOUND_SECONDS)
     assert refusals == [pynvml.NVML_ERROR_DRIVER_NOT_LOADED]

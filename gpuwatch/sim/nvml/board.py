@@ -1,15 +1,15 @@
-"""The board as NVML tells of it: power, temperature, clocks and fans."""
+"""Power, temperature, clocks and fans as NVML answers them, and the setters of power limit and locked clocks.
 
-from typing import TYPE_CHECKING
+A setter lets its action happen to the node, so that every process sees it, and returns when it is in force. Any process
+that can write to the node's directory may set: a simulated driver does not require root.
+"""
 
 import pynvml
 
 from gpuwatch.collect.nvml.decode import CLOCK_EVENT_REASONS
-from gpuwatch.sim.node.physics import HW_BRAKE, HW_SLOWDOWN
-from gpuwatch.sim.nvml.answers import Answer, refuse, where, works
-
-if TYPE_CHECKING:
-    from gpuwatch.sim.nvml import ResolvedDevice
+from gpuwatch.sim.node.actions import LockClocks, SetPowerLimit
+from gpuwatch.sim.node.physics import CLOCK_STEP, HW_BRAKE, HW_SLOWDOWN
+from gpuwatch.sim.nvml.driver import Answer, ResolvedDevice, answers, only_where, refuse
 
 CLOCKS = {
     pynvml.NVML_CLOCK_GRAPHICS: ("clock", "clock_max"),
@@ -25,81 +25,108 @@ THRESHOLDS = {
     pynvml.NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_CURR: "acoustic",
 }
 
+BOARD: dict[str, Answer] = {
+    "nvmlDeviceGetEnforcedPowerLimit": lambda d: round(1000 * d.gpu.power_limit),
+    "nvmlDeviceGetPowerManagementLimit": lambda d: round(1000 * d.gpu.power_limit),
+    "nvmlDeviceGetPowerManagementDefaultLimit": lambda d: 1000 * d.gpu.model.power_limit,
+    "nvmlDeviceGetPowerManagementLimitConstraints": lambda d: [
+        1000 * d.gpu.model.power_min,
+        1000 * d.gpu.model.power_max,
+    ],
+    "nvmlDeviceGetTotalEnergyConsumption": lambda d: round(
+        1000 * d.physics.counter(d.physics.energy, d.physics.power, d.t)
+    ),
+    "nvmlDeviceGetMarginTemperature": only_where(
+        lambda d: d.gpu.model.margins, lambda d: d.gpu.model.max_operating - round(d.physics.temperature)
+    ),
+    "nvmlDeviceGetSupportedClocksEventReasons": lambda d: sum(CLOCK_EVENT_REASONS.values()),
+    "nvmlDeviceGetSupportedClocksThrottleReasons": lambda d: sum(CLOCK_EVENT_REASONS.values()),
+    "nvmlDeviceGetPerformanceState": lambda d: 0 if d.works else d.gpu.model.idle_state,
+    "nvmlDeviceGetNumFans": only_where(lambda d: d.gpu.model.fans, lambda d: d.gpu.model.fans),
+    "nvmlDeviceGetSupportedMemoryClocks": lambda d: sorted(
+        {d.gpu.model.memory_clock, d.gpu.model.memory_clock_idle}, reverse=True
+    ),
+    "nvmlDeviceResetGpuLockedClocks": lambda d: d.nvml.act(LockClocks(gpu=d.gpu.index)),
+}
+"""Function -> answer; the decorators below add theirs."""
 
-def _clock(d: "ResolvedDevice", domain: int) -> int:
-    now, _ = CLOCKS.get(domain) or refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-    if now == "clock":
-        return int(d.physics.clock)
-    model = d.gpu.model
-    if now == "memory_clock":
-        return model.memory_clock if works(d) else model.memory_clock_idle
-    return model.video_clock_max if works(d) else model.video_clock_idle
+
+@answers(BOARD, "nvmlDeviceGetPowerUsage")
+def _power(d: ResolvedDevice) -> int:
+    """The mean of the last second."""
+    recent = [moment.power for moment in d.physics.history if moment.t > d.t - 1.0]
+    return round(1000 * (sum(recent) / len(recent) if recent else d.physics.power))
 
 
-def _max_clock(d: "ResolvedDevice", domain: int) -> int:
-    _, name = CLOCKS.get(domain) or refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
-    return int(getattr(d.gpu.model, name))
+@answers(BOARD, "nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV")
+def _temperature(d: ResolvedDevice, sensor: int) -> int:
+    return round(d.physics.temperature) if sensor == pynvml.NVML_TEMPERATURE_GPU else refuse()
 
 
-def _threshold(d: "ResolvedDevice", kind: int) -> int:
+@answers(BOARD, "nvmlDeviceGetTemperatureThreshold")
+def _threshold(d: ResolvedDevice, kind: int) -> int:
     found = getattr(d.gpu.model, THRESHOLDS.get(kind, ""), None)
     if found is None or (d.gpu.model.margins and kind != pynvml.NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_CURR):
         return refuse()
     return int(found)
 
 
-def _temperature(d: "ResolvedDevice", sensor: int) -> int:
-    return round(d.physics.temperature) if sensor == pynvml.NVML_TEMPERATURE_GPU else refuse()
+@answers(BOARD, "nvmlDeviceGetClockInfo")
+def _clock(d: ResolvedDevice, domain: int) -> int:
+    name, _ = CLOCKS.get(domain) or refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    if name == "clock":
+        return int(d.physics.clock)
+    model = d.gpu.model
+    if name == "memory_clock":
+        return model.memory_clock if d.works else model.memory_clock_idle
+    return model.video_clock_max if d.works else model.video_clock_idle
 
 
-def _margin(d: "ResolvedDevice") -> int:
-    return d.gpu.model.max_operating - round(d.physics.temperature)
+@answers(BOARD, "nvmlDeviceGetMaxClockInfo")
+def _max_clock(d: ResolvedDevice, domain: int) -> int:
+    _, name = CLOCKS.get(domain) or refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    return int(getattr(d.gpu.model, name))
 
 
-def _reasons(d: "ResolvedDevice") -> int:
+@answers(BOARD, "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+def _reasons(d: ResolvedDevice) -> int:
     known = d.physics.reasons
     return known | HW_SLOWDOWN if known & HW_BRAKE else known
 
 
-def _performance_state(d: "ResolvedDevice") -> int:
-    return 0 if works(d) else d.gpu.model.idle_state
-
-
-def _power(d: "ResolvedDevice") -> int:
-    """The mean of the last second."""
-    recent = [moment.power for moment in d.physics.history if moment.t > d.t - 1.0]
-    return round(1000 * (sum(recent) / len(recent) if recent else d.physics.power))
-
-
-def energy(d: "ResolvedDevice") -> int:
-    """Millijoules since the driver was loaded."""
-    return round(1000 * d.physics.counter(d.physics.energy, d.physics.power, d.t))
-
-
-def _fan(d: "ResolvedDevice", fan: int = 0) -> int:
+@answers(BOARD, "nvmlDeviceGetFanSpeed", "nvmlDeviceGetFanSpeed_v2")
+def _fan(d: ResolvedDevice, fan: int = 0) -> int:
     if fan >= d.gpu.model.fans:
         return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT if d.gpu.model.fans else pynvml.NVML_ERROR_NOT_SUPPORTED)
     return round(min(100, max(0, (d.physics.temperature - 45) * 2.2)))
 
 
-BOARD: dict[str, Answer] = {
-    "nvmlDeviceGetPowerUsage": _power,
-    "nvmlDeviceGetTotalEnergyConsumption": energy,
-    "nvmlDeviceGetEnforcedPowerLimit": lambda d: round(1000 * d.gpu.power_limit),
-    "nvmlDeviceGetPowerManagementLimit": lambda d: round(1000 * d.gpu.power_limit),
-    "nvmlDeviceGetTemperature": _temperature,
-    "nvmlDeviceGetTemperatureV": _temperature,
-    "nvmlDeviceGetMarginTemperature": where(lambda d: d.gpu.model.margins, _margin),
-    "nvmlDeviceGetTemperatureThreshold": _threshold,
-    "nvmlDeviceGetClockInfo": _clock,
-    "nvmlDeviceGetMaxClockInfo": _max_clock,
-    "nvmlDeviceGetCurrentClocksEventReasons": _reasons,
-    "nvmlDeviceGetCurrentClocksThrottleReasons": _reasons,
-    "nvmlDeviceGetSupportedClocksEventReasons": lambda d: sum(CLOCK_EVENT_REASONS.values()),
-    "nvmlDeviceGetSupportedClocksThrottleReasons": lambda d: sum(CLOCK_EVENT_REASONS.values()),
-    "nvmlDeviceGetPerformanceState": _performance_state,
-    "nvmlDeviceGetNumFans": where(lambda d: d.gpu.model.fans, lambda d: d.gpu.model.fans),
-    "nvmlDeviceGetFanSpeed": _fan,
-    "nvmlDeviceGetFanSpeed_v2": _fan,
-}
-"""Function -> answer."""
+@answers(BOARD, "nvmlDeviceGetSupportedGraphicsClocks")
+def _graphics_clocks(d: ResolvedDevice, memory_clock: int) -> list[int]:
+    """Highest first."""
+    model = d.gpu.model
+    if memory_clock not in (model.memory_clock, model.memory_clock_idle):
+        return refuse(pynvml.NVML_ERROR_NOT_FOUND)
+    return list(range(model.clock_max, model.clock_idle - 1, -CLOCK_STEP))
+
+
+@answers(BOARD, "nvmlDeviceSetGpuLockedClocks")
+def _lock_clocks(d: ResolvedDevice, lowest: int, highest: int) -> None:
+    if lowest > highest:
+        refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    d.nvml.act(LockClocks(gpu=d.gpu.index, lowest=lowest, highest=highest))
+
+
+@answers(BOARD, "nvmlDeviceSetPowerManagementLimit")
+def _set_power_limit(d: ResolvedDevice, milliwatts: int) -> None:
+    if not 1000 * d.gpu.model.power_min <= milliwatts <= 1000 * d.gpu.model.power_max:
+        refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    d.nvml.act(SetPowerLimit(gpu=d.gpu.index, watts=milliwatts / 1000))
+
+
+@answers(BOARD, "nvmlDeviceSetPowerManagementLimit_v2")
+def _set_scoped_power_limit(d: ResolvedDevice, scope: int, milliwatts: int, version: int = 0) -> int:
+    if scope != pynvml.NVML_POWER_SCOPE_GPU:
+        refuse()
+    _set_power_limit(d, milliwatts)
+    return int(pynvml.NVML_SUCCESS)

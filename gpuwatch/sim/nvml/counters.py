@@ -2,39 +2,50 @@
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml
 
 from gpuwatch.collect.nvml.links import ERRORS, SPEED
 from gpuwatch.sim.node.physics import HW_BRAKE, HW_THERMAL, IDLE, SW_POWER, SW_THERMAL
-from gpuwatch.sim.nvml.answers import MIB, refuse, struct, value
-from gpuwatch.sim.nvml.since import FIELD_SINCE
+from gpuwatch.sim.nvml.driver import (
+    FIELD_SINCE,
+    MIB,
+    NO_INSTANCE,
+    Answer,
+    ResolvedDevice,
+    answers,
+    refuse,
+    struct,
+    value,
+    whole_only,
+)
 
-if TYPE_CHECKING:
-    from gpuwatch.sim.nvml import ResolvedDevice
-
-UNSUPPORTED, INVALID = pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT
-UNSIGNED, LONG = 1, 3  # nvmlValueType_t
-NO_INSTANCE = 0xFFFFFFFF
+UNSIGNED, LONG, SIGNED = 1, 3, 5  # nvmlValueType_t
 KIB = 1024
 OLD_LINK_ERRORS = ("replay", "recovery", "crc")
 
+COUNTERS: dict[str, Answer] = {}
+"""Function -> answer, from the decorators below."""
 
-def _duration(bit: int) -> Callable[["ResolvedDevice", int], float]:
+Read = Callable[[ResolvedDevice, int], float | None]
+"""A field's value of a device and a scope; None: not supported."""
+
+
+def _duration(bit: int) -> Read:
     """Nanoseconds for which a clock event lasted."""
 
-    def read(d: "ResolvedDevice", scope: int) -> float:
+    def read(d: ResolvedDevice, scope: int) -> float:
         rate = 1.0 if d.physics.reasons & bit else 0.0
         return 1e9 * d.physics.counter(d.physics.seconds[bit], rate, d.t)
 
     return read
 
 
-def _margin(threshold: str) -> Callable[["ResolvedDevice", int], float | None]:
+def _margin(threshold: str) -> Read:
     """A threshold as its distance from the highest operating temperature, where the model states it so."""
 
-    def read(d: "ResolvedDevice", scope: int) -> float | None:
+    def read(d: ResolvedDevice, scope: int) -> float | None:
         found = getattr(d.gpu.model, threshold)
         if found is None or not d.gpu.model.margins:
             return None
@@ -43,14 +54,14 @@ def _margin(threshold: str) -> Callable[["ResolvedDevice", int], float | None]:
     return read
 
 
-def _memory_temperature(d: "ResolvedDevice", scope: int) -> float | None:
+def _memory_temperature(d: ResolvedDevice, scope: int) -> float | None:
     if d.gpu.model.memory_max is None:
         return 0
     return round(d.physics.temperature + 4 + 6 * d.physics.load.dram)
 
 
-def _traffic(nvlink5: bool, unit: int) -> Callable[["ResolvedDevice", int], float | None]:
-    def read(d: "ResolvedDevice", link: int) -> float | None:
+def _traffic(nvlink5: bool, unit: int) -> Read:
+    def read(d: ResolvedDevice, link: int) -> float | None:
         model, faults = d.gpu.model, d.gpu.faults
         if model.nvlink5 is not nvlink5 or not 0 <= link < model.nvlinks:
             return None
@@ -60,8 +71,8 @@ def _traffic(nvlink5: bool, unit: int) -> Callable[["ResolvedDevice", int], floa
     return read
 
 
-def _link_error(label: str) -> Callable[["ResolvedDevice", int], float | None]:
-    def read(d: "ResolvedDevice", link: int) -> float | None:
+def _link_error(label: str) -> Read:
+    def read(d: ResolvedDevice, link: int) -> float | None:
         if d.gpu.model.nvlink5 is (label in OLD_LINK_ERRORS) or not 0 <= link < d.gpu.model.nvlinks:
             return None
         return d.gpu.faults.link_errors[link].get(label, 0)
@@ -69,28 +80,19 @@ def _link_error(label: str) -> Callable[["ResolvedDevice", int], float | None]:
     return read
 
 
-def _speed(d: "ResolvedDevice", link: int) -> float | None:
+def _speed(d: ResolvedDevice, link: int) -> float | None:
     if not 0 <= link < d.gpu.model.nvlinks:
         return None
     return d.gpu.model.nvlink_speed if d.gpu.faults.link_active[link] else 0
 
 
-def _sent(d: "ResolvedDevice", scope: int) -> float:
-    return d.physics.counter(d.physics.pcie_sent, d.physics.pcie_rate, d.t)
-
-
-def _received(d: "ResolvedDevice", scope: int) -> float:
-    return d.physics.counter(d.physics.pcie_received, 0.6 * d.physics.pcie_rate, d.t)
-
-
-def _energy(d: "ResolvedDevice", scope: int) -> float:
-    return 1000 * d.physics.counter(d.physics.energy, d.physics.power, d.t)
-
-
-_READS: dict[str, tuple[int, Callable[["ResolvedDevice", int], float | None]]] = {
+_READS: dict[str, tuple[int, Callable[[ResolvedDevice, int], float | None]]] = {
     "DEV_POWER_INSTANT": (UNSIGNED, lambda d, scope: 1000 * d.physics.power),
     "DEV_POWER_AVERAGE": (UNSIGNED, lambda d, scope: 1000 * d.physics.power),
-    "DEV_TOTAL_ENERGY_CONSUMPTION": (LONG, _energy),
+    "DEV_TOTAL_ENERGY_CONSUMPTION": (
+        LONG,
+        lambda d, scope: 1000 * d.physics.counter(d.physics.energy, d.physics.power, d.t),
+    ),
     "DEV_MEMORY_TEMP": (UNSIGNED, _memory_temperature),
     "DEV_TEMPERATURE_SHUTDOWN_TLIMIT": (UNSIGNED, _margin("shutdown")),
     "DEV_TEMPERATURE_SLOWDOWN_TLIMIT": (UNSIGNED, _margin("slowdown")),
@@ -106,8 +108,14 @@ _READS: dict[str, tuple[int, Callable[["ResolvedDevice", int], float | None]]] =
     "DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN": (LONG, _duration(HW_THERMAL)),
     "DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN": (LONG, _duration(HW_BRAKE)),
     "DEV_PCIE_REPLAY_COUNTER": (UNSIGNED, lambda d, scope: d.gpu.faults.pcie_replays),
-    "DEV_PCIE_COUNT_TX_BYTES": (LONG, _sent),
-    "DEV_PCIE_COUNT_RX_BYTES": (LONG, _received),
+    "DEV_PCIE_COUNT_TX_BYTES": (
+        LONG,
+        lambda d, scope: d.physics.counter(d.physics.pcie_sent, d.physics.pcie_rate, d.t),
+    ),
+    "DEV_PCIE_COUNT_RX_BYTES": (
+        LONG,
+        lambda d, scope: d.physics.counter(d.physics.pcie_received, 0.6 * d.physics.pcie_rate, d.t),
+    ),
     "DEV_GET_GPU_RECOVERY_ACTION": (UNSIGNED, lambda d, scope: d.gpu.faults.recovery_action),
     "DEV_NVLINK_COUNT_XMIT_BYTES": (LONG, _traffic(True, 1)),
     "DEV_NVLINK_COUNT_RCV_BYTES": (LONG, _traffic(True, 1)),
@@ -129,27 +137,33 @@ SIGNED_FIELDS = {
     for name in _READS
     if name.endswith("TLIMIT") and hasattr(pynvml, "NVML_FI_" + name)
 }
-SIGNED = 5
 
 
-def field_values(d: "ResolvedDevice", wanted: list[Any]) -> list[SimpleNamespace]:
+@answers(COUNTERS, "nvmlDeviceGetFieldValues")
+def _field_values(d: ResolvedDevice, wanted: list[Any]) -> list[SimpleNamespace]:
     """One answer for each field id or (field id, scope id), each with its own return code."""
     branch = int(d.node.driver.split(".")[0])
-    pairs = (item if isinstance(item, tuple | list) else (item, 0) for item in wanted)
-    return [_field(d, field, scope, branch) for field, scope in pairs]
+    found = []
+    for field, scope in (item if isinstance(item, tuple | list) else (item, 0) for item in wanted):
+        kind, read, since = FIELD_READS.get(field, (UNSIGNED, None, 0))
+        number = read(d, scope) if read is not None and branch >= since else None
+        found.append(
+            struct(
+                fieldId=field,
+                scopeId=scope,
+                timestamp=0,
+                latencyUsec=0,
+                value=value(number or 0),
+                valueType=SIGNED if field in SIGNED_FIELDS else kind,
+                nvmlReturn=pynvml.NVML_ERROR_NOT_SUPPORTED if number is None else 0,
+            )
+        )
+    return found
 
 
-def _field(d: "ResolvedDevice", field: int, scope: int, branch: int) -> SimpleNamespace:
-    answer = struct(fieldId=field, scopeId=scope, timestamp=0, latencyUsec=0, valueType=UNSIGNED, nvmlReturn=0)
-    kind, read, since = FIELD_READS.get(field, (UNSIGNED, None, 0))
-    number = read(d, scope) if read is not None and branch >= since else None
-    answer.value = value(number or 0)
-    answer.valueType = SIGNED if field in SIGNED_FIELDS else kind
-    answer.nvmlReturn = UNSUPPORTED if number is None else 0
-    return answer
-
-
-def samples(d: "ResolvedDevice", kind: int, since: int) -> tuple[int, list[SimpleNamespace]]:
+@answers(COUNTERS, "nvmlDeviceGetSamples")
+@whole_only
+def _samples(d: ResolvedDevice, kind: int, since: int) -> tuple[int, list[SimpleNamespace]]:
     """The buffered moments newer than `since` (microseconds)."""
     wanted = {
         pynvml.NVML_TOTAL_POWER_SAMPLES: lambda moment: 1000 * moment.power,
@@ -160,23 +174,22 @@ def samples(d: "ResolvedDevice", kind: int, since: int) -> tuple[int, list[Simpl
     found = [
         struct(timeStamp=stamp, sampleValue=value(round(wanted(moment))))
         for moment in d.physics.history
-        if (stamp := microseconds(d, moment.t)) > since
+        if (stamp := _microseconds(d, moment.t)) > since
     ]
     if not found:
         refuse(pynvml.NVML_ERROR_NOT_FOUND)
     return UNSIGNED, found
 
 
-def microseconds(d: "ResolvedDevice", t: float) -> int:
+def _microseconds(d: ResolvedDevice, t: float) -> int:
     """The driver's time stamp of a simulated second."""
-    return round(1e6 * d.nvml.keeper.wall_time(t))
+    return round(1e6 * d.nvml.replica.wall_time(t))
 
 
-def processes(kind: str) -> Callable[["ResolvedDevice"], list[SimpleNamespace]]:
+def _processes(kind: str) -> Answer:
     """The getter of one kind of process list."""
-    wanted = {"Compute": "compute", "Graphics": "graphics", "MPSCompute": "mps"}[kind]
 
-    def read(d: "ResolvedDevice") -> list[SimpleNamespace]:
+    def read(d: ResolvedDevice) -> list[SimpleNamespace]:
         units = [d.unit] if d.unit is not None else d.gpu.units
         return [
             struct(
@@ -187,16 +200,22 @@ def processes(kind: str) -> Callable[["ResolvedDevice"], list[SimpleNamespace]]:
             )
             for unit in units
             for process in unit.processes
-            if process.workload.kind == wanted
+            if process.workload.kind == kind
         ]
 
     return read
 
 
-def process_utilization(d: "ResolvedDevice", since: int) -> list[SimpleNamespace]:
+for name, kind in (("Compute", "compute"), ("Graphics", "graphics"), ("MPSCompute", "mps")):
+    COUNTERS |= {f"nvmlDeviceGet{name}RunningProcesses{suffix}": _processes(kind) for suffix in ("", "_v2", "_v3")}
+
+
+@answers(COUNTERS, "nvmlDeviceGetProcessUtilization")
+@whole_only
+def _process_utilization(d: ResolvedDevice, since: int) -> list[SimpleNamespace]:
     """The newest sample of each process that works; fails with NVML_SUCCESS when there is none, as pynvml does."""
     moment = d.physics.time
-    stamp = microseconds(d, moment)
+    stamp = _microseconds(d, moment)
     found = []
     for _, process in d.gpu.processes if stamp > since else ():
         load = process.load(moment)

@@ -1,36 +1,105 @@
-"""What a simulated GPU answers to each NVML function: a table from name to a function of the resolved device.
+"""What a simulated GPU answers to each NVML function: identity, use, memory, NVLink, fabric and PCIe.
 
-A function that a model lacks is refused as the real driver does (NOT_SUPPORTED); what is not in the tables at all too.
+A function that a model lacks is refused as the real driver does (NOT_SUPPORTED); so is a function in no table.
 """
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml
 
 from gpuwatch.collect.nvml import decode as nvml_decode
-from gpuwatch.sim.nvml.answers import MIB, Answer, Handle, refuse, struct, where, whole_only, works
 from gpuwatch.sim.nvml.board import BOARD
-from gpuwatch.sim.nvml.counters import field_values, process_utilization, processes, samples
+from gpuwatch.sim.nvml.counters import COUNTERS
+from gpuwatch.sim.nvml.driver import (
+    MIB,
+    Answer,
+    Handle,
+    ResolvedDevice,
+    answers,
+    fill,
+    only_where,
+    refuse,
+    struct,
+    whole_only,
+)
 from gpuwatch.sim.nvml.ecc import ECC
-from gpuwatch.sim.nvml.knobs import KNOBS
-from gpuwatch.sim.nvml.link import LINKS
 
-if TYPE_CHECKING:
-    from gpuwatch.sim.nvml import ResolvedDevice
-
-
-def _utilization(d: "ResolvedDevice") -> SimpleNamespace:
-    load = d.physics.load
-    return struct(gpu=round(100 * min(1.0, load.busy)), memory=round(60 * min(1.0, load.dram)))
+COMPUTE_MODES = {mode: number for number, mode in nvml_decode.COMPUTE_MODES.items()}
+LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc_data")
+"""By nvmlNvLinkErrorCounter_t."""
 
 
-def _memory(d: "ResolvedDevice", version: int | None = None) -> SimpleNamespace:
+def _engine(name: str) -> Answer:
+    return whole_only(lambda d: [round(100 * min(1.0, getattr(d.physics.load, name, 0.0))), 167_000])
+
+
+DEVICE: dict[str, Answer] = {
+    "nvmlDeviceGetName": lambda d: d.gpu.model.name,
+    "nvmlDeviceGetUUID": lambda d: d.gpu.uuid,
+    "nvmlDeviceGetIndex": lambda d: d.gpu.index,
+    "nvmlDeviceGetMinorNumber": lambda d: d.gpu.index,
+    "nvmlDeviceGetBrand": lambda d: d.gpu.model.brand,
+    "nvmlDeviceGetArchitecture": lambda d: d.gpu.model.architecture,
+    "nvmlDeviceGetCudaComputeCapability": lambda d: d.gpu.model.compute_capability,
+    "nvmlDeviceGetSerial": only_where(lambda d: d.gpu.model.ecc, lambda d: d.gpu.serial),
+    "nvmlDeviceGetBoardPartNumber": only_where(lambda d: d.gpu.model.part_number, lambda d: d.gpu.model.part_number),
+    "nvmlDeviceGetVbiosVersion": lambda d: d.gpu.model.vbios,
+    "nvmlDeviceGetInforomImageVersion": lambda d: d.gpu.model.inforom,
+    "nvmlDeviceGetNumGpuCores": lambda d: d.gpu.model.cores,
+    "nvmlDeviceGetMemoryBusWidth": lambda d: d.gpu.model.bus_width,
+    "nvmlDeviceGetEncoderUtilization": _engine("encoder"),
+    "nvmlDeviceGetDecoderUtilization": _engine("decoder"),
+    "nvmlDeviceGetJpgUtilization": _engine("jpeg"),
+    "nvmlDeviceGetOfaUtilization": _engine("ofa"),
+    "nvmlDeviceGetPersistenceMode": lambda d: int(d.gpu.persistence_mode),
+    "nvmlDeviceGetDisplayActive": lambda d: 0,
+    "nvmlDeviceGetComputeMode": lambda d: COMPUTE_MODES[d.gpu.compute_mode],
+    "nvmlDeviceGetVirtualizationMode": lambda d: 0,
+    "nvmlDeviceGetNumaNodeId": lambda d: d.gpu.index // 4,
+    "nvmlDeviceGetMaxMigDeviceCount": lambda d: 7 if d.gpu.model.mig else 0,
+    "nvmlDeviceGetGspFirmwareVersion": lambda d, version=None: d.node.driver.encode(),
+    "nvmlDeviceGetMigMode": only_where(
+        lambda d: d.gpu.model.mig,
+        lambda d: [int(d.gpu.mig_enabled), int(d.gpu.mig_enabled ^ d.gpu.faults.mig_pending)],
+    ),
+    "nvmlDeviceGetUtilizationRates": whole_only(
+        lambda d: struct(
+            gpu=round(100 * min(1.0, d.physics.load.busy)), memory=round(60 * min(1.0, d.physics.load.dram))
+        )
+    ),
+    "nvmlDeviceGetCurrPcieLinkGeneration": lambda d: d.gpu.faults.pcie_generation or d.gpu.model.pcie_generation,
+    "nvmlDeviceGetCurrPcieLinkWidth": lambda d: d.gpu.faults.pcie_width or 16,
+    "nvmlDeviceGetMaxPcieLinkGeneration": lambda d: d.gpu.model.pcie_generation,
+    "nvmlDeviceGetMaxPcieLinkWidth": lambda d: 16,
+    "nvmlDeviceGetPcieReplayCounter": lambda d: d.gpu.faults.pcie_replays,
+    **BOARD,
+    **COUNTERS,
+    **ECC,
+}
+"""Functions of a whole GPU; the decorators below add theirs."""
+
+MIG_DEVICE: dict[str, Answer] = {
+    "nvmlDeviceGetName": lambda d: f"{d.gpu.model.name} MIG {d.unit.profile.name}",
+    "nvmlDeviceGetUUID": lambda d: d.unit.uuid,
+    "nvmlDeviceGetGpuInstanceId": lambda d: d.unit.gi,
+    "nvmlDeviceGetComputeInstanceId": lambda d: 0,
+    "nvmlDeviceIsMigDeviceHandle": lambda d: 1,
+    **{
+        name: DEVICE[name] for name in DEVICE if "RunningProcesses" in name or name == "nvmlDeviceGetMemoryErrorCounter"
+    },
+}
+"""Functions of a MIG device; the others are not supported there."""
+
+
+@answers(MIG_DEVICE, "nvmlDeviceGetMemoryInfo")
+@answers(DEVICE, "nvmlDeviceGetMemoryInfo")
+def _memory(d: ResolvedDevice, version: int | None = None) -> SimpleNamespace:
     unit = d.unit
     if unit is None:
         model = d.gpu.model
         total, reserved = model.memory * MIB, model.reserved * MIB
-        used = (sum(part.used for part in d.gpu.units) + (4 if works(d) else 0) + d.gpu.faults.leaked_mib) * MIB
+        used = (sum(part.used for part in d.gpu.units) + (4 if d.works else 0) + d.gpu.faults.leaked_mib) * MIB
     else:
         total, reserved, used = unit.memory * MIB, 0, max(unit.used, 9) * MIB
     used = min(used, total - reserved)
@@ -39,7 +108,9 @@ def _memory(d: "ResolvedDevice", version: int | None = None) -> SimpleNamespace:
     return struct(total=total, used=used + reserved, free=total - reserved - used)
 
 
-def _bar1(d: "ResolvedDevice") -> SimpleNamespace:
+@answers(MIG_DEVICE, "nvmlDeviceGetBAR1MemoryInfo")
+@answers(DEVICE, "nvmlDeviceGetBAR1MemoryInfo")
+def _bar1(d: ResolvedDevice) -> SimpleNamespace:
     if d.unit is None:
         total, used = d.gpu.model.bar1 * MIB, (1 + sum(part.used for part in d.gpu.units)) * MIB
     else:
@@ -48,7 +119,9 @@ def _bar1(d: "ResolvedDevice") -> SimpleNamespace:
     return struct(bar1Total=total, bar1Used=used, bar1Free=total - used)
 
 
-def _pci(d: "ResolvedDevice") -> SimpleNamespace:
+@answers(MIG_DEVICE, "nvmlDeviceGetPciInfo")
+@answers(DEVICE, "nvmlDeviceGetPciInfo", "nvmlDeviceGetPciInfo_v3")
+def _pci(d: ResolvedDevice) -> SimpleNamespace:
     address, model = d.gpu.address, d.gpu.model
     return struct(
         busId=address.nvml,
@@ -61,13 +134,15 @@ def _pci(d: "ResolvedDevice") -> SimpleNamespace:
     )
 
 
-def _mig_handle(d: "ResolvedDevice", index: int) -> Any:
+@answers(DEVICE, "nvmlDeviceGetMigDeviceHandleByIndex")
+def _mig_handle(d: ResolvedDevice, index: int) -> Any:
     if not d.gpu.mig_enabled or index >= len(d.gpu.units):
         return refuse(pynvml.NVML_ERROR_NOT_FOUND)
     return Handle(d.gpu.index, d.gpu.units[index].uuid)
 
 
-def _attributes(d: "ResolvedDevice") -> SimpleNamespace:
+@answers(MIG_DEVICE, "nvmlDeviceGetAttributes_v2")
+def _attributes(d: ResolvedDevice) -> SimpleNamespace:
     unit = d.unit
     if unit is None or unit.profile is None:
         return refuse()
@@ -85,80 +160,41 @@ def _attributes(d: "ResolvedDevice") -> SimpleNamespace:
     )
 
 
-def _gsp(d: "ResolvedDevice", version: Any = None) -> bytes:
-    return d.node.driver.encode()
+@answers(DEVICE, "nvmlDeviceGetNvLinkState")
+def _link_state(d: ResolvedDevice, link: int) -> int:
+    if not 0 <= link < d.gpu.model.nvlinks:
+        return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT if d.gpu.model.nvlinks else pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return int(d.gpu.faults.link_active[link] and not d.gpu.mig_enabled)
 
 
-def _engine(name: str) -> Answer:
-    return whole_only(lambda d: [round(100 * min(1.0, getattr(d.physics.load, name, 0.0))), 167_000])
+@answers(DEVICE, "nvmlDeviceGetNvLinkVersion")
+def _link_version(d: ResolvedDevice, link: int) -> int:
+    return d.gpu.model.nvlink_version if _link_state(d, link) else refuse()
 
 
-def _mig_modes(d: "ResolvedDevice") -> list[int]:
-    return [int(d.gpu.mig_enabled), int(d.gpu.mig_enabled ^ d.gpu.faults.mig_pending)]
+@answers(DEVICE, "nvmlDeviceGetNvLinkRemotePciInfo")
+def _link_remote(d: ResolvedDevice, link: int) -> SimpleNamespace:
+    if not _link_state(d, link):
+        return refuse()
+    return struct(busId=f"00000000:{5 + link % 4:02X}:00.0", domain=0, bus=5 + link % 4, device=0)
 
 
-COMPUTE_MODES = {mode: number for number, mode in nvml_decode.COMPUTE_MODES.items()}
+@answers(DEVICE, "nvmlDeviceGetNvLinkErrorCounter")
+def _link_errors(d: ResolvedDevice, link: int, counter: int) -> int:
+    _link_state(d, link)
+    if d.gpu.model.nvlink5:
+        return refuse()
+    return d.gpu.faults.link_errors[link].get(LINK_ERRORS[counter], 0) if counter < len(LINK_ERRORS) else refuse()
 
-DEVICE: dict[str, Answer] = {
-    "nvmlDeviceGetName": lambda d: d.gpu.model.name,
-    "nvmlDeviceGetUUID": lambda d: d.gpu.uuid,
-    "nvmlDeviceGetIndex": lambda d: d.gpu.index,
-    "nvmlDeviceGetMinorNumber": lambda d: d.gpu.index,
-    "nvmlDeviceGetBrand": lambda d: d.gpu.model.brand,
-    "nvmlDeviceGetArchitecture": lambda d: d.gpu.model.architecture,
-    "nvmlDeviceGetCudaComputeCapability": lambda d: d.gpu.model.compute_capability,
-    "nvmlDeviceGetSerial": where(lambda d: d.gpu.model.ecc, lambda d: d.gpu.serial),
-    "nvmlDeviceGetBoardPartNumber": where(lambda d: d.gpu.model.part_number, lambda d: d.gpu.model.part_number),
-    "nvmlDeviceGetVbiosVersion": lambda d: d.gpu.model.vbios,
-    "nvmlDeviceGetInforomImageVersion": lambda d: d.gpu.model.inforom,
-    "nvmlDeviceGetGspFirmwareVersion": _gsp,
-    "nvmlDeviceGetNumGpuCores": lambda d: d.gpu.model.cores,
-    "nvmlDeviceGetMemoryBusWidth": lambda d: d.gpu.model.bus_width,
-    "nvmlDeviceGetPciInfo": _pci,
-    "nvmlDeviceGetPciInfo_v3": _pci,
-    "nvmlDeviceGetUtilizationRates": whole_only(_utilization),
-    "nvmlDeviceGetEncoderUtilization": _engine("encoder"),
-    "nvmlDeviceGetDecoderUtilization": _engine("decoder"),
-    "nvmlDeviceGetJpgUtilization": _engine("jpeg"),
-    "nvmlDeviceGetOfaUtilization": _engine("ofa"),
-    "nvmlDeviceGetMemoryInfo": _memory,
-    "nvmlDeviceGetBAR1MemoryInfo": _bar1,
-    "nvmlDeviceGetFieldValues": field_values,
-    "nvmlDeviceGetSamples": whole_only(samples),
-    "nvmlDeviceGetProcessUtilization": whole_only(process_utilization),
-    "nvmlDeviceGetPersistenceMode": lambda d: int(d.gpu.persistence_mode),
-    "nvmlDeviceGetDisplayActive": lambda d: 0,
-    "nvmlDeviceGetComputeMode": lambda d: COMPUTE_MODES[d.gpu.compute_mode],
-    "nvmlDeviceGetVirtualizationMode": lambda d: 0,
-    "nvmlDeviceGetNumaNodeId": lambda d: d.gpu.index // 4,
-    "nvmlDeviceGetMigMode": where(lambda d: d.gpu.model.mig, _mig_modes),
-    "nvmlDeviceGetMaxMigDeviceCount": lambda d: 7 if d.gpu.model.mig else 0,
-    "nvmlDeviceGetMigDeviceHandleByIndex": _mig_handle,
-    **{
-        f"nvmlDeviceGet{kind}RunningProcesses{suffix}": processes(kind)
-        for kind in ("Compute", "Graphics", "MPSCompute")
-        for suffix in ("", "_v2", "_v3")
-    },
-    **BOARD,
-    **KNOBS,
-    **LINKS,
-    **ECC,
-}
-"""Functions of a whole GPU."""
 
-MIG_DEVICE: dict[str, Answer] = {
-    "nvmlDeviceGetName": lambda d: f"{d.gpu.model.name} MIG {d.unit.profile.name}",
-    "nvmlDeviceGetUUID": lambda d: d.unit.uuid,
-    "nvmlDeviceGetGpuInstanceId": lambda d: d.unit.gi,
-    "nvmlDeviceGetComputeInstanceId": lambda d: 0,
-    "nvmlDeviceGetAttributes_v2": _attributes,
-    "nvmlDeviceGetMemoryInfo": _memory,
-    "nvmlDeviceGetBAR1MemoryInfo": _bar1,
-    "nvmlDeviceIsMigDeviceHandle": lambda d: 1,
-    **{
-        name: DEVICE[name]
-        for name in DEVICE
-        if "RunningProcesses" in name or name in ("nvmlDeviceGetMemoryErrorCounter", "nvmlDeviceGetPciInfo")
-    },
-}
-"""Functions of a MIG device; the others are not supported there."""
+@answers(DEVICE, "nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetGpuFabricInfo", where=lambda d: d.gpu.model.fabric)
+def _fabric(d: ResolvedDevice, pointer: Any) -> int:
+    state, status, health = d.gpu.faults.fabric
+    contents = getattr(pointer, "contents", pointer)
+    members = {"state": state, "status": status, "cliqueId": 0}
+    if hasattr(contents, "healthMask"):
+        members["healthMask"] = health
+    if hasattr(contents, "clusterUuid"):
+        for i in range(len(contents.clusterUuid)):
+            contents.clusterUuid[i] = 0
+    return fill(pointer, **members)

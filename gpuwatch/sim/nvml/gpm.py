@@ -1,17 +1,12 @@
 """GPM: samples are the counters at one moment, metrics the means between two."""
 
 import math
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
 
 import pynvml
 
 from gpuwatch.sim.node.gpu import Unit
-from gpuwatch.sim.nvml.answers import Handle, refuse, struct
-
-if TYPE_CHECKING:
-    from gpuwatch.sim.nvml import ResolvedDevice, SimNvml
+from gpuwatch.sim.nvml.driver import Answer, Handle, ResolvedDevice, SimDriver, answers, refuse, struct
 
 BUSY, SM, TENSOR, DRAM, PIPES = range(5)
 SHARES = {
@@ -48,21 +43,33 @@ class MetricsGet:
         self.metrics = [struct(metricId=0, nvmlReturn=0, value=0.0) for _ in range(SLOTS)]
 
 
-def _support(nvml: "SimNvml", handle: Handle) -> SimpleNamespace:
+GPM: dict[str, Answer] = {
+    "nvmlGpmSampleAlloc": lambda nvml: GpmSample(),
+    "nvmlGpmSampleFree": lambda nvml, sample: None,
+}
+"""Function -> answer, with the whole driver first, for samples belong to no device; the decorators below add theirs."""
+
+
+@answers(GPM, "nvmlGpmQueryDeviceSupport")
+def _support(nvml: SimDriver, handle: Handle) -> SimpleNamespace:
     with nvml.lock:
         device = nvml.device(handle, "nvmlGpmQueryDeviceSupport")
         return struct(version=1, isSupportedDevice=int(device.gpu.model.gpm))
 
 
-def _sample(nvml: "SimNvml", handle: Handle, sample: GpmSample) -> GpmSample:
+@answers(GPM, "nvmlGpmSampleGet")
+def _sample(nvml: SimDriver, handle: Handle, sample: GpmSample) -> GpmSample:
     with nvml.lock:
         device = nvml.device(handle, "nvmlGpmSampleGet")
         if not device.gpu.model.gpm:
             refuse()
-        return _fill(device, sample, _parts(device.gpu.units) if device.unit is None else [(device.unit, 1.0)])
+        # a GPU's own counters, or in MIG mode those of its instances by their share of it
+        whole = [(unit, unit.share) for unit in device.gpu.units]
+        return _fill(device, sample, whole if device.unit is None else [(device.unit, 1.0)])
 
 
-def _mig_sample(nvml: "SimNvml", handle: Handle, gi: int, sample: GpmSample) -> GpmSample:
+@answers(GPM, "nvmlGpmMigSampleGet")
+def _mig_sample(nvml: SimDriver, handle: Handle, gi: int, sample: GpmSample) -> GpmSample:
     with nvml.lock:
         device = nvml.device(handle, "nvmlGpmMigSampleGet")
         units = [(unit, 1.0) for unit in device.gpu.units if unit.profile is not None and unit.gi == gi]
@@ -71,12 +78,7 @@ def _mig_sample(nvml: "SimNvml", handle: Handle, gi: int, sample: GpmSample) -> 
         return _fill(device, sample, units)
 
 
-def _parts(units: list[Unit]) -> list[tuple[Unit, float]]:
-    """A GPU's own counters, or in MIG mode those of its instances by their share of it."""
-    return [(unit, unit.share) for unit in units]
-
-
-def _fill(device: "ResolvedDevice", sample: GpmSample, units: list[tuple[Unit, float]]) -> GpmSample:
+def _fill(device: ResolvedDevice, sample: GpmSample, units: list[tuple[Unit, float]]) -> GpmSample:
     since = max(0.0, device.t - device.physics.time)
     sample.t, sample.totals = device.t, [0.0] * len(sample.totals)
     for unit, share in units:
@@ -87,7 +89,8 @@ def _fill(device: "ResolvedDevice", sample: GpmSample, units: list[tuple[Unit, f
     return sample
 
 
-def _metrics(nvml: "SimNvml", request: MetricsGet) -> MetricsGet:
+@answers(GPM, "nvmlGpmMetricsGet")
+def _metrics(nvml: SimDriver, request: MetricsGet) -> MetricsGet:
     first, second = request.sample1, request.sample2
     if first is None or second is None or first.t is None or second.t is None:
         return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
@@ -100,14 +103,3 @@ def _metrics(nvml: "SimNvml", request: MetricsGet) -> MetricsGet:
         mean = (second.totals[source] - first.totals[source]) / window
         metric.nvmlReturn, metric.value = 0, 100 * share * min(1.0, max(0.0, mean))
     return request
-
-
-GPM: dict[str, Callable[..., Any]] = {
-    "nvmlGpmQueryDeviceSupport": _support,
-    "nvmlGpmSampleAlloc": lambda nvml: GpmSample(),
-    "nvmlGpmSampleFree": lambda nvml, sample: None,
-    "nvmlGpmSampleGet": _sample,
-    "nvmlGpmMigSampleGet": _mig_sample,
-    "nvmlGpmMetricsGet": _metrics,
-}
-"""Function -> answer, with the whole driver first, for samples belong to no device."""
