@@ -100,14 +100,8 @@ def _port(folder: Path) -> PciPort:
         kind=port_kind(config),
         redirects=acs_redirects(config),
         aer=aer(folder),
-        link_width_max=None if text(folder / "vendor") in _EMULATED else _lanes(text(folder / "max_link_width")),
+        link_width_max=None if text(folder / "vendor") in _EMULATED else _width(folder / "max_link_width"),
     )
-
-
-def _lanes(number: str | None) -> int | None:
-    """The kernel writes 0 or 255 for a link it cannot ask."""
-    lanes = int(number) if number and number.isdecimal() else 0
-    return lanes if 0 < lanes <= 32 else None
 
 
 def _config(device: Path, size: int) -> bytes:
@@ -177,13 +171,26 @@ def bus_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[BusGpu, ...]
         folders = sorted(devices.iterdir())
     except OSError:
         return None
-    return tuple(_bus_gpu(folder) for folder in folders if _is_physical_gpu(folder))
+    return tuple(
+        _bus_gpu(folder)
+        for folder in folders
+        if text(folder / "vendor") == _NVIDIA
+        and (text(folder / "class") or "").startswith(_DISPLAY_CLASS)
+        and not (folder / "physfn").exists()
+    )
 
 
 def examined_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[BusGpu, ...] | None:
     """As `bus_gpus`, with what the devices themselves say: for a diagnosis."""
     found = bus_gpus(devices)
-    return None if found is None else tuple(_examined(gpu, devices / gpu.address) for gpu in found)
+    if found is None:
+        return None
+    examined = []
+    for gpu in found:
+        at = devices / gpu.address
+        facts = {"answers": answers(at), "aer": aer(at), "ports": ports(at), "iommu": iommu_domain(at)}
+        examined.append(msgspec.structs.replace(gpu, **facts))
+    return tuple(examined)
 
 
 def driver_gpus(gpus: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[DriverGpu, ...]:
@@ -198,11 +205,6 @@ def driver_gpus(gpus: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[DriverGp
     return tuple(driver_gpu(folder.name, text(folder / "information") or "") for folder in folders)
 
 
-def _is_physical_gpu(folder: Path) -> bool:
-    ours = text(folder / "vendor") == _NVIDIA and (text(folder / "class") or "").startswith(_DISPLAY_CLASS)
-    return ours and not (folder / "physfn").exists()
-
-
 def _bus_gpu(folder: Path) -> BusGpu:
     driver = folder / "driver"
     return BusGpu(
@@ -214,12 +216,6 @@ def _bus_gpu(folder: Path) -> BusGpu:
         link_width=_width(folder / "current_link_width"),
         link_width_max=_width(folder / "max_link_width"),
         numa_node=_number(folder / "numa_node"),
-    )
-
-
-def _examined(gpu: BusGpu, folder: Path) -> BusGpu:
-    return msgspec.structs.replace(
-        gpu, answers=answers(folder), aer=aer(folder), ports=ports(folder), iommu=iommu_domain(folder)
     )
 
 

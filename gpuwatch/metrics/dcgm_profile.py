@@ -3,7 +3,6 @@ tell: rates of byte counters, and events in a sliding window.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpuwatch.metrics.dcgm_names import CLOCK_EVENTS, DCGM, UNITS, DcgmRow, DcgmSource, Rates, number
@@ -83,7 +82,19 @@ class DcgmHistory:
             del self._totals[gone]
             self.rates.pop(gone, None)
         for uuid, gpu in fresh.items():
-            self._sample(uuid, gpu, now)
+            totals, previous = _totals(gpu), self._totals.get(uuid)
+            if previous is not None and totals.at <= previous.at:
+                continue  # the sample of the View before
+            self._totals[uuid] = totals
+            if previous is not None:
+                seconds = totals.at - previous.at
+                pairs = zip(previous[1:], totals[1:], strict=True)
+                self.rates[uuid] = Rates(
+                    *(None if old is None or new is None or new < old else (new - old) / seconds for old, new in pairs)
+                )
+            for reason, active in gpu.clock_events.active.items():
+                if active:
+                    self.clock_events.add(now, uuid, reason)
         for row in view.xids:
             if row.uuid is not None:
                 new = row.count - self._xid_counts.get((row.uuid, row.xid), 0)
@@ -91,29 +102,12 @@ class DcgmHistory:
                 if new > 0:
                     self.xids.add(now, row.uuid, str(row.xid), new)
 
-    def _sample(self, uuid: str, gpu: Gpu, now: float) -> None:
-        totals, previous = _totals(gpu), self._totals.get(uuid)
-        if previous is not None and totals.at <= previous.at:
-            return  # the sample of the View before
-        self._totals[uuid] = totals
-        if previous is not None:
-            self.rates[uuid] = Rates(*_rates(previous, totals))
-        for reason, active in gpu.clock_events.active.items():
-            if active:
-                self.clock_events.add(now, uuid, reason)
-
 
 def _totals(gpu: Gpu) -> _Totals:
     traffic = [
         count for link in gpu.nvlinks for count in (link.transmit_bytes, link.receive_bytes) if count is not None
     ]
     return _Totals(gpu.at, sum(traffic) if traffic else None, gpu.pcie.transmit_bytes, gpu.pcie.receive_bytes)
-
-
-def _rates(previous: _Totals, totals: _Totals) -> Iterator[float | None]:
-    seconds = totals.at - previous.at
-    for old, new in zip(previous[1:], totals[1:], strict=True):
-        yield None if old is None or new is None or new < old else (new - old) / seconds
 
 
 HOST_LABEL = {"dcgm-4.8": "Hostname", "dcgm-4.9": "hostname"}
@@ -214,14 +208,12 @@ def _last_xids(context: MetricContext) -> list[Sample]:
         if row.uuid is not None and row.last is not None:
             newest[row.uuid] = max(newest.get(row.uuid, (0.0, 0)), (row.last, row.xid))
     codes = [(subject, newest.get(uuid, (0.0, 0))[1]) for uuid, subject in _subjects(context).items()]
-    return [((subject, (str(code), _meaning(code))), code) for subject, code in codes]
-
-
-def _meaning(code: int) -> str:
-    if code == 0:
-        return "No Error"
-    info = explain(code)
-    return info.description if info else "Unknown Error"
+    found: list[Sample] = []
+    for subject, code in codes:
+        info = explain(code)
+        meaning = "No Error" if code == 0 else info.description if info else "Unknown Error"
+        found.append(((subject, (str(code), meaning)), code))
+    return found
 
 
 def _xid_counts(context: MetricContext, history: DcgmHistory) -> list[Sample]:

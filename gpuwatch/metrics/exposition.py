@@ -29,8 +29,7 @@ class Encoder:
         for family in families:
             samples = self._samples(family)
             if samples:
-                lines += _openmetrics_head(family) if openmetrics else _text_head(family)
-                lines += samples
+                lines += _head(family, openmetrics) + samples
         lines.append("# EOF\n" if openmetrics else "")
         # a process may have any bytes in its name; what is not UTF-8 arrives here as lone surrogates
         return "\n".join(lines).encode("utf-8", "replace")
@@ -43,32 +42,26 @@ class Encoder:
         try:
             lines = [known[key] + style(+value) for key, value in samples]  # the plus makes numbers of booleans
         except KeyError:
-            known.update({key: _start(family, key) for key, _ in samples if key not in known})
+            for key, _ in samples:
+                if key not in known:
+                    subject, own = key
+                    text = ",".join(filter(None, (subject, label_text(**dict(zip(family.labels, own, strict=True))))))
+                    known[key] = f"{family.name}{{{text}}} " if text else f"{family.name} "
             lines = [known[key] + style(+value) for key, value in samples]
         if len(known) > len(samples):
             self._known[family.name] = {key: known[key] for key, _ in samples}
         return lines
 
 
-def _start(family: Family, key: Key) -> str:
-    subject, own = key
-    text = ",".join(filter(None, (subject, label_text(**dict(zip(family.labels, own, strict=True))))))
-    return f"{family.name}{{{text}}} " if text else f"{family.name} "
-
-
-def _text_head(family: Family) -> tuple[str, str]:
-    """Text knows no info and no state set; both are gauges there."""
-    type_ = "counter" if family.type == "counter" else "gauge"
-    return f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {type_}"
-
-
-def _openmetrics_head(family: Family) -> list[str]:
-    """OpenMetrics names the family without the suffix its samples must have.
-
-    A counter that does not end in `_total` (as DCGM's do not) may not be called one. A state set would have to name its
-    label after itself, hence a gauge.
+def _head(family: Family, openmetrics: bool) -> list[str]:
+    """Text knows no info and no state set; both are gauges there. OpenMetrics names the family without the suffix its
+    samples must have. A counter that does not end in `_total` (as DCGM's do not) may not be called one there. A state
+    set would have to name its label after itself, hence a gauge.
     """
-    type_: str = family.type
+    if not openmetrics:
+        type_ = "counter" if family.type == "counter" else "gauge"
+        return [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {type_}"]
+    type_ = str(family.type)
     name = family.name
     if type_ == "counter":
         name = name.removesuffix("_total")

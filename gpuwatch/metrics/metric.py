@@ -57,8 +57,15 @@ class MetricContext:
         self._identities = {status.identity.uuid: status.identity for status in snapshot.statuses}
         self._identities |= {gpu.identity.uuid: gpu.identity for gpu in snapshot.gpus}
         self._by_pci = {pci_key(identity.pci_bus_id): uuid for uuid, identity in self._identities.items()}
-        self._mig = _one_per_gpu_instance(snapshot.gpus)
-        sole = _sole_workloads(view) if inline else {}
+        # of several compute instances in one GPU instance, which share memory and counters, the first
+        self._mig: dict[tuple[str, int], MigInstance] = {}
+        for gpu in snapshot.gpus:
+            for mig in gpu.mig:
+                self._mig.setdefault((gpu.identity.uuid, mig.gi), mig)
+        holders: defaultdict[tuple[str, int | None], set[Workload]] = defaultdict(set)
+        for device in view.attribution.devices if inline else ():
+            holders[device.gpu, device.gi].update(holder.workload for holder in device.holders)
+        sole = {device: next(iter(workloads)) for device, workloads in holders.items() if len(workloads) == 1}
         self.gpus: list[tuple[SubjectKey, Gpu]] = [
             ((naming(gpu.identity, None, sole.get((gpu.identity.uuid, None))), ()), gpu) for gpu in snapshot.gpus
         ]
@@ -73,21 +80,17 @@ class MetricContext:
         """Label text of a GPU or GPU instance by name, also when it is lost; never with a workload."""
         known = self._subjects.get((uuid, gi))
         if known is None:
-            known = self._subjects[uuid, gi] = self._subject(uuid, gi)
+            identity, mig = self._identities.get(uuid), None if gi is None else self._mig.get((uuid, gi))
+            if gi is not None and mig is None:
+                mig = MigInstance(index=0, uuid="", gi=gi, ci=0)
+            known = label_text(uuid=uuid, gi=gi) if identity is None else self._naming(identity, mig, None)
+            self._subjects[uuid, gi] = known
         return known
 
     def subject_at(self, uuid: str | None, pci: str | None) -> str:
         """As `subject`, for what may know a GPU by its address only; "" for neither."""
         uuid = uuid or self._by_pci.get(pci_key(pci))
         return self.subject(uuid) if uuid else label_text(pci_bus_id=pci)
-
-    def _subject(self, uuid: str, gi: int | None) -> str:
-        identity, mig = self._identities.get(uuid), None if gi is None else self._mig.get((uuid, gi))
-        if identity is None:
-            return label_text(uuid=uuid, gi=gi)
-        if gi is not None and mig is None:
-            mig = MigInstance(index=0, uuid="", gi=gi, ci=0)
-        return self._naming(identity, mig, None)
 
     @cached_property
     def links(self) -> list[tuple[LinkKey, NvLink]]:
@@ -103,23 +106,6 @@ class MetricContext:
     def statuses(self) -> list[tuple[str, GpuStatus]]:
         """How every GPU's last sample went."""
         return [(self.subject(status.identity.uuid), status) for status in self.view.snapshot.statuses]
-
-
-def _one_per_gpu_instance(gpus: tuple[Gpu, ...]) -> dict[tuple[str, int], MigInstance]:
-    """GPU instances; of several compute instances in one, which share memory and counters, the first."""
-    found: dict[tuple[str, int], MigInstance] = {}
-    for gpu in gpus:
-        for mig in gpu.mig:
-            found.setdefault((gpu.identity.uuid, mig.gi), mig)
-    return found
-
-
-def _sole_workloads(view: View) -> dict[tuple[str, int | None], Workload]:
-    """The workload of every device that has exactly one; shared and idle devices are not in it."""
-    holders: defaultdict[tuple[str, int | None], set[Workload]] = defaultdict(set)
-    for device in view.attribution.devices:
-        holders[device.gpu, device.gi].update(holder.workload for holder in device.holders)
-    return {device: next(iter(workloads)) for device, workloads in holders.items() if len(workloads) == 1}
 
 
 Type = Literal["gauge", "counter", "info", "stateset"]

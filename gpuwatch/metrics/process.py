@@ -1,7 +1,7 @@
 """What gpuwatch says about its own process: build, web server, CPU and memory; there before the first snapshot is."""
 
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,12 +35,13 @@ def _store(rows: Callable[["StoreStats"], Parts]) -> Callable[[SelfState], list[
     return node(lambda state: rows(state.store) if state.store is not None and state.store.up is not None else ())
 
 
-def _build(_: SelfState) -> Parts:
-    yield (gpuwatch.__version__, platform.python_version()), 1
-
-
 SELF_METRICS: tuple[Row, ...] = (
-    _row("build_info", "Version of gpuwatch and of its Python.", node(_build), ("version", "python")),
+    _row(
+        "build_info",
+        "Version of gpuwatch and of its Python.",
+        node(lambda _: [((gpuwatch.__version__, platform.python_version()), 1)]),
+        ("version", "python"),
+    ),
     _row(
         "series_dropped",
         "Series left out of this page because of `metrics.max_series`.",
@@ -98,11 +99,8 @@ class SelfMetrics:
     def families(self, dropped: int) -> list[Family]:
         """Gpuwatch's own rows, then the standard ones of every process."""
         state = SelfState(self._http() if self._http else None, self._store() if self._store else None, dropped)
-        return [row.family(state) for row in SELF_METRICS] + list(self._process())
-
-    def _process(self) -> Iterator[Family]:
-        for collector in self._collectors:
-            yield from map(_family, collector.collect())
+        own = [row.family(state) for row in SELF_METRICS]
+        return own + [_family(each) for collector in self._collectors for each in collector.collect()]
 
 
 def _family(family: Any) -> Family:

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from gpuwatch.model.snapshot import Gpu, GpuProcess
 from gpuwatch.model.workload import Allocation, Attribution, DeviceUse, Holder, PodUsage, ProcessOwner, Workload
 from gpuwatch.workloads.devices import Device, devices_of, on_instance, resolve
@@ -30,7 +32,10 @@ def attribute(
     # the other way round; a name that two uids bear (a pod made anew) is left out
     counts = Counter(names.values())
     uids = {pod: uid for uid, pod in names.items() if counts[pod] == 1}
-    given = {key: [_with_uid(holder, uids) for holder in holders] for key, holders in given.items()}
+    for holders in given.values():
+        for place, holder in enumerate(holders):
+            uid = holder.workload.pod_uid or uids.get(_pod(holder.workload))
+            holders[place] = replace(holder, workload=replace(holder.workload, pod_uid=uid))
     workloads = {
         (gpu.identity.uuid, process.pid): _named(owner.workload, names, _held(given, gpu, process.gi, process.ci))
         for gpu in gpus
@@ -100,13 +105,6 @@ def _named(workload: Workload, names: Mapping[str, PodName], held: Sequence[Hold
     return Workload(namespace=namespace, pod=pod, container=only, pod_uid=workload.pod_uid)
 
 
-def _with_uid(holder: Holder, uids: Mapping[PodName, str]) -> Holder:
-    known = holder.workload
-    uid = known.pod_uid or uids.get(_pod(known))
-    workload = Workload(namespace=known.namespace, pod=known.pod, container=known.container, pod_uid=uid)
-    return Holder(workload=workload, resource=holder.resource, replicas=holder.replicas)
-
-
 def _device_use(
     device: Device,
     given: Sequence[Holder],
@@ -141,7 +139,7 @@ def _order(holder: Holder) -> tuple[str, ...]:
     return tuple(part or "" for part in parts)
 
 
-class Claim(NamedTuple):
+class EnergyClaim(NamedTuple):
     """One party on one GPU: its instance, its summed values. `workload` None: everybody outside pods together."""
 
     workload: Workload | None
@@ -159,7 +157,7 @@ def pod_usage(
     active = _claims(gpu, {pid: workload for (where, pid), workload in workloads.items() if where == uuid})
     present = {(claim.workload, claim.gi) for claim in active}
     held = ((holder.workload, device.gi) for device in devices if device.gpu == uuid for holder in device.holders)
-    idle = [Claim(*holder) for holder in dict.fromkeys(held) if holder not in present]
+    idle = [EnergyClaim(*holder) for holder in dict.fromkeys(held) if holder not in present]
     sizes: dict[int | None, int] = {mig.gi: mig.multiprocessors or 1 for mig in gpu.mig}
     shares = energy_shares(active or idle, sizes) + (0.0,) * (len(idle) if active else 0)
     rows = zip([*active, *idle], shares, strict=True)
@@ -178,7 +176,7 @@ def pod_usage(
     )
 
 
-def energy_shares(claims: Sequence[Claim], sizes: Mapping[int | None, int]) -> tuple[float, ...]:
+def energy_shares(claims: Sequence[EnergyClaim], sizes: Mapping[int | None, int]) -> tuple[float, ...]:
     """Each claim's part of the GPU's energy, in their order; sums to 1. `sizes`: multiprocessors by GPU instance."""
     weights = [claim.utilization or 0.0 for claim in claims]
     if not any(weights):
@@ -188,35 +186,24 @@ def energy_shares(claims: Sequence[Claim], sizes: Mapping[int | None, int]) -> t
     return tuple(weight / total for weight in weights)
 
 
-def _claims(gpu: Gpu, workloads: Mapping[int, Workload]) -> list[Claim]:
+def _claims(gpu: Gpu, workloads: Mapping[int, Workload]) -> list[EnergyClaim]:
     parties: dict[tuple[Workload | None, int | None], list[GpuProcess]] = {}
-    for process in _once(gpu.processes or ()):
+    # a process that computes and draws is in two of NVML's lists: one entry per process and instance
+    fullest_last = sorted(gpu.processes or (), key=lambda process: process.used_memory is not None)
+    for process in {(each.pid, each.gi, each.ci): each for each in fullest_last}.values():
         parties.setdefault((workloads.get(process.pid), process.gi), []).append(process)
-    return [
-        Claim(
-            workload,
-            gi,
-            processes=len(processes),
-            memory=_all_known([process.used_memory for process in processes]),
-            utilization=_utilization(processes),
+    claims = []
+    for (workload, gi), processes in parties.items():
+        memory = [each.used_memory for each in processes if each.used_memory is not None]
+        # NVML has no sample of a process that did nothing, so gaps count as idle
+        busy = [each.sm_utilization for each in processes if each.sm_utilization is not None]
+        claims.append(
+            EnergyClaim(
+                workload,
+                gi,
+                processes=len(processes),
+                memory=sum(memory) if len(memory) == len(processes) else None,  # half a level is no level
+                utilization=min(sum(busy), 1.0) if busy else None,
+            )
         )
-        for (workload, gi), processes in parties.items()
-    ]
-
-
-def _once(processes: Iterable[GpuProcess]) -> Iterable[GpuProcess]:
-    """One entry per process and instance: a process that computes and draws is in two of NVML's lists."""
-    fullest_last = sorted(processes, key=lambda process: process.used_memory is not None)
-    return {(process.pid, process.gi, process.ci): process for process in fullest_last}.values()
-
-
-def _all_known(values: Sequence[int | None]) -> int | None:
-    """The sum, or None when a part is unknown: half a level is no level."""
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
-def _utilization(processes: Sequence[GpuProcess]) -> float | None:
-    """Sum over processes, at most 1. NVML has no sample of a process that did nothing, so gaps count as idle."""
-    known = [process.sm_utilization for process in processes if process.sm_utilization is not None]
-    return min(sum(known), 1.0) if known else None
+    return claims

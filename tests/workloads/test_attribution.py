@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.model.snapshot import Gpu, GpuProcess, Identity, MigInstance
 from gpuwatch.model.workload import Allocation, Attribution, Holder, PodUsage, ProcessOwner, Workload
-from gpuwatch.workloads.attribution import Claim, attribute, energy_shares
+from gpuwatch.workloads.attribution import EnergyClaim, attribute, energy_shares
 
 GIB = 1 << 30
 
@@ -173,7 +173,7 @@ def test_unknown_processes_are_not_nobodys_energy() -> None:
 
 
 CLAIMS = st.builds(
-    Claim,
+    EnergyClaim,
     workload=st.none(),
     gi=st.none() | st.integers(0, 6),
     utilization=st.none() | st.floats(0, 1),
@@ -181,7 +181,7 @@ CLAIMS = st.builds(
 
 
 @given(st.lists(CLAIMS, min_size=1, max_size=20), st.dictionaries(st.integers(0, 6), st.integers(1, 132)))
-def test_energy_is_given_out_once_whatever_is_known(claims: list[Claim], sizes: dict[int | None, int]) -> None:
+def test_energy_is_given_out_once_whatever_is_known(claims: list[EnergyClaim], sizes: dict[int | None, int]) -> None:
     shares = energy_shares(claims, sizes)
     assert sum(shares) == pytest.approx(1)
     assert all(share >= 0 for share in shares)
