@@ -104,7 +104,10 @@ class HealthHistory:
                     self._sxid(event)
                 case BusLossEvent():
                     self._loss(event)
-        self._stop_waiting()
+        for key, (waiting, since) in list(self._waiting.items()):
+            if self.now - since >= TEXT_SECONDS:  # its line has not come: it means what the catalogue says
+                del self._waiting[key]
+                self._understood(waiting, classify(waiting, self.config.xids) or "unknown", key)
 
     def uuid(self, event: XidEvent | BusLossEvent) -> str | None:
         """The GPU of an event; None when nobody knows which GPU sits there."""
@@ -172,13 +175,6 @@ class HealthHistory:
             past.add_failed_pods(pods, self.now)
         if kind in CHECK_OF:
             self.news.append(Occurrence(CHECK_OF[kind], kind, event, uuid, pods, self._order))
-
-    def _stop_waiting(self) -> None:
-        """What has waited long enough for its line means what the catalogue says."""
-        for key, (event, since) in list(self._waiting.items()):
-            if self.now - since >= TEXT_SECONDS:
-                del self._waiting[key]
-                self._understood(event, classify(event, self.config.xids) or "unknown", key)
 
     def _sxid(self, event: SxidEvent) -> None:
         if self._is_known(("sxid", event.at, event.switch, event.sxid, event.link)) or event.historical:

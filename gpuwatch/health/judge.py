@@ -17,7 +17,7 @@ from gpuwatch.health.history import Event, HealthHistory, Occurrence
 from gpuwatch.health.occurrences import is_declared_repaired, is_repaired, occurred
 from gpuwatch.health.xid.classify import is_own_failure
 from gpuwatch.model.finding import Finding, Health, Judgement, Severity
-from gpuwatch.model.snapshot import GpuState, GpuStatus, Snapshot
+from gpuwatch.model.snapshot import GpuState, Snapshot
 from gpuwatch.model.workload import Attribution
 
 RANK: dict[str, int] = {check.name: rank for rank, check in enumerate(CHECKS)}
@@ -83,14 +83,19 @@ class Judge:
         for check in CHECKS:
             if check.gpu is not None:
                 for past in self._history.gpus.values():
-                    self._run_check(check, past)
+                    if not check.reads:
+                        self._apply_hysteresis(check, past, check.gpu(past))
+                    elif past.gpu is not None and past.is_new:  # what needs a sample is asked of each sample once
+                        can = can_tell(past.gpu, check.reads)
+                        self._apply_hysteresis(check, past, check.gpu(past) if can else CANNOT_TELL)
             elif check.node is not None:
                 self._apply_hysteresis(check, None, check.node(self._history))
         # drop what is repaired, has expired, is switched off, or was about a GPU that was replaced
         for key, known in list(self._open.items()):
-            if known.check.name in self._config.disabled or self._is_over(known) or self._is_replaced(known.finding):
+            if known.check.name in self._config.disabled or self._is_over(known):
                 del self._open[key]
-        findings = self._findings()
+        found = (known.finding for known in self._open.values())
+        findings = tuple(sorted(found, key=lambda each: (WORST_FIRST.index(each.severity), RANK[each.check])))
         gpus = gpu_healths(snapshot, findings)
         return Judgement(node=node_health(gpus.values(), findings), gpus=gpus, findings=findings)
 
@@ -99,7 +104,7 @@ class Judge:
         return config if self._patient else msgspec.structs.replace(config, unresponsive_after=0.0)
 
     def _restore(self, snapshot: Snapshot) -> None:
-        """OpenFinding again what was open before the restart. What passes with time has aged meanwhile."""
+        """Open again what was open before the restart. What passes with time has aged meanwhile."""
         for finding in self._memory:
             check = CHECK_BY_NAME.get(finding.check)
             if check is not None and check.blame != "monitor":
@@ -109,15 +114,6 @@ class Judge:
             if finding.gpu and names_failed_pods(finding):
                 self._history.recall(finding.gpu, finding.pods, max(0.0, snapshot.at - finding.latest))
         self._memory = self._failures = ()
-
-    def _run_check(self, check: Check, past: GpuHistory) -> None:
-        """Ask about one GPU; what needs a sample is asked of each sample once."""
-        if check.gpu is None or (check.reads and not past.is_new):
-            return
-        sees: Detection | None = CANNOT_TELL
-        if not check.reads or (past.gpu is not None and can_tell(past.gpu, check.reads)):
-            sees = check.gpu(past)
-        self._apply_hysteresis(check, past, sees)
 
     def _apply_hysteresis(self, check: Check, past: GpuHistory | None, detection: Detection | None) -> None:
         """Hysteresis: N of the latest M answers begin a finding, some good ones in a row end it."""
@@ -140,7 +136,9 @@ class Judge:
         """Begin a finding, or bring it up to date."""
         known = self._open.get(key)
         before = known.finding if known else None
-        at = self._observed_at(past)
+        # what is true of a GPU that does not answer has been so since its state changed
+        since = past.status.since if past and past.status else None
+        at = past.gpu.at if past and past.gpu else self._history.snapshot.at if since is None else since
         rose = known is not None and (
             known.level is not None and detection.level is not None and detection.level > known.level
         )
@@ -161,13 +159,6 @@ class Judge:
             pods=pods if detection.pods is None else detection.pods,
         )
         self._open[key] = OpenFinding(finding=found, check=check, now=self._history.now, level=detection.level)
-
-    def _observed_at(self, past: GpuHistory | None) -> float:
-        """When what is seen now was so: of a GPU that does not answer, since its state changed."""
-        if past and past.gpu:
-            return past.gpu.at
-        since = past.status.since if past and past.status else None
-        return self._history.snapshot.at if since is None else since
 
     def _add_occurrence(self, found: Finding, check: Check, news: Occurrence) -> None:
         """An XID or SXid, for the first time, once more, or told of more fully."""
@@ -205,27 +196,21 @@ class Judge:
                 self._open.setdefault(finding.key, msgspec.structs.replace(known, finding=finding))
 
     def _is_over(self, known: OpenFinding) -> bool:
-        if is_declared_repaired(known.finding, self.repaired_at, self._history):
+        finding, gpus = known.finding, self._history.gpus
+        if finding.gpu is not None and finding.gpu not in gpus:
+            # it was not there since the agent began: over when another GPU answers in its place
+            other = gpus.get(self._history.at_address(finding.evidence.get("pci")) or "")
+            if other is not None and other.gpu is not None:
+                return True
+        if is_declared_repaired(finding, self.repaired_at, self._history):
             return True
         if known.check.ends == "repair":
-            return is_repaired(known.finding, known.order, known.now, self._history)
+            return is_repaired(finding, known.order, known.now, self._history)
         if known.check.ends == "clean":
             return False
-        past = self._history.gpus.get(known.finding.gpu or "")
-        is_seen = known.finding.gpu is None or (past is not None and past.is_fresh)
+        past = gpus.get(finding.gpu or "")
+        is_seen = finding.gpu is None or (past is not None and past.is_fresh)
         return is_seen and self._history.now - known.now >= self._config.xid_expire
-
-    def _is_replaced(self, finding: Finding) -> bool:
-        """Another GPU answers where a GPU sat that nobody has seen since the agent began."""
-        if finding.gpu is None or finding.gpu in self._history.gpus:
-            return False
-        other = self._history.gpus.get(self._history.at_address(finding.evidence.get("pci")) or "")
-        return other is not None and other.gpu is not None
-
-    def _findings(self) -> tuple[Finding, ...]:
-        """The worst first."""
-        found = (known.finding for known in self._open.values())
-        return tuple(sorted(found, key=lambda f: (WORST_FIRST.index(f.severity), RANK[f.check])))
 
 
 def names_failed_pods(finding: Finding) -> bool:
@@ -241,7 +226,17 @@ MANY_PODS = 32
 def gpu_healths(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[str, Health]:
     """The health of every GPU by uuid."""
     unseen = {gpu.identity.uuid for gpu in snapshot.gpus if not is_seen(gpu)}
-    return {status.identity.uuid: _health(status, findings, unseen) for status in snapshot.statuses}
+    healths = {}
+    for status in snapshot.statuses:
+        uuid = status.identity.uuid
+        severities = {finding.severity for finding in findings if finding.gpu == uuid}
+        if Severity.CRITICAL in severities:
+            healths[uuid] = Health.FAILED
+        elif status.state is not GpuState.FRESH or uuid in unseen:
+            healths[uuid] = Health.UNKNOWN
+        else:
+            healths[uuid] = Health.DEGRADED if Severity.WARNING in severities else Health.HEALTHY
+    return healths
 
 
 def node_health(gpus: Collection[Health], findings: Sequence[Finding]) -> Health:
@@ -252,12 +247,3 @@ def node_health(gpus: Collection[Health], findings: Sequence[Finding]) -> Health
         return Health.UNKNOWN
     degraded = Health.DEGRADED in gpus or any(f.severity is Severity.WARNING for f in findings)
     return Health.DEGRADED if degraded else Health.HEALTHY
-
-
-def _health(status: GpuStatus, findings: Sequence[Finding], unseen: set[str]) -> Health:
-    severities = {finding.severity for finding in findings if finding.gpu == status.identity.uuid}
-    if Severity.CRITICAL in severities:
-        return Health.FAILED
-    if status.state is not GpuState.FRESH or status.identity.uuid in unseen:
-        return Health.UNKNOWN
-    return Health.DEGRADED if Severity.WARNING in severities else Health.HEALTHY

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from gpuwatch.health.check import Check, is_clean
+from gpuwatch.health.check import is_clean
 from gpuwatch.health.checks import CHECK_BY_NAME
 from gpuwatch.health.checks.xid import FATAL_ACTIONS
 from gpuwatch.health.gpu_history import RESTARTED, GpuHistory
 from gpuwatch.health.history import HealthHistory, Occurrence
 from gpuwatch.health.xid.classify import remedy, severity
-from gpuwatch.model.finding import Finding, Remedy, Severity
-from gpuwatch.model.xid import SxidEvent, XidEvent
+from gpuwatch.model.finding import Finding, Severity
+from gpuwatch.model.xid import SxidEvent
 from gpuwatch.model.xid_catalogue import explain
 
 
@@ -38,17 +38,27 @@ def occurred(news: Occurrence, history: HealthHistory) -> Finding:
     helps = remedy(event, news.kind, asked)
     pci = past.status.identity.pci_bus_id if past and past.status else event.pci
     energy = None if past is None or past.energy is None else f"{past.energy:.3f}"
+    info, line = explain(event.xid), (event.message or "").strip()
+    if info is None:
+        meaning = line or "a code that no document names"
+    else:  # where the line decides what the code means, the driver's own text says more
+        meaning = line if line and info.decided_by else info.summary
+    action = check.action
+    if check.severity is Severity.CRITICAL:
+        action = FATAL_ACTIONS.get(helps, check.action)
+    elif check.name == "xid_warning":
+        action = f"{check.action} {event.xid}"
     return Finding(
         check=check.name,
         severity=severity(event, news.kind),
-        message=f"XID {event.xid}: {_says(event)}",
+        message=f"XID {event.xid}: {meaning}",
         gpu=news.gpu,
         gi=event.gi,
         xid=event.xid,
         since=event.at,
         last=event.at,
         remedy=helps,
-        action=_action(check, event.xid, helps),
+        action=action,
         evidence=_known(
             pci=pci, boot_id=history.boot_id, driver=history.driver, energy=energy, kernel=event.message or None
         ),
@@ -116,21 +126,6 @@ def _began_anew(past: GpuHistory, finding: Finding, order: int) -> bool:
 def _differs(finding: Finding, name: str, now: str | None) -> bool:
     then = finding.evidence.get(name)
     return None not in (then, now) and then != now
-
-
-def _says(event: XidEvent) -> str:
-    """What the code means; the driver's own words where they decide that, or where nobody else has any."""
-    info = explain(event.xid)
-    words = (event.message or "").strip()
-    if info is None:
-        return words or "a code nobody has documented"
-    return words if words and info.decided_by else info.summary
-
-
-def _action(check: Check, xid: int, helps: Remedy) -> str:
-    if check.severity is Severity.CRITICAL:
-        return FATAL_ACTIONS.get(helps, check.action)
-    return f"{check.action} {xid}" if check.name == "xid_warning" else check.action
 
 
 def _known(energy: str | None = None, **facts: str | None) -> dict[str, str]:

@@ -504,13 +504,17 @@ HARMS: tuple[Harm, ...] = (
         "Nothing is heard of a GPU, and that is taken for health.",
         "`unknown` is a state of its own: of GPUs, of the node and of the condition GPUHealthy. Giving a node back "
         "needs a fresh look at every GPU concerned.",
-        ("health/judge.py:_health", "remediation/planning/evidence.py:_gpus", "remediation/planning/plan.py:_verdict"),
+        (
+            "health/judge.py:gpu_healths",
+            "remediation/planning/evidence.py:_gpus",
+            "remediation/planning/plan.py:_verdict",
+        ),
         (
             proof(
                 f"{SIGHT}test_a_gpu_that_nobody_can_read_is_neither_sick_nor_well",
                 "health/judge.py",
-                "if status.state is not GpuState.FRESH or status.identity.uuid in unseen:",
-                "if False:",
+                "elif status.state is not GpuState.FRESH or uuid in unseen:",
+                "elif False:",
             ),
             proof(
                 f"{SIGHT}test_a_node_of_which_nothing_is_known_is_not_healthy",

@@ -64,7 +64,12 @@ def answer(info: XidInfo, line: KernelLine | None, config: Config) -> Iterator[F
         return
     yield Fact("check", check)
     response = Policy.compile(config.remediation, CHECKS, config.checks.xids).answer(check, info.code)
-    yield Fact("response", f"{response}: {ANSWERS[response]} ({_origin(config, check, info.code)})")
+    origin = "default"
+    if info.code in config.remediation.xids:
+        origin = f"remediation.xids.{info.code}"
+    elif check in config.remediation.checks:
+        origin = f"remediation.checks.{check}"
+    yield Fact("response", f"{response}: {ANSWERS[response]} ({origin})")
     if config.remediation.mode != "enforce" and response.reaches(Response.CONDITION):
         yield Fact("mode", f"{config.remediation.mode}: nothing is changed; with remediation.mode enforce it would be")
 
@@ -76,12 +81,6 @@ def first_remedy(info: XidInfo, line: KernelLine | None, overrides: dict[int, Xi
     event = event_of(info, line)
     kind = classify(event, overrides) or "unknown"
     return Remedy.NONE if kind == "ignore" else remedy(event, kind, None)
-
-
-def _origin(config: Config, check: str, code: int) -> str:
-    if code in config.remediation.xids:
-        return f"remediation.xids.{code}"
-    return f"remediation.checks.{check}" if check in config.remediation.checks else "default"
 
 
 SEVERITY_STYLES = {"info": "", "warn": "yellow", "fatal": "bold red"}
@@ -132,21 +131,16 @@ COLUMNS: tuple[Column[XidInfo], ...] = (
 
 def catalogue_document(rows: tuple[XidInfo, ...]) -> Envelope:
     """The codes as a document."""
-    return Envelope(kind="XidCodeList", items=tuple(_code(row) for row in rows))
-
-
-def causes(info: XidInfo) -> str:
-    """The likeliest cause, and NVIDIA's others."""
-    others = [CAUSES.get(cause, cause) for cause in info.causes if cause != info.cause]
-    most = CAUSES.get(info.cause, info.cause)
-    return f"most likely {most}" + (f"; also possible: {', '.join(others)}" if others else "")
-
-
-def _code(info: XidInfo) -> XidCode:
-    taken = {
-        name: getattr(info, name) for name in XidCode.__struct_fields__ if name not in ("nvidia_action", "remedies")
-    }
-    return XidCode(nvidia_action=info.nvidia, remedies=ladder(first_remedy(info, None, {})), **taken)
+    same = [name for name in XidCode.__struct_fields__ if name not in ("nvidia_action", "remedies")]
+    items = tuple(
+        XidCode(
+            nvidia_action=row.nvidia,
+            remedies=ladder(first_remedy(row, None, {})),
+            **{name: getattr(row, name) for name in same},
+        )
+        for row in rows
+    )
+    return Envelope(kind="XidCodeList", items=items)
 
 
 LABEL = 12
@@ -176,7 +170,9 @@ def page(info: XidInfo, line: KernelLine | None, config: Config, width: int) -> 
 
 
 def _cause(info: XidInfo) -> Iterable[Fact]:
-    yield Fact("cause", causes(info))
+    others = [CAUSES.get(cause, cause) for cause in info.causes if cause != info.cause]
+    also = f"; also possible: {', '.join(others)}" if others else ""
+    yield Fact("cause", f"most likely {CAUSES.get(info.cause, info.cause)}{also}")
     yield Fact("category", info.category)
     if info.since:
         yield Fact("since", f"driver {info.since}")

@@ -1,7 +1,7 @@
 """`gpuwatch xid`: what an XID means, what a log line says, what happens now. All but `watch` need no GPU."""
 
 import time
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -9,10 +9,6 @@ from gpuwatch.cli.console.commands import Entry
 from gpuwatch.cli.console.lazy import LazyGroup
 from gpuwatch.cli.console.options import output
 from gpuwatch.cli.console.session import Session, pass_session
-
-if TYPE_CHECKING:
-    from gpuwatch.model.xid import KernelLine
-    from gpuwatch.model.xid_catalogue import XidInfo
 
 ENTRIES = (
     Entry("explain", "Say what an XID means and what to do.", "xid.xid:explain", "Commands"),
@@ -53,39 +49,24 @@ def explain(session: Session, code: str, output: str) -> None:
       gpuwatch xid explain "$(dmesg | grep 'NVRM: Xid' | tail -1)"
     """
     from gpuwatch.cli.xid.page import catalogue_document, page
+    from gpuwatch.collect.kernel_log.lines import parse_line
+    from gpuwatch.model.errors import GpuwatchError, UsageError
+    from gpuwatch.model.xid_catalogue import explain as look_up
 
     if output == "schema":
         _document(catalogue_document(()), output)
         return
-    number, line = _meant(code)
-    info = _known(number)
+    line = None if code.isdecimal() else parse_line(code)
+    number = int(code) if line is None else line.xid
+    if number is None:
+        raise UsageError(f"{code[:60]!r} is no XID", "it is neither a number nor an XID's kernel line", "write e.g. 79")
+    info = look_up(number)
+    if info is None:
+        raise GpuwatchError(f"XID {number} is not documented", "no NVIDIA document names it", "see gpuwatch xid list")
     if output == "table":
         session.terminal.show(*page(info, line, session.config(), min(session.terminal.width, PROSE)))
     else:
         _document(catalogue_document((info,)), output)
-
-
-def _meant(text: str) -> "tuple[int, KernelLine | None]":
-    """A number, or that of a line and the line."""
-    from gpuwatch.collect.kernel_log.lines import parse_line
-    from gpuwatch.model.errors import UsageError
-
-    if text.isdecimal():
-        return int(text), None
-    line = parse_line(text)
-    if line.xid is None:
-        raise UsageError(f"{text[:60]!r} is no XID", "it is neither a number nor an XID's kernel line", "write e.g. 79")
-    return line.xid, line
-
-
-def _known(code: int) -> "XidInfo":
-    from gpuwatch.model.errors import GpuwatchError
-    from gpuwatch.model.xid_catalogue import explain as look_up
-
-    info = look_up(code)
-    if info is None:
-        raise GpuwatchError(f"XID {code} is not documented", "no NVIDIA document names it", "see gpuwatch xid list")
-    return info
 
 
 @click.command("list", short_help="List every known XID.")

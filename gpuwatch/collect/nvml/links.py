@@ -55,8 +55,17 @@ class LinkReader:
     def read(self, count: int, force: bool = False) -> tuple[NvLink, ...]:
         """One record per link; state and errors follow the slow tier, traffic every sample."""
         if force or count % Tier.SLOW == 0:
-            self._look()
-            self._slow = self._read_slow()
+            before, self._active = self._active, self._present()
+            if before != self._active:  # links that came up offer more than they did while down
+                self._dead, self._counters = set(), set(COUNTER_ERRORS)
+                for link in self._active:
+                    version = ask_optional(self._nvml, "nvmlDeviceGetNvLinkVersion", self._handle, link)
+                    remote = ask_optional(self._nvml, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link)
+                    # a link that went down does not say where it led, but it still leads there
+                    self._versions[link] = VERSIONS.get(version or 0) or self._versions.get(link)
+                    self._remote[link] = text(remote.busId) if remote else self._remote.get(link)
+            slow = self._fields([self._ids[name] for name in (SPEED, *ERRORS.values())])
+            self._slow = {link: self._state(slow, link) for link in self._active}
         ids = [self._ids[name] for ways in TRAFFIC.values() for name, _ in ways]
         values = self._fields(ids)
         return tuple(
@@ -70,19 +79,6 @@ class LinkReader:
             )
             for link, active in self._active.items()
         )
-
-    def _look(self) -> None:
-        """See which links there are and which are active. Links that came up offer more than they did while down."""
-        before, self._active = self._active, self._present()
-        if before == self._active:
-            return
-        self._dead, self._counters = set(), set(COUNTER_ERRORS)
-        # a link that went down does not say where it led, but it still leads there
-        for link in self._active:
-            version = ask_optional(self._nvml, "nvmlDeviceGetNvLinkVersion", self._handle, link)
-            remote = ask_optional(self._nvml, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link)
-            self._versions[link] = VERSIONS.get(version or 0) or self._versions.get(link)
-            self._remote[link] = text(remote.busId) if remote else self._remote.get(link)
 
     def _present(self) -> dict[int, bool | None]:
         """Link -> active, None when that could not be read; NVML refuses link numbers the GPU does not have."""
@@ -122,10 +118,6 @@ class LinkReader:
                     found[member] = int(value) * unit
                     break
         return found
-
-    def _read_slow(self) -> dict[int, dict[str, Any]]:
-        values = self._fields([self._ids[name] for name in (SPEED, *ERRORS.values())])
-        return {link: self._state(values, link) for link in self._active}
 
     def _state(self, values: dict[tuple[int, int], float | NvmlFailure], link: int) -> dict[str, Any]:
         errors = {

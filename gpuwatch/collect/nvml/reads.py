@@ -59,17 +59,15 @@ class FieldReader:
                 failure is kept in `errors`.
         """
         self.errors, self._failures = {}, []
-        due = [field for field, ways in self._ways.items() if ways and self._is_due(field, count, force)]
+        tiers = (Tier.FAST, Tier.SLOW) if force or count % Tier.SLOW == 0 else (Tier.FAST,)
+        due = [
+            field for field, ways in self._ways.items() if ways and (field not in self._asked or field.tier in tiers)
+        ]
         batch = self._batch(due)
         answered = sum(self._read_field(field, batch) for field in due)
         if self._failures and not answered:
             raise self._failures[-1]
         return self._values
-
-    def _is_due(self, field: FieldRow, count: int, force: bool) -> bool:
-        if field not in self._asked or field.tier is Tier.FAST:
-            return True
-        return field.tier is Tier.SLOW and (force or count % Tier.SLOW == 0)
 
     def _batch(self, due: list[FieldRow]) -> dict[tuple[int, int], float | NvmlFailure]:
         wanted = [

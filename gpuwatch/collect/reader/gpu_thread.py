@@ -99,7 +99,11 @@ class GpuThread(threading.Thread):
             try:
                 if self._reader is None:
                     self._reader = self._register()
-                self._sample(self._reader, forced)
+                read_from = time.monotonic()
+                gpu = self._reader.read(time.time(), read_from, forced)
+                self._losses = 0
+                took = time.monotonic() - read_from
+                self._outbox.send(GpuSample(gpu=msgspec.structs.replace(gpu, read_seconds=took)))
             except NvmlFailure as error:
                 if error.kind is Failure.DRIVER_GONE:
                     self._outbox.send(ReaderFailed(reason=str(error), kind=error.kind, code=error.code))
@@ -129,12 +133,6 @@ class GpuThread(threading.Thread):
         self.key = identity.uuid
         self._outbox.send(GpuFound(identity=identity, events_refused=refused))
         return GpuReader(self._nvml, handle, identity, with_gpm=self._settings.with_gpm, buffers=self._settings.buffers)
-
-    def _sample(self, reader: GpuReader, forced: bool) -> None:
-        start = time.monotonic()
-        gpu = reader.read(time.time(), start, forced)
-        self._losses = 0
-        self._outbox.send(GpuSample(gpu=msgspec.structs.replace(gpu, read_seconds=time.monotonic() - start)))
 
     def _tell_reason(self, reason: str, lost: bool, hidden: bool = False) -> None:
         self._losses = self._losses + 1 if lost else 0
