@@ -32,12 +32,12 @@ def agent(session: Session, /, sim_dir: str | None, **options: Any) -> None:
     from msgspec.structs import replace
 
     from gpuwatch.agent.agent import Agent
-    from gpuwatch.cli.look.source import Source, node, parse_source
+    from gpuwatch.cli.look.source import SourceSpec, node, parse_source
     from gpuwatch.process.service import ConfigWatch
     from gpuwatch.sim.directory import default_directory
 
     session.start_logging(default="INFO")
-    source = parse_source(session.source) if session.source else Source("nvml")
+    source = parse_source(session.source) if session.source else SourceSpec("nvml")
     place = sim_dir or str(default_directory())
     with node(source, session.effective(options).config, place) as (config, backend):
 

@@ -29,11 +29,11 @@ def capture(session: Session, file: Path, samples: int, interval: float, mask: b
     """Record with the readers that the agent uses."""
     from importlib import import_module
 
-    from gpuwatch.cli.look.source import Source, node, parse_source
+    from gpuwatch.cli.look.source import SourceSpec, node, parse_source
     from gpuwatch.model.errors import UsageError
     from gpuwatch.sim.capture import record
 
-    source = parse_source(session.source) if session.source else Source("nvml")
+    source = parse_source(session.source) if session.source else SourceSpec("nvml")
     if source.kind == "agent":
         raise UsageError("an agent cannot be recorded", "it tells Views, not what the driver said", "use --source nvml")
     with node(source, session.config()) as (config, backend):

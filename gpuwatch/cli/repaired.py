@@ -31,14 +31,14 @@ Examples:
 def repaired(session: Session, ids: tuple[str, ...]) -> None:
     """Write it down where the agent looks."""
     from gpuwatch.agent.repairs import mark_repaired
-    from gpuwatch.cli.look.source import looking
+    from gpuwatch.cli.look.source import open_source
     from gpuwatch.model.errors import PermissionMissing, UsageError
     from gpuwatch.storage.store import Store
 
     directory = session.config().state_dir
     if not directory:
         raise UsageError("nobody would hear it", "state_dir is empty: nothing is kept", "name it with --state-dir")
-    with looking(session) as node:
+    with open_source(session) as node:
         view = node.view()
     subjects = {_subject(view, text) for text in ids}
     ended = [f.key for f in view.judgement.findings if (f.gpu or "node") in subjects]
@@ -53,7 +53,7 @@ def repaired(session: Session, ids: tuple[str, ...]) -> None:
 
 def _subject(view: "View", text: str) -> str:
     """The GPU's uuid; also of one that only findings speak of."""
-    from gpuwatch.cli.console.selection import find_gpu
+    from gpuwatch.cli.console.options import find_gpu
 
     if text == "node":
         return text

@@ -77,7 +77,7 @@ def test_only_the_wanted_gpus_are_listed():
 def test_a_gpu_nobody_has_is_a_usage_error_that_names_those_there_are():
     result = ask(views.failing(), "get", "gpus", "--gpu", "0,7")
     assert result.exit_code == 2
-    assert "no GPU goes by '7'; this node has GPUs 0, 1, 2" in result.stderr
+    assert "no GPU matches '7'; this node has GPUs 0, 1, 2" in result.stderr
 
 
 def test_an_empty_list_is_said_on_stderr_and_quiet_silences_it():

@@ -1,12 +1,17 @@
 """Options that several commands share; every option can also be given as a GPUWATCH_* variable."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from gpuwatch.cli.console.effective_config import OVERRIDES, Override
 from gpuwatch.cli.console.session import Session
+from gpuwatch.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.model.snapshot import Identity
+    from gpuwatch.model.view import View
 
 NODE_NAME, KUBECONFIG = "GPUWATCH_NODE_NAME", "GPUWATCH_KUBECONFIG"
 """Variables of options that the remediator and the node commands have in common."""
@@ -60,6 +65,34 @@ def state_dir(command: Command) -> Command:
 def gpus(command: Command) -> Command:
     """`--gpu 0,3`."""
     return option("--gpu", "gpu", metavar="ID,...", help="Only these GPUs: index, UUID or PCI address.")(command)
+
+
+def find_gpu(view: "View", text: str) -> "Identity":
+    """The GPU named by index, UUID (or its beginning) or PCI address.
+
+    Raises:
+        UsageError: no GPU or several match.
+    """
+    from gpuwatch.model.pci import pci_key
+
+    text = text.strip()
+    known = [status.identity for status in view.snapshot.statuses]
+    if text.isdigit() and len(text) < 5:
+        found = [identity for identity in known if identity.index == int(text)]
+    elif (key := pci_key(text)) is not None:
+        found = [identity for identity in known if pci_key(identity.pci_bus_id) == key]
+    else:
+        found = [identity for identity in known if len(text) > 4 and identity.uuid.lower().startswith(text.lower())]
+    if len(found) == 1:
+        return found[0]
+    indices = ", ".join(str(identity.index) for identity in known) or "none"
+    what = f"no GPU matches {text!r}" if not found else f"{len(found)} GPUs match {text!r}"
+    raise UsageError(what, f"this node has GPUs {indices}", "see gpuwatch get gpus -o wide")
+
+
+def chosen_gpus(view: "View", text: str | None) -> Collection[str] | None:
+    """UUIDs of a comma-separated list; None = all."""
+    return None if text is None else {find_gpu(view, part).uuid for part in text.split(",")}
 
 
 def row_options(rows: Sequence[Override]) -> Callable[[Command], Command]:

@@ -1,6 +1,8 @@
 """What the global options say, for the length of one command."""
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +67,6 @@ class Session:
     def start_audit(self) -> None:
         """Audit lines are JSON and nothing else, on stderr as all logs are."""
         import logging
-        import sys
 
         from gpuwatch.storage import audit
 
@@ -78,3 +79,24 @@ class Session:
 
 pass_session = click.make_pass_decorator(Session, ensure=True)
 """Hands the Session to a command as its first argument."""
+
+Advance = Callable[[str, int, int], None]
+"""What is done now (may be empty), how much is done, and the total; 0: the total is not known."""
+
+
+@contextmanager
+def progress(session: Session, doing: str) -> Iterator[Advance]:
+    """A bar for as long as the block runs; it leaves nothing behind."""
+    if session.quiet or not sys.stderr.isatty():
+        yield lambda now, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(file=sys.stderr, no_color=not session.terminal.error_color)
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(doing, total=None)
+        yield lambda now, done, total: bar.update(
+            task, completed=done, total=total or None, description=f"{doing}: {now}" if now else doing
+        )

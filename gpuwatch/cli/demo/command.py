@@ -133,7 +133,7 @@ def _picture(session: Session, stage: "DemoStage") -> None:
 
     from gpuwatch.cli.console.words import Words
     from gpuwatch.cli.look.gather import finding_items
-    from gpuwatch.cli.look.screen import finding_lines, grouped, node_line
+    from gpuwatch.cli.look.status import finding_lines, grouped, node_line
     from gpuwatch.model.finding import Severity
 
     view, terminal = stage.view(), session.terminal

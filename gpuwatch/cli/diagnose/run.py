@@ -8,9 +8,8 @@ import click
 from msgspec.structs import replace
 
 from gpuwatch.cli.console.document import to_json, to_yaml
-from gpuwatch.cli.console.progress import progress
-from gpuwatch.cli.console.selection import find_gpu
-from gpuwatch.cli.console.session import Session
+from gpuwatch.cli.console.options import find_gpu
+from gpuwatch.cli.console.session import Session, progress
 from gpuwatch.cli.console.terminal import UNICODE
 from gpuwatch.cli.console.words import Words
 from gpuwatch.cli.diagnose import compare

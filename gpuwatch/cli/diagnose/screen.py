@@ -12,7 +12,7 @@ from rich.text import Text
 from gpuwatch.cli.console.terminal import ASCII
 from gpuwatch.cli.console.words import Words
 from gpuwatch.cli.diagnose.document import verdict
-from gpuwatch.cli.look.screen import NODE_LINE, head_line, node_parts
+from gpuwatch.cli.look.status import NODE_LINE, head_line, node_parts
 from gpuwatch.diagnose.check import spans
 from gpuwatch.diagnose.facts import HOST_SECTIONS, NodeFacts
 from gpuwatch.diagnose.model import CheckResult, CheckStage, CheckStatus, Diagnosis

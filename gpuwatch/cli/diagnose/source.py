@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuwatch.agent.client import AgentClient, find_agent
 from gpuwatch.cli.console.session import Session
-from gpuwatch.cli.look.source import Source, node, parse_source
+from gpuwatch.cli.look.source import SourceSpec, node, parse_source
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.gathering.gather import AGENT_SECONDS, DiagnosisTarget
 from gpuwatch.diagnose.host.driver_root import library
@@ -45,7 +45,7 @@ def diagnosis_target(session: Session, root: str, node_name: str, kubeconfig: st
 
 
 @contextmanager
-def _without_names(source: Source | None, places: Places, config: Config) -> Iterator[DiagnosisTarget]:
+def _without_names(source: SourceSpec | None, places: Places, config: Config) -> Iterator[DiagnosisTarget]:
     if source is None and not places.live:
         yield DiagnosisTarget(places, config)
     elif source is None or (source.kind == "nvml" and places.live):

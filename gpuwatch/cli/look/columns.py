@@ -5,8 +5,8 @@ from typing import Any
 
 from gpuwatch.cli.console.table import Column
 from gpuwatch.cli.console.words import Words
+from gpuwatch.cli.look.gather import pod_names, process_workload
 from gpuwatch.cli.look.items import FindingItem, GpuItem, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
-from gpuwatch.cli.look.owners import pod_names, process_workload
 from gpuwatch.model.finding import Health, Severity
 
 HEALTH_STYLES = {Health.HEALTHY: "green", Health.DEGRADED: "yellow", Health.FAILED: "bold red", Health.UNKNOWN: "dim"}

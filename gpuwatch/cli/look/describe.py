@@ -1,14 +1,39 @@
 """`gpuwatch describe gpu ID`: everything about one GPU, and why the rest is not known."""
 
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.console.options import output, state_dir
+from gpuwatch.cli.console.document import Envelope, schema, to_json, to_yaml
+from gpuwatch.cli.console.options import find_gpu, output, state_dir
 from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.cli.console.table import table
+from gpuwatch.cli.console.words import Words, utc
+from gpuwatch.cli.look.columns import HEALTH_STYLES, MIG, NVLINKS, PROCESSES, XIDS, gpu_user
+from gpuwatch.cli.look.describe_rows import SECTIONS, DescriptionRow
+from gpuwatch.cli.look.event_items import HISTORY, EventItem, concerns, event_items
+from gpuwatch.cli.look.gather import finding_items, gpu_items, mig_items, nvlink_items, process_items, xid_items
+from gpuwatch.cli.look.items import (
+    FindingItem,
+    GpuItem,
+    MigItem,
+    NvLinkItem,
+    ProcessItem,
+    SettingItem,
+    XidItem,
+    setting_items,
+)
+from gpuwatch.cli.look.source import config_of_source, open_source
+from gpuwatch.cli.look.status import finding_lines
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.setting import Setting
+from gpuwatch.model.snapshot import Identity, Vgpu
+from gpuwatch.model.view import Events, View
 
 if TYPE_CHECKING:
-    from gpuwatch.model.setting import Setting
+    from rich.text import Text
 
 HELP = """Tell everything about one GPU, units spelled out.
 
@@ -21,6 +46,50 @@ Examples:
 """
 
 
+LABEL = 30
+WIDTH = 100
+HISTORY_EVENTS = 12
+
+PARTS = (
+    ("NVLink", "nvlinks", NVLINKS),
+    ("MIG instances", "mig", MIG),
+    ("Processes", "process_list", PROCESSES),
+    ("XIDs", "xids", XIDS),
+    ("History", "history", HISTORY),
+)
+"""Lists, printed as tables where they have rows; their first column says the GPU, which is known here."""
+
+_UNMEASURED = (
+    ("identity.", "not reported"),
+    ("activity.", "not measured (GPM, Hopper and newer)"),
+    ("utilization.gpu_m", "not measured"),
+    ("power.m", "not measured"),
+)
+"""What to say about values the driver is not asked for by path."""
+
+
+class GpuDescription(GpuItem, frozen=True, kw_only=True):
+    """A GpuItem and all that belongs to it. `settings`: what gpuwatch's tuner has set, by its record on this machine.
+    `errors` maps a path to the driver's error; `unsupported` lists paths; `history` has the latest, oldest first.
+    """
+
+    identity: Identity
+    settings: tuple[SettingItem, ...] = ()
+    display_active: bool | None = None
+    virtualization_mode: str | None = None
+    mig_pending: bool | None = None
+    nvlinks: tuple[NvLinkItem, ...] = ()
+    mig: tuple[MigItem, ...] = ()
+    vgpus: tuple[Vgpu, ...] = ()
+    process_list: tuple[ProcessItem, ...] = ()
+    xids: tuple[XidItem, ...] = ()
+    findings: tuple[FindingItem, ...] = ()
+    history: tuple[EventItem, ...] = ()
+    unsupported: tuple[str, ...] = ()
+    errors: dict[str, str] = {}
+    read_seconds: float | None = None
+
+
 @click.command(help=HELP, short_help="Tell everything about one GPU, units spelled out.")
 @click.argument("resource", type=click.Choice(["gpu"]), metavar="gpu")
 @click.argument("id_", metavar="ID")
@@ -28,19 +97,13 @@ Examples:
 @state_dir
 @pass_session
 def describe(session: Session, resource: str, id_: str, output: str) -> None:
-    """Look once and tell."""
-    from gpuwatch.cli.console.document import Envelope, schema, to_json, to_yaml
-    from gpuwatch.cli.console.selection import find_gpu
-    from gpuwatch.cli.console.words import Words, utc
-    from gpuwatch.cli.look.description import GpuDescription, description, text_lines
-    from gpuwatch.cli.look.source import looking
-
+    """Print one GPU of one View."""
     if output == "schema":
         click.echo(schema("GpuDescription", GpuDescription))
         return
-    with looking(session) as node:
-        view, events = node.view(), node.events()
-    item = description(view, find_gpu(view, id_).uuid, events, _recorded(session))
+    with open_source(session) as source:
+        view, events = source.view(), source.events()
+    item = description(view, find_gpu(view, id_).uuid, events, _recorded_settings(session))
     if output == "table":
         session.terminal.show(*text_lines(item, Words(session.terminal.glyphs, view.snapshot.at)))
         return
@@ -48,19 +111,124 @@ def describe(session: Session, resource: str, id_: str, output: str) -> None:
     click.echo(to_json(document) if output == "json" else to_yaml(document))
 
 
-def _recorded(session: Session) -> "tuple[Setting, ...]":
-    """What a tuner of this machine, or of the simulated one, has set; of GPUs elsewhere nothing is recorded here."""
-    from pathlib import Path
-
-    from gpuwatch.cli.look.source import config_of_source
-    from gpuwatch.model.errors import GpuwatchError
+def _recorded_settings(session: Session) -> tuple[Setting, ...]:
+    """Settings that a tuner of this machine, or of the simulated one, has made; GPUs elsewhere have no record here."""
     from gpuwatch.tuning.actuation.record import SettingsRecord
 
-    place = config_of_source(session, session.config()).state_dir
-    if not place or (session.source or "").startswith("capture:"):
+    directory = config_of_source(session, session.config()).state_dir
+    if not directory or (session.source or "").startswith("capture:"):
         return ()
     try:
-        return SettingsRecord(Path(place)).read().settings
+        return SettingsRecord(Path(directory)).read().settings
     except GpuwatchError as error:
-        session.terminal.hint(f"hint: what gpuwatch has set is not known; {error}")
+        session.terminal.hint(f"hint: the settings made by gpuwatch are not known; {error}")
         return ()
+
+
+def description(
+    view: View, uuid: str, events: Events | None = None, settings: tuple[Setting, ...] = ()
+) -> GpuDescription:
+    """All that the View has about one GPU, what happened to it lately, and what is recorded as set on it."""
+    item = next(gpu for gpu in gpu_items(view) if gpu.uuid == uuid)
+    status = next(s for s in view.snapshot.statuses if s.identity.uuid == uuid)
+    sample = next((gpu for gpu in view.snapshot.gpus if gpu.identity.uuid == uuid), None)
+    also = ("display_active", "virtualization_mode", "mig_pending", "vgpus", "unsupported", "errors", "read_seconds")
+    indices = {status.identity.index}
+    return GpuDescription(
+        **{name: getattr(item, name) for name in GpuItem.__struct_fields__},
+        **({name: getattr(sample, name) for name in also} if sample else {}),
+        identity=status.identity,
+        settings=setting_items(settings, uuid),
+        nvlinks=tuple(link for link in nvlink_items(view) if link.uuid == uuid),
+        mig=tuple(mig for mig in mig_items(view) if mig.gpu in indices),
+        process_list=tuple(process for process in process_items(view) if process.uuid == uuid),
+        xids=tuple(xid for xid in xid_items(view) if xid.uuid == uuid),
+        findings=tuple(finding for finding in finding_items(view) if finding.uuid == uuid),
+        history=tuple(each for each in event_items(events, view) if concerns(each, (uuid,)))[-HISTORY_EVENTS:]
+        if events
+        else (),
+    )
+
+
+def text_lines(item: GpuDescription, words: Words) -> "list[Text]":
+    """Sections of `label  value`, then the lists."""
+    from rich.text import Text
+
+    head = Text.assemble(
+        (f"GPU {item.index}", "bold"),
+        f"  {item.name or ''}   ",
+        (item.health.value.upper(), HEALTH_STYLES[item.health]),
+    )
+    state = item.state.value + (f", {item.detail}" if item.detail else "")
+    facts = [("State", state), ("Used by", gpu_user(item, words))]
+    for setting in item.settings:
+        text = f"clock at most {words.clock(setting.applied)}; `gpuwatch tune status` shows why"
+        if setting.knob == "power_limit":
+            text = f"power limit {words.watts(setting.applied)}, before {words.watts(setting.original)}"
+        facts.append(("Set by gpuwatch's tuner", text))
+    lines = [head, *(Text(f"  {label:<{LABEL}}{value}", end="") for label, value in facts)]
+    if item.findings:
+        lines.append(Text("", end=""))
+        lines += [line for each in item.findings for line in finding_lines([each], words, WIDTH, evidence=True)]
+    for title, rows in SECTIONS:
+        if item.at is not None or title == "Identity":
+            lines += [Text("", end=""), Text(title, "bold", end=""), *(_row(item, row, words) for row in rows)]
+    lines += _clock_events(item) + _ecc_counts(item)
+    for title, name, columns in PARTS:
+        if rows_of := getattr(item, name):
+            body = table(columns[1:], rows_of, words, width=WIDTH - 2)
+            lines += [Text("", end=""), Text(title, "bold", end="")]
+            lines += [Text("  ", end="").append_text(line) for line in body]
+    return lines
+
+
+def why_unknown(item: GpuDescription, path: str) -> str:
+    """Why a value is missing: not supported, failed, or just not known."""
+    parts = path.split(".")
+    prefixes = [".".join(parts[:size]) for size in range(len(parts), 0, -1)]
+    for prefix in prefixes:
+        if prefix in item.errors:
+            return f"could not be read: {item.errors[prefix]}"
+    if attrgetter(path)(item) == () or any(prefix in item.unsupported for prefix in prefixes):
+        return "not supported by this GPU"
+    return next((text for start, text in _UNMEASURED if path.startswith(start)), "unknown")
+
+
+def _row(item: GpuDescription, row: DescriptionRow, words: Words) -> "Text":
+    from rich.text import Text
+
+    value: Any = attrgetter(row.path)(item)
+    known = value is not None and value not in ((), {})
+    line = Text(f"  {row.label:<{LABEL}}", overflow="fold", end="")
+    return line.append(row.text(words, value)) if known else line.append(why_unknown(item, row.path), "dim")
+
+
+def _clock_events(item: GpuDescription) -> "list[Text]":
+    from rich.text import Text
+
+    events = item.clock_events
+    reasons = list(dict.fromkeys([*events.active, *events.seconds]))
+    if not reasons:
+        return []
+    lines = [Text("", end=""), Text("Clock event reasons", "bold")]
+    for reason in reasons:
+        active, seconds = events.active.get(reason), events.seconds.get(reason)
+        state = {True: "active", False: "not active", None: ""}[active]
+        held = f"{seconds:.3f} s in all" if seconds is not None else ""
+        text = ", ".join(part for part in (state, held) if part)
+        lines.append(Text(f"  {reason:<{LABEL}}{text}", "yellow" if active and reason != "gpu_idle" else "", end=""))
+    return lines
+
+
+def _ecc_counts(item: GpuDescription) -> "list[Text]":
+    """ECC counters: a line for each kind and scope, its locations side by side."""
+    from rich.text import Text
+
+    groups: dict[str, list[str]] = {}
+    for name, count in item.ecc.counts.items():
+        kind, scope, location = name.split("/", 2)
+        groups.setdefault(f"{kind}, {scope}", []).append(f"{location} {count}")
+    if not groups:
+        return []
+    body = [Text(f"  {label:<{LABEL}}{'  '.join(counts)}", overflow="fold", end="") for label, counts in groups.items()]
+    return [Text("", end=""), Text("ECC errors", "bold"), *body]

@@ -1,4 +1,4 @@
-"""SECTIONS: what `describe gpu` tells, one row a value. A path is a member of GpuDescription, as FIELDS names it."""
+"""SECTIONS: the values that `describe gpu` prints, a row each. `path` is a member of GpuDescription."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,12 +22,12 @@ RECOVERY = (
 FABRIC_STATES = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
 
 
-class Row(NamedTuple):
-    """One line. `words` writes a value that is known."""
+class DescriptionRow(NamedTuple):
+    """One line. `text` formats a value that is known."""
 
     label: str
     path: str
-    words: Callable[[Words, Any], str] = lambda _, value: str(value)
+    text: Callable[[Words, Any], str] = lambda _, value: str(value)
 
 
 def _size(_: Words, value: int) -> str:
@@ -70,51 +70,51 @@ def _fans(_: Words, value: tuple[float, ...]) -> str:
     return ", ".join(f"{ratio * 100:.0f} %" for ratio in value)
 
 
-def _utilization(name: str, label: str) -> Row:
-    return Row(label, f"utilization.{name}", _percent)
+def _utilization(name: str, label: str) -> DescriptionRow:
+    return DescriptionRow(label, f"utilization.{name}", _percent)
 
 
-def _activity(name: str, label: str) -> Row:
-    return Row(label, f"activity.{name}", _percent)
+def _activity(name: str, label: str) -> DescriptionRow:
+    return DescriptionRow(label, f"activity.{name}", _percent)
 
 
-def _clock(path: str, label: str) -> Row:
-    return Row(label, f"clocks.{path}", Words.clock)
+def _clock(path: str, label: str) -> DescriptionRow:
+    return DescriptionRow(label, f"clocks.{path}", Words.clock)
 
 
-SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
+SECTIONS: tuple[tuple[str, tuple[DescriptionRow, ...]], ...] = (
     (
         "Identity",
         (
-            Row("Index", "identity.index"),
-            Row("UUID", "identity.uuid"),
-            Row("PCI address", "identity.pci_bus_id"),
-            Row("Brand", "identity.brand"),
-            Row("Architecture", "identity.architecture"),
-            Row("Compute capability", "identity.compute_capability"),
-            Row("Serial number", "identity.serial"),
-            Row("Board part number", "identity.board_part_number"),
-            Row("VBIOS", "identity.vbios"),
-            Row("InfoROM image", "identity.inforom_image"),
-            Row("GSP firmware", "identity.gsp_firmware"),
-            Row("Device", "identity.minor", lambda _, minor: f"/dev/nvidia{minor}"),
-            Row("CUDA cores", "identity.cores"),
-            Row("Memory bus", "identity.memory_bus_width", lambda _, bits: f"{bits} bits"),
-            Row("NUMA node", "identity.numa_node"),
+            DescriptionRow("Index", "identity.index"),
+            DescriptionRow("UUID", "identity.uuid"),
+            DescriptionRow("PCI address", "identity.pci_bus_id"),
+            DescriptionRow("Brand", "identity.brand"),
+            DescriptionRow("Architecture", "identity.architecture"),
+            DescriptionRow("Compute capability", "identity.compute_capability"),
+            DescriptionRow("Serial number", "identity.serial"),
+            DescriptionRow("Board part number", "identity.board_part_number"),
+            DescriptionRow("VBIOS", "identity.vbios"),
+            DescriptionRow("InfoROM image", "identity.inforom_image"),
+            DescriptionRow("GSP firmware", "identity.gsp_firmware"),
+            DescriptionRow("Device", "identity.minor", lambda _, minor: f"/dev/nvidia{minor}"),
+            DescriptionRow("CUDA cores", "identity.cores"),
+            DescriptionRow("Memory bus", "identity.memory_bus_width", lambda _, bits: f"{bits} bits"),
+            DescriptionRow("NUMA node", "identity.numa_node"),
         ),
     ),
     (
         "Modes",
         (
-            Row("Performance state", "performance_state", lambda _, state: f"P{state}"),
-            Row("Persistence mode", "persistence_mode", _on),
-            Row("Compute mode", "compute_mode"),
-            Row("Virtualization", "virtualization_mode"),
-            Row("Display active", "display_active", Words.flag),
-            Row("MIG mode", "mig_enabled", _on),
-            Row("MIG mode after reset", "mig_pending", _on),
-            Row("ECC mode", "ecc.enabled", _on),
-            Row("ECC mode after reboot", "ecc.pending", _on),
+            DescriptionRow("Performance state", "performance_state", lambda _, state: f"P{state}"),
+            DescriptionRow("Persistence mode", "persistence_mode", _on),
+            DescriptionRow("Compute mode", "compute_mode"),
+            DescriptionRow("Virtualization", "virtualization_mode"),
+            DescriptionRow("Display active", "display_active", Words.flag),
+            DescriptionRow("MIG mode", "mig_enabled", _on),
+            DescriptionRow("MIG mode after reset", "mig_pending", _on),
+            DescriptionRow("ECC mode", "ecc.enabled", _on),
+            DescriptionRow("ECC mode after reboot", "ecc.pending", _on),
         ),
     ),
     (
@@ -142,46 +142,46 @@ SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
     (
         "Memory",
         (
-            Row("Total", "memory.total", _size),
-            Row("Used", "memory.used", _size),
-            Row("Free", "memory.free", _size),
-            Row("Reserved", "memory.reserved", _size),
-            Row("BAR1 total", "bar1.total", _size),
-            Row("BAR1 used", "bar1.used", _size),
-            Row("BAR1 free", "bar1.free", _size),
+            DescriptionRow("Total", "memory.total", _size),
+            DescriptionRow("Used", "memory.used", _size),
+            DescriptionRow("Free", "memory.free", _size),
+            DescriptionRow("Reserved", "memory.reserved", _size),
+            DescriptionRow("BAR1 total", "bar1.total", _size),
+            DescriptionRow("BAR1 used", "bar1.used", _size),
+            DescriptionRow("BAR1 free", "bar1.free", _size),
         ),
     ),
     (
         "Power",
         (
-            Row("Draw, average", "power.average", _watts),
-            Row("Draw, instant", "power.instant", _watts),
-            Row("Draw, mean since last look", "power.mean", _watts),
-            Row("Draw, peak since last look", "power.max", _watts),
-            Row("Energy", "power.energy", _energy),
-            Row("Limit, enforced", "power.limit_enforced", _watts),
-            Row("Limit, configured", "power.limit_configured", _watts),
-            Row("Limit, default", "power.limit_default", _watts),
-            Row("Limit, smallest", "power.limit_min", _watts),
-            Row("Limit, largest", "power.limit_max", _watts),
+            DescriptionRow("Draw, average", "power.average", _watts),
+            DescriptionRow("Draw, instant", "power.instant", _watts),
+            DescriptionRow("Draw, mean since last look", "power.mean", _watts),
+            DescriptionRow("Draw, peak since last look", "power.max", _watts),
+            DescriptionRow("Energy", "power.energy", _energy),
+            DescriptionRow("Limit, enforced", "power.limit_enforced", _watts),
+            DescriptionRow("Limit, configured", "power.limit_configured", _watts),
+            DescriptionRow("Limit, default", "power.limit_default", _watts),
+            DescriptionRow("Limit, smallest", "power.limit_min", _watts),
+            DescriptionRow("Limit, largest", "power.limit_max", _watts),
         ),
     ),
     (
         "Temperature",
         (
-            Row("GPU", "temperature.gpu", _celsius),
-            Row("Memory", "temperature.memory", _celsius),
-            Row("Margin (T.Limit)", "temperature.margin", _celsius),
-            Row("Shutdown at", "temperature.threshold_shutdown", _celsius),
-            Row("Slowdown at", "temperature.threshold_slowdown", _celsius),
-            Row("Largest operating", "temperature.threshold_max_operating", _celsius),
-            Row("Memory, largest operating", "temperature.threshold_memory_max", _celsius),
-            Row("Target", "temperature.threshold_target", _celsius),
-            Row("Shutdown at T.Limit", "temperature.margin_shutdown", _celsius),
-            Row("Slowdown at T.Limit", "temperature.margin_slowdown", _celsius),
-            Row("Largest operating T.Limit", "temperature.margin_max_operating", _celsius),
-            Row("Memory, largest T.Limit", "temperature.margin_memory_max", _celsius),
-            Row("Fans", "fans", _fans),
+            DescriptionRow("GPU", "temperature.gpu", _celsius),
+            DescriptionRow("Memory", "temperature.memory", _celsius),
+            DescriptionRow("Margin (T.Limit)", "temperature.margin", _celsius),
+            DescriptionRow("Shutdown at", "temperature.threshold_shutdown", _celsius),
+            DescriptionRow("Slowdown at", "temperature.threshold_slowdown", _celsius),
+            DescriptionRow("Largest operating", "temperature.threshold_max_operating", _celsius),
+            DescriptionRow("Memory, largest operating", "temperature.threshold_memory_max", _celsius),
+            DescriptionRow("Target", "temperature.threshold_target", _celsius),
+            DescriptionRow("Shutdown at T.Limit", "temperature.margin_shutdown", _celsius),
+            DescriptionRow("Slowdown at T.Limit", "temperature.margin_slowdown", _celsius),
+            DescriptionRow("Largest operating T.Limit", "temperature.margin_max_operating", _celsius),
+            DescriptionRow("Memory, largest T.Limit", "temperature.margin_memory_max", _celsius),
+            DescriptionRow("Fans", "fans", _fans),
         ),
     ),
     (
@@ -200,34 +200,34 @@ SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
     (
         "PCIe",
         (
-            Row("Generation", "pcie.generation"),
-            Row("Generation, largest", "pcie.generation_max"),
-            Row("Width", "pcie.width", _lanes),
-            Row("Width, largest", "pcie.width_max", _lanes),
-            Row("Replays", "pcie.replays"),
-            Row("Sent", "pcie.transmit_bytes", Words.size),
-            Row("Received", "pcie.receive_bytes", Words.size),
+            DescriptionRow("Generation", "pcie.generation"),
+            DescriptionRow("Generation, largest", "pcie.generation_max"),
+            DescriptionRow("Width", "pcie.width", _lanes),
+            DescriptionRow("Width, largest", "pcie.width_max", _lanes),
+            DescriptionRow("Replays", "pcie.replays"),
+            DescriptionRow("Sent", "pcie.transmit_bytes", Words.size),
+            DescriptionRow("Received", "pcie.receive_bytes", Words.size),
         ),
     ),
     (
         "Health",
         (
-            Row("Recovery action", "recovery_action", _recovery),
-            Row("Row remaps, corrected", "row_remap.corrected"),
-            Row("Row remaps, uncorrected", "row_remap.uncorrected"),
-            Row("Row remap pending", "row_remap.pending", Words.flag),
-            Row("Row remap failed", "row_remap.failure", Words.flag),
-            Row("Banks by spare rows", "row_remap.banks", _banks),
-            Row("Retired pages, single bit", "retired_pages.single_bit"),
-            Row("Retired pages, double bit", "retired_pages.double_bit"),
-            Row("Retired pages pending", "retired_pages.pending", Words.flag),
-            Row("SRAM errors over threshold", "ecc.sram_threshold_exceeded", Words.flag),
-            Row("Channel repair pending", "ecc.channel_repair_pending", Words.flag),
-            Row("TPC repair pending", "ecc.tpc_repair_pending", Words.flag),
-            Row("Unrepairable memory", "ecc.unrepairable_memory", Words.flag),
-            Row("Fabric", "fabric.state", lambda _, state: FABRIC_STATES.get(state, str(state))),
-            Row("Fabric cluster", "fabric.cluster_uuid"),
-            Row("Fabric clique", "fabric.clique_id"),
+            DescriptionRow("Recovery action", "recovery_action", _recovery),
+            DescriptionRow("Row remaps, corrected", "row_remap.corrected"),
+            DescriptionRow("Row remaps, uncorrected", "row_remap.uncorrected"),
+            DescriptionRow("Row remap pending", "row_remap.pending", Words.flag),
+            DescriptionRow("Row remap failed", "row_remap.failure", Words.flag),
+            DescriptionRow("Banks by spare rows", "row_remap.banks", _banks),
+            DescriptionRow("Retired pages, single bit", "retired_pages.single_bit"),
+            DescriptionRow("Retired pages, double bit", "retired_pages.double_bit"),
+            DescriptionRow("Retired pages pending", "retired_pages.pending", Words.flag),
+            DescriptionRow("SRAM errors over threshold", "ecc.sram_threshold_exceeded", Words.flag),
+            DescriptionRow("Channel repair pending", "ecc.channel_repair_pending", Words.flag),
+            DescriptionRow("TPC repair pending", "ecc.tpc_repair_pending", Words.flag),
+            DescriptionRow("Unrepairable memory", "ecc.unrepairable_memory", Words.flag),
+            DescriptionRow("Fabric", "fabric.state", lambda _, state: FABRIC_STATES.get(state, str(state))),
+            DescriptionRow("Fabric cluster", "fabric.cluster_uuid"),
+            DescriptionRow("Fabric clique", "fabric.clique_id"),
         ),
     ),
 )

@@ -1,6 +1,6 @@
 """XIDs, SXids, bus losses, findings and actions as one list of events, for tables and documents."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -55,15 +55,18 @@ class EventItem(Item, frozen=True, kw_only=True):
 
 
 def event_items(events: Events, view: View | None, query: EventQuery = EVERYTHING) -> list[EventItem]:
-    """What happened and is asked for, oldest first. Without a View GPUs go by their UUID or place."""
+    """The events that the query selects, oldest first. Without a View a GPU has its UUID or PCI address, no index."""
     statuses = view.snapshot.statuses if view else ()
     gpus: dict[str | None, Identity] = {pci_key(status.identity.pci_bus_id): status.identity for status in statuses}
     gpus |= {status.identity.uuid: status.identity for status in statuses}
-    items = [_xid(event, _known(gpus, event.uuid, event.pci)) for event in events.xids]
+    items = [_xid(event, _gpu_of(gpus, event.uuid, event.pci)) for event in events.xids]
     items += [_sxid(event) for event in events.sxids]
-    items += [_bus_loss(event, _known(gpus, event.uuid, event.pci)) for event in events.bus_losses]
+    items += [_bus_loss(event, _gpu_of(gpus, event.uuid, event.pci)) for event in events.bus_losses]
     items += [_finding(event, gpus.get(event.finding.gpu)) for event in events.findings]
-    items += [_action(event) for event in _settled(events.actions)]
+    ended = {action.number for action in events.actions if action.result is not Result.INTENDED}
+    for action in events.actions:  # each once: its intention only where no result is known
+        if action.result is not Result.INTENDED or action.number not in ended:
+            items.append(_action(action))
     wanted = (item for item in items if item.kind in query.kinds and item.at >= utc(query.since))
     return sorted(wanted, key=lambda item: item.at)[-query.limit :]
 
@@ -73,7 +76,7 @@ def concerns(item: EventItem, gpus: Collection[str]) -> bool:
     return item.uuid in gpus or any(uuid in key for uuid in gpus for key in item.evidence)
 
 
-def _known(gpus: Mapping[str | None, Identity], uuid: str | None, pci: str | None) -> Identity | None:
+def _gpu_of(gpus: Mapping[str | None, Identity], uuid: str | None, pci: str | None) -> Identity | None:
     return gpus.get(uuid) if uuid in gpus else gpus.get(pci_key(pci))
 
 
@@ -146,13 +149,6 @@ def _finding(event: FindingEvent, gpu: Identity | None) -> EventItem:
         since=None if finding.since is None else utc(finding.since),
         evidence=(finding.key,),
     )
-
-
-def _settled(actions: Iterable[ActionEvent]) -> Iterator[ActionEvent]:
-    """Each action once: its intention only where nothing is known of what came of it."""
-    actions = tuple(actions)
-    ended = {action.number for action in actions if action.result is not Result.INTENDED}
-    return (action for action in actions if action.result is not Result.INTENDED or action.number not in ended)
 
 
 def _action(event: ActionEvent) -> EventItem:

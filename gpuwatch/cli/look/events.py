@@ -12,7 +12,6 @@ from gpuwatch.model.event import EVENT_KINDS, EVERYTHING, MAX_EVENTS, EventQuery
 
 if TYPE_CHECKING:
     from gpuwatch.cli.look.event_items import EventItem
-    from gpuwatch.cli.look.source import Looking
     from gpuwatch.model.view import Events, View
 
 HELP = """Show what happened: XIDs, SXids, lost GPUs, findings, actions.
@@ -29,21 +28,21 @@ Examples:
 POLL_SECONDS = 0.5
 
 
-class Wish(NamedTuple):
-    """What of all events is to be shown."""
+class EventFilter(NamedTuple):
+    """Which events are to be shown."""
 
     query: EventQuery = EVERYTHING
     gpus: str | None = None
 
     def items(self, events: "Events", view: "View | None") -> "list[EventItem]":
-        """Those, oldest first. Without a View a GPU goes by its UUID alone."""
-        from gpuwatch.cli.console.selection import chosen
+        """The matching events, oldest first. Without a View a GPU is known by its UUID only."""
+        from gpuwatch.cli.console.options import chosen_gpus
         from gpuwatch.cli.look.event_items import concerns, event_items
 
         items = event_items(events, view, self.query)
         if self.gpus is None:
             return items
-        uuids = (chosen(view, self.gpus) if view else None) or self.gpus.split(",")
+        uuids = (chosen_gpus(view, self.gpus) if view else None) or self.gpus.split(",")
         return [item for item in items if concerns(item, uuids)]
 
 
@@ -76,14 +75,27 @@ def events(
     """Print the list, oldest first."""
     from gpuwatch.cli.console.document import Envelope, schema, to_json, to_yaml
     from gpuwatch.cli.look.event_items import EventItem
+    from gpuwatch.cli.look.source import open_source
+    from gpuwatch.model.errors import NoGpuStack
+    from gpuwatch.storage.store import stored_events
 
     if output == "schema":
         click.echo(schema("EventList", EventItem))
         return
-    wish = Wish(EventQuery(since, limit, kind or EVENT_KINDS), gpu)
+    wanted = EventFilter(EventQuery(since, limit, kind or EVENT_KINDS), gpu)
     if watch:
-        follow(session, output, wish)
-    node, items = _look(session, wish)
+        follow(session, output, wanted)
+    node: str | None = None
+    try:
+        with open_source(session) as source:
+            view = source.view()
+            node, items = view.snapshot.node, wanted.items(source.events(wanted.query), view)
+    except NoGpuStack as error:  # a driver that is gone does not hide what an agent has kept
+        stored = None if session.source else stored_events(session.config().state_dir, wanted.query)
+        if stored is None:
+            raise
+        session.terminal.hint(f"{error}; these are the events that an agent has stored")
+        items = wanted.items(stored, None)
     document = Envelope(kind="EventList", node=node, items=tuple(items))
     if output in ("json", "yaml"):
         click.echo(to_json(document) if output == "json" else to_yaml(document))
@@ -93,16 +105,17 @@ def events(
         session.terminal.hint("No events found.")
 
 
-def follow(session: Session, output: str, wish: Wish = Wish()) -> None:  # noqa: B008 - it is immutable
-    """Print what is there, then everything new, until interrupted."""
+def follow(session: Session, output: str, wanted: EventFilter = EventFilter()) -> None:  # noqa: B008 - it is immutable
+    """Print the events so far, then every new one, until interrupted."""
     from gpuwatch.cli.console.document import to_json, to_yaml
-    from gpuwatch.cli.look.source import looking
+    from gpuwatch.cli.look.source import open_source
 
-    with looking(session) as node:
-        seen: frozenset[EventItem] = frozenset()
+    with open_source(session) as source:
+        printed: frozenset[EventItem] = frozenset()
         header = True
         while True:
-            items, seen = _news(node, seen, wish)
+            present = wanted.items(source.events(wanted.query), source.view())
+            items, printed = [item for item in present if item not in printed], frozenset(present)
             if output in ("table", "wide") and items:
                 print_events(session, items, wide=output == "wide", header=header)
                 header = False
@@ -120,27 +133,3 @@ def print_events(session: Session, items: Sequence["EventItem"], *, wide: bool, 
     terminal = session.terminal
     lines = table(COLUMNS, items, Words(terminal.glyphs, time.time()), width=terminal.width, wide=wide)
     terminal.show(*lines[0 if header else 1 :])
-
-
-def _look(session: Session, wish: Wish) -> "tuple[str | None, list[EventItem]]":
-    """The node's name and its events; a driver that is gone does not hide what an agent has kept."""
-    from gpuwatch.cli.look.source import looking
-    from gpuwatch.model.errors import NoGpuStack
-    from gpuwatch.storage.store import stored_events
-
-    try:
-        with looking(session) as node:
-            view = node.view()
-            return view.snapshot.node, wish.items(node.events(wish.query), view)
-    except NoGpuStack as error:
-        stored = None if session.source else stored_events(session.config().state_dir, wish.query)
-        if stored is None:
-            raise
-        session.terminal.hint(f"{error}; what an agent has kept is shown")
-        return None, wish.items(stored, None)
-
-
-def _news(node: "Looking", seen: "frozenset[EventItem]", wish: Wish) -> "tuple[list[EventItem], frozenset[EventItem]]":
-    """Events that were not there before, and all that are there now."""
-    items = wish.items(node.events(wish.query), node.view())
-    return [item for item in items if item not in seen], frozenset(items)

@@ -1,17 +1,15 @@
-"""From a View to items: joins what the View keeps apart (sample, presence, health, users) by GPU."""
+"""From a View to items: joins by GPU what the View keeps apart (sample, presence, health, users)."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from gpuwatch.cli.console.words import utc
 from gpuwatch.cli.look.items import FindingItem, GpuItem, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
-from gpuwatch.cli.look.owners import users
 from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import Gpu, GpuStatus
 from gpuwatch.model.view import View
-from gpuwatch.model.workload import DeviceUse, Holder, PodUsage, Workload
-from gpuwatch.model.xid import XidCount
+from gpuwatch.model.workload import DeviceUse, Workload
 from gpuwatch.model.xid_catalogue import explain
 
 _ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
@@ -23,9 +21,11 @@ READINGS = tuple(set(GpuItem.__struct_fields__) & set(Gpu.__struct_fields__) - {
 
 
 def gpu_items(view: View) -> list[GpuItem]:
-    """Every GPU ever seen, by index."""
+    """Every GPU of the View, present or lost, by index."""
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
-    xids = _latest(xid_items(view))
+    # the newest XID of each GPU; the driver's advice (154) only where it is all there is, as it follows the fault
+    dated = [(xid.xid != RECOVERY_ADVICE, xid.last, xid.uuid, xid) for xid in xid_items(view) if xid.uuid and xid.last]
+    xids = {uuid: xid for _, _, uuid, xid in sorted(dated, key=lambda row: row[:2])}
     return [_gpu(view, status, samples.get(status.identity.uuid), xids) for status in view.snapshot.statuses]
 
 
@@ -54,15 +54,34 @@ def process_items(view: View) -> list[ProcessItem]:
 
 
 def pod_items(view: View) -> list[PodItem]:
-    """Every container that was given a device or has a process on one."""
+    """Every container that holds a device or has a process on one."""
     usage = {(row.gpu, row.gi, row.workload): row for row in view.attribution.usage}
     held = {(d.gpu, d.gi, holder.workload): (d, holder) for d in view.attribution.devices for holder in d.holders}
     joules = {(row.gpu, row.workload): row.joules for row in view.pod_energy}
     indices = _indices(view)
-    items = [
-        _pod(key, indices.get(key[0]), held.get(key), usage.get(key), joules.get((key[0], key[2])))
-        for key in dict.fromkeys([*held, *usage])
-    ]
+    items = []
+    for key in dict.fromkeys([*held, *usage]):
+        uuid, gi, workload = key
+        device, holder = held.get(key) or (None, None)
+        used = usage.get(key)
+        items.append(
+            PodItem(
+                namespace=workload.namespace,
+                pod=workload.pod,
+                container=workload.container,
+                pod_uid=workload.pod_uid,
+                gpu=indices.get(uuid),
+                uuid=uuid,
+                gi=gi,
+                profile=device.profile if device else None,
+                resource=holder.resource if holder else None,
+                replicas=holder.replicas if holder and holder.resource else None,
+                processes=used.processes if used else 0,
+                memory=used.memory if used else None,
+                utilization=used.utilization if used else None,
+                energy=joules.get((uuid, workload)),
+            )
+        )
     return sorted(items, key=lambda pod: (pod.namespace or "", pod.pod or "", pod.gpu or 0, pod.gi or 0))
 
 
@@ -110,7 +129,7 @@ def nvlink_items(view: View) -> list[NvLinkItem]:
 
 
 def finding_items(view: View) -> list[FindingItem]:
-    """What was judged, the worst first."""
+    """Findings, the worst first."""
     indices = _indices(view)
     items = [
         FindingItem(
@@ -135,11 +154,29 @@ def finding_items(view: View) -> list[FindingItem]:
 
 
 def xid_items(view: View) -> list[XidItem]:
-    """Every XID that was seen, by GPU and code."""
+    """Every XID with a count, by GPU and code."""
     indices = _indices(view)
     by_pci = {pci_key(s.identity.pci_bus_id): s.identity.uuid for s in view.snapshot.statuses}
-    seen = [xid for xid in view.xids if xid.count or xid.last is not None]
-    items = [_xid(xid, xid.uuid or by_pci.get(pci_key(xid.pci)), indices) for xid in seen]
+    items = []
+    for xid in view.xids:
+        if not xid.count and xid.last is None:
+            continue
+        uuid, info = xid.uuid or by_pci.get(pci_key(xid.pci)), explain(xid.xid)
+        items.append(
+            XidItem(
+                gpu=indices.get(uuid or ""),
+                uuid=uuid,
+                pci_bus_id=xid.pci,
+                xid=xid.xid,
+                count=xid.count,
+                last=_time(xid.last),
+                mnemonic=info.name if info else None,
+                description=info.description if info else None,
+                severity=info.severity if info else None,
+                category=info.category if info else None,
+                action=info.action if info else None,
+            )
+        )
     return sorted(items, key=lambda item: (item.gpu is None, item.gpu or 0, item.xid))
 
 
@@ -182,59 +219,46 @@ def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidI
     )
 
 
-def _pod(
-    key: tuple[str, int | None, Workload],
-    index: int | None,
-    held: tuple[DeviceUse, Holder] | None,
-    used: PodUsage | None,
-    joules: float | None,
-) -> PodItem:
-    uuid, gi, workload = key
-    device, holder = held or (None, None)
-    return PodItem(
-        namespace=workload.namespace,
-        pod=workload.pod,
-        container=workload.container,
-        pod_uid=workload.pod_uid,
-        gpu=index,
-        uuid=uuid,
-        gi=gi,
-        profile=device.profile if device else None,
-        resource=holder.resource if holder else None,
-        replicas=holder.replicas if holder and holder.resource else None,
-        processes=used.processes if used else 0,
-        memory=used.memory if used else None,
-        utilization=used.utilization if used else None,
-        energy=joules,
-    )
-
-
-def _xid(xid: XidCount, uuid: str | None, indices: dict[str, int]) -> XidItem:
-    info = explain(xid.xid)
-    return XidItem(
-        gpu=indices.get(uuid or ""),
-        uuid=uuid,
-        pci_bus_id=xid.pci,
-        xid=xid.xid,
-        count=xid.count,
-        last=_time(xid.last),
-        mnemonic=info.name if info else None,
-        description=info.description if info else None,
-        severity=info.severity if info else None,
-        category=info.category if info else None,
-        action=info.action if info else None,
-    )
-
-
-def _latest(items: Iterable[XidItem]) -> dict[str, XidItem]:
-    """The newest XID of each GPU; the driver's advice (154) only where it is all there is, as it follows the fault."""
-    known = [(item.xid != RECOVERY_ADVICE, item.last, item.uuid, item) for item in items if item.uuid and item.last]
-    return {uuid: item for _, _, uuid, item in sorted(known, key=lambda row: row[:2])}
-
-
 def _indices(view: View) -> dict[str, int]:
     return {status.identity.uuid: status.identity.index for status in view.snapshot.statuses}
 
 
 def _time(at: float | None) -> datetime | None:
     return None if at is None else utc(at)
+
+
+def process_workload(item: ProcessItem) -> str | None:
+    """The pod, Slurm job or account of a process, with its name."""
+    return _owner_name(item.workload, item.slurm_job, item.user, item.name)
+
+
+def pod_names(workloads: Iterable[Workload]) -> tuple[str, ...]:
+    """Each pod once, however many of its containers there are."""
+    return tuple(dict.fromkeys(name for workload in workloads if (name := _owner_name(workload))))
+
+
+def users(view: View, gpu: Gpu | None, devices: Iterable[DeviceUse], gi: int | None = None) -> tuple[str, ...]:
+    """Names of the users of a device: pods first, then Slurm jobs, accounts and processes outside of pods."""
+    holders = (holder.workload for device in devices for holder in device.holders)
+    names = dict.fromkeys(_owner_name(workload) for workload in holders)
+    owners = {owner.pid: owner for owner in view.owners}
+    for process in (gpu.processes or ()) if gpu else ():
+        if gi is None or process.gi == gi:
+            owner = owners.get(process.pid)
+            if owner is None:
+                names[process.name] = None
+            elif owner.workload is not None or owner.pod_uid is not None:
+                names[_owner_name(owner.workload or Workload(pod_uid=owner.pod_uid))] = None
+            else:
+                names[_owner_name(None, owner.slurm_job, owner.account, owner.name or process.name)] = None
+    return tuple(name for name in names if name)
+
+
+def _owner_name(
+    workload: Workload | None, slurm_job: str | None = None, user: str | None = None, process: str | None = None
+) -> str | None:
+    if workload is not None:
+        return f"{workload.namespace}/{workload.pod}" if workload.pod else f"pod {workload.pod_uid}"
+    if slurm_job is not None:
+        return f"slurm {slurm_job}"
+    return f"{user}: {process}" if user and process else process or user

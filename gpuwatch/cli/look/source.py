@@ -1,4 +1,4 @@
-"""Where Look commands look: a running agent, the driver of this machine, a simulated node or a recording."""
+"""Sources of Views for the commands: a running agent, the driver of this machine, a simulated node or a recording."""
 
 import difflib
 from collections.abc import Iterator
@@ -24,15 +24,15 @@ DEADLINE = 10.0
 DEFAULT_SCENARIO = "healthy"
 
 
-class Source(NamedTuple):
-    """`--source`, read. `argument`: scenario, file or URL."""
+class SourceSpec(NamedTuple):
+    """`--source`, parsed. `argument`: scenario, file or URL."""
 
     kind: str
     argument: str = ""
 
 
-class Looking(Protocol):
-    """Somebody who can tell how the node is, as often as asked."""
+class ViewSource(Protocol):
+    """Gives Views and events of a node, as often as asked."""
 
     def view(self) -> "View":
         """The newest View."""
@@ -43,7 +43,7 @@ class Looking(Protocol):
         ...
 
 
-def parse_source(text: str) -> Source:
+def parse_source(text: str) -> SourceSpec:
     """Read `nvml`, `sim[:SCENARIO|DIR]`, `capture:FILE[#SECTION]` or `agent[:URL]`.
 
     Raises:
@@ -58,16 +58,16 @@ def parse_source(text: str) -> Source:
         raise UsageError("--source capture needs a file", "", "write capture:FILE")
     if kind == "nvml" and argument:
         raise UsageError(f"--source {text} takes no argument", "", "use --nvml-library PATH for another library")
-    return Source(kind, argument)
+    return SourceSpec(kind, argument)
 
 
 @contextmanager
-def looking(session: Session, *, samples: int = SAMPLES) -> Iterator[Looking]:
-    """Somebody to ask, for as long as the block runs; the first View is there when it begins.
+def open_source(session: Session, *, samples: int = SAMPLES) -> Iterator[ViewSource]:
+    """A source for as long as the block runs; the first View is there when it begins.
 
     Raises:
         NoGpuStack: there is no driver or no GPU, and no agent was named.
-        GpuwatchError: nobody answers.
+        GpuwatchError: the source does not answer.
     """
     from gpuwatch.agent.client import AgentClient, find_agent
 
@@ -80,50 +80,37 @@ def looking(session: Session, *, samples: int = SAMPLES) -> Iterator[Looking]:
     else:
         from gpuwatch.agent.one_shot import OneShotCollector
 
-        with node(source or Source("nvml"), session.config()) as started, OneShotCollector(*started) as collector:
+        with node(source or SourceSpec("nvml"), session.config()) as started, OneShotCollector(*started) as collector:
             collector.wait(samples, DEADLINE)
             yield collector
 
 
-def one_view(session: Session) -> "View":
-    """The node as it is now."""
-    with looking(session) as somebody:
-        return somebody.view()
-
-
 def node(
-    source: Source, config: "Config", sim_dir: str | None = None
+    source: SourceSpec, config: "Config", sim_dir: str | None = None
 ) -> AbstractContextManager[tuple["Config", "Backend"]]:
     """The configuration and backend of a node that is not an agent's: the machine, a recording or a simulation.
 
-    `sim_dir`: where a simulation of our own lives, so that others can reach it; None: where nobody looks.
+    `sim_dir`: the directory of a simulation that this process starts, for other processes; None: a temporary one.
     """
+    from msgspec.structs import replace
+
     from gpuwatch.config import Backend
 
     if source.kind == "nvml":
         return nullcontext((config, Backend()))
     if source.kind == "capture":
-        return nullcontext(_recorded(config, source.argument))
+        # a recording is of another machine: this one's kernel, kubelet, processes and bus do not belong to it
+        sources = replace(config.sources, disabled=("kmsg", "podresources", "procfs", "pci"))
+        backend = Backend(factory="gpuwatch.sim.capture:open_capture", target=source.argument)
+        return nullcontext((replace(_with_state(config, ""), sources=sources), backend))
     if source.kind == "sim":
         return _simulated(config, source.argument, sim_dir)
     raise UsageError("an agent cannot run on --source agent", "", "use nvml, sim[:SCENARIO] or capture:FILE")
 
 
-def _recorded(config: "Config", target: str) -> tuple["Config", "Backend"]:
-    """A recording is of another machine: this one's kernel, kubelet, processes and bus have nothing to do with it."""
-    from msgspec.structs import replace
-
-    from gpuwatch.config import Backend
-
-    sources = replace(config.sources, disabled=("kmsg", "podresources", "procfs", "pci"))
-    return replace(_with_state(config, ""), sources=sources), Backend(
-        factory="gpuwatch.sim.capture:open_capture", target=target
-    )
-
-
 @contextmanager
 def _simulated(config: "Config", argument: str, sim_dir: str | None) -> Iterator[tuple["Config", "Backend"]]:
-    """The node that runs already, when no scenario is named or its directory is; else one of our own."""
+    """The node that runs already where no scenario or its directory is named; else a new one."""
     from tempfile import TemporaryDirectory
 
     from msgspec.structs import replace
@@ -143,7 +130,7 @@ def _simulated(config: "Config", argument: str, sim_dir: str | None) -> Iterator
 
 
 def _with_state(config: "Config", state_dir: str) -> "Config":
-    """What is not this machine keeps its state elsewhere, unless a place was named."""
+    """Another node than this machine keeps its state elsewhere, unless a state directory was named."""
     from msgspec.structs import replace
 
     usual = type(config)().state_dir

@@ -1,15 +1,30 @@
-"""`gpuwatch status`: the node on one screen, its health as exit code."""
+"""`gpuwatch status`: a line for the node, a line per GPU, findings and what to do about them; health as exit code."""
 
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from gpuwatch.cli.console.document import Envelope, schema, to_json, to_yaml
 from gpuwatch.cli.console.options import option, output
+from gpuwatch.cli.console.remedies import ADVICE
 from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.cli.console.table import table
+from gpuwatch.cli.console.terminal import Glyphs
+from gpuwatch.cli.console.words import Words, utc
+from gpuwatch.cli.look.columns import GPUS, HEALTH_STYLES, SEVERITY_STYLES
+from gpuwatch.cli.look.gather import finding_items, gpu_items, pod_names
+from gpuwatch.cli.look.items import FindingItem, GpuItem
+from gpuwatch.cli.look.source import open_source
+from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.model.finding import Health
+from gpuwatch.model.snapshot import Driver, SourceStatus
+from gpuwatch.model.view import View
 
 if TYPE_CHECKING:
-    from gpuwatch.model.finding import Health
-    from gpuwatch.model.view import View
+    from rich.text import Text
 
 HELP = """Show the node on one screen: verdict, GPUs, findings.
 
@@ -28,6 +43,21 @@ NPD = {"healthy": 0, "degraded": 1, "failed": 1, "unknown": 2}
 """node-problem-detector's custom plugins: 0 OK, 1 not OK, 2 unknown."""
 
 
+NODE_LINE = 90
+"""Columns that the first line takes when there are as many."""
+
+INDENT = 9
+
+
+class StatusDocument(Envelope, frozen=True, kw_only=True):
+    """The Envelope of `status`: `items` are the GPUs."""
+
+    health: Health
+    driver: Driver | None
+    findings: tuple[FindingItem, ...]
+    sources: tuple[SourceStatus, ...]
+
+
 @click.command(help=HELP, short_help="Show the node on one screen: verdict, GPUs, findings.")
 @output("table", "wide", "json", "yaml", "name", "schema")
 @option("--nagios", is_flag=True, help="One line and exit code of a Nagios plugin.")
@@ -35,62 +65,158 @@ NPD = {"healthy": 0, "degraded": 1, "failed": 1, "unknown": 2}
 @pass_session
 @click.pass_context
 def status(ctx: click.Context, session: Session, output: str, nagios: bool, npd: bool) -> None:
-    """Look once and tell."""
-    from gpuwatch.cli.look.screen import StatusDocument, status_document
-    from gpuwatch.cli.look.source import one_view
-    from gpuwatch.model.errors import UsageError
-
+    """Print one View of the node."""
     if nagios and npd:
         raise UsageError("--nagios and --npd exclude each other", "", "choose one")
     if output == "schema":
-        from gpuwatch.cli.console.document import schema
-        from gpuwatch.cli.look.items import GpuItem
-
         click.echo(schema("Status", GpuItem, StatusDocument))
         return
     if nagios or npd:
         ctx.exit(_plugin(session, npd=npd))
-    view = one_view(session)
-    _print(session, status_document(view), view, output)
-    ctx.exit(exit_code(view))
-
-
-def exit_code(view: "View") -> int:
-    """The verdict as the program's exit code."""
-    if not view.snapshot.statuses:
-        return 5
-    return EXIT_CODES[view.judgement.node.value]
-
-
-def _print(session: Session, document: object, view: "View", output: str) -> None:
-    from gpuwatch.cli.console.document import to_json, to_yaml
-    from gpuwatch.cli.look.screen import off_sources, status_lines
-
-    terminal = session.terminal
-    if output == "json":
-        click.echo(to_json(document))
-    elif output == "yaml":
-        click.echo(to_yaml(document))
+    with open_source(session) as source:
+        view = source.view()
+    if output in ("json", "yaml"):
+        document = StatusDocument(
+            kind="Status",
+            node=view.snapshot.node,
+            at=utc(view.snapshot.at),
+            items=tuple(gpu_items(view)),
+            health=view.judgement.node,
+            driver=view.snapshot.driver,
+            findings=tuple(finding_items(view)),
+            sources=view.snapshot.sources,
+        )
+        click.echo(to_json(document) if output == "json" else to_yaml(document))
     elif output == "name":
         click.echo(f"node/{view.snapshot.node}")
     else:
+        terminal = session.terminal
         terminal.show(*status_lines(view, terminal.glyphs, terminal.width, wide=output == "wide"))
-        for line in off_sources(view, every=session.verbose > 0):
-            terminal.hint(line)
+        _hint_at_sources(session, view)
+    ctx.exit(EXIT_CODES[view.judgement.node.value] if view.snapshot.statuses else 5)
+
+
+def _hint_at_sources(session: Session, view: View) -> None:
+    """Hints about sources that are off. Only the kernel log is worth one without -v: XIDs come from it."""
+    from gpuwatch.agent.view_builder import OFF
+
+    for source in view.snapshot.sources:
+        if source.up is None and (session.verbose or (source.name == "kmsg" and source.reason != OFF)):
+            session.terminal.hint(f"hint: {source.name} is off; {source.reason}")
 
 
 def _plugin(session: Session, *, npd: bool) -> int:
-    """One line for another monitor; whatever goes wrong is `unknown` there, never a traceback."""
-    from gpuwatch.cli.look.screen import plugin_line
-    from gpuwatch.cli.look.source import one_view
-    from gpuwatch.model.errors import GpuwatchError
-
+    """One line for another monitor; an error is `unknown` there, never a traceback."""
     try:
-        view = one_view(session)
+        with open_source(session) as source:
+            view = source.view()
     except GpuwatchError as error:
         click.echo(str(error) if npd else f"GPU UNKNOWN - {error}")
         return NPD["unknown"] if npd else NAGIOS["unknown"][0]
+    healths = Counter(health.value for health in view.judgement.gpus.values())
+    counts = ", ".join(f"{count} {health}" for health, count in healths.items()) or "no GPU"
+    parts = [f"{len(view.judgement.gpus)} GPUs: {counts}"]
+    parts += [
+        ("node" if finding.gpu is None else f"gpu {finding.gpu}") + f" {finding.check}: {finding.message}"
+        for finding in finding_items(view)[:1]
+    ]
     health: Health = view.judgement.node
-    text = plugin_line(view)
+    text = "; ".join(parts)
     click.echo(text if npd else f"GPU {NAGIOS[health.value][1]} - {text}")
     return NPD[health.value] if npd else NAGIOS[health.value][0]
+
+
+def status_lines(view: View, glyphs: Glyphs, width: int, *, wide: bool = False) -> "list[Text]":
+    """The screen of `status`."""
+    from rich.text import Text
+
+    words = Words(glyphs, view.snapshot.at)
+    gpus = gpu_items(view)
+    shown = [c for c in GPUS if c.header != "XID" or any(gpu.last_xid for gpu in gpus)]
+    rows = table(shown, gpus, words, width=width, wide=wide) if gpus else [Text("no GPU", "dim", end="")]
+    findings = [line for alike in grouped(finding_items(view)) for line in finding_lines(alike, words, width)]
+    head = node_line(view, words, min(width, max(NODE_LINE, *(line.cell_len for line in rows))))
+    return [head, Text("", end=""), *rows, *([Text("", end=""), *findings] if findings else [])]
+
+
+def node_line(view: View, words: Words, width: int) -> "Text":
+    """`NODE name   8 × NVIDIA H100   driver 580.95        HEALTHY`."""
+    return head_line(view.snapshot.node, node_parts(view, words.glyphs), view.judgement.node, words, width)
+
+
+def node_parts(view: View, glyphs: Glyphs) -> list[str]:
+    """`8 × NVIDIA H100 80GB HBM3`, every model of the node; the versions of driver and CUDA."""
+    models = Counter(status.identity.name or "GPU" for status in view.snapshot.statuses)
+    parts = [", ".join(f"{count} {glyphs.times} {name}" for name, count in models.items())] if models else []
+    if (driver := view.snapshot.driver) is not None:
+        versions = (("driver", driver.version), ("CUDA", driver.cuda))
+        parts += [f"{name} {version}" for name, version in versions if version]
+    return parts
+
+
+def head_line(node: str | None, parts: Sequence[str], health: Health, words: Words, width: int) -> "Text":
+    """Name, as many parts as there is room for, and the verdict at `width` where there is room."""
+    from rich.text import Text
+
+    shown = list(parts)
+    line = Text.assemble(("NODE ", "dim"), (node or words.glyphs.dash, "bold"), no_wrap=True, end="")
+    while shown and line.cell_len + sum(3 + len(part) for part in shown) + 3 + len(health.value) > width:
+        shown.pop()
+    line.append("".join(f"   {part}" for part in shown))
+    line.append(" " * max(3, width - len(health.value) - line.cell_len))
+    return line.append(health.value.upper(), HEALTH_STYLES[health])
+
+
+def grouped(findings: Sequence[FindingItem]) -> list[list[FindingItem]]:
+    """Findings that say the same of several GPUs, together; in the order of the first of each."""
+    groups: dict[tuple[object, ...], list[FindingItem]] = {}
+    for finding in findings:
+        key = (finding.gpu is None, finding.check, finding.severity, finding.xid, finding.message, finding.action)
+        groups.setdefault(key, []).append(finding)
+    return list(groups.values())
+
+
+def finding_lines(alike: Sequence[FindingItem], words: Words, width: int, *, evidence: bool = False) -> "list[Text]":
+    """What is wrong, with which GPUs and since when; below it what to do and who may be affected."""
+    from rich.text import Text
+
+    finding = alike[0]
+    style = SEVERITY_STYLES[finding.severity]
+    since = min((one.since for one in alike if one.since), default=None)
+    head = Text.assemble(
+        ("! ", style),
+        f"{_gpu_ranges([one.gpu for one in alike if one.gpu is not None]) + ' ':<{INDENT - 2}}",
+        (f"{finding.severity.value:<10}", style),
+        (finding.check, "bold"),
+        "" if finding.xid is None else f"  XID {finding.xid}",
+        (f"  {words.ago(since.timestamp())}" if since else "", "dim"),
+        end="",
+    )
+    texts = [finding.message]
+    if evidence and finding.evidence:
+        texts.append("evidence: " + ", ".join(f"{name} = {value}" for name, value in finding.evidence.items()))
+    if advice := finding.action or ADVICE[finding.remedy]:
+        texts.append(f"{words.glyphs.arrow} {advice}")
+    if finding.xid is not None:
+        texts.append(f"{words.glyphs.arrow} gpuwatch xid explain {finding.xid}")
+    if pods := pod_names(workload for one in alike for workload in one.pods):
+        texts.append(f"possibly affected: {', '.join(pods)}")
+    blank = " " * INDENT
+    below = [
+        line
+        for text in texts
+        for line in textwrap.wrap(text, max(width, 40), initial_indent=blank, subsequent_indent=blank)
+    ]
+    return [head, *(Text(line, end="") for line in below)]
+
+
+def _gpu_ranges(gpus: Sequence[int]) -> str:
+    """`node`, `gpu 3`, `gpus 0-3,7`."""
+    ranges: list[list[int]] = []
+    for gpu in sorted(gpus):
+        if ranges and gpu == ranges[-1][-1] + 1:
+            ranges[-1].append(gpu)
+        else:
+            ranges.append([gpu])
+    text = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in ranges)
+    return f"{'gpu' if len(gpus) == 1 else 'gpus'} {text}" if gpus else "node"

@@ -1,7 +1,15 @@
-"""What the live view remembers: history, sorting, filter; and what each key does to it. No terminal in here."""
+"""The state of the live view: history, sorting, filter; what each key does to it; and the keys of the terminal."""
 
+import os
+import re
+import select
+import sys
+import termios
+import time
+import tty
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -12,7 +20,7 @@ from gpuwatch.cli.look.items import GpuItem
 from gpuwatch.model.view import View
 
 HISTORY = 24
-"""Looks that a sparkline shows."""
+"""Views that a sparkline shows."""
 
 SORTS: dict[str, Callable[[GpuItem], Any]] = {
     "gpu": lambda g: -g.index,
@@ -24,8 +32,8 @@ SORTS: dict[str, Callable[[GpuItem], Any]] = {
 """Name to value; the largest comes first, what is unknown last."""
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
-    """What the person at the keys has chosen. `editing`: keys go into the filter."""
+class TopState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user has chosen. `editing`: keys go into the filter."""
 
     sort: str = "gpu"
     reverse: bool = False
@@ -34,32 +42,20 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     done: bool = False
 
 
-def press(state: State, key: str) -> State:
-    """The state after a key; one that means nothing changes nothing."""
-    if state.editing:
-        return _edit(state, key)
-    act = KEYS.get(key)
-    return act(state) if act else state
-
-
-def _change(**values: Any) -> Callable[[State], State]:
+def _change(**values: Any) -> Callable[[TopState], TopState]:
     return lambda state: msgspec.structs.replace(state, **values)
 
 
-def _reverse(state: State) -> State:
+def _reverse(state: TopState) -> TopState:
     return msgspec.structs.replace(state, reverse=not state.reverse)
 
 
-def _sort(step: int) -> Callable[[State], State]:
+def _sort(step: int) -> Callable[[TopState], TopState]:
     names = list(SORTS)
-
-    def act(state: State) -> State:
-        return msgspec.structs.replace(state, sort=names[(names.index(state.sort) + step) % len(names)])
-
-    return act
+    return lambda state: msgspec.structs.replace(state, sort=names[(names.index(state.sort) + step) % len(names)])
 
 
-KEYS: dict[str, Callable[[State], State]] = {
+KEYS: dict[str, Callable[[TopState], TopState]] = {
     "q": _change(done=True),
     "f": _change(editing=True),
     "/": _change(editing=True),
@@ -74,8 +70,12 @@ KEYS: dict[str, Callable[[State], State]] = {
 """What each key does while no filter is being typed."""
 
 
-def _edit(state: State, key: str) -> State:
+def press(state: TopState, key: str) -> TopState:
+    """The state after a key; an unknown key changes nothing."""
     replace = msgspec.structs.replace
+    if not state.editing:
+        act = KEYS.get(key)
+        return act(state) if act else state
     if key == "enter":
         return replace(state, editing=False)
     if key == "escape":
@@ -85,27 +85,29 @@ def _edit(state: State, key: str) -> State:
     return replace(state, filter=state.filter + key) if len(key) == 1 else state
 
 
-def arranged(state: State, gpus: Sequence[GpuItem]) -> list[GpuItem]:
+def arranged(state: TopState, gpus: Sequence[GpuItem]) -> list[GpuItem]:
     """The GPUs to show, in order."""
     value = SORTS[state.sort]
-    matching = [gpu for gpu in gpus if _matches(gpu, state.filter.lower())]
+    matching = [
+        gpu
+        for gpu in gpus
+        if any(
+            state.filter.lower() in text.lower()
+            for text in (str(gpu.index), gpu.uuid, gpu.health.value, gpu.name or "", *gpu.users)
+        )
+    ]
     known = sorted((g for g in matching if value(g) is not None), key=value, reverse=not state.reverse)
     return known + [gpu for gpu in matching if value(gpu) is None]
 
 
-def _matches(gpu: GpuItem, text: str) -> bool:
-    words = (str(gpu.index), gpu.uuid, gpu.health.value, gpu.name or "", *gpu.users)
-    return any(text in word.lower() for word in words)
-
-
-class History:
+class UtilizationHistory:
     """The last utilizations of every GPU, for sparklines."""
 
     def __init__(self) -> None:
         self._values: dict[str, deque[float | None]] = {}
 
-    def remember(self, view: View) -> None:
-        """Add one look; a GPU that did not answer leaves a gap."""
+    def add(self, view: View) -> None:
+        """Add one View; a GPU that did not answer leaves a gap."""
         samples = {gpu.identity.uuid: gpu.utilization.gpu for gpu in view.snapshot.gpus}
         for status in view.snapshot.statuses:
             uuid = status.identity.uuid
@@ -116,3 +118,77 @@ class History:
         levels = len(glyphs.sparks) - 1
         values = self._values.get(gpu.uuid, ())
         return "".join(" " if v is None else glyphs.sparks[max(1, round(v * levels))] for v in values).rjust(HISTORY)
+
+
+_NAMES = {
+    b"\x1b[A": "up",
+    b"\x1b[B": "down",
+    b"\x1b[C": "right",
+    b"\x1b[D": "left",
+    b"\x1bOA": "up",
+    b"\x1bOB": "down",
+    b"\x1bOC": "right",
+    b"\x1bOD": "left",
+    b"\x1b": "escape",
+    b"\r": "enter",
+    b"\n": "enter",
+    b"\x7f": "backspace",
+    b"\x08": "backspace",
+}
+
+
+_SEQUENCE = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|O.)|\x1b|[^\x1b]", re.S)
+"""An escape sequence, a lone Escape, or one byte of what is typed."""
+
+
+class TerminalKeys:
+    """Keys typed at `fd`; None: there is no keyboard."""
+
+    def __init__(self, fd: int | None) -> None:
+        self._fd = fd
+        self._pending: deque[str] = deque()
+
+    def wait(self, seconds: float) -> str | None:
+        """The next key within `seconds`, None when there is none."""
+        if not self._pending and self._fd is not None:
+            readable, _, _ = select.select([self._fd], [], [], max(0.0, seconds))
+            if readable:
+                data = os.read(self._fd, 1024)
+                if not data:
+                    self._fd = None
+                self._pending.extend(named(data))
+        elif not self._pending:
+            time.sleep(max(0.0, seconds))
+        return self._pending.popleft() if self._pending else None
+
+
+def named(data: bytes) -> list[str]:
+    """Keys by name, or by the character they type; sequences that mean nothing to us are skipped."""
+    keys: list[str] = []
+    typed = b""
+    for part in _SEQUENCE.findall(data):
+        if part in _NAMES or part.startswith(b"\x1b"):
+            keys += [*_characters(typed), *([_NAMES[part]] if part in _NAMES else [])]
+            typed = b""
+        else:
+            typed += part
+    return [*keys, *_characters(typed)]
+
+
+def _characters(data: bytes) -> list[str]:
+    return [character for character in data.decode("utf-8", "ignore") if character.isprintable()]
+
+
+@contextmanager
+def typed_keys() -> Iterator[TerminalKeys]:
+    """Keys of stdin; the terminal gets back its mode at the end. Ctrl-C still interrupts."""
+    if not sys.stdin.isatty():
+        yield TerminalKeys(None)
+        return
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    try:
+        tty.setcbreak(fd)
+        yield TerminalKeys(fd)
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)

@@ -52,10 +52,10 @@ def metrics(
 def _page(session: Session, profiles: tuple[str, ...], *, openmetrics: bool) -> bytes:
     """The agent's own page where an agent is asked, else that of one look."""
     from gpuwatch.agent.client import AgentClient
-    from gpuwatch.cli.look.source import looking
+    from gpuwatch.cli.look.source import open_source
     from gpuwatch.metrics.page_cache import PageCache
 
-    with looking(session) as node:
+    with open_source(session) as node:
         if isinstance(node, AgentClient):
             return node.metrics(profiles, openmetrics=openmetrics)
         view = node.view()

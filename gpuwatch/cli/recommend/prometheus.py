@@ -156,7 +156,7 @@ def _cache() -> Path:
 @contextmanager
 def _bar(session: Session) -> "Iterator[Callable[[Progress], None]]":
     """The progress on stderr, where a person looks at it."""
-    from gpuwatch.cli.console.progress import progress
+    from gpuwatch.cli.console.session import progress
 
     with progress(session, "reading history") as advance:
         yield lambda made: advance(_words(made), made.done, made.total)

@@ -93,7 +93,7 @@ def _of_checkpoint(session: Session) -> Advice:
 
 
 def _of_views(session: Session, views: Views) -> Advice:
-    from gpuwatch.cli.console.progress import progress
+    from gpuwatch.cli.console.session import progress
     from gpuwatch.cli.look.recording import STARTED, recorded, scenario_views
     from gpuwatch.rightsizing.usage.from_views import usage_of_views
     from gpuwatch.sim.node.scenario import DEFAULT, load, seconds

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gpuwatch.agent.client import AgentClient
 from gpuwatch.cli.console.session import Session
-from gpuwatch.cli.look.source import config_of_source, looking
+from gpuwatch.cli.look.source import config_of_source, open_source
 from gpuwatch.cli.tune.state_place import state_place
 from gpuwatch.config import Config
 from gpuwatch.consents.file import ConsentsFile
@@ -79,7 +79,7 @@ def tuner_place(session: Session) -> Path:
 
 def _view(session: Session, *, needed: bool) -> tuple[View | None, bool]:
     try:
-        with looking(session) as somebody:
+        with open_source(session) as somebody:
             return somebody.view(), isinstance(somebody, AgentClient)
     except GpuwatchError as error:
         if needed:

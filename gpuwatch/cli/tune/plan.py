@@ -24,7 +24,7 @@ def plan(session: Session, output: str, gpu: str | None) -> None:
       gpuwatch --config gpuwatch.yaml tune plan -o wide
     """
     from gpuwatch.cli.console.document import schema, to_json, to_yaml
-    from gpuwatch.cli.console.selection import chosen
+    from gpuwatch.cli.console.options import chosen_gpus
     from gpuwatch.cli.console.words import Words, utc
     from gpuwatch.cli.tune.inputs import consents, look
     from gpuwatch.cli.tune.plan_items import PlanItem, TunePlan, planned
@@ -41,7 +41,7 @@ def plan(session: Session, output: str, gpu: str | None) -> None:
     if not sight.agent and not sight.tuner:
         session.terminal.hint("hint: no agent was asked; a tuner needs one that looks each second")
     items, budget = planned(view, sight, consents(session, sight))
-    wanted = chosen(view, gpu)
+    wanted = chosen_gpus(view, gpu)
     found = TunePlan(
         kind="TunePlan",
         node=view.snapshot.node,

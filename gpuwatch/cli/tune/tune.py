@@ -79,7 +79,7 @@ def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -
 
 
 def _document(session: Session, sight: "Sight", gpu: str | None) -> "TuneStatus":
-    from gpuwatch.cli.console.selection import chosen
+    from gpuwatch.cli.console.options import chosen_gpus
     from gpuwatch.cli.console.words import utc
     from gpuwatch.cli.tune.inputs import consents
     from gpuwatch.cli.tune.items import TuneStatus, budget_item, judged, told
@@ -90,7 +90,7 @@ def _document(session: Session, sight: "Sight", gpu: str | None) -> "TuneStatus"
     if not items and view is not None:
         found = foreseen(view, sight, consents(session, sight), "observe")
         items = judged(found.values(), view, settings)
-    wanted = chosen(view, gpu) if view is not None else None
+    wanted = chosen_gpus(view, gpu) if view is not None else None
     stopped = tuner.stopped if tuner and tuner.stopped else sight.stop.words if sight.stop else None
     return TuneStatus(
         kind="TuneStatus",

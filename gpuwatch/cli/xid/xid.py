@@ -126,10 +126,10 @@ def watch(session: Session, output: str) -> None:
     Example:
       gpuwatch xid watch -o json
     """
-    from gpuwatch.cli.look.events import Wish, follow
+    from gpuwatch.cli.look.events import EventFilter, follow
     from gpuwatch.model.event import EventQuery
 
-    follow(session, output, Wish(EventQuery(kinds=("xid",))))
+    follow(session, output, EventFilter(EventQuery(kinds=("xid",))))
 
 
 def _document(document: Any, output: str) -> None:

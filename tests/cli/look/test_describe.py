@@ -16,7 +16,7 @@ CAPTURE = Path(__file__).parents[2] / "captures/h100__590.48.01.txt"
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        (clocks(views.uuid(0)), "clock at most 1200 MHz; gpuwatch tune status tells why"),
+        (clocks(views.uuid(0)), "clock at most 1200 MHz; `gpuwatch tune status` shows why"),
         (limit(views.uuid(0)), "power limit 500 W, before 700 W"),
     ],
 )
@@ -36,7 +36,7 @@ def test_a_record_that_cannot_be_read_is_said_and_the_gpu_is_told(tmp_path: Path
     (tmp_path / "actuation.json").write_text("{")
     found = ask(views.healthy(), "describe", "gpu", "0", "--state-dir", str(tmp_path))
     assert found.exit_code == 0
-    assert "what gpuwatch has set is not known" in found.stderr
+    assert "the settings made by gpuwatch are not known" in found.stderr
 
 
 def test_a_recording_is_not_held_against_what_is_set_now(tmp_path: Path):

@@ -6,14 +6,13 @@ from datetime import datetime
 import pytest
 import yaml
 
-from gpuwatch.cli.look.get import NAMES
-from gpuwatch.cli.look.resources import RESOURCES
+from gpuwatch.cli.look.get import RESOURCES
 from tests.cli.commands import ask, run
 from tests.cli.recommend import advice
 from tests.model import views
 
 COMMANDS = (
-    *(("get", name) for name in NAMES),
+    *(("get", name) for name in RESOURCES),
     ("status",),
     ("describe", "gpu", "1"),
     ("events",),
@@ -123,7 +122,3 @@ def test_a_pod_that_holds_a_lost_gpu_is_still_listed():
 def test_an_xid_nobody_documented_is_listed_with_nulls():
     last = document("get", "xids")["items"][-1]
     assert (last["xid"], last["gpu"], last["pci_bus_id"], last["mnemonic"]) == (9999, None, "0000:99:00", None)
-
-
-def test_the_resources_are_those_that_help_names():
-    assert tuple(RESOURCES) == NAMES

@@ -86,7 +86,7 @@ def test_without_an_agent_and_without_a_driver_what_was_kept_is_shown(tmp_path: 
     result = run(*missing, "events", "--state-dir", str(tmp_path), "-o", "json")
     assert result.exit_code == 0, result.stderr
     assert [item["xid"] for item in json.loads(result.stdout)["items"]] == [79]
-    assert "what an agent has kept is shown" in result.stderr
+    assert "these are the events that an agent has stored" in result.stderr
     assert run(*missing, "events", "--state-dir", str(tmp_path / "other")).exit_code == 5
 
 

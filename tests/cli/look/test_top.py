@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.cli.console.keys import named
 from gpuwatch.cli.console.terminal import UNICODE
-from gpuwatch.cli.look import top
 from gpuwatch.cli.look.gather import gpu_items
-from gpuwatch.cli.look.top_screen import screen
-from gpuwatch.cli.look.top_state import HISTORY, SORTS, History, State, arranged, press
+from gpuwatch.cli.look.top import screen
+from gpuwatch.cli.look.top_state import HISTORY, SORTS, TopState, UtilizationHistory, arranged, named, press
 from gpuwatch.host.load import HostUse
 from tests.cli.commands import ask, serving
 from tests.cli.processes import started
@@ -22,21 +20,21 @@ from tests.model import views
 from tests.waiting import BOUND_SECONDS, until
 
 
-def pressed(*keys: str, state: State | None = None) -> State:
+def pressed(*keys: str, state: TopState | None = None) -> TopState:
     for key in keys:
-        state = press(state or State(), key)
-    return state or State()
+        state = press(state or TopState(), key)
+    return state or TopState()
 
 
-def shown(state: State, view=None) -> list[int]:
+def shown(state: TopState, view=None) -> list[int]:
     return [gpu.index for gpu in arranged(state, gpu_items(view or views.healthy()))]
 
 
 def test_sorting_puts_the_largest_first_and_the_unknown_last():
-    assert shown(State(sort="util")) == [0, 1, 2]
-    assert shown(State(sort="util", reverse=True)) == [2, 1, 0]
-    assert shown(State(sort="temp"), views.failing()) == [0, 1, 2]
-    assert shown(State(sort="temp", reverse=True), views.failing()) == [1, 0, 2]
+    assert shown(TopState(sort="util")) == [0, 1, 2]
+    assert shown(TopState(sort="util", reverse=True)) == [2, 1, 0]
+    assert shown(TopState(sort="temp"), views.failing()) == [0, 1, 2]
+    assert shown(TopState(sort="temp", reverse=True), views.failing()) == [1, 0, 2]
 
 
 def test_keys_go_round_the_columns():
@@ -53,16 +51,16 @@ def test_q_ends_unless_it_is_typed_into_the_filter():
 
 
 def test_the_filter_is_typed_kept_and_cleared():
-    assert pressed("f", "c", "h", "x", "backspace", "enter") == State(filter="ch")
+    assert pressed("f", "c", "h", "x", "backspace", "enter") == TopState(filter="ch")
     assert shown(pressed("f", *"chat", "enter")) == [1]
-    assert shown(State(filter="FAILED"), views.failing()) == [2]
-    assert pressed("f", "c", "escape") == State()
-    assert pressed("f", "c", "enter", "escape") == State()
+    assert shown(TopState(filter="FAILED"), views.failing()) == [2]
+    assert pressed("f", "c", "escape") == TopState()
+    assert pressed("f", "c", "enter", "escape") == TopState()
 
 
 def test_an_unknown_key_changes_nothing():
-    assert pressed("x") == State()
-    assert pressed("f", "up") == State(editing=True)
+    assert pressed("x") == TopState()
+    assert pressed("f", "up") == TopState(editing=True)
 
 
 @pytest.mark.parametrize(
@@ -89,28 +87,26 @@ def test_no_bytes_break_the_keys(data):
 
 
 def test_a_sparkline_grows_at_the_right_and_leaves_gaps():
-    history, gpus = History(), gpu_items(views.failing())
+    history, gpus = UtilizationHistory(), gpu_items(views.failing())
     for _ in range(3):
-        history.remember(views.failing())
+        history.add(views.failing())
     assert history.spark(gpus[0], UNICODE) == "███".rjust(HISTORY)
     assert history.spark(gpus[2], UNICODE).strip() == ""
 
 
 def test_a_screen_fills_its_terminal_and_no_more():
-    lines = screen(views.failing(), State(filter="x"), History(), UNICODE, width=70, height=12)
+    lines = screen(views.failing(), TopState(filter="x"), UtilizationHistory(), UNICODE, width=70, height=12)
     assert len(lines) == 12
     assert max(line.cell_len for line in lines) <= 70
     assert "filter: x" in lines[-1].plain
 
 
 def test_trouble_with_the_agent_is_said_and_the_last_view_stays():
-    lines = screen(views.healthy(), State(), History(), UNICODE, width=80, height=12, trouble="cannot reach the agent")
+    lines = screen(
+        views.healthy(), TopState(), UtilizationHistory(), UNICODE, width=80, height=12, error="cannot reach the agent"
+    )
     assert lines[-1].plain == "cannot reach the agent"
     assert "gpu-node-07" in lines[0].plain
-
-
-def test_the_columns_that_help_names_are_those_there_are():
-    assert tuple(SORTS) == top.SORTS
 
 
 def test_once_prints_and_ends_sorted():
@@ -155,8 +151,9 @@ def test_a_terminal_shows_it_takes_keys_and_gets_its_mode_back():
 
 def test_the_host_stands_beside_the_gpus_when_it_is_known():
     busy = HostUse(cpu=0.34, processors=64, memory_used=120 << 30, memory_total=512 << 30, load=3.14)
-    lines = screen(views.healthy(), State(), History(), UNICODE, width=80, height=14, host=busy)
+    lines = screen(views.healthy(), TopState(), UtilizationHistory(), UNICODE, width=80, height=14, host=busy)
     assert lines[1].plain == "HOST CPU 34% of 64   memory 120/512 GiB   load 3.1"
     assert not any(
-        line.plain.startswith("HOST") for line in screen(views.healthy(), State(), History(), UNICODE, width=80)
+        line.plain.startswith("HOST")
+        for line in screen(views.healthy(), TopState(), UtilizationHistory(), UNICODE, width=80)
     )
