@@ -157,7 +157,7 @@ def test_only_the_wanted_gpus_are_judged(host):
         (("--write-expect", "/"), "it is a folder"),
         (("--write-expect", "/etc/hostname"), "nothing is overwritten"),
         (("--bundle", "/dev/null"), "it is no plain file"),
-        (("--gpu", "77"), "no GPU goes by '77'"),
+        (("--gpu", "77"), "no GPU matches '77'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
