@@ -85,9 +85,7 @@ class SelfMetrics:
     """Families about this process, as of the call. `http` gives the web server's counts, `store` the store's."""
 
     def __init__(
-        self,
-        http: "Callable[[], HttpStats] | None" = None,
-        store: "Callable[[], StoreStats] | None" = None,
+        self, http: "Callable[[], HttpStats] | None" = None, store: "Callable[[], StoreStats] | None" = None
     ) -> None:
         self._http, self._store = http, store
         # loaded when a page is wanted, and before the first scrape: it costs 40 ms and 2 MiB

@@ -19,11 +19,7 @@ _SCHEMA = {
     "GetPodResourcesResponse": ((1, "pod_resources", "PodResources"),),
     "AllocatableResourcesRequest": (),
     "AllocatableResourcesResponse": ((1, "devices", "ContainerDevices*"),),
-    "PodResources": (
-        (1, "name", "string"),
-        (2, "namespace", "string"),
-        (3, "containers", "ContainerResources*"),
-    ),
+    "PodResources": ((1, "name", "string"), (2, "namespace", "string"), (3, "containers", "ContainerResources*")),
     "ContainerResources": (
         (1, "name", "string"),
         (2, "devices", "ContainerDevices*"),

@@ -123,10 +123,7 @@ class Processes:
     """
 
     def __init__(
-        self,
-        proc: Path = Path("/proc"),
-        logs: PodLogs | None = None,
-        users: Callable[[int], str | None] = user_name,
+        self, proc: Path = Path("/proc"), logs: PodLogs | None = None, users: Callable[[int], str | None] = user_name
     ) -> None:
         self.vanished = 0
         self.unreadable = 0

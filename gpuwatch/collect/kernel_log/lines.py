@@ -49,12 +49,10 @@ _WORD = re.compile(r"0x([0-9a-f]{1,8})\b", re.A | re.I)
 _CAUSED_BY = re.compile(r"caused by previous Xid (\d{1,5})\Z", re.A)
 
 _SXID = re.compile(
-    rf"nvidia-nvswitch(?P<switch>\d{{1,4}}): SXid \({_ADDRESS}\): (?P<sxid>\d{{1,6}}), (?P<rest>.*)\Z",
-    re.A | re.S,
+    rf"nvidia-nvswitch(?P<switch>\d{{1,4}}): SXid \({_ADDRESS}\): (?P<sxid>\d{{1,6}}), (?P<rest>.*)\Z", re.A | re.S
 )
 _SXID_FAULT = re.compile(
-    r"(?P<severity>Fatal|Non-fatal|Correctable),\s*(?P<message>(?:Link (?P<link>\d{1,4})\b)?.*)\Z",
-    re.A | re.I | re.S,
+    r"(?P<severity>Fatal|Non-fatal|Correctable),\s*(?P<message>(?:Link (?P<link>\d{1,4})\b)?.*)\Z", re.A | re.I | re.S
 )
 
 _UUID = re.compile(

@@ -90,10 +90,7 @@ def _duration(reason: str, field: str) -> FieldRow:
     return _one(f"clock_events.seconds.{reason}", Tier.FAST, FieldId(field, nanoseconds))
 
 
-ECC_KINDS = {
-    "corrected": "NVML_MEMORY_ERROR_TYPE_CORRECTED",
-    "uncorrected": "NVML_MEMORY_ERROR_TYPE_UNCORRECTED",
-}
+ECC_KINDS = {"corrected": "NVML_MEMORY_ERROR_TYPE_CORRECTED", "uncorrected": "NVML_MEMORY_ERROR_TYPE_UNCORRECTED"}
 ECC_SCOPES = {"volatile": "NVML_VOLATILE_ECC", "aggregate": "NVML_AGGREGATE_ECC"}
 ECC_LOCATIONS = {
     "dram": "NVML_MEMORY_LOCATION_DRAM",
@@ -146,9 +143,7 @@ IDENTITY: tuple[FieldRow, ...] = (
 
 FIELDS: tuple[FieldRow, ...] = (
     FieldRow(
-        ("utilization.gpu", "utilization.memory"),
-        Tier.FAST,
-        (NvmlCall("nvmlDeviceGetUtilizationRates", (), rates),),
+        ("utilization.gpu", "utilization.memory"), Tier.FAST, (NvmlCall("nvmlDeviceGetUtilizationRates", (), rates),)
     ),
     _one("utilization.encoder", Tier.FAST, NvmlCall("nvmlDeviceGetEncoderUtilization", (), first_percent)),
     _one("utilization.decoder", Tier.FAST, NvmlCall("nvmlDeviceGetDecoderUtilization", (), first_percent)),
@@ -159,10 +154,7 @@ FIELDS: tuple[FieldRow, ...] = (
         Tier.FAST,
         (
             NvmlCall(
-                "nvmlDeviceGetMemoryInfo",
-                ("nvmlMemory_v2",),
-                lambda m: (m.total, m.used, m.free, m.reserved),
-                510,
+                "nvmlDeviceGetMemoryInfo", ("nvmlMemory_v2",), lambda m: (m.total, m.used, m.free, m.reserved), 510
             ),
             NvmlCall("nvmlDeviceGetMemoryInfo", (), lambda m: (m.total, m.used, m.free, None)),
         ),
@@ -186,13 +178,7 @@ FIELDS: tuple[FieldRow, ...] = (
     FieldRow(
         ("power.limit_min", "power.limit_max"),
         Tier.STATIC,
-        (
-            NvmlCall(
-                "nvmlDeviceGetPowerManagementLimitConstraints",
-                (),
-                lambda pair: (pair[0] / 1e3, pair[1] / 1e3),
-            ),
-        ),
+        (NvmlCall("nvmlDeviceGetPowerManagementLimitConstraints", (), lambda pair: (pair[0] / 1e3, pair[1] / 1e3)),),
     ),
     _one(
         "temperature.gpu",
@@ -235,9 +221,7 @@ FIELDS: tuple[FieldRow, ...] = (
     _duration("thermal", "DEV_PERF_POLICY_THERMAL"),
     # 32 is NVML_PSTATE_UNKNOWN
     _one(
-        "performance_state",
-        Tier.FAST,
-        NvmlCall("nvmlDeviceGetPerformanceState", (), lambda p: p if p < 16 else None),
+        "performance_state", Tier.FAST, NvmlCall("nvmlDeviceGetPerformanceState", (), lambda p: p if p < 16 else None)
     ),
     _one("pcie.generation", Tier.FAST, NvmlCall("nvmlDeviceGetCurrPcieLinkGeneration")),
     _one("pcie.width", Tier.FAST, NvmlCall("nvmlDeviceGetCurrPcieLinkWidth")),
@@ -272,11 +256,7 @@ FIELDS: tuple[FieldRow, ...] = (
         Tier.SLOW,
         (
             NvmlCall("nvmlDeviceGetRemappedRows_v2", (), remapped_rows, 590),
-            NvmlCall(
-                "nvmlDeviceGetRemappedRows",
-                (),
-                lambda rows: (rows[0], rows[1], bool(rows[2]), bool(rows[3])),
-            ),
+            NvmlCall("nvmlDeviceGetRemappedRows", (), lambda rows: (rows[0], rows[1], bool(rows[2]), bool(rows[3]))),
         ),
     ),
     _one(
@@ -302,11 +282,7 @@ FIELDS: tuple[FieldRow, ...] = (
     _one("persistence_mode", Tier.SLOW, NvmlCall("nvmlDeviceGetPersistenceMode", (), bool)),
     _one("display_active", Tier.SLOW, NvmlCall("nvmlDeviceGetDisplayActive", (), bool)),
     _one("compute_mode", Tier.SLOW, NvmlCall("nvmlDeviceGetComputeMode", (), COMPUTE_MODES.get)),
-    _one(
-        "virtualization_mode",
-        Tier.STATIC,
-        NvmlCall("nvmlDeviceGetVirtualizationMode", (), VIRTUALIZATION_MODES.get),
-    ),
+    _one("virtualization_mode", Tier.STATIC, NvmlCall("nvmlDeviceGetVirtualizationMode", (), VIRTUALIZATION_MODES.get)),
     FieldRow(
         ("mig_enabled", "mig_pending"),
         Tier.FAST,

@@ -54,14 +54,7 @@ def backoff_seconds(interval: float, losses: int, took: tuple[float, float]) -> 
 class GpuThread(threading.Thread):
     """Samples the GPU at one NVML index for ever. `key` is its uuid once known, `index N` before."""
 
-    def __init__(
-        self,
-        nvml: Nvml,
-        index: int,
-        settings: Settings,
-        outbox: Outbox,
-        events: EventReader | None,
-    ) -> None:
+    def __init__(self, nvml: Nvml, index: int, settings: Settings, outbox: Outbox, events: EventReader | None) -> None:
         super().__init__(name=f"gpu {index}", daemon=True)
         self._nvml, self._index, self._settings = nvml, index, settings
         self._outbox, self._events = outbox, events

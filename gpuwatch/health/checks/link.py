@@ -9,12 +9,7 @@ from gpuwatch.model.response import Response
 REGISTERING, REGISTERED = 2, 3
 """nvmlGpuFabricState_t; not supported and not started are no fault."""
 
-FABRIC_HEALTH = {
-    "degraded bandwidth": 0,
-    "route recovery": 2,
-    "unhealthy route": 4,
-    "access timeout recovery": 6,
-}
+FABRIC_HEALTH = {"degraded bandwidth": 0, "route recovery": 2, "unhealthy route": 4, "access timeout recovery": 6}
 """What is wrong when the two bits at this place of the health mask are 1 (nvml.h: 0 not supported, 2 false)."""
 
 CONFIGURATION, CONFIGURED = 8, 1

@@ -156,12 +156,7 @@ READINGS: tuple[Row, ...] = (
         split(current="pcie.generation", max="pcie.generation_max"),
         ("state",),
     ),
-    Row(
-        "gpu_pcie_link_width",
-        "PCIe lanes.",
-        split(current="pcie.width", max="pcie.width_max"),
-        ("state",),
-    ),
+    Row("gpu_pcie_link_width", "PCIe lanes.", split(current="pcie.width", max="pcie.width_max"), ("state",)),
     Row("gpu_pcie_replays_total", "PCIe packets sent again.", read("pcie.replays")),
     Row("gpu_pcie_transmit_bytes_total", "Bytes the GPU sent over PCIe.", read("pcie.transmit_bytes")),
     Row("gpu_pcie_receive_bytes_total", "Bytes the GPU received over PCIe.", read("pcie.receive_bytes")),
@@ -200,24 +195,11 @@ LINKS: tuple[Row, ...] = (
         ],
         ("link", "error"),
     ),
+    Row("gpu_nvlink_transmit_bytes_total", "Bytes the GPU sent over the NVLink.", _links("transmit_bytes"), ("link",)),
     Row(
-        "gpu_nvlink_transmit_bytes_total",
-        "Bytes the GPU sent over the NVLink.",
-        _links("transmit_bytes"),
-        ("link",),
+        "gpu_nvlink_receive_bytes_total", "Bytes the GPU received over the NVLink.", _links("receive_bytes"), ("link",)
     ),
-    Row(
-        "gpu_nvlink_receive_bytes_total",
-        "Bytes the GPU received over the NVLink.",
-        _links("receive_bytes"),
-        ("link",),
-    ),
-    Row(
-        "gpu_nvlink_speed_bytes_per_second",
-        "What the NVLink can carry.",
-        _links("speed_bytes_per_second"),
-        ("link",),
-    ),
+    Row("gpu_nvlink_speed_bytes_per_second", "What the NVLink can carry.", _links("speed_bytes_per_second"), ("link",)),
     Row(
         "gpu_nvlink_info",
         "Version of the NVLink and PCI address of its other end.",
@@ -283,12 +265,7 @@ FAULTS: tuple[Row, ...] = (
     ),
     Row("gpu_row_remap_pending", "Whether a row remap waits for a reset.", read("row_remap.pending")),
     Row("gpu_row_remap_failure", "Whether a row remap has failed.", read("row_remap.failure")),
-    Row(
-        "gpu_row_remap_banks",
-        "Memory banks by spare rows left.",
-        entries("row_remap.banks"),
-        ("availability",),
-    ),
+    Row("gpu_row_remap_banks", "Memory banks by spare rows left.", entries("row_remap.banks"), ("availability",)),
     Row(
         "gpu_retired_pages",
         "Memory pages taken out of use (Volta and older).",

@@ -164,11 +164,7 @@ VGPUS: tuple[Row, ...] = (
 
 PROCESSES: tuple[Row, ...] = (
     _instance(
-        "process_gpu_memory_bytes",
-        "Device memory of the process.",
-        _processes("used_memory"),
-        PROCESS,
-        opt_in=True,
+        "process_gpu_memory_bytes", "Device memory of the process.", _processes("used_memory"), PROCESS, opt_in=True
     ),
     _instance(
         "process_gpu_utilization_ratio",
@@ -178,11 +174,7 @@ PROCESSES: tuple[Row, ...] = (
         opt_in=True,
     ),
     _instance(
-        "process_info",
-        "Whose process it is.",
-        _process_info,
-        (*PROCESS, "user", "slurm_job", *POD),
-        opt_in=True,
+        "process_info", "Whose process it is.", _process_info, (*PROCESS, "user", "slurm_job", *POD), opt_in=True
     ),
 )
 """One series a process: `metrics.processes` switches them on."""
