@@ -7,7 +7,6 @@ import re
 import zoneinfo
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from itertools import chain
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -34,11 +33,16 @@ def _wrongs(value: Any, kind: Any, path: str) -> Iterator[Wrong]:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         yield from _section(value, kind, path)
     elif get_origin(kind) is dict:
-        yield from _mapping(value, kind, path)
+        if not isinstance(value, dict):
+            yield Wrong(path, f"{_shown(value)} is no mapping")
+            return
+        of_key, of_value = get_args(kind)
+        for key, inner in value.items():
+            yield from (wrong._replace(unknown=True) for wrong in _leaf(key, of_key, f"{path}.{key}"))
+            yield from _wrongs(inner, of_value, f"{path}.{key}")
     elif get_origin(kind) is tuple and isinstance(value, list):
-        yield from chain.from_iterable(
-            _wrongs(each, get_args(kind)[0], f"{path}[{number}]") for number, each in enumerate(value)
-        )
+        for number, each in enumerate(value):
+            yield from _wrongs(each, get_args(kind)[0], f"{path}[{number}]")
     else:
         yield from _leaf(value, kind, path)
 
@@ -63,17 +67,6 @@ def _section(value: Any, kind: type[msgspec.Struct], path: str) -> Iterator[Wron
         check = FORMS.get((kind.__name__, key))
         if check is not None and not wrongs and (why := check(inner)):
             yield Wrong(f"{dot}{key}", why)
-
-
-def _mapping(value: Any, kind: Any, path: str) -> Iterator[Wrong]:
-    if not isinstance(value, dict):
-        yield Wrong(path, f"{_shown(value)} is no mapping")
-        return
-    of_key, of_value = get_args(kind)
-    for key, inner in value.items():
-        for wrong in _leaf(key, of_key, f"{path}.{key}"):
-            yield wrong._replace(unknown=True)
-        yield from _wrongs(inner, of_value, f"{path}.{key}")
 
 
 def _leaf(value: Any, kind: Any, path: str) -> Iterator[Wrong]:

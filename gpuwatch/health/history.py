@@ -101,7 +101,11 @@ class HealthHistory:
                 case XidEvent():
                     self._xid(event)
                 case SxidEvent():
-                    self._sxid(event)
+                    is_known = self._is_known(("sxid", event.at, event.switch, event.sxid, event.link))
+                    if not is_known and not event.historical:
+                        kind: Class = "fatal" if event.severity == "fatal" else "warning"
+                        check: CheckName = "sxid_fatal" if kind == "fatal" else "sxid_warning"
+                        self.news.append(Occurrence(check, kind, event, None, (), self._order))
                 case BusLossEvent():
                     self._loss(event)
         for key, (waiting, since) in list(self._waiting.items()):
@@ -175,13 +179,6 @@ class HealthHistory:
             past.add_failed_pods(pods, self.now)
         if kind in CHECK_OF:
             self.news.append(Occurrence(CHECK_OF[kind], kind, event, uuid, pods, self._order))
-
-    def _sxid(self, event: SxidEvent) -> None:
-        if self._is_known(("sxid", event.at, event.switch, event.sxid, event.link)) or event.historical:
-            return
-        fatal = event.severity == "fatal"
-        check: CheckName = "sxid_fatal" if fatal else "sxid_warning"
-        self.news.append(Occurrence(check, "fatal" if fatal else "warning", event, None, (), self._order))
 
     def _loss(self, event: BusLossEvent) -> None:
         if self._is_known(("loss", event.at, event.pci)) or event.historical:

@@ -121,18 +121,6 @@ def _fb_used_ratio(reading: DcgmSource) -> float | None:
     return ratio
 
 
-def _event_mask(reading: DcgmSource) -> float | None:
-    active = reading.gpu.clock_events.active
-    if not active:
-        return None
-    return sum(CLOCK_EVENTS[reason][0] for reason, on in active.items() if on and reason in CLOCK_EVENTS)
-
-
-def _licensed(reading: DcgmSource) -> float | None:
-    known = [vgpu.licensed for vgpu in reading.gpu.vgpus if vgpu.licensed is not None]
-    return all(known) if known else None
-
-
 def _field(
     help_: str,
     path: str | Callable[[DcgmSource], float | None],
@@ -231,7 +219,15 @@ DCGM: tuple[DcgmRow, ...] = (
         DcgmColumn("DEV_DEC_UTIL", "%"),
         DcgmColumn("DEV_DEC_UTIL_RATIO", "ratio"),
     ),
-    _field("Clock event reasons, a bit mask", _event_mask, DcgmColumn("DEV_CLOCKS_EVENT_REASONS")),
+    _field(
+        "Clock event reasons, a bit mask",
+        lambda source: (
+            sum(CLOCK_EVENTS[reason][0] for reason, on in active.items() if on and reason in CLOCK_EVENTS)
+            if (active := source.gpu.clock_events.active)
+            else None
+        ),
+        DcgmColumn("DEV_CLOCKS_EVENT_REASONS"),
+    ),
     _throttle("power", "sw_power_cap", "POWER"),
     _throttle("heat", "thermal", "THERMAL"),
     _throttle("sync boost", "sync_boost", "SYNC_BOOST"),
@@ -322,7 +318,13 @@ DCGM: tuple[DcgmRow, ...] = (
         DcgmColumn("DEV_NVLINK_BANDWIDTH_TOTAL", "MB/s", "counter"),
         DcgmColumn("DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND", "B/s"),
     ),
-    _field("vGPU license status", _licensed, DcgmColumn("DEV_VGPU_LICENSE_STATUS")),
+    _field(
+        "vGPU license status",
+        lambda source: (
+            all(known) if (known := [vgpu.licensed for vgpu in source.gpu.vgpus if vgpu.licensed is not None]) else None
+        ),
+        DcgmColumn("DEV_VGPU_LICENSE_STATUS"),
+    ),
     _activity("the graphics engine worked", "graphics", "GR_ENGINE_ACTIVE", "GR_ENGINE_UTIL"),
     _activity("a multiprocessor had a warp", "sm", "SM_ACTIVE", "SM_UTIL"),
     _activity("warp slots were taken", "sm_occupancy", "SM_OCCUPANCY", "SM_OCCUPANCY"),

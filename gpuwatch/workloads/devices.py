@@ -107,7 +107,12 @@ def resolve(text: str, gpus: Sequence[Gpu]) -> tuple[Device, ...]:
         return ()
     if not found.names_mig:
         return devices_of(gpu)
-    instances = [mig for mig in gpu.mig if _matches(found, mig)]
+    wanted = (found.gi, found.ci, found.mig_index, found.mig_profile)
+    instances = []
+    for mig in gpu.mig:
+        facts = (mig.gi, mig.ci, mig.index, compact_profile(mig.profile or ""))
+        if all(want is None or want == fact for want, fact in zip(wanted, facts, strict=True)):
+            instances.append(mig)
     # placement is not part of what NVML says of an instance, so a DRA name is sure only when one instance fits
     return (Device(gpu, instances[0]),) if len(instances) == 1 or (instances and found.gi is not None) else ()
 
@@ -130,13 +135,3 @@ def _gpu(found: DeviceId, gpus: Sequence[Gpu]) -> Gpu | None:
         number = found.minor if found.index is None else found.index
         return first(gpu for gpu in gpus if gpu.identity.index == number)
     return first(gpu for gpu in gpus if gpu.identity.minor == found.minor)
-
-
-def _matches(found: DeviceId, mig: MigInstance) -> bool:
-    wanted = (
-        (found.gi, mig.gi),
-        (found.ci, mig.ci),
-        (found.mig_index, mig.index),
-        (found.mig_profile, compact_profile(mig.profile or "")),
-    )
-    return all(want is None or want == have for want, have in wanted)

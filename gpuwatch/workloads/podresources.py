@@ -105,7 +105,9 @@ class PodResources:
         try:
             return response.FromString(call(request(**fields), timeout=self._deadline))
         except grpc.RpcError as error:
-            if method != "List" and _is_missing(error):
+            # a kubelet that has switched the method off says so in words only
+            disabled = error.code() is grpc.StatusCode.UNKNOWN and "disabled" in (error.details() or "")
+            if method != "List" and (disabled or error.code() is grpc.StatusCode.UNIMPLEMENTED):
                 self._missing.add(method)
                 return None
             if method == "Get" and "not found" in (error.details() or ""):
@@ -163,12 +165,6 @@ def _claimed(part: Any) -> tuple[str, ...]:
     parsed = {name: parse_device_id(name) for name in names}
     by_uuid = tuple(name for name, device in parsed.items() if device and device.uuid)
     return by_uuid or ((part.device_name,) if part.device_name else names)
-
-
-def _is_missing(error: grpc.RpcError) -> bool:
-    """True for a method the kubelet does not have, or has switched off (it says so in words only)."""
-    disabled = error.code() is grpc.StatusCode.UNKNOWN and "disabled" in (error.details() or "")
-    return error.code() is grpc.StatusCode.UNIMPLEMENTED or disabled
 
 
 def _reason(error: grpc.RpcError) -> Reason:

@@ -366,7 +366,7 @@ HARMS: tuple[Harm, ...] = (
         "Lines are missed: the ring ran over, the reader died of one bad record, or nobody read in time.",
         "The ring is read from its beginning; what was overwritten is counted, a bad record is passed over, and the "
         "recovery action that the driver itself tells is read with every sample.",
-        ("collect/kernel_log/ring.py:read", "health/checks/gpu.py:_recovery"),
+        ("collect/kernel_log/ring.py:read", "health/checks/gpu.py:recovery_asked"),
         (
             proof(
                 "tests/collect/kernel_log/test_follower.py::test_a_gap_in_the_numbers_is_counted_and_a_new_writer_is_none",
@@ -389,7 +389,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{LINES}test_a_lost_line_is_made_up_for_by_the_drivers_own_word",
                 "health/checks/gpu.py",
-                "        Response.TAINT,\n        gpu=_recovery,",
+                "        Response.TAINT,\n        gpu=recovery_asked,",
                 "        Response.TAINT,\n        gpu=lambda past: None,",
             ),
         ),
@@ -423,7 +423,7 @@ HARMS: tuple[Harm, ...] = (
         (
             "agent/node_state.py:round_complete",
             "collect/reader/gpu_thread.py:run",
-            "health/checks/node.py:_unresponsive",
+            "health/checks/node.py:gpu_unresponsive",
         ),
         (
             proof(
@@ -435,8 +435,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{SIGHT}test_a_gpu_that_nobody_can_read_is_neither_sick_nor_well",
                 "health/checks/node.py",
-                "        Response.CONDITION,\n        gpu=_unresponsive,",
-                "        Response.TAINT,\n        gpu=_unresponsive,",
+                "        Response.CONDITION,\n        gpu=gpu_unresponsive,",
+                "        Response.TAINT,\n        gpu=gpu_unresponsive,",
             ),
         ),
     ),
@@ -905,7 +905,7 @@ HARMS: tuple[Harm, ...] = (
         "The number of GPUs a node should have is learned wrongly, and a complete node counts as broken.",
         "It is never learned: it is told by the configuration, or compared with the PCI bus and NVML. What is missing "
         "is told, and taints nothing by default.",
-        ("health/checks/node.py:_missing", "agent/view_builder.py:view"),
+        ("health/checks/node.py:gpus_missing", "agent/view_builder.py:view"),
         (
             proof(
                 f"{SIGHT}test_a_wrong_number_of_gpus_is_told_and_not_acted_on",

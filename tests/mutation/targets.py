@@ -32,7 +32,7 @@ GROUPS = (
         ),
         (
             *("health/test_[cjr]*.py", "health/xid/test_*.py", "remediation/planning/test_plan.py"),
-            *("remediation/planning/test_remediation*.py", "harms/test_harm_lines.py", "harms/test_harm_sight.py"),
+            *("remediation/planning/test_remediation*.py", "harms/test_harm_lines.py", "harms/test_harm_observation.py"),
         ),
     ),
     Group(
@@ -41,7 +41,7 @@ GROUPS = (
             *files("remediation/planning", f"{PLANNING} quarantine recovery slots"),
             "tuning/model/restore_value.py",
         ),
-        ("remediation/planning/test_*.py", "tuning/actuation/test_restore_value.py", "harms/test_harm_sight.py"),
+        ("remediation/planning/test_*.py", "tuning/actuation/test_restore_value.py", "harms/test_harm_observation.py"),
     ),
     Group(
         "tuner",

@@ -229,21 +229,18 @@ class KernelLog:
         return frames
 
     def _events(self, frames: list[Frame], *, historical: bool = False, late: bool = False) -> list[KernelEvent]:
-        events = (self._event(frame, historical, late) for frame in frames)
-        return [event for event in events if event.line.kind != "other"]
-
-    def _event(self, frame: Frame, historical: bool, late: bool) -> KernelEvent:
-        """A line of now gets the time it was read at: the kernel's own clock drifts by seconds a week."""
-        at = self._clock.time()
-        if late and frame.uptime is not None:
-            at -= max(0.0, self._clock.monotonic() - frame.uptime)
-        return KernelEvent(
-            at=at,
-            line=read_frame(frame, accept_userspace=self._accept_userspace),
-            boot_id=self._boot_id,
-            sequence=frame.sequence,
-            historical=historical,
-        )
+        events = []
+        for frame in frames:
+            line = read_frame(frame, accept_userspace=self._accept_userspace)
+            at = self._clock.time()
+            # a line of now gets the time it was read at: the kernel's own clock drifts by seconds a week
+            if late and frame.uptime is not None:
+                at -= max(0.0, self._clock.monotonic() - frame.uptime)
+            if line.kind != "other":
+                events.append(
+                    KernelEvent(at=at, line=line, boot_id=self._boot_id, sequence=frame.sequence, historical=historical)
+                )
+        return events
 
     def _turn_off(self, reason: str) -> None:
         if self._records is not None and self.mode != "off":

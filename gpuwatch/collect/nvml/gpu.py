@@ -28,19 +28,14 @@ def register(nvml: Nvml, index: int) -> tuple[Any, Identity]:
     handle = ask(nvml, "nvmlDeviceGetHandleByIndex", index)
     uuid = text(ask(nvml, "nvmlDeviceGetUUID", handle)) or ""
     bus_id = text(ask(nvml, "nvmlDeviceGetPciInfo", handle).busId) or ""
-    facts = _facts(nvml, handle)
-    known = {path: value for path, value in facts.items() if value is not None}
-    return handle, Identity(index=index, uuid=uuid, pci_bus_id=bus_id, **known)
-
-
-def _facts(nvml: Nvml, handle: Any) -> dict[str, Any]:
-    """What else is known of a GPU. One that is lost has its UUID and PCI address still, and is found by these."""
     try:
-        return FieldReader(nvml, handle, IDENTITY).read(0)
+        facts = FieldReader(nvml, handle, IDENTITY).read(0)
     except NvmlFailure as error:
         if error.kind is not Failure.LOST:
             raise
-        return {}
+        facts = {}  # a lost GPU still has its UUID and PCI address, and is found by these
+    known = {path: value for path, value in facts.items() if value is not None}
+    return handle, Identity(index=index, uuid=uuid, pci_bus_id=bus_id, **known)
 
 
 class GpuReader:

@@ -38,6 +38,11 @@ class MigReader:
             self._activities[gi] = self._activity(gi, now)
         attributes = ask_optional(self._nvml, "nvmlDeviceGetAttributes_v2", mig)
         bar1 = ask_optional(self._nvml, "nvmlDeviceGetBAR1MemoryInfo", mig)
+        memory = Memory()
+        if (info := ask_optional(self._nvml, "nvmlDeviceGetMemoryInfo", mig, self._nvml.nvmlMemory_v2)) is not None:
+            memory = Memory(total=info.total, used=info.used, free=info.free, reserved=info.reserved)
+        elif (info := ask_optional(self._nvml, "nvmlDeviceGetMemoryInfo", mig)) is not None:
+            memory = Memory(total=info.total, used=info.used, free=info.free)
         nvml = self._nvml
         return MigInstance(
             index=index,
@@ -45,7 +50,7 @@ class MigReader:
             gi=gi,
             ci=int(ask(self._nvml, "nvmlDeviceGetComputeInstanceId", mig)),
             profile=self._profile(mig, attributes),
-            memory=self._memory(mig),
+            memory=memory,
             bar1=Memory(total=bar1.bar1Total, used=bar1.bar1Used, free=bar1.bar1Free) if bar1 else Memory(),
             activity=self._activities[gi],
             multiprocessors=attributes.multiprocessorCount if attributes else None,
@@ -58,13 +63,6 @@ class MigReader:
                 nvml.NVML_MEMORY_LOCATION_SRAM,
             ),
         )
-
-    def _memory(self, mig: Any) -> Memory:
-        info = ask_optional(self._nvml, "nvmlDeviceGetMemoryInfo", mig, self._nvml.nvmlMemory_v2)
-        if info is not None:
-            return Memory(total=info.total, used=info.used, free=info.free, reserved=info.reserved)
-        info = ask_optional(self._nvml, "nvmlDeviceGetMemoryInfo", mig)
-        return Memory(total=info.total, used=info.used, free=info.free) if info is not None else Memory()
 
     def _profile(self, mig: Any, attributes: Any | None) -> str | None:
         """`1g.10gb` as the driver names the device; without a name, from slices and memory size."""

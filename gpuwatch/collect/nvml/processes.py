@@ -60,11 +60,15 @@ class ProcessReader:
         if self.errors or self._unsupported.issuperset(LISTS.values()):
             return None
         self._names = {pid: self._name(pid) for pid, _ in found}
-        processes = sorted(found.values(), key=lambda process: process.pid)
-        processes = [msgspec.structs.replace(process, name=self._names[process.pid]) for process in processes]
-        if not self._read_utilization(now):
-            return tuple(processes)
-        return tuple(self._with_utilization(process) for process in processes)
+        has_utilization = self._read_utilization(now)
+        processes = []
+        for process in sorted(found.values(), key=lambda process: process.pid):
+            shares = {}
+            if has_utilization:
+                _, sample = self._samples.get(process.pid, (None, None))
+                shares = {name: getattr(sample, member) / 100 if sample else 0.0 for name, member in SHARES.items()}
+            processes.append(msgspec.structs.replace(process, name=self._names[process.pid], **shares))
+        return tuple(processes)
 
     def _list(self, name: str) -> list[Any]:
         for suffix in OLDER if name not in self._unsupported else ():
@@ -131,11 +135,6 @@ class ProcessReader:
             self._last_seen = int(sample.timeStamp)
         self._samples = {pid: kept for pid, kept in self._samples.items() if now - kept[0] <= FRESH_SECONDS}
         return True
-
-    def _with_utilization(self, process: GpuProcess) -> GpuProcess:
-        _, sample = self._samples.get(process.pid, (None, None))
-        shares = {name: getattr(sample, member) / 100 if sample else 0.0 for name, member in SHARES.items()}
-        return msgspec.structs.replace(process, **shares)
 
 
 def file_name(command: str) -> str | None:

@@ -89,7 +89,15 @@ class FieldReader:
         ways = self._ways[field]
         while ways:
             try:
-                values = self._answer(ways[0], batch)
+                way = ways[0]
+                if isinstance(way, NvmlCall):
+                    answer = ask(self._nvml, way.name, self._handle, *self._arguments[way])
+                else:
+                    key = (getattr(self._nvml, "NVML_FI_" + way.name), 0)
+                    answer = batch[key] if key in batch else field_values(self._nvml, self._handle, [key])[key]
+                    if isinstance(answer, NvmlFailure):
+                        raise answer
+                values = way.get(answer)
             except NvmlFailure as error:
                 if error.is_gone:
                     raise
@@ -106,15 +114,6 @@ class FieldReader:
         self._forget(field)
         self.unsupported.extend(field.paths)
         return False
-
-    def _answer(self, way: NvmlCall | FieldId, batch: dict[tuple[int, int], float | NvmlFailure]) -> Any:
-        if isinstance(way, NvmlCall):
-            return way.get(ask(self._nvml, way.name, self._handle, *self._arguments[way]))
-        key = (getattr(self._nvml, "NVML_FI_" + way.name), 0)
-        answer = batch[key] if key in batch else field_values(self._nvml, self._handle, [key])[key]
-        if isinstance(answer, NvmlFailure):
-            raise answer
-        return way.get(answer)
 
     def _forget(self, field: FieldRow) -> None:
         self._asked.discard(field)

@@ -103,7 +103,11 @@ class DriverThread(threading.Thread):
         count = int(ask(nvml, "nvmlDeviceGetCount"))
         self._outbox.send(DriverOpened(driver=versions(nvml), count=count))
         self.starting = None
-        events = self._event_set(nvml)
+        events = None
+        try:
+            events = EventReader(nvml)
+        except NvmlFailure as error:
+            log.warning("no driver events; %s; XIDs come from the kernel log only", error)
         self._gpus = [GpuThread(nvml, index, self._settings, self._outbox, events) for index in range(count)]
         for gpu in self._gpus:
             gpu.start()
@@ -112,14 +116,6 @@ class DriverThread(threading.Thread):
             time.sleep(NO_GPU_RECHECK_SECONDS)
             self._fail("no GPU in NVML", Failure.TRANSIENT)
         return nvml
-
-    @staticmethod
-    def _event_set(nvml: Nvml) -> EventReader | None:
-        try:
-            return EventReader(nvml)
-        except NvmlFailure as error:
-            log.warning("no driver events; %s; XIDs come from the kernel log only", error)
-            return None
 
     def _read_events(self, nvml: Nvml) -> None:
         events, shortest = self._events, EVENT_BACKOFF_SECONDS[0]

@@ -19,7 +19,7 @@ UNFORCED = frozenset({"gpu_idle"})
 """Reasons for low clocks that do not hold down a GPU at work."""
 
 
-def _recovery(past: GpuHistory) -> Detection | None:
+def recovery_asked(past: GpuHistory) -> Detection | None:
     """The driver's own verdict, where it takes the GPU out of service."""
     asked = past.gpu.recovery_action if past.gpu else None
     known = recovery_action(asked) if asked else None
@@ -28,7 +28,8 @@ def _recovery(past: GpuHistory) -> Detection | None:
     return Detection(f"the driver asks: {known.meaning}", remedy=RECOVERY_REMEDIES[asked], level=asked)
 
 
-def _advised(past: GpuHistory) -> Detection | None:
+def recovery_advised(past: GpuHistory) -> Detection | None:
+    """What the driver asks for where the GPU stays in service."""
     asked = past.gpu.recovery_action if past.gpu else None
     known = recovery_action(asked) if asked else None
     if not asked or (known is not None and known.taint):
@@ -45,7 +46,8 @@ def _slowed(reason: str, text: str) -> Callable[[GpuHistory], Detection | None]:
     return held
 
 
-def _margin(past: GpuHistory) -> Detection | None:
+def at_thermal_limit(past: GpuHistory) -> Detection | None:
+    """Too few degrees are left to the GPU's own limit."""
     heat = past.gpu.temperature if past.gpu else None
     if heat is None or heat.margin is None or (heat.gpu or 0.0) < IMPLAUSIBLY_COOL:
         return None
@@ -55,7 +57,8 @@ def _margin(past: GpuHistory) -> Detection | None:
     return Detection(f"{where} its limit") if heat.margin <= past.config.thermal_margin else None
 
 
-def _stuck(past: GpuHistory) -> Detection | None:
+def clocks_stuck(past: GpuHistory) -> Detection | None:
+    """A busy GPU with low clocks for which the driver gives no reason."""
     gpu, config = past.gpu, past.config
     if gpu is None or gpu.clocks.sm is None or not gpu.clocks.sm_max:
         return None
@@ -71,7 +74,8 @@ def _stuck(past: GpuHistory) -> Detection | None:
     )
 
 
-def _inforom(past: GpuHistory) -> Detection | None:
+def inforom_corrupt(past: GpuHistory) -> Detection | None:
+    """NVML or an XID reports the configuration memory."""
     if past.gpu is None or not past.is_new:
         return CANNOT_TELL
     corrupt = [path for path, error in past.gpu.errors.items() if "inforom" in error.lower()]
@@ -84,14 +88,15 @@ def _inforom(past: GpuHistory) -> Detection | None:
     return None if repaired else Detection(f"XID {xid} speaks of its infoROM", {"xid": str(xid)})
 
 
-def _mig_pending(past: GpuHistory) -> Detection | None:
+def mig_change_pending(past: GpuHistory) -> Detection | None:
+    """The MIG mode in force differs from the one set."""
     gpu = past.gpu
     if gpu is None or gpu.mig_pending == gpu.mig_enabled:
         return None
     return Detection(f"MIG mode is to be {'on' if gpu.mig_pending else 'off'} after the next reset")
 
 
-def _zombie(past: GpuHistory) -> Detection | None:
+def zombie_memory(past: GpuHistory) -> Detection | None:
     """Memory that no process holds and nobody was given. A busy GPU has processes that we are not shown."""
     gpu = past.gpu
     used = gpu.memory.used if gpu else None
@@ -112,7 +117,7 @@ BOARD_CHECKS: tuple[Check, ...] = (
         Remedy.RESET_GPU,
         "drain the node and do what the driver asks",
         Response.TAINT,
-        gpu=_recovery,
+        gpu=recovery_asked,
         reads=("recovery_action",),
     ),
     Check(
@@ -122,7 +127,7 @@ BOARD_CHECKS: tuple[Check, ...] = (
         Remedy.INSPECT,
         "do what the driver asks; the GPU still works",
         Response.CONDITION,
-        gpu=_advised,
+        gpu=recovery_advised,
         reads=("recovery_action",),
     ),
     Check(
@@ -156,7 +161,7 @@ BOARD_CHECKS: tuple[Check, ...] = (
         Remedy.INSPECT,
         "check air flow, fans and inlet temperature",
         Response.CONDITION,
-        gpu=_margin,
+        gpu=at_thermal_limit,
         reads=("temperature.margin", "temperature.gpu"),
         raise_after=(8, 10),
         clear_after=5,
@@ -167,7 +172,7 @@ BOARD_CHECKS: tuple[Check, ...] = (
         Severity.WARNING,
         Remedy.RESET_GPU,
         "compare with its siblings; reset the GPU when its work is done",
-        gpu=_stuck,
+        gpu=clocks_stuck,
         reads=("utilization.gpu", "clocks.sm", "clocks.sm_max", "clock_events.active"),
         raise_after=(10, 12),
         clear_after=3,
@@ -178,7 +183,7 @@ BOARD_CHECKS: tuple[Check, ...] = (
         Severity.WARNING,
         Remedy.CONTACT_SUPPORT,
         "ask NVIDIA's support whether the GPU must be replaced",
-        gpu=_inforom,
+        gpu=inforom_corrupt,
         clear_after=3,
     ),
     Check(
@@ -187,7 +192,7 @@ BOARD_CHECKS: tuple[Check, ...] = (
         Severity.INFO,
         Remedy.RESET_GPU,
         "reset the GPU when its work is done",
-        gpu=_mig_pending,
+        gpu=mig_change_pending,
         reads=("mig_enabled", "mig_pending"),
         raise_after=(3, 3),
     ),
@@ -197,7 +202,7 @@ BOARD_CHECKS: tuple[Check, ...] = (
         Severity.WARNING,
         Remedy.RESET_GPU,
         "look for processes that died uncleanly (fuser -v /dev/nvidia*); reset the GPU",
-        gpu=_zombie,
+        gpu=zombie_memory,
         reads=("memory.used", "processes", "utilization.gpu"),
         raise_after=(15, 15),
         clear_after=2,
@@ -209,19 +214,22 @@ UNCORRECTED = "ecc.counts.uncorrected/volatile/total"
 CORRECTED = "ecc.counts.corrected/volatile/total"
 
 
-def _uncorrected(past: GpuHistory) -> Detection | None:
+def ecc_uncorrected(past: GpuHistory) -> Detection | None:
+    """Uncorrected errors since the driver was loaded."""
     count = past.gpu.ecc.counts.get("uncorrected/volatile/total") if past.gpu else None
     return Detection(f"uncorrected ECC errors since the driver was loaded: {count}", level=count) if count else None
 
 
-def _corrected(past: GpuHistory) -> Detection | None:
+def ecc_corrected_often(past: GpuHistory) -> Detection | None:
+    """Corrected errors within the last hour."""
     grown = past.corrected.amount
     if grown < past.config.ecc_corrected_per_hour:
         return None
     return Detection(f"{grown:.0f} memory errors were corrected within an hour", {"grown": f"{grown:.0f}"})
 
 
-def _repair_pending(past: GpuHistory) -> Detection | None:
+def repair_pending(past: GpuHistory) -> Detection | None:
+    """A memory channel or a TPC waits for a reset."""
     ecc = past.gpu.ecc if past.gpu else None
     waiting = [
         part
@@ -231,7 +239,8 @@ def _repair_pending(past: GpuHistory) -> Detection | None:
     return Detection(f"the repair of a {' and a '.join(waiting)} waits for a reset") if waiting else None
 
 
-def _pages(past: GpuHistory) -> Detection | None:
+def pages_retired(past: GpuHistory) -> Detection | None:
+    """Retired pages near the limit of 64."""
     pages = past.gpu.retired_pages if past.gpu else None
     count = (pages.single_bit or 0) + (pages.double_bit or 0) if pages else 0
     return Detection(f"{count} memory pages are retired", level=count) if count >= past.config.retired_pages else None
@@ -275,7 +284,7 @@ MEMORY_CHECKS: tuple[Check, ...] = (
         Remedy.RESET_GPU,
         "reset the GPU when its work is done",
         Response.CONDITION,
-        gpu=_repair_pending,
+        gpu=repair_pending,
         reads=("ecc.channel_repair_pending", "ecc.tpc_repair_pending"),
     ),
     Check(
@@ -285,7 +294,7 @@ MEMORY_CHECKS: tuple[Check, ...] = (
         Remedy.RESET_GPU,
         "look at the XIDs beside it; reset the GPU when its work is done",
         Response.CONDITION,
-        gpu=_uncorrected,
+        gpu=ecc_uncorrected,
         reads=(UNCORRECTED,),
     ),
     Check(
@@ -304,7 +313,7 @@ MEMORY_CHECKS: tuple[Check, ...] = (
         Severity.WARNING,
         Remedy.INSPECT,
         "watch it; run a diagnosis when its work is done",
-        gpu=_corrected,
+        gpu=ecc_corrected_often,
         reads=(CORRECTED,),
     ),
     Check(
@@ -324,7 +333,7 @@ MEMORY_CHECKS: tuple[Check, ...] = (
         Remedy.CONTACT_SUPPORT,
         "replace the GPU",
         Response.CONDITION,
-        gpu=_pages,
+        gpu=pages_retired,
         reads=("retired_pages.single_bit", "retired_pages.double_bit"),
     ),
 )

@@ -16,7 +16,7 @@ CONFIGURATION, CONFIGURED = 8, 1
 """Four bits from here on say how the fabric is configured; more than 1 is some way of wrong."""
 
 
-def _down(past: GpuHistory) -> Detection | None:
+def nvlinks_down(past: GpuHistory) -> Detection | None:
     """Links that have a far end or have carried data; one that leads nowhere is how boards without a full bridge are
     built, and all of them rest while MIG is on. One to a GPU that does not answer is that GPU's trouble.
     """
@@ -39,7 +39,8 @@ def _down(past: GpuHistory) -> Detection | None:
     return Detection(f"NVLink {links} down", {"nvlinks": links}, level=len(down)) if down else None
 
 
-def _errors(past: GpuHistory) -> Detection | None:
+def nvlink_errors(past: GpuHistory) -> Detection | None:
+    """Errors of all links within the last hour."""
     grown = past.nvlink_errors.amount
     if past.gpu is None or grown < past.config.nvlink_errors_per_hour:
         return None
@@ -48,7 +49,8 @@ def _errors(past: GpuHistory) -> Detection | None:
     return Detection(f"{grown:.0f} NVLink errors within an hour{where}", {"grown": f"{grown:.0f}"})
 
 
-def _pcie(past: GpuHistory) -> Detection | None:
+def pcie_degraded(past: GpuHistory) -> Detection | None:
+    """A busy link below its own maximum; an idle link trains down on purpose."""
     gpu = past.gpu
     if gpu is None:
         return None
@@ -62,7 +64,8 @@ def _pcie(past: GpuHistory) -> Detection | None:
     return Detection(f"PCIe {' and '.join(low)} at work")
 
 
-def _fabric(past: GpuHistory) -> Detection | None:
+def fabric_unwell(past: GpuHistory) -> Detection | None:
+    """Registration with the NVSwitch fabric, and the fabric's own health mask."""
     fabric = past.gpu.fabric if past.gpu else None
     if fabric is None:
         return None
@@ -85,7 +88,7 @@ LINK_CHECKS: tuple[Check, ...] = (
         Remedy.RESET_GPU,
         "check the NVLink bridge or the fabric manager; reset the GPU",
         Response.CONDITION,
-        gpu=_down,
+        gpu=nvlinks_down,
         reads=("nvlinks",),
         raise_after=(6, 6),
         clear_after=2,
@@ -98,7 +101,7 @@ LINK_CHECKS: tuple[Check, ...] = (
         Remedy.INSPECT,
         "check the NVLink bridge or the fabric manager; reset the GPU when its work is done",
         Response.CONDITION,
-        gpu=_errors,
+        gpu=nvlink_errors,
         reads=("nvlinks",),
     ),
     Check(
@@ -108,7 +111,7 @@ LINK_CHECKS: tuple[Check, ...] = (
         Remedy.INSPECT,
         "reseat the GPU; check the riser and the slot",
         Response.CONDITION,
-        gpu=_pcie,
+        gpu=pcie_degraded,
         reads=("pcie.width", "pcie.width_max", "pcie.generation", "pcie.generation_max", "utilization.gpu"),
         raise_after=(5, 6),
         clear_after=3,
@@ -120,7 +123,7 @@ LINK_CHECKS: tuple[Check, ...] = (
         Remedy.INSPECT,
         "look at the fabric manager: systemctl status nvidia-fabricmanager",
         Response.CONDITION,
-        gpu=_fabric,
+        gpu=fabric_unwell,
         reads=("fabric.state",),
         raise_after=(10, 12),
         clear_after=2,

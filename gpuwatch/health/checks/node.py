@@ -12,7 +12,8 @@ WEDGED_SECONDS = 60.0
 """Slow drivers take half as long to start."""
 
 
-def _lost(past: GpuHistory) -> Detection | None:
+def gpu_lost(past: GpuHistory) -> Detection | None:
+    """NVML or the kernel log reports the loss."""
     if past.status is not None and past.status.state is GpuState.LOST:
         return Detection(past.status.detail, {"state": "lost"})
     if past.lost_line is not None:
@@ -20,7 +21,7 @@ def _lost(past: GpuHistory) -> Detection | None:
     return None if past.is_new else CANNOT_TELL
 
 
-def _unresponsive(past: GpuHistory) -> Detection | None:
+def gpu_unresponsive(past: GpuHistory) -> Detection | None:
     """A GPU that was read and that nobody reads any more was unresponsive_seconds because its reader was."""
     state = past.status.state if past.status else None
     if past.status is not None and past.hangs:
@@ -28,7 +29,7 @@ def _unresponsive(past: GpuHistory) -> Detection | None:
     return None if past.is_new or (state is GpuState.UNKNOWN and past.order) else CANNOT_TELL
 
 
-def _missing(history: HealthHistory) -> Detection | None:
+def gpus_missing(history: HealthHistory) -> Detection | None:
     """GPUs that the bus or the configuration has and NVML has not. Nothing is missing while nobody reads NVML.
 
     Where as many as expected are there, a further one on the bus is not meant to be: an old one for the screen, say.
@@ -52,7 +53,8 @@ def _missing(history: HealthHistory) -> Detection | None:
     return CANNOT_TELL if history.bus_seen and snapshot.bus is None else None
 
 
-def _wedged(history: HealthHistory) -> Detection | None:
+def driver_wedged(history: HealthHistory) -> Detection | None:
+    """NVML does not start, or every GPU hangs."""
     nvml = _nvml(history)
     if nvml is not None and (nvml.hanging_seconds or 0.0) >= WEDGED_SECONDS:
         return Detection(f"the driver does not let a new reader in: {nvml.reason}", {"nvml": nvml.reason})
@@ -62,7 +64,8 @@ def _wedged(history: HealthHistory) -> Detection | None:
     return None if any(past.is_fresh for past in gpus) else CANNOT_TELL
 
 
-def _monitoring(history: HealthHistory) -> Detection | None:
+def monitoring_degraded(history: HealthHistory) -> Detection | None:
+    """A source of gpuwatch is down."""
     down = {source.name: source.reason for source in history.snapshot.sources if source.up is False}
     return Detection("; ".join(f"{name}: {reason}" for name, reason in down.items()), down) if down else None
 
@@ -79,7 +82,7 @@ PRESENCE_CHECKS: tuple[Check, ...] = (
         Remedy.REBOOT_NODE,
         "drain the node and reboot it; reseat or replace the GPU if it happens again",
         Response.TAINT,
-        gpu=_lost,
+        gpu=gpu_lost,
         clear_after=2,
     ),
     Check(
@@ -89,7 +92,7 @@ PRESENCE_CHECKS: tuple[Check, ...] = (
         Remedy.REBOOT_NODE,
         "drain the node; reboot it if the driver does not come back",
         Response.CONDITION,
-        gpu=_unresponsive,
+        gpu=gpu_unresponsive,
     ),
     Check(
         "gpu_missing",
@@ -98,7 +101,7 @@ PRESENCE_CHECKS: tuple[Check, ...] = (
         Remedy.REBOOT_NODE,
         "look for the driver's messages (dmesg | grep NVRM); reboot, then reseat or replace the GPU",
         Response.CONDITION,
-        node=_missing,
+        node=gpus_missing,
         boot_grace=True,
         blame="node",
     ),
@@ -109,7 +112,7 @@ PRESENCE_CHECKS: tuple[Check, ...] = (
         Remedy.REBOOT_NODE,
         "drain the node; reboot it if the driver does not come back",
         Response.CONDITION,
-        node=_wedged,
+        node=driver_wedged,
         boot_grace=True,
         blame="node",
     ),
@@ -124,7 +127,7 @@ MONITOR_CHECKS: tuple[Check, ...] = (
         Remedy.NONE,
         "see what the message asks for; GPUs are judged without it",
         most=Response.OBSERVE,
-        node=_monitoring,
+        node=monitoring_degraded,
         blame="monitor",
     ),
 )

@@ -28,7 +28,7 @@ FATAL_CHECKS: tuple[Check, ...] = (
 )
 
 
-def _repeated(past: GpuHistory) -> Detection | None:
+def failures_on_one_gpu(past: GpuHistory) -> Detection | None:
     """Many pods fail on this GPU and fewer than half as many on a sibling; else it is the applications that are ill."""
     if not past.is_fresh:
         return CANNOT_TELL
@@ -73,7 +73,7 @@ MILD_CHECKS: tuple[Check, ...] = (
         "run a diagnosis of this GPU when its work is done",
         Response.CONDITION,
         most=Response.CONDITION,
-        gpu=_repeated,
+        gpu=failures_on_one_gpu,
     ),
     Check(
         "xid_unknown",

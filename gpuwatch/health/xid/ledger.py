@@ -207,7 +207,10 @@ class XidLedger:
         for key in [key for key in self._xids if key[0] == pci]:
             row = structs.replace(self._xids.pop(key), uuid=uuid)
             known = self._xids.get((uuid, row.xid))
-            self._xids[uuid, row.xid] = _sum(row, known) if known else row
+            if known:
+                last = max((at for at in (row.last, known.last) if at is not None), default=None)
+                row = structs.replace(row, count=row.count + known.count, last=last)
+            self._xids[uuid, row.xid] = row
 
     def _list(self, event: Event) -> int:
         self._number += 1
@@ -241,8 +244,3 @@ def _common(event: KernelEvent) -> dict[str, Any]:
 def _counted(row: _Count, at: float, historical: bool) -> _Count:
     last = at if row.last is None else max(row.last, at)
     return structs.replace(row, count=row.count + (not historical), last=last)
-
-
-def _sum(row: XidCount, other: XidCount) -> XidCount:
-    last = max((at for at in (row.last, other.last) if at is not None), default=None)
-    return structs.replace(row, count=row.count + other.count, last=last)

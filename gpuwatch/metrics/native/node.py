@@ -33,12 +33,6 @@ def _gpus(context: MetricContext) -> Parts:
     yield ("healthy",), sum(health == Health.HEALTHY for health in judgement.gpus.values())
 
 
-def _driver_info(context: MetricContext) -> Parts:
-    driver = context.view.snapshot.driver
-    if driver is not None:
-        yield (driver.version, driver.cuda, driver.nvml), 1
-
-
 def _gpu_info(context: MetricContext) -> list[Sample]:
     return distinct(
         (
@@ -161,7 +155,12 @@ HEALTH: tuple[Row, ...] = (
 """What was judged and what the driver complained about."""
 
 IDENTITY: tuple[Row, ...] = (
-    _node("driver_info", "Versions of the driver.", node(_driver_info), ("driver", "cuda", "nvml")),
+    _node(
+        "driver_info",
+        "Versions of the driver.",
+        node(lambda context: [((d.version, d.cuda, d.nvml), 1)] if (d := context.view.snapshot.driver) else ()),
+        ("driver", "cuda", "nvml"),
+    ),
     Row(
         "gpu_info",
         "What the GPU is.",
