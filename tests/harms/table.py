@@ -910,8 +910,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{SIGHT}test_a_wrong_number_of_gpus_is_told_and_not_acted_on",
                 "health/checks/node.py",
-                "        Response.CONDITION,\n        node=_missing,",
-                "        Response.TAINT,\n        node=_missing,",
+                "        Response.CONDITION,\n        node=gpus_missing,",
+                "        Response.TAINT,\n        node=gpus_missing,",
             ),
         ),
     ),

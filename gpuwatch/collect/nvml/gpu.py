@@ -4,13 +4,12 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.collect.nvml import gpm
 from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, Tier
 from gpuwatch.collect.nvml.instances import MigReader, VgpuReader
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, ask_optional, text
 from gpuwatch.collect.nvml.links import LinkReader
 from gpuwatch.collect.nvml.processes import ProcessReader
-from gpuwatch.collect.nvml.reads import FieldReader, SampleReader, nest
+from gpuwatch.collect.nvml.reads import FieldReader, GpmSampler, SampleReader, has_gpm, nest
 from gpuwatch.model.snapshot import Activity, Gpu, Identity, Vgpu
 
 EMPTY = msgspec.convert({"identity": {"index": 0, "uuid": "", "pci_bus_id": ""}}, Gpu)
@@ -66,10 +65,10 @@ class GpuReader:
         self._processes = ProcessReader(nvml, handle)
         self._vgpus = VgpuReader(nvml, handle)
         self._samples = SampleReader(nvml, handle) if buffers else None
-        has_gpm = with_gpm and gpm.supported(nvml, handle)
-        self._gpm = gpm.GpmSampler(nvml, handle) if has_gpm else None
+        with_gpm = with_gpm and has_gpm(nvml, handle)
+        self._gpm = GpmSampler(nvml, handle) if with_gpm else None
         self._gpm_refused = None
-        self._mig = MigReader(nvml, handle, has_gpm)
+        self._mig = MigReader(nvml, handle, with_gpm)
         self._parts_built = True
 
     def read(self, at: float, now: float, force: bool = False) -> Gpu:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gpuwatch.collect.nvml import gpm
 from gpuwatch.collect.nvml.library import Nvml, NvmlFailure, ask, ask_optional, text
+from gpuwatch.collect.nvml.reads import GpmSampler
 from gpuwatch.model.snapshot import Activity, Memory, MigInstance, Vgpu
 
 GIB = 1 << 30
@@ -14,7 +14,7 @@ class MigReader:
 
     def __init__(self, nvml: Nvml, handle: Any, with_gpm: bool) -> None:
         self._nvml, self._handle, self._with_gpm = nvml, handle, with_gpm
-        self._samplers: dict[int, gpm.GpmSampler] = {}
+        self._samplers: dict[int, GpmSampler] = {}
         self._activities: dict[int, Activity] = {}  # of this read: compute instances share their GPU instance's
 
     def read(self, now: float) -> tuple[MigInstance, ...]:
@@ -80,7 +80,7 @@ class MigReader:
             return Activity()
         try:
             if gi not in self._samplers:
-                self._samplers[gi] = gpm.GpmSampler(self._nvml, self._handle, gi)
+                self._samplers[gi] = GpmSampler(self._nvml, self._handle, gi)
             return self._samplers[gi].read(now)
         except NvmlFailure as error:
             if error.is_gone:
