@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, said so that the place is found at once: the whole key path, with the keys of
+"""Errors of a configuration, reported so that the place is found at once: the whole key path, with the keys of
 mappings and the numbers of lists; what may stand there; and the nearest name.
 """
 

@@ -1,4 +1,4 @@
-"""One row of the CHECKS table, and what its predicate says."""
+"""One row of the CHECKS table, and the answer of its predicate."""
 
 from collections.abc import Callable
 from functools import cache
@@ -14,7 +14,7 @@ from gpuwatch.model.workload import Workload
 
 
 class Detection(NamedTuple):
-    """The fault as seen in one look. What is None is as the row says.
+    """A fault as one snapshot shows it. Members that are None are as the check's row says.
 
     `level`: a figure that, when it rises, makes the fault a new occurrence.
     """
@@ -29,7 +29,7 @@ class Detection(NamedTuple):
 
 
 CANNOT_TELL = Detection("")
-"""Neither there nor gone: what was found before stays, what was not found is not found now."""
+"""The check cannot decide: an open finding stays open, and none begins."""
 
 Ends = Literal["clean", "repair", "time"]
 """What ends a finding: that it is seen to be gone; evidence of a repair; the passing of time."""
@@ -40,8 +40,8 @@ Blame = Literal["gpu", "node", "monitor"]
 class Check(NamedTuple):
     """One row. It has `gpu` (a predicate over each GPU), `node`, or neither: then XIDs or SXids make its findings.
 
-    `reads`: FIELDS paths without which `gpu` cannot tell; it is then asked of every new sample. Without any it is asked
-    at every look, about GPUs that do not answer too. `raise_after`: N of M answers; `clear_after`: good ones in a row.
+    `reads`: FIELDS paths without which `gpu` cannot decide; it runs on every new sample. Without any it runs
+    on every snapshot, also for GPUs that do not answer. `raise_after`: N of M answers; `clear_after`: good ones in a row.
     """
 
     name: CheckName
@@ -105,7 +105,7 @@ def when(path: str, message: str) -> Callable[[GpuHistory], Detection | None]:
 
 
 HEALTH_PATHS = ("recovery_action", "row_remap.", "ecc.counts.uncorrected/volatile/total")
-"""Beginnings of FIELDS paths without which nobody can say that a GPU is healthy."""
+"""Beginnings of FIELDS paths that must have been read before a GPU counts as healthy."""
 
 
 def is_seen(gpu: Gpu) -> bool:

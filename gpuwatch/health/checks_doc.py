@@ -21,9 +21,9 @@ configuration. `checks.disabled: [name]` switches one off; thresholds are keys u
 - **Response** is what the default policy does about it, **at most** what any policy may: `observe` records and exports,
   `condition` sets the node condition `GPUHealthy`, `taint` keeps new work away. See `remediation:`.
 - **Begins** after so many of the last readings (*2 of 4*); **ends** after so many good ones in a row. A reading that
-  fails, or a GPU that does not answer, counts as neither: a finding never ends because nothing is seen.
+  fails, or a GPU that does not answer, counts as neither: a finding never ends because readings are missing.
 - Checks marked *waits* say nothing within `checks.boot_grace` of a boot, a change of the driver or a reset.
-- **Blame** is whose fault it is. Trouble of the monitor itself is never held against a GPU.
+- **Blame** is where the fault lies. Failures of gpuwatch itself are never counted against a GPU.
 - A finding outlives a restart of the agent with the time it began. It then ends only when its fault is seen to be gone.
 
 """
@@ -45,8 +45,9 @@ again with nothing asked for and nothing pending, and there is evidence of a rep
 - the machine was booted, or another driver version is loaded;
 - the GPU's energy counter began anew, as it does with a reset or a reload of the driver;
 - XID 154 says that the recovery action is none again;
-- the driver tells the recovery action, and it has been none without a gap for `checks.xid_clear_after` seconds;
-- a person says so: `gpuwatch repaired 3`, for GPUs that can tell none of this (no energy counter, a driver before 570).
+- the driver reports the recovery action, and it has been none without a gap for `checks.xid_clear_after` seconds;
+- an operator declares it: `gpuwatch repaired 3`, for GPUs that report none of this (no energy
+  counter, a driver before 570).
 
 The same word ends all findings of a GPU that was taken out, and any that cannot be read again; what is still true is
 found anew.

@@ -56,7 +56,7 @@ class Growth:
 
 
 class GpuHistory:
-    """One GPU. Members tell of the latest look unless they say otherwise."""
+    """One GPU. Members describe the latest snapshot unless stated otherwise."""
 
     def __init__(self, uuid: str, config: ChecksConfig, node: "Mapping[str, GpuHistory]") -> None:
         """`node`: all GPUs of the node by uuid, this one among them."""
@@ -74,7 +74,7 @@ class GpuHistory:
         self.unresponsive_seconds = 0.0
         """Seconds for which no call about it has returned."""
         self.lost_line: str | None = None
-        """What the kernel log said of its loss, until it answers again."""
+        """The kernel log's line about its loss, until it answers again."""
         self.inforom: tuple[int, int] | None = None
         """Order and number of the last XID about the infoROM."""
         self.corrected = Growth()
@@ -136,18 +136,18 @@ class GpuHistory:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether somebody was given it, or has a process on it."""
+        """Whether a container was given it, or a process runs on it."""
         return bool(self._uses)
 
     def pods(self, gi: int | None = None) -> tuple[Workload, ...]:
-        """Who has it, or had it a moment ago; of a cut GPU those on instance `gi` where it is known."""
+        """Workloads that have it, or had it a moment ago; with MIG those on instance `gi` where it is known."""
         uses = self._uses or self._uses_before
         fitting = (workload for instance, workload in uses if gi is None or instance in (None, gi))
         named = {(w.namespace, w.pod or w.pod_uid, w.container): w for w in fitting}
         return tuple(named.values())
 
     def add_failed_pods(self, pods: Sequence[Workload], now: float) -> None:
-        """Remember whose application failed here; a burst of one pod counts once."""
+        """Remember pods whose application failed here; a burst of one pod counts once."""
         for pod in pods:
             name = pod.namespace, pod.pod or pod.pod_uid
             _, before = self._pods.pop(name, (pod, now))

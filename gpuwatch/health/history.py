@@ -18,16 +18,16 @@ from gpuwatch.model.xid import BusLossEvent, SxidEvent, XidEvent
 
 MAX_STEP_INTERVALS = 3
 TEXT_SECONDS = 1.0
-"""So long an XID that NVML told of waits for its kernel line, where only the line says what it means."""
+"""So long an XID from NVML waits for its kernel line, where only the line decides its meaning."""
 
 REMEMBERED = 5_000
-"""Occurrences known not to be told twice."""
+"""Occurrences remembered, so that none is reported twice."""
 
 Event = XidEvent | SxidEvent | BusLossEvent
 
 
 class Occurrence(NamedTuple):
-    """An event that makes or renews a finding. `order` grows with every event and every look; `amends`: it was told
+    """An event that makes or renews a finding. `order` grows with every event and every look; `amends`: it was known
     before, and the other source has completed it; `withdrawn`: by which it turns out to have been no such thing.
     """
 
@@ -114,7 +114,7 @@ class HealthHistory:
                 self._understood(waiting, classify(waiting, self.config.xids) or "unknown", key)
 
     def uuid(self, event: XidEvent | BusLossEvent) -> str | None:
-        """The GPU of an event; None when nobody knows which GPU sits there."""
+        """The GPU of an event; None when the GPU at its address is not known."""
         return event.uuid or self._by_pci.get(pci_key(event.pci))
 
     def at_address(self, pci: str | None) -> str | None:
@@ -163,8 +163,8 @@ class HealthHistory:
         kind, before = classify(event, self.config.xids) or "unknown", self._known.get(key)
         if before in CHECK_OF:
             same = kind == before
-            told = Occurrence(CHECK_OF[before], before, event, self.uuid(event), (), self._order, same, not same)
-            self.news.append(told)
+            occurrence = Occurrence(CHECK_OF[before], before, event, self.uuid(event), (), self._order, same, not same)
+            self.news.append(occurrence)
         if kind != before:
             self._understood(event, kind, key)
 

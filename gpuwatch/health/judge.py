@@ -1,7 +1,7 @@
-"""The Judge: from snapshots and events to findings, with the patience that keeps a flicker from becoming a fault.
+"""The Judge: from snapshots and events to findings, with hysteresis against flicker.
 
-A finding ends when its fault is seen to be gone, never because nothing is seen: what a GPU does not tell stays as it
-was. XIDs that ask for a repair last until there is evidence of one; see `docs/checks.md`.
+A finding ends when its fault is confirmed to be gone, never because readings are missing: what a GPU does not report
+stays as it was. XIDs that ask for a repair last until there is evidence of one; see `docs/checks.md`.
 """
 
 from collections import deque
@@ -64,7 +64,7 @@ class Judge:
         self._tracks: dict[tuple[str, str | None], _Track] = {}
         self._memory, self._failures = tuple(memory), tuple(failures)
         self.repaired_at: Mapping[str, float] = {}
-        """What a person has said: GPU uuid or `node` -> unix time at which it was repaired."""
+        """Declared by an operator: GPU uuid or `node` -> unix time at which it was repaired."""
 
     def configure(self, config: ChecksConfig) -> None:
         """Judge by other settings from now on."""
@@ -100,7 +100,7 @@ class Judge:
         return Judgement(node=node_health(gpus.values(), findings), gpus=gpus, findings=findings)
 
     def _own(self, config: ChecksConfig) -> ChecksConfig:
-        """Who looks once cannot wait for a GPU that does not answer."""
+        """A single look cannot wait for a GPU that does not answer."""
         return config if self._patient else msgspec.structs.replace(config, unresponsive_after=0.0)
 
     def _restore(self, snapshot: Snapshot) -> None:
@@ -161,7 +161,7 @@ class Judge:
         self._open[key] = OpenFinding(finding=found, check=check, now=self._history.now, level=detection.level)
 
     def _add_occurrence(self, found: Finding, check: Check, news: Occurrence) -> None:
-        """An XID or SXid, for the first time, once more, or told of more fully."""
+        """An XID or SXid, for the first time, once more, or completed by the other source."""
         known = self._open.get(found.key)
         if news.withdrawn:
             if known is not None and known.finding.count == 1:

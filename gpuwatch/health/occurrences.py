@@ -101,8 +101,8 @@ def is_repaired(finding: Finding, order: int, now: float, history: HealthHistory
 
 
 def is_declared_repaired(finding: Finding, said: Mapping[str, float], history: HealthHistory) -> bool:
-    """Whether a person has said so since its last occurrence (`said`: GPU or NODE -> unix time), and what is seen of
-    the GPU does not speak against it. A GPU that this agent has never seen is believed to be gone for good.
+    """Whether an operator has declared it since its last occurrence (`said`: GPU or NODE -> unix time) and the GPU's
+    state does not contradict it. A GPU that this agent has never read counts as gone for good.
     """
     at = said.get(finding.gpu or NODE)
     if at is None or finding.latest > at:
@@ -112,7 +112,7 @@ def is_declared_repaired(finding: Finding, said: Mapping[str, float], history: H
 
 
 NODE = "node"
-"""Who is meant by findings without a GPU."""
+"""The subject of findings without a GPU."""
 
 
 def _began_anew(past: GpuHistory, finding: Finding, order: int) -> bool:

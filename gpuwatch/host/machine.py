@@ -19,7 +19,7 @@ def boot_id_file(proc: Path) -> Path:
 
 
 def in_pod(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process runs in a container of Kubernetes: the kubelet tells each where the API server is."""
+    """Whether this process runs in a container of Kubernetes: the kubelet sets the API server's address in each."""
     return "KUBERNETES_SERVICE_HOST" in environment
 
 

@@ -1,6 +1,6 @@
 """NVIDIA GPUs as the PCI bus and the kernel module see them, whatever NVML says.
 
-A GPU that sysfs lists and NVML does not is broken, unbound or given to a virtual machine; only this file can tell.
+A GPU that sysfs lists and NVML does not is broken, unbound or given to a virtual machine; only this file shows which.
 """
 
 import re
@@ -35,7 +35,7 @@ class Aer(Record, frozen=True, kw_only=True):
 
 
 class PciPort(Record, frozen=True, kw_only=True):
-    """A bridge above a GPU; one that a hypervisor makes up tells no lanes. `redirects`: its ACS sends traffic between
+    """A bridge above a GPU; one that a hypervisor emulates has no lanes. `redirects`: its ACS sends traffic between
     devices below it up to the root complex.
     """
 
@@ -47,7 +47,7 @@ class PciPort(Record, frozen=True, kw_only=True):
 
 
 def answers(device: Path) -> bool | None:
-    """Whether the device is still there for those who ask it; None: nobody lets us ask."""
+    """Whether the device still answers; None: its configuration space cannot be read."""
     head = _config(device, 4)
     return head != _DEAD if len(head) == 4 else None
 
@@ -81,7 +81,7 @@ def port_kind(config: bytes) -> PortKind | None:
 
 
 def acs_redirects(config: bytes) -> bool | None:
-    """From the ACS control register; None where only the first 64 bytes may be read, as by anybody but root."""
+    """From the ACS control register; None where only the first 64 bytes may be read, as by any user but root."""
     if len(config) <= _FIRST_EXTENDED:
         return None
     at, seen = _FIRST_EXTENDED, 0
@@ -162,7 +162,7 @@ class DriverGpu(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str | None = None
     minor: int | None = None
     model: str | None = None
-    excluded: bool = False  # by NVreg_ExcludedGpus: the driver has it and lets nobody use it
+    excluded: bool = False  # by NVreg_ExcludedGpus: the driver has it and allows no use of it
 
 
 def bus_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[BusGpu, ...] | None:

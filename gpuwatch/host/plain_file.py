@@ -1,6 +1,6 @@
-"""Files of a host, read so that they cannot harm whoever reads: no end is waited for, and no device is opened.
+"""Files of a host, read so that they cannot harm the reader: it waits for no end of file and opens no device.
 
-A tree that somebody has copied may hold a pipe that nobody writes to, or a link to /dev/zero or to a watchdog.
+A copied tree may hold a pipe without a writer, or a link to /dev/zero or to a watchdog.
 """
 
 import errno

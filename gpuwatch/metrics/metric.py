@@ -157,7 +157,7 @@ class Metric(NamedTuple, Generic[T]):
 
     @property
     def type(self) -> Type:
-        """Told by the name, as Prometheus' naming rules have it."""
+        """From the name, by Prometheus' naming rules."""
         if self.states:
             return "stateset"
         return "counter" if self.name.endswith("_total") else "info" if self.name.endswith("_info") else "gauge"

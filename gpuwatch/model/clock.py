@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: one to tell people the time, one to measure with."""
+    """Two clocks: one for the time of day, one to measure with."""
 
     def time(self) -> float:
         """Unix time in seconds; may jump."""

@@ -1,4 +1,4 @@
-"""What pods, their namespaces and the Node say about tuning: annotations, as somebody with an API token has read them.
+"""Consent to tuning: annotations of pods, their namespaces and the Node, as a process with an API token has read them.
 
 The tuner has no token. `gpuwatch tuner --consents` writes this to a file, the tuner reads it.
 """
@@ -14,7 +14,7 @@ AUTOTUNE, MAX_SLOWDOWN, CLASS, GANG = (
 """Annotations of a pod. The first three may also stand on its namespace, and the first one on the Node."""
 
 POWER_AGENTS = ("dynamo.nvidia.com/gpu-power-limit",)
-"""Annotations by which somebody else is told to set the power limit of a pod's GPUs."""
+"""Annotations by which another agent sets the power limit of a pod's GPUs."""
 
 
 class PodConsent(Record, frozen=True, kw_only=True):

@@ -70,11 +70,11 @@ class Finding(Record, frozen=True, kw_only=True):
     """Occurrences since `since`; 1 for a level."""
     remedy: Remedy = Remedy.NONE
     action: str = ""
-    """What a person should do next, in words."""
+    """What an operator should do next."""
     evidence: dict[str, str] = {}
     """The readings behind it, by their FIELDS path or a short name."""
     pods: tuple[Workload, ...] = ()
-    """Who had the GPU when it was found: possibly affected, not to blame."""
+    """Workloads that had the GPU when it was found: possibly affected, not the cause."""
 
     @property
     def key(self) -> str:
@@ -84,7 +84,7 @@ class Finding(Record, frozen=True, kw_only=True):
 
     @property
     def latest(self) -> float:
-        """When it last said something new, 0 if nobody knows."""
+        """When it last occurred anew, 0 if unknown."""
         return self.last or self.since or 0.0
 
 

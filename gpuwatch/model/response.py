@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Literal
 
 SchedulingLabel = Literal["gpu-class", "gpu-degraded", "gpu-healthy-count", "nvlink"]
-"""Those that tell schedulers of the GPUs, without the domain."""
+"""Labels about GPUs for schedulers, without the domain."""
 
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
@@ -12,7 +12,7 @@ Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 class Response(StrEnum):
     """What a policy does about a finding, mildest first; each includes those before it but `ignore`.
 
-    condition: GPUHealthy=False and an Event; taint: no new work; cordon: the node is unschedulable for everybody;
+    condition: GPUHealthy=False and an Event; taint: no new work; cordon: the node is unschedulable for all pods;
     drain: GPU pods are evicted through the Eviction API.
     """
 

@@ -1,4 +1,4 @@
-"""A setting of a GPU that gpuwatch has changed, and all that is needed to give it back."""
+"""A setting of a GPU that gpuwatch has changed, and all that is needed to restore it."""
 
 from enum import StrEnum
 from typing import Literal, get_args
@@ -10,11 +10,11 @@ KNOBS: tuple[Knob, ...] = get_args(Knob)
 
 
 class Trigger(StrEnum):
-    """Who gave a setting back."""
+    """What restored a setting."""
 
     START = "start"  # a tuner that has just started, of what an earlier one has left behind
     EXIT = "exit"  # a tuner that ends
-    TUNER = "tuner"  # a tuner at work, as a gate closed, or it was told to stop
+    TUNER = "tuner"  # a running tuner, as a gate closed or a stop was ordered
     GUARD = "guard"  # the tuner is silent, or no longer answers for what it has set
     COMMAND = "command"  # a person, by `gpuwatch tune restore`
 
@@ -37,7 +37,7 @@ class Setting(Record, frozen=True, kw_only=True):
 
 
 class Actuation(Record, frozen=True, kw_only=True):
-    """What gpuwatch holds on this node's GPUs, and how many settings were given back, by trigger."""
+    """What gpuwatch holds on this node's GPUs, and how many settings were restored, by trigger."""
 
     settings: tuple[Setting, ...] = ()
     restores: dict[Trigger, int] = {}

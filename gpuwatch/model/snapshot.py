@@ -281,7 +281,7 @@ class GpuState(StrEnum):
     FRESH = "fresh"
     UNRESPONSIVE = "unresponsive"  # a driver call does not return, or samples stopped
     LOST = "lost"  # NVML answers GPU_IS_LOST or the GPU vanished from NVML
-    UNKNOWN = "unknown"  # nobody reads: the monitor failed, which says nothing about the GPU
+    UNKNOWN = "unknown"  # not read: gpuwatch failed, which says nothing about the GPU
 
 
 class GpuStatus(Record, frozen=True, kw_only=True):
@@ -307,7 +307,7 @@ class SourceStatus(Record, frozen=True, kw_only=True):
 
 
 class Driver(Record, frozen=True, kw_only=True):
-    """Versions as NVML tells them; `cuda` such as 12.8."""
+    """Versions as NVML gives them; `cuda` such as 12.8."""
 
     version: str | None = None
     nvml: str | None = None
@@ -331,8 +331,8 @@ class Snapshot(Record, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
     statuses: tuple[GpuStatus, ...] = ()
     sources: tuple[SourceStatus, ...] = ()
-    unanswered: dict[int, str] = {}  # NVML index -> why that GPU does not tell who it is
-    awaited: dict[int, float] = {}  # of those, GPUs that may yet tell: seconds waited so far
+    unanswered: dict[int, str] = {}  # NVML index -> why that GPU does not give its identity
+    awaited: dict[int, float] = {}  # of those, GPUs that may yet answer: seconds waited so far
     bus: tuple[str, ...] | None = None  # PCI addresses of NVIDIA GPUs on the bus, from sysfs; None when unreadable
     expected_gpus: int | None = None
     node: str | None = None

@@ -22,7 +22,7 @@ class PodEnergy(Record, frozen=True, kw_only=True):
 
 
 class AgentStatus(Record, frozen=True, kw_only=True):
-    """The agent about itself."""
+    """The agent's own state."""
 
     version: str
     started: float
@@ -33,7 +33,7 @@ class AgentStatus(Record, frozen=True, kw_only=True):
 
 
 class View(Record, frozen=True, kw_only=True, omit_defaults=False):
-    """One snapshot, judged, with who uses what."""
+    """One snapshot with its findings and the users of its GPUs."""
 
     snapshot: Snapshot
     agent: AgentStatus

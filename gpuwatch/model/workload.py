@@ -1,4 +1,4 @@
-"""Who uses which GPU: what the kubelet allocated, who owns a process, and the two joined.
+"""Users of GPUs: the kubelet's allocations, owners of processes, and the two joined.
 
 Unknown is `None`: a pod found only through its processes may have a uid and no name, one known only to the
 kubelet a name and no uid.
@@ -31,14 +31,14 @@ class Allocation(Record, frozen=True, kw_only=True):
 
 
 class Allocatable(Record, frozen=True, kw_only=True):
-    """All devices the kubelet could hand out under one resource name (GetAllocatableResources)."""
+    """All devices the kubelet could allocate under one resource name (GetAllocatableResources)."""
 
     resource: str
     device_ids: tuple[str, ...]
 
 
 class ProcessOwner(Record, frozen=True, kw_only=True):
-    """Whom a host process belongs to. `start_time` (clock ticks since boot, proc(5)) tells pids apart."""
+    """The owner of a host process. `start_time` (clock ticks since boot, proc(5)) tells pids apart."""
 
     pid: int
     start_time: int
@@ -65,10 +65,10 @@ class Holder(Record, frozen=True, kw_only=True):
 
 
 class DeviceUse(Record, frozen=True, kw_only=True):
-    """One thing that can be handed out, a GPU or a MIG instance, and who holds it.
+    """One allocatable device, a GPU or a MIG instance, and its holders.
 
     A GPU that is cut into MIG instances has one row for each instance and none for itself. `allocated` None:
-    no kubelet to ask, and nobody seen on it.
+    there is no kubelet, and no process runs on it.
     """
 
     gpu: str  # uuid of the physical GPU
@@ -84,7 +84,7 @@ class PodUsage(Record, frozen=True, kw_only=True):
     """What one container does on one GPU or GPU instance, summed over its own processes.
 
     `memory` bytes; `utilization` 0..1 of the whole GPU; `energy_share` 0..1 of the physical GPU's energy. The
-    shares of one GPU sum to at most 1; the rest belongs to processes outside pods or to nobody.
+    shares of one GPU sum to at most 1; the rest belongs to processes outside pods, or to none.
     """
 
     gpu: str

@@ -1,4 +1,4 @@
-"""What went wrong, as NVML and the kernel log tell it: XIDs, SXids of NVSwitches, a GPU lost from the bus.
+"""Faults as NVML and the kernel log report them: XIDs, SXids of NVSwitches, a GPU lost from the bus.
 
 A `KernelLine` is what one line of text says; an event is an occurrence on this node, with time and origin.
 """
@@ -68,7 +68,7 @@ class KernelEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelCursor(msgspec.Struct, frozen=True, kw_only=True):
-    """How far into one boot's kernel log everything has been told; what comes behind it is new to gpuwatch."""
+    """How far one boot's kernel log has been reported; what comes behind it is new to gpuwatch."""
 
     boot_id: str
     mode: Literal["kmsg", "klogctl"]
@@ -83,9 +83,9 @@ class XidEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Unix seconds."""
     xid: int
     source: XidSource
-    """Who told first."""
+    """The source that reported first."""
     also: XidSource | None = None
-    """The other source, once it has told of the same occurrence."""
+    """The other source, once it has reported the same occurrence."""
     pci: str | None = None
     """Match key, `0000:3b:00`."""
     uuid: str | None = None

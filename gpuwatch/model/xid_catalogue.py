@@ -54,7 +54,7 @@ class XidInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def category(self) -> Category:
-        """Who is to blame first; `application` must never taint a node."""
+        """Where the cause most likely lies; `application` must never taint a node."""
         return _CATEGORIES.get(self.cause, "unknown")
 
     @property
@@ -121,7 +121,7 @@ def all_xids() -> Sequence[XidInfo]:
 
 
 def explain(code: int) -> XidInfo | None:
-    """The row of a code; None for one nobody has documented: record it, alert, never taint for it."""
+    """The row of a code; None for an undocumented one: record it, alert, never taint for it."""
     return _by_code().get(code)
 
 

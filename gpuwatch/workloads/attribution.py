@@ -1,4 +1,4 @@
-"""Who uses which GPU: the kubelet's allocations, the processes on the GPUs and their owners, joined.
+"""Users of each GPU: the kubelet's allocations, the processes on the GPUs and their owners, joined.
 
 Device readings are never copied to the pods that share a device: a pod's own values come from its own processes, so a
 sum over pods never exceeds the GPU.
@@ -24,7 +24,7 @@ def attribute(
 ) -> Attribution:
     """Join one snapshot's GPUs with what kubelet and /proc say.
 
-    `gpus`: the fresh samples, and of a lost GPU its last one without processes, so that it stays known who held it.
+    `gpus`: the fresh samples, and of a lost GPU its last one without processes, so that its holders stay known.
     `allocations` None: there is no kubelet to ask; pods are then known by their processes only. `owners` by host pid.
     """
     given, unknown = _given(gpus, allocations or ())
@@ -140,7 +140,7 @@ def _order(holder: Holder) -> tuple[str, ...]:
 
 
 class EnergyClaim(NamedTuple):
-    """One party on one GPU: its instance, its summed values. `workload` None: everybody outside pods together."""
+    """One party on one GPU: its instance, its summed values. `workload` None: all processes outside pods together."""
 
     workload: Workload | None
     gi: int | None = None

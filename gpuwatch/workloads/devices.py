@@ -88,7 +88,7 @@ class Device(NamedTuple):
 
 
 def devices_of(gpu: Gpu) -> tuple[Device, ...]:
-    """What of this GPU can be handed out: its MIG instances, or itself when it is not cut."""
+    """What of this GPU can be allocated: its MIG instances, or itself when MIG is off."""
     return tuple(Device(gpu, mig) for mig in gpu.mig) or (Device(gpu),)
 
 
@@ -118,7 +118,7 @@ def resolve(text: str, gpus: Sequence[Gpu]) -> tuple[Device, ...]:
 
 
 def on_instance(gpu: Gpu, gi: int | None, ci: int | None) -> Device | None:
-    """Where a process with these ids runs; None when the GPU is cut and the ids do not tell."""
+    """Where a process with these ids runs; None when the GPU is in MIG mode and the ids do not identify an instance."""
     if not gpu.mig:
         return Device(gpu)
     fitting = [mig for mig in gpu.mig if mig.gi == gi and ci in (None, mig.ci)]

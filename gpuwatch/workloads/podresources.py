@@ -2,7 +2,7 @@
 
 One channel is kept for the life of a kubelet. A socket file with another identity is another kubelet: the
 channel is opened anew and what the old one could not do is asked again. Importing this module loads gRPC
-(20 MiB), so whoever needs it imports it late.
+(20 MiB), so its users import it late.
 """
 
 import os
@@ -158,7 +158,7 @@ def _claimed(part: Any) -> tuple[str, ...]:
     names = tuple(device.name for device in part.cdi_devices)
     if part.driver_name:
         ours = part.driver_name == DRA_DRIVER
-    else:  # before Kubernetes 1.31 only the CDI names tell whose device it is
+    else:  # before Kubernetes 1.31 only the CDI names identify the device
         ours = any(name.startswith(("nvidia.com/", "k8s.gpu.nvidia.com/")) for name in names)
     if not ours:
         return ()

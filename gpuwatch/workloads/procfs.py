@@ -174,7 +174,7 @@ class Processes:
         """Names may come later than the process: kubelet makes the log links after the container has started."""
         if owner.workload and owner.workload.container:
             return owner
-        if self._logs_are_old:  # once for all pids, and only when there is somebody to name
+        if self._logs_are_old:  # once for all pids, and only when a pid needs a name
             self._logs.refresh()
             self._logs_are_old = False
         workload = self._logs.workload(owner.pod_uid, owner.container_id)

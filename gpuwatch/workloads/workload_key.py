@@ -1,4 +1,4 @@
-"""From a pod to what outlives it: its owner, as the API server tells it, else as far as the pod's name gives it away.
+"""From a pod to what outlives it: its owner, from the API server, else as far as the pod's name shows it.
 
 Controllers name what they make: a Deployment's ReplicaSet `x-<hash>`, its pods `x-<hash>-<5 letters>`, a CronJob's Jobs
 `x-<minutes since 1970>`, a StatefulSet's pods `x-<number>`.
@@ -33,7 +33,7 @@ MODES: tuple[TuningMode, ...] = get_args(TuningMode)
 
 
 class Tenant(NamedTuple):
-    """Who is on a device: one container of a pod; outside Kubernetes `kind` is SlurmJob or User and `pod` its name."""
+    """The user of a device: one container of a pod; outside Kubernetes `kind` is SlurmJob or User, `pod` its name."""
 
     namespace: str
     pod: str
@@ -42,7 +42,7 @@ class Tenant(NamedTuple):
 
 
 class Tenants:
-    """Knows the owners of pods where somebody with an API token has told them."""
+    """Owners of pods, as far as a process with an API token has read them."""
 
     def __init__(self, consents: Consents | None = None) -> None:
         consents = consents or Consents(at=0.0)
@@ -53,9 +53,9 @@ class Tenants:
         """What it is one of."""
         if tenant.kind is not None:
             return WorkloadKey(namespace="", name=tenant.pod, kind=tenant.kind)
-        told = self._pods.get((tenant.namespace, tenant.pod))
-        image = told.images.get(tenant.container) if told else None
-        return key_of_pod(tenant.namespace, tenant.pod, tenant.container, image, told.owner if told else None)
+        known = self._pods.get((tenant.namespace, tenant.pod))
+        image = known.images.get(tenant.container) if known else None
+        return key_of_pod(tenant.namespace, tenant.pod, tenant.container, image, known.owner if known else None)
 
     def said(self, tenant: Tenant) -> WorkClass | None:
         """The class that its annotations, or its namespace's, give it."""
@@ -70,15 +70,15 @@ class Tenants:
     def _annotation(self, tenant: Tenant, name: str) -> str | None:
         if tenant.kind is not None:
             return None
-        told: PodConsent | None = self._pods.get((tenant.namespace, tenant.pod))
-        text = told.annotations.get(name) if told else None
+        known: PodConsent | None = self._pods.get((tenant.namespace, tenant.pod))
+        text = known.annotations.get(name) if known else None
         return text or self._namespaces.get(tenant.namespace, {}).get(name)
 
 
 def key_of_pod(
     namespace: str, pod: str, container: str = "", image: str | None = None, owner: Owner | None = None
 ) -> WorkloadKey:
-    """`owner`: as the API server has it, ReplicaSets and Jobs too; None: told from the pod's name."""
+    """`owner`: as the API server has it, ReplicaSets and Jobs too; None: derived from the pod's name."""
     kind, name = owner_by_name(pod) if owner is None else root(owner)
     return WorkloadKey(
         namespace=namespace, name=name, container=container, kind=kind, image=plain_image(image) if image else None
@@ -86,7 +86,7 @@ def key_of_pod(
 
 
 def root(owner: Owner) -> Owner:
-    """Who stands behind an owner that another controller has made: a Deployment or a CronJob; else the owner itself."""
+    """The root owner behind one that another controller has made: a Deployment or a CronJob; else the owner itself."""
     kind, name = owner
     if kind == "ReplicaSet" and (match := _REPLICA_SET.fullmatch(name)):
         return "Deployment", match["name"]
@@ -96,7 +96,7 @@ def root(owner: Owner) -> Owner:
 
 
 def owner_by_name(pod: str) -> tuple[str | None, str]:
-    """Kind and name that a pod's name gives away. Kind None: several kinds name their pods so, or nothing tells."""
+    """Kind and name that a pod's name shows. Kind None: several kinds name their pods so, or the name shows none."""
     if match := _DEPLOYMENT.fullmatch(pod):
         return "Deployment", match["name"]
     if match := _SUFFIXED.fullmatch(pod):  # of a Job, a DaemonSet, ...
@@ -130,7 +130,7 @@ NAMED_KINDS = (None, "Pod", "StatefulSet")
 
 
 def work_class(key: WorkloadKey, said: WorkClass | None, rules: Sequence[WorkClassRule]) -> WorkClass | None:
-    """`said`: by an annotation; `rules`: `rightsizing.work_classes`. None: nobody tells."""
+    """`said`: by an annotation; `rules`: `rightsizing.work_classes`. None: no source gives one."""
     if said is not None:
         return said
     for rule in rules:

@@ -72,7 +72,7 @@ def write_atomically(path: Path, body: bytes) -> None:
     """
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:  # of the folder; the other name means nothing to anybody
+    except OSError as error:  # names the folder's file, not the temporary one
         raise OSError(error.errno, error.strerror, str(path)) from None
     try:
         with os.fdopen(handle, "wb") as file:

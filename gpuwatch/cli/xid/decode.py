@@ -49,7 +49,7 @@ def table_of(info: XidInfo) -> list[Fact]:
 def decoded(line: KernelLine) -> Iterator[Fact]:
     """What this one line says beyond its number."""
     where = [f"GPU {line.pci}" if line.pci else "", f"GPU instance {line.gi}" if line.gi is not None else ""]
-    yield Fact("where", ", ".join(filter(None, where)) or "not told")
+    yield Fact("where", ", ".join(filter(None, where)) or "not given")
     if line.name or line.pid:
         yield Fact(
             "process", f"{line.name or 'unknown'} (pid {line.pid or 'unknown'}): had the channel, is not to blame"

@@ -43,7 +43,7 @@ CLASSES: dict[Class, str] = {
 
 
 def event_of(info: XidInfo, line: KernelLine | None) -> XidEvent:
-    """The occurrence that a line tells of, or one of which no more than the number is known."""
+    """The occurrence that a line reports, or one of which only the number is known."""
     if line is None:
         return XidEvent(at=0.0, xid=info.code, source="nvml")
     told = {name: getattr(line, name) for name in ("message", "recovery", "nvlink", "gi", "caused_by")}
@@ -75,7 +75,7 @@ def answer(info: XidInfo, line: KernelLine | None, config: Config) -> Iterator[F
 
 
 def first_remedy(info: XidInfo, line: KernelLine | None, overrides: dict[int, XidClass]) -> Remedy:
-    """The rung to begin with; none where only a line can tell."""
+    """The rung to begin with; none where only the line decides it."""
     if line is None and info.decided_by == "recovery":
         return Remedy.NONE
     event = event_of(info, line)

@@ -50,12 +50,12 @@ class LogPosition:
 
     @property
     def cursor(self) -> KernelCursor | None:
-        """Behind the last record; None where nobody could find that place again."""
+        """Behind the last record; None where that place could not be found again."""
         if self._boot_id is None or self._nameless:
             return None
         return KernelCursor(boot_id=self._boot_id, mode=self._mode, position=self._position)
 
-    def told(self, frames: Sequence[Frame], after: KernelCursor | None) -> int | None:
+    def reported(self, frames: Sequence[Frame], after: KernelCursor | None) -> int | None:
         """How many of these first frames the cursor is behind; None when it is no cursor of this log."""
         now = self.cursor
         if after is None or now is None or (after.boot_id, after.mode) != (now.boot_id, now.mode):
@@ -68,7 +68,7 @@ class LogPosition:
         return max((number for number, place in enumerate(places, 1) if place <= after.position), default=0)
 
     def gap(self, frames: Sequence[Frame], after: KernelCursor) -> int:
-        """Records between the cursor and the first frame: overwritten before anybody read them."""
+        """Records between the cursor and the first frame: overwritten before they were read."""
         if self._mode != "kmsg" or after.position is None or not frames:
             return 0
         return max(0, (self._place(frames[0]) or 0) - after.position - 1)
@@ -125,7 +125,7 @@ class KernelLog:
         self._progress = LogPosition("klogctl" if mode == "klogctl" else "kmsg", boot_id)
         self._missed = 0
         self.resumed = False
-        """Whether it goes on behind a cursor: what is historical was then told in an earlier life."""
+        """Whether it goes on behind a cursor: the agent before this one has then reported what is historical."""
         # everything written before now; bounded, in case the writer never stops
         frames: list[Frame] = []
         for _ in range(_HISTORY_READS):
@@ -133,11 +133,11 @@ class KernelLog:
             if not more:
                 break
             frames += more
-        told = self._progress.told(frames, after)
-        self.resumed = told is not None
-        if after is not None and told is not None and self._records is not None and self._records.replays:
+        reported = self._progress.reported(frames, after)
+        self.resumed = reported is not None
+        if after is not None and reported is not None and self._records is not None and self._records.replays:
             self._missed = self._progress.gap(frames, after)
-        old, new = frames[:told], frames[len(frames) if told is None else told :]
+        old, new = frames[:reported], frames[len(frames) if reported is None else reported :]
         self._history = self._events(old, historical=True, late=True) + self._events(new, historical=False, late=True)
 
     @classmethod
@@ -155,7 +155,7 @@ class KernelLog:
 
         With `after`, the cursor of an earlier life in this boot, only what is up to it is history: the rest is news.
         `accept_userspace` takes records that did not come from the kernel: for tests and the simulator only,
-        as anybody who may write to /dev/kmsg can then claim any fault. `fall_back` permits klogctl.
+        as every writer of /dev/kmsg can then claim any fault. `fall_back` permits klogctl.
         """
         records, mode, reason = _best(path, fall_back)
         return cls(

@@ -11,7 +11,7 @@ text makes it slow. Loggers put their own prefix around a message:
     Jan 16 14:04:39 host kernel: [44643.002866] NVRM:    syslog, journal
 
 The kernel gives what user space writes a facility of its own (priority >> 3); facility 0 is the kernel's
-alone. Where the form tells it, anything else is refused: else every container that has /dev/kmsg could forge a fault.
+alone. Where the form gives it, all else is refused: otherwise every container that has /dev/kmsg could forge a fault.
 """
 
 import re
@@ -173,7 +173,7 @@ _LOSS_GOES_ON = re.compile(r"\s*NVRM: (?:\(PCI ID:|installed in|has fallen|falle
 
 
 class Frame(NamedTuple):
-    """One kernel message and what its logger said about it; None = the form does not tell."""
+    """One kernel message and what its logger said about it; None = the form does not have it."""
 
     message: str
     facility: int | None = None

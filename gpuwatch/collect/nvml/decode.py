@@ -79,7 +79,7 @@ def sram_status(status: Any) -> tuple[int | bool, ...]:
 
 
 def remapped_rows(info: Any) -> tuple[int, int, bool, bool]:
-    """The second version tells rows in use from rows given up since; both were remapped."""
+    """The second version separates rows in use from rows given up since; both were remapped."""
     return (
         info.corrActiveRemaps + info.corrInactiveRemaps,
         info.uncActiveRemaps + info.uncInactiveRemaps,

@@ -1,4 +1,4 @@
-"""The driver's event set: XIDs and other events, told within milliseconds, also of a GPU that is already gone.
+"""The driver's event set: XIDs and other events within milliseconds, also of a GPU that is already gone.
 
 A lost GPU no longer answers for its UUID, so identities are remembered from registration and looked up by handle.
 """
@@ -50,7 +50,7 @@ class EventReader:
         """Register a GPU for every known event type that it supports.
 
         Raises:
-            NvmlFailure: this GPU tells no events.
+            NvmlFailure: this GPU has no events.
         """
         self._added[handle_key(handle)] = handle, identity
         supported = ask(self._nvml, "nvmlDeviceGetSupportedEventTypes", handle)

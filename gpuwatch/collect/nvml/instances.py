@@ -89,7 +89,7 @@ class MigReader:
 
 
 class VgpuReader:
-    """The active vGPUs of one GPU; asks no more once the GPU said it hosts none."""
+    """The active vGPUs of one GPU; asks no more once the GPU has answered that it hosts none."""
 
     def __init__(self, nvml: Nvml, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle

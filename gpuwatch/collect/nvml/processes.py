@@ -1,4 +1,4 @@
-"""Who runs on a GPU: host pids with memory, and their utilization from the driver's sample buffer."""
+"""Processes on a GPU: host pids with memory, and their utilization from the driver's sample buffer."""
 
 import re
 from typing import Any
@@ -20,7 +20,7 @@ NO_INSTANCE = 0xFFFFFFFF
 """Instance id of a process that is not on a MIG device."""
 
 FRESH_SECONDS = 10.0
-"""A process without a newer utilization sample for so long is taken as idle: the driver tells none of idle ones."""
+"""A process without a newer utilization sample for so long counts as idle: the driver has no samples of idle ones."""
 
 UTILIZATION = "nvmlDeviceGetProcessUtilization"
 NO_SAMPLES = (0, 6)
@@ -109,7 +109,7 @@ class ProcessReader:
         )
 
     def _read_utilization(self, now: float) -> bool:
-        """Take in the samples since the last time; False when nobody can say what processes do."""
+        """Take in the samples since the last time; False when utilization is not available."""
         if UTILIZATION in self._unsupported:
             return False
         try:

@@ -67,7 +67,7 @@ class DriverThread(threading.Thread):
         except GpuwatchError as error:
             kind = USAGE if isinstance(error, UsageError) else Failure.DRIVER_GONE
             self._fail(str(error), kind, retry=False, code=LIBRARY_NOT_FOUND if isinstance(error, NoGpuStack) else None)
-        except Exception as error:  # noqa: BLE001 an odd driver or bindings: said, and tried again
+        except Exception as error:  # noqa: BLE001 an odd driver or bindings: reported, and tried again
             self._fail(f"{self.starting or 'driver events'}: {type(error).__name__}: {error}", Failure.TRANSIENT)
 
     def refresh(self) -> None:
@@ -140,7 +140,7 @@ class DriverThread(threading.Thread):
 
 
 def versions(nvml: Nvml) -> Driver:
-    """Driver, NVML and CUDA versions; what the driver does not tell is None."""
+    """Driver, NVML and CUDA versions; None for what the driver does not give."""
 
     def get(name: str) -> Any | None:
         try:
@@ -160,7 +160,7 @@ BEAT_SECONDS = 0.5
 
 
 def main() -> None:
-    """Run until stdin closes, which the agent does too when it was told that the driver is gone."""
+    """Run until stdin closes, which the agent does too when the driver is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to both; the agent ends the reader
     settings = msgspec.json.decode(sys.argv[1], type=Settings)
     outbox = Outbox(private_stdout())

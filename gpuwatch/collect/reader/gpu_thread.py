@@ -1,4 +1,4 @@
-"""One thread per GPU: registers it, samples it on the common grid, tells of trouble, and never hurts its siblings."""
+"""One thread per GPU: registers it, samples it on the common grid and reports failures, without delaying other GPUs."""
 
 import threading
 import time

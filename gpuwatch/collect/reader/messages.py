@@ -24,7 +24,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="t"):
-    """Base of everything the reader says."""
+    """Base of all messages of the reader."""
 
 
 class DriverOpened(Message, frozen=True, kw_only=True, tag="registered"):
@@ -35,7 +35,7 @@ class DriverOpened(Message, frozen=True, kw_only=True, tag="registered"):
 
 
 class GpuFound(Message, frozen=True, kw_only=True, tag="found"):
-    """One GPU answered its identity; `events` says why it tells no driver events, None when it does."""
+    """One GPU answered its identity; `events_refused`: why it has no driver events, None when it has."""
 
     identity: Identity
     events_refused: str | None = None
@@ -67,7 +67,7 @@ class GpuTrouble(Message, frozen=True, kw_only=True, tag="trouble"):
 
 
 class DriverEventMessage(Message, frozen=True, kw_only=True, tag="event"):
-    """The event set told something."""
+    """An event of the driver's event set."""
 
     event: DriverEvent
 
@@ -96,7 +96,7 @@ class ReaderFailed(Message, frozen=True, kw_only=True, tag="failed"):
     code: int | None = None
 
     def as_error(self) -> GpuwatchError:
-        """What a person is told who asked for GPUs and got this."""
+        """The error of a command that needs a GPU."""
         if self.kind == USAGE:
             return UsageError(self.reason)
         return NoGpuStack("no NVIDIA GPU found", self.reason, "gpuwatch diagnose tells what to do; or try --source sim")
@@ -160,7 +160,7 @@ class FrameBuffer:
 
 
 class Outbox:
-    """Writes frames one after another; `closed` once the agent has closed the pipe and nobody reads on."""
+    """Writes frames one after another; `closed` once the agent has closed the pipe."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

@@ -1,4 +1,4 @@
-"""The agent's end of the pipe: keeps one reader alive and hands on what it says.
+"""The agent's end of the pipe: keeps one reader alive and passes on its messages.
 
 A reader whose pipe is closed ends as soon as it is in no driver call. One that is inside a call is never killed: that
 can wedge the GPU. It is left alone, and a new one takes its place.
@@ -117,7 +117,7 @@ class Supervisor(threading.Thread):
         return bool(readable) and b"r" in os.read(self._wake_out, 64)
 
     def _run_one(self) -> bool:
-        """Start a reader and hear it out; True when it had to go for a fresh one that was asked for."""
+        """Run one reader until it ends; True when it was replaced on request."""
         env = {**os.environ, "MALLOC_ARENA_MAX": "2"}  # a thread per GPU must not cost a heap per GPU
         self._starts += 1
         try:
@@ -151,7 +151,8 @@ class Supervisor(threading.Thread):
         return reason == ASKED
 
     def _listen(self, process: subprocess.Popen[bytes]) -> str | None:
-        """Hand on messages until the reader ends or must go: why, empty when it just ended, None when it said it.
+        """Pass on messages until the reader ends or is replaced; why: empty when it just ended, None when its own
+        last message said it.
 
         Raises:
             ProtocolError: it does not speak the protocol, or not at all.

@@ -97,7 +97,7 @@ def mig_change_pending(past: GpuHistory) -> Detection | None:
 
 
 def zombie_memory(past: GpuHistory) -> Detection | None:
-    """Memory that no process holds and nobody was given. A busy GPU has processes that we are not shown."""
+    """Memory that no process and no container has. A busy GPU has processes that the driver does not list."""
     gpu = past.gpu
     used = gpu.memory.used if gpu else None
     if gpu is None or used is None or gpu.mig_enabled or gpu.vgpus or gpu.virtualization_mode in VIRTUAL:

@@ -22,7 +22,7 @@ def gpu_lost(past: GpuHistory) -> Detection | None:
 
 
 def gpu_unresponsive(past: GpuHistory) -> Detection | None:
-    """A GPU that was read and that nobody reads any more was unresponsive_seconds because its reader was."""
+    """A GPU whose reader has ended counts as unread, not as unresponsive."""
     state = past.status.state if past.status else None
     if past.status is not None and past.hangs:
         return Detection(past.status.detail, {"state": "unresponsive"})
@@ -30,7 +30,7 @@ def gpu_unresponsive(past: GpuHistory) -> Detection | None:
 
 
 def gpus_missing(history: HealthHistory) -> Detection | None:
-    """GPUs that the bus or the configuration has and NVML has not. Nothing is missing while nobody reads NVML.
+    """GPUs that the bus or the configuration has and NVML has not. Nothing is missing while NVML is not read.
 
     Where as many as expected are there, a further one on the bus is not meant to be: an old one for the screen, say.
     """
@@ -42,13 +42,13 @@ def gpus_missing(history: HealthHistory) -> Detection | None:
     enough = expected is not None and len(snapshot.statuses) >= expected
     missing = [address for address in snapshot.bus or () if pci_key(address) not in known and not enough]
     why = "; ".join(f"index {index}: {reason}" for index, reason in snapshot.unanswered.items())
-    said = {address: f"GPU {address} is on the PCI bus but does not answer in NVML" for address in missing}
+    problems = {address: f"GPU {address} is on the PCI bus but does not answer in NVML" for address in missing}
     if why:
-        said["nvml"] = why if missing else f"a GPU that NVML counts does not answer ({why})"
+        problems["nvml"] = why if missing else f"a GPU that NVML counts does not answer ({why})"
     if expected is not None and len(snapshot.statuses) + len(missing) < expected:
-        said["expected"] = f"{len(snapshot.statuses)} of {expected} expected GPUs are there"
-    if said:
-        return Detection("; ".join(said.values()), said, level=len(said))
+        problems["expected"] = f"{len(snapshot.statuses)} of {expected} expected GPUs are there"
+    if problems:
+        return Detection("; ".join(problems.values()), problems, level=len(problems))
     # until NVML has shown all its GPUs, the bus is not compared: that says nothing
     return CANNOT_TELL if history.bus_seen and snapshot.bus is None else None
 
@@ -117,7 +117,7 @@ PRESENCE_CHECKS: tuple[Check, ...] = (
         blame="node",
     ),
 )
-"""Who is there."""
+"""GPUs that are lost, hung or missing."""
 
 MONITOR_CHECKS: tuple[Check, ...] = (
     Check(
@@ -131,4 +131,4 @@ MONITOR_CHECKS: tuple[Check, ...] = (
         blame="monitor",
     ),
 )
-"""The monitor's own trouble, said as such."""
+"""Failures of gpuwatch itself, never counted against a GPU."""

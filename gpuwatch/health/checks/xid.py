@@ -77,7 +77,7 @@ MILD_CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "xid_unknown",
-        "an XID nobody has documented",
+        "an XID that no NVIDIA document names",
         Severity.WARNING,
         Remedy.CONTACT_SUPPORT,
         "look for newer documentation; tell NVIDIA's support",

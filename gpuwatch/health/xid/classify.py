@@ -24,7 +24,7 @@ CHECK_OF: dict[Class, CheckName] = {
 RECOVERY_CHANGED = 154
 
 CONTAINED = frozenset({63, 94, 160})
-"""The GPU goes on, and activates its repair at the next reset: of other hardware XIDs that is not said."""
+"""The GPU goes on, and activates its repair at the next reset: NVIDIA states this of no other hardware XID."""
 
 REMEDIES = {
     "RESTART_APP": Remedy.RESTART_APP,

@@ -71,7 +71,7 @@ class XidLedger:
         self._records: dict[tuple[str | None, int], KernelEvent] = {}
 
     def know(self, gpus: Mapping[str, str]) -> None:
-        """Tell which GPU sits where: PCI address in any form -> UUID. GPUs left out later stay known."""
+        """Set which GPU sits where: PCI address in any form -> UUID. GPUs left out later stay known."""
         for address, uuid in gpus.items():
             pci = pci_key(address)
             if pci is not None:
@@ -81,7 +81,7 @@ class XidLedger:
                     self._xids.setdefault((uuid, xid), XidCount(uuid=uuid, pci=pci, xid=xid))
 
     def observe(self, event: XidEvent | KernelEvent) -> Event | None:
-        """Take what a source tells. Gives the occurrence if it is new, None if it is nothing new."""
+        """Take the report of a source. Returns the occurrence if it is new, else None."""
         if isinstance(event, XidEvent):
             return self._xid(event)
         if self._is_repeated(event):
@@ -104,7 +104,7 @@ class XidLedger:
             case "bus_loss":
                 return self._bus_loss(event)
             case "gpu_uuid":
-                # the driver's own word, when NVML has not told of this place
+                # the driver's line counts where NVML has not named the GPU at this address
                 pci = pci_key(event.line.pci)
                 if pci and event.line.uuid and pci not in self._from_nvml:
                     self._identify(pci, event.line.uuid)
@@ -119,7 +119,7 @@ class XidLedger:
         return tuple(self._sxids.values())
 
     def events(self) -> tuple[Event, ...]:
-        """The latest occurrences in the order they became known, completed as far as both sources told."""
+        """The latest occurrences in the order they became known, completed as far as both sources reported."""
         return tuple(self._events.values())
 
     def news(self) -> tuple[Event, ...]:
@@ -148,9 +148,9 @@ class XidLedger:
             del self._records[next(iter(self._records))]
         return False
 
-    def _xid(self, told: XidEvent) -> XidEvent | None:
-        pci = pci_key(told.pci) or next((p for p, uuid in self._gpus.items() if uuid == told.uuid), None)
-        event = structs.replace(told, pci=pci, uuid=told.uuid or self.uuid(pci))
+    def _xid(self, report: XidEvent) -> XidEvent | None:
+        pci = pci_key(report.pci) or next((p for p, uuid in self._gpus.items() if uuid == report.uuid), None)
+        event = structs.replace(report, pci=pci, uuid=report.uuid or self.uuid(pci))
         if self._completes_another(event):
             return None
         number = self._list(event)
@@ -179,20 +179,20 @@ class XidLedger:
         return False
 
     def _waiting(self, event: XidEvent, source: XidSource) -> deque[tuple[int, XidEvent]]:
-        """Occurrences like this one that only `source` has told of, the expired ones dropped."""
+        """Occurrences like this one that only `source` has reported, the expired ones dropped."""
         key = (event.pci or event.uuid, event.xid, source)
         waiting = self._unpaired.setdefault(key, deque(maxlen=self._limit))
         while waiting and abs(event.at - waiting[0][1].at) > self._window:
             waiting.popleft()
         return waiting
 
-    def _bus_loss(self, told: KernelEvent) -> BusLossEvent | None:
+    def _bus_loss(self, report: KernelEvent) -> BusLossEvent | None:
         """The driver writes of one loss in several ways at once: the first is enough."""
-        pci = pci_key(told.line.pci)
+        pci = pci_key(report.line.pci)
         before = self._lost.get(pci) if pci else None
-        if pci is None or (before is not None and abs(told.at - before.at) <= self._window):
+        if pci is None or (before is not None and abs(report.at - before.at) <= self._window):
             return None
-        event = BusLossEvent(uuid=self.uuid(pci), **_common(told))
+        event = BusLossEvent(uuid=self.uuid(pci), **_common(report))
         self._lost[pci] = event
         self._list(event)
         return event

@@ -219,7 +219,7 @@ def _ecc_labels(name: str) -> tuple[str, ...]:
 
 
 def _ecc_errors(context: MetricContext) -> list[Sample]:
-    """Of a GPU whatever it counts; of a GPU instance NVML tells the uncorrected SRAM errors only."""
+    """Of a GPU whatever it counts; of a GPU instance NVML has the uncorrected SRAM errors only."""
     gpus: list[Sample] = [
         ((subject, _ecc_labels(name)), count)
         for (subject, _), gpu in context.gpus

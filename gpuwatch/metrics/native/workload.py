@@ -1,4 +1,4 @@
-"""Rows of METRICS about who uses the GPUs: pods, processes, virtual machines."""
+"""Rows of METRICS about users of the GPUs: pods, processes, virtual machines."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -138,7 +138,7 @@ WORKLOADS: tuple[Row, ...] = (
         owned=True,
     ),
 )
-"""Pods; whoever has no pod is seen in `gpu_processes` and the per-process rows."""
+"""Pods; processes outside pods are in `gpu_processes` and the per-process rows."""
 
 VGPUS: tuple[Row, ...] = (
     Row(
