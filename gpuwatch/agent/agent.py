@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gpuwatch import __version__
 from gpuwatch.agent.event_recorder import EventLogger, EventRecorder
-from gpuwatch.agent.kernel_log_thread import KernelLoop
+from gpuwatch.agent.kernel_log_thread import KernelLogThread
 from gpuwatch.agent.node_state import SETTLE_SECONDS, NodeState
 from gpuwatch.agent.pages import ViewSignal, routes
 from gpuwatch.agent.repairs import repaired_at
@@ -27,7 +27,7 @@ from gpuwatch.collect.reader.supervisor import Supervisor
 from gpuwatch.config import Backend, Config, runtime_dir
 from gpuwatch.health.xid.ledger import Event, XidLedger
 from gpuwatch.host.machine import boot_id_file, first_line
-from gpuwatch.http.server import HttpServer, Limits
+from gpuwatch.http.server import HttpServer, ServerLimits
 from gpuwatch.metrics.metric import Family
 from gpuwatch.metrics.page_cache import MIN_STALE_SECONDS, STALE_INTERVALS, PageCache
 from gpuwatch.model.clock import Clock, SystemClock
@@ -102,7 +102,7 @@ class Agent:
         self._builder = ViewBuilder(config, self._clock, node, self._store.open_findings(), failures=failures)
         self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
         told = self._store.cursor(first_line(boot_id_file(Path(config.sources.proc))))
-        self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel, told)
+        self._kernel = KernelLogThread(config.sources, self._clock, self._on_kernel, told)
         self._pods = Periodic("pods", config.sources.pod_resources_interval, self._builder.refresh_allocations)
         self._bus = Periodic("bus", BUS_SECONDS, self._look_at_bus)
         self._rightsizer = Rightsizer(
@@ -116,7 +116,7 @@ class Agent:
             listen=config.agent.listen or None,
             socket_path=self.socket_path,
             web_config=Path(config.agent.web_config) if config.agent.web_config else None,
-            limits=Limits(connections=config.agent.max_connections, scrapes=config.agent.max_scrapes),
+            limits=ServerLimits(connections=config.agent.max_connections, scrapes=config.agent.max_scrapes),
         )
         self._node = node
         self.board = self._new_board(None)
@@ -254,9 +254,9 @@ class Agent:
 
     def _keep(self, events: list[Event]) -> bool:
         """Store events and log XIDs of now, outside every lock; whether there is news at all."""
-        for event in self._recorder.note(events, resumed=self._kernel.resumed):
+        for event in self._recorder.record_events(events, resumed=self._kernel.resumed):
             if isinstance(event, XidEvent) and not event.historical:
-                self._event_logger.xid(event)
+                self._event_logger.log_xid(event)
         return any(not event.historical for event in events)
 
     def _on_kernel(self, events: list[KernelEvent]) -> None:
@@ -323,9 +323,9 @@ class Agent:
         self.board.publish(view, self._rightsizing_families())
         self._view = view
         self.published.notify()
-        self._recorder.note(inputs.news, resumed=self._kernel.resumed)
-        self._recorder.tell(view, cursor, urgent=bool(inputs.news))
-        self._event_logger.tell(view)
+        self._recorder.record_events(inputs.news, resumed=self._kernel.resumed)
+        self._recorder.record_view(view, cursor, urgent=bool(inputs.news))
+        self._event_logger.log_changes(view)
         self._rightsizer.tell(view)
         if self._builder.wants_allocations:
             self._pods.wake()

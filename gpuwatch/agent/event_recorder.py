@@ -1,7 +1,8 @@
-"""What of each View goes into the store: events, findings that began or ended, and how far the kernel log was told.
+"""What the agent stores and logs of each View: events, findings that began or ended, the position in the kernel log.
 
-The order makes a kill at any moment harmless: an event is kept before the finding it led to, and the kernel log's
-cursor moves behind a line only once what was judged by it is kept. What was cut off is read and judged again.
+The order makes a kill at any moment harmless: an event is stored before the finding it led to, and the kernel log's
+cursor moves past a line only once what was judged by it is stored. What was cut off is read and judged again. The log
+has one line when a finding begins or ends, for an XID, for a new reader; what stays as it is makes no line.
 """
 
 import logging
@@ -36,7 +37,7 @@ STORMS = 1_000
 class EventRecorder:
     """Compares each View with the one before; `store` gives the first one's predecessor.
 
-    Any thread may call `note`, whose storm counts `_lock` guards; the rest belongs to the publisher.
+    Any thread may call `record_events`, whose storm counts `_lock` guards; the rest belongs to the publisher.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -54,7 +55,7 @@ class EventRecorder:
         query = EventQuery(self._clock.time() - seconds, MAX_EVENTS, ("finding",))
         return tuple(e.finding for e in self._store.events(query).findings if names_failed_pods(e.finding))
 
-    def note(self, events: Iterable[Event], *, resumed: bool) -> list[Event]:
+    def record_events(self, events: Iterable[Event], *, resumed: bool) -> list[Event]:
         """Keep what came, or became clearer; the events that were kept. `resumed`: what is historical was kept in an
         earlier life. One storm limit holds for the store and for the log, which gets only what this returns.
         """
@@ -85,7 +86,7 @@ class EventRecorder:
             del self._storms[next(iter(self._storms))]
         return event.at not in kept
 
-    def tell(self, view: View, cursor: KernelCursor | None, *, urgent: bool) -> None:
+    def record_view(self, view: View, cursor: KernelCursor | None, *, urgent: bool) -> None:
         """Keep what is new in `view`, which was judged by the kernel log up to `cursor`; `urgent`: it had news."""
         findings = {finding.key: finding for finding in view.judgement.findings}
         for change, ours, others in ((Change.ENDED, self._open, findings), (Change.BEGAN, findings, self._open)):
@@ -133,7 +134,7 @@ class EventLogger:
         self._restarts = 0
         self._indices: dict[str, int] = {}
 
-    def tell(self, view: View) -> None:
+    def log_changes(self, view: View) -> None:
         """Log what is new in `view`."""
         self._indices |= {status.identity.uuid: status.identity.index for status in view.snapshot.statuses}
         findings = {finding.key: finding for finding in view.judgement.findings}
@@ -141,14 +142,14 @@ class EventLogger:
             if self._is_news(finding):
                 log.log(LEVELS[finding.severity], "%s: %s; %s", self._what(finding), finding.message, finding.action)
         for key in self._findings.keys() - findings.keys():
-            log.info("%s: over", self._what(self._findings[key]))
+            log.info("%s: resolved", self._what(self._findings[key]))
             self._logged.pop(key, None)
         self._findings = findings
         if view.agent.reader_restarts > self._restarts:
-            log.info("the reader was started anew; times so far: %d", view.agent.reader_restarts)
+            log.info("reader restarted; restarts so far: %d", view.agent.reader_restarts)
         self._restarts = view.agent.reader_restarts
 
-    def xid(self, event: XidEvent) -> None:
+    def log_xid(self, event: XidEvent) -> None:
         """Log one XID; the pid and name the driver gives are whoever owned the channel, so they are left out."""
         index = self._indices.get(event.uuid or "")
         where = event.uuid or event.pci or "unknown" if index is None else str(index)

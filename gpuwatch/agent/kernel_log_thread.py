@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 5.0
 
 
-class KernelLoop(threading.Thread):
+class KernelLogThread(threading.Thread):
     """Hands every GPU event of the kernel log to `handle`, on this thread; behind `after`, where that is given."""
 
     def __init__(

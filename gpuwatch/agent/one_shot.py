@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gpuwatch import __version__
-from gpuwatch.agent.kernel_log_thread import KernelLoop
+from gpuwatch.agent.kernel_log_thread import KernelLogThread
 from gpuwatch.agent.node_state import SETTLE_SECONDS, NodeState
 from gpuwatch.agent.view_builder import ViewBuilder, ViewInputs, reader_settings
 from gpuwatch.collect.reader.messages import AnyMessage, GpuFound, GpuSample, ReaderFailed
@@ -41,7 +41,7 @@ class OneShotCollector:
         self._started = self._clock.time()
         node = os.environ.get("NODE_NAME") or socket.gethostname()
         self._builder = ViewBuilder(config, self._clock, node, patient=False)
-        self._kernel = KernelLoop(config.sources, self._clock, self._on_kernel)
+        self._kernel = KernelLogThread(config.sources, self._clock, self._on_kernel)
         self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
         self._slow = threading.Thread(target=self._refresh, name="slow sources", daemon=True)
 

@@ -40,7 +40,7 @@ REJECTIONS = {
 """Status of a refusal to the reason it is counted under."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one listener spends on its clients; seconds and bytes."""
 
     connections: int = 500
@@ -61,7 +61,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """For a whole response to be taken by the client's side."""
 
 
-class Tally:
+class RequestCounts:
     """Counts kept by the event loop's thread alone; other threads take copies."""
 
     def __init__(self) -> None:
@@ -75,8 +75,8 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     """What the connections of one listener share."""
 
     routes: Mapping[str, Handler]
-    limits: Limits
-    tally: Tally
+    limits: ServerLimits
+    tally: RequestCounts
     guard: "WebGuard | None" = None
     busy: Counter[str] = msgspec.field(default_factory=Counter)
     """Responses being made or sent, by path: slow readers of one page do not shut out another."""

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuwatch.http.connection import Acceptor
-from gpuwatch.http.exchange import Limits, Service, Tally
+from gpuwatch.http.exchange import RequestCounts, ServerLimits, Service
 from gpuwatch.http.listen import listen_tcp, listen_unix
 from gpuwatch.http.message import Handler, Request, Response, text
 
 if TYPE_CHECKING:
     from gpuwatch.http.web_guard import WebGuard
 
-__all__ = ["Handler", "HttpServer", "HttpStats", "Limits", "Request", "Response", "text"]
+__all__ = ["Handler", "HttpServer", "HttpStats", "Request", "Response", "ServerLimits", "text"]
 
 _STOP_SECONDS = 0.5
 
@@ -54,9 +54,9 @@ class HttpServer:
         listen: str | None = None,
         socket_path: Path | None = None,
         web_config: Path | None = None,
-        limits: Limits | None = None,
+        limits: ServerLimits | None = None,
     ) -> None:
-        self._routes, self._limits, self._tally = routes, limits or Limits(), Tally()
+        self._routes, self._limits, self._tally = routes, limits or ServerLimits(), RequestCounts()
         self._listen, self._socket_path, self._web_config = listen, socket_path, web_config
         self._guard: WebGuard | None = None
         self._acceptors: list[Acceptor] = []

@@ -44,7 +44,7 @@ class WebGuard:
         self._path, self._clock = path, clock or SystemClock()
         self._stamps: _Stamps = {}
         self._config = WebConfig()
-        self._users: BasicAuth | None = None
+        self._users: BasicAuthChecker | None = None
         self.context: ssl.SSLContext | None = None
         """For new connections; None: plain HTTP."""
         self.headers: tuple[tuple[str, str], ...] = ()
@@ -87,7 +87,7 @@ class WebGuard:
         context = _context(tls) if tls else None
         _refuse_less(self._config, config, self._path)
         if users != self._config.basic_auth_users:
-            self._users = BasicAuth(users)
+            self._users = BasicAuthChecker(users)
         self._config, self.context = config, context
         self.headers = config.http_server_config.headers.pairs
 
@@ -161,7 +161,7 @@ _UNAUTHORIZED = text(401, "unauthorized", (("WWW-Authenticate", 'Basic realm="gp
 _BUSY = text(503, "too many logins at once", RETRY_AFTER)
 
 
-class BasicAuth:
+class BasicAuthChecker:
     """Admit the users of `users` (name -> bcrypt hash); for the event loop's thread only."""
 
     def __init__(self, users: Mapping[str, str]) -> None:

@@ -17,8 +17,8 @@ log = logging.getLogger("gpuwatch.audit")
 """Its messages are the JSON lines; give it a handler of its own to have nothing else in a file."""
 
 
-class Ledger(Protocol):
-    """Where actions and memories are kept: `sinks.store.Store`, or a stand-in that forgets."""
+class ActionStore(Protocol):
+    """Where actions and memories are kept: `storage.store.Store`, or a stand-in that keeps nothing."""
 
     def record(self, action: ActionEvent, /) -> int:
         """Keep it and give its number; one that is `intended` is safe when this returns."""
@@ -47,7 +47,9 @@ class AuditEntry(NamedTuple):
 class Audit:
     """The trail of one actor on one node."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, *, actor: str = "remediator", boot_id: str | None = None) -> None:
+    def __init__(
+        self, ledger: ActionStore, clock: Clock, *, actor: str = "remediator", boot_id: str | None = None
+    ) -> None:
         self._ledger, self._clock, self._actor, self.boot_id = ledger, clock, actor, boot_id
         self._open: dict[AuditEntry, int] = {}
 

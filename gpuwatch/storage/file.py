@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from gpuwatch.model.event import EVENT_KINDS, EventQuery
-from gpuwatch.storage.rows import Document, Row
+from gpuwatch.storage.rows import Document, StoredRow
 
 NAME = "gpuwatch.db"
 SCHEMA = 1
@@ -88,7 +88,7 @@ class StoreFile:
         except FileNotFoundError:
             return True
 
-    def put(self, rows: Iterable[Row], documents: Iterable[Document]) -> None:
+    def put(self, rows: Iterable[StoredRow], documents: Iterable[Document]) -> None:
         """Write all of them or none; on the disk when it returns."""
         with _unusable(), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
@@ -148,11 +148,11 @@ class StoreFile:
         return int(count)
 
 
-def newest(directory: Path, query: EventQuery) -> list[Row]:
+def newest(directory: Path, query: EventQuery) -> list[StoredRow]:
     """The newest rows, up to the limit of each kind. Raises sqlite3.Error; changes nothing."""
     since, limit, kinds = query
     with _reading(directory) as connection:
-        return [Row(*row) for kind in kinds for row in connection.execute(_NEWEST, (kind, since, limit))]
+        return [StoredRow(*row) for kind in kinds for row in connection.execute(_NEWEST, (kind, since, limit))]
 
 
 def document(directory: Path, name: str) -> bytes | None:

@@ -27,7 +27,7 @@ KINDS: dict[str, type[StoredEvent]] = dict(zip(EVENT_KINDS, _TYPES, strict=True)
 _NAMES = {type_: kind for kind, type_ in KINDS.items()}
 
 
-class Row(NamedTuple):
+class StoredRow(NamedTuple):
     """One event as the table has it. `gpu` is a uuid, `body` the event as JSON."""
 
     key: str
@@ -46,14 +46,14 @@ class Document(NamedTuple):
     body: bytes
 
 
-def row_of(event: StoredEvent) -> Row:
+def row_of(event: StoredEvent) -> StoredRow:
     """The row of one event."""
     gpu = event.finding.gpu if isinstance(event, FindingEvent) else getattr(event, "uuid", None)
     kind = _NAMES[type(event)]
-    return Row(_key(kind, event), event.at, kind, gpu, event.boot_id, msgspec.json.encode(event))
+    return StoredRow(_key(kind, event), event.at, kind, gpu, event.boot_id, msgspec.json.encode(event))
 
 
-def newest_events(rows: Iterable[Row], limit: int) -> Events:
+def newest_events(rows: Iterable[StoredRow], limit: int) -> Events:
     """The newest events of rows, oldest first; of rows with the same key the last. What cannot be read is left out."""
     ordered = sorted({row.key: row for row in rows}.values(), key=lambda row: row.at)
     found = [event for row in ordered[-limit:] if (event := _event(row)) is not None]
@@ -66,7 +66,7 @@ def newest_events(rows: Iterable[Row], limit: int) -> Events:
     )
 
 
-def _event(row: Row) -> StoredEvent | None:
+def _event(row: StoredRow) -> StoredEvent | None:
     try:
         return msgspec.json.decode(row.body, type=KINDS[row.kind])
     except (KeyError, msgspec.MsgspecError) as error:
@@ -102,12 +102,12 @@ class StoreQueue:
         self.lost = 0
         """Rows that went because there were too many."""
         self._bound = bound
-        self._rows: dict[str, dict[str, Row]] = {kind: {} for kind in EVENT_KINDS}
+        self._rows: dict[str, dict[str, StoredRow]] = {kind: {} for kind in EVENT_KINDS}
         self._documents: dict[str, Document] = {}
         self._unwritten: set[str] = set()
         self._lock = threading.Lock()
 
-    def add(self, row: Row) -> None:
+    def add(self, row: StoredRow) -> None:
         """Put a row at the end, or in the place of the one with its key."""
         with self._lock:
             waiting = self._rows[row.kind]
@@ -122,7 +122,7 @@ class StoreQueue:
             self._documents[document.name] = document
             self._unwritten.add(document.name)
 
-    def rows(self, kinds: Sequence[str] = EVENT_KINDS, since: float = 0.0) -> list[Row]:
+    def rows(self, kinds: Sequence[str] = EVENT_KINDS, since: float = 0.0) -> list[StoredRow]:
         """Rows that wait, of these kinds, from unix time `since` on."""
         with self._lock:
             return [row for kind in kinds for row in self._rows[kind].values() if row.at >= since]
@@ -137,7 +137,7 @@ class StoreQueue:
         with self._lock:
             return self._documents.get(name), name in self._unwritten
 
-    def written(self, rows: list[Row], documents: list[Document]) -> None:
+    def written(self, rows: list[StoredRow], documents: list[Document]) -> None:
         """Forget rows that are on the disk by now; what was replaced meanwhile goes on waiting."""
         with self._lock:
             for row in rows:

@@ -24,7 +24,7 @@ from gpuwatch.model.view import Events
 from gpuwatch.model.xid import KernelCursor
 from gpuwatch.storage import file as store_file
 from gpuwatch.storage.file import FAILURES, StoreFile, is_usual, trouble
-from gpuwatch.storage.rows import Document, Row, StoredEvent, StoreQueue, newest_events, row_of
+from gpuwatch.storage.rows import Document, StoredEvent, StoredRow, StoreQueue, newest_events, row_of
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Store:
         """What happened, newest last."""
         # first what waits: what is written meanwhile is then found twice, not never
         waiting = self._queue.rows(query.kinds, query.since)
-        written: list[Row] = []
+        written: list[StoredRow] = []
         if self._directory is not None:
             try:
                 written = store_file.newest(self._directory, query)

@@ -30,14 +30,14 @@ def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def test_a_finding_is_said_when_it_begins_and_when_it_is_over(said: pytest.LogCaptureFixture) -> None:
-    journal = EventLogger()
+    logger = EventLogger()
     for findings in [(), (LOST,), (LOST,), (LOST, KUBELET), (KUBELET,), ()]:
-        journal.tell(view(*findings))
+        logger.log_changes(view(*findings))
     assert [(record.levelname, record.getMessage()) for record in said.records] == [
         ("ERROR", "GPU 3: gpu_lost: GPU is lost; reboot"),
         ("WARNING", "monitoring_degraded: podresources: refused; see"),
-        ("INFO", "GPU 3: gpu_lost: over"),
-        ("INFO", "monitoring_degraded: over"),
+        ("INFO", "GPU 3: gpu_lost: resolved"),
+        ("INFO", "monitoring_degraded: resolved"),
     ]
 
 
@@ -48,9 +48,9 @@ def test_one_more_source_that_fails_is_news(said: pytest.LogCaptureFixture) -> N
             check="monitoring_degraded", severity=Severity.WARNING, message=" and ".join(sources), evidence=evidence
         )
 
-    journal = EventLogger()
+    logger = EventLogger()
     for sources in (("kmsg",), ("kmsg",), ("kmsg", "procfs"), ("procfs",)):
-        journal.tell(view(down(*sources)))
+        logger.log_changes(view(down(*sources)))
     assert [record.getMessage().split(": ")[1] for record in said.records] == ["kmsg; ", "kmsg and procfs; "]
 
 
@@ -60,46 +60,48 @@ def test_a_new_reason_of_a_source_is_news_once_however_often_it_comes_back(said:
             check="monitoring_degraded", severity=Severity.WARNING, message=reason, evidence={"nvml": reason}
         )
 
-    journal = EventLogger()
+    logger = EventLogger()
     reasons = ("starting", "Library Not Found, tried 1 times", "starting", "Library Not Found, tried 2 times")
     for reason in reasons:
-        journal.tell(view(down(reason)))
+        logger.log_changes(view(down(reason)))
     assert [record.getMessage().split(": ")[1] for record in said.records] == [f"{reason}; " for reason in reasons[:2]]
-    journal.tell(view())
-    journal.tell(view(down("starting")))
+    logger.log_changes(view())
+    logger.log_changes(view(down("starting")))
     assert said.records[-1].getMessage() == "monitoring_degraded: starting; "
 
 
 def test_each_xid_is_a_finding_of_its_own(said: pytest.LogCaptureFixture) -> None:
-    journal = EventLogger()
+    logger = EventLogger()
     several = [
         Finding(check="xid_fatal", severity=Severity.CRITICAL, message=str(xid), gpu="GPU-3", xid=xid)
         for xid in (48, 95)
     ]
-    journal.tell(view(*several))
-    journal.tell(view(several[0]))
+    logger.log_changes(view(*several))
+    logger.log_changes(view(several[0]))
     assert [record.levelname for record in said.records] == ["ERROR", "ERROR", "INFO"]
 
 
 def test_changing_figures_are_not_news(said: pytest.LogCaptureFixture) -> None:
-    journal = EventLogger()
+    logger = EventLogger()
     for seconds in range(3):
-        journal.tell(view(Finding(check="slow", severity=Severity.WARNING, message=f"for {seconds} s", gpu="GPU-3")))
+        logger.log_changes(
+            view(Finding(check="slow", severity=Severity.WARNING, message=f"for {seconds} s", gpu="GPU-3"))
+        )
     assert len(said.records) == 1
 
 
 def test_a_new_reader_is_said_once(said: pytest.LogCaptureFixture) -> None:
-    journal = EventLogger()
+    logger = EventLogger()
     for restarts in (0, 1, 1):
-        journal.tell(view(restarts=restarts))
-    assert [record.getMessage() for record in said.records] == ["the reader was started anew; times so far: 1"]
+        logger.log_changes(view(restarts=restarts))
+    assert [record.getMessage() for record in said.records] == ["reader restarted; restarts so far: 1"]
 
 
 def test_an_xid_names_its_gpu_and_blames_nobody(said: pytest.LogCaptureFixture) -> None:
-    journal = EventLogger()
-    journal.tell(view())
-    journal.xid(
+    logger = EventLogger()
+    logger.log_changes(view())
+    logger.log_xid(
         XidEvent(at=1.0, xid=79, source="kernel", uuid="GPU-3", pid=7, name="trainer", message="fell off the bus")
     )
-    journal.xid(XidEvent(at=1.0, xid=31, source="nvml", pci="0000:99:00"))
+    logger.log_xid(XidEvent(at=1.0, xid=31, source="nvml", pci="0000:99:00"))
     assert [r.getMessage() for r in said.records] == ["GPU 3: XID 79: fell off the bus", "GPU 0000:99:00: XID 31"]

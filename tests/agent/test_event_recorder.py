@@ -62,7 +62,7 @@ def told(store: Store) -> list[tuple[float, str, str, str | None]]:
 
 
 def test_a_finding_is_told_when_it_begins_and_when_it_ends(opened) -> None:
-    store, chronicle = opened()
+    store, recorder = opened()
     for at, findings in (
         (0, ()),
         (2, (LOST,)),
@@ -70,60 +70,60 @@ def test_a_finding_is_told_when_it_begins_and_when_it_ends(opened) -> None:
         (6, (replace(LOST, message="still"), HOT)),
         (8, (HOT,)),
     ):
-        chronicle.tell(view(AT + at, *findings), None, urgent=False)
+        recorder.record_view(view(AT + at, *findings), None, urgent=False)
     assert told(store) == [(2, "gpu_lost", "began", "b"), (4, "hot", "began", "b"), (8, "gpu_lost", "ended", "b")]
     assert store.events().findings[-1].change is Change.ENDED
     assert store.open_findings() == (HOT,)
 
 
 def test_another_life_goes_on_with_what_was_open(opened) -> None:
-    store, chronicle = opened()
-    chronicle.tell(view(AT, LOST, HOT), None, urgent=True)
+    store, recorder = opened()
+    recorder.record_view(view(AT, LOST, HOT), None, urgent=True)
     store.close()
-    store, chronicle = opened()
-    chronicle.tell(view(AT + 60, LOST), None, urgent=False)
+    store, recorder = opened()
+    recorder.record_view(view(AT + 60, LOST), None, urgent=False)
     assert told(store)[2:] == [(60, "hot", "ended", "b")]
 
 
 def test_only_what_lasts_is_kept_anew(opened) -> None:
-    store, chronicle = opened()
-    chronicle.tell(view(AT, LOST), None, urgent=False)
-    chronicle.tell(view(AT + 2, replace(LOST, evidence={"power": "71.3"})), None, urgent=False)
+    store, recorder = opened()
+    recorder.record_view(view(AT, LOST), None, urgent=False)
+    recorder.record_view(view(AT + 2, replace(LOST, evidence={"power": "71.3"})), None, urgent=False)
     assert store.open_findings() == (LOST,)
     more = replace(LOST, count=2, last=AT + 3, evidence={"power": "70.9"})
-    chronicle.tell(view(AT + 4, more), None, urgent=False)
+    recorder.record_view(view(AT + 4, more), None, urgent=False)
     assert store.open_findings() == (more,)
 
 
 def test_the_cursor_moves_at_first_with_news_and_now_and_then(opened, wall: Wall) -> None:
-    store, chronicle = opened()
+    store, recorder = opened()
     kept = []
     for position, urgent, later in ((1, False, 2.0), (2, False, 2.0), (3, True, 2.0), (4, False, CURSOR_SECONDS + 1)):
         wall.now += later
-        chronicle.tell(view(wall.now), cursor(position), urgent=urgent)
+        recorder.record_view(view(wall.now), cursor(position), urgent=urgent)
         found = store.cursor("b")
         kept.append(found.position if found else None)
     assert kept == [1, 1, 3, 4]
-    chronicle.tell(view(wall.now), cursor(5), urgent=False)
-    chronicle.close()
+    recorder.record_view(view(wall.now), cursor(5), urgent=False)
+    recorder.close()
     assert opened()[0].cursor("b") == cursor(5)
 
 
 def test_history_that_an_earlier_life_told_is_not_kept_again(opened) -> None:
-    store, chronicle = opened()
+    store, recorder = opened()
     old = XidEvent(at=AT, xid=31, source="kernel", boot_id="b", sequence=4, historical=True)
     new = replace(old, at=AT + 1, sequence=5, historical=False)
-    chronicle.note((old, new), resumed=True)
+    recorder.record_events((old, new), resumed=True)
     assert store.events().xids == (new,)
-    chronicle.note((old,), resumed=False)
+    recorder.record_events((old,), resumed=False)
     assert store.events().xids == (old, new)
 
 
 def test_without_an_agent_what_was_kept_and_what_is_seen_are_one(opened, tmp_path: Path) -> None:
-    store, chronicle = opened()
+    store, recorder = opened()
     complete = XidEvent(at=AT, xid=48, source="nvml", also="kernel", pci="0000:3b:00", boot_id="b", sequence=4)
-    chronicle.note((complete,), resumed=False)
-    chronicle.tell(view(AT + 1, LOST), None, urgent=True)
+    recorder.record_events((complete,), resumed=False)
+    recorder.record_view(view(AT + 1, LOST), None, urgent=True)
     store.close()
     seen = XidEvent(at=AT, xid=48, source="kernel", pci="0000:3b:00", boot_id="b", sequence=4, historical=True)
     later = replace(seen, sequence=5, at=AT + 5)
@@ -134,15 +134,15 @@ def test_without_an_agent_what_was_kept_and_what_is_seen_are_one(opened, tmp_pat
 
 
 def test_a_storm_of_one_code_pushes_nothing_else_out(opened) -> None:
-    store, chronicle = opened()
+    store, recorder = opened()
     storm = [
         XidEvent(at=AT + number / 1e4, xid=45, source="kernel", pci="p", sequence=number) for number in range(11_000)
     ]
     matters = XidEvent(at=AT, xid=79, source="kernel", pci="p", sequence=11_001)
     for event in (matters, *storm, storm[0], storm[-1]):
-        chronicle.note([event], resumed=False)
+        recorder.record_events([event], resumed=False)
     later = replace(storm[0], at=AT + STORM_SECONDS + 1.0, sequence=11_002)
-    chronicle.note([later], resumed=False)
+    recorder.record_events([later], resumed=False)
     kept = store.events().xids
     assert [event for event in kept if event.xid == 79] == [matters]
     assert len([event for event in kept if event.xid == 45]) == STORM_EVENTS + 1

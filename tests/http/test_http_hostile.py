@@ -1,4 +1,4 @@
-"""Hostile clients cost little and shut out nobody: each bound of `Limits` is driven to its edge over real sockets."""
+"""Hostile clients cost little and shut out nobody: each of `ServerLimits` is driven to its edge over real sockets."""
 
 import contextlib
 import socket
@@ -12,7 +12,7 @@ import trustme
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.http.server import HttpServer, Limits, Response
+from gpuwatch.http.server import HttpServer, Response, ServerLimits
 from tests.waiting import BOUND_SECONDS, until
 
 BODY = b"gpuwatch_up 1\n"
@@ -39,7 +39,7 @@ def ask(server, request=REQUEST, wrap=None):
 
 
 def test_200_idle_sockets_and_slow_and_huge_requests_delay_no_scrape(serve):
-    server, quiet = serve(limits=Limits(connections=300)), serve()
+    server, quiet = serve(limits=ServerLimits(connections=300)), serve()
     with contextlib.ExitStack() as stack:
         for number in range(250):
             client = stack.enter_context(connect(server))
@@ -71,7 +71,7 @@ def test_50_silent_tls_clients_delay_no_scrape(serve, tmp_path):
 
 
 def test_idle_sockets_beyond_the_bound_make_room(serve):
-    server = serve(limits=Limits(connections=20))
+    server = serve(limits=ServerLimits(connections=20))
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(connect(server)) for _ in range(60)]
         assert ask(server).endswith(BODY)
@@ -81,7 +81,7 @@ def test_idle_sockets_beyond_the_bound_make_room(serve):
 
 
 def test_tls_has_a_bound_of_its_own(serve, tmp_path):
-    server = serve(web_config=_tls(tmp_path, trustme.CA()), limits=Limits(tls_connections=5))
+    server = serve(web_config=_tls(tmp_path, trustme.CA()), limits=ServerLimits(tls_connections=5))
     with contextlib.ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(connect(server)).sendall(b"\x16\x03\x01\x02\x00")
@@ -91,7 +91,7 @@ def test_tls_has_a_bound_of_its_own(serve, tmp_path):
 
 def test_tls_clients_that_do_not_say_goodbye_make_room(serve, tmp_path):
     authority = trustme.CA()
-    server = serve(web_config=_tls(tmp_path, authority), limits=Limits(tls_connections=2))
+    server = serve(web_config=_tls(tmp_path, authority), limits=ServerLimits(tls_connections=2))
     context = _client_context(authority)
     with contextlib.ExitStack() as stack:
         for _ in range(3):
@@ -101,7 +101,7 @@ def test_tls_clients_that_do_not_say_goodbye_make_room(serve, tmp_path):
 
 
 def test_when_all_are_being_answered_a_newcomer_gets_503(serve):
-    server = serve({"/metrics": lambda request: Response(body=bytes(20_000_000))}, limits=Limits(connections=3))
+    server = serve({"/metrics": lambda request: Response(body=bytes(20_000_000))}, limits=ServerLimits(connections=3))
     with contextlib.ExitStack() as stack:
         _slow_readers(stack, server, 3)
         until(lambda: server.stats().requests.get(200) == 3)
@@ -111,7 +111,7 @@ def test_when_all_are_being_answered_a_newcomer_gets_503(serve):
 
 def test_slow_readers_of_one_page_shut_out_no_other(serve):
     routes = {"/metrics": lambda request: Response(body=bytes(20_000_000)), "/-/healthy": lambda request: Response()}
-    server = serve(routes, limits=Limits(scrapes=4))
+    server = serve(routes, limits=ServerLimits(scrapes=4))
     with contextlib.ExitStack() as stack:
         _slow_readers(stack, server, 4)
         until(lambda: server.stats().requests.get(200) == 4)
@@ -128,7 +128,7 @@ def test_tcp_clients_leave_the_unix_socket_alone(serve, tmp_path):
     server = serve(
         {"/metrics": lambda request: Response(body=bytes(20_000_000))},
         socket_path=path,
-        limits=Limits(connections=3, scrapes=3),
+        limits=ServerLimits(connections=3, scrapes=3),
     )
     with contextlib.ExitStack() as stack:
         _slow_readers(stack, server, 3)
@@ -167,7 +167,9 @@ def test_without_file_descriptors_the_longest_idle_make_room():
 
 
 def test_a_slow_reader_is_cut_off(serve):
-    server = serve({"/metrics": lambda request: Response(body=bytes(20_000_000))}, limits=Limits(write_seconds=0.2))
+    server = serve(
+        {"/metrics": lambda request: Response(body=bytes(20_000_000))}, limits=ServerLimits(write_seconds=0.2)
+    )
     with contextlib.ExitStack() as stack:
         _slow_readers(stack, server, 1)
         until(lambda: server.stats().rejected["slow_reader"] == 1)
@@ -175,13 +177,13 @@ def test_a_slow_reader_is_cut_off(serve):
 
 
 def test_a_slow_head_gets_408(serve):
-    server = serve(limits=Limits(head_seconds=0.2))
+    server = serve(limits=ServerLimits(head_seconds=0.2))
     assert ask(server, b"GET /metrics HTTP/1.1\r\nHost:").startswith(b"HTTP/1.1 408 ")
     assert server.stats().rejected["slow_request"] == 1
 
 
 def test_a_dripping_head_gets_408_however_steady(serve):
-    server = serve(limits=Limits(head_seconds=0.3))
+    server = serve(limits=ServerLimits(head_seconds=0.3))
     with connect(server) as client:
         sent = 0
         with contextlib.suppress(ConnectionError):
@@ -197,7 +199,7 @@ def test_a_dripping_head_gets_408_however_steady(serve):
 
 @pytest.mark.parametrize("first", [b"", REQUEST.replace(b"close", b"keep-alive")])
 def test_an_idle_connection_is_closed(serve, first):
-    server = serve(limits=Limits(head_seconds=BOUND_SECONDS if first else 0.2, idle_seconds=0.2))
+    server = serve(limits=ServerLimits(head_seconds=BOUND_SECONDS if first else 0.2, idle_seconds=0.2))
     received = ask(server, first)
     assert received.endswith(BODY) == bool(first)
     assert server.stats().rejected["slow_request"] == 0
@@ -251,7 +253,7 @@ def test_an_empty_body_is_none(serve):
     ],
 )
 def test_what_is_no_http_gets_an_error(serve, junk):
-    server = serve(limits=Limits(head_seconds=0.2))
+    server = serve(limits=ServerLimits(head_seconds=0.2))
     assert ask(server, junk)[9:10] in (b"4", b"5")
     until(lambda: ask(server).endswith(BODY))  # this thread may be too slow for it
 
@@ -259,7 +261,7 @@ def test_what_is_no_http_gets_an_error(serve, junk):
 @pytest.fixture(scope="module")
 def tough():
     server = HttpServer(
-        {"/metrics": lambda request: Response(body=BODY)}, listen="127.0.0.1:0", limits=Limits(head_seconds=0.05)
+        {"/metrics": lambda request: Response(body=BODY)}, listen="127.0.0.1:0", limits=ServerLimits(head_seconds=0.05)
     )
     server.start()
     yield server

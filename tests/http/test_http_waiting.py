@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from gpuwatch.http.server import HttpServer, Limits, Request, Response
+from gpuwatch.http.server import HttpServer, Request, Response, ServerLimits
 from tests.waiting import BOUND_SECONDS, until
 
 
@@ -40,7 +40,7 @@ def gate():
 @pytest.fixture
 def server(serve, gate) -> HttpServer:
     routes = {"/slow": gate.page, "/quick": lambda _: Response(body=b"now")}
-    return serve(routes, limits=Limits(scrapes=1, waiting=3))
+    return serve(routes, limits=ServerLimits(scrapes=1, waiting=3))
 
 
 def ask(server: HttpServer, path: str = "/slow") -> http.client.HTTPConnection:

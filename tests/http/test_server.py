@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from gpuwatch.http.server import HttpServer, Limits, Request, Response
+from gpuwatch.http.server import HttpServer, Request, Response, ServerLimits
 from gpuwatch.model.errors import UsageError
 from tests.cpu_clock import unhindered
 from tests.waiting import BOUND_SECONDS
@@ -233,7 +233,7 @@ def test_ipv6(serve, listen):
 
 
 def test_stop_is_quick_with_open_connections(serve):
-    server = serve(limits=Limits(write_seconds=60))
+    server = serve(limits=ServerLimits(write_seconds=60))
     clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(50)]
     for client in clients[:25]:
         client.sendall(b"GET /metrics HTT")

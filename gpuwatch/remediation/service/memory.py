@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gpuwatch.remediation.model import RemediatorMemory
 from gpuwatch.remediation.service.slots import SlotReader
-from gpuwatch.storage.audit import Ledger
+from gpuwatch.storage.audit import ActionStore
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ DOCUMENT = "remediator"
 """Its name in the store."""
 
 
-def load_memory(ledger: Ledger) -> RemediatorMemory:
+def load_memory(ledger: ActionStore) -> RemediatorMemory:
     """An unreadable memory is none: the Node's own annotations say most of it."""
     body = ledger.memory(DOCUMENT)
     try:
@@ -31,7 +31,7 @@ def load_memory(ledger: Ledger) -> RemediatorMemory:
 class SavedMemory:
     """The memory of one remediator."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: ActionStore) -> None:
         self._ledger = ledger
         self._recalled = False
         self.memory = load_memory(ledger)

@@ -17,14 +17,14 @@ from gpuwatch.remediation.service.memory import load_memory
 from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.remediation.service.reboot_sentinel import set_sentinel
 from gpuwatch.remediation.service.slots import SlotWriter
-from gpuwatch.storage.audit import Audit, Ledger
+from gpuwatch.storage.audit import ActionStore, Audit
 
 TRIES = 10
 WISH = "gpuwatch is taken off this node"
 
 
 def give_back(
-    config: RemediationConfig, place: OwnNode, transport: Transport, clock: Clock, ledger: Ledger
+    config: RemediationConfig, place: OwnNode, transport: Transport, clock: Clock, ledger: ActionStore
 ) -> PlanOutcome:
     """Take off taint, cordon, labels, annotations, condition, slot and file, as far as they are ours; what was done.
 

@@ -41,7 +41,7 @@ from gpuwatch.remediation.service.observation import (
 from gpuwatch.remediation.service.plan_reads import OwnPod, PlanReads
 from gpuwatch.remediation.service.slots import SlotReader, SlotWriter
 from gpuwatch.remediation.service.status import StatusReporter
-from gpuwatch.storage.audit import Audit, Ledger
+from gpuwatch.storage.audit import ActionStore, Audit
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Remediator:
         connect: Callable[[], Transport],
         *,
         clock: Clock,
-        ledger: Ledger,
+        ledger: ActionStore,
         classes: Mapping[int, XidClass] | None = None,
         chance: random.Random | None = None,
         checkpoint: Callable[[str], None] = lambda name: None,
