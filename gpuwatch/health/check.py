@@ -41,7 +41,8 @@ class Check(NamedTuple):
     """One row. It has `gpu` (a predicate over each GPU), `node`, or neither: then XIDs or SXids make its findings.
 
     `reads`: FIELDS paths without which `gpu` cannot decide; it runs on every new sample. Without any it runs
-    on every snapshot, also for GPUs that do not answer. `raise_after`: N of M answers; `clear_after`: good ones in a row.
+    on every snapshot, also for GPUs that do not answer. `raise_after`: N of M answers; `clear_after`: good ones in a
+    row.
     """
 
     name: CheckName
