@@ -96,8 +96,12 @@ def effective(
     origins = dict.fromkeys(flat(yaml.safe_load(path.read_text()) or {}), f"file {path}") if path else {}
     document = msgspec.to_builtins(config)
     for row, value in [*((row, options.get(row.name)) for row in rows), (NVML_LIBRARY, nvml_library)]:
-        if value is None or value == () or (row.path in origins and _is_less(row, config, value)):
+        if value is None or value == ():
             continue
+        if row.path in origins and value in row.ranks:
+            in_file = row.ranks.index(attrgetter(row.path)(config))
+            if in_file < row.ranks.index(value):  # the file grants less, and the lesser grant holds
+                continue
         *sections, key = row.path.split(".")
         section = document
         for name in sections:
@@ -114,14 +118,6 @@ def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         nested = isinstance(value, Mapping) and value
         found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
     return found
-
-
-def _is_less(row: Override, config: "Config", value: Any) -> bool:
-    """Whether the file grants less than `value`."""
-    if value not in row.ranks:
-        return False
-    found = attrgetter(row.path)(config)
-    return row.ranks.index(found) < row.ranks.index(value)
 
 
 def _origin(row: Override) -> str:

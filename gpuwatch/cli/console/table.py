@@ -37,46 +37,29 @@ def table(
     """Header and rows as lines of at most `width` cells; with `wide` all columns at full length."""
     chosen = [column for column in columns if wide or not column.wide]
     cells = {id(column): [column.cell(row, words) for row in rows] for column in chosen}
-    natural = {id(c): max(len(text) for text in (c.header, *cells[id(c)])) for c in chosen}
+    widths = {id(c): max(len(text) for text in (c.header, *cells[id(c)])) for c in chosen}
     if not wide:
-        chosen = _fitting(chosen, natural, width)
-    widths = natural if wide else _shortened(chosen, natural, width)
+        # leave out columns, the most dispensable first, until the rest fits with every name at its shortest
+        least = {id(c): min(widths[id(c)], c.least) if c.shorten else widths[id(c)] for c in chosen}
+        while sum(least[id(c)] + len(GAP) for c in chosen) - len(GAP) > width:
+            worst = max(chosen, key=lambda c: c.drop)
+            if worst.drop == 0:
+                break
+            chosen.remove(worst)
+        # what is still too much is taken from the longest of the columns that may be shortened
+        excess = sum(widths[id(c)] + len(GAP) for c in chosen) - len(GAP) - width
+        for _ in range(max(excess, 0)):
+            elastic = (c for c in chosen if c.shorten and widths[id(c)] > c.least)
+            longest = max(elastic, key=lambda c: widths[id(c)], default=None)
+            if longest is None:
+                break
+            widths[id(longest)] -= 1
     header = _line([(c, c.header, "dim") for c in chosen], widths, words)
-    return [
-        header,
-        *(
-            _line([(c, cells[id(c)][number], c.style(row)) for c in chosen], widths, words)
-            for number, row in enumerate(rows)
-        ),
+    lines = [
+        _line([(c, cells[id(c)][number], c.style(row)) for c in chosen], widths, words)
+        for number, row in enumerate(rows)
     ]
-
-
-def _fitting(columns: list[Column[T]], natural: dict[int, int], width: int) -> list[Column[T]]:
-    """Leave out columns, the most dispensable first, until the rest fits with every name at its shortest."""
-    columns = list(columns)
-    while sum(_least(c, natural) + len(GAP) for c in columns) - len(GAP) > width:
-        worst = max(columns, key=lambda c: c.drop)
-        if worst.drop == 0:
-            break
-        columns.remove(worst)
-    return columns
-
-
-def _least(column: Column[T], natural: dict[int, int]) -> int:
-    return min(natural[id(column)], column.least) if column.shorten else natural[id(column)]
-
-
-def _shortened(columns: list[Column[T]], natural: dict[int, int], width: int) -> dict[int, int]:
-    """The widths to use: what is too much is taken from the longest of the columns that may be shortened."""
-    widths = {id(c): natural[id(c)] for c in columns}
-    excess = sum(widths.values()) + len(GAP) * (len(columns) - 1) - width
-    elastic = [c for c in columns if c.shorten]
-    for _ in range(max(excess, 0)):
-        longest = max((c for c in elastic if widths[id(c)] > c.least), key=lambda c: widths[id(c)], default=None)
-        if longest is None:
-            break
-        widths[id(longest)] -= 1
-    return widths
+    return [header, *lines]
 
 
 def _line(parts: list[tuple[Column[T], str, str]], widths: dict[int, int], words: Words) -> "Text":

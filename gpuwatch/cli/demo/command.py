@@ -31,7 +31,7 @@ WIDTH = 96
 POLL_SECONDS = 0.1
 
 PATIENCE = 60.0
-"""Seconds after its time that a chapter waits for what it is about."""
+"""Seconds after its time that a chapter waits for its goal."""
 
 
 @click.command(help=HELP, short_help="Run a simulated node through a story of faults.")
@@ -41,8 +41,10 @@ PATIENCE = 60.0
 @option("--end", is_flag=True, help="End after the last chapter instead of serving on.")
 @pass_session
 def demo(session: Session, pace: float, listen: str, socket: str | None, end: bool) -> None:
-    """Tell every chapter: what happens, who does it, how the cluster is afterwards, where to look."""
+    """Play every chapter: the actions, their effects, and the cluster afterwards."""
     from shlex import quote
+
+    from rich.text import Text
 
     from gpuwatch.cli.demo.stage import DemoStage
     from gpuwatch.cli.demo.story import STORY
@@ -51,24 +53,18 @@ def demo(session: Session, pace: float, listen: str, socket: str | None, end: bo
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the node's files go with it
     with DemoStage(listen, socket or "", hold=max(1.0, pace / 2)) as stage:
         prefix = "gpuwatch" + (f" --source agent:{quote(socket)}" if socket else "")
-        _introduce(session, stage, listen)
+        variables = " ".join(f"{name}={value}" for name, value in stage.variables.items())
+        session.terminal.show(
+            f"Metrics: http://{listen.rpartition(':')[0] or 'localhost'}:{stage.port}/metrics",
+            "For the commands below in another terminal, first:",
+            Text.assemble("   ", (f"export {variables}", "cyan"), end=""),
+            "",
+        )
         for number, chapter in enumerate(STORY, 1):
             _title(session, number, chapter, prefix, stage)
             _play(session, stage, chapter, pace)
         while not end:
-            _listen(session, stage, lambda: False, 3600.0)
-
-
-def _introduce(session: Session, stage: "DemoStage", listen: str) -> None:
-    from rich.text import Text
-
-    variables = " ".join(f"{name}={value}" for name, value in stage.variables.items())
-    session.terminal.show(
-        f"Metrics: http://{listen.rpartition(':')[0] or 'localhost'}:{stage.port}/metrics",
-        "For the commands below in another terminal, first:",
-        Text.assemble("   ", (f"export {variables}", "cyan"), end=""),
-        "",
-    )
+            _narrate(session, stage, lambda: False, 3600.0)
 
 
 def _title(session: Session, number: int, chapter: "Chapter", prefix: str, stage: "DemoStage") -> None:
@@ -76,51 +72,47 @@ def _title(session: Session, number: int, chapter: "Chapter", prefix: str, stage
 
     terminal = session.terminal
     title = Text.assemble((f"{number}. {chapter.title}", "bold"), end="")
-    words = Text(chapter.words).wrap(terminal.console(), min(terminal.width, WIDTH))
-    commands = [
-        Text.assemble(("   try  ", "dim"), (_command(command, prefix, stage), "cyan"), end="")
-        for command in chapter.look
-    ]
-    terminal.show(title, *words, *commands, Text("", end=""))
-
-
-def _command(text: str, prefix: str, stage: "DemoStage") -> str:
-    """As it can be typed; `sim` needs no agent."""
-    return f"{'gpuwatch' if text.startswith('sim ') else prefix} {text.format(directory=stage.directory)}"
+    text = Text(chapter.text).wrap(terminal.console(), min(terminal.width, WIDTH))
+    commands = []
+    for command in chapter.commands:
+        start = "gpuwatch" if command.startswith("sim ") else prefix  # `sim` needs no agent
+        typed = f"{start} {command.format(directory=stage.directory)}"
+        commands.append(Text.assemble(("   try  ", "dim"), (typed, "cyan"), end=""))
+    terminal.show(title, *text, *commands, Text("", end=""))
 
 
 def _play(session: Session, stage: "DemoStage", chapter: "Chapter", pace: float) -> None:
-    """Let it happen and tell it; go on when its time is over and what it is about has come."""
+    """Act and narrate until the time of the chapter is over and its goal is reached."""
     stage.act(chapter)
     begun = time.monotonic()
-    _listen(session, stage, lambda: False, pace / 3)
-    _listen(session, stage, lambda: stage.reached(chapter.goal), PATIENCE)
-    _listen(session, stage, lambda: False, max(1.0, pace - (time.monotonic() - begun)))
+    _narrate(session, stage, lambda: False, pace / 3)
+    _narrate(session, stage, lambda: stage.reached(chapter.goal), PATIENCE)
+    _narrate(session, stage, lambda: False, max(1.0, pace - (time.monotonic() - begun)))
     _picture(session, stage)
 
 
-def _listen(session: Session, stage: "DemoStage", enough: Callable[[], bool], seconds: float) -> None:
-    """Tell what happens for so long, or until it is enough."""
+def _narrate(session: Session, stage: "DemoStage", enough: Callable[[], bool], seconds: float) -> None:
+    """Narrate for so many seconds, or until `enough`."""
     end = time.monotonic() + seconds
     while True:
         done = enough() or time.monotonic() >= end
-        for who, what in stage.news():
-            _line(session, who, what)
+        for actor, text in stage.sentences():
+            _line(session, actor, text)
         if done:
             return
         time.sleep(POLL_SECONDS)
 
 
-def _line(session: Session, who: str, what: str) -> None:
+def _line(session: Session, actor: str, text: str) -> None:
     """`12:03:04  gpuwatch    taints gpu-node-1 …`, the rest hanging below."""
     import textwrap
 
     from rich.text import Text
 
     width = min(session.terminal.width, WIDTH)
-    rows = textwrap.wrap(what, width - 22, break_on_hyphens=False)
+    rows = textwrap.wrap(text, width - 22, break_on_hyphens=False)
     at = (f"{time.strftime('%H:%M:%S')}  ", "dim")
-    head = Text.assemble(at, (f"{who:<12}", STYLES.get(who, "")), rows[0], end="")
+    head = Text.assemble(at, (f"{actor:<12}", STYLES.get(actor, "")), rows[0], end="")
     session.terminal.show(head, *(Text(f"{'':22}{row}", end="") for row in rows[1:]))
 
 

@@ -1,8 +1,8 @@
-"""Tells what happens in the demo's cluster in plain words: who changed what, and what that means for the work on it."""
+"""Sentences about events in the demo's cluster: the actor, the change, and what it means for the work on it."""
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from gpuwatch.cli.look.gather import RECOVERY_ADVICE
@@ -17,52 +17,69 @@ from gpuwatch.sim.kubeapi.objects import gpus_of, is_leaving, is_ready
 if TYPE_CHECKING:
     from gpuwatch.remediation.model import Plan
 
-WHO = {
+ACTORS = {
     "gpuwatch": "gpuwatch",
     "admin": "a person",
     "system:kube-scheduler": "scheduler",
     "system:kubelet": "kubelet",
     "system:serviceaccount:kube-system:replicaset-controller": "controller",
 }
-"""User -> what it is called in the story."""
+"""User -> name in the story."""
 
 
 LINE_SECONDS = 2.0
 """For the kernel's line to follow the driver's event."""
 
 
-class Narrator:
-    """Hears every write as it happens; `news` gives the sentences about those not told yet."""
+class ClusterNarrator:
+    """Observes every write; `sentences` describes those since the last call."""
 
     def __init__(self) -> None:
-        self._heard: deque[CommittedWrite] = deque()
+        self._writes: deque[CommittedWrite] = deque()
         self._lock = threading.Lock()
         self._refused = ""
         self._stage: NodeStage | None = None
 
-    def hear(self, write: CommittedWrite) -> None:
+    def observe(self, write: CommittedWrite) -> None:
         """One committed write; an observer of the cluster."""
         with self._lock:
-            self._heard.append(write)
+            self._writes.append(write)
 
-    def news(self) -> Iterator[tuple[str, str]]:
-        """(who, what) of what has happened since the last call."""
+    def sentences(self) -> Iterator[tuple[str, str]]:
+        """(actor, sentence) for each write since the last call."""
         with self._lock:
-            writes = list(self._heard)
-            self._heard.clear()
+            writes = list(self._writes)
+            self._writes.clear()
         for write in writes:
+            name, before, after = write.key.name, write.previous or {}, write.object
+            texts: Iterable[str] = ()
+            match write.key.resource:
+                case "nodes":
+                    texts = _node_sentences(name, before, after)
+                case "pods":
+                    texts = _pod_sentences(write.change, before, after)
+                case "events":
+                    about = after["involvedObject"]
+                    where = "/".join(filter(None, (about.get("namespace"), about["name"])))
+                    texts = (f"Event {after['reason']} on {about['kind'].lower()} {where}: {after['message']}",)
+                case "leases":
+                    was, now = (each.get("spec", {}).get("holderIdentity") for each in (before, after))
+                    if now and now != was:
+                        limit = "the fleet's budget, which limits how many nodes may be out of use at once"
+                        texts = (f"takes {name} for {now}: {limit}",)
+                    elif was and not now:
+                        texts = (f"gives {name} back: another node may be taken out of use",)
             ended = write.key.resource == "pods" and write.change == "DELETED"
-            who = "kubelet" if ended else WHO.get(write.user, "kubernetes")
-            for text in _sentences(write):
-                yield who, text
+            actor = "kubelet" if ended else ACTORS.get(write.user, "kubernetes")
+            for text in texts:
+                yield actor, text
 
-    def thoughts(self, plan: "Plan | None") -> Iterator[tuple[str, str]]:
-        """What the remediator waits for, when that has changed."""
+    def plan_sentences(self, plan: "Plan | None") -> Iterator[tuple[str, str]]:
+        """What the remediator waits for, where that has changed."""
         if plan is None:
             return
-        refused = next((one.message for one in plan.blocked if one.reason is BlockReason.PDB), "").partition(" (asked")[
-            0
-        ]
+        refusals = (one.message for one in plan.blocked if one.reason is BlockReason.PDB)
+        refused = next(refusals, "").partition(" (asked")[0]
         if refused and refused != self._refused:
             yield "gpuwatch", f"asked it to leave and got a no: {refused}"
         self._refused = refused
@@ -71,51 +88,41 @@ class Narrator:
         self._stage = plan.stage
 
 
-def is_half_told(event: XidEvent) -> bool:
-    """Whether the kernel's line is still to come that says what XID 154 is about."""
+def is_incomplete(event: XidEvent) -> bool:
+    """Whether the kernel's line that explains XID 154 is still to come."""
     return event.xid == RECOVERY_ADVICE and event.recovery is None and SystemClock().time() - event.at < LINE_SECONDS
 
 
-def reported(event: XidEvent) -> str:
+def xid_sentence(event: XidEvent) -> str:
     """An XID in a sentence; of 154 the advice, which is all there is to it."""
-    process = f", process {event.name}" if event.name else ""
-    return f"reports XID {event.xid} on GPU {event.uuid or event.pci}{process}: {_meaning(event)}"
-
-
-def _meaning(event: XidEvent) -> str:
     if event.xid == RECOVERY_ADVICE:
         action = recovery_action(event.recovery) if event.recovery else None
         asked = f"this: {action.meaning}" if action else "something else than before"
-        return f"the GPU now asks for {'nothing any more' if event.recovery == 0 else asked}"
-    info = explain(event.xid)
-    return info.description.partition(".")[0] if info else "nobody has documented it"
+        meaning = f"the GPU now asks for {'nothing any more' if event.recovery == 0 else asked}"
+    else:
+        info = explain(event.xid)
+        meaning = info.description.partition(".")[0] if info else "not documented"
+    process = f", process {event.name}" if event.name else ""
+    return f"reports XID {event.xid} on GPU {event.uuid or event.pci}{process}: {meaning}"
 
 
-def _sentences(write: CommittedWrite) -> Iterator[str]:
-    before, after = write.previous or {}, write.object
-    match write.key.resource:
-        case "nodes":
-            yield from _node(write.key.name, before, after)
-        case "pods":
-            yield from _pod(write.change, before, after)
-        case "events":
-            about = after["involvedObject"]
-            where = "/".join(filter(None, (about.get("namespace"), about["name"])))
-            yield f"Event {after['reason']} on {about['kind'].lower()} {where}: {after['message']}"
-        case "leases":
-            yield from _slot(write.key.name, before, after)
-
-
-def _node(name: str, before: Object, after: Object) -> Iterator[str]:
-    was, now = _taints(before), _taints(after)
+def _node_sentences(name: str, before: Object, after: Object) -> Iterator[str]:
+    was, now = (
+        {
+            f"{taint['key']}={taint.get('value', '')}:{taint['effect']}"
+            for taint in node.get("spec", {}).get("taints", [])
+            if taint["key"] == TAINT
+        }
+        for node in (before, after)
+    )
     notes = (_annotations(before), _annotations(after))
     if OWNER in notes[1] and OWNER not in notes[0]:
-        yield f"writes on {name} what it is about to do and why, so that anybody can see and undo it"
+        yield f"writes on {name} what it is about to do and why, so that anyone can see and undo it"
     for taint in now - was:
         yield f"taints {name} with {taint}: no new work here, what runs goes on"
     for taint in was - now:
         yield f"takes the taint {taint} off {name}: new work may come again"
-    conditions = [_condition(each) for each in (before, after)]
+    conditions = [condition_of(each) for each in (before, after)]
     if conditions[0] != conditions[1] and conditions[1] is not None:
         yield f"sets the condition {CONDITION} of {name} to {conditions[1][0]}: {conditions[1][1]}"
     cordons = [bool(each.get("spec", {}).get("unschedulable")) for each in (before, after)]
@@ -123,7 +130,7 @@ def _node(name: str, before: Object, after: Object) -> Iterator[str]:
         yield f"cordons {name}: no new pods at all" if cordons[1] else f"uncordons {name}"
 
 
-def _pod(change: str, before: Object, after: Object) -> Iterator[str]:
+def _pod_sentences(change: str, before: Object, after: Object) -> Iterator[str]:
     name = f"{after['metadata']['namespace']}/{after['metadata']['name']}"
     if change == "ADDED":
         if after["status"].get("phase") == "Pending":
@@ -132,8 +139,8 @@ def _pod(change: str, before: Object, after: Object) -> Iterator[str]:
     if change == "DELETED":
         yield f"{name} has ended"
         return
-    if told := _annotations(after).items() - _annotations(before).items():
-        yield f"annotates {name} with {', '.join(sorted(f'{key}={value}' for key, value in told))}"
+    if added := _annotations(after).items() - _annotations(before).items():
+        yield f"annotates {name} with {', '.join(sorted(f'{key}={value}' for key, value in added))}"
     if is_leaving(after) and not is_leaving(before):
         yield f"asks {name} to leave, within its disruption budget: it may finish what it does and then ends"
     placed = after["spec"].get("nodeName")
@@ -143,25 +150,13 @@ def _pod(change: str, before: Object, after: Object) -> Iterator[str]:
         yield f"{name} is ready"
 
 
-def _slot(name: str, before: Object, after: Object) -> Iterator[str]:
-    was, now = (each.get("spec", {}).get("holderIdentity") for each in (before, after))
-    if now and now != was:
-        yield f"takes {name} for {now}: the fleet's budget, which limits how many nodes may be out of use at once"
-    elif was and not now:
-        yield f"gives {name} back: another node may be taken out of use"
-
-
-def _taints(node: Object) -> set[str]:
-    taints = node.get("spec", {}).get("taints", [])
-    return {f"{each['key']}={each.get('value', '')}:{each['effect']}" for each in taints if each["key"] == TAINT}
-
-
 def _annotations(node: Object) -> Object:
     found: Object = node.get("metadata", {}).get("annotations", {})
     return found
 
 
-def _condition(node: Object) -> tuple[str, str] | None:
+def condition_of(node: Object) -> tuple[str, str] | None:
+    """Status and message of the condition GPUHealthy."""
     conditions = node.get("status", {}).get("conditions", [])
     found = next((each for each in conditions if each["type"] == CONDITION), None)
     return (found["status"], found.get("message", "")) if found else None

@@ -1,4 +1,4 @@
-"""All that plays in the demo: a World, a cluster around it, agent, remediator and tuner; and who watches them."""
+"""The processes of the demo: a World, a cluster around it, agent, remediator, tuner, and their narrators."""
 
 import os
 import shutil
@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from gpuwatch.agent.agent import Agent
 from gpuwatch.agent.client import AgentClient, AgentViews
 from gpuwatch.cli.console.document import to_yaml
-from gpuwatch.cli.demo.narrator import Narrator, is_half_told, reported
-from gpuwatch.cli.demo.story import Chapter, Goal, Turn
+from gpuwatch.cli.demo.narrator import ClusterNarrator, condition_of, is_incomplete, xid_sentence
+from gpuwatch.cli.demo.story import Chapter, Goal, Step
 from gpuwatch.cli.demo.tuner import RIGHTS as CONSENT_RIGHTS
 from gpuwatch.cli.demo.tuner import DemoTuner
 from gpuwatch.cli.look.gather import by_index
@@ -40,7 +40,7 @@ from gpuwatch.model.view import View
 from gpuwatch.remediation.model import BlockReason
 from gpuwatch.remediation.service.process import RemediatorService
 from gpuwatch.remediation.service.remediator import Remediator
-from gpuwatch.sim.kubeapi import AccessRule, Object, SimulatedApiServer
+from gpuwatch.sim.kubeapi import AccessRule, SimulatedApiServer
 from gpuwatch.sim.kubeapi.objects import gpus_of, is_over
 from gpuwatch.sim.surroundings.neighbourhood import CHAT, EVALUATION, NAMESPACE, NODE, SCENARIO, DemoCluster
 from gpuwatch.sim.world import World
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 FIRST_VIEW = 20.0
-"""Seconds for the agent to have seen all."""
+"""Seconds within which the agent's View must be complete."""
 
 PODS = 41
 """The column in which pods begin."""
@@ -71,7 +71,7 @@ SCARCE_WATTS = 2800.0
 
 
 def settings(world: World, listen: str, socket: str, hold: float) -> Config:
-    """The configuration of the demo: acts, drains and tunes, and is quick to believe."""
+    """The configuration of the demo: acts, drains and tunes, with short waits."""
     return Config(
         agent=AgentConfig(listen=listen, socket=socket, interval=1.0),
         sources=world.sources,
@@ -96,8 +96,8 @@ class DemoStage:
 
     def __init__(self, listen: str, socket: str, *, hold: float) -> None:
         self._listen, self._socket, self._hold = listen, socket or str(runtime_dir() / "agent.sock"), hold
-        self._narrator = Narrator()
-        self._told = 0
+        self._narrator = ClusterNarrator()
+        self._described = 0
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -129,10 +129,10 @@ class DemoStage:
         return self._agent.view()
 
     def act(self, chapter: Chapter) -> None:
-        """Let happen what the chapter is about."""
+        """Carry out the actions of the chapter."""
         for action in chapter.actions:
             self._world.inject(action)
-        turns: dict[Turn, Callable[[], None]] = {
+        steps: dict[Step, Callable[[], None]] = {
             "": lambda: None,
             "ready": self._town.get_ready,
             "work": self._town.ask_for_work,
@@ -140,37 +140,41 @@ class DemoStage:
             "scarce": lambda: self._tuner.allow(SCARCE_WATTS),
             "plenty": lambda: self._tuner.allow(None),
         }
-        turns[chapter.turn]()
+        steps[chapter.step]()
 
     def reached(self, goal: Goal) -> bool:
-        """Whether what the chapter is about has come."""
+        """Whether the chapter's goal is reached."""
         cluster, plan, tuning = self._town.cluster, self._remediator.state.plan, self._tuner.state
         goals: dict[Goal, Callable[[], bool]] = {
             "": lambda: True,
             "watched": lambda: any(gpu.state is TuningState.OBSERVING for gpu in tuning.gpus),
             "limited": lambda: tuning.budget is not None and (tuning.budget.limits or inf) <= SCARCE_WATTS,
             "returned": lambda: tuning.budget is None and all(gpu.power_limit is None for gpu in tuning.gpus),
-            "told": lambda: any(each["reason"].startswith("GPUXid") for each in cluster.objects("events")),
+            "event": lambda: any(each["reason"].startswith("GPUXid") for each in cluster.objects("events")),
             "refused": lambda: plan is not None and any(one.reason is BlockReason.PDB for one in plan.blocked),
             "moved": lambda: self._where(CHAT) is None,
             "waiting": lambda: self._where(EVALUATION) == "",
             "placed": lambda: bool(self._where(EVALUATION)),
-            "healthy": lambda: _condition(cluster.get("nodes", "", NODE) or {}) == "True",
-            "unhealthy": lambda: _condition(cluster.get("nodes", "", NODE) or {}) == "False",
+            "healthy": lambda: (condition_of(cluster.get("nodes", "", NODE) or {}) or "?")[0] == "True",
+            "unhealthy": lambda: (condition_of(cluster.get("nodes", "", NODE) or {}) or "?")[0] == "False",
         }
         return goals[goal]()
 
-    def news(self) -> Iterator[tuple[str, str]]:
-        """(who, what) since the last call."""
+    def sentences(self) -> Iterator[tuple[str, str]]:
+        """(actor, sentence) for everything since the last call."""
         renamed = by_index(self._agent.view())
-        for event in self._agent.events().xids[self._told :]:
-            if is_half_told(event):
+        for event in self._agent.events().xids[self._described :]:
+            if is_incomplete(event):
                 break
-            yield "driver", renamed(reported(event))
-            self._told += 1
-        thoughts = self._narrator.thoughts(self._remediator.state.plan)
-        for who, what in (*self._narrator.news(), *thoughts, *self._tuner.news()):
-            yield who, renamed(what)
+            yield "driver", renamed(xid_sentence(event))
+            self._described += 1
+        plan = self._remediator.state.plan
+        for actor, text in (
+            *self._narrator.sentences(),
+            *self._narrator.plan_sentences(plan),
+            *self._tuner.sentences(),
+        ):
+            yield actor, renamed(text)
 
     def power(self) -> str:
         """What the GPUs may draw together and do, where the node has a budget; else empty."""
@@ -190,7 +194,15 @@ class DemoStage:
             name = node["metadata"]["name"]
             pods = [pod for pod in self._town.cluster.pods_on(name) if gpus_of(pod) and not is_over(pod)]
             names = ", ".join(f"{pod['metadata']['name']} ({gpus_of(pod)})" for pod in pods)
-            state, style = _state(node)
+            taint = next((each for each in node["spec"].get("taints", []) if each["key"] == TAINT), None)
+            condition = condition_of(node)
+            if taint is not None:
+                state, style = f"tainted ({taint.get('value', '')})", "bold red"
+            elif condition is None:
+                state, style = "takes work", ""
+            else:
+                state = f"takes work, {CONDITION}={condition[0]}"
+                style = "green" if condition[0] == "True" else "yellow"
             rows = textwrap.wrap(names, max(width - PODS, 20)) or [""]
             lines.append(Text.assemble(f"{name:<12}", (f"{state:<{PODS - 12}}", style), rows[0], end=""))
             lines += [Text(f"{'':{PODS}}{row}", end="") for row in rows[1:]]
@@ -221,7 +233,7 @@ class DemoStage:
             config.remediation, place, views, lambda: transport, clock=clock, ledger=Store.open(""), classes={}
         )
         service = RemediatorService(self._remediator, views, config.remediation.listen)
-        self._town.cluster.observers.append(self._narrator.hear)
+        self._town.cluster.observers.append(self._narrator.observe)
         service.start()
         stack.callback(service.stop)
         asking = Transport(str(server.kubeconfig("consents")))
@@ -235,7 +247,9 @@ class DemoStage:
         end = clock.monotonic() + FIRST_VIEW
         while clock.monotonic() < end:
             view = self._agent.view()
-            if view is not None and _is_complete(view):
+            devices = view.attribution.devices if view is not None else ()
+            holders = [holder.workload for device in devices for holder in device.holders]
+            if view is not None and holders and all(workload.pod_uid for workload in holders):
                 return view
             time.sleep(0.05)
         raise GpuwatchError("the simulated node shows no GPUs", f"nothing within {FIRST_VIEW:.0f} s", "run it again")
@@ -244,25 +258,3 @@ class DemoStage:
         """The node a pod is on, empty while it waits, None when there is no such pod."""
         found = [pod for pod in self._town.cluster.objects("pods") if pod["metadata"]["name"] == pod_name]
         return found[0]["spec"].get("nodeName", "") if found else None
-
-
-def _is_complete(view: View) -> bool:
-    """Whether it is known who uses the GPUs, down to the uids of the pods."""
-    holders = [holder.workload for device in view.attribution.devices for holder in device.holders]
-    return bool(holders) and all(workload.pod_uid for workload in holders)
-
-
-def _state(node: Object) -> tuple[str, str]:
-    taint = next((each for each in node["spec"].get("taints", []) if each["key"] == TAINT), None)
-    if taint is not None:
-        return f"tainted ({taint.get('value', '')})", "bold red"
-    condition = _condition(node)
-    if condition is None:
-        return "takes work", ""
-    return f"takes work, {CONDITION}={condition}", "green" if condition == "True" else "yellow"
-
-
-def _condition(node: Object) -> str | None:
-    """The status of ours."""
-    conditions = node.get("status", {}).get("conditions", [])
-    return next((str(each["status"]) for each in conditions if each["type"] == CONDITION), None)

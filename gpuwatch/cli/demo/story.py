@@ -2,25 +2,25 @@
 
 from typing import Any, Literal, NamedTuple
 
-Turn = Literal["", "ready", "work", "scarce", "plenty", "agree"]
-"""What is done: the other chat pod gets ready; a new job asks for a GPU; the node gets a power budget, or none; owners
-let their pods be tuned.
+Step = Literal["", "ready", "work", "scarce", "plenty", "agree"]
+"""The step of a chapter: the other chat pod gets ready; a new job asks for a GPU; the node gets a power budget, or
+none; owners let their pods be tuned.
 """
 
 Goal = Literal[
-    "", "watched", "limited", "returned", "told", "refused", "moved", "waiting", "placed", "unhealthy", "healthy"
+    "", "watched", "limited", "returned", "event", "refused", "moved", "waiting", "placed", "unhealthy", "healthy"
 ]
 """What a chapter waits for before it ends; empty: only for its time."""
 
 
 class Chapter(NamedTuple):
-    """`actions` are those of a scenario's timeline; `look` are commands to try while it lasts."""
+    """`actions` are those of a scenario's timeline; `commands` are to be tried while it lasts."""
 
     title: str
-    words: str
+    text: str
     actions: tuple[dict[str, Any], ...] = ()
-    look: tuple[str, ...] = ()
-    turn: Turn = ""
+    commands: tuple[str, ...] = ()
+    step: Step = ""
     goal: Goal = ""
 
 
@@ -30,23 +30,23 @@ STORY = (
         "Three nodes with eight GPUs each. gpuwatch runs on gpu-node-1: its agent watches the GPUs, its remediator may "
         "act on the Node, its tuner may set clocks and power limits. Programs run in pods; Kubernetes' scheduler "
         "chooses a node with a free GPU for each new one. Here one GPU of every node is free.",
-        look=("status", "get pods", "node status"),
+        commands=("status", "get pods", "node status"),
         goal="healthy",
     ),
     Chapter(
         "Power gets scarce",
-        "Somebody allows gpu-node-1 2800 W, which is less than its GPUs draw. A budget asks no pod: within seconds the "
-        "power limits of all GPUs together are no more than that. First all get equal parts. Were it to last, those "
-        "that need more would get what the others leave.",
-        turn="scarce",
-        look=("tune status", "get gpus"),
+        "An operator allows gpu-node-1 2800 W, which is less than its GPUs draw. A budget asks no pod: within "
+        "seconds the power limits of all GPUs together are no more than that. First all get equal parts. Were it "
+        "to last, those that need more would get what the others leave.",
+        step="scarce",
+        commands=("tune status", "get gpus"),
         goal="limited",
     ),
     Chapter(
         "Power for everybody",
-        "The budget is gone. What the tuner has set, it gives back: every limit is what it was before.",
-        turn="plenty",
-        look=("tune status", "events"),
+        "The budget is gone. The tuner reverts its settings: every limit is what it was before.",
+        step="plenty",
+        commands=("tune status", "events"),
         goal="returned",
     ),
     Chapter(
@@ -56,8 +56,8 @@ STORY = (
         "and holds the one that saves most while the work keeps what was promised: 95 % of its speed, 97 % for the pod "
         "that serves users. When something is wrong with a GPU or the node, it lets go and begins anew, so it will "
         "still be searching when this story is over: leave the demo running to see what it finds.",
-        turn="agree",
-        look=("tune status",),
+        step="agree",
+        commands=("tune status",),
         goal="watched",
     ),
     Chapter(
@@ -66,7 +66,7 @@ STORY = (
         "well: gpuwatch tells the pod's owner in an Event on the pod, and leaves the node alone.",
         ({"do": "xid", "gpu": 4, "xid": 31}, {"do": "xid", "gpu": 4, "xid": 43, "at": 0.5}),
         ("xid explain 31", "events"),
-        goal="told",
+        goal="event",
     ),
     Chapter(
         "A GPU breaks",
@@ -87,20 +87,20 @@ STORY = (
         "The work moves",
         "Now the other copy is ready. The budget allows the move: the pod leaves, and its replacement comes up on "
         "another node. The seven healthy GPUs of gpu-node-1 go on working.",
-        turn="ready",
+        step="ready",
         goal="moved",
-        look=("get pods", "events"),
+        commands=("get pods", "events"),
     ),
     Chapter(
         "New work has to wait",
-        "A new job asks for two GPUs. Only gpu-node-1 has two that nobody uses, and it is out of use: the job waits.",
-        turn="work",
+        "A new job asks for two GPUs. Only gpu-node-1 has two free ones, and it is out of use: the job waits.",
+        step="work",
         goal="waiting",
-        look=("node status", "node plan"),
+        commands=("node status", "node plan"),
     ),
     Chapter(
         "Repair",
-        "Somebody resets GPU 4. gpuwatch does not take their word for it: it watches for a while (seconds here, five "
+        "A person resets GPU 4. gpuwatch checks the repair: it watches for a while (seconds here, five "
         "minutes by default) that every GPU answers and nothing is wrong. Only then does it take away what it put "
         "there, and nothing else. The waiting job starts.",
         ({"do": "recover", "gpu": 4},),
@@ -126,7 +126,7 @@ STORY = (
     Chapter(
         "Your turn",
         "Take the node out of use by hand and give it back, stop the tuner and let it go on, or break something.",
-        look=(
+        commands=(
             "tune stop",
             "tune resume",
             "node quarantine --reason 'new fan'",

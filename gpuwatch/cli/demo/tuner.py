@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpuwatch.agent.client import AgentClient, AgentViews
 from gpuwatch.cli.console.session import Session
-from gpuwatch.cli.demo.tuner_narrator import TunerTale
+from gpuwatch.cli.demo.tuner_narrator import TunerNarrator
 from gpuwatch.cli.tune.driver_access import ACTORS, hand, restorer
 from gpuwatch.config import Config
 from gpuwatch.consents.kube import ConsentsReader
@@ -36,7 +36,7 @@ RIGHTS = (
 
 
 ASK_SECONDS = 2.0
-"""Between two questions about pods: nobody shall wait for 15 s."""
+"""Between two requests for consents: 15 s would be too long for a demo."""
 
 
 class DemoTuner:
@@ -49,7 +49,7 @@ class DemoTuner:
         self._config, self._node, self._transport = config, node, transport
         self._there = Session()
         self._there.source = f"sim:{directory}"
-        self._tale, self._stack = TunerTale(), ExitStack()
+        self._narrator, self._stack = TunerNarrator(), ExitStack()
 
     def __enter__(self) -> Self:
         place, clock = Path(self._config.state_dir), SystemClock()
@@ -57,9 +57,9 @@ class DemoTuner:
         folder = TunerFolder.at(place)
         with ExitStack() as stack:
             asking = Consenting(ConsentsReader(self._transport, self._node), folder.consents, clock)
-            _beside(stack, "demo-consents", lambda ended: asking.run(lambda s: ended(min(s, ASK_SECONDS))))
+            _run_thread(stack, "demo-consents", lambda ended: asking.run(lambda s: ended(min(s, ASK_SECONDS))))
             restoring = stack.enter_context(restorer(self._there, self._config, Trigger.GUARD))
-            _beside(stack, "demo-guard", Guard(folder.record, folder.heartbeat, restoring, clock).run)
+            _run_thread(stack, "demo-guard", Guard(folder.record, folder.heartbeat, restoring, clock).run)
             views = AgentViews(AgentClient(self._config.agent.socket), clock)
             turning = stack.enter_context(hand(self._there, self._config))
             store = Store.open(str(place))
@@ -86,12 +86,12 @@ class DemoTuner:
         """The node may draw so much from now on; None: as much as it likes."""
         self._tuner.reconfigure(replace(self._config.tuning, node_budget_watts=watts))
 
-    def news(self) -> Iterator[tuple[str, str]]:
-        """(who, what) since the last call."""
-        yield from self._tale.news(self.state)
+    def sentences(self) -> Iterator[tuple[str, str]]:
+        """(actor, sentence) since the last call."""
+        yield from self._narrator.sentences(self.state)
 
 
-def _beside(stack: ExitStack, name: str, run: Callable[[Callable[[float], bool]], None]) -> None:
+def _run_thread(stack: ExitStack, name: str, run: Callable[[Callable[[float], bool]], None]) -> None:
     """Let it run in a thread of its own until the stack is closed."""
     ended = threading.Event()
     thread = threading.Thread(target=run, args=(ended.wait,), name=name, daemon=True)

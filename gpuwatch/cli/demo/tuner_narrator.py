@@ -1,39 +1,39 @@
-"""Tells what the tuner of the demo does in plain words: what it watches, tries and holds, and why it leaves others."""
+"""Sentences about the tuner of the demo: the GPUs it watches, the clocks it tries and holds, the GPUs it skips."""
 
 from collections.abc import Iterable, Iterator
 
-from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Reason, TunerState, TuningState
+from gpuwatch.tuning.model.status import GpuTuning, Reason, TunerState, TuningState
 
 PASSING = (
     Reason.NO_GUARD, Reason.NO_CONSENT, Reason.STALE_VIEW, Reason.UNKNOWN, Reason.MONITORING, Reason.NO_COUNTERS,
 )  # fmt: skip
-"""Reasons of the first seconds, before everybody has been heard."""
+"""Reasons of the first seconds, before all inputs are there."""
 
-WHO = "tuner"
+ACTOR = "tuner"
 
 
-class TunerTale:
-    """Compares each state with the one before; `news` gives the sentences about what is new."""
+class TunerNarrator:
+    """Compares each state with the one before and describes the differences."""
 
     def __init__(self) -> None:
-        self._said: dict[str, object] = {}  # uuid -> about what something was said last
+        self._topics: dict[str, object] = {}  # uuid -> the topic of its last sentence
         self._limits: dict[int, float] = {}
         self._how = ""
 
-    def news(self, state: TunerState) -> Iterator[tuple[str, str]]:
-        """(who, what)."""
+    def sentences(self, state: TunerState) -> Iterator[tuple[str, str]]:
+        """(actor, sentence) for each difference."""
         if state.mode != "enforce" or not state.gpus:
             return
-        for what in (*self._limited(state), *self._moved(state.gpus)):
-            yield WHO, what
+        for text in (*self._limited(state), *self._moved(state.gpus)):
+            yield ACTOR, text
 
     def _moved(self, gpus: Iterable[GpuTuning]) -> Iterator[str]:
-        """GPUs of which the same is to be said, in one sentence."""
+        """GPUs with the same sentence together."""
         together: dict[str, list[int]] = {}
         for gpu in gpus:
             text, topic = _sentence(gpu), (gpu.state, gpu.reason, gpu.clock_cap)
-            if text and topic != self._said.get(gpu.uuid):
-                self._said[gpu.uuid] = topic
+            if text and topic != self._topics.get(gpu.uuid):
+                self._topics[gpu.uuid] = topic
                 together.setdefault(text, []).append(gpu.index)
         for text, indexes in together.items():
             yield text.format(gpus=_names(indexes))
@@ -44,7 +44,7 @@ class TunerTale:
         if limits == self._limits and how == self._how:
             return
         if state.budget is not None and how != self._how:
-            yield _shared(state.budget)
+            yield f"shares {state.budget.budget:.0f} W among the GPUs: {state.budget.words}"
         by_watts: dict[float, list[int]] = {}
         for index, watts in limits.items():
             if watts != self._limits.get(index):
@@ -54,10 +54,6 @@ class TunerTale:
         if gone := [index for index in self._limits if index not in limits]:
             yield f"gives the power limit of {_names(gone)} back"
         self._limits, self._how = limits, how
-
-
-def _shared(budget: BudgetState) -> str:
-    return f"shares {budget.budget:.0f} W among the GPUs: {budget.words}"
 
 
 def _sentence(gpu: GpuTuning) -> str:

@@ -62,14 +62,6 @@ def _recovery(_: Words, value: int) -> str:
     return RECOVERY[value] if 0 <= value < len(RECOVERY) else f"action {value}"
 
 
-def _banks(_: Words, value: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in value.items())
-
-
-def _fans(_: Words, value: tuple[float, ...]) -> str:
-    return ", ".join(f"{ratio * 100:.0f} %" for ratio in value)
-
-
 def _utilization(name: str, label: str) -> DescriptionRow:
     return DescriptionRow(label, f"utilization.{name}", _percent)
 
@@ -181,7 +173,7 @@ SECTIONS: tuple[tuple[str, tuple[DescriptionRow, ...]], ...] = (
             DescriptionRow("Slowdown at T.Limit", "temperature.margin_slowdown", _celsius),
             DescriptionRow("Largest operating T.Limit", "temperature.margin_max_operating", _celsius),
             DescriptionRow("Memory, largest T.Limit", "temperature.margin_memory_max", _celsius),
-            DescriptionRow("Fans", "fans", _fans),
+            DescriptionRow("Fans", "fans", lambda _, fans: ", ".join(f"{ratio * 100:.0f} %" for ratio in fans)),
         ),
     ),
     (
@@ -217,7 +209,11 @@ SECTIONS: tuple[tuple[str, tuple[DescriptionRow, ...]], ...] = (
             DescriptionRow("Row remaps, uncorrected", "row_remap.uncorrected"),
             DescriptionRow("Row remap pending", "row_remap.pending", Words.flag),
             DescriptionRow("Row remap failed", "row_remap.failure", Words.flag),
-            DescriptionRow("Banks by spare rows", "row_remap.banks", _banks),
+            DescriptionRow(
+                "Banks by spare rows",
+                "row_remap.banks",
+                lambda _, banks: ", ".join(f"{name} {count}" for name, count in banks.items()),
+            ),
             DescriptionRow("Retired pages, single bit", "retired_pages.single_bit"),
             DescriptionRow("Retired pages, double bit", "retired_pages.double_bit"),
             DescriptionRow("Retired pages pending", "retired_pages.pending", Words.flag),

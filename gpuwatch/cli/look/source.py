@@ -31,7 +31,7 @@ class SourceSpec(NamedTuple):
     argument: str = ""
 
 
-class ViewSource(Protocol):
+class OpenedSource(Protocol):
     """Gives Views and events of a node, as often as asked."""
 
     def view(self) -> "View":
@@ -62,7 +62,7 @@ def parse_source(text: str) -> SourceSpec:
 
 
 @contextmanager
-def open_source(session: Session, *, samples: int = SAMPLES) -> Iterator[ViewSource]:
+def open_source(session: Session, *, samples: int = SAMPLES) -> Iterator[OpenedSource]:
     """A source for as long as the block runs; the first View is there when it begins.
 
     Raises:

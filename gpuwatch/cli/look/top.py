@@ -16,7 +16,7 @@ from gpuwatch.cli.console.terminal import Glyphs
 from gpuwatch.cli.console.words import Words
 from gpuwatch.cli.look.columns import GPUS, SEVERITY_STYLES
 from gpuwatch.cli.look.gather import finding_items, gpu_items
-from gpuwatch.cli.look.source import ViewSource, open_source
+from gpuwatch.cli.look.source import OpenedSource, open_source
 from gpuwatch.cli.look.status import NODE_LINE, node_line
 from gpuwatch.cli.look.top_state import SORTS, TopState, UtilizationHistory, arranged, press, typed_keys
 from gpuwatch.model.errors import GpuwatchError
@@ -69,7 +69,9 @@ def _host(session: Session, view: View) -> "HostUse | None":
     return host_use()
 
 
-def _live(session: Session, source: ViewSource, state: TopState, history: UtilizationHistory, interval: float) -> None:
+def _live(
+    session: Session, source: OpenedSource, state: TopState, history: UtilizationHistory, interval: float
+) -> None:
     """Until q. An agent that does not answer for a while is waited for."""
     from rich.live import Live
     from rich.text import Text

@@ -16,17 +16,17 @@ from gpuwatch.remediation.model import DEGRADED, FAULTS, GPU_CLASS, HEALTHY_COUN
 from gpuwatch.sim.kubeapi import CommittedWrite, Object
 
 TRAIL = 400
-"""Writes remembered to tell what led to a violation."""
-
-TOLD = 64
+"""Writes kept to show what led to a violation."""
+TRAIL_LINES = 64
+"""Of them, the last ones that a violation shows."""
 
 SCHEDULING = frozenset({DEGRADED, GPU_CLASS, HEALTHY_COUNT, NVLINK})
-RESTLESS = 299.0
+MIN_LABEL_SECONDS = 299.0
 """Seconds: labels for schedulers may not change again before."""
 
 
 class Violation(NamedTuple):
-    """Something that must never be, the moment it was seen; `trail`: the writes that led there, oldest first."""
+    """An invariant that did not hold, at the moment of the write; `trail`: the writes that led there, oldest first."""
 
     at: float
     node: str
@@ -57,12 +57,12 @@ class InvariantChecker:
         self.violations: list[Violation] = []
         self._clock, self._user, self._well_for = clock, user, well_for
         self._holders: dict[str, str] = {}
-        self._seen: set[tuple[str, str, float]] = set()
+        self._occurrences: set[tuple[str, str, float]] = set()
         self._labelled: dict[str, float] = {}
         self._trail: deque[tuple[str, str]] = deque(maxlen=TRAIL)
 
     def __call__(self, write: CommittedWrite) -> None:
-        """Look at one write."""
+        """Check one write."""
         self.writes += 1
         match write.key.resource:
             case "nodes":
@@ -108,7 +108,7 @@ class InvariantChecker:
         if had == has:
             return
         now, last = self._clock.monotonic(), self._labelled.get(name)
-        if last is not None and now - last < RESTLESS:
+        if last is not None and now - last < MIN_LABEL_SECONDS:
             self._violation(name, "restless", f"labels changed after {now - last:.0f} s: {had} to {has}")
         self._labelled[name] = now
 
@@ -127,9 +127,9 @@ class InvariantChecker:
             self._violation(name, "healthy node", "tainted though nothing is wrong with it")
         for fault in msgspec.json.decode(annotations.get(FAULTS, "[]"), type=list[_Fault]):
             occurrence = name, fault.key, fault.last
-            if occurrence in self._seen:
+            if occurrence in self._occurrences:
                 self._violation(name, "tainted twice", f"a second time for {fault.key}, which has not come back since")
-            self._seen.add(occurrence)
+            self._occurrences.add(occurrence)
 
     def _released(self, name: str) -> None:
         self.tainted.discard(name)
@@ -140,22 +140,23 @@ class InvariantChecker:
 
     def _lease(self, write: CommittedWrite) -> None:
         slot = write.key.name
-        was, now = self._holders.get(slot, ""), _holder(write)
+        was = self._holders.get(slot, "")
+        now = "" if write.change == "DELETED" else write.object["spec"].get("holderIdentity") or ""
         if was == now:
             return
         message = f"{self._now()} lease/{slot} by {write.user}: {was or 'free'} -> {now or 'free'}"
         self._trail += [(node, message) for node in (was, now) if node]
         if was in self.tainted and len(self.slots_of(was)) == 1:
-            self._violation(was, "slot", f"{slot} was taken from a tainted node by {now or 'giving it back'}")
+            self._violation(was, "slot", f"{slot} was taken from a tainted node by {now or 'releasing it'}")
         if now:
             self._holders[slot] = now
         else:
             self._holders.pop(slot, None)
 
     def _violation(self, node: str, rule: str, message: str) -> None:
-        """Write it up. Where the budget was exceeded, all that went before matters, else what was done to the node."""
+        """Record it, with the writes to its node; where the budget was exceeded, with those to all nodes."""
         lines = (line for about, line in self._trail if rule == "budget" or about == node)
-        self.violations.append(Violation(self._clock.time(), node, rule, message, tuple(lines)[-TOLD:]))
+        self.violations.append(Violation(self._clock.time(), node, rule, message, tuple(lines)[-TRAIL_LINES:]))
 
     def _now(self) -> str:
         return f"{self._clock.monotonic():9.1f} s"
@@ -211,7 +212,3 @@ def _changes(before: Object, after: Object) -> Iterable[str]:
     message = [found[1] if found else "none" for found in states]
     if message[0] != message[1]:
         yield f"owner {message[0]} -> {message[1]}"
-
-
-def _holder(write: CommittedWrite) -> str:
-    return "" if write.change == "DELETED" else write.object["spec"].get("holderIdentity") or ""

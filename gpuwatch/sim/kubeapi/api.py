@@ -3,7 +3,7 @@
 import base64
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import msgspec
 
@@ -97,8 +97,19 @@ class Api:
         The `continue` token holds the last place that was listed. Pages after the first show the present, where
         kube-apiserver shows the revision of the first.
         """
-        selection, limit = Selection.of(call.resource, call.request.query), call.number("limit")
-        found = [each for each in self._candidates(call, selection) if selection.matches(each)]
+        resource, limit = call.resource, call.number("limit")
+        selection = Selection.of(resource, call.request.query)
+        name, node = selection.only("metadata.name"), selection.only("spec.nodeName")
+        candidates: Iterable[Object]
+        if name is not None and (call.namespace or not resource.namespaced):
+            one = self._store.get(ObjectKey(resource.plural, call.namespace, name))
+            candidates = [] if one is None else [one]
+        elif node and resource.plural == "pods":
+            pods = self._store.pods_on(node)
+            candidates = (pod for pod in pods if call.namespace in ("", pod["metadata"]["namespace"]))
+        else:
+            candidates = self._store.all(resource.plural, call.namespace)
+        found = [each for each in candidates if selection.matches(each)]
         if token := call.request.query.get("continue"):
             try:
                 after = msgspec.json.decode(base64.urlsafe_b64decode(token), type=tuple[str, str])
@@ -111,22 +122,11 @@ class Api:
             metadata["continue"] = base64.urlsafe_b64encode(place).decode()
             found = found[:limit]
         return {
-            "kind": f"{call.resource.kind}List",
-            "apiVersion": call.resource.api_version,
+            "kind": f"{resource.kind}List",
+            "apiVersion": resource.api_version,
             "metadata": metadata,
             "items": [{key: part for key, part in each.items() if key not in ("kind", "apiVersion")} for each in found],
         }
-
-    def _candidates(self, call: ServerCall, selection: Selection) -> Sequence[Object]:
-        """The objects to try the selectors on: a list of one node's pods must not cost a walk over all pods."""
-        resource, name, node = call.resource, selection.only("metadata.name"), selection.only("spec.nodeName")
-        if name is not None and (call.namespace or not resource.namespaced):
-            found = self._store.get(ObjectKey(resource.plural, call.namespace, name))
-            return [] if found is None else [found]
-        if node and resource.plural == "pods":
-            pods = self._store.pods_on(node)
-            return [pod for pod in pods if not call.namespace or pod["metadata"]["namespace"] == call.namespace]
-        return self._store.all(resource.plural, call.namespace)
 
 
 def _place(value: Object) -> tuple[str, str]:

@@ -42,24 +42,21 @@ class ReplicaSets:
                 if owner is not None and owner["kind"] != "DaemonSet":
                     self._models.setdefault(owner["uid"], pod)
                     alive[owner["uid"]] += not (is_leaving(pod) or is_over(pod))
-            return [
-                self._create(model)
-                for uid, model in self._models.items()
-                for _ in range(self._cluster.replicas.get(uid, 0) - alive[uid])
-            ]
-
-    def _create(self, model: Object) -> Object:
-        metadata, owner = model["metadata"], controller_of(model) or {}
-        new = pod_object(
-            metadata["namespace"],
-            f"{owner['name']}-{suffix(self._chance)}",
-            labels=metadata.get("labels", {}),
-            gpus=gpus_of(model),
-            owner=(owner["kind"], owner["name"]),
-            tolerations=model["spec"].get("tolerations", []),
-        )
-        user = "system:serviceaccount:kube-system:replicaset-controller"
-        return self._cluster.create("pods", new, namespace=metadata["namespace"], user=user)
+            created = []
+            for uid, model in self._models.items():
+                metadata, owner = model["metadata"], controller_of(model) or {}
+                for _ in range(self._cluster.replicas.get(uid, 0) - alive[uid]):
+                    new = pod_object(
+                        metadata["namespace"],
+                        f"{owner['name']}-{suffix(self._chance)}",
+                        labels=metadata.get("labels", {}),
+                        gpus=gpus_of(model),
+                        owner=(owner["kind"], owner["name"]),
+                        tolerations=model["spec"].get("tolerations", []),
+                    )
+                    user = "system:serviceaccount:kube-system:replicaset-controller"
+                    created.append(self._cluster.create("pods", new, namespace=metadata["namespace"], user=user))
+            return created
 
 
 class Scheduler:

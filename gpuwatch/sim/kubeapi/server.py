@@ -102,13 +102,9 @@ class ApiConnection(asyncio.Protocol):
             if response.fate == "reset":
                 self.cut()
             elif response.fate == "answered" and response.delay:
-                self._late = self._loop.call_later(response.delay, self._answer_late, response)
+                self._late = self._loop.call_later(response.delay, self._answer, response)
             elif response.fate == "answered":
                 self._answer(response)
-
-    def _answer_late(self, response: ApiResponse) -> None:
-        self._answer(response)
-        self._advance()
 
     def _answer(self, response: ApiResponse) -> None:
         headers = [
@@ -126,6 +122,9 @@ class ApiConnection(asyncio.Protocol):
             self._transport.close()
         elif self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
+            if self._late is not None:  # requests that came meanwhile have waited
+                self._late = None
+                self._advance()
 
     def _send(self, event: h11.Event) -> None:
         self._transport.write(self._http.send(event) or b"")

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from gpuwatch.cli.demo.narrator import LINE_SECONDS, is_half_told, reported
+from gpuwatch.cli.demo.narrator import LINE_SECONDS, is_incomplete, xid_sentence
 from gpuwatch.model.xid import XidEvent
 
 
@@ -22,13 +22,13 @@ def event(xid: int, recovery: int | None = None, age: float = 0.0) -> XidEvent:
     ],
 )
 def test_an_advice_of_the_driver_is_told_by_what_it_asks_for(recovery: int | None, words: str) -> None:
-    told = reported(event(154, recovery))
+    told = xid_sentence(event(154, recovery))
     assert words in told
     assert "Not a fault" not in told
 
 
 def test_an_advice_waits_for_the_line_that_tells_it_but_not_for_long() -> None:
-    assert is_half_told(event(154))
-    assert not is_half_told(event(154, age=2 * LINE_SECONDS))
-    assert not is_half_told(event(154, recovery=0))
-    assert not is_half_told(event(79))
+    assert is_incomplete(event(154))
+    assert not is_incomplete(event(154, age=2 * LINE_SECONDS))
+    assert not is_incomplete(event(154, recovery=0))
+    assert not is_incomplete(event(79))
