@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.host.pci import Aer, acs_redirects, aer, answers, examined_gpus, iommu_domain, port_kind, ports
-from gpuwatch.sim.surroundings.pciconfig import COMPLETION_REDIRECT, REQUEST_REDIRECT, SOURCE_VALIDATION, port_config
+from gpuwatch.sim.surroundings.pcitree import COMPLETION_REDIRECT, REQUEST_REDIRECT, SOURCE_VALIDATION, port_config
 
 
 def test_a_device_that_is_gone_reads_as_ones(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from gpuwatch.remediation.service.process import RemediatorService
 from gpuwatch.remediation.service.remediator import Remediator
 from gpuwatch.sim.kubeapi import AccessRule, SimulatedApiServer
 from gpuwatch.sim.kubeapi.objects import gpus_of, is_over
-from gpuwatch.sim.surroundings.neighbourhood import CHAT, EVALUATION, NAMESPACE, NODE, SCENARIO, DemoCluster
+from gpuwatch.sim.surroundings.demo_cluster import CHAT, EVALUATION, NAMESPACE, NODE, SCENARIO, DemoCluster
 from gpuwatch.sim.world import World
 from gpuwatch.storage.store import Store
 from gpuwatch.tuning.model.status import TuningState

@@ -64,27 +64,10 @@ class SimKubelet:
         if self._fault == "absent":
             return self
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._undo.callback(self.path.unlink, missing_ok=True)
         if self._fault in ("refused", "noise"):
             self._listen_badly()
-        else:
-            self._serve()
-        self._undo.callback(self.path.unlink, missing_ok=True)
-        return self
-
-    def stop(self) -> None:
-        """Stop serving and remove the socket."""
-        self._stopping.set()
-        self._undo.close()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def _serve(self) -> None:
+            return self
         pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="sim-kubelet")
         server = grpc.server(pool, options=(("grpc.max_send_message_length", -1),))
         handlers = {
@@ -100,6 +83,20 @@ class SimKubelet:
         server.start()
         self._undo.callback(pool.shutdown)
         self._undo.callback(lambda: server.stop(grace=None).wait())
+        return self
+
+    def stop(self) -> None:
+        """Stop serving and remove the socket."""
+        self._stopping.set()
+        self._undo.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
 
     def _listen_badly(self) -> None:
         listener = socket.socket(socket.AF_UNIX)
@@ -129,23 +126,21 @@ class SimKubelet:
 
         def handle(request: Any, context: grpc.ServicerContext) -> bytes:
             self.calls.append(method)
-            self._misbehave(method, context)
-            if self._fault == "garbage":
+            fault = self._fault
+            if fault == "slow":
+                self._stopping.wait(self._delay)
+            elif fault == "limited":
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+            elif fault == "old" and method != "List":
+                context.abort(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {method}")
+            elif fault == "gated" and method != "List":
+                context.abort(grpc.StatusCode.UNKNOWN, f"PodResources API {method} method disabled")
+            elif fault == "garbage":
                 return b"\xff\xfe no protobuf"
             reply: bytes = answer(request, context).SerializeToString()
             return reply
 
         return handle
-
-    def _misbehave(self, method: str, context: grpc.ServicerContext) -> None:
-        if self._fault == "slow":
-            self._stopping.wait(self._delay)
-        elif self._fault == "limited":
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
-        elif method != "List" and self._fault == "old":
-            context.abort(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {method}")
-        elif method != "List" and self._fault == "gated":
-            context.abort(grpc.StatusCode.UNKNOWN, f"PodResources API {method} method disabled")
 
     def _list(self, request: Any, context: grpc.ServicerContext) -> Any:
         reply = MESSAGES["ListPodResourcesResponse"]()
@@ -172,30 +167,26 @@ class SimKubelet:
 def _pods(allocations: Iterable[Allocation]) -> Iterable[Any]:
     """PodResources messages; allocations of one container become rows of one ContainerResources."""
 
-    def pod_of(allocation: Allocation) -> tuple[str, str]:
-        return allocation.workload.namespace or "", allocation.workload.pod or ""
+    def container_of(row: Allocation) -> tuple[str, str, str]:
+        return row.workload.namespace or "", row.workload.pod or "", row.workload.container or ""
 
-    def container_of(allocation: Allocation) -> str:
-        return allocation.workload.container or ""
+    def pod_of(row: Allocation) -> tuple[str, str]:
+        return container_of(row)[:2]
 
-    for (namespace, name), of_pod in groupby(sorted(allocations, key=pod_of), key=pod_of):
-        pod = MESSAGES["PodResources"](name=name, namespace=namespace)
-        for container_name, rows in groupby(sorted(of_pod, key=container_of), key=container_of):
+    for (pod_namespace, pod_name), of_pod in groupby(sorted(allocations, key=container_of), key=pod_of):
+        pod = MESSAGES["PodResources"](name=pod_name, namespace=pod_namespace)
+        for (_, _, container_name), rows in groupby(of_pod, key=container_of):
             container = pod.containers.add(name=container_name)
             for row in rows:
-                _add_row(container, row)
+                if row.claim is None:
+                    container.devices.add(resource_name=row.resource, device_ids=row.device_ids)
+                    continue
+                namespace, _, name = row.claim.partition("/")
+                claim = container.dynamic_resources.add(claim_name=name, claim_namespace=namespace)
+                for device in row.device_ids:
+                    part = claim.claim_resources.add(driver_name=row.resource, pool_name="node")
+                    if "=" in device:
+                        part.cdi_devices.add(name=device)
+                    else:
+                        part.device_name = device
         yield pod
-
-
-def _add_row(container: Any, row: Allocation) -> None:
-    if row.claim is None:
-        container.devices.add(resource_name=row.resource, device_ids=row.device_ids)
-        return
-    namespace, _, name = row.claim.partition("/")
-    claim = container.dynamic_resources.add(claim_name=name, claim_namespace=namespace)
-    for device in row.device_ids:
-        part = claim.claim_resources.add(driver_name=row.resource, pool_name="node")
-        if "=" in device:
-            part.cdi_devices.add(name=device)
-        else:
-            part.device_name = device

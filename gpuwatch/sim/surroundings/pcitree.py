@@ -8,15 +8,20 @@
 """
 
 import shutil
+import struct
 from pathlib import Path
 
 from gpuwatch.model.pci import PciAddress
 from gpuwatch.sim.node.gpu import SimGpu
 from gpuwatch.sim.node.node import SimNode
-from gpuwatch.sim.surroundings.pciconfig import gpu_config, port_config
+from gpuwatch.sim.node.profiles import Model
 
 SPEEDS = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
 """GT/s by PCIe generation."""
+
+PORT_TYPES = {"root": 4, "upstream": 5, "downstream": 6}
+_EXPRESS_AT, _AER_AT, _ACS_AT, _SIZE = 0x40, 0x100, 0x148, 0x200
+SOURCE_VALIDATION, REQUEST_REDIRECT, COMPLETION_REDIRECT = 0x01, 0x04, 0x08
 
 _CORRECTABLE = "RxErr BadTLP BadDLLP Rollover Timeout NonFatalErr CorrIntErr HeaderOF"
 _UNCORRECTABLE = (
@@ -62,9 +67,8 @@ class PciTree:
                 path.write_bytes(content)
         for folder in {path.parent for path in self._shown} - {path.parent for path in wanted}:
             shutil.rmtree(folder, ignore_errors=True)
-        self._list({path.parent for path in wanted if path.name == "config"})
-        self._bind(node)
         self._shown = wanted
+        self._link(node, {path.parent for path in wanted if path.name == "config"})
 
     def _folders(self, gpu: SimGpu) -> list[Path]:
         """Of the ports above a GPU, the root port first, and of the GPU itself. An HGX board has switches."""
@@ -105,20 +109,15 @@ class PciTree:
         files = {folder / name: f"{text}\n".encode() for name, text in texts.items()}
         return files | {folder / "config": gpu_config(model, answers=not faults.lost)}
 
-    def _list(self, folders: set[Path]) -> None:
-        """A link for each device on the bus."""
-        names = {folder.name: folder for folder in folders}
-        for link in self._devices.iterdir():
+    def _link(self, node: SimNode, folders: set[Path]) -> None:
+        for link in self._devices.iterdir():  # each device on the bus has one
             if link.is_symlink() and not link.exists():
                 link.unlink()
-        for name, folder in names.items():
-            link = self._devices / name
+        for folder in folders:
+            link = self._devices / folder.name
             if not link.is_symlink():
                 link.symlink_to(Path("../../..", folder.relative_to(self.sys)))
-
-    def _bind(self, node: SimNode) -> None:
-        """A device has a `driver` link while the module is loaded and has taken it."""
-        for gpu in node.gpus:
+        for gpu in node.gpus:  # a device has a `driver` link while the module is loaded and has taken it
             link = self._devices / str(gpu.address) / "driver"
             if not (node.driver_up and gpu.attached):
                 link.unlink(missing_ok=True)
@@ -138,3 +137,29 @@ def _information(gpu: SimGpu) -> bytes:
         "GPU Excluded": "No",
     }
     return "".join(f"{name + ':':<16} {text}\n" for name, text in rows.items()).encode()
+
+
+def gpu_config(model: Model, answers: bool) -> bytes:
+    """Of a GPU; all ones when it is gone."""
+    if not answers:
+        return b"\xff" * _SIZE
+    config = _config(0x10DE, model.device_id >> 16, 0x030200, port_type=0)
+    struct.pack_into("<HH", config, 0x2C, model.subsystem_id & 0xFFFF, model.subsystem_id >> 16)
+    return bytes(config)
+
+
+def port_config(kind: str, acs: int = 0) -> bytes:
+    """Of a root port (Intel) or one of a switch (Broadcom), with its ACS control register."""
+    vendor, device = (0x8086, 0x352A) if kind == "root" else (0x1000, 0xC030)
+    config = _config(vendor, device, 0x060400, PORT_TYPES[kind])
+    struct.pack_into("<IHH", config, _ACS_AT, 0x1000D, 0x5F, acs)
+    return bytes(config)
+
+
+def _config(vendor: int, device: int, class_: int, port_type: int) -> bytearray:
+    config = bytearray(_SIZE)
+    struct.pack_into("<HHHHI", config, 0, vendor, device, 0x0406, 0x0010, class_ << 8 | 0xA1)
+    config[0x34] = _EXPRESS_AT
+    struct.pack_into("<BBH", config, _EXPRESS_AT, 0x10, 0, port_type << 4 | 2)
+    struct.pack_into("<I", config, _AER_AT, _ACS_AT << 20 | 0x20001)
+    return config

@@ -2,7 +2,7 @@
 
 from gpuwatch.diagnose.model import CheckStatus
 from gpuwatch.sim.host.machine import LIBRARIES, RELEASE
-from gpuwatch.sim.surroundings.pciconfig import REQUEST_REDIRECT, port_config
+from gpuwatch.sim.surroundings.pcitree import REQUEST_REDIRECT, port_config
 from tests.diagnose.checks.broken import Broken
 from tests.diagnose.checks.machine_faults import (
     DEVICES,

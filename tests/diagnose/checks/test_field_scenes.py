@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from gpuwatch.diagnose.model import CheckStatus
 from gpuwatch.model.pci import pci_key
-from gpuwatch.sim.surroundings.pciconfig import REQUEST_REDIRECT, port_config
+from gpuwatch.sim.surroundings.pcitree import REQUEST_REDIRECT, port_config
 from tests.diagnose.changes import every_gpu, labels
 from tests.diagnose.checks.broken_cluster import condition, pod
 from tests.diagnose.checks.broken_containers import unregistered

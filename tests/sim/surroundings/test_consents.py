@@ -10,9 +10,8 @@ from gpuwatch.sim.node import noise
 from gpuwatch.sim.node.actions import StopWorkload
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import load
-from gpuwatch.sim.node.tenancy import Tenancy
 from gpuwatch.sim.surroundings.consents import REFRESH_SECONDS, ConsentsWriter
-from gpuwatch.sim.surroundings.neighbourhood import GPUS
+from gpuwatch.sim.surroundings.demo_cluster import GPUS, PodWorkloads
 from gpuwatch.sim.world import World
 from tests.sim.node.nodes import HandClock, scenario, work
 from tests.waiting import until
@@ -56,7 +55,7 @@ def test_a_simulated_cluster_says_the_same_of_the_same_pods(tmp_path: Path) -> N
     cluster, workloads = SimulatedCluster(), load("tuning").workloads
     cluster.add_node("here", gpus=GPUS)
     world = World("tuning", tmp_path)
-    Tenancy(cluster, world, "here", gpus=GPUS, running=workloads, new={})
+    PodWorkloads(cluster, world, "here", gpus=GPUS, running=workloads, new={})
     told = {
         (pod["metadata"]["name"], pod["metadata"]["uid"]): pod["metadata"].get("annotations", {})
         for pod in cluster.pods_on("here")

@@ -5,12 +5,12 @@ import pytest
 from gpuwatch.model.snapshot import Host
 from gpuwatch.sim.directory import attach
 from gpuwatch.sim.node.pods import pods as pods_of
-from gpuwatch.sim.surroundings.neighbourhood import (
+from gpuwatch.sim.surroundings.demo_cluster import (
     CHAT,
     EVALUATION,
-    NEIGHBOURS,
     NODE,
     OTHER_CHAT,
+    OTHER_NODES,
     SCENARIO,
     DemoCluster,
 )
@@ -53,7 +53,7 @@ def test_work_that_is_evicted_ends_on_the_gpu_and_comes_back_on_a_neighbour(plac
     cordon(town)
     town.cluster.delete("pods", "serving", CHAT)
     until(lambda: f"serving/{CHAT}" not in running(directory))
-    until(lambda: len([name for name in pods(town, *NEIGHBOURS) if name.startswith("chat-")]) == 2)
+    until(lambda: len([name for name in pods(town, *OTHER_NODES) if name.startswith("chat-")]) == 2)
 
 
 def test_pods_are_known_by_the_uids_that_the_cluster_gave_them(place):
@@ -73,7 +73,7 @@ def test_new_work_gets_free_gpus_on_the_node(place):
     town, directory = place
     cordon(town)
     town.cluster.delete("pods", "serving", CHAT)
-    until(lambda: len([name for name in pods(town, *NEIGHBOURS) if name.startswith("chat-")]) == 2)
+    until(lambda: len([name for name in pods(town, *OTHER_NODES) if name.startswith("chat-")]) == 2)
     until(lambda: CHAT not in pods(town, NODE))
     town.ask_for_work()
     cordon(town, wanted=False)

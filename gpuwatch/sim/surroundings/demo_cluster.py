@@ -1,0 +1,168 @@
+"""A small cluster around one simulated node, for demonstrations: two more Nodes, pods with owners, one with a budget.
+
+The two are nothing but Node objects that take pods; the node itself is a World, whose work follows its pods.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from msgspec.structs import replace
+
+from gpuwatch.model.consent import AUTOTUNE, CLASS, MAX_SLOWDOWN
+from gpuwatch.model.snapshot import Host
+from gpuwatch.sim.kubeapi import NodeLifecycle, Object, ReplicaSets, Scheduler, SimulatedCluster
+from gpuwatch.sim.kubeapi.objects import controller_of, gpus_of, is_leaving, is_over
+from gpuwatch.sim.node import noise
+from gpuwatch.sim.node.actions import SimWorkload, StartWorkload, StopWorkload
+from gpuwatch.sim.node.scenario import load
+from gpuwatch.sim.world import World
+
+NODE, OTHER_NODES = "gpu-node-1", ("gpu-node-2", "gpu-node-3")
+NAMESPACE = "gpuwatch"
+SCENARIO = "demo"
+GPUS = 8
+GPU_NODE = {"nvidia.com/gpu.present": "true"}
+
+CHAT, OTHER_CHAT = "chat-7b-5d9c7f6b8-x2k4q", "chat-7b-5d9c7f6b8-p8r4t"
+EVALUATION = "evaluate-0"
+
+NEW_WORK = {
+    "evaluate": SimWorkload(name="evaluate", gpus=(0,), load="inference", process="python3", memory=0.4),
+    "chat-7b-5d9c7f6b8": SimWorkload(
+        name="chat", container="vllm", gpus=(0,), load="inference", process="VLLM::EngineCore", memory=0.9
+    ),
+}
+"""How pods behave that come to the node later."""
+
+BATCH = {AUTOTUNE: "enforce", CLASS: "batch"}
+AGREED = {
+    ("ml-research", "llama-pretrain-0"): BATCH,
+    ("serving", CHAT): {AUTOTUNE: "enforce", CLASS: "serving", MAX_SLOWDOWN: "3%"},
+    ("team-vision", "jupyter-anna"): BATCH,
+}
+"""(namespace, pod) -> annotations that its owners add when they let it be tuned."""
+
+STEP_SECONDS = 0.2
+GRACE_SECONDS = 1
+
+
+class PodWorkloads:
+    """Starts and stops work on `node` as its pods come and go, step by step as the cluster's controllers do.
+
+    `running`: what the node's scenario runs; its pods are made here. `new`: by the name of a controller, how its later
+    pods behave on a GPU.
+    """
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        world: World,
+        node: str,
+        *,
+        gpus: int,
+        running: Sequence[SimWorkload],
+        new: Mapping[str, SimWorkload],
+        seed: int = 1,
+    ) -> None:
+        self._cluster, self._world, self._node, self._gpus, self._new = cluster, world, node, gpus, new
+        self._running = {workload.name: workload for workload in running if workload.pod}
+        for workload in self._running.values():  # a pod with the uid under which /proc shows the workload
+            namespace, name = workload.pod or ("", "")
+            app = name.partition("-")[0]
+            pod = cluster.add_pod(namespace, name, node, {"app": app}, len(workload.gpus))
+            uid = noise.uuid(seed, "pod", namespace, name)
+            metadata = {**pod["metadata"], "uid": uid, "annotations": workload.annotations}
+            spec = {**pod["spec"], "terminationGracePeriodSeconds": GRACE_SECONDS}
+            cluster.put("pods", {**pod, "metadata": metadata, "spec": spec}, user="system:kubelet")
+
+    def step(self) -> None:
+        """Stop the work of pods that have left, start that of new ones."""
+        pods = {
+            f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod
+            for pod in self._cluster.pods_on(self._node)
+            # until its containers have ended; one that is being deleted runs on for its grace
+            if gpus_of(pod) > 0 and not is_over(pod) and (is_leaving(pod) or pod["status"].get("phase") == "Running")
+        }
+        for name in [name for name in self._running if name not in pods]:
+            del self._running[name]
+            self._world.inject(StopWorkload(name=name))
+        for name, pod in pods.items():
+            owner = controller_of(pod)
+            kind = self._new.get(owner["name"]) if owner else None
+            used = {gpu for workload in self._running.values() for gpu in workload.gpus}
+            free = tuple(gpu for gpu in range(self._gpus) if gpu not in used)[: gpus_of(pod)]
+            if name not in self._running and kind is not None and len(free) == gpus_of(pod):
+                self._running[name] = replace(kind, name=name, gpus=free, uid=pod["metadata"]["uid"])
+                self._world.inject(StartWorkload(workload=self._running[name]))
+
+
+class DemoCluster:
+    """`cluster` with pods on three nodes and the controllers that move them; a context manager."""
+
+    def __init__(self, world: World, host: Host) -> None:
+        self.cluster = SimulatedCluster()
+        for name in (NODE, *OTHER_NODES):
+            self.cluster.add_node(name, labels=GPU_NODE, gpus=GPUS)
+        node = self.cluster.get("nodes", "", NODE)
+        if node is not None:  # the Node is this World's machine
+            known = {"bootID": host.boot_id, "machineID": host.machine_id, "systemUUID": host.system_uuid}
+            info = {**node["status"]["nodeInfo"], **{name: value or "" for name, value in known.items()}}
+            self.cluster.put("nodes", {**node, "status": {**node["status"], "nodeInfo": info}})
+        self.cluster.add_namespace(NAMESPACE)
+        self._workloads = PodWorkloads(
+            self.cluster, world, NODE, gpus=GPUS, running=load(SCENARIO).workloads, new=NEW_WORK
+        )
+        # one GPU is free on each node; the second copy of the chat service is not ready yet
+        for other_node, number in zip(OTHER_NODES, "12", strict=True):
+            self.cluster.add_pod("ml-research", f"diffusion-{number}", other_node, gpus=6, owner_kind="StatefulSet")
+        owner = CHAT.rpartition("-")[0]
+        other = self.cluster.add_pod("serving", OTHER_CHAT, OTHER_NODES[0], {"app": "chat"}, owner=owner)
+        self.cluster.put("pods", _with_readiness(other, "False"), user="system:kubelet")
+        self.cluster.add_pod("team-vision", "labeller-0", OTHER_NODES[1])
+        self.cluster.add_pdb("serving", "chat", {"app": "chat"}, min_available=1)
+        self._steps = (ReplicaSets(self.cluster), Scheduler(self.cluster), NodeLifecycle(self.cluster), self._workloads)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sim-controllers", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def get_ready(self) -> None:
+        """The other copy of the chat service has loaded its model."""
+        pod = self.cluster.get("pods", "serving", OTHER_CHAT)
+        if pod is not None:
+            self.cluster.put("pods", _with_readiness(pod, "True"), user="system:kubelet")
+
+    def ask_for_work(self) -> None:
+        """A new job wants two GPUs on one node, wherever they are."""
+        self.cluster.add_pod("ml-research", EVALUATION, gpus=2, owner_kind="Job", owner="evaluate")
+
+    def agree(self) -> None:
+        """The owners of some pods let them be tuned."""
+        for (namespace, name), annotations in AGREED.items():
+            pod = self.cluster.get("pods", namespace, name)
+            if pod is not None:
+                metadata = {**pod["metadata"], "annotations": {**pod["metadata"].get("annotations", {}), **annotations}}
+                self.cluster.put("pods", {**pod, "metadata": metadata})
+
+    def _run(self) -> None:
+        while not self._stopping.wait(STEP_SECONDS):
+            for each in self._steps:
+                each.step()
+
+
+def _with_readiness(pod: Object, ready: str) -> Object:
+    conditions = [
+        {**each, "status": ready} if each["type"] in ("Ready", "ContainersReady") else each
+        for each in pod["status"]["conditions"]
+    ]
+    return {**pod, "status": {**pod["status"], "conditions": conditions}}
