@@ -1,4 +1,8 @@
-"""Turns a parsed dump into a recording: what NVML must have answered for nvidia-smi to print this."""
+"""Turns a parsed dump into a recording: what NVML must have answered for nvidia-smi to print this.
+
+ROWS says which answer each line came from; reading another line is adding a row to its list. Paths are labels in lower
+case, words joined by `_`; text and XML, older and newer drivers use different ones.
+"""
 
 import uuid
 from typing import Any
@@ -7,15 +11,42 @@ import pynvml
 
 from gpuwatch.model.pci import pci_key
 from gpuwatch.sim.capture.data import Answer, Header, Question, Recording, error
-from gpuwatch.sim.capture.nvidia_smi.extras import OtherOutputs
-from gpuwatch.sim.capture.nvidia_smi.fabric import fabric
-from gpuwatch.sim.capture.nvidia_smi.node import DumpNode
+from gpuwatch.sim.capture.nvidia_smi.board import CLOCKS, PCIE, POWER, TEMPERATURE, fabric
+from gpuwatch.sim.capture.nvidia_smi.ecc import ECC, REPAIRS
+from gpuwatch.sim.capture.nvidia_smi.parse import NO_HANDLE, DumpNode, OtherOutputs
 from gpuwatch.sim.capture.nvidia_smi.processes import names, process_lists, utilization
-from gpuwatch.sim.capture.nvidia_smi.row import DumpRow
-from gpuwatch.sim.capture.nvidia_smi.sources import at
-from gpuwatch.sim.capture.nvidia_smi.table import MIG_ROWS, ROWS
-from gpuwatch.sim.capture.nvidia_smi.text import NO_HANDLE
+from gpuwatch.sim.capture.nvidia_smi.row import DumpRow, at, call
+from gpuwatch.sim.capture.nvidia_smi.state import IDENTITY, MEMORY, MODES, USE
 from gpuwatch.sim.capture.nvidia_smi.values import NoValue, count, hexadecimal
+
+ROWS: tuple[DumpRow, ...] = (
+    *IDENTITY,
+    *MODES,
+    *USE,
+    *MEMORY,
+    *POWER,
+    *TEMPERATURE,
+    *CLOCKS,
+    *PCIE,
+    *ECC,
+    *REPAIRS,
+)
+"""Answers about a whole GPU; fabric, processes, NVLinks and MIG devices have their own files."""
+
+MIG_ROWS: tuple[DumpRow, ...] = (
+    *MEMORY,
+    call(
+        "nvmlDeviceGetMemoryErrorCounter",
+        at(count, "ecc_errors/volatile/sram_uncorrectable", "ecc_error_count/volatile_count/sram_uncorrectable"),
+        "NVML_MEMORY_ERROR_TYPE_UNCORRECTED",
+        "NVML_VOLATILE_ECC",
+        "NVML_MEMORY_LOCATION_SRAM",
+    ),
+    call("nvmlDeviceGetGpuInstanceId", at(count, "gpu_instance_id")),
+    call("nvmlDeviceGetComputeInstanceId", at(count, "compute_instance_id")),
+)
+"""Answers about a MIG device."""
+
 
 MAX_GPUS = 64
 MAX_MIG = 128

@@ -1,7 +1,7 @@
 """Finds the `nvidia-smi -q` blocks in a file, as people attach it to a support case, and reads one of them.
 
 A file may hold several blocks and the output of other commands between them, under headings such as
-`## load :: query (-q)` or none at all.
+`## load :: query (-q)` or none at all. Of the other commands, -L, nvlink -s, pmon and --version add facts.
 """
 
 import re
@@ -10,10 +10,7 @@ from typing import NamedTuple
 from gpuwatch.model.errors import UsageError
 from gpuwatch.sim.capture.data import Recording
 from gpuwatch.sim.capture.nvidia_smi.answers import recording
-from gpuwatch.sim.capture.nvidia_smi.extras import read_extras
-from gpuwatch.sim.capture.nvidia_smi.node import DumpNode
-from gpuwatch.sim.capture.nvidia_smi.text import parse_text
-from gpuwatch.sim.capture.nvidia_smi.xml import BadXml, parse_xml
+from gpuwatch.sim.capture.nvidia_smi.parse import BadXml, DumpNode, parse_text, parse_xml, read_other_outputs
 
 _START = re.compile(
     r"(?P<text>^[ \t]*=+NVSMI LOG=+)|(?P<xml>^[ \t]*(?:<\?xml\b[^>]*>\s*)?(?:<!DOCTYPE[^>\[]*>\s*)?<nvidia_smi_log\b)",
@@ -50,7 +47,7 @@ def read_dump(text: str, choice: str, name: str) -> Recording:
     log = _parse(block, name)
     if not any(True for _ in log.named("gpu")):
         raise UsageError(f"no GPU in {name}", "the nvidia-smi dump lists none", "make it with: nvidia-smi -q > FILE")
-    return recording(log, read_extras(text, block.phase))
+    return recording(log, read_other_outputs(text, block.phase))
 
 
 def blocks(text: str) -> list[Block]:

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from gpuwatch.collect.nvml.decode import SRAM_STATUS
 from gpuwatch.sim.capture.data import Answer
-from gpuwatch.sim.capture.nvidia_smi.row import DumpRow, call, pair, struct
-from gpuwatch.sim.capture.nvidia_smi.sources import Source, at, either, known, total
+from gpuwatch.sim.capture.nvidia_smi.row import DumpRow, Source, at, call, either, known, pair, struct, total
 from gpuwatch.sim.capture.nvidia_smi.values import count, flag
 
 _KINDS = {

@@ -5,7 +5,7 @@ from typing import Any
 import pynvml
 
 from gpuwatch.sim.capture.data import Answer, error
-from gpuwatch.sim.capture.nvidia_smi.node import DumpNode
+from gpuwatch.sim.capture.nvidia_smi.parse import DumpNode
 from gpuwatch.sim.capture.nvidia_smi.values import NoValue, count, memory, refuse_words
 
 NO_INSTANCE = 0xFFFFFFFF

@@ -2,9 +2,8 @@
 
 from gpuwatch.collect.nvml.decode import ARCHITECTURES, BRANDS, COMPUTE_MODES, VIRTUALIZATION_MODES
 from gpuwatch.sim.capture.data import Answer
-from gpuwatch.sim.capture.nvidia_smi.node import DumpNode
-from gpuwatch.sim.capture.nvidia_smi.row import DumpRow, call, field, pair, reverse, struct
-from gpuwatch.sim.capture.nvidia_smi.sources import Source, at, either
+from gpuwatch.sim.capture.nvidia_smi.parse import DumpNode
+from gpuwatch.sim.capture.nvidia_smi.row import DumpRow, Source, at, call, either, field, pair, reverse, struct
 from gpuwatch.sim.capture.nvidia_smi.values import (
     NoValue,
     count,
