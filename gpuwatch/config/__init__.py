@@ -11,8 +11,7 @@ import msgspec
 
 from gpuwatch.config.errors import first_wrong, out_of_range
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.finding import CheckName, XidClass
-from gpuwatch.model.response import Effect, Response, SchedulingLabel
+from gpuwatch.model.finding import CheckName, Effect, Response, SchedulingLabel, XidClass
 from gpuwatch.model.work import WorkClass
 
 Profile = Literal["native", "dcgm-4.8", "dcgm-4.9"]

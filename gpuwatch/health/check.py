@@ -7,8 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.health.history import HealthHistory
-from gpuwatch.model.finding import CheckName, Remedy, Severity
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import CheckName, Remedy, Response, Severity
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.workload import Workload
 

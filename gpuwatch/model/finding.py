@@ -1,4 +1,4 @@
-"""What was judged: findings about a GPU or the node, and the health states they add up to."""
+"""Findings about a GPU or the node, the health they add up to, the names of the checks that make them, and responses."""
 
 from enum import StrEnum
 from typing import Literal, get_args
@@ -18,6 +18,7 @@ CheckName = Literal[
 ]  # fmt: skip
 
 CHECK_NAMES: tuple[str, ...] = get_args(CheckName)
+"""Values of taints, labels of metrics and keys of the configuration: they never change."""
 
 XidClass = Literal["fatal", "contained", "warning", "application", "ignore"]
 """What an XID means for the GPU: it is out of order; it needs a reset when its work is done; it is worth knowing; the
@@ -94,3 +95,31 @@ class Judgement(Record, frozen=True, kw_only=True):
     node: Health = Health.UNKNOWN
     gpus: dict[str, Health] = {}
     findings: tuple[Finding, ...] = ()
+
+
+SchedulingLabel = Literal["gpu-class", "gpu-degraded", "gpu-healthy-count", "nvlink"]
+"""Labels about GPUs for schedulers, without the domain."""
+
+Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class Response(StrEnum):
+    """What a policy does about a finding, mildest first; each includes those before it but `ignore`.
+
+    condition: GPUHealthy=False and an Event; taint: no new work; cordon: the node is unschedulable for all pods;
+    drain: GPU pods are evicted through the Eviction API.
+    """
+
+    IGNORE = "ignore"
+    OBSERVE = "observe"
+    CONDITION = "condition"
+    TAINT = "taint"
+    CORDON = "cordon"
+    DRAIN = "drain"
+
+    def reaches(self, other: "Response") -> bool:
+        """Whether it is at least as strong as `other`."""
+        return _ORDER[self] >= _ORDER[other]
+
+
+_ORDER = {response: place for place, response in enumerate(Response)}

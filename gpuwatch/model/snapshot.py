@@ -2,7 +2,7 @@
 
 Every optional value is `None` when the GPU does not support it, the driver does not know it or the read failed; it is
 never 0, -1 or NaN for "unknown". Ratios are 0..1, sizes bytes, clocks hertz, power watts, energy joules, times unix
-seconds. Field names follow NVML; `sources.nvml.FIELDS` says which call fills which path.
+seconds. Field names follow NVML; `collect.nvml.fields.FIELDS` says which call fills which path.
 """
 
 from enum import StrEnum
@@ -99,7 +99,7 @@ class Clocks(Record, frozen=True, kw_only=True):
 class ClockEvents(Record, frozen=True, kw_only=True):
     """Why clocks are held down: `active` maps reason to on or off, `seconds` maps reason to time spent so.
 
-    Reasons are the names of `sources.nvml_decode.CLOCK_EVENT_REASONS`; a reason the driver does not know is missing.
+    Reasons are the names of `collect.nvml.decode.CLOCK_EVENT_REASONS`; a reason the driver does not know is missing.
     """
 
     active: dict[str, bool] = {}

@@ -154,7 +154,7 @@ class SxidCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DriverEvent(Record, frozen=True, kw_only=True):
-    """One NVML event. `kind` is a key of `sources.nvml_events.EVENT_TYPES` or the type in hex; `data` is the XID for
+    """One NVML event. `kind` is a key of `collect.nvml.events.EVENT_TYPES` or the type in hex; `data` is the XID for
     `xid` and the new action for `recovery_action`; `at` unix seconds of its arrival.
     """
 

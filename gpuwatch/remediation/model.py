@@ -7,8 +7,7 @@ from enum import StrEnum
 from typing import Literal
 
 from gpuwatch.kube.objects import DOMAIN, Condition, PodObject, Taint
-from gpuwatch.model.finding import Remedy
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Remedy, Response
 from gpuwatch.model.snapshot import Record
 
 OWNER = f"{DOMAIN}/owner"

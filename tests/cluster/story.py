@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig, RemediationConfig
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Response
 from gpuwatch.model.workload import Workload
 from tests.cluster.api import MERGE, NODES, PODS, Api
 from tests.cluster.remediating import make_node, remove

@@ -15,7 +15,7 @@ from gpuwatch.config import BudgetConfig, DrainConfig
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.reader import OwnNode
 from gpuwatch.kube.transport import Transport
-from gpuwatch.model.response import Response, SchedulingLabel
+from gpuwatch.model.finding import Response, SchedulingLabel
 from gpuwatch.remediation.model import DEGRADED, FAULTS, HEALTHY_COUNT, LABELS, NVLINK, OWNER, BlockReason
 from gpuwatch.remediation.planning.labels import ALL, LABEL_SECONDS
 from gpuwatch.remediation.service.release_all import give_back

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import DrainConfig, HandoverConfig
-from gpuwatch.model.response import Response, SchedulingLabel
+from gpuwatch.model.finding import Response, SchedulingLabel
 from gpuwatch.remediation.model import HEALTHY_COUNT, NVLINK
 from gpuwatch.remediation.planning.labels import LABEL_SECONDS
 from gpuwatch.remediation.service.executor import CRASH_POINTS

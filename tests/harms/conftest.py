@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from gpuwatch.model.response import SchedulingLabel
+from gpuwatch.model.finding import SchedulingLabel
 from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, settings
 

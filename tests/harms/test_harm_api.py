@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 import gpuwatch
 from gpuwatch.config import BudgetConfig
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Response
 from gpuwatch.remediation.planning.labels import LABEL_SECONDS
 from gpuwatch.sim.kubeapi import AccessRule, SimulatedApiServer
 from tests.harms.conftest import Start

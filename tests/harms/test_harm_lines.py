@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Response
 from tests.harms.chain import USER, Chain, line
 from tests.health.judging import pci, pod
 from tests.remediation.planning.remediating import policy

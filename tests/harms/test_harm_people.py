@@ -12,7 +12,7 @@ from gpuwatch.config import RemediationConfig
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.reader import OwnNode
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Response
 from gpuwatch.remediation.model import LABELS, OWNER, BlockReason
 from gpuwatch.sim.kubeapi import CommittedWrite, SimulatedApiServer
 from tests.harms.conftest import Start

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import DrainConfig, HandoverConfig
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Response
 from gpuwatch.remediation.model import BlockReason
 from gpuwatch.sim.kubeapi import Object, SimulatedApiServer
 from tests.harms.conftest import Start

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from gpuwatch.collect.nvml.fields import FIELDS
 from gpuwatch.config import ChecksConfig
 from gpuwatch.health.checks import CHECK_BY_NAME, CHECKS
-from gpuwatch.model.finding import CHECK_NAMES, Health, Remedy, Severity, XidClass
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import CHECK_NAMES, Health, Remedy, Response, Severity, XidClass
 from gpuwatch.model.snapshot import (
     ClockEvents,
     Clocks,

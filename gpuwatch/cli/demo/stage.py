@@ -35,7 +35,7 @@ from gpuwatch.kube.reader import OwnNode
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Response
 from gpuwatch.model.view import View
 from gpuwatch.remediation.model import BlockReason
 from gpuwatch.remediation.service.process import RemediatorService

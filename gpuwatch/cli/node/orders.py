@@ -94,7 +94,7 @@ def release(session: Session, /, reason: str, *, acknowledge: bool, yes: bool, *
       gpuwatch node release --node gpu-1 --forget --yes
     """
     from gpuwatch.cli.node.manual import hand
-    from gpuwatch.model.response import Response
+    from gpuwatch.model.finding import Response
     from gpuwatch.remediation.planning.evidence import in_force
     from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest
     from gpuwatch.remediation.planning.manual_quarantine import release as planned

@@ -8,7 +8,7 @@ from gpuwatch.cli.console.table import Column, table
 from gpuwatch.cli.console.words import Words, utc
 from gpuwatch.cli.look.items import Item
 from gpuwatch.config import MaintenanceWindow, RemediationConfig
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Response
 from gpuwatch.remediation.planning.policy import Policy, window_text
 from gpuwatch.sim.rehearsal import Rehearsal, RehearsedAction
 

@@ -14,8 +14,7 @@ from gpuwatch.config import Config
 from gpuwatch.health.checks import CHECKS
 from gpuwatch.health.xid.classify import CHECK_OF, Class, classify, remedy
 from gpuwatch.kube.objects import TAINT
-from gpuwatch.model.finding import Remedy, XidClass
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Remedy, Response, XidClass
 from gpuwatch.model.xid import KernelLine, XidEvent
 from gpuwatch.model.xid_catalogue import XidInfo
 from gpuwatch.remediation.planning.policy import Policy

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from gpuwatch.health.check import CANNOT_TELL, Check, Detection, is_paced, when
 from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.health.xid.classify import RECOVERY_REMEDIES
-from gpuwatch.model.finding import Remedy, Severity
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Remedy, Response, Severity
 from gpuwatch.model.xid_catalogue import recovery_action
 
 IMPLAUSIBLY_COOL = 50.0

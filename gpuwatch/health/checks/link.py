@@ -2,9 +2,8 @@
 
 from gpuwatch.health.check import CANNOT_TELL, Check, Detection, is_paced
 from gpuwatch.health.gpu_history import GpuHistory, link_errors
-from gpuwatch.model.finding import Remedy, Severity
+from gpuwatch.model.finding import Remedy, Response, Severity
 from gpuwatch.model.pci import pci_key
-from gpuwatch.model.response import Response
 
 REGISTERING, REGISTERED = 2, 3
 """nvmlGpuFabricState_t; not supported and not started are no fault."""

@@ -3,9 +3,8 @@
 from gpuwatch.health.check import CANNOT_TELL, Check, Detection
 from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.health.history import HealthHistory
-from gpuwatch.model.finding import Remedy, Severity
+from gpuwatch.model.finding import Remedy, Response, Severity
 from gpuwatch.model.pci import pci_key
-from gpuwatch.model.response import Response
 from gpuwatch.model.snapshot import GpuState, SourceStatus
 
 WEDGED_SECONDS = 60.0

@@ -2,8 +2,7 @@
 
 from gpuwatch.health.check import CANNOT_TELL, Check, Detection
 from gpuwatch.health.gpu_history import GpuHistory
-from gpuwatch.model.finding import Remedy, Severity
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Remedy, Response, Severity
 
 FATAL_CHECKS: tuple[Check, ...] = (
     Check(

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gpuwatch.config import DrainConfig
 from gpuwatch.kube.objects import PodObject
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Response
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import Workload

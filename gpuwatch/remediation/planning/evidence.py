@@ -7,8 +7,7 @@ Missing data proves neither: an old View, a GPU that cannot be read and a failin
 import math
 
 from gpuwatch.kube.objects import NodeObject
-from gpuwatch.model.finding import Finding, Health
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Finding, Health, Response
 from gpuwatch.model.snapshot import GpuState, Record, Snapshot
 from gpuwatch.model.view import View
 from gpuwatch.remediation.model import Blocked, BlockReason, Fault, Ownership

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from gpuwatch.kube.objects import NodeObject, PodObject
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Response
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
 from gpuwatch.remediation.model import (

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gpuwatch.kube.objects import DOMAIN, NodeObject
-from gpuwatch.model.finding import Health
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Health, Response
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
 from gpuwatch.remediation.model import DEGRADED, GPU_CLASS, HEALTHY_COUNT, LABELS, NVLINK, PatchNode, PublishedLabels

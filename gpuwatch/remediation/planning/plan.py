@@ -8,8 +8,7 @@ taint first and the slot last. The rules by subject are beside this file.
 from msgspec.structs import replace
 
 from gpuwatch.kube.objects import NodeObject
-from gpuwatch.model.finding import Health
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Health, Response
 from gpuwatch.remediation.model import (
     ACKNOWLEDGED,
     Blocked,

@@ -12,8 +12,7 @@ from zoneinfo import ZoneInfo
 
 from gpuwatch.config import MaintenanceWindow, RemediationConfig
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.finding import Finding, XidClass
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Finding, Response, XidClass
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.xid_catalogue import explain
 

@@ -2,8 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpuwatch.model.finding import Remedy
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Remedy, Response
 from gpuwatch.remediation.model import (
     ACKNOWLEDGED,
     FAULTS,

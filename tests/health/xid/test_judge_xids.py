@@ -13,8 +13,7 @@ from gpuwatch.health.history import TEXT_SECONDS
 from gpuwatch.health.judge import Judge
 from gpuwatch.health.xid.classify import CHECK_OF, classify
 from gpuwatch.health.xid.ledger import XidLedger
-from gpuwatch.model.finding import Finding, Health, Remedy, Severity
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Finding, Health, Remedy, Response, Severity
 from gpuwatch.model.snapshot import Driver, GpuState, Host, RowRemap
 from gpuwatch.model.xid import BusLossEvent, NvLinkError, SxidEvent, XidEvent
 from gpuwatch.model.xid_catalogue import all_xids

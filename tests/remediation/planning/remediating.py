@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from gpuwatch.config import RemediationConfig
 from gpuwatch.health.checks import CHECKS
 from gpuwatch.kube.objects import LeaseObject, NodeObject
-from gpuwatch.model.finding import Finding, Health, Judgement, Severity
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Finding, Health, Judgement, Response, Severity
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Host, Identity, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuwatch.model.response import SchedulingLabel
+from gpuwatch.model.finding import SchedulingLabel
 from gpuwatch.model.snapshot import Gpu, Identity, Memory, NvLink
 from gpuwatch.remediation.model import DEGRADED, GPU_CLASS, HEALTHY_COUNT, LABELS, NVLINK, OPT_OUT, PatchNode
 from gpuwatch.remediation.planning.labels import GIB, LABEL_SECONDS, gpu_class, nvlink, outdated, values

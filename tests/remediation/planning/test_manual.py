@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuwatch.cli.node.items import after
 from gpuwatch.kube.objects import CONDITION, TAINT, Condition, LeaseObject, NodeObject, Taint
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Response
 from gpuwatch.remediation.model import (
     ACKNOWLEDGED,
     FAULTS,

@@ -7,7 +7,7 @@ import pytest
 from gpuwatch.config import RemediationConfig
 from gpuwatch.health.checks import CHECKS
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Response
 from gpuwatch.remediation.planning.policy import Policy
 from tests.remediation.planning.remediating import finding, policy
 

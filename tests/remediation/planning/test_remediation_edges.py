@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuwatch.config import HandoverConfig, MaintenanceWindow
 from gpuwatch.kube.objects import TAINT, NodeObject, PodObject, Taint
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Response
 from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.workload import Workload

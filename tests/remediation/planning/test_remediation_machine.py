@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig
 from gpuwatch.kube.objects import DOMAIN, TAINT, Taint
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Response
 from gpuwatch.model.snapshot import Host
 from gpuwatch.remediation.model import OWNER, FreeSlot, PatchNode, RemediatorMemory, TakeSlot
 from gpuwatch.remediation.planning.ownership import ClaimState, read_claim, recorded_faults

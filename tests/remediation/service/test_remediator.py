@@ -10,8 +10,7 @@ from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.reader import OwnNode
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.event import Result
-from gpuwatch.model.finding import Finding, Severity
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Finding, Response, Severity
 from gpuwatch.remediation.model import OPT_OUT, OWNER, BlockReason, NodeStage
 from gpuwatch.remediation.service.reboot_sentinel import MARK
 from gpuwatch.remediation.service.remediator import REST_SECONDS

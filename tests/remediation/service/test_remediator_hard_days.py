@@ -11,7 +11,7 @@ import pytest
 from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig
 from gpuwatch.kube import parse as kube_parse
 from gpuwatch.kube.errors import ApiCall, Backoff, Garbled
-from gpuwatch.model.response import Response
+from gpuwatch.model.finding import Response
 from gpuwatch.remediation.model import ACKNOWLEDGED, FAULTS, OWNER, BlockReason
 from gpuwatch.remediation.planning.plan import STEADY_SECONDS
 from gpuwatch.remediation.service.observation import LONGEST_PATIENCE, NEWS_AT_ONCE, NEWS_SECONDS, LookSchedule
