@@ -1,4 +1,4 @@
-"""Findings about a GPU or the node, the health they add up to, the names of the checks that make them, and responses."""
+"""Findings about a GPU or the node, the health they add up to, the checks that make them, and responses to them."""
 
 from enum import StrEnum
 from typing import Literal, get_args
