@@ -25,7 +25,7 @@ from gpuwatch.remediation.model import RemediatorState
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.service.executor import action_of
 from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
-from gpuwatch.rightsizing.service.learner import UsageWatch
+from gpuwatch.rightsizing.service.learner import UsageLearner
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
 from gpuwatch.sim.playback import AFAR, views
 from gpuwatch.sim.rehearsal import Rehearsal
@@ -79,7 +79,7 @@ class Agent(Target):
     def __init__(self, node: Node) -> None:
         super().__init__("gpuwatch", node, telemetry.AGENT)
         self._node = node
-        self._usage = UsageWatch(CONFIG.rightsizing, None)
+        self._usage = UsageLearner(CONFIG.rightsizing, None)
 
     def views(self) -> Iterator[View]:
         """What it publishes, from BEGIN on. The node runs for longer, so that not all do the same at the same time."""

@@ -10,7 +10,7 @@ from gpuwatch.model.snapshot import Record
 from gpuwatch.model.work import DayPeak, Distribution, WorkClass
 
 
-class Finding(StrEnum):
+class FindingKind(StrEnum):
     """What is the matter; the `kind` of a recommendation."""
 
     NEVER_USED = "never_used"
@@ -27,7 +27,7 @@ class Finding(StrEnum):
     MIG_LAYOUT = "mig_layout"  # how to cut GPUs that nobody uses, for those who fit an instance
 
 
-class Action(StrEnum):
+class RecommendedAction(StrEnum):
     """What to do about it. Only `scale_down` takes a GPU from somebody for good, and never from who may be serving."""
 
     SCALE_DOWN = "scale_down"  # delete the pod, or scale its owner to 0
@@ -52,7 +52,7 @@ class Level(StrEnum):
     HIGH = "high"
 
 
-class Target(Record, frozen=True, kw_only=True):
+class RecommendationTarget(Record, frozen=True, kw_only=True):
     """Whom it is about; a namespace alone for quotas, nodes alone for layouts. `gpus`: uuids."""
 
     namespace: str | None = None
@@ -121,7 +121,7 @@ class Layout(Record, frozen=True, kw_only=True):
     placements: tuple[Placement, ...]
 
 
-class Change(Record, frozen=True, kw_only=True):
+class RecommendedChange(Record, frozen=True, kw_only=True):
     """What is to change, for machines; members that do not matter are None or empty."""
 
     resource: str | None = None  # extended resource now
@@ -150,18 +150,18 @@ class Recommendation(Record, frozen=True, kw_only=True, omit_defaults=False):
     """One advice. `id` stays the same while target and finding do; `expires`: unix seconds after which it is stale."""
 
     id: str
-    kind: Finding
-    action: Action
-    target: Target
+    kind: FindingKind
+    action: RecommendedAction
+    target: RecommendationTarget
     current: str
     recommended: str
     why: str
     evidence: Evidence
     confidence: Level
     risk: Level
-    risk_words: str
+    risk_text: str
     savings: Savings
-    change: Change = Change()
+    change: RecommendedChange = RecommendedChange()
     predicted: Predicted | None = None
     apply: tuple[Apply, ...] = ()
     at: float

@@ -8,7 +8,7 @@ from functools import reduce
 import pytest
 import yaml
 
-from gpuwatch.model.recommendation import Action, Change
+from gpuwatch.model.recommendation import RecommendedAction, RecommendedChange
 from gpuwatch.rightsizing.apply import applied
 from gpuwatch.rightsizing.apply.pod import TEMPLATES
 from tests.cluster.api import NODES, Api
@@ -28,7 +28,7 @@ CONFIGS = "/api/v1/namespaces/gpu-operator/configmaps"
 DRY = """#!/bin/sh
 exec {kubectl} --dry-run=server "$@"
 """
-ENERGY = Change(annotations={"gpuwatch.io/autotune": "enforce", "gpuwatch.io/autotune-class": "batch"})
+ENERGY = RecommendedChange(annotations={"gpuwatch.io/autotune": "enforce", "gpuwatch.io/autotune-class": "batch"})
 
 
 class Cluster:
@@ -183,13 +183,17 @@ def test_what_is_made_anew_is_taken_with_the_fragment(cluster, kind):
 @of_kinds("Deployment", "StatefulSet", "ReplicaSet")
 def test_what_is_idle_is_scaled_to_nothing(cluster, kind):
     cluster.make(owner(kind))
-    cluster.run(only(applied(advice(Action.SCALE_DOWN, kind=kind, namespace=cluster.name, work_class="notebook"))))
+    cluster.run(
+        only(applied(advice(RecommendedAction.SCALE_DOWN, kind=kind, namespace=cluster.name, work_class="notebook")))
+    )
     assert cluster.get(kind, "server")["spec"]["replicas"] == 0
 
 
 def test_a_job_that_is_idle_is_suspended(cluster):
     cluster.make(owner("Job"))
-    cluster.run(only(applied(advice(Action.SCALE_DOWN, kind="Job", namespace=cluster.name, work_class="batch"))))
+    cluster.run(
+        only(applied(advice(RecommendedAction.SCALE_DOWN, kind="Job", namespace=cluster.name, work_class="batch")))
+    )
     assert cluster.get("job", "server")["spec"]["suspend"] is True
 
 
@@ -199,22 +203,24 @@ def test_a_cronjob_goes_on_when_its_job_is_suspended(cluster):
     job["metadata"]["name"] = "server-29000000"
     cluster.make(job)
     about = {"kind": "CronJob", "namespace": cluster.name, "work_class": "batch", "pods": ("server-29000000-abcde",)}
-    cluster.run(only(applied(advice(Action.SCALE_DOWN, **about))))
+    cluster.run(only(applied(advice(RecommendedAction.SCALE_DOWN, **about))))
     assert cluster.get("job", "server-29000000")["spec"]["suspend"] is True
     assert cluster.get("cronjob", "server")["spec"]["suspend"] is False
 
 
 def test_a_pod_that_is_idle_goes(cluster):
     cluster.make(owner("Pod"))
-    cluster.run(only(applied(advice(Action.SCALE_DOWN, kind="Pod", namespace=cluster.name, work_class="notebook"))))
+    cluster.run(
+        only(applied(advice(RecommendedAction.SCALE_DOWN, kind="Pod", namespace=cluster.name, work_class="notebook")))
+    )
     assert cluster.get("pods")["items"] == []
 
 
 def test_a_quota_keeps_what_else_it_limits(cluster):
     hard = {"requests.nvidia.com/gpu": "8", "pods": "20"}
     cluster.make({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpu"}, "spec": {"hard": hard}})
-    change = Change(hard={"nvidia.com/gpu": 6, "requests.nvidia.com/mig-1g.5gb": 4}, quota="gpu")
-    cluster.run(only(applied(advice(Action.CHANGE_QUOTA, change, namespace=cluster.name))))
+    change = RecommendedChange(hard={"nvidia.com/gpu": 6, "requests.nvidia.com/mig-1g.5gb": 4}, quota="gpu")
+    cluster.run(only(applied(advice(RecommendedAction.CHANGE_QUOTA, change, namespace=cluster.name))))
     assert cluster.get("resourcequota", "gpu")["spec"]["hard"] == {
         "requests.nvidia.com/gpu": "6",
         "requests.nvidia.com/mig-1g.5gb": "4",
@@ -223,7 +229,7 @@ def test_a_quota_keeps_what_else_it_limits(cluster):
 
 
 def test_a_node_is_reserved_and_the_fragment_is_a_pod_for_it(cluster):
-    (found,) = applied(advice(Action.RESERVE, namespace=cluster.name, nodes=(cluster.name,))).apply
+    (found,) = applied(advice(RecommendedAction.RESERVE, namespace=cluster.name, nodes=(cluster.name,))).apply
     cluster.run(found.command)
     node = cluster.get("node", cluster.name)
     assert node["metadata"]["labels"].items() >= found.manifest["spec"]["nodeSelector"].items()
@@ -242,14 +248,16 @@ def test_a_node_is_reserved_and_the_fragment_is_a_pod_for_it(cluster):
 
 def test_pods_that_run_say_that_they_may_be_tuned(cluster):
     cluster.make(owner("Pod"))
-    cluster.run(only(applied(advice(Action.TUNE, ENERGY, kind="Pod", namespace=cluster.name, pods=("server",)))))
+    cluster.run(
+        only(applied(advice(RecommendedAction.TUNE, ENERGY, kind="Pod", namespace=cluster.name, pods=("server",))))
+    )
     assert cluster.get("pod", "server")["metadata"]["annotations"].items() >= ENERGY.annotations.items()
 
 
 @of_kinds("Deployment", "CronJob")
 def test_pods_to_come_say_so_too(cluster, kind):
     cluster.make(owner(kind))
-    (found,) = applied(advice(Action.TUNE, ENERGY, kind=kind, namespace=cluster.name)).apply
+    (found,) = applied(advice(RecommendedAction.TUNE, ENERGY, kind=kind, namespace=cluster.name)).apply
     cluster.kubectl("patch", kind, "server", "-n", cluster.name, "-p", json.dumps(found.manifest))
     assert template_of(kind, cluster.get(kind, "server"))["metadata"]["annotations"] == ENERGY.annotations
 

@@ -7,7 +7,7 @@ import msgspec
 import yaml
 
 from gpuwatch.config import RightsizingConfig, parse
-from gpuwatch.model.recommendation import Finding
+from gpuwatch.model.recommendation import FindingKind
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -34,7 +34,7 @@ def test_every_setting_is_there_with_its_default_and_all_are_taken():
 
 
 def test_every_finding_is_explained():
-    assert [finding for finding in Finding if f"`{finding}`" not in FINDINGS] == []
+    assert [finding for finding in FindingKind if f"`{finding}`" not in FINDINGS] == []
 
 
 def test_figures_of_readme_are_those_of_the_evaluation():

@@ -104,7 +104,7 @@ def test_the_model_is_what_it_is_called_now(seen):
 def test_kubernetes_tells_owner_image_class_start_and_throttling(seen):
     window = seen["train-abcde"][5]
     assert (window.key.kind, window.key.name, window.key.image) == ("CronJob", "train", "registry/train:7")
-    assert (window.said, window.autotune) == ("batch", "off")
+    assert (window.declared_class, window.autotune) == ("batch", "off")
     assert (window.held_since, window.cpu_throttled) == (BEGIN - 1000, pytest.approx(0.3))
 
 
@@ -229,7 +229,7 @@ def test_what_another_question_or_another_time_left_is_not_taken(url, tmp_path):
     reader = history(url, place=left)
     file = left / f"{reader._question[:16]}.history"
     plan = {"begin": BEGIN, "end": END, "step": STEP, "steps": 2, "at": BEGIN + 2 * STEP, "saved": 1.0, "windows": 7}
-    odd = Position(question=reader._question, ledger=msgspec.msgpack.encode({"books": 3}), **plan)
+    odd = Position(question=reader._question, ledger=msgspec.msgpack.encode({"workloads": 3}), **plan)
     for unusable in (b"no msgpack", msgspec.msgpack.encode(odd)):
         file.write_bytes(unusable)
         told = []

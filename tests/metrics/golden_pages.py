@@ -5,7 +5,7 @@ from pathlib import Path
 from gpuwatch.config import MetricsConfig
 from gpuwatch.metrics.exposition import Encoder
 from gpuwatch.metrics.page_cache import Profiles
-from gpuwatch.model.recommendation import Finding
+from gpuwatch.model.recommendation import FindingKind
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
 from tests.model.advice_factory import advice, recommendation
 from tests.model.view_factory import full_view
@@ -28,7 +28,7 @@ def render(name: str) -> bytes:
     views = [full_view(2, links=2, seed=seed) for seed in (1, 2)]
     for second, view in enumerate(views):
         source.observe(view, float(second))
-    body = advice(recommendation("chat", 24.0), recommendation("notes", 12.0, Finding.MIG_FIT))
+    body = advice(recommendation("chat", 24.0), recommendation("notes", 12.0, FindingKind.MIG_FIT))
     families = source.collect(views[-1], profiles, extra=rightsizing_families(body, 20))
     return Encoder().encode(families, openmetrics=openmetrics)
 

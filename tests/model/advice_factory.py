@@ -1,32 +1,34 @@
 """Recommendations in which everything is known, for tests of what leaves through /metrics."""
 
 from gpuwatch.model.recommendation import (
-    Action,
     Evidence,
-    Finding,
+    FindingKind,
     Level,
     Recommendation,
     Recommendations,
+    RecommendationTarget,
+    RecommendedAction,
     Savings,
-    Target,
 )
 
 AT = 1_790_000_000.0
 
 
-def recommendation(name: str, hours: float, kind: Finding = Finding.IDLE_HOLDER, image: str = "a:1") -> Recommendation:
+def recommendation(
+    name: str, hours: float, kind: FindingKind = FindingKind.IDLE_HOLDER, image: str = "a:1"
+) -> Recommendation:
     return Recommendation(
         id=f"{kind}-{name}-{image}",
         kind=kind,
-        action=Action.ASK_OWNER,
-        target=Target(namespace="ml", kind="Deployment", name=name, container="main", image=image),
+        action=RecommendedAction.ASK_OWNER,
+        target=RecommendationTarget(namespace="ml", kind="Deployment", name=name, container="main", image=image),
         current="1 GPU",
         recommended="none",
         why="nobody uses it",
         evidence=Evidence(days=2.0, coverage=1.0),
         confidence=Level.HIGH,
         risk=Level.LOW,
-        risk_words="somebody may come back",
+        risk_text="somebody may come back",
         savings=Savings(gpu_hours_per_day=hours),
         at=AT,
         expires=AT + 86400,

@@ -9,17 +9,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuwatch.model.recommendation import Action, Change
+from gpuwatch.model.recommendation import RecommendedAction, RecommendedChange
 from gpuwatch.rightsizing.apply import all_applied, applied
 from gpuwatch.rightsizing.apply.pod import ELSEWHERE, TEMPLATES
 from gpuwatch.rightsizing.model.mig_profiles import model_of
-from gpuwatch.rightsizing.model.usage import Fleet, GpuFacts
+from gpuwatch.rightsizing.model.usage import FleetFacts, GpuFacts
 from tests.rightsizing.findings.advised import A100, H100, advice, cut, layout, resized, shared
 from tests.seeds import examples
 
 OWNERS = (*TEMPLATES, *ELSEWHERE, "Job", "Pod", "User", "SlurmJob", "SomethingElse", None)
-QUOTA = Change(hard={"nvidia.com/gpu": 6, "requests.nvidia.com/mig-1g.5gb": 4}, quota="gpu")
-ENERGY = Change(annotations={"gpuwatch.io/autotune": "enforce", "gpuwatch.io/autotune-class": "batch"})
+QUOTA = RecommendedChange(hard={"nvidia.com/gpu": 6, "requests.nvidia.com/mig-1g.5gb": 4}, quota="gpu")
+ENERGY = RecommendedChange(annotations={"gpuwatch.io/autotune": "enforce", "gpuwatch.io/autotune-class": "batch"})
 WRITES_DOWN = r"""#!/bin/sh
 printf "%s\0" "$@" >> {log}
 printf "\001\0" >> {log}
@@ -30,10 +30,10 @@ EVERY = [
     resized(),
     shared("mps"),
     cut(layout("gpu-1", 0, "1g.10gb")),
-    advice(Action.SCALE_DOWN, work_class="batch"),
-    advice(Action.CHANGE_QUOTA, QUOTA),
-    advice(Action.RESERVE, nodes=("gpu-1",)),
-    advice(Action.TUNE, ENERGY, kind="Job", pods=("server-0",)),
+    advice(RecommendedAction.SCALE_DOWN, work_class="batch"),
+    advice(RecommendedAction.CHANGE_QUOTA, QUOTA),
+    advice(RecommendedAction.RESERVE, nodes=("gpu-1",)),
+    advice(RecommendedAction.TUNE, ENERGY, kind="Job", pods=("server-0",)),
 ]
 
 
@@ -78,14 +78,16 @@ def test_a_template_is_patched_at_its_place_by_the_containers_name(shell, kind):
     for key in TEMPLATES[kind]:
         assert list(inside) == [key]
         inside = inside[key]
-    asked = {"nvidia.com/gpu": None, "nvidia.com/mig-1g.10gb.me": "1"}
-    container = {"name": "main", "resources": {"limits": asked, "requests": asked}}
+    has_requests = {"nvidia.com/gpu": None, "nvidia.com/mig-1g.10gb.me": "1"}
+    container = {"name": "main", "resources": {"limits": has_requests, "requests": has_requests}}
     assert inside == {"spec": {"containers": [container]}}
     assert "nvidia.com/mig-1g.10gb.me" in found.note
 
 
 def test_fewer_of_the_same_resource_drop_nothing():
-    found = only(applied(advice(Action.REDUCE, Change(resource="nvidia.com/gpu", count=8, to_count=7))))
+    found = only(
+        applied(advice(RecommendedAction.REDUCE, RecommendedChange(resource="nvidia.com/gpu", count=8, to_count=7)))
+    )
     (container,) = found.manifest["spec"]["template"]["spec"]["containers"]
     assert container["resources"] == {key: {"nvidia.com/gpu": "7"} for key in ("limits", "requests")}
     assert "--nproc-per-node" in found.note
@@ -95,9 +97,9 @@ def test_fewer_of_the_same_resource_drop_nothing():
 @pytest.mark.parametrize("kind", ["Job", "Pod", *ELSEWHERE, "SomethingElse"])
 def test_what_cannot_be_patched_gets_a_fragment_and_words(kind):
     found = only(applied(resized(kind=kind)))
-    asked = {"nvidia.com/mig-1g.10gb.me": "1"}
+    has_requests = {"nvidia.com/mig-1g.10gb.me": "1"}
     assert found.command is None
-    assert found.manifest == {"name": "main", "resources": {"limits": asked, "requests": asked}}
+    assert found.manifest == {"name": "main", "resources": {"limits": has_requests, "requests": has_requests}}
     assert ELSEWHERE.get(kind, kind if kind == "SomethingElse" else "anew") in found.note
     assert "Take nvidia.com/gpu out" in found.note
 
@@ -114,28 +116,28 @@ def test_a_container_without_a_name_is_not_patched():
 
 
 def test_an_unknown_resource_is_taken_for_the_usual_one_and_that_is_said():
-    change = Change(count=1, to_resource="nvidia.com/mig-1g.10gb", to_count=1)
-    found = only(applied(advice(Action.RESIZE, change)))
+    change = RecommendedChange(count=1, to_resource="nvidia.com/mig-1g.10gb", to_count=1)
+    found = only(applied(advice(RecommendedAction.RESIZE, change)))
     assert '"nvidia.com/gpu":null' in found.command
     assert "not known" in found.note
 
 
 def test_of_an_unknown_resource_of_an_instance_the_old_one_is_not_kept_beside_the_new_one(shell):
     """dcgm-exporter does not tell what a pod asks for: a template that asks for two devices gets none."""
-    change = Change(count=1, to_resource="nvidia.com/mig-1g.10gb", to_count=1)
-    about = advice(Action.RESIZE, change)
+    change = RecommendedChange(count=1, to_resource="nvidia.com/mig-1g.10gb", to_count=1)
+    about = advice(RecommendedAction.RESIZE, change)
     (command,) = shell(only(applied(replace(about, target=replace(about.target, model=H100)))).command)
     (container,) = patched(command)["spec"]["template"]["spec"]["containers"]
-    asked = container["resources"]["limits"]
-    assert {"nvidia.com/gpu", "nvidia.com/mig-3g.40gb", "nvidia.com/mig-7g.80gb"} <= asked.keys()
-    assert {name: count for name, count in asked.items() if count} == {"nvidia.com/mig-1g.10gb": "1"}
+    has_requests = container["resources"]["limits"]
+    assert {"nvidia.com/gpu", "nvidia.com/mig-3g.40gb", "nvidia.com/mig-7g.80gb"} <= has_requests.keys()
+    assert {name: count for name, count in has_requests.items() if count} == {"nvidia.com/mig-1g.10gb": "1"}
 
 
 @pytest.mark.parametrize("kind", OWNERS)
 @pytest.mark.parametrize("work_class", ["serving", None])
 def test_nothing_ends_work_that_may_serve_whatever_the_advice_says(kind, work_class):
     about = {"kind": kind, "work_class": work_class, "pods": ("server-1-abcde",)}
-    for action in (Action.SCALE_DOWN, Action.ASK_OWNER):
+    for action in (RecommendedAction.SCALE_DOWN, RecommendedAction.ASK_OWNER):
         assert applied(advice(action, **about)).apply == ()
 
 
@@ -157,35 +159,35 @@ def test_nothing_ends_work_that_may_serve_whatever_the_advice_says(kind, work_cl
 )
 def test_batch_is_ended_so_that_it_can_come_back(shell, kind, expected):
     pods = ("server-29-abcde", "server-29-bcdef", "other-1-abcde")
-    found = only(applied(advice(Action.SCALE_DOWN, kind=kind, work_class="batch", pods=pods)))
+    found = only(applied(advice(RecommendedAction.SCALE_DOWN, kind=kind, work_class="batch", pods=pods)))
     assert shell(found.command) == expected
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Job", "CronJob"])
 def test_one_node_does_not_end_what_may_work_on_others(kind):
     about = {"kind": kind, "work_class": "batch", "pods": ("server-29-abcde",)}
-    found = only(applied(advice(Action.SCALE_DOWN, **about), Fleet(alone=True)))
+    found = only(applied(advice(RecommendedAction.SCALE_DOWN, **about), FleetFacts(alone=True)))
     assert found.command is None
     assert "Only this node was seen" in found.note
 
 
 def test_one_node_ends_a_bare_pod_and_no_job_of_slurm():
-    bare = only(applied(advice(Action.SCALE_DOWN, kind="Pod", work_class="batch"), Fleet(alone=True)))
+    bare = only(applied(advice(RecommendedAction.SCALE_DOWN, kind="Pod", work_class="batch"), FleetFacts(alone=True)))
     assert bare.command == "kubectl --namespace=nlp delete pod/server"
     job = {"kind": "SlurmJob", "name": "4711", "namespace": "", "work_class": "batch"}
-    assert only(applied(advice(Action.SCALE_DOWN, **job))).command == "scancel 4711"
-    assert only(applied(advice(Action.SCALE_DOWN, **job), Fleet(alone=True))).command is None
+    assert only(applied(advice(RecommendedAction.SCALE_DOWN, **job))).command == "scancel 4711"
+    assert only(applied(advice(RecommendedAction.SCALE_DOWN, **job), FleetFacts(alone=True))).command is None
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "DaemonSet", "User", None])
 def test_no_command_ends_what_has_a_controller_of_its_own(kind):
-    found = only(applied(advice(Action.SCALE_DOWN, kind=kind, work_class="batch")))
+    found = only(applied(advice(RecommendedAction.SCALE_DOWN, kind=kind, work_class="batch")))
     assert found.command is None
     assert (kind or "Who makes its pods is not known") in found.note
 
 
 def test_a_quota_has_the_keys_that_extended_resources_take(shell):
-    found = only(applied(advice(Action.CHANGE_QUOTA, QUOTA)))
+    found = only(applied(advice(RecommendedAction.CHANGE_QUOTA, QUOTA)))
     hard = {"requests.nvidia.com/gpu": "6", "requests.nvidia.com/mig-1g.5gb": "4"}
     assert found.manifest == {"spec": {"hard": hard}}
     (command,) = shell(found.command)
@@ -194,7 +196,10 @@ def test_a_quota_has_the_keys_that_extended_resources_take(shell):
 
 
 def test_a_quota_without_a_name_is_not_patched():
-    assert only(applied(advice(Action.CHANGE_QUOTA, Change(hard={"nvidia.com/gpu": 6})))).command is None
+    assert (
+        only(applied(advice(RecommendedAction.CHANGE_QUOTA, RecommendedChange(hard={"nvidia.com/gpu": 6})))).command
+        is None
+    )
 
 
 @pytest.mark.parametrize(("strategy", "key"), [("time_slicing", "timeSlicing"), ("mps", "mps")])
@@ -217,7 +222,7 @@ def test_sharing_is_for_one_node_and_others_stay_as_they_are(shell, strategy, ke
 
 
 def test_gpus_in_mig_mode_are_not_shared_by_mps():
-    fleet = Fleet(gpus=(GpuFacts(node="gpu-1", uuid="GPU-0", mig_enabled=True),))
+    fleet = FleetFacts(gpus=(GpuFacts(node="gpu-1", uuid="GPU-0", mig_enabled=True),))
     config, _ = applied(shared("mps"), fleet).apply
     assert config.command is None
     config, _ = applied(shared("time_slicing"), fleet).apply
@@ -255,7 +260,7 @@ def test_nodes_get_the_label_of_their_configuration(shell):
 def test_a_node_of_which_a_gpu_is_in_use_is_not_labelled(shell):
     """MIG manager begins at once, and it is the node's: it stops what reports all of its GPUs, and may reboot it."""
     gpus = (GpuFacts(node="gpu-1", uuid="GPU-9", held=True), GpuFacts(node="gpu-2", uuid="GPU-8", held=False))
-    found = applied(cut(layout("gpu-1", 0, "1g.10gb"), layout("gpu-2", 0, "2g.20gb")), Fleet(gpus=gpus))
+    found = applied(cut(layout("gpu-1", 0, "1g.10gb"), layout("gpu-2", 0, "2g.20gb")), FleetFacts(gpus=gpus))
     _, cordon, label = shell(found.apply[0].command)
     assert cordon == ["cordon", "node/gpu-1", "node/gpu-2"]
     assert label[:2] == ["label", "node/gpu-2"]
@@ -278,7 +283,7 @@ def test_the_first_layout_brings_the_configurations_of_all(shell):
 
 
 def test_mixed_models_are_told_apart_by_device():
-    fleet = Fleet(gpus=(GpuFacts(node="gpu-1", uuid="GPU-9", model=H100),))
+    fleet = FleetFacts(gpus=(GpuFacts(node="gpu-1", uuid="GPU-9", model=H100),))
     _, by_hand = applied(cut(layout("gpu-1", 0, "1g.10gb", model=A100)), fleet).apply
     ((spec,),) = by_hand.manifest["mig-configs"].values()
     assert spec["device-filter"] == list(model_of(A100).pci_device_ids)
@@ -296,7 +301,7 @@ def test_a_gpu_without_an_index_is_not_cut():
 
 
 def test_reserved_nodes_take_the_pods_that_the_fragment_makes(shell):
-    found = only(applied(advice(Action.RESERVE, nodes=("gpu-1", "gpu-2"))))
+    found = only(applied(advice(RecommendedAction.RESERVE, nodes=("gpu-1", "gpu-2"))))
     taint, label = shell(found.command)
     assert taint == ["taint", "--overwrite", "nodes", "--", "gpu-1", "gpu-2", "gpuwatch.io/gpu-reserved=nlp:NoSchedule"]
     assert label == ["label", "node/gpu-1", "node/gpu-2", "gpuwatch.io/gpu-reserved=nlp", "--overwrite"]
@@ -306,7 +311,7 @@ def test_reserved_nodes_take_the_pods_that_the_fragment_makes(shell):
 
 
 def test_pods_that_run_are_annotated_without_a_restart(shell):
-    found = only(applied(advice(Action.TUNE, ENERGY, kind="Deployment", pods=("server-a", "server-b"))))
+    found = only(applied(advice(RecommendedAction.TUNE, ENERGY, kind="Deployment", pods=("server-a", "server-b"))))
     pairs = [f"{key}={value}" for key, value in sorted(ENERGY.annotations.items())]
     assert shell(found.command) == [
         ["--namespace=nlp", "annotate", "pod/server-a", "pod/server-b", *pairs, "--overwrite"]
@@ -314,9 +319,17 @@ def test_pods_that_run_are_annotated_without_a_restart(shell):
     assert found.manifest["spec"]["template"]["metadata"]["annotations"] == ENERGY.annotations
 
 
-@pytest.mark.parametrize("action", [Action.ASK_OWNER, Action.CHANGE_SETTING, Action.RAISE_CPU, Action.LOOK_AT_INPUT])
+@pytest.mark.parametrize(
+    "action",
+    [
+        RecommendedAction.ASK_OWNER,
+        RecommendedAction.CHANGE_SETTING,
+        RecommendedAction.RAISE_CPU,
+        RecommendedAction.LOOK_AT_INPUT,
+    ],
+)
 def test_what_needs_a_persons_own_hand_gets_no_command(action):
-    assert applied(advice(action, Change(setting="--gpu-memory-utilization"))).apply == ()
+    assert applied(advice(action, RecommendedChange(setting="--gpu-memory-utilization"))).apply == ()
 
 
 NASTY = st.text(st.sampled_from("ab'\"$`;&|\\ \n(){}<>*?!#~-=é"), min_size=1, max_size=12)

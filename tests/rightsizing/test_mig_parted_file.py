@@ -9,7 +9,7 @@ import pytest
 
 from gpuwatch.rightsizing.apply import applied
 from gpuwatch.rightsizing.model.mig_profiles import table
-from gpuwatch.rightsizing.model.usage import Fleet, GpuFacts
+from gpuwatch.rightsizing.model.usage import FleetFacts, GpuFacts
 from tests.rightsizing.findings.advised import A100, H100, cut, layout
 
 SCHEMA = json.loads(Path(__file__).with_name("mig_parted.schema.json").read_text())
@@ -35,7 +35,7 @@ def test_the_schema_is_one():
 def test_every_profile_of_every_model_is_read(gpu, profile):
     name = f"NVIDIA {gpu.names[0].replace('*', '')}"
     alone = layout("gpu-1", 0, *[profile.name] * profile.max_instances, model=name)
-    mixed = Fleet(gpus=(GpuFacts(node="gpu-1", uuid="GPU-9", model="Tesla T4"),))
+    mixed = FleetFacts(gpus=(GpuFacts(node="gpu-1", uuid="GPU-9", model="Tesla T4"),))
     for file in [*files(alone), *files(alone, fleet=mixed)]:
         assert complaint(file) == ""
         (spec,) = next(specs for name, specs in file["mig-configs"].items() if name != "all-disabled")

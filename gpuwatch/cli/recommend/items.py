@@ -10,24 +10,24 @@ from gpuwatch.cli.console.words import utc
 from gpuwatch.cli.look.items import Item
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.recommendation import (
-    Action,
     Apply,
-    Change,
     Evidence,
-    Finding,
+    FindingKind,
     Level,
     Predicted,
     Recommendation,
     Recommendations,
+    RecommendationTarget,
+    RecommendedAction,
+    RecommendedChange,
     Savings,
-    Target,
 )
 
 LEVELS = tuple(Level)
 """Lowest first."""
 
 
-class Wanted(NamedTuple):
+class RecommendationFilter(NamedTuple):
     """What the command line says; empty and None: any."""
 
     ids: Collection[str] = ()
@@ -58,7 +58,7 @@ class Wanted(NamedTuple):
         )
 
 
-ROOM = frozenset({Finding.QUOTA_SLACK, Finding.STEADY_LOAD, Finding.MIG_LAYOUT})
+ROOM = frozenset({FindingKind.QUOTA_SLACK, FindingKind.STEADY_LOAD, FindingKind.MIG_LAYOUT})
 """About room for GPUs: whoever leaves it is counted already."""
 
 
@@ -66,9 +66,9 @@ class RecommendationItem(Item, frozen=True, kw_only=True):
     """One advice. `id` stays the same while target and finding do; after `expires` it is stale."""
 
     id: str
-    kind: Finding
-    action: Action
-    target: Target
+    kind: FindingKind
+    action: RecommendedAction
+    target: RecommendationTarget
     current: str
     recommended: str
     why: str
@@ -76,9 +76,9 @@ class RecommendationItem(Item, frozen=True, kw_only=True):
     predicted: Predicted | None
     confidence: Level
     risk: Level
-    risk_words: str
+    risk_text: str
     savings: Savings
-    change: Change
+    change: RecommendedChange
     apply: tuple[Apply, ...]
     at: datetime
     expires: datetime
@@ -113,7 +113,7 @@ def document(body: Recommendations, source: str, chosen: Sequence[Recommendation
 
 def total(items: Iterable[Recommendation | RecommendationItem]) -> Savings:
     """The sum; of several findings about one workload the largest counts."""
-    by_target: defaultdict[tuple[str | None, ...], dict[Finding, list[Savings]]] = defaultdict(dict)
+    by_target: defaultdict[tuple[str | None, ...], dict[FindingKind, list[Savings]]] = defaultdict(dict)
     for each in items:
         target = each.target
         if each.kind not in ROOM:

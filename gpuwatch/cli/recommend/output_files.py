@@ -7,7 +7,7 @@ import csv
 import io
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from gpuwatch.cli.console.document import to_json, to_yaml
@@ -15,7 +15,9 @@ from gpuwatch.cli.recommend.items import RecommendationItem, RecommendationList
 from gpuwatch.cli.recommend.report.page import report
 from gpuwatch.cli.recommend.screen import whole_name
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import Apply, Finding, Predicted
+from gpuwatch.model.recommendation import Apply, FindingKind, Predicted
+
+NONE = Predicted()
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What begins a formula (OWASP, CSV injection)."""
@@ -41,7 +43,7 @@ COLUMNS: dict[str, Callable[[RecommendationItem], Cell]] = {
     "why": lambda i: i.why,
     "confidence": lambda i: i.confidence,
     "risk": lambda i: i.risk,
-    "risk_words": lambda i: i.risk_words,
+    "risk_text": lambda i: i.risk_text,
     "gpu_hours_per_day": lambda i: i.savings.gpu_hours_per_day,
     "watts": lambda i: i.savings.watts,
     "money_per_day": lambda i: i.savings.money_per_day,
@@ -53,10 +55,10 @@ COLUMNS: dict[str, Callable[[RecommendationItem], Cell]] = {
     "busy_p95": lambda i: i.evidence.busy.p95 if i.evidence.busy else None,
     "memory_peak_bytes": lambda i: i.evidence.memory_peak,
     "memory_total_bytes": lambda i: i.evidence.memory_total,
-    "memory_needed_bytes": lambda i: _predicted(i).memory_needed,
-    "memory_offered_bytes": lambda i: _predicted(i).memory_offered,
-    "slowdown_low": lambda i: _predicted(i).slowdown_low,
-    "slowdown_high": lambda i: _predicted(i).slowdown_high,
+    "memory_needed_bytes": lambda i: (i.predicted or NONE).memory_needed,
+    "memory_offered_bytes": lambda i: (i.predicted or NONE).memory_offered,
+    "slowdown_low": lambda i: (i.predicted or NONE).slowdown_low,
+    "slowdown_high": lambda i: (i.predicted or NONE).slowdown_high,
     "commands": lambda i: "\n".join(each.command for each in i.apply if each.command),
     "at": lambda i: f"{i.at:%Y-%m-%dT%H:%M:%SZ}",
     "expires": lambda i: f"{i.expires:%Y-%m-%dT%H:%M:%SZ}",
@@ -69,17 +71,10 @@ def to_csv(items: Iterable[RecommendationItem]) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
-    writer.writerows([_safe(cell(item)) for cell in COLUMNS.values()] for item in items)
+    for item in items:
+        cells = [cell(item) for cell in COLUMNS.values()]
+        writer.writerow(f"'{each}" if isinstance(each, str) and each.startswith(FORMULA) else each for each in cells)
     return text.getvalue()
-
-
-def _predicted(item: RecommendationItem) -> Predicted:
-    return item.predicted or Predicted()
-
-
-def _safe(value: Cell) -> Cell:
-    """Numbers stay numbers; text stays text."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 PREFACE = """#!/bin/sh
@@ -91,55 +86,48 @@ END = "END-OF-FILE"
 
 
 def script(items: Iterable[RecommendationItem]) -> str:
-    """The commands of all, each below the words for it; files are written into the current directory."""
-    parts = [f"\n{_part(item)}\n" for item in items if item.apply]
+    """The commands of all, each below its note; files are written into the current directory."""
+    parts = []
+    for item in items:
+        if not item.apply:
+            continue
+        names = {id(part): name for name, part in files(item)}
+        lines = [
+            f"# {one_line(f'{whole_name(item.target)}: {item.why}')}",
+            f"# confidence {item.confidence}, good until {item.expires:%Y-%m-%d %H:%M} UTC",
+            f"# risk {item.risk}: {one_line(item.risk_text)}",
+        ]
+        for each in item.apply:
+            lines.append(f"# {one_line(each.note)}")
+            if each.command:
+                lines.append(each.command)
+            elif each.manifest is not None:
+                lines += [f"cat > {shlex.quote(names[id(each)])} <<'{END}'", to_yaml(each.manifest), END]
+        parts.append("\n" + "\n".join(lines) + "\n")
     return PREFACE + ("".join(parts) or "# There is nothing to apply.\n")
 
 
 def files(item: RecommendationItem) -> list[tuple[str, Apply]]:
-    """(name, what it is for) of every manifest; the same at every run."""
-    parts = [part for part in item.apply if part.manifest is not None]
-    kinds = [part.what for part in parts]
-    return [(_name(item.id, part.what, kinds[:number].count(part.what)), part) for number, part in enumerate(parts)]
+    """(name, the step it is for) of every manifest; the same at every run."""
+    found: list[tuple[str, Apply]] = []
+    for part in item.apply:
+        if part.manifest is not None:
+            before = sum(each.what == part.what for _, each in found)
+            name = f"{item.id}.{part.what}{f'-{before + 1}' if before else ''}"
+            found.append((re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") + ".yaml", part))
+    return found
 
 
-def _name(id_: str, what: str, before: int) -> str:
-    """One word; `before`: so many of its kind come first."""
-    more = f"-{before + 1}" if before else ""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{id_}.{what}{more}").strip("-.") + ".yaml"
-
-
-def _part(item: RecommendationItem) -> str:
-    names = {id(part): name for name, part in files(item)}
-    lines = [
-        f"# {_line(f'{whole_name(item.target)}: {item.why}')}",
-        f"# confidence {item.confidence}, good until {item.expires:%Y-%m-%d %H:%M} UTC",
-        f"# risk {item.risk}: {_line(item.risk_words)}",
-    ]
-    for each in item.apply:
-        lines.append(f"# {_line(each.note)}")
-        if each.command:
-            lines.append(each.command)
-        elif each.manifest is not None:
-            lines += _here(names[id(each)], each)
-    return "\n".join(lines)
-
-
-def _here(name: str, part: Apply) -> Iterator[str]:
-    """A file in the script, where no command carries it."""
-    yield f"cat > {shlex.quote(name)} <<'{END}'"
-    yield to_yaml(part.manifest)
-    yield END
-
-
-def _line(text: str) -> str:
+def one_line(text: str) -> str:
     """On one line, so that nothing of it leaves the comment."""
     return " ".join(text.split())
 
 
 REPORT = "report.html"
 MANIFESTS = "manifests"
-OURS = re.compile(rf"({'|'.join(kind.replace('_', '-') for kind in Finding)})-[0-9a-f]{{6,64}}\.[a-z_]+(-\d+)?\.yaml")
+OURS = re.compile(
+    rf"({'|'.join(kind.replace('_', '-') for kind in FindingKind)})-[0-9a-f]{{6,64}}\.[a-z_]+(-\d+)?\.yaml"
+)
 """Names of manifests that `files` makes."""
 
 
@@ -165,3 +153,16 @@ def write(folder: Path, found: RecommendationList, config: RightsizingConfig) ->
     for name, text in texts.items():
         (folder / name).write_bytes(text.encode())
     return len(texts)
+
+
+def text(found: RecommendationList, output: str, config: RightsizingConfig) -> str:
+    """The recommendations as `-o OUTPUT` prints them: json, yaml, csv, html, name or apply."""
+    texts: dict[str, Callable[[], str]] = {
+        "json": lambda: f"{to_json(found)}\n",
+        "yaml": lambda: f"{to_yaml(found)}\n",
+        "csv": lambda: to_csv(found.items),
+        "html": lambda: report(found, config),
+        "name": lambda: "".join(f"recommendation/{item.id}\n" for item in found.items),
+        "apply": lambda: script(found.items),
+    }
+    return texts[output]()

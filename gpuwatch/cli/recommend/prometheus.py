@@ -1,8 +1,7 @@
 """`gpuwatch recommend --from-prometheus URL`: the options of it, and the advice for a fleet by its history."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -15,13 +14,13 @@ from gpuwatch.model.errors import GpuwatchError, UsageError
 if TYPE_CHECKING:
     from gpuwatch.model.recommendation import Recommendations
     from gpuwatch.rightsizing.prometheus.api import PrometheusApi
-    from gpuwatch.rightsizing.prometheus.history import Progress
+    from gpuwatch.rightsizing.prometheus.history import ReadProgress
     from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class FleetQuestion(NamedTuple):
+class FleetOptions(NamedTuple):
     """What the options say, as they were written."""
 
     url: str
@@ -60,8 +59,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-def advice_for_fleet(
-    session: Session, question: FleetQuestion, namespaces: tuple[str, ...] = ()
+def recommend_for_fleet(
+    session: Session, question: FleetOptions, namespaces: tuple[str, ...] = ()
 ) -> "tuple[Recommendations, str]":
     """What there is to say, and who was asked.
 
@@ -69,35 +68,36 @@ def advice_for_fleet(
         UsageError: an option is wrong.
         GpuwatchError: Prometheus cannot be reached, refuses, or knows no GPU.
     """
-    from gpuwatch.model.recommendation import Recommendations
+    from gpuwatch.cli.console.session import progress
     from gpuwatch.rightsizing.findings.judge import recommend
     from gpuwatch.rightsizing.prometheus.history import FleetHistory
 
     session.start_logging()
     options, api = history_options(question, namespaces), connection(question)
     config = session.config().rightsizing
-    place = _cache() / "recommend" if question.resume else None
-    shown = ExitStack()
-    history = FleetHistory(api, config, options, shown.enter_context(_bar(session)), place=place)
-    try:
-        with shown:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gpuwatch" / "recommend"
+    with progress(session, "reading history") as advance:
+
+        def show(made: "ReadProgress") -> None:
+            resumed = ", resumed" if made.resumed else ""
+            advance(f"{made.windows} windows, {made.received / 1e6:.1f} MB{resumed}", made.done, made.total)
+
+        history = FleetHistory(api, config, options, show, place=cache if question.resume else None)
+        try:
             ledger, fleet = history.read()
-    except (GpuwatchError, KeyboardInterrupt):
-        if history.is_kept:
-            session.terminal.hint("hint: what was read is kept for a day; type the same to go on from there")
-        raise
+        except (GpuwatchError, KeyboardInterrupt):
+            if history.is_kept:
+                session.terminal.hint("hint: what was read is kept for a day; repeat the command to resume")
+            raise
     for warning in api.warnings:
         session.terminal.hint(f"warning: {api.http.name}: {warning}; what it left out is not judged")
     plan = history.plan
     now = plan.end if plan else 0.0
-    found = recommend(ledger.summaries(now), fleet, config, now)
-    body = Recommendations(
-        at=now, since=ledger.since, workloads=found.workloads, learning=found.learning, items=found.items
-    )
-    return body, f"Prometheus {api.http.name}"
+    found = recommend(ledger.summaries(now), fleet, config, now, since=ledger.since)
+    return found, f"Prometheus {api.http.name}"
 
 
-def history_options(question: FleetQuestion, namespaces: tuple[str, ...]) -> "HistoryOptions":
+def history_options(question: FleetOptions, namespaces: tuple[str, ...]) -> "HistoryOptions":
     """What to read. Raises UsageError: a duration or a namespace is none."""
     import re
 
@@ -117,25 +117,23 @@ def history_options(question: FleetQuestion, namespaces: tuple[str, ...]) -> "Hi
     return msgspec.convert(asked, HistoryOptions)
 
 
-def connection(question: FleetQuestion) -> "PrometheusApi":
+def connection(question: FleetOptions) -> "PrometheusApi":
     """To the server. Raises UsageError: URL, header or file is wrong."""
     from gpuwatch.rightsizing.prometheus.api import PrometheusApi
     from gpuwatch.rightsizing.prometheus.config import load_http_config
     from gpuwatch.rightsizing.prometheus.http import PrometheusHttp
 
     config = load_http_config(Path(question.http_config)) if question.http_config else None
-    headers = dict(_header(text) for text in question.headers)
+    headers = {}
+    for text in question.headers:
+        name, colon, value = map(str.strip, text.partition(":"))
+        if not colon or not name or not value.isprintable():
+            shown = name if colon else "what is there"  # a value may be a secret
+            raise UsageError(
+                f"cannot use {shown!r} as --header", "it has no colon, or no name", "write --header NAME:VALUE"
+            )
+        headers[name] = value
     return PrometheusApi(PrometheusHttp(question.url, config, headers=headers, rate=question.rate))
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon or not name.strip() or not value.strip().isprintable():
-        shown = name.strip() if colon else "what is there"  # a value may be a secret
-        raise UsageError(
-            f"cannot use {shown!r} as --header", "it has no colon, or no name", "write --header NAME:VALUE"
-        )
-    return name.strip(), value.strip()
 
 
 def _seconds(name: str, text: str) -> float:
@@ -145,23 +143,3 @@ def _seconds(name: str, text: str) -> float:
     if not found or found < 60:
         raise UsageError(f"{name} {text} is no duration", "it needs a unit, and a minute at least", "write 14d or 5m")
     return found
-
-
-def _cache() -> Path:
-    """Where what may be lost is kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "gpuwatch"
-
-
-@contextmanager
-def _bar(session: Session) -> "Iterator[Callable[[Progress], None]]":
-    """The progress on stderr, where a person looks at it."""
-    from gpuwatch.cli.console.session import progress
-
-    with progress(session, "reading history") as advance:
-        yield lambda made: advance(_words(made), made.done, made.total)
-
-
-def _words(progress: "Progress") -> str:
-    size = progress.received / 1e6
-    return f"{progress.windows} windows, {size:.1f} MB" + (", resumed" if progress.resumed else "")

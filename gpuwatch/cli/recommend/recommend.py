@@ -1,33 +1,18 @@
 """`gpuwatch recommend`: who holds more GPU than they use, what to give them instead, and how."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gpuwatch.cli.console.options import keeps_state, option, output
 from gpuwatch.cli.console.session import Session, pass_session
-from gpuwatch.cli.recommend.prometheus import FleetQuestion, prometheus_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuwatch.cli.recommend.items import RecommendationList
+from gpuwatch.cli.recommend.prometheus import FleetOptions, prometheus_options
 
 FINDINGS = (
-    "never_used",
-    "idle_holder",
-    "duty_cycled",
-    "mig_fit",
-    "gang_oversized",
-    "preallocated",
-    "cpu_bound",
-    "io_bound",
-    "quota_slack",
-    "steady_load",
-    "energy",
-    "mig_layout",
-)
+    "never_used", "idle_holder", "duty_cycled", "mig_fit", "gang_oversized", "preallocated", "cpu_bound", "io_bound",
+    "quota_slack", "steady_load", "energy", "mig_layout",
+)  # fmt: skip
 LEVELS = ("low", "medium", "high")
 """The members of Finding and of Level, lowest first, here so that help need not load them; a test compares."""
 
@@ -74,36 +59,24 @@ def recommend(
       gpuwatch recommend --min-confidence medium -o apply
     """
     from gpuwatch.cli.console.document import schema
-    from gpuwatch.cli.recommend.items import RecommendationItem, RecommendationList, Wanted, document
-    from gpuwatch.cli.recommend.sources import Views, advice
+    from gpuwatch.cli.recommend.items import RecommendationFilter, RecommendationItem, RecommendationList, document
+    from gpuwatch.cli.recommend.screen import hints
+    from gpuwatch.cli.recommend.sources import RecordedViews, find_recommendations
 
     if output == "schema":
         click.echo(schema("RecommendationList", RecommendationItem, RecommendationList))
         return
     chosen = {name: given.pop(name) for name in ("kinds", "min_confidence", "top")}
     play = given.pop("duration"), given.pop("seed")
-    views = None if from_views is None else Views(from_views, *play)
-    fleet = None if from_prometheus is None else FleetQuestion(from_prometheus, **given)
-    body, source = advice(session, views, fleet, namespaces)
-    found = document(body, source, Wanted(ids=ids, namespaces=namespaces, **chosen).of(body.items))
+    views = None if from_views is None else RecordedViews(from_views, *play)
+    fleet = None if from_prometheus is None else FleetOptions(from_prometheus, **given)
+    body, source = find_recommendations(session, views, fleet, namespaces)
+    found = document(body, source, RecommendationFilter(ids=ids, namespaces=namespaces, **chosen).of(body.items))
     if body.items and not found.items:
         session.terminal.hint(f"hint: none of {len(body.items)} is what was asked for; without options all are shown")
     elif namespaces and not body.workloads:
         session.terminal.hint(f"hint: nobody in {', '.join(namespaces)} was seen with a GPU; is the name right?")
-    _show(session, found, output)
-    if output_dir:
-        _write(session, found, output_dir)
-    _hints(session, found, output)
-
-
-def _write(session: Session, found: "RecommendationList", folder: str) -> None:
-    from gpuwatch.cli.recommend.output_files import REPORT, write
-
-    count = write(Path(folder), found, session.config().rightsizing)
-    session.terminal.hint(f"{count} files in {folder}; begin with {folder}/{REPORT}")
-
-
-def _show(session: Session, found: "RecommendationList", output: str) -> None:
+    config = session.config().rightsizing
     if output in ("table", "wide"):
         from gpuwatch.cli.console.words import Words
         from gpuwatch.cli.recommend.screen import lines
@@ -112,29 +85,13 @@ def _show(session: Session, found: "RecommendationList", output: str) -> None:
         words = Words(terminal.glyphs, found.at.timestamp() if found.at else 0.0)
         terminal.show(*lines(found, words, terminal.width, wide=output == "wide"))
     else:
-        click.echo(_text(session, output)(found), nl=False)
+        from gpuwatch.cli.recommend.output_files import text
 
+        click.echo(text(found, output, config), nl=False)
+    if output_dir:
+        from gpuwatch.cli.recommend.output_files import REPORT, write
 
-def _text(session: Session, output: str) -> "Callable[[RecommendationList], str]":
-    """What makes the text of an output format."""
-    from gpuwatch.cli.console.document import to_json, to_yaml
-    from gpuwatch.cli.recommend.output_files import script, to_csv
-    from gpuwatch.cli.recommend.report.page import report
-
-    texts: dict[str, Callable[[RecommendationList], str]] = {
-        "json": lambda found: f"{to_json(found)}\n",
-        "yaml": lambda found: f"{to_yaml(found)}\n",
-        "csv": lambda found: to_csv(found.items),
-        "html": lambda found: report(found, session.config().rightsizing),
-        "name": lambda found: "".join(f"recommendation/{item.id}\n" for item in found.items),
-        "apply": lambda found: script(found.items),
-    }
-    return texts[output]
-
-
-def _hints(session: Session, found: "RecommendationList", output: str) -> None:
-    """What is not in the table, and how to get it."""
-    from gpuwatch.cli.recommend.screen import hints
-
-    for line in hints(found, session.config().rightsizing, output):
+        count = write(Path(output_dir), found, config)
+        session.terminal.hint(f"{count} files in {output_dir}; begin with {output_dir}/{REPORT}")
+    for line in hints(found, config, output):
         session.terminal.hint(f"hint: {line}")

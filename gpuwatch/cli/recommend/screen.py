@@ -8,7 +8,7 @@ from gpuwatch.cli.console.table import Column, table
 from gpuwatch.cli.console.words import Words
 from gpuwatch.cli.recommend.items import RecommendationItem, RecommendationList
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import Finding, Level, Savings, Target
+from gpuwatch.model.recommendation import FindingKind, Level, RecommendationTarget, Savings
 from gpuwatch.rightsizing.findings.text import span
 
 if TYPE_CHECKING:
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
 
 
 TITLES = {
-    Finding.NEVER_USED: "never used",
-    Finding.IDLE_HOLDER: "idle",
-    Finding.DUTY_CYCLED: "seldom busy",
-    Finding.MIG_FIT: "fits MIG",
-    Finding.GANG_OVERSIZED: "too many GPUs",
-    Finding.PREALLOCATED: "preallocates",
-    Finding.CPU_BOUND: "waits for CPU",
-    Finding.IO_BOUND: "waits for IO",
-    Finding.QUOTA_SLACK: "large quota",
-    Finding.STEADY_LOAD: "steady load",
-    Finding.ENERGY: "saves energy",
-    Finding.MIG_LAYOUT: "MIG layout",
+    FindingKind.NEVER_USED: "never used",
+    FindingKind.IDLE_HOLDER: "idle",
+    FindingKind.DUTY_CYCLED: "seldom busy",
+    FindingKind.MIG_FIT: "fits MIG",
+    FindingKind.GANG_OVERSIZED: "too many GPUs",
+    FindingKind.PREALLOCATED: "preallocates",
+    FindingKind.CPU_BOUND: "waits for CPU",
+    FindingKind.IO_BOUND: "waits for IO",
+    FindingKind.QUOTA_SLACK: "large quota",
+    FindingKind.STEADY_LOAD: "steady load",
+    FindingKind.ENERGY: "saves energy",
+    FindingKind.MIG_LAYOUT: "MIG layout",
 }
 """Every finding as people call it."""
 
 DAYS_A_MONTH = 30
 
 
-def who(target: Target) -> str:
+def who(target: RecommendationTarget) -> str:
     """`namespace/name`, or the nodes it is about."""
     names = [part for part in (target.namespace, target.name) if part]
     return "/".join(names) or _several(target.nodes) or _several(target.gpus) or "cluster"
 
 
-def whole_name(target: Target) -> str:
+def whole_name(target: RecommendationTarget) -> str:
     """Also what kind it is, and which container: `Deployment nlp/chat, container server`."""
     kind = target.kind or ("Namespace" if target.namespace and not target.name else "")
     container = f", container {target.container}" if target.container else ""

@@ -7,25 +7,27 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from gpuwatch.model.recommendation import Action, Apply, Recommendation
-from gpuwatch.rightsizing.apply.kubectl import Around, kubectl, label, patch, thing
+from gpuwatch.model.recommendation import Apply, Recommendation, RecommendedAction
+from gpuwatch.rightsizing.apply.kubectl import ApplyContext, kubectl, label, patch, thing
 from gpuwatch.rightsizing.apply.node import partitioning, sharing, specs_of
 from gpuwatch.rightsizing.apply.pod import annotations, resources
-from gpuwatch.rightsizing.model.usage import Fleet
+from gpuwatch.rightsizing.model.usage import FleetFacts
 
-Way = Callable[[Recommendation, Around], tuple[Apply, ...]]
+Way = Callable[[Recommendation, ApplyContext], tuple[Apply, ...]]
 
 
-def all_applied(recommendations: Iterable[Recommendation], fleet: Fleet | None = None) -> tuple[Recommendation, ...]:
+def all_applied(
+    recommendations: Iterable[Recommendation], fleet: FleetFacts | None = None
+) -> tuple[Recommendation, ...]:
     """The same with `apply` filled, as far as there is a way. They are seen together: layouts of one node are one.
 
     `fleet` tells what else is on a node; without it that is left to the reader.
     """
-    known, gpus = tuple(recommendations), (fleet or Fleet()).gpus
+    known, gpus = tuple(recommendations), (fleet or FleetFacts()).gpus
     cuts = [each for each in known if each.change.layouts]
-    specs = specs_of((layout for each in cuts for layout in each.change.layouts), fleet or Fleet())
+    specs = specs_of((layout for each in cuts for layout in each.change.layouts), fleet or FleetFacts())
     bearers = (each.id for each in cuts if all(layout.node in specs for layout in each.change.layouts))
-    around = Around(
+    around = ApplyContext(
         specs=specs,
         bearer=next(bearers, ""),
         cut=frozenset(gpu.node for gpu in gpus if gpu.mig_enabled),
@@ -38,12 +40,12 @@ def all_applied(recommendations: Iterable[Recommendation], fleet: Fleet | None =
     )
 
 
-def applied(recommendation: Recommendation, fleet: Fleet | None = None) -> Recommendation:
+def applied(recommendation: Recommendation, fleet: FleetFacts | None = None) -> Recommendation:
     """One that is given alone."""
     return all_applied((recommendation,), fleet)[0]
 
 
-def scale(about: Recommendation, around: Around) -> tuple[Apply, ...]:
+def scale(about: Recommendation, around: ApplyContext) -> tuple[Apply, ...]:
     """Ends work that holds a GPU for nothing. Only of batch and notebooks, whatever the advice says."""
     target = about.target
     if target.work_class not in {"batch", "notebook"} or not target.name:
@@ -93,7 +95,7 @@ def _scaling(kind: str | None, name: str, pods: tuple[str, ...], namespace: str)
     return None
 
 
-def quota(about: Recommendation, _: Around) -> tuple[Apply, ...]:
+def quota(about: Recommendation, _: ApplyContext) -> tuple[Apply, ...]:
     """A ResourceQuota takes extended resources with `requests.` only; what else it limits stays."""
     hard = {f"requests.{name.removeprefix('requests.')}": str(count) for name, count in about.change.hard.items()}
     namespace, name = about.target.namespace, about.change.quota
@@ -111,7 +113,7 @@ def quota(about: Recommendation, _: Around) -> tuple[Apply, ...]:
 RESERVED = "gpuwatch.io/gpu-reserved"
 
 
-def reserving(about: Recommendation, _: Around) -> tuple[Apply, ...]:
+def reserving(about: Recommendation, _: ApplyContext) -> tuple[Apply, ...]:
     """A taint and a label that only the namespace's pods tolerate and ask for."""
     namespace, nodes = about.target.namespace, about.target.nodes
     if not namespace:
@@ -131,14 +133,14 @@ def reserving(about: Recommendation, _: Around) -> tuple[Apply, ...]:
     return (Apply(what="reserve", note=note, command=command, manifest=fragment),)
 
 
-WAYS: dict[Action, tuple[Way, ...]] = {
-    Action.SCALE_DOWN: (scale,),
-    Action.SHARE: (sharing, resources),
-    Action.RESIZE: (resources,),
-    Action.REDUCE: (resources,),
-    Action.CHANGE_QUOTA: (quota,),
-    Action.RESERVE: (reserving,),
-    Action.TUNE: (annotations,),
-    Action.REPARTITION: (partitioning,),
+WAYS: dict[RecommendedAction, tuple[Way, ...]] = {
+    RecommendedAction.SCALE_DOWN: (scale,),
+    RecommendedAction.SHARE: (sharing, resources),
+    RecommendedAction.RESIZE: (resources,),
+    RecommendedAction.REDUCE: (resources,),
+    RecommendedAction.CHANGE_QUOTA: (quota,),
+    RecommendedAction.RESERVE: (reserving,),
+    RecommendedAction.TUNE: (annotations,),
+    RecommendedAction.REPARTITION: (partitioning,),
 }
 """What is not here needs a person's own hand: a question, a setting of a server, more CPU."""

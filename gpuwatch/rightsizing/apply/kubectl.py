@@ -79,7 +79,7 @@ Specs = list[dict[str, Any]]
 """One configuration of mig-parted: what becomes of which GPUs of a node."""
 
 
-class Around(NamedTuple):
+class ApplyContext(NamedTuple):
     """What an advice is not about, and matters. `specs`: of all nodes for which a layout is advised, as the
     Operator has one ConfigMap for all; `bearer`: the advice that brings it; `cut`: nodes with a GPU in MIG mode;
     `used`: nodes with a GPU that somebody holds; `alone`: as of `Fleet`.

@@ -11,9 +11,9 @@ from itertools import chain
 from typing import Any
 
 from gpuwatch.model.recommendation import Apply, Layout, Recommendation
-from gpuwatch.rightsizing.apply.kubectl import Around, Specs, add, config_map, cordon, digest, label, pretty, told
+from gpuwatch.rightsizing.apply.kubectl import ApplyContext, Specs, add, config_map, cordon, digest, label, pretty, told
 from gpuwatch.rightsizing.model.mig_profiles import model_of
-from gpuwatch.rightsizing.model.usage import Fleet
+from gpuwatch.rightsizing.model.usage import FleetFacts
 
 SHARING_CONFIG = "gpuwatch-device-plugin"
 SHARING_LABEL = "nvidia.com/device-plugin.config"
@@ -28,7 +28,7 @@ UNSHARED: dict[str, Any] = {"version": "v1"}
 """For nodes without the label. Without it the plugin takes a ConfigMap's only configuration for every node."""
 
 
-def sharing(about: Recommendation, around: Around) -> tuple[Apply, ...]:
+def sharing(about: Recommendation, around: ApplyContext) -> tuple[Apply, ...]:
     """The device plugin's configuration, for one node: that of `target.nodes` that comes first."""
     change, nodes = about.change, about.target.nodes[:1]
     key = {"time_slicing": "timeSlicing", "mps": "mps"}.get(change.strategy or "")
@@ -71,7 +71,7 @@ ALONE = "No pod may use a GPU of the node"
 IN_USE = "Others of its GPUs are in use, so the command does not label it. When their pods have ended: {}. "
 
 
-def partitioning(about: Recommendation, around: Around) -> tuple[Apply, ...]:
+def partitioning(about: Recommendation, around: ApplyContext) -> tuple[Apply, ...]:
     """mig-parted's configuration, through the GPU Operator and by hand."""
     nodes = sorted({layout.node for layout in about.change.layouts})
     if unknown := [node for node in nodes if node not in around.specs]:
@@ -84,7 +84,7 @@ def partitioning(about: Recommendation, around: Around) -> tuple[Apply, ...]:
     return (_by_operator(about.id, names, around), _by_hand(own, names)) if nodes else ()
 
 
-def specs_of(layouts: Iterable[Layout], fleet: Fleet) -> dict[str, Specs]:
+def specs_of(layouts: Iterable[Layout], fleet: FleetFacts) -> dict[str, Specs]:
     """What mig-parted does to each node: an entry for all of its GPUs that are cut alike; others are left as they are.
 
     A node with a GPU of which the index is not known is left out.
@@ -96,14 +96,14 @@ def specs_of(layouts: Iterable[Layout], fleet: Fleet) -> dict[str, Specs]:
         (node, each.model) for node, here in by_node.items() for each in here
     }
     kinds = Counter(node for node, _ in models)
-    return {node: _specs(here, is_mixed=kinds[node] > 1) for node, here in sorted(by_node.items()) if _is_known(here)}
+    return {
+        node: _specs(here, is_mixed=kinds[node] > 1)
+        for node, here in sorted(by_node.items())
+        if all(layout.index is not None for layout in here)
+    }
 
 
-def _is_known(layouts: Iterable[Layout]) -> bool:
-    return all(layout.index is not None for layout in layouts)
-
-
-def _by_operator(about: str, nodes: Mapping[str, list[str]], around: Around) -> Apply:
+def _by_operator(about: str, nodes: Mapping[str, list[str]], around: ApplyContext) -> Apply:
     """`nodes`: by name of configuration. They take no new pods until somebody uncordons them. MIG manager begins when
     the label is there, stops what reports the node's GPUs, and may reboot: so only nodes that nobody uses get it.
     """

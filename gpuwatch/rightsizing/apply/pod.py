@@ -7,8 +7,8 @@ anew. Only templates of Kubernetes' own kinds are patched; those of operators di
 from collections.abc import Mapping
 from typing import Any
 
-from gpuwatch.model.recommendation import Apply, Recommendation, Target
-from gpuwatch.rightsizing.apply.kubectl import Around, kubectl, patch, thing
+from gpuwatch.model.recommendation import Apply, Recommendation, RecommendationTarget
+from gpuwatch.rightsizing.apply.kubectl import ApplyContext, kubectl, patch, thing
 from gpuwatch.rightsizing.model import mig_profiles
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
@@ -67,7 +67,7 @@ NEEDS = {
 }
 
 
-def resources(about: Recommendation, _: Around) -> tuple[Apply, ...]:
+def resources(about: Recommendation, _: ApplyContext) -> tuple[Apply, ...]:
     """The container's GPUs as advised."""
     change = about.change
     now = change.resource or USUAL
@@ -90,7 +90,7 @@ def _instances(model: str | None) -> list[str]:
     return [profile.resource for profile in known.plain()] if known else []
 
 
-def annotations(about: Recommendation, _: Around) -> tuple[Apply, ...]:
+def annotations(about: Recommendation, _: ApplyContext) -> tuple[Apply, ...]:
     """On the pods that run, which restarts nothing, and for those to come in the manifest."""
     target, wanted = about.target, about.change.annotations
     if not wanted:
@@ -107,7 +107,7 @@ def annotations(about: Recommendation, _: Around) -> tuple[Apply, ...]:
     return (Apply(what="energy_class", note=note, command=command, manifest=manifest),)
 
 
-def _container(target: Target, asked: Mapping[str, str], dropped: list[str], need: str) -> Apply:
+def _container(target: RecommendationTarget, asked: Mapping[str, str], dropped: list[str], need: str) -> Apply:
     """`dropped`: resources that it must not ask for any more."""
     wanted = ", ".join(f"{name}: {count}" for name, count in asked.items())
     if not target.namespace or not target.kind:

@@ -6,66 +6,66 @@ from fnmatch import fnmatchcase
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.recommendation import (
-    Action,
-    Change,
     Evidence,
-    Finding,
+    FindingKind,
     Level,
     Predicted,
     Recommendation,
+    RecommendedAction,
+    RecommendedChange,
     Savings,
 )
-from gpuwatch.rightsizing.findings.workload import Case
-from gpuwatch.rightsizing.model.usage import Hold
+from gpuwatch.rightsizing.findings.workload import WorkloadFacts
+from gpuwatch.rightsizing.model.usage import DeviceAllocation
 
 
 def advice(
-    case: Case,
-    finding: Finding,
+    facts: WorkloadFacts,
+    finding: FindingKind,
     *,
-    holds: tuple[Hold, ...],
-    action: Action,
+    holds: tuple[DeviceAllocation, ...],
+    action: RecommendedAction,
     current: str,
     recommended: str,
     why: str,
     evidence: Evidence,
     confidence: Level,
     risk: Level,
-    risk_words: str,
+    risk_text: str,
     savings: Savings,
-    change: Change,
+    change: RecommendedChange,
     predicted: Predicted | None = None,
     good_for: float | None = None,
 ) -> Recommendation:
     """About a workload, by those of its holds that matter; `good_for`: seconds, else as configured."""
-    key = case.summary.key
+    key = facts.summary.key
     return Recommendation(
-        id=identity(finding, key.namespace, key.kind, key.name, key.container, key.image),
+        id=recommendation_id(finding, key.namespace, key.kind, key.name, key.container, key.image),
         kind=finding,
         action=action,
-        target=case.target(holds),
+        target=facts.target(holds),
         current=current,
         recommended=recommended,
         why=why,
         evidence=evidence,
         confidence=confidence,
         risk=risk,
-        risk_words=risk_words,
+        risk_text=risk_text,
         savings=savings,
         change=change,
         predicted=predicted,
-        at=case.ground.now,
-        expires=case.ground.now + (case.config.expire if good_for is None else good_for),
+        at=facts.context.now,
+        expires=facts.context.now + (facts.config.expire if good_for is None else good_for),
     )
 
 
-def identity(finding: Finding, *target: str | None) -> str:
+def recommendation_id(finding: FindingKind, *target: str | None) -> str:
     """The same for the same finding about the same target, on any machine: `mig-fit-0a1b2c3d4e`."""
     text = "\0".join(part or "" for part in target)
     return f"{finding.value.replace('_', '-')}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
-def held_words(holds: tuple[Hold, ...]) -> str:
+def allocation_text(holds: tuple[DeviceAllocation, ...]) -> str:
     """`2 x nvidia.com/gpu`."""
     counts = Counter(hold.resource or (f"MIG {hold.profile or 'instance'}" if hold.device else "GPU") for hold in holds)
     return ", ".join(f"{count} x {name}" for name, count in sorted(counts.items()))

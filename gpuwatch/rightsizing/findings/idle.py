@@ -8,21 +8,21 @@ that may be serving, nor one whose other pods work: its owner is asked. Counters
 
 from collections.abc import Iterable
 
-from gpuwatch.model.recommendation import Action, Change, Finding, Level, Recommendation
+from gpuwatch.model.recommendation import FindingKind, Level, Recommendation, RecommendedAction, RecommendedChange
 from gpuwatch.model.snapshot import Record
-from gpuwatch.rightsizing.findings.advice import HOURS, advice, held_words, savings
+from gpuwatch.rightsizing.findings.advice import HOURS, advice, allocation_text, savings
 from gpuwatch.rightsizing.findings.text import percent, some, span, time
 from gpuwatch.rightsizing.findings.workload import (
     DAY_SECONDS,
     KNOWN_HOLDS,
     WEEK_DAYS,
-    Case,
-    Ground,
+    FleetContext,
+    WorkloadFacts,
     by_pod,
-    graded,
+    level_of,
     share_of,
 )
-from gpuwatch.rightsizing.model.usage import Fleet, Hold
+from gpuwatch.rightsizing.model.usage import DeviceAllocation, FleetFacts
 from gpuwatch.rightsizing.usage.allocation import IDLE_BUSY
 
 PCIE_IDLE = 1 << 20
@@ -41,32 +41,32 @@ OLD_SECONDS = 3 * 3600.0
 """Who was seen last so long ago may have worked since."""
 
 
-def quiet_seconds(hold: Hold, ground: Ground) -> float | None:
+def idle_seconds(hold: DeviceAllocation, context: FleetContext) -> float | None:
     """For how long it surely did nothing, after its grace. None: it works, or nobody can tell.
 
     The ledger has left out the time that nobody saw.
     """
     if hold.idle_since is None or hold.busy is None or _does_something(hold):
         return None
-    if ground.now - hold.last > OLD_SECONDS:
+    if context.now - hold.last > OLD_SECONDS:
         return None
-    return hold.last - max(hold.idle_since, hold.since + ground.config.grace)
+    return hold.last - max(hold.idle_since, hold.since + context.config.grace)
 
 
-def is_seen_whole(hold: Hold) -> bool:
+def is_observed_from_start(hold: DeviceAllocation) -> bool:
     """Whether it was seen from its begin: else it may have worked before."""
     if hold.worked or hold.idle_since is None:
         return hold.worked
-    return hold.idle_since - hold.unseen - hold.since <= BEGIN_SECONDS
+    return hold.idle_since - hold.unobserved - hold.since <= BEGIN_SECONDS
 
 
-def works(hold: Hold, ground: Ground) -> bool:
+def may_be_working(hold: DeviceAllocation, context: FleetContext) -> bool:
     """Also where nobody can tell."""
-    seconds = quiet_seconds(hold, ground)
-    return seconds is None or seconds < ground.config.idle_after
+    seconds = idle_seconds(hold, context)
+    return seconds is None or seconds < context.config.idle_after
 
 
-def draw_above_idle(holds: Iterable[Hold], fleet: Fleet) -> float | None:
+def draw_above_idle(holds: Iterable[DeviceAllocation], fleet: FleetFacts) -> float | None:
     """Watts that whole GPUs draw for being held without work. None: of any that is not known."""
     idle = {gpu.uuid: gpu.idle_watts for gpu in fleet.gpus}
     total = 0.0
@@ -78,13 +78,13 @@ def draw_above_idle(holds: Iterable[Hold], fleet: Fleet) -> float | None:
     return total
 
 
-def _does_something(hold: Hold) -> bool:
+def _does_something(hold: DeviceAllocation) -> bool:
     if hold.device:
-        return hold.asked
-    return hold.asked or (hold.pcie is not None and hold.pcie >= PCIE_IDLE) or _draws(hold)
+        return hold.has_requests
+    return hold.has_requests or (hold.pcie is not None and hold.pcie >= PCIE_IDLE) or _draws(hold)
 
 
-def _draws(hold: Hold) -> bool:
+def _draws(hold: DeviceAllocation) -> bool:
     if hold.watts is None or hold.loaded_idle_watts is None or hold.watts < DRAW * hold.loaded_idle_watts:
         return False
     return hold.power_limit is None or hold.watts > DRAW_AT_REST * hold.power_limit
@@ -106,17 +106,17 @@ DRIVER_BYTES = 2**30
 """The driver's own on a GPU that nobody uses, at most."""
 
 
-class Rest(Record, frozen=True, kw_only=True):
+class IdlePod(Record, frozen=True, kw_only=True):
     """A pod of which no device works. `seconds`: for so long, at least; `never`: none of them ever did."""
 
-    holds: tuple[Hold, ...]
+    holds: tuple[DeviceAllocation, ...]
     seconds: float
     never: bool
 
 
-def never_used(case: Case) -> Recommendation | None:
+def never_used(facts: WorkloadFacts) -> Recommendation | None:
     """Held, and no process ever came, as far as was seen."""
-    rests = tuple(rest for rest in resting(case) if rest.never)
+    rests = tuple(rest for rest in idle_pods(facts) if rest.never)
     if not rests:
         return None
     holds = tuple(hold for rest in rests for hold in rest.holds)
@@ -127,59 +127,59 @@ def never_used(case: Case) -> Recommendation | None:
         f"for {percent(0.01)} or more of its time."
     )
     risk = "Whoever asked for it may be about to begin: nothing is lost but the place."
-    return _advice(case, Finding.NEVER_USED, rests, why, risk)
+    return _advice(facts, FindingKind.NEVER_USED, rests, why, risk)
 
 
-def idle_holder(case: Case) -> Recommendation | None:
+def idle_holder(facts: WorkloadFacts) -> Recommendation | None:
     """It has a context on the GPU, or had, and does nothing with it."""
-    rests = tuple(rest for rest in resting(case) if not rest.never)
+    rests = tuple(rest for rest in idle_pods(facts) if not rest.never)
     if not rests:
         return None
     shortest = min(rest.seconds for rest in rests)
-    pause = _longest_pause(case)
+    pause = _longest_pause(facts)
     before = f" The longest pause after which it worked again was {span(pause)}." if pause >= 60 else ""
     copies = any(hold.pcie is not None and not hold.device for rest in rests for hold in rest.holds)
     still = f", and copied less than {PCIE_IDLE >> 20} MiB a second" if copies else ""
     why = f"No work for {span(shortest)}: busy for less than {percent(0.01)} of any window{still}.{before}"
     risk = "What its processes keep in GPU memory is lost when they end: let it be saved first."
-    return _advice(case, Finding.IDLE_HOLDER, rests, why, risk)
+    return _advice(facts, FindingKind.IDLE_HOLDER, rests, why, risk)
 
 
-def is_at_rest(case: Case) -> bool:
+def is_all_idle(facts: WorkloadFacts) -> bool:
     """Whether nothing that it holds works: then its size does not matter."""
-    return bool(case.present) and sum(len(rest.holds) for rest in resting(case)) == len(case.present)
+    return bool(facts.present) and sum(len(rest.holds) for rest in idle_pods(facts)) == len(facts.present)
 
 
-def resting(case: Case) -> tuple[Rest, ...]:
+def idle_pods(facts: WorkloadFacts) -> tuple[IdlePod, ...]:
     """Its pods of which every device has been quiet for long enough to be sure that this is no pause."""
     found = []
-    for _, holds in by_pod(case.present):
-        quiet = [seconds for hold in holds if (seconds := quiet_seconds(hold, case.ground)) is not None]
+    for _, holds in by_pod(facts.present):
+        quiet = [seconds for hold in holds if (seconds := idle_seconds(hold, facts.context)) is not None]
         if len(quiet) < len(holds):
             continue
-        rest = Rest(holds=holds, seconds=min(quiet), never=all(map(_is_untouched, holds)))
-        if rest.seconds >= _least(case, rest):
+        rest = IdlePod(holds=holds, seconds=min(quiet), never=all(map(_is_untouched, holds)))
+        if rest.seconds >= _least(facts, rest):
             found.append(rest)
     return tuple(found)
 
 
-def _least(case: Case, rest: Rest) -> float:
+def _least(facts: WorkloadFacts, rest: IdlePod) -> float:
     """Seconds of quiet that are no pause of this workload."""
-    pause = _longest_pause(case)
-    least = max(case.config.idle_after, LONGER * pause)
-    is_patient = case.summary.work_class == "batch" and not case.may_serve
+    pause = _longest_pause(facts)
+    least = max(facts.config.idle_after, LONGER * pause)
+    is_patient = facts.summary.work_class == "batch" and not facts.may_serve
     if is_patient or (rest.never and pause == 0.0):
         return least
-    return max(least, _break(case, rest, pause))
+    return max(least, _break(facts, rest, pause))
 
 
-def _break(case: Case, rest: Rest, pause: float) -> float:
+def _break(facts: WorkloadFacts, rest: IdlePod, pause: float) -> float:
     """Seconds that people's habits may keep it quiet for, as far as they are known."""
-    lull = case.config.lull
-    holds = [hold for each in case.kin for hold in each.holds]
-    first, last = min(each.first for each in case.kin), max(each.last for each in case.kin)
+    lull = facts.config.lull
+    holds = [hold for each in facts.all_images for hold in each.holds]
+    first, last = min(each.first for each in facts.all_images), max(each.last for each in facts.all_images)
     if pause == 0.0 and not any(hold.worked for hold in holds):
-        is_whole = all(map(is_seen_whole, holds))
+        is_whole = all(map(is_observed_from_start, holds))
         return 0.0 if last - first >= (DAY_SECONDS if is_whole else lull) else lull
     if pause >= BREAK_SECONDS:
         return lull
@@ -187,57 +187,59 @@ def _break(case: Case, rest: Rest, pause: float) -> float:
     return min(lull, next((quiet for days, quiet in STEADY if worked >= days * DAY_SECONDS), lull))
 
 
-def _longest_pause(case: Case) -> float:
+def _longest_pause(facts: WorkloadFacts) -> float:
     """Of any of its pods, also of those that are gone, and with other images: they did the same work."""
-    return max((hold.longest_gap for each in case.kin for hold in each.holds), default=0.0)
+    return max((hold.longest_gap for each in facts.all_images for hold in each.holds), default=0.0)
 
 
-def _is_untouched(hold: Hold) -> bool:
+def _is_untouched(hold: DeviceAllocation) -> bool:
     """No process, or so little memory that none can be there. Memory that was taken once is no sign of disuse."""
-    if hold.worked or not is_seen_whole(hold):
+    if hold.worked or not is_observed_from_start(hold):
         return False
     if hold.processes is None:
         return hold.memory is not None and hold.memory < NO_CONTEXT_BYTES
     return hold.processes == 0 and (hold.memory is None or hold.memory < DRIVER_BYTES)
 
 
-def _advice(case: Case, finding: Finding, rests: tuple[Rest, ...], why: str, risk: str) -> Recommendation:
+def _advice(
+    facts: WorkloadFacts, finding: FindingKind, rests: tuple[IdlePod, ...], why: str, risk: str
+) -> Recommendation:
     holds = tuple(hold for rest in rests for hold in rest.holds)
     seconds = min(rest.seconds for rest in rests)
-    is_whole = is_at_rest(case) and len(case.present) < KNOWN_HOLDS
-    at_work = [hold.pod for hold in holds if (case.summary.key.namespace, hold.pod) in case.ground.working]
-    may_go = is_whole and not at_work and not case.may_serve
+    is_whole = is_all_idle(facts) and len(facts.present) < KNOWN_HOLDS
+    at_work = [hold.pod for hold in holds if (facts.summary.key.namespace, hold.pod) in facts.context.working]
+    may_go = is_whole and not at_work and not facts.may_serve
     return advice(
-        case,
+        facts,
         finding,
         holds=holds,
-        action=Action.SCALE_DOWN if may_go else Action.ASK_OWNER,
-        current=held_words(holds),
+        action=RecommendedAction.SCALE_DOWN if may_go else RecommendedAction.ASK_OWNER,
+        current=allocation_text(holds),
         recommended="give it back" if may_go else "ask whether it is needed",
-        why=why + ("" if may_go else f" {_why_asked(case, at_work)}"),
-        evidence=case.evidence(held=sum(hold.last - hold.since for hold in holds), idle=seconds),
-        confidence=graded(seconds, (DAY_SECONDS, 2 * 3600.0)),
-        risk=Level.MEDIUM if may_go and finding is Finding.IDLE_HOLDER else Level.LOW,
-        risk_words=risk,
+        why=why + ("" if may_go else f" {_why_asked(facts, at_work)}"),
+        evidence=facts.evidence(held=sum(hold.last - hold.since for hold in holds), idle=seconds),
+        confidence=level_of(seconds, (DAY_SECONDS, 2 * 3600.0)),
+        risk=Level.MEDIUM if may_go and finding is FindingKind.IDLE_HOLDER else Level.LOW,
+        risk_text=risk,
         savings=savings(
-            case.config,
-            case.model,
+            facts.config,
+            facts.model,
             HOURS * sum(map(share_of, holds)),
-            draw_above_idle(holds, case.ground.fleet),
+            draw_above_idle(holds, facts.context.fleet),
         ),
-        change=Change(
-            resource=case.resource,
-            count=case.summary.gpus_per_pod,
+        change=RecommendedChange(
+            resource=facts.resource,
+            count=facts.summary.gpus_per_pod,
             to_count=0 if may_go else None,
         ),
-        good_for=min(case.config.expire, DAY_SECONDS),
+        good_for=min(facts.config.expire, DAY_SECONDS),
     )
 
 
-def _why_asked(case: Case, at_work: list[str]) -> str:
+def _why_asked(facts: WorkloadFacts, at_work: list[str]) -> str:
     """Why it is not simply to go."""
-    if case.may_serve:
-        named = "It serves" if case.summary.work_class == "serving" else "Nobody says that it does not serve"
+    if facts.may_serve:
+        named = "It serves" if facts.summary.work_class == "serving" else "Nobody says that it does not serve"
         return f"{named}, so quiet may be normal: only its owner can tell."
     if at_work:
         return f"Another container of {some(set(at_work))} works."
@@ -251,48 +253,50 @@ QUIET = 0.9
 """Of the time it was held: something may run on every GPU at the start."""
 
 
-def gang_oversized(case: Case) -> Recommendation | None:
+def gang_oversized(facts: WorkloadFacts) -> Recommendation | None:
     """Every pod has as many to spare, and has had them for as long as a size must be known."""
-    count = case.summary.gpus_per_pod
-    if count < 2 or case.profile != "" or case.shared or not case.present:
+    count = facts.summary.gpus_per_pod
+    if count < 2 or facts.profile != "" or facts.shared or not facts.present:
         return None
-    spare = [_spare(case, holds) for _, holds in by_pod(case.present)]
+    spare = [_spare(facts, holds) for _, holds in by_pod(facts.present)]
     fewest = min(map(len, spare))
     if not 0 < fewest < count:
         return None
     holds = tuple(hold for each in spare for hold in each)
-    quiet = min(quiet_seconds(hold, case.ground) or 0.0 for hold in holds)
-    others = [hold.busy for hold in case.present if hold not in holds and hold.busy is not None]
+    quiet = min(idle_seconds(hold, facts.context) or 0.0 for hold in holds)
+    others = [hold.busy for hold in facts.present if hold not in holds and hold.busy is not None]
     return advice(
-        case,
-        Finding.GANG_OVERSIZED,
+        facts,
+        FindingKind.GANG_OVERSIZED,
         holds=holds,
-        action=Action.REDUCE,
-        current=f"{count} x {case.resource or 'GPU'}",
-        recommended=f"{count - fewest} x {case.resource or 'GPU'}",
+        action=RecommendedAction.REDUCE,
+        current=f"{count} x {facts.resource or 'GPU'}",
+        recommended=f"{count - fewest} x {facts.resource or 'GPU'}",
         why=f"{fewest} of {count} GPUs of each pod did nothing for {span(quiet)}, while every other one was busy "
-        f"{percent(min(others))} of the time or more. Now: {held_words(case.present)}.",
-        evidence=case.evidence(idle=quiet),
-        confidence=case.sureness,
+        f"{percent(min(others))} of the time or more. Now: {allocation_text(facts.present)}.",
+        evidence=facts.evidence(idle=quiet),
+        confidence=facts.confidence,
         risk=Level.MEDIUM,
-        risk_words=f"The work may not divide by {count - fewest}, as tensor parallelism and batch sizes often do not: "
+        risk_text=f"The work may not divide by {count - fewest}, as tensor parallelism and batch sizes often do not: "
         "try it, or lower what it asks for to what it uses.",
-        savings=savings(case.config, case.model, case.hours_per_day * fewest / count),
-        change=Change(resource=case.resource, count=count, to_resource=case.resource, to_count=count - fewest),
+        savings=savings(facts.config, facts.model, facts.hours_per_day * fewest / count),
+        change=RecommendedChange(
+            resource=facts.resource, count=count, to_resource=facts.resource, to_count=count - fewest
+        ),
     )
 
 
-def _spare(case: Case, holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
+def _spare(facts: WorkloadFacts, holds: tuple[DeviceAllocation, ...]) -> tuple[DeviceAllocation, ...]:
     """GPUs of one pod that are not needed; none where not all of its GPUs are known, or any is in between."""
-    if len({hold.gpu for hold in holds}) != case.summary.gpus_per_pod:
+    if len({hold.gpu for hold in holds}) != facts.summary.gpus_per_pod:
         return ()
-    spare = tuple(hold for hold in holds if _is_spare(case, hold))
+    spare = tuple(hold for hold in holds if _is_spare(facts, hold))
     at_work = [hold for hold in holds if hold.busy is not None and hold.busy >= OTHERS_BUSY]
     return spare if len(spare) + len(at_work) == len(holds) else ()
 
 
-def _is_spare(case: Case, hold: Hold) -> bool:
-    held, quiet = hold.last - hold.since, quiet_seconds(hold, case.ground)
-    if quiet is None or hold.busy is None or hold.busy >= IDLE_BUSY or held < case.config.min_history:
+def _is_spare(facts: WorkloadFacts, hold: DeviceAllocation) -> bool:
+    held, quiet = hold.last - hold.since, idle_seconds(hold, facts.context)
+    if quiet is None or hold.busy is None or hold.busy >= IDLE_BUSY or held < facts.config.min_history:
         return False
-    return quiet >= max(case.config.idle_after, QUIET * (held - case.config.grace))
+    return quiet >= max(facts.config.idle_after, QUIET * (held - facts.config.grace))

@@ -10,21 +10,21 @@ from itertools import groupby
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.recommendation import (
-    Action,
-    Change,
     Evidence,
-    Finding,
+    FindingKind,
     Layout,
     Level,
     Recommendation,
+    RecommendationTarget,
+    RecommendedAction,
+    RecommendedChange,
     Savings,
-    Target,
 )
-from gpuwatch.rightsizing.findings.advice import identity
+from gpuwatch.rightsizing.findings.advice import recommendation_id
 from gpuwatch.rightsizing.findings.mig_packing import GpuLayout, pack
 from gpuwatch.rightsizing.model import mig_profiles
 from gpuwatch.rightsizing.model.mig_profiles import GpuModel
-from gpuwatch.rightsizing.model.usage import Fleet, GpuFacts
+from gpuwatch.rightsizing.model.usage import FleetFacts, GpuFacts
 
 NAMED = 3
 """Workloads that are named; of the others the number."""
@@ -39,15 +39,17 @@ Cutting = tuple[GpuFacts, GpuLayout]
 
 
 def layouts(
-    fits: Iterable[Recommendation], fleet: Fleet, config: RightsizingConfig, now: float
+    fits: Iterable[Recommendation], fleet: FleetFacts, config: RightsizingConfig, now: float
 ) -> tuple[Recommendation, ...]:
     """One advice for each node and model with GPUs to cut. `fits`: findings `mig_fit`; others are passed over."""
-    small = [fit for fit in fits if fit.kind is Finding.MIG_FIT and fit.change.to_resource]
+    small = [fit for fit in fits if fit.kind is FindingKind.MIG_FIT and fit.change.to_resource]
     found: list[Recommendation] = []
     used = frozenset(gpu.node for gpu in fleet.gpus if gpu.held)
     for model in mig_profiles.table().gpus:
         theirs = [fit for fit in small if mig_profiles.model_of(fit.target.model) is model]
-        free = [gpu for gpu in fleet.gpus if not gpu.held and _model(gpu) is model]
+        free = [
+            gpu for gpu in fleet.gpus if not gpu.held and mig_profiles.model_of(gpu.model, gpu.memory_total) is model
+        ]
         if not theirs or not free:
             continue
         cut = sorted(
@@ -112,10 +114,10 @@ def _advice(
     gpus = [gpu for gpu, _ in cut]
     model = gpus[0].model or ""
     return Recommendation(
-        id=identity(Finding.MIG_LAYOUT, node, model),
-        kind=Finding.MIG_LAYOUT,
-        action=Action.REPARTITION,
-        target=Target(nodes=(node,), gpus=tuple(gpu.uuid for gpu in gpus), model=model),
+        id=recommendation_id(FindingKind.MIG_LAYOUT, node, model),
+        kind=FindingKind.MIG_LAYOUT,
+        action=RecommendedAction.REPARTITION,
+        target=RecommendationTarget(nodes=(node,), gpus=tuple(gpu.uuid for gpu in gpus), model=model),
         current="; ".join(f"{_name(gpu)}: {_words(gpu.layout) or 'not cut'}, free" for gpu in gpus),
         recommended="; ".join(f"{_name(gpu)}: {_words(each.profile for each in layout)}" for gpu, layout in cut),
         why=_why(cut, fits),
@@ -124,9 +126,9 @@ def _advice(
         ),
         confidence=min((fit.confidence for fit in fits), key=list(Level).index),
         risk=Level.MEDIUM,
-        risk_words=RISK,
+        risk_text=RISK,
         savings=Savings(gpu_hours_per_day=0.0),
-        change=Change(
+        change=RecommendedChange(
             layouts=tuple(
                 Layout(node=node, gpu=gpu.uuid, index=gpu.index, model=model, placements=layout) for gpu, layout in cut
             )
@@ -154,10 +156,6 @@ def _words(profiles: Iterable[str]) -> str:
 
 def _name(gpu: GpuFacts) -> str:
     return gpu.uuid if gpu.index is None else f"GPU {gpu.index}"
-
-
-def _model(gpu: GpuFacts) -> GpuModel | None:
-    return mig_profiles.model_of(gpu.model, gpu.memory_total)
 
 
 def _readiest(gpu: GpuFacts) -> tuple[bool, bool, str, int, str]:

@@ -7,21 +7,28 @@ percentile at once, and in memory at any time.
 
 from typing import NamedTuple
 
-from gpuwatch.model.recommendation import Action, Change, Finding, Level, Predicted, Recommendation
+from gpuwatch.model.recommendation import (
+    FindingKind,
+    Level,
+    Predicted,
+    Recommendation,
+    RecommendedAction,
+    RecommendedChange,
+)
 from gpuwatch.model.snapshot import Record
-from gpuwatch.rightsizing.findings.advice import advice, held_words, savings
+from gpuwatch.rightsizing.findings.advice import advice, allocation_text, savings
 from gpuwatch.rightsizing.findings.text import GIB, gib, percent
-from gpuwatch.rightsizing.findings.workload import Case
+from gpuwatch.rightsizing.findings.workload import WorkloadFacts
 from gpuwatch.rightsizing.model import mig_profiles
 from gpuwatch.rightsizing.model.mig_profiles import GpuModel, Profile
 from gpuwatch.rightsizing.model.usage import Slowdown
-from gpuwatch.rightsizing.usage.memory_demand import Demand, is_full
+from gpuwatch.rightsizing.usage.memory_demand import MemoryDemand, is_full
 
 LITTLE = GIB // 20
 """Bytes a day that round to nothing; they count all the same."""
 
 
-class Fit(Record, frozen=True, kw_only=True):
+class MigFit(Record, frozen=True, kw_only=True):
     """The smallest instance that will do. `saved`: share of a GPU that is free then."""
 
     profile: Profile
@@ -29,26 +36,26 @@ class Fit(Record, frozen=True, kw_only=True):
     saved: float
 
 
-def mig_fit(case: Case) -> Recommendation | None:
+def mig_fit(facts: WorkloadFacts) -> Recommendation | None:
     """Which instance, what follows, and how sure that is."""
-    need, fit = case.memory(), best_fit(case)
-    if need is None or fit is None or case.is_preallocating:
+    need, fit = facts.memory(), best_fit(facts)
+    if need is None or fit is None or facts.is_preallocating:
         return None
-    hours = case.hours_per_day * fit.saved
+    hours = facts.hours_per_day * fit.saved
     return advice(
-        case,
-        Finding.MIG_FIT,
-        holds=case.present,
-        action=Action.RESIZE,
-        current=held_words(case.present) or case.resource or "1 x GPU",
-        recommended=f"{max(1, len(case.present))} x {fit.profile.resource}",
-        why=_why(case, fit, need),
-        evidence=case.evidence(),
-        confidence=case.sureness,
-        risk=Level.HIGH if not need.sure else Level.MEDIUM if case.may_serve or fit.profile.estimated else Level.LOW,
-        risk_words=_risk(case, fit, need),
-        savings=savings(case.config, case.model, hours),
-        change=Change(resource=case.resource, count=1, to_resource=fit.profile.resource, to_count=1),
+        facts,
+        FindingKind.MIG_FIT,
+        holds=facts.present,
+        action=RecommendedAction.RESIZE,
+        current=allocation_text(facts.present) or facts.resource or "1 x GPU",
+        recommended=f"{max(1, len(facts.present))} x {fit.profile.resource}",
+        why=_why(facts, fit, need),
+        evidence=facts.evidence(),
+        confidence=facts.confidence,
+        risk=Level.HIGH if not need.sure else Level.MEDIUM if facts.may_serve or fit.profile.estimated else Level.LOW,
+        risk_text=_risk(facts, fit, need),
+        savings=savings(facts.config, facts.model, hours),
+        change=RecommendedChange(resource=facts.resource, count=1, to_resource=fit.profile.resource, to_count=1),
         predicted=Predicted(
             slowdown_low=fit.slowdown.low,
             slowdown_high=fit.slowdown.high,
@@ -58,37 +65,37 @@ def mig_fit(case: Case) -> Recommendation | None:
     )
 
 
-def best_fit(case: Case) -> Fit | None:
+def best_fit(facts: WorkloadFacts) -> MigFit | None:
     """By memory and by compute; None: no smaller one will do, or nobody can tell."""
-    model, need = mig_profiles.model_of(case.model), case.memory()
-    if model is None or need is None or not case.is_single or is_full(need.peak, case.summary.memory_total):
+    model, need = mig_profiles.model_of(facts.model), facts.memory()
+    if model is None or need is None or not facts.is_single or is_full(need.peak, facts.summary.memory_total):
         return None
-    return next((fit for fit in fits_by_compute(case, model) if need.needed <= fit.profile.memory), None)
+    return next((fit for fit in fits_by_compute(facts, model) if need.needed <= fit.profile.memory), None)
 
 
-def fits_by_compute(case: Case, model: GpuModel) -> list[Fit]:
+def fits_by_compute(facts: WorkloadFacts, model: GpuModel) -> list[MigFit]:
     """Smaller instances on which the work is not slowed beyond `max_mig_slowdown`, whatever its memory: least first."""
-    now = _share_now(case, model)
-    slowdowns = {each.profile: each for each in case.summary.slowdowns}
+    now = _share_now(facts, model)
+    slowdowns = {each.profile: each for each in facts.summary.slowdowns}
     found = [
-        Fit(profile=profile, slowdown=slowdowns[profile.name], saved=now - model.share(profile))
+        MigFit(profile=profile, slowdown=slowdowns[profile.name], saved=now - model.share(profile))
         for profile in model.plain()
         if now is not None and profile.name in slowdowns and model.share(profile) < now
     ]
-    fits = [fit for fit in found if fit.slowdown.high <= case.config.max_mig_slowdown]
+    fits = [fit for fit in found if fit.slowdown.high <= facts.config.max_mig_slowdown]
     return sorted(fits, key=lambda fit: -fit.saved)
 
 
-def _share_now(case: Case, model: GpuModel) -> float | None:
+def _share_now(facts: WorkloadFacts, model: GpuModel) -> float | None:
     """Of a GPU; None: not all of its devices are alike, or the instance is in no table."""
-    if not case.profile:
-        return None if case.profile is None else 1.0
-    profile = mig_profiles.instance(case.model, None, case.profile)
+    if not facts.profile:
+        return None if facts.profile is None else 1.0
+    profile = mig_profiles.instance(facts.model, None, facts.profile)
     return model.share(profile) if profile else None
 
 
-def _why(case: Case, fit: Fit, need: Demand) -> str:
-    busy = case.summary.busy
+def _why(facts: WorkloadFacts, fit: MigFit, need: MemoryDemand) -> str:
+    busy = facts.summary.busy
     work = f"Busy {percent(busy.mean)} of the time, {percent(busy.p95)} at the 95th percentile. " if busy else ""
     grown = f", growing by {gib(need.per_day)} a day" if need.per_day >= LITTLE else ""
     return (
@@ -98,13 +105,13 @@ def _why(case: Case, fit: Fit, need: Demand) -> str:
     )
 
 
-def _risk(case: Case, fit: Fit, need: Demand) -> str:
+def _risk(facts: WorkloadFacts, fit: MigFit, need: MemoryDemand) -> str:
     parts = ["The slowdown is computed from counters, not measured: try one pod first."]
     if not need.sure:
         parts.append("Too few days to see whether its memory grows.")
     if fit.profile.estimated:
         parts.append("Its usable memory or multiprocessors are estimated.")
-    if case.may_serve:
+    if facts.may_serve:
         parts.append("Answers may come later at the peak.")
     return " ".join(parts)
 
@@ -117,7 +124,7 @@ MEMORY = 0.92
 """Of the GPU's, for all who share it: contexts and fragments take the rest."""
 
 
-class Way(NamedTuple):
+class SharingStrategy(NamedTuple):
     """How GPUs are shared: a strategy of the device plugin. `busy`: of all together at most."""
 
     strategy: str
@@ -126,13 +133,13 @@ class Way(NamedTuple):
     risk: str
 
 
-TIME_SLICING = Way(
+TIME_SLICING = SharingStrategy(
     "time_slicing",
     "time slicing",
     0.9,
     "Time slicing keeps neither memory nor faults apart: one that takes too much memory takes it from all.",
 )
-MPS = Way(
+MPS = SharingStrategy(
     "mps",
     "MPS",
     0.7,
@@ -140,32 +147,32 @@ MPS = Way(
 )
 
 
-def duty_cycled(case: Case) -> Recommendation | None:
+def duty_cycled(facts: WorkloadFacts) -> Recommendation | None:
     """Several of its kind on one GPU."""
-    need, way = case.memory(), way_of(case)
-    count = min(by_time(case), _by_memory(case))
-    if need is None or count < 2 or case.is_preallocating:
+    need, way = facts.memory(), sharing_strategy(facts)
+    count = min(most_by_time(facts), _by_memory(facts))
+    if need is None or count < 2 or facts.is_preallocating:
         return None
-    busy, resource = case.summary.busy, case.resource or "nvidia.com/gpu"
-    total = case.summary.memory_total
+    busy, resource = facts.summary.busy, facts.resource or "nvidia.com/gpu"
+    total = facts.summary.memory_total
     if busy is None or total is None:
         return None
     return advice(
-        case,
-        Finding.DUTY_CYCLED,
-        holds=case.present,
-        action=Action.SHARE,
-        current=held_words(case.present) or f"1 x {resource}",
-        recommended=f"{'each ' if len(case.present) > 1 else ''}1 of {count} shares ({way.words})",
+        facts,
+        FindingKind.DUTY_CYCLED,
+        holds=facts.present,
+        action=RecommendedAction.SHARE,
+        current=allocation_text(facts.present) or f"1 x {resource}",
+        recommended=f"{'each ' if len(facts.present) > 1 else ''}1 of {count} shares ({way.words})",
         why=f"Busy {percent(busy.mean)} of the time, {percent(busy.p95)} at the 95th percentile. At most "
         f"{gib(need.peak)} of memory: {gib(need.needed)} with margin, of {gib(total)}. {count} like it would fit.",
-        evidence=case.evidence(),
-        confidence=case.sureness,
-        risk=Level.MEDIUM if need.sure and not case.may_serve else Level.HIGH,
-        risk_words=f"{way.risk} Work waits when others have their turn.",
-        savings=savings(case.config, case.model, case.hours_per_day * (1 - 1 / count)),
-        change=Change(
-            resource=case.resource,
+        evidence=facts.evidence(),
+        confidence=facts.confidence,
+        risk=Level.MEDIUM if need.sure and not facts.may_serve else Level.HIGH,
+        risk_text=f"{way.risk} Work waits when others have their turn.",
+        savings=savings(facts.config, facts.model, facts.hours_per_day * (1 - 1 / count)),
+        change=RecommendedChange(
+            resource=facts.resource,
             count=1,
             to_resource=f"{resource}.shared",
             to_count=1,
@@ -176,22 +183,24 @@ def duty_cycled(case: Case) -> Recommendation | None:
     )
 
 
-def way_of(case: Case) -> Way:
+def sharing_strategy(facts: WorkloadFacts) -> SharingStrategy:
     """Who has to answer gets no turns of others' length."""
-    return MPS if case.may_serve else TIME_SLICING
+    return MPS if facts.may_serve else TIME_SLICING
 
 
-def by_time(case: Case) -> int:
+def most_by_time(facts: WorkloadFacts) -> int:
     """How many like it one GPU has time for; 1: none beside it, or nobody can tell."""
-    busy = case.summary.busy
-    if busy is None or not case.is_single or case.profile != "" or busy.mean >= SELDOM or busy.p95 >= AT_MOST:
+    busy = facts.summary.busy
+    if busy is None or not facts.is_single or facts.profile != "" or busy.mean >= SELDOM or busy.p95 >= AT_MOST:
         return 1
-    return max(1, min(MOST_REPLICAS, int(way_of(case).busy / busy.p95 + 1e-9) if busy.p95 > 0 else MOST_REPLICAS))
+    return max(
+        1, min(MOST_REPLICAS, int(sharing_strategy(facts).busy / busy.p95 + 1e-9) if busy.p95 > 0 else MOST_REPLICAS)
+    )
 
 
-def _by_memory(case: Case) -> int:
+def _by_memory(facts: WorkloadFacts) -> int:
     """How many a GPU has memory for; with MPS each gets no more than its part of it."""
-    need, total = case.memory(), case.summary.memory_total
+    need, total = facts.memory(), facts.summary.memory_total
     if need is None or total is None or is_full(need.peak, total):
         return 1
     return int(MEMORY * total / need.needed)

@@ -1,12 +1,12 @@
 """Findings whose remedy is not another size: more CPU, faster input, a server's setting, or the tuner."""
 
 from gpuwatch.model.consent import AUTOTUNE, CLASS
-from gpuwatch.model.recommendation import Action, Change, Finding, Level, Recommendation
-from gpuwatch.rightsizing.findings.advice import advice, held_words, savings
-from gpuwatch.rightsizing.findings.partition import by_time, fits_by_compute
+from gpuwatch.model.recommendation import FindingKind, Level, Recommendation, RecommendedAction, RecommendedChange
+from gpuwatch.rightsizing.findings.advice import advice, allocation_text, savings
+from gpuwatch.rightsizing.findings.partition import fits_by_compute, most_by_time
 from gpuwatch.rightsizing.findings.preallocators import preallocator
 from gpuwatch.rightsizing.findings.text import gib, percent
-from gpuwatch.rightsizing.findings.workload import Case
+from gpuwatch.rightsizing.findings.workload import WorkloadFacts
 from gpuwatch.rightsizing.model import mig_profiles
 from gpuwatch.rightsizing.usage.allocation import IDLE_BUSY
 
@@ -27,31 +27,31 @@ LITTLE_PCIE = 1e9
 """Bytes a second: more is input that comes, if not in time."""
 
 
-def cpu_bound(case: Case) -> Recommendation | None:
+def cpu_bound(facts: WorkloadFacts) -> Recommendation | None:
     """Its CPU limit holds it back: raise that before anything is taken away."""
-    throttled = case.summary.cpu_throttled
-    if throttled is None or throttled <= THROTTLED or not _waits(case, held_back=throttled):
+    throttled = facts.summary.cpu_throttled
+    if throttled is None or throttled <= THROTTLED or not _waits(facts, held_back=throttled):
         return None
     return _advice(
-        case,
-        Finding.CPU_BOUND,
-        Action.RAISE_CPU,
+        facts,
+        FindingKind.CPU_BOUND,
+        RecommendedAction.RAISE_CPU,
         "raise the CPU limit",
         f"Its container was held back by its CPU limit in {percent(throttled)} of all periods.",
     )
 
 
-def io_bound(case: Case) -> Recommendation | None:
+def io_bound(facts: WorkloadFacts) -> Recommendation | None:
     """It waits, and not for its CPU limit. Only of batch: what serves waits for requests, a notebook for its author."""
-    throttled = case.summary.cpu_throttled
-    if case.may_serve or case.summary.work_class != "batch" or (throttled or 0.0) > THROTTLED or not _waits(case):
+    throttled = facts.summary.cpu_throttled
+    if facts.may_serve or facts.summary.work_class != "batch" or (throttled or 0.0) > THROTTLED or not _waits(facts):
         return None
     known = "Its CPU limit is not the cause." if throttled is not None else "Whether its CPU limit is, is not known."
-    return _advice(case, Finding.IO_BOUND, Action.LOOK_AT_INPUT, "look at its input", known)
+    return _advice(facts, FindingKind.IO_BOUND, RecommendedAction.LOOK_AT_INPUT, "look at its input", known)
 
 
-def _waits(case: Case, held_back: float = 0.0) -> bool:
-    summary = case.summary
+def _waits(facts: WorkloadFacts, held_back: float = 0.0) -> bool:
+    summary = facts.summary
     swings = summary.sawtooth is not None and summary.sawtooth >= SWINGS
     if summary.busy is None or not (swings or held_back >= HELD_BACK):
         return False
@@ -61,54 +61,56 @@ def _waits(case: Case, held_back: float = 0.0) -> bool:
     return IDLE_BUSY <= summary.busy.mean < OFTEN_IDLE and is_little
 
 
-def _advice(case: Case, finding: Finding, action: Action, recommended: str, cause: str) -> Recommendation:
-    mean, swings = case.summary.busy.mean if case.summary.busy else 0.0, case.summary.sawtooth or 0.0
+def _advice(
+    facts: WorkloadFacts, finding: FindingKind, action: RecommendedAction, recommended: str, cause: str
+) -> Recommendation:
+    mean, swings = facts.summary.busy.mean if facts.summary.busy else 0.0, facts.summary.sawtooth or 0.0
     how = f"; in {percent(swings)} of it, it swings between busy and idle" if swings >= SWINGS else ""
     return advice(
-        case,
+        facts,
         finding,
-        holds=case.present,
+        holds=facts.present,
         action=action,
-        current=held_words(case.present) or "1 x GPU",
+        current=allocation_text(facts.present) or "1 x GPU",
         recommended=recommended,
         why=f"Busy {percent(mean)} of the time{how}. {cause}",
-        evidence=case.evidence(),
-        confidence=case.sureness,
+        evidence=facts.evidence(),
+        confidence=facts.confidence,
         risk=Level.LOW,
-        risk_words="None for the GPU: more CPU or faster input only lets it work more.",
-        savings=savings(case.config, case.model, 0.0),
-        change=Change(resource=case.resource, count=case.summary.gpus_per_pod),
+        risk_text="None for the GPU: more CPU or faster input only lets it work more.",
+        savings=savings(facts.config, facts.model, 0.0),
+        change=RecommendedChange(resource=facts.resource, count=facts.summary.gpus_per_pod),
     )
 
 
-def preallocated(case: Case) -> Recommendation | None:
+def preallocated(facts: WorkloadFacts) -> Recommendation | None:
     """Only where something could be won: its compute would fit a MIG instance or leave time for others."""
-    model, busy = mig_profiles.model_of(case.model), case.summary.busy
-    if not case.is_preallocating or not case.is_single or busy is None:
+    model, busy = mig_profiles.model_of(facts.model), facts.summary.busy
+    if not facts.is_preallocating or not facts.is_single or busy is None:
         return None
-    smaller = fits_by_compute(case, model) if model else []
-    if not smaller and by_time(case) < 2:
+    smaller = fits_by_compute(facts, model) if model else []
+    if not smaller and most_by_time(facts) < 2:
         return None
-    known = preallocator(case.summary.programs, case.summary.key.image)
-    took = max((hold.memory_at_start or 0 for hold in case.summary.holds), default=0)
+    known = preallocator(facts.summary.programs, facts.summary.key.image)
+    took = max((hold.memory_at_start or 0 for hold in facts.summary.holds), default=0)
     then = f"{smaller[0].profile.name} by compute" if smaller else "shared by time"
     setting = known.setting if known else None
     return advice(
-        case,
-        Finding.PREALLOCATED,
-        holds=case.present,
-        action=Action.CHANGE_SETTING,
-        current=held_words(case.present) or "1 x GPU",
+        facts,
+        FindingKind.PREALLOCATED,
+        holds=facts.present,
+        action=RecommendedAction.CHANGE_SETTING,
+        current=allocation_text(facts.present) or "1 x GPU",
         recommended=f"lower {setting}" if setting else "reserve less memory at the start",
-        why=f"Took {gib(took)} of {gib(case.summary.memory_total or 0)} as it began and has kept it: what it needs "
+        why=f"Took {gib(took)} of {gib(facts.summary.memory_total or 0)} as it began and has kept it: what it needs "
         f"cannot be seen. Busy {percent(busy.mean)} of the time; the GPU could be {then}."
         + (f" {known.name} takes {known.default}: {known.advice}." if known else ""),
-        evidence=case.evidence(),
-        confidence=case.sureness,
+        evidence=facts.evidence(),
+        confidence=facts.confidence,
         risk=Level.MEDIUM,
-        risk_words="With less memory for its cache it may serve fewer at a time: lower it in steps, and watch.",
-        savings=savings(case.config, case.model, 0.0),
-        change=Change(resource=case.resource, count=1, setting=setting),
+        risk_text="With less memory for its cache it may serve fewer at a time: lower it in steps, and watch.",
+        savings=savings(facts.config, facts.model, 0.0),
+        change=RecommendedChange(resource=facts.resource, count=1, setting=setting),
     )
 
 
@@ -121,43 +123,43 @@ SAVED = 0.15
 HOURS = 24.0
 
 
-def energy(case: Case) -> Recommendation | None:
+def energy(facts: WorkloadFacts) -> Recommendation | None:
     """Whole GPUs of batch work, where no annotation says anything about tuning yet."""
-    busy, watts = case.summary.busy, case.summary.watts
-    is_batch = case.summary.work_class == "batch" and not case.may_serve
-    if not is_batch or case.summary.autotune is not None or case.shared or case.profile != "":
+    busy, watts = facts.summary.busy, facts.summary.watts
+    is_batch = facts.summary.work_class == "batch" and not facts.may_serve
+    if not is_batch or facts.summary.autotune is not None or facts.shared or facts.profile != "":
         return None
-    if busy is None or busy.mean < BUSY_ENOUGH or not case.summary.key.namespace:
+    if busy is None or busy.mean < BUSY_ENOUGH or not facts.summary.key.namespace:
         return None
-    saved = _saved(case)
+    saved = _saved(facts)
     drawn = f" It draws {watts.mean:.0f} W a GPU." if watts else ""
     return advice(
-        case,
-        Finding.ENERGY,
-        holds=case.present,
-        action=Action.TUNE,
-        current=held_words(case.present) or "1 x GPU",
+        facts,
+        FindingKind.ENERGY,
+        holds=facts.present,
+        action=RecommendedAction.TUNE,
+        current=allocation_text(facts.present) or "1 x GPU",
         recommended="let the tuner save energy",
         why=f"Busy {percent(busy.mean)} of the time, and nobody waits for its answers.{drawn} The tuner has saved "
         f"about {percent(SAVED)} of the draw above idle in its evaluation, at 5 % longer runs or less.",
-        evidence=case.evidence(),
-        confidence=case.sureness,
+        evidence=facts.evidence(),
+        confidence=facts.confidence,
         risk=Level.LOW,
-        risk_words="It takes up to 5 % longer, unless its annotations or the configuration say otherwise.",
-        savings=savings(case.config, case.model, 0.0, saved),
-        change=Change(
-            resource=case.resource,
-            count=case.summary.gpus_per_pod,
+        risk_text="It takes up to 5 % longer, unless its annotations or the configuration say otherwise.",
+        savings=savings(facts.config, facts.model, 0.0, saved),
+        change=RecommendedChange(
+            resource=facts.resource,
+            count=facts.summary.gpus_per_pod,
             annotations={AUTOTUNE: "enforce", CLASS: "batch"},
         ),
     )
 
 
-def _saved(case: Case) -> float | None:
+def _saved(facts: WorkloadFacts) -> float | None:
     """Watts, as a mean over all hours of a day. None: draw or draw at rest is not known."""
-    known = {hold.gpu for hold in case.summary.holds}
-    idle = [gpu.idle_watts for gpu in case.ground.fleet.gpus if gpu.uuid in known and gpu.idle_watts is not None]
-    idle += [hold.loaded_idle_watts for hold in case.summary.holds if hold.loaded_idle_watts is not None]
-    if case.summary.watts is None or not idle:
+    known = {hold.gpu for hold in facts.summary.holds}
+    idle = [gpu.idle_watts for gpu in facts.context.fleet.gpus if gpu.uuid in known and gpu.idle_watts is not None]
+    idle += [hold.loaded_idle_watts for hold in facts.summary.holds if hold.loaded_idle_watts is not None]
+    if facts.summary.watts is None or not idle:
         return None
-    return SAVED * max(0.0, case.summary.watts.mean - min(idle)) * case.hours_per_day / HOURS
+    return SAVED * max(0.0, facts.summary.watts.mean - min(idle)) * facts.hours_per_day / HOURS

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import Evidence, Level, Target
+from gpuwatch.model.recommendation import Evidence, Level, RecommendationTarget
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.work import WorkloadKey
 from gpuwatch.rightsizing.findings.preallocators import is_server
 from gpuwatch.rightsizing.model import mig_profiles
-from gpuwatch.rightsizing.model.mig_profiles import Profile
-from gpuwatch.rightsizing.model.usage import Fleet, Hold, Summary
-from gpuwatch.rightsizing.usage.memory_demand import Demand, demand
+from gpuwatch.rightsizing.model.usage import DeviceAllocation, FleetFacts, WorkloadSummary
+from gpuwatch.rightsizing.usage.memory_demand import MemoryDemand, memory_demand
 
 DAY_SECONDS = 86400.0
 WEEK_DAYS = 7.0
@@ -37,30 +36,30 @@ LEAST_SHARE = 0.125
 """Of a GPU, a MIG instance that the table does not have takes at least so much."""
 
 
-class Ground(Record, frozen=True, kw_only=True):
+class FleetContext(Record, frozen=True, kw_only=True):
     """What all cases of one judgement share. `working`: namespace and name of pods that work, by any container."""
 
-    fleet: Fleet
+    fleet: FleetFacts
     config: RightsizingConfig
     now: float
     working: frozenset[tuple[str, str]] = frozenset()
 
 
-class Case(Record, frozen=True, kw_only=True):
+class WorkloadFacts(Record, frozen=True, kw_only=True):
     """A workload and its ground. `present`: its holds now; `kin`: it, and the same container with other images;
     `part`: share of its time that advice on size may count, where other advice gives some of its holds back.
     """
 
-    summary: Summary
-    ground: Ground
-    present: tuple[Hold, ...]
-    kin: tuple[Summary, ...]
+    summary: WorkloadSummary
+    context: FleetContext
+    present: tuple[DeviceAllocation, ...]
+    all_images: tuple[WorkloadSummary, ...]
     part: float = 1.0
 
     @property
     def config(self) -> RightsizingConfig:
         """The settings."""
-        return self.ground.config
+        return self.context.config
 
     @property
     def may_serve(self) -> bool:
@@ -83,7 +82,7 @@ class Case(Record, frozen=True, kw_only=True):
     @property
     def is_lasting(self) -> bool:
         """Whether advice on its size will find it there: it runs, or has lately and comes again and again."""
-        is_recent = self.ground.now - self.summary.last <= self.config.expire
+        is_recent = self.context.now - self.summary.last <= self.config.expire
         return bool(self.present) or (is_recent and self.summary.key.kind == "CronJob")
 
     @property
@@ -106,7 +105,10 @@ class Case(Record, frozen=True, kw_only=True):
     def is_single(self) -> bool:
         """One device of its own for each pod, given by the device plugin: another size is a matter of one line."""
         own = self.summary.gpus_per_pod == 1 and not self.shared and bool(self.summary.key.namespace)
-        return own and all(_is_plain(hold.resource) for hold in self.present or self.summary.holds)
+        return own and all(
+            (hold.resource is None or hold.resource == "nvidia.com/gpu" or bool(MIG_RESOURCE.fullmatch(hold.resource)))
+            for hold in self.present or self.summary.holds
+        )
 
     @property
     def is_preallocating(self) -> bool:
@@ -132,16 +134,16 @@ class Case(Record, frozen=True, kw_only=True):
         return self.part * self.summary.held / 3600 / max(1.0, self.summary.days)
 
     @property
-    def sureness(self) -> Level:
+    def confidence(self) -> Level:
         """How well its size is known: by days, less what was not seen."""
-        return graded(self.summary.days * self.coverage, (14.0, 8.0) if self.may_serve else (7.0, 2.0))
+        return level_of(self.summary.days * self.coverage, (14.0, 8.0) if self.may_serve else (7.0, 2.0))
 
-    def memory(self) -> Demand | None:
+    def memory(self) -> MemoryDemand | None:
         """Of each of its devices, until the advice expires."""
         margin = self.config.memory_margin
         if self.summary.work_class == "notebook":
             margin = max(margin, NOTEBOOK_MARGIN)
-        return demand(self.summary.peaks, margin, self.config.expire)
+        return memory_demand(self.summary.peaks, margin, self.config.expire)
 
     def evidence(self, *, held: float | None = None, idle: float | None = None) -> Evidence:
         """What was measured; `held` and `idle` seconds of the holds that it is about."""
@@ -161,10 +163,10 @@ class Case(Record, frozen=True, kw_only=True):
             memory_total=summary.memory_total,
         )
 
-    def target(self, holds: tuple[Hold, ...]) -> Target:
+    def target(self, holds: tuple[DeviceAllocation, ...]) -> RecommendationTarget:
         """The workload; of its pods those of `holds`."""
         key = self.summary.key
-        return Target(
+        return RecommendationTarget(
             namespace=key.namespace or None,
             kind=key.kind,
             name=key.name,
@@ -178,45 +180,36 @@ class Case(Record, frozen=True, kw_only=True):
         )
 
 
-def cases_of(summaries: Iterable[Summary], ground: Ground) -> list[Case]:
+def workload_facts(summaries: Iterable[WorkloadSummary], context: FleetContext) -> list[WorkloadFacts]:
     """With the holds that are there. A new image is the same work as a rule, and has the habits of the old one."""
     known = tuple(summaries)
-    kin: dict[WorkloadKey, list[Summary]] = defaultdict(list)
+    all_images: dict[WorkloadKey, list[WorkloadSummary]] = defaultdict(list)
     for summary in known:
-        kin[replace(summary.key, image=None)].append(summary)
-    return [_case(summary, ground, tuple(kin[replace(summary.key, image=None)])) for summary in known]
+        all_images[replace(summary.key, image=None)].append(summary)
+    return [_case(summary, context, tuple(all_images[replace(summary.key, image=None)])) for summary in known]
 
 
-def graded(value: float, bars: tuple[float, float]) -> Level:
+def level_of(value: float, bars: tuple[float, float]) -> Level:
     """High from the first bar on, medium from the second."""
     high, medium = bars
     return Level.HIGH if value >= high else Level.MEDIUM if value >= medium else Level.LOW
 
 
-def share_of(hold: Hold) -> float:
+def share_of(hold: DeviceAllocation) -> float:
     """How much of a GPU would be free without it: of a MIG instance its slices, of a shared device its part."""
-    profile, whole = _instance(hold), mig_profiles.model_of(hold.model)
+    profile, whole = mig_profiles.instance(hold.model, None, hold.profile), mig_profiles.model_of(hold.model)
     share = 1.0
     if hold.device or hold.profile:
         share = whole.share(profile) if profile and whole else LEAST_SHARE
     return share / max(1, hold.holders)
 
 
-def by_pod(holds: tuple[Hold, ...]) -> Iterator[tuple[str, tuple[Hold, ...]]]:
+def by_pod(holds: tuple[DeviceAllocation, ...]) -> Iterator[tuple[str, tuple[DeviceAllocation, ...]]]:
     """The holds of each pod."""
     for pod in sorted({hold.pod for hold in holds}):
         yield pod, tuple(hold for hold in holds if hold.pod == pod)
 
 
-def _case(summary: Summary, ground: Ground, kin: tuple[Summary, ...]) -> Case:
+def _case(summary: WorkloadSummary, context: FleetContext, all_images: tuple[WorkloadSummary, ...]) -> WorkloadFacts:
     present = tuple(hold for hold in summary.holds if hold.present)
-    return Case(summary=summary, ground=ground, present=present, kin=kin)
-
-
-def _is_plain(resource: str | None) -> bool:
-    """Neither shared, nor virtual, nor given by somebody else's plugin."""
-    return resource is None or resource == "nvidia.com/gpu" or bool(MIG_RESOURCE.fullmatch(resource))
-
-
-def _instance(hold: Hold) -> Profile | None:
-    return mig_profiles.instance(hold.model, None, hold.profile)
+    return WorkloadFacts(summary=summary, context=context, present=present, all_images=all_images)

@@ -9,7 +9,7 @@ from gpuwatch.model.snapshot import Record
 from gpuwatch.model.work import DayPeak, Distribution, WorkClass, WorkloadKey
 
 
-class Window(Record, frozen=True, kw_only=True):
+class UsageWindow(Record, frozen=True, kw_only=True):
     """What one container did on one GPU or MIG instance from `at` for `span` seconds; `covered` of them were seen.
 
     `*_high` is the high end within the window (95th percentile or more), for windows longer than a minute; a shorter
@@ -31,7 +31,7 @@ class Window(Record, frozen=True, kw_only=True):
     replicas: int = 1  # slots of a shared GPU that it has
     holders: int = 1  # containers on the device, with this one
     held_since: float | None = None  # when its hold began, where that was seen
-    said: WorkClass | None = None  # what its annotations say it is
+    declared_class: WorkClass | None = None  # what its annotations say it is
     autotune: str | None = None  # what the annotation gpuwatch.io/autotune says: off, observe or enforce
     processes: int | None = None  # compute processes of its own, the most at a time
     programs: tuple[str, ...] = ()  # their names, without arguments
@@ -60,7 +60,7 @@ class Slowdown(Record, frozen=True, kw_only=True):
     high: float  # if it had none
 
 
-class Hold(Record, frozen=True, kw_only=True):
+class DeviceAllocation(Record, frozen=True, kw_only=True):
     """One pod's container on one device, now or lately."""
 
     pod: str
@@ -78,7 +78,7 @@ class Hold(Record, frozen=True, kw_only=True):
     present: bool  # still there
     covered: float  # seconds of it that were seen
     idle_since: float | None = None  # end of the last window with any work, or `since`; None: it works
-    unseen: float = 0.0  # seconds before `idle_since`, but after its last work, that nobody saw
+    unobserved: float = 0.0  # seconds before `idle_since`, but after its last work, that nobody saw
     longest_gap: float = 0.0  # seconds of the longest idle time after which it worked again
     worked: bool = False  # ever
     processes: int | None = None  # in the newest window
@@ -86,14 +86,16 @@ class Hold(Record, frozen=True, kw_only=True):
     watts: float | None = None  # mean of the newest idle time, else of the hold
     loaded_idle_watts: float | None = None  # lowest window's mean while it held the GPU
     pcie: float | None = None  # mean of the newest idle time, bytes a second
-    asked: bool = False  # within the newest idle time there were short kernels, more irregular than health checks
+    has_requests: bool = (
+        False  # within the newest idle time there were short kernels, more irregular than health checks
+    )
     memory: int | None = None  # the most
     memory_at_start: int | None = None  # the most within 120 s of its begin, or in the first window
     memory_spread: float | None = None  # standard deviation over mean, after the start
     power_limit: float | None = None
 
 
-class Summary(Record, frozen=True, kw_only=True):
+class WorkloadSummary(Record, frozen=True, kw_only=True):
     """All that is known of one workload, for those who judge it."""
 
     key: WorkloadKey
@@ -103,7 +105,7 @@ class Summary(Record, frozen=True, kw_only=True):
     held: float  # device-seconds it held
     covered: float  # of these, seen
     days: float  # between first and last window, with gaps
-    holds: tuple[Hold, ...] = ()  # present ones, and the latest that are gone
+    holds: tuple[DeviceAllocation, ...] = ()  # present ones, and the latest that are gone
     models: tuple[str, ...] = ()  # of the GPUs it was on
     memory_total: int | None = None  # of the device it was on last
     busy: Distribution | None = None
@@ -121,7 +123,7 @@ class Summary(Record, frozen=True, kw_only=True):
     autotune: str | None = None  # as of the newest window that knew it
 
 
-class NamespaceUse(Record, frozen=True, kw_only=True):
+class NamespaceUsage(Record, frozen=True, kw_only=True):
     """GPUs in use by a namespace; `used` and `hard` are of its ResourceQuota, where that is known.
 
     `active`: newest last, the most GPUs that were at work in any five minutes of each day. `steady`: GPUs that were at
@@ -153,13 +155,13 @@ class GpuFacts(Record, frozen=True, kw_only=True):
     idle_watts: float | None = None
 
 
-class Fleet(Record, frozen=True, kw_only=True):
+class FleetFacts(Record, frozen=True, kw_only=True):
     """What advice needs besides workloads. `whole`: all GPUs of the cluster are seen, not those of one node.
 
     `alone`: one node, or a few of them: a workload may have pods on others.
     """
 
     gpus: tuple[GpuFacts, ...] = ()
-    namespaces: tuple[NamespaceUse, ...] = ()
+    namespaces: tuple[NamespaceUsage, ...] = ()
     whole: bool = False
     alone: bool = False

@@ -127,7 +127,11 @@ class PrometheusApi:
 
     def _refused(self, answer: Answer, path: str) -> Exception:
         what = f"Prometheus at {self.http.name} refused a query"
-        said = _said(answer)
+        try:
+            text = msgspec.json.decode(answer.body, type=_Envelope).error
+        except UNREADABLE:
+            text = answer.body[:MOST_WORDS].decode("utf-8", "replace")
+        said = _line(text) or _line(answer.reason)
         if answer.status in (401, 403, 407):
             return PermissionMissing(
                 what, f"{answer.status}: {said}", "give --http-config FILE (basic_auth, authorization) or --header"
@@ -142,15 +146,6 @@ class PrometheusApi:
         if answer.status in (400, 413, 422, 500, 503, 504) and _TOO_LARGE.search(answer.body):
             return TooLarge(self.http.name, said)
         return GpuwatchError(what, f"{answer.status}: {said}", "see its log")
-
-
-def _said(answer: Answer) -> str:
-    """The server's own words, in a line."""
-    try:
-        text = msgspec.json.decode(answer.body, type=_Envelope).error
-    except UNREADABLE:
-        text = answer.body[:MOST_WORDS].decode("utf-8", "replace")
-    return _line(text) or _line(answer.reason)
 
 
 def _line(text: str) -> str:

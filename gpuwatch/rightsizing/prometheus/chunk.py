@@ -25,7 +25,7 @@ Who = tuple[str, str, str]
 
 Choice = TypeVar("Choice", bound=str)
 
-Told = dict[str, list[tuple[dict[str, str], float | None]]]
+QueryRows = dict[str, list[tuple[dict[str, str], float | None]]]
 """By query: labels and value of each row."""
 
 _NAMESPACE = re.compile(r"[a-z0-9-]{1,63}")
@@ -36,7 +36,7 @@ def either(names: set[Who]) -> str:
     return "|".join(sorted({namespace for namespace, _, _ in names if _NAMESPACE.fullmatch(namespace)}))
 
 
-def pod_facts(names: set[Who], told: Told) -> Iterator[tuple[Who, PodFacts]]:
+def pod_facts(names: set[Who], told: QueryRows) -> Iterator[tuple[Who, PodFacts]]:
     """Of these containers, by the rows of each query."""
     owners = {_pod(row): owner for row, _ in told["pod_owner"] if (owner := _owner(row))}
     above = {
@@ -45,7 +45,7 @@ def pod_facts(names: set[Who], told: Told) -> Iterator[tuple[Who, PodFacts]]:
         for row, _ in told[query]
     }
     images = {(*_pod(row), row.get("container")): row.get("image") for row, _ in told["image"]}
-    said = {_pod(row): row for row, _ in told["annotations"]}
+    declared_class = {_pod(row): row for row, _ in told["annotations"]}
     started = {_pod(row): value for row, value in told["start"]}
     for who in names:
         namespace, pod, container = who
@@ -55,12 +55,12 @@ def pod_facts(names: set[Who], told: Told) -> Iterator[tuple[Who, PodFacts]]:
         elif owners and (namespace, pod) in started:
             owner = ("Pod", pod)  # its start is known, and that nobody owns it
         key = key_of_pod(namespace, pod, container, images.get(who), owner)
-        row = said.get((namespace, pod), {})
+        row = declared_class.get((namespace, pod), {})
         yield (
             who,
             PodFacts(
                 key,
-                said=_one_of(CLASSES, row.get("annotation_gpuwatch_io_autotune_class")),
+                declared_class=_one_of(CLASSES, row.get("annotation_gpuwatch_io_autotune_class")),
                 autotune=_one_of(MODES, row.get("annotation_gpuwatch_io_autotune")),
                 started=started.get((namespace, pod)),
             ),
@@ -108,7 +108,18 @@ class ChunkReader:
     def read(self, start: float, step: float, steps: int) -> Chunk:
         """All that was seen in `steps` steps from `start` on. Raises as `PrometheusApi.query` does."""
         about = (start, step, steps)
-        holders = [self._holder(labels, row) for labels, row in self._holders(*about)]
+        holders = [
+            HolderRow(
+                device=(labels["uuid"], labels["gi"]),
+                namespace=labels["namespace"],
+                pod=labels["pod"],
+                container=labels["container"],
+                profile=labels["profile"] or None,
+                resource=labels["resource"] or None,
+                samples=row,
+            )
+            for labels, row in self._holders(*about)
+        ]
         names = {(row.namespace, row.pod, row.container) for row in holders}
         return Chunk(
             start=start,
@@ -141,17 +152,6 @@ class ChunkReader:
             key = tuple(({name: self._label(labels, name) for name in keep} | who).items())
             named[key] = _highest(named.get(key), row)
         return [(dict(key), row) for key, row in named.items()]
-
-    def _holder(self, labels: dict[str, str], row: list[float | None]) -> HolderRow:
-        return HolderRow(
-            device=(labels["uuid"], labels["gi"]),
-            namespace=labels["namespace"],
-            pod=labels["pod"],
-            container=labels["container"],
-            profile=labels["profile"] or None,
-            resource=labels["resource"] or None,
-            samples=row,
-        )
 
     def _gpus(self, start: float, step: float, steps: int) -> dict[str, GpuRow]:
         """By uuid. What a GPU is called may change; the newest name counts."""

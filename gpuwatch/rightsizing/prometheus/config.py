@@ -32,7 +32,7 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pass
 
 
-class BasicAuth(_Section, frozen=True, kw_only=True):
+class BasicAuthConfig(_Section, frozen=True, kw_only=True):
     """`basic_auth`."""
 
     username: str = ""
@@ -99,7 +99,7 @@ class HttpConfig(_Section, frozen=True, kw_only=True):
     HTTP/1.1, and tells of a redirect instead of sending credentials elsewhere.
     """
 
-    basic_auth: BasicAuth | None = None
+    basic_auth: BasicAuthConfig | None = None
     authorization: Authorization | None = None
     bearer_token: str = ""
     bearer_token_file: str = ""

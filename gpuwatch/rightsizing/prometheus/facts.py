@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from gpuwatch.rightsizing.model.usage import Fleet, GpuFacts, NamespaceUse
+from gpuwatch.rightsizing.model.usage import FleetFacts, GpuFacts, NamespaceUsage
 from gpuwatch.rightsizing.prometheus.api import PrometheusApi, Series, TooLarge
 from gpuwatch.rightsizing.prometheus.chunk import gpu_row
 from gpuwatch.rightsizing.prometheus.queries import QUOTA, QUOTA_USED, filled
-from gpuwatch.rightsizing.prometheus.read_plan import Plan
+from gpuwatch.rightsizing.prometheus.read_plan import ReadPlan
 
 LATELY = 900.0
 """Seconds in which whoever holds a GPU, or a GPU itself, was scraped."""
@@ -22,7 +22,9 @@ Quotas = dict[str, dict[str, int]]
 """By name of the ResourceQuota: `hard` and `used`."""
 
 
-def fleet(api: PrometheusApi, plan: Plan, namespaces: Iterable[NamespaceUse], wanted: tuple[str, ...]) -> Fleet:
+def fleet(
+    api: PrometheusApi, plan: ReadPlan, namespaces: Iterable[NamespaceUsage], wanted: tuple[str, ...]
+) -> FleetFacts:
     """At the end of the plan. `wanted`: namespaces, of which alone quotas are told; empty: all.
 
     Raises as `PrometheusApi.query` does.
@@ -31,10 +33,10 @@ def fleet(api: PrometheusApi, plan: Plan, namespaces: Iterable[NamespaceUse], wa
     quotas = [row for row in api.query(filled(QUOTA, lately), plan.end) if not wanted or _namespace(row) in wanted]
     days = (plan.end - plan.begin) / 86400
     used = tuple(_with_quotas(tuple(namespaces), quotas, _most_used(api, plan) if quotas else {}, days))
-    return Fleet(gpus=tuple(_gpus(api, plan, lately)), namespaces=used, whole=not wanted)
+    return FleetFacts(gpus=tuple(_gpus(api, plan, lately)), namespaces=used, whole=not wanted)
 
 
-def _gpus(api: PrometheusApi, plan: Plan, lately: float) -> Iterator[GpuFacts]:
+def _gpus(api: PrometheusApi, plan: ReadPlan, lately: float) -> Iterator[GpuFacts]:
     def asked(name: str) -> list[Series]:
         if name not in plan.dialect.queries:
             return []
@@ -42,7 +44,11 @@ def _gpus(api: PrometheusApi, plan: Plan, lately: float) -> Iterator[GpuFacts]:
 
     uuid, gi = plan.dialect.uuid, plan.dialect.gi
     holders, used = asked("holders"), asked("memory")
-    held = {row.metric.get(uuid) for row in holders if _is_held(row, plan)}
+    held = {
+        row.metric.get(uuid)
+        for row in holders
+        if (plan.dialect.name == "gpuwatch" or bool(row.metric.get("exported_pod") or row.metric.get("pod")))
+    }
     held |= {row.metric.get(uuid) for row in asked("busy_high") if (row.now() or 0.0) >= AT_WORK}
     held |= {row.metric.get(uuid) for row in asked("processes") if row.now()}
     held |= {row.metric.get(uuid) for row in used if (row.now() or 0.0) >= DRIVER_BYTES}
@@ -69,7 +75,7 @@ def _gpus(api: PrometheusApi, plan: Plan, lately: float) -> Iterator[GpuFacts]:
         )
 
 
-def _instances(rows: list[Series], plan: Plan) -> dict[str, dict[str, str]]:
+def _instances(rows: list[Series], plan: ReadPlan) -> dict[str, dict[str, str]]:
     """Of each GPU: by number of its GPU instance, the profile. dcgm-exporter's series of an instance name it, too."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for row in rows:
@@ -79,16 +85,11 @@ def _instances(rows: list[Series], plan: Plan) -> dict[str, dict[str, str]]:
     return found
 
 
-def _is_held(row: Series, plan: Plan) -> bool:
-    """dcgm-exporter has the same series for GPUs that nobody holds, its own pod in the place of the holder's."""
-    return plan.dialect.name == "gpuwatch" or bool(row.metric.get("exported_pod") or row.metric.get("pod"))
-
-
 def _namespace(row: Series) -> str:
     return row.metric.get("exported_namespace") or row.metric.get("namespace", "")
 
 
-def _most_used(api: PrometheusApi, plan: Plan) -> dict[tuple[str, str], float]:
+def _most_used(api: PrometheusApi, plan: ReadPlan) -> dict[tuple[str, str], float]:
     """By namespace and resource: the most that its quotas had promised at a time. Nothing where that is too much."""
     try:
         rows = api.query(filled(QUOTA_USED, plan.end - plan.begin), plan.end)
@@ -102,8 +103,8 @@ def _most_used(api: PrometheusApi, plan: Plan) -> dict[tuple[str, str], float]:
 
 
 def _with_quotas(
-    used: tuple[NamespaceUse, ...], rows: list[Series], most: Mapping[tuple[str, str], float], days: float
-) -> Iterator[NamespaceUse]:
+    used: tuple[NamespaceUsage, ...], rows: list[Series], most: Mapping[tuple[str, str], float], days: float
+) -> Iterator[NamespaceUsage]:
     """Each namespace with its quota. Of one that has a quota and was never seen, what it was promised may have been
     used under another name: by resource of a MIG instance or a share, or on nodes that nobody scrapes.
     """
@@ -116,7 +117,7 @@ def _with_quotas(
         yield _bound(each, quotas.pop((each.namespace, each.resource), {}))
     for (namespace, resource), known in quotas.items():
         active = (most[namespace, resource],) * int(days) if (namespace, resource) in most else ()
-        unseen = NamespaceUse(namespace=namespace, resource=resource, active=active, days=days)
+        unseen = NamespaceUsage(namespace=namespace, resource=resource, active=active, days=days)
         yield _bound(unseen, known)
 
 
@@ -124,7 +125,7 @@ def _resource(row: Series) -> str:
     return row.metric.get("resource", "").removeprefix("requests.")
 
 
-def _bound(use: NamespaceUse, known: Quotas) -> NamespaceUse:
+def _bound(use: NamespaceUsage, known: Quotas) -> NamespaceUsage:
     """Of several quotas the tightest binds."""
     hard = {name: of["hard"] for name, of in known.items() if "hard" in of}
     if not hard:

@@ -18,14 +18,14 @@ from gpuwatch import __version__
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import UNREADABLE
-from gpuwatch.rightsizing.model.usage import Fleet
+from gpuwatch.rightsizing.model.usage import FleetFacts
 from gpuwatch.rightsizing.prometheus import facts as fleet_facts
 from gpuwatch.rightsizing.prometheus.api import PrometheusApi
 from gpuwatch.rightsizing.prometheus.chunk import ChunkReader
 from gpuwatch.rightsizing.prometheus.position import Position, PositionFile
 from gpuwatch.rightsizing.prometheus.queries import DIALECTS
-from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions, Plan, read_plan
-from gpuwatch.rightsizing.usage.ledger import Ledger, LedgerState
+from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions, ReadPlan, read_plan
+from gpuwatch.rightsizing.usage.ledger import LedgerState, UsageLedger
 from gpuwatch.rightsizing.usage.prometheus_windows import windows
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ WORKLOADS = 10_000
 """What is kept at least: `max_workloads` is meant for a node."""
 
 
-class Progress(NamedTuple):
+class ReadProgress(NamedTuple):
     """How far it is. `done` of `total` steps, up to unix time `at`; `resumed`: somebody had begun before."""
 
     done: int
@@ -62,7 +62,7 @@ class FleetHistory:
         api: PrometheusApi,
         config: RightsizingConfig,
         options: HistoryOptions,
-        progress: Callable[[Progress], None] = lambda _: None,
+        progress: Callable[[ReadProgress], None] = lambda _: None,
         *,
         place: Path | None = None,
         save_every: float = SAVE_EVERY,
@@ -72,14 +72,16 @@ class FleetHistory:
         most = max(config.max_workloads, WORKLOADS)
         self._config = msgspec.structs.replace(config, max_workloads=most)
         self._tell, self._now, self._save_every = progress, now, save_every
-        self._question = self._fingerprint()
+        queries = [dialect.queries for dialect in DIALECTS.values()]
+        parts = (__version__, self._api.http.name, self._api.http.tenant, self._options, self._config, queries)
+        self._question = hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
         self._file = PositionFile(place, self._question) if place else None
         self._windows = 0
         self._resumed = False
-        self.plan: Plan | None = None
+        self.plan: ReadPlan | None = None
         self.is_kept = False
 
-    def read(self) -> tuple[Ledger, Fleet]:
+    def read(self) -> tuple[UsageLedger, FleetFacts]:
         """The ledger, and what the fleet is at the end of it; the connection is closed then.
 
         Raises:
@@ -87,29 +89,26 @@ class FleetHistory:
             PermissionMissing: it does not let us in.
         """
         try:
-            return self._whole()
+            found = self._position()
+            plan = read_plan(self._api, self._options, self._now())
+            ledger, at = UsageLedger(self._config), plan.begin
+            state = _state(found) if found else None
+            if found is not None and state is not None:
+                plan = plan._replace(begin=found.begin, end=found.end, step=found.step, steps=found.steps)
+                ledger, at, self._windows = UsageLedger.restored(state, self._config), found.at, found.windows
+                self._resumed = True
+            self.plan = plan
+            self._read(plan, ledger, at)
+            fleet = fleet_facts.fleet(self._api, plan, ledger.namespaces(plan.end), self._options.namespaces)
+            if self._file:
+                self._file.forget()
+            if ledger.rejected:
+                log.warning("there are more workloads than rightsizing.max_workloads; nothing is said of some")
+            return ledger, fleet
         finally:
             self._api.http.close()
 
-    def _whole(self) -> tuple[Ledger, Fleet]:
-        found = self._position()
-        plan = read_plan(self._api, self._options, self._now())
-        ledger, at = Ledger(self._config), plan.begin
-        state = _state(found) if found else None
-        if found is not None and state is not None:
-            plan = _as_before(plan, found)
-            ledger, at, self._windows = Ledger.restored(state, self._config), found.at, found.windows
-            self._resumed = True
-        self.plan = plan
-        self._read(plan, ledger, at)
-        fleet = fleet_facts.fleet(self._api, plan, ledger.namespaces(plan.end), self._options.namespaces)
-        if self._file:
-            self._file.forget()
-        if ledger.turned_away:
-            log.warning("there are more workloads than rightsizing.max_workloads; nothing is said of some")
-        return ledger, fleet
-
-    def _read(self, plan: Plan, ledger: Ledger, at: float) -> None:
+    def _read(self, plan: ReadPlan, ledger: UsageLedger, at: float) -> None:
         reader = ChunkReader(self._api, plan.dialect, self._options.namespaces, plan.way)
         saved, wanted = self._now(), self._options.namespaces
         while at < plan.end:
@@ -131,9 +130,9 @@ class FleetHistory:
                 saved = self._now()
         self._report(plan, at)
 
-    def _report(self, plan: Plan, at: float) -> None:
+    def _report(self, plan: ReadPlan, at: float) -> None:
         traffic, done = self._api.http.traffic, round((at - plan.begin) / plan.step)
-        self._tell(Progress(done, plan.total, at, self._windows, traffic.requests, traffic.received, self._resumed))
+        self._tell(ReadProgress(done, plan.total, at, self._windows, traffic.requests, traffic.received, self._resumed))
 
     def _position(self) -> Position | None:
         if self._file is None:
@@ -141,7 +140,7 @@ class FleetHistory:
         self._file.forget_older(self._now() - STALE)
         return self._file.read()
 
-    def _save(self, plan: Plan, ledger: Ledger, at: float) -> None:
+    def _save(self, plan: ReadPlan, ledger: UsageLedger, at: float) -> None:
         if self._file is None:
             return
         position = Position(
@@ -161,20 +160,9 @@ class FleetHistory:
         except OSError as error:
             log.warning("cannot write %s; %s; an interrupted run will begin anew", self._file.path, error.strerror)
 
-    def _fingerprint(self) -> str:
-        """A fingerprint: another server, question, configuration or gpuwatch makes another."""
-        queries = [dialect.queries for dialect in DIALECTS.values()]
-        parts = (__version__, self._api.http.name, self._api.http.tenant, self._options, self._config, queries)
-        return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
-
 
 def _state(found: Position) -> LedgerState | None:
     """None: another gpuwatch of the same version wrote it; the reader begins at the beginning."""
     with contextlib.suppress(*UNREADABLE):
         return msgspec.msgpack.decode(found.ledger, type=LedgerState)
     return None
-
-
-def _as_before(plan: Plan, found: Position) -> Plan:
-    """The same stretch of time, in the same steps: later than that nothing is read."""
-    return plan._replace(begin=found.begin, end=found.end, step=found.step, steps=found.steps)

@@ -207,19 +207,26 @@ class PrometheusHttp:
             AnswerTooLarge: what came is not to be held in memory.
         """
         for attempt in range(1, ATTEMPTS + 1):
-            self._pace()
+            now = self._monotonic()
+            if now < self._next:
+                self._wait(self._next - now)
+            self._next = max(now, self._next) + self._gap
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (attempt - 1))
             try:
                 answer, wanted = self._once(path, body)
             except (OSError, http.client.HTTPException, zlib.error) as error:
                 self.close()
                 most = ATTEMPTS if self._has_answered else ATTEMPTS_AT_FIRST
-                if attempt >= most or _is_final(error):
+                if attempt >= most or (isinstance(error, socket.gaierror) or "CERTIFICATE" in str(error)):
                     raise self._unreachable(error) from error
                 log.info("%s: %s; again in %.0f s", self.name, error, pause)
             else:
                 self._has_answered = True
-                if answer.status not in PASSING or attempt == ATTEMPTS or _is_final_answer(answer):
+                if (
+                    answer.status not in PASSING
+                    or attempt == ATTEMPTS
+                    or (answer.status == 503 and bool(_TIMED_OUT.search(answer.body)))
+                ):
                     return answer
                 pause = min(LONGEST_PAUSE, wanted) if wanted is not None else pause
                 log.info("%s: %d %s; again in %.0f s", self.name, answer.status, answer.reason, pause)
@@ -232,12 +239,6 @@ class PrometheusHttp:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _pace(self) -> None:
-        now = self._monotonic()
-        if now < self._next:
-            self._wait(self._next - now)
-        self._next = max(now, self._next) + self._gap
 
     def _wait(self, seconds: float) -> None:
         self.traffic.waited += seconds
@@ -252,15 +253,6 @@ class PrometheusHttp:
         asked_for = request_target(self._parts, self._config, path)
         connection.request("GET" if body is None else "POST", asked_for, body, self._headers())
         response = connection.getresponse()
-        found = self._unpacked(response)
-        if response.will_close:
-            self.close()
-        answer = Answer(response.status, response.reason, found, response.headers.get("Location", ""))
-        with contextlib.suppress(ValueError):
-            return answer, max(0.0, float(response.headers.get("Retry-After", "")))
-        return answer, None
-
-    def _unpacked(self, response: http.client.HTTPResponse) -> bytes:
         packed = response.headers.get("Content-Encoding", "") == "gzip"
         unpack = zlib.decompressobj(wbits=31) if packed else None
         parts, size = [], 0
@@ -275,7 +267,13 @@ class PrometheusHttp:
         if response.length or (unpack and not unpack.eof):  # http.client is silent about it
             raise http.client.IncompleteRead(b"", response.length)
         self.traffic.unpacked += size
-        return b"".join(parts)
+        found = b"".join(parts)
+        if response.will_close:
+            self.close()
+        answer = Answer(response.status, response.reason, found, response.headers.get("Location", ""))
+        with contextlib.suppress(ValueError):
+            return answer, max(0.0, float(response.headers.get("Retry-After", "")))
+        return answer, None
 
     def _headers(self) -> dict[str, str]:
         return {
@@ -294,13 +292,3 @@ class PrometheusHttp:
 def _pieces(response: http.client.HTTPResponse) -> Iterator[bytes]:
     while piece := response.read(1 << 16):
         yield piece
-
-
-def _is_final(error: Exception) -> bool:
-    """Whether the same would happen again: no such host, or a certificate that nobody trusts."""
-    return isinstance(error, socket.gaierror) or "CERTIFICATE" in str(error)
-
-
-def _is_final_answer(answer: Answer) -> bool:
-    """Whether the server gave up on the question itself, which a smaller question helps."""
-    return answer.status == 503 and bool(_TIMED_OUT.search(answer.body))

@@ -37,7 +37,7 @@ class HistoryOptions(Record, frozen=True, kw_only=True):
     points: int = POINTS
 
 
-class Plan(NamedTuple):
+class ReadPlan(NamedTuple):
     """`way`: how kube-state-metrics names namespaces and pods; None: it is not there. `steps`: of a chunk."""
 
     dialect: Dialect
@@ -54,7 +54,7 @@ class Plan(NamedTuple):
         return round((self.end - self.begin) / self.step)
 
 
-def read_plan(api: PrometheusApi, options: HistoryOptions, now: float) -> Plan:
+def read_plan(api: PrometheusApi, options: HistoryOptions, now: float) -> ReadPlan:
     """Find it out.
 
     Raises:
@@ -70,7 +70,7 @@ def read_plan(api: PrometheusApi, options: HistoryOptions, now: float) -> Plan:
     end = end // step * step
     begin = end - max(1.0, options.window // step) * step
     steps = int(max(1, min(LONGEST_CHUNK / step, options.points / max(1, gpus), MOST_STEPS)))
-    return Plan(dialect, begin, end, step, steps, _way(api, moments), gpus)
+    return ReadPlan(dialect, begin, end, step, steps, _way(api, moments), gpus)
 
 
 def _dialect(api: PrometheusApi, options: HistoryOptions, end: float) -> Dialect:

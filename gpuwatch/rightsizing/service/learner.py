@@ -12,12 +12,12 @@ from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import View
 from gpuwatch.rightsizing.findings.judge import recommend
-from gpuwatch.rightsizing.model.usage import Window
+from gpuwatch.rightsizing.model.usage import UsageWindow
 from gpuwatch.rightsizing.service import checkpoint as usage_checkpoint
 from gpuwatch.rightsizing.service.thread import Throttling
 from gpuwatch.rightsizing.usage.from_views import fleet_of
-from gpuwatch.rightsizing.usage.ledger import Ledger, LedgerState
-from gpuwatch.rightsizing.usage.windows import SPAN, Windows
+from gpuwatch.rightsizing.usage.ledger import LedgerState, UsageLedger
+from gpuwatch.rightsizing.usage.windows import SPAN, WindowCollector
 from gpuwatch.workloads.workload_key import Tenants
 
 log = logging.getLogger(__name__)
@@ -25,14 +25,14 @@ log = logging.getLogger(__name__)
 SAVE_SECONDS = 3600.0
 
 
-class UsageWatch:
+class UsageLearner:
     """Of one node. `advice` is the newest, None before the first. `state_dir` None: nothing is kept."""
 
     def __init__(self, config: RightsizingConfig, state_dir: Path | None, throttling: Throttling | None = None) -> None:
         self._config, self._throttling = config, throttling
         self._consents = ConsentsFile(state_dir) if state_dir else None
         self._path = state_dir / usage_checkpoint.NAME if state_dir else None
-        self._windows = Windows()
+        self._windows = WindowCollector()
         self._ledger = _restored(self._path, config)
         self._throttled: dict[int, float] = {}
         self._judged = self._saved = 0.0
@@ -78,22 +78,15 @@ class UsageWatch:
         else:
             self._say("checkpoint", "")
 
-    def _add(self, windows: tuple[Window, ...]) -> None:
+    def _add(self, windows: tuple[UsageWindow, ...]) -> None:
         for window in windows:
             self._ledger.add(window)
 
     def _judge(self, view: View) -> None:
         now = self._judged = view.snapshot.at
-        facts = fleet_of(view, self._ledger.namespaces(now))
-        found = recommend(self._ledger.summaries(now), facts, self._config, now)
-        self.advice = Recommendations(
-            at=now,
-            since=self._ledger.since,
-            node=view.snapshot.node,
-            workloads=found.workloads,
-            learning=found.learning,
-            items=found.items,
-        )
+        fleet = fleet_of(view, self._ledger.namespaces(now))
+        summaries, node = self._ledger.summaries(now), view.snapshot.node
+        self.advice = recommend(summaries, fleet, self._config, now, since=self._ledger.since, node=node)
 
     def _look_around(self, view: View) -> None:
         """Whose the pods are, and whether their CPU limits hold them back."""
@@ -117,20 +110,20 @@ class UsageWatch:
         self._troubles[what] = trouble
 
 
-def _restored(path: Path | None, config: RightsizingConfig) -> Ledger:
+def _restored(path: Path | None, config: RightsizingConfig) -> UsageLedger:
     """Go on where an earlier agent ended."""
     if path is None:
-        return Ledger(config)
+        return UsageLedger(config)
     found = usage_checkpoint.load(path, LedgerState)
     for trouble in found.trouble:
         log.warning("%s", trouble)
     if found.state is None:
-        return Ledger(config)
+        return UsageLedger(config)
     try:
-        ledger = Ledger.restored(found.state, config)
+        ledger = UsageLedger.restored(found.state, config)
         if ledger.at is not None:
             list(ledger.summaries(ledger.at))
     except (ArithmeticError, *usage_checkpoint.BROKEN) as error:  # else it would be of no use at each start again
         log.warning("%s says what cannot be; %s: %s; history is collected anew", path, type(error).__name__, error)
-        return Ledger(config)
+        return UsageLedger(config)
     return ledger

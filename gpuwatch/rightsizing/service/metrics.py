@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gpuwatch.metrics.metric import Family, Metric, Parts, Sample, distinct, node, summed
-from gpuwatch.model.recommendation import Finding, Recommendation, Recommendations
+from gpuwatch.model.recommendation import FindingKind, Recommendation, Recommendations
 
 TARGET = ("kind", "action", "namespace", "workload", "container", "confidence")
 
@@ -45,7 +45,7 @@ def _gpu_hours(advice: AdviceSnapshot) -> list[Sample]:
 def _counts(advice: AdviceSnapshot) -> Parts:
     """All kinds: a series that is 0 shows since when."""
     found = Counter(item.kind for item in advice.body.items)
-    return (((kind,), found[kind]) for kind in Finding)
+    return (((kind,), found[kind]) for kind in FindingKind)
 
 
 def _workloads(advice: AdviceSnapshot) -> Parts:

@@ -16,7 +16,7 @@ from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import View
 
 if TYPE_CHECKING:
-    from gpuwatch.rightsizing.service.learner import UsageWatch
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -124,10 +124,10 @@ class _Thread(threading.Thread):
             self._before.join()
             self._before = None
         try:
-            from gpuwatch.rightsizing.service.learner import UsageWatch
+            from gpuwatch.rightsizing.service.learner import UsageLearner
 
             config = self.config
-            watch = UsageWatch(config, self._state_dir, self._throttling)
+            watch = UsageLearner(config, self._state_dir, self._throttling)
             while not self._stopping.is_set():
                 self._news.wait()
                 self._news.clear()
@@ -135,19 +135,16 @@ class _Thread(threading.Thread):
                     config = self.config
                     watch.configure(config)
                 if (view := self._view) is not None and not self._stopping.is_set():
-                    self._turn(watch, view)
+                    try:
+                        watch.take(view)
+                    except Exception as error:  # one odd View must not be the last one
+                        trouble = f"{type(error).__name__}: {error}"
+                        if trouble != self.trouble:
+                            log.exception("right-sizing could not use a View; the agent goes on")
+                        self.trouble = trouble
+                    else:
+                        self.advice, self.trouble = watch.advice, ""
             watch.end()
         except Exception:  # the exporter goes on without it
             log.exception("right-sizing has ended; the agent goes on without it")
             self.advice, self.trouble = None, "right-sizing failed; the agent's log says how"
-
-    def _turn(self, watch: "UsageWatch", view: View) -> None:
-        try:
-            watch.take(view)
-        except Exception as error:  # one odd View must not be the last one
-            trouble = f"{type(error).__name__}: {error}"
-            if trouble != self.trouble:
-                log.exception("right-sizing could not use a View; the agent goes on")
-            self.trouble = trouble
-        else:
-            self.advice, self.trouble = watch.advice, ""

@@ -5,7 +5,7 @@ import re
 
 import msgspec
 
-from gpuwatch.rightsizing.model.usage import Hold, Window
+from gpuwatch.rightsizing.model.usage import DeviceAllocation, UsageWindow
 from gpuwatch.rightsizing.usage.decaying_histogram import Moments
 
 IDLE_BUSY = 0.01
@@ -44,14 +44,14 @@ LONGEST_GAP_SECONDS = 86400.0
 """After so long a gap the same pod's name on the same GPU is another hold."""
 
 
-def activity(window: Window) -> bool | None:
+def activity(window: UsageWindow) -> bool | None:
     """Whether any work was done in it; None: nobody saw."""
     if window.busy is None or not (window.busy >= 0 and window.covered > 0):
         return None
     return window.busy >= IDLE_BUSY or (window.busy_high or 0.0) >= BURST_BUSY
 
 
-class Stirs(msgspec.Struct, omit_defaults=True):
+class IdleActivity(msgspec.Struct, omit_defaults=True):
     """Kernels for a moment within an idle time, by stretches of it; the latest ones count.
 
     A GPU at rest has none, and health checks come in all of them, about equally many. Requests come in some, or more in
@@ -64,20 +64,20 @@ class Stirs(msgspec.Struct, omit_defaults=True):
     variance: float = 0.0
     seconds: float = 0.0  # of the stretch that has begun
     busy: float = 0.0  # of these
-    is_stirred: bool = False
+    is_active: bool = False
 
     def add(self, busy: float, high: float, seconds: float) -> None:
         """Take a window without work."""
         self.seconds += seconds
         self.busy += busy * seconds
-        self.is_stirred = self.is_stirred or high >= IDLE_BUSY
+        self.is_active = self.is_active or high >= IDLE_BUSY
         if self.seconds >= STRETCH_SECONDS:
             self.count = min(self.count + 1, STRETCHES)
             step = self.busy / self.seconds - self.mean
-            self.share += (self.is_stirred - self.share) / self.count
+            self.share += (self.is_active - self.share) / self.count
             self.mean += step / self.count
             self.variance = (1 - 1 / self.count) * (self.variance + step * step / self.count)
-            self.seconds, self.busy, self.is_stirred = 0.0, 0.0, False
+            self.seconds, self.busy, self.is_active = 0.0, 0.0, False
 
     @property
     def are_requests(self) -> bool:
@@ -87,19 +87,19 @@ class Stirs(msgspec.Struct, omit_defaults=True):
         return self.share < 1 - FEW_STIRRED or math.sqrt(self.variance) > IRREGULAR * self.mean
 
 
-class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
+class AllocationTracker(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A hold while it is watched, and in a checkpoint. `newest`: the latest window, for what does not add up."""
 
-    newest: Window
+    newest: UsageWindow
     since: float
-    seen: float
+    observed_since: float
     last: float
     covered: float = 0.0
     known: float  # end of the last window of which it is known whether it worked
     idle_since: float | None = None
-    gap_from: float  # as `idle_since`, but moved on by the time that nobody saw
-    unseen: float = 0.0  # seconds of that, since its last work
-    seen_again: float = 0.0  # when the last such time ended
+    quiet_since: float  # as `idle_since`, but moved on by the time that nobody saw
+    unobserved: float = 0.0  # seconds of that, since its last work
+    observed_again: float = 0.0  # when the last such time ended
     longest_gap: float = 0.0
     worked: bool = False
     busy: Moments = msgspec.field(default_factory=Moments)
@@ -107,19 +107,26 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
     idle_watts: Moments = msgspec.field(default_factory=Moments)
     idle_pcie: Moments = msgspec.field(default_factory=Moments)
     memories: Moments = msgspec.field(default_factory=Moments)
-    stirs: Stirs = msgspec.field(default_factory=Stirs)
+    idle_activity: IdleActivity = msgspec.field(default_factory=IdleActivity)
     least_watts: float | None = None
     memory: int | None = None
     memory_at_start: int | None = None
 
     @classmethod
-    def begun(cls, window: Window) -> "Holding":
+    def begun(cls, window: UsageWindow) -> "AllocationTracker":
         """One whose first window this is; it is still to be taken."""
         since = window.at if window.held_since is None else min(window.held_since, window.at)
-        seen = since if window.at - since <= bridged(window) else window.at
-        return cls(newest=window, since=since, seen=seen, last=window.at, known=seen, gap_from=seen)
+        observed_since = since if window.at - since <= bridged(window) else window.at
+        return cls(
+            newest=window,
+            since=since,
+            observed_since=observed_since,
+            last=window.at,
+            known=observed_since,
+            quiet_since=observed_since,
+        )
 
-    def is_over(self, window: Window, watched: float) -> bool:
+    def is_over(self, window: UsageWindow, watched: float) -> bool:
         """Whether a later window is of another hold. `watched`: when its node was seen last before that window."""
         if window.held_since is not None:
             return window.held_since > self.last  # else its own pod tells that it was there all the time
@@ -130,13 +137,13 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Whether it is still there."""
         return now - self.last <= patience(self.newest)
 
-    def take(self, window: Window, seconds: float, is_work: bool | None) -> float:
+    def take(self, window: UsageWindow, seconds: float, is_work: bool | None) -> float:
         """Add the `seconds` that were seen of a window. The seconds of the idle time that ended with it, else 0."""
         first = self.covered == 0 and self.last == window.at
         self.newest, self.last = window, window.at + window.span
         self.covered += seconds
         self._remember_memory(window, seconds, first)
-        gap = self._notice(window, is_work)
+        gap = self._update_idle_time(window, is_work)
         if window.busy is not None:
             self.busy.add(window.busy, seconds)
         if window.watts is not None:
@@ -146,22 +153,26 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
             if window.watts is not None:
                 self.idle_watts.add(window.watts, seconds)
             if window.busy is not None and window.busy_high is not None:
-                self.stirs.add(window.busy, window.busy_high, seconds)
+                self.idle_activity.add(window.busy, window.busy_high, seconds)
             if window.pcie is not None:
                 self.idle_pcie.add(window.pcie, seconds)
         return gap
 
     def clip(self, now: float) -> None:
         """Forget that anything was later than `now`: the clock has been set back."""
-        self.since, self.seen, self.last = min(self.since, now), min(self.seen, now), min(self.last, now)
-        self.known, self.gap_from = min(self.known, now), min(self.gap_from, now)
-        self.seen_again = min(self.seen_again, now)
+        self.since, self.observed_since, self.last = (
+            min(self.since, now),
+            min(self.observed_since, now),
+            min(self.last, now),
+        )
+        self.known, self.quiet_since = min(self.known, now), min(self.quiet_since, now)
+        self.observed_again = min(self.observed_again, now)
         self.idle_since = None if self.idle_since is None else min(self.idle_since, now)
 
-    def hold(self, now: float, longest_gap: float) -> Hold:
+    def hold(self, now: float, longest_gap: float) -> DeviceAllocation:
         """For those who judge. `longest_gap`: of its workload."""
         newest = self.newest
-        return Hold(
+        return DeviceAllocation(
             pod=newest.pod,
             gpu=newest.gpu,
             node=newest.node,
@@ -177,7 +188,7 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
             present=self.is_present(now),
             covered=self.covered,
             idle_since=self.idle_since if self.last - self.known <= bridged(newest) else None,
-            unseen=self.unseen if self.idle_since == self.gap_from else 0.0,
+            unobserved=self.unobserved if self.idle_since == self.quiet_since else 0.0,
             longest_gap=max(self.longest_gap, longest_gap),
             worked=self.worked,
             processes=newest.processes,
@@ -185,32 +196,32 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
             watts=self.watts.value if self.idle_watts.value is None else self.idle_watts.value,
             loaded_idle_watts=self.least_watts,
             pcie=self.idle_pcie.value,
-            asked=self.stirs.are_requests,
+            has_requests=self.idle_activity.are_requests,
             memory=self.memory,
             memory_at_start=self.memory_at_start,
             memory_spread=self.memories.spread,
             power_limit=newest.power_limit,
         )
 
-    def _notice(self, window: Window, is_work: bool | None) -> float:
+    def _update_idle_time(self, window: UsageWindow, is_work: bool | None) -> float:
         if is_work is None:
             return 0.0
         away = window.at - self.known
         if away > bridged(window):
-            self.unseen = 0.0 if self.known == self.gap_from else self.unseen + away
-            self.gap_from, self.seen_again = self.gap_from + away, window.at
+            self.unobserved = 0.0 if self.known == self.quiet_since else self.unobserved + away
+            self.quiet_since, self.observed_again = self.quiet_since + away, window.at
         self.known = self.last
         if not is_work:
-            is_little = self.unseen <= UNSEEN_SHARE * (self.known - self.gap_from)
-            self.idle_since = self.gap_from if is_little else self.seen_again
+            is_little = self.unobserved <= UNSEEN_SHARE * (self.known - self.quiet_since)
+            self.idle_since = self.quiet_since if is_little else self.observed_again
             return 0.0
-        gap = max(0.0, window.at - self.gap_from)
+        gap = max(0.0, window.at - self.quiet_since)
         self.longest_gap = max(self.longest_gap, gap)
-        self.worked, self.idle_since, self.gap_from, self.unseen = True, None, self.last, 0.0
-        self.idle_watts, self.idle_pcie, self.stirs = Moments(), Moments(), Stirs()
+        self.worked, self.idle_since, self.quiet_since, self.unobserved = True, None, self.last, 0.0
+        self.idle_watts, self.idle_pcie, self.idle_activity = Moments(), Moments(), IdleActivity()
         return gap
 
-    def _remember_memory(self, window: Window, seconds: float, first: bool) -> None:
+    def _remember_memory(self, window: UsageWindow, seconds: float, first: bool) -> None:
         if window.memory is None:
             return
         self.memory = max(self.memory or 0, window.memory)
@@ -221,11 +232,11 @@ class Holding(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.memories.add(value, seconds / 2)
 
 
-def bridged(window: Window) -> float:
+def bridged(window: UsageWindow) -> float:
     """Seconds that may go unseen in an idle time: one window among long ones."""
     return max(BRIDGED_SECONDS, window.span) if window.covered > 0 else BRIDGED_SECONDS
 
 
-def patience(window: Window) -> float:
+def patience(window: UsageWindow) -> float:
     """Seconds after a window's end in which the next one must have come."""
     return window.span + PATIENCE_SECONDS

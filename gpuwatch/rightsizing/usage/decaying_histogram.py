@@ -18,7 +18,7 @@ FINEST = 10_000
 """The largest bucket of a saved histogram; smaller ones in proportion."""
 
 NEGLIGIBLE = 1e-6
-"""Of all weight: so little has been forgotten."""
+"""Of all weight: so little counts as faded."""
 
 HIGH_SHARE = 0.1
 """Of a long span, at most, is taken to be as high as its high end: its 95th percentile or more."""
@@ -54,48 +54,12 @@ WATTS = Scale(unit=10.0, linear=100, growth=1.1, size=120)
 BYTES_PER_SECOND = Scale(unit=1024.0, linear=1, growth=1.2, size=120)
 
 
-class MeanState(Record, frozen=True, kw_only=True):
-    """A Mean at rest."""
-
-    weight: float
-    moment: float
-
-
 class HistogramState(Record, frozen=True, kw_only=True):
-    """A Histogram at rest. `buckets` from zero on, in proportion to the largest, without empty ones at the end."""
+    """A Histogram in a checkpoint. `buckets`: from zero on, in proportion to the largest."""
 
     weight: float
     moment: float
     buckets: tuple[int, ...] = ()
-
-
-class Mean:
-    """Of weighted values."""
-
-    __slots__ = ("moment", "weight")
-
-    def __init__(self, state: MeanState | None = None) -> None:
-        self.weight, self.moment = (state.weight, state.moment) if state else (0.0, 0.0)
-
-    def add(self, value: float, weight: float) -> None:
-        """Take one more. What cannot be, less than nothing or no number, is left out."""
-        if 0.0 <= value < math.inf:
-            self.weight += weight
-            self.moment += value * weight
-
-    def fade(self, factor: float) -> None:
-        """Let all that was added weigh so much less."""
-        self.weight *= factor
-        self.moment *= factor
-
-    @property
-    def value(self) -> float | None:
-        """None: nothing was added."""
-        return self.moment / self.weight if self.weight > 0 else None
-
-    def state(self) -> MeanState:
-        """To be saved."""
-        return MeanState(weight=self.weight, moment=self.moment)
 
 
 class Histogram:
@@ -112,7 +76,7 @@ class Histogram:
         )
 
     def add(self, value: float, weight: float) -> None:
-        """Take one more. What cannot be, less than nothing or no number, is left out."""
+        """Add a value. Negative and infinite values and NaN are left out."""
         if (
             0.0 <= value <= self._linear
         ):  # what `Scale.bucket` does, without the call: most of the ledger's time is here
@@ -139,7 +103,7 @@ class Histogram:
         self.add(max(0.0, mean - share * high) / (1 - share), weight * (1 - share))  # rounding may end below zero
 
     def fade(self, factor: float) -> None:
-        """Let all that was added weigh so much less."""
+        """Multiply the weight of all values by `factor`."""
         self.weight *= factor
         self.moment *= factor
         self._buckets = array("d", [each * factor for each in self._buckets])
@@ -147,7 +111,7 @@ class Histogram:
     def quantile(self, share: float, zeros: float = 0.0) -> float:
         """The upper end of the bucket up to which `share` of the weight lies; 0 of nothing.
 
-        `zeros`: weight of zeros that nobody has bothered to add.
+        `zeros`: weight of zeros that were not added.
         """
         wanted = share * (sum(self._buckets) + zeros) - zeros
         return self.scale.end(sum(below < wanted for below in accumulate(self._buckets)))
@@ -162,16 +126,15 @@ class Histogram:
         return Distribution(mean=mean, p50=p50, p95=p95, max=max(mean, highest))
 
     def state(self) -> HistogramState:
-        """To be saved; about a hundredth of a per cent is lost."""
+        """For the checkpoint; about a hundredth of a per cent is lost, and nothing that is not negligible."""
         largest = max(self._buckets, default=0.0)
         scale = FINEST / largest if largest > 0 else 0.0
-        buckets = tuple([_whole(each * scale) for each in self._buckets]) if scale else ()
+        buckets = (
+            tuple([max(round(each * scale), each * scale > NEGLIGIBLE * FINEST) for each in self._buckets])
+            if scale
+            else ()
+        )
         return HistogramState(weight=self.weight, moment=self.moment, buckets=buckets)
-
-
-def _whole(size: float) -> int:
-    """What is there stays there, however little, if it is not negligible."""
-    return max(round(size), size > NEGLIGIBLE * FINEST)
 
 
 class Moments(msgspec.Struct, omit_defaults=True):
@@ -182,13 +145,18 @@ class Moments(msgspec.Struct, omit_defaults=True):
     squares: float = 0.0
 
     def add(self, value: float, weight: float) -> None:
-        """Take one more."""
-        if not (weight > 0 and math.isfinite(value)):
+        """Add a value. Negative and infinite values and NaN are left out."""
+        if not (weight > 0 and 0.0 <= value < math.inf):
             return
         self.weight += weight
         step = value - self.mean
         self.mean += step * weight / self.weight
-        self.squares += max(0.0, weight * step * (value - self.mean))  # rounding may say less than none
+        self.squares += max(0.0, weight * step * (value - self.mean))  # rounding may end below zero
+
+    def fade(self, factor: float) -> None:
+        """Multiply the weight of all values by `factor`."""
+        self.weight *= factor
+        self.squares *= factor
 
     @property
     def value(self) -> float | None:

@@ -6,20 +6,20 @@ from typing import NamedTuple
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
-from gpuwatch.rightsizing.model.usage import Fleet, GpuFacts, NamespaceUse
-from gpuwatch.rightsizing.usage.ledger import Ledger
-from gpuwatch.rightsizing.usage.windows import Windows
+from gpuwatch.rightsizing.model.usage import FleetFacts, GpuFacts, NamespaceUsage
+from gpuwatch.rightsizing.usage.ledger import UsageLedger
+from gpuwatch.rightsizing.usage.windows import WindowCollector
 from gpuwatch.workloads.workload_key import Tenants
 
 
-def fleet_of(view: View, namespaces: tuple[NamespaceUse, ...] = ()) -> Fleet:
+def fleet_of(view: View, namespaces: tuple[NamespaceUsage, ...] = ()) -> FleetFacts:
     """Of one node: never whole, as another one may have more."""
     held = {
         use.gpu
         for use in view.attribution.devices
         if use.holders or use.allocated is not False  # where there is no kubelet to ask, nobody knows
     }
-    return Fleet(
+    return FleetFacts(
         gpus=tuple(_facts(view, gpu, gpu.identity.uuid in held) for gpu in view.snapshot.gpus),
         namespaces=namespaces,
         alone=True,
@@ -41,22 +41,22 @@ def _facts(view: View, gpu: Gpu, held: bool) -> GpuFacts:
     )
 
 
-class Recollected(NamedTuple):
+class RecordedUsage(NamedTuple):
     """`at`: unix seconds of the last View; None: there was none."""
 
-    ledger: Ledger
-    fleet: Fleet
+    ledger: UsageLedger
+    fleet: FleetFacts
     at: float | None
 
 
-def usage_of_views(views: Iterable[View], config: RightsizingConfig, tenants: Tenants | None = None) -> Recollected:
+def usage_of_views(views: Iterable[View], config: RightsizingConfig, tenants: Tenants | None = None) -> RecordedUsage:
     """Views of one node or of several, in the order of their times. `tenants`: what is known of their pods."""
-    ledger = Ledger(config)
-    nodes: dict[str, Windows] = {}
+    ledger = UsageLedger(config)
+    nodes: dict[str, WindowCollector] = {}
     last: dict[str, View] = {}
     for view in views:
         name = view.snapshot.node or ""
-        windows = nodes.setdefault(name, Windows(tenants))
+        windows = nodes.setdefault(name, WindowCollector(tenants))
         last[name] = view
         for window in windows.take(view):
             ledger.add(window)
@@ -66,4 +66,4 @@ def usage_of_views(views: Iterable[View], config: RightsizingConfig, tenants: Te
     at = max((view.snapshot.at for view in last.values()), default=None)
     gpus = tuple(facts for view in last.values() for facts in fleet_of(view).gpus)
     namespaces = () if at is None else ledger.namespaces(at)
-    return Recollected(ledger, Fleet(gpus=gpus, namespaces=namespaces, alone=True), at)
+    return RecordedUsage(ledger, FleetFacts(gpus=gpus, namespaces=namespaces, alone=True), at)

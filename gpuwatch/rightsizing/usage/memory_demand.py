@@ -23,7 +23,7 @@ UNKNOWN_GROWTH = 0.25
 """Of the peak, where there are too few days to see a trend."""
 
 
-class Demand(Record, frozen=True, kw_only=True):
+class MemoryDemand(Record, frozen=True, kw_only=True):
     """Bytes. `needed` is all of it: `peak`, the larger of `margin` and `spread`, and `growth`.
 
     `spread`: by how much the worst day was above the trend of all; `growth`: until the advice expires; `per_day`: the
@@ -43,16 +43,16 @@ class Demand(Record, frozen=True, kw_only=True):
         return self.peak + max(self.margin, self.spread) + self.growth
 
 
-def demand(peaks: Sequence[DayPeak], margin: float, horizon: float) -> Demand | None:
+def memory_demand(peaks: Sequence[DayPeak], margin: float, horizon: float) -> MemoryDemand | None:
     """Of one device. `peaks`: oldest first; `margin`: ratio; `horizon`: seconds ahead. None: no peak is known."""
     if not peaks:
         return None
     peak = max(each.bytes for each in peaks)
-    seen = _whole(peaks)
+    seen = peaks[:-1] if len(peaks) > 1 and peaks[-1].bytes < peaks[-2].bytes else peaks
     is_sure = len(seen) >= TREND_DAYS
     slope = max(0.0, _slope(seen)) if is_sure else 0.0
     growth = slope * horizon / DAY_SECONDS if is_sure else peak * UNKNOWN_GROWTH
-    return Demand(
+    return MemoryDemand(
         peak=peak,
         margin=max(int(peak * margin), LEAST_MARGIN),
         spread=int(_spread(seen, slope)),
@@ -65,11 +65,6 @@ def demand(peaks: Sequence[DayPeak], margin: float, horizon: float) -> Demand | 
 def is_full(peak: int, total: int | None) -> bool:
     """Whether it may have wanted more than the device has; also where that is not known."""
     return total is None or peak >= FULL * total
-
-
-def _whole(peaks: Sequence[DayPeak]) -> Sequence[DayPeak]:
-    """Without the newest day where it would only bend the trend down: it is not over."""
-    return peaks[:-1] if len(peaks) > 1 and peaks[-1].bytes < peaks[-2].bytes else peaks
 
 
 def _slope(peaks: Sequence[DayPeak]) -> float:

@@ -1,8 +1,8 @@
-"""From what a Prometheus had of a stretch of time to Windows: the fleet's way into the ledger.
+"""From series of a Prometheus to UsageWindows: the fleet's way into the ledger.
 
-A query gives one value for each step and device; who held the device is a series of its own, counted in samples. A
-device's figures are a holder's where he was alone on it all through the step; else only what the driver told of his own
-processes, or nothing, if the device did nothing.
+A query gives one value for each step and device; the holders of a device are series of their own, counted in samples. A
+holder has the device's figures where it was alone on it all through the step; else only what the driver reported of its
+own processes, or idleness, if the device was idle.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,8 +10,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from gpuwatch.model.work import WorkClass, WorkloadKey
-from gpuwatch.rightsizing.model.mig_profiles import instance
-from gpuwatch.rightsizing.model.usage import Window
+from gpuwatch.rightsizing.model.mig_profiles import Profile, instance
+from gpuwatch.rightsizing.model.usage import UsageWindow
 from gpuwatch.rightsizing.usage.allocation import IDLE_BUSY
 from gpuwatch.rightsizing.usage.mig_slowdown import of_whole_gpu
 
@@ -23,17 +23,8 @@ Grid = Mapping[Device, Row]
 """Values by step; None: nothing known."""
 
 OF_DEVICE = (
-    "busy",
-    "busy_high",
-    "busy_low",
-    "sm",
-    "sm_high",
-    "dram",
-    "dram_high",
-    "pipe",
-    "memory",
-    "memory_low",
-    "memory_total",
+    *("busy", "busy_high", "busy_low", "sm", "sm_high", "dram", "dram_high", "pipe"),
+    *("memory", "memory_low", "memory_total"),
 )
 """Readings of a GPU or a MIG instance, each a query of a dialect."""
 
@@ -68,7 +59,7 @@ class PodFacts(NamedTuple):
     """What Kubernetes says of a container."""
 
     key: WorkloadKey
-    said: WorkClass | None = None
+    declared_class: WorkClass | None = None
     autotune: str | None = None
     started: float | None = None
 
@@ -92,14 +83,16 @@ class Chunk(NamedTuple):
     pods: Mapping[tuple[str, str, str], PodFacts]
 
 
-class _Line(NamedTuple):
-    """A holder with everything it needs, looked up once for all steps."""
+class _Holder(NamedTuple):
+    """A holder with all series that it needs, looked up once for all steps. `interval`: seconds between scrapes;
+    `samples_of_all`: of all holders of the device together.
+    """
 
     row: HolderRow
     facts: PodFacts
     gpu: GpuRow
     interval: float
-    crowd: Sequence[float]
+    samples_of_all: Sequence[float]
     device: dict[str, Row]
     board: dict[str, Row]
     own_memory: Row
@@ -109,69 +102,63 @@ class _Line(NamedTuple):
     last: int
 
 
-def windows(chunk: Chunk) -> Iterator[Window]:
-    """All Windows of the chunk, in time order."""
-    lines = list(_lines(chunk))
+def windows(chunk: Chunk) -> Iterator[UsageWindow]:
+    """All UsageWindows of the chunk, in time order."""
+    holders = list(_holders(chunk))
     for number in range(chunk.steps):
-        for line in lines:
-            if line.first <= number + 1 <= line.last:
-                yield _window(chunk, line, number)
+        for holder in holders:
+            if holder.first <= number + 1 <= holder.last:
+                yield _window(chunk, holder, number)
 
 
-def _lines(chunk: Chunk) -> Iterator[_Line]:
+def _holders(chunk: Chunk) -> Iterator[_Holder]:
     nothing: Row = (None,) * chunk.steps
-    crowds = _crowds(chunk)
     unknown = GpuRow("", None, None, (None,) * (chunk.steps + 2))
+    samples_of_all: dict[Device, list[float]] = {}
+    for row in chunk.holders:
+        sums = samples_of_all.setdefault(row.device, [0.0] * (chunk.steps + 2))
+        for at, count in enumerate(row.samples):
+            sums[at] += count or 0.0
     for row in chunk.holders:
         present = [at for at, count in enumerate(row.samples) if count]
         if not present:
             continue
         gpu = chunk.gpus.get(row.device[0], unknown)
-        who = (row.device, row.namespace, row.pod, row.container)
+        # what most steps tell of the interval: one at the border may have a sample more or less
+        counts = [count for count in gpu.samples if count] or [count for count in row.samples if count]
+        container = (row.namespace, row.pod, row.container)
         board = (row.device[0], "")
-        yield _Line(
+        yield _Holder(
             row,
-            chunk.pods[who[1:]],
+            chunk.pods[container],
             gpu,
-            _interval(chunk.step, gpu.samples, row.samples),
-            crowds[row.device],
+            chunk.step / median(counts),
+            samples_of_all[row.device],
             {name: chunk.grids.get(name, {}).get(row.device, nothing) for name in OF_DEVICE},
             {name: chunk.grids.get(name, {}).get(board, nothing) for name in OF_BOARD},
-            chunk.own_memory.get(who, nothing),
-            chunk.own_busy.get(who, nothing),
-            chunk.throttled.get(who[1:], nothing),
+            chunk.own_memory.get((row.device, *container), nothing),
+            chunk.own_busy.get((row.device, *container), nothing),
+            chunk.throttled.get(container, nothing),
             present[0],
             present[-1],
         )
 
 
-def _interval(step: float, *rows: Row) -> float:
-    """Seconds between scrapes: what most steps tell, as one at the border may have a sample more or less."""
-    for row in rows:
-        if counts := [count for count in row if count]:
-            return step / median(counts)
-    return step
-
-
-def _crowds(chunk: Chunk) -> dict[Device, list[float]]:
-    """Samples of all holders of a device together, by step."""
-    found: dict[Device, list[float]] = {}
-    for row in chunk.holders:
-        sums = found.setdefault(row.device, [0.0] * (chunk.steps + 2))
-        for at, count in enumerate(row.samples):
-            sums[at] += count or 0.0
-    return found
-
-
-def _window(chunk: Chunk, line: _Line, number: int) -> Window:
-    row, facts, gpu = line.row, line.facts, line.gpu
-    begin, span, covered = _extent(chunk, line, number)
-    samples = row.samples[number + 1]
-    looks = max(gpu.samples[number + 1] or 0.0, samples or 0.0)
-    holders = max(1, round(line.crowd[number + 1] / looks)) if looks else 1
-    alone = not samples or line.crowd[number + 1] <= samples + 0.5
-    figures = _figures(line, number, samples or 0.0, alone=alone) if samples else {}
-    return Window(
+def _window(chunk: Chunk, holder: _Holder, number: int) -> UsageWindow:
+    row, facts, gpu = holder.row, holder.facts, holder.gpu
+    samples, of_all = row.samples[number + 1], holder.samples_of_all[number + 1]
+    scrapes = max(gpu.samples[number + 1] or 0.0, samples or 0.0)
+    alone = not samples or of_all <= samples + 0.5
+    begin, span, covered = chunk.start + number * chunk.step, chunk.step, 0.0
+    if samples:  # a hold that begins or ends within the step is as long as its samples say
+        covered = min(span, samples * holder.interval)
+        began = not row.samples[number] and bool(gpu.samples[number])
+        ended = not row.samples[number + 2] and bool(gpu.samples[number + 2])
+        if began and not ended:
+            begin, span = begin + span - covered, covered
+        elif ended:
+            span = covered
+    return UsageWindow(
         at=begin,
         span=span,
         covered=covered,
@@ -184,71 +171,48 @@ def _window(chunk: Chunk, line: _Line, number: int) -> Window:
         model=gpu.model,
         profile=row.profile,
         resource=row.resource,
-        holders=holders,
+        holders=max(1, round(of_all / scrapes)) if scrapes else 1,
         held_since=facts.started,
-        said=facts.said,
+        declared_class=facts.declared_class,
         autotune=facts.autotune,
-        **figures,
+        **(_figures(holder, number, samples, alone=alone) if samples else {}),
     )
 
 
-def _extent(chunk: Chunk, line: _Line, number: int) -> tuple[float, float, float]:
-    """(begin, span, covered). A hold that begins or ends within the step is as long as its samples say."""
-    begin, step = chunk.start + number * chunk.step, chunk.step
-    samples = line.row.samples[number + 1]
-    if not samples:
-        return begin, step, 0.0
-    seen = min(step, samples * line.interval)
-    came = not line.row.samples[number] and bool(line.gpu.samples[number])
-    went = not line.row.samples[number + 2] and bool(line.gpu.samples[number + 2])
-    if came and not went:
-        return begin + step - seen, seen, seen
-    return begin, seen if went else step, seen
-
-
-def _figures(line: _Line, number: int, samples: float, *, alone: bool) -> dict[str, Any]:
-    device, board = line.device, line.board
-    busy = device["busy"][number]
+def _figures(holder: _Holder, number: int, samples: float, *, alone: bool) -> dict[str, Any]:
+    """Readings of the holder: of the device where it is alone, else only what the driver told of its processes."""
+    device = {name: row[number] for name, row in holder.device.items()}
+    board = {name: row[number] for name, row in holder.board.items()}
     found: dict[str, Any] = {
-        "watts": board["watts"][number],
-        "power_limit": board["power_limit"][number],
-        "memory_total": _whole(device["memory_total"][number]),
-        "cpu_throttled": line.throttled[number],
+        "watts": board["watts"],
+        "power_limit": board["power_limit"],
+        "memory_total": device["memory_total"],
+        "cpu_throttled": holder.throttled[number],
     }
-    own = line.own_memory[number]
     if not alone:
-        worked = line.own_busy[number]
-        highest = busy if device["busy_high"][number] is None else device["busy_high"][number]
-        still = busy if highest is not None and highest < IDLE_BUSY else None
-        found["busy"] = still if worked is None else min(1.0, worked / samples)
-        found["memory"] = _whole(own)
-        return found
-    sm, dram, pipe = _scaled(line, number, ("sm", "dram", "pipe"))
-    sm_high, dram_high, _ = _scaled(line, number, ("sm_high", "dram_high", "pipe"))
-    return found | {
-        "busy": busy,
-        "busy_high": device["busy_high"][number],
-        "busy_low": device["busy_low"][number],
-        "sm": sm,
-        "sm_high": sm_high,
-        "dram": dram,
-        "dram_high": dram_high,
-        "pipe": pipe,
-        "memory": _whole(device["memory"][number]),
-        "memory_low": _whole(device["memory_low"][number]),
-        "pcie": None if line.row.device[1] else board["pcie"][number],
-        "processes": None if line.row.device[1] else _whole(board["processes"][number]),
-    }
+        worked, highest = holder.own_busy[number], device["busy_high"]
+        highest = device["busy"] if highest is None else highest
+        idle = device["busy"] if highest is not None and highest < IDLE_BUSY else None
+        found["busy"] = idle if worked is None else min(1.0, worked / samples)
+        found["memory"] = holder.own_memory[number]
+    else:
+        is_cut = bool(holder.row.device[1])
+        engines = {name: device[name] for name in ("sm", "dram", "pipe", "sm_high", "dram_high")}
+        if is_cut:  # ratios are of the whole GPU; of an instance that is in no table, none are known
+            profile = instance(holder.gpu.model, None, holder.row.profile)
+            sm, dram, pipe = _of_whole_gpu(profile, engines["sm"], engines["dram"], engines["pipe"])
+            sm_high, dram_high, _ = _of_whole_gpu(profile, engines["sm_high"], engines["dram_high"], None)
+            engines = {"sm": sm, "dram": dram, "pipe": pipe, "sm_high": sm_high, "dram_high": dram_high}
+        found |= engines | {name: device[name] for name in ("busy", "busy_high", "busy_low", "memory", "memory_low")}
+        found["pcie"] = None if is_cut else board["pcie"]
+        found["processes"] = None if is_cut else board["processes"]
+    for name in ("memory", "memory_low", "memory_total", "processes"):
+        if found.get(name) is not None:
+            found[name] = int(found[name])
+    return found
 
 
-def _scaled(line: _Line, number: int, names: tuple[str, str, str]) -> tuple[float | None, float | None, float | None]:
-    """Ratios of the whole GPU; of an instance that nobody knows, none."""
-    sm, dram, pipe = (line.device[name][number] for name in names)
-    if not line.row.device[1]:
-        return sm, dram, pipe
-    profile = instance(line.gpu.model, None, line.row.profile)
+def _of_whole_gpu(
+    profile: Profile | None, sm: float | None, dram: float | None, pipe: float | None
+) -> tuple[float | None, float | None, float | None]:
     return of_whole_gpu(profile, sm=sm, dram=dram, pipe=pipe) if profile else (None, None, None)
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)

@@ -1,13 +1,13 @@
-"""What one View says of everybody who is on a GPU: who, on what, and how much of it is his own doing.
+"""What one View says of each tenant of a GPU: on which device, and how much of the device's work is its own.
 
-Where somebody is alone on a device, the device's figures are his. Where several share it, only what the driver tells of
-their own processes is: a neighbour's work is never taken for his.
+A tenant that is alone on a device has the device's figures. Where several share it, only what the driver reports of
+their own processes counts: the work of one is never taken for that of another.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from gpuwatch.model.snapshot import Activity, Gpu, GpuProcess, Identity, MigInstance, Record, Utilization
+from gpuwatch.model.snapshot import Gpu, GpuProcess, Identity, MigInstance, Record, Utilization
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import DeviceUse, Holder, PodUsage, ProcessOwner, Workload
 from gpuwatch.rightsizing.model.mig_profiles import instance
@@ -22,7 +22,7 @@ SERVERS = ("nvidia-cuda-mps-server", "nvidia-cuda-mps-control")
 PIPES = ("tensor", "fp64", "fp32", "fp16")
 
 
-class Party(NamedTuple):
+class TenantDevice(NamedTuple):
     """One tenant on one device; `device` is the uuid of a MIG instance, empty for a whole GPU."""
 
     gpu: str
@@ -30,8 +30,8 @@ class Party(NamedTuple):
     tenant: Tenant
 
 
-class Facts(Record, frozen=True, kw_only=True):
-    """What hardly changes while somebody holds a device."""
+class AllocationFacts(Record, frozen=True, kw_only=True):
+    """What hardly changes while a tenant holds a device."""
 
     index: int | None = None
     model: str | None = None
@@ -42,13 +42,13 @@ class Facts(Record, frozen=True, kw_only=True):
     memory_total: int | None = None
 
 
-class Reading(Record, frozen=True, kw_only=True):
-    """One party in one View; names and units as in `model.usage.Window`. `seen`: the GPU gave a sample at all;
+class TenantReading(Record, frozen=True, kw_only=True):
+    """One tenant of a device in one View; names and units as in `UsageWindow`. `sampled`: the GPU gave a sample at all;
     `traffic`: bytes over PCIe since the driver was loaded; `pids`: its processes.
     """
 
-    facts: Facts
-    seen: bool = False
+    facts: AllocationFacts
+    sampled: bool = False
     busy: float | None = None
     sm: float | None = None
     dram: float | None = None
@@ -73,24 +73,33 @@ class _Device(NamedTuple):
     owners: Mapping[int, ProcessOwner]
 
     @property
-    def strangers(self) -> bool:
-        """Whether a process runs there of which nobody knows whose it is."""
+    def has_unknown_processes(self) -> bool:
+        """Whether a process runs there whose owner is not known."""
         return any(process.pid not in self.owners for process in self.processes or ())
 
 
-def readings(view: View) -> dict[Party, Reading]:
-    """All parties of a View."""
+def readings(view: View) -> dict[TenantDevice, TenantReading]:
+    """All tenants of all devices of a View."""
     gpus = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
     identities = {status.identity.uuid: status.identity for status in view.snapshot.statuses}
     identities |= {uuid: gpu.identity for uuid, gpu in gpus.items()}
     owners = {owner.pid: owner for owner in view.owners}
     usage = {(row.gpu, row.gi, tenant_of(row.workload)): row for row in view.attribution.usage}
-    found: dict[Party, Reading] = {}
+    found: dict[TenantDevice, TenantReading] = {}
     for use in view.attribution.devices:
         gpu = gpus.get(use.gpu)
         mig = next((each for each in gpu.mig if each.uuid == use.mig), None) if gpu else None
-        device = _Device(use, identities.get(use.gpu), gpu, mig, _running(gpu, use), owners)
-        found |= dict(_parties(device, usage))
+        processes = None
+        if gpu is not None and gpu.processes is not None:
+            here = (
+                process
+                for process in gpu.processes
+                if process.type in COMPUTE
+                and program(process.name) not in SERVERS
+                and (use.mig is None or (process.gi == use.gi and process.ci in (None, use.ci)))
+            )
+            processes = tuple({process.pid: process for process in here}.values())  # each once
+        found |= dict(_tenants(_Device(use, identities.get(use.gpu), gpu, mig, processes, owners), usage))
     return found
 
 
@@ -100,42 +109,39 @@ def tenant_of(workload: Workload) -> Tenant | None:
     return Tenant(workload.namespace or "", pod, workload.container or "") if pod else None
 
 
-def _running(gpu: Gpu | None, use: DeviceUse) -> tuple[GpuProcess, ...] | None:
-    """Each process once; None: the driver does not tell."""
-    if gpu is None or gpu.processes is None:
-        return None
-    here = (
-        process
-        for process in gpu.processes
-        if process.type in COMPUTE
-        and program(process.name) not in SERVERS
-        and (use.mig is None or (process.gi == use.gi and process.ci in (None, use.ci)))
-    )
-    return tuple({process.pid: process for process in here}.values())
-
-
-def _parties(
+def _tenants(
     device: _Device, usage: Mapping[tuple[str, int | None, Tenant | None], PodUsage]
-) -> Iterator[tuple[Party, Reading]]:
+) -> Iterator[tuple[TenantDevice, TenantReading]]:
     holders: dict[Tenant, Holder | None] = {
         tenant: holder for holder in device.use.holders if (tenant := tenant_of(holder.workload))
     }
     outside: dict[Tenant, list[GpuProcess]] = {}
     for process in device.processes or ():
-        if (tenant := _outside(device.owners.get(process.pid))) is not None:
+        if (tenant := _outside_kubernetes(device.owners.get(process.pid))) is not None:
             outside.setdefault(tenant, []).append(process)
-    everybody = holders | dict.fromkeys(outside)
-    alone = len(everybody) == 1 and (bool(holders) or not device.strangers)
-    for tenant, holder in everybody.items():
-        facts = _facts(device, holder, len(everybody))
+    tenants = holders | dict.fromkeys(outside)
+    alone = len(tenants) == 1 and (bool(holders) or not device.has_unknown_processes)
+    memory = device.mig.memory if device.mig else device.gpu.memory if device.gpu else None
+    for tenant, holder in tenants.items():
+        facts = AllocationFacts(
+            index=device.identity.index if device.identity else None,
+            model=device.identity.name if device.identity else None,
+            profile=device.use.profile,
+            resource=holder.resource if holder else None,
+            replicas=holder.replicas if holder else 1,
+            holders=len(tenants),
+            memory_total=memory.total if memory else None,
+        )
         row = usage.get((device.use.gpu, device.use.gi, tenant))
-        own = outside[tenant] if holder is None else _own(device, tenant, alone=alone)
-        party = Party(device.use.gpu, device.use.mig or "", tenant)
-        yield party, _reading(device, facts, own, row, alone=alone)
+        own = outside[tenant] if holder is None else _own_processes(device, tenant, alone=alone)
+        yield (
+            TenantDevice(device.use.gpu, device.use.mig or "", tenant),
+            _reading(device, facts, own, row, alone=alone),
+        )
 
 
-def _outside(owner: ProcessOwner | None) -> Tenant | None:
-    """Who runs a process outside pods and containers."""
+def _outside_kubernetes(owner: ProcessOwner | None) -> Tenant | None:
+    """The account or job of a process outside pods and containers."""
     if owner is None or owner.workload or owner.pod_uid or owner.container_id:
         return None
     if owner.slurm_job:
@@ -143,62 +149,50 @@ def _outside(owner: ProcessOwner | None) -> Tenant | None:
     return Tenant("", owner.account, kind="User") if owner.account else None
 
 
-def _own(device: _Device, tenant: Tenant, *, alone: bool) -> list[GpuProcess] | None:
+def _own_processes(device: _Device, tenant: Tenant, *, alone: bool) -> list[GpuProcess] | None:
     """The processes of a pod's container; None: they cannot be told from others'."""
     if device.processes is None:
         return None
     if alone:
         return list(device.processes)
-    if device.strangers:
+    if device.has_unknown_processes:
         return None
-    return [process for process in device.processes if _is_of(device.owners[process.pid], tenant)]
-
-
-def _is_of(owner: ProcessOwner, tenant: Tenant) -> bool:
-    """A container that nobody names is any of its pod."""
-    mine = tenant_of(owner.workload) if owner.workload else None
-    return mine is not None and mine[:2] == tenant[:2] and mine.container in ("", tenant.container)
-
-
-def _facts(device: _Device, holder: Holder | None, holders: int) -> Facts:
-    identity, gpu, mig = device.identity, device.gpu, device.mig
-    memory = mig.memory if mig else gpu.memory if gpu else None
-    return Facts(
-        index=identity.index if identity else None,
-        model=identity.name if identity else None,
-        profile=device.use.profile,
-        resource=holder.resource if holder else None,
-        replicas=holder.replicas if holder else 1,
-        holders=holders,
-        memory_total=memory.total if memory else None,
-    )
+    own = []
+    for process in device.processes:
+        workload = device.owners[process.pid].workload
+        owner = tenant_of(workload) if workload else None
+        if owner and owner[:2] == tenant[:2] and owner.container in ("", tenant.container):  # "": any of its pod
+            own.append(process)
+    return own
 
 
 def _reading(
-    device: _Device, facts: Facts, own: Sequence[GpuProcess] | None, row: PodUsage | None, *, alone: bool
-) -> Reading:
-    gpu = device.gpu
+    device: _Device, facts: AllocationFacts, own: Sequence[GpuProcess] | None, row: PodUsage | None, *, alone: bool
+) -> TenantReading:
+    gpu, mig = device.gpu, device.mig
     if gpu is None:
-        return Reading(facts=facts)
-    activity = _activity(device)
-    busy = _busy(device, activity)
-    sm, dram, pipe = activity.sm, activity.dram, _busiest(activity)
-    if device.mig:
+        return TenantReading(facts=facts)
+    activity, memory = (mig.activity, mig.memory) if mig else (gpu.activity, gpu.memory)
+    utilization = Utilization() if mig else gpu.utilization  # of a GPU that is cut, only counters tell it
+    busy = _first(activity.graphics, utilization.gpu_mean, utilization.gpu)
+    pipes = [value for name in PIPES if (value := getattr(activity, name)) is not None]
+    engines: tuple[float | None, float | None, float | None] = activity.sm, activity.dram, max(pipes, default=None)
+    if mig:
         profile = instance(facts.model, gpu.memory.total, facts.profile)
-        sm, dram, pipe = of_whole_gpu(profile, sm=sm, dram=dram, pipe=pipe) if profile else (None, None, None)
-    if not alone:
-        sm = dram = pipe = None
-        busy = _own_busy(busy, own, row)
-    memory = device.mig.memory if device.mig else gpu.memory
-    return Reading(
+        sm, dram, pipe = engines
+        engines = of_whole_gpu(profile, sm=sm, dram=dram, pipe=pipe) if profile else (None, None, None)
+    sm, dram, pipe = engines if alone else (None, None, None)
+    sent, received = gpu.pcie.transmit_bytes, gpu.pcie.receive_bytes
+    has_traffic = alone and device.use.mig is None and sent is not None and received is not None
+    return TenantReading(
         facts=facts,
-        seen=True,
-        busy=busy,
+        sampled=True,
+        busy=busy if alone else _own_busy(busy, own, row),
         sm=sm,
         dram=dram,
         pipe=pipe,
-        memory=memory.used if alone else _memory(own, row),
-        traffic=_traffic(gpu) if alone and device.use.mig is None else None,
+        memory=memory.used if alone else _own_memory(own, row),
+        traffic=(sent or 0) + (received or 0) if has_traffic else None,
         watts=_first(gpu.power.mean, gpu.power.average, gpu.power.instant),
         power_limit=gpu.power.limit_enforced,
         processes=None if own is None else len(own),
@@ -207,44 +201,25 @@ def _reading(
     )
 
 
-def _activity(device: _Device) -> Activity:
-    if device.mig:
-        return device.mig.activity
-    return device.gpu.activity if device.gpu else Activity()
-
-
-def _busy(device: _Device, activity: Activity) -> float | None:
-    """Share of time with a kernel; of a GPU that is cut the driver tells it through its counters only."""
-    use = device.gpu.utilization if device.gpu and not device.mig else Utilization()
-    return _first(activity.graphics, use.gpu_mean, use.gpu)
-
-
 def _own_busy(busy: float | None, own: Sequence[GpuProcess] | None, row: PodUsage | None) -> float | None:
-    """Of one among several: by his own processes, without any he does nothing; else nothing if nobody does anything."""
+    """Busy share of one tenant of several, from its own processes: 0 without any. Unknown unless the driver reports
+    them, or the whole device is idle.
+    """
     if own is not None and not own:
         return 0.0
-    told = [process.sm_utilization for process in own or () if process.sm_utilization is not None]
-    if told:
-        return min(1.0, sum(told))
+    known = [process.sm_utilization for process in own or () if process.sm_utilization is not None]
+    if known:
+        return min(1.0, sum(known))
     if row is not None and row.utilization is not None:
         return row.utilization
     return busy if busy is not None and busy < IDLE_BUSY else None
 
 
-def _memory(own: Sequence[GpuProcess] | None, row: PodUsage | None) -> int | None:
+def _own_memory(own: Sequence[GpuProcess] | None, row: PodUsage | None) -> int | None:
     if own is None:
         return row.memory if row else None
     sizes = [process.used_memory for process in own]
     return None if None in sizes else sum(size for size in sizes if size is not None)
-
-
-def _busiest(activity: Activity) -> float | None:
-    return max((value for name in PIPES if (value := getattr(activity, name)) is not None), default=None)
-
-
-def _traffic(gpu: Gpu) -> int | None:
-    sent, received = gpu.pcie.transmit_bytes, gpu.pcie.receive_bytes
-    return None if sent is None or received is None else sent + received
 
 
 def _programs(own: Sequence[GpuProcess], owners: Mapping[int, ProcessOwner]) -> tuple[str, ...]:
@@ -252,16 +227,14 @@ def _programs(own: Sequence[GpuProcess], owners: Mapping[int, ProcessOwner]) -> 
     names: dict[str, None] = {}
     for process in own:
         owner = owners.get(process.pid)
-        for name in (owner.name if owner else None, program(process.name)):
-            if name:
-                names[name] = None
+        names |= {name: None for name in (owner.name if owner else None, program(process.name)) if name}
     return tuple(names)
 
 
 def program(name: str | None) -> str | None:
     """The file of a program, without its folder and without arguments, which may hold secrets."""
-    words = (name or "").split()
-    return words[0].rpartition("/")[2] or None if words else None
+    parts = (name or "").split()
+    return parts[0].rpartition("/")[2] or None if parts else None
 
 
 def _first(*values: float | None) -> float | None:

@@ -5,12 +5,13 @@ window is never stretched over it, and missing figures never count as idleness.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from gpuwatch.model.view import View
-from gpuwatch.rightsizing.model.usage import Window
-from gpuwatch.rightsizing.usage.readings import Party, Reading, readings
+from gpuwatch.rightsizing.model.usage import UsageWindow
+from gpuwatch.rightsizing.usage.readings import TenantDevice, TenantReading, readings
 from gpuwatch.workloads.workload_key import Tenants
 
 COVERED = 0.5
@@ -25,10 +26,10 @@ MEANS = ("busy", "sm", "dram", "pipe", "watts")
 SPREADS = ("busy", "sm", "dram")
 
 
-class Tally:
-    """From unix time `begin` on. `held_since`: when the party came, where that was seen."""
+class WindowAccumulator:
+    """One tenant on one device, from unix time `begin` on. `held_since`: when its hold began, where that is known."""
 
-    def __init__(self, begin: float, first: Reading, held_since: float | None = None) -> None:
+    def __init__(self, begin: float, first: TenantReading, held_since: float | None = None) -> None:
         self.begin, self.held_since, self.covered = begin, held_since, 0.0
         self.last = first
         self._facts = first.facts
@@ -38,16 +39,18 @@ class Tally:
         self._processes: int | None = None
         self._programs: dict[str, None] = {}
 
-    def add(self, reading: Reading, seconds: float, throttled: float | None = None) -> None:
+    def add(self, reading: TenantReading, seconds: float, throttled: float | None = None) -> None:
         """`reading` speaks for the last `seconds`. `throttled`: share of CPU periods in which its processes waited."""
         before, self.last = self.last, reading
-        if not reading.seen:  # the GPU does not answer: who holds it is known, and no more
+        if not reading.sampled:  # the GPU does not answer: who holds it is known, and no more
             return
         self.covered += seconds
         self._facts = reading.facts
         for name in MEANS:
             self._sum(name, getattr(reading, name), seconds)
-        self._sum("pcie", _rate(before, reading, seconds), seconds)
+        sent, sent_before = reading.traffic, before.traffic
+        if sent is not None and sent_before is not None and sent >= sent_before and seconds:
+            self._sum("pcie", (sent - sent_before) / seconds, seconds)  # a counter that got smaller began anew
         self._sum("throttled", throttled, seconds)
         for name, values in self._values.items():
             if (value := getattr(reading, name)) is not None:
@@ -59,11 +62,12 @@ class Tally:
             self._processes = max(self._processes or 0, reading.processes)
         self._programs |= dict.fromkeys(reading.programs)
 
-    def window(self, party: Party, end: float, tenants: Tenants, node: str) -> Window:
+    def window(self, party: TenantDevice, end: float, tenants: Tenants, node: str) -> UsageWindow:
         """All of it, up to unix time `end`."""
-        facts, tenant = self._facts, party.tenant
+        tenant = party.tenant
         low, high = self._memory or (None, None)
-        return Window(
+        figures: dict[str, Any] = {name: self._mean(name) for name in (*MEANS, "pcie")} | asdict(self._facts)
+        return UsageWindow(
             at=self.begin,
             span=end - self.begin,
             covered=min(self.covered, end - self.begin),
@@ -72,14 +76,8 @@ class Tally:
             gpu=party.gpu,
             node=node,
             device=party.device,
-            index=facts.index,
-            model=facts.model,
-            profile=facts.profile,
-            resource=facts.resource,
-            replicas=facts.replicas,
-            holders=facts.holders,
             held_since=self.held_since,
-            said=tenants.said(tenant),
+            declared_class=tenants.said(tenant),
             autotune=tenants.autotune(tenant),
             processes=self._processes,
             programs=tuple(self._programs)[:MOST_PROGRAMS],
@@ -89,15 +87,14 @@ class Tally:
             dram_high=self._edge("dram", 0.95),
             memory=high,
             memory_low=low,
-            memory_total=facts.memory_total,
             power_limit=self.last.power_limit,
             cpu_throttled=self._mean("throttled"),
-            **{name: self._mean(name) for name in (*MEANS, "pcie")},
+            **figures,
         )
 
-    def next(self, begin: float) -> "Tally":
-        """The same party's next window."""
-        return Tally(begin, replace(self.last, facts=self._facts), self.held_since)
+    def following(self, begin: float) -> "WindowAccumulator":
+        """The next window of the same tenant."""
+        return WindowAccumulator(begin, replace(self.last, facts=self._facts), self.held_since)
 
     def _sum(self, name: str, value: float | None, seconds: float) -> None:
         if value is not None:
@@ -116,13 +113,6 @@ class Tally:
         return sorted(values)[round(share * (len(values) - 1))]
 
 
-def _rate(before: Reading, reading: Reading, seconds: float) -> float | None:
-    """Bytes a second; a counter that got smaller began anew with the driver."""
-    if before.traffic is None or reading.traffic is None or reading.traffic < before.traffic or not seconds:
-        return None
-    return (reading.traffic - before.traffic) / seconds
-
-
 SPAN = 60.0
 """Seconds of a window."""
 
@@ -133,7 +123,7 @@ Throttled = Mapping[int, float]
 """Pid -> share of CPU periods in which its container was held back."""
 
 
-class Windows:
+class WindowCollector:
     """One node. `take` each View in order; `tenants` may be exchanged at any time."""
 
     def __init__(self, tenants: Tenants | None = None, *, span: float = SPAN, longest: float = LONGEST) -> None:
@@ -141,39 +131,42 @@ class Windows:
         self._span, self._longest = span, longest
         self._at: float | None = None
         self._known: dict[str, bool] = {}
-        self._open: dict[Party, Tally] = {}
+        self._open: dict[TenantDevice, WindowAccumulator] = {}
         self._node = ""
 
-    def take(self, view: View, throttled: Throttled | None = None) -> tuple[Window, ...]:
+    def take(self, view: View, throttled: Throttled | None = None) -> tuple[UsageWindow, ...]:
         """The windows that are over now, mostly none."""
         at, before = view.snapshot.at, self._at
-        if _is_blind(view) or at == before:
+        # while the kubelet does not answer, idle holders are not known, nor that one left
+        if any(source.name == "podresources" and source.up is False for source in view.snapshot.sources):
+            return ()
+        if at == before:
             return ()
         self._node = view.snapshot.node or ""
         found = readings(view)
-        done = () if before is None else tuple(self._moved(view, found, before, throttled or {}))
-        fresh = before is not None and 0 < at - before <= self._patience(view)
+        done = () if before is None else tuple(self._add(view, found, before, throttled or {}))
+        fresh = before is not None and 0 < at - before <= self._longest_gap(view)
         for party, reading in found.items():
             if party not in self._open:
                 came = at if fresh and self._known.get(party.device or party.gpu) else None
-                self._open[party] = Tally(at, reading, came)
+                self._open[party] = WindowAccumulator(at, reading, came)
         self._at = at
         self._known = {use.mig or use.gpu: use.allocated is not None for use in view.attribution.devices}
         return done
 
-    def end(self) -> tuple[Window, ...]:
-        """What is not over yet, as far as it was seen; then all begins anew."""
+    def end(self) -> tuple[UsageWindow, ...]:
+        """The windows that are not over yet; then all begins anew."""
         at, self._at = self._at, None
         done = () if at is None else tuple(self._close(list(self._open), at))
         self._open = {}
         return done
 
-    def _patience(self, view: View) -> float:
+    def _longest_gap(self, view: View) -> float:
         return max(self._longest, 3 * view.snapshot.interval)
 
-    def _moved(
-        self, view: View, found: Mapping[Party, Reading], before: float, throttled: Throttled
-    ) -> Iterator[Window]:
+    def _add(
+        self, view: View, found: Mapping[TenantDevice, TenantReading], before: float, throttled: Throttled
+    ) -> Iterator[UsageWindow]:
         """Time went on from `before` to that of `view`."""
         at = view.snapshot.at
         if at < before:  # the clock was set back: these minutes come a second time
@@ -181,31 +174,28 @@ class Windows:
             self._open = {}
             return
         yield from self._close([party for party in self._open if party not in found], before)
-        if at - before > self._patience(view):
-            yield from self._turn(before)
-            yield from self._turn(at)  # whoever was there and is there now was there meanwhile, doing nobody knows what
-            self._open = {party: Tally(at, found[party], tally.held_since) for party, tally in self._open.items()}
+        if at - before > self._longest_gap(view):
+            yield from self._end_windows(before)
+            yield from self._end_windows(at)  # a tenant of before and after was there meanwhile
+            self._open = {
+                party: WindowAccumulator(at, found[party], each.held_since) for party, each in self._open.items()
+            }
             return
-        for party, tally in self._open.items():
+        for party, each in self._open.items():
             reading = found[party]
             waited = [throttled[pid] for pid in reading.pids if pid in throttled]
-            tally.add(reading, at - before, max(waited, default=None))
+            each.add(reading, at - before, max(waited, default=None))
         if at // self._span != before // self._span:
-            yield from self._turn(at)
+            yield from self._end_windows(at)
 
-    def _turn(self, at: float) -> Iterator[Window]:
-        """A window ends for everybody, and the next one begins."""
-        going_on = {party: tally.next(at) for party, tally in self._open.items()}
+    def _end_windows(self, at: float) -> Iterator[UsageWindow]:
+        """The windows of all tenants end, and the next ones begin."""
+        going_on = {party: each.following(at) for party, each in self._open.items()}
         yield from self._close(list(self._open), at)
         self._open = going_on
 
-    def _close(self, parties: list[Party], at: float) -> Iterator[Window]:
+    def _close(self, parties: list[TenantDevice], at: float) -> Iterator[UsageWindow]:
         for party in parties:
-            tally = self._open.pop(party)
-            if at > tally.begin:
-                yield tally.window(party, at, self.tenants, self._node)
-
-
-def _is_blind(view: View) -> bool:
-    """Whether the kubelet does not answer: who holds a GPU and leaves it idle is not known then, nor that he left."""
-    return any(source.name == "podresources" and source.up is False for source in view.snapshot.sources)
+            each = self._open.pop(party)
+            if at > each.begin:
+                yield each.window(party, at, self.tenants, self._node)

@@ -1,10 +1,12 @@
-"""The book of one workload: what all its pods have done with GPUs, in bounded memory."""
+"""What is kept of one workload: what all its pods have done with GPUs, in bounded memory."""
+
+import msgspec
 
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.work import DayPeak, WorkClass, WorkloadKey
 from gpuwatch.rightsizing.model.mig_profiles import Profile
-from gpuwatch.rightsizing.model.usage import Summary, Window
-from gpuwatch.rightsizing.usage.allocation import Holding, patience
+from gpuwatch.rightsizing.model.usage import UsageWindow, WorkloadSummary
+from gpuwatch.rightsizing.usage.allocation import AllocationTracker, patience
 from gpuwatch.rightsizing.usage.measures import DAY, HALF_LIFE, Measures, MeasuresState
 
 MAX_HOLDS = 64
@@ -15,87 +17,94 @@ MAX_GAPS = 8
 GAP_MEMORY = 35 * DAY
 """How long an idle time, after which work came again, excuses the next one: what happens once a month is known."""
 
-HoldKey = tuple[str, str, str]
-"""Pod, GPU, MIG instance."""
 
-
-class Gap(Record, frozen=True, kw_only=True):
+class IdleGap(Record, frozen=True, kw_only=True):
     """An idle time, at whose end work came again."""
 
     until: float
     seconds: float
 
 
-class BookState(Record, frozen=True, kw_only=True):
-    """A Book at rest; members as in `usage.Summary`. `model`: of the GPU it was on last."""
+class WorkloadRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What is known of one workload, as in a checkpoint; members as in `WorkloadSummary`.
+
+    `holds` and `measures` are only up to date in a checkpoint; `model`: of the GPU it was on last.
+    """
 
     key: WorkloadKey
     first: float
     last: float
     held: float = 0.0
     covered: float = 0.0
-    said: WorkClass | None = None
+    declared_class: WorkClass | None = None
     autotune: str | None = None
     model: str | None = None
     models: tuple[str, ...] = ()
     memory_total: int | None = None
     programs: tuple[str, ...] = ()
     peaks: dict[int, int] = {}
-    gaps: tuple[Gap, ...] = ()
-    holds: tuple[Holding, ...] = ()
+    gaps: tuple[IdleGap, ...] = ()
+    holds: tuple[AllocationTracker, ...] = ()
     measures: MeasuresState
 
 
-class Book:
-    """Takes windows in order of time, gives a Summary."""
+class WorkloadStats:
+    """Adds windows, in order of time, to a WorkloadRecord, and summarises it."""
 
-    def __init__(self, state: BookState) -> None:
-        """Go on from `state`."""
-        self.key, self.said, self._autotune = state.key, state.said, state.autotune
-        self.first, self.last = state.first, state.last
-        self._held, self._covered = state.held, state.covered
-        self._model, self._models = state.model, state.models
-        self._memory_total, self._programs = state.memory_total, state.programs
-        self._peaks, self._gaps = dict(state.peaks), list(state.gaps)
-        self._holds = {_hold_key(hold.newest): hold for hold in state.holds[:MAX_HOLDS]}
-        self._measures = Measures(state.measures)
+    def __init__(self, record: WorkloadRecord) -> None:
+        """Continue from `record`, which changes from now on."""
+        self.record = record
+        self._measures = Measures(record.measures)
+        holds = record.holds[:MAX_HOLDS]
+        self._holds = {(hold.newest.pod, hold.newest.gpu, hold.newest.device): hold for hold in holds}
 
     @classmethod
-    def begun(cls, window: Window) -> "Book":
+    def begun(cls, window: UsageWindow) -> "WorkloadStats":
         """An empty one for the workload of `window`, which is still to be added."""
         measures = MeasuresState(at=window.at, half_life=HALF_LIFE[None])
-        return cls(BookState(key=window.key, first=window.at, last=window.at, measures=measures))
+        return cls(WorkloadRecord(key=window.key, first=window.at, last=window.at, measures=measures))
 
-    def add(self, window: Window, profiles: tuple[Profile, ...], is_work: bool | None, watched: float) -> bool:
-        """Take one more. False: it was seen before. `is_work`: `usage_hold.activity`; `watched`: `Holding.is_over`."""
-        hold = self._hold(window, watched)
+    def add(self, window: UsageWindow, profiles: tuple[Profile, ...], is_work: bool | None, watched: float) -> bool:
+        """Add a window. False: it was added before. `is_work`: `activity`; `watched`: `AllocationTracker.is_over`."""
+        record, hold = self.record, self._hold(window, watched)
         end = window.at + window.span
         last = window.at if hold is None else hold.last
         fresh = end - max(window.at, last)
         if not 0 < fresh <= window.span:
             return False
         seconds = min(window.covered, window.span) * fresh / window.span
-        self._held += end - last
-        self._covered += seconds
-        self.last = max(self.last, end)
-        if hold is not None:
-            self._remember_gap(hold.take(window, seconds, is_work), window.at)
-        self._describe(window)
+        record.held += end - last
+        record.covered += seconds
+        record.last = max(record.last, end)
+        gap = hold.take(window, seconds, is_work) if hold is not None else 0.0
+        if gap > 0:  # a shorter one says nothing while a longer one, that came later, is remembered
+            longer = [each for each in record.gaps if each.seconds > gap][: MAX_GAPS - 1]
+            record.gaps = (*longer, IdleGap(until=window.at, seconds=gap))
+        record.declared_class = window.declared_class or record.declared_class
+        record.autotune = window.autotune or record.autotune
+        record.memory_total = window.memory_total or record.memory_total
+        if window.model is not None and window.model != record.model:
+            record.model = window.model
+            others = (each for each in record.models if each != window.model)
+            record.models = (*others, window.model)[-MAX_MODELS:]
+        if new := [each for each in window.programs if each not in record.programs]:
+            record.programs = (*record.programs, *new)[-MAX_PROGRAMS:]
         if window.memory is not None:
-            self._remember_peak(window, window.memory)
+            self._remember_peak(window.at, end, window.memory)
         if seconds > 0:
             self._measures.add(window, seconds, is_work, profiles)
         return True
 
-    def settle(self, work_class: WorkClass | None) -> None:
-        """Forget as fast as that class of work should be."""
-        self._measures.settle(HALF_LIFE[work_class])
+    def set_class(self, work_class: WorkClass | None) -> None:
+        """Let values decay as fast as those of that class of work should."""
+        self._measures.set_half_life(HALF_LIFE[work_class])
 
     def clip(self, now: float) -> None:
         """The clock has been set back to `now`: nothing was later."""
-        self.first, self.last = min(self.first, now), min(self.last, now)
-        self._peaks = {day: most for day, most in self._peaks.items() if day <= now // DAY}
-        self._gaps = [gap for gap in self._gaps if gap.until <= now]
+        record = self.record
+        record.first, record.last = min(record.first, now), min(record.last, now)
+        record.peaks = {day: most for day, most in record.peaks.items() if day <= now // DAY}
+        record.gaps = tuple(gap for gap in record.gaps if gap.until <= now)
         self._measures.clip(now)
         for hold in self._holds.values():
             hold.clip(now)
@@ -104,52 +113,38 @@ class Book:
         """Whether any of its pods is still there."""
         return any(hold.is_present(now) for hold in self._holds.values())
 
-    def summary(self, now: float, work_class: WorkClass | None) -> Summary:
-        """All of it, for those who judge. Holds that are there come first, then the latest that are gone."""
-        gap = max((gap.seconds for gap in self._gaps if now - gap.until <= GAP_MEMORY), default=0.0)
+    def summary(self, now: float, work_class: WorkClass | None) -> WorkloadSummary:
+        """All of it. Allocations that are there come first, then the latest that are gone."""
+        record = self.record
+        gap = max((gap.seconds for gap in record.gaps if now - gap.until <= GAP_MEMORY), default=0.0)
         holds = sorted(self._holds.values(), key=lambda hold: hold.last, reverse=True)
-        return Summary(
-            key=self.key,
+        return WorkloadSummary(
+            key=record.key,
             work_class=work_class,
-            first=self.first,
-            last=self.last,
-            held=self._held,
-            covered=self._covered,
-            days=(self.last - self.first) / DAY,
+            first=record.first,
+            last=record.last,
+            held=record.held,
+            covered=record.covered,
+            days=(record.last - record.first) / DAY,
             holds=tuple(hold.hold(now, gap) for hold in holds),
-            models=self._models,
-            memory_total=self._memory_total,
-            peaks=tuple(DayPeak(day=day, bytes=most) for day, most in sorted(self._peaks.items())),
-            slowdowns=self._measures.slowdowns(self._model),
-            sawtooth=self._measures.share("swings"),
-            cpu_throttled=self._measures.share("cpu_throttled"),
+            models=record.models,
+            memory_total=record.memory_total,
+            peaks=tuple(DayPeak(day=day, bytes=most) for day, most in sorted(record.peaks.items())),
+            slowdowns=self._measures.slowdowns(record.model),
+            sawtooth=self._measures.swings.value,
+            cpu_throttled=self._measures.cpu_throttled.value,
             gpus_per_pod=self._gpus_per_pod(),
-            programs=self._programs,
-            autotune=self._autotune,
+            programs=record.programs,
+            autotune=record.autotune,
             **self._measures.distributions(),
         )
 
-    def state(self) -> BookState:
-        """To be saved before the next window is added."""
-        return BookState(
-            key=self.key,
-            first=self.first,
-            last=self.last,
-            held=self._held,
-            covered=self._covered,
-            said=self.said,
-            autotune=self._autotune,
-            model=self._model,
-            models=self._models,
-            memory_total=self._memory_total,
-            programs=self._programs,
-            peaks=dict(self._peaks),
-            gaps=tuple(self._gaps),
-            holds=tuple(self._holds.values()),
-            measures=self._measures.state(),
-        )
+    def state(self) -> WorkloadRecord:
+        """For the checkpoint, which must be written before the next window is added."""
+        self.record.holds, self.record.measures = tuple(self._holds.values()), self._measures.state()
+        return self.record
 
-    def _hold(self, window: Window, watched: float) -> Holding | None:
+    def _hold(self, window: UsageWindow, watched: float) -> AllocationTracker | None:
         """The one a window belongs to; None: all that can be kept are there already."""
         key = (window.pod, window.gpu, window.device)
         hold = self._holds.get(key)
@@ -160,32 +155,17 @@ class Book:
             if gone.is_present(window.at):
                 return None
             del self._holds[oldest]
-        hold = self._holds[key] = Holding.begun(window)
+        hold = self._holds[key] = AllocationTracker.begun(window)
         return hold
 
-    def _describe(self, window: Window) -> None:
-        self.said, self._autotune = window.said or self.said, window.autotune or self._autotune
-        self._memory_total = window.memory_total or self._memory_total
-        if window.model is not None and window.model != self._model:
-            self._model = window.model
-            self._models = (*(each for each in self._models if each != window.model), window.model)[-MAX_MODELS:]
-        if new := [each for each in window.programs if each not in self._programs]:
-            self._programs = (*self._programs, *new)[-MAX_PROGRAMS:]
-
-    def _remember_gap(self, seconds: float, until: float) -> None:
-        """A shorter one says nothing while a longer one, that came later, is remembered."""
-        if seconds > 0:
-            longer = [gap for gap in self._gaps if gap.seconds > seconds][: MAX_GAPS - 1]
-            self._gaps = [*longer, Gap(until=until, seconds=seconds)]
-
-    def _remember_peak(self, window: Window, memory: int) -> None:
-        """A window over midnight counts for both days: nobody knows when in it the most was."""
-        first, end = int(window.at // DAY), window.at + window.span
-        for day in range(max(first, int(-(-end // DAY)) - MAX_PEAKS), int(-(-end // DAY))):
-            if memory > self._peaks.get(day, -1):
-                self._peaks[day] = memory
-        while len(self._peaks) > MAX_PEAKS:
-            del self._peaks[min(self._peaks)]
+    def _remember_peak(self, begin: float, end: float, memory: int) -> None:
+        """A window over midnight counts for both days: when in it the most was is not known."""
+        peaks, after = self.record.peaks, int(-(-end // DAY))
+        for day in range(max(int(begin // DAY), after - MAX_PEAKS), after):
+            if memory > peaks.get(day, -1):
+                peaks[day] = memory
+        while len(peaks) > MAX_PEAKS:
+            del peaks[min(peaks)]
 
     def _gpus_per_pod(self) -> int:
         """The most devices that one pod holds, or held, at a time."""
@@ -196,7 +176,3 @@ class Book:
         for hold in self._holds.values():
             counts[hold.newest.pod] += latest[hold.newest.pod] - hold.last <= patience(hold.newest)
         return max(counts.values(), default=1)
-
-
-def _hold_key(window: Window) -> HoldKey:
-    return window.pod, window.gpu, window.device

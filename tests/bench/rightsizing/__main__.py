@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.model.recommendation import Finding
+from gpuwatch.model.recommendation import FindingKind
 from tests.bench.measure import table
 from tests.bench.rightsizing import score
 from tests.bench.rightsizing.evaluate import MOMENTS, RIVALS, Idle, Played, Size, play
@@ -118,7 +118,7 @@ def show_slowdowns(sizes: Iterable[Size]) -> None:
 def show_findings(plays: Sequence[Played]) -> None:
     """What was said of each kind."""
     found = score.by_kind(plays)
-    columns = [finding for finding in Finding if any(found[kind][finding] for kind in KINDS)]
+    columns = [finding for finding in FindingKind if any(found[kind][finding] for kind in KINDS)]
     cells = [(kind, *(str(found[kind][finding] or "") for finding in columns)) for kind in KINDS]
     table("Findings by kind of workload, all moments", ("", *(finding.value for finding in columns)), cells)
 

@@ -44,7 +44,7 @@ def main() -> None:
         node = Node(place / "node", shape, stack)
         agents = {on: stack.enter_context(_agent(node, place / on, on=on == "with")) for on in ("with", "without")}
         for each in agents.values():
-            each.settle()
+            each.set_class()
         time.sleep(SETTLE_SECONDS)
         costs = measured(agents, asked.seconds)
         for each in agents.values():

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import Action, Finding, Recommendation
+from gpuwatch.model.recommendation import FindingKind, Recommendation, RecommendedAction
 from gpuwatch.rightsizing.findings.judge import recommend
 from gpuwatch.rightsizing.model import mig_profiles
-from gpuwatch.rightsizing.model.usage import Fleet
-from gpuwatch.rightsizing.usage.ledger import Ledger
+from gpuwatch.rightsizing.model.usage import FleetFacts
+from gpuwatch.rightsizing.usage.ledger import UsageLedger
 from tests.bench.rightsizing.fleet_sight import Sight, device_total, windows
 from tests.bench.rightsizing.fleet_world import BEGIN, Workload, fleet
 from tests.bench.rightsizing.rival import Kruize, Pruner
@@ -49,8 +49,8 @@ class Idle(NamedTuple):
     moment: str
     kind: str
     serving: bool
-    finding: Finding | None
-    action: Action | None
+    finding: FindingKind | None
+    action: RecommendedAction | None
     pruned: bool  # by gpu-pruner's rule
     seen: bool  # its utilization can be read
     old: bool  # held and without work for longer than the product's promise
@@ -83,7 +83,7 @@ class Played(NamedTuple):
     seconds: float
     idle: tuple[Idle, ...]
     sizes: tuple[Size, ...]
-    other: tuple[tuple[str, str, Finding], ...]  # moment, kind, finding
+    other: tuple[tuple[str, str, FindingKind], ...]  # moment, kind, finding
     learning: dict[str, tuple[int, int]]  # of all workloads, by moment
 
 
@@ -91,10 +91,10 @@ def play(seed: int, size: int, every: int = 1, config: RightsizingConfig = Right
     """A whole fleet through the real ledger and the real rules. `every`: steps of five minutes in a window."""
     workloads = fleet(seed, size, STEPS)
     sights = [Sight(workload, seed, STEPS, every) for workload in workloads]
-    ledger, kruize, pruner = Ledger(config), Kruize(), Pruner()
+    ledger, kruize, pruner = UsageLedger(config), Kruize(), Pruner()
     idle: list[Idle] = []
     sizes: list[Size] = []
-    other: list[tuple[str, str, Finding]] = []
+    other: list[tuple[str, str, FindingKind]] = []
     learning = {}
     count, spent, first = 0, 0.0, 0
     for moment, step in MOMENTS.items():
@@ -106,7 +106,7 @@ def play(seed: int, size: int, every: int = 1, config: RightsizingConfig = Right
             spent += time.thread_time() - begun
             count += 1
         first, now = step, BEGIN + step * STEP
-        advice = recommend(ledger.summaries(now), Fleet(namespaces=ledger.namespaces(now)), config, now)
+        advice = recommend(ledger.summaries(now), FleetFacts(namespaces=ledger.namespaces(now)), config, now)
         learning[moment] = (advice.learning, advice.workloads)
         idle += idles(moment, step, here(workloads, step), advice.items, pruner)
         named = {workload.key.name: workload for workload in workloads}
@@ -120,15 +120,15 @@ def idles(
     moment: str, step: int, held: Iterable[Here], items: Iterable[Recommendation], pruner: Pruner
 ) -> Iterator[Idle]:
     """What each hold really is, and what is said of it."""
-    said = {
+    declared_class = {
         gpu: item
         for item in items
-        if item.kind in (Finding.IDLE_HOLDER, Finding.NEVER_USED)
+        if item.kind in (FindingKind.IDLE_HOLDER, FindingKind.NEVER_USED)
         for gpu in item.target.gpus
     }
     now = BEGIN + step * STEP
     for each in held:
-        item = said.get(each.gpu)
+        item = declared_class.get(each.gpu)
         rests = tuple(each.rests(step, days) for days in DAYS)
         whole = [each._replace(place=place) for place in range(len(each.pod.gpus))]
         rested = min(device.rested(step) for device in whole)
@@ -157,15 +157,15 @@ def over(whole: Iterable[Here], step: int, rested: int) -> float | None:
 def ours(moment: str, step: int, named: dict[str, Workload], items: Iterable[Recommendation]) -> Iterator[Size]:
     """gpuwatch's advice on size, against what comes."""
     for item in items:
-        if item.action not in (Action.RESIZE, Action.SHARE) or item.target.name is None:
+        if item.action not in (RecommendedAction.RESIZE, RecommendedAction.SHARE) or item.target.name is None:
             continue
         work = named[item.target.name]
         predicted, change = item.predicted, item.change
         low, high = (predicted.slowdown_low, predicted.slowdown_high) if predicted else (None, None)
-        if item.action is Action.RESIZE and change.to_resource:
+        if item.action is RecommendedAction.RESIZE and change.to_resource:
             profile = change.to_resource.removeprefix("nvidia.com/mig-")
             yield resized(moment, step, "gpuwatch", work, profile)._replace(low=low, high=high)
-        elif item.action is Action.SHARE and change.replicas:
+        elif item.action is RecommendedAction.SHARE and change.replicas:
             yield shared(moment, step, work, change.replicas)
 
 

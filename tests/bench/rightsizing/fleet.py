@@ -94,14 +94,14 @@ def judged(url: str, days: float, end: float, step: float | None) -> dict[str, A
     from gpuwatch.config import RightsizingConfig
     from gpuwatch.rightsizing.findings.judge import recommend
     from gpuwatch.rightsizing.prometheus.api import PrometheusApi
-    from gpuwatch.rightsizing.prometheus.history import FleetHistory, Progress
+    from gpuwatch.rightsizing.prometheus.history import FleetHistory, ReadProgress
     from gpuwatch.rightsizing.prometheus.http import PrometheusHttp
     from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions
 
     api, config = PrometheusApi(PrometheusHttp(url, rate=1000)), RightsizingConfig()
     windows = 0
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: ReadProgress) -> None:
         nonlocal windows
         windows = progress.windows
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

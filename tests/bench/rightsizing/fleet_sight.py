@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from gpuwatch.rightsizing.model import mig_profiles
-from gpuwatch.rightsizing.model.usage import Window
+from gpuwatch.rightsizing.model.usage import UsageWindow
 from tests.bench.rightsizing.fleet_world import BEGIN, Pod, Workload
 from tests.bench.rightsizing.work_laws import DAY, HOUR, STEP, at_rate, log_uniform
 
@@ -32,7 +32,7 @@ class Sight:
         self._first = 0
         self._names: dict[str, dict[str, Any]] = {}
 
-    def at(self, step: int) -> Iterator[Window]:
+    def at(self, step: int) -> Iterator[UsageWindow]:
         """All windows of the workload that begin here."""
         pods = self._workload.pods
         while self._first < len(pods) and pods[self._first].end <= step:
@@ -44,13 +44,13 @@ class Sight:
             if end - begin > 0.05 and not self._missing[step]:
                 yield from self._pod(pod, begin, end)
 
-    def _pod(self, pod: Pod, begin: float, end: float) -> Iterator[Window]:
+    def _pod(self, pod: Pod, begin: float, end: float) -> Iterator[UsageWindow]:
         covered = 1.0 if self._rng.random() < 0.9 else self._rng.uniform(0.9, 1.0)
         span = (end - begin) * STEP
         for place, gpu in enumerate(pod.gpus):
             if gpu not in self._names:
                 self._names[gpu] = self._named(pod, gpu)
-            yield Window(
+            yield UsageWindow(
                 at=BEGIN + begin * STEP,
                 span=span,
                 covered=span * covered,
@@ -73,7 +73,7 @@ class Sight:
             "profile": work.profile,
             "resource": f"nvidia.com/mig-{work.profile}" if sliced else "nvidia.com/gpu",
             "holders": work.holders,
-            "said": work.said,
+            "declared_class": work.declared_class,
             "programs": work.programs,
             "memory_total": device_total(work),
             "cpu_throttled": work.cpu_throttled,
@@ -153,7 +153,7 @@ def outages(rng: Random, steps: int) -> Sequence[bool]:
     return missing
 
 
-def windows(sights: Sequence[Sight], first: int, last: int, every: int) -> Iterator[Window]:
+def windows(sights: Sequence[Sight], first: int, last: int, every: int) -> Iterator[UsageWindow]:
     """All that is seen between two steps, in order of time."""
     for step in range(first, last, every):
         for sight in sights:

@@ -41,7 +41,7 @@ class Workload:
     kind: str
     serving: bool
     key: WorkloadKey
-    said: WorkClass | None
+    declared_class: WorkClass | None
     hardware: Hardware
     profile: str | None  # of a MIG instance
     holders: int  # containers on the device
@@ -148,7 +148,7 @@ def drawn(rng: Random, name: str, at: int, steps: int) -> Workload:
         kind=name,
         serving=kind.serving,
         key=key,
-        said=say(rng, kind),
+        declared_class=say(rng, kind),
         hardware=hardware,
         profile=profile,
         holders=holders,

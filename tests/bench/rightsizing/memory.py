@@ -17,9 +17,9 @@ import psutil
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.work import WorkloadKey
-from gpuwatch.rightsizing.model.usage import Window
+from gpuwatch.rightsizing.model.usage import UsageWindow
 from gpuwatch.rightsizing.service.checkpoint import NAME, load, save
-from gpuwatch.rightsizing.usage.ledger import Ledger, LedgerState
+from gpuwatch.rightsizing.usage.ledger import LedgerState, UsageLedger
 
 BEGIN = 1_700_000_000.0
 SPAN = 300.0
@@ -52,7 +52,7 @@ class Cost(NamedTuple):
         return (self.rounds[-1].rss - self.empty) / self.rounds[-1].books
 
 
-def life(number: int, chance: random.Random, windows: int) -> Iterator[Window]:
+def life(number: int, chance: random.Random, windows: int) -> Iterator[UsageWindow]:
     """All windows of one workload, that comes an hour after the one before and uses the GPU in its own way."""
     begin, gpus = BEGIN + number * 3600.0, chance.choice((1, 1, 1, 8))
     key = WorkloadKey(namespace=f"team-{number % 50}", kind="Job", name=f"job-{number}", container="main", image="i")
@@ -61,7 +61,7 @@ def life(number: int, chance: random.Random, windows: int) -> Iterator[Window]:
     for step in range(windows // gpus):
         now = min(1.0, busy * chance.uniform(0.2, 2.0))
         for gpu in range(gpus):
-            yield Window(
+            yield UsageWindow(
                 at=begin + step * SPAN,
                 span=SPAN,
                 covered=SPAN,
@@ -92,7 +92,7 @@ def life(number: int, chance: random.Random, windows: int) -> Iterator[Window]:
 def measured(workloads: int, room: int, windows: int, rounds: int = 10) -> Cost:
     """`workloads` come and go, of each `windows`, through a ledger with `room` for fewer."""
     chance, process = random.Random(7), psutil.Process()
-    ledger, seconds, count, found = Ledger(RightsizingConfig(max_workloads=room)), 0.0, 0, []
+    ledger, seconds, count, found = UsageLedger(RightsizingConfig(max_workloads=room)), 0.0, 0, []
     warm = list(life(0, chance, windows))
     gc.collect()
     empty = process.memory_info().rss
@@ -112,7 +112,7 @@ def measured(workloads: int, room: int, windows: int, rounds: int = 10) -> Cost:
         saved = time.perf_counter()
         state = load(path, LedgerState).state
         assert state is not None
-        Ledger.restored(state, RightsizingConfig(max_workloads=room))
+        UsageLedger.restored(state, RightsizingConfig(max_workloads=room))
         return Cost(tuple(found), count, seconds, empty, size, saved - begin, time.perf_counter() - saved)
 
 

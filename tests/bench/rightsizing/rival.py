@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from gpuwatch.rightsizing.model import mig_profiles
 from gpuwatch.rightsizing.model.mig_profiles import GpuModel, Profile
-from gpuwatch.rightsizing.model.usage import Window
+from gpuwatch.rightsizing.model.usage import UsageWindow
 
 LEAST = 100 << 20
 """Bytes: readings up to that are dropped."""
@@ -30,7 +30,7 @@ class Kruize:
         self._copies: dict[str, array[float]] = defaultdict(lambda: array("f"))
         self._model: dict[str, GpuModel] = {}
 
-    def add(self, window: Window) -> None:
+    def add(self, window: UsageWindow) -> None:
         """One more interval; only whole GPUs that can be cut."""
         model = mig_profiles.model_of(window.model, window.memory_total)
         if model is None or window.profile is not None or window.busy_high is None:
@@ -65,7 +65,7 @@ class Pruner:
         self._worked: dict[tuple[str, str], float] = {}
         self._seen: dict[tuple[str, str], float] = {}
 
-    def add(self, window: Window) -> None:
+    def add(self, window: UsageWindow) -> None:
         """One more window; without utilization it is none."""
         if window.busy is None:
             return

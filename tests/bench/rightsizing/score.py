@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from gpuwatch.model.recommendation import Action, Finding
+from gpuwatch.model.recommendation import FindingKind, RecommendedAction
 from tests.bench.rightsizing.evaluate import DAYS, Idle, Played, Size
 
 LATER = 24.0
@@ -66,7 +66,7 @@ def flagged(hold: Idle) -> bool:
 
 def deleted(hold: Idle) -> bool:
     """Somebody who follows gpuwatch's advice deletes it."""
-    return hold.action is Action.SCALE_DOWN
+    return hold.action is RecommendedAction.SCALE_DOWN
 
 
 def pruned(hold: Idle) -> bool:
@@ -133,9 +133,9 @@ def predicted(sizes: Iterable[Size]) -> Predicted:
     )
 
 
-def by_kind(plays: Iterable[Played]) -> dict[str, Counter[Finding]]:
+def by_kind(plays: Iterable[Played]) -> dict[str, Counter[FindingKind]]:
     """What was said of each kind of workload, all moments together."""
-    table: dict[str, Counter[Finding]] = defaultdict(Counter)
+    table: dict[str, Counter[FindingKind]] = defaultdict(Counter)
     for each in plays:
         for _, kind, finding in each.other:
             table[kind][finding] += 1

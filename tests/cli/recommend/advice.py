@@ -3,19 +3,19 @@
 from msgspec.structs import replace
 
 from gpuwatch.model.recommendation import (
-    Action,
     Apply,
-    Change,
     Evidence,
-    Finding,
+    FindingKind,
     Layout,
     Level,
     Placement,
     Predicted,
     Recommendation,
     Recommendations,
+    RecommendationTarget,
+    RecommendedAction,
+    RecommendedChange,
     Savings,
-    Target,
 )
 from gpuwatch.model.work import DayPeak, Distribution
 from tests.model import views
@@ -53,9 +53,9 @@ def evidence(**changes) -> Evidence:
     )
 
 
-def one(kind: Finding, action: Action, **changes) -> Recommendation:
+def one(kind: FindingKind, action: RecommendedAction, **changes) -> Recommendation:
     """An advice about a Deployment, changed as one likes."""
-    target = Target(
+    target = RecommendationTarget(
         namespace="nlp",
         kind="Deployment",
         name="sentence-embeddings",
@@ -79,7 +79,7 @@ def one(kind: Finding, action: Action, **changes) -> Recommendation:
             evidence=evidence(),
             confidence=Level.MEDIUM,
             risk=Level.LOW,
-            risk_words="more memory than before ends it with out of memory",
+            risk_text="more memory than before ends it with out of memory",
             savings=Savings(gpu_hours_per_day=17.1, watts=60.0, money_per_day=30.8, currency="USD"),
             at=views.AT,
             expires=views.AT + 7 * DAY,
@@ -93,12 +93,12 @@ PATCH = {"spec": {"template": {"spec": {"containers": [{"name": "server"}]}}}}
 
 def mig() -> Recommendation:
     return one(
-        Finding.MIG_FIT,
-        Action.RESIZE,
+        FindingKind.MIG_FIT,
+        RecommendedAction.RESIZE,
         predicted=Predicted(
             slowdown_low=0.0, slowdown_high=0.12, memory_needed=int(14.1 * GIB), memory_offered=int(19.5 * GIB)
         ),
-        change=Change(resource="nvidia.com/gpu", count=1, to_resource="nvidia.com/mig-2g.20gb", to_count=1),
+        change=RecommendedChange(resource="nvidia.com/gpu", count=1, to_resource="nvidia.com/mig-2g.20gb", to_count=1),
         apply=(
             Apply(
                 what="pod_patch",
@@ -112,7 +112,7 @@ def mig() -> Recommendation:
 
 def idle() -> Recommendation:
     """Its pod has a name that no API server would take, but a file of views may."""
-    notebook = Target(
+    notebook = RecommendationTarget(
         namespace="vision",
         name=HOSTILE,
         work_class="notebook",
@@ -122,8 +122,8 @@ def idle() -> Recommendation:
         model=MODEL,
     )
     return one(
-        Finding.IDLE_HOLDER,
-        Action.SCALE_DOWN,
+        FindingKind.IDLE_HOLDER,
+        RecommendedAction.SCALE_DOWN,
         target=notebook,
         recommended="none",
         why="without any work for 2 days 4 hours",
@@ -134,7 +134,7 @@ def idle() -> Recommendation:
             dram=spread(0.001, 0.0, 0.0, 0.06),
         ),
         confidence=Level.HIGH,
-        risk_words="what is only in the GPU's memory is lost",
+        risk_text="what is only in the GPU's memory is lost",
         savings=Savings(gpu_hours_per_day=24.0, watts=110.0, money_per_day=43.2, currency="USD"),
         apply=(Apply(what="scale", note="ends the pod", command="kubectl -n vision delete pod notebook-0"),),
     )
@@ -149,15 +149,15 @@ def layout() -> Recommendation:
         placements=tuple(Placement(profile="2g.20gb", start=start, size=2) for start in (0, 2, 4)),
     )
     return one(
-        Finding.MIG_LAYOUT,
-        Action.REPARTITION,
-        target=Target(nodes=("gpu-node-09",), gpus=(views.uuid(2),), model=MODEL),
+        FindingKind.MIG_LAYOUT,
+        RecommendedAction.REPARTITION,
+        target=RecommendationTarget(nodes=("gpu-node-09",), gpus=(views.uuid(2),), model=MODEL),
         current="1 whole GPU, free",
         recommended="3 x 2g.20gb",
         why="3 workloads fit 2g.20gb, and nobody holds the GPU",
         evidence=Evidence(days=9.4, coverage=0.99),
         savings=Savings(gpu_hours_per_day=48.0),
-        change=Change(layouts=(cut,)),
+        change=RecommendedChange(layouts=(cut,)),
         apply=(
             Apply(
                 what="mig_parted",
@@ -170,9 +170,9 @@ def layout() -> Recommendation:
 
 def quota() -> Recommendation:
     return one(
-        Finding.QUOTA_SLACK,
-        Action.CHANGE_QUOTA,
-        target=Target(namespace="speech"),
+        FindingKind.QUOTA_SLACK,
+        RecommendedAction.CHANGE_QUOTA,
+        target=RecommendationTarget(namespace="speech"),
         current="32 x nvidia.com/gpu",
         recommended="14 x nvidia.com/gpu",
         why="never more than 12 GPUs at work at a time, on 14 days",
@@ -183,13 +183,15 @@ def quota() -> Recommendation:
 
 def others() -> tuple[Recommendation, ...]:
     """The findings that change no size."""
-    server = Target(namespace="chat", kind="StatefulSet", name="llama-3-70b-instruct-frontend-canary-eu-west", pods=())
-    train = Target(namespace="ml-research", kind="Job", name="llama-pretrain-30", work_class="batch")
+    server = RecommendationTarget(
+        namespace="chat", kind="StatefulSet", name="llama-3-70b-instruct-frontend-canary-eu-west", pods=()
+    )
+    train = RecommendationTarget(namespace="ml-research", kind="Job", name="llama-pretrain-30", work_class="batch")
     free = Savings(gpu_hours_per_day=0.0)
     return (
         one(
-            Finding.GANG_OVERSIZED,
-            Action.REDUCE,
+            FindingKind.GANG_OVERSIZED,
+            RecommendedAction.REDUCE,
             target=replace(train, name="=HYPERLINK(1)", namespace="@cmd"),
             current="8 x nvidia.com/gpu",
             recommended="7 x nvidia.com/gpu",
@@ -197,8 +199,8 @@ def others() -> tuple[Recommendation, ...]:
             savings=Savings(gpu_hours_per_day=24.0, money_per_day=43.2, currency="USD"),
         ),
         one(
-            Finding.PREALLOCATED,
-            Action.CHANGE_SETTING,
+            FindingKind.PREALLOCATED,
+            RecommendedAction.CHANGE_SETTING,
             target=server,
             recommended="--gpu-memory-utilization below 0.9",
             why="takes 90% of the memory when it starts, whatever it needs",
@@ -206,14 +208,14 @@ def others() -> tuple[Recommendation, ...]:
             confidence=Level.LOW,
         ),
         one(
-            Finding.ENERGY,
-            Action.TUNE,
+            FindingKind.ENERGY,
+            RecommendedAction.TUNE,
             target=train,
             current="not tuned",
             recommended="gpuwatch.io/autotune: enforce",
             why="busy 92% of the time, and nobody waits for it",
             savings=Savings(gpu_hours_per_day=0.0, watts=340.0),
-            change=Change(annotations={"gpuwatch.io/autotune": "enforce"}),
+            change=RecommendedChange(annotations={"gpuwatch.io/autotune": "enforce"}),
         ),
     )
 

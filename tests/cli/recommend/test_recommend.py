@@ -23,12 +23,12 @@ from gpuwatch.cli.recommend.output_files import COLUMNS, files
 from gpuwatch.cli.recommend.recommend import FINDINGS, LEVELS
 from gpuwatch.cli.recommend.screen import TITLES
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import Action, Finding, Level, Savings
+from gpuwatch.model.recommendation import FindingKind, Level, RecommendedAction, Savings
 from gpuwatch.model.work import WorkloadKey
-from gpuwatch.rightsizing.model.usage import Window
+from gpuwatch.rightsizing.model.usage import UsageWindow
 from gpuwatch.rightsizing.service import checkpoint as usage_checkpoint
 from gpuwatch.rightsizing.service.thread import LEARNING, OFF
-from gpuwatch.rightsizing.usage.ledger import Ledger
+from gpuwatch.rightsizing.usage.ledger import UsageLedger
 from tests.cli.commands import advised, ask, run, serving
 from tests.cli.processes import interrupted, started
 from tests.cli.recommend import advice
@@ -36,29 +36,29 @@ from tests.model.views import healthy, uuid
 from tests.waiting import BOUND_SECONDS
 
 
-def said(*args: str, body=advice.everything, env: dict[str, str] | None = None) -> str:
+def declared_class(*args: str, body=advice.everything, env: dict[str, str] | None = None) -> str:
     found = advised(body(), "recommend", *args, env=env)
     assert found.exit_code == 0, found.stderr
     return found.stdout
 
 
 def items(*args: str) -> list[dict]:
-    return json.loads(said(*args, "-o", "json"))["items"]
+    return json.loads(declared_class(*args, "-o", "json"))["items"]
 
 
 def test_help_names_every_finding_and_every_level():
-    assert set(FINDINGS) == set(Finding)
+    assert set(FINDINGS) == set(FindingKind)
     assert list(LEVELS) == list(Level)
     assert all(finding in run("recommend", "--help").stdout for finding in FINDINGS)
 
 
 def test_there_are_words_for_every_finding():
-    assert set(TITLES) == set(Finding)
+    assert set(TITLES) == set(FindingKind)
 
 
 @pytest.mark.parametrize("width", [80, 112])
 def test_every_row_has_what_it_is_now_and_instead(width: int):
-    text = said(env={"COLUMNS": str(width)})
+    text = declared_class(env={"COLUMNS": str(width)})
     rows = text.splitlines()[-len(advice.everything().items) :]
     assert max(map(len, text.splitlines())) <= width
     assert [row.split()[-1] for row in rows] == [each.confidence for each in advice.everything().items]
@@ -67,14 +67,17 @@ def test_every_row_has_what_it_is_now_and_instead(width: int):
 
 
 def test_the_sum_comes_first_and_counts_a_gpu_once():
-    counts, saves, watts, money, rest = " ".join(said().split("\n\n")[0].split()).split(", ", 4)
+    counts, saves, watts, money, rest = " ".join(declared_class().split("\n\n")[0].split()).split(", ", 4)
     assert (counts, saves, watts) == ("7 recommendations", "65.1 GPU-hours a day", "510 W")
     assert money == "117 USD a day; 31 workloads seen"
     assert rest == "7 of them still being learned"
 
 
 def test_of_several_findings_about_one_workload_the_dearest_counts_and_room_is_no_saving():
-    fits, shared = advice.mig(), advice.one(Finding.DUTY_CYCLED, Action.SHARE, savings=Savings(gpu_hours_per_day=18.0))
+    fits, shared = (
+        advice.mig(),
+        advice.one(FindingKind.DUTY_CYCLED, RecommendedAction.SHARE, savings=Savings(gpu_hours_per_day=18.0)),
+    )
     assert total((fits, shared)).gpu_hours_per_day == 18.0
     assert total((fits, fits)).gpu_hours_per_day == pytest.approx(34.2), "two of a kind are two pods"
     assert total((advice.layout(), advice.quota())) == Savings(gpu_hours_per_day=0)
@@ -121,10 +124,10 @@ def test_a_namespace_of_which_nobody_was_seen_is_said():
 
 
 def test_nothing_to_recommend_is_said_and_is_no_error():
-    assert said(body=advice.nothing).startswith("no recommendations; 31 workloads seen")
-    assert said("-o", "name", body=advice.nothing) == ""
-    assert said("-o", "apply", body=advice.nothing).endswith("# There is nothing to apply.\n")
-    assert said("-o", "csv", body=advice.nothing).splitlines() == [",".join(COLUMNS)]
+    assert declared_class(body=advice.nothing).startswith("no recommendations; 31 workloads seen")
+    assert declared_class("-o", "name", body=advice.nothing) == ""
+    assert declared_class("-o", "apply", body=advice.nothing).endswith("# There is nothing to apply.\n")
+    assert declared_class("-o", "csv", body=advice.nothing).splitlines() == [",".join(COLUMNS)]
 
 
 @pytest.mark.parametrize(
@@ -150,8 +153,8 @@ def test_an_id_that_is_not_there_is_wrong_usage():
 
 
 def test_json_and_yaml_are_the_same_and_have_times_of_people():
-    found = json.loads(said("-o", "json"))
-    as_yaml = yaml.safe_load(said("-o", "yaml"))
+    found = json.loads(declared_class("-o", "json"))
+    as_yaml = yaml.safe_load(declared_class("-o", "yaml"))
     assert as_yaml | {"source": ""} == found | {"source": ""}, "each asks another socket"
     assert (found["kind"], found["learning"], found["source"][:5]) == ("RecommendationList", 7, "agent")
     assert found["items"][0]["expires"] > found["items"][0]["at"] == found["at"]
@@ -169,14 +172,18 @@ def test_csv_has_a_line_an_item_as_rfc_4180_wants():
 
 
 def test_no_cell_of_csv_is_a_formula():
-    gang = next(row for row in csv.DictReader(io.StringIO(said("-o", "csv"))) if row["finding"] == "gang_oversized")
+    gang = next(
+        row for row in csv.DictReader(io.StringIO(declared_class("-o", "csv"))) if row["finding"] == "gang_oversized"
+    )
     assert (gang["namespace"], gang["name"]) == ("'@cmd", "'=HYPERLINK(1)")
-    setting = next(row for row in csv.DictReader(io.StringIO(said("-o", "csv"))) if row["finding"] == "preallocated")
+    setting = next(
+        row for row in csv.DictReader(io.StringIO(declared_class("-o", "csv"))) if row["finding"] == "preallocated"
+    )
     assert setting["recommended"].startswith("'--gpu")
 
 
 def test_the_commands_are_a_script_that_a_shell_can_read(tmp_path):
-    text = said("-o", "apply")
+    text = declared_class("-o", "apply")
     assert subprocess.run(["sh", "-n"], input=text, text=True, check=False).returncode == 0
     assert text.count("# confidence medium, good until 2026-09-28 ") == 2
     commands = [shlex.split(line)[0] for line in text.splitlines() if line.startswith("kubectl")]
@@ -187,12 +194,12 @@ def test_the_commands_are_a_script_that_a_shell_can_read(tmp_path):
 
 def test_no_name_leaves_its_comment():
     hostile = replace(advice.idle(), why="first\nrm -rf /\nlast")
-    text = said("-o", "apply", body=lambda: advice.body(hostile))
+    text = declared_class("-o", "apply", body=lambda: advice.body(hostile))
     assert [line for line in text.splitlines() if line.startswith("rm")] == []
 
 
 def test_names_can_be_asked_for():
-    first = said("-o", "name").splitlines()[0].removeprefix("recommendation/")
+    first = declared_class("-o", "name").splitlines()[0].removeprefix("recommendation/")
     assert [item["id"] for item in items(first)] == [first]
 
 
@@ -271,9 +278,9 @@ def test_a_prometheus_that_is_none_is_wrong_usage(wrong: tuple[str, ...]):
 def test_without_an_agent_its_checkpoint_is_judged_and_its_age_told(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(client, "_sockets", tuple)  # an agent may listen on this machine's
     at = time.time() - 7200
-    ledger = Ledger(RightsizingConfig())
+    ledger = UsageLedger(RightsizingConfig())
     for minute in range(60):
-        window = Window(
+        window = UsageWindow(
             at=at + 60 * minute,
             span=60,
             covered=60,

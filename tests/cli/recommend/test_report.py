@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.cli.recommend.report.charts import Bar, Markup, bars, cut, joined, memory, tag
-from gpuwatch.model.recommendation import Action, Finding, Recommendations
+from gpuwatch.model.recommendation import FindingKind, Recommendations, RecommendedAction
 from tests.cli.browser import Page, browser
 from tests.cli.commands import advised
 from tests.cli.recommend import advice
@@ -46,7 +46,7 @@ def report(page: Page, tmp_path: Path) -> Page:
 
 def test_every_chart_is_drawn_and_nothing_sticks_out(report: Page):
     charts = report.value(SIZES)
-    measured = sum(bool(each.evidence.peaks) + bool(each.evidence.busy) for each in advice.everything().items)
+    measured = sum(bool(each.evidence.peaks) for each in advice.everything().items)
     assert len(charts) == measured + 2
     assert all(chart["width"] > 200 and chart["height"] > 40 and chart["bars"] > 0 for chart in charts), charts
     assert [chart for chart in charts if chart["over"]] == []
@@ -146,21 +146,21 @@ def test_every_card_can_be_reached_from_a_line(report: Page):
 
 
 def test_bars_that_come_to_more_than_the_sum_say_why(page: Page, tmp_path: Path):
-    both = replace(advice.one(Finding.DUTY_CYCLED, Action.SHARE), id="duty-cycled-1f3a9c")
-    said = "in each of their bars"
-    assert said in page.open(written(advice.body(advice.mig(), both), tmp_path)).value("document.body.innerText")
-    assert said not in page.open(written(advice.body(advice.mig()), tmp_path)).value("document.body.innerText")
+    both = replace(advice.one(FindingKind.DUTY_CYCLED, RecommendedAction.SHARE), id="duty-cycled-1f3a9c")
+    note = "in each of their bars"
+    assert note in page.open(written(advice.body(advice.mig(), both), tmp_path)).value("document.body.innerText")
+    assert note not in page.open(written(advice.body(advice.mig()), tmp_path)).value("document.body.innerText")
 
 
 def test_who_has_learned_nothing_yet_does_not_say_that_all_is_well(page: Page, tmp_path: Path):
     text = page.open(written(replace(advice.nothing(), learning=31), tmp_path)).value("document.body.innerText")
     assert "all workloads are still being learned" in text
-    assert "Nobody was found" not in text
+    assert "No workload was found" not in text
 
 
 def test_nothing_to_say_is_said(page: Page, tmp_path: Path):
     page.open(written(advice.nothing(), tmp_path))
-    assert "Nobody was found to hold more than they use." in page.value("document.body.innerText")
+    assert "No workload was found to hold more than it uses." in page.value("document.body.innerText")
     assert page.value("document.querySelectorAll('svg').length") == 0
 
 

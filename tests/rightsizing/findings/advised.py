@@ -3,38 +3,38 @@
 from typing import Any
 
 from gpuwatch.model.recommendation import (
-    Action,
-    Change,
     Evidence,
-    Finding,
+    FindingKind,
     Layout,
     Level,
     Placement,
     Recommendation,
+    RecommendationTarget,
+    RecommendedAction,
+    RecommendedChange,
     Savings,
-    Target,
 )
 
 A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
 
 
-def advice(action: Action, change: Change | None = None, **target: Any) -> Recommendation:
+def advice(action: RecommendedAction, change: RecommendedChange | None = None, **target: Any) -> Recommendation:
     """About the Deployment `nlp/server`, unless `target` says otherwise."""
     about = {"namespace": "nlp", "kind": "Deployment", "name": "server", "container": "main", **target}
     return Recommendation(
         id=f"{action.value}-0",
-        kind=Finding.MIG_FIT,
+        kind=FindingKind.MIG_FIT,
         action=action,
-        target=Target(**about),
+        target=RecommendationTarget(**about),
         current="1 x nvidia.com/gpu",
         recommended="less",
         why="It does little.",
         evidence=Evidence(days=14.0, coverage=1.0),
         confidence=Level.HIGH,
         risk=Level.LOW,
-        risk_words="None.",
+        risk_text="None.",
         savings=Savings(gpu_hours_per_day=20.0),
-        change=change or Change(),
+        change=change or RecommendedChange(),
         at=0.0,
         expires=1.0,
     )
@@ -42,13 +42,13 @@ def advice(action: Action, change: Change | None = None, **target: Any) -> Recom
 
 def resized(**target: Any) -> Recommendation:
     """A whole GPU to an instance with the media engines, whose resource has a dot for the plus."""
-    change = Change(resource="nvidia.com/gpu", count=1, to_resource="nvidia.com/mig-1g.10gb.me", to_count=1)
-    return advice(Action.RESIZE, change, **target)
+    change = RecommendedChange(resource="nvidia.com/gpu", count=1, to_resource="nvidia.com/mig-1g.10gb.me", to_count=1)
+    return advice(RecommendedAction.RESIZE, change, **target)
 
 
 def shared(strategy: str, replicas: int = 4, **target: Any) -> Recommendation:
     """A whole GPU to a slot of one."""
-    change = Change(
+    change = RecommendedChange(
         resource="nvidia.com/gpu",
         count=1,
         to_resource="nvidia.com/gpu.shared",
@@ -56,14 +56,14 @@ def shared(strategy: str, replicas: int = 4, **target: Any) -> Recommendation:
         strategy=strategy,
         replicas=replicas,
     )
-    return advice(Action.SHARE, change, **{"nodes": ("gpu-1", "gpu-2"), **target})
+    return advice(RecommendedAction.SHARE, change, **{"nodes": ("gpu-1", "gpu-2"), **target})
 
 
 def cut(*layouts: Layout) -> Recommendation:
     """Free GPUs to instances."""
     nodes = tuple(sorted({layout.node for layout in layouts}))
     nobody = {"namespace": None, "kind": None, "name": None, "container": None}
-    return advice(Action.REPARTITION, Change(layouts=layouts), nodes=nodes, **nobody)
+    return advice(RecommendedAction.REPARTITION, RecommendedChange(layouts=layouts), nodes=nodes, **nobody)
 
 
 def layout(node: str, index: int | None, *profiles: str, model: str = A100) -> Layout:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.rightsizing.findings.judge import BESIDES, NOW, OTHERS, SIZE, Row
+from gpuwatch.rightsizing.findings.judge import BESIDES, NOW, OTHERS, SIZE, FindingRow
 from gpuwatch.rightsizing.findings.preallocators import PREALLOCATORS
 from gpuwatch.workloads.workload_key import KINDS
 
@@ -105,11 +105,11 @@ def markdown() -> str:
     return "".join(parts)
 
 
-def _table(rows: Iterable[Row]) -> str:
+def _table(rows: Iterable[FindingRow]) -> str:
     return "".join(_lines(rows))
 
 
-def _lines(rows: Iterable[Row]) -> Iterator[str]:
+def _lines(rows: Iterable[FindingRow]) -> Iterator[str]:
     yield from (_line(HEADS), _line("---" for _ in HEADS))
     yield from (_line((f"`{row.finding}`", row.when, row.then, row.frees)) for row in rows)
 

@@ -5,10 +5,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import Finding, Recommendation
+from gpuwatch.model.recommendation import FindingKind, Recommendation, Recommendations
 from gpuwatch.model.work import DayPeak, Distribution, WorkClass, WorkloadKey
-from gpuwatch.rightsizing.findings.judge import Advice, recommend
-from gpuwatch.rightsizing.model.usage import Fleet, Hold, NamespaceUse, Slowdown, Summary
+from gpuwatch.rightsizing.findings.judge import recommend
+from gpuwatch.rightsizing.model.usage import DeviceAllocation, FleetFacts, NamespaceUsage, Slowdown, WorkloadSummary
 
 HOUR, DAY, GIB = 3600.0, 86400.0, 2**30
 NOW = 1_790_000_000.0
@@ -29,9 +29,9 @@ def spread(mean: float, p95: float | None = None) -> Distribution:
     return Distribution(mean=mean, p50=mean, p95=high, max=high)
 
 
-def a_hold(**changes: Any) -> Hold:
+def a_hold(**changes: Any) -> DeviceAllocation:
     """A whole H100 that one pod has worked on for ten days."""
-    hold = Hold(
+    hold = DeviceAllocation(
         pod="chat-0",
         gpu="GPU-0",
         node="node-a",
@@ -56,14 +56,14 @@ def a_hold(**changes: Any) -> Hold:
     return replace(hold, **changes)
 
 
-def an_idle_hold(seconds: float = 5 * DAY, /, **changes: Any) -> Hold:
+def an_idle_hold(seconds: float = 5 * DAY, /, **changes: Any) -> DeviceAllocation:
     """One that has done nothing for so many seconds, up to now."""
     return a_hold(**{"idle_since": NOW - seconds, "watts": 112.0} | changes)
 
 
-def a_workload(*holds: Hold, work_class: WorkClass | None = "batch", **changes: Any) -> Summary:
+def a_workload(*holds: DeviceAllocation, work_class: WorkClass | None = "batch", **changes: Any) -> WorkloadSummary:
     """Busy, large and well known: nothing is to be said of it, unless a test changes that."""
-    summary = Summary(
+    summary = WorkloadSummary(
         key=WorkloadKey(namespace="nlp", name="chat", container="main", kind=KINDS[work_class], image="nlp/chat:1"),
         work_class=work_class,
         first=NOW - 14 * DAY,
@@ -91,7 +91,7 @@ def slow(**high: float) -> tuple[Slowdown, ...]:
     return tuple(Slowdown(profile=name[1:].replace("_", "."), low=0.0, high=value) for name, value in high.items())
 
 
-def a_small_one(**changes: Any) -> Summary:
+def a_small_one(**changes: Any) -> WorkloadSummary:
     """It would fit the smallest instance."""
     small = a_workload(
         a_hold(busy=0.05), busy=spread(0.1, 0.3), peaks=peaks(*[5] * 8), slowdowns=slow(p1g_10gb=0.1, p1g_20gb=0.05)
@@ -100,23 +100,23 @@ def a_small_one(**changes: Any) -> Summary:
 
 
 def advised(
-    *summaries: Summary,
-    fleet: Fleet = Fleet(),  # noqa: B008
+    *summaries: WorkloadSummary,
+    fleet: FleetFacts = FleetFacts(),  # noqa: B008
     now: float = NOW,
     **settings: Any,
-) -> Advice:
+) -> Recommendations:
     """The judgement, with some settings changed."""
     return recommend(summaries, fleet, RightsizingConfig(**settings), now)
 
 
-def found(*summaries: Summary, **more: Any) -> dict[Finding, Recommendation]:
+def found(*summaries: WorkloadSummary, **more: Any) -> dict[FindingKind, Recommendation]:
     """What is found, by finding."""
     return {item.kind: item for item in advised(*summaries, **more).items}
 
 
-def a_namespace(**changes: Any) -> NamespaceUse:
+def a_namespace(**changes: Any) -> NamespaceUsage:
     """Sixteen GPUs promised, at most eight at work."""
-    use = NamespaceUse(
+    use = NamespaceUsage(
         namespace="nlp", quota="gpus", hard=16, used=8, held=8, active=(6.0, 7.0, 8.0) * 4, days=14.0, steady=0
     )
     return replace(use, **changes)

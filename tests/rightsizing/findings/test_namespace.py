@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuwatch.model.recommendation import Action, Finding
-from gpuwatch.rightsizing.model.usage import Fleet, GpuFacts, Hold, NamespaceUse
+from gpuwatch.model.recommendation import FindingKind, RecommendedAction
+from gpuwatch.rightsizing.model.usage import DeviceAllocation, FleetFacts, GpuFacts, NamespaceUsage
 from tests.rightsizing.findings.rightsizing_cases import DAY, a_hold, a_namespace, a_workload, found
 
 
-def whole(*uses: NamespaceUse, gpus: tuple[GpuFacts, ...] = ()) -> Fleet:
+def whole(*uses: NamespaceUsage, gpus: tuple[GpuFacts, ...] = ()) -> FleetFacts:
     """A cluster that is seen as a whole."""
-    return Fleet(namespaces=uses, gpus=gpus, whole=True)
+    return FleetFacts(namespaces=uses, gpus=gpus, whole=True)
 
 
 def test_a_quota_comes_down_to_what_is_needed() -> None:
-    item = found(fleet=whole(a_namespace()))[Finding.QUOTA_SLACK]
+    item = found(fleet=whole(a_namespace()))[FindingKind.QUOTA_SLACK]
 
-    assert item.action is Action.CHANGE_QUOTA
+    assert item.action is RecommendedAction.CHANGE_QUOTA
     assert item.change.hard == {"nvidia.com/gpu": 10}
     assert item.change.quota == "gpus"
     assert item.savings.gpu_hours_per_day == 0
@@ -32,13 +32,13 @@ def test_a_quota_comes_down_to_what_is_needed() -> None:
     [({"used": 12, "active": (1.0,) * 14}, 12), ({"held": 11}, 11), ({"active": (0.0,) * 14, "used": 0, "held": 0}, 1)],
 )
 def test_it_is_never_below_what_is_there(change: dict[str, Any], hard: int) -> None:
-    item = found(fleet=whole(a_namespace(**change)))[Finding.QUOTA_SLACK]
+    item = found(fleet=whole(a_namespace(**change)))[FindingKind.QUOTA_SLACK]
 
     assert item.change.hard == {"nvidia.com/gpu": hard}
 
 
 def test_what_is_promised_and_not_seen_is_taken_to_work_as_much() -> None:
-    item = found(fleet=whole(a_namespace(hard=40, used=16, held=8)))[Finding.QUOTA_SLACK]
+    item = found(fleet=whole(a_namespace(hard=40, used=16, held=8)))[FindingKind.QUOTA_SLACK]
 
     assert item.change.hard == {"nvidia.com/gpu": 19}
 
@@ -55,7 +55,7 @@ def test_what_is_promised_and_not_seen_is_taken_to_work_as_much() -> None:
     ],
 )
 def test_a_quota_stays_when(change: dict[str, Any]) -> None:
-    assert Finding.QUOTA_SLACK not in found(fleet=whole(a_namespace(**change)))
+    assert FindingKind.QUOTA_SLACK not in found(fleet=whole(a_namespace(**change)))
 
 
 def test_one_node_does_not_know_the_namespace() -> None:
@@ -75,8 +75,8 @@ def test_no_quota_is_advised_below_what_is_used_or_above_what_it_is(
     use = a_namespace(hard=hard, used=used, held=held, active=tuple(active), days=days)
     items = found(fleet=whole(use))
 
-    if Finding.QUOTA_SLACK in items:
-        advised = items[Finding.QUOTA_SLACK].change.hard["nvidia.com/gpu"]
+    if FindingKind.QUOTA_SLACK in items:
+        advised = items[FindingKind.QUOTA_SLACK].change.hard["nvidia.com/gpu"]
         assert hard is not None
         assert used is not None
         assert max(used, held, *active) <= advised < hard
@@ -87,7 +87,7 @@ def nodes(*names: str, size: int = 2) -> tuple[GpuFacts, ...]:
     return tuple(GpuFacts(node=name, uuid=f"{name}-{index}") for name in names for index in range(size))
 
 
-def holds(gpus: tuple[GpuFacts, ...]) -> tuple[Hold, ...]:
+def holds(gpus: tuple[GpuFacts, ...]) -> tuple[DeviceAllocation, ...]:
     """Pods that hold all of these."""
     return tuple(a_hold(pod=f"pod-{gpu.uuid}", gpu=gpu.uuid, node=gpu.node) for gpu in gpus)
 
@@ -95,9 +95,9 @@ def holds(gpus: tuple[GpuFacts, ...]) -> tuple[Hold, ...]:
 def test_nodes_that_a_namespace_always_fills_are_to_be_reserved() -> None:
     gpus = nodes("node-a", "node-b", "node-c")
     steady = a_namespace(quota=None, hard=None, used=None, steady=5)
-    item = found(a_workload(*holds(gpus[:5])), fleet=whole(steady, gpus=gpus))[Finding.STEADY_LOAD]
+    item = found(a_workload(*holds(gpus[:5])), fleet=whole(steady, gpus=gpus))[FindingKind.STEADY_LOAD]
 
-    assert item.action is Action.RESERVE
+    assert item.action is RecommendedAction.RESERVE
     assert item.target.nodes == ("node-a", "node-b")
     assert item.target.namespace == "nlp"
 
@@ -115,11 +115,11 @@ def test_no_node_is_to_be_reserved_when(change: dict[str, Any], taken: int) -> N
     gpus = nodes("node-a", "node-b")
     steady = replace(a_namespace(quota=None, hard=None, used=None, steady=4), **change)
 
-    assert Finding.STEADY_LOAD not in found(a_workload(*holds(gpus[:taken])), fleet=whole(steady, gpus=gpus))
+    assert FindingKind.STEADY_LOAD not in found(a_workload(*holds(gpus[:taken])), fleet=whole(steady, gpus=gpus))
 
 
 def test_the_evidence_tells_the_days() -> None:
-    item = found(fleet=whole(a_namespace()))[Finding.QUOTA_SLACK]
+    item = found(fleet=whole(a_namespace()))[FindingKind.QUOTA_SLACK]
 
     assert item.evidence.active is not None
     assert (item.evidence.active.max, item.evidence.active.p50) == (8.0, 7.0)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import Action, Finding
+from gpuwatch.model.recommendation import FindingKind, RecommendedAction
 from gpuwatch.model.work import Distribution, WorkClass
 from gpuwatch.rightsizing.findings.judge import recommend
-from gpuwatch.rightsizing.model.usage import Fleet, Summary
+from gpuwatch.rightsizing.model.usage import FleetFacts, WorkloadSummary
 from tests.rightsizing.findings.rightsizing_cases import (
     DAY,
     GIB,
@@ -96,7 +96,7 @@ CHANGES = st.fixed_dictionaries(
 
 
 @st.composite
-def workloads(draw: st.DrawFn) -> Summary:
+def workloads(draw: st.DrawFn) -> WorkloadSummary:
     """One of which something is to be said, but for some changes to it."""
     hold = draw(
         st.sampled_from((a_hold(), a_hold(), an_idle_hold(), a_hold(memory_at_start=70 * GIB, memory_spread=0.0)))
@@ -136,18 +136,18 @@ CLASSES: tuple[tuple[str | None, WorkClass | None], ...] = (
 
 @settings(max_examples=examples(150))
 @given(workloads())
-def test_what_may_serve_is_never_taken_away(work: Summary) -> None:
+def test_what_may_serve_is_never_taken_away(work: WorkloadSummary) -> None:
     batch = work.work_class in ("batch", "notebook") and "vllm" not in work.programs
     for item in advised(work).items:
-        assert batch or item.action is not Action.SCALE_DOWN
+        assert batch or item.action is not RecommendedAction.SCALE_DOWN
         assert batch or not any(TAKES_AWAY.search(each.command or "") for each in item.apply)
 
 
 @settings(max_examples=examples(150))
 @given(workloads())
-def test_what_works_is_never_idle(work: Summary) -> None:
+def test_what_works_is_never_idle(work: WorkloadSummary) -> None:
     for item in advised(work).items:
-        if item.kind in (Finding.IDLE_HOLDER, Finding.NEVER_USED):
+        if item.kind in (FindingKind.IDLE_HOLDER, FindingKind.NEVER_USED):
             quiet = {hold.pod for hold in work.holds if hold.present}
             quiet -= {
                 hold.pod for hold in work.holds if hold.present and (hold.idle_since is None or hold.busy is None)
@@ -159,10 +159,10 @@ def test_what_works_is_never_idle(work: Summary) -> None:
 
 @settings(max_examples=examples(150))
 @given(workloads())
-def test_memory_is_never_advised_below_the_largest_peak_and_its_margin(work: Summary) -> None:
+def test_memory_is_never_advised_below_the_largest_peak_and_its_margin(work: WorkloadSummary) -> None:
     most = max((peak.bytes for peak in work.peaks), default=None)
     for item in advised(work).items:
-        if item.action in (Action.RESIZE, Action.SHARE):
+        if item.action in (RecommendedAction.RESIZE, RecommendedAction.SHARE):
             assert most is not None
             assert item.predicted is not None
             assert item.predicted.memory_needed is not None
@@ -176,9 +176,9 @@ def test_memory_is_never_advised_below_the_largest_peak_and_its_margin(work: Sum
 
 @settings(max_examples=examples(150))
 @given(workloads())
-def test_nobody_is_slowed_beyond_the_bound(work: Summary) -> None:
+def test_nobody_is_slowed_beyond_the_bound(work: WorkloadSummary) -> None:
     for item in advised(work).items:
-        if item.kind is Finding.MIG_FIT:
+        if item.kind is FindingKind.MIG_FIT:
             assert item.predicted is not None
             assert item.predicted.slowdown_high is not None
             assert item.predicted.slowdown_high <= RightsizingConfig().max_mig_slowdown
@@ -194,7 +194,7 @@ BLIND_HOLD: dict[str, None] = dict.fromkeys(
 
 @settings(max_examples=examples(150))
 @given(workloads())
-def test_of_what_nobody_measured_nothing_is_said(work: Summary) -> None:
+def test_of_what_nobody_measured_nothing_is_said(work: WorkloadSummary) -> None:
     blind = tuple(replace(hold, **BLIND_HOLD) for hold in work.holds)
 
     assert not advised(replace(work, holds=blind, peaks=(), slowdowns=(), **BLIND)).items
@@ -202,13 +202,13 @@ def test_of_what_nobody_measured_nothing_is_said(work: Summary) -> None:
 
 @settings(max_examples=examples(150))
 @given(workloads(), st.sampled_from(sorted(BLIND)))
-def test_not_to_know_something_finds_no_gpu_to_take_away(work: Summary, name: str) -> None:
+def test_not_to_know_something_finds_no_gpu_to_take_away(work: WorkloadSummary, name: str) -> None:
     """Only what speaks for an advice can be missed: what idles does so by what is known of its holds."""
-    before = {item.id for item in advised(work).items if item.kind in (Finding.IDLE_HOLDER, Finding.NEVER_USED)}
+    before = {item.id for item in advised(work).items if item.kind in (FindingKind.IDLE_HOLDER, FindingKind.NEVER_USED)}
     after = {
         item.id
         for item in advised(replace(work, **{name: None})).items
-        if item.kind in (Finding.IDLE_HOLDER, Finding.NEVER_USED)
+        if item.kind in (FindingKind.IDLE_HOLDER, FindingKind.NEVER_USED)
     }
 
     assert after == before
@@ -216,9 +216,9 @@ def test_not_to_know_something_finds_no_gpu_to_take_away(work: Summary, name: st
 
 @settings(max_examples=examples(150))
 @given(workloads())
-def test_one_advice_on_size_at_most(work: Summary) -> None:
+def test_one_advice_on_size_at_most(work: WorkloadSummary) -> None:
     kinds = [item.kind for item in advised(work).items]
-    besides = {Finding.ENERGY, Finding.IDLE_HOLDER, Finding.NEVER_USED, Finding.MIG_LAYOUT}
+    besides = {FindingKind.ENERGY, FindingKind.IDLE_HOLDER, FindingKind.NEVER_USED, FindingKind.MIG_LAYOUT}
 
     assert len(kinds) == len(set(kinds))
     assert len(set(kinds) - besides) <= 1
@@ -226,11 +226,11 @@ def test_one_advice_on_size_at_most(work: Summary) -> None:
 
 @settings(max_examples=examples(150))
 @given(st.lists(workloads(), max_size=3))
-def test_savings_are_never_more_than_what_is_held(works: list[Summary]) -> None:
+def test_savings_are_never_more_than_what_is_held(works: list[WorkloadSummary]) -> None:
     for work in works:
         held = 24.0 * sum(hold.present for hold in work.holds)
         for item in advised(work).items:
-            most = held if item.kind in (Finding.IDLE_HOLDER, Finding.NEVER_USED) else 24 * max(1.0, work.days)
+            most = held if item.kind in (FindingKind.IDLE_HOLDER, FindingKind.NEVER_USED) else 24 * max(1.0, work.days)
             assert 0 <= item.savings.gpu_hours_per_day <= most + 1e-9
-    total = recommend(works, Fleet(), RightsizingConfig(), NOW)
+    total = recommend(works, FleetFacts(), RightsizingConfig(), NOW)
     assert total.workloads == len(works) >= total.learning

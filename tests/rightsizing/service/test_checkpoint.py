@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.rightsizing.service.checkpoint import CURRENT, KEPT_ASIDE, NAME, Schema, load, peek, previous, save
-from gpuwatch.rightsizing.usage.ledger import Ledger, LedgerState
+from gpuwatch.rightsizing.usage.ledger import LedgerState, UsageLedger
 from tests.rightsizing.usage.usage_spans import BEGIN, HOUR, at_rest, at_work
 
 KILLS = 6
@@ -51,7 +51,7 @@ except GpuwatchError as error:
 
 
 def known() -> LedgerState:
-    ledger = Ledger(RightsizingConfig())
+    ledger = UsageLedger(RightsizingConfig())
     for each in (*at_work(BEGIN, HOUR, memory=7 << 30), *at_rest(BEGIN + HOUR, HOUR)):
         ledger.add(each)
     return ledger.state()
@@ -86,7 +86,7 @@ def test_a_ledger_goes_on_from_it(path: Path):
     state, _ = load(path, LedgerState)
 
     assert state is not None
-    assert Ledger.restored(state, RightsizingConfig()).state() == KNOWN
+    assert UsageLedger.restored(state, RightsizingConfig()).state() == KNOWN
 
 
 def test_nothing_is_there_at_first(path: Path):
@@ -127,9 +127,11 @@ def test_killed_between_its_two_renames_the_one_before_is_taken(path: Path):
 def test_a_full_disk_costs_nothing_of_what_was_there(path: Path):
     save(path, KNOWN)
 
-    said = subprocess.run([sys.executable, "-c", SAVE_ON_A_FULL_DISK, str(path)], capture_output=True, text=True)
+    declared_class = subprocess.run(
+        [sys.executable, "-c", SAVE_ON_A_FULL_DISK, str(path)], capture_output=True, text=True
+    )
 
-    what, why, next_step = said.stdout.strip().split("; ", 2)
+    what, why, next_step = declared_class.stdout.strip().split("; ", 2)
     assert (what, why) == (f"cannot write {path}", "File too large")
     assert "look at its disk and at --state-dir" in next_step
     assert load(path, LedgerState) == (KNOWN, ())
@@ -148,16 +150,16 @@ def test_a_newer_gpuwatch_reads_what_an_older_one_wrote(path: Path):
     class Old(msgspec.Struct, omit_defaults=True):
         since: float
         until: float
-        books: tuple[msgspec.Raw, ...]
+        workloads: tuple[msgspec.Raw, ...]
 
-    books = tuple(msgspec.Raw(msgspec.json.encode(book)) for book in KNOWN.books)
-    save(path, Old(since=BEGIN, until=BEGIN + HOUR, books=books), Schema(number=1))
+    workloads = tuple(msgspec.Raw(msgspec.json.encode(book)) for book in KNOWN.workloads)
+    save(path, Old(since=BEGIN, until=BEGIN + HOUR, workloads=workloads), Schema(number=1))
 
     state, trouble = load(path, LedgerState, Schema(number=3, migrations={1: renamed, 2: dict}))
 
     assert trouble == ()
     assert state is not None
-    assert (state.since, state.at, state.books) == (BEGIN, BEGIN + HOUR, KNOWN.books)
+    assert (state.since, state.at, state.workloads) == (BEGIN, BEGIN + HOUR, KNOWN.workloads)
 
 
 def test_an_older_gpuwatch_takes_what_was_before_and_keeps_the_newer_for_its_writer(path: Path):

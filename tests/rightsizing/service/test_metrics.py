@@ -5,7 +5,7 @@ import pytest
 from gpuwatch.config import MetricsConfig
 from gpuwatch.metrics.native import collect
 from gpuwatch.metrics.page_cache import PageCache
-from gpuwatch.model.recommendation import Finding, Recommendations
+from gpuwatch.model.recommendation import FindingKind, Recommendations
 from gpuwatch.rightsizing.service.metrics import RIGHTSIZING_METRICS, rightsizing_families
 from tests.model.advice_factory import advice, recommendation
 from tests.model.view_factory import full_view
@@ -28,7 +28,7 @@ def test_without_advice_there_is_no_series() -> None:
 
 def test_every_kind_is_counted_from_zero_on() -> None:
     counts = series(advice(recommendation("a", 1.0), recommendation("b", 2.0)), top=0)["gpuwatch_recommendations"]
-    assert {own[0]: value for own, value in counts} == {kind: 2 * (kind == "idle_holder") for kind in Finding}
+    assert {own[0]: value for own, value in counts} == {kind: 2 * (kind == "idle_holder") for kind in FindingKind}
 
 
 def test_known_and_learning_are_all_workloads() -> None:

@@ -11,10 +11,10 @@ import pytest
 from gpuwatch.config import Config, RightsizingConfig
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.model.consent import Consents, PodConsent
-from gpuwatch.model.recommendation import Finding, Recommendations
+from gpuwatch.model.recommendation import FindingKind, Recommendations
 from gpuwatch.model.view import View
 from gpuwatch.rightsizing.service import checkpoint as usage_checkpoint
-from gpuwatch.rightsizing.service.learner import SAVE_SECONDS, UsageWatch
+from gpuwatch.rightsizing.service.learner import SAVE_SECONDS, UsageLearner
 from gpuwatch.rightsizing.service.thread import LEARNING, OFF, Rightsizer
 from gpuwatch.rightsizing.usage.decaying_histogram import HistogramState
 from gpuwatch.rightsizing.usage.ledger import LedgerState
@@ -61,7 +61,7 @@ def kinds(advice: Recommendations | None) -> set[str]:
 
 
 def test_advice_comes_after_a_minute_and_again_each_minute(hour: tuple[View, ...], tmp_path: Path) -> None:
-    watch, at = UsageWatch(ON, tmp_path), set()
+    watch, at = UsageLearner(ON, tmp_path), set()
     for view in hour:
         watch.take(view)
         if view.snapshot.at < STARTED + 60:
@@ -69,11 +69,11 @@ def test_advice_comes_after_a_minute_and_again_each_minute(hour: tuple[View, ...
         elif watch.advice is not None:
             at.add(watch.advice.at - STARTED)
     assert sorted(at) == [60.0 * minute for minute in range(1, 63)]
-    assert Finding.NEVER_USED in kinds(watch.advice)
+    assert FindingKind.NEVER_USED in kinds(watch.advice)
 
 
 def test_it_is_saved_each_hour_and_at_the_end(hour: tuple[View, ...], tmp_path: Path) -> None:
-    watch, times = UsageWatch(ON, tmp_path), []
+    watch, times = UsageLearner(ON, tmp_path), []
     for view in hour:
         watch.take(view)
         if (state := saved(tmp_path)) is not None and state.at not in times:
@@ -86,11 +86,11 @@ def test_it_is_saved_each_hour_and_at_the_end(hour: tuple[View, ...], tmp_path: 
 
 
 def test_a_later_one_goes_on_where_the_first_ended_and_says_so_at_once(hour: tuple[View, ...], tmp_path: Path) -> None:
-    first = UsageWatch(ON, tmp_path)
+    first = UsageLearner(ON, tmp_path)
     for view in hour[:-2]:
         first.take(view)
     first.end()
-    second = UsageWatch(ON, tmp_path)
+    second = UsageLearner(ON, tmp_path)
     second.take(hour[-1])
     assert second.advice is not None
     assert second.advice.since == STARTED
@@ -101,7 +101,7 @@ def test_a_broken_checkpoint_is_told_of_and_no_reason_to_end(
     hour: tuple[View, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / usage_checkpoint.NAME).write_bytes(b"no checkpoint")
-    watch = UsageWatch(ON, tmp_path)
+    watch = UsageLearner(ON, tmp_path)
     for view in hour[:60]:
         watch.take(view)
     assert watch.advice is not None
@@ -112,17 +112,19 @@ def test_a_broken_checkpoint_is_told_of_and_no_reason_to_end(
 def test_a_checkpoint_that_says_what_cannot_be_is_no_reason_to_end(
     hour: tuple[View, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = UsageWatch(ON, tmp_path)
+    first = UsageLearner(ON, tmp_path)
     for view in hour[:60]:
         first.take(view)
     first.end()
     state = saved(tmp_path)
     assert state is not None
-    measures = msgspec.structs.replace(state.books[0].measures, histograms={"busy": HistogramState(weight=1, moment=1)})
-    odd = msgspec.structs.replace(state.books[0], measures=measures)
+    measures = msgspec.structs.replace(
+        state.workloads[0].measures, histograms={"busy": HistogramState(weight=1, moment=1)}
+    )
+    odd = msgspec.structs.replace(state.workloads[0], measures=measures)
     file = tmp_path / usage_checkpoint.NAME
-    usage_checkpoint.save(file, msgspec.structs.replace(state, books=(odd, *state.books[1:])))
-    second = UsageWatch(ON, tmp_path)
+    usage_checkpoint.save(file, msgspec.structs.replace(state, workloads=(odd, *state.workloads[1:])))
+    second = UsageLearner(ON, tmp_path)
     for view in hour[60:120]:
         second.take(view)
     assert second.advice is not None
@@ -135,7 +137,7 @@ def test_a_disk_that_cannot_be_written_is_said_once(
 ) -> None:
     place = tmp_path / "file"
     place.write_text("no folder")
-    watch = UsageWatch(ON, place)
+    watch = UsageLearner(ON, place)
     caplog.clear()
     for view in hour[:60]:
         watch.take(view)
@@ -148,28 +150,28 @@ def test_a_disk_that_cannot_be_written_is_said_once(
 def test_owners_are_told_from_the_consents_where_there_are_any(hour: tuple[View, ...], tmp_path: Path) -> None:
     pod = PodConsent(namespace="team-nlp", name="debug-shell", uid="u", owner=("Job", "shells"), images={"shell": "a"})
     ConsentsFile(tmp_path).write(Consents(at=STARTED, pods=(pod,)))
-    watch = UsageWatch(ON, tmp_path)
+    watch = UsageLearner(ON, tmp_path)
     for view in hour:
         watch.take(view)
     assert watch.advice is not None
-    (item,) = [item for item in watch.advice.items if item.kind is Finding.NEVER_USED]
+    (item,) = [item for item in watch.advice.items if item.kind is FindingKind.NEVER_USED]
     assert (item.target.kind, item.target.name, item.target.image) == ("Job", "shells", "a")
 
 
 def test_cpu_throttling_is_asked_of_the_processes_on_gpus(hour: tuple[View, ...], tmp_path: Path) -> None:
-    asked: list[set[int]] = []
+    has_requests: list[set[int]] = []
 
     def half(pids: object) -> dict[int, float]:
-        asked.append(set(pids))  # type: ignore[call-overload]
-        return dict.fromkeys(asked[-1], 0.5)
+        has_requests.append(set(pids))  # type: ignore[call-overload]
+        return dict.fromkeys(has_requests[-1], 0.5)
 
-    watch = UsageWatch(ON, tmp_path, half)
+    watch = UsageLearner(ON, tmp_path, half)
     for view in hour[:60]:
         watch.take(view)
     watch.end()
     pids = {owner.pid for view in hour[:60] for owner in view.owners}
     assert pids
-    assert all(seen <= pids for seen in asked)
+    assert all(seen <= pids for seen in has_requests)
     state = saved(tmp_path)
     assert state is not None
     assert b"throttled" in msgspec.json.encode(state)

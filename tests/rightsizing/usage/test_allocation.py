@@ -4,22 +4,22 @@ from collections.abc import Iterable
 
 import pytest
 
-from gpuwatch.rightsizing.model.usage import Hold, Window
+from gpuwatch.rightsizing.model.usage import DeviceAllocation, UsageWindow
 from gpuwatch.rightsizing.usage.allocation import activity
-from gpuwatch.rightsizing.usage.workload_stats import Book
-from tests.rightsizing.usage.usage_spans import BEGIN, DAY, HOUR, MINUTE, at_rest, at_work, stretch, unseen, window
+from gpuwatch.rightsizing.usage.workload_stats import WorkloadStats
+from tests.rightsizing.usage.usage_spans import BEGIN, DAY, HOUR, MINUTE, at_rest, at_work, stretch, unobserved, window
 
 
-def holds(*parts: Iterable[Window]) -> tuple[Hold, ...]:
+def holds(*parts: Iterable[UsageWindow]) -> tuple[DeviceAllocation, ...]:
     """Of a book with all these windows, latest first."""
     windows = [each for part in parts for each in part]
-    book = Book.begun(windows[0])
+    book = WorkloadStats.begun(windows[0])
     for each in windows:
         book.add(each, (), activity(each), 0.0)
     return book.summary(windows[-1].at + windows[-1].span, None).holds
 
 
-def hold(*parts: Iterable[Window]) -> Hold:
+def hold(*parts: Iterable[UsageWindow]) -> DeviceAllocation:
     (only,) = holds(*parts)
     return only
 
@@ -53,7 +53,7 @@ def test_a_burst_within_a_long_window_is_work():
 
 
 def test_what_nobody_saw_is_not_idle():
-    assert hold(unseen(BEGIN, HOUR)).idle_since is None
+    assert hold(unobserved(BEGIN, HOUR)).idle_since is None
     assert hold(stretch(BEGIN, HOUR, watts=110.0)).idle_since is None
 
 
@@ -67,8 +67,8 @@ def test_a_short_gap_is_bridged_a_long_one_is_not():
 
 
 def test_figures_that_stay_away_end_idleness():
-    minutes = hold(at_rest(BEGIN, HOUR), unseen(BEGIN + HOUR, HOUR))
-    gap = hold(at_rest(BEGIN, HOUR), unseen(BEGIN + HOUR, 2 * HOUR, span=2 * HOUR))
+    minutes = hold(at_rest(BEGIN, HOUR), unobserved(BEGIN + HOUR, HOUR))
+    gap = hold(at_rest(BEGIN, HOUR), unobserved(BEGIN + HOUR, 2 * HOUR, span=2 * HOUR))
 
     assert (minutes.idle_since, gap.idle_since) == (None, None)
 
@@ -76,7 +76,7 @@ def test_figures_that_stay_away_end_idleness():
 def test_one_unseen_window_of_an_hour_is_bridged_among_hours():
     found = hold(
         at_rest(BEGIN, 5 * HOUR, span=HOUR),
-        unseen(BEGIN + 5 * HOUR, HOUR, span=HOUR),
+        unobserved(BEGIN + 5 * HOUR, HOUR, span=HOUR),
         at_rest(BEGIN + 6 * HOUR, HOUR, span=HOUR),
     )
 
@@ -97,7 +97,7 @@ def test_the_longest_pause_after_which_it_worked_again():
 def test_time_that_nobody_saw_is_no_pause():
     found = hold(
         at_rest(BEGIN, HOUR),
-        unseen(BEGIN + HOUR, 5 * HOUR),
+        unobserved(BEGIN + HOUR, 5 * HOUR),
         at_rest(BEGIN + 6 * HOUR, HOUR),
         at_work(BEGIN + 7 * HOUR, 60),
     )
@@ -166,7 +166,7 @@ def test_a_pod_that_tells_its_begin_was_there_whatever_was_not_seen():
 
 
 def test_what_was_seen_before_is_dropped_and_of_an_overlap_the_rest_is_taken():
-    book = Book.begun(window())
+    book = WorkloadStats.begun(window())
     first = window(span=HOUR, busy=1.0)
 
     assert book.add(first, (), True, 0.0)
@@ -178,7 +178,7 @@ def test_what_was_seen_before_is_dropped_and_of_an_overlap_the_rest_is_taken():
 
 
 def test_present_until_its_next_window_is_overdue():
-    book = Book.begun(window())
+    book = WorkloadStats.begun(window())
     book.add(window(), (), None, 0.0)
 
     present = [book.summary(BEGIN + MINUTE + later, None).holds[0].present for later in (0.0, 180.0, 181.0)]

@@ -15,7 +15,7 @@ from gpuwatch.rightsizing.usage.decaying_histogram import (
     WATTS,
     Histogram,
     HistogramState,
-    Mean,
+    Moments,
     Scale,
 )
 
@@ -66,7 +66,7 @@ def test_the_end_of_a_bucket_belongs_to_it_and_buckets_rise(scale: Scale):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.1])
 def test_what_no_value_can_be_is_left_out(value: float):
-    histogram, mean = filled(RATIO, 0.5, value), Mean()
+    histogram, mean = filled(RATIO, 0.5, value), Moments()
     mean.add(value, 1.0)
 
     assert histogram.weight == 1.0

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig, WorkClassRule
 from gpuwatch.model.work import WorkloadKey
-from gpuwatch.rightsizing.model.usage import Summary, Window
-from gpuwatch.rightsizing.usage.ledger import Ledger, LedgerState
+from gpuwatch.rightsizing.model.usage import UsageWindow, WorkloadSummary
+from gpuwatch.rightsizing.usage.ledger import LedgerState, UsageLedger
 from tests.rightsizing.usage.usage_spans import BEGIN, DAY, HOUR, KEY, MINUTE, at_rest, at_work, window
 from tests.seeds import examples
 
@@ -23,24 +23,24 @@ def key(number: int) -> WorkloadKey:
     return WorkloadKey(namespace=f"team-{number % 3}", kind="Job", name=f"job-{number}")
 
 
-def ledger_of(windows: Iterable[Window], config: RightsizingConfig = CONFIG) -> Ledger:
-    ledger = Ledger(config)
+def ledger_of(windows: Iterable[UsageWindow], config: RightsizingConfig = CONFIG) -> UsageLedger:
+    ledger = UsageLedger(config)
     for each in windows:
         ledger.add(each)
     return ledger
 
 
-def only(ledger: Ledger, now: float) -> Summary:
+def only(ledger: UsageLedger, now: float) -> WorkloadSummary:
     (summary,) = ledger.summaries(now)
     return summary
 
 
-def restored(ledger: Ledger, config: RightsizingConfig = CONFIG) -> Ledger:
-    return Ledger.restored(msgspec.json.decode(msgspec.json.encode(ledger.state()), type=LedgerState), config)
+def restored(ledger: UsageLedger, config: RightsizingConfig = CONFIG) -> UsageLedger:
+    return UsageLedger.restored(msgspec.json.decode(msgspec.json.encode(ledger.state()), type=LedgerState), config)
 
 
 def test_an_empty_one_knows_nothing_and_can_be_saved():
-    ledger = restored(Ledger(CONFIG))
+    ledger = restored(UsageLedger(CONFIG))
 
     assert (list(ledger.summaries(BEGIN)), ledger.namespaces(BEGIN), ledger.since) == ([], (), None)
 
@@ -62,7 +62,7 @@ def test_the_longest_gone_make_room_and_who_is_there_stays():
 
     names = [summary.key.name for summary in ledger.summaries(BEGIN + 40 * HOUR)]
     assert sorted(names) == ["job-37", "job-38", "job-39", "llm"]
-    assert ledger.turned_away == 0
+    assert ledger.rejected == 0
 
 
 def test_nobody_who_is_there_makes_room():
@@ -76,7 +76,7 @@ def test_nobody_who_is_there_makes_room():
     )
 
     assert {each.held for each in ledger.summaries(BEGIN)} == {9 * MINUTE}
-    assert (len(ledger), ledger.turned_away) == (4, 2 * 9)
+    assert (len(ledger), ledger.rejected) == (4, 2 * 9)
 
 
 def test_less_room_by_configuration_forgets_at_once():
@@ -130,7 +130,7 @@ def test_after_a_restart_that_repeats_some_windows_it_says_the_same(seed: int, c
     [{"span": 0.0}, {"span": -60.0}, {"span": float("nan")}, {"at": float("nan")}, {"at": 1e12}, {"covered": -1.0}],
 )
 def test_what_is_no_window_is_dropped(wrong: dict[str, float]):
-    ledger = Ledger(CONFIG)
+    ledger = UsageLedger(CONFIG)
 
     assert not ledger.add(replace(window(), **wrong))
     assert len(ledger) == 0
@@ -178,7 +178,7 @@ def test_classes_by_annotation_configuration_and_kind():
         [
             window(key=key(0), pod="0"),
             window(key=key(1), pod="1"),
-            window(key=key(2), pod="2", said="notebook"),
+            window(key=key(2), pod="2", declared_class="notebook"),
             window(BEGIN + MINUTE, key=key(2), pod="2"),
         ],
         RightsizingConfig(work_classes=rules),

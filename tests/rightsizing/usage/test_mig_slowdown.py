@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from gpuwatch.model.work import WorkloadKey
 from gpuwatch.rightsizing.model.mig_profiles import Profile, model_of
-from gpuwatch.rightsizing.model.usage import Window
-from gpuwatch.rightsizing.usage.mig_slowdown import of_whole_gpu, slowdown
+from gpuwatch.rightsizing.model.usage import UsageWindow
+from gpuwatch.rightsizing.usage.mig_slowdown import of_whole_gpu, slowdowns
 
 H100 = model_of("NVIDIA H100 80GB HBM3")
 BY_NAME = {profile.name: profile for profile in H100.profiles}
@@ -16,9 +16,15 @@ RATIO = st.floats(0, 1)
 MAYBE = st.none() | RATIO
 
 
-def window(**measured: float | None) -> Window:
+def slowdown(work: UsageWindow, profile: Profile, *, high: bool) -> float | None:
+    """One end, for one profile."""
+    found = slowdowns(work, (profile,))
+    return None if found is None else found[0][high]
+
+
+def window(**measured: float | None) -> UsageWindow:
     key = WorkloadKey(namespace="a", name="b")
-    return Window(at=0.0, span=60.0, covered=60.0, key=key, pod="b-0", gpu="GPU-1", **measured)
+    return UsageWindow(at=0.0, span=60.0, covered=60.0, key=key, pod="b-0", gpu="GPU-1", **measured)
 
 
 def test_by_hand() -> None:

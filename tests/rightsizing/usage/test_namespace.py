@@ -6,27 +6,27 @@ import pytest
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.work import WorkloadKey
-from gpuwatch.rightsizing.model.usage import NamespaceUse, Window
-from gpuwatch.rightsizing.usage.ledger import Ledger
+from gpuwatch.rightsizing.model.usage import NamespaceUsage, UsageWindow
+from gpuwatch.rightsizing.usage.ledger import UsageLedger
 from gpuwatch.rightsizing.usage.namespace import MAX_DAYS
-from tests.rightsizing.usage.usage_spans import BEGIN, DAY, HOUR, MINUTE, at_rest, at_work, unseen
+from tests.rightsizing.usage.usage_spans import BEGIN, DAY, HOUR, MINUTE, at_rest, at_work, unobserved
 
 
-def uses(*parts: Iterable[Window]) -> dict[tuple[str, str], NamespaceUse]:
+def uses(*parts: Iterable[UsageWindow]) -> dict[tuple[str, str], NamespaceUsage]:
     windows = sorted((each for part in parts for each in part), key=lambda each: each.at)
-    ledger = Ledger(RightsizingConfig())
+    ledger = UsageLedger(RightsizingConfig())
     for each in windows:
         ledger.add(each)
     now = max(each.at + each.span for each in windows)
     return {(use.namespace, use.resource): use for use in ledger.namespaces(now)}
 
 
-def use(*parts: Iterable[Window]) -> NamespaceUse:
+def use(*parts: Iterable[UsageWindow]) -> NamespaceUsage:
     (only,) = uses(*parts).values()
     return only
 
 
-def gpus(count: int, begin: float, seconds: float, first: int = 0, **members: object) -> list[Window]:
+def gpus(count: int, begin: float, seconds: float, first: int = 0, **members: object) -> list[UsageWindow]:
     """That many pods at work, each on a GPU of its own."""
     return [
         each
@@ -54,8 +54,8 @@ def test_pods_that_follow_each_other_are_one_gpu_at_a_time():
 
 def test_who_holds_and_rests_is_not_at_work_who_is_unseen_may_be():
     assert use(at_rest(BEGIN, HOUR)).active == (0.0,)
-    assert use(unseen(BEGIN, HOUR)).active == (1.0,)
-    assert use(unseen(BEGIN, HOUR)).steady == 0
+    assert use(unobserved(BEGIN, HOUR)).active == (1.0,)
+    assert use(unobserved(BEGIN, HOUR)).steady == 0
     assert use(at_rest(BEGIN, HOUR)).held == 1
 
 
@@ -102,7 +102,7 @@ def test_two_weeks_are_remembered():
 
 
 def test_looking_in_between_changes_nothing():
-    ledger, once = Ledger(RightsizingConfig()), Ledger(RightsizingConfig())
+    ledger, once = UsageLedger(RightsizingConfig()), UsageLedger(RightsizingConfig())
     for each in sorted(gpus(3, BEGIN + 130, 2 * HOUR, span=7 * MINUTE), key=lambda each: each.at):
         ledger.add(each)
         once.add(each)
@@ -118,7 +118,7 @@ def test_what_is_told_late_counts_no_bin_twice():
         for pair in zip(gpus(1, BEGIN, HOUR), gpus(1, BEGIN + MINUTE, HOUR, first=1), strict=True)
         for each in pair[::-1]
     ]
-    found = Ledger(RightsizingConfig())
+    found = UsageLedger(RightsizingConfig())
     for each in late:
         found.add(each)
 

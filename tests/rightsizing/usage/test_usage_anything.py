@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.work import WorkloadKey
-from gpuwatch.rightsizing.model.usage import Summary, Window
-from gpuwatch.rightsizing.usage.ledger import Ledger, LedgerState
+from gpuwatch.rightsizing.model.usage import UsageWindow, WorkloadSummary
+from gpuwatch.rightsizing.usage.ledger import LedgerState, UsageLedger
 from tests.rightsizing.usage.usage_spans import BEGIN, DAY, H100, HOUR, MINUTE
 from tests.seeds import examples
 
@@ -17,7 +17,7 @@ CONFIG = RightsizingConfig(max_workloads=3)
 NUMBERS = st.none() | st.sampled_from((0.0, 0.005, 0.5, 1.0, 7e9, -1.0, math.nan, math.inf))
 BYTES = st.none() | st.sampled_from((0, 1 << 30, 80 << 30))
 WINDOWS = st.builds(
-    Window,
+    UsageWindow,
     at=st.sampled_from((0.0, BEGIN, BEGIN + 30, BEGIN + HOUR, BEGIN + DAY, BEGIN + 400 * DAY))
     | st.floats(BEGIN, BEGIN + DAY),
     span=st.sampled_from((MINUTE, 5 * MINUTE, HOUR, 2 * DAY, 0.0, math.inf)),
@@ -30,7 +30,7 @@ WINDOWS = st.builds(
     profile=st.sampled_from((None, "1g.10gb")),
     model=st.sampled_from((None, H100, "NVIDIA L4")),
     held_since=st.none() | st.sampled_from((BEGIN - DAY, BEGIN, BEGIN + 2 * DAY)),
-    said=st.sampled_from((None, "batch", "serving")),
+    declared_class=st.sampled_from((None, "batch", "serving")),
     busy=NUMBERS,
     busy_high=NUMBERS,
     busy_low=NUMBERS,
@@ -45,7 +45,7 @@ WINDOWS = st.builds(
 )
 
 
-def is_possible(summary: Summary) -> bool:
+def is_possible(summary: WorkloadSummary) -> bool:
     ratios = [each for each in (summary.busy, summary.sm, summary.dram, summary.pipe) if each is not None]
     sawtooth = summary.sawtooth
     holds = all(hold.since <= hold.last and (hold.idle_since or 0) <= hold.last for hold in summary.holds)
@@ -62,12 +62,14 @@ def is_possible(summary: Summary) -> bool:
 
 @settings(max_examples=examples(120))
 @given(windows=st.lists(WINDOWS, max_size=25), look=st.integers(1, 25))
-def test_whatever_comes_it_goes_on_and_says_what_can_be(windows: list[Window], look: int):
-    ledger, now = Ledger(CONFIG), BEGIN + DAY
+def test_whatever_comes_it_goes_on_and_says_what_can_be(windows: list[UsageWindow], look: int):
+    ledger, now = UsageLedger(CONFIG), BEGIN + DAY
     for number, window in enumerate(windows):
         ledger.add(window)
         if number % look == 0:
-            ledger = Ledger.restored(msgspec.json.decode(msgspec.json.encode(ledger.state()), type=LedgerState), CONFIG)
+            ledger = UsageLedger.restored(
+                msgspec.json.decode(msgspec.json.encode(ledger.state()), type=LedgerState), CONFIG
+            )
             list(ledger.summaries(now))
 
     assert all(is_possible(summary) for summary in ledger.summaries(now))

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.rightsizing.model.usage import Hold
+from gpuwatch.rightsizing.model.usage import DeviceAllocation
 from gpuwatch.rightsizing.usage.allocation import activity
-from gpuwatch.rightsizing.usage.ledger import Ledger
+from gpuwatch.rightsizing.usage.ledger import UsageLedger
 from tests.rightsizing.usage.usage_spans import BEGIN, window
 
 SPAN = 300.0
@@ -36,9 +36,9 @@ def test_what_nobody_saw_is_neither() -> None:
     assert activity(window(span=300.0, busy_high=0.9)) is None
 
 
-def asked(counts: Iterable[int], span: float = SPAN) -> Hold:
+def has_requests(counts: Iterable[int], span: float = SPAN) -> DeviceAllocation:
     """A hold with so many short kernels in each window."""
-    ledger = Ledger(RightsizingConfig())
+    ledger = UsageLedger(RightsizingConfig())
     end = BEGIN
     for count in counts:
         high = REQUEST / 10 if count else 0.0
@@ -59,23 +59,23 @@ def by_chance(mean: float, windows: int) -> list[int]:
 
 @pytest.mark.parametrize("counts", [(0,) * 200, (10,) * 200, (3, 2) * 100], ids=["rest", "every 30 s", "every 120 s"])
 def test_what_comes_as_a_clock_does_is_a_check(counts: tuple[int, ...]) -> None:
-    assert not asked(counts).asked
+    assert not has_requests(counts).has_requests
 
 
 def test_checks_that_come_in_each_other_minute_are_checks_too() -> None:
-    assert not asked((1, 0) * 300, span=60.0).asked
+    assert not has_requests((1, 0) * 300, span=60.0).has_requests
 
 
 @pytest.mark.parametrize("mean", [0.3, 1.0, 4.0])
 def test_what_comes_by_chance_is_requests(mean: float) -> None:
-    assert asked(by_chance(mean, 400)).asked
+    assert has_requests(by_chance(mean, 400)).has_requests
 
 
 def test_once_nobody_asks_any_more_it_is_at_rest() -> None:
     counts = by_chance(1.0, 400)
 
-    assert not asked([*counts, *(0 for _ in range(2 * 64 * 4))]).asked
+    assert not has_requests([*counts, *(0 for _ in range(2 * 64 * 4))]).has_requests
 
 
 def test_a_few_windows_tell_nothing() -> None:
-    assert not asked((1, 0, 4, 0, 0, 2)).asked
+    assert not has_requests((1, 0, 4, 0, 0, 2)).has_requests

@@ -4,7 +4,7 @@ import random
 import tracemalloc
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.rightsizing.usage.ledger import Ledger
+from gpuwatch.rightsizing.usage.ledger import UsageLedger
 from tests.bench.rightsizing.memory import life
 
 ROOM = 40
@@ -13,7 +13,7 @@ MOST_OF_A_BOOK = 40_000
 
 
 def test_workloads_that_come_and_go_leave_nothing_behind():
-    chance, ledger = random.Random(7), Ledger(RightsizingConfig(max_workloads=ROOM))
+    chance, ledger = random.Random(7), UsageLedger(RightsizingConfig(max_workloads=ROOM))
     tracemalloc.start()
     try:
         sizes = []

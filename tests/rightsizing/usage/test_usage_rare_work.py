@@ -2,8 +2,8 @@
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.work import WorkloadKey
-from gpuwatch.rightsizing.model.usage import Slowdown, Window
-from gpuwatch.rightsizing.usage.ledger import Ledger
+from gpuwatch.rightsizing.model.usage import Slowdown, UsageWindow
+from gpuwatch.rightsizing.usage.ledger import UsageLedger
 
 KEY = WorkloadKey(namespace="team-a", name="jupyter-ada", kind="StatefulSet")
 HOUR = 3600.0
@@ -11,12 +11,12 @@ HOUR = 3600.0
 
 def slowdowns(busy_hours: range, hours: int) -> dict[str, Slowdown]:
     """Of a notebook on an H100 that uses all multiprocessors in some hours and rests in the others."""
-    ledger = Ledger(RightsizingConfig())
+    ledger = UsageLedger(RightsizingConfig())
     for hour in range(hours):
         busy = 1.0 if hour in busy_hours else 0.0
         for minute in range(60):
             ledger.add(
-                Window(
+                UsageWindow(
                     at=hour * HOUR + minute * 60,
                     span=60.0,
                     covered=60.0,

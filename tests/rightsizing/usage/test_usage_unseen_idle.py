@@ -6,14 +6,14 @@ from itertools import chain
 import pytest
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.rightsizing.model.usage import Hold, Window
-from gpuwatch.rightsizing.usage.ledger import Ledger
+from gpuwatch.rightsizing.model.usage import DeviceAllocation, UsageWindow
+from gpuwatch.rightsizing.usage.ledger import UsageLedger
 from tests.rightsizing.usage.usage_spans import BEGIN, HOUR, at_rest, at_work
 
 
-def held(*spans: Iterator[Window]) -> Hold:
+def held(*spans: Iterator[UsageWindow]) -> DeviceAllocation:
     """The one hold of all these windows."""
-    ledger = Ledger(RightsizingConfig())
+    ledger = UsageLedger(RightsizingConfig())
     last = BEGIN
     for window in chain(*spans):
         ledger.add(window)

@@ -26,8 +26,8 @@ from gpuwatch.model.snapshot import (
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.work import WorkloadKey
 from gpuwatch.model.workload import Allocation, Attribution, ProcessOwner, Workload
-from gpuwatch.rightsizing.model.usage import Window
-from gpuwatch.rightsizing.usage.windows import LONGEST, Windows
+from gpuwatch.rightsizing.model.usage import UsageWindow
+from gpuwatch.rightsizing.usage.windows import LONGEST, WindowCollector
 from gpuwatch.workloads.attribution import attribute
 from gpuwatch.workloads.workload_key import Tenants
 
@@ -93,8 +93,8 @@ def view(
     )
 
 
-def told(*views: View, windows: Windows | None = None) -> list[Window]:
-    windows = windows or Windows()
+def told(*views: View, windows: WindowCollector | None = None) -> list[UsageWindow]:
+    windows = windows or WindowCollector()
     found = [window for each in views for window in windows.take(each)]
     return [*found, *windows.end()]
 
@@ -165,9 +165,9 @@ def test_a_mig_instance_is_told_as_a_part_of_the_gpu() -> None:
 
 def test_a_time_that_nobody_saw_is_a_window_without_figures() -> None:
     seen = [0.0, 30.0, 30.0 + LONGEST + 1, 60.0 + LONGEST + 1]
-    before, unseen, after = told(*(view(at, gpu(0.0)) for at in seen))
+    before, unobserved, after = told(*(view(at, gpu(0.0)) for at in seen))
     assert (before.span, before.covered, before.busy) == (30.0, 30.0, 0.0)
-    assert (unseen.span, unseen.covered, unseen.busy) == (LONGEST + 1, 0.0, None)
+    assert (unobserved.span, unobserved.covered, unobserved.busy) == (LONGEST + 1, 0.0, None)
     assert (after.span, after.covered, after.busy) == (30.0, 30.0, 0.0)
 
 
@@ -232,13 +232,13 @@ def test_a_counter_of_pcie_that_began_anew_is_no_traffic() -> None:
 def test_what_the_owner_says_and_who_it_is_comes_from_the_consents() -> None:
     annotations = {CLASS: "batch", AUTOTUNE: "off"}
     pod = PodConsent(namespace="ml", name="train-0", uid="u", owner=("Job", "train"), annotations=annotations)
-    windows = Windows(Tenants(Consents(at=T0, pods=(pod,))))
+    windows = WindowCollector(Tenants(Consents(at=T0, pods=(pod,))))
     (window,) = told(view(0, gpu(0.0)), view(60, gpu(0.0)), windows=windows)
-    assert (window.key.kind, window.said, window.autotune) == ("Job", "batch", "off")
+    assert (window.key.kind, window.declared_class, window.autotune) == ("Job", "batch", "off")
 
 
 def test_a_container_that_waits_for_its_cpu_is_told() -> None:
-    windows, throttled = Windows(), {7: 0.4}
+    windows, throttled = WindowCollector(), {7: 0.4}
     views = [view(at, gpu(0.0, process(7)), owners=[owner(7, TRAIN)]) for at in (0.0, 60.0)]
     (window,) = [each for one in views for each in windows.take(one, throttled)]
     assert window.cpu_throttled == 0.4

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from gpuwatch.model.work import WorkClass
 from gpuwatch.rightsizing.model import mig_profiles
-from gpuwatch.rightsizing.model.usage import Summary, Window
+from gpuwatch.rightsizing.model.usage import UsageWindow, WorkloadSummary
 from gpuwatch.rightsizing.usage.allocation import activity
-from gpuwatch.rightsizing.usage.mig_slowdown import slowdown
-from gpuwatch.rightsizing.usage.workload_stats import MAX_HOLDS, MAX_PEAKS, Book, BookState
+from gpuwatch.rightsizing.usage.mig_slowdown import slowdowns
+from gpuwatch.rightsizing.usage.workload_stats import MAX_HOLDS, MAX_PEAKS, WorkloadRecord, WorkloadStats
 from tests.rightsizing.usage.usage_spans import BEGIN, DAY, H100, HOUR, MINUTE, at_rest, at_work, stretch, window
 from tests.seeds import examples
 
@@ -20,15 +20,15 @@ PROFILES = mig_profiles.of(H100)
 WEEK = 7 * DAY
 
 
-def book_of(*windows: Window, work_class: WorkClass | None = None) -> Book:
-    book = Book.begun(windows[0])
-    book.settle(work_class)
+def book_of(*windows: UsageWindow, work_class: WorkClass | None = None) -> WorkloadStats:
+    book = WorkloadStats.begun(windows[0])
+    book.set_class(work_class)
     for each in windows:
         book.add(each, PROFILES, activity(each), 0.0)
     return book
 
 
-def summary_of(*windows: Window, work_class: WorkClass | None = None) -> Summary:
+def summary_of(*windows: UsageWindow, work_class: WorkClass | None = None) -> WorkloadSummary:
     end = max(each.at + each.span for each in windows)
     return book_of(*windows, work_class=work_class).summary(end, work_class)
 
@@ -65,7 +65,7 @@ def test_half_of_what_was_counts_after_the_half_life_of_its_class(work_class: Wo
 
 def test_a_class_that_is_known_later_forgets_faster_from_then_on():
     late = book_of(window(BEGIN, busy=0.0), work_class=None)
-    late.settle("batch")
+    late.set_class("batch")
     late.add(window(BEGIN + DAY, busy=0.9), PROFILES, True, 0.0)
 
     found = late.summary(BEGIN + DAY + MINUTE, "batch")
@@ -99,7 +99,7 @@ def test_slowdowns_are_those_of_its_windows():
 
     assert set(found) == {profile.name for profile in PROFILES}
     for profile in PROFILES:
-        low, high = slowdown(alone, profile, high=False), slowdown(alone, profile, high=True)
+        ((low, high),) = slowdowns(alone, (profile,))
         assert low is not None
         assert high is not None
         assert found[profile.name].low == pytest.approx(low, rel=0.11, abs=0.011)
@@ -158,7 +158,7 @@ def test_holds_are_bounded_and_who_is_there_stays():
 
 
 def test_what_was_last_said_of_it_stays():
-    found = summary_of(window(said="batch", autotune="enforce", memory_total=80), window(BEGIN + MINUTE))
+    found = summary_of(window(declared_class="batch", autotune="enforce", memory_total=80), window(BEGIN + MINUTE))
 
     assert (found.memory_total, found.autotune) == (80, "enforce")
 
@@ -170,7 +170,7 @@ def test_saved_in_between_it_says_the_same(busy: list[float | None], cut: int):
     whole, parted = book_of(*windows), book_of(*windows[:cut])
 
     body = msgspec.json.encode(parted.state())
-    resumed = Book(msgspec.json.decode(body, type=BookState))
+    resumed = WorkloadStats(msgspec.json.decode(body, type=WorkloadRecord))
     for each in windows[cut:]:
         resumed.add(each, PROFILES, activity(each), 0.0)
 

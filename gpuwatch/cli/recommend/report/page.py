@@ -4,7 +4,7 @@ No script, no font, no picture from elsewhere; a policy forbids loading, should 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 
 from gpuwatch import __version__
@@ -42,37 +42,7 @@ def method(config: RightsizingConfig) -> Iterator[Markup]:
 
 
 FEWEST = 3
-"""Fewer are seen at a glance."""
-
-
-def overview(items: tuple[RecommendationItem, ...]) -> Markup | None:
-    """In the order of the cards."""
-    if len(items) < FEWEST:
-        return None
-    priced = is_priced(items)
-    numbers = ["GPU-hours a day", "Money a day"] if priced else ["GPU-hours a day"]
-    head = tag(
-        "tr",
-        *(tag("th", name) for name in ("Finding", "Who", "Now", "Instead")),
-        *(tag("th", name, class_="number") for name in numbers),
-        tag("th", "Confidence"),
-    )
-    rows = (_row(item, priced=priced) for item in items)
-    return tag("div", tag("table", tag("thead", head), tag("tbody", *rows)), class_="wide")
-
-
-def _row(item: RecommendationItem, *, priced: bool) -> Markup:
-    cells = [
-        tag("td", tag("a", TITLES[item.kind], href=f"#{item.id}")),
-        tag("td", who(item.target), class_="who"),
-        tag("td", short(item.current)),
-        tag("td", short(item.recommended)),
-        tag("td", hours(item.savings) or "–", class_="number"),
-    ]
-    if priced:
-        cells.append(tag("td", money(item.savings) or "–", class_="number"))
-    return tag("tr", *cells, tag("td", item.confidence))
-
+"""Fewer need no overview."""
 
 NOTHING_LOADS = "default-src 'none'; style-src 'unsafe-inline'"
 """Content security policy."""
@@ -91,12 +61,19 @@ def report(found: RecommendationList, config: RightsizingConfig) -> str:
         tag("title", TITLE),
         tag("style", Markup(files(__package__).joinpath("style.css").read_text())),
     )
+    subject = [found.source]
+    subject += [f"node {found.node}"] if found.node else []
+    subject += [f"{found.at:%Y-%m-%d %H:%M} UTC"] if found.at else []
+    subject += [f"usage since {found.since:%Y-%m-%d %H:%M} UTC"] if found.since and found.at else []
+    nothing = "No workload was found to hold more than it uses."
+    if found.learning and found.learning == found.workloads:
+        nothing = "Nothing can be said yet: all workloads are still being learned."
     body = (
         tag("h1", TITLE),
-        tag("p", _subject(found), class_="soft"),
-        tag("div", *_tiles(found), class_="tiles"),
-        _where(items),
-        tag("h2", "Recommendations") if items else tag("p", _nothing(found)),
+        tag("p", " · ".join(subject), class_="soft"),
+        tag("div", *tiles(found), class_="tiles"),
+        totals(items),
+        tag("h2", "Recommendations") if items else tag("p", nothing),
         overview(items),
         *(card(item) for item in items),
         *method(config),
@@ -106,81 +83,76 @@ def report(found: RecommendationList, config: RightsizingConfig) -> str:
     return f"<!DOCTYPE html>\n{page}\n"
 
 
-def _subject(found: RecommendationList) -> str:
-    """Whose usage, when, and how long it was watched."""
-    parts = [f"{found.source}"]
-    if found.node:
-        parts.append(f"node {found.node}")
-    if found.at:
-        parts.append(f"{found.at:%Y-%m-%d %H:%M} UTC")
-    if found.since and found.at:
-        parts.append(f"usage since {found.since:%Y-%m-%d %H:%M} UTC")
-    return " · ".join(parts)
-
-
-def _nothing(found: RecommendationList) -> str:
-    if found.learning and found.learning == found.workloads:
-        return "Nothing can be said yet: all workloads are still being learned."
-    return "Nobody was found to hold more than they use."
-
-
-def _tiles(found: RecommendationList) -> Iterator[Markup]:
+def tiles(found: RecommendationList) -> Iterator[Markup]:
+    """The sums, as large numbers."""
     saved = found.total
-    yield _tile(hours(saved) or "0", f"GPU-hours a day, as much as {saved.gpu_hours_per_day / 24:.1f} GPUs")
+    tiles = [(hours(saved) or "0", f"GPU-hours a day, as much as {saved.gpu_hours_per_day / 24:.1f} GPUs")]
     if saved.money_per_day is not None:
         month = amount(saved.money_per_day * DAYS_A_MONTH, saved.currency)
-        yield _tile(month, f"a month of {DAYS_A_MONTH} days; {money(saved)} a day")
+        tiles.append((month, f"a month of {DAYS_A_MONTH} days; {money(saved)} a day"))
     if saved.watts:
-        yield _tile(f"{saved.watts:,.0f} W", "less power")
-    yield _tile(str(len(found.items)), "recommendations")
+        tiles.append((f"{saved.watts:,.0f} W", "less power"))
     learning = f"; {found.learning} still being learned" if found.learning else ""
-    yield _tile(str(found.workloads), f"workloads seen{learning}")
+    tiles += [(str(len(found.items)), "recommendations"), (str(found.workloads), f"workloads observed{learning}")]
+    for value, label in tiles:
+        yield tag("div", tag("b", value), tag("small", label, class_="soft"), class_="tile")
 
 
-def _tile(value: str, words: str) -> Markup:
-    return tag("div", tag("b", value), tag("small", words, class_="soft"), class_="tile")
-
-
-def _where(items: tuple[RecommendationItem, ...]) -> Markup | None:
+def totals(items: tuple[RecommendationItem, ...]) -> Markup | None:
+    """GPU-hours by finding and by namespace, as bars."""
+    findings: defaultdict[str, list[RecommendationItem]] = defaultdict(list)
+    namespaces: defaultdict[str, list[RecommendationItem]] = defaultdict(list)
+    for item in items:
+        namespaces[item.target.namespace or "no namespace"].append(item)
+        if item.kind not in ROOM:
+            findings[TITLES[item.kind]].append(item)
+    sums = [(name, added(item.savings for item in each), f" ({len(each)})") for name, each in findings.items()]
+    by_finding = longest_first(Bar(name, sum_.gpu_hours_per_day, f"{hours(sum_)}{count}") for name, sum_, count in sums)
+    by_namespace = longest_first(
+        Bar(name, sum_.gpu_hours_per_day, hours(sum_) or "")
+        for name, each in namespaces.items()
+        for sum_ in [total(each)]
+    )
+    if rest := sum(row.value for row in by_namespace[MOST_NAMESPACES:]):
+        others = len(by_namespace) - MOST_NAMESPACES
+        by_namespace[MOST_NAMESPACES:] = [Bar(f"{others} others", rest, f"{rest:.1f}")]
     charts = [
         tag("section", tag("h4", heading), bars(heading, rows))
         for heading, rows in (
-            ("GPU-hours a day, by finding (how many)", _by_finding(items)),
-            ("GPU-hours a day, by namespace", _by_namespace(items)),
+            ("GPU-hours a day, by finding (how many)", by_finding),
+            ("GPU-hours a day, by namespace", by_namespace),
         )
         if rows
     ]
     if not charts:
         return None
-    twice = sum(row.value for row in _by_finding(items)) > total(items).gpu_hours_per_day * 1.001
-    once = "Who has several findings is in each of their bars, and only once in the sum and in the namespaces."
+    twice = sum(row.value for row in by_finding) > total(items).gpu_hours_per_day * 1.001
+    once = "A workload with several findings is in each of their bars, and only once in the sum and in the namespaces."
     note = tag("p", tag("small", once, class_="soft")) if twice else None
     return joined(tag("h2", "Where it is"), tag("div", *charts, class_="charts"), note)
 
 
-def _by_finding(items: tuple[RecommendationItem, ...]) -> list[Bar]:
-    found: defaultdict[str, list[RecommendationItem]] = defaultdict(list)
-    for item in items:
-        if item.kind not in ROOM:
-            found[TITLES[item.kind]].append(item)
-    return _longest_first(
-        Bar(title, sums.gpu_hours_per_day, f"{hours(sums)} ({len(each)})")
-        for title, each in found.items()
-        for sums in [added(item.savings for item in each)]
-    )
-
-
-def _by_namespace(items: tuple[RecommendationItem, ...]) -> list[Bar]:
-    found: defaultdict[str, list[RecommendationItem]] = defaultdict(list)
-    for item in items:
-        found[item.target.namespace or "no namespace"].append(item)
-    rows = _longest_first(
-        Bar(name, sums.gpu_hours_per_day, hours(sums) or "") for name, each in found.items() for sums in [total(each)]
-    )
-    rest = sum(row.value for row in rows[MOST_NAMESPACES:])
-    others = [Bar(f"{len(rows) - MOST_NAMESPACES} others", rest, f"{rest:.1f}")] if rest else []
-    return rows[:MOST_NAMESPACES] + others
-
-
-def _longest_first(rows: Iterator[Bar]) -> list[Bar]:
+def longest_first(rows: Iterable[Bar]) -> list[Bar]:
+    """Those of any length."""
     return sorted((row for row in rows if row.value > 0), key=lambda row: -row.value)
+
+
+def overview(items: tuple[RecommendationItem, ...]) -> Markup | None:
+    """A line for each card, with a link to it; in the order of the cards."""
+    if len(items) < FEWEST:
+        return None
+    names = ["Finding", "Who", "Now", "Instead", "GPU-hours a day", *(["Money a day"] if is_priced(items) else [])]
+    head = [tag("th", name, class_="number" if "day" in name else None) for name in names]
+    rows = []
+    for item in items:
+        cells = [
+            tag("td", tag("a", TITLES[item.kind], href=f"#{item.id}")),
+            tag("td", who(item.target), class_="who"),
+            tag("td", short(item.current)),
+            tag("td", short(item.recommended)),
+            tag("td", hours(item.savings) or "–", class_="number"),
+            tag("td", money(item.savings) or "–", class_="number"),
+        ]
+        rows.append(tag("tr", *cells[: len(names)], tag("td", item.confidence)))
+    table = tag("table", tag("thead", tag("tr", *head, tag("th", "Confidence"))), tag("tbody", *rows))
+    return tag("div", table, class_="wide")
