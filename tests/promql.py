@@ -21,7 +21,7 @@ from gpuwatch.model.setting import Trigger
 from gpuwatch.remediation.model import BlockReason, NodeStage
 from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
 from gpuwatch.rightsizing.service.metrics import RIGHTSIZING_METRICS
-from gpuwatch.tuning.model.status import Reason as Refused
+from gpuwatch.tuning.model.status import ObstacleReason as Refused
 from gpuwatch.tuning.model.status import TuningState
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
 from tests.e2e.processes import series

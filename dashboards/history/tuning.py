@@ -14,8 +14,8 @@ from gpuwatch.model.setting import Actuation, Setting, Trigger
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
 from gpuwatch.sim.node import noise
-from gpuwatch.tuning.gates.eligibility import Seen, judge
-from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Obstacle, Reason, TunerState, TuningState
+from gpuwatch.tuning.gates.eligibility import GateHistory, judge
+from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Obstacle, ObstacleReason, TunerState, TuningState
 
 BOUND = 0.05
 OBSERVED, FOUND = 60.0, 540.0
@@ -36,7 +36,7 @@ class Imagined:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._seen: Seen = {}
+        self._seen: GateHistory = {}
         self._since: dict[str, float] = {}
         self._energy: dict[str, float] = {}
         self._saved: dict[str, float] = {}
@@ -67,7 +67,7 @@ class Imagined:
 
     def _tuned(self, gpu: GpuTuning, sample: Gpu | None, at: float) -> GpuTuning:
         if (self._node, gpu.index) == RIVAL[:2] and at >= RIVAL[2]:
-            obstacle = Obstacle(reason=Reason.CONFLICT, words="its clock is held down, and nothing says why")
+            obstacle = Obstacle(reason=ObstacleReason.CONFLICT, message="its clock is held down, and nothing says why")
             gpu = replace(gpu, state=TuningState.REFUSED, obstacles=(obstacle, *gpu.obstacles))
         joules = self._drawn(gpu, sample)
         if gpu.state is not TuningState.ELIGIBLE or sample is None or self._node.tuning != "enforce":
@@ -131,4 +131,4 @@ def _budget(view: View) -> BudgetState:
     """One that all limits fit."""
     limits = sum(gpu.power.limit_enforced or 0.0 for gpu in view.snapshot.gpus)
     draw = sum(gpu.power.average or 0.0 for gpu in view.snapshot.gpus)
-    return BudgetState(budget=6000.0, how="unlimited", words="all limits fit 6000 W", limits=limits, draw=draw)
+    return BudgetState(budget=6000.0, how="unlimited", message="all limits fit 6000 W", limits=limits, draw=draw)

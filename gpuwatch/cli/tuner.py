@@ -100,31 +100,30 @@ def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -
 def _tune(session: Session, reread: "Callable[[], Config]") -> None:
     from gpuwatch.agent.client import AgentClient, AgentViews, find_agent
     from gpuwatch.cli.look.source import is_simulated
-    from gpuwatch.cli.tune.driver_access import hand
-    from gpuwatch.cli.tune.state_place import state_place
+    from gpuwatch.cli.tune.driver_access import nvml_actuator
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.process.service import ConfigWatch
     from gpuwatch.tuning.service.process import ANSWER_SECONDS, TunerService
-    from gpuwatch.tuning.service.state_dir import TunerFolder
+    from gpuwatch.tuning.service.state_dir import TunerFolder, state_directory
     from gpuwatch.tuning.service.tuner import Tuner, checked
 
     config, clock = reread(), SystemClock()
     enforcing = config.tuning.mode == "enforce"
-    place = state_place(config)
+    place = state_directory(config)
     named = AgentClient(config.agent.socket or None, ANSWER_SECONDS)
     agent = named if config.agent.socket else find_agent(ANSWER_SECONDS) or named
     views = AgentViews(agent, clock)
     if enforcing and not is_simulated(session):
         _warn_without_rights(session)
     with ExitStack() as stack:
-        turning = stack.enter_context(hand(session, config)) if enforcing else None
+        actuator = stack.enter_context(nvml_actuator(session, config)) if enforcing else None
         tuning = Tuner(
             config.tuning,
             views,
             TunerFolder.at(place),
             clock=clock,
             classes=config.checks.xids,
-            hand=turning,
+            actuator=actuator,
             audit=stack.enter_context(_audit(session, config)) if enforcing else None,
         )
         watch = ConfigWatch(
@@ -170,19 +169,19 @@ def _audit(session: Session, config: "Config") -> "Iterator[Audit]":
 
 def _guard(session: Session, config: "Config") -> None:
     from gpuwatch.cli.tune.driver_access import restorer
-    from gpuwatch.cli.tune.state_place import state_place
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.model.setting import Trigger
     from gpuwatch.process.service import ENDS, Signals
     from gpuwatch.tuning.actuation.guard import Guard
-    from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+    from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
     from gpuwatch.tuning.actuation.record import SettingsRecord
+    from gpuwatch.tuning.service.state_dir import state_directory
 
     session.start_audit()
     signals = Signals()
     with restorer(session, config, Trigger.GUARD) as restoring:
-        place = state_place(config)
-        guarding = Guard(SettingsRecord(place), Heartbeat(place), restoring, SystemClock())
+        place = state_directory(config)
+        guarding = Guard(SettingsRecord(place), HeartbeatFile(place), restoring, SystemClock())
         signals.heed(ENDS)
         guarding.run(lambda seconds: signals.next(seconds) is not None)
 

@@ -1,13 +1,103 @@
-"""What only the tuner's consents ask the API server for: the pods of our Node and their namespaces."""
+"""The pods of our Node and their namespaces at the API server: what they say about tuning; nothing else is kept."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from urllib.parse import quote
 
-from gpuwatch.consents import parse as kube_consents_parse
 from gpuwatch.kube.errors import ApiCall, Garbled
 from gpuwatch.kube.reader import PAGE, NodeReader
 from gpuwatch.kube.transport import Transport
-from gpuwatch.model.consent import PodConsent
+from gpuwatch.kube.wire import GPU_RESOURCES, WireList, WireObject, WirePod, decode, garbled
+from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, PodConsent, plain_image
+
+KEPT = (AUTOTUNE, MAX_SLOWDOWN, CLASS, GANG, *POWER_AGENTS)
+"""Annotations."""
+
+LONGEST_VALUE = 64
+"""Nothing that means something is longer; who writes a book there must not fill the tuner's file."""
+
+JOB_LABELS = (
+    "training.kubeflow.org/job-name",
+    "jobset.sigs.k8s.io/jobset-name",
+    "leaderworkerset.sigs.k8s.io/name",
+    "ray.io/cluster",
+)
+"""Labels of pods that work together, each with the name of what they are part of."""
+
+JOB_INDEX = "batch.kubernetes.io/job-completion-index"
+JOB_NAME = "batch.kubernetes.io/job-name"
+"""A Job gives its pods the first one, a label and an annotation, if they have different work."""
+
+ENDED = ("Succeeded", "Failed")
+
+
+def parse_pods(
+    call: ApiCall, body: bytes, resources: Collection[str] = ()
+) -> tuple[tuple[PodConsent, ...], str | None]:
+    """Of one page of a PodList those that may have GPUs, and the token of the next page. Raises Garbled.
+
+    `resources`: names of GPU resources besides nvidia.com/*.
+    """
+    page = decode(call, body, WireList[WirePod])
+    found = (each for each in page.items or () if each.status.phase not in ENDED and _has_gpus(each, resources))
+    return tuple(_consent(call, each) for each in found), page.metadata.continue_ or None
+
+
+def parse_namespace(call: ApiCall, body: bytes) -> dict[str, str]:
+    """The annotations of a Namespace that are kept. Raises Garbled."""
+    metadata = decode(call, body, WireObject).metadata
+    if metadata.name != call.name:
+        raise garbled(call, f"it is about {metadata.name or 'nothing'}")
+    return kept(metadata.annotations)
+
+
+def kept(annotations: Mapping[str, str] | None) -> dict[str, str]:
+    """Those that matter to a tuner. A value that is too long for any is cut, and made nonsense by that."""
+    found = ((key, (annotations or {}).get(key)) for key in KEPT)
+    return {
+        key: value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 1]}…"
+        for key, value in found
+        if value is not None
+    }
+
+
+def job(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str | None:
+    """The name of what a pod is a rank of; None: it works alone, as far as its labels say."""
+    for label in JOB_LABELS:
+        if label in labels:
+            return labels[label] or label
+    if JOB_INDEX in labels or JOB_INDEX in annotations:
+        return labels.get(JOB_NAME) or JOB_INDEX
+    return None
+
+
+def _consent(call: ApiCall, pod: WirePod) -> PodConsent:
+    metadata = pod.metadata
+    if not (metadata.name and metadata.namespace and metadata.uid):
+        raise garbled(call, "a pod has no name, namespace or uid")
+    controllers = (each for each in metadata.owner_references or () if each.controller and each.kind and each.name)
+    return PodConsent(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        annotations=kept(metadata.annotations),
+        job=job(metadata.labels or {}, metadata.annotations or {}),
+        priority=pod.spec.priority or 0,
+        owner=next(((each.kind, each.name) for each in controllers), None),
+        images={each.name: plain_image(each.image) for each in pod.spec.containers or () if each.name and each.image},
+    )
+
+
+def _has_gpus(pod: WirePod, resources: Collection[str]) -> bool:
+    """Whether it asks for devices, by whatever way; or says something about GPUs that it has by none of them."""
+    if pod.spec.resource_claims or kept(pod.metadata.annotations):
+        return True
+    containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
+    return any(
+        (name.startswith(GPU_RESOURCES) or name in resources) and str(amount) != "0"
+        for container in containers
+        for name, amount in container.resources.asked.items()
+    )
+
 
 MOST_PAGES = 10
 """5,000 pods, which no kubelet runs."""
@@ -35,7 +125,7 @@ class ConsentsReader(NodeReader):
         found: list[PodConsent] = []
         for _ in range(MOST_PAGES):
             body = self._transport.request(call, "/api/v1/pods", query=query)
-            page, more = kube_consents_parse.pods(call, body, self._resources)
+            page, more = parse_pods(call, body, self._resources)
             found += page
             if more is None:
                 return tuple(found)
@@ -48,4 +138,4 @@ class ConsentsReader(NodeReader):
         """The annotations of a namespace that matter to a tuner."""
         call = ApiCall("get", "namespaces", name)
         body = self._transport.request(call, f"/api/v1/namespaces/{quote(name, safe='')}")
-        return kube_consents_parse.namespace(call, body)
+        return parse_namespace(call, body)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gpuwatch.consents.file import ConsentsFile
-from gpuwatch.consents.parse import kept
+from gpuwatch.consents.kube import kept
 from gpuwatch.kube.errors import Backoff, KubeError
 from gpuwatch.kube.objects import TAINT, NodeObject
 from gpuwatch.model.clock import Clock

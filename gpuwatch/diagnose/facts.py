@@ -18,7 +18,7 @@ from gpuwatch.host.pci import BusGpu
 from gpuwatch.model.setting import Actuation
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
-from gpuwatch.tuning.actuation.heartbeat import Beat
+from gpuwatch.tuning.actuation.heartbeat import Heartbeat
 
 HostSection = Literal[
     "bus", "kernel", "kernel_log", "nodes", "driver_roots", "limits", "operator", "services", "runtime", "cdi",
@@ -51,7 +51,7 @@ class HostFacts(Record, frozen=True, kw_only=True):
     cdi: tuple[CdiSpec, ...] | None = None
     kubelet: KubeletFiles | None = None
     record: Actuation | None = None
-    tuner: Beat | None = None
+    tuner: Heartbeat | None = None
 
 
 class NodeFacts(HostFacts, frozen=True, kw_only=True):

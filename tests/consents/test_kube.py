@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.consents import parse as kube_consents_parse
-from gpuwatch.consents.kube import MOST_PAGES, ConsentsReader
-from gpuwatch.consents.parse import JOB_INDEX, JOB_LABELS, JOB_NAME, LONGEST_VALUE
+from gpuwatch.consents import kube as consents_kube
+from gpuwatch.consents.kube import JOB_INDEX, JOB_LABELS, JOB_NAME, LONGEST_VALUE, MOST_PAGES, ConsentsReader
 from gpuwatch.kube.errors import ApiCall, Garbled, NotFound
 from gpuwatch.kube.reader import PAGE
 from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, PodConsent
@@ -38,7 +37,7 @@ def pod(name="train-0", *, annotations=None, labels=None, resources=GPU, phase="
 
 
 def parsed(*items, resources=()):
-    return kube_consents_parse.pods(LIST, body(*items), resources)[0]
+    return consents_kube.parse_pods(LIST, body(*items), resources)[0]
 
 
 def test_what_a_pod_says_is_kept_and_nothing_else():
@@ -151,14 +150,14 @@ def test_a_pod_without_a_name_is_garbled(missing):
 def test_a_body_that_is_no_list_is_garbled():
     """An empty list would mean that nobody consents."""
     with pytest.raises(Garbled):
-        kube_consents_parse.pods(LIST, b"{}")
-    assert kube_consents_parse.pods(LIST, b'{"items": null}') == ((), None)
+        consents_kube.parse_pods(LIST, b"{}")
+    assert consents_kube.parse_pods(LIST, b'{"items": null}') == ((), None)
 
 
 def test_another_namespace_is_garbled():
     other = json.dumps({"metadata": {"name": "other", "annotations": {AUTOTUNE: "enforce"}}}).encode()
     with pytest.raises(Garbled, match="about other"):
-        kube_consents_parse.namespace(GET, other)
+        consents_kube.parse_namespace(GET, other)
 
 
 MEMBERS = (
@@ -181,7 +180,7 @@ ANYTHING = st.recursive(
 )
 
 
-@pytest.mark.parametrize("parse", [kube_consents_parse.pods, kube_consents_parse.namespace])
+@pytest.mark.parametrize("parse", [consents_kube.parse_pods, consents_kube.parse_namespace])
 @given(data=st.binary(max_size=200) | ANYTHING.map(lambda value: json.dumps(value).encode()))
 def test_whatever_answers_is_read_or_called_garbled(parse, data):
     try:

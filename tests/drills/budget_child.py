@@ -16,12 +16,11 @@ from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Identity, Power, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.storage.audit import Audit
-from gpuwatch.tuning.actuation.actuator import TunerHand
+from gpuwatch.tuning.actuation.actuator import NvmlActuator
 from gpuwatch.tuning.actuation.driver import NvmlControl
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.model.order import Turned
-from gpuwatch.tuning.power_budget.loop import cycle
-from gpuwatch.tuning.power_budget.state import Look, Memory
+from gpuwatch.tuning.model.order import ApplyResult
+from gpuwatch.tuning.power_budget.loop import BudgetInputs, BudgetMemory, cycle
 from tests.remediation.model.remediating import Ledger
 
 BOOT = "00000000-0000-4000-8000-000000000001"
@@ -43,30 +42,30 @@ def work(place: Place, seed: int) -> None:
     nvml.nvmlInit()
     record = SettingsRecord(Path(place.state))
     audit = Audit(Ledger(), clock)
-    hand = TunerHand(record, lambda: NvmlControl(nvml), boot_id=BOOT, audit=audit, clock=clock)
+    actuator = NvmlActuator(record, lambda: NvmlControl(nvml), boot_id=BOOT, audit=audit, clock=clock)
     handles = {}
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         handles[nvml.nvmlDeviceGetUUID(handle)] = handle
     wishes = dict.fromkeys(handles, 400.0)
     owners = dict.fromkeys(handles, "0")
-    memory, turned, began = Memory(), tuple[Turned, ...](), time.time()
+    memory, results, began = BudgetMemory(), tuple[ApplyResult, ...](), time.time()
     for second in range(1_000_000):
         if second % 10 == 0:
             uuid = chance.choice(list(handles))
             wishes[uuid], owners[uuid] = chance.uniform(60.0, 690.0), str(second)
-        look = Look(
+        look = BudgetInputs(
             view=_view(nvml, handles, wishes, began + second),
             fresh=True,
             now=float(second),
             at=began + second,
             budget=float(Path(place.budget).read_text()),
-            actuation=hand.recorded(),
-            turned=turned,
+            actuation=actuator.recorded(),
+            results=results,
             owners=owners,
         )
         step = cycle(memory, look)
-        memory, turned = step.memory, hand.turn(step.orders) if step.orders else ()
+        memory, results = step.memory, actuator.apply(step.orders) if step.orders else ()
 
 
 def _view(nvml: object, handles: dict[str, object], wishes: dict[str, float], at: float) -> View:

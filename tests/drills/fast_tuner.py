@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gpuwatch.agent.client import AgentClient, AgentViews
 from gpuwatch.cli.console.session import Session
-from gpuwatch.cli.tune.driver_access import hand
+from gpuwatch.cli.tune.driver_access import nvml_actuator
 from gpuwatch.config import Config
 from gpuwatch.config import parse as parsed
 from gpuwatch.model.clock import SystemClock
@@ -85,13 +85,13 @@ def main(file: Path) -> None:
     session.start_audit()
     store = Store.open(config.state_dir)
     views = AgentViews(FastAgent(AgentClient(config.agent.socket), clock), clock)
-    with hand(session, config) as turning:
+    with nvml_actuator(session, config) as turning:
         tuner = Tuner(
             config.tuning,
             views,
             TunerFolder.at(Path(config.state_dir)),
             clock=clock,
-            hand=turning,
+            actuator=turning,
             audit=Audit(store, SystemClock(), actor="tuner"),
         )
         watch = ConfigWatch(config, file, read, live=("tuning", "checks"), role="tuner")

@@ -42,9 +42,9 @@ def hook() -> list[str]:
     """The command that the kubelet runs in the guard's container."""
     containers = spec("components/tuner-enforce/enforce.yaml")["containers"]
     (guard,) = (each for each in containers if each["name"] == "guard")
-    program, config, *words = guard["lifecycle"]["preStop"]["exec"]["command"]
+    program, config, *message = guard["lifecycle"]["preStop"]["exec"]["command"]
     assert (program, config) == ("gpuwatch", CONFIG)
-    return words
+    return message
 
 
 GRACE_SECONDS: int = spec("base/daemonset.yaml")["terminationGracePeriodSeconds"]

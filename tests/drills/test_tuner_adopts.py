@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.tuning.service.status_file import TunerStatus
+from gpuwatch.tuning.service.state_dir import TunerStatus
 from tests.drills.tuner_children import BUDGET
 from tests.drills.tuner_rig import GPUS, LIMIT, Rig
 from tests.waiting import until

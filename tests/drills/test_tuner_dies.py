@@ -15,7 +15,7 @@ import pytest
 
 from gpuwatch.model.setting import Actuation, Setting
 from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
-from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from tests.drills.agent_process import AgentProcess
 from tests.e2e.processes import fetch, series
@@ -35,14 +35,14 @@ from gpuwatch.config import Config
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.setting import Trigger
 from gpuwatch.tuning.actuation.guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
-from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 
 place, stopping = Path(sys.argv[1]), threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: stopping.set())
 with restorer(Session(), Config(state_dir=str(place)), Trigger.GUARD) as restoring:
     Guard(
-        SettingsRecord(place), Heartbeat(place), restoring, SystemClock(),
+        SettingsRecord(place), HeartbeatFile(place), restoring, SystemClock(),
         silence=SILENCE_SECONDS / {FAST}, look=LOOK_SECONDS / {FAST}, retry=RETRY_SECONDS / {FAST}, farewell=0.2,
     ).run(stopping.wait)
 """
@@ -52,7 +52,7 @@ import sys, threading, time
 from pathlib import Path
 import pynvml
 from gpuwatch.model.setting import Setting
-from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.host.machine import boot_id_file, first_line
 
@@ -69,7 +69,7 @@ with record.lock(5.0):
         pynvml.nvmlDeviceSetGpuLockedClocks(gpu, 210, 1200)
 print("set", flush=True)
 while True:
-    Heartbeat(place).beat("enforce", time.time())
+    HeartbeatFile(place).beat("enforce", time.time())
     time.sleep(0.1)
 """
 """Does what a tuner does, in its order: record, then set, then beat for as long as it lives."""
@@ -145,9 +145,9 @@ def recorded(state: Path) -> tuple[Setting, ...]:
     return SettingsRecord(state).read().settings
 
 
-def tune(driver: FakeDriver, state: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def tune(driver: FakeDriver, state: Path, *message: str) -> subprocess.CompletedProcess[str]:
     """`gpuwatch tune ...`, run to its end."""
-    command = [sys.executable, "-m", "gpuwatch", "--nvml-library", str(driver.library), "tune", *words]
+    command = [sys.executable, "-m", "gpuwatch", "--nvml-library", str(driver.library), "tune", *message]
     return subprocess.run(
         [*command, "--state-dir", str(state)], env=environment(driver), capture_output=True, text=True, check=False
     )
@@ -204,7 +204,7 @@ def test_s14_a_person_gives_everything_back_but_not_from_under_a_living_tuner(
     driver: FakeDriver, start: Start, state: Path
 ) -> None:
     holder = holding(start, state)
-    until(lambda: Heartbeat(state).look(), "the holder beats")
+    until(lambda: HeartbeatFile(state).look(), "the holder beats")
     refused = tune(driver, state, "restore")
     assert refused.returncode == 2
     assert f"running tuner (process {holder.pid})" in refused.stderr
@@ -254,8 +254,8 @@ def observing(tmp_path: Path, driver: FakeDriver, start: Start, state: Path) -> 
     with AgentProcess(tmp_path, driver) as agent:
         agent.wait_complete(4)
         port = free_port()
-        words = ["-m", "gpuwatch", "tuner", "--agent", str(tmp_path / "agent.sock"), "--state-dir", str(state)]
-        start(*words, "--listen", f"127.0.0.1:{port}")
+        message = ["-m", "gpuwatch", "tuner", "--agent", str(tmp_path / "agent.sock"), "--state-dir", str(state)]
+        start(*message, "--listen", f"127.0.0.1:{port}")
         url = f"http://127.0.0.1:{port}"
         until(lambda: fetch(f"{url}/-/ready"), "the tuner is ready")
         yield url
@@ -272,8 +272,8 @@ def test_a9_a_tuner_that_observes_calls_no_setter_and_has_a_page_that_pleases_pr
         start("-m", "gpuwatch", "tuner", "--guard", "--state-dir", str(state))
         page = until(lambda: fetch(f"{url}/metrics"), "a page")
         until(lambda: states(fetch(f"{url}/metrics") or b"") == OBSERVED, "each GPU is as it should be")
-        beats = {until(Heartbeat(state).look, "a beat").stamp}
-        until(lambda: len(beats) > 3 or beats.add(Heartbeat(state).look().stamp), "several cycles", step=0.1)
+        beats = {until(HeartbeatFile(state).look, "a beat").stamp}
+        until(lambda: len(beats) > 3 or beats.add(HeartbeatFile(state).look().stamp), "several cycles", step=0.1)
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
     assert driver.calls("nvmlDeviceGetPowerUsage") > 0
@@ -287,18 +287,18 @@ def test_s4_a_tuner_that_enforces_gives_back_what_it_finds_and_sets_nothing_with
 ) -> None:
     holding(start, state).kill()
     driver.reset_calls()
-    words = ["--nvml-library", str(driver.library), "tuner", "--mode", "enforce", "--state-dir", str(state)]
+    message = ["--nvml-library", str(driver.library), "tuner", "--mode", "enforce", "--state-dir", str(state)]
     with AgentProcess(tmp_path, driver) as agent:
         agent.wait_complete(4)
         port = free_port()
         more = ["--agent", str(tmp_path / "agent.sock"), "--listen", f"127.0.0.1:{port}"]
-        tuner = start("-m", "gpuwatch", *words, *more)
+        tuner = start("-m", "gpuwatch", *message, *more)
         until(lambda: is_original(driver) and not recorded(state), "what was left is given back")
         until(lambda: b'reason="no_guard"' in (fetch(f"http://127.0.0.1:{port}/metrics") or b""), "it says why not")
         assert SettingsRecord(state).read().restores == {"start": 4}
         driver.reset_calls()
-        beats = {until(Heartbeat(state).look, "a beat").stamp}
-        until(lambda: len(beats) > 3 or beats.add(Heartbeat(state).look().stamp), "several cycles", step=0.1)
+        beats = {until(HeartbeatFile(state).look, "a beat").stamp}
+        until(lambda: len(beats) > 3 or beats.add(HeartbeatFile(state).look().stamp), "several cycles", step=0.1)
         assert not driver.sets()
         tuner.send_signal(signal.SIGTERM)
         assert tuner.wait(BOUND_SECONDS) == 0
@@ -309,9 +309,9 @@ def test_s12_enforce_is_refused_at_a_reload_of_a_tuner_that_was_started_without(
 ) -> None:
     file = tmp_path / "gpuwatch.yaml"
     file.write_text(json.dumps({"tuning": {"mode": "off"}}))
-    words = ["-m", "gpuwatch", "--config", str(file), "tuner", "--state-dir", str(state)]
+    message = ["-m", "gpuwatch", "--config", str(file), "tuner", "--state-dir", str(state)]
     port = free_port()
-    running = start(*words, "--listen", f"127.0.0.1:{port}", "--agent", str(tmp_path / "nobody.sock"))
+    running = start(*message, "--listen", f"127.0.0.1:{port}", "--agent", str(tmp_path / "nobody.sock"))
     until(lambda: fetch(f"http://127.0.0.1:{port}/-/ready"), "a tuner that is off is ready")
     file.write_text(json.dumps({"tuning": {"mode": "enforce"}}))
 

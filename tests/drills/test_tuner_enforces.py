@@ -15,12 +15,10 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model.setting import Setting
-from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.model.status import GpuTuning, Reason, TunerState, TuningState
-from gpuwatch.tuning.service.memory_file import TunerMemory
-from gpuwatch.tuning.service.status_file import TunerStatus
-from gpuwatch.tuning.service.stop_file import Stop, TunerStop
+from gpuwatch.tuning.model.status import GpuTuning, ObstacleReason, TunerState, TuningState
+from gpuwatch.tuning.service.state_dir import StopRequest, TunerMemory, TunerStatus, TunerStopFile
 from tests.drills.agent_process import AgentProcess
 from tests.drills.fast_tuner import FAST
 from tests.drills.test_tuner_dies import GUARD, environment
@@ -43,9 +41,9 @@ class Node:
         self.guard = self.run("-c", GUARD, str(self.state))
         self.tuner = self.start()
 
-    def run(self, *words: str) -> subprocess.Popen[bytes]:
+    def run(self, *message: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"log-{len(self.running)}").open("wb") as log:
-            command = [sys.executable, *words]
+            command = [sys.executable, *message]
             self.running.append(subprocess.Popen(command, env=environment(self.driver), stderr=log, cwd=ROOT))
         return self.running[-1]
 
@@ -162,11 +160,11 @@ def s1_nothing_was_ever_set_above_the_highest_clock_or_below_half_of_it(node: No
 
 def a_person_stops_it_and_lets_it_go_on(node: Node) -> None:
     node.capped()
-    TunerStop(node.state).put(Stop(by="somebody", why="a benchmark"))
+    TunerStopFile(node.state).put(StopRequest(by="somebody", why="a benchmark"))
     print(f"given back {node.freed('all is given back'):.2f} s after it was stopped")
-    until(lambda: node.gpu(0).reason is Reason.STOPPED, "it says so")
-    assert "a benchmark" in node.gpu(0).words
-    TunerStop(node.state).clear()
+    until(lambda: node.gpu(0).reason is ObstacleReason.STOPPED, "it says so")
+    assert "a benchmark" in node.gpu(0).message
+    TunerStopFile(node.state).clear()
     until(lambda: node.gpu(0).state is TuningState.VERIFYING, "what was held is looked at again, not searched")
     node.capped()
 
@@ -175,7 +173,7 @@ def s4_without_a_guard_nothing_stays_set(node: Node) -> None:
     node.capped()
     node.guard.kill()
     node.freed("all is given back")
-    until(lambda: node.gpu(0).reason is Reason.NO_GUARD, "it says why")
+    until(lambda: node.gpu(0).reason is ObstacleReason.NO_GUARD, "it says why")
     node.guard = node.run("-c", GUARD, str(node.state))
     node.capped()
 
@@ -203,15 +201,15 @@ def s5_what_a_killed_tuner_left_is_given_back_before_the_next_one_begins(node: N
 def a_driver_that_hangs_silences_neither_the_heartbeat_nor_the_other_gpu(node: Node) -> None:
     node.capped()
     node.driver.hang("nvmlDeviceResetGpuLockedClocks", gpu=0)
-    TunerStop(node.state).put(Stop())
+    TunerStopFile(node.state).put(StopRequest())
     until(lambda: node.caps()[1] is None, "the other GPU is free")
     beats = set()
-    until(lambda: beats.add(Heartbeat(node.state).look().stamp) or len(beats) > 3, "it beats on", step=0.1)
+    until(lambda: beats.add(HeartbeatFile(node.state).look().stamp) or len(beats) > 3, "it beats on", step=0.1)
     assert [each.uuid for each in node.recorded()] == [node.gpu(0).uuid]
     node.driver.clear()
     node.freed("what hung is given back, too")
-    TunerStop(node.state).clear()
-    until(lambda: node.gpu(0).reason is Reason.NOT_SET, "a driver that has hung is left alone for a while")
+    TunerStopFile(node.state).clear()
+    until(lambda: node.gpu(0).reason is ObstacleReason.NOT_SET, "a driver that has hung is left alone for a while")
     node.restart()
 
 

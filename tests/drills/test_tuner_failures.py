@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from gpuwatch.tuning.service.status_file import TunerStatus
+from gpuwatch.tuning.service.state_dir import TunerStatus
 from tests.drills.tuner_failures import drills
 from tests.drills.tuner_mishaps import KINDS
 from tests.drills.tuner_rig import EXIT_SECONDS, PATH_SECONDS, Rig, Told

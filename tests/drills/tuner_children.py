@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from gpuwatch.cli.console.session import Session
-from gpuwatch.cli.tune.driver_access import hand, restorer
+from gpuwatch.cli.tune.driver_access import nvml_actuator, restorer
 from gpuwatch.collect.nvml import library as nvml
 from gpuwatch.config import Config, SourcesConfig, TuningConfig, TuningMode
 from gpuwatch.host import machine
@@ -38,10 +38,10 @@ from gpuwatch.model.snapshot import (
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import ProcessOwner
 from gpuwatch.storage.store import Store
-from gpuwatch.tuning.actuation.actuator import TunerHand
+from gpuwatch.tuning.actuation.actuator import NvmlActuator
 from gpuwatch.tuning.actuation.driver import NvmlControl
 from gpuwatch.tuning.actuation.guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
-from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import Restorer
 from gpuwatch.tuning.service.process import TunerService
@@ -58,7 +58,7 @@ BOUND, STATIC, EXPONENT, WATTS = 0.2, 0.4, 2.75, 420.0
 MHZ = 1e6
 
 
-LOADED_BEFORE_THE_FORK = (NvmlControl, Restorer, Store, TunerHand, machine, nvml)
+LOADED_BEFORE_THE_FORK = (NvmlControl, Restorer, Store, NvmlActuator, machine, nvml)
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -112,7 +112,7 @@ def guard(place: Place) -> None:
     with restorer(Session(), place.config, Trigger.GUARD) as restoring:
         Guard(
             SettingsRecord(place.state),
-            Heartbeat(place.state),
+            HeartbeatFile(place.state),
             restoring,
             SystemClock(),
             silence=SILENCE_SECONDS / place.guard,
@@ -214,6 +214,6 @@ def tuner(place: Place) -> None:
     _enter(place, "tuner")
     clock = FastClock(place.views)
     views = ControlViews(place, clock)
-    with hand(Session(), place.config) if place.mode == "enforce" else nullcontext() as turning:
-        tuning = Tuner(place.config.tuning, views, TunerFolder.at(place.state), clock=clock, hand=turning)
+    with nvml_actuator(Session(), place.config) if place.mode == "enforce" else nullcontext() as turning:
+        tuning = Tuner(place.config.tuning, views, TunerFolder.at(place.state), clock=clock, actuator=turning)
         TunerService(tuning, views, "").run()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pynvml
 
 from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
-from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, Heartbeat
+from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, HeartbeatFile
 from tests.drills.tuner_rig import GPUS, LIMIT, SWAP_SECONDS, TOP, VIEWS, Rig
 from tests.fakes.libnvml.coupling import FakeSet
 from tests.waiting import until
@@ -45,9 +45,9 @@ def kill_both_guard_comes(rig: Rig) -> None:
     rig.kill(rig.guard)
     rig.kill(rig.tuner)
     assert not rig.is_original()
-    before = Heartbeat(rig.place.state, GUARD_NAME).look()
+    before = HeartbeatFile(rig.place.state, GUARD_NAME).look()
     rig.start_guard()
-    until(lambda: Heartbeat(rig.place.state, GUARD_NAME).look() != before, "the new guard looks")
+    until(lambda: HeartbeatFile(rig.place.state, GUARD_NAME).look() != before, "the new guard looks")
     rig.restored(time.monotonic())
 
 

@@ -7,35 +7,35 @@ import pytest
 from gpuwatch.collect.nvml.library import open_library
 from gpuwatch.model.view import View
 from gpuwatch.tuning.actuation.driver import NvmlControl
-from gpuwatch.tuning.cycle.ladder import seen_board
-from gpuwatch.tuning.model.order import Board
+from gpuwatch.tuning.cycle.gang import sampled_capabilities
+from gpuwatch.tuning.model.order import GpuCapabilities
 
 pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
-def boards(view: View) -> list[Board]:
+def capabilities(view: View) -> list[GpuCapabilities]:
     """Of every GPU, asked of the driver."""
     with NvmlControl(open_library("")) as control:
-        found = [control.board(gpu.identity.uuid) for gpu in view.snapshot.gpus]
+        found = [control.capabilities(gpu.identity.uuid) for gpu in view.snapshot.gpus]
     for board in found:
         print(board)
     return found
 
 
-def test_the_driver_says_what_may_be_set(boards: list[Board]) -> None:
+def test_the_driver_says_what_may_be_set(capabilities: list[GpuCapabilities]) -> None:
     """Limits within the board's own, clocks from the highest down."""
-    assert boards
-    for board in boards:
+    assert capabilities
+    for board in capabilities:
         assert None not in (board.limit, board.limit_min, board.limit_max)
         assert 0 < (board.limit_min or 0) <= (board.limit or 0) <= (board.limit_max or 0)
         assert all(higher > lower > 0 for higher, lower in pairwise(board.clocks))
 
 
-def test_an_observing_tuner_sees_nearly_the_same_ladder(view: View, boards: list[Board]) -> None:
+def test_an_observing_tuner_sees_nearly_the_same_ladder(view: View, capabilities: list[GpuCapabilities]) -> None:
     """Who may not ask the driver counts steps of 15 MHz down from the highest clock seen."""
-    seen = {gpu.identity.uuid: seen_board(gpu) for gpu in view.snapshot.gpus}
-    for board in boards:
+    seen = {gpu.identity.uuid: sampled_capabilities(gpu) for gpu in view.snapshot.gpus}
+    for board in capabilities:
         if board.clocks:
             assert abs(seen[board.uuid].clocks[0] - board.clocks[0]) < 15e6
             assert seen[board.uuid].limit == board.limit

@@ -44,7 +44,7 @@ QUIET = "tests/harms/test_quiet_day.py::"
 RIGHTS = "tests/cluster/test_remediator_rights.py::"
 GUARD = "tests/tuning/actuation/test_guard.py::"
 RESTORING = "tests/tuning/actuation/test_restore.py::"
-HAND = "tests/tuning/actuation/test_actuator.py::"
+ACTUATOR = "tests/tuning/actuation/test_actuator.py::"
 ENFORCING = "tests/tuning/service/test_tuner_enforcing.py::"
 LOOP = "tests/tuning/cycle/test_cycle.py::"
 CONSENT = "tests/tuning/gates/test_consent.py::"
@@ -921,20 +921,20 @@ HARMS: tuple[Harm, ...] = (
         "A record whose values are above the original is refused, and only a limit that is still the recorded one is "
         "touched. What cannot be read is not written.",
         (
-            "tuning/model/restore_value.py:power_target",
+            "tuning/model/order.py:power_target",
             "tuning/actuation/record.py:_nonsense",
             "tuning/actuation/restore.py:give_back",
         ),
         (
             proof(
                 f"{RESTORING}test_s9_what_somebody_else_has_set_since_is_left_alone",
-                "tuning/model/restore_value.py",
+                "tuning/model/order.py",
                 "ours = any(is_same(now.configured, applied) for applied in setting.applied)",
                 "ours = True",
             ),
             proof(
                 "tests/tuning/actuation/test_restore_value.py::test_nothing_is_ever_set_above_the_original",
-                "tuning/model/restore_value.py",
+                "tuning/model/order.py",
                 "return min(setting.original, now.most)",
                 "return now.most",
             ),
@@ -951,11 +951,11 @@ HARMS: tuple[Harm, ...] = (
         "What was set before a reboot or a driver's reload is given back after it, on GPUs that others have set since.",
         "A record names its boot and its driver; one of another boot or driver is dropped, and where the boot cannot "
         "be told nothing is written.",
-        ("tuning/model/restore_value.py:outlived", "tuning/actuation/restore.py:_gpu"),
+        ("tuning/model/order.py:outlived", "tuning/actuation/restore.py:_gpu"),
         (
             proof(
                 f"{RESTORING}test_s5_settings_of_another_boot_or_driver_are_dropped_not_restored",
-                "tuning/model/restore_value.py",
+                "tuning/model/order.py",
                 "if boot_id is not None and setting.boot_id != boot_id:",
                 "if False:",
             ),
@@ -1051,18 +1051,18 @@ HARMS: tuple[Harm, ...] = (
         "A tuner sets a limit above what its operator had set, or a clock that the GPU does not have.",
         "An order above the original is refused, and what is above it by a rounding only is cut to it. The original is "
         "what was configured before the first write; what is written later does not change it.",
-        ("tuning/model/order_values.py:watts_to_set", "tuning/model/order_values.py:original_limit"),
+        ("tuning/model/order.py:watts_to_set", "tuning/model/order.py:original_limit"),
         (
             proof(
                 "tests/tuning/actuation/test_order_values.py::test_s1_what_is_off_by_less_than_the_driver_rounds_is_clipped",
-                "tuning/model/order_values.py",
+                "tuning/model/order.py",
                 "return max(least, min(watts, original))",
                 "return max(least, watts)",
             ),
             proof(
                 "tests/tuning/actuation/test_order_values.py::"
                 "test_the_original_is_what_is_configured_before_the_first_write_and_then_what_is_recorded",
-                "tuning/model/order_values.py",
+                "tuning/model/order.py",
                 "    return before.original\n",
                 "    return board.limit\n",
             ),
@@ -1072,11 +1072,11 @@ HARMS: tuple[Harm, ...] = (
         43,
         "A tuner dies between setting a value and writing down that it did, and nobody knows what to give back.",
         "Each value is on the disk before the driver is asked for it, and stays there while it may be in force.",
-        ("tuning/actuation/apply.py:_set",),
+        ("tuning/actuation/actuator.py:_set",),
         (
             proof(
-                f"{HAND}test_s2_it_is_on_the_disk_when_the_driver_is_asked",
-                "tuning/actuation/apply.py",
+                f"{ACTUATOR}test_s2_it_is_on_the_disk_when_the_driver_is_asked",
+                "tuning/actuation/actuator.py",
                 "if before is None or value not in before.applied:",
                 "if before is None:",
             ),
@@ -1090,7 +1090,7 @@ HARMS: tuple[Harm, ...] = (
         ("tuning/service/tuner.py:end", "tuning/actuation/actuator.py:give_back"),
         (
             proof(
-                "tests/tuning/actuation/test_tuner_hand_gives_back.py::"
+                "tests/tuning/actuation/test_actuator_restores.py::"
                 "test_s3_a_hand_that_is_closed_has_given_back_and_sets_nothing_any_more",
                 "tuning/actuation/actuator.py",
                 "            elif not self._closed:\n",
@@ -1099,7 +1099,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{ENFORCING}test_s3_at_the_end_all_is_given_back_nothing_is_set_any_more_and_the_next_one_knows",
                 "tuning/service/tuner.py",
-                "                self._give_back(self._hand, Trigger.EXIT)\n",
+                "                self._give_back(self._actuator, Trigger.EXIT)\n",
                 "",
             ),
         ),
@@ -1123,12 +1123,12 @@ HARMS: tuple[Harm, ...] = (
         46,
         "A tuner sets caps while no guard runs: `kill -9` would leave them for ever.",
         "Without a beat of the guard in 30 s everything is given back, and nothing is set before the first one.",
-        ("tuning/cycle/obstacles.py:everywhere", "tuning/service/state_dir.py:hears"),
+        ("tuning/cycle/obstacles.py:everywhere", "tuning/service/state_dir.py:is_alive"),
         (
             proof(
                 f"{ENFORCING}test_s4_without_a_guard_nothing_is_set_and_what_was_set_is_given_back",
                 "tuning/cycle/obstacles.py",
-                "    if not inputs.heard:\n",
+                "    if not inputs.guarded:\n",
                 "    if False:\n",
             ),
             proof(
@@ -1144,7 +1144,7 @@ HARMS: tuple[Harm, ...] = (
         "Work is slowed whose owners never agreed, or have changed their mind.",
         "Operator, Node, namespace and pod may each say less than the others, none more. What is not known, too old or "
         "cannot be understood is a no.",
-        ("tuning/gates/consent.py:wish", "tuning/gates/consent.py:permit"),
+        ("tuning/gates/consent.py:tuning_request", "tuning/gates/consent.py:consent_decision"),
         (
             proof(
                 f"{CONSENT}test_the_least_permissive_of_all_wins",
@@ -1179,13 +1179,13 @@ HARMS: tuple[Harm, ...] = (
         "A cap that was found for one pod's work slows the next one's.",
         "Other owners, other GPUs, or processes of which none was there before: the cap goes in the cycle that sees "
         "it, and all begins anew.",
-        ("tuning/gates/owners.py:follow", "tuning/cycle/gang.py:move"),
+        ("tuning/gates/owners.py:follow", "tuning/cycle/gang.py:decide"),
         (
             proof(
                 f"{LOOP}test_s7_another_owner_never_runs_under_the_cap_of_the_one_before[processes]",
                 "tuning/cycle/gang.py",
-                "before = None if is_other else memory.tuned.get(team.key)",
-                "before = memory.tuned.get(team.key)",
+                "before = None if is_other else memory.tuned.get(gang.key)",
+                "before = memory.tuned.get(gang.key)",
             ),
         ),
     ),
@@ -1193,7 +1193,7 @@ HARMS: tuple[Harm, ...] = (
         50,
         "One GPU of a job is slowed, and all others wait for it and save nothing.",
         "GPUs of one owner have one cap at every instant; what stands against one of them stands against all.",
-        ("tuning/gates/owners.py:teams", "tuning/cycle/gang.py:_together"),
+        ("tuning/gates/owners.py:gangs", "tuning/cycle/gang.py:_together"),
         (
             proof(
                 f"{LOOP}test_s8_a_fault_lifts_its_gpu_and_those_of_the_same_work_and_rests",
@@ -1208,12 +1208,12 @@ HARMS: tuple[Harm, ...] = (
         "A GPU that is sick or hot is held down as well, and what is wrong with it is hidden.",
         "A fault, an XID, a thermal or hardware slowdown lifts the cap in the cycle that sees it, and the GPU is left "
         "alone for ten minutes after.",
-        ("tuning/gates/gates.py:GATES",),
+        ("tuning/gates/eligibility.py:GATES",),
         (
             proof(
                 f"{LOOP}test_s8_a_gpu_that_slows_itself_is_not_held_down_by_us_too[hw_slowdown]",
-                "tuning/gates/gates.py",
-                "    Gate(Reason.SLOWDOWN, _sampled(_slowdown), rests=REST_SECONDS),\n",
+                "tuning/gates/eligibility.py",
+                "    Gate(ObstacleReason.SLOWDOWN, _sampled(_slowdown), rests=REST_SECONDS),\n",
                 "",
             ),
         ),
@@ -1223,17 +1223,17 @@ HARMS: tuple[Harm, ...] = (
         "Two power managers turn one knob against each other.",
         "A clock or a limit that is neither gpuwatch's nor the original is somebody else's: what is gpuwatch's is "
         "given back, and the GPU is theirs for an hour.",
-        ("tuning/gates/conflict.py:look", "tuning/gates/pauses.py:conflict"),
+        ("tuning/gates/conflict.py:look", "tuning/gates/cooldowns.py:conflict_cooldown"),
         (
             proof(
                 f"{LOOP}test_s9_clocks_that_somebody_else_has_reset_are_theirs_for_an_hour",
                 "tuning/cycle/obstacles.py",
-                ", *rests.obstacles(gpu.uuid, pauses, inputs.now)",
+                ", *cooldown_obstacles(gpu.uuid, cooldowns, inputs.now)",
                 "",
             ),
             proof(
                 "tests/tuning/actuation/test_order_values.py::test_s9_what_is_neither_ours_nor_the_original_is_somebody_elses",
-                "tuning/model/order_values.py",
+                "tuning/model/order.py",
                 "    if is_foreign(before, board.limit):\n",
                 "    if False:\n",
             ),
@@ -1243,7 +1243,7 @@ HARMS: tuple[Harm, ...] = (
         53,
         "Settings change all the time, and work never runs at one speed.",
         "A GPU is tried at another cap so many times an hour at most; giving back never counts and never waits.",
-        ("tuning/gates/rate_limit.py:allowed", "tuning/cycle/gang.py:_aimed"),
+        ("tuning/gates/cooldowns.py:wait_seconds", "tuning/cycle/gang.py:_aimed"),
         (
             proof(
                 f"{ENFORCING}test_s10_the_hand_is_asked_for_no_more_than_the_loop_allows",
@@ -1279,18 +1279,18 @@ HARMS: tuple[Harm, ...] = (
         "The limits of a node's GPUs add up to more than what its budget, or its breaker, holds.",
         "Limits are lowered first and read back before any is raised; a GPU that cannot be read counts with the most "
         "it may have, and while that is so nothing is raised.",
-        ("tuning/power_budget/loop.py:cycle", "tuning/power_budget/write_order.py"),
+        ("tuning/power_budget/loop.py:cycle", "tuning/power_budget/limits.py"),
         (
             proof(
                 "tests/tuning/power_budget/test_write_order.py::test_decreases_come_first_and_the_largest_before_the_others",
-                "tuning/power_budget/write_order.py",
+                "tuning/power_budget/limits.py",
                 "key=lambda move: (_rise(move) > 0,",
                 "key=lambda move: (_rise(move) < 0,",
             ),
             proof(
                 "tests/tuning/power_budget/test_write_order.py::"
                 "test_who_cannot_be_read_counts_for_the_most_and_is_not_written",
-                "tuning/power_budget/write_order.py",
+                "tuning/power_budget/limits.py",
                 "return self.most if self.watts is None else self.watts",
                 "return self.watts or 0.0",
             ),
@@ -1299,12 +1299,12 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         56,
         "A tuner that should only look sets something.",
-        "A process that was not started to enforce has no driver loaded, has no hand, and a reload cannot give it one. "
-        "The loop orders nothing in any other mode.",
-        ("cli/tune/driver_access.py:hand", "tuning/service/tuner.py:checked", "tuning/cycle/cycle.py:_orders"),
+        "A process that was not started to enforce has no driver loaded, has no actuator, and a reload cannot give it "
+        "one. The loop orders nothing in any other mode.",
+        ("cli/tune/driver_access.py:nvml_actuator", "tuning/service/tuner.py:checked", "tuning/cycle/cycle.py:_orders"),
         (
             proof(
-                f"{HAND}test_s12_in_no_other_mode_than_enforce_there_is_a_hand",
+                f"{ACTUATOR}test_s12_in_no_other_mode_than_enforce_there_is_a_hand",
                 "cli/tune/driver_access.py",
                 '    if config.tuning.mode != "enforce":\n',
                 "    if False:\n",

@@ -17,8 +17,8 @@ def files(folder: str, names: str) -> tuple[str, ...]:
 
 
 PLANNING = "condition draining events identity inputs labels maintenance manual other_controllers ownership plan policy"
-ENERGY = "estimate hold idle meter phases resume search state tuner windows"
-CYCLE = "audit_entries cycle gang gang_energy ladder obstacles orders power_budget state status"
+ENERGY = "estimate hold meter model search tuner"
+CYCLE = "cycle gang gang_energy obstacles state status"
 FINDINGS = "advice idle judge namespace partition without_resize workload"
 
 GROUPS = (
@@ -39,7 +39,7 @@ GROUPS = (
         "remediation",
         (
             *files("remediation/planning", f"{PLANNING} quarantine recovery slots"),
-            "tuning/model/restore_value.py",
+            "tuning/model/order.py",
         ),
         ("remediation/planning/test_*.py", "tuning/actuation/test_restore_value.py", "harms/test_harm_observation.py"),
     ),
@@ -47,8 +47,8 @@ GROUPS = (
         "tuner",
         (
             *files("tuning/cycle", CYCLE),
-            *files("tuning/gates", "conflict consent eligibility gates owners pauses rate_limit"),
-            "tuning/model/order_values.py",
+            *files("tuning/gates", "conflict consent cooldowns eligibility owners"),
+            "tuning/model/order.py",
         ),
         (
             *("tuning/cycle/test_[cpst]*.py", "tuning/gates/test_*.py", "tuning/energy/test_tuner_harm.py"),

@@ -1,4 +1,4 @@
-"""The demo's tuner with all that it needs: its guard, its hand, and who asks the cluster what pods agree to."""
+"""The demo's tuner with all that it needs: its guard, its actuator, and the reader of the pods' consents."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gpuwatch.agent.client import AgentClient, AgentViews
 from gpuwatch.cli.console.session import Session
 from gpuwatch.cli.demo.tuner_narrator import TunerNarrator
-from gpuwatch.cli.tune.driver_access import ACTORS, hand, restorer
+from gpuwatch.cli.tune.driver_access import ACTORS, nvml_actuator, restorer
 from gpuwatch.config import Config
 from gpuwatch.consents.kube import ConsentsReader
 from gpuwatch.consents.service import Consenting
@@ -61,11 +61,11 @@ class DemoTuner:
             restoring = stack.enter_context(restorer(self._there, self._config, Trigger.GUARD))
             _run_thread(stack, "demo-guard", Guard(folder.record, folder.heartbeat, restoring, clock).run)
             views = AgentViews(AgentClient(self._config.agent.socket), clock)
-            turning = stack.enter_context(hand(self._there, self._config))
+            actuator = stack.enter_context(nvml_actuator(self._there, self._config))
             store = Store.open(str(place))
             stack.callback(store.close)
             audit = Audit(store, clock, actor=ACTORS[Trigger.TUNER])
-            self._tuner = Tuner(self._config.tuning, views, folder, clock=clock, hand=turning, audit=audit)
+            self._tuner = Tuner(self._config.tuning, views, folder, clock=clock, actuator=actuator, audit=audit)
             service = TunerService(self._tuner, views, self._config.tuning.listen)
             service.start()
             stack.callback(service.stop)

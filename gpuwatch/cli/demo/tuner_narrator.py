@@ -2,11 +2,16 @@
 
 from collections.abc import Iterable, Iterator
 
-from gpuwatch.tuning.model.status import GpuTuning, Reason, TunerState, TuningState
+from gpuwatch.tuning.model.status import GpuTuning, ObstacleReason, TunerState, TuningState
 
 PASSING = (
-    Reason.NO_GUARD, Reason.NO_CONSENT, Reason.STALE_VIEW, Reason.UNKNOWN, Reason.MONITORING, Reason.NO_COUNTERS,
-)  # fmt: skip
+    ObstacleReason.NO_GUARD,
+    ObstacleReason.NO_CONSENT,
+    ObstacleReason.STALE_VIEW,
+    ObstacleReason.UNKNOWN,
+    ObstacleReason.MONITORING,
+    ObstacleReason.NO_COUNTERS,
+)
 """Reasons of the first seconds, before all inputs are there."""
 
 ACTOR = "tuner"
@@ -44,7 +49,7 @@ class TunerNarrator:
         if limits == self._limits and how == self._how:
             return
         if state.budget is not None and how != self._how:
-            yield f"shares {state.budget.budget:.0f} W among the GPUs: {state.budget.words}"
+            yield f"shares {state.budget.budget:.0f} W among the GPUs: {state.budget.message}"
         by_watts: dict[float, list[int]] = {}
         for index, watts in limits.items():
             if watts != self._limits.get(index):
@@ -79,9 +84,9 @@ def _sentence(gpu: GpuTuning) -> str:
 
 def _why(gpu: GpuTuning) -> str:
     """The first reason, without the seconds that are left of it."""
-    if gpu.reason is Reason.NOT_OPTED_IN:
+    if gpu.reason is ObstacleReason.NOT_OPTED_IN:
         return "no pod there has agreed to be tuned"
-    words = gpu.obstacles[0].words if gpu.obstacles else ""
+    words = gpu.obstacles[0].message if gpu.obstacles else ""
     return words.partition(";")[0].replace("{", "").replace("}", "")
 
 

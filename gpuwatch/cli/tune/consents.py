@@ -16,7 +16,6 @@ def keep_consents(session: Session, config: "Config") -> None:
     """
     from pathlib import Path
 
-    from gpuwatch.cli.tune.state_place import state_place
     from gpuwatch.consents.file import ConsentsFile
     from gpuwatch.consents.kube import ConsentsReader
     from gpuwatch.consents.service import Consenting
@@ -25,8 +24,9 @@ def keep_consents(session: Session, config: "Config") -> None:
     from gpuwatch.kube.transport import Transport
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.process.service import ENDS, Signals
+    from gpuwatch.tuning.service.state_dir import state_directory
 
-    node, file = OwnNode.of(config.tuning).node, ConsentsFile(state_place(config))
+    node, file = OwnNode.of(config.tuning).node, ConsentsFile(state_directory(config))
     is_simulated = session.source not in (None, "nvml")  # a machine of its own, with a boot of its own
     boot_id = None if is_simulated else first_line(boot_id_file(Path(config.sources.proc)))
     transport, signals = Transport(config.tuning.kubeconfig, read_seconds=READ_SECONDS), Signals()

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuwatch.cli.console.session import Session
-from gpuwatch.cli.tune.state_place import state_place
 from gpuwatch.config import Config
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.setting import Trigger
+from gpuwatch.tuning.service.state_dir import state_directory
 
 if TYPE_CHECKING:
     from gpuwatch.storage.audit import Audit
-    from gpuwatch.tuning.actuation.interface import Hand
+    from gpuwatch.tuning.actuation.interface import Actuator, Connect
     from gpuwatch.tuning.actuation.record import SettingsRecord
-    from gpuwatch.tuning.actuation.restore import Connect, Restorer
+    from gpuwatch.tuning.actuation.restore import Restorer
 
 
 OTHER_TUNER_SECONDS = 2.0
@@ -25,7 +25,7 @@ ACTORS = {Trigger.GUARD: "guard", Trigger.COMMAND: "operator", Trigger.TUNER: "t
 """Trigger -> who acts, in audit lines."""
 
 
-class _Reach(NamedTuple):
+class _DriverAccess(NamedTuple):
     """What it takes to change a GPU of this machine."""
 
     record: "SettingsRecord"
@@ -35,7 +35,7 @@ class _Reach(NamedTuple):
 
 
 @contextmanager
-def _reach(session: Session, config: Config, actor: str) -> Iterator[_Reach]:
+def _driver_access(session: Session, config: Config, actor: str) -> Iterator[_DriverAccess]:
     from gpuwatch.cli.look.source import config_of_source
     from gpuwatch.host.machine import boot_id_file, first_line
     from gpuwatch.model.clock import SystemClock
@@ -44,11 +44,11 @@ def _reach(session: Session, config: Config, actor: str) -> Iterator[_Reach]:
     from gpuwatch.tuning.actuation.record import SettingsRecord
 
     config, connect = config_of_source(session, config), _driver(session, config)
-    place = state_place(config)
+    place = state_directory(config)
     store = Store.open(config.state_dir)
     boot_id = first_line(boot_id_file(Path(config.sources.proc)))
     try:
-        yield _Reach(
+        yield _DriverAccess(
             record=SettingsRecord(place),
             connect=connect,
             boot_id=boot_id,
@@ -94,7 +94,7 @@ def restorer(session: Session, config: Config, trigger: Trigger) -> Iterator["Re
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.tuning.actuation.restore import Restorer
 
-    with _reach(session, config, ACTORS[trigger]) as reach:
+    with _driver_access(session, config, ACTORS[trigger]) as reach:
         yield Restorer(
             reach.record,
             reach.connect,
@@ -106,7 +106,7 @@ def restorer(session: Session, config: Config, trigger: Trigger) -> Iterator["Re
 
 
 @contextmanager
-def hand(session: Session, config: Config) -> Iterator["Hand"]:
+def nvml_actuator(session: Session, config: Config) -> Iterator["Actuator"]:
     """Turns the knobs of this machine's GPUs, or of a simulated one's; whatever is still set at the end is given back.
 
     Raises:
@@ -114,12 +114,12 @@ def hand(session: Session, config: Config) -> Iterator["Hand"]:
         NoGpuStack: as `restorer`.
     """
     from gpuwatch.model.clock import SystemClock
-    from gpuwatch.tuning.actuation.actuator import TunerHand
+    from gpuwatch.tuning.actuation.actuator import NvmlActuator
 
     if config.tuning.mode != "enforce":
         raise UsageError(f"tuning.mode {config.tuning.mode} sets nothing", "only enforce does", "restart the tuner")
     with (
-        _reach(session, config, ACTORS[Trigger.TUNER]) as reach,
+        _driver_access(session, config, ACTORS[Trigger.TUNER]) as reach,
         reach.record.lock_tuner(OTHER_TUNER_SECONDS) as held,
     ):
         if not held:
@@ -127,7 +127,9 @@ def hand(session: Session, config: Config) -> Iterator["Hand"]:
             raise UsageError(
                 "another tuner sets these GPUs", f"it holds {folder}, or that is not there", "stop it first"
             )
-        turning = TunerHand(reach.record, reach.connect, boot_id=reach.boot_id, audit=reach.audit, clock=SystemClock())
+        turning = NvmlActuator(
+            reach.record, reach.connect, boot_id=reach.boot_id, audit=reach.audit, clock=SystemClock()
+        )
         try:
             yield turning
         finally:

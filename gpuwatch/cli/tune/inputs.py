@@ -1,26 +1,30 @@
-"""What `gpuwatch tune` looks at: the node's View, what the tuner last said, and the record of what is set."""
+"""What `gpuwatch tune` reads: the node's View, the tuner's last state, the record; and what its rules say just now."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from gpuwatch.agent.client import AgentClient
 from gpuwatch.cli.console.session import Session
 from gpuwatch.cli.look.source import config_of_source, open_source
-from gpuwatch.cli.tune.state_place import state_place
-from gpuwatch.config import Config
+from gpuwatch.config import Config, TuningMode
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.model.consent import Consents
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.setting import Actuation
 from gpuwatch.model.view import View
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.model.status import TunerState
-from gpuwatch.tuning.service.status_file import FRESH_SECONDS, TunerStatus
-from gpuwatch.tuning.service.stop_file import Stop, TunerStop
+from gpuwatch.tuning.cycle.cycle import cycle
+from gpuwatch.tuning.cycle.gang import sampled_capabilities
+from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory
+from gpuwatch.tuning.model.status import GpuTuning, TunerState
+from gpuwatch.tuning.service.state_dir import FRESH_SECONDS, StopRequest, TunerStatus, TunerStopFile, state_directory
 
 
-class Sight(NamedTuple):
+class TunerInputs(NamedTuple):
     """`view` None: no agent and no driver answers, but a tuner does. `agent`: the View is that of one. `state` None: no
     tuner has said anything of these GPUs; `fresh`: it has just now. `actuation` None: what is set is not known.
     """
@@ -31,7 +35,7 @@ class Sight(NamedTuple):
     state: TunerState | None
     fresh: bool
     actuation: Actuation | None
-    stop: Stop | None
+    stop: StopRequest | None
 
     @property
     def tuner(self) -> TunerState | None:
@@ -39,7 +43,7 @@ class Sight(NamedTuple):
         return self.state if self.fresh else None
 
 
-def look(session: Session, *, needs_view: bool = False) -> Sight:
+def read_inputs(session: Session, *, needs_view: bool = False) -> TunerInputs:
     """Look once; what cannot be known is said on stderr.
 
     Raises:
@@ -52,11 +56,11 @@ def look(session: Session, *, needs_view: bool = False) -> Sight:
     view, agent = _view(session, needed=needs_view or not fresh)
     if view is not None and state is not None and not _same_node(view, state):
         state, fresh = None, False
-    stop = TunerStop(place).read() if place else None
-    return Sight(config, view, agent, state, fresh, _recorded(session, place), stop)
+    stop = TunerStopFile(place).read() if place else None
+    return TunerInputs(config, view, agent, state, fresh, _recorded(session, place), stop)
 
 
-def consents(session: Session, sight: Sight) -> Consents | None:
+def consents(session: Session, sight: TunerInputs) -> Consents | None:
     """What pods consent to; None, and said, where it cannot be read."""
     if not sight.config.state_dir:
         return None
@@ -74,7 +78,7 @@ def tuner_config(session: Session) -> Config:
 
 def tuner_place(session: Session) -> Path:
     """The state directory. Raises UsageError: there is none."""
-    return state_place(tuner_config(session))
+    return state_directory(tuner_config(session))
 
 
 def _view(session: Session, *, needed: bool) -> tuple[View | None, bool]:
@@ -103,3 +107,22 @@ def _recorded(session: Session, place: Path | None) -> Actuation | None:
     except GpuwatchError as error:
         session.terminal.hint(f"hint: what gpuwatch has set is not known; {error}")
         return None
+
+
+def preview(view: View, sight: TunerInputs, consents: Consents | None, mode: TuningMode) -> Mapping[str, GpuTuning]:
+    """Every GPU by uuid, as the first cycle of a tuner in `mode` would judge it."""
+    tuner = sight.tuner
+    inputs = CycleInputs(
+        view=view,
+        fresh=True,
+        now=0.0,
+        at=view.snapshot.at,
+        config=replace(sight.config.tuning, mode=mode),
+        consents=consents,
+        actuation=sight.actuation,
+        capabilities={gpu.identity.uuid: sampled_capabilities(gpu) for gpu in view.snapshot.gpus},
+        guarded=tuner is None or tuner.guard is not False,
+        stopped=sight.stop.message if sight.stop else "",
+        classes=sight.config.checks.xids,
+    )
+    return {gpu.uuid: gpu for gpu in cycle(CycleMemory(), inputs).gpus}

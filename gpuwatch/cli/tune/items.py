@@ -11,13 +11,13 @@ from gpuwatch.cli.look.items import Item, SettingItem, setting_items
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.snapshot import Gpu, Power
 from gpuwatch.model.view import View
-from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Reason, TunerState, TuningState
+from gpuwatch.tuning.model.status import BudgetState, GpuTuning, ObstacleReason, TunerState, TuningState
 
 
 class ObstacleItem(Item, frozen=True, kw_only=True):
     """One thing that stands against tuning."""
 
-    reason: Reason
+    reason: ObstacleReason
     message: str
 
 
@@ -33,7 +33,7 @@ class TuningItem(Item, frozen=True, kw_only=True):
     uuid: str
     state: TuningState
     since: datetime | None
-    reason: Reason | None
+    reason: ObstacleReason | None
     obstacles: tuple[ObstacleItem, ...]
     note: str
     clock_cap: float | None
@@ -101,7 +101,7 @@ def budget_item(budget: BudgetState | None) -> BudgetItem | None:
     if budget is None:
         return None
     return BudgetItem(
-        budget=budget.budget, how=budget.how, message=budget.words, limits=budget.limits, draw=budget.draw
+        budget=budget.budget, how=budget.how, message=budget.message, limits=budget.limits, draw=budget.draw
     )
 
 
@@ -120,7 +120,7 @@ def _item(
         state=found.state,
         since=None if found.since is None else utc(found.since),
         reason=found.reason,
-        obstacles=tuple(ObstacleItem(reason=each.reason, message=each.words) for each in found.obstacles),
+        obstacles=tuple(ObstacleItem(reason=each.reason, message=each.message) for each in found.obstacles),
         note=found.note,
         clock_cap=found.clock_cap,
         power_cap=found.power_limit,

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuwatch.model.setting import Setting
-    from gpuwatch.tuning.actuation.heartbeat import Beat
+    from gpuwatch.tuning.actuation.heartbeat import Heartbeat
 
 
-@click.command(short_help="Stop tuning at once and give everything back.")
+@click.command(short_help="StopRequest tuning at once and give everything back.")
 @option("--reason", metavar="TEXT", default="", help="Why, for whoever finds it stopped.")
 @option(
     "--wait",
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @pass_session
 @click.pass_context
 def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> None:
-    """Stop tuning at once and give everything back.
+    """StopRequest tuning at once and give everything back.
 
     Writes the file tuner.stop into the state directory; one that is there stays, unless another reason is given. A
     tuner that runs gives back what it has set within a cycle, and sets nothing until `gpuwatch tune resume`. It
@@ -42,13 +42,13 @@ def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> N
     import time
 
     from gpuwatch.cli.tune.inputs import tuner_place
-    from gpuwatch.tuning.service.stop_file import Stop, TunerStop
+    from gpuwatch.tuning.service.state_dir import StopRequest, TunerStopFile
 
     place = tuner_place(session)
-    before = TunerStop(place).read()
+    before = TunerStopFile(place).read()
     if before is None or reason:
-        TunerStop(place).put(Stop(by=_who(), at=time.time(), why=reason))
-    already = f" already ({before.words})" if before and not reason else ""
+        TunerStopFile(place).put(StopRequest(by=_who(), at=time.time(), why=reason))
+    already = f" already ({before.message})" if before and not reason else ""
     click.echo(as_typed(f"Tuning is stopped{already}. To go on: gpuwatch tune resume"))
     beat, held = _living(place), _settings(place)
     left = _given_back(place, wait) if beat else held
@@ -73,13 +73,13 @@ def resume(session: Session) -> None:
       gpuwatch tune resume
     """
     from gpuwatch.cli.tune.inputs import tuner_place
-    from gpuwatch.tuning.service.stop_file import TunerStop
+    from gpuwatch.tuning.service.state_dir import TunerStopFile
 
-    before = TunerStop(tuner_place(session)).clear()
+    before = TunerStopFile(tuner_place(session)).clear()
     if before is None:
         session.terminal.hint("It was not stopped.")
     else:
-        click.echo(f"Tuning goes on; it was {before.words}.")
+        click.echo(f"Tuning goes on; it was {before.message}.")
 
 
 @click.command(short_help="Give back every setting that gpuwatch has changed.")
@@ -105,14 +105,14 @@ def restore(session: Session, *, everything: bool) -> None:
     """
     from gpuwatch.cli.tune.driver_access import restorer
     from gpuwatch.cli.tune.inputs import tuner_config
-    from gpuwatch.cli.tune.state_place import state_place
     from gpuwatch.model.errors import GpuwatchError, UsageError
     from gpuwatch.model.setting import Trigger
     from gpuwatch.tuning.actuation.record import SettingsRecord
-    from gpuwatch.tuning.actuation.restore import Outcome
+    from gpuwatch.tuning.actuation.restore import RestoreOutcome
+    from gpuwatch.tuning.service.state_dir import state_directory
 
     config = tuner_config(session)
-    record = SettingsRecord(state_place(config))
+    record = SettingsRecord(state_directory(config))
     if not (settings := record.read().settings):
         said = "lists no GPU" if record.path.exists() else "is not there"
         session.terminal.hint(f"Nothing is set: {record.path} {said}.")
@@ -126,20 +126,20 @@ def restore(session: Session, *, everything: bool) -> None:
     with restorer(session, config, Trigger.COMMAND) as restoring:
         found = restoring.restore()
     for each in found:
-        click.echo(f"{each.setting.uuid} {each.setting.knob}: {each.outcome}; {each.words}")
-    if kept := [each for each in found if each.outcome is Outcome.KEPT]:
+        click.echo(f"{each.setting.uuid} {each.setting.knob}: {each.outcome}; {each.message}")
+    if kept := [each for each in found if each.outcome is RestoreOutcome.KEPT]:
         kind = type(kept[0].error) if kept[0].error else GpuwatchError
-        raise kind(f"{len(kept)} of {len(found)} settings are not given back", kept[0].words, "run it again")
+        raise kind(f"{len(kept)} of {len(found)} settings are not given back", kept[0].message, "run it again")
 
 
-def _living(place: "Path") -> "Beat | None":
+def _living(place: "Path") -> "Heartbeat | None":
     """The newest beat of a tuner that enforces; None: there is none, or it is silent."""
     import time
 
     from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
-    from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+    from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 
-    seen = Heartbeat(place).look()
+    seen = HeartbeatFile(place).look()
     beat = seen.beat if seen else None
     alive = beat is not None and beat.mode == "enforce" and abs(time.time() - beat.at) < SILENCE_SECONDS
     return beat if alive else None

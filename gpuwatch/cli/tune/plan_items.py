@@ -10,27 +10,25 @@ from msgspec.structs import replace
 
 from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.look.items import Item
-from gpuwatch.cli.tune.inputs import Sight
+from gpuwatch.cli.tune.inputs import TunerInputs, preview
 from gpuwatch.cli.tune.items import BudgetItem, ObstacleItem, budget_item
-from gpuwatch.cli.tune.preview import foreseen
 from gpuwatch.config import TuningConfig, TuningMode
 from gpuwatch.model.consent import Consents
 from gpuwatch.model.setting import Knob
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
-from gpuwatch.tuning.cycle.ladder import ladder_of, seen_board
+from gpuwatch.tuning.cycle.cycle import FIXED
+from gpuwatch.tuning.cycle.gang import ladder_of, sampled_capabilities
 from gpuwatch.tuning.cycle.obstacles import FASTEST_VIEW
-from gpuwatch.tuning.cycle.power_budget import FIXED
+from gpuwatch.tuning.energy.model import Ladder, Terms
 from gpuwatch.tuning.energy.search import first
-from gpuwatch.tuning.energy.windows import Ladder, Terms
-from gpuwatch.tuning.gates.consent import Wish, permit, wish
-from gpuwatch.tuning.gates.owners import Owner, Team, consent_of, teams
-from gpuwatch.tuning.model.status import GpuTuning, Obstacle, Reason
-from gpuwatch.tuning.power_budget.allocation import Demand, share
-from gpuwatch.tuning.power_budget.demand import watts
-from gpuwatch.tuning.power_budget.overdraw import natural
+from gpuwatch.tuning.gates.consent import TuningRequest, consent_decision, tuning_request
+from gpuwatch.tuning.gates.owners import Gang, Owner, consent_of, gangs
+from gpuwatch.tuning.model.status import GpuTuning, Obstacle, ObstacleReason
+from gpuwatch.tuning.power_budget.allocation import PowerDemand, share
+from gpuwatch.tuning.power_budget.demand import natural, watts_of
 
-CONSENTS = (Reason.STOPPED, Reason.OPTED_OUT, Reason.NOT_OPTED_IN, Reason.NO_CONSENT)
+CONSENTS = (ObstacleReason.STOPPED, ObstacleReason.OPTED_OUT, ObstacleReason.NOT_OPTED_IN, ObstacleReason.NO_CONSENT)
 
 
 class PlanItem(Item, frozen=True, kw_only=True):
@@ -69,7 +67,7 @@ class TunePlan(Envelope, frozen=True, kw_only=True):
     budget: BudgetItem | None
 
 
-class Ground(NamedTuple):
+class PlanBasis(NamedTuple):
     """What a plan is made of. `config` in mode enforce."""
 
     view: View
@@ -77,7 +75,7 @@ class Ground(NamedTuple):
     consents: Consents | None
     samples: Mapping[str, Gpu]
     found: Mapping[str, GpuTuning]
-    sight: Sight
+    sight: TunerInputs
 
     @property
     def originals(self) -> dict[str, float]:
@@ -87,40 +85,42 @@ class Ground(NamedTuple):
         return {uuid: watts for uuid, watts in limits if watts is not None}
 
 
-def planned(view: View, sight: Sight, consents: Consents | None) -> tuple[tuple[PlanItem, ...], BudgetItem | None]:
+def planned(
+    view: View, sight: TunerInputs, consents: Consents | None
+) -> tuple[tuple[PlanItem, ...], BudgetItem | None]:
     """Every GPU, by index, and the budget. How often a View is taken that is no agent's says nothing."""
     if not sight.agent:
         view = replace(view, snapshot=replace(view.snapshot, interval=FASTEST_VIEW))
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
     enforcing = replace(sight.config.tuning, mode="enforce")
-    ground = Ground(view, enforcing, consents, samples, foreseen(view, sight, consents, "enforce"), sight)
-    groups = teams(view, consents)
+    ground = PlanBasis(view, enforcing, consents, samples, preview(view, sight, consents, "enforce"), sight)
+    groups = gangs(view, consents)
     limits, budget = _shared(ground, groups)
-    items = [item for team in groups for item in _items(ground, team, limits)]
+    items = [item for gang in groups for item in _items(ground, gang, limits)]
     return tuple(sorted(items, key=lambda item: item.gpu)), budget
 
 
-def _items(ground: Ground, team: Team, limits: Mapping[str, float]) -> Iterator[PlanItem]:
-    agreed = wish(ground.config, ground.consents, team.owners, ground.view.snapshot.at)
-    ladder = _ladder(ground, team)
-    gang = tuple(sorted(ground.found[uuid].index for uuid in team.uuids if uuid in ground.found))
-    for uuid in team.uuids:
+def _items(ground: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterator[PlanItem]:
+    agreed = tuning_request(ground.config, ground.consents, gang.owners, ground.view.snapshot.at)
+    ladder = _ladder(ground, gang)
+    indexes = tuple(sorted(ground.found[uuid].index for uuid in gang.uuids if uuid in ground.found))
+    for uuid in gang.uuids:
         gpu = ground.found.get(uuid)
         if gpu is None:
             continue
-        told = tuple(ObstacleItem(reason=each.reason, message=each.words) for each in gpu.obstacles)
+        told = tuple(ObstacleItem(reason=each.reason, message=each.message) for each in gpu.obstacles)
         yield PlanItem(
             gpu=gpu.index,
             uuid=uuid,
-            would_tune=bool(team.owners) and not told and ladder is not None,
+            would_tune=bool(gang.owners) and not told and ladder is not None,
             mode=agreed.mode,
-            said_by=_said_by(ground, team, agreed),
-            users=tuple(owner.name for owner in team.owners),
-            gang=gang,
+            said_by=_said_by(ground, gang, agreed),
+            users=tuple(owner.name for owner in gang.owners),
+            gang=indexes,
             work_class=agreed.terms.latency if agreed.terms else None,
             bound=agreed.terms.slowdown if agreed.terms else None,
             knob=ladder.knob if ladder else None,
-            first=_first(ground, ladder, agreed.terms, team),
+            first=_first(ground, ladder, agreed.terms, gang),
             lowest=ladder.floor if ladder else None,
             top=ladder.top if ladder else None,
             budget_limit=limits.get(uuid),
@@ -128,27 +128,27 @@ def _items(ground: Ground, team: Team, limits: Mapping[str, float]) -> Iterator[
         )
 
 
-def _ladder(ground: Ground, team: Team) -> Ladder | None:
+def _ladder(ground: PlanBasis, gang: Gang) -> Ladder | None:
     """None: there is none, and an obstacle says why; or it has no step."""
-    boards = [seen_board(ground.samples[uuid]) if uuid in ground.samples else None for uuid in team.uuids]
+    boards = [sampled_capabilities(ground.samples[uuid]) if uuid in ground.samples else None for uuid in gang.uuids]
     found = ladder_of(boards, ground.config)
     return found if isinstance(found, Ladder) and found.caps else None
 
 
-def _first(ground: Ground, ladder: Ladder | None, terms: Terms | None, team: Team) -> float | None:
-    draws = [watts(ground.samples[uuid].power) for uuid in team.uuids if uuid in ground.samples]
+def _first(ground: PlanBasis, ladder: Ladder | None, terms: Terms | None, gang: Gang) -> float | None:
+    draws = [watts_of(ground.samples[uuid].power) for uuid in gang.uuids if uuid in ground.samples]
     known = [draw for draw in draws if draw is not None]
     if ladder is None or terms is None or not known:
         return None
     return first(ladder, terms, sum(known) / len(known))
 
 
-def _said_by(ground: Ground, team: Team, agreed: Wish) -> str:
+def _said_by(ground: PlanBasis, gang: Gang, agreed: TuningRequest) -> str:
     """Whose word the mode is."""
     obstacle = agreed.obstacle
     if agreed.mode != "enforce" and obstacle is not None and obstacle.reason in CONSENTS:
-        return obstacle.words
-    words = [_permission(ground.consents, owner) for owner in team.owners if owner.is_pod]
+        return obstacle.message
+    words = [_permission(ground.consents, owner) for owner in gang.owners if owner.is_pod]
     return "; ".join(word or f"tuning.pods is {ground.config.pods}" for word in words) or "the operator's configuration"
 
 
@@ -158,11 +158,11 @@ def _permission(consents: Consents | None, owner: Owner) -> str:
     if pod is None or consents is None:
         return ""
     namespace = consents.namespaces.get(pod.namespace, {})
-    found = permit([(f"pod {owner.name}", pod.annotations), (f"namespace {pod.namespace}", namespace)])
-    return found.words if found else ""
+    found = consent_decision([(f"pod {owner.name}", pod.annotations), (f"namespace {pod.namespace}", namespace)])
+    return found.message if found else ""
 
 
-def _shared(ground: Ground, groups: tuple[Team, ...]) -> tuple[Mapping[str, float], BudgetItem | None]:
+def _shared(ground: PlanBasis, groups: tuple[Gang, ...]) -> tuple[Mapping[str, float], BudgetItem | None]:
     """The shares of a budget, watts by uuid: as a tuner has set them, or else by what is drawn at this moment."""
     budget, tuner = ground.config.node_budget_watts, ground.sight.tuner
     if budget is None:
@@ -173,7 +173,7 @@ def _shared(ground: Ground, groups: tuple[Team, ...]) -> tuple[Mapping[str, floa
         )
     demands = list(_demands(ground, groups))
     limits = [gpu.power.limit_enforced for gpu in ground.samples.values()]
-    draws = [watts(gpu.power) for gpu in ground.samples.values()]
+    draws = [watts_of(gpu.power) for gpu in ground.samples.values()]
     sums = {
         "limits": sum(each or 0.0 for each in limits) if None not in limits else None,
         "draw": sum(each or 0.0 for each in draws) if None not in draws else None,
@@ -182,23 +182,23 @@ def _shared(ground: Ground, groups: tuple[Team, ...]) -> tuple[Mapping[str, floa
         words = "a GPU does not say which power limits it may have"
         return {}, BudgetItem(budget=budget, how="waiting", message=words, **sums)
     shares = share(budget, demands)
-    return shares.limits, BudgetItem(budget=budget, how=shares.how, message=shares.words, **sums)
+    return shares.limits, BudgetItem(budget=budget, how=shares.how, message=shares.message, **sums)
 
 
-def _demands(ground: Ground, groups: tuple[Team, ...]) -> Iterator[Demand]:
+def _demands(ground: PlanBasis, groups: tuple[Gang, ...]) -> Iterator[PowerDemand]:
     """One of each GPU that says what it may have."""
     originals = ground.originals
-    for team in groups:
-        agreed = wish(ground.config, ground.consents, team.owners, ground.view.snapshot.at)
-        for uuid in team.uuids:
+    for gang in groups:
+        agreed = tuning_request(ground.config, ground.consents, gang.owners, ground.view.snapshot.at)
+        for uuid in gang.uuids:
             power = ground.samples[uuid].power if uuid in ground.samples else None
             if power is None or power.limit_min is None or power.limit_configured is None:
                 continue
-            yield Demand(
+            yield PowerDemand(
                 uuid=uuid,
                 floor=power.limit_min,
                 ceiling=originals.get(uuid, power.limit_configured),
-                draw=natural(None, watts(power), power.limit_enforced),
+                draw=natural(None, watts_of(power), power.limit_enforced),
                 priority=agreed.priority,
                 fixed=power.limit_configured if _is_fixed(ground.found[uuid].obstacles) else None,
             )

@@ -10,7 +10,7 @@ from gpuwatch.cli.console.options import gpus, keeps_state, output
 from gpuwatch.cli.console.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from gpuwatch.cli.tune.inputs import Sight
+    from gpuwatch.cli.tune.inputs import TunerInputs
     from gpuwatch.cli.tune.items import TuneStatus
 
 ENTRIES = (
@@ -20,7 +20,7 @@ ENTRIES = (
         "tune.tune:status",
         "Commands",
     ),
-    Entry("plan", "Show what enforce would do with each GPU; change nothing.", "tune.plan:plan", "Commands"),
+    Entry("plan", "Show what enforce would do with each GPU; change nothing.", "tune.tune:plan", "Commands"),
     Entry("stop", "Stop tuning at once and give everything back.", "tune.orders:stop", "Commands"),
     Entry("resume", "Let a stopped tuner work again.", "tune.orders:resume", "Commands"),
     Entry("restore", "Give back every setting that gpuwatch has changed.", "tune.orders:restore", "Commands"),
@@ -56,14 +56,14 @@ def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -
     """
     from gpuwatch.cli.console.document import schema, to_json, to_yaml
     from gpuwatch.cli.console.words import Words
-    from gpuwatch.cli.tune.inputs import look
+    from gpuwatch.cli.tune.inputs import read_inputs
     from gpuwatch.cli.tune.items import TuneStatus, TuningItem
     from gpuwatch.cli.tune.screen import status_lines
 
     if output == "schema":
         click.echo(schema("TuneStatus", TuningItem, TuneStatus))
         return
-    sight = look(session, needs_view=gpu is not None)
+    sight = read_inputs(session, needs_view=gpu is not None)
     found = _document(session, sight, gpu)
     if not found.tuner:
         session.terminal.hint(_silence(sight))
@@ -78,20 +78,19 @@ def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -
     ctx.exit(DEGRADED if _is_degraded(sight) else 0)
 
 
-def _document(session: Session, sight: "Sight", gpu: str | None) -> "TuneStatus":
+def _document(session: Session, sight: "TunerInputs", gpu: str | None) -> "TuneStatus":
     from gpuwatch.cli.console.options import chosen_gpus
     from gpuwatch.cli.console.words import utc
-    from gpuwatch.cli.tune.inputs import consents
+    from gpuwatch.cli.tune.inputs import consents, preview
     from gpuwatch.cli.tune.items import TuneStatus, budget_item, judged, told
-    from gpuwatch.cli.tune.preview import foreseen
 
     view, tuner, settings = sight.view, sight.tuner, sight.actuation.settings if sight.actuation else ()
     items = told(tuner, view, settings) if tuner else ()
     if not items and view is not None:
-        found = foreseen(view, sight, consents(session, sight), "observe")
+        found = preview(view, sight, consents(session, sight), "observe")
         items = judged(found.values(), view, settings)
     wanted = chosen_gpus(view, gpu) if view is not None else None
-    stopped = tuner.stopped if tuner and tuner.stopped else sight.stop.words if sight.stop else None
+    stopped = tuner.stopped if tuner and tuner.stopped else sight.stop.message if sight.stop else None
     return TuneStatus(
         kind="TuneStatus",
         node=view.snapshot.node if view else None,
@@ -108,7 +107,7 @@ def _document(session: Session, sight: "Sight", gpu: str | None) -> "TuneStatus"
     )
 
 
-def _silence(sight: "Sight") -> str:
+def _silence(sight: "TunerInputs") -> str:
     """Why the GPUs are judged here."""
     import time
 
@@ -121,10 +120,64 @@ def _silence(sight: "Sight") -> str:
     return f"hint: the tuner was last heard {ago}; this is judged now; look at its log, or start gpuwatch tuner"
 
 
-def _is_degraded(sight: "Sight") -> bool:
+def _is_degraded(sight: "TunerInputs") -> bool:
     if sight.actuation is None:
         return True
     tuner = sight.tuner
     if tuner is None or tuner.mode != "enforce":
         return bool(sight.actuation.settings) or bool(tuner and tuner.trouble)
     return bool(tuner.trouble) or tuner.guard is False
+
+
+@click.command(short_help="Show what enforce would do with each GPU; change nothing.")
+@output("table", "wide", "json", "yaml", "name", "schema")
+@gpus
+@keeps_state("Where tuner, guard and consents keep their state.")
+@pass_session
+def plan(session: Session, output: str, gpu: str | None) -> None:
+    """Show what enforce would do with each GPU; change nothing.
+
+    By the tuner's own rules and what is there at this moment, whatever mode is configured: who agrees, up to which
+    slowdown, by which knob, what would be tried first, and why the others would be left alone. What a cap saves and
+    costs is known once it was tried, so no saving is foretold.
+
+    \b
+    Examples:
+      gpuwatch tune plan
+      gpuwatch --config gpuwatch.yaml tune plan -o wide
+    """
+    from gpuwatch.cli.console.document import schema, to_json, to_yaml
+    from gpuwatch.cli.console.options import chosen_gpus
+    from gpuwatch.cli.console.words import Words, utc
+    from gpuwatch.cli.tune.inputs import consents, read_inputs
+    from gpuwatch.cli.tune.plan_items import PlanItem, TunePlan, planned
+    from gpuwatch.cli.tune.screen import plan_lines
+    from gpuwatch.model.errors import GpuwatchError
+
+    if output == "schema":
+        click.echo(schema("TunePlan", PlanItem, TunePlan))
+        return
+    sight = read_inputs(session, needs_view=True)
+    view = sight.view
+    if view is None:
+        raise GpuwatchError("nothing is known about the GPUs", "no agent answers here", "start one, or give --source")
+    if not sight.agent and not sight.tuner:
+        session.terminal.hint("hint: no agent was asked; a tuner needs one that looks each second")
+    items, budget = planned(view, sight, consents(session, sight))
+    wanted = chosen_gpus(view, gpu)
+    found = TunePlan(
+        kind="TunePlan",
+        node=view.snapshot.node,
+        at=utc(view.snapshot.at),
+        items=tuple(item for item in items if wanted is None or item.uuid in wanted),
+        mode=sight.tuner.mode if sight.tuner else sight.config.tuning.mode,
+        budget=budget,
+    )
+    if output in ("json", "yaml"):
+        click.echo(to_json(found) if output == "json" else to_yaml(found))
+    elif output == "name":
+        click.echo("\n".join(f"gpu/{item.uuid}" for item in found.items), nl=bool(found.items))
+    else:
+        terminal = session.terminal
+        words = Words(terminal.glyphs, view.snapshot.at)
+        terminal.show(*plan_lines(found, words, terminal.width, wide=output == "wide"))

@@ -8,7 +8,7 @@ from gpuwatch.diagnose.checks.settings import is_tuned, settings
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.view import View
-from gpuwatch.tuning.model.restore_value import is_same
+from gpuwatch.tuning.model.order import is_same
 
 
 def _orphans(context: CheckContext) -> CheckVerdict:

@@ -34,7 +34,7 @@ from gpuwatch.host.pci import examined_gpus
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
-from gpuwatch.tuning.actuation.heartbeat import Beat, Heartbeat
+from gpuwatch.tuning.actuation.heartbeat import Heartbeat, HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 
 log = logging.getLogger(__name__)
@@ -113,9 +113,9 @@ def _bus(at: Places) -> Any:
     return found
 
 
-def _beat(at: Places) -> Beat | None:
+def _beat(at: Places) -> Heartbeat | None:
     """None: no tuner has left a heartbeat, as on most nodes."""
-    seen = Heartbeat(Path(at.state)).look()
+    seen = HeartbeatFile(Path(at.state)).look()
     return seen.beat if seen else None
 
 

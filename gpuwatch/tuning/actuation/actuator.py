@@ -1,27 +1,150 @@
-"""The hand of a tuner: turns knobs, never above what they were, and records each value before the driver is asked.
+"""The actuator of a tuner in mode enforce: sets knobs, never above what they were, and records each value first.
 
-It can be built only in mode enforce: nobody but the command line imports this. Each GPU has a thread and a lock of its
-own. `roles.restoring` tells how two processes share a GPU; where another one has it, nothing is set here.
+Nothing but the command line imports it. Each GPU has a thread and a lock of its own; `restore` tells how two processes
+share a GPU. Nothing is taken from memory: a guard may have restored everything while this process was stopped, so each
+order reads the record and the driver again.
 """
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.errors import GpuwatchError, NoGpuStack
+from gpuwatch.model.errors import GpuwatchError, NoGpuStack, PermissionMissing, Unsupported
 from gpuwatch.model.setting import Actuation, Knob, Setting, Trigger
 from gpuwatch.storage.audit import Audit
-from gpuwatch.tuning.actuation import restore as restoring
-from gpuwatch.tuning.actuation.apply import LOCK_SECONDS, Turning
-from gpuwatch.tuning.actuation.driver_session import OpenSession
-from gpuwatch.tuning.actuation.gpu_threads import Lanes
+from gpuwatch.tuning.actuation.interface import Connect, DriverControl, OpenSession, PerGpuExecutor
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.actuation.restore import SESSIONS, SILENT, Connect, Restorer
-from gpuwatch.tuning.model.order import Board, Order, Outcome, Turned
+from gpuwatch.tuning.actuation.restore import (
+    SESSIONS,
+    SILENT,
+    RestoreOutcome,
+    Restorer,
+    give_back,
+)
+from gpuwatch.tuning.model.order import (
+    ApplyResult,
+    GpuCapabilities,
+    OrderOutcome,
+    OrderRefused,
+    SettingOrder,
+    is_same,
+    lowest_clock,
+    original_limit,
+    outlived,
+    watts_to_set,
+)
+
+LOCK_SECONDS = 0.5
+"""For another process to be done with a GPU or with the record."""
+
+
+class SettingWriter:
+    """`blank`: a Setting of this GPU, knob, boot and driver, without a value. `wanted`: does somebody still wait?
+
+    `unsupported`, afterwards: the driver says that this GPU does not have the knob.
+    """
+
+    def __init__(
+        self,
+        record: SettingsRecord,
+        control: DriverControl,
+        order: SettingOrder,
+        blank: Setting,
+        wanted: Callable[[], bool],
+    ) -> None:
+        self._record, self._control, self._order, self._blank = record, control, order, blank
+        self._wanted, self.unsupported = wanted, False
+
+    def carry_out(self) -> ApplyResult:
+        """What came of it. Raises NoGpuStack: the session with the driver has ended."""
+        try:
+            before = self._recorded()
+            return self._lift(before) if self._order.value is None else self._set(before, self._order.value)
+        except OrderRefused as refused:
+            return self._result(refused.outcome, str(refused))
+        except NoGpuStack:
+            raise
+        except GpuwatchError as error:
+            return self._result(OrderOutcome.FAILED, str(error))
+
+    def _recorded(self) -> Setting | None:
+        """Of this knob; what went with another boot or driver is forgotten."""
+        key = self._order.uuid, self._order.knob
+        found = next((each for each in self._record.read().settings if (each.uuid, each.knob) == key), None)
+        if found is not None and outlived(found, self._blank.boot_id, self._blank.driver):
+            self._forget(found, 0)
+            return None
+        return found
+
+    def _lift(self, before: Setting | None) -> ApplyResult:
+        if before is None:  # whatever is in force is not ours
+            return self._result(OrderOutcome.DONE, "nothing was set")
+        found = give_back(before, self._control, self._blank.driver)
+        if found.outcome is RestoreOutcome.KEPT:
+            return self._result(OrderOutcome.FAILED, found.message)
+        if not self._order.keep:
+            self._forget(before, int(found.outcome is RestoreOutcome.RESTORED))
+        return self._result(OrderOutcome.FOREIGN if found.foreign else OrderOutcome.DONE, found.message)
+
+    def _set(self, before: Setting | None, value: float) -> ApplyResult:
+        setting, write = self._prepared(before, value)
+        (value,) = setting.applied
+        if not self._wanted():  # the driver took long to say what is in force, and much may have happened
+            raise OrderRefused(OrderOutcome.SILENT, "the driver took too long to answer")
+        if before is None or value not in before.applied:
+            with self._changing():
+                self._record.add(setting)
+        try:
+            write()
+        except (PermissionMissing, Unsupported) as error:  # without a doubt nothing has changed
+            self.unsupported = isinstance(error, Unsupported)
+            if before is None:
+                self._forget(setting, 0)
+            raise
+        if before is not None and before.applied != (value,):
+            with self._changing():
+                self._record.confirm(self._order.uuid, self._order.knob, value)
+        return self._result(OrderOutcome.DONE, in_force=value)
+
+    def _prepared(self, before: Setting | None, value: float) -> tuple[Setting, Callable[[], None]]:
+        """What to record, and then to do. Raises OrderRefused."""
+        capabilities = self._control.capabilities(self._order.uuid)
+        if self._order.knob == "locked_clocks":
+            lowest = lowest_clock(value, capabilities)
+            return replace(self._blank, applied=(value,)), lambda: self._lock(lowest, value)
+        original = original_limit(capabilities, before)
+        watts = watts_to_set(value, capabilities, original)
+        return replace(self._blank, original=original, applied=(watts,)), lambda: self._limit(watts)
+
+    def _lock(self, lowest: float, cap: float) -> None:
+        self._control.set_locked_clocks(self._order.uuid, lowest, cap)
+
+    def _limit(self, watts: float) -> None:
+        self._control.set_power_limit(self._order.uuid, watts)
+        after, _ = self._control.power_limits(self._order.uuid)
+        if not is_same(after, watts):
+            raise GpuwatchError(f"asked for {watts:g} W", f"the driver still says {after:g} W")
+
+    def _forget(self, setting: Setting, restored: int) -> None:
+        with self._changing():
+            self._record.settle((setting,), restored, Trigger.TUNER)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """While the record is changed. Raises OrderRefused: another process changes it."""
+        with self._record.lock(LOCK_SECONDS) as held:
+            if not held:
+                raise OrderRefused(OrderOutcome.REFUSED, f"another process holds {self._record.path}")
+            yield
+
+    def _result(self, outcome: OrderOutcome, message: str = "", in_force: float | None = None) -> ApplyResult:
+        return ApplyResult(order=self._order, outcome=outcome, message=message, in_force=in_force)
+
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +152,8 @@ PATIENCE_SECONDS = 1.0
 """For the driver to do what is asked of one GPU."""
 
 
-class TunerHand:
-    """Turns the knobs of this machine's driver: `roles.knobs.Hand`. `boot_id` None: not known, so nothing is set."""
+class NvmlActuator:
+    """Sets knobs through this machine's driver: an `Actuator`. `boot_id` None: not known, so nothing is set."""
 
     def __init__(
         self,
@@ -43,7 +166,7 @@ class TunerHand:
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         self._record, self._connect, self._boot_id, self._clock = record, OpenSession(connect), boot_id, clock
-        self._patience, self._lanes, self._closed = patience, Lanes(), False
+        self._patience, self._lanes, self._closed = patience, PerGpuExecutor(), False
         self._unlockable: set[str] = set()
         self._restorers = {
             trigger: Restorer(
@@ -52,18 +175,18 @@ class TunerHand:
             for trigger in Trigger
         }
 
-    def board(self, uuid: str) -> Board:
+    def capabilities(self, uuid: str) -> GpuCapabilities:
         """What may be set of a GPU; no clocks, once the driver has refused to lock them.
 
         Raises:
             GpuwatchError: the driver does not say.
         """
-        found: list[Board | GpuwatchError] = []
+        found: list[GpuCapabilities | GpuwatchError] = []
 
         def ask() -> None:
             try:
                 with self._connect() as control:
-                    found.append(control.board(uuid))
+                    found.append(control.capabilities(uuid))
             except GpuwatchError as error:
                 found.append(error)
 
@@ -78,36 +201,36 @@ class TunerHand:
         return self._record.read()
 
     def give_back(
-        self, trigger: Trigger, uuids: Collection[str] | None = None, spared: Collection[Knob] = ()
+        self, trigger: Trigger, uuids: Collection[str] | None = None, kept_knobs: Collection[Knob] = ()
     ) -> tuple[str, ...]:
         """Everything of these GPUs, None: of all, within 4 s; what was not given back, in words. It stays recorded, and
-        so does what is set of the `spared` knobs.
+        so does what is set of the `kept_knobs` knobs.
 
         With Trigger.EXIT nothing is set any more afterwards.
         """
         if trigger is Trigger.EXIT:
             self._closed = True
         try:
-            found = self._restorers[trigger].restore(uuids, spared)
+            found = self._restorers[trigger].restore(uuids, kept_knobs)
         except GpuwatchError as error:
             return (str(error),)
         return tuple(
-            f"{each.setting.knob} of {each.setting.uuid}: {each.words}"
+            f"{each.setting.knob} of {each.setting.uuid}: {each.message}"
             for each in found
-            if each.outcome is restoring.Outcome.KEPT
+            if each.outcome is RestoreOutcome.KEPT
         )
 
     def close(self) -> None:
         """Give everything back, and set nothing any more; what an earlier EXIT could not give back is the guard's."""
         if not self._closed:
-            for words in self.give_back(Trigger.EXIT):
-                log.error("not given back: %s", words)
+            for message in self.give_back(Trigger.EXIT):
+                log.error("not given back: %s", message)
         self._connect.close()
 
-    def turn(self, orders: Sequence[Order]) -> tuple[Turned, ...]:
+    def apply(self, orders: Sequence[SettingOrder]) -> tuple[ApplyResult, ...]:
         """Carry out, in order for each GPU, all GPUs at once; in `patience` seconds."""
-        done: dict[int, Turned] = {}
-        by_gpu: dict[str, dict[int, Order]] = {}
+        done: dict[int, ApplyResult] = {}
+        by_gpu: dict[str, dict[int, SettingOrder]] = {}
         for number, order in enumerate(orders):
             by_gpu.setdefault(order.uuid, {})[number] = order
         deadline = time.monotonic() + self._patience
@@ -117,31 +240,35 @@ class TunerHand:
 
         jobs = {uuid: partial(self._gpu, uuid, own, done, wanted) for uuid, own in by_gpu.items()}
         self._lanes.run(jobs, self._patience)
-        return tuple(done.get(number) or _turned(order, Outcome.SILENT, SILENT) for number, order in enumerate(orders))
+        return tuple(
+            done.get(number) or _result(order, OrderOutcome.SILENT, SILENT) for number, order in enumerate(orders)
+        )
 
-    def _gpu(self, uuid: str, orders: dict[int, Order], done: dict[int, Turned], wanted: Callable[[], bool]) -> None:
+    def _gpu(
+        self, uuid: str, orders: dict[int, SettingOrder], done: dict[int, ApplyResult], wanted: Callable[[], bool]
+    ) -> None:
         """All orders of one GPU; each outcome is put into `done` by the order's number."""
-        outcome, words = Outcome.REFUSED, "the tuner ends"
+        outcome, message = OrderOutcome.REFUSED, "the tuner ends"
         with self._record.lock_gpu(uuid, LOCK_SECONDS) as held:
             if self._boot_id is None:
-                words = "which boot this is cannot be read"
+                message = "which boot this is cannot be read"
             elif not held:
-                words = "another process is at this GPU"
+                message = "another process is at this GPU"
             elif not self._closed:
                 for _ in range(SESSIONS):
                     try:
                         self._carry_out(orders, self._boot_id, done, wanted)
                         break
                     except GpuwatchError as error:
-                        outcome, words = Outcome.FAILED, str(error)
+                        outcome, message = OrderOutcome.FAILED, str(error)
                         if not isinstance(error, NoGpuStack):
                             break
         for number, order in orders.items():
             if number not in done:
-                done[number] = _turned(order, outcome, words)
+                done[number] = _result(order, outcome, message)
 
     def _carry_out(
-        self, orders: dict[int, Order], boot_id: str, done: dict[int, Turned], wanted: Callable[[], bool]
+        self, orders: dict[int, SettingOrder], boot_id: str, done: dict[int, ApplyResult], wanted: Callable[[], bool]
     ) -> None:
         """What is not done yet. Raises GpuwatchError: there is no session, or it has ended."""
         with self._connect() as control:
@@ -158,11 +285,11 @@ class TunerHand:
                         driver=driver,
                         pod_uid=order.pod_uid,
                     )
-                    turning = Turning(self._record, control, order, blank, wanted)
+                    turning = SettingWriter(self._record, control, order, blank, wanted)
                     done[number] = turning.carry_out()
                     if turning.unsupported and order.knob == "locked_clocks":
                         self._unlockable.add(order.uuid)
 
 
-def _turned(order: Order, outcome: Outcome, words: str) -> Turned:
-    return Turned(order=order, outcome=outcome, words=words)
+def _result(order: SettingOrder, outcome: OrderOutcome, message: str) -> ApplyResult:
+    return ApplyResult(order=order, outcome=outcome, message=message)

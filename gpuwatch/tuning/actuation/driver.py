@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, PermissionMissing, Unsupported
-from gpuwatch.tuning.model.order import Board
+from gpuwatch.tuning.model.order import GpuCapabilities
 
 Nvml = Any
 """A pynvml-shaped module, its library loaded."""
@@ -64,11 +64,11 @@ class NvmlControl:
         _, most = self._ask("nvmlDeviceGetPowerManagementLimitConstraints", gpu)
         return configured / 1e3, most / 1e3
 
-    def board(self, uuid: str) -> Board:
+    def capabilities(self, uuid: str) -> GpuCapabilities:
         """What may be set; what the driver says it does not know of this GPU is left out."""
         gpu = self._gpu(uuid)
         low, high = self._if_known("nvmlDeviceGetPowerManagementLimitConstraints", gpu) or (None, None)
-        return Board(
+        return GpuCapabilities(
             uuid=uuid,
             clocks=self._clocks(gpu),
             limit=_watts(self._if_known("nvmlDeviceGetPowerManagementLimit", gpu)),

@@ -12,9 +12,9 @@ from typing import Protocol
 
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, Heartbeat, Seen
+from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, HeartbeatFile, HeartbeatReading
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.actuation.restore import Outcome, Restored
+from gpuwatch.tuning.actuation.restore import Restored, RestoreOutcome
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Guard:
     def __init__(
         self,
         record: SettingsRecord,
-        heartbeat: Heartbeat,
+        heartbeat: HeartbeatFile,
         restorer: Restores,
         clock: Clock,
         *,
@@ -56,8 +56,8 @@ class Guard:
     ) -> None:
         self._record, self._heartbeat, self._restorer, self._clock = record, heartbeat, restorer, clock
         self._silence, self._look, self._retry, self._farewell = silence, look, retry, farewell
-        self._own = Heartbeat(record.path.parent, GUARD_NAME)
-        self._seen: Seen | None = None
+        self._own = HeartbeatFile(record.path.parent, GUARD_NAME)
+        self._seen: HeartbeatReading | None = None
         self._heard = clock.monotonic()
         self._tried: float | None = None
         self._trouble = ""
@@ -90,11 +90,11 @@ class Guard:
 
     def stop(self) -> None:
         """The last look: afterwards nobody guards."""
-        pause = threading.Event()
+        cooldown = threading.Event()
         for _ in range(FAREWELL_LOOKS):
             if not self._is_recorded() or self._abandoned(self._clock.monotonic()):
                 break
-            pause.wait(self._farewell / FAREWELL_LOOKS)
+            cooldown.wait(self._farewell / FAREWELL_LOOKS)
         if self._is_recorded():
             self._restore()
 
@@ -133,8 +133,8 @@ class Guard:
             self._say(str(error))
             return
         for each in done:
-            level = logging.ERROR if each.outcome is Outcome.KEPT else logging.INFO
-            log.log(level, "%s of %s: %s, %s", each.setting.knob, each.setting.uuid, each.outcome, each.words)
+            level = logging.ERROR if each.outcome is RestoreOutcome.KEPT else logging.INFO
+            log.log(level, "%s of %s: %s, %s", each.setting.knob, each.setting.uuid, each.outcome, each.message)
 
     def _say(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:

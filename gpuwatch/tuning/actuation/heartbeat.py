@@ -16,7 +16,7 @@ NAME = "tuner.heartbeat"
 GUARD_NAME = "guard.heartbeat"
 
 
-class Beat(Record, frozen=True, kw_only=True):
+class Heartbeat(Record, frozen=True, kw_only=True):
     """`mode`: the tuner's, which is responsible for recorded settings in `enforce` only; the guard's is `guard`."""
 
     mode: str
@@ -24,14 +24,14 @@ class Beat(Record, frozen=True, kw_only=True):
     at: float
 
 
-class Seen(NamedTuple):
+class HeartbeatReading(NamedTuple):
     """A beat, and a stamp that is another one after each: so no clock has to be trusted."""
 
     stamp: tuple[int, int]
-    beat: Beat | None
+    beat: Heartbeat | None
 
 
-class Heartbeat:
+class HeartbeatFile:
     """The file in `directory`; `name`: NAME or GUARD_NAME.
 
     It is not flushed to the disk: a beat means nothing after a reboot, and one that waited for a slow disk would come
@@ -40,17 +40,17 @@ class Heartbeat:
 
     def __init__(self, directory: Path, name: str = NAME) -> None:
         self.path = directory / name
-        self._file = VersionedFile(self.path, Beat, durable=False)
+        self._file = VersionedFile(self.path, Heartbeat, durable=False)
 
     def beat(self, mode: str, at: float) -> None:
         """Write a beat. Raises GpuwatchError: it cannot be written."""
-        self._file.write(Beat(mode=mode, pid=os.getpid(), at=at))
+        self._file.write(Heartbeat(mode=mode, pid=os.getpid(), at=at))
 
-    def look(self) -> Seen | None:
+    def look(self) -> HeartbeatReading | None:
         """The newest beat; None: there is none. `beat` None: it cannot be read."""
         stamp, beat = self._file.stamp(), None
         if stamp is None:
             return None
         with contextlib.suppress(GpuwatchError):
             beat = self._file.read()
-        return Seen(stamp, beat)
+        return HeartbeatReading(stamp, beat)

@@ -1,20 +1,62 @@
-"""What a tuner asks of whoever turns the knobs; one that observes has nobody to ask."""
+"""What settings are made through: the protocols of actuator and driver, a session that stays open, a thread per GPU.
 
-from collections.abc import Collection, Sequence
+The first session of a process takes the driver long, so one stays open. The library counts its users and starts anew
+only when the last one has left: after a driver reload the open session is closed, and once every call under way has
+ended, the next session reaches the new driver. A driver call that does not return blocks only its own GPU's thread; it
+cannot be ended, so the threads are daemons.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
+from gpuwatch.model.errors import NoGpuStack
 from gpuwatch.model.setting import Actuation, Knob, Trigger
-from gpuwatch.tuning.model.order import Board, Order, Turned
+from gpuwatch.tuning.model.order import ApplyResult, GpuCapabilities, SettingOrder
 
 
-class Hand(Protocol):
+class DriverControl(Protocol):
+    """A session with the driver, watts and hertz: `sinks.nvml_control.NvmlControl`. All may raise GpuwatchError."""
+
+    def driver_version(self) -> str:
+        """Of the driver that is loaded."""
+        ...
+
+    def power_limits(self, uuid: str) -> tuple[float, float]:
+        """Configured, most."""
+        ...
+
+    def capabilities(self, uuid: str) -> GpuCapabilities:
+        """What may be set."""
+        ...
+
+    def set_power_limit(self, uuid: str, watts: float) -> None:
+        """Set it."""
+        ...
+
+    def set_locked_clocks(self, uuid: str, lowest: float, highest: float) -> None:
+        """Lock them."""
+        ...
+
+    def reset_locked_clocks(self, uuid: str) -> None:
+        """Unlock them."""
+        ...
+
+
+Connect = Callable[[], AbstractContextManager[DriverControl]]
+
+
+class Actuator(Protocol):
     """Turns the knobs of this node's GPUs; everything is recorded before the driver is asked."""
 
-    def board(self, uuid: str) -> Board:
+    def capabilities(self, uuid: str) -> GpuCapabilities:
         """What may be set. Raises GpuwatchError: the driver does not say."""
         ...
 
-    def turn(self, orders: Sequence[Order]) -> tuple[Turned, ...]:
+    def apply(self, orders: Sequence[SettingOrder]) -> tuple[ApplyResult, ...]:
         """Carry out, in order for each GPU, all GPUs at once; waits a second at most. Never raises for one GPU."""
         ...
 
@@ -23,9 +65,71 @@ class Hand(Protocol):
         ...
 
     def give_back(
-        self, trigger: Trigger, uuids: Collection[str] | None = None, spared: Collection[Knob] = ()
+        self, trigger: Trigger, uuids: Collection[str] | None = None, kept_knobs: Collection[Knob] = ()
     ) -> tuple[str, ...]:
         """Everything of these GPUs, None: of all; what could not be given back, in words. It stays recorded, and so
-        does what is set of the `spared` knobs.
+        does what is set of the `kept_knobs` knobs.
         """
         ...
+
+
+class OpenSession:
+    """`connect` for many threads: each has its own session, one more stays open until `close`."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect, self._changing = connect, threading.Lock()
+        self._open: contextlib.ExitStack | None = None
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[DriverControl]:
+        """A session. Raises NoGpuStack: there is no driver, or it was loaded anew meanwhile."""
+        try:
+            with self._connect() as control:
+                self._stay()
+                yield control
+        except NoGpuStack:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Leave the driver; a later session opens it again."""
+        with self._changing:
+            left, self._open = self._open, None
+        if left is not None:
+            left.close()
+
+    def _stay(self) -> None:
+        if self._open is not None:
+            return
+        with contextlib.ExitStack() as own:
+            own.enter_context(self._connect())
+            with self._changing:
+                if self._open is None:
+                    self._open = own.pop_all()
+
+
+class PerGpuExecutor:
+    """Runs jobs by GPU. What a job finds it writes down itself; one that is late writes it down late."""
+
+    def __init__(self) -> None:
+        self._threads: dict[str, threading.Thread] = {}
+
+    def run(self, jobs: Mapping[str, Callable[[], None]], patience: float, *, insist: bool = False) -> None:
+        """All at once; returns when they are done, after `patience` seconds at most.
+
+        A GPU that is still at an earlier job is left out. `insist`: it is waited for as long, and then asked.
+        """
+        deadline = time.monotonic() + patience
+        busy = {uuid: thread for uuid in jobs if (thread := self._threads.get(uuid)) is not None and thread.is_alive()}
+        for uuid in jobs.keys() - busy.keys():
+            self._start(uuid, jobs[uuid])
+        for uuid, thread in busy.items() if insist else ():
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if not thread.is_alive():
+                self._start(uuid, jobs[uuid])
+        for uuid in jobs.keys() if insist else jobs.keys() - busy.keys():
+            self._threads[uuid].join(max(0.0, deadline - time.monotonic()))
+
+    def _start(self, uuid: str, job: Callable[[], None]) -> None:
+        self._threads[uuid] = threading.Thread(target=job, name=f"GPU {uuid}", daemon=True)
+        self._threads[uuid].start()

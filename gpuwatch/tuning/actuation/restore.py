@@ -8,22 +8,26 @@ it was made, hence given back at the next try, at the latest when the other one 
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack
 from gpuwatch.model.event import Result
 from gpuwatch.model.setting import Knob, Setting, Trigger
 from gpuwatch.storage.audit import Audit, AuditEntry
-from gpuwatch.tuning.actuation.gpu_threads import Lanes
+from gpuwatch.tuning.actuation.interface import Connect, DriverControl, PerGpuExecutor
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.cycle.orders import text
-from gpuwatch.tuning.model.order import Board
-from gpuwatch.tuning.model.restore_value import Limits, is_foreign, is_same, outlived, power_target
+from gpuwatch.tuning.model.order import (
+    PowerLimits,
+    is_foreign,
+    is_same,
+    outlived,
+    power_target,
+    setting_text,
+)
 
 log = logging.getLogger(__name__)
 
@@ -40,38 +44,7 @@ SESSIONS = 2
 SILENT = "the driver does not answer"
 
 
-class Control(Protocol):
-    """A session with the driver, watts and hertz: `sinks.nvml_control.NvmlControl`. All may raise GpuwatchError."""
-
-    def driver_version(self) -> str:
-        """Of the driver that is loaded."""
-        ...
-
-    def power_limits(self, uuid: str) -> tuple[float, float]:
-        """Configured, most."""
-        ...
-
-    def board(self, uuid: str) -> Board:
-        """What may be set."""
-        ...
-
-    def set_power_limit(self, uuid: str, watts: float) -> None:
-        """Set it."""
-        ...
-
-    def set_locked_clocks(self, uuid: str, lowest: float, highest: float) -> None:
-        """Lock them."""
-        ...
-
-    def reset_locked_clocks(self, uuid: str) -> None:
-        """Unlock them."""
-        ...
-
-
-Connect = Callable[[], AbstractContextManager[Control]]
-
-
-class Outcome(StrEnum):
+class RestoreOutcome(StrEnum):
     """What became of a recorded setting."""
 
     RESTORED = "restored"
@@ -80,14 +53,14 @@ class Outcome(StrEnum):
     SPARED = "spared"  # it is to stay in force, and recorded
 
 
-GONE = (Outcome.RESTORED, Outcome.DROPPED)
+GONE = (RestoreOutcome.RESTORED, RestoreOutcome.DROPPED)
 """After these nothing of ours is in force."""
 
 RESULTS = {
-    Outcome.RESTORED: Result.DONE,
-    Outcome.DROPPED: Result.SKIPPED,
-    Outcome.KEPT: Result.FAILED,
-    Outcome.SPARED: Result.SKIPPED,
+    RestoreOutcome.RESTORED: Result.DONE,
+    RestoreOutcome.DROPPED: Result.SKIPPED,
+    RestoreOutcome.KEPT: Result.FAILED,
+    RestoreOutcome.SPARED: Result.SKIPPED,
 }
 
 
@@ -98,8 +71,8 @@ class Restored(NamedTuple):
     """
 
     setting: Setting
-    outcome: Outcome
-    words: str
+    outcome: RestoreOutcome
+    message: str
     error: GpuwatchError | None = None
     foreign: bool = False
 
@@ -117,30 +90,30 @@ class Restorer:
         audit: Audit,
         clock: Clock,
         patience: float = ANSWER_SECONDS,
-        lanes: Lanes | None = None,
+        lanes: PerGpuExecutor | None = None,
     ) -> None:
         self._record, self._connect, self._boot_id, self._trigger = record, connect, boot_id, trigger
         self._audit, self._clock, self._patience = audit, clock, patience
-        self._lanes = Lanes() if lanes is None else lanes
+        self._lanes = PerGpuExecutor() if lanes is None else lanes
         self._told: dict[tuple[str, str], str] = {}
 
-    def restore(self, uuids: Collection[str] | None = None, spared: Collection[Knob] = ()) -> tuple[Restored, ...]:
+    def restore(self, uuids: Collection[str] | None = None, kept_knobs: Collection[Knob] = ()) -> tuple[Restored, ...]:
         """Everything that is recorded now, None: of all GPUs. Takes `patience` seconds at most. What is set of the
-        `spared` knobs stays in force and recorded, unless it went by itself.
+        `kept_knobs` knobs stays in force and recorded, unless it went by itself.
 
         Raises:
             GpuwatchError: the record cannot be read.
         """
         asked = [each for each in self._record.read().settings if uuids is None or each.uuid in uuids]
         answers: dict[tuple[str, str], Restored] = {}
-        jobs = {each.uuid: partial(self._gpu, each.uuid, spared, answers) for each in asked}
+        jobs = {each.uuid: partial(self._gpu, each.uuid, kept_knobs, answers) for each in asked}
         self._lanes.run(jobs, self._patience, insist=True)
         found = tuple(answers.get((each.uuid, each.knob)) or _silent(each) for each in asked)
         for each in found:
             self._tell(each)
         return found
 
-    def _gpu(self, uuid: str, spared: Collection[Knob], answers: dict[tuple[str, str], Restored]) -> None:
+    def _gpu(self, uuid: str, kept_knobs: Collection[Knob], answers: dict[tuple[str, str], Restored]) -> None:
         """All of one GPU. What is told in time is put into `answers`, by GPU and knob."""
         with self._record.lock_gpu(uuid, LOCK_SECONDS) as held:
             try:
@@ -148,7 +121,7 @@ class Restorer:
             except GpuwatchError as error:
                 log.error("%s", error)
                 return
-            found = tuple(self._ask(settings, spared))
+            found = tuple(self._ask(settings, kept_knobs))
             if held:
                 found = self._forgotten(found)
         if not held:
@@ -158,7 +131,7 @@ class Restorer:
     def _forgotten(self, found: tuple[Restored, ...]) -> tuple[Restored, ...]:
         """What is given back is taken out of the record; where that is full or locked, it stays for the next try."""
         gone = tuple(each.setting for each in found if each.outcome in GONE)
-        done = sum(each.outcome is Outcome.RESTORED for each in found)
+        done = sum(each.outcome is RestoreOutcome.RESTORED for each in found)
         with self._record.lock(LOCK_SECONDS) as held:
             if not held:
                 log.warning("another process holds %s; what is given back stays recorded", self._record.path)
@@ -166,16 +139,18 @@ class Restorer:
             try:
                 self._record.settle(gone, done, self._trigger)
             except GpuwatchError as error:
-                return tuple(each._replace(outcome=Outcome.KEPT, words=f"{each.words}; {error}") for each in found)
+                return tuple(
+                    each._replace(outcome=RestoreOutcome.KEPT, message=f"{each.message}; {error}") for each in found
+                )
         return found
 
-    def _ask(self, settings: Iterable[Setting], spared: Collection[Knob]) -> Iterator[Restored]:
+    def _ask(self, settings: Iterable[Setting], kept_knobs: Collection[Knob]) -> Iterator[Restored]:
         left = []
         for setting in settings:
             if self._boot_id is None:  # whoever locked the clocks since another boot keeps them
-                yield Restored(setting, Outcome.KEPT, "which boot this is cannot be read")
-            elif words := outlived(setting, self._boot_id, None):
-                yield Restored(setting, Outcome.DROPPED, words)
+                yield Restored(setting, RestoreOutcome.KEPT, "which boot this is cannot be read")
+            elif message := outlived(setting, self._boot_id, None):
+                yield Restored(setting, RestoreOutcome.DROPPED, message)
             else:
                 left.append(setting)
         failed: GpuwatchError | None = None
@@ -184,7 +159,7 @@ class Restorer:
                 with self._connect() as control:
                     driver = control.driver_version()
                     while left:
-                        is_spared = left[0].knob in spared and not outlived(left[0], None, driver)
+                        is_spared = left[0].knob in kept_knobs and not outlived(left[0], None, driver)
                         yield _spared(left[0]) if is_spared else give_back(left[0], control, driver)
                         del left[0]
                 return
@@ -193,59 +168,59 @@ class Restorer:
             except GpuwatchError as error:
                 failed = error
                 break
-        yield from (Restored(setting, Outcome.KEPT, str(failed), failed) for setting in left)
+        yield from (Restored(setting, RestoreOutcome.KEPT, str(failed), failed) for setting in left)
 
     def _tell(self, each: Restored) -> None:
         """One audit line for each outcome; what stays as it was is not said again."""
         setting, key = each.setting, (each.setting.uuid, each.setting.knob)
-        if self._told.get(key) == each.words and each.outcome is Outcome.KEPT:
+        if self._told.get(key) == each.message and each.outcome is RestoreOutcome.KEPT:
             return
-        self._told[key] = each.words
-        deed = AuditEntry(
+        self._told[key] = each.message
+        entry = AuditEntry(
             action="restore",
             target=f"gpu/{setting.uuid}",
             why=f"{setting.knob} recorded",
             evidence=(f"{setting.knob}/{setting.uuid}",),
-            before=", ".join(text(setting.knob, value) for value in setting.applied),
-            after=text(setting.knob, setting.original),
+            before=", ".join(setting_text(setting.knob, value) for value in setting.applied),
+            after=setting_text(setting.knob, setting.original),
         )
-        self._audit.note(deed, RESULTS[each.outcome], each.words)
+        self._audit.note(entry, RESULTS[each.outcome], each.message)
 
 
 def _silent(setting: Setting) -> Restored:
-    return Restored(setting, Outcome.KEPT, SILENT)
+    return Restored(setting, RestoreOutcome.KEPT, SILENT)
 
 
 def _spared(setting: Setting) -> Restored:
-    return Restored(setting, Outcome.SPARED, "it stays in force")
+    return Restored(setting, RestoreOutcome.SPARED, "it stays in force")
 
 
-def give_back(setting: Setting, control: Control, driver: str) -> Restored:
+def give_back(setting: Setting, control: DriverControl, driver: str) -> Restored:
     """One setting. Nothing is written before it is known what is in force.
 
     Raises:
         NoGpuStack: the session with the driver has ended.
     """
-    if words := outlived(setting, None, driver):
-        return Restored(setting, Outcome.DROPPED, words)
+    if message := outlived(setting, None, driver):
+        return Restored(setting, RestoreOutcome.DROPPED, message)
     try:
         if setting.knob == "locked_clocks":
             control.reset_locked_clocks(setting.uuid)
-            return Restored(setting, Outcome.RESTORED, "the clocks are unlocked")
-        now = Limits(*control.power_limits(setting.uuid))
+            return Restored(setting, RestoreOutcome.RESTORED, "the clocks are unlocked")
+        now = PowerLimits(*control.power_limits(setting.uuid))
         if (target := power_target(setting, now)) is None:
             return Restored(
                 setting,
-                Outcome.DROPPED,
+                RestoreOutcome.DROPPED,
                 f"nothing of gpuwatch is in force, the limit is {now.configured:g} W",
                 foreign=is_foreign(setting, now.configured),
             )
         control.set_power_limit(setting.uuid, target)
-        after = Limits(*control.power_limits(setting.uuid)).configured
+        after = PowerLimits(*control.power_limits(setting.uuid)).configured
     except NoGpuStack:
         raise
     except GpuwatchError as error:
-        return Restored(setting, Outcome.KEPT, str(error), error)
+        return Restored(setting, RestoreOutcome.KEPT, str(error), error)
     if not is_same(after, target):
-        return Restored(setting, Outcome.KEPT, f"asked for {target:g} W, the driver still says {after:g} W")
-    return Restored(setting, Outcome.RESTORED, f"the power limit is {after:g} W again")
+        return Restored(setting, RestoreOutcome.KEPT, f"asked for {target:g} W, the driver still says {after:g} W")
+    return Restored(setting, RestoreOutcome.RESTORED, f"the power limit is {after:g} W again")

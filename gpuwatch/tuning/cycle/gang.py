@@ -1,29 +1,85 @@
-"""One owner's GPUs in one cycle: may they be tuned, what does their work look like, and what is wanted of them?"""
+"""One gang in one cycle: may its GPUs be tuned, by which knob, how does their work look, and what should be in force?
 
-from collections.abc import Iterator, Mapping
+The slowest rank of a parallel job sets its pace. So the GPUs of one owner have one ladder of values, and change
+together.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from gpuwatch.config import TuningConfig
+from gpuwatch.model.setting import Knob
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.tuning.cycle import gang_energy as energy
-from gpuwatch.tuning.cycle.gang_energy import Tuned, evolve
-from gpuwatch.tuning.cycle.ladder import ladder_of, seen_board
+from gpuwatch.tuning.cycle.gang_energy import GangState
 from gpuwatch.tuning.cycle.obstacles import DOUBTS, told
-from gpuwatch.tuning.cycle.orders import Key
-from gpuwatch.tuning.cycle.state import Inputs, Memory
-from gpuwatch.tuning.energy.idle import Rest
-from gpuwatch.tuning.energy.meter import is_counted
-from gpuwatch.tuning.energy.resume import released, resumed
-from gpuwatch.tuning.energy.state import State
-from gpuwatch.tuning.energy.windows import Ladder, Terms
-from gpuwatch.tuning.gates import rate_limit as pacing
-from gpuwatch.tuning.gates.consent import Wish, wish
-from gpuwatch.tuning.gates.owners import Team, follow
-from gpuwatch.tuning.gates.pauses import Pause
-from gpuwatch.tuning.gates.rate_limit import Pace
-from gpuwatch.tuning.model.status import Obstacle, Reason
+from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, Key
+from gpuwatch.tuning.energy.meter import IdleCap, is_counted
+from gpuwatch.tuning.energy.model import Ladder, Terms, TrialState, clocks, limits
+from gpuwatch.tuning.energy.tuner import released, resumed
+from gpuwatch.tuning.gates.consent import TuningRequest, tuning_request
+from gpuwatch.tuning.gates.cooldowns import Cooldown, RateLimit, wait_seconds, with_action
+from gpuwatch.tuning.gates.owners import Gang, follow
+from gpuwatch.tuning.model.order import GpuCapabilities
+from gpuwatch.tuning.model.status import Obstacle, ObstacleReason
+
+STEP_HERTZ = 15e6
+"""Between the SM clocks of every NVIDIA GPU since Volta; who only observes cannot ask for the list."""
 
 
-class Sight(NamedTuple):
+def ladder_of(capabilities: Sequence[GpuCapabilities | None], config: TuningConfig) -> Ladder | Obstacle:
+    """The ladder for GPUs that are moved together, or why there is none. None: the driver did not tell of a GPU."""
+    known = [board for board in capabilities if board is not None]
+    if len(known) < len(capabilities) or not known:
+        return _no_knob("the driver does not say what may be set")
+    knob = _knob(known, config)
+    if isinstance(knob, Obstacle):
+        return knob
+    found = {_ladder_for(board, knob, config) for board in known}
+    if len(found) > 1:
+        return _no_knob("its GPUs are of different kinds, and they may only be moved together")
+    return found.pop()
+
+
+def sampled_capabilities(gpu: Gpu) -> GpuCapabilities:
+    """What a sample tells of the knobs, for who has no driver to ask: the clocks in steps of STEP_HERTZ."""
+    top, power = gpu.clocks.graphics_max, gpu.power
+    steps = 0 if top is None else int(top / STEP_HERTZ)
+    return GpuCapabilities(
+        uuid=gpu.identity.uuid,
+        clocks=tuple((top or 0.0) - STEP_HERTZ * step for step in range(steps)),
+        limit=power.limit_configured,
+        limit_default=power.limit_default,
+        limit_min=power.limit_min,
+        limit_max=power.limit_max,
+    )
+
+
+def _knob(capabilities: Sequence[GpuCapabilities], config: TuningConfig) -> Knob | Obstacle:
+    lockable = all(board.clocks for board in capabilities)
+    if config.knob == "locked_clocks" or (config.knob == "auto" and lockable):
+        return "locked_clocks" if lockable else _no_knob("its clocks cannot be locked")
+    if config.node_budget_watts is not None:
+        return _no_knob("its clocks cannot be locked, and its power limit is the node budget's")
+    if all(board.limit is not None and board.limit_min is not None for board in capabilities):
+        return "power_limit"
+    return _no_knob("neither its clocks nor its power limit can be set")
+
+
+def _ladder_for(board: GpuCapabilities, knob: Knob, config: TuningConfig) -> Ladder:
+    if knob == "locked_clocks":
+        return clocks(board.clocks, top=max(board.clocks), min_fraction=config.min_clock_fraction)
+    top, lowest = board.limit or 0.0, board.limit_min or 0.0
+    return limits(top=top, lowest=lowest)
+
+
+def _no_knob(message: str) -> Obstacle:
+    return Obstacle(reason=ObstacleReason.NO_KNOB, message=message)
+
+
+class CycleSamples(NamedTuple):
     """What is seen in this cycle, by uuid: the samples there are, those that are new, and what stands against GPUs."""
 
     samples: Mapping[str, Gpu]
@@ -31,122 +87,133 @@ class Sight(NamedTuple):
     closed: Mapping[str, tuple[Obstacle, ...]]
 
 
-class Moved(NamedTuple):
+class GangDecision(NamedTuple):
     """What came of it. `tuned` None: nothing is known of these GPUs that is worth carrying on."""
 
-    team: Team
-    wish: Wish
+    gang: Gang
+    request: TuningRequest
     closed: Mapping[str, tuple[Obstacle, ...]]
-    tuned: Tuned | None = None
-    aim: energy.Aim | None = None
-    paces: Mapping[str, Pace] = {}
-    pause: Pause | None = None
+    tuned: GangState | None = None
+    aim: energy.Target | None = None
+    rate_limits: Mapping[str, RateLimit] = {}
+    cooldown: Cooldown | None = None
 
 
-def move(team: Team, memory: Memory, inputs: Inputs, sight: Sight, held: frozenset[Key]) -> Moved:
+def decide(
+    gang: Gang, memory: CycleMemory, inputs: CycleInputs, samples_now: CycleSamples, held: frozenset[Key]
+) -> GangDecision:
     """One cycle. `held`: knobs that may have something of ours in force."""
-    team, is_other = follow(memory.teams.get(team.key), team)
-    before = None if is_other else memory.tuned.get(team.key)
-    wanted = wish(inputs.config, inputs.consents, team.owners, inputs.at)
-    if not team.owners:
-        return Moved(team, wanted, {uuid: sight.closed.get(uuid, ()) for uuid in team.uuids})
-    ladder = _ladder(team, inputs, sight)
-    own = tuple(_against(team, wanted, ladder, before, sight))
-    closed = _together(team, {uuid: (*sight.closed.get(uuid, ()), *own) for uuid in team.uuids})
+    gang, is_other = follow(memory.gangs.get(gang.key), gang)
+    before = None if is_other else memory.tuned.get(gang.key)
+    wanted = tuning_request(inputs.config, inputs.consents, gang.owners, inputs.at)
+    if not gang.owners:
+        return GangDecision(gang, wanted, {uuid: samples_now.closed.get(uuid, ()) for uuid in gang.uuids})
+    ladder = _ladder(gang, inputs, samples_now)
+    own = tuple(_against(gang, wanted, ladder, before, samples_now))
+    closed = _together(gang, {uuid: (*samples_now.closed.get(uuid, ()), *own) for uuid in gang.uuids})
     if isinstance(ladder, Obstacle) or wanted.terms is None:
-        shut = None if before is None else _shut(before, team, inputs, closed)
-        return Moved(team, wanted, closed, shut)
-    state = State() if is_other else _saved(team, memory, inputs, ladder, wanted.terms)
-    tuned = before or Tuned(ladder=ladder, terms=wanted.terms, state=state)
+        shut = None if before is None else _shut(before, gang, inputs, closed)
+        return GangDecision(gang, wanted, closed, shut)
+    state = TrialState() if is_other else _saved(gang, memory, inputs, ladder, wanted.terms)
+    tuned = before or GangState(ladder=ladder, terms=wanted.terms, state=state)
     if any(closed.values()):
-        return Moved(team, wanted, closed, _shut(tuned, team, inputs, closed))
-    tuned = _taken_away(energy.fitted(tuned, ladder, wanted.terms, len(team.uuids)), team, held)
+        return GangDecision(gang, wanted, closed, _shut(tuned, gang, inputs, closed))
+    tuned = _taken_away(energy.fitted(tuned, ladder, wanted.terms, len(gang.uuids)), gang, held)
     enforcing = inputs.enforcing and wanted.mode == "enforce"
-    if all(uuid in sight.news for uuid in team.uuids):
-        tuned = _looked(tuned, tuple(sight.news[uuid] for uuid in team.uuids), inputs, enforcing=enforcing)
-    return _aimed(team, wanted, closed, tuned, memory, inputs, enforcing=enforcing)
+    if all(uuid in samples_now.news for uuid in gang.uuids):
+        tuned = _looked(tuned, tuple(samples_now.news[uuid] for uuid in gang.uuids), inputs, enforcing=enforcing)
+    return _aimed(gang, wanted, closed, tuned, memory, inputs, enforcing=enforcing)
 
 
-def _saved(team: Team, memory: Memory, inputs: Inputs, ladder: Ladder, terms: Terms) -> State:
+def _saved(gang: Gang, memory: CycleMemory, inputs: CycleInputs, ladder: Ladder, terms: Terms) -> TrialState:
     """What an earlier tuner has written down of this owner is worth a verification, once."""
-    state = inputs.saved.get(team.key)
-    if state is None or team.key in memory.met or not inputs.enforcing:
-        return State()
-    return resumed(state, ladder, terms, len(team.uuids))
+    state = inputs.saved.get(gang.key)
+    if state is None or gang.key in memory.met or not inputs.enforcing:
+        return TrialState()
+    return resumed(state, ladder, terms, len(gang.uuids))
 
 
-def _ladder(team: Team, inputs: Inputs, sight: Sight) -> Ladder | Obstacle:
-    boards = [inputs.boards.get(uuid) for uuid in team.uuids]
+def _ladder(gang: Gang, inputs: CycleInputs, samples_now: CycleSamples) -> Ladder | Obstacle:
+    capabilities = [inputs.capabilities.get(uuid) for uuid in gang.uuids]
     if not inputs.enforcing:
-        boards = [None if (gpu := sight.samples.get(uuid)) is None else seen_board(gpu) for uuid in team.uuids]
-    return ladder_of(boards, inputs.config)
+        capabilities = [
+            None if (gpu := samples_now.samples.get(uuid)) is None else sampled_capabilities(gpu) for uuid in gang.uuids
+        ]
+    return ladder_of(capabilities, inputs.config)
 
 
 def _against(
-    team: Team, wanted: Wish, ladder: Ladder | Obstacle, before: Tuned | None, sight: Sight
+    gang: Gang, wanted: TuningRequest, ladder: Ladder | Obstacle, before: GangState | None, samples_now: CycleSamples
 ) -> Iterator[Obstacle]:
     """What stands against all of them alike."""
     if wanted.obstacle is not None:
         yield wanted.obstacle
     elif wanted.terms is None:
-        yield Obstacle(reason=Reason.NO_CLASS, words="nobody has said whether somebody waits for its work")
+        yield Obstacle(reason=ObstacleReason.NO_CLASS, message="nobody has said whether somebody waits for its work")
     if isinstance(ladder, Obstacle):
         yield ladder
     begun = before is not None and before.state.phase in energy.ACTIVE
-    if not begun and any(not is_counted(gpu) for uuid in team.uuids if (gpu := sight.samples.get(uuid)) is not None):
-        yield Obstacle(reason=Reason.NO_COUNTERS, words="no DRAM or pipe activity is counted (GPM: Hopper and newer)")
+    if not begun and any(
+        not is_counted(gpu) for uuid in gang.uuids if (gpu := samples_now.samples.get(uuid)) is not None
+    ):
+        yield Obstacle(
+            reason=ObstacleReason.NO_COUNTERS, message="no DRAM or pipe activity is counted (GPM: Hopper and newer)"
+        )
 
 
-def _together(team: Team, closed: dict[str, tuple[Obstacle, ...]]) -> dict[str, tuple[Obstacle, ...]]:
+def _together(gang: Gang, closed: dict[str, tuple[Obstacle, ...]]) -> dict[str, tuple[Obstacle, ...]]:
     """None is moved unless all are."""
     first = next((each[0] for each in closed.values() if each), None)
     if first is None:
         return closed
-    apart = Obstacle(reason=Reason.GANG, words=f"another GPU of the same work is refused: {first.words}")
+    apart = Obstacle(reason=ObstacleReason.GANG, message=f"another GPU of the same work is refused: {first.message}")
     return {uuid: told(each) or (apart,) for uuid, each in closed.items()}
 
 
-def _shut(tuned: Tuned, team: Team, inputs: Inputs, closed: Mapping[str, tuple[Obstacle, ...]]) -> Tuned:
-    reasons = {obstacle.reason for each in closed.values() for obstacle in each} - {Reason.GANG}
-    return energy.shut(tuned, inputs.at, len(team.uuids), doubt=reasons <= set(DOUBTS))
+def _shut(tuned: GangState, gang: Gang, inputs: CycleInputs, closed: Mapping[str, tuple[Obstacle, ...]]) -> GangState:
+    reasons = {obstacle.reason for each in closed.values() for obstacle in each} - {ObstacleReason.GANG}
+    return energy.shut(tuned, inputs.at, len(gang.uuids), doubt=reasons <= set(DOUBTS))
 
 
-def _taken_away(tuned: Tuned, team: Team, held: frozenset[Key]) -> Tuned:
+def _taken_away(tuned: GangState, gang: Gang, held: frozenset[Key]) -> GangState:
     """What was set and is no longer recorded was given back by somebody: a guard, or a person."""
-    if not tuned.owned or all((uuid, tuned.ladder.knob) in held for uuid in team.uuids):
+    if not tuned.owned or all((uuid, tuned.ladder.knob) in held for uuid in gang.uuids):
         return tuned
-    return evolve(tuned, state=released(tuned.state), idle=Rest(), resting=False, belief=None)
+    return replace(tuned, state=released(tuned.state), idle=IdleCap(), resting=False, estimate=None)
 
 
-def _looked(tuned: Tuned, gpus: tuple[Gpu, ...], inputs: Inputs, *, enforcing: bool) -> Tuned:
+def _looked(tuned: GangState, gpus: tuple[Gpu, ...], inputs: CycleInputs, *, enforcing: bool) -> GangState:
     batch = tuned.terms.latency == "batch"
     tuned = energy.rested(tuned, gpus, inputs.now, allowed=enforcing and batch)
     return tuned if tuned.resting else energy.looked(tuned, gpus, enforcing=enforcing)
 
 
 def _aimed(
-    team: Team,
-    wanted: Wish,
+    gang: Gang,
+    wanted: TuningRequest,
     closed: Mapping[str, tuple[Obstacle, ...]],
-    tuned: Tuned,
-    memory: Memory,
-    inputs: Inputs,
+    tuned: GangState,
+    memory: CycleMemory,
+    inputs: CycleInputs,
     *,
     enforcing: bool,
-) -> Moved:
+) -> GangDecision:
     """What is wanted now, as far as the limit of actions allows."""
     if not enforcing:
-        return Moved(team, wanted, closed, energy.lifted(tuned, inputs.at))
+        return GangDecision(gang, wanted, closed, energy.lifted(tuned, inputs.at))
     aimed = energy.aim(tuned)
     cap = None if aimed is None else aimed.value
     if cap is not None and cap != tuned.tried:
-        paces = {uuid: memory.paces.get(uuid, Pace()) for uuid in team.uuids}
-        waits = [pacing.allowed(pace, inputs.now, inputs.config.max_actions_per_hour) for pace in paces.values()]
+        rate_limits = {uuid: memory.rate_limits.get(uuid, RateLimit()) for uuid in gang.uuids}
+        waits = [
+            wait_seconds(rate_limit, inputs.now, inputs.config.max_actions_per_hour)
+            for rate_limit in rate_limits.values()
+        ]
         if wait := max((each or 0.0 for each in waits), default=0.0):
             spent = f"{inputs.config.max_actions_per_hour} actions in an hour"
-            pause = Pause(inputs.now + wait, Reason.RATE_LIMIT, spent)
-            refused = dict.fromkeys(team.uuids, (Obstacle(reason=pause.reason, words=pause.words),))
-            return Moved(team, wanted, refused, _shut(tuned, team, inputs, refused), pause=pause)
-        acted = {uuid: pacing.acted(pace, inputs.now) for uuid, pace in paces.items()}
-        return Moved(team, wanted, closed, evolve(tuned, tried=cap), aimed, acted)
-    return Moved(team, wanted, closed, tuned, aimed)
+            cooldown = Cooldown(inputs.now + wait, ObstacleReason.RATE_LIMIT, spent)
+            refused = dict.fromkeys(gang.uuids, (Obstacle(reason=cooldown.reason, message=cooldown.message),))
+            return GangDecision(gang, wanted, refused, _shut(tuned, gang, inputs, refused), cooldown=cooldown)
+        acted = {uuid: with_action(rate_limit, inputs.now) for uuid, rate_limit in rate_limits.items()}
+        return GangDecision(gang, wanted, closed, replace(tuned, tried=cap), aimed, acted)
+    return GangDecision(gang, wanted, closed, tuned, aimed)

@@ -9,24 +9,37 @@ from gpuwatch.model.finding import XidClass
 from gpuwatch.model.setting import KNOBS, Actuation, Knob
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
-from gpuwatch.tuning.cycle.gang_energy import Tuned
-from gpuwatch.tuning.cycle.orders import Key, Told
-from gpuwatch.tuning.energy.state import State
-from gpuwatch.tuning.gates.conflict import Watch
-from gpuwatch.tuning.gates.eligibility import Seen
-from gpuwatch.tuning.gates.owners import Team
-from gpuwatch.tuning.gates.pauses import Pauses
-from gpuwatch.tuning.gates.rate_limit import Pace
-from gpuwatch.tuning.model.order import Board, Order, Turned
+from gpuwatch.tuning.cycle.gang_energy import GangState
+from gpuwatch.tuning.energy.model import TrialState
+from gpuwatch.tuning.gates.conflict import ConflictWatch
+from gpuwatch.tuning.gates.cooldowns import Cooldowns, RateLimit
+from gpuwatch.tuning.gates.eligibility import GateHistory
+from gpuwatch.tuning.gates.owners import Gang
+from gpuwatch.tuning.model.order import ApplyResult, GpuCapabilities, SettingOrder
 from gpuwatch.tuning.model.status import BudgetState, GpuTuning, TuningState
-from gpuwatch.tuning.power_budget import state as budget_memory
+from gpuwatch.tuning.power_budget.loop import BudgetMemory
+
+Key = tuple[str, Knob]
+"""A knob of a GPU, by its uuid."""
 
 
-class Inputs(Record, frozen=True, kw_only=True):
+class OrderReport(NamedTuple):
+    """A decision about one GPU, for the audit. `knob` None: no order goes with it. Empty texts: nothing is in force."""
+
+    action: str  # tune | restore | yield | budget
+    uuid: str
+    knob: Knob | None = None
+    before: str = ""
+    after: str = ""
+    why: str = ""
+
+
+class CycleInputs(Record, frozen=True, kw_only=True):
     """What a cycle goes by. `now`: monotonic seconds, `at`: unix seconds. `fresh`: the View tells of now. `actuation`:
-    the record, None: it cannot be read. `boards`: uuid -> what may be set. `heard`: the guard lives; `awaited`: it was
-    not heard yet, and may be. `stopped`: who has stopped tuning, empty: nobody. `turned`: what became of the orders of
-    the cycle before. `saved`: what an earlier tuner knew of owners, by `Team.key`. `classes`: `checks.xids`.
+    the record, None: it cannot be read. `capabilities`: uuid -> what may be set. `guarded`: the guard lives;
+    `guard_awaited`: it was not heard yet, and may be. `stopped`: who has stopped tuning, empty: nobody. `results`: what
+    became of the orders of the cycle before. `saved`: what an earlier tuner knew of owners, by `Gang.key`. `classes`:
+    `checks.xids`.
     """
 
     view: View | None
@@ -36,12 +49,12 @@ class Inputs(Record, frozen=True, kw_only=True):
     config: TuningConfig
     consents: Consents | None = None
     actuation: Actuation | None = Actuation()
-    boards: Mapping[str, Board] = {}
-    heard: bool = True
-    awaited: bool = False
+    capabilities: Mapping[str, GpuCapabilities] = {}
+    guarded: bool = True
+    guard_awaited: bool = False
     stopped: str = ""
-    turned: tuple[Turned, ...] = ()
-    saved: Mapping[str, State] = {}
+    results: tuple[ApplyResult, ...] = ()
+    saved: Mapping[str, TrialState] = {}
     classes: Mapping[int, XidClass] = {}
 
     @property
@@ -72,34 +85,34 @@ class Since(NamedTuple):
     at: float
 
 
-class Memory(Record, frozen=True, kw_only=True):
-    """What is carried from one cycle to the next; Memory() at the start. `tuned`, `teams`: by `Team.key`; `met`: keys
-    whose saved state is of no use any more; `paces`, `watches`, `accounts`, `since`: by uuid. `held`: knobs that may
-    have something of ours in force. `view_at`: of the newest View. `budget`: of the node's power.
+class CycleMemory(Record, frozen=True, kw_only=True):
+    """What is carried from one cycle to the next; CycleMemory() at the start. `tuned`, `gangs`: by `Gang.key`; `met`:
+    keys whose saved state is of no use any more; `rate_limits`, `watches`, `accounts`, `since`: by uuid. `held`: knobs
+    that may have something of ours in force. `view_at`: of the newest View. `budget`: of the node's power.
     """
 
-    seen: Seen = {}
-    tuned: Mapping[str, Tuned] = {}
-    teams: Mapping[str, Team] = {}
+    seen: GateHistory = {}
+    tuned: Mapping[str, GangState] = {}
+    gangs: Mapping[str, Gang] = {}
     met: frozenset[str] = frozenset()
-    pauses: Pauses = {}
-    paces: Mapping[str, Pace] = {}
-    watches: Mapping[str, Watch] = {}
+    cooldowns: Cooldowns = {}
+    rate_limits: Mapping[str, RateLimit] = {}
+    watches: Mapping[str, ConflictWatch] = {}
     accounts: Mapping[str, Account] = {}
     since: Mapping[str, Since] = {}
     held: frozenset[Key] = frozenset()
     view_at: float | None = None
-    budget: budget_memory.Memory = budget_memory.Memory()
+    budget: BudgetMemory = BudgetMemory()
 
 
-class Step(Record, frozen=True, kw_only=True):
-    """What came of a cycle. `orders`: to be carried out in this order; `deeds`: decisions, for the audit; `kept`: what
-    is worth writing down for the next tuner, by `Team.key`.
+class CycleResult(Record, frozen=True, kw_only=True):
+    """What came of a cycle. `orders`: to be carried out in this order; `reports`: decisions, for the audit; `kept`:
+    what is worth writing down for the next tuner, by `Gang.key`.
     """
 
-    memory: Memory
-    orders: tuple[Order, ...] = ()
+    memory: CycleMemory
+    orders: tuple[SettingOrder, ...] = ()
     gpus: tuple[GpuTuning, ...] = ()
-    deeds: tuple[Told, ...] = ()
-    kept: Mapping[str, State] = {}
+    reports: tuple[OrderReport, ...] = ()
+    kept: Mapping[str, TrialState] = {}
     budget: BudgetState | None = None

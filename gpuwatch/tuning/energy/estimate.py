@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from gpuwatch.tuning.energy.windows import Pair
+from gpuwatch.tuning.energy.model import WindowPair
 
 ONE_SIDED_95 = 1.6449
 SHARED = 4 / 3
@@ -71,7 +71,7 @@ def student(freedom: int) -> float:
     return z + first / n + second / n**2 + third / n**3
 
 
-def speeds(pairs: Sequence[Pair]) -> list[Estimate]:
+def speeds(pairs: Sequence[WindowPair]) -> list[Estimate]:
     """What each signal that was there all the time says; empty: some GPU had none, and no other speaks for it."""
     columns = zip(*(each.speed for each in pairs), strict=True)
     known = [[value for value in column if value is not None] for column in columns]
@@ -81,18 +81,18 @@ def speeds(pairs: Sequence[Pair]) -> list[Estimate]:
     return [each for each in found if each is not None]
 
 
-def slowest(pairs: Sequence[Pair]) -> Estimate | None:
+def slowest(pairs: Sequence[WindowPair]) -> Estimate | None:
     """The signal that promises least. None: there is none."""
     return min(speeds(pairs), key=lambda found: found.lower, default=None)
 
 
-def energy(pairs: Sequence[Pair]) -> Estimate | None:
+def energy(pairs: Sequence[WindowPair]) -> Estimate | None:
     """Energy for each unit of work. None: not known."""
     values = [each.energy for each in pairs if each.energy is not None]
     return estimate(values) if len(values) == len(pairs) else None
 
 
-def disagree(pairs: Sequence[Pair]) -> bool:
+def disagree(pairs: Sequence[WindowPair]) -> bool:
     """Whether the two signals of a GPU differ by more than DISAGREE and more than their error."""
     for member in range(0, len(pairs[0].speed), 2):
         both = [(each.speed[member], each.speed[member + 1]) for each in pairs]

@@ -6,15 +6,14 @@ from statistics import fmean
 from typing import NamedTuple
 
 from gpuwatch.tuning.energy.estimate import energy, slowest, spread
+from gpuwatch.tuning.energy.model import WEAK, GangWindow, Ladder, Probe, Terms, TrialState, WindowPair
 from gpuwatch.tuning.energy.search import resolution
-from gpuwatch.tuning.energy.state import Probe, State
-from gpuwatch.tuning.energy.windows import WEAK, Gang, Ladder, Pair, Terms
 
 Usual = tuple[float, float]
 """Of one signal: its mean logarithm, and how far a window may be from it."""
 
 
-class Belief(NamedTuple):
+class SavingEstimate(NamedTuple):
     """Shares of the speed lost, most likely and at most (95 %), and of the energy for a unit of work saved."""
 
     slowdown: float
@@ -48,7 +47,7 @@ ODD = 3
 """Windows in a row that have to be far from the level: one or two are a stall of the data loader."""
 
 
-def level(watched: Sequence[Gang]) -> tuple[Usual, ...]:
+def level(watched: Sequence[GangWindow]) -> tuple[Usual, ...]:
     """How work looks, from its first windows: the more there are, the smaller the changes that are seen."""
     columns = list(zip(*map(_look, watched), strict=True))
     if len(watched) < LEVEL:
@@ -56,23 +55,23 @@ def level(watched: Sequence[Gang]) -> tuple[Usual, ...]:
     return tuple((fmean(column), min(CHANGE, max(QUIET, 5 * spread(column)))) for column in columns)
 
 
-def is_odd(usual: Sequence[Usual], gang: Gang) -> bool:
+def is_odd(usual: Sequence[Usual], windows: GangWindow) -> bool:
     """Whether a window looks like other work."""
-    return any(abs(now - mean) > allowed for now, (mean, allowed) in zip(_look(gang), usual, strict=True))
+    return any(abs(now - mean) > allowed for now, (mean, allowed) in zip(_look(windows), usual, strict=True))
 
 
-def is_idle(gang: Gang) -> bool:
+def is_idle(windows: GangWindow) -> bool:
     """Whether nobody works on any of the GPUs: nothing can be told, and nothing slowed."""
-    readings = (value or 0.0 for window in gang for value in (window.dram, window.pipe, window.engine))
+    readings = (value or 0.0 for window in windows for value in (window.dram, window.pipe, window.engine))
     return all(value < WEAK for value in readings)
 
 
-def is_burst(gang: Gang, terms: Terms) -> bool:
+def is_burst(windows: GangWindow, terms: Terms) -> bool:
     """Whether somebody who waits for an answer would notice a cap."""
-    return terms.latency == "serving" and any((window.engine or 0.0) > BURST for window in gang)
+    return terms.latency == "serving" and any((window.engine or 0.0) > BURST for window in windows)
 
 
-def keeps(block: Sequence[Pair], evidence: Sequence[Pair], terms: Terms) -> bool:
+def keeps(block: Sequence[WindowPair], evidence: Sequence[WindowPair], terms: Terms) -> bool:
     """Whether a verification is passed. `evidence`: all pairs that speak for the cap, `block`: the newest of them."""
     newest, everything = slowest(block), slowest(evidence)
     if newest is None or everything is None:
@@ -80,7 +79,7 @@ def keeps(block: Sequence[Pair], evidence: Sequence[Pair], terms: Terms) -> bool
     return newest.upper >= 1 - terms.slowdown and everything.ratio >= 1 - terms.slowdown
 
 
-def is_same(block: Sequence[Pair], evidence: Sequence[Pair]) -> bool:
+def is_same_work(block: Sequence[WindowPair], evidence: Sequence[WindowPair]) -> bool:
     """Whether a block tells of the work that `evidence` was gathered on, as far as the noise lets one see."""
     now, then = slowest(block), slowest(evidence) if len(evidence) > 1 else None
     if now is None or then is None:
@@ -88,13 +87,13 @@ def is_same(block: Sequence[Pair], evidence: Sequence[Pair]) -> bool:
     return abs(now.mean - then.mean) < max(SAME, 3 * math.hypot(now.error, then.error))
 
 
-def believed(state: State) -> Belief | None:
+def saving_estimate(state: TrialState) -> SavingEstimate | None:
     """What is known of the cap that is held. None: none is, or too little is."""
     pairs = next((probe.pairs for probe in state.probes if probe.cap == state.held), ())
     speed, work = (slowest(pairs), energy(pairs)) if len(pairs) > 1 else (None, None)
     if speed is None or work is None:
         return None
-    return Belief(slowdown=1 - speed.ratio, at_most=1 - speed.lower, saved=1 - work.ratio)
+    return SavingEstimate(slowdown=1 - speed.ratio, at_most=1 - speed.lower, saved=1 - work.ratio)
 
 
 def has_room(probes: Sequence[Probe], terms: Terms) -> bool:
@@ -109,10 +108,10 @@ def raised(cap: float, ladder: Ladder, terms: Terms) -> float | None:
     return None if above >= ladder.top else above
 
 
-def _look(gang: Gang) -> list[float]:
+def _look(windows: GangWindow) -> list[float]:
     """Logarithms of what a phase is known by."""
     return [
         math.log(max(value, 1e-3))
-        for window in gang
+        for window in windows
         for value in (window.dram or 0.0, window.pipe or 0.0, window.watts)
     ]

@@ -1,17 +1,17 @@
-"""From the agent's samples to the windows that the energy tuner looks at.
+"""From the agent's samples to windows of work, and to the time in which a GPU is held and does nothing.
 
-A sample tells of the time since the one before: how busy the units were, and how many joules went by. Samples come when
-they come: one GPU's may be missing, the same may be seen twice, clocks and counters may be set back. What cannot be
-trusted makes no window, or one that says so; a window is never stretched over a time that nobody saw.
+A sample covers the time since the one before: how busy the units were, and how many joules were used. One GPU's sample
+may be missing, the same may come twice, clocks and counters may be set back. What cannot be trusted makes no window, or
+one that says so; a window is never stretched over a time without samples.
 """
 
 from collections.abc import Mapping
 
-import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.model.snapshot import Gpu, Record
 from gpuwatch.tuning.energy.hold import BURST
-from gpuwatch.tuning.energy.windows import WEAK, Gang, Window
+from gpuwatch.tuning.energy.model import WEAK, GangWindow, TrialWindow
 
 WINDOW_SECONDS = 5.0
 JITTER_SECONDS = 0.2
@@ -38,8 +38,6 @@ Sum = tuple[float, float]
 
 NOTHING: Sum = (0.0, 0.0)
 
-evolve = msgspec.structs.replace
-
 
 class Sums(Record, frozen=True, kw_only=True):
     """Some seconds of one GPU, added up. `joules` None: the energy counter failed or jumped in them."""
@@ -63,7 +61,7 @@ class Sums(Record, frozen=True, kw_only=True):
         return total / seconds if seconds and seconds >= COVERED * self.seconds else None
 
 
-class Mark(Record, frozen=True, kw_only=True):
+class MeterMark(Record, frozen=True, kw_only=True):
     """One GPU since the window began. `at`, `energy`: of its newest sample; `done`: up to the newest View in which all
     GPUs had a new one, so that they cover the same seconds; `open`: since then.
     """
@@ -80,7 +78,7 @@ class Meter(Record, frozen=True, kw_only=True):
     """
 
     uuids: tuple[str, ...] = ()
-    marks: Mapping[str, Mark] = {}
+    marks: Mapping[str, MeterMark] = {}
     cap: float | None = None
     settled: bool = True
 
@@ -92,7 +90,7 @@ def is_counted(gpu: Gpu) -> bool:
 
 def take(
     meter: Meter, gpus: tuple[Gpu, ...], cap: float | None, switched: float | None, serving: bool
-) -> tuple[Meter, tuple[Gang, ...]]:
+) -> tuple[Meter, tuple[GangWindow, ...]]:
     """Take in one View's samples of a gang; the windows that are complete, mostly none.
 
     `cap`: what is in force, hertz or watts, None: nothing; `switched`: unix seconds of its newest change; `serving`:
@@ -103,26 +101,26 @@ def take(
         meter = Meter(uuids=tuple(samples), cap=cap)
     news = {uuid: gpu for uuid, gpu in samples.items() if _is_news(meter.marks.get(uuid), gpu)}
     if any(_is_gap(meter.marks.get(uuid), gpu) for uuid, gpu in news.items()):
-        marks = {uuid: Mark(at=gpu.at, energy=gpu.power.energy) for uuid, gpu in samples.items()}
+        marks = {uuid: MeterMark(at=gpu.at, energy=gpu.power.energy) for uuid, gpu in samples.items()}
         return Meter(uuids=meter.uuids, marks=marks, cap=cap), ()
     calm = all(_is_calm(meter.marks[uuid], gpu, switched) for uuid, gpu in news.items())
     marks = {**meter.marks, **{uuid: _moved(meter.marks[uuid], gpu) for uuid, gpu in news.items()}}
-    meter = evolve(meter, marks=marks, cap=cap, settled=meter.settled and calm and cap == meter.cap)
+    meter = replace(meter, marks=marks, cap=cap, settled=meter.settled and calm and cap == meter.cap)
     if not meter.uuids or len(news) < len(meter.uuids):
         return meter, ()
     return _told(meter, serving=serving)
 
 
-def _is_news(mark: Mark | None, gpu: Gpu) -> bool:
+def _is_news(mark: MeterMark | None, gpu: Gpu) -> bool:
     return mark is None or gpu.at != mark.at
 
 
-def _is_gap(mark: Mark | None, gpu: Gpu) -> bool:
+def _is_gap(mark: MeterMark | None, gpu: Gpu) -> bool:
     """Whether nobody can say what happened since the newest sample; there may be none."""
     return mark is None or not 0 < gpu.at - mark.at <= LONGEST_SECONDS
 
 
-def _is_calm(mark: Mark, gpu: Gpu, switched: float | None) -> bool:
+def _is_calm(mark: MeterMark, gpu: Gpu, switched: float | None) -> bool:
     """Whether nothing was switched in a sample or shortly before. A switch far ahead is of a clock since set back."""
     if switched is None or switched > gpu.at + LONGEST_SECONDS:
         return True
@@ -130,11 +128,11 @@ def _is_calm(mark: Mark, gpu: Gpu, switched: float | None) -> bool:
     return begin >= switched + SETTLE_SECONDS
 
 
-def _moved(mark: Mark, gpu: Gpu) -> Mark:
-    return evolve(mark, at=gpu.at, energy=gpu.power.energy, open=mark.open + _sample(mark, gpu))
+def _moved(mark: MeterMark, gpu: Gpu) -> MeterMark:
+    return replace(mark, at=gpu.at, energy=gpu.power.energy, open=mark.open + _sample(mark, gpu))
 
 
-def _sample(mark: Mark, gpu: Gpu) -> Sums:
+def _sample(mark: MeterMark, gpu: Gpu) -> Sums:
     seconds = gpu.at - mark.at
     joules = None if gpu.power.energy is None or mark.energy is None else gpu.power.energy - mark.energy
     if joules is not None and not 0 <= joules <= MOST_WATTS * seconds:
@@ -147,7 +145,7 @@ def _sample(mark: Mark, gpu: Gpu) -> Sums:
     return Sums(seconds=seconds, joules=joules, signals=signals)
 
 
-def _told(meter: Meter, *, serving: bool) -> tuple[Meter, tuple[Gang, ...]]:
+def _told(meter: Meter, *, serving: bool) -> tuple[Meter, tuple[GangWindow, ...]]:
     """All GPUs have been sampled anew: close the window, or let it go on."""
     members = [meter.marks[uuid] for uuid in meter.uuids]
     newest = [mark.open for mark in members]
@@ -159,27 +157,27 @@ def _told(meter: Meter, *, serving: bool) -> tuple[Meter, tuple[Gang, ...]]:
     if not meter.settled or min(sums.seconds for sums in whole) >= WINDOW_SECONDS - JITTER_SECONDS:
         return _begun(meter), (_gang(meter.cap, whole, settled=meter.settled, serving=serving),)
     marks = zip(meter.uuids, members, whole, strict=True)
-    return evolve(meter, marks={uuid: evolve(mark, done=sums, open=Sums()) for uuid, mark, sums in marks}), ()
+    return replace(meter, marks={uuid: replace(mark, done=sums, open=Sums()) for uuid, mark, sums in marks}), ()
 
 
 def _begun(meter: Meter) -> Meter:
     """Another window begins where this one ends."""
-    marks = {uuid: Mark(at=mark.at, energy=mark.energy) for uuid, mark in meter.marks.items()}
-    return evolve(meter, marks=marks, settled=True)
+    marks = {uuid: MeterMark(at=mark.at, energy=mark.energy) for uuid, mark in meter.marks.items()}
+    return replace(meter, marks=marks, settled=True)
 
 
-def _gang(cap: float | None, members: list[Sums], *, settled: bool, serving: bool) -> Gang:
+def _gang(cap: float | None, members: list[Sums], *, settled: bool, serving: bool) -> GangWindow:
     return tuple(_window(cap, sums, settled=settled, serving=serving) for sums in members)
 
 
-def _window(cap: float | None, sums: Sums, *, settled: bool, serving: bool) -> Window:
+def _window(cap: float | None, sums: Sums, *, settled: bool, serving: bool) -> TrialWindow:
     """Of serving GPUs for the time they are busy: their traffic follows the requests, and at a lower clock they are
     only busier, until somebody waits. What follows the clock is how much they do while they do something.
     """
     engine = sums.mean("graphics")
     busy = engine if serving and engine is not None and engine >= WEAK else 1.0
     dram, pipes = sums.mean("dram"), [value for name in PIPES if (value := sums.mean(name)) is not None]
-    return Window(
+    return TrialWindow(
         cap=cap,
         seconds=sums.seconds,
         dram=None if dram is None else dram / busy,
@@ -189,3 +187,74 @@ def _window(cap: float | None, sums: Sums, *, settled: bool, serving: bool) -> W
         clock=sums.mean("clock"),
         settled=settled,
     )
+
+
+IDLE_SECONDS = 600.0
+IDLE = 0.01
+"""Of any engine: as much as the driver's own whole percents can tell."""
+
+BASELINE_SECONDS = 60.0
+"""So much of the idle time, the newest, tells what is drawn without a cap: a GPU cools down first."""
+
+IDLE_GAP_SECONDS = 10.0
+"""Nobody knows what happened between two samples further apart."""
+
+
+class IdleCap(Record, frozen=True, kw_only=True):
+    """A gang of GPUs. `since`: monotonic seconds since when it is idle, None: it is not; `at`: of the newest look;
+    `energy`: joules of each GPU's counter then; `baseline`: joules and seconds of the end of its idle time at its own
+    clocks; `resting`: as told last; `joules_saved`: of this rest, against the baseline.
+    """
+
+    since: float | None = None
+    at: float = 0.0
+    energy: dict[str, float] = {}
+    baseline: tuple[float, float] = (0.0, 0.0)
+    resting: bool = False
+    joules_saved: float = 0.0
+
+
+def idle_step(rest: IdleCap, gpus: tuple[Gpu, ...], now: float) -> tuple[IdleCap, bool]:
+    """Take in one View's samples of all GPUs of a gang; whether the lowest clock will do for them now.
+
+    `now`: monotonic seconds. What cannot be read counts as work.
+    """
+    if not is_idle_gang(gpus):
+        return IdleCap(), False
+    energy = {gpu.identity.uuid: gpu.power.energy for gpu in gpus if gpu.power.energy is not None}
+    if rest.since is None or not 0 <= now - rest.at <= IDLE_GAP_SECONDS:
+        return IdleCap(since=now, at=now, energy=energy), False
+    joules, seconds = _drawn(rest, energy, len(gpus)), now - rest.at
+    lasted = now - rest.since
+    kept = replace(rest, at=now, energy=energy, resting=lasted >= IDLE_SECONDS)
+    if joules is None:
+        return kept, kept.resting
+    before, span = rest.baseline
+    if rest.resting:
+        saved = before / span * seconds - joules if span else 0.0
+        return replace(kept, joules_saved=rest.joules_saved + saved), True
+    if lasted > IDLE_SECONDS - BASELINE_SECONDS:
+        kept = replace(kept, baseline=(before + joules, span + seconds))
+    return kept, kept.resting
+
+
+def is_idle_gang(gpus: tuple[Gpu, ...]) -> bool:
+    """Whether processes hold the GPUs and none of them does anything, as far as each tells."""
+    return bool(gpus) and any(gpu.processes for gpu in gpus) and all(map(_is_idle, gpus))
+
+
+def _is_idle(gpu: Gpu) -> bool:
+    """Copies and video count as work, though the compute engine knows nothing of them."""
+    used, activity = gpu.utilization, gpu.activity
+    others = (activity.dram, used.gpu, used.gpu_max, used.encoder, used.decoder, used.jpeg, used.ofa)
+    return activity.graphics is not None and all(
+        value < IDLE for value in (activity.graphics, *others) if value is not None
+    )
+
+
+def _drawn(rest: IdleCap, energy: dict[str, float], members: int) -> float | None:
+    """Joules since the newest look. None: a counter fails, or was set back."""
+    if not len(rest.energy) == len(energy) == members or rest.energy.keys() != energy.keys():
+        return None
+    joules = [energy[uuid] - before for uuid, before in rest.energy.items()]
+    return None if min(joules) < 0 else sum(joules)

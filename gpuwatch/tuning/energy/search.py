@@ -10,8 +10,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from gpuwatch.tuning.energy.estimate import disagree, energy, slowest
-from gpuwatch.tuning.energy.state import Probe
-from gpuwatch.tuning.energy.windows import Gang, Ladder, Pair, Terms
+from gpuwatch.tuning.energy.model import GangWindow, Ladder, Probe, Terms, WindowPair
 
 PROBES = 6
 LOOKS = (4, 8, 12, 16, 24, 32, 48, 64)
@@ -50,7 +49,7 @@ class Point(NamedTuple):
     t: float
 
 
-def judge(pairs: Sequence[Pair], terms: Terms, best: float) -> bool | None:
+def judge(pairs: Sequence[WindowPair], terms: Terms, best: float) -> bool | None:
     """Whether a cap keeps the bound and saves energy, None: more pairs are needed.
 
     `best`: natural logarithm of the energy for a unit of work of the best cap so far, 0 without a cap.
@@ -72,7 +71,7 @@ def judge(pairs: Sequence[Pair], terms: Terms, best: float) -> bool | None:
     return False if unlikely or len(pairs) == LOOKS[-1] else None
 
 
-def is_hopeless(pairs: Sequence[Pair], terms: Terms) -> bool:
+def is_hopeless(pairs: Sequence[WindowPair], terms: Terms) -> bool:
     """Whether the newest pairs, two or three, are so far beyond the bound that no more of it should be suffered."""
     bound = math.log(1 - terms.slowdown)
     two, three = slowest(pairs[-2:]), slowest(pairs[-3:])
@@ -104,7 +103,7 @@ def first(ladder: Ladder, terms: Terms, watts: float) -> float:
     return min(ladder.at_least(share * top), ladder.caps[0])
 
 
-def reached(ladder: Ladder, full: Sequence[Gang]) -> Ladder:
+def reached(ladder: Ladder, full: Sequence[GangWindow]) -> Ladder:
     """The ladder from the clock down that GPUs reach without a cap: where a power limit holds them below their highest,
     a cap in between does nothing, and tells nothing of a lower one. `full`: windows without a cap.
     """

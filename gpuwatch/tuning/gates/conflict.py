@@ -6,7 +6,7 @@ that nobody here has made. A GPU that limits itself names a reason, and that is 
 
 from collections.abc import Mapping
 
-import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.health.check import WORKING_STATE
 from gpuwatch.model.snapshot import Gpu, Record
@@ -39,10 +39,8 @@ YIELD_SECONDS = 3600.0
 
 WHO = "an admin's `nvidia-smi -lgc` or `-ac`, or DCGM's configuration"
 
-evolve = msgspec.structs.replace
 
-
-class Watch(Record, frozen=True, kw_only=True):
+class ConflictWatch(Record, frozen=True, kw_only=True):
     """One GPU. `at`: unix seconds of its newest sample; `held`: reason -> seconds for which it has held the clock, as
     of then. `above`, `named`: samples in a row that were above our cap, and that named a setting; `below`: the clocks
     of those in a row that were too low for no reason, newest last.
@@ -55,7 +53,9 @@ class Watch(Record, frozen=True, kw_only=True):
     named: int = 0
 
 
-def look(watch: Watch, gpu: Gpu, cap: float | None, top: float | None, switched: float | None) -> tuple[Watch, str]:
+def look(
+    watch: ConflictWatch, gpu: Gpu, cap: float | None, top: float | None, switched: float | None
+) -> tuple[ConflictWatch, str]:
     """Take in one sample; why somebody else must be at work, in words, empty: nobody is.
 
     `cap`: the clock in hertz we hold it at, None: nothing of ours is set; `top`: its highest clock; `switched`: unix
@@ -63,13 +63,13 @@ def look(watch: Watch, gpu: Gpu, cap: float | None, top: float | None, switched:
     """
     if gpu.at == watch.at:
         return watch, ""
-    known = evolve(watch, at=gpu.at, held=gpu.clock_events.seconds)
+    known = replace(watch, at=gpu.at, held=gpu.clock_events.seconds)
     if switched is not None and -AGO_SECONDS < gpu.at - switched < SETTLE_SECONDS:
         return known, ""
     clock, allowed = gpu.clocks.sm, top if cap is None else cap
     is_low = clock is not None and allowed is not None and clock < (1 - BELOW) * allowed
     is_setting = cap is None and gpu.clock_events.active.get(SETTING, False)
-    seen = evolve(
+    seen = replace(
         known,
         above=watch.above + 1 if clock is not None and cap is not None and clock > cap + ABOVE_HERTZ else 0,
         below=(*watch.below, clock)[-BELOW_SAMPLES:] if clock is not None and is_low and _is_free(gpu, watch) else (),
@@ -78,7 +78,7 @@ def look(watch: Watch, gpu: Gpu, cap: float | None, top: float | None, switched:
     return seen, _words(seen, clock, cap, allowed)
 
 
-def _is_free(gpu: Gpu, watch: Watch) -> bool:
+def _is_free(gpu: Gpu, watch: ConflictWatch) -> bool:
     """Whether a busy GPU in a state in which work is done has nothing that holds it, now or since the sample before.
 
     The counters also know what has no bit: the board's limit, and the voltage at which the chip is reliable. A setting
@@ -91,7 +91,7 @@ def _is_free(gpu: Gpu, watch: Watch) -> bool:
     return is_busy and bool(active) and not is_held and not was_held
 
 
-def _words(watch: Watch, clock: float | None, cap: float | None, allowed: float | None) -> str:
+def _words(watch: ConflictWatch, clock: float | None, cap: float | None, allowed: float | None) -> str:
     if clock is None:
         return ""
     now = f"its SM clock is {_mhz(clock)}"

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 from gpuwatch.config import TuningConfig
 from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, Consents, PodConsent
 from gpuwatch.model.snapshot import Record
-from gpuwatch.tuning.energy.windows import Terms
+from gpuwatch.tuning.energy.model import Terms
 from gpuwatch.tuning.gates.owners import Owner, consent_of
-from gpuwatch.tuning.model.status import Obstacle, Reason
+from gpuwatch.tuning.model.status import Obstacle, ObstacleReason
 
 Mode = Literal["off", "observe", "enforce"]
 MODES: tuple[Mode, ...] = ("off", "observe", "enforce")
@@ -34,7 +34,7 @@ Place = tuple[str, Mapping[str, str]]
 """Who says it, in words, and the annotations."""
 
 
-class Wish(Record, frozen=True, kw_only=True):
+class TuningRequest(Record, frozen=True, kw_only=True):
     """What all owners of some GPUs agree to. `mode`: the least of all; `terms` None: nobody has said the class, neither
     by an annotation nor by `tuning.work_class`, or what was said cannot be read. `obstacle`: the most serious; None:
     they may be tuned, as far as `mode` goes. `priority`: the highest of their PriorityClasses.
@@ -46,14 +46,14 @@ class Wish(Record, frozen=True, kw_only=True):
     priority: int = 0
 
 
-class Permit(NamedTuple):
+class ConsentDecision(NamedTuple):
     """How far tuning may go, and who said so."""
 
     mode: Mode
-    words: str
+    message: str
 
 
-class Say(NamedTuple):
+class ConsentValue(NamedTuple):
     """What one owner says, or who speaks for it. None: not said, or it cannot be read."""
 
     mode: Mode
@@ -63,26 +63,28 @@ class Say(NamedTuple):
     priority: int = 0
 
 
-def wish(config: TuningConfig, consents: Consents | None, owners: Sequence[Owner], now: float) -> Wish:
+def tuning_request(
+    config: TuningConfig, consents: Consents | None, owners: Sequence[Owner], now: float
+) -> TuningRequest:
     """What these owners agree to; without owners, what the operator would do. `now`: unix seconds."""
     says = [_said(config, consents, owner, now) for owner in owners] or [_outside(config)]
-    node = permit([("the Node", consents.node)] if consents else [])
+    node = consent_decision([("the Node", consents.node)] if consents else [])
     obstacles = [obstacle for say in says for obstacle in say.obstacles]
     if node is not None and node.mode != "enforce":
-        reason = Reason.STOPPED if node.mode == "off" else Reason.NOT_OPTED_IN
-        obstacles.append(Obstacle(reason=reason, words=node.words))
-    return Wish(
+        reason = ObstacleReason.STOPPED if node.mode == "off" else ObstacleReason.NOT_OPTED_IN
+        obstacles.append(Obstacle(reason=reason, message=node.message))
+    return TuningRequest(
         mode=min([config.mode, *(say.mode for say in says), *([node.mode] if node else [])], key=MODES.index),
         terms=_strictest(says),
-        obstacle=min(obstacles, key=lambda obstacle: tuple(Reason).index(obstacle.reason), default=None),
+        obstacle=min(obstacles, key=lambda obstacle: tuple(ObstacleReason).index(obstacle.reason), default=None),
         priority=max(say.priority for say in says),
     )
 
 
 def stopped(consents: Consents | None) -> str:
     """Who on the Node's side has stopped the tuner, in words, however long ago it was asked; empty: nobody."""
-    node = permit([("the Node", consents.node)] if consents else [])
-    return node.words if node is not None and node.mode == "off" else ""
+    node = consent_decision([("the Node", consents.node)] if consents else [])
+    return node.message if node is not None and node.mode == "off" else ""
 
 
 def opted_in(config: TuningConfig, consents: Consents | None, owner: Owner, now: float) -> bool:
@@ -97,7 +99,7 @@ def power_agent(consents: Consents | None, owner: Owner) -> str:
     return next((name for name in POWER_AGENTS if pod is not None and name in pod.annotations), "")
 
 
-def permit(places: Sequence[Place]) -> Permit | None:
+def consent_decision(places: Sequence[Place]) -> ConsentDecision | None:
     """The least that is said of AUTOTUNE. None: nobody says anything."""
     said = [_mode(who, text) for who, texts in places if (text := texts.get(AUTOTUNE)) is not None]
     return min(said, key=lambda each: MODES.index(each.mode), default=None)
@@ -110,20 +112,20 @@ def share(text: str) -> float | None:
     return value if 0 < value < 1 else None
 
 
-def _mode(who: str, text: str) -> Permit:
+def _mode(who: str, text: str) -> ConsentDecision:
     mode = next((mode for mode in MODES if mode == text.strip()), None)
     if mode is None:
-        return Permit("off", f"{who} says {AUTOTUNE}: {_shown(text)}, which is none of {', '.join(MODES)}")
-    return Permit(mode, f"{who} says {AUTOTUNE}: {mode}")
+        return ConsentDecision("off", f"{who} says {AUTOTUNE}: {_shown(text)}, which is none of {', '.join(MODES)}")
+    return ConsentDecision(mode, f"{who} says {AUTOTUNE}: {mode}")
 
 
-def _said(config: TuningConfig, consents: Consents | None, owner: Owner, now: float) -> Say:
+def _said(config: TuningConfig, consents: Consents | None, owner: Owner, now: float) -> ConsentValue:
     if not owner.is_pod:
         return _outside(config)
     pod = _known(consents, owner, now)
     if consents is None or pod is None:
-        words = f"what {owner.name} wants is not known: {_ignorance(consents, now)}"
-        return Say("observe", obstacles=(Obstacle(reason=Reason.NO_CONSENT, words=words),))
+        message = f"what {owner.name} wants is not known: {_ignorance(consents, now)}"
+        return ConsentValue("observe", obstacles=(Obstacle(reason=ObstacleReason.NO_CONSENT, message=message),))
     places = _places(consents, pod)
     agreed = _permit(config, consents, pod)
     slowdowns = [(who, text, share(text)) for who, texts in places if (text := texts.get(MAX_SLOWDOWN)) is not None]
@@ -132,13 +134,13 @@ def _said(config: TuningConfig, consents: Consents | None, owner: Owner, now: fl
     ]
     latency, unclear = _class(config, places)
     obstacles = (
-        *_obstacle(Reason.OPTED_OUT, agreed.words if agreed.mode == "off" else ""),
-        *_obstacle(Reason.OPTED_OUT, "; ".join(wrong)),
-        *_obstacle(Reason.NOT_OPTED_IN, agreed.words if agreed.mode == "observe" else ""),
-        *_obstacle(Reason.NO_CLASS, unclear),
-        *_obstacle(Reason.GANG, _elsewhere(pod)),
+        *_obstacle(ObstacleReason.OPTED_OUT, agreed.message if agreed.mode == "off" else ""),
+        *_obstacle(ObstacleReason.OPTED_OUT, "; ".join(wrong)),
+        *_obstacle(ObstacleReason.NOT_OPTED_IN, agreed.message if agreed.mode == "observe" else ""),
+        *_obstacle(ObstacleReason.NO_CLASS, unclear),
+        *_obstacle(ObstacleReason.GANG, _elsewhere(pod)),
     )
-    return Say(
+    return ConsentValue(
         mode="off" if wrong else agreed.mode,
         slowdown=None if wrong else min([config.max_slowdown, *(value for _, _, value in slowdowns if value)]),
         latency=latency,
@@ -147,10 +149,12 @@ def _said(config: TuningConfig, consents: Consents | None, owner: Owner, now: fl
     )
 
 
-def _outside(config: TuningConfig) -> Say:
+def _outside(config: TuningConfig) -> ConsentValue:
     """Work that nobody but the operator speaks for."""
-    words = "" if config.work_class else "tuning.work_class says neither batch nor serving"
-    return Say(config.mode, config.max_slowdown, config.work_class, tuple(_obstacle(Reason.NO_CLASS, words)))
+    message = "" if config.work_class else "tuning.work_class says neither batch nor serving"
+    return ConsentValue(
+        config.mode, config.max_slowdown, config.work_class, tuple(_obstacle(ObstacleReason.NO_CLASS, message))
+    )
 
 
 def _known(consents: Consents | None, owner: Owner, now: float) -> PodConsent | None:
@@ -176,9 +180,9 @@ def _places(consents: Consents, pod: PodConsent) -> tuple[Place, ...]:
     return (f"pod {pod.namespace}/{pod.name}", pod.annotations), (f"namespace {pod.namespace}", namespace)
 
 
-def _permit(config: TuningConfig, consents: Consents, pod: PodConsent) -> Permit:
-    words = f"nobody says {AUTOTUNE} of {pod.namespace}/{pod.name}, and tuning.pods is {config.pods}"
-    return permit(_places(consents, pod)) or Permit(config.pods, words)
+def _permit(config: TuningConfig, consents: Consents, pod: PodConsent) -> ConsentDecision:
+    message = f"nobody says {AUTOTUNE} of {pod.namespace}/{pod.name}, and tuning.pods is {config.pods}"
+    return consent_decision(_places(consents, pod)) or ConsentDecision(config.pods, message)
 
 
 def _class(config: TuningConfig, places: Sequence[Place]) -> tuple[Latency | None, str]:
@@ -198,7 +202,7 @@ def _elsewhere(pod: PodConsent) -> str:
     )
 
 
-def _strictest(says: Sequence[Say]) -> Terms | None:
+def _strictest(says: Sequence[ConsentValue]) -> Terms | None:
     """What keeps the promise to all of them."""
     slowdowns = [say.slowdown for say in says if say.slowdown is not None]
     classes = {say.latency for say in says}
@@ -207,9 +211,9 @@ def _strictest(says: Sequence[Say]) -> Terms | None:
     return Terms(slowdown=min(slowdowns), latency="serving" if "serving" in classes else "batch")
 
 
-def _obstacle(reason: Reason, words: str) -> Iterator[Obstacle]:
-    if words:
-        yield Obstacle(reason=reason, words=words)
+def _obstacle(reason: ObstacleReason, message: str) -> Iterator[Obstacle]:
+    if message:
+        yield Obstacle(reason=reason, message=message)
 
 
 def _shown(text: str) -> str:

@@ -1,16 +1,236 @@
-"""Which GPUs may be tuned now, and why the others may not."""
+"""The gates before tuning: what must hold of a GPU before its clocks or power may be changed, and for how long it held.
 
-from collections.abc import Iterator, Mapping
+A gate looks at one GPU of one View, and at what the API server said of the Node and the pods, if that is known.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from gpuwatch.config import TuningConfig
+from gpuwatch.health.xid.classify import classify
 from gpuwatch.model.consent import Consents
-from gpuwatch.model.finding import XidClass
+from gpuwatch.model.finding import Finding, Health, Severity, XidClass
+from gpuwatch.model.pci import pci_key
 from gpuwatch.model.setting import Setting
+from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Identity, Record
 from gpuwatch.model.view import View
-from gpuwatch.tuning.gates.gates import GATES, LINGER_SECONDS, Case, foreign_limit
-from gpuwatch.tuning.gates.owners import owners
-from gpuwatch.tuning.model.status import GpuTuning, Obstacle, Reason, TuningState
+from gpuwatch.model.xid import XidCount, XidEvent
+from gpuwatch.tuning.gates.conflict import SETTING, WHO, YIELD_SECONDS
+from gpuwatch.tuning.gates.consent import opted_in, power_agent
+from gpuwatch.tuning.gates.owners import NOBODY, Owner, owners
+from gpuwatch.tuning.model.order import is_same
+from gpuwatch.tuning.model.status import GpuTuning, Obstacle, ObstacleReason, TuningState
+
+REST_SECONDS = 600.0
+"""A GPU that was in trouble is left alone for so long after it."""
+
+LINGER_SECONDS = 15.0
+"""A sample is as old as a View may be: it may show a setting of gpuwatch's that is no longer recorded, also one that an
+earlier tuner had made and of which this one knows nothing.
+"""
+
+VOLTA = 7.0
+"""Compute capability. Older GPUs name application clocks as a reason also where nobody has set any."""
+
+SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
+"""Clock event reasons with which the hardware or the driver defends itself; a power cap is none."""
+
+HARMLESS = ("xid_application", "xid_application_repeated")
+"""Checks that blame the work, not the GPU."""
+
+MONITOR = "monitoring_degraded"
+
+
+class GateInputs(Record, frozen=True, kw_only=True):
+    """One GPU. `gpu` None: there is no fresh sample. `settings`: what gpuwatch itself has set on it, or had when the
+    sample may have been taken. `owners`: whose work is on it. `config` None: nobody has opted in.
+    """
+
+    view: View
+    status: GpuStatus
+    gpu: Gpu | None
+    settings: tuple[Setting, ...]
+    classes: Mapping[int, XidClass]
+    owners: tuple[Owner, ...] = ()
+    consents: Consents | None = None
+    config: TuningConfig | None = None
+
+    @property
+    def uuid(self) -> str:
+        """The GPU's."""
+        return self.status.identity.uuid
+
+
+class Gate(NamedTuple):
+    """`closed` gives words, empty when it is open. `rests`: it stays closed for so many seconds after it was, if it was
+    for `proven` seconds.
+    """
+
+    reason: ObstacleReason
+    closed: Callable[[GateInputs], str]
+    rests: float = 0.0
+    proven: float = 0.0
+
+
+def foreign_limit(gpu: Gpu, settings: tuple[Setting, ...]) -> bool | None:
+    """Whether the power limit is neither the board's default nor one of gpuwatch's; None: that cannot be told."""
+    power = gpu.power
+    limits = [limit for limit in (power.limit_configured, power.limit_enforced) if limit is not None]
+    if power.limit_default is None or not limits:
+        return None
+    own = [watts for each in settings if each.knob == "power_limit" for watts in (*each.applied, each.original)]
+    usual = [power.limit_default, *(watts for watts in own if watts is not None)]
+    return any(not any(is_same(limit, watts) for watts in usual) for limit in limits)
+
+
+def _quarantined(case: GateInputs) -> str:
+    return "gpuwatch has tainted the node" if case.consents is not None and case.consents.quarantined else ""
+
+
+def _in_state(state: GpuState) -> Callable[[GateInputs], str]:
+    return lambda case: f"{state}: {case.status.detail or 'no sample'}" if case.status.state is state else ""
+
+
+def _unknown(case: GateInputs) -> str:
+    if case.status.state is GpuState.UNKNOWN or (case.gpu is None and case.status.state is GpuState.FRESH):
+        return f"nobody reads it: {case.status.detail or 'no sample'}"
+    health = case.view.judgement.gpus.get(case.uuid, Health.UNKNOWN)
+    return "its health is not known" if case.gpu is not None and health is Health.UNKNOWN else ""
+
+
+def _about(case: GateInputs) -> Iterator[Finding]:
+    return (found for found in case.view.judgement.findings if found.gpu in (case.uuid, None))
+
+
+def _fault(case: GateInputs) -> str:
+    checks = (
+        found.check
+        for found in _about(case)
+        if found.severity is not Severity.INFO and found.check not in (*HARMLESS, MONITOR)
+    )
+    return ", ".join(dict.fromkeys(checks))
+
+
+def _xid(case: GateInputs) -> str:
+    at = case.view.snapshot.at
+    codes = {
+        count.xid
+        for count in case.view.xids
+        if count.last is not None
+        and at - count.last < REST_SECONDS
+        and _is_of(count, case.status.identity)
+        and classify(XidEvent(at=count.last, xid=count.xid, source="kernel"), case.classes)
+        not in ("application", "ignore")
+    }
+    return ", ".join(f"XID {code}" for code in sorted(codes))
+
+
+def _is_of(count: XidCount, identity: Identity) -> bool:
+    """An XID of nobody knows which GPU may be of any."""
+    if count.uuid is not None:
+        return count.uuid == identity.uuid
+    return count.pci is None or pci_key(count.pci) == pci_key(identity.pci_bus_id)
+
+
+def _repair(gpu: Gpu) -> str:
+    pending = {
+        "row remap": gpu.row_remap.pending,
+        "page retirement": gpu.retired_pages.pending,
+        "memory channel repair": gpu.ecc.channel_repair_pending,
+        "TPC repair": gpu.ecc.tpc_repair_pending,
+        "recovery action": bool(gpu.recovery_action),
+    }
+    waiting = [name for name, waits in pending.items() if waits]
+    return f"{', '.join(waiting)} pending" if waiting else ""
+
+
+def _slowdown(gpu: Gpu) -> str:
+    return ", ".join(reason for reason in SLOWDOWNS if gpu.clock_events.active.get(reason))
+
+
+def _monitoring(case: GateInputs) -> str:
+    blind = any(found.check == MONITOR for found in _about(case))
+    return "a source of the agent is down, faults could go unseen" if blind else ""
+
+
+def _mig(gpu: Gpu) -> str:
+    return "MIG: its clocks and power are those of several instances" if gpu.mig_enabled or gpu.mig_pending else ""
+
+
+def _vgpu(gpu: Gpu) -> str:
+    hosts = gpu.vgpus or (gpu.virtualization_mode or "none") not in ("none", "passthrough")
+    return "virtual machines share it" if hosts else ""
+
+
+def _display(gpu: Gpu) -> str:
+    draws = gpu.display_active or any(process.type == "graphics" for process in gpu.processes or ())
+    return "it draws a screen" if draws else ""
+
+
+def _owners_unknown(case: GateInputs) -> str:
+    down = {source.name for source in case.view.snapshot.sources if source.up is False}
+    if "podresources" in down:
+        return "the kubelet does not say who has it"
+    if any(owner.name == NOBODY for owner in case.owners):
+        return "nobody can tell whose its processes are: the work of a pod that has said no, maybe"
+    return "its processes cannot be listed" if case.gpu is not None and case.gpu.processes is None else ""
+
+
+def _shared(case: GateInputs) -> str:
+    if len(case.owners) < 2 or case.gpu is None:
+        return ""
+    config, at = case.config, case.view.snapshot.at
+    if config is not None and all(opted_in(config, case.consents, owner, at) for owner in case.owners):
+        return ""
+    return f"shared by {', '.join(owner.name for owner in case.owners)}, and not all of them have opted in"
+
+
+def _conflict(case: GateInputs) -> str:
+    agents = {name for owner in case.owners if (name := power_agent(case.consents, owner))}
+    message = [f"by {name} somebody else sets its power" for name in sorted(agents)]
+    if case.gpu is not None:
+        message += filter(None, (_foreign_limit(case.gpu, case.settings), _foreign_clocks(case.gpu, case.settings)))
+    return "; ".join(message)
+
+
+def _foreign_limit(gpu: Gpu, settings: tuple[Setting, ...]) -> str:
+    if not foreign_limit(gpu, settings):
+        return ""
+    limit = min(watts for watts in (gpu.power.limit_configured, gpu.power.limit_enforced) if watts is not None)
+    return f"its power limit is {limit:.0f} W, by default {gpu.power.limit_default:.0f} W, and not by gpuwatch"
+
+
+def _foreign_clocks(gpu: Gpu, settings: tuple[Setting, ...]) -> str:
+    """The driver names locked clocks, too, so that nothing can be said where gpuwatch has locked them."""
+    if any(setting.knob == "locked_clocks" for setting in settings) or not gpu.clock_events.active.get(SETTING):
+        return ""
+    is_older = float(gpu.identity.compute_capability or VOLTA) < VOLTA
+    return "" if is_older else f"its clocks are held by a setting, and not by gpuwatch: {WHO}"
+
+
+def _sampled(closed: Callable[[Gpu], str]) -> Callable[[GateInputs], str]:
+    """Open without a sample: then another gate is closed."""
+    return lambda case: "" if case.gpu is None else closed(case.gpu)
+
+
+GATES: tuple[Gate, ...] = (
+    Gate(ObstacleReason.QUARANTINED, _quarantined),
+    Gate(ObstacleReason.LOST, _in_state(GpuState.LOST), rests=REST_SECONDS),
+    Gate(ObstacleReason.UNRESPONSIVE, _in_state(GpuState.UNRESPONSIVE), rests=REST_SECONDS),
+    Gate(ObstacleReason.UNKNOWN, _unknown),
+    Gate(ObstacleReason.FAULT, _fault, rests=REST_SECONDS),
+    Gate(ObstacleReason.XID, _xid),  # an XID's own time is known
+    Gate(ObstacleReason.REPAIR_PENDING, _sampled(_repair), rests=REST_SECONDS),
+    Gate(ObstacleReason.SLOWDOWN, _sampled(_slowdown), rests=REST_SECONDS),
+    Gate(ObstacleReason.MONITORING, _monitoring),
+    Gate(ObstacleReason.MIG, _sampled(_mig)),
+    Gate(ObstacleReason.VGPU, _sampled(_vgpu)),
+    Gate(ObstacleReason.DISPLAY, _sampled(_display)),
+    Gate(ObstacleReason.OWNERS_UNKNOWN, _owners_unknown),
+    Gate(ObstacleReason.SHARED, _shared),
+    Gate(ObstacleReason.CONFLICT, _conflict, rests=YIELD_SECONDS, proven=LINGER_SECONDS),
+)
+"""Most serious first: the first that is closed is the reason that metrics name."""
 
 
 class Span(NamedTuple):
@@ -20,8 +240,8 @@ class Span(NamedTuple):
     last: float
 
 
-_Key = tuple[str, Reason | Setting]
-Seen = Mapping[_Key, Span]
+_Key = tuple[str, ObstacleReason | Setting]
+GateHistory = Mapping[_Key, Span]
 """By uuid: gates that rest and were closed, settings of gpuwatch's that were recorded."""
 
 RESTS = {gate.reason: gate.rests for gate in GATES}
@@ -33,11 +253,11 @@ def judge(
     fresh: bool,
     now: float,
     settings: tuple[Setting, ...] = (),
-    seen: Seen | None = None,
+    seen: GateHistory | None = None,
     classes: Mapping[int, XidClass] | None = None,
     consents: Consents | None = None,
     config: TuningConfig | None = None,
-) -> tuple[tuple[GpuTuning, ...], Seen]:
+) -> tuple[tuple[GpuTuning, ...], GateHistory]:
     """Every GPU that was ever seen, and what to hand in next time as `seen`. `now`: monotonic; `fresh`: the View tells
     of now; `settings`: the record of what gpuwatch has set; `classes`: `checks.xids`; `consents` None: not known,
     `config` None: nobody has opted in.
@@ -48,7 +268,7 @@ def judge(
     found = []
     for status in view.snapshot.statuses:
         uuid = status.identity.uuid
-        case = Case(
+        case = GateInputs(
             view=view,
             status=status,
             gpu=samples.get(uuid),
@@ -60,21 +280,21 @@ def judge(
         )
         obstacles: tuple[Obstacle, ...]
         if not fresh:
-            obstacles = (Obstacle(reason=Reason.STALE_VIEW, words="the agent's view is too old"),)
+            obstacles = (Obstacle(reason=ObstacleReason.STALE_VIEW, message="the agent's view is too old"),)
         else:
-            closed = {gate.reason: words for gate in GATES if (words := gate.closed(case))}
+            closed = {gate.reason: message for gate in GATES if (message := gate.closed(case))}
             kept = _after(uuid, closed, kept, now)
             obstacles = tuple(_obstacles(uuid, closed, kept, now))
         found.append(_tuning(case, obstacles))
     return tuple(found), kept
 
 
-def _kept(what: Reason | Setting) -> float:
+def _kept(what: ObstacleReason | Setting) -> float:
     """Seconds for which it counts."""
     return LINGER_SECONDS if isinstance(what, Setting) else RESTS[what]
 
 
-def _after(uuid: str, closed: Mapping[Reason, str], kept: dict[_Key, Span], now: float) -> dict[_Key, Span]:
+def _after(uuid: str, closed: Mapping[ObstacleReason, str], kept: dict[_Key, Span], now: float) -> dict[_Key, Span]:
     """What was seen, with the gates of one GPU as they are now; one that opened before it was proven is forgotten."""
     after = dict(kept)
     for gate in GATES:
@@ -87,16 +307,16 @@ def _after(uuid: str, closed: Mapping[Reason, str], kept: dict[_Key, Span], now:
     return after
 
 
-def _obstacles(uuid: str, closed: Mapping[Reason, str], seen: Seen, now: float) -> Iterator[Obstacle]:
+def _obstacles(uuid: str, closed: Mapping[ObstacleReason, str], seen: GateHistory, now: float) -> Iterator[Obstacle]:
     for gate in GATES:
         if gate.reason in closed:
-            yield Obstacle(reason=gate.reason, words=closed[gate.reason])
+            yield Obstacle(reason=gate.reason, message=closed[gate.reason])
         elif (span := seen.get((uuid, gate.reason))) is not None:
-            words = f"{gate.reason} {now - span.last:.0f} s ago, rests {gate.rests:.0f} s"
-            yield Obstacle(reason=gate.reason, words=words)
+            message = f"{gate.reason} {now - span.last:.0f} s ago, rests {gate.rests:.0f} s"
+            yield Obstacle(reason=gate.reason, message=message)
 
 
-def _tuning(case: Case, obstacles: tuple[Obstacle, ...]) -> GpuTuning:
+def _tuning(case: GateInputs, obstacles: tuple[Obstacle, ...]) -> GpuTuning:
     used = case.gpu is not None and bool(case.owners)
     state = TuningState.REFUSED if obstacles else TuningState.ELIGIBLE if used else TuningState.IDLE
     foreign = None if case.gpu is None else foreign_limit(case.gpu, case.settings)

@@ -35,7 +35,7 @@ class Owner(Record, frozen=True, kw_only=True):
         return self.uid or self.name
 
 
-class Team(Record, frozen=True, kw_only=True):
+class Gang(Record, frozen=True, kw_only=True):
     """GPUs that are moved together. `owners` empty: nobody is seen on the GPU. `pids`: all processes on them."""
 
     uuids: tuple[str, ...]
@@ -48,7 +48,7 @@ class Team(Record, frozen=True, kw_only=True):
         return " ".join((*sorted(owner.id for owner in self.owners), "on", *sorted(self.uuids)))
 
 
-def teams(view: View, consents: Consents | None) -> tuple[Team, ...]:
+def gangs(view: View, consents: Consents | None) -> tuple[Gang, ...]:
     """Every GPU ever seen, in one team each, by the index of their first GPU.
 
     A lost GPU stays with the pod that had it. Two GPUs are in one team if an owner is on both, or pods of one job are.
@@ -61,7 +61,7 @@ def teams(view: View, consents: Consents | None) -> tuple[Team, ...]:
     }
     bonds = {uuid: {bond for owner in on[uuid] for bond in _bonds(owner, consents)} for uuid in on}
     return tuple(
-        Team(
+        Gang(
             uuids=tuple(uuids),
             owners=tuple(dict.fromkeys(owner for uuid in uuids for owner in on[uuid])),
             pids=frozenset(
@@ -72,7 +72,7 @@ def teams(view: View, consents: Consents | None) -> tuple[Team, ...]:
     )
 
 
-def follow(before: Team | None, now: Team) -> tuple[Team, bool]:
+def follow(before: Gang | None, now: Gang) -> tuple[Gang, bool]:
     """The team to remember, and whether its work is another one than before.
 
     It is with another owner or other GPUs, and when none of the processes it began with is left: a script started anew

@@ -19,7 +19,7 @@ class TuningState(StrEnum):
     REFUSED = "refused"
 
 
-class Reason(StrEnum):
+class ObstacleReason(StrEnum):
     """Why a GPU is refused; the order is that in which they are told."""
 
     STOPPED = "stopped"  # a person said so: `gpuwatch tune stop`, or the Node's annotation
@@ -65,8 +65,8 @@ class Reason(StrEnum):
 class Obstacle(Record, frozen=True, kw_only=True):
     """One thing that stands against tuning a GPU."""
 
-    reason: Reason
-    words: str
+    reason: ObstacleReason
+    message: str
 
 
 class GpuTuning(Record, frozen=True, kw_only=True):
@@ -94,14 +94,14 @@ class GpuTuning(Record, frozen=True, kw_only=True):
     note: str = ""  # what is being done, or would be, for people
 
     @property
-    def reason(self) -> Reason | None:
+    def reason(self) -> ObstacleReason | None:
         """The first obstacle's; None: there is none."""
         return self.obstacles[0].reason if self.obstacles else None
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """All obstacles."""
-        return "; ".join(obstacle.words for obstacle in self.obstacles)
+        return "; ".join(obstacle.message for obstacle in self.obstacles)
 
 
 class BudgetState(Record, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ class BudgetState(Record, frozen=True, kw_only=True):
 
     budget: float
     how: str  # rules.power_budget.How, or emergency
-    words: str = ""
+    message: str = ""
     limits: float | None = None
     draw: float | None = None
 

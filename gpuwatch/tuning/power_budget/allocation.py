@@ -1,15 +1,53 @@
 """How a node's watts are shared: the GPU that loses most is lifted first, and the limits never exceed the budget.
 
-It is the sum of the limits that is kept, not that of the draws: limits hold when nobody watches them any more.
+It is the sum of the limits that is kept, not that of the draws: limits hold even when the tuner is dead.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from gpuwatch.model.snapshot import Record
 from gpuwatch.tuning.power_budget.curve import Curve, prior
-from gpuwatch.tuning.power_budget.water_filling import Range, fill, level
+
+HALVINGS = 40
+"""A level of 1,000 W is found to within a nanowatt."""
+
+
+class Range(NamedTuple):
+    """Watts that a limit may have."""
+
+    low: float
+    high: float
+
+    def clip(self, watts: float) -> float:
+        """The nearest watts within."""
+        return min(self.high, max(self.low, watts))
+
+
+def fill(budget: float, needs: Callable[[float], Sequence[float]], top: float) -> tuple[float, ...]:
+    """What everybody gets, watts, at the highest level of 0..`top` that fits; where none does, what level 0 needs.
+    `needs` gives watts at a level, never less at a higher one.
+    """
+    if sum(needs(top)) <= budget:
+        return tuple(needs(top))
+    low, high = 0.0, top
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if sum(needs(middle)) <= budget:
+            low = middle
+        else:
+            high = middle
+    return tuple(needs(low))
+
+
+def level(budget: float, ranges: Sequence[Range]) -> tuple[float, ...]:
+    """The same watts for everybody, as far as the ranges allow."""
+    return fill(
+        budget, lambda watts: [each.clip(watts) for each in ranges], max((each.high for each in ranges), default=0)
+    )
+
 
 FULL = 0.95
 """Share of the budget drawn below which nobody is held."""
@@ -21,7 +59,7 @@ HAIR = 1e-6
 """Watts by which a level may be missed; a whole watt is not lost for it."""
 
 
-class Demand(Record, frozen=True, kw_only=True):
+class PowerDemand(Record, frozen=True, kw_only=True):
     """One GPU, watts. `floor`: the lowest limit its board takes; `ceiling`: its limit before gpuwatch came.
 
     `draw`: p95 without being held (`power_budget_demand.natural`); None: not known. `curve`: by measurement; None: none
@@ -43,7 +81,7 @@ class Demand(Record, frozen=True, kw_only=True):
         return Range(min(self.floor, self.ceiling), self.ceiling)
 
 
-class How(StrEnum):
+class ShareMethod(StrEnum):
     """In which way the budget was shared."""
 
     UNLIMITED = "unlimited"  # all limits of before fit: nothing to do
@@ -57,11 +95,11 @@ class Shares(Record, frozen=True, kw_only=True):
     """Limits, watts by uuid, without the GPUs that are fixed; and why, for people."""
 
     limits: Mapping[str, float]
-    how: How
-    words: str
+    how: ShareMethod
+    message: str
 
 
-def share(budget: float, gpus: Sequence[Demand]) -> Shares:
+def share(budget: float, gpus: Sequence[PowerDemand]) -> Shares:
     """Share a budget in watts. The limits, with those that are fixed, never exceed it unless it is infeasible.
 
     A draw or a curve that cannot be counts as not known. Raises ValueError for a GPU that is named twice, and for a
@@ -74,29 +112,29 @@ def share(budget: float, gpus: Sequence[Demand]) -> Shares:
     least = sum(gpu.range.low for gpu in free)
     if least > left:
         others = f", {fixed:.0f} W are bound by limits that cannot be changed" if fixed else ""
-        words = f"infeasible: the lowest limits are {least:.0f} W together, the budget is {budget:.0f} W{others}"
-        return _shares(free, [gpu.range.low for gpu in free], How.INFEASIBLE, words)
+        message = f"infeasible: the lowest limits are {least:.0f} W together, the budget is {budget:.0f} W{others}"
+        return _shares(free, [gpu.range.low for gpu in free], ShareMethod.INFEASIBLE, message)
     if sum(gpu.ceiling for gpu in free) <= left:
-        return _shares(free, [gpu.ceiling for gpu in free], How.UNLIMITED, f"all limits fit {budget:.0f} W")
+        return _shares(free, [gpu.ceiling for gpu in free], ShareMethod.UNLIMITED, f"all limits fit {budget:.0f} W")
     left = float(math.floor(left))  # whole watts: what is rounded below then stays within
     roomy = {gpu.uuid: Range(gpu.range.clip((_draw(gpu) or 0.0) / FULL), gpu.ceiling) for gpu in free}
     if all(_draw(gpu) is not None for gpu in free) and sum(each.low for each in roomy.values()) <= left:
         drawn = sum(_draw(gpu) or 0.0 for gpu in free)
-        words = f"{drawn:.0f} W are drawn of {left:.0f} W: nobody is held"
-        return _shares(free, _by_tiers(left, free, roomy), How.ROOMY, words)
+        message = f"{drawn:.0f} W are drawn of {left:.0f} W: nobody is held"
+        return _shares(free, _by_tiers(left, free, roomy), ShareMethod.ROOMY, message)
     if not any(_curve(gpu) for gpu in free):
-        return _shares(free, uniform(left, free), How.UNIFORM, f"{left:.0f} W in equal parts: nothing is known")
+        return _shares(free, uniform(left, free), ShareMethod.UNIFORM, f"{left:.0f} W in equal parts: nothing is known")
     unknown = sum(_curve(gpu) is None for gpu in free)
-    words = f"{left:.0f} W by estimated loss" + (f", {unknown} unknown in equal parts" if unknown else "")
-    return _shares(free, _by_tiers(left, free, {gpu.uuid: gpu.range for gpu in free}), How.SHARED, words)
+    message = f"{left:.0f} W by estimated loss" + (f", {unknown} unknown in equal parts" if unknown else "")
+    return _shares(free, _by_tiers(left, free, {gpu.uuid: gpu.range for gpu in free}), ShareMethod.SHARED, message)
 
 
-def uniform(budget: float, gpus: Sequence[Demand]) -> tuple[float, ...]:
+def uniform(budget: float, gpus: Sequence[PowerDemand]) -> tuple[float, ...]:
     """The same limit for all, as far as their boards allow, in the order of `gpus`, watts."""
     return level(budget, [gpu.range for gpu in gpus])
 
 
-def emergency(budget: float, gpus: Sequence[Demand], now: Mapping[str, float]) -> dict[str, float]:
+def emergency(budget: float, gpus: Sequence[PowerDemand], now: Mapping[str, float]) -> dict[str, float]:
     """Limits for when more is drawn than the budget: at most an equal part, and nobody gets more than `now`.
 
     Raises ValueError as `share` does.
@@ -109,17 +147,17 @@ def emergency(budget: float, gpus: Sequence[Demand], now: Mapping[str, float]) -
     }
 
 
-def _shares(gpus: Sequence[Demand], watts: Sequence[float], how: How, words: str) -> Shares:
+def _shares(gpus: Sequence[PowerDemand], watts: Sequence[float], how: ShareMethod, message: str) -> Shares:
     limits = {gpu.uuid: _whole(gpu, each) for gpu, each in zip(gpus, watts, strict=True)}
-    return Shares(limits=limits, how=how, words=words)
+    return Shares(limits=limits, how=how, message=message)
 
 
-def _whole(gpu: Demand, watts: float) -> float:
+def _whole(gpu: PowerDemand, watts: float) -> float:
     """Watts downwards, so that the sum stays within; a limit of before is given back as it was."""
     return gpu.ceiling if watts >= gpu.ceiling else max(gpu.range.low, float(math.floor(watts + HAIR)))
 
 
-def _curve(gpu: Demand) -> Curve | None:
+def _curve(gpu: PowerDemand) -> Curve | None:
     """None: nothing is known. A GPU that draws far less than when it was measured does something else by now."""
     draw, curve = _draw(gpu), gpu.curve if gpu.curve is not None and gpu.curve.is_sound else None
     if draw is None:
@@ -127,12 +165,12 @@ def _curve(gpu: Demand) -> Curve | None:
     return curve if curve is not None and draw >= OTHER_PHASE * curve.draw else prior(draw)
 
 
-def _draw(gpu: Demand) -> float | None:
+def _draw(gpu: PowerDemand) -> float | None:
     """No GPU draws nothing: a reading of that is none."""
     return gpu.draw if gpu.draw is not None and 0 < gpu.draw < math.inf else None
 
 
-def _check(budget: float, gpus: Sequence[Demand]) -> None:
+def _check(budget: float, gpus: Sequence[PowerDemand]) -> None:
     numbers = [budget, *(each for gpu in gpus for each in (gpu.floor, gpu.ceiling, gpu.fixed) if each is not None)]
     if not all(map(math.isfinite, numbers)):
         raise ValueError(f"a budget or a limit is no number: {numbers}")
@@ -140,7 +178,7 @@ def _check(budget: float, gpus: Sequence[Demand]) -> None:
         raise ValueError(f"a GPU is named twice: {sorted(gpu.uuid for gpu in gpus)}")
 
 
-def _by_tiers(budget: float, gpus: Sequence[Demand], ranges: Mapping[str, Range]) -> tuple[float, ...]:
+def _by_tiers(budget: float, gpus: Sequence[PowerDemand], ranges: Mapping[str, Range]) -> tuple[float, ...]:
     """The highest priority first, the others at their lowest meanwhile; what nobody needs is spread in the end."""
     given = {uuid: each.low for uuid, each in ranges.items()}
     for priority in sorted({gpu.priority for gpu in gpus}, reverse=True):
@@ -150,7 +188,7 @@ def _by_tiers(budget: float, gpus: Sequence[Demand], ranges: Mapping[str, Range]
     return level(budget, [Range(given[gpu.uuid], gpu.ceiling) for gpu in gpus])
 
 
-def _within(budget: float, tier: Mapping[str, Demand], ranges: Mapping[str, Range]) -> Iterator[tuple[str, float]]:
+def _within(budget: float, tier: Mapping[str, PowerDemand], ranges: Mapping[str, Range]) -> Iterator[tuple[str, float]]:
     """An equal part for whom nothing is known of; among the others the rest, the slowest as fast as can be."""
     equal = dict(zip(tier, level(budget, [ranges[uuid] for uuid in tier]), strict=True))
     known = {uuid: curve for uuid, gpu in tier.items() if (curve := _curve(gpu)) is not None}

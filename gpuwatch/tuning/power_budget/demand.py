@@ -1,23 +1,85 @@
-"""What each GPU would draw if nobody held it, and what it would lose if somebody did: told from Views and from the
-energy tuner's probes.
+"""What each GPU would draw without a limit and would lose under one, and when a node draws more than it may.
 
-A probe tells two ratios, of the speed and of the draw. They are those of an unheld GPU only if no power limit held it
-while it was probed.
+A probe of the energy tuner tells two ratios, of the speed and of the draw. They are those of an unlimited GPU only if
+no power limit held it while it was probed.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from gpuwatch.model.snapshot import Gpu, Power, Record
 from gpuwatch.tuning.energy.estimate import slowest
-from gpuwatch.tuning.energy.state import Phase, Probe, State
-from gpuwatch.tuning.energy.windows import Pair
-from gpuwatch.tuning.power_budget.curve import Curve, fit
-from gpuwatch.tuning.power_budget.effect import Hold, free, hindered, measured, unhindered
-from gpuwatch.tuning.power_budget.overdraw import DRIFT, ENOUGH_SECONDS, HELD, WINDOW_SECONDS, Reading, natural, p95
+from gpuwatch.tuning.energy.model import Probe, TrialPhase, TrialState, WindowPair
+from gpuwatch.tuning.power_budget.curve import DRIFT, Curve, LimitEffects, fit, free, hindered, measured, unhindered
+
+WINDOW_SECONDS = 60.0
+ENOUGH_SECONDS = 30.0
+"""A window in which readings span less tells nothing."""
+
+HELD = 0.9
+"""Of its limit: a GPU that draws as much may well be held by it, and would draw more."""
+
+PATIENCE_SECONDS = 3.0
+REST_SECONDS = 60.0
+"""After more was drawn than the budget, the emergency lasts so long."""
+
+
+class PowerReading(NamedTuple):
+    """Watts at a monotonic second."""
+
+    at: float
+    watts: float
+
+
+def p95(readings: Sequence[PowerReading], now: float) -> float | None:
+    """Watts that 95 % of the readings of the last minute do not exceed; None: there are not enough."""
+    recent = [each for each in readings if 0 <= now - each.at <= WINDOW_SECONDS]
+    if not recent or max(each.at for each in recent) - min(each.at for each in recent) < ENOUGH_SECONDS:
+        return None
+    ranked = sorted(each.watts for each in recent)
+    return ranked[math.ceil(0.95 * len(ranked)) - 1]
+
+
+def natural(known: float | None, draw: float | None, limit: float | None) -> float | None:
+    """Watts a GPU draws unheld. `known`: the answer of before, None after its owner changed; `draw`: its p95 of now
+    under `limit`. None: not known, it could draw more than it may.
+    """
+    if draw is None or limit is None:
+        return known
+    if draw < HELD * limit:
+        return draw
+    if known is not None and draw <= known * DRIFT:
+        return max(known, draw)
+    return None
+
+
+class Overdraw(Record, frozen=True, kw_only=True):
+    """Monotonic seconds. `since`: first of the unbroken readings above the budget; `last`: newest of those that made
+    it an emergency.
+    """
+
+    since: float | None = None
+    last: float | None = None
+
+    def is_emergency(self, now: float) -> bool:
+        """Whether the node is to be capped at once, or still is."""
+        return self.last is not None and now - self.last < REST_SECONDS
+
+
+def watch(seen: Overdraw, reading: PowerReading | None, budget: float) -> Overdraw:
+    """Add what all GPUs draw together; None: it could not be read, which neither raises nor ends an alarm."""
+    if reading is None:
+        return seen
+    if reading.watts <= budget:
+        return Overdraw(last=seen.last)
+    since = reading.at if seen.since is None else seen.since
+    lasts = reading.at - since >= PATIENCE_SECONDS
+    return Overdraw(since=since, last=reading.at if lasts else seen.last)
+
 
 FEW = 3
 """Readings from which a draw is guessed when a GPU is about to be held before more of them are there."""
@@ -46,12 +108,12 @@ class Draw(Record, frozen=True, kw_only=True):
     at: float | None = None
     told: bool = False
     capped: float | None = None
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[PowerReading, ...] = ()
     natural: float | None = None
     demand: float | None = None
     probes: tuple[Probe, ...] = ()
     points: tuple[tuple[float, float], ...] = ()
-    hold: Hold = Hold()
+    hold: LimitEffects = LimitEffects()
 
     @property
     def curve(self) -> Curve | None:
@@ -61,31 +123,31 @@ class Draw(Record, frozen=True, kw_only=True):
         return fit(measured(self.hold, self.points, self.demand, self.ceiling), self.demand)
 
 
-def watts(power: Power) -> float | None:
+def watts_of(power: Power) -> float | None:
     """What a GPU draws; None: not known."""
     return next((each for each in (power.average, power.instant) if each is not None and 0 < each < math.inf), None)
 
 
-def drawn(
-    before: Draw, gpu: Gpu, *, limit: float, ceiling: float, owner: str | None, state: State | None, now: float
+def with_sample(
+    before: Draw, gpu: Gpu, *, limit: float, ceiling: float, owner: str | None, state: TrialState | None, now: float
 ) -> Draw:
     """Take in a sample. `limit`: in force; `ceiling`: the limit of before gpuwatch came; `now`: monotonic seconds."""
-    held = state.held if state is not None and state.phase is Phase.HOLD and not state.lifted else None
+    held = state.held if state is not None and state.phase is TrialPhase.HOLD and not state.lifted else None
     draw = before if before.owner == owner else Draw(owner=owner)
     if draw.held != held or abs(draw.limit - limit) > SAME_WATTS:
         draw = replace(draw, natural=_guess(draw), readings=(), capped=None, limit=limit, held=held)
     draw = replace(draw, is_free=limit >= ceiling - SAME_WATTS, ceiling=ceiling)
-    reading = watts(gpu.power)
+    reading = watts_of(gpu.power)
     if reading is not None and gpu.at != draw.at:
         recent = (each for each in draw.readings if now - each.at <= WINDOW_SECONDS)
         word = gpu.clock_events.active.get(CAPPED)
         capped = now if word else draw.capped
-        readings = (*recent, Reading(now, reading))
+        readings = (*recent, PowerReading(now, reading))
         draw = replace(draw, readings=readings, at=gpu.at, told=word is not None, capped=capped)
     return _felt(_measured(_demanded(draw, state, now), state), state, now)
 
 
-def _demanded(draw: Draw, state: State | None, now: float) -> Draw:
+def _demanded(draw: Draw, state: TrialState | None, now: float) -> Draw:
     """The demand. Under the energy tuner's cap a GPU draws a known share of what it would."""
     share, seen = _share(draw, state), p95(draw.readings, now)
     known = None if draw.natural is None else draw.natural * share
@@ -95,7 +157,7 @@ def _demanded(draw: Draw, state: State | None, now: float) -> Draw:
         return replace(draw, natural=None, demand=draw.demand if seen is None else draw.ceiling)
     found = found / share
     is_noise = draw.demand is not None and draw.demand / DRIFT <= found <= draw.demand * DRIFT
-    return replace(draw, natural=found) if is_noise else replace(draw, natural=found, demand=found, hold=Hold())
+    return replace(draw, natural=found) if is_noise else replace(draw, natural=found, demand=found, hold=LimitEffects())
 
 
 def _is_capped(draw: Draw, now: float) -> bool:
@@ -108,9 +170,9 @@ def _is_unhindered(draw: Draw, now: float) -> bool:
     return draw.told and not _is_capped(draw, now) and mean < HELD * draw.limit
 
 
-def _felt(draw: Draw, state: State | None, now: float) -> Draw:
+def _felt(draw: Draw, state: TrialState | None, now: float) -> Draw:
     """What its limit does to it. While the energy tuner compares two settings, a mean tells nothing."""
-    is_probing = state is not None and state.phase in (Phase.SEARCH, Phase.VERIFY)
+    is_probing = state is not None and state.phase in (TrialPhase.SEARCH, TrialPhase.VERIFY)
     if is_probing or not draw.readings or draw.readings[-1].at - draw.readings[0].at < ENOUGH_SECONDS:
         return draw
     mean = fmean([each.watts for each in draw.readings])
@@ -130,14 +192,14 @@ def _guess(draw: Draw) -> float | None:
     return sorted(each.watts for each in draw.readings)[math.ceil(0.95 * len(draw.readings)) - 1]
 
 
-def _share(draw: Draw, state: State | None) -> float:
+def _share(draw: Draw, state: TrialState | None) -> float:
     """Of its unheld draw that a GPU draws under the cap that is held."""
     probes = () if state is None or draw.held is None else state.probes
     found = next((probe for probe in probes if probe.cap == draw.held), None)
     return 1.0 if found is None else next(_points([found]), (1.0, 1.0))[0]
 
 
-def _measured(draw: Draw, state: State | None) -> Draw:
+def _measured(draw: Draw, state: TrialState | None) -> Draw:
     """The points of the energy tuner's probes, unless they were made while a power limit held the GPU. That a search
     begins anew under another limit makes those of before no worse.
     """
@@ -159,7 +221,7 @@ def _points(probes: Sequence[Probe]) -> Iterator[tuple[float, float]]:
             yield math.exp(fmean(draws)), min(1.0, speed.ratio)
 
 
-def _log_draw(pair: Pair) -> float | None:
+def _log_draw(pair: WindowPair) -> float | None:
     """Energy for a unit of work times work for a second; of each GPU DRAM tells the work, else its pipes."""
     work = [pipe if dram is None else dram for dram, pipe in zip(pair.speed[::2], pair.speed[1::2], strict=True)]
     known = [each for each in work if each is not None]

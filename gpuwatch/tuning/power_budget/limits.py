@@ -1,11 +1,12 @@
-"""Which power limits are in force, as far as the budget loop knows: what was read, what was asked, what may still come.
+"""Which power limits are in force, and in which order new ones are written so that their sum never exceeds the budget.
 
-A View tells a limit late: the agent asks for the configured one with every fifth sample. So after a write the hand's
-answer counts until a sample must have seen it, and of two answers the higher one.
+A View shows a limit late: the agent asks for the configured one with every fifth sample. So after a write the driver's
+answer counts until a sample must have seen it, and of two answers the higher one. The tuner may die after any write,
+and any write may fail: no GPU gets more before others were read back with less.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -13,8 +14,69 @@ from gpuwatch.model.pci import pci_key
 from gpuwatch.model.setting import Actuation, Setting
 from gpuwatch.model.snapshot import Gpu, Record, Snapshot
 from gpuwatch.tuning.gates.conflict import YIELD_SECONDS
-from gpuwatch.tuning.model.order import Board, Outcome, Turned
-from gpuwatch.tuning.power_budget.write_order import InForce
+from gpuwatch.tuning.model.order import ApplyResult, GpuCapabilities, OrderOutcome
+
+UNIT_WATTS = 0.001
+"""Drivers take milliwatts."""
+
+DEAD_BAND_WATTS = 5.0
+"""While the budget is kept, nothing is written for less: a draw's noise is no reason to act."""
+
+
+class InForce(Record, frozen=True, kw_only=True):
+    """A GPU's limit, watts, as read from the driver. None: it could not be read; `most`: what it could be at worst."""
+
+    uuid: str
+    watts: float | None
+    most: float
+
+    @property
+    def at_worst(self) -> float:
+        """What it counts for."""
+        return self.most if self.watts is None else self.watts
+
+
+class LimitWrite(Record, frozen=True, kw_only=True):
+    """One power limit to set, watts; `before` is what is in force."""
+
+    uuid: str
+    before: float
+    watts: float
+
+
+def steps(
+    now: Sequence[InForce], wanted: Mapping[str, float], budget: float, failed: Mapping[str, float] | None = None
+) -> tuple[LimitWrite, ...]:
+    """What is left to write, in order, if each write succeeds; empty: done, or nothing may be written.
+
+    `now`: every GPU that may draw of the budget, those that are not tuned included. `failed`: watts that were asked for
+    and did not show when read back. They may still come, so such a GPU counts for them, and is left alone until the
+    caller forgets it; after a restart the record of settings tells them. A GPU that cannot be read is never written.
+    """
+    lost = failed or {}
+    total = sum(max(each.at_worst, lost.get(each.uuid, 0.0)) for each in now)
+    decisions = [move for move in _moves(now, wanted) if move.uuid not in lost]
+    if total <= budget and all(abs(_rise(move)) < DEAD_BAND_WATTS for move in decisions):
+        return ()
+    plan = []
+    for move in sorted(decisions, key=lambda move: (_rise(move) > 0, -abs(_rise(move)), move.uuid)):
+        allowed = min(move.watts, move.before + max(0.0, budget - total)) if _rise(move) > 0 else move.watts
+        granted = LimitWrite(uuid=move.uuid, before=move.before, watts=allowed)
+        if abs(_rise(granted)) >= UNIT_WATTS:
+            plan.append(granted)
+            total += _rise(granted)
+    return tuple(plan)
+
+
+def _moves(now: Sequence[InForce], wanted: Mapping[str, float]) -> Iterator[LimitWrite]:
+    for each in now:
+        if each.watts is not None and each.uuid in wanted:
+            yield LimitWrite(uuid=each.uuid, before=each.watts, watts=wanted[each.uuid])
+
+
+def _rise(move: LimitWrite) -> float:
+    return move.watts - move.before
+
 
 LATE_SAMPLES = 6
 """The so-manieth sample after a write tells of it; in those before, the configured limit may be one of before."""
@@ -29,11 +91,11 @@ RETRY_SECONDS = 30.0
 """What was not written is tried again at the next share."""
 
 
-class Limit(Record, frozen=True, kw_only=True):
+class KnownLimit(Record, frozen=True, kw_only=True):
     """One GPU, watts. `watts`: newest known; `floor`, `most`: the least and the most it could have; None: not known.
 
     `unread`: monotonic seconds of the first View without it, None: the newest has it. `at`: unix seconds of the newest
-    sample, `turned`: of our newest write, None: samples tell of it by now; `looks`: samples since then.
+    sample, `results`: of our newest write, None: samples tell of it by now; `looks`: samples since then.
     """
 
     watts: float | None = None
@@ -41,16 +103,16 @@ class Limit(Record, frozen=True, kw_only=True):
     most: float | None = None
     unread: float | None = None
     at: float | None = None
-    turned: float | None = None
+    results: float | None = None
     looks: int = 0
 
 
-class Limits(Record, frozen=True, kw_only=True):
+class KnownLimits(Record, frozen=True, kw_only=True):
     """All GPUs, by uuid. `asked`: watts ordered, not answered yet; `failed`: watts that did not show, and may still
     come; `rests`: monotonic seconds until which a GPU is not asked.
     """
 
-    known: Mapping[str, Limit] = {}
+    known: Mapping[str, KnownLimit] = {}
     asked: Mapping[str, float] = {}
     failed: Mapping[str, float] = {}
     rests: Mapping[str, float] = {}
@@ -76,33 +138,37 @@ def recorded(actuation: Actuation) -> dict[str, Setting]:
     return {setting.uuid: setting for setting in actuation.settings if setting.knob == "power_limit"}
 
 
-def adopted(limits: Limits, settings: Mapping[str, Setting]) -> Limits:
+def adopted(limits: KnownLimits, settings: Mapping[str, Setting]) -> KnownLimits:
     """After a restart: whatever an earlier life may have asked for may be in force, or still come."""
     return replace(limits, failed={uuid: max(setting.applied) for uuid, setting in settings.items()})
 
 
-def answered(limits: Limits, turned: Iterable[Turned], now: float, at: float) -> Limits:
+def answered(limits: KnownLimits, results: Iterable[ApplyResult], now: float, at: float) -> KnownLimits:
     """Take in what became of all that was asked; no answer is a silent driver's. `at`: unix seconds of now."""
-    answers = {each.order.uuid: each for each in turned if each.order.knob == "power_limit"}
+    answers = {each.order.uuid: each for each in results if each.order.knob == "power_limit"}
     known, failed, rests = dict(limits.known), dict(limits.failed), dict(limits.rests)
     for uuid, watts in limits.asked.items():
         answer = answers.get(uuid)
-        outcome = Outcome.SILENT if answer is None else answer.outcome
-        if answer is not None and outcome is Outcome.DONE:
+        outcome = OrderOutcome.SILENT if answer is None else answer.outcome
+        if answer is not None and outcome is OrderOutcome.DONE:
             in_force = watts if answer.in_force is None else answer.in_force
-            known[uuid] = replace(known.get(uuid, Limit()), watts=in_force, turned=at, looks=0)
+            known[uuid] = replace(known.get(uuid, KnownLimit()), watts=in_force, results=at, looks=0)
             failed.pop(uuid, None)
             continue
-        if outcome in (Outcome.FAILED, Outcome.SILENT):
+        if outcome in (OrderOutcome.FAILED, OrderOutcome.SILENT):
             failed[uuid] = max(watts, failed.get(uuid, watts))
-        rests[uuid] = now + (YIELD_SECONDS if outcome is Outcome.FOREIGN else RETRY_SECONDS)
+        rests[uuid] = now + (YIELD_SECONDS if outcome is OrderOutcome.FOREIGN else RETRY_SECONDS)
     rests = {uuid: until for uuid, until in rests.items() if now < until}
-    return Limits(known=known, failed=failed, rests=rests)
+    return KnownLimits(known=known, failed=failed, rests=rests)
 
 
 def looked(
-    limits: Limits, snapshot: Snapshot, boards: Mapping[str, Board], settings: Mapping[str, Setting], times: Times
-) -> Limits:
+    limits: KnownLimits,
+    snapshot: Snapshot,
+    capabilities: Mapping[str, GpuCapabilities],
+    settings: Mapping[str, Setting],
+    times: Times,
+) -> KnownLimits:
     """Take in a fresh View. Whom it does not show still counts, and so do GPUs of which only the bus knows."""
     samples = {gpu.identity.uuid: gpu for gpu in snapshot.gpus}
     named = {status.identity.uuid for status in snapshot.statuses} | samples.keys()
@@ -114,12 +180,14 @@ def looked(
     everybody = [uuid for uuid in sorted({*named, *settings, *kept}) if not uuid.startswith(HIDDEN)]
     absent = len(everybody) - len(named)
     known = {
-        uuid: _seen(limits.known.get(uuid, Limit()), samples.get(uuid), boards.get(uuid), settings.get(uuid), times)
+        uuid: _seen(
+            limits.known.get(uuid, KnownLimit()), samples.get(uuid), capabilities.get(uuid), settings.get(uuid), times
+        )
         for uuid in everybody
     }
     since = {uuid: limit.unread for uuid, limit in limits.known.items()}
     for name in _hidden(snapshot)[absent:]:
-        known[name] = Limit(unread=since.get(name) or times.now - GRACE_SECONDS)
+        known[name] = KnownLimit(unread=since.get(name) or times.now - GRACE_SECONDS)
     return replace(limits, known=known, failed={uuid: watts for uuid, watts in limits.failed.items() if uuid in known})
 
 
@@ -134,11 +202,13 @@ def _hidden(snapshot: Snapshot) -> list[str]:
     return [HIDDEN + name for name in names[: max(len(bus), len(snapshot.unanswered))]]
 
 
-def _seen(before: Limit, gpu: Gpu | None, board: Board | None, setting: Setting | None, times: Times) -> Limit:
+def _seen(
+    before: KnownLimit, gpu: Gpu | None, board: GpuCapabilities | None, setting: Setting | None, times: Times
+) -> KnownLimit:
     limit = before if gpu is None else _read(before, gpu, times.at)
     tops = [limit.most, limit.watts, *_tops(gpu, board), *((setting.original, *setting.applied) if setting else ())]
     floors = [gpu.power.limit_min if gpu else None, board.limit_min if board else None, before.floor]
-    is_read = gpu is not None and (limit.turned is not None or _configured(gpu) is not None)
+    is_read = gpu is not None and (limit.results is not None or _configured(gpu) is not None)
     return replace(
         limit,
         floor=next(_sound(floors), None),
@@ -147,24 +217,24 @@ def _seen(before: Limit, gpu: Gpu | None, board: Board | None, setting: Setting 
     )
 
 
-def _read(before: Limit, gpu: Gpu, at: float) -> Limit:
+def _read(before: KnownLimit, gpu: Gpu, at: float) -> KnownLimit:
     """The enforced limit, never above the configured one, is asked for with every sample: it tells of a rise first."""
-    turned = None if before.turned is None else min(before.turned, at)  # a clock that was set back
+    results = None if before.results is None else min(before.results, at)  # a clock that was set back
     enforced = next(_sound([gpu.power.limit_enforced]), 0.0)
-    looks = before.looks + (turned is not None and turned < gpu.at != before.at)
-    if turned is not None and before.watts is not None and looks < LATE_SAMPLES:
+    looks = before.looks + (results is not None and results < gpu.at != before.at)
+    if results is not None and before.watts is not None and looks < LATE_SAMPLES:
         watts = before.watts if gpu.at == before.at else max(before.watts, enforced)  # that may be of after the write
-        return replace(before, watts=watts, at=gpu.at, turned=turned, looks=looks)
+        return replace(before, watts=watts, at=gpu.at, results=results, looks=looks)
     configured = _configured(gpu)
     known = before.watts if configured is None else max(configured, enforced)
-    return replace(before, watts=known, at=gpu.at, turned=None, looks=0)
+    return replace(before, watts=known, at=gpu.at, results=None, looks=0)
 
 
 def _configured(gpu: Gpu) -> float | None:
     return next(_sound([gpu.power.limit_configured]), None)
 
 
-def _tops(gpu: Gpu | None, board: Board | None) -> tuple[float | None, ...]:
+def _tops(gpu: Gpu | None, board: GpuCapabilities | None) -> tuple[float | None, ...]:
     tops: tuple[float | None, ...] = (gpu.power.limit_max, gpu.power.limit_default) if gpu else ()
     return (*tops, board.limit_max, board.limit_default, board.limit) if board else tops
 
@@ -174,7 +244,7 @@ def _sound(watts: Iterable[float | None]) -> Iterator[float]:
     return (each for each in watts if each is not None and 0 < each < math.inf)
 
 
-def in_force(limits: Limits, now: float) -> tuple[InForce, ...] | None:
+def in_force(limits: KnownLimits, now: float) -> tuple[InForce, ...] | None:
     """Every GPU that may draw of the budget. None: of one it cannot even be guessed what it may draw."""
     highest = max(_sound(limit.most for limit in limits.known.values()), default=None)
     if highest is None and limits.known:
@@ -182,7 +252,7 @@ def in_force(limits: Limits, now: float) -> tuple[InForce, ...] | None:
     return tuple(_counted(uuid, limit, highest or 0.0, now) for uuid, limit in limits.known.items())
 
 
-def _counted(uuid: str, limit: Limit, highest: float, now: float) -> InForce:
+def _counted(uuid: str, limit: KnownLimit, highest: float, now: float) -> InForce:
     known = limit.most or 0.0
     most = known if known and limit.floor is not None else max(highest, known)  # a record alone tells no board's most
     if limit.unread is None:

@@ -7,52 +7,52 @@ from msgspec.structs import replace
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import GpuState
 from gpuwatch.model.view import View
-from gpuwatch.tuning.actuation.interface import Hand
-from gpuwatch.tuning.model.order import Board
+from gpuwatch.tuning.actuation.interface import Actuator
+from gpuwatch.tuning.model.order import GpuCapabilities
 
 AGAIN_SECONDS = 60.0
 """Before a driver that did not say is asked again."""
 
 
-class Boards:
+class CapabilityCache:
     """Of one node. Without a hand nobody is asked, and nothing known."""
 
-    def __init__(self, hand: Hand | None) -> None:
-        self._hand, self._driver = hand, ""
-        self._boards: dict[str, Board] = {}
+    def __init__(self, actuator: Actuator | None) -> None:
+        self._actuator, self._driver = actuator, ""
+        self._known: dict[str, GpuCapabilities] = {}
         self._silent: dict[str, tuple[float, str]] = {}
         self._doubted: set[str] = set()
 
-    def known(self, view: View | None, now: float, troubles: list[str | None]) -> Mapping[str, Board]:
+    def known(self, view: View | None, now: float, troubles: list[str | None]) -> Mapping[str, GpuCapabilities]:
         """By uuid, of the GPUs that answer. One that does not costs a second, and the others wait a cycle."""
-        if self._hand is None or view is None:
+        if self._actuator is None or view is None:
             return {}
         driver = view.snapshot.driver.version if view.snapshot.driver else None
         if driver is not None and driver != self._driver:
             self._driver = driver
-            self._boards.clear()
+            self._known.clear()
             self._silent.clear()
         self._silent = {uuid: each for uuid, each in self._silent.items() if each[0] > now}
         for status in view.snapshot.statuses:
             uuid = status.identity.uuid
-            unknown = (uuid not in self._boards or uuid in self._doubted) and uuid not in self._silent
-            if unknown and status.state is GpuState.FRESH and not self._ask(self._hand, uuid, now):
+            unknown = (uuid not in self._known or uuid in self._doubted) and uuid not in self._silent
+            if unknown and status.state is GpuState.FRESH and not self._ask(self._actuator, uuid, now):
                 break
-        troubles += dict.fromkeys(words for _, words in self._silent.values())
-        return dict(self._boards)
+        troubles += dict.fromkeys(message for _, message in self._silent.values())
+        return dict(self._known)
 
     def doubt(self, uuids: Iterable[str]) -> None:
         """Something was not set on these: ask again what may be."""
         self._doubted.update(uuids)
 
-    def _ask(self, hand: Hand, uuid: str, now: float) -> bool:
-        before = self._boards.pop(uuid, None)
+    def _ask(self, actuator: Actuator, uuid: str, now: float) -> bool:
+        before = self._known.pop(uuid, None)
         self._doubted.discard(uuid)
         try:
-            board = hand.board(uuid)
+            capabilities = actuator.capabilities(uuid)
         except GpuwatchError as error:
             self._silent[uuid] = now + AGAIN_SECONDS, str(error)
             return False
         # a limit of ours may be in force by now; what counts is the one of before
-        self._boards[uuid] = board if before is None else replace(board, limit=before.limit)
+        self._known[uuid] = capabilities if before is None else replace(capabilities, limit=before.limit)
         return True

@@ -8,7 +8,7 @@ from gpuwatch.http.message import CONTENT_TYPES, negotiate_format
 from gpuwatch.http.server import Handler, HttpStats, Request, Response, text
 from gpuwatch.metrics.exposition import Encoder
 from gpuwatch.metrics.process import SelfMetrics
-from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Reason, TunerState
+from gpuwatch.tuning.model.status import BudgetState, GpuTuning, ObstacleReason, TunerState
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
 
 LINKS = (
@@ -44,7 +44,7 @@ def routes(state: Callable[[], TunerState], http: Callable[[], HttpStats]) -> Ma
 def _unready(now: TunerState) -> str | None:
     if now.mode == "off":
         return None
-    stale = any(gpu.reason is Reason.STALE_VIEW for gpu in now.gpus)
+    stale = any(gpu.reason is ObstacleReason.STALE_VIEW for gpu in now.gpus)
     return now.trouble or "the view is too old" if stale or now.view_at is None else None
 
 
@@ -67,7 +67,7 @@ def _energy(joules: float) -> str:
 
 def _budget(budget: BudgetState) -> str:
     sums = (f"{name} {watts:.0f} W" for name, watts in (("limits", budget.limits), ("draw", budget.draw)) if watts)
-    return "; ".join((f"{budget.budget:.0f} W", *sums, *filter(None, (budget.how, budget.words))))
+    return "; ".join((f"{budget.budget:.0f} W", *sums, *filter(None, (budget.how, budget.message))))
 
 
 def _gpu(gpu: GpuTuning) -> str:
@@ -85,4 +85,4 @@ def _gpu(gpu: GpuTuning) -> str:
         parts.append(f"allowed {gpu.bound:.1%}")
     if gpu.joules_saved:
         parts.append(f"about {_energy(gpu.joules_saved)} saved")
-    return "; ".join((*parts, *filter(None, (gpu.note, gpu.words))))
+    return "; ".join((*parts, *filter(None, (gpu.note, gpu.message))))

@@ -1,24 +1,179 @@
-"""What a tuner has in the state directory: what it shares with its guard, with people, and with the next tuner."""
+"""The tuner's files in the state directory: what it shares with its guard, with people, and with the next tuner."""
 
+import contextlib
+import logging
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
+import msgspec
+from msgspec.structs import replace
+
+from gpuwatch.config import Config
 from gpuwatch.consents.file import ConsentsFile
-from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, Heartbeat
+from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.model.setting import Knob
+from gpuwatch.model.snapshot import Record
+from gpuwatch.storage.versioned_file import UnreadableFile, VersionedFile
+from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.service.memory_file import TunerMemory
-from gpuwatch.tuning.service.status_file import TunerStatus
-from gpuwatch.tuning.service.stop_file import TunerStop
+from gpuwatch.tuning.energy.model import TrialState
+from gpuwatch.tuning.model.status import TunerState
+
+STOP_NAME = "tuner.stop"
+
+
+class StopRequest(Record, frozen=True, kw_only=True):
+    """Who has stopped the tuner, when (unix seconds) and why; None or empty: that is not known."""
+
+    by: str = ""
+    at: float | None = None
+    why: str = ""
+
+    @property
+    def message(self) -> str:
+        """For people."""
+        return f"stopped by {self.by or 'somebody'}{f': {self.why}' if self.why else ''}"
+
+
+class TunerStopFile:
+    """The file in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / STOP_NAME
+        step = "run it as the tuner's user, which is root, or name --state-dir"
+        self._file = VersionedFile(self.path, StopRequest, next_step=step)
+
+    def put(self, stop: StopRequest) -> None:
+        """StopRequest the tuner. Raises GpuwatchError: it cannot be written."""
+        self._file.write(stop)
+
+    def clear(self) -> StopRequest | None:
+        """Let it work again; what was said until now, None: it was not stopped. Raises GpuwatchError."""
+        found = self.read()
+        self._file.remove()
+        return found
+
+    def read(self) -> StopRequest | None:
+        """None: the file is not there. One that cannot be read or understood stops as well."""
+        try:
+            return self._file.read()
+        except UnreadableFile:
+            return StopRequest()
+        except GpuwatchError as error:
+            return StopRequest(why=error.why)
+
+
+STATUS_NAME = "tuner-state.json"
+
+FRESH_SECONDS = 10.0
+"""An older state is that of a tuner which hangs or is gone."""
+
+
+class _StatusFile(msgspec.Struct, frozen=True, kw_only=True):
+    """`actions` apart, as a JSON object has no pairs for keys."""
+
+    state: TunerState
+    actions: tuple[tuple[Knob, str, int], ...] = ()
+
+
+class TunerStatus:
+    """The file in `directory`. It is written each second, and of no use after a reboot: it is not flushed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / STATUS_NAME
+        self._file = VersionedFile(self.path, _StatusFile, durable=False)
+
+    def write(self, state: TunerState) -> None:
+        """Replace it. Raises GpuwatchError: it cannot be written."""
+        actions = tuple((knob, result, count) for (knob, result), count in state.actions.items())
+        self._file.write(_StatusFile(state=replace(state, actions={}), actions=actions))
+
+    def clear(self) -> None:
+        """Remove it at the end; one that cannot be removed is soon too old to be shown."""
+        with contextlib.suppress(GpuwatchError):
+            self._file.remove()
+
+    def read(self) -> TunerState | None:
+        """The newest state, however old; None: there is none, or not one that this gpuwatch understands."""
+        with contextlib.suppress(GpuwatchError):
+            if (found := self._file.read()) is not None:
+                return replace(found.state, actions={(knob, result): count for knob, result, count in found.actions})
+        return None
+
+
+MEMORY_NAME = "tuner-memory.json"
+
+MOST = 64
+"""Owners; a node has less."""
+
+
+class TunerMemory:
+    """The file in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / MEMORY_NAME
+        self._file = VersionedFile(self.path, dict[str, msgspec.Raw])
+
+    def read(self) -> dict[str, bytes]:
+        """JSON by owner; nothing where there is no file, or none that this gpuwatch understands."""
+        try:
+            return {owner: bytes(known) for owner, known in (self._file.read() or {}).items()}
+        except GpuwatchError:
+            return {}
+
+    def write(self, owners: Mapping[str, Record]) -> None:
+        """Replace it, with the last MOST. Raises GpuwatchError: it cannot be written."""
+        newest = list(owners.items())[-MOST:]
+        self._file.write({owner: msgspec.Raw(msgspec.json.encode(known)) for owner, known in newest})
+
+
+log = logging.getLogger(__name__)
+
+
+class SavedMemory:
+    """Keeps one file. `saved`: by owner, as the cycle wants it."""
+
+    def __init__(self, file: TunerMemory) -> None:
+        self._file = file
+        self.saved: Mapping[str, TrialState] = dict(_read(file))
+        self._kept: Mapping[str, TrialState] = {}
+        self._written: Mapping[str, float | None] = {}
+
+    def keep(self, kept: Mapping[str, TrialState], met: Collection[str]) -> None:
+        """After each cycle. `met`: owners whose saved state is of no use any more."""
+        left = {owner: state for owner, state in self.saved.items() if owner not in met}
+        self._kept = {**left, **kept}
+        if {owner: state.held for owner, state in self._kept.items()} != self._written:
+            self.write()
+
+    def write(self) -> None:
+        """Now. What cannot be written is searched for again some day."""
+        self._written = {owner: state.held for owner, state in self._kept.items()}
+        try:
+            self._file.write(self._kept)
+        except GpuwatchError as error:
+            log.warning("%s; a restarted tuner searches anew", error)
+
+
+def _read(file: TunerMemory) -> list[tuple[str, TrialState]]:
+    found = []
+    for owner, body in file.read().items():
+        try:
+            found.append((owner, msgspec.json.decode(body, type=TrialState)))
+        except msgspec.MsgspecError as error:
+            log.warning("what is remembered of %s is of no use: %s", owner, error)
+    return found
 
 
 class TunerFolder(NamedTuple):
     """The files of one directory."""
 
     record: SettingsRecord
-    heartbeat: Heartbeat
-    guard: Heartbeat
+    heartbeat: HeartbeatFile
+    guard: HeartbeatFile
     consents: ConsentsFile
-    stop: TunerStop
+    stop: TunerStopFile
     status: TunerStatus
     memory: TunerMemory
 
@@ -27,25 +182,25 @@ class TunerFolder(NamedTuple):
         """Those in `place`."""
         return cls(
             record=SettingsRecord(place),
-            heartbeat=Heartbeat(place),
-            guard=Heartbeat(place, GUARD_NAME),
+            heartbeat=HeartbeatFile(place),
+            guard=HeartbeatFile(place, GUARD_NAME),
             consents=ConsentsFile(place),
-            stop=TunerStop(place),
+            stop=TunerStopFile(place),
             status=TunerStatus(place),
             memory=TunerMemory(place),
         )
 
 
-class Hearing:
+class HeartbeatMonitor:
     """Whether somebody beats: a beat counts when it is another one than before, as no clock is to be trusted."""
 
-    def __init__(self, heartbeat: Heartbeat, silence: float) -> None:
+    def __init__(self, heartbeat: HeartbeatFile, silence: float) -> None:
         self._heartbeat, self._silence = heartbeat, silence
         self._stamp: tuple[int, int] | None = None
         self._heard: float | None = None
         self._began: float | None = None
 
-    def hears(self, now: float) -> bool:
+    def is_alive(self, now: float) -> bool:
         """Look; whether a beat was seen to come within the last `silence` seconds. `now`: monotonic."""
         seen = self._heartbeat.look()
         if seen is not None and seen.stamp != self._stamp:
@@ -54,9 +209,20 @@ class Hearing:
             self._stamp = seen.stamp
         return self._heard is not None and now - self._heard < self._silence
 
-    def awaits(self, now: float, patience: float | None = None) -> bool:
+    def is_awaited(self, now: float, patience: float | None = None) -> bool:
         """Whether nobody was ever heard, as the listening has only just begun: less than `patience` seconds ago, None:
         than `silence`. `now`: monotonic.
         """
         self._began = now if self._began is None else self._began
         return self._heard is None and now - self._began < (self._silence if patience is None else patience)
+
+
+def state_directory(config: Config) -> Path:
+    """The state directory.
+
+    Raises:
+        UsageError: there is none; what is not recorded cannot be restored.
+    """
+    if not config.state_dir:
+        raise UsageError("tuning needs a state directory", "state_dir is empty", "name it with --state-dir")
+    return Path(config.state_dir)

@@ -7,25 +7,25 @@ it goes by, and what it leads to. A tuner that observes has no hand, and cannot 
 import logging
 import threading
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from gpuwatch.agent.client import ViewSource
 from gpuwatch.config import Config, TuningConfig
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.consent import Consents
 from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.model.event import Result
 from gpuwatch.model.finding import XidClass
 from gpuwatch.model.setting import Actuation, Knob, Trigger
-from gpuwatch.storage.audit import Audit
-from gpuwatch.tuning.actuation.interface import Hand
-from gpuwatch.tuning.cycle.cycle import Inputs, Memory, Step, cycle
+from gpuwatch.storage.audit import Audit, AuditEntry
+from gpuwatch.tuning.actuation.interface import Actuator
+from gpuwatch.tuning.cycle.cycle import cycle
 from gpuwatch.tuning.cycle.obstacles import stopped
-from gpuwatch.tuning.model.order import Outcome, Turned
-from gpuwatch.tuning.model.status import Reason, TunerState
-from gpuwatch.tuning.service.audit import Deeds
-from gpuwatch.tuning.service.gpu_capabilities import Boards
-from gpuwatch.tuning.service.saved_state import TunerPast
-from gpuwatch.tuning.service.state_dir import Hearing, TunerFolder
+from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, CycleResult, OrderReport
+from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome
+from gpuwatch.tuning.model.status import ObstacleReason, TunerState
+from gpuwatch.tuning.service.gpu_capabilities import CapabilityCache
+from gpuwatch.tuning.service.state_dir import HeartbeatMonitor, SavedMemory, TunerFolder
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +41,15 @@ GUARD_SECONDS = 30.0
 QUIET_SECONDS = 2.0
 """A guard that lives is heard within this at the start, for it beats each second: until then its absence is no news."""
 
+RESULTS = {OrderOutcome.DONE: Result.DONE, OrderOutcome.FOREIGN: Result.SKIPPED}
+"""Of an order, for the audit; every other outcome is a failure."""
+
 ADOPTED: tuple[Knob, ...] = ("power_limit",)
 """Of what an earlier tuner has left: a budget that is kept goes on with it."""
 
 
 class Tuner:
-    """Steps through the life of one node's GPUs. `hand` None: it only looks."""
+    """Steps through the life of one node's GPUs. `actuator` None: it only looks."""
 
     def __init__(
         self,
@@ -56,14 +59,14 @@ class Tuner:
         *,
         clock: Clock,
         classes: Mapping[int, XidClass] | None = None,
-        hand: Hand | None = None,
+        actuator: Actuator | None = None,
         audit: Audit | None = None,
         guard_seconds: float = GUARD_SECONDS,
     ) -> None:
-        self._views, self._folder, self._clock, self._hand = views, folder, clock, hand
-        self._hearing, self._past = Hearing(folder.guard, guard_seconds), TunerPast(folder.memory)
-        self._boards, self._deeds = Boards(hand), Deeds(audit)
-        self._memory, self._turned = Memory(), tuple[Turned, ...]()
+        self._views, self._folder, self._clock, self._actuator = views, folder, clock, actuator
+        self._hearing, self._past = HeartbeatMonitor(folder.guard, guard_seconds), SavedMemory(folder.memory)
+        self._capabilities, self._audit = CapabilityCache(actuator), audit
+        self._memory, self._results = CycleMemory(), tuple[ApplyResult, ...]()
         self._actions: Counter[tuple[Knob, str]] = Counter()
         self._told: dict[str, object] = {}
         self._trouble: str | None = None
@@ -87,16 +90,16 @@ class Tuner:
         """After a cycle that failed: nobody knows what it has left behind, so everything is given back."""
         with self._acting:
             self._forget()
-            if self._hand is not None and not self._ended:
-                self._give_back(self._hand, Trigger.TUNER)
+            if self._actuator is not None and not self._ended:
+                self._give_back(self._actuator, Trigger.TUNER)
 
     def end(self) -> None:
         """Set nothing any more, and give everything back; what was found out is kept for the next tuner."""
         self._ended = True  # a cycle under way sets nothing more
         held = self._acting.acquire(timeout=FINISH_SECONDS)  # one that hangs keeps nobody from giving back
         try:
-            if self._hand is not None:
-                self._give_back(self._hand, Trigger.EXIT)
+            if self._actuator is not None:
+                self._give_back(self._actuator, Trigger.EXIT)
                 self._past.write()
             self._folder.status.clear()
         finally:
@@ -105,18 +108,18 @@ class Tuner:
 
     def _step(self, config: TuningConfig) -> None:
         troubles: list[str | None] = [self._beat(config.mode)]
-        enforcing = config.mode == "enforce" and self._hand is not None
-        if self._hand is not None:
-            troubles += self._ready(self._hand, config, enforcing=enforcing)
+        enforcing = config.mode == "enforce" and self._actuator is not None
+        if self._actuator is not None:
+            troubles += self._ready(self._actuator, config, enforcing=enforcing)
         inputs = self._inputs(config, troubles)
         found = cycle(self._memory, inputs)
         self._memory = found.memory
-        if self._hand is not None and enforcing:
-            self._act(self._hand, found)
+        if self._actuator is not None and enforcing:
+            self._act(self._actuator, found)
         troubles.append(self._views.trouble if config.mode != "off" else None)
         self._show(inputs, found, troubles, enforcing=enforcing)
 
-    def _ready(self, hand: Hand, config: TuningConfig, *, enforcing: bool) -> list[str]:
+    def _ready(self, actuator: Actuator, config: TuningConfig, *, enforcing: bool) -> list[str]:
         """Before the first cycle nothing is in force, and in a mode that sets nothing, neither. Only what a budget has
         limited stays so: to give it back would exceed the budget until it is limited again.
         """
@@ -124,32 +127,35 @@ class Tuner:
         if enforcing != self._enforced:
             self._forget()
         is_adopted = trigger is Trigger.START and enforcing and config.node_budget_watts is not None
-        settled = self._begun and (enforcing or self._is_clean(hand))
+        settled = self._begun and (enforcing or self._is_clean(actuator))
         self._begun, self._enforced = True, enforcing
-        return [] if settled else self._give_back(hand, trigger, ADOPTED if is_adopted else ())
+        return [] if settled else self._give_back(actuator, trigger, ADOPTED if is_adopted else ())
 
-    def _is_clean(self, hand: Hand) -> bool:
+    def _is_clean(self, actuator: Actuator) -> bool:
         try:
-            return not hand.recorded().settings
+            return not actuator.recorded().settings
         except GpuwatchError:
             return False  # to give back says why
 
-    def _give_back(self, hand: Hand, trigger: Trigger, spared: Collection[Knob] = ()) -> list[str]:
-        left = list(hand.give_back(trigger, spared=spared))
-        for words in left:
-            log.error("not given back: %s", words)
+    def _give_back(self, actuator: Actuator, trigger: Trigger, kept_knobs: Collection[Knob] = ()) -> list[str]:
+        left = list(actuator.give_back(trigger, kept_knobs=kept_knobs))
+        for message in left:
+            log.error("not given back: %s", message)
         return left
 
     def _forget(self) -> None:
         """All but what was saved, how often GPUs were tried, and whose past was used."""
         known = self._memory
-        self._memory, self._turned = Memory(accounts=known.accounts, paces=known.paces, met=known.met), ()
+        self._memory, self._results = (
+            CycleMemory(accounts=known.accounts, rate_limits=known.rate_limits, met=known.met),
+            (),
+        )
 
-    def _inputs(self, config: TuningConfig, troubles: list[str | None]) -> Inputs:
+    def _inputs(self, config: TuningConfig, troubles: list[str | None]) -> CycleInputs:
         view, now = self._views.view, self._clock.monotonic()
         interval = view.snapshot.interval if view is not None else 0.0
         stop = self._folder.stop.read()
-        return Inputs(
+        return CycleInputs(
             view=view,
             fresh=view is not None and self._views.age <= max(FRESH_INTERVALS * interval, FRESH_SECONDS),
             now=now,
@@ -157,24 +163,37 @@ class Tuner:
             config=config,
             consents=self._consents(troubles),
             actuation=self._recorded(troubles),
-            boards=self._boards.known(view, now, troubles),
-            heard=self._hearing.hears(now),
-            awaited=self._hearing.awaits(now),
-            stopped=stop.words if stop is not None else "",
-            turned=self._turned,
+            capabilities=self._capabilities.known(view, now, troubles),
+            guarded=self._hearing.is_alive(now),
+            guard_awaited=self._hearing.is_awaited(now),
+            stopped=stop.message if stop is not None else "",
+            results=self._results,
             saved=self._past.saved,
             classes=self._classes,
         )
 
-    def _act(self, hand: Hand, found: Step) -> None:
+    def _act(self, actuator: Actuator, found: CycleResult) -> None:
         """Carry out the orders, unless it is over."""
         orders = () if self._ended else found.orders
-        self._turned = hand.turn(orders) if orders else ()
-        for each in self._turned:
+        self._results = actuator.apply(orders) if orders else ()
+        for each in self._results:
             self._actions[each.order.knob, each.outcome] += 1
-        self._boards.doubt(each.order.uuid for each in self._turned if each.outcome is not Outcome.DONE)
-        self._deeds.note(found.deeds, self._turned)
+        self._capabilities.doubt(each.order.uuid for each in self._results if each.outcome is not OrderOutcome.DONE)
+        self._write_audit(found.reports)
         self._past.keep(found.kept, found.memory.met)
+
+    def _write_audit(self, reports: Iterable[OrderReport]) -> None:
+        """One entry for each decision. A decision without an order is done by being made."""
+        if self._audit is None:
+            return
+        by_key = {(each.order.uuid, each.order.knob): each for each in self._results}
+        for each in reports:
+            found = by_key.get((each.uuid, each.knob)) if each.knob is not None else None
+            result = Result.DONE if found is None else RESULTS.get(found.outcome, Result.FAILED)
+            entry = AuditEntry(
+                action=each.action, target=f"gpu/{each.uuid}", why=each.why, before=each.before, after=each.after
+            )
+            self._audit.note(entry, result, found.message if found else "")
 
     def _beat(self, mode: str) -> str | None:
         try:
@@ -196,18 +215,18 @@ class Tuner:
         except GpuwatchError as error:
             troubles.append(str(error))
             return None
-        if found.settings and self._hand is None:
+        if found.settings and self._actuator is None:
             troubles.append(
                 f"{len(found.settings)} settings of an earlier tuner are recorded; "
                 "a guard gives them back, or `gpuwatch tune restore`"
             )
         return found
 
-    def _show(self, inputs: Inputs, found: Step, troubles: list[str | None], *, enforcing: bool) -> None:
+    def _show(self, inputs: CycleInputs, found: CycleResult, troubles: list[str | None], *, enforcing: bool) -> None:
         self.state = TunerState(
             mode=inputs.config.mode,
             at=inputs.at,
-            guard=inputs.heard if enforcing else None,
+            guard=inputs.guarded if enforcing else None,
             consents_at=inputs.consents.at if inputs.consents is not None else None,
             stopped=stopped(inputs),
             budget=found.budget,
@@ -225,15 +244,15 @@ class Tuner:
 
     def _tell(self, now: float) -> None:
         """Log what has changed."""
-        is_early, waits = self._hearing.awaits(now, QUIET_SECONDS), self._hearing.awaits(now)
+        is_early, waits = self._hearing.is_awaited(now, QUIET_SECONDS), self._hearing.is_awaited(now)
         for gpu in self.state.gpus:
-            is_unguarded = gpu.reason is Reason.NO_GUARD
+            is_unguarded = gpu.reason is ObstacleReason.NO_GUARD
             if is_early and is_unguarded:
                 continue
             if self._told.get(gpu.uuid) != (told := (gpu.state, gpu.reason, is_unguarded and waits)):
                 self._told[gpu.uuid] = told
-                words = gpu.words or gpu.note
-                log.info("GPU %d: %s%s", gpu.index, gpu.state, f"; {words}" if words else "")
+                message = gpu.message or gpu.note
+                log.info("GPU %d: %s%s", gpu.index, gpu.state, f"; {message}" if message else "")
         if self.state.trouble != self._trouble and self.state.trouble:
             log.warning("%s", self.state.trouble)
         self._trouble = self.state.trouble

@@ -15,10 +15,9 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from gpuwatch.tuning.power_budget.allocation import Demand, share, uniform
+from gpuwatch.tuning.power_budget.allocation import PowerDemand, Range, fill, level, share, uniform
 from gpuwatch.tuning.power_budget.curve import Curve as PowerCurve
 from gpuwatch.tuning.power_budget.curve import Measured, fit
-from gpuwatch.tuning.power_budget.water_filling import Range, fill, level
 from tests.bench.measure import table
 from tests.bench.tuner.budget_played import States, played, probed, searched, unprobed
 from tests.bench.tuner.curves import ZEUS, Curve, load
@@ -108,11 +107,11 @@ def _outcome(gpu: str, budget: float, way: str, speeds: list[list[float]], equal
     )
 
 
-def _demand(number: int, load: Curve, draw: float | None = None, curve: PowerCurve | None = None) -> Demand:
-    return Demand(uuid=str(number), floor=load.points[0][0], ceiling=load.top, draw=draw, curve=curve)
+def _demand(number: int, load: Curve, draw: float | None = None, curve: PowerCurve | None = None) -> PowerDemand:
+    return PowerDemand(uuid=str(number), floor=load.points[0][0], ceiling=load.top, draw=draw, curve=curve)
 
 
-def _shared(budget: float, demands: Sequence[Demand]) -> list[float]:
+def _shared(budget: float, demands: Sequence[PowerDemand]) -> list[float]:
     limits = share(budget, demands).limits
     return [limits[demand.uuid] for demand in demands]
 

@@ -9,9 +9,8 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
-from gpuwatch.tuning.energy.state import Phase, Probe, State
+from gpuwatch.tuning.energy.model import Probe, Terms, TrialPhase, TrialState, WindowPair
 from gpuwatch.tuning.energy.tuner import step
-from gpuwatch.tuning.energy.windows import Pair, Terms
 from tests.bench.tuner.curves import Curve
 from tests.bench.tuner.play import Gpu, Noise
 from tests.tuning.power_budget.budget_node import Node
@@ -27,7 +26,7 @@ PAIRS = 8
 SLOWED = 0.99
 """Below this speed, and this share of the draw, the driver says that the limit is why."""
 
-States = Callable[[Curve, random.Random], State | None]
+States = Callable[[Curve, random.Random], TrialState | None]
 
 
 def played(
@@ -62,7 +61,7 @@ def _slows(curve: Curve) -> Callable[[float], bool]:
     return lambda limit: max(curve.at(limit)[0], math.prod(curve.at(limit))) < SLOWED
 
 
-def unprobed(curve: Curve, chance: random.Random) -> State | None:
+def unprobed(curve: Curve, chance: random.Random) -> TrialState | None:
     """Nobody has looked before."""
     return None
 
@@ -70,32 +69,38 @@ def unprobed(curve: Curve, chance: random.Random) -> State | None:
 def probed(shares: Iterable[float], sigma: float) -> States:
     """An energy tuner has tried these shares of the full setting."""
 
-    def states(curve: Curve, chance: random.Random) -> State:
+    def states(curve: Curve, chance: random.Random) -> TrialState:
         probes = []
         for share in shares:
             speed, energy = curve.at(share * curve.top)
             noise = [chance.gauss(0.0, sigma) for _ in range(PAIRS)]
             pairs = tuple(
-                Pair(speed=(math.log(speed) + each, None), energy=math.log(energy) - each / 2) for each in noise
+                WindowPair(speed=(math.log(speed) + each, None), energy=math.log(energy) - each / 2) for each in noise
             )
             probes.append(Probe(cap=share * curve.top, pairs=pairs, good=True))
-        return State(phase=Phase.REFUSED, probes=tuple(probes))
+        return TrialState(phase=TrialPhase.REFUSED, probes=tuple(probes))
 
     return states
 
 
-def searched(curve: Curve, chance: random.Random) -> State:
+def searched(curve: Curve, chance: random.Random) -> TrialState:
     """An energy tuner has looked for the cap that costs 5 % of the speed at most."""
-    return State(phase=Phase.REFUSED, probes=_search(curve).probes)
+    return TrialState(phase=TrialPhase.REFUSED, probes=_search(curve).probes)
 
 
 @cache
-def _search(curve: Curve) -> State:
-    gpu, ladder, terms, state, cap = Gpu(curve, Noise(0.01), curve.workload), curve.ladder(), Terms(), State(), None
+def _search(curve: Curve) -> TrialState:
+    gpu, ladder, terms, state, cap = (
+        Gpu(curve, Noise(0.01), curve.workload),
+        curve.ladder(),
+        Terms(),
+        TrialState(),
+        None,
+    )
     for _ in range(1_000):
         for window in gpu.tick(cap):
             state, decision = step(state, (window,), ladder, terms)
             cap = decision.cap
-        if state.phase in (Phase.HOLD, Phase.REFUSED):
+        if state.phase in (TrialPhase.HOLD, TrialPhase.REFUSED):
             break
     return state

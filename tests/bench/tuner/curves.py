@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from gpuwatch.tuning.energy.windows import Ladder, clocks, limits
+from gpuwatch.tuning.energy.model import Ladder, clocks, limits
 
 ZEUS = Path(__file__).with_name("curves") / "zeus.csv"
 MHZ = 1e6

@@ -13,6 +13,7 @@ from typing import Any
 
 from gpuwatch.config import TuningConfig
 from gpuwatch.tuning.cycle import cycle as tuning_loop
+from gpuwatch.tuning.cycle import state as tuning_state
 from tests.bench.measure import table
 from tests.bench.tuner.day_account import Account, Caps, Report, report
 from tests.bench.tuner.day_hand import DayHand
@@ -45,39 +46,39 @@ def under(gpus: int, hours: float, seed: int, hurry: float = 1.0, config: Tuning
     """The same with the tuner, against the day without."""
     pods, broken = schedule(gpus, hours, seed, hurry), faults(gpus, hours, seed)
     node, account, caps = Node(gpus, pods, broken, seed), Account(), Caps(gpus)
-    hand, memory = DayHand(node.slots, caps, seed), tuning_loop.Memory()
-    turned: tuple[Any, ...] = ()
+    actuator, memory = DayHand(node.slots, caps, seed), tuning_state.CycleMemory()
+    results: tuple[Any, ...] = ()
     spent, decided, believed = [0.0], 0, 0.0
     for _ in range(int(hours * HOUR)):
         node.second()
         account.take(node.done)
         now = node.now + LOOK
-        hand.wait(now)
+        actuator.wait(now)
         age = START + node.now - node.view.snapshot.at
-        inputs = tuning_loop.Inputs(
+        inputs = tuning_state.CycleInputs(
             view=node.view,
             fresh=age < STALE,
             now=now,
             at=START + now,
             config=config,
             consents=node.consents,
-            actuation=hand.recorded(),
-            boards=node.boards,
-            heard=node.guarded,
+            actuation=actuator.recorded(),
+            capabilities=node.capabilities,
+            guarded=node.guarded,
             stopped="",
-            turned=turned,
+            results=results,
             saved={},
         )
         began = time.perf_counter()
         found = tuning_loop.cycle(memory, inputs)
         spent.append(time.perf_counter() - began)
         memory = found.memory
-        turned = hand.turn(found.orders, now)
-        decided += len(found.deeds)
+        results = actuator.apply(found.orders, now)
+        decided += len(found.reports)
         believed = sum(gpu.joules_saved for gpu in found.gpus)
     cost = median(spent) / gpus
     return report(
-        without(gpus, hours, seed, hurry), account, caps, hand, pods, broken, hours, (decided, believed, cost)
+        without(gpus, hours, seed, hurry), account, caps, actuator, pods, broken, hours, (decided, believed, cost)
     )
 
 

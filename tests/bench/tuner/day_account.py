@@ -155,7 +155,7 @@ def report(
     free: Account,
     tuned: Account,
     caps: Caps,
-    hand: Any,
+    actuator: Any,
     pods: Sequence[Pod],
     faults: Sequence[Fault],
     hours: float,
@@ -166,7 +166,7 @@ def report(
     here = [pod for pod in pods if pod.begins < end]
     kinds = tuple(_kinds(here, free, tuned))
     saved = sum(kind.joules * kind.saved for kind in kinds)
-    owners, refused = _owners(here, caps, hand.trouble, end)
+    owners, refused = _owners(here, caps, actuator.trouble, end)
     changes = [sorted(at for pod in here if gpu in pod.gpus for at in (pod.begins, pod.ends)) for gpu in range(gpus)]
     actions = [caps.actions(gpu, changes[gpu]) for gpu in range(gpus)]
     decided, believed, cost = told

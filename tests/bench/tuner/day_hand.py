@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 
 from gpuwatch.model.setting import Actuation, Setting
-from gpuwatch.tuning.model.order import Order, Outcome, Turned
+from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome, SettingOrder
 from tests.bench.tuner.day_account import Caps
 from tests.bench.tuner.day_node import START, Slot
 
@@ -22,7 +22,7 @@ class DayHand:
         self._slots = {slot.uuid: (index, slot) for index, slot in enumerate(slots)}
         self._caps, self._chance = caps, random.Random(f"hand {seed}")
         self._settings: dict[str, Setting] = {}
-        self._hanging: dict[str, tuple[float, Order]] = {}
+        self._hanging: dict[str, tuple[float, SettingOrder]] = {}
         self.trouble: list[tuple[float, int]] = []  # (when, slot) an order was not carried out
 
     def recorded(self) -> Actuation:
@@ -36,11 +36,11 @@ class DayHand:
                 del self._hanging[uuid]
                 self._do(order, now)
 
-    def turn(self, orders: Sequence[Order], now: float) -> tuple[Turned, ...]:
+    def apply(self, orders: Sequence[SettingOrder], now: float) -> tuple[ApplyResult, ...]:
         """Carry them out."""
         return tuple(self._turn(order, now) for order in orders)
 
-    def _turn(self, order: Order, now: float) -> Turned:
+    def _turn(self, order: SettingOrder, now: float) -> ApplyResult:
         index, slot = self._slots[order.uuid]
         assert order.knob == "locked_clocks", order
         drawn = self._chance.random()
@@ -49,14 +49,14 @@ class DayHand:
         if order.uuid in self._hanging or drawn < HANGS:
             self.trouble.append((now, index))
             self._hanging.setdefault(order.uuid, (now + HANG, order))
-            return Turned(order=order, outcome=Outcome.SILENT, words="the driver does not answer")
+            return ApplyResult(order=order, outcome=OrderOutcome.SILENT, message="the driver does not answer")
         if drawn < HANGS + REFUSES:
             self.trouble.append((now, index))
-            return Turned(order=order, outcome=Outcome.FAILED, words="unknown error", in_force=slot.cap)
+            return ApplyResult(order=order, outcome=OrderOutcome.FAILED, message="unknown error", in_force=slot.cap)
         self._do(order, now)
-        return Turned(order=order, outcome=Outcome.DONE, in_force=order.value)
+        return ApplyResult(order=order, outcome=OrderOutcome.DONE, in_force=order.value)
 
-    def _do(self, order: Order, now: float) -> None:
+    def _do(self, order: SettingOrder, now: float) -> None:
         index, slot = self._slots[order.uuid]
         if order.value is None and not order.keep:
             self._settings.pop(order.uuid, None)
@@ -65,7 +65,7 @@ class DayHand:
             slot.cap = order.value
             self._caps.changed(index, now + ANSWER, order.value)
 
-    def _record(self, order: Order, now: float) -> None:
+    def _record(self, order: SettingOrder, now: float) -> None:
         assert order.value is not None
         before = self._settings.get(order.uuid)
         applied = tuple(dict.fromkeys((order.value, *(before.applied[:7] if before else ()))))

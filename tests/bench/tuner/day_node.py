@@ -21,7 +21,7 @@ from gpuwatch.model.snapshot import (
 )
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, ProcessOwner, Workload
-from gpuwatch.tuning.model.order import Board
+from gpuwatch.tuning.model.order import GpuCapabilities
 from tests.bench.tuner.day_work import Fault, Pod
 
 MHZ = 1e6
@@ -134,8 +134,8 @@ class Node:
 
     def __init__(self, gpus: int, pods: Iterable[Pod], faults: Iterable[Fault], seed: int) -> None:
         self.slots = [Slot(index, seed) for index in range(gpus)]
-        self.boards = {
-            slot.uuid: Board(
+        self.capabilities = {
+            slot.uuid: GpuCapabilities(
                 uuid=slot.uuid, clocks=CLOCKS, limit=LIMIT, limit_default=LIMIT, limit_min=LEAST, limit_max=LIMIT
             )
             for slot in self.slots

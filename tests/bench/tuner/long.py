@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from gpuwatch.tuning.energy.windows import Terms
+from gpuwatch.tuning.energy.model import Terms
 from tests.bench.tuner.curves import Curve
 from tests.bench.tuner.phases import run, scripts
 from tests.bench.tuner.play import Gpu, Noise, play

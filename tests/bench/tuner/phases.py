@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from gpuwatch.tuning.energy.windows import Terms
+from gpuwatch.tuning.energy.model import Terms
 from tests.bench.tuner.curves import FITS, MHZ, model
 from tests.bench.tuner.play import Account, Gpu, Noise, play
 

@@ -5,9 +5,8 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gpuwatch.tuning.energy.state import Phase, State
+from gpuwatch.tuning.energy.model import Ladder, Terms, TrialPhase, TrialState, TrialWindow
 from gpuwatch.tuning.energy.tuner import step
-from gpuwatch.tuning.energy.windows import Ladder, Terms, Window
 from tests.bench.tuner.curves import Curve
 
 TICK, SETTLE = 5.0, 1.0
@@ -40,7 +39,7 @@ class Gpu:
         self.wave = self.chance.gauss(0, noise.sigma)
         self.cap: float | None = None
 
-    def tick(self, cap: float | None) -> list[Window]:
+    def tick(self, cap: float | None) -> list[TrialWindow]:
         """Work for TICK seconds at a cap; two windows where it is a new one."""
         noise, chance = self.noise, self.chance
         self.wave = noise.rho * self.wave + math.sqrt(1 - noise.rho**2) * chance.gauss(0, noise.sigma)
@@ -48,7 +47,7 @@ class Gpu:
         windows = [self._window(SETTLE, settled=False)] if switched else []
         return [*windows, self._window(TICK - SETTLE if switched else TICK, settled=True)]
 
-    def _window(self, seconds: float, *, settled: bool) -> Window:
+    def _window(self, seconds: float, *, settled: bool) -> TrialWindow:
         curve, own = self.curve, self.noise.counter * self.noise.sigma
         speed, energy = curve.at(self.cap)
         clock = None if curve.knob == "power_limit" else self.cap or curve.top
@@ -56,7 +55,7 @@ class Gpu:
         rate = speed * math.exp(self.wave)
         dram, pipe = (rate * math.exp(self.chance.gauss(0, own) + skew * depth) for skew in self.skews)
         watts = curve.watts * energy * speed * math.exp(0.5 * self.wave + self.chance.gauss(0, own))
-        return Window(
+        return TrialWindow(
             cap=self.cap,
             seconds=seconds,
             dram=self.dram * dram,
@@ -98,7 +97,7 @@ def play(
 
     `change`: called with the seconds played and those over the bound, before each tick.
     """
-    state, now, work, energy, off, over, probes = State(), 0.0, 0.0, 0.0, 0.0, 0.0, 0
+    state, now, work, energy, off, over, probes = TrialState(), 0.0, 0.0, 0.0, 0.0, 0.0, 0
     hold_at, tried = None, None
     cap: float | None = None
     while now < (seconds or 7200.0):
@@ -110,13 +109,13 @@ def play(
             work += speed * window.seconds
             energy += speed * joules * window.seconds
             over += window.seconds * (speed < 1 - terms.slowdown - 0.01)
-            off += window.seconds * (state.phase in (Phase.OBSERVE, Phase.SEARCH) or window.cap != state.held)
+            off += window.seconds * (state.phase in (TrialPhase.OBSERVE, TrialPhase.SEARCH) or window.cap != state.held)
             state, decision = step(state, (window,), ladder, terms)
             cap = decision.cap
-            tried, before = state.probe.cap if state.probe and state.phase is Phase.SEARCH else None, tried
+            tried, before = state.probe.cap if state.probe and state.phase is TrialPhase.SEARCH else None, tried
             probes += tried not in (None, before)
-        if state.phase is Phase.HOLD and hold_at is None:
+        if state.phase is TrialPhase.HOLD and hold_at is None:
             hold_at = now
-        if not seconds and state.phase in (Phase.HOLD, Phase.REFUSED):
+        if not seconds and state.phase in (TrialPhase.HOLD, TrialPhase.REFUSED):
             break
     return Account(state.held, str(state.refusal or ""), now, work, energy, probes, hold_at, off, over)

@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from gpuwatch.tuning.energy.windows import Ladder
+from gpuwatch.tuning.energy.model import Ladder
 from tests.bench.tuner.curves import Curve
 
 Rule = Callable[[Curve, Ladder], float | None]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from gpuwatch.tuning.energy.windows import Ladder, Terms
+from gpuwatch.tuning.energy.model import Ladder, Terms
 from tests.bench.tuner.curves import Curve
 from tests.bench.tuner.play import Gpu, Noise, play
 from tests.bench.tuner.rivals import oracle

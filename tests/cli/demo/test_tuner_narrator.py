@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gpuwatch.cli.demo.tuner_narrator import TunerNarrator
-from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Obstacle, Reason, TunerState, TuningState
+from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Obstacle, ObstacleReason, TunerState, TuningState
 
 POD = "ml/train-0"
 
@@ -18,8 +18,8 @@ def told(
     return [what for _, what in narrator.sentences(TunerState(mode=mode, gpus=gpus, budget=budget))]
 
 
-def refused(index: int, reason: Reason, words: str) -> GpuTuning:
-    return gpu(index, TuningState.REFUSED, obstacles=(Obstacle(reason=reason, words=words),))
+def refused(index: int, reason: ObstacleReason, words: str) -> GpuTuning:
+    return gpu(index, TuningState.REFUSED, obstacles=(Obstacle(reason=reason, message=words),))
 
 
 def test_a_search_is_told_by_its_caps_and_not_by_its_turns() -> None:
@@ -45,20 +45,20 @@ def test_a_hold_says_what_it_costs_and_saves() -> None:
 
 def test_a_reason_is_told_once_however_its_seconds_count_down() -> None:
     narrator = TunerNarrator()
-    assert told(narrator, refused(2, Reason.FAULT, "fault 0 s ago; x")) == ["leaves GPU 2 alone: fault 0 s ago"]
-    assert told(narrator, refused(2, Reason.FAULT, "fault 9 s ago; x")) == []
-    assert told(narrator, refused(2, Reason.LOST, "gone")) == ["leaves GPU 2 alone: gone"]
+    assert told(narrator, refused(2, ObstacleReason.FAULT, "fault 0 s ago; x")) == ["leaves GPU 2 alone: fault 0 s ago"]
+    assert told(narrator, refused(2, ObstacleReason.FAULT, "fault 9 s ago; x")) == []
+    assert told(narrator, refused(2, ObstacleReason.LOST, "gone")) == ["leaves GPU 2 alone: gone"]
 
 
 def test_what_only_passes_is_not_told() -> None:
     narrator = TunerNarrator()
-    assert told(narrator, refused(0, Reason.NO_GUARD, "x"), gpu(1, TuningState.IDLE)) == []
+    assert told(narrator, refused(0, ObstacleReason.NO_GUARD, "x"), gpu(1, TuningState.IDLE)) == []
     assert told(narrator, gpu(0, TuningState.OBSERVING), mode="observe") == []
 
 
 def test_a_budget_is_told_with_its_limits_and_their_return() -> None:
     narrator, free = TunerNarrator(), [gpu(index, TuningState.IDLE) for index in range(3)]
-    budget = BudgetState(budget=900.0, how="emergency", words="too much")
+    budget = BudgetState(budget=900.0, how="emergency", message="too much")
     held = [replace(each, power_limit=300.0 if each.index else 200.0) for each in free]
     assert told(narrator, *held, budget=budget) == [
         "shares 900 W among the GPUs: too much",

@@ -13,7 +13,7 @@ from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import Events, View
 from gpuwatch.tuning.model.status import TunerState
-from gpuwatch.tuning.service.status_file import TunerStatus
+from gpuwatch.tuning.service.state_dir import TunerStatus
 from tests.cli.commands import advised, ask, run
 from tests.cli.recommend import advice
 from tests.cli.tune import tuner_states
@@ -89,8 +89,8 @@ class PlanScreen(NamedTuple):
             config = Path(place) / "gpuwatch.yaml"
             config.write_text(self.tuning)
             ConsentsFile(Path(place)).write(tuner_states.consents())
-            words = ("--config", str(config), "tune", *self.args, "--state-dir", place)
-            return ask(self.view(), *words, env={"COLUMNS": str(self.width)}).stdout
+            message = ("--config", str(config), "tune", *self.args, "--state-dir", place)
+            return ask(self.view(), *message, env={"COLUMNS": str(self.width)}).stdout
 
 
 class AdviceScreen(NamedTuple):

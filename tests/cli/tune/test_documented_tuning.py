@@ -7,7 +7,7 @@ import pytest
 
 from gpuwatch.config import TuningConfig
 from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS
-from gpuwatch.tuning.model.status import Reason, TuningState
+from gpuwatch.tuning.model.status import ObstacleReason, TuningState
 from tests.cli.tune.goldens import FOLDER
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -22,7 +22,7 @@ def section(title: str) -> str:
 
 def test_every_reason_is_there_in_their_order_with_what_to_do():
     rows = ROW.findall(section("Why a GPU is refused"))
-    assert [name for name, _, _ in rows] == [reason.value for reason in Reason]
+    assert [name for name, _, _ in rows] == [reason.value for reason in ObstacleReason]
     assert all(means and then for _, means, then in rows)
 
 

@@ -7,30 +7,30 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model.setting import Trigger
-from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.service.stop_file import TunerStop
+from gpuwatch.tuning.service.state_dir import TunerStopFile
 from tests.cli.commands import run
 from tests.model import views
 from tests.tuning.service.tuning import limit
 from tests.waiting import until
 
 
-def order(place: Path, *words: str):
-    return run("tune", *words, "--state-dir", str(place))
+def order(place: Path, *message: str):
+    return run("tune", *message, "--state-dir", str(place))
 
 
 def test_stop_says_who_when_and_why_until_resume(tmp_path: Path):
     before = time.time()
     assert order(tmp_path, "stop", "--reason", "benchmark until noon").exit_code == 0
-    found = TunerStop(tmp_path).read()
+    found = TunerStopFile(tmp_path).read()
     assert found is not None
     assert found.by
     assert found.why == "benchmark until noon"
     assert found.at is not None
     assert before <= found.at <= time.time()
     resumed = order(tmp_path, "resume")
-    assert (resumed.exit_code, TunerStop(tmp_path).read()) == (0, None)
+    assert (resumed.exit_code, TunerStopFile(tmp_path).read()) == (0, None)
     assert "benchmark until noon" in resumed.stdout
 
 
@@ -40,9 +40,9 @@ def test_a_second_stop_keeps_the_reason_of_the_first_unless_it_brings_its_own(tm
     assert again.exit_code == 0
     assert "already (stopped by " in again.stdout
     assert "benchmark until noon" in again.stdout
-    assert "benchmark until noon" in TunerStop(tmp_path).read().words
+    assert "benchmark until noon" in TunerStopFile(tmp_path).read().message
     order(tmp_path, "stop", "--reason", "until tomorrow")
-    assert TunerStop(tmp_path).read().why == "until tomorrow"
+    assert TunerStopFile(tmp_path).read().why == "until tomorrow"
 
 
 def test_resume_where_nothing_was_stopped_says_so(tmp_path: Path):
@@ -52,11 +52,11 @@ def test_resume_where_nothing_was_stopped_says_so(tmp_path: Path):
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"[1]", b'{"why": 7}'])
 def test_whatever_the_file_says_it_stops(tmp_path: Path, body: bytes):
-    stop = TunerStop(tmp_path)
+    stop = TunerStopFile(tmp_path)
     stop.path.write_bytes(body)
     found = stop.read()
     assert found is not None
-    assert found.words == "stopped by somebody"
+    assert found.message == "stopped by somebody"
 
 
 def test_stop_where_it_cannot_be_written_is_an_error_with_a_next_step(tmp_path: Path):
@@ -78,10 +78,10 @@ def test_stop_with_settings_and_no_tuner_leads_to_restore(tmp_path: Path):
 def test_stop_waits_until_a_living_tuner_has_given_back(tmp_path: Path):
     record = SettingsRecord(tmp_path)
     record.add(limit(views.uuid(0)))
-    Heartbeat(tmp_path).beat("enforce", time.time())
+    HeartbeatFile(tmp_path).beat("enforce", time.time())
 
     def give_back() -> None:
-        until(lambda: TunerStop(tmp_path).read() is not None)
+        until(lambda: TunerStopFile(tmp_path).read() is not None)
         record.settle(record.read().settings, 1, Trigger.TUNER)
 
     tuner = threading.Thread(target=give_back)
@@ -94,7 +94,7 @@ def test_stop_waits_until_a_living_tuner_has_given_back(tmp_path: Path):
 
 def test_a_tuner_that_does_not_give_back_is_told_of(tmp_path: Path):
     SettingsRecord(tmp_path).add(limit(views.uuid(0)))
-    Heartbeat(tmp_path).beat("enforce", time.time())
+    HeartbeatFile(tmp_path).beat("enforce", time.time())
     found = order(tmp_path, "stop", "--wait", "0")
     assert found.exit_code == 3
     assert "run gpuwatch tune restore --all" in found.stderr
@@ -115,7 +115,7 @@ def test_restoring_touches_the_driver_of_this_machine_or_none(tmp_path: Path):
 
 def test_restoring_under_a_living_tuner_leads_to_stop(tmp_path: Path):
     SettingsRecord(tmp_path).add(limit(views.uuid(0)))
-    Heartbeat(tmp_path).beat("enforce", time.time())
+    HeartbeatFile(tmp_path).beat("enforce", time.time())
     found = order(tmp_path, "restore")
     assert found.exit_code == 2
     assert "run gpuwatch tune stop" in found.stderr

@@ -11,9 +11,8 @@ from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.model.setting import Setting
 from gpuwatch.sim.world import World
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.model.status import Reason
-from gpuwatch.tuning.service.status_file import TunerStatus
-from gpuwatch.tuning.service.stop_file import Stop, TunerStop
+from gpuwatch.tuning.model.status import ObstacleReason
+from gpuwatch.tuning.service.state_dir import StopRequest, TunerStatus, TunerStopFile
 from tests.cli.commands import ask, run
 from tests.cli.tune import tuner_states
 from tests.model import views
@@ -22,8 +21,8 @@ from tests.model import views
 def plan(place: Path, tuning: str = "{}", view=None, code: int = 0) -> dict:
     config = place / "gpuwatch.yaml"
     config.write_text(f"tuning: {tuning}")
-    words = ("--config", str(config), "tune", "plan", "-o", "json", "--state-dir", str(place))
-    found = ask(view or tuner_states.tunable(), *words)
+    message = ("--config", str(config), "tune", "plan", "-o", "json", "--state-dir", str(place))
+    found = ask(view or tuner_states.tunable(), *message)
     assert found.exit_code == code, found.stderr
     return json.loads(found.stdout)
 
@@ -45,7 +44,7 @@ def test_who_agrees_to_what_is_said(place: Path):
     train, chat, free = plan(place)["items"]
     assert (train["mode"], train["bound"], train["work_class"]) == ("enforce", 0.03, "batch")
     assert "namespace ml-research" in train["said_by"]
-    assert (chat["mode"], chat["obstacles"][0]["reason"]) == ("off", Reason.OPTED_OUT)
+    assert (chat["mode"], chat["obstacles"][0]["reason"]) == ("off", ObstacleReason.OPTED_OUT)
     assert "pod serving/chat-0" in chat["said_by"]
     assert (free["users"], free["obstacles"]) == ([], [])
 
@@ -60,19 +59,19 @@ def test_the_first_probe_is_a_clock_between_the_lowest_and_the_top(place: Path):
 def test_nobody_who_was_not_asked_is_tuned(tmp_path: Path):
     found = plan(tmp_path, "{pods: enforce, work_class: batch}")
     assert not any(item["would_tune"] for item in found["items"])
-    assert found["items"][0]["obstacles"][0]["reason"] == Reason.NO_CONSENT
+    assert found["items"][0]["obstacles"][0]["reason"] == ObstacleReason.NO_CONSENT
 
 
 def test_a_slow_agent_and_a_stop_stand_against_all(place: Path):
-    TunerStop(place).put(Stop(by="ada", why="benchmark"))
+    TunerStopFile(place).put(StopRequest(by="ada", why="benchmark"))
     found = plan(place, view=tuner_states.tunable(interval=5.0))
     reasons = [{each["reason"] for each in item["obstacles"]} for item in found["items"]]
-    assert all({Reason.STOPPED, Reason.SLOW_VIEW} <= each for each in reasons)
+    assert all({ObstacleReason.STOPPED, ObstacleReason.SLOW_VIEW} <= each for each in reasons)
 
 
 def test_what_stands_against_all_is_said_once_above_and_no_consent_is_told_as_a_reason(place: Path):
-    words = ("tune", "plan", "--state-dir", str(place))
-    found = ask(tuner_states.tunable(interval=5.0), *words, env={"COLUMNS": "160"}).stdout
+    message = ("tune", "plan", "--state-dir", str(place))
+    found = ask(tuner_states.tunable(interval=5.0), *message, env={"COLUMNS": "160"}).stdout
     assert found.count("set agent.interval to 1") == 1
     train = next(line for line in found.splitlines() if line.lstrip().startswith("0"))
     assert train.endswith("nothing but the above")
@@ -82,7 +81,7 @@ def test_the_mode_is_that_of_a_tuner_that_answers_and_so_is_its_guard(place: Pat
     TunerStatus(place).write(replace(tuner_states.enforcing(), at=time.time(), guard=False))
     found = plan(place, "{mode: observe}")
     assert found["mode"] == "enforce"
-    assert found["items"][0]["obstacles"][0]["reason"] == Reason.NO_GUARD
+    assert found["items"][0]["obstacles"][0]["reason"] == ObstacleReason.NO_GUARD
 
 
 def test_how_often_an_agent_looks_is_not_guessed_where_none_was_asked(tmp_path: Path):
@@ -90,7 +89,7 @@ def test_how_often_an_agent_looks_is_not_guessed_where_none_was_asked(tmp_path: 
         found = run("--source", f"sim:{world.directory}", "tune", "plan", "-o", "json")
     assert "no agent was asked" in found.stderr
     reasons = {each["reason"] for item in json.loads(found.stdout)["items"] for each in item["obstacles"]}
-    assert Reason.SLOW_VIEW not in reasons
+    assert ObstacleReason.SLOW_VIEW not in reasons
 
 
 def test_a_budget_is_shared_among_those_that_may_be_written(place: Path):
@@ -139,7 +138,7 @@ def test_a_gpu_that_does_not_say_what_it_may_have_shares_nothing(place: Path):
 
 def test_a_lost_gpu_has_its_row_and_its_reason(place: Path):
     rows = {item["gpu"]: item for item in plan(place, view=views.failing())["items"]}
-    assert Reason.LOST in [each["reason"] for each in rows[2]["obstacles"]]
+    assert ObstacleReason.LOST in [each["reason"] for each in rows[2]["obstacles"]]
 
 
 def test_consents_that_cannot_be_read_are_said(place: Path):

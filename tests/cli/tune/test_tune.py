@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.model.status import Reason, TunerState
-from gpuwatch.tuning.service.status_file import FRESH_SECONDS, TunerStatus
+from gpuwatch.tuning.model.status import ObstacleReason, TunerState
+from gpuwatch.tuning.service.state_dir import FRESH_SECONDS, TunerStatus
 from tests.cli.commands import ask, run
 from tests.cli.tune import tuner_states
 from tests.model import views
@@ -35,9 +35,13 @@ def items(view, *args: str) -> dict[int, dict]:
 
 def test_every_gpu_is_judged_with_its_reason_where_no_tuner_answers(tmp_path: Path):
     place = ("--state-dir", str(tmp_path))
-    assert Reason.MIG in [item["reason"] for item in items(views.mig(), *place).values()]
+    assert ObstacleReason.MIG in [item["reason"] for item in items(views.mig(), *place).values()]
     lost = items(views.failing(), *place)[2]
-    assert (lost["state"], lost["reason"], lost["obstacles"][0]["reason"]) == ("refused", Reason.LOST, Reason.LOST)
+    assert (lost["state"], lost["reason"], lost["obstacles"][0]["reason"]) == (
+        "refused",
+        ObstacleReason.LOST,
+        ObstacleReason.LOST,
+    )
     found = ask(views.failing(), "tune", "status", *place)
     assert "no tuner answers here" in found.stderr
     assert status(views.failing(), *place)["tuner"] is False
@@ -47,7 +51,7 @@ def test_nobody_who_has_not_agreed_would_be_tuned_where_no_tuner_answers(tmp_pat
     ConsentsFile(tmp_path).write(tuner_states.consents())
     train, chat, free = status(tuner_states.tunable(), "--state-dir", str(tmp_path))["items"]
     assert (train["state"], train["slowdown_bound"], train["note"]) == ("eligible", 0.03, "")
-    assert (chat["state"], chat["reason"]) == ("refused", Reason.OPTED_OUT)
+    assert (chat["state"], chat["reason"]) == ("refused", ObstacleReason.OPTED_OUT)
     assert free["state"] == "idle"
 
 
@@ -89,8 +93,8 @@ def test_trouble_is_told_first_and_ends_in_3(tmp_path: Path):
     found = ask(views.healthy(), "tune", "status", *says(tmp_path, tuner_states.troubled()))
     assert found.exit_code == 3
     marked = [line for line in found.stdout.splitlines() if line.startswith("! ")]
-    for words in ("gpuwatch tune resume", "gpuwatch tuner --guard", "gpuwatch tuner --consents", "Permission denied"):
-        assert any(words in line for line in marked), words
+    for message in ("gpuwatch tune resume", "gpuwatch tuner --guard", "gpuwatch tuner --consents", "Permission denied"):
+        assert any(message in line for line in marked), message
 
 
 def test_a_silent_guard_matters_only_where_something_may_be_set(tmp_path: Path):
@@ -122,7 +126,7 @@ def test_a_record_that_cannot_be_understood_is_3_and_the_gpus_are_told(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("message", "code", "says"),
     [
         (("tuner", "--mode", "tune"), 2, "tuning.mode"),
         (("tuner", "--state-dir", ""), 2, "name it with --state-dir"),
@@ -132,7 +136,7 @@ def test_a_record_that_cannot_be_understood_is_3_and_the_gpus_are_told(tmp_path:
         (("--nvml-library", "/nowhere.so", "tuner", "--guard"), 5, "cannot load the NVML library"),
     ],
 )
-def test_what_a_tuner_or_guard_cannot_do_is_said_at_once(words, code, says):
-    found = run(*words)
+def test_what_a_tuner_or_guard_cannot_do_is_said_at_once(message, code, says):
+    found = run(*message)
     assert (found.exit_code, found.stdout) == (code, "")
     assert says in found.stderr.splitlines()[-1]

@@ -9,7 +9,7 @@ from gpuwatch.tuning.model.status import (
     BudgetState,
     GpuTuning,
     Obstacle,
-    Reason,
+    ObstacleReason,
     TunerState,
     TuningState,
 )
@@ -18,8 +18,8 @@ from tests.model import views
 TRAIN, CHAT = "ml-research/llama-3-pretrain-worker-0-7b9c5d", "serving/chat-0"
 
 
-def gpu(index: int, state: TuningState, reason: Reason | None = None, words: str = "", **more) -> GpuTuning:
-    obstacles = (Obstacle(reason=reason, words=words),) if reason else ()
+def gpu(index: int, state: TuningState, reason: ObstacleReason | None = None, message: str = "", **more) -> GpuTuning:
+    obstacles = (Obstacle(reason=reason, message=message),) if reason else ()
     since = views.AT - 900 * (index + 1)
     return GpuTuning(index=index, uuid=views.uuid(index), state=state, obstacles=obstacles, since=since, **more)
 
@@ -45,19 +45,19 @@ def enforcing() -> TunerState:
         mode="enforce",
         guard=True,
         consents_at=views.AT - 8,
-        budget=BudgetState(budget=1800.0, how="roomy", words="nobody is held", limits=1795.0, draw=1042.4),
+        budget=BudgetState(budget=1800.0, how="roomy", message="nobody is held", limits=1795.0, draw=1042.4),
         gpus=(held, tried, gpu(2, TuningState.IDLE)),
     )
 
 
 def troubled() -> TunerState:
     """Everything is given back: the guard and the consents are silent, and a person has stopped it."""
-    words = {0: "stopped by ada: benchmark until noon", 1: "stopped by ada: benchmark until noon"}
+    message = {0: "stopped by ada: benchmark until noon", 1: "stopped by ada: benchmark until noon"}
     stopped = tuple(
-        gpu(index, TuningState.REFUSED, Reason.STOPPED, words[index], owners=(owner,))
+        gpu(index, TuningState.REFUSED, ObstacleReason.STOPPED, message[index], owners=(owner,))
         for index, owner in enumerate((TRAIN, CHAT))
     )
-    asked = gpu(2, TuningState.REFUSED, Reason.NO_CONSENT, "what team/notebook wants is not known")
+    asked = gpu(2, TuningState.REFUSED, ObstacleReason.NO_CONSENT, "what team/notebook wants is not known")
     return replace(
         enforcing(),
         guard=False,

@@ -17,7 +17,7 @@ from gpuwatch.model.snapshot import Activity, GpuState, Vgpu
 from gpuwatch.model.view import View
 from gpuwatch.model.xid import XidCount
 from gpuwatch.tuning.actuation.heartbeat import NAME as HEARTBEAT
-from gpuwatch.tuning.actuation.heartbeat import Beat
+from gpuwatch.tuning.actuation.heartbeat import Heartbeat
 from gpuwatch.tuning.actuation.record import NAME as RECORD
 from tests.diagnose.checks.broken import Broken
 from tests.diagnose.hosts import Host, seen
@@ -166,7 +166,7 @@ def recorded(knob: str = "locked_clocks", applied: float = 1005e6, **changes: An
         )
         body = {"schema": 1, "content": Actuation(settings=(replace(setting, **changes),))}
         host.write(f"{STATE}/{RECORD}", msgspec.json.encode(body).decode())
-        beat = {"schema": 1, "content": Beat(mode="enforce", pid=4711, at=now.at)}
+        beat = {"schema": 1, "content": Heartbeat(mode="enforce", pid=4711, at=now.at)}
         host.write(f"{STATE}/{HEARTBEAT}", msgspec.json.encode(beat).decode())
 
     return on
@@ -174,7 +174,7 @@ def recorded(knob: str = "locked_clocks", applied: float = 1005e6, **changes: An
 
 def observing(host: Host) -> None:
     """The tuner was told to set nothing any more."""
-    beat = {"schema": 1, "content": Beat(mode="observe", pid=4711, at=view(host).snapshot.at)}
+    beat = {"schema": 1, "content": Heartbeat(mode="observe", pid=4711, at=view(host).snapshot.at)}
     host.write(f"{STATE}/{HEARTBEAT}", msgspec.json.encode(beat).decode())
 
 

@@ -18,7 +18,7 @@ from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest, n
 from gpuwatch.remediation.planning.node_events import MESSAGE_SECONDS, ConditionReason, condition_update, pod_events
 from gpuwatch.remediation.planning.ownership import ClaimState, encode, other_controller, read_claim
 from gpuwatch.remediation.planning.policy import open_window
-from gpuwatch.tuning.model.restore_value import TOLERANCE_WATTS, Limits, is_same, power_target
+from gpuwatch.tuning.model.order import TOLERANCE_WATTS, PowerLimits, is_same, power_target
 from tests.remediation.planning.remediating import START, Story, finding, policy, view
 
 NODE = NodeObject(name="gpu-1", uid="uid-1", resource_version="7")
@@ -116,7 +116,7 @@ def test_a_limit_that_was_set_to_what_it_was_is_left_alone() -> None:
     setting = Setting(
         uuid="GPU-0", knob="power_limit", original=700.0, applied=(700.0,), at=0.0, boot_id="b", driver="580"
     )
-    assert power_target(setting, Limits(700.0, 700.0)) is None
+    assert power_target(setting, PowerLimits(700.0, 700.0)) is None
 
 
 @pytest.mark.parametrize(("off", "same"), [(0.0, True), (TOLERANCE_WATTS, True), (1.01 * TOLERANCE_WATTS, False)])

@@ -1,4 +1,6 @@
-"""The hand: what is ordered is recorded before it is set, never above what was there, and one GPU holds up no other."""
+"""The actuator: what is ordered is recorded before it is set, never above what was there, and one GPU holds up no
+other.
+"""
 
 import threading
 import time
@@ -13,14 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.cli.console.session import Session
-from gpuwatch.cli.tune.driver_access import hand
+from gpuwatch.cli.tune.driver_access import nvml_actuator
 from gpuwatch.config import Config, TuningConfig
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.setting import Trigger
 from gpuwatch.tuning.actuation.record import MOST_VALUES, SettingsRecord
-from gpuwatch.tuning.model.order import Order, Outcome, Turned
+from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome, SettingOrder
 from tests.remediation.model.remediating import HandClock
-from tests.tuning.actuation.hand_bench import DEADLINE, GPU, OTHER, SETTERS, Bench
+from tests.tuning.actuation.actuator_bench import DEADLINE, GPU, OTHER, SETTERS, Bench
 from tests.tuning.service.tuning import clocks, limit
 from tests.waiting import until
 
@@ -34,14 +36,16 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_what_is_ordered_is_set_and_recorded_and_given_back(bench: Bench) -> None:
-    assert bench.limit(500.0, pod_uid="u") == Turned(
-        order=Order(uuid=GPU, knob="power_limit", value=500.0, pod_uid="u"), outcome=Outcome.DONE, in_force=500.0
+    assert bench.limit(500.0, pod_uid="u") == ApplyResult(
+        order=SettingOrder(uuid=GPU, knob="power_limit", value=500.0, pod_uid="u"),
+        outcome=OrderOutcome.DONE,
+        in_force=500.0,
     )
     assert bench.cap(1200).in_force == 1.2e9
     assert (bench.knobs.limits[GPU], bench.knobs.locked) == (500_000, {GPU: 1200})
     at = HandClock().time()
     assert bench.recorded() == [limit(GPU, at=at, pod_uid="u"), clocks(GPU, at=at)]
-    assert [bench.limit(None).outcome, bench.cap(None).outcome] == [Outcome.DONE] * 2
+    assert [bench.limit(None).outcome, bench.cap(None).outcome] == [OrderOutcome.DONE] * 2
     assert (bench.knobs.limits[GPU], bench.knobs.locked) == (700_000, {})
     assert not bench.recorded()
     assert bench.record.read().restores == {Trigger.TUNER: 2}
@@ -50,8 +54,8 @@ def test_what_is_ordered_is_set_and_recorded_and_given_back(bench: Bench) -> Non
 def test_what_nobody_has_set_is_not_unlocked(bench: Bench) -> None:
     """An admin's lock cannot be read, so only a record of ours lets us unlock."""
     bench.knobs.locked[GPU] = 1000
-    assert bench.cap(None).outcome is Outcome.DONE
-    assert bench.cap(None, keep=True).outcome is Outcome.DONE
+    assert bench.cap(None).outcome is OrderOutcome.DONE
+    assert bench.cap(None, keep=True).outcome is OrderOutcome.DONE
     assert not bench.knobs.calls
 
 
@@ -59,20 +63,20 @@ def test_a_setting_that_is_kept_is_out_of_force_but_recorded_and_set_again_witho
     bench.cap(1200)
     written = bench.record.path.stat().st_mtime_ns
     for _ in range(3):
-        assert bench.cap(None, keep=True) == Turned(
-            order=Order(uuid=GPU, knob="locked_clocks", value=None, keep=True),
-            outcome=Outcome.DONE,
-            words="the clocks are unlocked",
+        assert bench.cap(None, keep=True) == ApplyResult(
+            order=SettingOrder(uuid=GPU, knob="locked_clocks", value=None, keep=True),
+            outcome=OrderOutcome.DONE,
+            message="the clocks are unlocked",
         )
         assert not bench.knobs.locked
         assert bench.applied() == {"locked_clocks": (1.2e9,)}
-        assert bench.cap(1200).outcome is Outcome.DONE
+        assert bench.cap(1200).outcome is OrderOutcome.DONE
     assert bench.record.path.stat().st_mtime_ns == written
 
 
 def test_orders_of_one_gpu_keep_their_order(bench: Bench) -> None:
-    orders = [Order(uuid=GPU, knob="power_limit", value=value) for value in (500.0, 400.0, None, 300.0)]
-    assert {each.outcome for each in bench.hand.turn(orders)} == {Outcome.DONE}
+    orders = [SettingOrder(uuid=GPU, knob="power_limit", value=value) for value in (500.0, 400.0, None, 300.0)]
+    assert {each.outcome for each in bench.actuator.apply(orders)} == {OrderOutcome.DONE}
     assert [value for _, _, value in bench.knobs.sets] == [500_000, 400_000, 700_000, 300_000]
 
 
@@ -82,11 +86,11 @@ def test_one_session_stays_open_between_orders_and_ends_with_the_hand(bench: Ben
         bench.limit(500.0, OTHER)
         assert bench.knobs.sessions == 1
     bench.knobs.errors["nvmlDeviceGetPowerManagementLimit"] = pynvml.NVML_ERROR_UNINITIALIZED
-    assert bench.limit(400.0).outcome is Outcome.FAILED
+    assert bench.limit(400.0).outcome is OrderOutcome.FAILED
     assert bench.knobs.sessions == 0, "a driver that was loaded anew is met only by a new first session"
     bench.knobs.errors.clear()
-    assert bench.limit(400.0).outcome is Outcome.DONE
-    bench.hand.close()
+    assert bench.limit(400.0).outcome is OrderOutcome.DONE
+    bench.actuator.close()
     assert bench.knobs.sessions == 0
 
 
@@ -95,7 +99,7 @@ def test_one_session_stays_open_between_orders_and_ends_with_the_hand(bench: Ben
 
 @pytest.mark.parametrize("watts", [701.1, 900.0, 1e6, float("inf"), float("nan"), 198.0, 0.0, -5.0])
 def test_s1_a_limit_above_the_original_or_below_the_least_is_refused(bench: Bench, watts: float) -> None:
-    assert bench.limit(watts).outcome is Outcome.REFUSED
+    assert bench.limit(watts).outcome is OrderOutcome.REFUSED
     assert not bench.knobs.calls
     assert not bench.recorded()
 
@@ -103,9 +107,9 @@ def test_s1_a_limit_above_the_original_or_below_the_least_is_refused(bench: Benc
 def test_s1_the_original_is_what_was_configured_not_what_the_board_could(bench: Bench) -> None:
     bench.knobs.limits[GPU] = 600_000
     refused = bench.limit(650.0)
-    assert (refused.outcome, refused.words) == (Outcome.REFUSED, "650 W is above the original 600 W")
-    assert bench.limit(500.0).outcome is Outcome.DONE
-    assert bench.limit(650.0).outcome is Outcome.REFUSED
+    assert (refused.outcome, refused.message) == (OrderOutcome.REFUSED, "650 W is above the original 600 W")
+    assert bench.limit(500.0).outcome is OrderOutcome.DONE
+    assert bench.limit(650.0).outcome is OrderOutcome.REFUSED
     bench.limit(None)
     assert bench.knobs.limits[GPU] == 600_000
 
@@ -116,7 +120,7 @@ def test_s1_what_is_above_by_a_rounding_only_is_clipped(bench: Bench) -> None:
 
 @pytest.mark.parametrize("megahertz", [1981, 195, 0, -210, float("inf"), float("nan")])
 def test_s1_a_clock_that_the_gpu_does_not_have_is_refused(bench: Bench, megahertz: float) -> None:
-    assert bench.cap(megahertz).outcome is Outcome.REFUSED
+    assert bench.cap(megahertz).outcome is OrderOutcome.REFUSED
     assert not bench.knobs.calls
     assert not bench.recorded()
 
@@ -142,12 +146,12 @@ DEEDS = st.one_of(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(st.lists(DEEDS, max_size=14))
 def test_s1_s2_whatever_happens_nothing_is_raised_and_all_that_is_ours_is_recorded(
-    tmp_path: Path, deeds: list[tuple[str, Any]]
+    tmp_path: Path, reports: list[tuple[str, Any]]
 ) -> None:
     (tmp_path / "actuation.json").unlink(missing_ok=True)
     bench, original = Bench(tmp_path), 650
     bench.knobs.limits[GPU] = original * 1000
-    for deed, value in deeds:
+    for deed, value in reports:
         if deed in ("limit", "cap"):
             getattr(bench, deed)(value)
         elif deed == "pause":
@@ -166,7 +170,7 @@ def test_s1_s2_whatever_happens_nothing_is_raised_and_all_that_is_ours_is_record
     for knob, _, value in bench.knobs.sets:
         assert value is None or value <= (original * 1000 if knob == "power_limit" else 1980)
     bench.knobs.errors, bench.knobs.deaf = {}, False
-    bench.hand.give_back(Trigger.EXIT)
+    bench.actuator.give_back(Trigger.EXIT)
     assert (bench.knobs.locked, bench.recorded()) == ({}, [])
 
 
@@ -194,33 +198,33 @@ def test_s2_it_is_on_the_disk_when_the_driver_is_asked(bench: Bench, tmp_path: P
 def test_s2_what_cannot_be_recorded_is_not_set(bench: Bench) -> None:
     with bench.record.lock(0.0) as held:
         assert held
-        turned = bench.limit(500.0)
-    assert turned.outcome is Outcome.REFUSED
-    assert "another process holds" in turned.words
+        results = bench.limit(500.0)
+    assert results.outcome is OrderOutcome.REFUSED
+    assert "another process holds" in results.message
     full = bench.record.path.with_suffix(".json.partial")
     full.mkdir()
-    assert bench.limit(500.0).outcome is Outcome.FAILED
+    assert bench.limit(500.0).outcome is OrderOutcome.FAILED
     full.rmdir()
     bench.record.path.write_text("{")
-    assert bench.limit(500.0).outcome is Outcome.FAILED
+    assert bench.limit(500.0).outcome is OrderOutcome.FAILED
     assert not bench.knobs.calls
 
 
 def test_a_driver_that_confirms_nothing_is_not_asked_for_ever(bench: Bench) -> None:
     bench.knobs.deaf = True
-    outcomes = [bench.limit(500.0 - number).words for number in range(40)]
+    outcomes = [bench.limit(500.0 - number).message for number in range(40)]
     assert "not confirmed" in outcomes[-1]
     assert len(bench.applied()["power_limit"]) == MOST_VALUES
     bench.knobs.deaf = False
-    assert bench.limit(None).outcome is Outcome.DONE
+    assert bench.limit(None).outcome is OrderOutcome.DONE
 
 
 def test_what_the_driver_refuses_for_good_is_not_kept_in_the_record(bench: Bench) -> None:
     for name in SETTERS:
         bench.knobs.errors[name] = pynvml.NVML_ERROR_NO_PERMISSION
-    for turned in (bench.limit(500.0), bench.cap(1200)):
-        assert turned.outcome is Outcome.FAILED
-        assert "CAP_SYS_ADMIN" in turned.words
+    for results in (bench.limit(500.0), bench.cap(1200)):
+        assert results.outcome is OrderOutcome.FAILED
+        assert "CAP_SYS_ADMIN" in results.message
     assert not bench.recorded()
 
 
@@ -229,30 +233,30 @@ def test_s2_what_is_in_force_stays_recorded_when_the_driver_refuses_another_valu
     bench.limit(500.0)
     bench.cap(1200)
     bench.knobs.errors = dict.fromkeys(SETTERS, code)
-    assert [bench.limit(400.0).outcome, bench.cap(1500).outcome] == [Outcome.FAILED] * 2
+    assert [bench.limit(400.0).outcome, bench.cap(1500).outcome] == [OrderOutcome.FAILED] * 2
     assert 500.0 in bench.applied()["power_limit"]
     assert 1.2e9 in bench.applied()["locked_clocks"]
     bench.knobs.errors = {}
-    assert [bench.limit(None).outcome, bench.cap(None).outcome] == [Outcome.DONE] * 2
+    assert [bench.limit(None).outcome, bench.cap(None).outcome] == [OrderOutcome.DONE] * 2
     assert (bench.knobs.limits[GPU], bench.knobs.locked) == (700_000, {})
 
 
-# ---- S12: who observes has no hand ----
+# ---- S12: an observing tuner has no actuator ----
 
 
 @pytest.mark.parametrize("mode", ["off", "observe"])
 def test_s12_in_no_other_mode_than_enforce_there_is_a_hand(tmp_path: Path, mode: Any) -> None:
     config = Config(state_dir=str(tmp_path), tuning=TuningConfig(mode=mode))
-    with pytest.raises(UsageError, match="only enforce does"), hand(Session(), config):
-        pytest.fail("a hand was built")
+    with pytest.raises(UsageError, match="only enforce does"), nvml_actuator(Session(), config):
+        pytest.fail("an actuator was built")
 
 
 def test_a_second_tuner_gets_no_hand(tmp_path: Path) -> None:
     config = Config(state_dir=str(tmp_path), tuning=TuningConfig(mode="enforce"))
     with SettingsRecord(tmp_path).lock_tuner(0.0) as held:
         assert held
-        with pytest.raises(UsageError, match="another tuner"), hand(Session(), config):
-            pytest.fail("a second hand was built")
+        with pytest.raises(UsageError, match="another tuner"), nvml_actuator(Session(), config):
+            pytest.fail("a second actuator was built")
 
 
 def test_s12_only_one_module_can_reach_the_hand_and_the_knobs() -> None:
@@ -279,44 +283,49 @@ def test_a_gpu_that_hangs_is_silent_holds_up_no_other_and_is_not_asked_again(tmp
     bench.knobs.hanging.add(GPU)
     asked: list[str] = []
     bench.knobs.before = lambda name, args: asked.extend(args[:1]) if name.endswith("ByUUID") else None
-    orders = [Order(uuid=uuid, knob="power_limit", value=500.0) for uuid in (GPU, OTHER)]
+    orders = [SettingOrder(uuid=uuid, knob="power_limit", value=500.0) for uuid in (GPU, OTHER)]
     try:
         start = time.monotonic()
-        assert [each.outcome for each in bench.hand.turn(orders)] == [Outcome.SILENT, Outcome.DONE]
+        assert [each.outcome for each in bench.actuator.apply(orders)] == [OrderOutcome.SILENT, OrderOutcome.DONE]
         for _ in range(3):
-            assert bench.limit(400.0).outcome is Outcome.SILENT
+            assert bench.limit(400.0).outcome is OrderOutcome.SILENT
         with pytest.raises(GpuwatchError, match="does not answer"):
-            bench.hand.board(GPU)
+            bench.actuator.capabilities(GPU)
         assert time.monotonic() - start < 3, "only the first order waits"
         assert asked.count(GPU) == 1
     finally:
         bench.knobs.hanging.clear()
         bench.knobs.released.set()
-    until(lambda: bench.limit(None).outcome is Outcome.DONE)
+    until(lambda: bench.limit(None).outcome is OrderOutcome.DONE)
     assert ("power_limit", GPU) not in bench.knobs.calls, "an order that nobody waits for is not carried out"
 
 
 def test_a_setter_that_comes_through_late_is_recorded(tmp_path: Path) -> None:
     bench, late = Bench(tmp_path, patience=0.2), threading.Event()
     bench.once_at("nvmlDeviceSetPowerManagementLimit", lambda: late.wait(DEADLINE))
-    orders = [Order(uuid=GPU, knob="power_limit", value=value) for value in (500.0, 400.0)]
-    assert [each.outcome for each in bench.hand.turn(orders)] == [Outcome.SILENT] * 2
+    orders = [SettingOrder(uuid=GPU, knob="power_limit", value=value) for value in (500.0, 400.0)]
+    assert [each.outcome for each in bench.actuator.apply(orders)] == [OrderOutcome.SILENT] * 2
     assert bench.applied() == {"power_limit": (500.0,)}
     late.set()
-    until(lambda: bench.limit(None).outcome is Outcome.DONE)
+    until(lambda: bench.limit(None).outcome is OrderOutcome.DONE)
     assert [value for _, _, value in bench.knobs.sets] == [500_000, 700_000]
 
 
 def test_what_may_be_set(bench: Bench) -> None:
-    board = bench.hand.board(GPU)
-    assert (board.clocks[0], board.clocks[1], board.clocks[-1]) == (1.98e9, 1.965e9, 2.1e8)
-    assert (board.limit, board.limit_default, board.limit_min, board.limit_max) == (700.0, 700.0, 200.0, 700.0)
+    capabilities = bench.actuator.capabilities(GPU)
+    assert (capabilities.clocks[0], capabilities.clocks[1], capabilities.clocks[-1]) == (1.98e9, 1.965e9, 2.1e8)
+    assert (capabilities.limit, capabilities.limit_default, capabilities.limit_min, capabilities.limit_max) == (
+        700.0,
+        700.0,
+        200.0,
+        700.0,
+    )
     with pytest.raises(GpuwatchError, match="nvmlDeviceGetHandleByUUID"):
-        bench.hand.board("GPU-9")
+        bench.actuator.capabilities("GPU-9")
 
 
 def test_a_gpu_whose_clocks_cannot_be_locked_has_none_from_then_on(bench: Bench) -> None:
     bench.knobs.errors["nvmlDeviceSetGpuLockedClocks"] = pynvml.NVML_ERROR_NOT_SUPPORTED
-    assert bench.cap(1200).outcome is Outcome.FAILED
+    assert bench.cap(1200).outcome is OrderOutcome.FAILED
     assert not bench.recorded()
-    assert (bench.hand.board(GPU).clocks, bool(bench.hand.board(OTHER).clocks)) == ((), True)
+    assert (bench.actuator.capabilities(GPU).clocks, bool(bench.actuator.capabilities(OTHER).clocks)) == ((), True)

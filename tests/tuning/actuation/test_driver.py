@@ -8,7 +8,7 @@ import pytest
 
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, PermissionMissing, Unsupported
 from gpuwatch.tuning.actuation.driver import NvmlControl
-from gpuwatch.tuning.model.order import Board
+from gpuwatch.tuning.model.order import GpuCapabilities
 from tests.tuning.service.tuning import CLOCKS_MHZ, DRIVER, Knobs
 
 GPU = "GPU-0"
@@ -29,11 +29,13 @@ def knobs() -> Knobs:
 def test_what_may_be_set_is_told_in_watts_and_hertz(knobs: Knobs) -> None:
     knobs.limits[GPU] = 600_000
     with NvmlControl(knobs) as control:
-        board = control.board(GPU)
+        capabilities = control.capabilities(GPU)
         assert control.power_limits(GPU) == (600.0, 700.0)
         assert control.driver_version() == DRIVER
     clocks = tuple(mhz * 1e6 for mhz in CLOCKS_MHZ)
-    assert board == Board(uuid=GPU, clocks=clocks, limit=600.0, limit_default=700.0, limit_min=200.0, limit_max=700.0)
+    assert capabilities == GpuCapabilities(
+        uuid=GPU, clocks=clocks, limit=600.0, limit_default=700.0, limit_min=200.0, limit_max=700.0
+    )
     assert not knobs.calls
 
 
@@ -42,19 +44,19 @@ def test_what_a_gpu_does_not_have_is_left_out(knobs: Knobs, code: int) -> None:
     for name in ("SupportedMemoryClocks", "PowerManagementLimit", "PowerManagementLimitConstraints"):
         knobs.errors[f"nvmlDeviceGet{name}"] = code
     with NvmlControl(knobs) as control:
-        assert control.board(GPU) == Board(uuid=GPU, limit_default=700.0)
+        assert control.capabilities(GPU) == GpuCapabilities(uuid=GPU, limit_default=700.0)
 
 
 def test_what_fails_is_not_left_out(knobs: Knobs) -> None:
     knobs.errors["nvmlDeviceGetSupportedGraphicsClocks"] = pynvml.NVML_ERROR_UNKNOWN
     with NvmlControl(knobs) as control, pytest.raises(GpuwatchError, match="SupportedGraphicsClocks failed"):
-        control.board(GPU)
+        control.capabilities(GPU)
 
 
 def test_values_reach_the_driver_in_its_units(knobs: Knobs) -> None:
     with NvmlControl(knobs) as control:
-        for turn in SETTERS:
-            turn(control)
+        for apply in SETTERS:
+            apply(control)
     assert knobs.sets == [("power_limit", GPU, 500_000), ("locked_clocks", GPU, 1200), ("locked_clocks", GPU, None)]
 
 
@@ -65,7 +67,7 @@ def test_values_that_binary_fractions_miss_by_a_hair_are_rounded_not_cut(knobs: 
     assert knobs.sets == [("power_limit", GPU, 512_300), ("locked_clocks", GPU, 1005)]
 
 
-@pytest.mark.parametrize(("turn", "function"), list(zip(SETTERS, FUNCTIONS, strict=True)))
+@pytest.mark.parametrize(("apply", "function"), list(zip(SETTERS, FUNCTIONS, strict=True)))
 @pytest.mark.parametrize(
     ("code", "kind", "exit_code"),
     [
@@ -80,11 +82,11 @@ def test_values_that_binary_fractions_miss_by_a_hair_are_rounded_not_cut(knobs: 
     ],
 )
 def test_a_refusal_says_what_it_means(
-    knobs: Knobs, turn: Callable[[NvmlControl], None], function: str, code: int, kind: type, exit_code: int
+    knobs: Knobs, apply: Callable[[NvmlControl], None], function: str, code: int, kind: type, exit_code: int
 ) -> None:
     knobs.errors[function] = code
     with NvmlControl(knobs) as control, pytest.raises(GpuwatchError, match=function) as refused:
-        turn(control)
+        apply(control)
     assert (type(refused.value), refused.value.exit_code) == (kind, exit_code)
 
 

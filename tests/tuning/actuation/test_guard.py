@@ -9,7 +9,7 @@ from gpuwatch.model.setting import Actuation, Trigger
 from gpuwatch.storage.audit import Audit
 from gpuwatch.tuning.actuation.driver import NvmlControl
 from gpuwatch.tuning.actuation.guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
-from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, Heartbeat
+from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import Restorer
 from tests.remediation.model.remediating import HandClock, Ledger
@@ -23,7 +23,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.clock, self.knobs = HandClock(), Knobs(GPU)
-        self.record, self.heartbeat = SettingsRecord(folder), Heartbeat(folder)
+        self.record, self.heartbeat = SettingsRecord(folder), HeartbeatFile(folder)
         self.lower()
         self.restorer = Restorer(
             self.record,
@@ -127,7 +127,7 @@ class Between(SettingsRecord):
     def read(self) -> Actuation:
         if not self.begun:
             self.begun = True
-            Heartbeat(self.path.parent).beat("enforce", 0.0)
+            HeartbeatFile(self.path.parent).beat("enforce", 0.0)
             self.add(limit(GPU))
         return super().read()
 
@@ -142,7 +142,7 @@ def test_a_tuner_that_begins_while_the_guard_looks_keeps_its_settings(tmp_path: 
 
 
 def test_each_look_is_a_beat_of_its_own_for_the_tuner_to_hear(bench: Bench, tmp_path: Path) -> None:
-    own, stamps = Heartbeat(tmp_path, GUARD_NAME), set()
+    own, stamps = HeartbeatFile(tmp_path, GUARD_NAME), set()
     for _ in range(3):
         bench.heartbeat.beat("enforce", 0.0)
         bench.guard.step()
@@ -152,10 +152,10 @@ def test_each_look_is_a_beat_of_its_own_for_the_tuner_to_hear(bench: Bench, tmp_
         assert (seen.beat.mode, seen.beat.at) == ("guard", bench.clock.time())
         stamps.add(seen.stamp)
     assert len(stamps) > 1
-    heard = bench.heartbeat.look()
-    assert heard is not None
-    assert heard.beat is not None
-    assert heard.beat.mode == "enforce"
+    guarded = bench.heartbeat.look()
+    assert guarded is not None
+    assert guarded.beat is not None
+    assert guarded.beat.mode == "enforce"
 
 
 def test_a_guard_that_cannot_beat_says_so_once_and_guards_on(

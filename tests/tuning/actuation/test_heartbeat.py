@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, NAME, Beat, Heartbeat
+from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, NAME, Heartbeat, HeartbeatFile
 
 
 def test_a_beat_is_heard_with_its_mode(tmp_path: Path) -> None:
-    heartbeat = Heartbeat(tmp_path)
+    heartbeat = HeartbeatFile(tmp_path)
     assert heartbeat.look() is None
     heartbeat.beat("enforce", 5.0)
-    seen = Heartbeat(tmp_path).look()
+    seen = HeartbeatFile(tmp_path).look()
     assert seen is not None
-    assert seen.beat == Beat(mode="enforce", pid=os.getpid(), at=5.0)
+    assert seen.beat == Heartbeat(mode="enforce", pid=os.getpid(), at=5.0)
 
 
 def test_the_same_beat_twice_has_two_stamps(tmp_path: Path) -> None:
-    heartbeat, stamps = Heartbeat(tmp_path), []
+    heartbeat, stamps = HeartbeatFile(tmp_path), []
     for _ in range(2):
         heartbeat.beat("enforce", 5.0)
         seen = heartbeat.look()
@@ -30,10 +30,10 @@ def test_the_same_beat_twice_has_two_stamps(tmp_path: Path) -> None:
 
 
 def test_tuner_and_guard_beat_apart(tmp_path: Path) -> None:
-    Heartbeat(tmp_path).beat("enforce", 1.0)
-    Heartbeat(tmp_path, GUARD_NAME).beat("guard", 2.0)
-    heard = {name: Heartbeat(tmp_path, name).look() for name in (NAME, GUARD_NAME)}
-    assert {name: seen.beat.mode for name, seen in heard.items() if seen and seen.beat} == {
+    HeartbeatFile(tmp_path).beat("enforce", 1.0)
+    HeartbeatFile(tmp_path, GUARD_NAME).beat("guard", 2.0)
+    guarded = {name: HeartbeatFile(tmp_path, name).look() for name in (NAME, GUARD_NAME)}
+    assert {name: seen.beat.mode for name, seen in guarded.items() if seen and seen.beat} == {
         NAME: "enforce",
         GUARD_NAME: "guard",
     }
@@ -42,7 +42,7 @@ def test_tuner_and_guard_beat_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"\xff", b'{"mode": 1, "pid": 2, "at": 3}'])
 def test_what_cannot_be_read_is_a_beat_of_nobody(tmp_path: Path, body: bytes) -> None:
-    heartbeat = Heartbeat(tmp_path)
+    heartbeat = HeartbeatFile(tmp_path)
     heartbeat.path.write_bytes(body)
     seen = heartbeat.look()
     assert seen is not None
@@ -51,4 +51,4 @@ def test_what_cannot_be_read_is_a_beat_of_nobody(tmp_path: Path, body: bytes) ->
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(GpuwatchError, match="look at --state-dir"):
-        Heartbeat(tmp_path / "missing").beat("enforce", 0.0)
+        HeartbeatFile(tmp_path / "missing").beat("enforce", 0.0)

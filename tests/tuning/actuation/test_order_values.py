@@ -5,10 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.model.setting import Setting
-from gpuwatch.tuning.model.order import Board, Outcome
-from gpuwatch.tuning.model.order_values import Refused, lowest_clock, original_limit, watts_to_set
+from gpuwatch.tuning.model.order import (
+    GpuCapabilities,
+    OrderOutcome,
+    OrderRefused,
+    lowest_clock,
+    original_limit,
+    watts_to_set,
+)
 
-BOARD = Board(
+BOARD = GpuCapabilities(
     uuid="GPU-0", clocks=(1.98e9, 1.2e9, 2.1e8), limit=600.0, limit_default=700.0, limit_min=200.0, limit_max=700.0
 )
 
@@ -19,8 +25,8 @@ def setting(original: float = 650.0, *applied: float) -> Setting:
     )
 
 
-def board(limit: float | None = 600.0, least: float | None = 200.0) -> Board:
-    return Board(uuid="GPU-0", limit=limit, limit_min=least)
+def capabilities(limit: float | None = 600.0, least: float | None = 200.0) -> GpuCapabilities:
+    return GpuCapabilities(uuid="GPU-0", limit=limit, limit_min=least)
 
 
 def test_the_original_is_what_is_configured_before_the_first_write_and_then_what_is_recorded() -> None:
@@ -29,17 +35,17 @@ def test_the_original_is_what_is_configured_before_the_first_write_and_then_what
     assert original_limit(BOARD, setting(600.0, 500.0)) == 600.0
 
 
-@pytest.mark.parametrize("found", [board(limit=None), board(least=None)])
-def test_a_limit_that_is_not_known_is_not_set(found: Board) -> None:
-    with pytest.raises(Refused) as refused:
+@pytest.mark.parametrize("found", [capabilities(limit=None), capabilities(least=None)])
+def test_a_limit_that_is_not_known_is_not_set(found: GpuCapabilities) -> None:
+    with pytest.raises(OrderRefused) as refused:
         original_limit(found, None)
-    assert refused.value.outcome is Outcome.REFUSED
+    assert refused.value.outcome is OrderOutcome.REFUSED
 
 
 def test_s9_what_is_neither_ours_nor_the_original_is_somebody_elses() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(OrderRefused) as refused:
         original_limit(BOARD, setting(650.0, 500.0))
-    assert refused.value.outcome is Outcome.FOREIGN
+    assert refused.value.outcome is OrderOutcome.FOREIGN
 
 
 @given(st.floats(), st.floats(100, 1000), st.floats(50, 1000))
@@ -47,8 +53,8 @@ def test_s1_what_is_set_is_neither_above_the_original_nor_below_the_least(
     watts: float, original: float, least: float
 ) -> None:
     try:
-        found = watts_to_set(watts, board(original, least), original)
-    except Refused:
+        found = watts_to_set(watts, capabilities(original, least), original)
+    except OrderRefused:
         assert not min(least, original) <= watts <= original
     else:
         assert min(least, original) <= found <= original
@@ -65,10 +71,10 @@ def test_s1_a_cap_is_one_that_the_gpu_can_have(cap: float) -> None:
     try:
         assert lowest_clock(cap, BOARD) == 2.1e8
         assert 2.1e8 <= cap <= 1.98e9
-    except Refused:
+    except OrderRefused:
         assert not 2.1e8 <= cap <= 1.98e9
 
 
 def test_clocks_that_cannot_be_locked_are_not() -> None:
-    with pytest.raises(Refused, match="cannot be locked"):
-        lowest_clock(1.2e9, board())
+    with pytest.raises(OrderRefused, match="cannot be locked"):
+        lowest_clock(1.2e9, capabilities())

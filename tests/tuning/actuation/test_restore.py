@@ -11,7 +11,7 @@ from gpuwatch.model.setting import Setting, Trigger
 from gpuwatch.storage.audit import Audit
 from gpuwatch.tuning.actuation.driver import NvmlControl
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.actuation.restore import Outcome, Restorer
+from gpuwatch.tuning.actuation.restore import RestoreOutcome, Restorer
 from tests.remediation.model.remediating import HandClock, Ledger
 from tests.tuning.service.tuning import BOOT, Knobs, clocks, limit
 from tests.waiting import until
@@ -39,7 +39,7 @@ class Bench:
             clock=clock,
         )
 
-    def restore(self) -> list[Outcome]:
+    def restore(self) -> list[RestoreOutcome]:
         return [each.outcome for each in self.restorer.restore()]
 
     def left(self) -> list[str]:
@@ -48,7 +48,7 @@ class Bench:
 
 def test_everything_goes_back_to_what_it_was_and_is_forgotten_and_counted(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limit(GPU), clocks(GPU), limit(OTHER, 300.0))
-    assert bench.restore() == [Outcome.RESTORED] * 3
+    assert bench.restore() == [RestoreOutcome.RESTORED] * 3
     assert set(bench.knobs.limits.values()) == {700_000}
     assert not bench.knobs.locked
     assert not bench.left()
@@ -67,7 +67,7 @@ def test_s5_settings_of_another_boot_or_driver_are_dropped_not_restored(
     tmp_path: Path, changed: dict[str, str]
 ) -> None:
     bench = Bench(tmp_path, limit(GPU, **changed), clocks(OTHER, **changed))
-    assert bench.restore() == [Outcome.DROPPED] * 2
+    assert bench.restore() == [RestoreOutcome.DROPPED] * 2
     assert not bench.knobs.calls
     assert not bench.left()
     assert bench.record.read().restores == {Trigger.GUARD: 0}
@@ -76,15 +76,15 @@ def test_s5_settings_of_another_boot_or_driver_are_dropped_not_restored(
 def test_another_boots_settings_are_dropped_without_a_driver(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limit(GPU, boot_id="boot-0"))
     bench.knobs.errors["nvmlInit"] = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
-    assert bench.restore() == [Outcome.DROPPED]
+    assert bench.restore() == [RestoreOutcome.DROPPED]
 
 
 def test_s6_while_the_boot_cannot_be_told_nothing_is_written(tmp_path: Path) -> None:
     """Clocks may be locked by somebody else since; only a record of this very boot says that they are ours."""
     bench = Bench(tmp_path, limit(GPU), clocks(OTHER), boot_id=None)
     found = bench.restorer.restore()
-    assert {each.outcome for each in found} == {Outcome.KEPT}
-    assert all("which boot this is" in each.words for each in found)
+    assert {each.outcome for each in found} == {RestoreOutcome.KEPT}
+    assert all("which boot this is" in each.message for each in found)
     assert not bench.knobs.calls
     assert bench.left() == [GPU, OTHER]
 
@@ -102,20 +102,20 @@ def test_s6_while_the_boot_cannot_be_told_nothing_is_written(tmp_path: Path) -> 
 def test_s6_what_cannot_be_read_is_not_written_and_stays_recorded(tmp_path: Path, function: str) -> None:
     bench = Bench(tmp_path, limit(GPU))
     bench.knobs.errors[function] = pynvml.NVML_ERROR_UNKNOWN
-    assert bench.restore() == [Outcome.KEPT]
+    assert bench.restore() == [RestoreOutcome.KEPT]
     assert not bench.knobs.calls
     assert bench.left() == [GPU]
     bench.knobs.errors.clear()
-    assert bench.restore() == [Outcome.RESTORED]
+    assert bench.restore() == [RestoreOutcome.RESTORED]
 
 
 def test_s6_what_cannot_be_verified_stays_recorded_until_it_can(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limit(GPU))
     bench.knobs.deaf = True
-    assert bench.restore() == [Outcome.KEPT]
+    assert bench.restore() == [RestoreOutcome.KEPT]
     assert bench.left() == [GPU]
     bench.knobs.deaf = False
-    assert bench.restore() == [Outcome.RESTORED]
+    assert bench.restore() == [RestoreOutcome.RESTORED]
     assert not bench.left()
 
 
@@ -124,15 +124,15 @@ def test_without_the_right_it_stays_recorded_and_the_right_is_named(tmp_path: Pa
     for name in ("nvmlDeviceSetPowerManagementLimit", "nvmlDeviceResetGpuLockedClocks"):
         bench.knobs.errors[name] = pynvml.NVML_ERROR_NO_PERMISSION
     found = bench.restorer.restore()
-    assert {each.outcome for each in found} == {Outcome.KEPT}
-    assert all("CAP_SYS_ADMIN" in each.words and each.error.exit_code == 6 for each in found if each.error)
+    assert {each.outcome for each in found} == {RestoreOutcome.KEPT}
+    assert all("CAP_SYS_ADMIN" in each.message and each.error.exit_code == 6 for each in found if each.error)
     assert bench.left() == [GPU, OTHER]
 
 
 def test_s9_what_somebody_else_has_set_since_is_left_alone(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limit(GPU))
     bench.knobs.limits[GPU] = 600_000
-    assert bench.restore() == [Outcome.DROPPED]
+    assert bench.restore() == [RestoreOutcome.DROPPED]
     assert bench.knobs.limits[GPU] == 600_000
     assert not bench.knobs.calls
 
@@ -140,7 +140,10 @@ def test_s9_what_somebody_else_has_set_since_is_left_alone(tmp_path: Path) -> No
 def test_a_lost_gpu_keeps_no_other_from_being_restored(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limit(GPU), limit(OTHER))
     del bench.knobs.limits[GPU]
-    assert dict(zip(bench.left(), bench.restore(), strict=True)) == {GPU: Outcome.KEPT, OTHER: Outcome.RESTORED}
+    assert dict(zip(bench.left(), bench.restore(), strict=True)) == {
+        GPU: RestoreOutcome.KEPT,
+        OTHER: RestoreOutcome.RESTORED,
+    }
     assert bench.left() == [GPU]
 
 
@@ -148,8 +151,8 @@ def test_a_gpu_whose_driver_call_hangs_keeps_no_other_waiting_and_is_not_asked_a
     bench = Bench(tmp_path, limit(GPU), limit(OTHER), patience=1.0)
     bench.knobs.hanging.add(GPU)
     try:
-        assert bench.restore() == [Outcome.KEPT, Outcome.RESTORED]
-        assert bench.restore() == [Outcome.KEPT]
+        assert bench.restore() == [RestoreOutcome.KEPT, RestoreOutcome.RESTORED]
+        assert bench.restore() == [RestoreOutcome.KEPT]
         assert bench.left() == [GPU]  # until the call returns; then it is restored, late
     finally:
         bench.knobs.hanging.clear()
@@ -161,7 +164,7 @@ def test_while_another_process_holds_the_record_gpus_are_restored_and_nothing_is
     bench = Bench(tmp_path, limit(GPU))
     with SettingsRecord(tmp_path).lock(0.0) as held:
         assert held
-        assert bench.restore() == [Outcome.RESTORED]
+        assert bench.restore() == [RestoreOutcome.RESTORED]
     assert bench.knobs.limits[GPU] == 700_000
     assert bench.left() == [GPU]
 
@@ -170,10 +173,10 @@ def test_a_gpu_that_another_process_is_at_is_restored_and_not_forgotten_and_the_
     bench = Bench(tmp_path, limit(GPU), limit(OTHER))
     with SettingsRecord(tmp_path).lock_gpu(GPU, 0.0) as held:
         assert held
-        assert bench.restore() == [Outcome.RESTORED] * 2
+        assert bench.restore() == [RestoreOutcome.RESTORED] * 2
     assert set(bench.knobs.limits.values()) == {700_000}
     assert bench.left() == [GPU]
-    assert bench.restore() == [Outcome.DROPPED]
+    assert bench.restore() == [RestoreOutcome.DROPPED]
     assert not bench.left()
 
 
@@ -182,19 +185,19 @@ def test_a_disk_that_takes_no_record_keeps_nothing_from_being_restored(tmp_path:
     full = tmp_path / "actuation.json.partial"
     full.mkdir()
     (kept,) = bench.restorer.restore()
-    assert kept.outcome is Outcome.KEPT
-    assert kept.words.startswith("the power limit is 700 W again; cannot write")
+    assert kept.outcome is RestoreOutcome.KEPT
+    assert kept.message.startswith("the power limit is 700 W again; cannot write")
     assert bench.knobs.limits[GPU] == 700_000
     assert bench.left() == [GPU]
     full.rmdir()
-    assert bench.restore() == [Outcome.DROPPED]
+    assert bench.restore() == [RestoreOutcome.DROPPED]
     assert not bench.left()
 
 
 def test_what_was_given_back_late_is_forgotten_too(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limit(GPU), patience=0.2)
     bench.knobs.hanging.add(GPU)
-    assert bench.restore() == [Outcome.KEPT]
+    assert bench.restore() == [RestoreOutcome.KEPT]
     bench.knobs.released.set()
     bench.knobs.hanging.clear()
     until(lambda: not bench.left())
@@ -210,7 +213,7 @@ def test_a_driver_that_was_loaded_anew_is_met_by_a_second_session(tmp_path: Path
             bench.knobs.errors.clear()
 
     bench.knobs.before = before
-    assert bench.restore() == [Outcome.RESTORED]
+    assert bench.restore() == [RestoreOutcome.RESTORED]
 
 
 def test_the_same_failure_is_told_once(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.model.setting import Setting
-from gpuwatch.tuning.model.restore_value import TOLERANCE_WATTS, Limits, outlived, power_target
+from gpuwatch.tuning.model.order import TOLERANCE_WATTS, PowerLimits, outlived, power_target
 
 WATTS = st.floats(50, 1000, allow_nan=False)
 
@@ -27,23 +27,23 @@ def setting(original: float | None = 700.0, applied: tuple[float, ...] = (500.0,
     ],
 )
 def test_what_a_power_limit_goes_back_to(configured: float, most: float, target: float | None) -> None:
-    assert power_target(setting(), Limits(configured, most)) == target
+    assert power_target(setting(), PowerLimits(configured, most)) == target
 
 
 def test_a_setting_that_was_cut_off_while_changed_is_known_by_both_its_values() -> None:
     twice = setting(applied=(400.0, 500.0))
-    assert {power_target(twice, Limits(now, 700.0)) for now in (400.0, 500.0)} == {700.0}
+    assert {power_target(twice, PowerLimits(now, 700.0)) for now in (400.0, 500.0)} == {700.0}
 
 
 @given(WATTS, WATTS, WATTS)
 def test_nothing_is_ever_set_above_the_original(original: float, applied: float, most: float) -> None:
-    found = power_target(setting(original, (applied,)), Limits(applied, most))
+    found = power_target(setting(original, (applied,)), PowerLimits(applied, most))
     assert found is None or found <= original
 
 
 @given(WATTS, WATTS)
 def test_what_is_not_ours_is_never_touched(applied: float, now: float) -> None:
-    found = power_target(setting(1000.0, (applied,)), Limits(now, 1000.0))
+    found = power_target(setting(1000.0, (applied,)), PowerLimits(now, 1000.0))
     assert found is None or abs(applied - now) <= TOLERANCE_WATTS
 
 

@@ -5,9 +5,8 @@ import pytest
 
 from gpuwatch.model.consent import AUTOTUNE, CLASS, MAX_SLOWDOWN
 from gpuwatch.model.setting import Setting
-from gpuwatch.tuning.cycle.orders import text
-from gpuwatch.tuning.model.order import Outcome
-from gpuwatch.tuning.model.status import Reason, TuningState
+from gpuwatch.tuning.model.order import OrderOutcome, setting_text
+from gpuwatch.tuning.model.status import ObstacleReason, TuningState
 from tests.tuning.cycle.tuning_world import TOP, Work, World
 
 KEYS = [(f"GPU-{index}", "locked_clocks") for index in range(3)]
@@ -99,15 +98,15 @@ def test_s8_a_fault_lifts_its_gpu_and_those_of_the_same_work_and_rests(held: Wor
     held.sick = {"GPU-1"}
     held.tick()
     assert lifted(held, 0, 1)
-    assert held.gpu(1).reason is Reason.FAULT
-    assert held.gpu(0).reason is Reason.GANG
+    assert held.gpu(1).reason is ObstacleReason.FAULT
+    assert held.gpu(0).reason is ObstacleReason.GANG
     held.sick = set()
     held.run(590)
     assert held.gpu(0).state is TuningState.REFUSED
     assert held.clocks["GPU-2"] is not None
     assert held.clocks["GPU-0"] is None
     held.run(30)
-    assert held.gpu(0).reason is Reason.RELEASED  # what was measured before a fault is not believed after it
+    assert held.gpu(0).reason is ObstacleReason.RELEASED  # what was measured before a fault is not believed after it
 
 
 @pytest.mark.parametrize("reason", ["hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown"])
@@ -115,33 +114,33 @@ def test_s8_a_gpu_that_slows_itself_is_not_held_down_by_us_too(held: World, reas
     held.reasons = {"GPU-2": reason}
     held.tick()
     assert lifted(held, 2)
-    assert held.gpu(2).reason is Reason.SLOWDOWN
+    assert held.gpu(2).reason is ObstacleReason.SLOWDOWN
 
 
 def test_s9_clocks_that_somebody_else_has_reset_are_theirs_for_an_hour(held: World) -> None:
     held.clocks["GPU-2"] = None  # behind our back
     for _ in range(5):
         held.tick()
-        if held.gpu(2).reason is Reason.CONFLICT:
+        if held.gpu(2).reason is ObstacleReason.CONFLICT:
             break
     assert lifted(held, 2)
-    assert any(told.action == "yield" for told in held.step.deeds)
+    assert any(told.action == "yield" for told in held.step.reports)
     for _ in range(35):
         held.now += 99.0
         held.tick()
-        assert held.gpu(2).reason is Reason.CONFLICT
+        assert held.gpu(2).reason is ObstacleReason.CONFLICT
     held.run(200)
-    assert held.gpu(2).reason is not Reason.CONFLICT
+    assert held.gpu(2).reason is not ObstacleReason.CONFLICT
 
 
 def test_s9_a_knob_that_the_hand_finds_turned_by_others_is_left_alone(held: World) -> None:
-    held.fate["GPU-2"] = Outcome.FOREIGN
+    held.fate["GPU-2"] = OrderOutcome.FOREIGN
     held.stopped = "a person"
     held.tick()
     held.stopped = ""
     held.fate = {}
     held.run(2)
-    assert held.gpu(2).reason is Reason.CONFLICT
+    assert held.gpu(2).reason is ObstacleReason.CONFLICT
 
 
 def test_s10_no_more_than_the_allowed_actions_in_any_hour_however_often_work_changes() -> None:
@@ -150,9 +149,9 @@ def test_s10_no_more_than_the_allowed_actions_in_any_hour_however_often_work_cha
     for change in range(12):
         world.works["GPU-2"] = Work("b", (100 + change,))
         for _ in range(400):
-            told = world.tick().deeds
+            told = world.tick().reports
             acts += [world.now for each in told if each.uuid == "GPU-2" and each.after not in ("", each.before)]
-            if world.gpu(2).reason is Reason.RATE_LIMIT:
+            if world.gpu(2).reason is ObstacleReason.RATE_LIMIT:
                 limited = True
                 assert world.clocks["GPU-2"] is None
     assert limited
@@ -163,7 +162,7 @@ def test_s10_no_more_than_the_allowed_actions_in_any_hour_however_often_work_cha
 def test_s13_each_decision_is_told_with_before_and_after_and_alternation_is_none() -> None:
     world, told = World(), []
     for _ in range(700):
-        told += world.tick().deeds
+        told += world.tick().reports
     mine = [each for each in told if each.uuid == "GPU-2"]
     caps = [order.value for _, order in world.orders if order.uuid == "GPU-2" and order.value is not None]
     assert len(caps) > 2 * len(mine)
@@ -172,22 +171,22 @@ def test_s13_each_decision_is_told_with_before_and_after_and_alternation_is_none
     ]
     assert "less energy" in mine[-1].why
     world.stopped = "a person"
-    gone = world.tick().deeds
+    gone = world.tick().reports
     assert [(each.action, each.before, each.after, each.why) for each in gone if each.uuid == "GPU-2"] == [
         ("restore", mine[-1].after, "", "a person")
     ]
 
 
 ENDS = {
-    "stopped": Reason.STOPPED,
-    "node annotation": Reason.STOPPED,
-    "no guard": Reason.NO_GUARD,
-    "stale": Reason.STALE_VIEW,
-    "slow": Reason.SLOW_VIEW,
-    "record": Reason.NOT_SET,
-    "no consents": Reason.NO_CONSENT,
-    "health": Reason.UNKNOWN,
-    "kubelet": Reason.OWNERS_UNKNOWN,
+    "stopped": ObstacleReason.STOPPED,
+    "node annotation": ObstacleReason.STOPPED,
+    "no guard": ObstacleReason.NO_GUARD,
+    "stale": ObstacleReason.STALE_VIEW,
+    "slow": ObstacleReason.SLOW_VIEW,
+    "record": ObstacleReason.NOT_SET,
+    "no consents": ObstacleReason.NO_CONSENT,
+    "health": ObstacleReason.UNKNOWN,
+    "kubelet": ObstacleReason.OWNERS_UNKNOWN,
 }
 
 
@@ -195,7 +194,7 @@ def close(world: World, what: str) -> None:
     """Something that stands against all GPUs, or what was before."""
     world.stopped = "a person" if what == "stopped" else ""
     world.node = {AUTOTUNE: "off"} if what == "node annotation" else {}
-    world.heard, world.readable, world.told = what != "no guard", what != "record", what != "no consents"
+    world.guarded, world.readable, world.told = what != "no guard", what != "record", what != "no consents"
     world.judged, world.kubelet = what != "health", what != "kubelet"
     world.frozen, world.interval = what == "stale", 2.0 if what == "slow" else 1.0
 
@@ -215,14 +214,14 @@ def test_what_stands_against_all_lifts_all_at_once_and_a_held_cap_is_verified_af
 
 def test_a_record_that_cannot_be_read_is_no_reason_to_forget_what_was_set(held: World) -> None:
     close(held, "record")
-    held.fate = dict.fromkeys(held.clocks, Outcome.REFUSED)
+    held.fate = dict.fromkeys(held.clocks, OrderOutcome.REFUSED)
     for _ in range(5):
         held.tick()
         assert lifted(held, 0, 1, 2)
 
 
 def test_a_lift_that_fails_is_ordered_again_until_it_is_done(held: World) -> None:
-    held.fate = {"GPU-2": Outcome.SILENT}
+    held.fate = {"GPU-2": OrderOutcome.SILENT}
     held.stopped = "a person"
     held.tick()
     held.tick()
@@ -231,23 +230,23 @@ def test_a_lift_that_fails_is_ordered_again_until_it_is_done(held: World) -> Non
     for _ in range(5):
         held.tick()
         assert lifted(held, 2)
-    assert held.gpu(2).reason is Reason.NOT_SET
+    assert held.gpu(2).reason is ObstacleReason.NOT_SET
     held.fate = {}
     held.run(2)
     assert KEYS[2] not in held.record
-    assert held.gpu(2).reason is Reason.NOT_SET
+    assert held.gpu(2).reason is ObstacleReason.NOT_SET
 
 
-@pytest.mark.parametrize("fate", [Outcome.FAILED, Outcome.SILENT, Outcome.REFUSED])
-def test_a_cap_that_was_not_set_is_given_back_and_not_tried_again_soon(fate: Outcome) -> None:
+@pytest.mark.parametrize("fate", [OrderOutcome.FAILED, OrderOutcome.SILENT, OrderOutcome.REFUSED])
+def test_a_cap_that_was_not_set_is_given_back_and_not_tried_again_soon(fate: OrderOutcome) -> None:
     world = World()
     world.fate = {"GPU-0": fate}
     world.until(TuningState.SEARCHING)
     while not world.tick().orders:
         pass
     world.tick()
-    assert world.gpu(0).reason is Reason.NOT_SET
-    assert world.gpu(1).reason is Reason.GANG
+    assert world.gpu(0).reason is ObstacleReason.NOT_SET
+    assert world.gpu(1).reason is ObstacleReason.GANG
     assert world.clocks["GPU-1"] is None
     world.fate, before = {}, len([order for _, order in world.orders if order.uuid == "GPU-0" and order.value])
     world.run(500)
@@ -259,9 +258,9 @@ def test_s4_what_somebody_has_given_back_is_not_set_again_soon(held: World) -> N
     held.clocks["GPU-0"] = None
     held.tick()
     assert lifted(held, 1)
-    assert held.gpu(0).reason is Reason.RELEASED
+    assert held.gpu(0).reason is ObstacleReason.RELEASED
     held.run(500)
-    assert held.gpu(0).reason is Reason.RELEASED
+    assert held.gpu(0).reason is ObstacleReason.RELEASED
 
 
 def test_s4_what_somebody_has_given_back_of_a_gpu_at_rest_is_not_set_again_before_ten_idle_minutes(held: World) -> None:
@@ -310,20 +309,22 @@ def test_work_that_shows_too_little_is_refused_with_words() -> None:
     assert work is not None
     work.dram = work.pipe = 0.01
     world.run(120)
-    assert world.gpu(2).reason is Reason.WEAK_SIGNAL
-    assert "too little" in world.gpu(2).words
+    assert world.gpu(2).reason is ObstacleReason.WEAK_SIGNAL
+    assert "too little" in world.gpu(2).message
 
 
 @pytest.mark.parametrize(
     ("annotations", "reason"),
     [
-        ({AUTOTUNE: "off", CLASS: "batch"}, Reason.OPTED_OUT),
-        ({AUTOTUNE: "observe", CLASS: "batch"}, Reason.NOT_OPTED_IN),
-        ({AUTOTUNE: "enforce"}, Reason.NO_CLASS),
-        ({AUTOTUNE: "enforce", CLASS: "batch", MAX_SLOWDOWN: "a lot"}, Reason.OPTED_OUT),
+        ({AUTOTUNE: "off", CLASS: "batch"}, ObstacleReason.OPTED_OUT),
+        ({AUTOTUNE: "observe", CLASS: "batch"}, ObstacleReason.NOT_OPTED_IN),
+        ({AUTOTUNE: "enforce"}, ObstacleReason.NO_CLASS),
+        ({AUTOTUNE: "enforce", CLASS: "batch", MAX_SLOWDOWN: "a lot"}, ObstacleReason.OPTED_OUT),
     ],
 )
-def test_a_pod_that_changes_its_mind_is_heard_at_once(held: World, annotations: dict[str, str], reason: Reason) -> None:
+def test_a_pod_that_changes_its_mind_is_heard_at_once(
+    held: World, annotations: dict[str, str], reason: ObstacleReason
+) -> None:
     held.annotations["a"] = annotations
     held.tick()
     assert lifted(held, 0, 1)
@@ -418,8 +419,8 @@ def test_gpus_without_counters_are_refused_with_words() -> None:
     world = World()
     world.counted = False
     world.run(120)
-    assert {world.gpu(index).reason for index in range(3)} == {Reason.NO_COUNTERS}
-    assert "Hopper" in world.gpu(0).words
+    assert {world.gpu(index).reason for index in range(3)} == {ObstacleReason.NO_COUNTERS}
+    assert "Hopper" in world.gpu(0).message
 
 
 def test_with_a_budget_clocks_are_the_energy_loops_and_power_limits_the_budgets() -> None:
@@ -444,7 +445,7 @@ def test_a_pod_that_is_opted_out_gets_back_first_what_the_budget_took_from_the_o
     world.annotations["d"] = {AUTOTUNE: "off"}
     world.works["GPU-2"] = Work("d", (99,))
     world.run(120)
-    assert world.gpu(2).reason is Reason.OPTED_OUT
+    assert world.gpu(2).reason is ObstacleReason.OPTED_OUT
     assert world.limits["GPU-2"] >= 500
     assert sum(world.limits.values()) <= 1400
 
@@ -485,9 +486,9 @@ def limited() -> World:
 def test_under_a_power_limit_a_search_goes_from_the_clock_that_is_reached_and_tells_each_step_once() -> None:
     world, told = limited(), []
     while world.tick().gpus[2].state is not TuningState.HOLDING and world.now < 1900:
-        told += [(each.before, each.after) for each in world.step.deeds if each.uuid == "GPU-2"]
+        told += [(each.before, each.after) for each in world.step.reports if each.uuid == "GPU-2"]
     assert world.gpu(2).state is TuningState.HOLDING
-    assert told[0] == ("", text("locked_clocks", 1260e6))  # four fifths of 1560 MHz, not of 1980
+    assert told[0] == ("", setting_text("locked_clocks", 1260e6))  # four fifths of 1560 MHz, not of 1980
     assert len(told) == len(set(told))
     left = world.speed("GPU-2") / world.speed("GPU-2", capped=False)
     assert 0.95 <= left < 0.97
@@ -518,4 +519,4 @@ def test_where_clocks_cannot_be_locked_the_power_limit_is_the_knob_unless_it_is_
     assert {order.knob for _, order in world.orders} == {"power_limit"}
     world = World(knob="power_limit", node_budget_watts=2800.0)
     world.run(120)
-    assert world.gpu(2).reason is Reason.NO_KNOB
+    assert world.gpu(2).reason is ObstacleReason.NO_KNOB

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from gpuwatch.config import TuningConfig
 from gpuwatch.model.consent import AUTOTUNE, Consents
 from gpuwatch.model.finding import Health, Judgement
-from gpuwatch.tuning.cycle.cycle import Inputs, Memory, Step, cycle
-from gpuwatch.tuning.power_budget.allocation import How
+from gpuwatch.tuning.cycle.cycle import cycle
+from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, CycleResult
+from gpuwatch.tuning.power_budget.allocation import ShareMethod
 from tests.tuning.power_budget.budget_node import DEFAULT, START, Node
 
 BUDGET = TuningConfig(mode="enforce", node_budget_watts=600.0)
@@ -20,16 +21,16 @@ class Tuned(Node):
 
     def __init__(self, config: TuningConfig) -> None:
         super().__init__(config.node_budget_watts)
-        self.config, self.tuner = config, Memory()
+        self.config, self.tuner = config, CycleMemory()
         self.stopped, self.guarded, self.says = "", True, dict[str, str]()
 
-    def tune(self, seconds: int) -> Step:
+    def tune(self, seconds: int) -> CycleResult:
         """Cycles of a second."""
         for _ in range(seconds):
             self.now += 1
             look = self.look()
             health = dict.fromkeys(self.boards, Health.HEALTHY)
-            inputs = Inputs(
+            inputs = CycleInputs(
                 view=replace(self.view(), judgement=Judgement(node=Health.HEALTHY, gpus=health)),
                 fresh=True,
                 now=self.now,
@@ -37,13 +38,13 @@ class Tuned(Node):
                 config=self.config,
                 consents=Consents(at=START, node=self.says),
                 actuation=look.actuation,
-                turned=self.turned,
-                heard=self.guarded,
+                results=self.results,
+                guarded=self.guarded,
                 stopped=self.stopped,
             )
             self.step_of_tuner = cycle(self.tuner, inputs)
             self.tuner = self.step_of_tuner.memory
-            self.turned = tuple(self._turn(order) for order in self.step_of_tuner.orders)
+            self.results = tuple(self._turn(order) for order in self.step_of_tuner.orders)
         return self.step_of_tuner
 
 
@@ -56,13 +57,13 @@ def a_node(config: TuningConfig = BUDGET) -> Tuned:
 
 def test_the_budget_needs_nobodys_consent_and_each_write_is_a_deed() -> None:
     node = a_node()
-    deeds = [deed for _ in range(60) for deed in node.tune(1).deeds]
+    reports = [deed for _ in range(60) for deed in node.tune(1).reports]
     assert node.total <= 600.0
     state = node.step_of_tuner.budget
     assert state is not None
-    assert (state.how, state.limits) == (How.ROOMY, node.total)
-    assert {deed.action for deed in deeds} == {"budget"}
-    assert {deed.uuid: deed.after for deed in deeds}.items() >= {"GPU-2": f"{node.limits['GPU-2']:.0f} W"}.items()
+    assert (state.how, state.limits) == (ShareMethod.ROOMY, node.total)
+    assert {deed.action for deed in reports} == {"budget"}
+    assert {deed.uuid: deed.after for deed in reports}.items() >= {"GPU-2": f"{node.limits['GPU-2']:.0f} W"}.items()
 
 
 @pytest.mark.parametrize("how", ["stopped", "the Node", "no guard", "config"])

@@ -6,17 +6,22 @@ from msgspec.structs import replace
 from gpuwatch.config import TuningConfig
 from gpuwatch.model.consent import AUTOTUNE
 from gpuwatch.model.setting import KNOBS, Setting
-from gpuwatch.tuning.cycle.ladder import ladder_of
-from gpuwatch.tuning.cycle.power_budget import budgeted
-from gpuwatch.tuning.gates.pauses import after
-from gpuwatch.tuning.model.order import Board, Order, Outcome, Turned
-from gpuwatch.tuning.model.order_values import Refused, watts_to_set
-from gpuwatch.tuning.model.status import Obstacle, Reason, TuningState
-from gpuwatch.tuning.power_budget import state as budget_memory
-from gpuwatch.tuning.power_budget.state import Plight
+from gpuwatch.tuning.cycle.cycle import budgeted
+from gpuwatch.tuning.cycle.gang import ladder_of
+from gpuwatch.tuning.gates.cooldowns import failed_orders
+from gpuwatch.tuning.model.order import (
+    ApplyResult,
+    GpuCapabilities,
+    OrderOutcome,
+    OrderRefused,
+    SettingOrder,
+    watts_to_set,
+)
+from gpuwatch.tuning.model.status import Obstacle, ObstacleReason, TuningState
+from gpuwatch.tuning.power_budget.loop import BudgetCondition, BudgetMemory
 from tests.tuning.cycle.tuning_world import Work, World
 
-BOARD = Board(uuid="GPU-0", limit=700.0, limit_default=700.0, limit_min=200.0, limit_max=700.0)
+BOARD = GpuCapabilities(uuid="GPU-0", limit=700.0, limit_default=700.0, limit_min=200.0, limit_max=700.0)
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +41,17 @@ def test_clocks_that_somebody_has_reset_are_yielded_for_that_gpu_alone_and_the_o
     held.clocks["GPU-2"] = None
     while not any(order.uuid == "GPU-2" for order in held.tick().orders):
         assert held.now < 10_000
-    assert [(each.action, each.uuid) for each in held.step.deeds] == [("yield", "GPU-2")]
+    assert [(each.action, each.uuid) for each in held.step.reports] == [("yield", "GPU-2")]
     (order,) = held.step.orders
-    assert order.why == held.step.deeds[0].why
-    assert held.gpu(2).reason is Reason.CONFLICT
+    assert order.why == held.step.reports[0].why
+    assert held.gpu(2).reason is ObstacleReason.CONFLICT
 
 
 def test_who_stops_it_is_the_reason_of_every_order_and_nothing_is_yielded(held: World) -> None:
     held.stopped = "a person"
     held.tick()
     assert {order.why for order in held.step.orders} == {"a person"}
-    assert {each.action for each in held.step.deeds} == {"restore"}
+    assert {each.action for each in held.step.reports} == {"restore"}
 
 
 def test_what_has_been_given_back_is_not_ordered_back_again_when_the_record_cannot_be_read(held: World) -> None:
@@ -71,7 +76,7 @@ def test_a_pod_that_only_observes_is_never_searched_where_others_are() -> None:
     world.annotations["b"] = {**world.annotations["b"], AUTOTUNE: "observe"}
     world.until(TuningState.HOLDING, 0)
     world.run(60)
-    assert world.gpu(2).reason is Reason.NOT_OPTED_IN
+    assert world.gpu(2).reason is ObstacleReason.NOT_OPTED_IN
     assert {order.uuid for _, order in world.orders} == {"GPU-0", "GPU-1"}
 
 
@@ -103,9 +108,9 @@ def test_a_recorded_power_limit_is_shown_for_its_own_gpu(held: World) -> None:
 
 def test_while_the_guard_is_awaited_the_budget_leaves_limits_as_they_are() -> None:
     world = World(node_budget_watts=2000.0)
-    step = budgeted(budget_memory.Memory(), replace(world.inputs(), heard=False, awaited=True), {}, ())
+    step = budgeted(BudgetMemory(), replace(world.inputs(), guarded=False, guard_awaited=True), {}, ())
     assert step.state is not None
-    assert (step.state.how, step.orders) == (Plight.WAITING, ())
+    assert (step.state.how, step.orders) == (BudgetCondition.WAITING, ())
 
 
 def test_the_ladder_of_a_power_limit_ends_at_the_least_that_can_be_set() -> None:
@@ -119,29 +124,32 @@ def test_the_ladder_of_a_power_limit_ends_at_the_least_that_can_be_set() -> None
 def test_a_board_without_clocks_or_a_whole_limit_has_no_knob(missing: str) -> None:
     found = ladder_of([replace(BOARD, **{missing: None})], TuningConfig())
     assert isinstance(found, Obstacle)
-    assert (found.reason, found.words) == (Reason.NO_KNOB, "neither its clocks nor its power limit can be set")
+    assert (found.reason, found.message) == (
+        ObstacleReason.NO_KNOB,
+        "neither its clocks nor its power limit can be set",
+    )
 
 
 @pytest.mark.parametrize(
-    ("value", "outcome", "words", "expected"),
+    ("value", "outcome", "message", "expected"),
     [
-        (1e9, Outcome.REFUSED, "no", "setting locked_clocks: refused, no"),
-        (None, Outcome.REFUSED, "", "giving back locked_clocks: refused"),
-        (1e9, Outcome.FOREIGN, "", "somebody else has turned locked_clocks"),
-        (1e9, Outcome.FOREIGN, "not ours", "not ours"),
+        (1e9, OrderOutcome.REFUSED, "no", "setting locked_clocks: refused, no"),
+        (None, OrderOutcome.REFUSED, "", "giving back locked_clocks: refused"),
+        (1e9, OrderOutcome.FOREIGN, "", "somebody else has turned locked_clocks"),
+        (1e9, OrderOutcome.FOREIGN, "not ours", "not ours"),
     ],
 )
 def test_an_order_that_was_not_carried_out_is_told_as_what_it_was(
-    value: float | None, outcome: Outcome, words: str, expected: str
+    value: float | None, outcome: OrderOutcome, message: str, expected: str
 ) -> None:
-    order = Order(uuid="GPU-0", knob="locked_clocks", value=value)
-    ((uuid, pause),) = after([Turned(order=order, outcome=outcome, words=words)], 100.0, KNOBS)
-    assert (uuid, pause.words) == ("GPU-0", expected)
-    assert pause.reason is (Reason.CONFLICT if outcome is Outcome.FOREIGN else Reason.NOT_SET)
+    order = SettingOrder(uuid="GPU-0", knob="locked_clocks", value=value)
+    ((uuid, pause),) = failed_orders([ApplyResult(order=order, outcome=outcome, message=message)], 100.0, KNOBS)
+    assert (uuid, pause.message) == ("GPU-0", expected)
+    assert pause.reason is (ObstacleReason.CONFLICT if outcome is OrderOutcome.FOREIGN else ObstacleReason.NOT_SET)
 
 
 def test_a_board_that_does_not_tell_its_least_limit_takes_any_up_to_the_original() -> None:
-    board = replace(BOARD, limit_min=None)
-    assert watts_to_set(100.0, board, 700.0) == 100.0
-    with pytest.raises(Refused):
-        watts_to_set(710.0, board, 700.0)
+    capabilities = replace(BOARD, limit_min=None)
+    assert watts_to_set(100.0, capabilities, 700.0) == 100.0
+    with pytest.raises(OrderRefused):
+        watts_to_set(710.0, capabilities, 700.0)

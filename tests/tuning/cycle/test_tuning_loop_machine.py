@@ -9,15 +9,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from gpuwatch.model.consent import AUTOTUNE, CLASS
 from gpuwatch.model.setting import KNOBS
-from gpuwatch.tuning.energy.state import Refusal
-from gpuwatch.tuning.model.order import Outcome
-from gpuwatch.tuning.model.status import Reason, TuningState
+from gpuwatch.tuning.energy.model import Refusal
+from gpuwatch.tuning.model.order import OrderOutcome
+from gpuwatch.tuning.model.status import ObstacleReason, TuningState
 from tests.seeds import examples
 from tests.tuning.cycle.tuning_world import TOP, UUIDS, Work, World
 
 LIMIT = 6
 FLOOR = 0.5 * TOP
-OWN = {Reason(refusal.value) for refusal in Refusal}
+OWN = {ObstacleReason(refusal.value) for refusal in Refusal}
 """Reasons that the energy tuner found itself; the others are gates."""
 
 SAYS = st.tuples(st.sampled_from(("enforce", "observe", "off")), st.sampled_from(("batch", "serving")))
@@ -61,11 +61,11 @@ class TunedNode(RuleBasedStateMachine):
         self.second()
         is_other = before is None or before.pod != pod
         enforces = self.world.config.mode == "enforce" and not self.world.frozen
-        if is_other and enforces and self.fate(uuid) is Outcome.DONE and self.world.readable:
+        if is_other and enforces and self.fate(uuid) is OrderOutcome.DONE and self.world.readable:
             assert self.world.clocks[uuid] is None
 
-    @rule(uuid=GPUS, fate=st.sampled_from(Outcome))
-    def the_hand_changes(self, uuid: str, fate: Outcome) -> None:
+    @rule(uuid=GPUS, fate=st.sampled_from(OrderOutcome))
+    def the_hand_changes(self, uuid: str, fate: OrderOutcome) -> None:
         self.world.fate[uuid] = fate
 
     @rule(uuid=GPUS)
@@ -84,13 +84,13 @@ class TunedNode(RuleBasedStateMachine):
         if (work := self.world.works[uuid]) is not None:
             work.engine, work.dram = engine, dram
 
-    @rule(what=st.sampled_from(("heard", "readable", "frozen", "told")))
+    @rule(what=st.sampled_from(("guarded", "readable", "frozen", "told")))
     def something_comes_or_goes(self, what: str) -> None:
         setattr(self.world, what, not getattr(self.world, what))
 
-    @rule(words=st.sampled_from(("", "a person")))
-    def stop(self, words: str) -> None:
-        self.world.stopped = words
+    @rule(message=st.sampled_from(("", "a person")))
+    def stop(self, message: str) -> None:
+        self.world.stopped = message
 
     @rule(mode=st.sampled_from(("off", "observe", "enforce", "enforce")), slowdown=st.sampled_from((0.02, 0.05)))
     def reload(self, mode: str, slowdown: float) -> None:
@@ -100,8 +100,8 @@ class TunedNode(RuleBasedStateMachine):
     def a_pod_says(self, pod: str, says: tuple[str, str]) -> None:
         self.world.annotations[pod] = {AUTOTUNE: says[0], CLASS: says[1]}
 
-    def fate(self, uuid: str) -> Outcome:
-        return self.world.fate.get(uuid, Outcome.DONE)
+    def fate(self, uuid: str) -> OrderOutcome:
+        return self.world.fate.get(uuid, OrderOutcome.DONE)
 
     def second(self) -> None:
         """One cycle, and what may never come of one."""
@@ -129,7 +129,7 @@ class TunedNode(RuleBasedStateMachine):
     def count(self) -> None:
         """At most LIMIT actions in any hour."""
         now = self.world.now
-        for told in self.world.step.deeds:
+        for told in self.world.step.reports:
             if told.action == "tune" and told.after != told.before:
                 self.acts[told.uuid].append(now)
         for acts in self.acts.values():
@@ -138,9 +138,9 @@ class TunedNode(RuleBasedStateMachine):
     @invariant()
     def gpus_of_one_pod_have_one_cap(self) -> None:
         world = getattr(self, "world", None)
-        if world is None or any(self.fate(uuid) is not Outcome.DONE for uuid in UUIDS) or world.turned == ():
+        if world is None or any(self.fate(uuid) is not OrderOutcome.DONE for uuid in UUIDS) or world.results == ():
             return
-        asked = {(work.pod, order.order.value) for order in world.turned if (work := world.works[order.order.uuid])}
+        asked = {(work.pod, order.order.value) for order in world.results if (work := world.works[order.order.uuid])}
         told = world.config.mode == "enforce" and not world.frozen
         assert not told or len({pod for pod, _ in asked}) == len(asked)
 

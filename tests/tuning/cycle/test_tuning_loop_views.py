@@ -4,8 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.model.setting import Setting
-from gpuwatch.tuning.cycle.cycle import Memory, cycle
-from gpuwatch.tuning.energy.state import State
+from gpuwatch.tuning.cycle.cycle import cycle
+from gpuwatch.tuning.cycle.state import CycleMemory
+from gpuwatch.tuning.energy.model import TrialState
 from gpuwatch.tuning.model.status import TuningState
 from tests.tuning.cycle.tuning_world import World
 
@@ -23,11 +24,11 @@ def searched() -> World:
 def test_a_tuner_that_has_no_view_yet_orders_back_what_is_recorded_and_says_nothing_of_gpus() -> None:
     world = World()
     world.record["GPU-3", "power_limit"] = LEFT
-    step = cycle(Memory(), replace(world.inputs(), view=None, fresh=False))
+    step = cycle(CycleMemory(), replace(world.inputs(), view=None, fresh=False))
     assert [(order.uuid, order.knob, order.value, order.keep) for order in step.orders] == [
         ("GPU-3", "power_limit", None, False)
     ]
-    assert (step.gpus, step.deeds, step.kept) == ((), (), {})
+    assert (step.gpus, step.reports, step.kept) == ((), (), {})
     assert step.memory.held == {("GPU-3", "power_limit")}
 
 
@@ -39,7 +40,7 @@ def test_a_view_that_goes_missing_lifts_caps_and_keeps_what_was_counted(searched
     assert {(order.uuid, order.knob) for order in step.orders} == world.record.keys()
     assert all(order.value is None for order in step.orders)
     assert step.memory.accounts == world.memory.accounts
-    assert step.memory.paces == world.memory.paces
+    assert step.memory.rate_limits == world.memory.rate_limits
     assert not step.memory.tuned
 
 
@@ -47,7 +48,7 @@ def test_the_same_view_once_more_is_no_news(searched: World) -> None:
     world, seen = searched.copy(), 0
     for _ in range(40):
         world.tick()
-        before, after = world.memory, cycle(world.memory, replace(world.inputs(), turned=())).memory
+        before, after = world.memory, cycle(world.memory, replace(world.inputs(), results=())).memory
         assert after.tuned == before.tuned
         assert after.accounts == before.accounts
         assert after.watches == before.watches
@@ -63,8 +64,8 @@ def test_a_search_that_has_found_nothing_yet_is_not_written_down(searched: World
 def test_what_was_found_is_written_down_without_its_windows(searched: World) -> None:
     world = searched.copy()
     world.until(TuningState.HOLDING, 0)
-    key = next(key for key, team in world.memory.teams.items() if "GPU-0" in team.uuids)
+    key = next(key for key, gang in world.memory.gangs.items() if "GPU-0" in gang.uuids)
     kept, state = world.step.kept[key], world.memory.tuned[key].state
     assert kept.held == state.held == world.clocks["GPU-0"]
-    fresh = State()
+    fresh = TrialState()
     assert (kept.watched, kept.full, kept.before, kept.newest) == (fresh.watched, fresh.full, None, None)

@@ -24,9 +24,10 @@ from gpuwatch.model.snapshot import (
 )
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
-from gpuwatch.tuning.cycle.cycle import Inputs, Memory, Step, cycle
-from gpuwatch.tuning.energy.state import State
-from gpuwatch.tuning.model.order import Board, Order, Outcome, Turned
+from gpuwatch.tuning.cycle.cycle import cycle
+from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, CycleResult
+from gpuwatch.tuning.energy.model import TrialState
+from gpuwatch.tuning.model.order import ApplyResult, GpuCapabilities, OrderOutcome, SettingOrder
 from gpuwatch.tuning.model.status import GpuTuning, TuningState
 
 TOP, STEP = 1980e6, 15e6
@@ -48,7 +49,7 @@ class World:
 
     def __init__(self, **tuning: Any) -> None:
         self.config = TuningConfig(**{"mode": "enforce", "pods": "observe"} | tuning)
-        self.now, self.memory, self.step = 1000.0, Memory(), Step(memory=Memory())
+        self.now, self.memory, self.step = 1000.0, CycleMemory(), CycleResult(memory=CycleMemory())
         self.works: dict[str, Work | None] = {
             "GPU-0": Work("a", (10,)),
             "GPU-1": Work("a", (11,)),
@@ -58,21 +59,21 @@ class World:
         self.annotations = {name: {AUTOTUNE: "enforce", CLASS: "batch"} for name in "abcd"}
         self.node: dict[str, str] = {}
         self.told = True  # the consents come
-        self.heard, self.readable, self.frozen, self.interval = True, True, False, 1.0
+        self.guarded, self.readable, self.frozen, self.interval = True, True, False, 1.0
         self.stopped = ""
         self.sick: set[str] = set()
         self.judged, self.kubelet = True, True  # health is known; the kubelet answers
         self.locked: dict[str, float] = {}  # by somebody else
         self.reasons: dict[str, str] = {}
-        self.fate: dict[str, Outcome] = {}
+        self.fate: dict[str, OrderOutcome] = {}
         self.record: dict[tuple[str, str], Setting] = {}
         self.clocks: dict[str, float | None] = dict.fromkeys(UUIDS)
         self.limits, self.defaults = dict.fromkeys(UUIDS, 700.0), dict.fromkeys(UUIDS, 700.0)
         self.counted = True  # GPM is there
         self.energy = dict.fromkeys(UUIDS, 1e6)
-        self.turned: tuple[Turned, ...] = ()
-        self.saved: dict[str, State] = {}
-        self.orders: list[tuple[float, Order]] = []
+        self.results: tuple[ApplyResult, ...] = ()
+        self.saved: dict[str, TrialState] = {}
+        self.orders: list[tuple[float, SettingOrder]] = []
         self.view = self._look()
 
     def copy(self) -> Self:
@@ -91,7 +92,7 @@ class World:
         """What is in force."""
         return [self.clocks[uuid] for uuid in UUIDS]
 
-    def tick(self) -> Step:
+    def tick(self) -> CycleResult:
         """One second."""
         self.now += 1.0
         for uuid, work in self.works.items():
@@ -100,7 +101,7 @@ class World:
             self.view = self._look()
         self.step = cycle(self.memory, self.inputs())
         self.memory = self.step.memory
-        self.turned = tuple(self._turn(order) for order in self.step.orders)
+        self.results = tuple(self._turn(order) for order in self.step.orders)
         return self.step
 
     def run(self, seconds: float) -> None:
@@ -115,8 +116,8 @@ class World:
                 return self.now - began
         raise AssertionError(f"no {state} in {seconds} s: {self.gpu(index)}")
 
-    def inputs(self) -> Inputs:
-        return Inputs(
+    def inputs(self) -> CycleInputs:
+        return CycleInputs(
             view=self.view,
             fresh=self.at - self.view.snapshot.at <= 3.0,
             now=self.now,
@@ -124,8 +125,8 @@ class World:
             config=self.config,
             consents=self._consents() if self.told else None,
             actuation=Actuation(settings=tuple(self.record.values())) if self.readable else None,
-            boards={
-                uuid: Board(
+            capabilities={
+                uuid: GpuCapabilities(
                     uuid=uuid,
                     clocks=CLOCKS,
                     limit=self.limits[uuid],
@@ -135,16 +136,16 @@ class World:
                 )
                 for uuid in UUIDS
             },
-            heard=self.heard,
+            guarded=self.guarded,
             stopped=self.stopped,
-            turned=self.turned,
+            results=self.results,
             saved=self.saved,
         )
 
-    def _turn(self, order: Order) -> Turned:
+    def _turn(self, order: SettingOrder) -> ApplyResult:
         self.orders.append((self.now, order))
-        key, fate = (order.uuid, order.knob), self.fate.get(order.uuid, Outcome.DONE)
-        if order.value is not None and fate is not Outcome.REFUSED:
+        key, fate = (order.uuid, order.knob), self.fate.get(order.uuid, OrderOutcome.DONE)
+        if order.value is not None and fate is not OrderOutcome.REFUSED:
             self.record[key] = Setting(
                 uuid=order.uuid,
                 knob=order.knob,
@@ -154,14 +155,14 @@ class World:
                 boot_id="boot",
                 driver="580",
             )
-        if fate is Outcome.DONE:
+        if fate is OrderOutcome.DONE:
             if order.knob == "locked_clocks":
                 self.clocks[order.uuid] = order.value
             else:
                 self.limits[order.uuid] = order.value or 700.0
             if order.value is None and not order.keep:
                 self.record.pop(key, None)
-        return Turned(order=order, outcome=fate, in_force=order.value if fate is Outcome.DONE else None)
+        return ApplyResult(order=order, outcome=fate, in_force=order.value if fate is OrderOutcome.DONE else None)
 
     def speed(self, uuid: str, *, capped: bool = True) -> float:
         """Of the work on a GPU, 1 at its highest clock; `capped` False: without our cap, under the same power limit."""

@@ -5,21 +5,20 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.tuning.energy.hold import CHANGE, LEVEL, QUIET, is_same, level, raised
-from gpuwatch.tuning.energy.idle import IDLE_SECONDS, Rest
-from gpuwatch.tuning.energy.idle import step as rest_step
-from gpuwatch.tuning.energy.phases import STEADY, unfit, verification
-from gpuwatch.tuning.energy.resume import resumed
+from gpuwatch.tuning.energy.hold import CHANGE, LEVEL, QUIET, is_same_work, level, raised
+from gpuwatch.tuning.energy.meter import IDLE_SECONDS, IdleCap
+from gpuwatch.tuning.energy.meter import idle_step as rest_step
+from gpuwatch.tuning.energy.model import Probe, Refusal, Terms, TrialPhase, TrialState, TrialWindow, WindowPair
 from gpuwatch.tuning.energy.search import resolution
-from gpuwatch.tuning.energy.state import Phase, Probe, Refusal, State
-from gpuwatch.tuning.energy.tuner import step
-from gpuwatch.tuning.energy.windows import Pair, Terms, Window
+from gpuwatch.tuning.energy.tuner import STEADY, resumed, step, unfit, verification
 from tests.tuning.energy.tuner_bench import LADDER, TERMS
 from tests.tuning.energy.tuning_samples import sample
 
-WINDOW = Window(cap=None, seconds=5.0, dram=0.5, pipe=0.3, engine=1.0, joules=1500.0)
+WINDOW = TrialWindow(cap=None, seconds=5.0, dram=0.5, pipe=0.3, engine=1.0, joules=1500.0)
 CAP = LADDER.caps[20]
-PAIRS = tuple(Pair(speed=(math.log(0.97) + noise,) * 2, energy=math.log(0.85)) for noise in (-1e-3, 0.0, 1e-3, 0.0))
+PAIRS = tuple(
+    WindowPair(speed=(math.log(0.97) + noise,) * 2, energy=math.log(0.85)) for noise in (-1e-3, 0.0, 1e-3, 0.0)
+)
 
 
 @pytest.mark.parametrize(("windows", "allowed"), [(LEVEL - 1, CHANGE), (LEVEL, QUIET)])
@@ -37,14 +36,14 @@ def test_a_cap_is_raised_by_a_step_that_matters_and_never_to_the_top() -> None:
 
 
 def test_a_verification_is_of_the_cap_that_is_held() -> None:
-    verified = verification(State(phase=Phase.HOLD, held=CAP, before=(WINDOW,)))
-    assert (verified.phase, verified.probe, verified.before) == (Phase.VERIFY, Probe(cap=CAP), None)
-    assert verification(State(phase=Phase.HOLD)).probe is None
+    verified = verification(TrialState(phase=TrialPhase.HOLD, held=CAP, before=(WINDOW,)))
+    assert (verified.phase, verified.probe, verified.before) == (TrialPhase.VERIFY, Probe(cap=CAP), None)
+    assert verification(TrialState(phase=TrialPhase.HOLD)).probe is None
 
 
 def test_one_pair_is_no_evidence_of_the_same_work() -> None:
-    assert is_same(PAIRS, PAIRS)
-    assert not is_same(PAIRS, PAIRS[:1])
+    assert is_same_work(PAIRS, PAIRS)
+    assert not is_same_work(PAIRS, PAIRS[:1])
 
 
 @pytest.mark.parametrize(("swing", "refusal"), [(0.9 * STEADY, None), (1.5 * STEADY, Refusal.UNSTEADY)])
@@ -54,26 +53,28 @@ def test_work_that_swings_by_more_than_one_part_in_twenty_is_unsteady(swing: flo
     assert unfit(tuple((replace(WINDOW, dram=value, pipe=0.0),) for value in values)) is refusal
 
 
-HELD = State(phase=Phase.HOLD, held=CAP, probes=(Probe(cap=CAP, pairs=PAIRS, good=True),), failures=7, left=99)
+HELD = TrialState(
+    phase=TrialPhase.HOLD, held=CAP, probes=(Probe(cap=CAP, pairs=PAIRS, good=True),), failures=7, left=99
+)
 
 
 def test_of_what_was_written_down_only_what_can_be_is_believed() -> None:
     back = resumed(HELD, LADDER, TERMS)
-    assert (back.held, back.phase, back.failures, back.left) == (CAP, Phase.VERIFY, 2, 6)
+    assert (back.held, back.phase, back.failures, back.left) == (CAP, TrialPhase.VERIFY, 2, 6)
     odd = replace(PAIRS[0], energy=math.nan)
     assert resumed(replace(HELD, probes=(Probe(cap=CAP, pairs=(*PAIRS, odd), good=True),)), LADDER, TERMS).held is None
 
 
-@pytest.mark.parametrize(("rest", "phase"), [(5.0, Phase.OBSERVE), (5.1, Phase.REFUSED)])
-def test_a_rest_ends_when_its_seconds_are_over(rest: float, phase: Phase) -> None:
-    refused = State(phase=Phase.REFUSED, refusal=Refusal.NO_GAIN, rest=rest)
+@pytest.mark.parametrize(("rest", "phase"), [(5.0, TrialPhase.OBSERVE), (5.1, TrialPhase.REFUSED)])
+def test_a_rest_ends_when_its_seconds_are_over(rest: float, phase: TrialPhase) -> None:
+    refused = TrialState(phase=TrialPhase.REFUSED, refusal=Refusal.NO_GAIN, rest=rest)
     after, decision = step(refused, (WINDOW,), LADDER, Terms())
     assert after.phase is phase
-    assert decision.words == (Refusal.NO_GAIN if phase is Phase.REFUSED else Phase.OBSERVE)
+    assert decision.message == (Refusal.NO_GAIN if phase is TrialPhase.REFUSED else TrialPhase.OBSERVE)
 
 
 def test_what_a_rest_saves_is_told_against_its_last_minute_awake() -> None:
-    rest, joules = Rest(), 0.0
+    rest, joules = IdleCap(), 0.0
     for at in range(int(IDLE_SECONDS) + 61):
         watts = 200.0 if at <= IDLE_SECONDS - 60 else 120.0 if at <= IDLE_SECONDS else 90.0
         joules += watts

@@ -10,19 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.tuning.energy.estimate import disagree, energy, estimate, slowest, speeds, spread, student
-from gpuwatch.tuning.energy.windows import Pair, Window, clocks, pair
+from gpuwatch.tuning.energy.model import TrialWindow, WindowPair, clocks, pair
 
 LADDER = clocks((1.0e9, 1.2e9, 1.4e9), top=1.4e9)
 
 
-def window(dram: float | None, cap: float | None = None, pipe: float | None = None, watts: float = 300.0) -> Window:
-    return Window(cap=cap, seconds=5.0, dram=dram, pipe=pipe, engine=1.0, joules=5 * watts)
+def window(
+    dram: float | None, cap: float | None = None, pipe: float | None = None, watts: float = 300.0
+) -> TrialWindow:
+    return TrialWindow(cap=cap, seconds=5.0, dram=dram, pipe=pipe, engine=1.0, joules=5 * watts)
 
 
-def made(*speeds: tuple[float | None, float | None]) -> list[Pair]:
+def made(*speeds: tuple[float | None, float | None]) -> list[WindowPair]:
     """Pairs of one GPU, its signals given as ratios."""
     logs = [tuple(None if each is None else math.log(each) for each in both) for both in speeds]
-    return [Pair(speed=both, energy=-0.1) for both in logs]
+    return [WindowPair(speed=both, energy=-0.1) for both in logs]
 
 
 def noise(chance: random.Random, rho: float, sigma: float) -> Iterator[float]:
@@ -99,14 +101,14 @@ def test_the_signal_that_promises_least_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    "pairs", [made((None, None), (None, None)), [Pair(speed=(), energy=None), Pair(speed=(), energy=None)]]
+    "pairs", [made((None, None), (None, None)), [WindowPair(speed=(), energy=None), WindowPair(speed=(), energy=None)]]
 )
-def test_without_a_signal_there_is_no_estimate(pairs: list[Pair]) -> None:
+def test_without_a_signal_there_is_no_estimate(pairs: list[WindowPair]) -> None:
     assert slowest(pairs) is None
 
 
 def test_energy_needs_the_work_of_every_pair() -> None:
-    assert energy([Pair(speed=(0.0, None), energy=-0.1), Pair(speed=(None, None), energy=None)]) is None
+    assert energy([WindowPair(speed=(0.0, None), energy=-0.1), WindowPair(speed=(None, None), energy=None)]) is None
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_energy_needs_the_work_of_every_pair() -> None:
     ],
     ids=["apart", "close", "alone", "noisy"],
 )
-def test_signals_disagree_when_they_differ_by_more_than_their_error(pairs: list[Pair], expected: bool) -> None:
+def test_signals_disagree_when_they_differ_by_more_than_their_error(pairs: list[WindowPair], expected: bool) -> None:
     assert disagree(pairs) is expected
 
 
@@ -132,6 +134,6 @@ def test_a_weak_signal_is_none() -> None:
 
 def test_no_gpu_of_a_gang_speaks_for_another() -> None:
     gentle, steep = math.log(0.99), math.log(0.90)
-    known = Pair(speed=(gentle, None, steep, None), energy=-0.1)
+    known = WindowPair(speed=(gentle, None, steep, None), energy=-0.1)
     assert slowest([known, known]) == speeds([known, known])[1]
-    assert slowest([known, Pair(speed=(gentle, None, None, None), energy=-0.1)]) is None
+    assert slowest([known, WindowPair(speed=(gentle, None, None, None), energy=-0.1)]) is None

@@ -20,7 +20,7 @@ from gpuwatch.tuning.energy.meter import (
     is_counted,
     take,
 )
-from gpuwatch.tuning.energy.windows import WEAK, Gang
+from gpuwatch.tuning.energy.model import WEAK, GangWindow
 from tests.seeds import examples
 from tests.tuning.energy.tuning_samples import START, TOP, WATTS, WORK, sample
 
@@ -35,9 +35,9 @@ class Metered:
         self.meter, self.serving = meter or Meter(), serving
         self.cap: float | None = None
         self.switched: float | None = None
-        self.windows: list[Gang] = []
+        self.windows: list[GangWindow] = []
 
-    def see(self, *gpus: Gpu) -> tuple[Gang, ...]:
+    def see(self, *gpus: Gpu) -> tuple[GangWindow, ...]:
         switched = None if self.switched is None else START + self.switched
         self.meter, found = take(self.meter, gpus, self.cap, switched, self.serving)
         self.windows += found
@@ -47,7 +47,7 @@ class Metered:
         self.cap, self.switched = cap, at
 
 
-def run(seconds: Iterable[float], *, serving: bool = False, **more: Any) -> list[Gang]:
+def run(seconds: Iterable[float], *, serving: bool = False, **more: Any) -> list[GangWindow]:
     metered = Metered(serving=serving)
     for at in seconds:
         metered.see(sample(at, **more))
@@ -364,7 +364,7 @@ def lives(draw: st.DrawFn) -> list[dict[str, Any]]:
     return draw(st.lists(view, min_size=1, max_size=60))
 
 
-def played(life: list[dict[str, Any]], metered: Metered) -> Iterator[tuple[float, Gang]]:
+def played(life: list[dict[str, Any]], metered: Metered) -> Iterator[tuple[float, GangWindow]]:
     """Windows with the time at which they were told."""
     at, counter = 0.0, 1e6
     for number, view in enumerate(life):

@@ -6,20 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuwatch.tuning.energy.model import Ladder, Probe, Terms, TrialWindow, WindowPair, clocks, limits
 from gpuwatch.tuning.energy.search import LOOKS, aim, best, first, following, is_hopeless, judge, reached, saved
-from gpuwatch.tuning.energy.state import Probe
-from gpuwatch.tuning.energy.windows import Ladder, Pair, Terms, Window, clocks, limits
 
 TERMS = Terms(slowdown=0.05)
 LADDER = clocks((15e6 * step for step in range(20, 95)), top=1410e6)
 
 
-def pairs(count: int, speed: float, energy: float, noise: float = 0.002, pipe: float | None = None) -> list[Pair]:
+def pairs(count: int, speed: float, energy: float, noise: float = 0.002, pipe: float | None = None) -> list[WindowPair]:
     """So many pairs around a speed."""
     signs = [noise if number % 2 else -noise for number in range(count)]
     other = None if pipe is None else math.log(pipe)
     return [
-        Pair(speed=(math.log(speed) + sign, None if other is None else other + sign), energy=math.log(energy) + sign)
+        WindowPair(
+            speed=(math.log(speed) + sign, None if other is None else other + sign), energy=math.log(energy) + sign
+        )
         for sign in signs
     ]
 
@@ -43,7 +44,7 @@ def probe(cap: float, speed: float, energy: float, good: bool) -> Probe:
         (pairs(8, 0.97, 0.9, pipe=0.90), False),
         (pairs(8, 0.99, 0.9, pipe=0.965), False),
         (pairs(1, 0.5, 0.9), None),
-        ([Pair(speed=(None, None), energy=None)] * 2, False),
+        ([WindowPair(speed=(None, None), energy=None)] * 2, False),
     ],
     ids=[
         "inside",
@@ -61,7 +62,7 @@ def probe(cap: float, speed: float, energy: float, good: bool) -> Probe:
         "no signal",
     ],
 )
-def test_a_probe_is_judged(found: list[Pair], expected: bool | None) -> None:
+def test_a_probe_is_judged(found: list[WindowPair], expected: bool | None) -> None:
     assert judge(found, TERMS, 0.0) is expected
 
 
@@ -147,10 +148,11 @@ def test_no_ladder_goes_below_its_fraction(fraction: float, top: float) -> None:
     assert list(watts.steps) == sorted(set(watts.steps), reverse=True)
 
 
-def full(*hertz: float | None) -> tuple[Window, ...]:
+def full(*hertz: float | None) -> tuple[TrialWindow, ...]:
     """A window of each GPU of a gang without a cap, and the clock it ran at."""
     return tuple(
-        Window(cap=None, seconds=5.0, dram=0.4, pipe=0.3, engine=1.0, joules=2000.0, clock=clock) for clock in hertz
+        TrialWindow(cap=None, seconds=5.0, dram=0.4, pipe=0.3, engine=1.0, joules=2000.0, clock=clock)
+        for clock in hertz
     )
 
 
@@ -164,7 +166,9 @@ def test_where_a_power_limit_holds_gpus_the_ladder_begins_at_the_fastest_of_them
     [(full(1400e6),), (full(1000e6, None), full(1000e6, None)), (full(LADDER.floor),), (full(100e6),)],
     ids=["boost", "not known", "at the floor", "below it"],
 )
-def test_the_ladder_is_the_gpus_own_where_nothing_is_gained_by_another(windows: tuple[tuple[Window, ...], ...]) -> None:
+def test_the_ladder_is_the_gpus_own_where_nothing_is_gained_by_another(
+    windows: tuple[tuple[TrialWindow, ...], ...],
+) -> None:
     assert reached(LADDER, windows) == LADDER
 
 

@@ -4,9 +4,8 @@ from itertools import groupby
 
 import pytest
 
+from gpuwatch.tuning.energy.model import Terms, TrialPhase
 from gpuwatch.tuning.energy.search import first
-from gpuwatch.tuning.energy.state import Phase
-from gpuwatch.tuning.energy.windows import Terms
 from tests.bench.tuner.curves import FITS, Curve, drawn, model
 from tests.seeds import seeded
 from tests.tuning.energy.tuner_bench import LADDER, Bench
@@ -33,7 +32,7 @@ def test_s11_where_somebody_waits_the_first_step_is_half_as_large() -> None:
 
 def test_s11_a_hopeless_cap_is_in_force_for_three_windows_at_most() -> None:
     bench = Bench(CLIFF, ladder=CLIFF.ladder())
-    bench.until(Phase.REFUSED)
+    bench.until(TrialPhase.REFUSED)
     asked = [cap for cap, before in zip(bench.asked[1:], bench.asked, strict=False) if cap != before]
     assert max(asked.count(cap) for cap in asked if cap is not None) <= 3
 
@@ -41,9 +40,9 @@ def test_s11_a_hopeless_cap_is_in_force_for_three_windows_at_most() -> None:
 def test_s11_a_search_is_in_force_for_half_of_its_time_at_most() -> None:
     steep = model("H100", "steep", 1410e6, 0.9, 0.4, 2.75)
     bench = Bench(steep)
-    bench.until(Phase.SEARCH)
+    bench.until(TrialPhase.SEARCH)
     begun = len(bench.asked)
-    bench.until(Phase.HOLD)
+    bench.until(TrialPhase.HOLD)
     searched = bench.asked[begun:-1]
     assert sum(cap is not None for cap in searched) <= len(searched) / 2
     stretches = [len(list(same)) for cap, same in groupby(searched) if cap is not None]

@@ -14,8 +14,7 @@ from gpuwatch.sim.node.scenario import load
 from gpuwatch.sim.nvml import SimNvml
 from gpuwatch.tuning.energy import tuner as energy_tuner
 from gpuwatch.tuning.energy.meter import Meter, take
-from gpuwatch.tuning.energy.state import Phase, State
-from gpuwatch.tuning.energy.windows import Terms, clocks
+from gpuwatch.tuning.energy.model import Terms, TrialPhase, TrialState, clocks
 from tests.sim.node.nodes import HandClock
 
 SAMPLES = 25 * 60
@@ -28,7 +27,7 @@ Account = tuple[float, float, float]
 class Life(NamedTuple):
     """A gang under the tuner: its last state, and what was truly spent before a cap, under the held one, and in all."""
 
-    state: State
+    state: TrialState
     free: Account
     held: Account
     all: Account
@@ -61,8 +60,8 @@ def tuned(place: Path, name: str) -> Life:
     supported = driver.nvmlDeviceGetSupportedGraphicsClocks(driver.nvmlDeviceGetHandleByIndex(0), 2619)
     ladder = clocks([megahertz * 1e6 for megahertz in supported], top=supported[0] * 1e6)
     terms = Terms(slowdown=bound_of(workload), latency=workload.annotations[CLASS])  # type: ignore[arg-type]
-    meter, state, cap, switched = Meter(), State(), None, None
-    spent = dict.fromkeys(Phase, (0.0, 0.0, 0.0))
+    meter, state, cap, switched = Meter(), TrialState(), None, None
+    spent = dict.fromkeys(TrialPhase, (0.0, 0.0, 0.0))
     for _ in range(SAMPLES):
         clock.advance(1.0)
         before = account(keeper.node.physics, gpus)
@@ -76,9 +75,9 @@ def tuned(place: Path, name: str) -> Life:
             cap, switched = energy_tuner.wanted(state), clock.time()
             highest = None if cap is None else round(cap / 1e6)
             keeper.act(LockClocks(gpu=gpus, lowest=supported[-1], highest=highest))
-        if state.phase is Phase.REFUSED or (state.phase is Phase.HOLD and state.seconds > HELD_SECONDS):
+        if state.phase is TrialPhase.REFUSED or (state.phase is TrialPhase.HOLD and state.seconds > HELD_SECONDS):
             break
-    return Life(state, spent[Phase.OBSERVE], spent[Phase.HOLD], account(keeper.node.physics, gpus))
+    return Life(state, spent[TrialPhase.OBSERVE], spent[TrialPhase.HOLD], account(keeper.node.physics, gpus))
 
 
 def bound_of(workload: SimWorkload) -> float:
@@ -88,7 +87,7 @@ def bound_of(workload: SimWorkload) -> float:
 @pytest.mark.parametrize(("name", "saves"), [("finetune-0", 0.1), ("embed-corpus-0", 0.35)])
 def test_a_cap_is_held_that_saves_and_costs_no_more_than_was_promised(tmp_path: Path, name: str, saves: float) -> None:
     life = tuned(tmp_path, name)
-    assert life.state.phase is Phase.HOLD
+    assert life.state.phase is TrialPhase.HOLD
     assert pace(life.free) == pytest.approx(1.0, abs=1e-9)
     assert 0.95 <= pace(life.held) < 0.995
     per_work = [spent[2] / spent[1] for spent in (life.free, life.held)]
@@ -97,5 +96,5 @@ def test_a_cap_is_held_that_saves_and_costs_no_more_than_was_promised(tmp_path: 
 
 def test_a_serving_pod_with_bursts_keeps_its_speed(tmp_path: Path) -> None:
     life = tuned(tmp_path, "chat-7b-5d9c7f6b8-x2k4q")
-    assert life.state.phase in (Phase.SEARCH, Phase.HOLD), life.state.refusal
+    assert life.state.phase in (TrialPhase.SEARCH, TrialPhase.HOLD), life.state.refusal
     assert 0.97 <= pace(life.all) < 1.0

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from gpuwatch.tuning.energy.state import Phase, State
+from gpuwatch.tuning.energy.model import Ladder, Terms, TrialPhase, TrialState, TrialWindow
 from gpuwatch.tuning.energy.tuner import step, wanted
-from gpuwatch.tuning.energy.windows import Ladder, Terms, Window
 from tests.bench.tuner.curves import Curve, model
 from tests.bench.tuner.play import Gpu, Noise
 
@@ -17,7 +16,7 @@ LADDER = MIXED.ladder()
 TERMS = Terms(slowdown=0.05)
 QUIET = Noise(0.005)
 
-Change = Callable[[Window], Window]
+Change = Callable[[TrialWindow], TrialWindow]
 
 
 class Bench:
@@ -25,7 +24,7 @@ class Bench:
 
     def __init__(self, *curves: Curve, terms: Terms = TERMS, ladder: Ladder = LADDER, noise: Noise = QUIET) -> None:
         self.gpus = [Gpu(curve, noise, f"gpu {number}") for number, curve in enumerate(curves)]
-        self.state, self.terms, self.ladder = State(), terms, ladder
+        self.state, self.terms, self.ladder = TrialState(), terms, ladder
         self.asked: list[float | None] = []
         self.change: Change = lambda window: window
 
@@ -36,7 +35,7 @@ class Bench:
             self.state, decision = step(self.state, tuple(map(self.change, gang)), self.ladder, self.terms)
             self.asked.append(decision.cap)
 
-    def until(self, phase: Phase, seconds: float = 7200.0) -> None:
+    def until(self, phase: TrialPhase, seconds: float = 7200.0) -> None:
         """Go on until a phase is reached."""
         for _ in range(int(seconds / 5)):
             self.tick()

@@ -20,10 +20,10 @@ from gpuwatch.tuning.gates.conflict import (
     SETTING_SAMPLES,
     SETTLE_SECONDS,
     STILL_HERTZ,
-    Watch,
+    ConflictWatch,
     look,
 )
-from gpuwatch.tuning.gates.gates import SLOWDOWNS
+from gpuwatch.tuning.gates.eligibility import SLOWDOWNS
 from tests.tuning.energy.tuning_samples import START, TOP, sample
 
 CAP = 1500e6
@@ -34,11 +34,11 @@ LONG = 40
 
 def watched(gpus: Iterable[Gpu], cap: float | None = None, switched: float | None = None) -> list[str]:
     """What is said of each sample."""
-    watch, told = Watch(), []
+    watch, told = ConflictWatch(), []
     at = None if switched is None else START + switched
     for gpu in gpus:
-        watch, words = look(watch, gpu, cap, TOP, at)
-        told.append(words)
+        watch, message = look(watch, gpu, cap, TOP, at)
+        told.append(message)
     return told
 
 
@@ -52,7 +52,7 @@ def at_clock(clock: float | None, **more: Any) -> list[Gpu]:
 
 def first(told: list[str]) -> int:
     """How many samples it took."""
-    return next(number for number, words in enumerate(told, 1) if words)
+    return next(number for number, message in enumerate(told, 1) if message)
 
 
 def test_s9_a_clock_above_our_cap_is_somebody_elses() -> None:
@@ -174,10 +174,10 @@ def test_the_same_sample_again_counts_once() -> None:
 
 
 def test_where_the_highest_clock_is_not_known_only_a_setting_tells() -> None:
-    watch, told = Watch(), []
+    watch, told = ConflictWatch(), []
     for gpu in at_clock(LOW):
-        watch, words = look(watch, gpu, None, None, None)
-        told.append(words)
+        watch, message = look(watch, gpu, None, None, None)
+        told.append(message)
     assert not any(told)
 
 

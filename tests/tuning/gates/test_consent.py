@@ -12,15 +12,15 @@ from gpuwatch.tuning.gates.consent import (
     OLD_SECONDS,
     SHOWN,
     Mode,
-    Wish,
+    TuningRequest,
     opted_in,
     power_agent,
     share,
     stopped,
-    wish,
+    tuning_request,
 )
 from gpuwatch.tuning.gates.owners import Owner
-from gpuwatch.tuning.model.status import Reason
+from gpuwatch.tuning.model.status import ObstacleReason
 from tests.tuning.energy.tuning_samples import START
 
 CONFIG = TuningConfig(mode="enforce", work_class="batch", max_slowdown=0.05)
@@ -48,21 +48,21 @@ def wished(
     node: dict[str, str] | None = None,
     config: TuningConfig = CONFIG,
     **more: object,
-) -> Wish:
+) -> TuningRequest:
     """What one pod comes to."""
     known = consents(pod(YES if annotations is None else annotations, **more), namespace=namespace, node=node)
-    return wish(config, known, (OWNER,), START)
+    return tuning_request(config, known, (OWNER,), START)
 
 
-def reason(found: Wish) -> Reason | None:
+def reason(found: TuningRequest) -> ObstacleReason | None:
     return found.obstacle and found.obstacle.reason
 
 
-def slowdown(found: Wish) -> float | None:
+def slowdown(found: TuningRequest) -> float | None:
     return found.terms and found.terms.slowdown
 
 
-def latency(found: Wish) -> str | None:
+def latency(found: TuningRequest) -> str | None:
     return found.terms and found.terms.latency
 
 
@@ -97,7 +97,10 @@ def test_the_least_permissive_of_all_wins(
 def test_what_nobody_says_of_a_pod_the_operator_says(pods: Mode) -> None:
     found = wished({}, config=replace(CONFIG, pods=pods))
     assert found.mode == pods
-    assert reason(found) == {"off": Reason.OPTED_OUT, "observe": Reason.NOT_OPTED_IN, "enforce": None}[pods]
+    assert (
+        reason(found)
+        == {"off": ObstacleReason.OPTED_OUT, "observe": ObstacleReason.NOT_OPTED_IN, "enforce": None}[pods]
+    )
 
 
 def test_a_pod_may_opt_in_where_the_operator_leaves_it_to_pods() -> None:
@@ -106,26 +109,26 @@ def test_a_pod_may_opt_in_where_the_operator_leaves_it_to_pods() -> None:
 
 
 def test_the_nodes_annotation_opts_nobody_in() -> None:
-    assert reason(wished({}, node=YES)) is Reason.NOT_OPTED_IN
+    assert reason(wished({}, node=YES)) is ObstacleReason.NOT_OPTED_IN
 
 
 @pytest.mark.parametrize("text", ["", "on", "true", "Enforce", "apply", "enforced", "disabled", "nein" * 400])
 def test_a_mode_that_nobody_knows_is_off_and_told(text: str) -> None:
     found = wished({AUTOTUNE: text})
-    assert (found.mode, reason(found)) == ("off", Reason.OPTED_OUT)
+    assert (found.mode, reason(found)) == ("off", ObstacleReason.OPTED_OUT)
     assert found.obstacle is not None
-    assert repr(text)[:SHOWN] in found.obstacle.words
-    assert "ml/train-0" in found.obstacle.words
-    assert len(found.obstacle.words) < 200
+    assert repr(text)[:SHOWN] in found.obstacle.message
+    assert "ml/train-0" in found.obstacle.message
+    assert len(found.obstacle.message) < 200
 
 
 @pytest.mark.parametrize("text", ["off", "disabled", "no"])
 def test_s14_the_nodes_off_stops_everybody_also_people_and_however_old_it_is(text: str) -> None:
     known = consents(pod(YES), node={AUTOTUNE: text})
     for owner in (OWNER, ALICE):
-        found = wish(CONFIG, known, (owner,), START)
-        assert (found.mode, reason(found)) == ("off", Reason.STOPPED)
-    assert reason(wish(CONFIG, known, (ALICE,), START + 10 * OLD_SECONDS)) is Reason.STOPPED
+        found = tuning_request(CONFIG, known, (owner,), START)
+        assert (found.mode, reason(found)) == ("off", ObstacleReason.STOPPED)
+    assert reason(tuning_request(CONFIG, known, (ALICE,), START + 10 * OLD_SECONDS)) is ObstacleReason.STOPPED
     assert AUTOTUNE in stopped(known)
 
 
@@ -133,7 +136,7 @@ def test_a_node_that_says_nothing_or_less_than_off_does_not_stop() -> None:
     assert stopped(None) == ""
     assert stopped(consents()) == ""
     assert stopped(consents(node={AUTOTUNE: "observe"})) == ""
-    assert reason(wished(node={AUTOTUNE: "observe"})) is Reason.NOT_OPTED_IN
+    assert reason(wished(node={AUTOTUNE: "observe"})) is ObstacleReason.NOT_OPTED_IN
 
 
 @pytest.mark.parametrize(
@@ -148,26 +151,26 @@ def test_a_node_that_says_nothing_or_less_than_off_does_not_stop() -> None:
     ids=["no file", "not told yet", "old", "from the future", "a predecessor's"],
 )
 def test_what_is_not_known_of_a_pod_is_no_consent(known: Consents | None) -> None:
-    found = wish(replace(CONFIG, pods="enforce"), known, (OWNER,), START)
-    assert (found.mode, reason(found), found.terms) == ("observe", Reason.NO_CONSENT, None)
+    found = tuning_request(replace(CONFIG, pods="enforce"), known, (OWNER,), START)
+    assert (found.mode, reason(found), found.terms) == ("observe", ObstacleReason.NO_CONSENT, None)
 
 
 def test_a_pod_without_a_uid_is_found_by_its_name() -> None:
     nameless = replace(OWNER, uid=None)
-    assert wish(CONFIG, consents(pod(YES)), (nameless,), START).obstacle is None
+    assert tuning_request(CONFIG, consents(pod(YES)), (nameless,), START).obstacle is None
     elsewhere = replace(nameless, namespace="web")
-    assert reason(wish(CONFIG, consents(pod(YES)), (elsewhere,), START)) is Reason.NO_CONSENT
+    assert reason(tuning_request(CONFIG, consents(pod(YES)), (elsewhere,), START)) is ObstacleReason.NO_CONSENT
 
 
 def test_for_people_the_operator_speaks() -> None:
-    found = wish(CONFIG, None, (ALICE,), START)
+    found = tuning_request(CONFIG, None, (ALICE,), START)
     assert (found.mode, found.obstacle, latency(found)) == ("enforce", None, "batch")
-    unsaid = wish(replace(CONFIG, work_class=None), None, (ALICE,), START)
-    assert (reason(unsaid), unsaid.terms) == (Reason.NO_CLASS, None)
+    unsaid = tuning_request(replace(CONFIG, work_class=None), None, (ALICE,), START)
+    assert (reason(unsaid), unsaid.terms) == (ObstacleReason.NO_CLASS, None)
 
 
 def test_without_owners_it_is_as_the_operator_would() -> None:
-    assert wish(CONFIG, None, (), START).mode == "enforce"
+    assert tuning_request(CONFIG, None, (), START).mode == "enforce"
 
 
 SHARES = {"0.03": 0.03, "3%": 0.03, " 3 % ": 0.03, ".5": 0.5, "0.5%": 0.005, "1.25%": 0.0125, "99%": 0.99}
@@ -184,15 +187,15 @@ def test_a_share_may_be_written_as_a_ratio_or_in_percent(text: str) -> None:
 def test_a_share_that_is_none_switches_tuning_off_and_is_told(text: str) -> None:
     assert share(text) is None
     for found in (wished(YES | {MAX_SLOWDOWN: text}), wished(namespace={MAX_SLOWDOWN: text})):
-        assert (found.mode, reason(found), found.terms) == ("off", Reason.OPTED_OUT, None)
+        assert (found.mode, reason(found), found.terms) == ("off", ObstacleReason.OPTED_OUT, None)
         assert found.obstacle is not None
-        assert MAX_SLOWDOWN in found.obstacle.words
+        assert MAX_SLOWDOWN in found.obstacle.message
 
 
 def test_where_one_of_two_pods_cannot_be_understood_nothing_is_promised_to_either() -> None:
     known = consents(pod(YES | {MAX_SLOWDOWN: "2%"}), pod(YES | {MAX_SLOWDOWN: "two"}, OTHER))
-    found = wish(CONFIG, known, (OWNER, OTHER), START)
-    assert (found.mode, reason(found), found.terms) == ("off", Reason.OPTED_OUT, None)
+    found = tuning_request(CONFIG, known, (OWNER, OTHER), START)
+    assert (found.mode, reason(found), found.terms) == ("off", ObstacleReason.OPTED_OUT, None)
 
 
 @given(st.text(max_size=12))
@@ -234,13 +237,13 @@ def test_the_class_is_the_pods_else_the_namespaces_else_the_operators(
     said = {} if own is None else {CLASS: own}
     found = wished(YES | said, namespace={} if namespace is None else {CLASS: namespace}, config=config)
     assert latency(found) == expected
-    assert reason(found) == (None if expected else Reason.NO_CLASS)
+    assert reason(found) == (None if expected else ObstacleReason.NO_CLASS)
 
 
 @pytest.mark.parametrize(("annotations", "refused"), [({}, True), ({GANG: "local"}, False), ({GANG: "yes"}, True)])
 def test_a_rank_of_a_job_is_refused_unless_it_is_all_here(annotations: dict[str, str], refused: bool) -> None:
     found = wished(YES | annotations, job="train")
-    assert reason(found) == (Reason.GANG if refused else None)
+    assert reason(found) == (ObstacleReason.GANG if refused else None)
 
 
 def test_of_several_owners_the_strictest_counts_and_the_highest_priority() -> None:
@@ -248,39 +251,39 @@ def test_of_several_owners_the_strictest_counts_and_the_highest_priority() -> No
         pod(YES | {MAX_SLOWDOWN: "2%", CLASS: "batch"}, priority=-5),
         pod(YES | {MAX_SLOWDOWN: "4%", CLASS: "serving"}, OTHER, priority=1000),
     )
-    found = wish(CONFIG, known, (OWNER, OTHER), START)
+    found = tuning_request(CONFIG, known, (OWNER, OTHER), START)
     assert (found.mode, slowdown(found), latency(found)) == ("enforce", pytest.approx(0.02), "serving")
     assert found.priority == 1000
-    assert wish(CONFIG, known, (OWNER,), START).priority == -5
+    assert tuning_request(CONFIG, known, (OWNER,), START).priority == -5
 
 
 def test_one_owner_who_does_not_want_speaks_for_all() -> None:
-    found = wish(CONFIG, consents(pod(YES), pod({AUTOTUNE: "off"}, OTHER)), (OWNER, OTHER), START)
-    assert (found.mode, reason(found)) == ("off", Reason.OPTED_OUT)
-    half = wish(CONFIG, consents(pod(YES), pod(YES, OTHER)), (OWNER, OTHER, ALICE), START)
+    found = tuning_request(CONFIG, consents(pod(YES), pod({AUTOTUNE: "off"}, OTHER)), (OWNER, OTHER), START)
+    assert (found.mode, reason(found)) == ("off", ObstacleReason.OPTED_OUT)
+    half = tuning_request(CONFIG, consents(pod(YES), pod(YES, OTHER)), (OWNER, OTHER, ALICE), START)
     assert half.mode == "enforce"
 
 
 def test_one_owner_whose_class_nobody_said_leaves_it_open_for_all() -> None:
-    found = wish(UNSAID, consents(pod(YES | {CLASS: "batch"}), pod(YES, OTHER)), (OWNER, OTHER), START)
-    assert (found.terms, reason(found)) == (None, Reason.NO_CLASS)
+    found = tuning_request(UNSAID, consents(pod(YES | {CLASS: "batch"}), pod(YES, OTHER)), (OWNER, OTHER), START)
+    assert (found.terms, reason(found)) == (None, ObstacleReason.NO_CLASS)
 
 
 def test_how_long_nobody_has_asked_is_told() -> None:
-    found = wish(CONFIG, consents(pod(YES)), (OWNER,), START + 300)
+    found = tuning_request(CONFIG, consents(pod(YES)), (OWNER,), START + 300)
     assert found.obstacle is not None
-    assert "300 s ago" in found.obstacle.words
+    assert "300 s ago" in found.obstacle.message
 
 
 def test_the_most_serious_obstacle_is_told() -> None:
-    found = wish(UNSAID, consents(pod({AUTOTUNE: "off"})), (OWNER, OTHER), START)
-    assert reason(found) is Reason.NO_CONSENT
+    found = tuning_request(UNSAID, consents(pod({AUTOTUNE: "off"})), (OWNER, OTHER), START)
+    assert reason(found) is ObstacleReason.NO_CONSENT
 
 
 def test_a_tuner_that_observes_still_says_what_pods_want() -> None:
     found = wished(config=replace(CONFIG, mode="observe"))
     assert (found.mode, found.obstacle) == ("observe", None)
-    assert reason(wished({}, config=replace(CONFIG, mode="observe"))) is Reason.NOT_OPTED_IN
+    assert reason(wished({}, config=replace(CONFIG, mode="observe"))) is ObstacleReason.NOT_OPTED_IN
 
 
 def test_opting_in_is_the_pods_and_only_of_what_is_known_now() -> None:

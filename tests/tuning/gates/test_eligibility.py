@@ -14,11 +14,10 @@ from gpuwatch.model.snapshot import ClockEvents, Gpu, GpuProcess, GpuState, Powe
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import Attribution, ProcessOwner, Workload
 from gpuwatch.model.xid import XidCount
-from gpuwatch.tuning.energy.state import Refusal
+from gpuwatch.tuning.energy.model import Refusal
 from gpuwatch.tuning.gates.conflict import SETTING, YIELD_SECONDS
-from gpuwatch.tuning.gates.eligibility import Seen, judge
-from gpuwatch.tuning.gates.gates import GATES, LINGER_SECONDS, REST_SECONDS, SLOWDOWNS
-from gpuwatch.tuning.model.status import GpuTuning, Reason, TuningState
+from gpuwatch.tuning.gates.eligibility import GATES, LINGER_SECONDS, REST_SECONDS, SLOWDOWNS, GateHistory, judge
+from gpuwatch.tuning.model.status import GpuTuning, ObstacleReason, TuningState
 from tests.remediation.planning.remediating import START, finding, view
 
 POD = Workload(namespace="ml", pod="train-0", container="main", pod_uid="uid-0")
@@ -98,37 +97,40 @@ def consent(workload: Workload, **annotations: str) -> PodConsent:
 
 ALICE = ProcessOwner(pid=7, start_time=1, uid=1000, user="alice")
 
-CLOSED: dict[str, tuple[Reason, Callable[[], View]]] = {
-    "lost": (Reason.LOST, lambda: state_of(GpuState.LOST)),
-    "unresponsive": (Reason.UNRESPONSIVE, lambda: state_of(GpuState.UNRESPONSIVE)),
-    "nobody reads": (Reason.UNKNOWN, lambda: state_of(GpuState.UNKNOWN)),
-    "no sample": (Reason.UNKNOWN, lambda: state_of(GpuState.FRESH)),
-    "health unknown": (Reason.UNKNOWN, unhealthy),
-    "a finding": (Reason.FAULT, lambda: working(finding("nvlink_errors"))),
-    "a finding of the node": (Reason.FAULT, lambda: working(finding("gpu_missing", None))),
-    "an xid": (Reason.XID, lambda: xid(79)),
-    "an unknown xid": (Reason.XID, lambda: xid(9999)),
-    "an xid of an unknown GPU": (Reason.XID, lambda: xid(79, uuid=None)),
-    "an xid of its address": (Reason.XID, lambda: xid(79, uuid=None, pci="0000:01:00")),
-    "row remap": (Reason.REPAIR_PENDING, lambda: working(row_remap=RowRemap(pending=True))),
-    "recovery action": (Reason.REPAIR_PENDING, lambda: working(recovery_action=1)),
-    "mig": (Reason.MIG, lambda: working(mig_enabled=True)),
-    "mig pending": (Reason.MIG, lambda: working(mig_pending=True)),
-    "vgpus": (Reason.VGPU, lambda: working(vgpus=(Vgpu(uuid="V", instance=1),))),
-    "inside a vgpu": (Reason.VGPU, lambda: working(virtualization_mode="vgpu")),
-    "display": (Reason.DISPLAY, lambda: working(display_active=True)),
-    "graphics": (Reason.DISPLAY, lambda: sharing(replace(ALICE, pod_uid="uid-0", workload=POD), types="graphics")),
-    "monitor": (Reason.MONITORING, lambda: working(finding("monitoring_degraded", None))),
-    "kubelet away": (Reason.OWNERS_UNKNOWN, lambda: source_down("podresources")),
-    "no process list": (Reason.OWNERS_UNKNOWN, lambda: working(processes=None)),
-    "processes of nobody knows whom": (Reason.OWNERS_UNKNOWN, of_nobody),
-    "a pod and a user": (Reason.SHARED, lambda: sharing(ALICE)),
-    "a limit of somebody": (Reason.CONFLICT, lambda: limit(500.0, 500.0)),
-    "a limit from outside": (Reason.CONFLICT, lambda: limit(700.0, 400.0)),
-    "a raised limit": (Reason.CONFLICT, lambda: limit(750.0, 750.0)),
-    "clocks set by somebody": (Reason.CONFLICT, lambda: clocks(**{SETTING: True})),
+CLOSED: dict[str, tuple[ObstacleReason, Callable[[], View]]] = {
+    "lost": (ObstacleReason.LOST, lambda: state_of(GpuState.LOST)),
+    "unresponsive": (ObstacleReason.UNRESPONSIVE, lambda: state_of(GpuState.UNRESPONSIVE)),
+    "nobody reads": (ObstacleReason.UNKNOWN, lambda: state_of(GpuState.UNKNOWN)),
+    "no sample": (ObstacleReason.UNKNOWN, lambda: state_of(GpuState.FRESH)),
+    "health unknown": (ObstacleReason.UNKNOWN, unhealthy),
+    "a finding": (ObstacleReason.FAULT, lambda: working(finding("nvlink_errors"))),
+    "a finding of the node": (ObstacleReason.FAULT, lambda: working(finding("gpu_missing", None))),
+    "an xid": (ObstacleReason.XID, lambda: xid(79)),
+    "an unknown xid": (ObstacleReason.XID, lambda: xid(9999)),
+    "an xid of an unknown GPU": (ObstacleReason.XID, lambda: xid(79, uuid=None)),
+    "an xid of its address": (ObstacleReason.XID, lambda: xid(79, uuid=None, pci="0000:01:00")),
+    "row remap": (ObstacleReason.REPAIR_PENDING, lambda: working(row_remap=RowRemap(pending=True))),
+    "recovery action": (ObstacleReason.REPAIR_PENDING, lambda: working(recovery_action=1)),
+    "mig": (ObstacleReason.MIG, lambda: working(mig_enabled=True)),
+    "mig pending": (ObstacleReason.MIG, lambda: working(mig_pending=True)),
+    "vgpus": (ObstacleReason.VGPU, lambda: working(vgpus=(Vgpu(uuid="V", instance=1),))),
+    "a vgpu": (ObstacleReason.VGPU, lambda: working(virtualization_mode="vgpu")),
+    "display": (ObstacleReason.DISPLAY, lambda: working(display_active=True)),
+    "graphics": (
+        ObstacleReason.DISPLAY,
+        lambda: sharing(replace(ALICE, pod_uid="uid-0", workload=POD), types="graphics"),
+    ),
+    "monitor": (ObstacleReason.MONITORING, lambda: working(finding("monitoring_degraded", None))),
+    "kubelet away": (ObstacleReason.OWNERS_UNKNOWN, lambda: source_down("podresources")),
+    "no process list": (ObstacleReason.OWNERS_UNKNOWN, lambda: working(processes=None)),
+    "processes of nobody knows whom": (ObstacleReason.OWNERS_UNKNOWN, of_nobody),
+    "a pod and a user": (ObstacleReason.SHARED, lambda: sharing(ALICE)),
+    "a limit of somebody": (ObstacleReason.CONFLICT, lambda: limit(500.0, 500.0)),
+    "a limit from outside": (ObstacleReason.CONFLICT, lambda: limit(700.0, 400.0)),
+    "a raised limit": (ObstacleReason.CONFLICT, lambda: limit(750.0, 750.0)),
+    "clocks set by somebody": (ObstacleReason.CONFLICT, lambda: clocks(**{SETTING: True})),
 } | {
-    reason: (Reason.SLOWDOWN, lambda reason=reason: working(clock_events=ClockEvents(active={reason: True})))
+    reason: (ObstacleReason.SLOWDOWN, lambda reason=reason: working(clock_events=ClockEvents(active={reason: True})))
     for reason in SLOWDOWNS
 }  # fmt: skip
 
@@ -138,26 +140,26 @@ def test_a_gate_is_closed_for_what_it_is_there_for(name: str) -> None:
     reason, made = CLOSED[name]
     found = first(made())
     assert (found.state, found.reason) == (TuningState.REFUSED, reason)
-    assert found.words
+    assert found.message
 
 
 def test_every_gate_has_been_seen_closed() -> None:
-    assert {reason for reason, _ in CLOSED.values()} | {Reason.QUARANTINED} == {gate.reason for gate in GATES}
+    assert {reason for reason, _ in CLOSED.values()} | {ObstacleReason.QUARANTINED} == {gate.reason for gate in GATES}
 
 
 def test_gates_are_told_in_the_order_of_the_reasons() -> None:
-    ranks = [list(Reason).index(gate.reason) for gate in GATES]
+    ranks = [list(ObstacleReason).index(gate.reason) for gate in GATES]
     assert ranks == sorted(ranks)
 
 
 def test_what_the_energy_tuner_refuses_for_is_a_reason() -> None:
-    assert {refusal.value for refusal in Refusal} <= {reason.value for reason in Reason}
+    assert {refusal.value for refusal in Refusal} <= {reason.value for reason in ObstacleReason}
     assert not {refusal.value for refusal in Refusal} & {gate.reason.value for gate in GATES}
 
 
 def test_a_tainted_node_is_left_alone_and_rests_no_longer() -> None:
     found, seen = judge(working(), fresh=True, now=0.0, consents=consents(quarantined=True))
-    assert [gpu.reason for gpu in found] == [Reason.QUARANTINED] * 2
+    assert [gpu.reason for gpu in found] == [ObstacleReason.QUARANTINED] * 2
     assert first(working(), now=1.0, seen=seen, consents=consents()).reason is None
 
 
@@ -170,29 +172,29 @@ def test_pods_share_a_gpu_only_if_all_of_them_have_opted_in() -> None:
     both = consents(consent(POD, **OPT_IN), consent(OTHER, **OPT_IN))
     one = consents(consent(POD, **OPT_IN), consent(OTHER))
     assert first(shared, consents=both, config=CONFIG).reason is None
-    assert first(shared, consents=one, config=CONFIG).reason is Reason.SHARED
-    assert first(shared, consents=both).reason is Reason.SHARED
-    assert first(shared, consents=replace(both, at=START - 300), config=CONFIG).reason is Reason.SHARED
+    assert first(shared, consents=one, config=CONFIG).reason is ObstacleReason.SHARED
+    assert first(shared, consents=both).reason is ObstacleReason.SHARED
+    assert first(shared, consents=replace(both, at=START - 300), config=CONFIG).reason is ObstacleReason.SHARED
     assert first(shared, consents=one, config=replace(CONFIG, pods="enforce")).reason is None
 
 
 def test_a_pod_and_a_person_never_share_a_tuned_gpu() -> None:
     opted = consents(consent(POD, **OPT_IN))
-    assert first(sharing(ALICE), consents=opted, config=CONFIG).reason is Reason.SHARED
+    assert first(sharing(ALICE), consents=opted, config=CONFIG).reason is ObstacleReason.SHARED
 
 
 @pytest.mark.parametrize("name", POWER_AGENTS)
 def test_s9_a_pod_whose_power_somebody_else_sets_is_theirs(name: str) -> None:
     other = consents(consent(POD, **{name: "400"}))
     found, _ = judge(working(), fresh=True, now=0.0, consents=other)
-    assert [gpu.reason for gpu in found] == [Reason.CONFLICT, None]
-    assert name in found[0].words
+    assert [gpu.reason for gpu in found] == [ObstacleReason.CONFLICT, None]
+    assert name in found[0].message
     seen = proven(working(), consents=other)
-    assert first(working(), now=YIELD_SECONDS - 1, seen=seen).reason is Reason.CONFLICT
+    assert first(working(), now=YIELD_SECONDS - 1, seen=seen).reason is ObstacleReason.CONFLICT
     assert first(working(), now=YIELD_SECONDS, seen=seen).reason is None
 
 
-def proven(of: View, **more: Any) -> Seen:
+def proven(of: View, **more: Any) -> GateHistory:
     """What is remembered, at 0 s, of what has been so for LINGER_SECONDS."""
     _, seen = judge(of, fresh=True, now=-LINGER_SECONDS, **more)
     return judge(of, fresh=True, now=0.0, seen=seen, **more)[1]
@@ -200,13 +202,13 @@ def proven(of: View, **more: Any) -> Seen:
 
 def test_s9_after_a_conflict_the_gpu_is_left_to_them_for_an_hour() -> None:
     seen = proven(limit(500.0, 500.0))
-    assert first(working(), now=YIELD_SECONDS - 1, seen=seen).reason is Reason.CONFLICT
+    assert first(working(), now=YIELD_SECONDS - 1, seen=seen).reason is ObstacleReason.CONFLICT
     assert first(working(), now=YIELD_SECONDS, seen=seen).reason is None
 
 
 def test_what_an_earlier_tuner_had_set_when_the_sample_was_taken_is_nobody_to_yield_to() -> None:
     found, seen = judge(limit(500.0, 500.0), fresh=True, now=0.0)
-    assert found[0].reason is Reason.CONFLICT
+    assert found[0].reason is ObstacleReason.CONFLICT
     _, seen = judge(limit(500.0, 500.0), fresh=False, now=1.0, seen=seen)
     found, seen = judge(working(), fresh=True, now=2.0, seen=seen)
     assert (found[0].reason, seen) == (None, {})
@@ -223,14 +225,14 @@ def test_clocks_that_gpuwatch_has_locked_are_no_conflict_nor_shortly_afterwards(
     assert found[0].reason is None
     found, seen = judge(held, fresh=True, now=LINGER_SECONDS - 1, seen=seen)
     assert found[0].reason is None
-    assert first(held, now=LINGER_SECONDS + 1, seen=seen).reason is Reason.CONFLICT
+    assert first(held, now=LINGER_SECONDS + 1, seen=seen).reason is ObstacleReason.CONFLICT
 
 
 def test_a_limit_that_gpuwatch_has_just_given_back_is_no_conflict() -> None:
     own = Setting(uuid="GPU-0", knob="power_limit", original=700.0, applied=(500.0,), at=START, boot_id="b", driver="d")
     _, seen = judge(limit(500.0, 500.0), fresh=True, now=0.0, settings=(own,))
     assert first(limit(500.0, 500.0), now=2.0, seen=seen).reason is None
-    assert first(limit(500.0, 500.0), now=LINGER_SECONDS + 1, seen=seen).reason is Reason.CONFLICT
+    assert first(limit(500.0, 500.0), now=LINGER_SECONDS + 1, seen=seen).reason is ObstacleReason.CONFLICT
 
 
 def test_gpus_before_volta_name_application_clocks_though_nobody_has_set_them() -> None:
@@ -268,7 +270,7 @@ def test_a_gpu_that_nobody_uses_is_idle() -> None:
 
 def test_two_pods_share_and_two_containers_of_one_do_not() -> None:
     shared = with_gpus(view(holders={"GPU-0": (POD, OTHER)}), *working().snapshot.gpus)
-    assert first(shared).reason is Reason.SHARED
+    assert first(shared).reason is ObstacleReason.SHARED
     sidecar = with_gpus(view(holders={"GPU-0": (POD, replace(POD, container="sidecar"))}), *working().snapshot.gpus)
     assert first(sidecar).state is TuningState.ELIGIBLE
 
@@ -285,13 +287,13 @@ def test_owners_are_named_also_of_a_gpu_that_is_lost() -> None:
 
 def test_an_old_view_refuses_every_gpu_and_says_nothing_else() -> None:
     found, _ = judge(working(finding("nvlink_errors")), fresh=False, now=0.0)
-    assert [[obstacle.reason for obstacle in gpu.obstacles] for gpu in found] == [[Reason.STALE_VIEW]] * 2
+    assert [[obstacle.reason for obstacle in gpu.obstacles] for gpu in found] == [[ObstacleReason.STALE_VIEW]] * 2
 
 
 def test_after_a_fault_a_gpu_rests() -> None:
     _, seen = judge(working(finding("nvlink_errors")), fresh=True, now=0.0)
     resting, seen = judge(working(), fresh=True, now=REST_SECONDS - 1, seen=seen)
-    assert [gpu.reason for gpu in resting] == [Reason.FAULT, None]
+    assert [gpu.reason for gpu in resting] == [ObstacleReason.FAULT, None]
     rested, seen = judge(working(), fresh=True, now=REST_SECONDS, seen=seen)
     assert [gpu.reason for gpu in rested] == [None, None]
     assert not seen
@@ -302,7 +304,7 @@ def test_the_rest_is_counted_from_when_it_was_seen_last_and_told() -> None:
     _, seen = judge(working(finding("nvlink_errors")), fresh=True, now=begin)
     _, seen = judge(working(finding("nvlink_errors")), fresh=True, now=begin + 100, seen=seen)
     found = first(working(), now=begin + REST_SECONDS, seen=seen)
-    assert found.words == f"fault {REST_SECONDS - 100:.0f} s ago, rests {REST_SECONDS:.0f} s"
+    assert found.message == f"fault {REST_SECONDS - 100:.0f} s ago, rests {REST_SECONDS:.0f} s"
     assert first(working(), now=begin + REST_SECONDS + 100, seen=seen).reason is None
 
 
@@ -314,12 +316,12 @@ def test_a_gate_without_rest_opens_at_once() -> None:
 def test_an_old_view_does_not_make_the_rest_shorter() -> None:
     _, seen = judge(working(finding("nvlink_errors")), fresh=True, now=0.0)
     _, seen = judge(working(), fresh=False, now=5.0, seen=seen)
-    assert first(working(), now=10.0, seen=seen).reason is Reason.FAULT
+    assert first(working(), now=10.0, seen=seen).reason is ObstacleReason.FAULT
 
 
 def test_a_person_can_say_what_an_xid_means() -> None:
     assert first(xid(79), classes={79: "application"}).reason is None
-    assert first(xid(31), classes={31: "fatal"}).reason is Reason.XID
+    assert first(xid(31), classes={31: "fatal"}).reason is ObstacleReason.XID
 
 
 def test_a_limit_of_gpuwatch_is_no_conflict() -> None:
@@ -331,4 +333,8 @@ def test_a_limit_of_gpuwatch_is_no_conflict() -> None:
 
 def test_all_obstacles_are_told_the_most_serious_first() -> None:
     found = first(working(finding("nvlink_errors"), mig_enabled=True, display_active=True))
-    assert [obstacle.reason for obstacle in found.obstacles] == [Reason.FAULT, Reason.MIG, Reason.DISPLAY]
+    assert [obstacle.reason for obstacle in found.obstacles] == [
+        ObstacleReason.FAULT,
+        ObstacleReason.MIG,
+        ObstacleReason.DISPLAY,
+    ]

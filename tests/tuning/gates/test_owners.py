@@ -11,7 +11,7 @@ from gpuwatch.model.consent import Consents, PodConsent
 from gpuwatch.model.snapshot import GpuProcess
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import ProcessOwner, Workload
-from gpuwatch.tuning.gates.owners import Owner, Team, consent_of, follow, owners, teams
+from gpuwatch.tuning.gates.owners import Gang, Owner, consent_of, follow, gangs, owners
 from tests.remediation.planning.remediating import START, view
 
 ALICE = ProcessOwner(pid=7, start_time=1, uid=1000, user="alice")
@@ -47,12 +47,12 @@ def rank(name: str, uid: str, job: str | None = None) -> PodConsent:
 
 
 def grouped(of: View, known: Consents | None = None) -> list[tuple[str, ...]]:
-    return [team.uuids for team in teams(of, known)]
+    return [gang.uuids for gang in gangs(of, known)]
 
 
 def test_gpus_of_nobody_are_each_on_their_own() -> None:
     assert grouped(held({})) == [(uuid,) for uuid in GPUS]
-    assert all(not team.owners for team in teams(held({}), None))
+    assert all(not gang.owners for gang in gangs(held({}), None))
 
 
 def test_gpus_of_one_pod_are_one_team() -> None:
@@ -77,9 +77,9 @@ def test_pods_of_one_job_are_one_team_and_their_namesakes_elsewhere_are_not() ->
 def test_teams_hang_together_by_chains() -> None:
     a, b, c = pod("a", "uid-a"), pod("b", "uid-b"), pod("c", "uid-c")
     of = held({"GPU-0": (a,), "GPU-3": (a, b), "GPU-1": (c,), "GPU-2": (b, c)})
-    (team,) = teams(of, None)
-    assert team.uuids == GPUS
-    assert [owner.name for owner in team.owners] == ["ml/a", "ml/c", "ml/b"]
+    (gang,) = gangs(of, None)
+    assert gang.uuids == GPUS
+    assert [owner.name for owner in gang.owners] == ["ml/a", "ml/c", "ml/b"]
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_teams_hang_together_by_chains() -> None:
 )
 def test_outside_of_pods_it_is_the_job_or_the_account(owner: ProcessOwner, name: str) -> None:
     of = running(held({}), {"GPU-0": (7,), "GPU-1": (8,)}, owner, replace(owner, pid=8))
-    first = teams(of, None)[0]
-    assert first == Team(uuids=("GPU-0", "GPU-1"), owners=(Owner(name=name),), pids=frozenset({7, 8}))
+    first = gangs(of, None)[0]
+    assert first == Gang(uuids=("GPU-0", "GPU-1"), owners=(Owner(name=name),), pids=frozenset({7, 8}))
     assert not first.owners[0].is_pod
 
 
@@ -106,15 +106,15 @@ def test_processes_of_nobody_knows_whom_may_belong_together() -> None:
 def test_a_pods_own_processes_are_no_other_owner() -> None:
     inside = replace(ALICE, pod_uid="uid-a", workload=pod("a", "uid-a"))
     of = running(held({"GPU-0": (pod("a", "uid-a"),)}), {"GPU-0": (7, 8)}, inside)
-    (first, *_) = teams(of, None)
+    (first, *_) = gangs(of, None)
     assert [owner.name for owner in first.owners] == ["ml/a"]
     assert first.pids == {7, 8}
 
 
 def test_a_pod_keeps_its_key_when_its_uid_becomes_known_by_a_process() -> None:
     known = consents(rank("a", "uid-a"))
-    before = teams(held({"GPU-0": (pod("a"),)}), known)[0]
-    after = teams(held({"GPU-0": (pod("a", "uid-a"),)}), known)[0]
+    before = gangs(held({"GPU-0": (pod("a"),)}), known)[0]
+    after = gangs(held({"GPU-0": (pod("a", "uid-a"),)}), known)[0]
     assert before.key == after.key
     assert before.owners == (Owner(name="ml/a", uid="uid-a", namespace="ml", pod="a"),)
 
@@ -137,52 +137,52 @@ def test_containers_of_a_pod_are_one_owner_also_when_one_has_not_begun() -> None
 
 
 def test_a_pod_made_anew_under_its_name_is_another_one() -> None:
-    one, two = (teams(held({"GPU-0": (pod("a", uid),)}), None)[0] for uid in ("uid-1", "uid-2"))
+    one, two = (gangs(held({"GPU-0": (pod("a", uid),)}), None)[0] for uid in ("uid-1", "uid-2"))
     assert one.owners[0].name == two.owners[0].name
     assert one.key != two.key
     assert follow(one, two) == (two, True)
     assert consent_of(two.owners[0], consents(rank("a", "uid-1"))) is None
 
 
-def team(*pids: int, gpus: tuple[str, ...] = ("GPU-0",), owner: str = "ml/a") -> Team:
-    return Team(uuids=gpus, owners=(Owner(name=owner),), pids=frozenset(pids))
+def gang(*pids: int, gpus: tuple[str, ...] = ("GPU-0",), owner: str = "ml/a") -> Gang:
+    return Gang(uuids=gpus, owners=(Owner(name=owner),), pids=frozenset(pids))
 
 
 def test_the_first_team_is_no_other_than_before() -> None:
-    assert follow(None, team(1)) == (team(1), False)
+    assert follow(None, gang(1)) == (gang(1), False)
 
 
-@pytest.mark.parametrize("now", [team(1, gpus=("GPU-0", "GPU-1")), team(1, owner="ml/b"), team(gpus=())])
-def test_s7_other_gpus_or_other_owners_are_other_work(now: Team) -> None:
-    assert follow(team(1), now) == (now, True)
+@pytest.mark.parametrize("now", [gang(1, gpus=("GPU-0", "GPU-1")), gang(1, owner="ml/b"), gang(gpus=())])
+def test_s7_other_gpus_or_other_owners_are_other_work(now: Gang) -> None:
+    assert follow(gang(1), now) == (now, True)
 
 
 def test_s7_processes_of_which_none_was_there_before_are_other_work() -> None:
-    assert follow(team(1, 2), team(3, 4)) == (team(3, 4), True)
+    assert follow(gang(1, 2), gang(3, 4)) == (gang(3, 4), True)
 
 
 def test_a_process_more_or_less_is_the_same_work() -> None:
-    assert follow(team(1, 2), team(2, 3)) == (team(1, 2), False)
-    assert follow(team(), team(1)) == (team(1), False)
+    assert follow(gang(1, 2), gang(2, 3)) == (gang(1, 2), False)
+    assert follow(gang(), gang(1)) == (gang(1), False)
 
 
 def test_s7_ranks_that_are_replaced_one_after_the_other_are_other_work_in_the_end() -> None:
-    between, is_other = follow(team(1, 2), team(2, 3))
+    between, is_other = follow(gang(1, 2), gang(2, 3))
     assert not is_other
-    assert follow(between, team(3, 4)) == (team(3, 4), True)
+    assert follow(between, gang(3, 4)) == (gang(3, 4), True)
 
 
 def test_s7_a_script_started_anew_is_other_work_also_after_a_pause() -> None:
-    waiting, is_other = follow(team(1), team())
+    waiting, is_other = follow(gang(1), gang())
     assert (waiting.pids, is_other) == ({1}, False)
-    assert follow(waiting, team(1)) == (team(1), False)
-    assert follow(waiting, team(2)) == (team(2), True)
+    assert follow(waiting, gang(1)) == (gang(1), False)
+    assert follow(waiting, gang(2)) == (gang(2), True)
 
 
 def test_a_key_does_not_depend_on_the_order() -> None:
     a, b = Owner(name="a"), Owner(name="b")
-    assert Team(uuids=("1", "2"), owners=(a, b)).key == Team(uuids=("2", "1"), owners=(b, a)).key
-    assert Team(uuids=("1",), owners=(a,)).key != Team(uuids=("1",), owners=(a, b)).key
+    assert Gang(uuids=("1", "2"), owners=(a, b)).key == Gang(uuids=("2", "1"), owners=(b, a)).key
+    assert Gang(uuids=("1",), owners=(a,)).key != Gang(uuids=("1",), owners=(a, b)).key
 
 
 HOLDERS = st.dictionaries(
@@ -197,7 +197,7 @@ HOLDERS = st.dictionaries(
 def test_every_gpu_is_in_one_team_and_owners_in_one_too(
     holders: dict[str, tuple[Workload, ...]], lost: set[str]
 ) -> None:
-    found = teams(held(holders, lost), None)
+    found = gangs(held(holders, lost), None)
     assert sorted(uuid for each in found for uuid in each.uuids) == sorted(GPUS)
     names = [owner.id for each in found for owner in each.owners]
     assert len(names) == len(set(names))

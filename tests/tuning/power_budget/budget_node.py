@@ -7,11 +7,10 @@ from typing import NamedTuple
 from gpuwatch.model.setting import Actuation, Setting
 from gpuwatch.model.snapshot import ClockEvents, Gpu, GpuState, GpuStatus, Identity, Power, Snapshot
 from gpuwatch.model.view import AgentStatus, View
-from gpuwatch.tuning.energy.state import State
-from gpuwatch.tuning.model.order import Order, Outcome, Turned
-from gpuwatch.tuning.model.restore_value import is_same
+from gpuwatch.tuning.energy.model import TrialState
+from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome, SettingOrder, is_same
 from gpuwatch.tuning.power_budget import loop as budget_loop
-from gpuwatch.tuning.power_budget.state import Look, Memory, Step
+from gpuwatch.tuning.power_budget.loop import BudgetInputs, BudgetMemory, BudgetStep
 
 FLOOR, DEFAULT = 100.0, 300.0
 START = 1.79e9
@@ -43,7 +42,7 @@ class Board:
             False
         )  # whether a limit slows it down; None: untold
         self.owner = "somebody"
-        self.state: State | None = None
+        self.state: TrialState | None = None
         self.priority = 0
         self.configured = limit  # as the newest sample but four has it
         self.pending: tuple[float, float] | None = None
@@ -63,10 +62,10 @@ class Node:
         self.budget, self.random, self.luck, self.noise = budget, random.Random(seed), luck, noise
         self.boards: dict[str, Board] = {}
         self.record: dict[str, Setting] = {}
-        self.memory = Memory()
+        self.memory = BudgetMemory()
         self.now, self.samples, self.made, self.writes = 0.0, 0, 0, 0
-        self.turned: tuple[Turned, ...] = ()
-        self.orders: tuple[Order, ...] = ()
+        self.results: tuple[ApplyResult, ...] = ()
+        self.orders: tuple[SettingOrder, ...] = ()
         self.fixed: set[str] = set()
         self.fresh, self.readable = True, True
         self.unanswered: dict[int, str] = {}
@@ -115,7 +114,7 @@ class Node:
 
     def crash(self) -> None:
         """The tuner dies and another one starts. A call that the driver has not answered is done, or never was."""
-        self.memory, self.turned = Memory(), ()
+        self.memory, self.results = BudgetMemory(), ()
         for board in self.boards.values():
             if board.pending is not None and self.random.random() < 0.5:
                 board.pending, board.is_busy = None, False
@@ -132,34 +131,34 @@ class Node:
         look = self.look()
         result = budget_loop.cycle(self.memory, look)
         self.memory, self.orders, self.result = result.memory, result.orders, result
-        self.turned = ()
+        self.results = ()
         for number, order in enumerate(result.orders):
             if dies_after is not None and number >= dies_after:
                 break
-            self.turned = (*self.turned, self._turn(order))
+            self.results = (*self.results, self._turn(order))
             yield self.total
         if dies_after is not None:
             self.crash()
             yield self.total
 
-    def run(self, seconds: float, each: float = 1.0) -> Step:
+    def run(self, seconds: float, each: float = 1.0) -> BudgetStep:
         """Cycles of a second, or of `each`; the last one's result."""
         for _ in range(round(seconds / each)):
             for _ in self.step(each):
                 pass
         return self.result
 
-    def look(self) -> Look:
+    def look(self) -> BudgetInputs:
         """What the loop is told."""
         boards = self.boards.values()
-        return Look(
+        return BudgetInputs(
             view=self.view(),
             fresh=self.fresh,
             now=self.now,
             at=START + self.now,
             budget=self.budget,
             actuation=Actuation(settings=tuple(self.record.values())) if self.readable else None,
-            turned=self.turned,
+            results=self.results,
             fixed=frozenset(self.fixed),
             owners={board.uuid: board.owner for board in boards},
             priorities={board.uuid: board.priority for board in boards},
@@ -204,48 +203,48 @@ class Node:
         board.limit, board.pending, board.is_busy = board.pending[0], None, False
         return True
 
-    def _turn(self, order: Order) -> Turned:
+    def _turn(self, order: SettingOrder) -> ApplyResult:
         """As the hand does: recorded, done, read back; never above the original, nor what somebody else has set."""
         board = self.boards.get(order.uuid)
         if board is None or board.is_lost:
-            return Turned(order=order, outcome=Outcome.FAILED)
+            return ApplyResult(order=order, outcome=OrderOutcome.FAILED)
         if board.is_busy:
-            return Turned(order=order, outcome=Outcome.SILENT)
+            return ApplyResult(order=order, outcome=OrderOutcome.SILENT)
         own = self.record.get(order.uuid)
         if own is not None and not any(is_same(board.limit, watts) for watts in (*own.applied, own.original or 0.0)):
             if order.value is None:
                 del self.record[order.uuid]
-            return Turned(order=order, outcome=Outcome.FOREIGN)
+            return ApplyResult(order=order, outcome=OrderOutcome.FOREIGN)
         if order.value is None and own is None:
-            return Turned(order=order, outcome=Outcome.DONE)
+            return ApplyResult(order=order, outcome=OrderOutcome.DONE)
         if self.random.random() < self.luck.refused:
-            return Turned(order=order, outcome=Outcome.REFUSED)
+            return ApplyResult(order=order, outcome=OrderOutcome.REFUSED)
         return self._write(order, board, own)
 
-    def _write(self, order: Order, board: Board, own: Setting | None) -> Turned:
+    def _write(self, order: SettingOrder, board: Board, own: Setting | None) -> ApplyResult:
         original = board.limit if own is None or own.original is None else own.original
         watts = original if order.value is None else order.value
         if not min(board.floor, original) - 1 <= watts <= original + 1:
-            return Turned(order=order, outcome=Outcome.REFUSED)
+            return ApplyResult(order=order, outcome=OrderOutcome.REFUSED)
         applied = tuple(dict.fromkeys((watts, *(own.applied if own else ()))))
         self.record[board.uuid] = _setting(board.uuid, original, applied)
-        outcome, luck, roll = Outcome.DONE, self.luck, self.random.random()
+        outcome, luck, roll = OrderOutcome.DONE, self.luck, self.random.random()
         if roll < luck.silent:
             board.pending, board.is_busy = (watts, self.now + self.random.uniform(1, 100)), True
-            outcome = Outcome.SILENT
+            outcome = OrderOutcome.SILENT
         elif roll < luck.silent + luck.late:
             board.pending = (watts, self.now + self.random.uniform(1, 20))
-            outcome = Outcome.FAILED
+            outcome = OrderOutcome.FAILED
         elif roll < luck.silent + luck.late + luck.fails:
-            outcome = Outcome.FAILED
+            outcome = OrderOutcome.FAILED
         else:
             self.writes += board.limit != watts
             board.limit, board.pending = watts, None
             self.record[board.uuid] = _setting(board.uuid, original, (watts,))
             if order.value is None:
                 del self.record[board.uuid]
-        in_force = order.value if outcome is Outcome.DONE else None
-        return Turned(order=order, outcome=outcome, in_force=in_force)
+        in_force = order.value if outcome is OrderOutcome.DONE else None
+        return ApplyResult(order=order, outcome=outcome, in_force=in_force)
 
 
 def _constant(watts: float) -> Demand:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.tuning.power_budget.allocation import Demand, How, Shares, emergency, share
+from gpuwatch.tuning.power_budget.allocation import PowerDemand, ShareMethod, Shares, emergency, share
 from gpuwatch.tuning.power_budget.curve import Curve
 
 EIGHT = [f"GPU-{n}" for n in range(8)]
@@ -20,30 +20,30 @@ def demand(
     curve: Curve | None = None,
     priority: int = 0,
     fixed: float | None = None,
-) -> Demand:
-    return Demand(uuid=uuid, floor=100.0, ceiling=300.0, draw=draw, curve=curve, priority=priority, fixed=fixed)
+) -> PowerDemand:
+    return PowerDemand(uuid=uuid, floor=100.0, ceiling=300.0, draw=draw, curve=curve, priority=priority, fixed=fixed)
 
 
-def speeds(shares: Shares, *gpus: Demand) -> list[float]:
+def speeds(shares: Shares, *gpus: PowerDemand) -> list[float]:
     return [gpu.curve.performance(shares.limits[gpu.uuid]) for gpu in gpus if gpu.curve]
 
 
 def test_with_nothing_known_everybody_gets_the_same() -> None:
     shares = share(1_200.0, [demand(uuid) for uuid in EIGHT])
-    assert shares.how is How.UNIFORM
+    assert shares.how is ShareMethod.UNIFORM
     assert set(shares.limits.values()) == {150.0}
 
 
 def test_a_budget_that_all_limits_fit_changes_nothing() -> None:
-    odd = Demand(uuid="odd", floor=100.0, ceiling=249.5)
+    odd = PowerDemand(uuid="odd", floor=100.0, ceiling=249.5)
     shares = share(549.5, [demand("a"), odd])
-    assert (shares.how, shares.limits) == (How.UNLIMITED, {"a": 300.0, "odd": 249.5})
+    assert (shares.how, shares.limits) == (ShareMethod.UNLIMITED, {"a": 300.0, "odd": 249.5})
 
 
 def test_below_95_percent_of_the_budget_nobody_is_held() -> None:
     gpus = [demand("busy", draw=250.0, curve=TIMID), demand("idle", draw=60.0, curve=CALM)]
     shares = share(400.0, gpus)
-    assert shares.how is How.ROOMY
+    assert shares.how is ShareMethod.ROOMY
     assert shares.limits == {"busy": 280.0, "idle": 120.0}
 
 
@@ -51,7 +51,7 @@ def test_the_gpu_that_would_lose_most_gets_more() -> None:
     timid, calm = demand("timid", curve=TIMID), demand("calm", curve=CALM)
     shares = share(360.0, [timid, calm])
     slow, fast = speeds(shares, timid, calm)
-    assert shares.how is How.SHARED
+    assert shares.how is ShareMethod.SHARED
     assert slow > TIMID.performance(180.0) + 0.05
     assert fast == pytest.approx(slow, abs=0.02)
 
@@ -72,13 +72,13 @@ def test_a_gpu_nothing_is_known_of_gets_an_equal_part() -> None:
     shares = share(540.0, [demand("unknown"), demand("timid", curve=TIMID), demand("calm", curve=CALM)])
     assert shares.limits["unknown"] == 180.0
     assert shares.limits["timid"] > 180.0 > shares.limits["calm"]
-    assert "1 unknown in equal parts" in shares.words
+    assert "1 unknown in equal parts" in shares.message
 
 
 def test_a_gpu_of_which_only_the_draw_is_known_keeps_about_that() -> None:
     gpus = [demand("low", draw=110.0), demand("high", draw=290.0)]
     shares = share(380.0, gpus)
-    assert shares.how is How.SHARED
+    assert shares.how is ShareMethod.SHARED
     assert shares.limits["low"] < 140.0 < shares.limits["high"]
 
 
@@ -90,17 +90,17 @@ def test_a_curve_of_a_busier_phase_no_longer_counts() -> None:
 
 def test_a_budget_below_all_floors_is_told_and_everybody_is_at_the_floor() -> None:
     shares = share(700.0, [demand(uuid, curve=TIMID) for uuid in EIGHT])
-    assert shares.how is How.INFEASIBLE
+    assert shares.how is ShareMethod.INFEASIBLE
     assert set(shares.limits.values()) == {100.0}
-    assert shares.words == "infeasible: the lowest limits are 800 W together, the budget is 700 W"
+    assert shares.message == "infeasible: the lowest limits are 800 W together, the budget is 700 W"
 
 
 def test_a_limit_that_cannot_be_changed_is_taken_off_first() -> None:
     gpus = [demand("a"), demand("b"), demand("foreign", fixed=300.0)]
     assert share(600.0, gpus).limits == {"a": 150.0, "b": 150.0}
     bound = share(450.0, gpus)
-    assert bound.how is How.INFEASIBLE
-    assert "300 W are bound by limits that cannot be changed" in bound.words
+    assert bound.how is ShareMethod.INFEASIBLE
+    assert "300 W are bound by limits that cannot be changed" in bound.message
 
 
 def test_a_node_without_gpus_is_no_trouble() -> None:
@@ -139,18 +139,18 @@ def test_a_curve_that_cannot_be_is_none(curve: Curve) -> None:
 @pytest.mark.parametrize("budget", [0.0, -100.0])
 def test_no_budget_leaves_everybody_at_the_floor(budget: float) -> None:
     gpus = [demand("a", draw=200.0), demand("b")]
-    assert share(budget, gpus).how is How.INFEASIBLE
+    assert share(budget, gpus).how is ShareMethod.INFEASIBLE
     assert share(budget, gpus).limits == {"a": 100.0, "b": 100.0} == emergency(budget, gpus, {"a": 300.0})
 
 
 def test_a_floor_above_the_limit_of_before_never_raises_it() -> None:
-    low = Demand(uuid="low", floor=200.0, ceiling=150.0)
+    low = PowerDemand(uuid="low", floor=200.0, ceiling=150.0)
     assert share(300.0, [low, demand("a")]).limits == {"low": 150.0, "a": 150.0}
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_limits_that_are_no_number_are_an_error_and_nothing_is_shared(wrong: float) -> None:
-    for gpus in ([Demand(uuid="a", floor=wrong, ceiling=300.0)], [demand("a", fixed=wrong)]):
+    for gpus in ([PowerDemand(uuid="a", floor=wrong, ceiling=300.0)], [demand("a", fixed=wrong)]):
         with pytest.raises(ValueError, match="no number"):
             share(500.0, gpus)
     for ask in (lambda: share(wrong, [demand("a")]), lambda: emergency(wrong, [demand("a")], {})):
@@ -167,7 +167,7 @@ WATTS = st.floats(1.0, 1_000.0, allow_nan=False)
 CURVES = st.builds(Curve, draw=WATTS, waits=st.floats(0.05, 1.0), static=st.floats(0.0, 0.9))
 WILD = st.builds(Curve, draw=st.floats(), waits=st.floats(), static=st.floats(), lowest=st.floats())
 DEMANDS = st.builds(
-    Demand,
+    PowerDemand,
     uuid=st.uuids().map(str),
     floor=st.integers(50, 200).map(float),
     ceiling=WATTS,
@@ -179,14 +179,14 @@ DEMANDS = st.builds(
 
 
 @given(st.integers(-500, 5_000), st.lists(DEMANDS, max_size=16, unique_by=lambda gpu: gpu.uuid))
-def test_limits_stay_within_the_budget_and_the_boards_whatever_is_asked(budget: float, gpus: list[Demand]) -> None:
+def test_limits_stay_within_the_budget_and_the_boards_whatever_is_asked(budget: float, gpus: list[PowerDemand]) -> None:
     shares = share(budget, gpus)
     free = {gpu.uuid: gpu for gpu in gpus if gpu.fixed is None}
     assert set(shares.limits) == set(free)
     for uuid, watts in shares.limits.items():
         assert free[uuid].range.low <= watts <= free[uuid].range.high
     total = sum(shares.limits.values()) + sum(gpu.fixed or 0.0 for gpu in gpus)
-    assert shares.how is How.INFEASIBLE or total <= budget + 1e-6
+    assert shares.how is ShareMethod.INFEASIBLE or total <= budget + 1e-6
 
 
 @given(st.integers(800, 2_400), st.lists(CURVES, min_size=8, max_size=8))

@@ -26,19 +26,19 @@ def a_node(seed: int, budget: float, luck: Luck, count: int = 5) -> Node:
 
 def lives(node: Node) -> None:
     """Work comes and goes, and GPUs fall silent; nothing that touches a limit."""
-    roll, board = node.random, node.random.choice(list(node.boards.values()))
+    roll, capabilities = node.random, node.random.choice(list(node.boards.values()))
     event = roll.choice(["owner", "draw", "lost", "fixed", "priority", "stale", "record", *[""] * 20])
     if event == "owner":
-        board.owner = f"owner {roll.random()}"
+        capabilities.owner = f"owner {roll.random()}"
     if event in ("owner", "draw"):
         watts = roll.uniform(20.0, 400.0)
-        board.draws = lambda limit: min(limit, watts)
+        capabilities.draws = lambda limit: min(limit, watts)
     if event == "lost":
-        board.is_lost = not board.is_lost
+        capabilities.is_lost = not capabilities.is_lost
     if event == "fixed":
-        node.fixed ^= {board.uuid}
+        node.fixed ^= {capabilities.uuid}
     if event == "priority":
-        board.priority = roll.randint(0, 2)
+        capabilities.priority = roll.randint(0, 2)
     node.fresh, node.readable = event != "stale", event != "record"
 
 
@@ -66,12 +66,12 @@ def changes(node: Node, grows: bool) -> None:
     elif event == "another" and not grows:
         another(node)
     elif event == "foreign":
-        board = roll.choice(list(node.boards.values()))
-        board.limit = roll.uniform(FLOOR, DEFAULT if grows else board.limit)
+        capabilities = roll.choice(list(node.boards.values()))
+        capabilities.limit = roll.uniform(FLOOR, DEFAULT if grows else capabilities.limit)
     elif event == "removed" and grows:  # a driver that was loaded anew
-        board = roll.choice(list(node.boards.values()))
-        board.limit = DEFAULT
-        node.record.pop(board.uuid, None)
+        capabilities = roll.choice(list(node.boards.values()))
+        capabilities.limit = DEFAULT
+        node.record.pop(capabilities.uuid, None)
 
 
 def pause(roll: random.Random) -> float:
@@ -118,8 +118,8 @@ def test_once_trouble_is_over_the_budget_is_kept_and_calm(seed: int) -> None:
             pass
     node.luck, node.noise, node.fixed, node.fresh, node.readable = Luck(), 0.0, set(), True, True
     node.budget = len(node.boards) * 200.0
-    for board in node.boards.values():
-        board.is_lost = False
+    for capabilities in node.boards.values():
+        capabilities.is_lost = False
     node.run(3_800, each=5.0)  # somebody else's limits are left alone for an hour
     assert node.total <= node.budget + ROUNDS
     before = node.writes

@@ -5,15 +5,13 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.tuning.energy.state import Phase, Probe, State
-from gpuwatch.tuning.energy.windows import Pair
+from gpuwatch.tuning.energy.model import Probe, TrialPhase, TrialState, WindowPair
 from gpuwatch.tuning.gates.conflict import YIELD_SECONDS
-from gpuwatch.tuning.model.order import Outcome, Turned
-from gpuwatch.tuning.power_budget.allocation import How
-from gpuwatch.tuning.power_budget.decision import LEARN_SECONDS, SHARE_SECONDS
+from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome
+from gpuwatch.tuning.power_budget.allocation import ShareMethod
+from gpuwatch.tuning.power_budget.demand import ENOUGH_SECONDS
 from gpuwatch.tuning.power_budget.limits import GRACE_SECONDS, RETRY_SECONDS
-from gpuwatch.tuning.power_budget.overdraw import ENOUGH_SECONDS
-from gpuwatch.tuning.power_budget.state import Memory, Plight
+from gpuwatch.tuning.power_budget.loop import LEARN_SECONDS, SHARE_SECONDS, BudgetCondition, BudgetMemory
 from tests.tuning.power_budget.budget_node import DEFAULT, FLOOR, Luck, Node
 
 LEARNT = LEARN_SECONDS + 1
@@ -40,18 +38,18 @@ def test_it_looks_what_is_drawn_before_it_holds_anybody() -> None:
     node = a_node(600.0, 280.0, 120.0, 120.0)
     early = node.run(LEARN_SECONDS - 5).state
     assert early is not None
-    assert (early.how, early.limits, early.draw) == (Plight.LEARNING, 900.0, 520.0)
+    assert (early.how, early.limits, early.draw) == (BudgetCondition.LEARNING, 900.0, 520.0)
     assert set(node.limits.values()) == {DEFAULT}
     state = node.run(20).state
     assert state is not None
-    assert state.how == How.ROOMY
+    assert state.how == ShareMethod.ROOMY
     assert node.limits["GPU-1"] >= 290.0
     assert node.total <= 600.0 == state.budget
 
 
 def test_limits_that_all_fit_are_left_alone() -> None:
     node = a_node(900.0, 280.0, 280.0, 280.0)
-    assert {state.how for _ in range(100) if (state := node.run(1).state)} == {How.UNLIMITED}
+    assert {state.how for _ in range(100) if (state := node.run(1).state)} == {ShareMethod.UNLIMITED}
     assert (node.writes, node.record) == (0, {})
 
 
@@ -61,7 +59,7 @@ def test_more_drawn_than_the_budget_for_3_s_caps_everybody_at_once() -> None:
     assert node.writes == 0
     state = node.run(1).state
     assert state is not None
-    assert state.how == Plight.EMERGENCY
+    assert state.how == BudgetCondition.EMERGENCY
     assert list(node.limits.values()) == pytest.approx([200.0] * 3)
 
 
@@ -69,7 +67,7 @@ def test_what_was_seen_before_an_emergency_is_not_forgotten() -> None:
     node = a_node(600.0, 290.0, 290.0, 100.0)
     node.run(70)
     assert node.result.state is not None
-    assert node.result.state.how == How.SHARED
+    assert node.result.state.how == ShareMethod.SHARED
     assert node.limits["GPU-1"] > 220.0 > 140.0 > node.limits["GPU-3"]
 
 
@@ -125,7 +123,7 @@ def test_a_higher_priority_is_served_first() -> None:
 def test_an_infeasible_budget_is_said_and_everybody_is_at_the_floor() -> None:
     state = settled(200.0, 50.0, 50.0, 50.0).result.state
     assert state is not None
-    assert state.how == How.INFEASIBLE
+    assert state.how == ShareMethod.INFEASIBLE
     assert state.limits == 3 * FLOOR
 
 
@@ -139,7 +137,7 @@ def test_a_gpu_that_cannot_be_read_counts_with_the_most_it_could_have_after_a_wh
     assert state is not None
     assert node.limits["GPU-2"] + node.limits["GPU-3"] <= 600.0 - DEFAULT
     assert (state.limits, state.draw) == (None, None)
-    assert "GPU-1 counts for 300 W: it cannot be read" in state.words
+    assert "GPU-1 counts for 300 W: it cannot be read" in state.message
 
 
 def test_gpus_that_only_the_bus_knows_or_that_do_not_answer_count_too() -> None:
@@ -171,7 +169,7 @@ def test_a_view_or_a_record_that_tells_nothing_changes_no_limit(blind: str) -> N
     node.budget = 400.0
     state = node.run(60).state
     assert state is not None
-    assert (state.how, node.orders) == (Plight.WAITING, ())
+    assert (state.how, node.orders) == (BudgetCondition.WAITING, ())
     setattr(node, blind, True)
     node.run(1)
     assert node.total <= 400.0
@@ -184,7 +182,7 @@ def test_without_a_budget_everything_is_given_back(budget: float | None) -> None
     node.budget, node.fresh = budget, budget is not None  # nor does it take a View
     state = node.run(1).state
     assert (node.limits, node.record) == (dict.fromkeys(node.boards, DEFAULT), {})
-    assert state is None if budget is None else state is not None and state.how == Plight.INVALID
+    assert state is None if budget is None else state is not None and state.how == BudgetCondition.INVALID
     before = node.writes
     node.run(60)
     assert node.writes == before
@@ -208,7 +206,7 @@ def test_a_write_that_did_not_show_counts_and_is_asked_again_later(luck: Luck) -
     state = node.run(3).state
     assert node.limits == calm
     assert state is not None
-    assert "may still get" in state.words
+    assert "may still get" in state.message
     node.luck = Luck()
     asked = node.orders
     node.run(RETRY_SECONDS - 5)
@@ -221,18 +219,18 @@ def test_an_answer_that_never_came_counts_as_silence() -> None:
     node = settled(600.0, 290.0, 60.0, 100.0)
     node.budget = 700.0
     node.run(1)
-    node.turned = ()
+    node.results = ()
     state = node.run(1).state
     assert state is not None
-    assert "may still get" in state.words
+    assert "may still get" in state.message
 
 
 def test_a_limit_of_somebody_else_is_theirs_for_an_hour() -> None:
     node = settled(600.0, 290.0, 60.0, 100.0)
-    board = node.boards["GPU-2"]
-    board.limit, board.draws = 210.0, node.boards["GPU-1"].draws
+    capabilities = node.boards["GPU-2"]
+    capabilities.limit, capabilities.draws = 210.0, node.boards["GPU-1"].draws
     node.run(YIELD_SECONDS / 2, each=5.0)
-    assert board.limit == 210.0
+    assert capabilities.limit == 210.0
     assert 380.0 <= node.limits["GPU-1"] + node.limits["GPU-3"] <= 390.0
 
 
@@ -252,7 +250,7 @@ def test_after_a_restart_what_is_recorded_may_be_in_force_and_the_original_is_kn
     node.crash()
     first = node.run(1).state
     assert first is not None
-    assert f"{uuid} may still get 270 W" in first.words
+    assert f"{uuid} may still get 270 W" in first.message
     assert before.items() <= ordered(node).items()
     node.run(120)
     assert node.total <= 600.0
@@ -268,7 +266,7 @@ def test_after_a_restart_limits_stay_until_it_is_known_what_is_drawn() -> None:
     for _ in range(round(ENOUGH_SECONDS)):
         state = node.run(1).state
         assert state is not None
-        assert (state.how, node.limits) == (Plight.LEARNING, before)
+        assert (state.how, node.limits) == (BudgetCondition.LEARNING, before)
 
 
 def test_after_a_restart_limits_that_exceed_the_budget_are_answered_at_once() -> None:
@@ -308,10 +306,10 @@ def test_when_one_cannot_be_lowered_the_others_are() -> None:
 @pytest.mark.parametrize("is_told", [True, False])
 def test_who_is_slowed_down_by_its_limit_is_held_though_it_draws_less(is_told: bool) -> None:
     node = settled(480.0, 280.0, 150.0, 150.0)
-    board, before = node.boards["GPU-1"], node.limits["GPU-1"]
-    board.draws, board.is_capped = lambda limit: 0.8 * limit, lambda limit: is_told and limit < 280.0
+    capabilities, before = node.boards["GPU-1"], node.limits["GPU-1"]
+    capabilities.draws, capabilities.is_capped = lambda limit: 0.8 * limit, lambda limit: is_told and limit < 280.0
     node.run(600, each=2.0)
-    assert (board.limit >= before - 5.0) is is_told
+    assert (capabilities.limit >= before - 5.0) is is_told
 
 
 def test_a_sample_of_before_a_write_is_not_believed() -> None:
@@ -342,7 +340,7 @@ def test_after_a_restart_a_gpu_that_was_never_read_counts_for_what_others_may_ha
     node.crash()
     state = node.run(1).state
     assert state is not None
-    assert "GPU-2 counts for 300 W: it cannot be read" in state.words
+    assert "GPU-2 counts for 300 W: it cannot be read" in state.message
 
 
 def test_a_clock_that_is_set_back_hides_no_rise_for_long() -> None:
@@ -357,13 +355,13 @@ def test_a_clock_that_is_set_back_hides_no_rise_for_long() -> None:
     assert node.memory.limits.known["GPU-2"].watts == DEFAULT
 
 
-def probed(*ratios: tuple[float, float]) -> State:
+def probed(*ratios: tuple[float, float]) -> TrialState:
     """A state whose probes say (draw, speed), each a share of that without a cap."""
     probes = []
     for number, (draw, speed) in enumerate(ratios):
-        pair = Pair(speed=(math.log(speed), None), energy=math.log(draw / speed))
+        pair = WindowPair(speed=(math.log(speed), None), energy=math.log(draw / speed))
         probes.append(Probe(cap=1.5e9 - number * 1e8, pairs=(pair, pair), good=True))
-    return State(phase=Phase.SEARCH, probes=tuple(probes))
+    return TrialState(phase=TrialPhase.SEARCH, probes=tuple(probes))
 
 
 TIMID = probed((0.9, 0.91), (0.7, 0.72))
@@ -391,8 +389,8 @@ def test_a_search_that_begins_anew_as_the_limit_has_changed_takes_nothing_away()
     node.boards["GPU-1"].state, node.boards["GPU-2"].state = TIMID, CALM
     node.run(150)
     before = dict(node.limits)
-    for board in node.boards.values():
-        board.state = State()
+    for capabilities in node.boards.values():
+        capabilities.state = TrialState()
     node.run(150)
     assert node.limits == before
     node.boards["GPU-2"].state = TIMID  # as it draws all that it may, it was held meanwhile
@@ -402,7 +400,7 @@ def test_a_search_that_begins_anew_as_the_limit_has_changed_takes_nothing_away()
 
 def test_a_cap_of_the_energy_tuner_does_not_make_a_gpu_look_modest() -> None:
     node = a_node(900.0, 200.0, 200.0)
-    held = replace(TIMID, phase=Phase.HOLD, held=TIMID.probes[1].cap)
+    held = replace(TIMID, phase=TrialPhase.HOLD, held=TIMID.probes[1].cap)
     node.boards["GPU-1"].state = held
     node.boards["GPU-1"].draws = lambda limit: min(limit, 140.0)
     node.run(60)
@@ -414,13 +412,13 @@ def test_turned_of_another_knob_is_no_answer() -> None:
     node = settled(600.0, 290.0, 60.0, 100.0)
     node.budget = 500.0
     node.run(1)
-    wrong = tuple(replace(each, order=replace(each.order, knob="locked_clocks")) for each in node.turned)
-    assert all(isinstance(each, Turned) and each.outcome is Outcome.DONE for each in wrong)
-    node.turned = wrong
+    wrong = tuple(replace(each, order=replace(each.order, knob="locked_clocks")) for each in node.results)
+    assert all(isinstance(each, ApplyResult) and each.outcome is OrderOutcome.DONE for each in wrong)
+    node.results = wrong
     node.run(1)
     assert set(node.memory.limits.failed) == {each.order.uuid for each in wrong}
 
 
 def test_a_memory_can_be_compared_and_starts_empty() -> None:
-    assert Memory() == Memory()
+    assert BudgetMemory() == BudgetMemory()
     assert a_node(None).run(3).orders == ()

@@ -2,19 +2,19 @@
 
 import pytest
 
-from gpuwatch.tuning.power_budget.overdraw import Overdraw, Reading, natural, p95, watch
+from gpuwatch.tuning.power_budget.demand import Overdraw, PowerReading, natural, p95, watch
 
 
 def test_the_demand_is_the_p95_of_the_last_minute() -> None:
-    readings = [Reading(float(second), 100.0 + second) for second in range(200)]
+    readings = [PowerReading(float(second), 100.0 + second) for second in range(200)]
     assert p95(readings, now=199.0) == 100.0 + 196
     assert p95([], now=0.0) is None
 
 
 def test_too_short_a_time_tells_no_demand() -> None:
-    assert p95([Reading(0.0, 100.0), Reading(29.0, 100.0)], now=29.0) is None
-    assert p95([Reading(0.0, 100.0), Reading(30.0, 100.0)], now=30.0) == 100.0
-    assert p95([Reading(0.0, 100.0), Reading(30.0, 100.0)], now=80.0) is None
+    assert p95([PowerReading(0.0, 100.0), PowerReading(29.0, 100.0)], now=29.0) is None
+    assert p95([PowerReading(0.0, 100.0), PowerReading(30.0, 100.0)], now=30.0) == 100.0
+    assert p95([PowerReading(0.0, 100.0), PowerReading(30.0, 100.0)], now=80.0) is None
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_draw_at_its_limit_is_not_the_demand(
 def after(*watts: float | None) -> Overdraw:
     seen = Overdraw()
     for at, each in enumerate(watts):
-        seen = watch(seen, None if each is None else Reading(float(at), each), budget=1_000.0)
+        seen = watch(seen, None if each is None else PowerReading(float(at), each), budget=1_000.0)
     return seen
 
 

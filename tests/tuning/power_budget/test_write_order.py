@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuwatch.tuning.power_budget.allocation import Demand, emergency, share
+from gpuwatch.tuning.power_budget.allocation import PowerDemand, emergency, share
 from gpuwatch.tuning.power_budget.curve import Curve
-from gpuwatch.tuning.power_budget.write_order import DEAD_BAND_WATTS, InForce, Write, steps
+from gpuwatch.tuning.power_budget.limits import DEAD_BAND_WATTS, InForce, LimitWrite, steps
 from tests.seeds import seeded
 
 STEPS = 1_000
@@ -69,7 +69,7 @@ def test_a_few_watts_are_no_reason_to_write_unless_the_budget_is_exceeded() -> N
 def test_a_budget_that_fell_is_kept_after_as_few_writes_as_can_be() -> None:
     now = in_force(a=250.0, b=200.0, c=160.0)
     plan = steps(now, {"a": 150.0, "b": 150.0, "c": 150.0}, 520.0)
-    assert plan[0] == Write(uuid="a", before=250.0, watts=150.0)
+    assert plan[0] == LimitWrite(uuid="a", before=250.0, watts=150.0)
     assert sum(each.at_worst for each in now) - 100.0 <= 520.0
 
 
@@ -83,7 +83,7 @@ class Node:
         self.made = 0
         self.writes = 0
         self.faults = True
-        self.late: list[Write] = []
+        self.late: list[LimitWrite] = []
 
     def come(self, watts: float = DEFAULT) -> None:
         self.made += 1
@@ -100,7 +100,7 @@ class Node:
             for uuid, watts in self.limits.items()
         )
 
-    def write(self, write: Write) -> None:
+    def write(self, write: LimitWrite) -> None:
         """One in ten comes to nothing and one in ten comes late; the writer learns it only by reading back."""
         luck = self.random.random() if self.faults else 1.0
         self.writes += 1
@@ -121,7 +121,7 @@ def wishes(node: Node, now: tuple[InForce, ...]) -> dict[str, float]:
     """What `share` wants for random loads, as a tuner would ask it."""
     roll = node.random
     gpus = [
-        Demand(
+        PowerDemand(
             uuid=each.uuid,
             floor=FLOOR,
             ceiling=DEFAULT,

@@ -6,7 +6,7 @@ import pytest
 
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.setting import Setting
-from gpuwatch.tuning.service.memory_file import MOST, TunerMemory
+from gpuwatch.tuning.service.state_dir import MOST, TunerMemory
 from tests.tuning.service.tuning import limit
 
 

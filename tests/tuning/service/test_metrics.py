@@ -2,11 +2,14 @@
 
 from gpuwatch.metrics.exposition import Encoder
 from gpuwatch.model.setting import KNOBS, Actuation, Setting, Trigger
-from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Obstacle, Reason, TunerState, TuningState
+from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Obstacle, ObstacleReason, TunerState, TuningState
 from gpuwatch.tuning.service.metrics import COUNTED, TUNER_METRICS
 
 LIMIT = Setting(uuid="GPU-b", knob="power_limit", original=700.0, applied=(500.0,), at=1.0, boot_id="b", driver="d")
-OBSTACLES = (Obstacle(reason=Reason.FAULT, words="nvlink_errors"), Obstacle(reason=Reason.MIG, words="MIG"))
+OBSTACLES = (
+    Obstacle(reason=ObstacleReason.FAULT, message="nvlink_errors"),
+    Obstacle(reason=ObstacleReason.MIG, message="MIG"),
+)
 BUSY = TunerState(
     mode="enforce",
     guard=False,

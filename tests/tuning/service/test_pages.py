@@ -18,20 +18,20 @@ def page(state: TunerState) -> str:
 
 def test_each_gpu_says_what_is_done_for_whom_and_what_it_costs():
     text = page(enforcing())
-    for words in (
+    for message in (
         f"holding; used by {TRAIN}; clock at most 1410 MHz; loses 3.1% of its speed, at most 4.6%; allowed 5.0%",
         "about 12.1 Wh saved",
         f"searching; used by {CHAT}",
         "1800 W; limits 1795 W; draw 1042 W; roomy",
         "answers",
     ):
-        assert words in text
+        assert message in text
 
 
 def test_what_keeps_it_from_working_is_said():
     text = page(troubled())
-    for words in ("stopped by ada", "gpuwatch tune resume", "is not heard", "Permission denied", "is not known"):
-        assert words in text
+    for message in ("stopped by ada", "gpuwatch tune resume", "is not heard", "Permission denied", "is not known"):
+        assert message in text
 
 
 def test_what_a_person_wrote_is_no_markup():

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.event import Result
 from gpuwatch.model.setting import Trigger
-from gpuwatch.tuning.service.status_file import TunerStatus
+from gpuwatch.tuning.service.state_dir import TunerStatus
 from tests.tuning.service.test_metrics import BUSY
 
 SAID = replace(BUSY, at=7.5, actions={("power_limit", Result.DONE): 3, ("locked_clocks", Result.FAILED): 1})

@@ -13,9 +13,9 @@ from gpuwatch.config import Config, TuningConfig
 from gpuwatch.http.server import HttpStats, Request
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import UsageError
-from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.model.status import Reason, TunerState, TuningState
+from gpuwatch.tuning.model.status import ObstacleReason, TunerState, TuningState
 from gpuwatch.tuning.service.pages import routes
 from gpuwatch.tuning.service.process import ANSWER_SECONDS, LONGEST_LOOK
 from gpuwatch.tuning.service.state_dir import TunerFolder
@@ -29,7 +29,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.clock = HandClock()
-        self.views, self.record, self.heartbeat = Views(self.clock), SettingsRecord(folder), Heartbeat(folder)
+        self.views, self.record, self.heartbeat = Views(self.clock), SettingsRecord(folder), HeartbeatFile(folder)
         self.tuner = Tuner(TuningConfig(), self.views, TunerFolder.at(folder), clock=self.clock)
 
     def ready(self) -> int:
@@ -42,7 +42,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def reasons(state: TunerState) -> list[Reason | None]:
+def reasons(state: TunerState) -> list[ObstacleReason | None]:
     return [gpu.reason for gpu in state.gpus]
 
 
@@ -71,7 +71,7 @@ def test_a_fault_refuses_its_gpu_and_no_other(bench: Bench) -> None:
     bench.views.findings = (fatal(),)
     bench.views.look()
     # this hand-made node says nothing of processes, and who is on a GPU has to be known
-    assert reasons(bench.tuner.step()) == [Reason.FAULT, *[Reason.OWNERS_UNKNOWN] * 3]
+    assert reasons(bench.tuner.step()) == [ObstacleReason.FAULT, *[ObstacleReason.OWNERS_UNKNOWN] * 3]
 
 
 def test_without_a_fresh_view_every_gpu_is_refused_and_it_is_not_ready(bench: Bench) -> None:
@@ -82,7 +82,7 @@ def test_without_a_fresh_view_every_gpu_is_refused_and_it_is_not_ready(bench: Be
     bench.views.trouble = "the agent is gone"
     state = bench.tuner.step()
     assert {gpu.state for gpu in state.gpus} == {TuningState.REFUSED}
-    assert set(reasons(state)) == {Reason.STALE_VIEW}
+    assert set(reasons(state)) == {ObstacleReason.STALE_VIEW}
     assert state.trouble == "the agent is gone"
     assert bench.ready() == 503
 

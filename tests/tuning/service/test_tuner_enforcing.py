@@ -15,12 +15,11 @@ from gpuwatch.model.event import Result
 from gpuwatch.model.setting import Setting, Trigger
 from gpuwatch.model.view import View
 from gpuwatch.storage.audit import Audit
-from gpuwatch.tuning.actuation.actuator import TunerHand
+from gpuwatch.tuning.actuation.actuator import NvmlActuator
 from gpuwatch.tuning.actuation.driver import NvmlControl
-from gpuwatch.tuning.model.status import GpuTuning, Reason, TuningState
+from gpuwatch.tuning.model.status import GpuTuning, ObstacleReason, TuningState
 from gpuwatch.tuning.service.process import TunerService
-from gpuwatch.tuning.service.state_dir import TunerFolder
-from gpuwatch.tuning.service.stop_file import Stop
+from gpuwatch.tuning.service.state_dir import StopRequest, TunerFolder
 from gpuwatch.tuning.service.tuner import Tuner
 from tests.remediation.model.remediating import Ledger
 from tests.tuning.cycle.tuning_world import UUIDS, World
@@ -50,7 +49,7 @@ class Bench:
     def started(self) -> Tuner:
         """Another process."""
         audit = Audit(self.ledger, self, actor="tuner")
-        hand = TunerHand(
+        actuator = NvmlActuator(
             self.files.record,
             lambda: NvmlControl(self.knobs),
             boot_id=BOOT,
@@ -58,7 +57,7 @@ class Bench:
             clock=self,
             patience=self.patience,
         )
-        return Tuner(self.world.config, self, self.files, clock=self, hand=hand, audit=audit)
+        return Tuner(self.world.config, self, self.files, clock=self, actuator=actuator, audit=audit)
 
     def time(self) -> float:
         return self.world.at
@@ -198,7 +197,7 @@ def test_limits_of_a_budget_that_is_kept_no_more_are_given_back_at_the_start(
 
 
 def test_limits_that_are_found_are_given_back_at_once_where_somebody_has_stopped_tuning(limited: Bench) -> None:
-    limited.files.stop.put(Stop(by="somebody"))
+    limited.files.stop.put(StopRequest(by="somebody"))
     limited.run(1)
     assert limited.is_free()
 
@@ -227,7 +226,7 @@ def test_s13_every_decision_leaves_a_line_with_before_after_and_why(bench: Bench
     assert mine[0].after == "1590 MHz"
     assert "5 % at most" in mine[0].why
     assert "less energy" in mine[-1].why
-    bench.files.stop.put(Stop(by="somebody"))
+    bench.files.stop.put(StopRequest(by="somebody"))
     bench.run(1)
     last = [each for each in bench.ledger.actions if each.target == "gpu/GPU-2"][-1]
     assert (last.action, last.before, last.after, last.why) == ("restore", mine[-1].after, "", "stopped by somebody")
@@ -236,7 +235,7 @@ def test_s13_every_decision_leaves_a_line_with_before_after_and_why(bench: Bench
 
 def test_s10_the_hand_is_asked_for_no_more_than_the_loop_allows(bench: Bench) -> None:
     bench.tuner.reconfigure(msgspec.structs.replace(bench.world.config, max_actions_per_hour=1))
-    bench.until(lambda: bench.gpu(2).reason is Reason.RATE_LIMIT)
+    bench.until(lambda: bench.gpu(2).reason is ObstacleReason.RATE_LIMIT)
     assert len({value for knob, gpu, value in bench.knobs.sets if gpu == "GPU-2" and value}) == 1
     assert bench.is_free()
 
@@ -261,7 +260,7 @@ def test_another_mode_gives_everything_back_and_enforce_begins_anew(bench: Bench
 def test_s4_without_a_guard_nothing_is_set_and_what_was_set_is_given_back(bench: Bench) -> None:
     bench.guarded = False
     bench.run(120)
-    assert bench.gpu(0).reason is Reason.NO_GUARD
+    assert bench.gpu(0).reason is ObstacleReason.NO_GUARD
     assert not bench.knobs.sets
     assert bench.tuner.state.guard is False
     bench.guarded = True
@@ -276,7 +275,7 @@ def test_s4_without_a_guard_nothing_is_set_and_what_was_set_is_given_back(bench:
 def test_a_guard_that_beats_is_waited_for_without_a_word(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "gpuwatch.tuning.service.tuner")
     bench.run(1)
-    assert bench.gpu(0).words == "waiting for the guard: nobody would give back what a dead tuner has set"
+    assert bench.gpu(0).message == "waiting for the guard: nobody would give back what a dead tuner has set"
     assert not bench.knobs.sets
     bench.run(1)
     assert bench.gpu(0).state is TuningState.OBSERVING
@@ -305,21 +304,21 @@ def test_the_heartbeat_of_a_guard_long_dead_is_not_taken_for_one(bench: Bench) -
     bench.guarded = False
     bench.files.guard.beat("guard", bench.time())
     bench.run(3)
-    assert bench.gpu(0).reason is Reason.NO_GUARD
+    assert bench.gpu(0).reason is ObstacleReason.NO_GUARD
 
 
 def test_a_driver_that_wants_more_rights_is_said_in_its_words(bench: Bench) -> None:
     bench.knobs.errors["nvmlDeviceSetGpuLockedClocks"] = pynvml.NVML_ERROR_NO_PERMISSION
-    bench.until(lambda: bench.gpu(2).reason is Reason.NOT_SET)
-    assert "run as root with CAP_SYS_ADMIN" in bench.gpu(2).words
+    bench.until(lambda: bench.gpu(2).reason is ObstacleReason.NOT_SET)
+    assert "run as root with CAP_SYS_ADMIN" in bench.gpu(2).message
     assert not bench.recorded()
     bench.run(60)
-    assert bench.gpu(2).reason is Reason.NOT_SET
+    assert bench.gpu(2).reason is ObstacleReason.NOT_SET
 
 
 def test_where_clocks_cannot_be_locked_after_all_the_power_limit_is_next(bench: Bench) -> None:
     bench.knobs.errors["nvmlDeviceSetGpuLockedClocks"] = pynvml.NVML_ERROR_NOT_SUPPORTED
-    bench.until(lambda: bench.gpu(2).reason is Reason.NOT_SET)
+    bench.until(lambda: bench.gpu(2).reason is ObstacleReason.NOT_SET)
     bench.until(lambda: ("power_limit", "GPU-2") in bench.knobs.calls, seconds=1200)
     assert all(watts is None or watts <= 700_000 for knob, _, watts in bench.knobs.sets if knob == "power_limit")
 
@@ -328,7 +327,7 @@ def test_a_hanging_gpu_holds_up_neither_the_heartbeat_nor_the_others(tmp_path: P
     bench = Bench(tmp_path, patience=1.0)
     bench.until(lambda: bench.gpu(2).state is TuningState.HOLDING)
     bench.knobs.hanging.add("GPU-2")
-    bench.files.stop.put(Stop())
+    bench.files.stop.put(StopRequest())
     began, stamps = time.monotonic(), set()
     for _ in range(3):
         bench.run(1)
@@ -366,7 +365,7 @@ def test_giving_up_forgets_neither_what_was_saved_nor_how_often_a_gpu_was_tried(
     bench.tuner.reconfigure(msgspec.structs.replace(bench.world.config, max_actions_per_hour=1))
     bench.run(1)
     assert bench.gpu(2).joules_saved >= saved
-    bench.until(lambda: bench.gpu(2).reason is Reason.RATE_LIMIT)
+    bench.until(lambda: bench.gpu(2).reason is ObstacleReason.RATE_LIMIT)
     assert "GPU-2" not in {gpu for _, gpu, _ in bench.knobs.sets[sets:]}
 
 
@@ -397,7 +396,7 @@ def test_a_past_that_cannot_be_read_is_forgotten(bench: Bench, text: str) -> Non
 def test_a_record_that_cannot_be_understood_stops_everything(bench: Bench) -> None:
     bench.files.record.path.write_text("{")
     bench.run(120)
-    assert bench.gpu(0).reason is Reason.NOT_SET
+    assert bench.gpu(0).reason is ObstacleReason.NOT_SET
     assert bench.tuner.state.trouble is not None
     assert str(bench.files.record.path) in bench.tuner.state.trouble
     assert not bench.knobs.sets
@@ -408,7 +407,7 @@ def test_consents_that_are_not_to_be_believed_are_said_and_nobodys(bench: Bench)
     bench.look()
     bench.files.consents.path.write_text("{")
     bench.tuner.step()
-    assert bench.gpu(0).reason is Reason.NO_CONSENT
+    assert bench.gpu(0).reason is ObstacleReason.NO_CONSENT
     assert bench.tuner.state.trouble is not None
     assert "cannot use" in bench.tuner.state.trouble
     assert bench.is_free()

@@ -6,8 +6,8 @@ from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.health.check import is_paced
 from gpuwatch.model.setting import Knob
 from gpuwatch.model.snapshot import Gpu
-from gpuwatch.tuning.gates.gates import foreign_limit
-from gpuwatch.tuning.model.restore_value import is_same
+from gpuwatch.tuning.gates.eligibility import foreign_limit
+from gpuwatch.tuning.model.order import is_same
 
 COOLING = (
     "Check fans, air filters, blanking panels and the temperature of the air at the inlet; compare with the GPUs "

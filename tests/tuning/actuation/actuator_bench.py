@@ -6,11 +6,11 @@ from typing import Any
 
 from gpuwatch.model.setting import Setting, Trigger
 from gpuwatch.storage.audit import Audit
-from gpuwatch.tuning.actuation.actuator import TunerHand
+from gpuwatch.tuning.actuation.actuator import NvmlActuator
 from gpuwatch.tuning.actuation.driver import NvmlControl
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import Restorer
-from gpuwatch.tuning.model.order import Order, Turned
+from gpuwatch.tuning.model.order import ApplyResult, SettingOrder
 from tests.remediation.model.remediating import HandClock, Ledger
 from tests.tuning.service.tuning import BOOT, Knobs
 from tests.waiting import BOUND_SECONDS
@@ -28,7 +28,9 @@ class Bench:
         self.knobs, self.record = Knobs(GPU, OTHER), SettingsRecord(folder)
         common = {"boot_id": BOOT, "clock": HandClock()}
         audit = Audit(Ledger(), HandClock(), actor="tuner")
-        self.hand = TunerHand(self.record, self.connect, **common | {"audit": audit, "patience": DEADLINE} | options)
+        self.actuator = NvmlActuator(
+            self.record, self.connect, **common | {"audit": audit, "patience": DEADLINE} | options
+        )
         self.guard = Restorer(
             SettingsRecord(folder), self.connect, **common, audit=Audit(Ledger(), HandClock()), trigger=Trigger.GUARD
         )
@@ -36,16 +38,16 @@ class Bench:
     def connect(self) -> NvmlControl:
         return NvmlControl(self.knobs)
 
-    def limit(self, watts: float | None, uuid: str = GPU, **more: Any) -> Turned:
-        return self.turn(Order(uuid=uuid, knob="power_limit", value=watts, **more))
+    def limit(self, watts: float | None, uuid: str = GPU, **more: Any) -> ApplyResult:
+        return self.apply(SettingOrder(uuid=uuid, knob="power_limit", value=watts, **more))
 
-    def cap(self, megahertz: float | None, uuid: str = GPU, **more: Any) -> Turned:
+    def cap(self, megahertz: float | None, uuid: str = GPU, **more: Any) -> ApplyResult:
         value = None if megahertz is None else megahertz * 1e6
-        return self.turn(Order(uuid=uuid, knob="locked_clocks", value=value, **more))
+        return self.apply(SettingOrder(uuid=uuid, knob="locked_clocks", value=value, **more))
 
-    def turn(self, order: Order) -> Turned:
-        (turned,) = self.hand.turn([order])
-        return turned
+    def apply(self, order: SettingOrder) -> ApplyResult:
+        (results,) = self.actuator.apply([order])
+        return results
 
     def recorded(self) -> list[Setting]:
         return list(self.record.read().settings)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.model.order import Order
+from gpuwatch.tuning.model.order import SettingOrder
 from tests.fakes.libnvml import FakeDriver
 
 CHILD = """
@@ -22,10 +22,10 @@ from pathlib import Path
 import msgspec
 
 from gpuwatch.model.clock import SystemClock
-from gpuwatch.tuning.model.order import Order
+from gpuwatch.tuning.model.order import SettingOrder
 from gpuwatch.model.setting import Trigger
 from gpuwatch.tuning.actuation.restore import Restorer
-from gpuwatch.tuning.actuation.actuator import TunerHand
+from gpuwatch.tuning.actuation.actuator import NvmlActuator
 from gpuwatch.storage.audit import Audit
 from gpuwatch.tuning.actuation.driver import NvmlControl
 from gpuwatch.tuning.actuation.record import SettingsRecord
@@ -82,9 +82,9 @@ def in_a_child(steps, act):
 
 
 def work(orders):
-    hand = new(TunerHand)
+    actuator = new(NvmlActuator)
     for order in orders:
-        hand.turn([order])
+        actuator.apply([order])
 
 
 def give_back(times):
@@ -97,14 +97,14 @@ BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 own = None
 for line in sys.stdin:
     command = json.loads(line)
-    orders = msgspec.convert(command.get("orders", []), list[Order])
+    orders = msgspec.convert(command.get("orders", []), list[SettingOrder])
     if command["do"] == "work":
         answer = in_a_child(command["steps"], lambda: work(orders))
     elif command["do"] == "restore":
         answer = in_a_child(command["steps"], lambda: give_back(command.get("times", 1)))
     else:
-        own = own or new(TunerHand)
-        answer = [(each.outcome, each.words) for each in own.turn(orders)]
+        own = own or new(NvmlActuator)
+        answer = [(each.outcome, each.message) for each in own.apply(orders)]
     print(json.dumps(answer), flush=True)
 """
 
@@ -136,7 +136,7 @@ class Child:
         self.send(do, **more)
         return self.answer()
 
-    def turn(self, *orders: Order) -> list[tuple[str, str]]:
+    def apply(self, *orders: SettingOrder) -> list[tuple[str, str]]:
         return [tuple(each) for each in self.ask("turn", orders=plain(orders))]
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class Child:
                 pipe.close()
 
 
-def plain(orders: tuple[Order, ...]) -> list[dict[str, Any]]:
+def plain(orders: tuple[SettingOrder, ...]) -> list[dict[str, Any]]:
     return [{name: getattr(order, name) for name in order.__struct_fields__} for order in orders]
 
 
@@ -171,8 +171,8 @@ def child(driver: FakeDriver, place: Path, tmp_path: Path) -> Iterator[Child]:
     made.close()
 
 
-def order(driver: FakeDriver, knob: Any, value: float | None, *, keep: bool = False) -> Order:
-    return Order(uuid=driver.get(0, "uuid"), knob=knob, value=value, keep=keep)
+def order(driver: FakeDriver, knob: Any, value: float | None, *, keep: bool = False) -> SettingOrder:
+    return SettingOrder(uuid=driver.get(0, "uuid"), knob=knob, value=value, keep=keep)
 
 
 def in_force(driver: FakeDriver) -> dict[str, float]:
@@ -261,15 +261,15 @@ def test_s5_the_same_driver_loaded_anew_is_met_again_and_what_was_set_is_gone(
 ) -> None:
     driver.set(power_limit_mw=700_000, power_limit_enforced_mw=700_000)
     both = order(driver, "locked_clocks", 1.2e9), order(driver, "power_limit", 500.0)
-    assert child.turn(*both) == [("done", "")] * 2
+    assert child.apply(*both) == [("done", "")] * 2
     driver.reload()
-    assert child.turn(order(driver, "power_limit", None), order(driver, "locked_clocks", None, keep=True)) == [
+    assert child.apply(order(driver, "power_limit", None), order(driver, "locked_clocks", None, keep=True)) == [
         ("done", "nothing of gpuwatch is in force, the limit is 700 W"),
         ("done", "the clocks are unlocked"),
     ]
-    assert child.turn(*both) == [("done", "")] * 2
+    assert child.apply(*both) == [("done", "")] * 2
     driver.reload()
-    assert child.turn(*both) == [("done", "")] * 2
+    assert child.apply(*both) == [("done", "")] * 2
     assert (driver.get(0, "locked_max_mhz"), driver.get(0, "power_limit_mw")) == (1200, 500_000)
 
 
@@ -277,16 +277,16 @@ def test_s5_after_another_driver_nothing_is_set_by_the_old_process_and_a_new_one
     driver: FakeDriver, child: Child, place: Path, tmp_path: Path
 ) -> None:
     cap = order(driver, "locked_clocks", 1.2e9)
-    assert child.turn(cap) == [("done", "")]
+    assert child.apply(cap) == [("done", "")]
     driver.reload("590.48.01")
-    ((outcome, words),) = child.turn(order(driver, "locked_clocks", 1.5e9))
+    ((outcome, message),) = child.apply(order(driver, "locked_clocks", 1.5e9))
     assert outcome == "failed"
-    assert "cannot reach the NVIDIA driver" in words
+    assert "cannot reach the NVIDIA driver" in message
     assert applied(place) == {"locked_clocks": (1.2e9,)}
     new = Child(driver, place, tmp_path / "new.log")
     try:
         driver.reset_calls()
-        assert new.turn(order(driver, "locked_clocks", None)) == [("done", "nothing was set")]
+        assert new.apply(order(driver, "locked_clocks", None)) == [("done", "nothing was set")]
     finally:
         new.close()
     assert (applied(place), driver.sets()) == ({}, ())

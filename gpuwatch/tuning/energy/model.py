@@ -1,4 +1,4 @@
-"""What the energy tuner looks at: windows of a GPU at work, in threes of full, reduced and full again.
+"""The nouns of a search: windows of a GPU at work, compared in threes of full, reduced and full again, and the state.
 
 A program moves the same bytes for each unit of its work, so the DRAM activity of a reduced window over that of the full
 windows around it is the share of its speed that is left; slow drift cancels. Pipe activity tells the same once it is
@@ -7,6 +7,7 @@ scaled by the clock.
 
 import math
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Literal
 
 from gpuwatch.model.setting import Knob
@@ -16,7 +17,7 @@ WEAK = 0.05
 """An activity below this says nothing about a GPU's speed."""
 
 
-class Window(Record, frozen=True, kw_only=True):
+class TrialWindow(Record, frozen=True, kw_only=True):
     """A few seconds of one GPU. Activities are ratios 0..1 (GPM or DCGM), None: not known.
 
     `cap`: hertz or watts in force, None: none. `clock`: the mean SM clock in hertz. `joules`: what the energy counter
@@ -50,7 +51,7 @@ class Window(Record, frozen=True, kw_only=True):
         return self.dram is not None or self.pipe is not None
 
 
-Gang = tuple[Window, ...]
+GangWindow = tuple[TrialWindow, ...]
 """The same seconds of all GPUs that are moved together, always in the same order; mostly it is one."""
 
 
@@ -87,7 +88,7 @@ class Terms(Record, frozen=True, kw_only=True):
     latency: Literal["batch", "serving"] = "batch"
 
 
-class Pair(Record, frozen=True, kw_only=True):
+class WindowPair(Record, frozen=True, kw_only=True):
     """One reduced window against its full neighbours, in natural logarithms, so that errors add.
 
     `speed`: DRAM and pipe of the first GPU, of the second, and so on; None: not known or weak. `energy`: joules for a
@@ -113,7 +114,7 @@ def limits(*, top: float, lowest: float, step: float = 5.0, min_fraction: float 
     return Ladder(knob="power_limit", steps=tuple(top - step * number for number in range(count + 1)))
 
 
-def pair(before: Gang, reduced: Gang, after: Gang, ladder: Ladder) -> Pair:
+def pair(before: GangWindow, reduced: GangWindow, after: GangWindow, ladder: Ladder) -> WindowPair:
     """What three windows in a row say."""
     speed: list[float | None] = []
     work = []
@@ -126,10 +127,10 @@ def pair(before: Gang, reduced: Gang, after: Gang, ladder: Ladder) -> Pair:
         work.append(pipe if dram is None else dram)
     known = [each for each in work if each is not None]
     watts = _log(_watts(reduced)) - (_log(_watts(before)) + _log(_watts(after))) / 2
-    return Pair(speed=tuple(speed), energy=watts - sum(known) / len(known) if known else None)
+    return WindowPair(speed=tuple(speed), energy=watts - sum(known) / len(known) if known else None)
 
 
-def _clock(window: Window, ladder: Ladder) -> float | None:
+def _clock(window: TrialWindow, ladder: Ladder) -> float | None:
     if window.clock is None and ladder.knob == "locked_clocks":
         return window.cap or ladder.top
     return window.clock
@@ -141,9 +142,82 @@ def _ratio(before: float | None, reduced: float | None, after: float | None) -> 
     return _log(reduced) - (_log(before) + _log(after)) / 2
 
 
-def _watts(gang: Gang) -> float:
-    return sum(window.watts for window in gang)
+def _watts(windows: GangWindow) -> float:
+    return sum(window.watts for window in windows)
 
 
 def _log(value: float) -> float:
     return math.log(max(value, 1e-6))
+
+
+class TrialPhase(StrEnum):
+    """What is being done."""
+
+    OBSERVE = "observe"  # at full speed: is there a signal, and is it steady?
+    SEARCH = "search"
+    HOLD = "hold"
+    VERIFY = "verify"  # one block at the held cap
+    REFUSED = "refused"  # nothing is done, for the reason told
+
+
+class Refusal(StrEnum):
+    """Why a GPU is not tuned. The first ones speak of its work, the last of what was found out."""
+
+    WEAK_SIGNAL = "weak_signal"
+    UNSTEADY = "unsteady"
+    DISAGREE = "signals_disagree"
+    NO_STEP = "no_step"  # the knob has no lower setting that may be tried
+    NOT_OBEYED = "cap_not_obeyed"
+    UNREADABLE = "unreadable"
+    NO_GAIN = "no_gain"
+    FAILED = "verification_failed"
+    RELEASED = "released"  # the caller lifted the cap: a gate closed
+
+
+class Probe(Record, frozen=True, kw_only=True):
+    """What was measured at one cap. `good` None: not decided yet; `disagreed`: its signals told two stories."""
+
+    cap: float
+    pairs: tuple[WindowPair, ...] = ()
+    good: bool | None = None
+    disagreed: bool = False
+
+
+class TrialState(Record, frozen=True, kw_only=True):
+    """A gang of GPUs. Seconds are those of the windows seen since the phase began, as there is no clock here.
+
+    `full`: the windows of OBSERVE. `before`, `reduced`: those of the pair under way in `probe`; `newest`: the reduced
+    one of the pair before. `probes`: those that are finished and speak of the work of now; `left`: how many more may be
+    made. `held`: the cap that is held, whose probe is among `probes`. `watched`: the first windows of a hold, `level`
+    what they say, `odd`: windows in a row that look otherwise, `holds`: how many ran their time since the search.
+    `failures`: verifications in a row that failed. `rest`: seconds to wait when refused, doubled each time. `ignored`:
+    windows in a row that were measured at another cap than asked for or could not be read. `lifted`: windows for which
+    a burst keeps the cap away.
+    """
+
+    phase: TrialPhase = TrialPhase.OBSERVE
+    refusal: Refusal | None = None
+    seconds: float = 0.0
+    full: tuple[GangWindow, ...] = ()
+    before: GangWindow | None = None
+    reduced: GangWindow | None = None
+    newest: GangWindow | None = None
+    probe: Probe | None = None
+    probes: tuple[Probe, ...] = ()
+    left: int = 0
+    held: float | None = None
+    watched: tuple[GangWindow, ...] = ()
+    level: tuple[tuple[float, float], ...] = ()
+    odd: int = 0
+    holds: int = 0
+    failures: int = 0
+    rest: float = 0.0
+    ignored: int = 0
+    lifted: int = 0
+
+
+class Decision(Record, frozen=True, kw_only=True):
+    """What is to be in force from now on. `cap` None: nothing, the GPU's own setting."""
+
+    cap: float | None
+    message: str
