@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeReplica:
-    """Turns real time into simulated seconds and keeps a node up to date with its directory. Not thread-safe."""
+    """This process' copy of the node, in step with its directory and the clock. Not thread-safe."""
 
     def __init__(self, directory: Path, record: NodeRecord, clock: Clock, physical: bool) -> None:
         self.record, self.clock = record, clock
@@ -68,7 +69,7 @@ class NodeReplica:
 
     @property
     def ended(self) -> bool:
-        """Whether the node is there no more; its driver then hangs nobody."""
+        """Whether the node has ended; calls of its driver then hang no longer."""
         return not self._origin.exists()
 
     def update(self) -> SimNode:
@@ -76,7 +77,8 @@ class NodeReplica:
         real = self.clock.monotonic()
         if real - self._polled >= POLL_SECONDS:
             self._polled = real
-            self._read_injections()
+            for action in self._new_injections():
+                self.node.schedule(action)
         self.node.advance(self.now)
         return self.node
 
@@ -97,7 +99,8 @@ class NodeReplica:
         """
         return _schedule(self._directory, self.record, action, self.clock).at
 
-    def _read_injections(self) -> None:
+    def _new_injections(self) -> Iterator[AnyAction]:
+        """Lines that came since the last look; the last one may still be written."""
         try:
             if self._inject.stat().st_size == self._read:
                 return
@@ -110,7 +113,7 @@ class NodeReplica:
         self._read += len(whole)
         for line in whole.splitlines():
             try:
-                self.node.schedule(msgspec.json.decode(line, type=AnyAction))
+                yield msgspec.json.decode(line, type=AnyAction)
             except msgspec.MsgspecError as error:
                 log.warning("no action in %s: %s", INJECTIONS, error)
 
@@ -127,7 +130,7 @@ class DirectoryLock:
         self.record, self._fd = record, fd
 
     def release(self) -> None:
-        """Let somebody else run a node there."""
+        """Let another process run a node there."""
         os.close(self._fd)
 
 
@@ -214,21 +217,15 @@ def _schedule(directory: Path, record: NodeRecord, action: AnyAction, clock: Clo
 
 
 def _current(directory: Path) -> NodeRecord:
-    record = _record(directory)
-    if record is None:
-        raise NoGpuStack(f"no simulated node in {directory}", "it has no node.json", "try `gpuwatch sim run`")
+    try:
+        record = msgspec.json.decode((directory / NODE).read_bytes(), type=NodeRecord)
+    except (OSError, msgspec.MsgspecError):
+        raise NoGpuStack(f"no simulated node in {directory}", "it has no node.json", "try `gpuwatch sim run`") from None
     if record.boot_id != _boot_id():
         raise NoGpuStack(
             f"the simulated node in {directory} is over", "the machine was started anew", "try `gpuwatch sim run`"
         )
     return record
-
-
-def _record(directory: Path) -> NodeRecord | None:
-    try:
-        return msgspec.json.decode((directory / NODE).read_bytes(), type=NodeRecord)
-    except (OSError, msgspec.MsgspecError):
-        return None
 
 
 def _lock(directory: Path, kind: int, tries: int = 1) -> int | None:

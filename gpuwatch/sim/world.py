@@ -19,7 +19,7 @@ from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.sim.directory import NodeReplica, create, end, inject
 from gpuwatch.sim.host.machine import KERNEL_LOG, raw_line
-from gpuwatch.sim.host.tree import HostTree
+from gpuwatch.sim.host.tree import SimHostTree
 from gpuwatch.sim.node import pods
 from gpuwatch.sim.node.actions import AnyAction, KubeletState
 from gpuwatch.sim.node.machine import LogLine
@@ -132,9 +132,13 @@ class World:
         undo.callback(self._kmsg.close)
         self._processes = ProcTree(self.directory)
         self._bus = PciTree(self.directory)
-        self._host = HostTree(self.directory)
+        self._host = SimHostTree(self.directory)
         self._consents = ConsentsWriter(self.directory / "state", self._clock)
-        _identify(self.directory, boot_id)
+        # which boot it is, and which machine: the same for every node of a directory
+        machine_id = uuid.uuid5(uuid.NAMESPACE_URL, str(self.directory.absolute())).hex
+        for path, text in (("proc/sys/kernel/random/boot_id", boot_id), ("etc/machine-id", machine_id)):
+            (self.directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.directory / path).write_text(f"{text}\n")
         self._kubelet = SimKubelet(self.directory / KUBELET)
         undo.callback(self._kubelet.stop)
         node = self._replica.update()
@@ -169,12 +173,9 @@ class World:
         self._bus.show(node)
         self._host.show(node)
         self._kubelet.show(pods.allocations(node), pods.allocatable(node))
-        self._set_fault(node.kubelet)
-
-    def _set_fault(self, state: KubeletState) -> None:
-        if state != self._kubelet_state:
-            self._kubelet_state = state
-            self._kubelet.fail(None if state == "ok" else state)
+        if node.kubelet != self._kubelet_state:
+            self._kubelet_state = node.kubelet
+            self._kubelet.fail(None if node.kubelet == "ok" else node.kubelet)
 
 
 class KernelRing:
@@ -203,11 +204,3 @@ class KernelRing:
         """Remove the FIFO."""
         os.close(self._fd)
         self._path.unlink(missing_ok=True)
-
-
-def _identify(directory: Path, boot_id: str) -> None:
-    """Which boot it is, and which machine: the same for every node of a directory."""
-    machine_id = uuid.uuid5(uuid.NAMESPACE_URL, str(directory.absolute())).hex
-    for path, text in (("proc/sys/kernel/random/boot_id", boot_id), ("etc/machine-id", machine_id)):
-        (directory / path).parent.mkdir(parents=True, exist_ok=True)
-        (directory / path).write_text(f"{text}\n")

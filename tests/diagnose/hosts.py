@@ -26,7 +26,7 @@ from gpuwatch.diagnose.places import Places
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
-from gpuwatch.sim.host.tree import HostTree
+from gpuwatch.sim.host.tree import SimHostTree
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import Scenario, parse
 from gpuwatch.sim.surroundings.pcitree import PciTree
@@ -47,7 +47,7 @@ class Host:
     ) -> None:
         """What has happened by the first second, who works there, and as in a scenario: model, gpus, driver, mig."""
         self.root, self.node = root, SimNode(_scenario(node, timeline, workloads))
-        self._trees = (PciTree(root), HostTree(root))
+        self._trees = (PciTree(root), SimHostTree(root))
         self.node.advance(1.0)
         self.show()
         self.view: View | None = seen(timeline, workloads, **node)

@@ -11,8 +11,7 @@ from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, text
 from gpuwatch.model.errors import NoGpuStack, UsageError
 from gpuwatch.model.rfc3339 import rfc3339
-from gpuwatch.sim.capture.data import Header, Recording, load, looks_like_capture, read_file
-from gpuwatch.sim.capture.mask import mask
+from gpuwatch.sim.capture.data import Header, Recording, load, looks_like_capture, mask, read_file
 from gpuwatch.sim.capture.nvidia_smi.dump import is_dump, read_dump
 from gpuwatch.sim.capture.record import Recorder
 from gpuwatch.sim.capture.replay import Replay
@@ -32,7 +31,9 @@ def open_capture(target: str) -> Replay:
     Raises:
         UsageError: not such a file, broken, or no such part.
     """
-    path, part = _split(target)
+    whole = Path(target)
+    name, hash_sign, part = target.rpartition("#")
+    path, part = (Path(name), part) if hash_sign and not whole.exists() else (whole, "")
     data = read_file(path)
     if looks_like_capture(data):
         if part not in ("", LOOP):
@@ -46,12 +47,6 @@ def open_capture(target: str) -> Replay:
         "it is neither a recording nor nvidia-smi -q output",
         "record one with: gpuwatch capture FILE, or: nvidia-smi -q > FILE",
     )
-
-
-def _split(target: str) -> tuple[Path, str]:
-    whole = Path(target)
-    name, hash_sign, part = target.rpartition("#")
-    return (Path(name), part) if hash_sign and not whole.exists() else (whole, "")
 
 
 def decoded(data: bytes) -> str:

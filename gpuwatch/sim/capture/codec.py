@@ -79,7 +79,10 @@ def _refuse(code: int, _: Any, __: Callable[[str], Any]) -> Any:
 
 
 def _new_struct(name: str, values: dict[str, Any], handle: Callable[[str], Any]) -> ctypes.Structure:
-    struct: ctypes.Structure = _struct_class(name)()
+    found = getattr(pynvml, name, None)
+    if not (isinstance(found, type) and issubclass(found, ctypes.Structure)):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    struct = found()
     fill(struct, values, handle)
     return struct
 
@@ -109,26 +112,15 @@ def fill(struct: ctypes.Structure, values: dict[str, Any], handle: Callable[[str
             raw = bytes.fromhex(value["union"])[: ctypes.sizeof(place)]
             ctypes.memmove(ctypes.addressof(place), raw, len(raw))
         elif isinstance(value, list):
-            _fill_array(place, value, handle)
+            for index, item in zip(range(len(place)), value, strict=False):
+                if isinstance(item, dict) and "struct" in item:
+                    fill(place[index], item["members"], handle)
+                else:
+                    place[index] = decode(item, handle)
         else:
             item = decode(value, handle)
             setattr(struct, name, item.encode() if isinstance(item, str) else item)
 
 
-def _fill_array(array: Any, values: list[Any], handle: Callable[[str], Any]) -> None:
-    for slot, value in zip(range(len(array)), values, strict=False):
-        if isinstance(value, dict) and "struct" in value:
-            fill(array[slot], value["members"], handle)
-        else:
-            array[slot] = decode(value, handle)
-
-
 def _members_of(kind: type[Any]) -> list[tuple[Any, ...]]:
     return [member for base in reversed(kind.__mro__) for member in base.__dict__.get("_fields_", [])]
-
-
-def _struct_class(name: str) -> Any:
-    found = getattr(pynvml, name, None)
-    if not (isinstance(found, type) and issubclass(found, ctypes.Structure)):
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    return found

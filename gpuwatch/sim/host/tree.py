@@ -13,7 +13,7 @@ from gpuwatch.sim.node.node import SimNode
 AREAS: tuple[Callable[[SimNode], Files], ...] = (machine, services, runtime, cluster)
 
 
-class HostTree:
+class SimHostTree:
     """Writes below `root`. Files that others have changed or removed stay so until the node changes theirs."""
 
     def __init__(self, root: Path) -> None:

@@ -23,7 +23,7 @@ _DURATION = re.compile(
 )
 
 
-class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SimNodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The machine. `mig`: GPU index -> profiles; `replicas`: slots per GPU when GPUs are time-sliced."""
 
     model: str = "h100"
@@ -37,7 +37,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A whole story."""
 
     description: str
-    node: NodeSpec = NodeSpec()
+    node: SimNodeSpec = SimNodeSpec()
     workloads: tuple[SimWorkload, ...] = ()
     timeline: tuple[AnyAction, ...] = ()
 
@@ -93,7 +93,7 @@ def parse(document: Any, origin: str) -> Scenario:
     if not isinstance(document, dict):
         raise UsageError(f"{origin} is no scenario", "the top level is not a mapping", "see `gpuwatch sim list`")
     _check_keys(document, Scenario, "", origin)
-    _check_keys(document.get("node"), NodeSpec, "node.", origin)
+    _check_keys(document.get("node"), SimNodeSpec, "node.", origin)
     for i, entry in enumerate(document.get("workloads") or ()):
         _check_keys(entry, SimWorkload, f"workloads[{i}].", origin)
     timeline = [_action(entry, f"timeline[{i}].", origin) for i, entry in enumerate(document.get("timeline") or ())]
@@ -102,7 +102,7 @@ def parse(document: Any, origin: str) -> Scenario:
     return found
 
 
-def parse_action(document: Any, node: NodeSpec, origin: str = "the action") -> AnyAction:
+def parse_action(document: Any, node: SimNodeSpec, origin: str = "the action") -> AnyAction:
     """One action on a node, as `sim inject` writes it.
 
     Raises:
@@ -113,7 +113,7 @@ def parse_action(document: Any, node: NodeSpec, origin: str = "the action") -> A
     return action
 
 
-def check_action(action: AnyAction, node: NodeSpec, origin: str) -> None:
+def check_action(action: AnyAction, node: SimNodeSpec, origin: str) -> None:
     """What the types alone do not say. Raises UsageError."""
     if isinstance(action, StartWorkload):
         _check_workload(action.workload, origin)
@@ -201,7 +201,7 @@ def _check_workload(workload: SimWorkload, origin: str) -> None:
         raise UsageError(f"unknown cgroup {workload.cgroup} in {origin}", f"of workload {workload.name}", known)
 
 
-def _check_profiles(profiles: tuple[str, ...], node: NodeSpec, origin: str) -> None:
+def _check_profiles(profiles: tuple[str, ...], node: SimNodeSpec, origin: str) -> None:
     known = [profile.name for profile in MODELS[node.model].mig]
     for name in profiles:
         if name not in known:

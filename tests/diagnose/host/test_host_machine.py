@@ -7,7 +7,7 @@ from gpuwatch.diagnose.host.kernel_text import kernel_text
 from gpuwatch.host.machine import process_limits
 from gpuwatch.host.pci import examined_gpus
 from gpuwatch.sim.host.machine import capabilities, machine
-from gpuwatch.sim.host.tree import HostTree
+from gpuwatch.sim.host.tree import SimHostTree
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.surroundings.pcitree import PciTree
 from gpuwatch.sim.world import World
@@ -19,7 +19,7 @@ def shown(root, **node):
     """A node's files, and the node."""
     made = SimNode(scenario(**node))
     PciTree(root).show(made)
-    HostTree(root).show(made)
+    SimHostTree(root).show(made)
     return made
 
 
