@@ -5,8 +5,7 @@ from typing import Literal, get_args
 from gpuwatch.diagnose.active.results import Active
 from gpuwatch.diagnose.host.cdi import CdiSpec
 from gpuwatch.diagnose.host.container_runtime import ContainerRuntime
-from gpuwatch.diagnose.host.device_nodes import DeviceNodes
-from gpuwatch.diagnose.host.driver_root import DriverRoot
+from gpuwatch.diagnose.host.driver_files import DeviceNodes, DriverRoot
 from gpuwatch.diagnose.host.exporters import Exporter
 from gpuwatch.diagnose.host.kernel_modules import Kernel
 from gpuwatch.diagnose.host.kernel_text import KernelMessage

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.facts import NodeFacts
-from gpuwatch.diagnose.host.device_nodes import DeviceNodes
+from gpuwatch.diagnose.host.driver_files import DeviceNodes
 from gpuwatch.diagnose.host.exporters import Exporter
 from gpuwatch.diagnose.host.fabric import Adapter
 from gpuwatch.diagnose.host.kernel_modules import Kernel

@@ -11,7 +11,7 @@ from gpuwatch.cli.console.session import Session
 from gpuwatch.cli.look.source import SourceSpec, node, parse_source
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.gathering.gather import AGENT_SECONDS, DiagnosisTarget
-from gpuwatch.diagnose.host.driver_root import library
+from gpuwatch.diagnose.host.driver_files import library
 from gpuwatch.diagnose.places import RECORDED, Places
 from gpuwatch.model.errors import UsageError
 

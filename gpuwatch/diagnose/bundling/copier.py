@@ -18,7 +18,7 @@ import msgspec
 from gpuwatch.collect.reader.messages import LENGTH, Outbox, framed, private_stdout, release_streams
 from gpuwatch.diagnose.bundling.allow_list import AREAS, AllowedFile
 from gpuwatch.diagnose.bundling.filters import Filter
-from gpuwatch.diagnose.bundling.host_tree import BundleMember, HostFile, HostTree, contents
+from gpuwatch.diagnose.bundling.host_tree import BundleMember, HostFile, HostFiles, contents
 from gpuwatch.diagnose.bundling.redaction import Redactor
 from gpuwatch.diagnose.bundling.selected_files import OF_KERNEL, SELECTORS, presence
 from gpuwatch.diagnose.places import Places
@@ -73,7 +73,7 @@ def copied(places: Places, seconds: float) -> tuple[list[BundleMember], dict[str
 
 def jobs(places: Places) -> dict[str, Iterator[BundleMember]]:
     """Area -> its files. In a container without the host's root only those of proc, sys and dev."""
-    tree = HostTree(places)
+    tree = HostFiles(places)
     visible = ("proc/", "sys/", "dev/") if places.hidden else ("",)
     found = {
         area: members_of(tree, [row for row in rows if row.pattern.startswith(visible)]) for area, rows in AREAS.items()
@@ -81,7 +81,7 @@ def jobs(places: Places) -> dict[str, Iterator[BundleMember]]:
     return found | {area: select(tree) for area, select in SELECTORS.items() if area in OF_KERNEL or not places.hidden}
 
 
-def members_of(tree: HostTree, rows: Iterable[AllowedFile]) -> Iterator[BundleMember]:
+def members_of(tree: HostFiles, rows: Iterable[AllowedFile]) -> Iterator[BundleMember]:
     """The files that the rows of one area allow."""
     for row in rows:
         if row.keep is None:

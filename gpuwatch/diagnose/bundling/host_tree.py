@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gpuwatch.diagnose.host.host_root import names
 from gpuwatch.diagnose.places import Places
 from gpuwatch.host.plain_file import plain
 
@@ -39,7 +40,7 @@ class HostFile(NamedTuple):
     at: Path
 
 
-class HostTree:
+class HostFiles:
     """The host as `places` show it; /proc, /sys and /dev may be mounted apart."""
 
     def __init__(self, places: Places) -> None:
@@ -78,16 +79,8 @@ class HostTree:
     def _names(self, folder: str, pattern: str) -> list[str]:
         if not any(sign in pattern for sign in "*?["):
             return [pattern] if os.path.lexists(self.here(f"{folder}/{pattern}" if folder else pattern)) else []
-        names = listed(self.here(folder))
-        return [name for name in names if fnmatch.fnmatchcase(name, pattern)][:MOST_FILES]
-
-
-def listed(folder: Path) -> list[str]:
-    """Names in a folder, in order; none where it cannot be listed."""
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
+        found = names(self.here(folder))
+        return [name for name in found if fnmatch.fnmatchcase(name, pattern)][:MOST_FILES]
 
 
 def resolved(folder: str, target: str) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.diagnose.bundling.host_tree import BundleMember, HostFile, HostTree, contents, listed, resolved
+from gpuwatch.diagnose.bundling.host_tree import BundleMember, HostFile, HostFiles, contents, resolved
+from gpuwatch.diagnose.host.host_root import names
 from gpuwatch.diagnose.host.kernel_modules import elf_section
 from gpuwatch.diagnose.host.services import NAMES
 from gpuwatch.host.plain_file import content, plain, text
@@ -30,13 +31,13 @@ _SIGNED = b"~Module signature appended~\n"
 _MODULE = re.compile(r"^(\S*\bnvidia\.ko(?:\.\w+)?):", re.A | re.M)
 MOST = 4096
 
-Selector = Callable[[HostTree], Iterator[BundleMember]]
+Selector = Callable[[HostFiles], Iterator[BundleMember]]
 
 
-def pci(tree: HostTree) -> Iterator[BundleMember]:
+def pci(tree: HostFiles) -> Iterator[BundleMember]:
     """Attributes of NVIDIA's and Mellanox' devices, and of the bridges above them."""
     yield BundleMember(path="sys/bus/pci/devices", folder=True)
-    for name in listed(tree.here("sys/bus/pci/devices")):
+    for name in names(tree.here("sys/bus/pci/devices")):
         device = f"sys/bus/pci/devices/{name}"
         if text(tree.here(f"{device}/vendor")) not in _VENDORS:
             continue
@@ -50,7 +51,7 @@ def pci(tree: HostTree) -> Iterator[BundleMember]:
             above = above.parent
 
 
-def _attribute(tree: HostTree, pattern: str) -> Iterator[BundleMember]:
+def _attribute(tree: HostFiles, pattern: str) -> Iterator[BundleMember]:
     for item in tree.find(pattern):
         if isinstance(item, BundleMember):
             yield item
@@ -61,10 +62,10 @@ def _attribute(tree: HostTree, pattern: str) -> Iterator[BundleMember]:
                 yield BundleMember(path=item.path, body=content(item.at, _CONFIG_BYTES))
 
 
-def processes(tree: HostTree) -> Iterator[BundleMember]:
+def processes(tree: HostFiles) -> Iterator[BundleMember]:
     """Name and state of the daemons that matter, and of the kernel's own process 2; nothing of any other process."""
     wanted = {name[:_KERNEL_NAME] for name in NAMES} | {"kthreadd"}
-    for pid in (name for name in listed(tree.here("proc")) if name.isascii() and name.isdecimal()):
+    for pid in (name for name in names(tree.here("proc")) if name.isascii() and name.isdecimal()):
         name = text(tree.here(f"proc/{pid}/comm"))
         if name in wanted:
             state = (text(tree.here(f"proc/{pid}/stat")) or "").rpartition(")")[2].split()[:2]
@@ -75,9 +76,9 @@ def processes(tree: HostTree) -> Iterator[BundleMember]:
                 yield BundleMember(path=f"proc/{pid}/limits", body=body)
 
 
-def char_links(tree: HostTree) -> Iterator[BundleMember]:
+def char_links(tree: HostFiles) -> Iterator[BundleMember]:
     """The links of /dev/char to NVIDIA's device files."""
-    for name in listed(tree.here("dev/char")):
+    for name in names(tree.here("dev/char")):
         with contextlib.suppress(OSError):
             target = os.readlink(tree.here(f"dev/char/{name}"))
             if "nvidia" in target:
@@ -85,7 +86,7 @@ def char_links(tree: HostTree) -> Iterator[BundleMember]:
                 yield BundleMember(path=f"dev/char/{name}", link=os.path.relpath(meant, "dev/char"))
 
 
-def modules(tree: HostTree) -> Iterator[BundleMember]:
+def modules(tree: HostFiles) -> Iterator[BundleMember]:
     """nvidia.ko without its code: only its description of itself."""
     for item in tree.find("lib/modules/*/modules.dep"):
         if isinstance(item, BundleMember):
@@ -118,7 +119,7 @@ def without_code(info: bytes) -> bytes:
     return header + info + names + b"".join(entries)
 
 
-def named_by_cdi(tree: HostTree) -> Iterator[BundleMember]:
+def named_by_cdi(tree: HostFiles) -> Iterator[BundleMember]:
     """The presence of the files that CDI specifications of NVIDIA hand to containers."""
     for item in (item for folder in ("etc/cdi", "var/run/cdi") for item in tree.find(f"{folder}/*")):
         if isinstance(item, BundleMember):
@@ -137,7 +138,7 @@ def named_by_cdi(tree: HostTree) -> Iterator[BundleMember]:
             yield from presence(tree, path)
 
 
-def handlers(tree: HostTree) -> Iterator[BundleMember]:
+def handlers(tree: HostFiles) -> Iterator[BundleMember]:
     """The presence of the programs that configurations of container runtimes name."""
     patterns = ("etc/containerd/*.toml", "etc/containerd/*/*.toml", "etc/crio/crio.conf.d/*", "etc/docker/daemon.json")
     for item in (item for pattern in patterns for item in tree.find(pattern)):
@@ -148,7 +149,7 @@ def handlers(tree: HostTree) -> Iterator[BundleMember]:
                     yield from presence(tree, path)
 
 
-def presence(tree: HostTree, pattern: str) -> Iterator[BundleMember]:
+def presence(tree: HostFiles, pattern: str) -> Iterator[BundleMember]:
     """Files by pattern, without their contents."""
     for item in tree.find(pattern):
         yield item if isinstance(item, BundleMember) else BundleMember(path=item.path, folder=item.at.is_dir())

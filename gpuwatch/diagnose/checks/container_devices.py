@@ -5,7 +5,7 @@ from typing import Literal
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.cdi import CdiSpec
-from gpuwatch.diagnose.host.container_runtime import RuntimeConfig
+from gpuwatch.diagnose.host.runtime_config import RuntimeConfig
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.workloads.devices import parse_device_id
 

@@ -6,7 +6,7 @@ from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck,
 from gpuwatch.diagnose.checks.container_devices import device_injection, runtime_config
 from gpuwatch.diagnose.checks.driver_origin import driver_roots, is_vgpu_host, loads_on_first_use
 from gpuwatch.diagnose.checks.links import is_wanted
-from gpuwatch.diagnose.host.device_nodes import DeviceNode, DeviceNodes
+from gpuwatch.diagnose.host.driver_files import DeviceNode, DeviceNodes
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.host.machine import ProcessLimits
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from gpuwatch.diagnose.check import CheckContext
 from gpuwatch.diagnose.checks.remedies import KERNEL_LOG
-from gpuwatch.diagnose.host.driver_root import DriverRoot
+from gpuwatch.diagnose.host.driver_files import DriverRoot
 from gpuwatch.diagnose.host.kernel_modules import Kernel
 
 CONTAINER_ROOT = "/run/nvidia/driver"

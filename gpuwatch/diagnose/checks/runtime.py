@@ -9,7 +9,7 @@ from gpuwatch.diagnose.checks.container_devices import (
 )
 from gpuwatch.diagnose.checks.per_gpu import WORKSTATION_BRANDS
 from gpuwatch.diagnose.facts import NodeFacts
-from gpuwatch.diagnose.host.container_runtime import RuntimeConfig
+from gpuwatch.diagnose.host.runtime_config import RuntimeConfig
 from gpuwatch.diagnose.model import CheckStage
 
 OPERATOR_PODS = "kubectl -n gpu-operator get pods -o wide --field-selector spec.nodeName={node}"

@@ -22,8 +22,7 @@ from gpuwatch.diagnose.facts import HOST_SECTIONS, HostFacts, HostSection
 from gpuwatch.diagnose.gathering.recorded import recorded
 from gpuwatch.diagnose.host.cdi import cdi_specs
 from gpuwatch.diagnose.host.container_runtime import container_runtime
-from gpuwatch.diagnose.host.device_nodes import device_nodes
-from gpuwatch.diagnose.host.driver_root import driver_roots
+from gpuwatch.diagnose.host.driver_files import device_nodes, driver_roots
 from gpuwatch.diagnose.host.kernel_modules import kernel
 from gpuwatch.diagnose.host.kernel_text import kernel_text
 from gpuwatch.diagnose.host.kubelet_files import kubelet_files

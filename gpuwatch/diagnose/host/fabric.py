@@ -8,10 +8,12 @@ driver container has one of its own, whose files are below /run/nvidia/driver. A
 only the log has a version.
 """
 
+import contextlib
 import re
 from collections import deque
 from pathlib import Path
 
+from gpuwatch.diagnose.host.host_root import names, package_versions
 from gpuwatch.host.plain_file import plain, text
 from gpuwatch.model.snapshot import Record
 
@@ -26,10 +28,9 @@ ROOTS = ("run/nvidia/driver", "")
 """Where the fabric manager may be installed, below the host's root; a driver container's is the one that runs."""
 
 LOG = "var/log/fabricmanager.log"
-PACKAGES = "var/lib/dpkg/status"
+PACKAGES = r"nvidia-fabricmanager(?:-\d+)?"
 
 _LOG_BYTES = 8 << 20
-_PACKAGES_BYTES = 64 << 20
 _LONGEST = 300
 _VERSION = rb"(\d{3,4}(?:\.\d{1,4}){1,3})"
 _STARTED = re.compile(
@@ -41,9 +42,7 @@ _STARTED = re.compile(
 )
 _ERROR = re.compile(rb"^.*(?:\[ERROR\]|don't match|failed with error).*$", re.MULTILINE)
 _STAMP = re.compile(rb"^(?:\[[^\]\n]{1,64}\]\s*)+")
-_PACKAGE = re.compile(rb"^Package: nvidia-fabricmanager(?:-\d+)?$(?:\n(?!\n).*)*", re.MULTILINE)
-_PACKAGE_VERSION = re.compile(rb"^Version: (?:\d+:)?" + _VERSION, re.MULTILINE)
-_INSTALLED = re.compile(rb"^Status: (?:install|hold) ok installed$", re.MULTILINE)
+_PACKAGE_VERSION = re.compile(r"(?:\d+:)?(\d{3,4}(?:\.\d{1,4}){1,3})", re.ASCII)
 
 
 class Adapter(Record, frozen=True, kw_only=True):
@@ -88,7 +87,7 @@ def adapters(devices: list[Path]) -> tuple[Adapter, ...]:
     found: list[Adapter] = []
     for folder in devices:
         kind = (text(folder / "class") or "")[:6]
-        rdma = _names(folder / "infiniband")
+        rdma = tuple(names(folder / "infiniband"))
         is_connectx = text(folder / "vendor") == MELLANOX
         if kind not in (_ETHERNET, _INFINIBAND) or not (is_connectx or rdma):
             continue
@@ -115,27 +114,27 @@ def adapters(devices: list[Path]) -> tuple[Adapter, ...]:
 
 def user_mad(sys: Path) -> bool:
     """Whether user space can send InfiniBand management datagrams: the purpose of the module ib_umad."""
-    return any(name.startswith("umad") for name in _names(sys / "class/infiniband_mad"))
-
-
-def _names(folder: Path) -> tuple[str, ...]:
-    try:
-        return tuple(sorted(entry.name for entry in folder.iterdir()))
-    except OSError:
-        return ()
+    return any(name.startswith("umad") for name in names(sys / "class/infiniband_mad"))
 
 
 def fabric_manager(root: Path) -> FabricManager:
-    """By the files below the host's root; the log that was written last counts. Never raises."""
+    """By the files below the host's root; the log that was written last and the newest package count. Never raises."""
     logs: list[tuple[float, Path]] = []
+    packaged: str | None = None
     for at in ROOTS:
-        try:
+        with contextlib.suppress(OSError):
             logs.append(((root / at / LOG).stat().st_mtime, root / at / LOG))
-        except OSError:
-            continue
-    logged, error = parse_log(_tail(max(logs)[1], _LOG_BYTES)) if logs else (None, None)
-    packaged = (parse_packages(_tail(root / at / PACKAGES, _PACKAGES_BYTES)) for at in ROOTS)
-    return FabricManager(logged=logged, error=error, packaged=next(filter(None, packaged), None))
+        found = map(_PACKAGE_VERSION.match, package_versions(root / at, PACKAGES).values())
+        versions = [match[1] for match in found if match]
+        newest = max(versions, key=lambda version: tuple(map(int, version.split("."))), default=None)
+        packaged = packaged or newest
+    log = b""
+    if logs:
+        with contextlib.suppress(OSError), open(max(logs)[1], "rb", opener=plain) as file:
+            file.seek(max(0, file.seek(0, 2) - _LOG_BYTES))
+            log = file.read(_LOG_BYTES)
+    logged, error = parse_log(log)
+    return FabricManager(logged=logged, error=error, packaged=packaged)
 
 
 def parse_log(log: bytes) -> tuple[str | None, str | None]:
@@ -150,20 +149,3 @@ def parse_log(log: bytes) -> tuple[str | None, str | None]:
         line = _STAMP.sub(b"", errors[0].group().strip())[:_LONGEST].decode(errors="replace")
         error = " ".join("".join(c if c.isprintable() else " " for c in line).split())
     return version, error
-
-
-def parse_packages(status: bytes) -> str | None:
-    """The newest installed version, from a dpkg status file."""
-    packages = [package.group() for package in _PACKAGE.finditer(status)]
-    versions = [_PACKAGE_VERSION.search(package) for package in packages if _INSTALLED.search(package)]
-    found = [version.group(1).decode() for version in versions if version]
-    return max(found, key=lambda version: tuple(map(int, version.split("."))), default=None)
-
-
-def _tail(file: Path, most: int) -> bytes:
-    try:
-        with open(file, "rb", opener=plain) as opened:
-            opened.seek(max(0, file.stat().st_size - most))
-            return opened.read(most)
-    except OSError:
-        return b""

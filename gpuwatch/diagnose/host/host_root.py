@@ -1,11 +1,17 @@
-"""Files of a host whose root is mounted or copied somewhere: absolute links mean the host, not this machine."""
+"""Files of a host whose root is mounted or copied somewhere: absolute links mean the host, not this machine.
+
+Versions of packages come from dpkg; RPM keeps a database that is not read here.
+"""
 
 import os
+import re
 from pathlib import Path
 
-from gpuwatch.host.plain_file import content
+from gpuwatch.host.plain_file import content, plain
 
 MOST_LINKS = 32
+DPKG_STATUS = "/var/lib/dpkg/status"
+MOST_STATUS_LINES = 2_000_000
 
 
 def place(root: Path, path: str) -> Path | None:
@@ -56,6 +62,38 @@ def listing(root: Path, folder: str, *suffixes: str) -> tuple[str, ...]:
     except OSError:
         return ()
     return tuple(f"{folder.rstrip('/')}/{name}" for name in names if not suffixes or name.endswith(suffixes))
+
+
+def names(folder: Path) -> list[str]:
+    """Names in a folder of this machine, in order; none where it cannot be listed."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def package_versions(root: Path, wanted: str) -> dict[str, str]:
+    """Name -> version (`1.18.1-1`) of the installed packages whose name matches this pattern, as dpkg has noted them;
+    empty where dpkg is not used.
+    """
+    found: dict[str, str] = {}
+    path, pattern = place(root, DPKG_STATUS), re.compile(wanted)
+    if path is None:
+        return found
+    try:
+        with open(path, errors="replace", opener=plain) as file:
+            package, installed = "", False
+            for _, line in zip(range(MOST_STATUS_LINES), file, strict=False):
+                key, _, value = line.rstrip("\n").partition(": ")
+                if key == "Package":
+                    package, installed = value, False
+                elif key == "Status":
+                    installed = value in ("install ok installed", "hold ok installed")
+                elif key == "Version" and installed and pattern.fullmatch(package):
+                    found[package] = value
+    except OSError:
+        return found
+    return found
 
 
 def _parts(path: str) -> list[str]:

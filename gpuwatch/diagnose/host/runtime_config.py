@@ -7,13 +7,14 @@ CRI-O: /etc/crio/crio.conf, then /etc/crio/crio.conf.d in order of names. Docker
 
 import fnmatch
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from gpuwatch.diagnose.host.host_root import listing, text
+from gpuwatch.model.snapshot import Record
 
 CONTAINERD, CRIO, DOCKER = "containerd", "crio", "docker"
 CRI_PLUGINS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri")
@@ -22,23 +23,39 @@ MOST_IMPORTS = 64
 Shape = TypeVar("Shape")
 
 
-class Parsed(NamedTuple):
-    """The settings of one runtime, all its files merged; members as in `RuntimeConfig`."""
+class RuntimeConfig(Record, frozen=True, kw_only=True):
+    """One runtime's configuration, all its files merged. `runtimes`: handlers by name -> binary; `missing`: NVIDIA
+    binaries among them that the host lacks; `hook`: an OCI hook of NVIDIA's that does a handler's work; `cdi` and
+    `systemd_cgroup` None: not set, and the version has no known default; `error`: why the file cannot be read;
+    `denied`: only because a permission is missing.
+    """
 
+    kind: str  # containerd | crio | docker
+    path: str
     files: tuple[str, ...] = ()
+    version: str | None = None  # of the package
     runtimes: dict[str, str] = {}
+    missing: tuple[str, ...] = ()
+    hook: str | None = None
     default: str | None = None
     cdi: bool | None = None
     systemd_cgroup: bool | None = None
     error: str | None = None
-    denied: bool = False  # it is there, but this process may not read it
+    denied: bool = False
+
+    @property
+    def nvidia(self) -> dict[str, str]:
+        """Its handlers that run NVIDIA's runtime."""
+        return {name: binary for name, binary in self.runtimes.items() if "nvidia" in binary.rpartition("/")[2]}
 
 
-class Toolkit(NamedTuple):
-    """config.toml of NVIDIA's runtime."""
+class ToolkitConfig(Record, frozen=True, kw_only=True):
+    """config.toml of NVIDIA's runtime; None: not set."""
 
-    mode: str | None
-    no_cgroups: bool | None
+    path: str
+    mode: str | None = None
+    no_cgroups: bool | None = None
+    error: str | None = None
 
 
 class _Options(msgspec.Struct):
@@ -82,8 +99,8 @@ class _Docker(msgspec.Struct, rename="kebab"):
     features: dict[str, Any] = {}
 
 
-def containerd(root: Path, path: str) -> Parsed:
-    """Of the file at `path` of the host, with what it imports."""
+def containerd(root: Path, path: str) -> RuntimeConfig:
+    """Of the file at `path` of the host, with its imports."""
     files: list[str] = []
     try:
         document = _imported(root, path, files)
@@ -91,13 +108,15 @@ def containerd(root: Path, path: str) -> Parsed:
         name = next((name for name in CRI_PLUGINS if name in plugins), CRI_PLUGINS[0])
         cri = _convert(plugins.get(name, {}), _Cri)
     except (OSError, ValueError, RecursionError) as error:
-        return Parsed(tuple(files), error=str(error), denied=isinstance(error, PermissionError))
+        return _unreadable(CONTAINERD, path, files, error)
     if cri.enable_cdi is None and document.get("version") == 3:
         cri.enable_cdi = True  # containerd 2, whose default it is
     handlers = cri.containerd.runtimes
     default = cri.containerd.default_runtime_name or "runc"
     options = [handlers[each].options for each in ("nvidia", default, "runc") if each in handlers]
-    return Parsed(
+    return RuntimeConfig(
+        kind=CONTAINERD,
+        path=path,
         files=tuple(files),
         runtimes={name: handler.options.binary or handler.runtime_type for name, handler in handlers.items()},
         default=default,
@@ -106,34 +125,39 @@ def containerd(root: Path, path: str) -> Parsed:
     )
 
 
-def crio(root: Path, paths: Iterable[str]) -> Parsed:
-    """Of these files of the host, later ones overrule."""
-    files = tuple(paths)
+def crio(root: Path, path: str, files: Sequence[str]) -> RuntimeConfig:
+    """Of these files of the host, later ones overrule; `path` stands for them all."""
     document: dict[str, Any] = {}
     try:
-        for path in files:
-            document = _merged(document, _toml(root, path))
+        for file in files:
+            document = _merged(document, _toml(root, file))
         found = _convert(_table(_table(document, "crio"), "runtime"), _Crio)
     except (OSError, ValueError, RecursionError) as error:
-        return Parsed(files, error=str(error), denied=isinstance(error, PermissionError))
-    return Parsed(
-        files=files,
+        return _unreadable(CRIO, path, files, error)
+    return RuntimeConfig(
+        kind=CRIO,
+        path=path,
+        files=tuple(files),
         runtimes={name: handler.runtime_path or name for name, handler in found.runtimes.items()},
         default=found.default_runtime,
         systemd_cgroup=found.cgroup_manager == "systemd",
     )
 
 
-def docker(root: Path, path: str) -> Parsed:
+def docker(root: Path, path: str) -> RuntimeConfig:
     """Of daemon.json; an empty file is allowed."""
     try:
         content = text(root, path)
         found = msgspec.json.decode(content, type=_Docker) if content.strip() else _Docker()
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
-        return Parsed((path,), error=f"{path}: {error}", denied=isinstance(error, PermissionError))
+    except OSError as error:
+        return _unreadable(DOCKER, path, (path,), error)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return _unreadable(DOCKER, path, (path,), ValueError(f"{path}: {error}"))
     drivers = [option.partition("=")[2] for option in found.exec_opts if option.startswith("native.cgroupdriver=")]
     cdi = found.features.get("cdi")
-    return Parsed(
+    return RuntimeConfig(
+        kind=DOCKER,
+        path=path,
         files=(path,),
         runtimes={name: handler.path for name, handler in found.runtimes.items()},
         default=found.default_runtime,
@@ -142,18 +166,26 @@ def docker(root: Path, path: str) -> Parsed:
     )
 
 
-def toolkit(content: str) -> Toolkit:
-    """/etc/nvidia-container-runtime/config.toml.
-
-    Raises:
-        ValueError: it is not TOML.
-    """
-    document = _parse(content)
-    mode = _table(document, "nvidia-container-runtime").get("mode")
-    no_cgroups = _table(document, "nvidia-container-cli").get("no-cgroups")
-    return Toolkit(
-        mode=mode if isinstance(mode, str) else None, no_cgroups=no_cgroups if isinstance(no_cgroups, bool) else None
+def toolkit(root: Path, path: str) -> ToolkitConfig | None:
+    """config.toml of NVIDIA's runtime; None: there is none."""
+    try:
+        document = _toml(root, path)
+        mode = _table(document, "nvidia-container-runtime").get("mode")
+        no_cgroups = _table(document, "nvidia-container-cli").get("no-cgroups")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        return ToolkitConfig(path=path, error=str(error))
+    return ToolkitConfig(
+        path=path,
+        mode=mode if isinstance(mode, str) else None,
+        no_cgroups=no_cgroups if isinstance(no_cgroups, bool) else None,
     )
+
+
+def _unreadable(kind: str, path: str, files: Sequence[str], error: Exception) -> RuntimeConfig:
+    denied = isinstance(error, PermissionError)
+    return RuntimeConfig(kind=kind, path=path, files=tuple(files), error=str(error), denied=denied)
 
 
 def _imported(root: Path, path: str, files: list[str]) -> dict[str, Any]:
@@ -177,16 +209,11 @@ def _imported(root: Path, path: str, files: list[str]) -> dict[str, Any]:
 
 def _toml(root: Path, path: str) -> dict[str, Any]:
     try:
-        return _parse(text(root, path))
+        return tomllib.loads(text(root, path))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def _parse(content: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(content)
     except RecursionError:
-        raise ValueError("too deep") from None
+        raise ValueError(f"{path}: too deep") from None
 
 
 def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from gpuwatch.diagnose.checks.sharing import instances
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.cdi import CdiSpec
-from gpuwatch.diagnose.host.container_runtime import ContainerRuntime, RuntimeConfig, ToolkitConfig
+from gpuwatch.diagnose.host.container_runtime import ContainerRuntime
 from gpuwatch.diagnose.host.kubelet_files import KubeletFiles
+from gpuwatch.diagnose.host.runtime_config import RuntimeConfig, ToolkitConfig
 from gpuwatch.diagnose.host.services import OperatorFiles, ServiceProcess, Services
 from gpuwatch.diagnose.model import CheckResult, CheckStatus, ClusterFacts, NodePod
 from gpuwatch.kube.objects import NodeObject

@@ -8,8 +8,7 @@ from gpuwatch.diagnose.checks.driver_fit import gpu_generation
 from gpuwatch.diagnose.checks.kernel_log import lines_since_load, matching_lines
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.facts import NodeFacts
-from gpuwatch.diagnose.host.device_nodes import DeviceNode, DeviceNodes, device_nodes
-from gpuwatch.diagnose.host.driver_root import DriverRoot
+from gpuwatch.diagnose.host.driver_files import DeviceNode, DeviceNodes, DriverRoot, device_nodes
 from gpuwatch.diagnose.host.kernel_modules import Kernel, Module
 from gpuwatch.diagnose.host.kernel_text import KernelMessage
 from gpuwatch.diagnose.host.kubelet_files import KubeletFiles

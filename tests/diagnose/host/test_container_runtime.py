@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.diagnose.host.container_runtime import ContainerRuntime, ToolkitConfig, container_runtime
+from gpuwatch.diagnose.host.container_runtime import ContainerRuntime, container_runtime
+from gpuwatch.diagnose.host.runtime_config import ToolkitConfig
 
 RUNTIMES = "[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.nvidia.options]\nBinaryName = '{}'\n"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnose.host.device_nodes import capability_minor, device_nodes, majors
+from gpuwatch.diagnose.host.driver_files import capability_minor, device_nodes, majors
 
 DEVICES = """Character devices:
   1 mem

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gpuwatch.diagnose.host.driver_root import DriverRoot, driver_roots
+from gpuwatch.diagnose.host.driver_files import DriverRoot, driver_roots
 
 
 def install(folder: Path, name: str, version: str) -> None:

@@ -1,7 +1,6 @@
 """The simulated host's kernel, modules, libraries and device files follow its driver."""
 
-from gpuwatch.diagnose.host.device_nodes import device_nodes
-from gpuwatch.diagnose.host.driver_root import driver_roots
+from gpuwatch.diagnose.host.driver_files import device_nodes, driver_roots
 from gpuwatch.diagnose.host.kernel_modules import kernel
 from gpuwatch.diagnose.host.kernel_text import kernel_text
 from gpuwatch.host.machine import process_limits

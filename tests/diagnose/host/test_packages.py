@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from gpuwatch.diagnose.host.container_runtime import package_versions
+from gpuwatch.diagnose.host.host_root import package_versions
 
 STATUS = """\
 Package: nvidia-container-toolkit
@@ -25,7 +25,7 @@ Package: docker-ce
 Status: install ok installed
 Version: 5:28.3.3-1~ubuntu.24.04~noble
 """
-NAMES = ("nvidia-container-toolkit", "containerd.io", "docker-ce", "cri-o")
+NAMES = r"nvidia-container-toolkit|containerd\.io|docker-ce|cri-o"
 
 
 def put(root: Path, content: str) -> Path:
@@ -40,7 +40,7 @@ def test_only_what_is_installed_and_asked_for(tmp_path: Path) -> None:
         "nvidia-container-toolkit": "1.18.1-1",
         "docker-ce": "5:28.3.3-1~ubuntu.24.04~noble",
     }
-    assert package_versions(tmp_path, ("cri-o",)) == {}
+    assert package_versions(tmp_path, "cri-o") == {}
 
 
 def test_a_host_without_dpkg(tmp_path: Path) -> None:
@@ -62,5 +62,5 @@ def test_any_text_is_read(tmp_path_factory: object, content: str) -> None:
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as folder:
-        found = package_versions(put(Path(folder), content.encode(errors="replace").decode()), ("cri-o",))
+        found = package_versions(put(Path(folder), content.encode(errors="replace").decode()), "cri-o")
     assert set(found) <= {"cri-o"}

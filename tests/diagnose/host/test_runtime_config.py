@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnose.host.runtime_config import Parsed, containerd, crio, docker, toolkit
+from gpuwatch.diagnose.host.runtime_config import RuntimeConfig, ToolkitConfig, containerd, crio, docker, toolkit
 
 CONFIG = "/etc/containerd/config.toml"
 BINARY = "/usr/bin/nvidia-container-runtime"
@@ -56,7 +56,9 @@ def put(root: Path, files: Mapping[str, str]) -> Path:
 
 
 def test_containerd_1_names_another_plugin_and_has_no_cdi_by_default(tmp_path: Path) -> None:
-    assert containerd(put(tmp_path, {CONFIG: VERSION_2}), CONFIG) == Parsed(
+    assert containerd(put(tmp_path, {CONFIG: VERSION_2}), CONFIG) == RuntimeConfig(
+        kind="containerd",
+        path=CONFIG,
         files=(CONFIG,),
         runtimes={"nvidia": BINARY, "runc": "io.containerd.runc.v2"},
         default="nvidia",
@@ -105,7 +107,7 @@ def test_crio_reads_its_folder_in_order(tmp_path: Path) -> None:
         "/etc/crio/crio.conf.d/99-nvidia.conf": '[crio]\n[crio.runtime]\ndefault_runtime = "nvidia"\n'
         f'[crio.runtime.runtimes.nvidia]\nruntime_path = "{BINARY}"\nruntime_type = "oci"\n',
     }
-    found = crio(put(tmp_path, files), files)
+    found = crio(put(tmp_path, files), "/etc/crio/crio.conf", list(files))
     assert (found.default, found.systemd_cgroup) == ("nvidia", False)
     assert found.runtimes == {"crun": "crun", "nvidia": BINARY}
 
@@ -116,21 +118,33 @@ def test_docker(tmp_path: Path) -> None:
         '{"default-runtime": "nvidia", "runtimes": {"nvidia": {"args": [], "path": "nvidia-container-runtime"}},'
         '"exec-opts": ["native.cgroupdriver=systemd"], "features": {"cdi": true}, "log-level": "info"}'
     )
-    assert docker(put(tmp_path, {path: settings}), path) == Parsed(
-        files=(path,), runtimes={"nvidia": "nvidia-container-runtime"}, default="nvidia", cdi=True, systemd_cgroup=True
+    assert docker(put(tmp_path, {path: settings}), path) == RuntimeConfig(
+        kind="docker",
+        path=path,
+        files=(path,),
+        runtimes={"nvidia": "nvidia-container-runtime"},
+        default="nvidia",
+        cdi=True,
+        systemd_cgroup=True,
     )
-    assert docker(put(tmp_path, {path: "\n"}), path) == Parsed(files=(path,))
+    assert docker(put(tmp_path, {path: "\n"}), path) == RuntimeConfig(kind="docker", path=path, files=(path,))
     assert path in (docker(put(tmp_path, {path: "{"}), path).error or "")
     assert docker(put(tmp_path, {path: '{"runtimes": []}'}), path).error
 
 
-def test_the_toolkits_own_file() -> None:
+def test_the_toolkits_own_file(tmp_path: Path) -> None:
+    path = "/etc/nvidia-container-runtime/config.toml"
+
+    def read(content: str) -> ToolkitConfig | None:
+        return toolkit(put(tmp_path, {path: content}), path)
+
+    assert toolkit(tmp_path, path) is None
     content = '[nvidia-container-cli]\nno-cgroups = true\n[nvidia-container-runtime]\nmode = "legacy"\n'
-    assert toolkit(content) == ("legacy", True)
-    assert toolkit("") == (None, None)
-    assert toolkit("[nvidia-container-runtime]\nmode = 3\n") == (None, None)
-    with pytest.raises(ValueError, match="line 1"):
-        toolkit("[nvidia-container-cli\n")
+    assert read(content) == ToolkitConfig(path=path, mode="legacy", no_cgroups=True)
+    assert read("") == read("[nvidia-container-runtime]\nmode = 3\n") == ToolkitConfig(path=path)
+    broken = read("[nvidia-container-cli\n")
+    assert broken is not None
+    assert "line 1" in (broken.error or "")
 
 
 TOML = st.sampled_from(
@@ -146,9 +160,12 @@ def test_any_text_is_read_or_refused_by_all(content: str) -> None:
     content = content.encode(errors="replace").decode()
     with TemporaryDirectory() as folder:
         root = put(Path(folder), {"/etc/x.toml": content})
-        for found in (containerd(root, "/etc/x.toml"), crio(root, ["/etc/x.toml"]), docker(root, "/etc/x.toml")):
+        for found in (
+            containerd(root, "/etc/x.toml"),
+            crio(root, "/etc/x.toml", ["/etc/x.toml"]),
+            docker(root, "/etc/x.toml"),
+        ):
             assert found.error is None or found.runtimes == {}
-    try:
-        assert len(toolkit(content)) == 2
-    except ValueError as error:
-        assert str(error)  # noqa: PT017 it may be read, too
+        settings = toolkit(root, "/etc/x.toml")
+        assert settings is not None
+        assert settings.error is None or settings.mode is None
