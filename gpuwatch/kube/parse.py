@@ -16,7 +16,7 @@ from gpuwatch.kube.wire import (
     decode,
     garbled,
 )
-from gpuwatch.model.rfc3339 import unix_time
+from gpuwatch.model.clock import unix_time
 from gpuwatch.model.snapshot import Host
 
 MIRROR = "kubernetes.io/config.mirror"

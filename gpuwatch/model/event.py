@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from gpuwatch.model.clock import unix_time
 from gpuwatch.model.finding import Finding
-from gpuwatch.model.rfc3339 import unix_time
 from gpuwatch.model.snapshot import Record
 
 

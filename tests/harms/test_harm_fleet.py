@@ -10,7 +10,7 @@ from gpuwatch.config import BudgetConfig
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.reader import OwnNode
 from gpuwatch.kube.transport import Transport
-from gpuwatch.model.rfc3339 import rfc3339
+from gpuwatch.model.clock import rfc3339
 from gpuwatch.remediation.model import BlockReason
 from gpuwatch.remediation.service.remediator import Remediator
 from gpuwatch.sim.kubeapi import AccessRule, CommittedWrite, Object, SimulatedApiServer

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpuwatch.kube import parse as kube_parse
 from gpuwatch.kube.errors import ApiCall, Garbled, Unavailable, error_of
 from gpuwatch.kube.objects import TAINT
-from gpuwatch.model.rfc3339 import rfc3339, unix_time
+from gpuwatch.model.clock import rfc3339, unix_time
 
 CALL = ApiCall("get", "nodes", "n1")
 META = {"name": "n1", "uid": "u", "resourceVersion": "1"}

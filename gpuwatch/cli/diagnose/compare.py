@@ -12,7 +12,7 @@ from gpuwatch.cli.console.session import Session
 from gpuwatch.cli.console.table import Column, table
 from gpuwatch.cli.console.words import Words, utc
 from gpuwatch.diagnose.check import spans
-from gpuwatch.model.rfc3339 import unix_time
+from gpuwatch.model.clock import unix_time
 
 if TYPE_CHECKING:
     from gpuwatch.diagnose.baseline.comparison import Difference, SavedDiagnosis

@@ -21,7 +21,7 @@ from gpuwatch.diagnose.bundling.redaction import MARK, Redactor
 from gpuwatch.diagnose.facts import HostFacts, NodeFacts
 from gpuwatch.diagnose.model import ClusterFacts, NodePod
 from gpuwatch.diagnose.places import Places
-from gpuwatch.model.rfc3339 import rfc3339
+from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.snapshot import GpuProcess
 from gpuwatch.model.view import Events, View
 

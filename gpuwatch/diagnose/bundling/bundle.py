@@ -21,8 +21,8 @@ from gpuwatch.diagnose.bundling.copier import copied
 from gpuwatch.diagnose.bundling.host_tree import BundleMember
 from gpuwatch.diagnose.bundling.verification import host_record
 from gpuwatch.diagnose.facts import HOST_SECTIONS, NodeFacts
+from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
-from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.model.snapshot import Record
 
 LIMIT = 20 << 20

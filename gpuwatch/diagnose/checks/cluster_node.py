@@ -4,8 +4,8 @@ from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck,
 from gpuwatch.diagnose.model import CheckStage, ClusterFacts
 from gpuwatch.health.checks import CHECKS
 from gpuwatch.kube.objects import CONDITION, TAINT, NodeObject
+from gpuwatch.model.clock import unix_time
 from gpuwatch.model.finding import Response
-from gpuwatch.model.rfc3339 import unix_time
 from gpuwatch.remediation.model import LABELS, Fault, Ownership
 from gpuwatch.remediation.planning.evidence import in_force
 from gpuwatch.remediation.planning.labels import outdated, values

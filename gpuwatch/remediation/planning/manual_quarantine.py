@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from gpuwatch.kube.objects import TAINT, LeaseObject, NodeObject, Taint
+from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.finding import Effect, Response
-from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.model.snapshot import Record
 from gpuwatch.remediation.model import (
     ACKNOWLEDGED,

@@ -6,8 +6,8 @@ from hashlib import sha256
 
 from gpuwatch.health.xid.classify import RECOVERY_CHANGED
 from gpuwatch.kube.objects import CONDITION, Condition, NodeObject
+from gpuwatch.model.clock import rfc3339, unix_time
 from gpuwatch.model.finding import Response
-from gpuwatch.model.rfc3339 import rfc3339, unix_time
 from gpuwatch.model.view import View
 from gpuwatch.remediation.model import CreateEvent, Fault, Ownership, Plan, RemediatorMemory
 from gpuwatch.remediation.planning.policy import Policy

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from gpuwatch.kube.objects import TAINT, Taint
+from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.finding import Response
-from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.remediation.model import (
     FAULTS,
     OWNER,

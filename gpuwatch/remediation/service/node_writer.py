@@ -13,7 +13,7 @@ from gpuwatch.kube.errors import AlreadyExists, ApiCall
 from gpuwatch.kube.objects import CONDITION, DOMAIN, TAINT, Condition, LeaseObject, NodeObject, PodObject, Taint
 from gpuwatch.kube.reader import NODES, NodeReader, leases_path, path_segment
 from gpuwatch.kube.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Transport
-from gpuwatch.model.rfc3339 import rfc3339
+from gpuwatch.model.clock import rfc3339
 from gpuwatch.remediation.model import CreateEvent, PatchNode
 
 Json = dict[str, Any]

@@ -9,8 +9,8 @@ from gpuwatch import __version__
 from gpuwatch.collect.nvml.events import EventReader
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, text
+from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.errors import NoGpuStack, UsageError
-from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.sim.capture.data import Header, Recording, load, looks_like_capture, mask, read_file
 from gpuwatch.sim.capture.nvidia_smi.dump import is_dump, read_dump
 from gpuwatch.sim.capture.record import Recorder

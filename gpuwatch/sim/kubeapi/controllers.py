@@ -6,7 +6,7 @@ They write as the users that do it in a real cluster, past authorization and fau
 import random
 from collections import Counter
 
-from gpuwatch.model.rfc3339 import rfc3339
+from gpuwatch.model.clock import rfc3339
 from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
 from gpuwatch.sim.kubeapi.messages import Object
 from gpuwatch.sim.kubeapi.objects import (

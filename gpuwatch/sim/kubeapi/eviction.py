@@ -5,8 +5,7 @@ After kube-apiserver's pkg/registry/core/pod/storage/eviction.go.
 
 import math
 
-from gpuwatch.model.clock import Clock
-from gpuwatch.model.rfc3339 import rfc3339
+from gpuwatch.model.clock import Clock, rfc3339
 from gpuwatch.sim.kubeapi.admission import refuse_malformed
 from gpuwatch.sim.kubeapi.messages import ApiError, Object, bad_request, not_found, too_many_requests
 from gpuwatch.sim.kubeapi.objects import controller_of, is_leaving, is_over, is_ready

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping, Sequence
 
-from gpuwatch.model.rfc3339 import rfc3339
+from gpuwatch.model.clock import rfc3339
 from gpuwatch.sim.kubeapi.messages import Object
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, so no words

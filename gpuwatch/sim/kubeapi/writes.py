@@ -5,8 +5,7 @@ import uuid
 
 import msgspec
 
-from gpuwatch.model.clock import Clock
-from gpuwatch.model.rfc3339 import rfc3339
+from gpuwatch.model.clock import Clock, rfc3339
 from gpuwatch.sim.kubeapi.admission import created, refuse_malformed, updated
 from gpuwatch.sim.kubeapi.messages import (
     ApiError,

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from gpuwatch.diagnose.model import CheckStatus
 from gpuwatch.kube.objects import CONDITION, TAINT, Condition, Taint
+from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.finding import Finding, Health, Response, Severity
-from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.remediation.model import FAULTS, HEALTHY_COUNT, LABELS, OPT_OUT, OWNER, Fault, Ownership, PublishedLabels
 from gpuwatch.remediation.planning.ownership import encode
 from tests.diagnose.checks.broken import Broken

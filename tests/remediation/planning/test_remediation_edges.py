@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from gpuwatch.config import HandoverConfig, MaintenanceWindow
 from gpuwatch.kube.objects import TAINT, NodeObject, PodObject, Taint
+from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.finding import Response
-from gpuwatch.model.rfc3339 import rfc3339
 from gpuwatch.model.setting import Setting
 from gpuwatch.model.workload import Workload
 from gpuwatch.remediation.model import BlockReason, FreeSlot
