@@ -35,7 +35,9 @@ def capture(session: Session, file: Path, samples: int, interval: float, mask: b
 
     source = parse_source(session.source) if session.source else SourceSpec("nvml")
     if source.kind == "agent":
-        raise UsageError("an agent cannot be recorded", "it tells Views, not what the driver said", "use --source nvml")
+        raise UsageError(
+            "an agent cannot be recorded", "it serves Views, not the driver's answers", "use --source nvml"
+        )
     with node(source, session.config()) as (config, backend):
         module, _, function = backend.factory.partition(":")
         nvml = getattr(import_module(module), function)(backend.target or config.sources.nvml_library)

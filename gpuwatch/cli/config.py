@@ -29,7 +29,7 @@ def config() -> None:
 def show(session: Session, /, output: str, **options: Any) -> None:
     """Show the configuration in force and where each value is from.
 
-    Takes the options of `agent`, so it tells what `agent` would do with them. As YAML it can be saved and used.
+    Takes the options of `agent`, so it shows what `agent` would do with them. As YAML it can be saved and used.
 
     \b
     Examples:
@@ -89,7 +89,7 @@ def check(session: Session, file: str) -> None:
     session.terminal.hint(f"{file} is a good configuration")
     if config.tuning.mode == "enforce" and config.agent.interval > FASTEST_VIEW:
         session.terminal.hint(
-            f"hint: tuning.mode enforce tunes nothing while the agent looks each {config.agent.interval:g} s; set "
+            f"hint: tuning.mode enforce tunes nothing while the agent samples every {config.agent.interval:g} s; set "
             "agent.interval: 1 (on Kubernetes the component tuner-enforce does)"
         )
 

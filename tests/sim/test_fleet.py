@@ -126,7 +126,7 @@ def hasty(context: NodeContext):
 
 
 def test_a_node_that_is_given_back_too_early_is_caught():
-    assert [v.rule for v in run(drill(fault="flapping"), hasty).violations][:1] == ["given back too early"]
+    assert [v.rule for v in run(drill(fault="flapping"), hasty).violations][:1] == ["released too early"]
 
 
 class Blind:

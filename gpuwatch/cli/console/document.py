@@ -13,7 +13,7 @@ Item = TypeVar("Item", bound=msgspec.Struct)
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """What surrounds the items of every command. `at`: when the node was looked at."""
+    """What surrounds the items of every command. `at`: the time of the View."""
 
     apiVersion: str = API_VERSION
     kind: str

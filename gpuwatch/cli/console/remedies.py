@@ -1,4 +1,4 @@
-"""The ladder of remedies for people: what each rung is called and the commands that do it.
+"""Remedies from the gentlest to the last: what each is called and the commands that do it.
 
 gpuwatch never does any of this by itself beyond taking the node out of use: a reset needs every user of the GPU gone,
 and on NVSwitch systems those of its peers as well.
@@ -9,20 +9,20 @@ from typing import NamedTuple
 from gpuwatch.model.finding import Remedy
 
 
-class Rung(NamedTuple):
+class RemedySteps(NamedTuple):
     """One remedy. `commands` may name `{node}`, `{gpu}` (index), `{namespace}` and `{pod}`."""
 
-    words: str
+    text: str
     commands: tuple[str, ...] = ()
 
 
 _QUARANTINE = "gpuwatch node quarantine --node {node} --drain"
 _RELEASE = "gpuwatch node release --node {node}"
 
-RUNGS = {
-    Remedy.NONE: Rung("nothing needs to be done"),
-    Remedy.RESTART_APP: Rung("restart the application", ("kubectl -n {namespace} delete pod {pod}",)),
-    Remedy.RESET_GPU: Rung(
+REMEDY_STEPS = {
+    Remedy.NONE: RemedySteps("nothing needs to be done"),
+    Remedy.RESTART_APP: RemedySteps("restart the application", ("kubectl -n {namespace} delete pod {pod}",)),
+    Remedy.RESET_GPU: RemedySteps(
         "reset the GPU once nothing uses it",
         (
             _QUARANTINE,
@@ -32,27 +32,27 @@ RUNGS = {
             _RELEASE,
         ),
     ),
-    Remedy.REBOOT_NODE: Rung(
+    Remedy.REBOOT_NODE: RemedySteps(
         "drain the node and reboot it",
         (_QUARANTINE, "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data", "sudo reboot", _RELEASE),
     ),
-    Remedy.INSPECT: Rung(
+    Remedy.INSPECT: RemedySteps(
         "look at the machine: power, cooling, cables, seating",
         (_QUARANTINE, "gpuwatch describe gpu {gpu}", "nvidia-smi -q -i {gpu}", "lspci -vvv -d 10de:"),
     ),
-    Remedy.CONTACT_SUPPORT: Rung(
+    Remedy.CONTACT_SUPPORT: RemedySteps(
         "have the GPU replaced: collect the evidence and open a case with the vendor",
         (_QUARANTINE, "sudo nvidia-bug-report.sh"),
     ),
 }
 
-LADDER = tuple(remedy for remedy in Remedy if remedy is not Remedy.NONE)
+ESCALATION = tuple(remedy for remedy in Remedy if remedy is not Remedy.NONE)
 """Gentlest first."""
 
-ADVICE = {remedy: "" if remedy is Remedy.NONE else rung.words for remedy, rung in RUNGS.items()}
-"""What to say where a finding brings no words of its own."""
+ADVICE = {remedy: "" if remedy is Remedy.NONE else steps.text for remedy, steps in REMEDY_STEPS.items()}
+"""The text for findings that have none of their own."""
 
 
-def ladder(first: Remedy) -> tuple[Remedy, ...]:
-    """From the first rung to try upwards; empty where nothing is to be done."""
-    return () if first is Remedy.NONE else LADDER[LADDER.index(first) :]
+def escalation(first: Remedy) -> tuple[Remedy, ...]:
+    """From the first remedy to try to the last; empty where nothing is to be done."""
+    return () if first is Remedy.NONE else ESCALATION[ESCALATION.index(first) :]

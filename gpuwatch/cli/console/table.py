@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 GAP = "  "
 SHORTEST = 20
-"""Characters that remain of a shortened cell, where its column says nothing else."""
+"""Characters that remain of a shortened cell, unless its column has another minimum."""
 
 
 class Column(NamedTuple, Generic[T]):

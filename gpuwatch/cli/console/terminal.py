@@ -68,7 +68,7 @@ class Terminal:
 
     @property
     def width(self) -> int:
-        """Columns to fit into; practically endless when nobody looks, so that pipes lose nothing."""
+        """Columns to fit into; practically endless without a terminal, so that pipes lose nothing."""
         if os.environ.get("COLUMNS", "").isdigit() or sys.stdout.isatty():
             return shutil.get_terminal_size().columns
         return WIDE
@@ -89,7 +89,7 @@ class Terminal:
         )
 
     def show(self, *renderables: "RenderableType") -> None:
-        """Print lines to stdout as long as they are, without trailing blanks; who makes them knows the width.
+        """Print lines to stdout as long as they are, without trailing blanks; the caller knows the width.
 
         Command lines of gpuwatch among them come as they have to be typed here.
         """
@@ -107,7 +107,7 @@ class Terminal:
 
 
 def wants_color(mode: str, stream: TextIO | Any) -> bool:
-    """By --color, then NO_COLOR (no-color.org), FORCE_COLOR, TERM=dumb, then whether a person looks."""
+    """By --color, then NO_COLOR (no-color.org), FORCE_COLOR, TERM=dumb, then whether it is a terminal."""
     if mode != "auto":
         return mode == "always"
     if os.environ.get("NO_COLOR"):

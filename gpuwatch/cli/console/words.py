@@ -11,7 +11,7 @@ _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 
 
 class Words:
-    """Formats values; None becomes a dash. `now` is the unix time ages are told against."""
+    """Formats values; None becomes a dash. `now` is the unix time that ages count from."""
 
     def __init__(self, glyphs: Glyphs, now: float) -> None:
         self.glyphs, self._now = glyphs, now
@@ -98,7 +98,7 @@ class Words:
         return self.glyphs.dash if at is None else f"{utc(at):%Y-%m-%d %H:%M:%S}Z"
 
     def cut(self, text: str, width: int, where: Literal["middle", "end"]) -> str:
-        """Shorten: in the middle where both ends tell something, as those of a pod's name do, else at the end."""
+        """Shorten: in the middle where both ends matter, as those of a pod's name do, else at the end."""
         if len(text) <= width:
             return text
         kept = max(width - len(self.glyphs.ellipsis), 2)

@@ -1,4 +1,4 @@
-"""`gpuwatch demo`: agent, remediator and tuner on a simulated node of a cluster, and a story told as it happens."""
+"""`gpuwatch demo`: agent, remediator and tuner on a simulated node of a cluster, with a narrator."""
 
 import signal
 import time

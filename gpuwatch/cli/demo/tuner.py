@@ -1,4 +1,4 @@
-"""The demo's tuner with all that it needs: its guard, its actuator, and the reader of the pods' consents."""
+"""The demo's tuner with its guard, its actuator and the reader of pods' consents."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -21,7 +21,7 @@ def users(names: Sequence[str], words: Words) -> str:
 
 
 def gpu_user(gpu: GpuItem, words: Words) -> str:
-    """Who is on the GPU; `free` when it is known that nobody is."""
+    """The users of the GPU; `free` when it is known that there are none."""
     parts = [f"{gpu.mig_instances} MIG"] if gpu.mig_instances else []
     if gpu.users:
         parts.append(users(gpu.users, words))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 HELP = """Tell everything about one GPU, units spelled out.
 
-ID is an index, a UUID or its beginning, or a PCI address. What a GPU does not support is said to be so.
+ID is an index, a UUID or its beginning, or a PCI address. Values that a GPU does not support are marked so.
 
 \b
 Examples:
@@ -57,7 +57,7 @@ PARTS = (
     ("XIDs", "xids", XIDS),
     ("History", "history", HISTORY),
 )
-"""Lists, printed as tables where they have rows; their first column says the GPU, which is known here."""
+"""Lists, printed as tables where they have rows; their first column, the GPU, is left out."""
 
 _UNMEASURED = (
     ("identity.", "not reported"),

@@ -177,7 +177,7 @@ def grouped(findings: Sequence[FindingItem]) -> list[list[FindingItem]]:
 
 
 def finding_lines(alike: Sequence[FindingItem], words: Words, width: int, *, evidence: bool = False) -> "list[Text]":
-    """What is wrong, with which GPUs and since when; below it what to do and who may be affected."""
+    """The finding, its GPUs and its age; below it what to do and which pods may be affected."""
     from rich.text import Text
 
     finding = alike[0]

@@ -62,7 +62,7 @@ def fleet(
 
     Each node has a real remediator, before one simulated API server over real HTTP, in simulated time. Every write is
     checked at once: no more nodes tainted than the budget allows, none twice for one fault, none that is well, none
-    given back too early, nothing foreign touched; and in the end nothing is left behind. If not so: exit code 4.
+    released too early, nothing foreign touched; and in the end nothing is left behind. If not so: exit code 4.
 
     \b
     Examples:
@@ -165,7 +165,7 @@ def _screen(report: "DrillReport", terminal: "Terminal") -> "list[Text]":
         f"{len(report.leaks)} leaks; {report.wall_seconds:.0f} s, {words.size(report.memory_bytes)}",
     ]
     if report.is_good:
-        verdict = [Text("every invariant held, and everything was given back", "green")]
+        verdict = [Text("every invariant held, and every node was released", "green")]
         return [*rows, Text(), *map(Text, lines), *verdict]
     failures: list[str] = []
     for number, violation in enumerate(report.violations[:MANY]):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from gpuwatch.cli.console.document import Envelope
-from gpuwatch.cli.console.remedies import RUNGS, ladder
+from gpuwatch.cli.console.remedies import REMEDY_STEPS, escalation
 from gpuwatch.cli.console.table import Column
 from gpuwatch.cli.xid.decode import DECIDES, Fact, decoded, spoken, table_of
 from gpuwatch.config import Config
@@ -134,7 +134,7 @@ def catalogue_document(rows: tuple[XidInfo, ...]) -> Envelope:
     items = tuple(
         XidCode(
             nvidia_action=row.nvidia,
-            remedies=ladder(first_remedy(row, None, {})),
+            remedies=escalation(first_remedy(row, None, {})),
             **{name: getattr(row, name) for name in same},
         )
         for row in rows
@@ -197,8 +197,8 @@ def _steps(info: XidInfo, first: Remedy, width: int) -> "list[Text]":
     again = "in other programs too" if info.category == "application" else "if it comes back"
     lines: list[Text] = []
     told: set[str] = set()
-    for number, rung in enumerate(map(RUNGS.__getitem__, ladder(first)), 1):
-        title = f"  {number}. {f'{again}: ' if number > 1 else ''}{rung.words}"
+    for number, rung in enumerate(map(REMEDY_STEPS.__getitem__, escalation(first)), 1):
+        title = f"  {number}. {f'{again}: ' if number > 1 else ''}{rung.text}"
         lines += [Text(text, end="") for text in textwrap.wrap(title, width, subsequent_indent=" " * 5)]
         commands = [command for command in rung.commands if command not in told]
         lines += [Text.assemble("       ", (command.format(**PLACES), "cyan"), end="") for command in commands]

@@ -29,7 +29,7 @@ from gpuwatch.model.xid import XidEvent
 
 
 class Symptom(NamedTuple):
-    """How a GPU looks: what its driver asks for (NVML field 230), whether it is gone, and the XIDs that told of it."""
+    """How a fault shows on a GPU: recovery action (NVML field 230), whether the GPU is lost, and its XIDs."""
 
     recovery_action: int = 0
     lost: bool = False
@@ -88,7 +88,7 @@ FAULTS: dict[str, FleetFault] = {
 
 DRIVER = "580.95.05"
 INTERVAL = 15.0
-"""Seconds between two looks: real agents look every second, and a thousand of them on more than two cores."""
+"""Seconds between two samples: real agents sample every second, and a thousand of them have more than two cores."""
 WATTS = 400.0
 
 
@@ -106,7 +106,7 @@ class SimulatedAgent:
         self._gpus = [_identity(node, index, random.Random(f"{seed} {node} {index}")) for index in range(gpus)]  # noqa: S311
         self._view: View | None = None
         self.has_news = True
-        """Whether something has happened that it has not looked at yet."""
+        """Whether something has happened since the newest View."""
         self._events: list[XidEvent] = []
         self.restart()
 

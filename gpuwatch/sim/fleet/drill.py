@@ -67,7 +67,7 @@ class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_good(self) -> bool:
-        """Whether every invariant held and everything was given back."""
+        """Whether every invariant held and every node was released."""
         return not (self.violations or self.leaks or self.shortfalls)
 
 
@@ -76,7 +76,7 @@ FAULT_SECONDS = 60.0
 AFTER_SECONDS = 180.0
 """Longer than a remediator that was killed is away, or one that met failures keeps still."""
 REPAIR_LIMIT = 3 * 3600.0
-"""By then everything must have been given back."""
+"""By then every node must have been released."""
 
 KILLS_AFTER_REPAIR = 300.0
 """Seconds for which remediators are still killed while nodes recover, each of which takes minutes without a break."""

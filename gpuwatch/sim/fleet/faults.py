@@ -81,7 +81,7 @@ class FaultInjector:
         self._fleet.restart(member.name)
 
     def _is_well(self, member: FleetNode) -> None:
-        """From now on; what went by between two looks of its agent never was."""
+        """From now on; a fault that ended before its agent sampled it does not count."""
         if member.well_since is None:
             member.well_since = member.well_before if member.context.agent.has_news else None
             member.well_since = member.well_since or self._fleet.clock.time()

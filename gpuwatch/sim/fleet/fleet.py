@@ -154,7 +154,7 @@ class SimulatedFleet:
         heapq.heappush(self._later, (self.clock.time() + delay, next(self._numbers), act))
 
     def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
-        """Let time pass, until a violation or `until` says so at the end of a tick; whether it did."""
+        """Let time pass until a violation, or until `until` is true at the end of a tick; return whether it is."""
         end = self.clock.time() + seconds
         while self.clock.time() < end and not self.violations:
             if until():
@@ -185,7 +185,7 @@ class SimulatedFleet:
         return tuple(found)
 
     def node_states(self) -> dict[str, Object]:
-        """What every node looks like."""
+        """`visible_state` of every node, by name."""
         return {node["metadata"]["name"]: visible_state(node) for node in self.cluster.nodes()}
 
     def wake(self, name: str, delay: float) -> None:

@@ -136,7 +136,7 @@ class InvariantChecker:
         well = self._well_for(name)
         if well is None or well < self.recovery_hold:
             how = "is still sick" if well is None else f"has been well for {well:.0f} s only"
-            self._violation(name, "given back too early", f"it {how}")
+            self._violation(name, "released too early", f"it {how}")
 
     def _lease(self, write: CommittedWrite) -> None:
         slot = write.key.name
@@ -163,9 +163,7 @@ class InvariantChecker:
 
 
 def visible_state(node: Object) -> Object:
-    """What a node looks like to others, without what changes by itself, and without what tells schedulers of its GPUs:
-    it must be the same after all is over.
-    """
+    """What other controllers see of a node, without heartbeats and scheduling labels: the drill leaves it as it was."""
     metadata, spec = node["metadata"], node["spec"]
     conditions = node["status"].get("conditions", [])
     return {

@@ -37,7 +37,7 @@ class FleetClock:
 
 
 LAST = 12
-"""Actions kept to tell the story of a violation."""
+"""Actions kept to explain a violation."""
 
 
 class NodeLedger:
@@ -159,7 +159,7 @@ class FleetRemediator(Protocol):
 
     @property
     def state(self) -> RemediatorState:
-        """What it says about itself."""
+        """Its newest state."""
         ...
 
     def step(self) -> float:

@@ -26,7 +26,7 @@ _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
 class ReplicaSets:
-    """Make a new pod for every one that a controller lost (`Cluster.add_pod` says how many it wants)."""
+    """Make a new pod for every one that a controller lost (`SimulatedCluster.add_pod` counts how many it wants)."""
 
     def __init__(self, cluster: SimulatedCluster, *, seed: int = 0) -> None:
         self._cluster = cluster

@@ -59,7 +59,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiError(Exception):
-    """A request refused; `status` is the Status object that says why."""
+    """A request refused; `status` is the Status object with the reason."""
 
     def __init__(self, code: int, reason: str, message: str, details: Object | None = None) -> None:
         super().__init__(message)

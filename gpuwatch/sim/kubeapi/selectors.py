@@ -97,7 +97,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def only(self, field: str) -> str | None:
-        """The single value that `field` must have, if the selector says so."""
+        """The single value that `field` must have, if the selector names one."""
         named = (each.values[0] for each in self.fields if each.key == field and each.operator == "in")
         return next(named, None)
 

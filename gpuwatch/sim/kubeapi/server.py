@@ -64,7 +64,7 @@ class ApiConnection(asyncio.Protocol):
         self._advance()
 
     def eof_received(self) -> bool:
-        """Close: no client waits for an answer after it has said that it is done."""
+        """Close: no client waits for an answer after it has closed its side."""
         return False
 
     def _advance(self) -> None:
