@@ -15,47 +15,60 @@ from gpuwatch.model.recommendation import (
     RecommendedChange,
     Savings,
 )
+from gpuwatch.model.snapshot import Record
 from gpuwatch.rightsizing.findings.workload import WorkloadFacts
 from gpuwatch.rightsizing.model.usage import DeviceAllocation
 
 
+class Remedy(Record, frozen=True, kw_only=True):
+    """What to do: from what to what, for people and for machines."""
+
+    action: RecommendedAction
+    current: str
+    recommended: str
+    change: RecommendedChange
+
+
+class Risk(Record, frozen=True, kw_only=True):
+    """What may go wrong, and how bad it is."""
+
+    level: Level
+    text: str
+
+
 def advice(
     facts: WorkloadFacts,
-    finding: FindingKind,
+    kind: FindingKind,
+    remedy: Remedy,
+    risk: Risk,
     *,
-    holds: tuple[DeviceAllocation, ...],
-    action: RecommendedAction,
-    current: str,
-    recommended: str,
     why: str,
-    evidence: Evidence,
-    confidence: Level,
-    risk: Level,
-    risk_text: str,
     savings: Savings,
-    change: RecommendedChange,
+    holds: tuple[DeviceAllocation, ...] | None = None,
+    evidence: Evidence | None = None,
+    confidence: Level | None = None,
     predicted: Predicted | None = None,
     good_for: float | None = None,
 ) -> Recommendation:
-    """About a workload, by those of its holds that matter; `good_for`: seconds, else as configured."""
-    key = facts.summary.key
+    """About a workload. None: of the workload; `holds`: those it has now; `good_for`: seconds, else as configured."""
+    key, context = facts.summary.key, facts.context
     return Recommendation(
-        id=recommendation_id(finding, key.namespace, key.kind, key.name, key.container, key.image),
-        kind=finding,
-        action=action,
-        target=facts.target(holds),
-        current=current,
-        recommended=recommended,
+        id=recommendation_id(kind, key.namespace, key.kind, key.name, key.container, key.image),
+        kind=kind,
+        action=remedy.action,
+        target=facts.target(facts.present if holds is None else holds),
+        current=remedy.current,
+        recommended=remedy.recommended,
         why=why,
-        evidence=evidence,
-        confidence=confidence,
-        risk=risk,
-        risk_text=risk_text,
+        evidence=facts.evidence() if evidence is None else evidence,
+        confidence=facts.confidence if confidence is None else confidence,
+        risk=risk.level,
+        risk_text=risk.text,
         savings=savings,
-        change=change,
+        change=remedy.change,
         predicted=predicted,
-        at=facts.context.now,
-        expires=facts.context.now + (facts.config.expire if good_for is None else good_for),
+        at=context.now,
+        expires=context.now + (facts.config.expire if good_for is None else good_for),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from gpuwatch.model.recommendation import FindingKind, Level, Recommendation, RecommendedAction, RecommendedChange
 from gpuwatch.model.snapshot import Record
-from gpuwatch.rightsizing.findings.advice import HOURS, advice, allocation_text, savings
+from gpuwatch.rightsizing.findings.advice import HOURS, Remedy, Risk, advice, allocation_text, savings
 from gpuwatch.rightsizing.findings.text import percent, some, span, time
 from gpuwatch.rightsizing.findings.workload import (
     DAY_SECONDS,
@@ -212,25 +212,26 @@ def _advice(
     return advice(
         facts,
         finding,
+        Remedy(
+            action=RecommendedAction.SCALE_DOWN if may_go else RecommendedAction.ASK_OWNER,
+            current=allocation_text(holds),
+            recommended="give it back" if may_go else "ask whether it is needed",
+            change=RecommendedChange(
+                resource=facts.resource,
+                count=facts.summary.gpus_per_pod,
+                to_count=0 if may_go else None,
+            ),
+        ),
+        Risk(level=Level.MEDIUM if may_go and finding is FindingKind.IDLE_HOLDER else Level.LOW, text=risk),
         holds=holds,
-        action=RecommendedAction.SCALE_DOWN if may_go else RecommendedAction.ASK_OWNER,
-        current=allocation_text(holds),
-        recommended="give it back" if may_go else "ask whether it is needed",
         why=why + ("" if may_go else f" {_why_asked(facts, at_work)}"),
         evidence=facts.evidence(held=sum(hold.last - hold.since for hold in holds), idle=seconds),
         confidence=level_of(seconds, (DAY_SECONDS, 2 * 3600.0)),
-        risk=Level.MEDIUM if may_go and finding is FindingKind.IDLE_HOLDER else Level.LOW,
-        risk_text=risk,
         savings=savings(
             facts.config,
             facts.model,
             HOURS * sum(map(share_of, holds)),
             draw_above_idle(holds, facts.context.fleet),
-        ),
-        change=RecommendedChange(
-            resource=facts.resource,
-            count=facts.summary.gpus_per_pod,
-            to_count=0 if may_go else None,
         ),
         good_for=min(facts.config.expire, DAY_SECONDS),
     )
@@ -268,21 +269,24 @@ def gang_oversized(facts: WorkloadFacts) -> Recommendation | None:
     return advice(
         facts,
         FindingKind.GANG_OVERSIZED,
+        Remedy(
+            action=RecommendedAction.REDUCE,
+            current=f"{count} x {facts.resource or 'GPU'}",
+            recommended=f"{count - fewest} x {facts.resource or 'GPU'}",
+            change=RecommendedChange(
+                resource=facts.resource, count=count, to_resource=facts.resource, to_count=count - fewest
+            ),
+        ),
+        Risk(
+            level=Level.MEDIUM,
+            text=f"The work may not divide by {count - fewest}, as tensor parallelism and batch sizes often do not: "
+            "try it, or lower what it asks for to what it uses.",
+        ),
         holds=holds,
-        action=RecommendedAction.REDUCE,
-        current=f"{count} x {facts.resource or 'GPU'}",
-        recommended=f"{count - fewest} x {facts.resource or 'GPU'}",
         why=f"{fewest} of {count} GPUs of each pod did nothing for {span(quiet)}, while every other one was busy "
         f"{percent(min(others))} of the time or more. Now: {allocation_text(facts.present)}.",
         evidence=facts.evidence(idle=quiet),
-        confidence=facts.confidence,
-        risk=Level.MEDIUM,
-        risk_text=f"The work may not divide by {count - fewest}, as tensor parallelism and batch sizes often do not: "
-        "try it, or lower what it asks for to what it uses.",
         savings=savings(facts.config, facts.model, facts.hours_per_day * fewest / count),
-        change=RecommendedChange(
-            resource=facts.resource, count=count, to_resource=facts.resource, to_count=count - fewest
-        ),
     )
 
 

@@ -16,7 +16,7 @@ from gpuwatch.model.recommendation import (
     RecommendedChange,
 )
 from gpuwatch.model.snapshot import Record
-from gpuwatch.rightsizing.findings.advice import advice, allocation_text, savings
+from gpuwatch.rightsizing.findings.advice import Remedy, Risk, advice, allocation_text, savings
 from gpuwatch.rightsizing.findings.text import GIB, gib, percent
 from gpuwatch.rightsizing.findings.workload import WorkloadFacts
 from gpuwatch.rightsizing.model import mig_profiles
@@ -45,17 +45,22 @@ def mig_fit(facts: WorkloadFacts) -> Recommendation | None:
     return advice(
         facts,
         FindingKind.MIG_FIT,
-        holds=facts.present,
-        action=RecommendedAction.RESIZE,
-        current=allocation_text(facts.present) or facts.resource or "1 x GPU",
-        recommended=f"{max(1, len(facts.present))} x {fit.profile.resource}",
+        Remedy(
+            action=RecommendedAction.RESIZE,
+            current=allocation_text(facts.present) or facts.resource or "1 x GPU",
+            recommended=f"{max(1, len(facts.present))} x {fit.profile.resource}",
+            change=RecommendedChange(resource=facts.resource, count=1, to_resource=fit.profile.resource, to_count=1),
+        ),
+        Risk(
+            level=Level.HIGH
+            if not need.sure
+            else Level.MEDIUM
+            if facts.may_serve or fit.profile.estimated
+            else Level.LOW,
+            text=_risk(facts, fit, need),
+        ),
         why=_why(facts, fit, need),
-        evidence=facts.evidence(),
-        confidence=facts.confidence,
-        risk=Level.HIGH if not need.sure else Level.MEDIUM if facts.may_serve or fit.profile.estimated else Level.LOW,
-        risk_text=_risk(facts, fit, need),
         savings=savings(facts.config, facts.model, hours),
-        change=RecommendedChange(resource=facts.resource, count=1, to_resource=fit.profile.resource, to_count=1),
         predicted=Predicted(
             slowdown_low=fit.slowdown.low,
             slowdown_high=fit.slowdown.high,
@@ -160,25 +165,26 @@ def duty_cycled(facts: WorkloadFacts) -> Recommendation | None:
     return advice(
         facts,
         FindingKind.DUTY_CYCLED,
-        holds=facts.present,
-        action=RecommendedAction.SHARE,
-        current=allocation_text(facts.present) or f"1 x {resource}",
-        recommended=f"{'each ' if len(facts.present) > 1 else ''}1 of {count} shares ({way.words})",
+        Remedy(
+            action=RecommendedAction.SHARE,
+            current=allocation_text(facts.present) or f"1 x {resource}",
+            recommended=f"{'each ' if len(facts.present) > 1 else ''}1 of {count} shares ({way.words})",
+            change=RecommendedChange(
+                resource=facts.resource,
+                count=1,
+                to_resource=f"{resource}.shared",
+                to_count=1,
+                strategy=way.strategy,
+                replicas=count,
+            ),
+        ),
+        Risk(
+            level=Level.MEDIUM if need.sure and not facts.may_serve else Level.HIGH,
+            text=f"{way.risk} Work waits when others have their turn.",
+        ),
         why=f"Busy {percent(busy.mean)} of the time, {percent(busy.p95)} at the 95th percentile. At most "
         f"{gib(need.peak)} of memory: {gib(need.needed)} with margin, of {gib(total)}. {count} like it would fit.",
-        evidence=facts.evidence(),
-        confidence=facts.confidence,
-        risk=Level.MEDIUM if need.sure and not facts.may_serve else Level.HIGH,
-        risk_text=f"{way.risk} Work waits when others have their turn.",
         savings=savings(facts.config, facts.model, facts.hours_per_day * (1 - 1 / count)),
-        change=RecommendedChange(
-            resource=facts.resource,
-            count=1,
-            to_resource=f"{resource}.shared",
-            to_count=1,
-            strategy=way.strategy,
-            replicas=count,
-        ),
         predicted=Predicted(memory_needed=need.needed, memory_offered=total // count),
     )
 

@@ -2,7 +2,7 @@
 
 from gpuwatch.model.consent import AUTOTUNE, CLASS
 from gpuwatch.model.recommendation import FindingKind, Level, Recommendation, RecommendedAction, RecommendedChange
-from gpuwatch.rightsizing.findings.advice import advice, allocation_text, savings
+from gpuwatch.rightsizing.findings.advice import Remedy, Risk, advice, allocation_text, savings
 from gpuwatch.rightsizing.findings.partition import fits_by_compute, most_by_time
 from gpuwatch.rightsizing.findings.preallocators import preallocator
 from gpuwatch.rightsizing.findings.text import gib, percent
@@ -69,17 +69,15 @@ def _advice(
     return advice(
         facts,
         finding,
-        holds=facts.present,
-        action=action,
-        current=allocation_text(facts.present) or "1 x GPU",
-        recommended=recommended,
+        Remedy(
+            action=action,
+            current=allocation_text(facts.present) or "1 x GPU",
+            recommended=recommended,
+            change=RecommendedChange(resource=facts.resource, count=facts.summary.gpus_per_pod),
+        ),
+        Risk(level=Level.LOW, text="None for the GPU: more CPU or faster input only lets it work more."),
         why=f"Busy {percent(mean)} of the time{how}. {cause}",
-        evidence=facts.evidence(),
-        confidence=facts.confidence,
-        risk=Level.LOW,
-        risk_text="None for the GPU: more CPU or faster input only lets it work more.",
         savings=savings(facts.config, facts.model, 0.0),
-        change=RecommendedChange(resource=facts.resource, count=facts.summary.gpus_per_pod),
     )
 
 
@@ -98,19 +96,20 @@ def preallocated(facts: WorkloadFacts) -> Recommendation | None:
     return advice(
         facts,
         FindingKind.PREALLOCATED,
-        holds=facts.present,
-        action=RecommendedAction.CHANGE_SETTING,
-        current=allocation_text(facts.present) or "1 x GPU",
-        recommended=f"lower {setting}" if setting else "reserve less memory at the start",
+        Remedy(
+            action=RecommendedAction.CHANGE_SETTING,
+            current=allocation_text(facts.present) or "1 x GPU",
+            recommended=f"lower {setting}" if setting else "reserve less memory at the start",
+            change=RecommendedChange(resource=facts.resource, count=1, setting=setting),
+        ),
+        Risk(
+            level=Level.MEDIUM,
+            text="With less memory for its cache it may serve fewer at a time: lower it in steps, and watch.",
+        ),
         why=f"Took {gib(took)} of {gib(facts.summary.memory_total or 0)} as it began and has kept it: what it needs "
         f"cannot be seen. Busy {percent(busy.mean)} of the time; the GPU could be {then}."
         + (f" {known.name} takes {known.default}: {known.advice}." if known else ""),
-        evidence=facts.evidence(),
-        confidence=facts.confidence,
-        risk=Level.MEDIUM,
-        risk_text="With less memory for its cache it may serve fewer at a time: lower it in steps, and watch.",
         savings=savings(facts.config, facts.model, 0.0),
-        change=RecommendedChange(resource=facts.resource, count=1, setting=setting),
     )
 
 
@@ -136,22 +135,23 @@ def energy(facts: WorkloadFacts) -> Recommendation | None:
     return advice(
         facts,
         FindingKind.ENERGY,
-        holds=facts.present,
-        action=RecommendedAction.TUNE,
-        current=allocation_text(facts.present) or "1 x GPU",
-        recommended="let the tuner save energy",
+        Remedy(
+            action=RecommendedAction.TUNE,
+            current=allocation_text(facts.present) or "1 x GPU",
+            recommended="let the tuner save energy",
+            change=RecommendedChange(
+                resource=facts.resource,
+                count=facts.summary.gpus_per_pod,
+                annotations={AUTOTUNE: "enforce", CLASS: "batch"},
+            ),
+        ),
+        Risk(
+            level=Level.LOW,
+            text="It takes up to 5 % longer, unless its annotations or the configuration say otherwise.",
+        ),
         why=f"Busy {percent(busy.mean)} of the time, and nobody waits for its answers.{drawn} The tuner has saved "
         f"about {percent(SAVED)} of the draw above idle in its evaluation, at 5 % longer runs or less.",
-        evidence=facts.evidence(),
-        confidence=facts.confidence,
-        risk=Level.LOW,
-        risk_text="It takes up to 5 % longer, unless its annotations or the configuration say otherwise.",
         savings=savings(facts.config, facts.model, 0.0, saved),
-        change=RecommendedChange(
-            resource=facts.resource,
-            count=facts.summary.gpus_per_pod,
-            annotations={AUTOTUNE: "enforce", CLASS: "batch"},
-        ),
     )
 
 

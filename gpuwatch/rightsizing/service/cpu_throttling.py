@@ -5,7 +5,7 @@ Documentation/admin-guide/cgroup-v2.rst, scheduler/sched-bwc.rst). Unknown where
 container with a cgroup namespace of its own, which is the rule unless it is privileged.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,9 @@ CONTROLLERS = ("cpu,cpuacct", "cpu")
 """Folders of the v1 hierarchy that has cpu.stat."""
 
 MOST_BYTES = 1 << 16
+
+Throttling = Callable[[Iterable[int]], dict[int, float]]
+"""`CpuThrottling.shares`."""
 
 
 class Periods(NamedTuple):

@@ -14,7 +14,7 @@ from gpuwatch.model.view import View
 from gpuwatch.rightsizing.findings.judge import recommend
 from gpuwatch.rightsizing.model.usage import UsageWindow
 from gpuwatch.rightsizing.service import checkpoint as usage_checkpoint
-from gpuwatch.rightsizing.service.thread import Throttling
+from gpuwatch.rightsizing.service.cpu_throttling import Throttling
 from gpuwatch.rightsizing.usage.from_views import fleet_of
 from gpuwatch.rightsizing.usage.ledger import LedgerState, UsageLedger
 from gpuwatch.rightsizing.usage.windows import SPAN, WindowCollector

@@ -7,23 +7,16 @@ seconds after the first View is out, so that they cost the agent's start nothing
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import View
-
-if TYPE_CHECKING:
-    pass
+from gpuwatch.rightsizing.service.cpu_throttling import Throttling
 
 log = logging.getLogger(__name__)
 
 OFF = "right-sizing is switched off; set rightsizing.enabled to true"
-Throttling = Callable[[Iterable[int]], dict[int, float]]
-"""`sources.cpu_throttling.CpuThrottling.shares`."""
-
 LATER_SECONDS = 3.0
 """After the first View."""
 
