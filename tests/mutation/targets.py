@@ -16,7 +16,7 @@ def files(folder: str, names: str) -> tuple[str, ...]:
     return tuple(f"{folder}/{name}.py" for name in names.split())
 
 
-PLANNING = "condition draining events identity inputs labels maintenance manual other_controllers ownership plan policy"
+PLANNING = "draining evidence inputs labels manual_quarantine node_events ownership plan policy"
 ENERGY = "estimate hold meter model search tuner"
 CYCLE = "cycle gang gang_energy obstacles state status"
 FINDINGS = "advice idle judge namespace partition without_resize workload"
