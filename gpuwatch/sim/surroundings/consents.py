@@ -1,7 +1,7 @@
-"""What the pods of a simulated node say about tuning, where there is no API server for `gpuwatch tuner --consents`.
+"""The tuning annotations of a simulated node's pods, where no API server exists for `gpuwatch tuner --consents`.
 
-It lies in the state directory that commands with `--source sim` use. Around a simulated API server, the real one reads
-the same annotations there.
+The file is in the state directory that commands with `--source sim` use. With a simulated API server,
+`--consents` itself reads the same annotations there.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ class ConsentsWriter:
         self._written: tuple[float, int] | None = None  # when, at which change of the node
 
     def step(self, node: SimNode) -> None:
-        """Write it where something has changed, or a reader might take it for old. Raises GpuwatchError, OSError."""
+        """Write the file when the node has changed or REFRESH_SECONDS are over. Raises GpuwatchError, OSError."""
         now = self._clock.monotonic()
         if self._written and self._written[1] == node.changes and now - self._written[0] < REFRESH_SECONDS:
             return
@@ -34,7 +34,7 @@ class ConsentsWriter:
 
 
 def scenario_consents(scenario: Scenario, at: float) -> Consents:
-    """The same before anything runs: of the pods that a scenario begins with."""
+    """Of the pods that a scenario begins with, before anything runs."""
     pods = {workload.pod: workload.annotations for workload in scenario.workloads if workload.pod}
     found = tuple(
         PodConsent(namespace=namespace, name=name, uid="", annotations=_kept(annotations))
@@ -44,7 +44,7 @@ def scenario_consents(scenario: Scenario, at: float) -> Consents:
 
 
 def node_consents(node: SimNode, at: float) -> Consents:
-    """What an API server would say of its pods."""
+    """As an API server would list them for the node's pods."""
     found = []
     for workload in node.workloads.values():
         pod = pod_of(node, workload)
