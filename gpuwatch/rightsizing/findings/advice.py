@@ -20,7 +20,7 @@ from gpuwatch.rightsizing.findings.workload import WorkloadFacts
 from gpuwatch.rightsizing.model.usage import DeviceAllocation
 
 
-class Remedy(Record, frozen=True, kw_only=True):
+class Proposal(Record, frozen=True, kw_only=True):
     """What to do: from what to what, for people and for machines."""
 
     action: RecommendedAction
@@ -39,7 +39,7 @@ class Risk(Record, frozen=True, kw_only=True):
 def advice(
     facts: WorkloadFacts,
     kind: FindingKind,
-    remedy: Remedy,
+    proposal: Proposal,
     risk: Risk,
     *,
     why: str,
@@ -55,17 +55,17 @@ def advice(
     return Recommendation(
         id=recommendation_id(kind, key.namespace, key.kind, key.name, key.container, key.image),
         kind=kind,
-        action=remedy.action,
+        action=proposal.action,
         target=facts.target(facts.present if holds is None else holds),
-        current=remedy.current,
-        recommended=remedy.recommended,
+        current=proposal.current,
+        recommended=proposal.recommended,
         why=why,
         evidence=facts.evidence() if evidence is None else evidence,
         confidence=facts.confidence if confidence is None else confidence,
         risk=risk.level,
         risk_text=risk.text,
         savings=savings,
-        change=remedy.change,
+        change=proposal.change,
         predicted=predicted,
         at=context.now,
         expires=context.now + (facts.config.expire if good_for is None else good_for),

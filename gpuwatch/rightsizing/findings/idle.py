@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from gpuwatch.model.recommendation import FindingKind, Level, Recommendation, RecommendedAction, RecommendedChange
 from gpuwatch.model.snapshot import Record
-from gpuwatch.rightsizing.findings.advice import HOURS, Remedy, Risk, advice, allocation_text, savings
+from gpuwatch.rightsizing.findings.advice import HOURS, Proposal, Risk, advice, allocation_text, savings
 from gpuwatch.rightsizing.findings.text import percent, some, span, time
 from gpuwatch.rightsizing.findings.workload import (
     DAY_SECONDS,
@@ -212,7 +212,7 @@ def _advice(
     return advice(
         facts,
         finding,
-        Remedy(
+        Proposal(
             action=RecommendedAction.SCALE_DOWN if may_go else RecommendedAction.ASK_OWNER,
             current=allocation_text(holds),
             recommended="give it back" if may_go else "ask whether it is needed",
@@ -269,7 +269,7 @@ def gang_oversized(facts: WorkloadFacts) -> Recommendation | None:
     return advice(
         facts,
         FindingKind.GANG_OVERSIZED,
-        Remedy(
+        Proposal(
             action=RecommendedAction.REDUCE,
             current=f"{count} x {facts.resource or 'GPU'}",
             recommended=f"{count - fewest} x {facts.resource or 'GPU'}",

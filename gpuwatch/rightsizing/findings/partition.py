@@ -16,7 +16,7 @@ from gpuwatch.model.recommendation import (
     RecommendedChange,
 )
 from gpuwatch.model.snapshot import Record
-from gpuwatch.rightsizing.findings.advice import Remedy, Risk, advice, allocation_text, savings
+from gpuwatch.rightsizing.findings.advice import Proposal, Risk, advice, allocation_text, savings
 from gpuwatch.rightsizing.findings.text import GIB, gib, percent
 from gpuwatch.rightsizing.findings.workload import WorkloadFacts
 from gpuwatch.rightsizing.model import mig_profiles
@@ -45,7 +45,7 @@ def mig_fit(facts: WorkloadFacts) -> Recommendation | None:
     return advice(
         facts,
         FindingKind.MIG_FIT,
-        Remedy(
+        Proposal(
             action=RecommendedAction.RESIZE,
             current=allocation_text(facts.present) or facts.resource or "1 x GPU",
             recommended=f"{max(1, len(facts.present))} x {fit.profile.resource}",
@@ -165,7 +165,7 @@ def duty_cycled(facts: WorkloadFacts) -> Recommendation | None:
     return advice(
         facts,
         FindingKind.DUTY_CYCLED,
-        Remedy(
+        Proposal(
             action=RecommendedAction.SHARE,
             current=allocation_text(facts.present) or f"1 x {resource}",
             recommended=f"{'each ' if len(facts.present) > 1 else ''}1 of {count} shares ({way.words})",

@@ -2,7 +2,7 @@
 
 from gpuwatch.model.consent import AUTOTUNE, CLASS
 from gpuwatch.model.recommendation import FindingKind, Level, Recommendation, RecommendedAction, RecommendedChange
-from gpuwatch.rightsizing.findings.advice import Remedy, Risk, advice, allocation_text, savings
+from gpuwatch.rightsizing.findings.advice import Proposal, Risk, advice, allocation_text, savings
 from gpuwatch.rightsizing.findings.partition import fits_by_compute, most_by_time
 from gpuwatch.rightsizing.findings.preallocators import preallocator
 from gpuwatch.rightsizing.findings.text import gib, percent
@@ -69,7 +69,7 @@ def _advice(
     return advice(
         facts,
         finding,
-        Remedy(
+        Proposal(
             action=action,
             current=allocation_text(facts.present) or "1 x GPU",
             recommended=recommended,
@@ -96,7 +96,7 @@ def preallocated(facts: WorkloadFacts) -> Recommendation | None:
     return advice(
         facts,
         FindingKind.PREALLOCATED,
-        Remedy(
+        Proposal(
             action=RecommendedAction.CHANGE_SETTING,
             current=allocation_text(facts.present) or "1 x GPU",
             recommended=f"lower {setting}" if setting else "reserve less memory at the start",
@@ -135,7 +135,7 @@ def energy(facts: WorkloadFacts) -> Recommendation | None:
     return advice(
         facts,
         FindingKind.ENERGY,
-        Remedy(
+        Proposal(
             action=RecommendedAction.TUNE,
             current=allocation_text(facts.present) or "1 x GPU",
             recommended="let the tuner save energy",
