@@ -86,7 +86,9 @@ class CudaError(Exception):
 
 
 class Cuda:
-    """The loaded library. `calling` gets the name of each function before it is called."""
+    """The loaded library. `calling` gets the name of each function before it is called. Methods that call the driver
+    raise CudaError where it does not return CUDA_SUCCESS, except for `code`.
+    """
 
     def __init__(self, path: str = "", calling: Callable[[str], None] = lambda function: None) -> None:
         """Load, without calling anything.
@@ -106,11 +108,7 @@ class Cuda:
             self._functions[name] = function
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function of PROTOTYPES.
-
-        Raises:
-            CudaError: it did not return CUDA_SUCCESS.
-        """
+        """Call a function of PROTOTYPES."""
         code = self.code(name, *arguments)
         if code:
             raise self.error(name, code)
@@ -130,32 +128,20 @@ class Cuda:
         return CudaError(function, code, texts[0] or "unknown error", texts[1], detail)
 
     def start(self) -> int:
-        """Initialize the driver API; the number of devices that CUDA shows this process.
-
-        Raises:
-            CudaError: the driver cannot be used.
-        """
+        """Initialize the driver API; the number of devices that CUDA shows this process."""
         self.call("cuInit", 0)
         count = c_int()
         self.call("cuDeviceGetCount", byref(count))
         return count.value
 
     def uuid(self, ordinal: int) -> str:
-        """Of a device or the MIG instance it stands for: 8-4-4-4-12 hexadecimal digits, without prefix.
-
-        Raises:
-            CudaError: there is none.
-        """
+        """Of a device or the MIG instance it stands for: 8-4-4-4-12 hexadecimal digits, without prefix."""
         found = CUuuid()
         self.call("cuDeviceGetUuid_v2", byref(found), self.device(ordinal))
         return str(UUID(bytes=bytes(found.bytes)))
 
     def device(self, ordinal: int) -> int:
-        """The CUdevice.
-
-        Raises:
-            CudaError: there is none.
-        """
+        """The CUdevice."""
         device = CUdevice()
         self.call("cuDeviceGet", byref(device), ordinal)
         return device.value

@@ -1,4 +1,7 @@
-"""The tests on a device: add vectors, copy, write and read memory, copy to a peer; each verifies its result."""
+"""The tests on a device: add vectors, copy, write and read memory, copy to a peer; each verifies its result.
+
+A test raises CudaError, WrongResult or NotTried where it does not work.
+"""
 
 import ctypes
 from array import array
@@ -31,11 +34,7 @@ class NotTried(Exception):
 
 
 def vector_add(cuda: Cuda) -> dict[str, Any]:
-    """Two vectors of a million numbers are added and compared with what the CPU gets.
-
-    Raises:
-        CudaError, WrongResult: it did not work.
-    """
+    """Two vectors of a million numbers are added and compared with what the CPU gets."""
     a, b = array("f", range(ELEMENTS)), array("f", range(7, ELEMENTS + 7))
     expected, size = array("f", range(7, 2 * ELEMENTS + 7, 2)), ELEMENTS * 4
     got = array("f", bytes(size))
@@ -58,11 +57,7 @@ def vector_add(cuda: Cuda) -> dict[str, Any]:
 
 
 def bandwidth(cuda: Cuda) -> dict[str, Any]:
-    """The best of some copies in each direction, through pinned memory; what comes back is what was sent.
-
-    Raises:
-        CudaError, WrongResult, NotTried: it did not work.
-    """
+    """The best of some copies in each direction, through pinned memory; what comes back is what was sent."""
     with opened(cuda, 0) as gpu:
         size = _portion(gpu, COPY_BYTES, 4)
         with gpu.pinned(size) as host, gpu.memory(size) as device:
@@ -77,11 +72,7 @@ def bandwidth(cuda: Cuda) -> dict[str, Any]:
 
 
 def memory(cuda: Cuda) -> dict[str, Any]:
-    """A pattern and its inverse are written to much of the memory and read back by the GPU itself.
-
-    Raises:
-        CudaError, WrongResult, NotTried: it did not work.
-    """
+    """A pattern and its inverse are written to much of the memory and read back by the GPU itself."""
     with opened(cuda, 0) as gpu, gpu.kernels() as kernels:
         size = _portion(gpu, MEMORY_BYTES, 2)
         with gpu.memory(size) as words, gpu.memory(REPORT_BYTES) as result:
@@ -92,11 +83,7 @@ def memory(cuda: Cuda) -> dict[str, Any]:
 
 
 def peer(cuda: Cuda) -> dict[str, Any]:
-    """A pattern is copied from the first device to the second, which verifies it, and the same the other way.
-
-    Raises:
-        CudaError, WrongResult, NotTried: it did not work.
-    """
+    """A pattern is copied from the first device to the second, which verifies it, and the same the other way."""
     with opened(cuda, 0) as one, opened(cuda, 1) as other:
         there, back = _crossed(one, other), _crossed(other, one)
     return {"bytes": there[0], "peer_bandwidth": min(there[1], back[1])}
