@@ -87,13 +87,15 @@ def judged(found: Iterable[GpuTuning], view: View, settings: tuple[Setting, ...]
     """Every GPU, by index, as its first look at it would make a tuner say. It has not begun: `eligible`, at best."""
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
     return tuple(
-        _item(_not_begun(gpu), samples.get(gpu.uuid), gpu.owners, settings, told=False)
+        _item(
+            replace(gpu, state=TuningState.ELIGIBLE, note="") if gpu.state is TuningState.OBSERVING else gpu,
+            samples.get(gpu.uuid),
+            gpu.owners,
+            settings,
+            told=False,
+        )
         for gpu in sorted(found, key=lambda gpu: gpu.index)
     )
-
-
-def _not_begun(gpu: GpuTuning) -> GpuTuning:
-    return replace(gpu, state=TuningState.ELIGIBLE, note="") if gpu.state is TuningState.OBSERVING else gpu
 
 
 def budget_item(budget: BudgetState | None) -> BudgetItem | None:

@@ -24,7 +24,7 @@ from gpuwatch.tuning.energy.model import Ladder, Terms
 from gpuwatch.tuning.energy.search import first
 from gpuwatch.tuning.gates.consent import TuningRequest, consent_decision, tuning_request
 from gpuwatch.tuning.gates.owners import Gang, Owner, consent_of, gangs
-from gpuwatch.tuning.model.status import GpuTuning, Obstacle, ObstacleReason
+from gpuwatch.tuning.model.status import GpuTuning, ObstacleReason
 from gpuwatch.tuning.power_budget.allocation import PowerDemand, share
 from gpuwatch.tuning.power_budget.demand import natural, watts_of
 
@@ -200,9 +200,7 @@ def _demands(ground: PlanBasis, groups: tuple[Gang, ...]) -> Iterator[PowerDeman
                 ceiling=originals.get(uuid, power.limit_configured),
                 draw=natural(None, watts_of(power), power.limit_enforced),
                 priority=agreed.priority,
-                fixed=power.limit_configured if _is_fixed(ground.found[uuid].obstacles) else None,
+                fixed=power.limit_configured
+                if any(obstacle.reason in FIXED for obstacle in ground.found[uuid].obstacles)
+                else None,
             )
-
-
-def _is_fixed(obstacles: tuple[Obstacle, ...]) -> bool:
-    return any(obstacle.reason in FIXED for obstacle in obstacles)

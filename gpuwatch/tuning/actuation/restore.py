@@ -108,7 +108,9 @@ class Restorer:
         answers: dict[tuple[str, str], Restored] = {}
         jobs = {each.uuid: partial(self._gpu, each.uuid, kept_knobs, answers) for each in asked}
         self._lanes.run(jobs, self._patience, insist=True)
-        found = tuple(answers.get((each.uuid, each.knob)) or _silent(each) for each in asked)
+        found = tuple(
+            answers.get((each.uuid, each.knob)) or Restored(each, RestoreOutcome.KEPT, SILENT) for each in asked
+        )
         for each in found:
             self._tell(each)
         return found
@@ -160,7 +162,11 @@ class Restorer:
                     driver = control.driver_version()
                     while left:
                         is_spared = left[0].knob in kept_knobs and not outlived(left[0], None, driver)
-                        yield _spared(left[0]) if is_spared else give_back(left[0], control, driver)
+                        yield (
+                            Restored(left[0], RestoreOutcome.SPARED, "it stays in force")
+                            if is_spared
+                            else give_back(left[0], control, driver)
+                        )
                         del left[0]
                 return
             except NoGpuStack as error:
@@ -185,14 +191,6 @@ class Restorer:
             after=setting_text(setting.knob, setting.original),
         )
         self._audit.note(entry, RESULTS[each.outcome], each.message)
-
-
-def _silent(setting: Setting) -> Restored:
-    return Restored(setting, RestoreOutcome.KEPT, SILENT)
-
-
-def _spared(setting: Setting) -> Restored:
-    return Restored(setting, RestoreOutcome.SPARED, "it stays in force")
 
 
 def give_back(setting: Setting, control: DriverControl, driver: str) -> Restored:

@@ -1,7 +1,22 @@
-"""Which cap to try next, and what a probe of it is worth.
+"""Which cap to try next, and what the windows of a trial are worth.
 
-Time for a unit of work is close to a straight line in top/cap, so two points tell where the bound will be met. Nothing
-is believed from the line alone: a cap counts only when its own windows keep the bound.
+The problem: find the clock or power limit that uses least energy for a unit of work, within a promised slowdown. The
+tuner cannot count units of work: it does not know the program. It sees DRAM and pipe activity, joules and clocks.
+
+Comparing a minute at full speed with a minute at a cap does not work: training drifts by more than the promised few
+percent between two minutes (data, evaluation, temperature). Long averages do not help, as the drift is slower than
+any average one can wait for. A model of the GPU does not work either: published power curves miss by more than the
+bound, above all for work that waits for memory.
+
+So windows of 5 s alternate between full and reduced, and each reduced window is compared with the two full ones around
+it (`model.pair`): a linear drift cancels. Neighbouring pairs share a window and noise lasts longer than one, so the
+error of their mean is estimated twice, and the larger one counts (`estimate`). A trial is judged at a few fixed
+numbers of pairs only (LOOKS), because every look is another chance to be lucky; before EARLY pairs errors count CARE
+times. One that is far outside the bound ends after two pairs: the search itself must not break the promise.
+
+Time for a unit of work is close to a straight line in top/cap. Two points tell where the line meets the bound, and the
+next trial is there, less a margin for the noise so far. Nothing is believed from the line alone: a cap is held only
+when its own windows keep the bound, and it is verified again every half hour.
 """
 
 import math

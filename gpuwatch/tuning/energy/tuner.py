@@ -64,7 +64,11 @@ def resumed(state: TrialState, ladder: Ladder, terms: Terms, members: int = 1) -
     A held cap is verified before it is believed, if it may be set now, and what `members` GPUs told of it keeps the
     promise of now. Otherwise all begins again.
     """
-    probes = tuple(probe for probe in state.probes if probe.cap in ladder.caps and _is_sound(probe, members))
+    probes = tuple(
+        probe
+        for probe in state.probes
+        if probe.cap in ladder.caps and (len(probe.pairs) > 1 and all(_can_be(pair, members) for pair in probe.pairs))
+    )
     held = next((probe for probe in probes if probe.good and probe.cap == state.held), None)
     if held is None or not _keeps(held, terms):
         return TrialState(rest=_rest(state))
@@ -76,10 +80,6 @@ def resumed(state: TrialState, ladder: Ladder, terms: Terms, members: int = 1) -
 def _keeps(probe: Probe, terms: Terms) -> bool:
     speed = slowest(probe.pairs)
     return speed is not None and speed.ratio >= 1 - terms.slowdown
-
-
-def _is_sound(probe: Probe, members: int) -> bool:
-    return len(probe.pairs) > 1 and all(_can_be(pair, members) for pair in probe.pairs)
 
 
 def _can_be(pair: WindowPair, members: int) -> bool:

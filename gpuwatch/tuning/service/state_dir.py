@@ -131,7 +131,7 @@ class TunerMemory:
 log = logging.getLogger(__name__)
 
 
-class SavedMemory:
+class SavedSearches:
     """Keeps one file. `saved`: by owner, as the cycle wants it."""
 
     def __init__(self, file: TunerMemory) -> None:

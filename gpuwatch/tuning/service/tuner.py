@@ -25,7 +25,7 @@ from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, CycleResult, O
 from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome
 from gpuwatch.tuning.model.status import ObstacleReason, TunerState
 from gpuwatch.tuning.service.gpu_capabilities import CapabilityCache
-from gpuwatch.tuning.service.state_dir import HeartbeatMonitor, SavedMemory, TunerFolder
+from gpuwatch.tuning.service.state_dir import HeartbeatMonitor, SavedSearches, TunerFolder
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Tuner:
         guard_seconds: float = GUARD_SECONDS,
     ) -> None:
         self._views, self._folder, self._clock, self._actuator = views, folder, clock, actuator
-        self._hearing, self._past = HeartbeatMonitor(folder.guard, guard_seconds), SavedMemory(folder.memory)
+        self._hearing, self._past = HeartbeatMonitor(folder.guard, guard_seconds), SavedSearches(folder.memory)
         self._capabilities, self._audit = CapabilityCache(actuator), audit
         self._memory, self._results = CycleMemory(), tuple[ApplyResult, ...]()
         self._actions: Counter[tuple[Knob, str]] = Counter()
