@@ -29,16 +29,16 @@ from gpuwatch.health.xid.ledger import Event, XidLedger
 from gpuwatch.host.machine import boot_id_file, first_line
 from gpuwatch.http.server import HttpServer, ServerLimits
 from gpuwatch.metrics.metric import Family
-from gpuwatch.metrics.page_cache import MIN_STALE_SECONDS, STALE_INTERVALS, PageCache
+from gpuwatch.metrics.page_cache import MIN_STALE_SECONDS, PageCache
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.event import EVERYTHING, EventQuery
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.recommendation import Recommendations
-from gpuwatch.model.view import AgentStatus, Events, View
+from gpuwatch.model.view import STALE_INTERVALS, AgentStatus, Events, View
 from gpuwatch.model.xid import DriverEvent, KernelEvent, XidEvent
 from gpuwatch.process.log_queue import queued_stderr
 from gpuwatch.process.periodic import Periodic
-from gpuwatch.process.service import ENDS, WATCH_SECONDS, ConfigWatch, Signals
+from gpuwatch.process.signals import ENDS, WATCH_SECONDS, ConfigWatch, Signals
 from gpuwatch.rightsizing.service.cpu_throttling import CpuThrottling
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
 from gpuwatch.rightsizing.service.thread import Rightsizer

@@ -18,9 +18,7 @@ from gpuwatch.collect.reader.messages import (
     ReaderHeartbeat,
 )
 from gpuwatch.model.snapshot import Driver, Gpu, GpuState, GpuStatus, Identity, SourceStatus
-
-STALE_INTERVALS = 3
-"""Past so many intervals without a sample a GPU's values are withheld."""
+from gpuwatch.model.view import STALE_INTERVALS
 
 BEAT_SECONDS = 3.0
 """A reader silent for longer does not count as reading."""

@@ -18,7 +18,7 @@ from gpuwatch.host.pci import BusGpu, bus_gpus
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import Gpu, Host, Snapshot, SourceStatus
-from gpuwatch.model.view import AgentStatus, PodEnergy, View
+from gpuwatch.model.view import STALE_INTERVALS, AgentStatus, PodEnergy, View
 from gpuwatch.model.workload import Allocation, Attribution, ProcessOwner, Workload
 from gpuwatch.model.xid import SxidCount, XidCount
 from gpuwatch.workloads.attribution import attribute
@@ -31,9 +31,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 OFF = "switched off in the configuration"
-
-STALE_INTERVALS = 3
-"""Past so many intervals without an answer of the kubelet its last one is withheld."""
 
 
 def reader_settings(config: Config, backend: Backend, interval: float) -> Settings:

@@ -33,7 +33,7 @@ def agent(session: Session, /, sim_dir: str | None, **options: Any) -> None:
 
     from gpuwatch.agent.agent import Agent
     from gpuwatch.cli.look.source import SourceSpec, node, parse_source
-    from gpuwatch.process.service import ConfigWatch
+    from gpuwatch.process.signals import ConfigWatch
     from gpuwatch.sim.directory import default_directory
 
     session.start_logging(default="INFO")

@@ -79,7 +79,7 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
     from gpuwatch.kube.reader import OwnNode
     from gpuwatch.kube.transport import Transport
     from gpuwatch.model.clock import SystemClock
-    from gpuwatch.process.service import ConfigWatch
+    from gpuwatch.process.signals import ConfigWatch
     from gpuwatch.remediation.service.process import RemediatorService
     from gpuwatch.remediation.service.remediator import Remediator, checked
     from gpuwatch.storage.store import Store
@@ -142,9 +142,9 @@ def _refuse_early(running: "Remediator", config: "Config", transport: "Transport
 def _give_back(session: Session, config: "Config", place: "OwnNode", transport: "Transport", store: "Store") -> None:
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.remediation.service.executor import action_of
-    from gpuwatch.remediation.service.release_all import give_back
+    from gpuwatch.remediation.service.manual_actions import release_everything
 
-    done = give_back(config.remediation, place, transport, SystemClock(), store).done
+    done = release_everything(config.remediation, place, transport, SystemClock(), store).done
     for step in done:
         click.echo(action_of(step))
     if not done:

@@ -102,7 +102,7 @@ def _tune(session: Session, reread: "Callable[[], Config]") -> None:
     from gpuwatch.cli.look.source import is_simulated
     from gpuwatch.cli.tune.driver_access import nvml_actuator
     from gpuwatch.model.clock import SystemClock
-    from gpuwatch.process.service import ConfigWatch
+    from gpuwatch.process.signals import ConfigWatch
     from gpuwatch.tuning.service.process import ANSWER_SECONDS, TunerService
     from gpuwatch.tuning.service.state_dir import TunerFolder, state_directory
     from gpuwatch.tuning.service.tuner import Tuner, checked
@@ -171,7 +171,7 @@ def _guard(session: Session, config: "Config") -> None:
     from gpuwatch.cli.tune.driver_access import restorer
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.model.setting import Trigger
-    from gpuwatch.process.service import ENDS, Signals
+    from gpuwatch.process.signals import ENDS, Signals
     from gpuwatch.tuning.actuation.guard import Guard
     from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
     from gpuwatch.tuning.actuation.record import SettingsRecord

@@ -20,7 +20,7 @@ from gpuwatch.metrics.metric import Family
 from gpuwatch.metrics.native import cap, collect
 from gpuwatch.metrics.process import SelfMetrics
 from gpuwatch.model.clock import Clock, SystemClock
-from gpuwatch.model.view import View
+from gpuwatch.model.view import STALE_INTERVALS, View
 
 if TYPE_CHECKING:
     from gpuwatch.http.server import HttpStats
@@ -32,9 +32,8 @@ PROFILES: tuple[str, ...] = get_args(Profile)
 AHEAD_INTERVALS = 1.5
 """A page that may be requested this soon is rendered at publication: before the next View, and a little more."""
 
-STALE_INTERVALS = 3
 MIN_STALE_SECONDS = 3.0
-"""A View older than this many of its intervals, and these seconds, shows only what gpuwatch itself counts."""
+"""A View older than STALE_INTERVALS of its intervals, and these seconds, shows only what gpuwatch itself counts."""
 
 REMEMBERED = 8
 """Several scrapers of one page come at uneven gaps; the shortest of so many counts."""

@@ -12,6 +12,9 @@ from gpuwatch.model.xid import BusLossEvent, SxidCount, SxidEvent, XidCount, Xid
 
 SCHEMA = 1
 
+STALE_INTERVALS = 3
+"""A sample, an answer or a View older than so many of its intervals is withheld or not acted on."""
+
 
 class PodEnergy(Record, frozen=True, kw_only=True):
     """Joules one container's processes used on one GPU since the agent first saw them."""

@@ -1,155 +1,110 @@
-"""SERVICE"""
+"""Skeleton of a long-running role: a worker thread, HTTP pages, and a main thread that waits for signals and meanwhile
+takes over a changed configuration. The remediator and the tuner are made with it.
 
+The agent is not: it joins a reader process and several periodic threads, and its configuration takes effect in other
+places. The tuner's guard and the consents process have neither HTTP nor a configuration that changes.
+"""
+
+import gc
 import logging
-import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from queue import Empty, SimpleQueue
-
-import msgspec
+from typing import ClassVar
 
 from gpuwatch.config import Config
-from gpuwatch.model.errors import UsageError
-
-ENDS = (signal.SIGTERM, signal.SIGINT)
-HEEDED = (*ENDS, signal.SIGHUP)
-
-
-class Signals:
-    """What has come and was not asked for yet."""
-
-    def __init__(self) -> None:
-        self._came: SimpleQueue[int | None] = SimpleQueue()
-
-    def heed(self, numbers: Iterable[signal.Signals] = HEEDED) -> None:
-        """From now on. Only in the main thread."""
-        for number in numbers:
-            signal.signal(number, lambda came, _: self._came.put(came))
-
-    def wake(self) -> None:
-        """Have `next` return at once; any thread may."""
-        self._came.put(None)
-
-    def next(self, seconds: float) -> int | None:
-        """The next signal; None when none comes within `seconds`, or when somebody wakes us."""
-        try:
-            return self._came.get(timeout=seconds)
-        except Empty:
-            return None
-
-
-log = logging.getLogger(__name__)
-
-LIVE_SECTIONS = ("metrics", "rightsizing")
-"""Sections that take effect in a running agent; a change elsewhere is named in the log."""
-
-WATCH_SECONDS = 2.0
-
-
-class ConfigWatch:
-    """The configuration in force and the file behind it. `load` reads file, environment and options anew."""
-
-    def __init__(
-        self,
-        config: Config,
-        path: Path | None,
-        load: Callable[[], Config],
-        *,
-        live: Sequence[str] = LIVE_SECTIONS,
-        role: str = "agent",
-    ) -> None:
-        self.config, self.role, self._path, self._load, self._live = config, role, path, load, live
-        self._seen = self._stamp()
-        self.error: str | None = None
-
-    def changed(self) -> bool:
-        """Whether the file is another one than at the last look; a file that is gone for a moment is no change."""
-        stamp = self._stamp()
-        if stamp is None or stamp == self._seen:
-            return False
-        self._seen = stamp
-        return True
-
-    def reload(self) -> Config | None:
-        """The new configuration with what can change while running; None when nothing changes."""
-        try:
-            new = self._load()
-        except UsageError as error:
-            self.error = str(error)
-            log.error("the changed configuration is refused, the old one stays in force: %s", error)
-            return None
-        self.error = None
-        for section in Config.__struct_fields__:
-            if section not in self._live and getattr(new, section) != getattr(self.config, section):
-                log.warning("a change of `%s` takes effect when the %s is restarted", section, self.role)
-        live = {section: getattr(new, section) for section in self._live}
-        if all(getattr(self.config, section) == value for section, value in live.items()):
-            return None
-        self.config = msgspec.structs.replace(self.config, **live)
-        log.info("configuration reloaded")
-        return self.config
-
-    def _stamp(self) -> tuple[int, int] | None:
-        if self._path is None:
-            return None
-        try:
-            found = os.stat(self._path)
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns
-
+from gpuwatch.http.server import Handler, HttpServer, HttpStats
+from gpuwatch.process.signals import ENDS, WATCH_SECONDS, ConfigWatch, Signals
 
 log = logging.getLogger(__name__)
 
 
-class MainThread:
-    """`section` of the configuration is the role's, and `fixed` names what of it a running process cannot change;
-    `take_over` is given a configuration that was found good. `stopping` is set by the signals, or by whoever stops.
+class Service(ABC):
+    """One role. `start` binds and returns; `run` also waits for SIGTERM or SIGINT.
+
+    `section` of the configuration is the role's, and `fixed` names what of it a running process cannot change.
+    `stopping` is set by the signals and by `stop`.
     """
 
+    role: ClassVar[str]
+    section: ClassVar[str]
+    fixed: ClassVar[Sequence[str]] = ()
+
     def __init__(
         self,
-        watch: ConfigWatch | None,
-        section: str,
-        fixed: Sequence[str],
-        take_over: Callable[[Config], None],
+        routes: Mapping[str, Handler],
+        listen: str = "",
         *,
+        web_config: str = "",
+        watch: ConfigWatch | None = None,
         pause: float = WATCH_SECONDS,
     ) -> None:
-        self._watch, self._section, self._fixed, self._take_over = watch, section, fixed, take_over
-        self._pause = pause
+        self._watch, self._pause = watch, pause
         self._signals = Signals()
+        self._http = HttpServer(routes, listen=listen or None, web_config=Path(web_config) if web_config else None)
         self.stopping = threading.Event()
+        self.worker = threading.Thread(target=self.work, name=self.role, daemon=True)
 
-    def heed_signals(self) -> None:
-        """SIGTERM and SIGINT end `wait`; SIGHUP has the configuration read anew."""
-        self._signals.heed()
+    @abstractmethod
+    def work(self) -> None:
+        """The worker thread, until `stopping` is set."""
 
-    def wait(self) -> None:
-        """Until `stopping` is set."""
-        while not self.stopping.is_set():
-            number = self._signals.next(self._pause)
-            if number in ENDS:
-                self.stopping.set()
-            else:
-                self._follow_configuration(asked=number == signal.SIGHUP)
+    @abstractmethod
+    def reconfigure(self, new: Config) -> None:
+        """Take over a configuration that was found good."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """End the work; `stopping` is set, and HTTP still answers."""
+
+    @property
+    def port(self) -> int | None:
+        """TCP port in use once started."""
+        return self._http.port
 
     @property
     def config_error(self) -> str | None:
         """Why the configuration in the file is not the one in use."""
         return self._watch.error if self._watch else None
 
-    def _follow_configuration(self, *, asked: bool) -> None:
-        """Take over a changed file; one that makes no sense, or asks for what cannot be done, changes nothing."""
-        if self._watch is None or not (self._watch.changed() or asked):
+    def http_stats(self) -> HttpStats:
+        """Counts of the HTTP server."""
+        return self._http.stats()
+
+    def start(self) -> None:
+        """Bind and begin. Raises UsageError when the address cannot be used."""
+        self._http.start()
+        self.worker.start()
+
+    def run(self, started: Callable[[], None] = lambda: None) -> None:
+        """Start, call `started`, and work until SIGTERM or SIGINT."""
+        self._signals.heed()
+        gc.freeze()
+        self.start()
+        started()
+        while not self.stopping.is_set():
+            number = self._signals.next(self._pause)
+            if number in ENDS:
+                self.stopping.set()
+            elif self._watch is not None and (self._watch.changed() or number == signal.SIGHUP):
+                self._reload(self._watch)
+        self.stop()
+
+    def stop(self) -> None:
+        """Finish the work and end."""
+        self.stopping.set()
+        self.finish()
+        self._http.stop()
+
+    def _reload(self, watch: ConfigWatch) -> None:
+        """Take over a changed file; one that is invalid, or changes what is fixed, changes nothing."""
+        before = getattr(watch.config, self.section)
+        if (new := watch.reload()) is None:
             return
-        before = getattr(self._watch.config, self._section)
-        if (new := self._watch.reload()) is None:
-            return
-        for name in self._fixed:
-            if getattr(getattr(new, self._section), name) != getattr(before, name):
-                changed = f"{self._section}.{name}"
-                log.warning("a change of `%s` takes effect when the %s is restarted", changed, self._watch.role)
-        self._take_over(new)
+        for name in self.fixed:
+            if getattr(getattr(new, self.section), name) != getattr(before, name):
+                changed = f"{self.section}.{name}"
+                log.warning("a change of `%s` takes effect when the %s is restarted", changed, self.role)
+        self.reconfigure(new)

@@ -189,7 +189,7 @@ class Rehearsal:
                 self.steps.append(step)
                 if isinstance(step, Evict):
                     self._gone.add(step.pod.uid)
-                    self._evictions = self._evictions.asked(step.pod, now)
+                    self._evictions = self._evictions.with_attempt(step.pod, now)
                 if (deed := _deed(step, made)) is not None:
                     yield deed
             self._note(made)

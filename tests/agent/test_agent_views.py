@@ -91,12 +91,12 @@ def test_an_agent_that_is_gone_keeps_its_last_view_and_says_why(views, agent, cl
 
 def test_a_hold_counts_only_time_in_which_somebody_looked(clock):
     hold = HoldTimer(clock)
-    assert hold.look(True, 10) == 0
+    assert hold.update(True, 10) == 0
     clock.go(8)
-    assert hold.look(True, 10) == 8
+    assert hold.update(True, 10) == 8
     clock.go(11)
-    assert hold.look(True, 10) == 0
+    assert hold.update(True, 10) == 0
     clock.go(5)
-    assert hold.look(False, 10) == 0
+    assert hold.update(False, 10) == 0
     clock.go(1)
-    assert hold.look(True, 10) == 0
+    assert hold.update(True, 10) == 0

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuwatch.agent.node_state import ANSWER_SECONDS, BEAT_SECONDS, SETTLE_SECONDS, STALE_INTERVALS, NodeState
+from gpuwatch.agent.node_state import ANSWER_SECONDS, BEAT_SECONDS, SETTLE_SECONDS, NodeState
 from gpuwatch.collect.reader.messages import (
     AnyMessage,
     DriverOpened,
@@ -16,6 +16,7 @@ from gpuwatch.collect.reader.messages import (
     ReaderHeartbeat,
 )
 from gpuwatch.model.snapshot import Activity, Driver, Gpu, GpuState, Identity
+from gpuwatch.model.view import STALE_INTERVALS
 
 INTERVAL = 2.0
 EPOCH = 1_000_000_000.0

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gpuwatch.agent.node_state import DriverReading
-from gpuwatch.agent.view_builder import STALE_INTERVALS, ViewBuilder, ViewInputs
+from gpuwatch.agent.view_builder import ViewBuilder, ViewInputs
 from gpuwatch.config import AgentConfig, ChecksConfig, Config, SourcesConfig
 from gpuwatch.model.snapshot import (
     Driver,
@@ -24,7 +24,7 @@ from gpuwatch.model.snapshot import (
     Power,
     SourceStatus,
 )
-from gpuwatch.model.view import AgentStatus, View
+from gpuwatch.model.view import STALE_INTERVALS, AgentStatus, View
 from gpuwatch.model.workload import Allocation, Workload
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.sim.surroundings.kubelet import SimKubelet

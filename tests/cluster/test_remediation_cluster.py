@@ -18,7 +18,7 @@ from gpuwatch.kube.transport import Transport
 from gpuwatch.model.finding import Response, SchedulingLabel
 from gpuwatch.remediation.model import DEGRADED, FAULTS, HEALTHY_COUNT, LABELS, NVLINK, OWNER, BlockReason
 from gpuwatch.remediation.planning.labels import ALL, LABEL_SECONDS
-from gpuwatch.remediation.service.release_all import give_back
+from gpuwatch.remediation.service.manual_actions import release_everything
 from gpuwatch.sim.directory import inject
 from tests.cluster.api import EVENTS, MERGE, NODES, PODS, STRATEGIC
 from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign, make_node, remove
@@ -91,7 +91,7 @@ def test_schedulers_are_told_and_nothing_is_left_of_it(bench, place):
     selected = place.request("GET", f"{NODES}?labelSelector={DEGRADED}=true,{HEALTHY_COUNT}=3").body["items"]
     assert [each["metadata"]["name"] for each in selected] == [NODE]
     transport = Transport(str(place.kubeconfig()))
-    give_back(bench.config, OwnNode(node=NODE, namespace=NAMESPACE), transport, bench.clock, Ledger())
+    release_everything(bench.config, OwnNode(node=NODE, namespace=NAMESPACE), transport, bench.clock, Ledger())
     transport.close()
     assert (bench.labels, LABELS in bench.annotations, bench.ours) == ({}, False, [])
     assert foreign(bench.node) == before

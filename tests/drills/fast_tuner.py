@@ -19,7 +19,7 @@ from gpuwatch.config import parse as parsed
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
-from gpuwatch.process.service import ConfigWatch
+from gpuwatch.process.signals import ConfigWatch
 from gpuwatch.storage.audit import Audit
 from gpuwatch.storage.store import Store
 from gpuwatch.tuning.service.process import TunerService

@@ -128,8 +128,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{FLEET}test_a_budget_never_keeps_a_node_from_being_given_back",
                 "remediation/planning/recovery.py",
-                "    if left <= 0:\n        return release(",
-                "    if left <= 0 and inputs.slots and inputs.slots.leases is not None:\n        return release(",
+                "    elif left <= 0:\n        return release(",
+                "    elif left <= 0 and inputs.slots and inputs.slots.leases is not None:\n        return release(",
             ),
         ),
     ),
@@ -140,8 +140,8 @@ HARMS: tuple[Harm, ...] = (
         "only so often a day. Checks of readings need N of M bad looks to begin and several good ones to end.",
         (
             "remediation/planning/recovery.py:_well",
-            "remediation/service/observation.py:look",
-            "remediation/planning/quarantine.py:_barriers",
+            "remediation/service/observation.py:update",
+            "remediation/planning/quarantine.py:begin",
             "health/judge.py:_apply_hysteresis",
         ),
         (
@@ -154,7 +154,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{SIGHT}test_a_node_that_is_sick_again_and_again_is_left_to_a_person",
                 "remediation/planning/quarantine.py",
-                "if len(times) >= config.max_quarantines_per_day:",
+                "if len(times) >= inputs.policy.config.max_quarantines_per_day:",
                 "if False:",
             ),
             proof(
@@ -198,7 +198,7 @@ HARMS: tuple[Harm, ...] = (
         "A person takes the taint away, and the agent sets it again, and again.",
         "The faults that a person has overruled are remembered, on the Node and on disk; only a new occurrence "
         "counts again.",
-        ("remediation/planning/recovery.py:accept_override", "remediation/planning/inputs.py:reasons"),
+        ("remediation/planning/recovery.py:accept_override", "remediation/planning/inputs.py:taint_reasons"),
         (
             proof(
                 f"{PEOPLE}test_a_node_that_a_person_untainted_is_left_alone_until_it_happens_again",
@@ -247,7 +247,7 @@ HARMS: tuple[Harm, ...] = (
         (
             "remediation/service/node_writer.py:evict",
             "remediation/planning/draining.py:drain",
-            "remediation/planning/draining.py:_is_due",
+            "remediation/planning/draining.py:is_due",
         ),
         (
             proof(
@@ -276,14 +276,14 @@ HARMS: tuple[Harm, ...] = (
         "A restart forgets the fault, or clears its condition, and the sick node gets work.",
         "Open findings are kept on disk, and what the node is quarantined for in its annotation. A new life takes "
         "over what it finds there.",
-        ("health/judge.py:_restore", "remediation/planning/plan.py:_draft", "storage/store.py:open_findings"),
+        ("health/judge.py:_restore", "remediation/planning/plan.py:plan", "storage/store.py:open_findings"),
         (
             proof(
                 f"{MEMORY}test_a_restart_without_any_memory_keeps_the_quarantine_and_ends_it_when_all_is_well",
                 "remediation/planning/plan.py",
-                "        case ClaimState.APPLIED:\n            return keep_quarantine(inputs)\n",
+                "        case ClaimState.APPLIED:\n            draft = keep_quarantine(inputs)\n",
                 "        case ClaimState.APPLIED if inputs.memory.quarantined:\n"
-                "            return keep_quarantine(inputs)\n",
+                "            draft = keep_quarantine(inputs)\n",
             ),
             proof(
                 f"{MEMORY}test_an_agent_that_starts_anew_remembers_what_it_found",
@@ -314,8 +314,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{MEMORY}test_a_boot_cures_only_what_is_seen_to_be_well",
                 "remediation/planning/evidence.py",
-                "    message = _findings(observation.view, still, policy, acknowledged(node))\n",
-                "    message: tuple[str, ...] = ()\n",
+                "        for fault in in_force(view, policy, Response.CONDITION)\n",
+                "        for fault in ()\n",
             ),
             proof(
                 f"{MEMORY}test_a_boot_by_itself_gives_nothing_back",
@@ -404,8 +404,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{SIGHT}test_an_old_view_neither_adds_nor_removes",
                 "remediation/planning/evidence.py",
-                "return observation.age < max(FRESH_INTERVALS * observation.view.snapshot.interval, FRESH_SECONDS)",
-                "return True",
+                "return seconds_fresh(observation) > 0",
+                "return observation.view is not None",
             ),
             proof(
                 "tests/health/test_checks.py::test_what_cannot_be_read_neither_begins_nor_ends",
@@ -506,8 +506,8 @@ HARMS: tuple[Harm, ...] = (
         "needs a fresh look at every GPU concerned.",
         (
             "health/judge.py:gpu_healths",
-            "remediation/planning/evidence.py:_gpus",
-            "remediation/planning/plan.py:_verdict",
+            "remediation/planning/evidence.py:_unproven_gpus",
+            "remediation/planning/node_events.py:_verdict",
         ),
         (
             proof(
@@ -518,7 +518,7 @@ HARMS: tuple[Harm, ...] = (
             ),
             proof(
                 f"{SIGHT}test_a_node_of_which_nothing_is_known_is_not_healthy",
-                "remediation/planning/plan.py",
+                "remediation/planning/node_events.py",
                 "    if not inputs.is_fresh:\n        late =",
                 "    if False:\n        late =",
             ),
@@ -582,7 +582,7 @@ HARMS: tuple[Harm, ...] = (
         "`tests/cluster/test_own_node_policy.py` shows it, rule by rule, on a real API server. EvictionHistory are not "
         "tied to the node: an admission policy cannot see where a pod runs.",
         (
-            "remediation/service/remediator.py:_hands",
+            "remediation/service/remediator.py:_connected",
             "remediation/service/node_writer.py:node_patch",
             "config/__init__.py:RemediationConfig",
         ),
@@ -620,7 +620,7 @@ HARMS: tuple[Harm, ...] = (
         "Two controllers write the list of taints at once, and one of them loses what it wrote.",
         "A change of taints carries the resourceVersion of the Node it was made from; a conflict means looking and "
         "planning anew.",
-        ("remediation/service/node_writer.py:node_patch", "remediation/service/remediator.py:_work"),
+        ("remediation/service/node_writer.py:node_patch", "remediation/service/remediator.py:_cycle"),
         (
             proof(
                 f"{API}test_a_taint_that_another_sets_in_the_same_moment_is_not_lost",
@@ -709,7 +709,7 @@ HARMS: tuple[Harm, ...] = (
         (
             "health/history.py:_understood",
             "remediation/planning/node_events.py:pod_events",
-            "remediation/planning/draining.py:_meant",
+            "remediation/planning/draining.py:_affected_pods",
         ),
         (
             proof(
@@ -826,11 +826,11 @@ HARMS: tuple[Harm, ...] = (
         "A typo in the configuration widens a rule, or switches it off.",
         "Unknown keys, checks, responses and values are errors that name the key and the nearest known one, at start "
         "and at reload; the policy in force then stays.",
-        ("config/__init__.py:parse", "remediation/planning/policy.py:compile", "process/service.py:reload"),
+        ("config/__init__.py:parse", "remediation/planning/policy.py:compile", "process/signals.py:reload"),
         (
             proof(
                 f"{POLICY}test_a_typo_changes_nothing_and_is_named",
-                "process/service.py",
+                "process/signals.py",
                 "            return None\n        self.error = None\n",
                 "            new = Config()\n        self.error = None\n",
             ),

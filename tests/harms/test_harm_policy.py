@@ -6,7 +6,7 @@ import pytest
 
 from gpuwatch.config import load
 from gpuwatch.model.errors import UsageError
-from gpuwatch.process.service import ConfigWatch
+from gpuwatch.process.signals import ConfigWatch
 from gpuwatch.remediation.service.remediator import checked
 from tests.remediation.planning.remediating import policy
 

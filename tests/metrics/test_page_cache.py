@@ -10,8 +10,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from gpuwatch.config import MetricsConfig
 from gpuwatch.http.server import HttpStats
-from gpuwatch.metrics.page_cache import FORGET_SECONDS, MIN_STALE_SECONDS, STALE_INTERVALS, PageCache
-from gpuwatch.model.view import View
+from gpuwatch.metrics.page_cache import FORGET_SECONDS, MIN_STALE_SECONDS, PageCache
+from gpuwatch.model.view import STALE_INTERVALS, View
 from tests.model.view_factory import full_view
 
 NATIVE = ("native",)

@@ -8,12 +8,12 @@ import threading
 
 import pytest
 
-from gpuwatch.process.service import ENDS, Signals
+from gpuwatch.process.signals import ENDS, Signals
 from tests.waiting import BOUND_SECONDS
 
 STORM = """
 import signal, sys
-from gpuwatch.process.service import Signals
+from gpuwatch.process.signals import Signals
 signals = Signals()
 signals.heed([signal.SIGALRM])
 signal.setitimer(signal.ITIMER_REAL, 5e-5, 5e-5)

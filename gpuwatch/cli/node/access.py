@@ -1,4 +1,4 @@
-"""The Node that a command is about, and the ways to it: the API server, and where there is one the agent's View."""
+"""The Node that a command is about, and access to it: the API server, the agent's View, and a writer."""
 
 import os
 from collections.abc import Iterator
@@ -19,6 +19,8 @@ from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.view import View
 from gpuwatch.remediation.planning.evidence import identity_mismatch
 from gpuwatch.remediation.planning.policy import Policy
+from gpuwatch.remediation.service.manual_actions import ManualActions
+from gpuwatch.storage.store import Store
 
 NO_AGENT = "none"
 
@@ -33,11 +35,16 @@ class NodeAccess(NamedTuple):
     reader: NodeReader
     agent: AgentClient | None
     named: bool  # the agent was named, not found
-    namespace: str  # of the budget's Leases
+    own: OwnNode
     clock: Clock
 
+    @property
+    def namespace(self) -> str:
+        """Of the budget's Leases."""
+        return self.config.remediation.budget.namespace or self.own.namespace
+
     def view_of(self, node: NodeObject) -> View | None:
-        """What the agent sees; None without one, and where the one found here is of another machine.
+        """The agent's View; None without one, and where the one found here is of another machine.
 
         Raises:
             GpuwatchError: the agent does not answer, or is of another machine though it should be this one's.
@@ -78,11 +85,22 @@ def node_access(session: Session, node: str | None, kubeconfig: str | None, agen
             reader=NodeReader(transport, name),
             agent=client,
             named=named,
-            namespace=settings.budget.namespace or OwnNode.of(replace(settings, node_name=name)).namespace,
+            own=OwnNode.of(replace(settings, node_name=name)),
             clock=SystemClock(),
         )
     finally:
         transport.close()
+
+
+@contextmanager
+def manual_actions(access: NodeAccess) -> Iterator[ManualActions]:
+    """A writer whose audit rows go into the store of this machine, where there is one that can be written."""
+    directory = access.config.state_dir
+    store = Store.open(directory if directory and os.access(directory, os.W_OK) else "")
+    try:
+        yield ManualActions(access.config.remediation, access.own, access.transport, access.clock, store)
+    finally:
+        store.close()
 
 
 def _agent(session: Session, agent: str | None) -> tuple[AgentClient | None, bool]:

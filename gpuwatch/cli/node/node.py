@@ -159,8 +159,8 @@ def _slots(session: Session, access: "NodeAccess") -> "Slots":
 
     reader = SlotReader(access.reader, access.clock, access.config.remediation.budget, access.namespace)
     slots = reader.read()
-    if reader.trouble is not None:
-        session.terminal.hint(f"hint: the budget is not known; {reader.trouble}")
+    if reader.error is not None:
+        session.terminal.hint(f"hint: the budget is not known; {reader.error}")
     return slots
 
 

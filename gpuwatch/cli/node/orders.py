@@ -10,11 +10,11 @@ from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.node.node import reach_of, reach_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from gpuwatch.cli.node.manual import Act
+    from gpuwatch.kube.objects import NodeObject
     from gpuwatch.remediation.model import Plan
-    from gpuwatch.remediation.planning.draining import DrainProgress
+    from gpuwatch.remediation.service.executor import PlanOutcome
 
 
 @click.command(short_help="Take the node out of use until it is released.")
@@ -47,28 +47,35 @@ def quarantine(
       gpuwatch node quarantine --node gpu-1 --reason "fan replaced tomorrow"
       gpuwatch node quarantine --node gpu-1 --cordon --drain --yes
     """
-    from gpuwatch.cli.node.manual import hand
+    from gpuwatch.cli.node.access import manual_actions
     from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest
     from gpuwatch.remediation.planning.manual_quarantine import quarantine as planned
 
-    with reach_of(session, where) as access, hand(access) as person:
-        view = access.view_of(person.writer.node())
+    with reach_of(session, where) as access, manual_actions(access) as actions:
+        view = access.view_of(actions.writer.node())
         also = [words for flag, words in ((cordon, "cordon it"), (drain, "evict its GPU pods")) if flag]
         _confirm(session, f"take node {access.name} out of use{''.join(f', {words}' for words in also)}", yes=yes)
         if ignore_budget:
             session.terminal.hint("the fleet's budget is ignored: more nodes than it allows may be out of use")
-        wish = QuarantineRequest(
+        request = QuarantineRequest(
             at=access.clock.time(),
             reason=reason,
             effect=access.config.remediation.effect,
             cordon=cordon,
             drain=drain,
         )
-        made, acts = person.act(lambda live: planned(live, wish, None if ignore_budget else person.slot(live)))
-        _tell(session, made, acts)
+        live, made, outcome = actions.execute(
+            lambda live: planned(live, request, None if ignore_budget else actions.slot(live))
+        )
+        _report(session, live, made, outcome, actions.also)
         if drain:
             seconds = access.config.remediation.drain.deadline if timeout is None else timeout
-            _drain(session, person.drain(wish, view, seconds, time.sleep))
+            for progress in actions.drain(request, view, seconds, time.sleep):
+                if progress.waiting:
+                    click.echo(f"waiting for {', '.join(pod.path for pod in progress.waiting)}")
+                for one in progress.blocked:
+                    session.terminal.hint(one.message)
+            click.echo("every pod that has to leave has left")
     session.terminal.hint(f"give it back with: gpuwatch node release --node {access.name}")
 
 
@@ -93,20 +100,22 @@ def release(session: Session, /, reason: str, *, acknowledge: bool, yes: bool, *
       gpuwatch node release --node gpu-1
       gpuwatch node release --node gpu-1 --forget --yes
     """
-    from gpuwatch.cli.node.manual import hand
+    from gpuwatch.cli.node.access import manual_actions
     from gpuwatch.model.finding import Response
     from gpuwatch.remediation.planning.evidence import in_force
     from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest
     from gpuwatch.remediation.planning.manual_quarantine import release as planned
 
-    with reach_of(session, where) as access, hand(access) as person:
-        view = access.view_of(person.writer.node())
+    with reach_of(session, where) as access, manual_actions(access) as actions:
+        view = access.view_of(actions.writer.node())
         present = in_force(view, access.policy, Response.TAINT) if view else ()
         _confirm(session, f"give node {access.name} back", yes=yes)
-        wish = QuarantineRequest(at=access.clock.time(), reason=reason)
-        made, acts = person.act(lambda live: planned(live, wish, person.leases(live), present, forget=not acknowledge))
-        _tell(session, made, acts)
-    if not acts:
+        request = QuarantineRequest(at=access.clock.time(), reason=reason)
+        live, made, outcome = actions.execute(
+            lambda live: planned(live, request, actions.leases(live), present, forget=not acknowledge)
+        )
+        _report(session, live, made, outcome, actions.also)
+    if not outcome.steps:
         session.terminal.hint(f"nothing on node {access.name} is gpuwatch's")
 
 
@@ -124,23 +133,15 @@ def _confirm(session: Session, what: str, *, yes: bool) -> None:
         raise GpuwatchError(f"did not {what}", "the answer was no")
 
 
-def _tell(session: Session, plan: "Plan", acts: "Sequence[Act]") -> None:
+def _report(session: Session, live: "NodeObject", made: "Plan", outcome: "PlanOutcome", also: "Sequence[str]") -> None:
     """What was done to stdout, what was left out to stderr."""
+    from gpuwatch.cli.node.items import changes
     from gpuwatch.model.event import Result
 
-    for change, done in acts:
+    for change, done in zip(changes(live, made.steps, also), outcome.steps, strict=True):
         if done.result is Result.DONE:
             click.echo(f"{change.target}: {change.message}")
         elif done.error is not None:
             session.terminal.hint(f"not done: {change.target}: {done.error}")
-    for one in plan.blocked:
+    for one in made.blocked:
         session.terminal.hint(f"left alone: {one.message}")
-
-
-def _drain(session: Session, progress: "Iterable[DrainProgress]") -> None:
-    for seen in progress:
-        if seen.waiting:
-            click.echo(f"waiting for {', '.join(pod.path for pod in seen.waiting)}")
-        for one in seen.blocked:
-            session.terminal.hint(one.message)
-    click.echo("no pod that has to leave is left")

@@ -23,7 +23,7 @@ def keep_consents(session: Session, config: "Config") -> None:
     from gpuwatch.kube.reader import OwnNode
     from gpuwatch.kube.transport import Transport
     from gpuwatch.model.clock import SystemClock
-    from gpuwatch.process.service import ENDS, Signals
+    from gpuwatch.process.signals import ENDS, Signals
     from gpuwatch.tuning.service.state_dir import state_directory
 
     node, file = OwnNode.of(config.tuning).node, ConsentsFile(state_directory(config))

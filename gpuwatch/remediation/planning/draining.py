@@ -1,7 +1,7 @@
-"""Which pods are asked to leave, and when again: through the Eviction API only, never by force.
+"""Which pods are evicted, and when again: through the Eviction API only, never by force.
 
-While the node's other GPUs are well, only pods on the sick ones have to go. Whom the kubelet's word does not tie to a
-sick GPU is not asked: a guess would end healthy work.
+While the node's other GPUs are healthy, only pods on the sick ones are evicted. A pod that the kubelet's allocations do
+not tie to a sick GPU is left alone: a guess would end healthy work.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,14 @@ from gpuwatch.kube.objects import PodObject
 from gpuwatch.model.finding import Response
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
-from gpuwatch.model.workload import Workload
 from gpuwatch.remediation.model import Blocked, BlockReason, Evict, Fault
 
 LONGEST_WAIT = 300.0
 AT_ONCE = 5
-"""EvictionHistory in one plan."""
+"""Evictions in one plan."""
 
 LATE_SECONDS = 60.0
-"""For a scheduler that had not heard of the taint."""
+"""For a scheduler that had not received the taint yet."""
 
 TOLERATES = "came after the drain began, so it tolerates the taint: it would only come back"
 
@@ -29,7 +28,7 @@ OVER = ("Succeeded", "Failed")
 
 
 class EvictionAttempt(Record, frozen=True, kw_only=True):
-    """How often a pod was asked to leave, when last, and what stood against it."""
+    """How often a pod's eviction was requested, when last, and why it was refused."""
 
     tries: int = 0
     at: float = 0.0
@@ -37,29 +36,37 @@ class EvictionAttempt(Record, frozen=True, kw_only=True):
 
 
 class EvictionHistory(Record, frozen=True, kw_only=True):
-    """Pod uid -> how asking went. Forgotten at a restart: asking once more does no harm."""
+    """Pod uid -> its evictions so far. Lost at a restart: one more request does no harm."""
 
     attempts: dict[str, EvictionAttempt] = {}
     newest: float | None = None
-    """When the youngest pod was created, by the API server's clock, that was there when the first one was asked."""
+    """When the youngest pod was created, by the API server's clock, that was there at the first eviction."""
 
-    def among(self, pods: Sequence[PodObject]) -> "EvictionHistory":
-        """With these the drain began."""
+    def with_baseline(self, pods: Sequence[PodObject]) -> "EvictionHistory":
+        """With the pods that were there when the drain began."""
         there = [pod.created for pod in pods if pod.created is not None]
         return replace(self, newest=max(there)) if there and self.newest is None else self
 
-    def knows_late(self, pod: PodObject) -> bool:
-        """Whether it has come since."""
+    def is_late(self, pod: PodObject) -> bool:
+        """Whether the pod has come since."""
         return self.newest is not None and pod.created is not None and pod.created > self.newest + LATE_SECONDS
 
-    def asked(self, pod: PodObject, at: float, refused: str = "") -> "EvictionHistory":
-        """After `pod` was asked at unix time `at`; `refused`: the API server's message, empty when it agreed."""
+    def with_attempt(self, pod: PodObject, at: float, refused: str = "") -> "EvictionHistory":
+        """After an eviction of `pod` at unix time `at`; `refused`: the API server's reason, empty when it agreed."""
         tries = self.attempts.get(pod.uid, EvictionAttempt()).tries + 1
         return replace(self, attempts={**self.attempts, pod.uid: EvictionAttempt(tries=tries, at=at, refused=refused)})
 
+    def is_due(self, pod: PodObject, retry: float, now: float) -> bool:
+        """Whether the pod may be evicted now: `retry` seconds after the last try, doubling."""
+        attempt = self.attempts.get(pod.uid)
+        if attempt is None:
+            return True
+        wait = min(retry * 2.0 ** min(attempt.tries - 1, 16), LONGEST_WAIT)
+        return not 0 <= now - attempt.at < wait
+
 
 class DrainProgress(Record, frozen=True, kw_only=True):
-    """How far the drain is: who still has to go, who may be asked now, what is in the way."""
+    """How far the drain is: the pods that still have to leave, the evictions due now, the obstacles."""
 
     waiting: tuple[PodObject, ...] = ()
     steps: tuple[Evict, ...] = ()
@@ -67,7 +74,7 @@ class DrainProgress(Record, frozen=True, kw_only=True):
 
     @property
     def is_done(self) -> bool:
-        """Whether everybody who had to go, and may be asked to, is gone."""
+        """Whether every pod that had to leave, and may be evicted, is gone."""
         return not self.waiting and not any(obstacle.reason is BlockReason.STALE for obstacle in self.blocked)
 
 
@@ -80,57 +87,51 @@ def drain(
     now: float,
     since: float | None,
 ) -> DrainProgress:
-    """Ask those who have to go and whose time has come. `since`: when the first one was asked."""
-    sick = [fault for fault in faults if fault.response.reaches(Response.DRAIN)]
-    meant, doubts = _meant(view, sick, pods)
-    staying = [pod for pod in meant if _stays(pod, config)]
-    waiting = tuple(pod for pod in meant if not _stays(pod, config))
-    blocked = [Blocked(reason=BlockReason.PROTECTED, message=f"{pod.path} is never evicted") for pod in staying]
-    late = [pod for pod in waiting if evictions.knows_late(pod)]
-    blocked += [Blocked(reason=BlockReason.PROTECTED, message=f"{pod.path} {TOLERATES}") for pod in late]
-    waiting = tuple(pod for pod in waiting if pod not in late)
-    blocked += [Blocked(reason=BlockReason.STALE, message=message) for message in doubts]
-    blocked += [
-        Blocked(
-            reason=BlockReason.PDB,
-            message=f"{pod.path} may not go yet: {attempt.refused} (asked {attempt.tries} times)",
-        )
-        for pod in waiting
-        if (attempt := evictions.attempts.get(pod.uid)) and attempt.refused
-    ]
+    """The evictions that are due for `faults`. `since`: when the first pod was evicted."""
+    affected, unknown = _affected_pods(view, faults, pods)
+    waiting: list[PodObject] = []
+    obstacles: list[tuple[BlockReason, str]] = []
+    for pod in affected:
+        attempt = evictions.attempts.get(pod.uid)
+        if _stays(pod, config):
+            obstacles.append((BlockReason.PROTECTED, f"{pod.path} is never evicted"))
+        elif evictions.is_late(pod):
+            obstacles.append((BlockReason.PROTECTED, f"{pod.path} {TOLERATES}"))
+        else:
+            waiting.append(pod)
+            if attempt and attempt.refused:
+                message = f"{pod.path} may not go yet: {attempt.refused} (asked {attempt.tries} times)"
+                obstacles.append((BlockReason.PDB, message))
+    for gpu in unknown:
+        message = f"it is not known which pods have {gpu}; is the kubelet's socket there?"
+        obstacles.append((BlockReason.STALE, message))
+    due = [pod for pod in waiting if not pod.deleting and evictions.is_due(pod, config.retry, now)]
     if waiting and since is not None and now - since >= config.deadline:
         names = ", ".join(pod.path for pod in waiting)
         message = f"{names} did not leave within {config.deadline:.0f} s; ask their owners, or delete them by hand"
-        return DrainProgress(waiting=waiting, blocked=(Blocked(reason=BlockReason.DEADLINE, message=message), *blocked))
-    due = [pod for pod in waiting if not pod.deleting and _is_due(evictions.attempts.get(pod.uid), config, now)]
-    return DrainProgress(waiting=waiting, steps=tuple(Evict(pod=pod) for pod in due[:AT_ONCE]), blocked=tuple(blocked))
+        obstacles.insert(0, (BlockReason.DEADLINE, message))
+        due = []
+    return DrainProgress(
+        waiting=tuple(waiting),
+        steps=tuple(Evict(pod=pod) for pod in due[:AT_ONCE]),
+        blocked=tuple(Blocked(reason=reason, message=message) for reason, message in obstacles),
+    )
 
 
-def _meant(view: View, sick: Sequence[Fault], pods: Sequence[PodObject]) -> tuple[list[PodObject], list[str]]:
-    """The pods on the sick GPUs, or all with GPUs when the node itself is sick; and what cannot be told."""
-    running = [pod for pod in pods if pod.phase not in OVER]
+def _affected_pods(view: View, faults: Sequence[Fault], pods: Sequence[PodObject]) -> tuple[list[PodObject], list[str]]:
+    """The pods on the sick GPUs, or all with GPUs when the node itself is sick; and GPUs whose pods are not known."""
+    sick = [fault for fault in faults if fault.response.reaches(Response.DRAIN)]
     gpus = {fault.gpu for fault in sick if fault.gpu}
     everything = any(fault.gpu is None for fault in sick)
     uses = [use for use in view.attribution.devices if everything or use.gpu in gpus]
-    holders = {_who(holder.workload) for use in uses for holder in use.holders}
-    meant = [pod for pod in running if (everything and pod.gpus) or holders & {pod.uid, pod.path}]
-    told = {use.gpu for use in uses if use.allocated is not None or use.holders}
-    dark = [] if everything else sorted(gpus - told)
-    doubts = [f"nobody tells which pods have {gpu}; is the kubelet's socket there?" for gpu in dark]
-    return meant, doubts
-
-
-def _who(workload: Workload) -> str | None:
-    """A uid tells apart pods that follow each other under one name; where there is none, the name has to do."""
-    return workload.pod_uid or (f"{workload.namespace}/{workload.pod}" if workload.pod else None)
+    workloads = [holder.workload for use in uses for holder in use.holders]
+    # A uid distinguishes pods that follow each other under one name; where there is none, the name has to do.
+    holders = {each.pod_uid or (f"{each.namespace}/{each.pod}" if each.pod else None) for each in workloads}
+    running = [pod for pod in pods if pod.phase not in OVER]
+    affected = [pod for pod in running if (everything and pod.gpus) or holders & {pod.uid, pod.path}]
+    known = {use.gpu for use in uses if use.allocated is not None or use.holders}
+    return affected, [] if everything else sorted(gpus - known)
 
 
 def _stays(pod: PodObject, config: DrainConfig) -> bool:
     return pod.mirror or pod.controller == "DaemonSet" or pod.namespace in config.protected_namespaces
-
-
-def _is_due(attempt: EvictionAttempt | None, config: DrainConfig, now: float) -> bool:
-    if attempt is None:
-        return True
-    wait = min(config.retry * 2.0 ** min(attempt.tries - 1, 16), LONGEST_WAIT)
-    return not 0 <= now - attempt.at < wait

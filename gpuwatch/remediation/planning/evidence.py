@@ -7,9 +7,9 @@ Missing data proves neither: an old View, a GPU that cannot be read and a failin
 import math
 
 from gpuwatch.kube.objects import NodeObject
-from gpuwatch.model.finding import Finding, Health, Response
+from gpuwatch.model.finding import Health, Response
 from gpuwatch.model.snapshot import GpuState, Record, Snapshot
-from gpuwatch.model.view import View
+from gpuwatch.model.view import STALE_INTERVALS, View
 from gpuwatch.remediation.model import Blocked, BlockReason, Fault, Ownership
 from gpuwatch.remediation.planning.ownership import (
     MAX_FAULTS,
@@ -21,43 +21,13 @@ from gpuwatch.remediation.planning.ownership import (
 )
 from gpuwatch.remediation.planning.policy import Policy
 
-
-def identity_mismatch(node: NodeObject, view: View) -> Blocked | None:
-    """Why nothing may be written to this Node; None when it is this machine beyond doubt.
-
-    Boot id, machine id and system uuid must agree wherever both sides know them, and one must be known to both: names
-    are set by people, and two machines made from one image share theirs.
-    """
-    here, there = view.snapshot.host, node.host
-    pairs = {
-        "boot id": (here.boot_id, there.boot_id),
-        "machine id": (here.machine_id, there.machine_id),
-        "system uuid": (here.system_uuid, there.system_uuid),
-    }
-    known = {name: (a, b) for name, (a, b) in pairs.items() if a and b}
-    for name, (a, b) in known.items():
-        if a.strip().lower() != b.strip().lower():
-            return _blocked(f"node {node.name} has the {name} {b}, this machine {a}; check NODE_NAME")
-    if not known:
-        return _blocked(f"neither boot id nor machine id can be compared with node {node.name}; mount the host's /proc")
-    told = view.snapshot.node
-    if told and told.split(".")[0].lower() != node.name.split(".")[0].lower():
-        return _blocked(f"the agent runs on {told}, not on node {node.name}; give both the same NODE_NAME")
-    return None
-
-
-def _blocked(message: str) -> Blocked:
-    return Blocked(reason=BlockReason.IDENTITY, message=message)
-
-
-FRESH_INTERVALS = 3
 FRESH_SECONDS = 10.0
+"""A View is fresh for STALE_INTERVALS of its intervals, and at least for so long."""
 
 
 class Observation(Record, frozen=True, kw_only=True):
-    """What the remediator has before its eyes: the newest View, how many seconds ago it was published, and for how long
-    `is_clean` has been true without a break. Both spans by a clock that does not jump. `remarks`: what is wrong with
-    the remediator's own place, for the condition's message.
+    """The newest View, how many seconds ago it was published, and for how long `is_clean` has held unbroken; both spans
+    by a monotonic clock. `remarks`: problems of the remediator's own pod, for the condition's message.
     """
 
     view: View | None = None
@@ -66,11 +36,40 @@ class Observation(Record, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
 
 
-def is_fresh(observation: Observation) -> bool:
-    """Whether the View tells of now."""
+def identity_mismatch(node: NodeObject, view: View) -> Blocked | None:
+    """Why nothing may be written to this Node; None when it is the View's machine beyond doubt.
+
+    Boot id, machine id and system uuid must agree wherever both sides know them, and one must be known to both: names
+    are set by people, and two machines made from one image share theirs.
+    """
+    here, there, agent_node = view.snapshot.host, node.host, view.snapshot.node
+    pairs = (
+        ("boot id", here.boot_id, there.boot_id),
+        ("machine id", here.machine_id, there.machine_id),
+        ("system uuid", here.system_uuid, there.system_uuid),
+    )
+    known = [(name, a, b) for name, a, b in pairs if a and b]
+    message = ""
+    if agent_node and agent_node.split(".")[0].lower() != node.name.split(".")[0].lower():
+        message = f"the agent runs on {agent_node}, not on node {node.name}; give both the same NODE_NAME"
+    if not known:
+        message = f"neither boot id nor machine id can be compared with node {node.name}; mount the host's /proc"
+    for name, a, b in reversed(known):
+        if a.strip().lower() != b.strip().lower():
+            message = f"node {node.name} has the {name} {b}, this machine {a}; check NODE_NAME"
+    return Blocked(reason=BlockReason.IDENTITY, message=message) if message else None
+
+
+def seconds_fresh(observation: Observation) -> float:
+    """Seconds until the View is too old to act on; 0 or less: it is, or there is none."""
     if observation.view is None:
-        return False
-    return observation.age < max(FRESH_INTERVALS * observation.view.snapshot.interval, FRESH_SECONDS)
+        return 0.0
+    return max(STALE_INTERVALS * observation.view.snapshot.interval, FRESH_SECONDS) - observation.age
+
+
+def is_fresh(observation: Observation) -> bool:
+    """Whether the View is recent enough to act on."""
+    return seconds_fresh(observation) > 0
 
 
 def is_clean(observation: Observation, node: NodeObject, policy: Policy) -> bool:
@@ -79,35 +78,56 @@ def is_clean(observation: Observation, node: NodeObject, policy: Policy) -> bool
 
 
 def missing_evidence(observation: Observation, node: NodeObject, policy: Policy) -> tuple[str, ...]:
-    """What is missing of that proof, as a sentence; empty: nothing."""
-    if observation.view is None or not is_fresh(observation):
+    """What that proof lacks, as sentences; empty: nothing."""
+    view = observation.view
+    if view is None or not is_fresh(observation):
         return ("no fresh view of the GPUs",)
-    if (other := identity_mismatch(node, observation.view)) is not None:
+    if (other := identity_mismatch(node, view)) is not None:
         return (other.message,)
     state = read_claim(node)
     began = recorded_faults(node) if state.claim is ClaimState.APPLIED else ()
     still = tuple(fault for fault in began if policy.answer(fault.check, fault.xid).reaches(Response.TAINT))
-    message = _findings(observation.view, still, policy, acknowledged(node))
+    overruled, keys, sick = acknowledged(node), {fault.key for fault in still}, {f.gpu for f in still if f.gpu}
+    message = tuple(
+        f"{fault.place} is still there"
+        for fault in in_force(view, policy, Response.CONDITION)
+        if fault.last > overruled.get(fault.key, -1.0)  # in the way: what taints, or concerns a GPU that had a fault
+        and (fault.response.reaches(Response.TAINT) or fault.key in keys or fault.gpu in sick)
+    )
     if still or not began:  # when the policy no longer taints for what was found, its GPUs need no proof
-        message += _gpus(observation.view, still, state.owner)
-    return message
+        message += _unproven_gpus(view, still, state.owner)
+    return tuple(dict.fromkeys(message))  # several XIDs of one GPU are reported once
 
 
 def in_force(view: View, policy: Policy, least: Response) -> tuple[Fault, ...]:
     """The findings to which the policy answers with `least` or more, the strongest answer first."""
     indices = {status.identity.uuid: status.identity.index for status in view.snapshot.statuses}
-    answers = ((finding, policy.response(finding)) for finding in view.judgement.findings)
-    found = [_fault(f, response, indices.get(f.gpu or "")) for f, response in answers if response.reaches(least)]
-    return tuple(sorted({fault.key: fault for fault in found}.values(), key=rank))
+    found: dict[str, Fault] = {}
+    for finding in view.judgement.findings:
+        response = policy.response(finding)
+        if response.reaches(least):
+            found[finding.key] = Fault(
+                key=finding.key,
+                check=finding.check,
+                response=response,
+                remedy=finding.remedy,
+                gpu=finding.gpu,
+                index=indices.get(finding.gpu or ""),
+                xid=finding.xid,
+                since=finding.since,
+                last=finding.latest,
+                message=finding.message[:MAX_MESSAGE],
+            )
+    return tuple(sorted(found.values(), key=rank))
 
 
 def rank(fault: Fault) -> tuple[int, str]:
-    """The order in which faults are told, and kept where there is no room for all: strongest answer first."""
+    """The order in which faults are listed, and kept where there is no room for all: strongest answer first."""
     return -list(Response).index(fault.response), fault.key
 
 
 def merge_faults(old: tuple[Fault, ...], new: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    """Faults that a quarantine is about: none is forgotten while it lasts, as far as there is room. A known one changes
+    """Faults that a quarantine is about: none is dropped while it lasts, as far as there is room. A known one changes
     only when a stronger answer is asked for.
     """
     merged = {fault.key: fault for fault in old}
@@ -119,59 +139,29 @@ def merge_faults(old: tuple[Fault, ...], new: tuple[Fault, ...]) -> tuple[Fault,
 
 
 def fault_age(fault: Fault, snapshot: Snapshot) -> float:
-    """For how long a fault has been there when the snapshot was made."""
+    """For how long a fault had been there when the snapshot was made."""
     return 0.0 if fault.since is None else max(0.0, snapshot.at - fault.since)
 
 
-def _fault(finding: Finding, response: Response, index: int | None) -> Fault:
-    return Fault(
-        key=finding.key,
-        check=finding.check,
-        response=response,
-        remedy=finding.remedy,
-        gpu=finding.gpu,
-        index=index,
-        xid=finding.xid,
-        since=finding.since,
-        last=finding.latest,
-        message=finding.message[:MAX_MESSAGE],
-    )
-
-
-def _findings(view: View, began: tuple[Fault, ...], policy: Policy, overruled: dict[str, float]) -> tuple[str, ...]:
-    """Findings in the way: any that taints and no person has overruled; any condition of a GPU that had a fault."""
-    keys, sick = {fault.key for fault in began}, {fault.gpu for fault in began if fault.gpu}
-    found = (
-        f"{fault.place} is still there"
-        for fault in in_force(view, policy, Response.CONDITION)
-        if fault.last > overruled.get(fault.key, -1.0)
-        and (fault.response.reaches(Response.TAINT) or fault.key in keys or fault.gpu in sick)
-    )
-    return tuple(dict.fromkeys(found))  # several XIDs of one GPU are one thing to say
-
-
-def _gpus(view: View, began: tuple[Fault, ...], owner: Ownership | None) -> tuple[str, ...]:
+def _unproven_gpus(view: View, began: tuple[Fault, ...], owner: Ownership | None) -> tuple[str, ...]:
     """GPUs without proof: those that had a fault, or all of them when the node had; and those that are not there."""
     snapshot = view.snapshot
     present = {gpu.identity.uuid for gpu in snapshot.gpus}
     statuses = {status.identity.uuid: status.state for status in snapshot.statuses}
-    wanted = {f.gpu for f in began if f.gpu} if began and all(f.gpu for f in began) else set(statuses)
-    wanted |= {fault.gpu for fault in began if fault.gpu}
+    sick = {fault.gpu for fault in began if fault.gpu}
+    wanted = sick if began and all(fault.gpu for fault in began) else sick | set(statuses)
     well = {
         uuid
         for uuid in present
         if statuses.get(uuid) is GpuState.FRESH and view.judgement.gpus.get(uuid, Health.UNKNOWN) is not Health.UNKNOWN
     }
     need = snapshot.expected_gpus if snapshot.expected_gpus is not None else owner.gpus if owner else 0
-    message = () if len(present) >= need else (f"{len(present)} of {need} GPUs are there",)
-    replaced = _is_new_boot(view, owner) and len(well) >= max(need, 1) and well == set(statuses)
-    unproven = sorted(uuid for uuid in wanted - well if not (replaced and uuid not in statuses))
-    if not present and not message:
+    if not present and not need:
         return ("no GPU has been read",)
+    message = () if len(present) >= need else (f"{len(present)} of {need} GPUs are there",)
+    # A GPU that has gone for good can only have been replaced while the machine was off.
+    boot, before = snapshot.host.boot_id, owner.boot_id if owner else None
+    rebooted = boot is not None and before is not None and boot != before
+    replaced = rebooted and len(well) >= max(need, 1) and well == set(statuses)
+    unproven = sorted(uuid for uuid in wanted - well if not (replaced and uuid not in statuses))
     return message + tuple(f"{uuid} has not been seen well" for uuid in unproven)
-
-
-def _is_new_boot(view: View, owner: Ownership | None) -> bool:
-    """A GPU that has gone for good can only have been replaced while the machine was off."""
-    here = view.snapshot.host.boot_id
-    return owner is not None and None not in (here, owner.boot_id) and here != owner.boot_id

@@ -1,5 +1,7 @@
 """What one plan is made from, and the draft that the rules make of it."""
 
+from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -52,6 +54,11 @@ class PlanInputs(Record, frozen=True, kw_only=True):
         return self.observation.view
 
     @property
+    def is_fresh(self) -> bool:
+        """Whether the View is recent enough to act on."""
+        return is_fresh(self.observation)
+
+    @property
     def claim(self) -> ClaimState:
         """How far a quarantine went."""
         return read_claim(self.node).claim
@@ -62,18 +69,12 @@ class PlanInputs(Record, frozen=True, kw_only=True):
         return read_claim(self.node).owner
 
     @property
-    def is_fresh(self) -> bool:
-        """Whether the View tells of now."""
-        return is_fresh(self.observation)
-
-    @property
     def overruled(self) -> dict[str, float]:
-        """Faults that a person has overruled, by the Node's word and by our own memory."""
-        both = (acknowledged(self.node), self.memory.acknowledged)
-        return {key: max(acks.get(key, 0.0) for acks in both) for acks in both for key in acks}
+        """Faults that a person has overruled, by the Node's annotation and by memory."""
+        return latest_of(acknowledged(self.node), self.memory.acknowledged)
 
-    def reasons(self) -> "TaintReasons":
-        """The faults that call for a taint, sorted by what stands against each."""
+    def taint_reasons(self) -> "TaintReasons":
+        """The faults that call for a taint, sorted by what prevents it."""
         overruled, snapshot = self.overruled, self.view.snapshot
         found = in_force(self.view, self.policy, Response.TAINT) if self.is_fresh else ()
         new = tuple(fault for fault in found if fault.last > overruled.get(fault.key, -1.0))
@@ -84,8 +85,8 @@ class PlanInputs(Record, frozen=True, kw_only=True):
             overruled=tuple(fault for fault in found if fault not in new),
         )
 
-    def freed(self) -> tuple[FreeSlot, ...]:
-        """Give back every slot this node holds, also where they could not be read."""
+    def free_slots(self) -> tuple[FreeSlot, ...]:
+        """Free every slot this node holds, also where they could not be read."""
         names = {lease.name for lease in held_slots(self.slots, self.node.name)}
         remembered = self.memory.slot or (self.owner.slot if self.owner else None)
         if remembered and (self.slots is None or self.slots.leases is None):
@@ -126,3 +127,13 @@ class PlanDraft(Record, frozen=True, kw_only=True):
 def blocked(reason: BlockReason, message: str) -> Blocked:
     """One obstacle."""
     return Blocked(reason=reason, message=message)
+
+
+def latest_of(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    """Both together; of a key in both the later time."""
+    return {key: max(one.get(key, 0.0), other.get(key, 0.0)) for key in {**one, **other}}
+
+
+def digest(*parts: object) -> str:
+    """A name from what it stands for: the same parts, the same name."""
+    return f"gpuwatch-{sha256('|'.join(map(str, parts)).encode()).hexdigest()[:20]}"

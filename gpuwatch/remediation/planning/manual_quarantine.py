@@ -31,8 +31,9 @@ from gpuwatch.remediation.model import (
     Step,
     TakeSlot,
 )
+from gpuwatch.remediation.planning.inputs import digest
 from gpuwatch.remediation.planning.labels import published_by_us
-from gpuwatch.remediation.planning.node_events import ConditionReason, condition_update, digest, node_event
+from gpuwatch.remediation.planning.node_events import ConditionReason, condition_update, node_event
 from gpuwatch.remediation.planning.ownership import (
     MAX_MESSAGE,
     ClaimState,

@@ -1,25 +1,66 @@
-"""The condition GPUHealthy and the Events that go with it, each created exactly once."""
+"""The condition GPUHealthy and the Events that go with it, each Event created exactly once.
 
-from collections.abc import Iterator
+The problem. An Event tells people that a GPU failed, a node was quarantined, a pod may be affected. Created twice it is
+noise, and alerts count it twice; not created it is lost. The remediator plans again and again from the same findings,
+may crash before or after any request, may lose an answer to a request that was carried out, and may lose its disk.
+
+What does not work. Remembering what was created: the memory is written after the request, so a crash between the two
+repeats the Event. Writing the memory first loses the Event instead. Asking the API server for existing Events costs a
+list request in every cycle, and Events expire after an hour.
+
+The solution has two parts. The name of an Event is a digest of what it reports (`digest`): a quarantine's id, a pod's
+uid with the XID and the day. Creating it again is answered with AlreadyExists, which counts as done; so memory
+(`not_yet_created`) only saves requests and is not needed for correctness. And an Event that reports a change of the
+condition is created before the condition is written: while the condition is old, the change is still due, so a crash
+between the two creates the same name again. The condition on the Node is the record that the Event was created.
+"""
+
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from hashlib import sha256
 
 from gpuwatch.health.xid.classify import RECOVERY_CHANGED
 from gpuwatch.kube.objects import CONDITION, Condition, NodeObject
 from gpuwatch.model.clock import rfc3339, unix_time
-from gpuwatch.model.finding import Response
+from gpuwatch.model.finding import Health, Response
 from gpuwatch.model.view import View
-from gpuwatch.remediation.model import CreateEvent, Fault, Ownership, Plan, RemediatorMemory
+from gpuwatch.remediation.model import (
+    BlockReason,
+    CreateEvent,
+    Fault,
+    Ownership,
+    Plan,
+    RemediatorMemory,
+    SetCondition,
+    Step,
+)
+from gpuwatch.remediation.planning.evidence import in_force
+from gpuwatch.remediation.planning.inputs import PlanDraft, PlanInputs, digest
 from gpuwatch.remediation.planning.policy import Policy
 
 MAX_TEXT = 1024
 
 MESSAGE_SECONDS = 300.0
-"""A text alone is rewritten no more often, heartbeat or not: figures in it may change at every look."""
+"""The message alone is rewritten no more often, heartbeat or not: figures in it may change with every View."""
+
+UNKNOWN_AFTER = 60.0
+"""Seconds without a fresh View after which the condition says so: an agent that restarts is quicker."""
+
+STEADY_SECONDS = 60.0
+"""For so long nothing may be wrong before a condition that was False is True again: a fault that comes and goes on a
+node that may not be tainted must not become a stream of Events. Never longer than `recovery_hold`.
+"""
+
+MONITOR = "monitoring_degraded"
+
+DAY = 86400.0
+REMEMBERED = 2 * DAY
+MAX_REMEMBERED = 1000
+MAX_POD_EVENTS = 8
+"""In one plan: a storm of XIDs must not become a storm of Events."""
 
 
 class ConditionReason(StrEnum):
-    """Reasons of the condition; those that people should hear of are reasons of Events, too."""
+    """Reasons of the condition; most are reasons of Events, too."""
 
     HEALTHY = "GPUHealthy"
     UNKNOWN = "GPUUnknown"
@@ -32,84 +73,134 @@ class ConditionReason(StrEnum):
 STATUS = {ConditionReason.HEALTHY: "True", ConditionReason.UNKNOWN: "Unknown"}
 """Every other reason means False."""
 
+PREVENTS_TAINT = frozenset(
+    {
+        BlockReason.BUDGET,
+        BlockReason.BUDGET_UNREADABLE,
+        BlockReason.FOREIGN,
+        BlockReason.OPT_OUT,
+        BlockReason.MAINTENANCE,
+        BlockReason.RATE,
+    }
+)
+
+
+def condition_steps(inputs: PlanInputs, draft: PlanDraft) -> tuple[Step, ...]:
+    """The condition that goes with the draft, if it has to be written, after the Event that reports its change."""
+    reason, text = _verdict(inputs, draft)
+    if reason is None:
+        return ()
+    findings = inputs.view.judgement.findings if inputs.is_fresh else ()
+    monitor = (f"{found.check}: {found.message}" for found in findings if found.check == MONITOR)
+    message = "; ".join((text, *monitor, *inputs.observation.remarks))  # a person who reads the Node sees no log
+    heartbeat = inputs.policy.config.heartbeat * (2 if draft.quarantined else 1)  # the slot's renewal is a write, too
+    condition = condition_update(inputs.node, reason, message, inputs.now, heartbeat)
+    if condition is None:
+        return ()
+    old = inputs.node.condition
+    if reason is ConditionReason.HEALTHY:
+        is_news = old is not None and old.status == "False"
+    else:
+        before = (old.status, old.reason) if old else None
+        is_news = reason is not ConditionReason.UNKNOWN and before != (condition.status, condition.reason)
+    event = node_event(inputs.node, reason, text, draft.faults, draft.owner if draft.quarantined else None)
+    events = not_yet_created((event,), inputs.memory) if is_news else ()
+    return (*events, SetCondition(condition=condition))
+
 
 def condition_update(
-    node: NodeObject, why: ConditionReason, text: str, now: float, heartbeat: float
+    node: NodeObject, reason: ConditionReason, text: str, now: float, heartbeat: float
 ) -> Condition | None:
-    """The condition to write, None when what the Node has will do. `heartbeat` 0: never refreshed."""
-    status, text = STATUS.get(why, "False"), text[:MAX_TEXT]
-    old = node.condition
-    if old is None:
-        return _condition(why, status, text, now, rfc3339(now))
-    if (old.status, old.reason) != (status, why):
-        moved = rfc3339(now) if old.status != status else old.last_transition or rfc3339(now)
-        return _condition(why, status, text, now, moved)
-    age = now - (unix_time(old.last_heartbeat) or 0.0)
-    due = bool(heartbeat) and not 0 <= age < heartbeat
-    rewritten = text != old.message and not 0 <= age < max(heartbeat, MESSAGE_SECONDS)
-    return _condition(why, status, text, now, old.last_transition or rfc3339(now)) if due or rewritten else None
+    """The condition to write; None when the one on the Node will do. `heartbeat` 0: never refreshed.
 
-
-def _condition(why: ConditionReason, status: str, text: str, now: float, moved: str) -> Condition:
+    lastTransitionTime moves with the status only: reasons that alternate must not move it, for others count on it.
+    """
+    status, text, old = STATUS.get(reason, "False"), text[:MAX_TEXT], node.condition
+    moved = rfc3339(now)
+    if old is not None and old.status == status:
+        moved = old.last_transition or moved
+        age = now - (unix_time(old.last_heartbeat) or 0.0)
+        due = bool(heartbeat) and not 0 <= age < heartbeat
+        rewritten = text != old.message and not 0 <= age < max(heartbeat, MESSAGE_SECONDS)
+        if old.reason == reason and not (due or rewritten):
+            return None
     return Condition(
         type=CONDITION,
         status=status,
-        reason=why,
+        reason=reason,
         message=text,
         last_heartbeat=rfc3339(now),
         last_transition=moved,
     )
 
 
-DAY = 86400.0
-REMEMBERED = 2 * DAY
-MAX_REMEMBERED = 1000
-MAX_POD_EVENTS = 8
-"""In one plan: a storm of XIDs is no reason for a storm of Events."""
-
-
 def node_event(
-    node: NodeObject, why: ConditionReason, text: str, faults: tuple[Fault, ...], owner: Ownership | None
+    node: NodeObject, reason: ConditionReason, text: str, faults: tuple[Fault, ...], owner: Ownership | None
 ) -> CreateEvent:
-    """The Event that goes with a change of the condition to `why`."""
-    if STATUS.get(why) == "True":
+    """The Event that reports a change of the condition to `reason`."""
+    if STATUS.get(reason) == "True":
         moved = node.condition.last_transition if node.condition else ""
-        return CreateEvent(
-            name=digest("recovered", node.uid, moved), reason=ConditionReason.RECOVERED, message=text, warning=False
-        )
-    what = owner.id if owner else digest(*(f"{fault.key}@{fault.last}" for fault in faults))
-    return CreateEvent(name=digest(why, node.uid, what), reason=why, message=text)
+        name = digest("recovered", node.uid, moved)
+        return CreateEvent(name=name, reason=ConditionReason.RECOVERED, message=text, warning=False)
+    subject = owner.id if owner else digest(*(f"{fault.key}@{fault.last}" for fault in faults))
+    return CreateEvent(name=digest(reason, node.uid, subject), reason=reason, message=text)
 
 
 def pod_events(view: View, policy: Policy) -> Iterator[CreateEvent]:
-    """For every XID, an Event on each pod that had the GPU: possibly affected, not to blame. One a day for each
-    pod and code, however many GPUs tell of it. None for the driver's advice (154): what it is about is told already."""
+    """For every XID, an Event on each pod that held the GPU: possibly affected, not to blame. One a day for each pod
+    and code, however many GPUs report it. None for the driver's advice (154): its cause has been reported already.
+    """
     for finding in view.judgement.findings:
         if finding.xid in (None, RECOVERY_CHANGED) or not policy.response(finding).reaches(Response.OBSERVE):
             continue
         for pod in finding.pods:
             if pod.namespace and pod.pod and pod.pod_uid:
-                day = int(finding.latest // DAY)
                 yield CreateEvent(
-                    name=digest("pod", pod.pod_uid, finding.xid, day),
+                    name=digest("pod", pod.pod_uid, finding.xid, int(finding.latest // DAY)),
                     reason=f"GPUXid{finding.xid}",
                     message=f"{finding.message} ({finding.gpu}; this pod had it and may be affected)",
                     pod=(pod.namespace, pod.pod, pod.pod_uid),
                 )
 
 
-def not_yet_created(announcements: Iterator[CreateEvent], memory: RemediatorMemory) -> tuple[CreateEvent, ...]:
-    """Those that were not told yet, each once."""
-    return tuple({a.name: a for a in announcements if a.name not in memory.announced}.values())
+def not_yet_created(events: Iterable[CreateEvent], memory: RemediatorMemory) -> tuple[CreateEvent, ...]:
+    """Those that are not remembered as created, each once."""
+    return tuple({event.name: event for event in events if event.name not in memory.announced}.values())
 
 
-def with_created(plan: Plan, announced: dict[str, float], now: float) -> dict[str, float]:
-    """What has been told after the plan's steps; old entries go."""
-    new = announced | {step.name: now for step in plan.steps if isinstance(step, CreateEvent)}
+def with_created(plan: Plan, created: dict[str, float], now: float) -> dict[str, float]:
+    """Names of Events and when they were created, after the plan's steps; old entries are dropped."""
+    new = created | {step.name: now for step in plan.steps if isinstance(step, CreateEvent)}
     latest = sorted(new.items(), key=lambda entry: entry[1])[-MAX_REMEMBERED:]
     return {name: at for name, at in latest if abs(now - at) < REMEMBERED}
 
 
-def digest(*parts: object) -> str:
-    """A name from what it stands for: the same parts, the same name."""
-    return f"gpuwatch-{sha256('|'.join(map(str, parts)).encode()).hexdigest()[:20]}"
+def seconds_until_healthy(inputs: PlanInputs) -> float:
+    """Seconds until a condition that is False may be True again, if nothing is wrong; 0: it may."""
+    before, steady = inputs.node.condition, min(STEADY_SECONDS, inputs.policy.config.recovery_hold)
+    return max(0.0, steady - inputs.observation.clean_for) if before and before.status == "False" else 0.0
+
+
+def _verdict(inputs: PlanInputs, draft: PlanDraft) -> tuple[ConditionReason | None, str]:
+    """What the condition should say. None: leave it as it is."""
+    if draft.quarantined:
+        stuck = [each.message for each in draft.blocked if each.reason is BlockReason.DEADLINE]
+        message = _listed(draft.faults) or "quarantined by a person"
+        return (ConditionReason.BLOCKED, stuck[0]) if stuck else (ConditionReason.QUARANTINED, message)
+    if not inputs.is_fresh:
+        late = inputs.observation.age >= UNKNOWN_AFTER
+        return (ConditionReason.UNKNOWN if late else None), "no fresh view of the GPUs"
+    found = in_force(inputs.view, inputs.policy, Response.CONDITION)
+    obstacles = tuple(each.message for each in draft.blocked if each.reason in PREVENTS_TAINT)
+    if inputs.taint_reasons().wanted and obstacles:
+        return ConditionReason.BLOCKED, "; ".join((_listed(found), *obstacles))
+    gpus = len(inputs.view.snapshot.gpus)
+    if found:
+        return ConditionReason.DEGRADED, _listed(found)
+    if not gpus or Health.UNKNOWN in inputs.view.judgement.gpus.values():
+        return ConditionReason.UNKNOWN, "not every GPU can be read" if gpus else "no GPU can be read"
+    return (None, "") if seconds_until_healthy(inputs) else (ConditionReason.HEALTHY, f"{gpus} GPUs are well")
+
+
+def _listed(found: tuple[Fault, ...]) -> str:
+    return "; ".join(f"{fault.place}: {fault.message}" for fault in found)

@@ -1,7 +1,5 @@
 """Taking a node out of service: why, what stands against it, and the steps in their order."""
 
-from collections.abc import Iterator
-
 from msgspec.structs import replace
 
 from gpuwatch.kube.objects import TAINT, Taint
@@ -20,8 +18,8 @@ from gpuwatch.remediation.model import (
     Step,
 )
 from gpuwatch.remediation.planning.evidence import fault_age, in_force, merge_faults
-from gpuwatch.remediation.planning.inputs import PlanDraft, PlanInputs, TaintReasons, Want, blocked
-from gpuwatch.remediation.planning.node_events import DAY, digest
+from gpuwatch.remediation.planning.inputs import PlanDraft, PlanInputs, Want, blocked, digest
+from gpuwatch.remediation.planning.node_events import DAY
 from gpuwatch.remediation.planning.ownership import ClaimState, encode, opted_out, other_controller
 from gpuwatch.remediation.planning.policy import window_text
 from gpuwatch.remediation.planning.slots import NoSlot, choose
@@ -35,20 +33,34 @@ BUDGET_SECONDS = 60.0
 
 def begin(inputs: PlanInputs) -> PlanDraft:
     """A node that is in service: leave it there, or not."""
-    reasons = inputs.reasons()
-    strange = tuple(_strange(inputs))
+    reasons = inputs.taint_reasons()
+    unknown = unknown_marks(inputs)
     if not inputs.is_fresh:
-        stale = blocked(
-            BlockReason.STALE, f"the last view is {inputs.observation.age:.0f} s old: nothing is added or taken away"
-        )
-        return PlanDraft(stage=NodeStage.UNKNOWN, message=stale.message, blocked=(*strange, stale))
-    waiting = tuple(_waiting(inputs, reasons))
+        old = stale(inputs)
+        return PlanDraft(stage=NodeStage.UNKNOWN, message=old.message, blocked=(*unknown, old))
+    waiting = [
+        blocked(BlockReason.ACKNOWLEDGED, f"{fault.key} was overruled by a person; a new occurrence counts again")
+        for fault in reasons.overruled
+    ]
+    for fault in reasons.young:
+        left = inputs.policy.config.fault_hold - fault_age(fault, inputs.view.snapshot)
+        waiting.append(blocked(BlockReason.HOLD, f"{fault.key} is acted on if it lasts another {left:.0f} s"))
     if not reasons.wanted:
-        return _leave(inputs, (*strange, *waiting), in_force(inputs.view, inputs.policy, Response.CONDITION))
+        return _leave(inputs, (*unknown, *waiting), in_force(inputs.view, inputs.policy, Response.CONDITION))
     faults = merge_faults((), reasons.wanted)
-    barriers = (*strange, *_barriers(inputs))
+    barriers = [*unknown, *new_is_barred(inputs, cordoned=False)]
+    all_times = (at for times in inputs.memory.quarantined.values() for at in times)
+    times = {at for at in all_times if abs(inputs.now - at) < DAY}
+    if len(times) >= inputs.policy.config.max_quarantines_per_day:
+        message = f"quarantined {len(times)} times within a day already; a person should look"
+        barriers.append(blocked(BlockReason.RATE, message))
     if barriers:
         return _leave(inputs, (*barriers, *waiting), faults)
+    return _quarantine(inputs, faults, tuple(waiting))
+
+
+def _quarantine(inputs: PlanInputs, faults: tuple[Fault, ...], waiting: tuple[Blocked, ...]) -> PlanDraft:
+    """Claim, slot and taint, if the budget has a slot."""
     if inputs.slots is None:
         unread = (blocked(BlockReason.BUDGET_UNREADABLE, "the Leases of the budget have not been read: no new taint"),)
         return PlanDraft(
@@ -65,13 +77,30 @@ def begin(inputs: PlanInputs) -> PlanDraft:
             look_again=BUDGET_SECONDS * (0.5 + inputs.jitter),
         )
     owner = applied(inputs, faults, slot.name)
+    steps: list[Step] = []
+    cut_off = inputs.owner
+    if cut_off is None or not 0 <= inputs.now - cut_off.since < CLAIM_SECONDS:
+        claim = replace(owner, state="claimed", slot=None, cordoned=False, labels=())
+        steps.append(PatchNode(step="claim", annotations={OWNER: encode(claim), FAULTS: encode(faults)}))
+    steps.append(slot)
+    added = rfc3339(inputs.now) if owner.effect == "NoExecute" else None
+    taint = Taint(key=TAINT, value=owner.value, effect=owner.effect, time_added=added)
+    steps.append(
+        PatchNode(
+            step="taint",
+            annotations={OWNER: encode(owner), FAULTS: encode(faults)},
+            labels=dict(labels(owner)),
+            taints=(*inputs.node.taints, taint),
+            unschedulable=True if owner.cordoned else None,
+        )
+    )
     return PlanDraft(
         stage=NodeStage.QUARANTINED,
         message=f"{sentence(faults)}; no new work for this node",
         faults=faults,
         owner=owner,
         quarantined=True,
-        steps=(*_claim(inputs, owner, faults), slot, _taint(inputs, owner, faults)),
+        steps=tuple(steps),
         blocked=waiting,
     )
 
@@ -138,41 +167,29 @@ def new_is_barred(inputs: PlanInputs, *, cordoned: bool) -> tuple[Blocked, ...]:
     return tuple(found)
 
 
-def _barriers(inputs: PlanInputs) -> Iterator[Blocked]:
-    yield from new_is_barred(inputs, cordoned=False)
-    config = inputs.policy.config
-    times = {at for at_of in inputs.memory.quarantined.values() for at in at_of if abs(inputs.now - at) < DAY}
-    if len(times) >= config.max_quarantines_per_day:
-        yield blocked(BlockReason.RATE, f"quarantined {len(times)} times within a day already; a person should look")
-
-
-def _waiting(inputs: PlanInputs, reasons: TaintReasons) -> Iterator[Blocked]:
-    for fault in reasons.overruled:
-        yield blocked(BlockReason.ACKNOWLEDGED, f"{fault.key} was overruled by a person; a new occurrence counts again")
-    for fault in reasons.young:
-        left = inputs.policy.config.fault_hold - fault_age(fault, inputs.view.snapshot)
-        yield blocked(BlockReason.HOLD, f"{fault.key} is acted on if it lasts another {left:.0f} s")
-
-
-def _strange(inputs: PlanInputs) -> Iterator[Blocked]:
+def unknown_marks(inputs: PlanInputs) -> tuple[Blocked, ...]:
     """Marks with our names that are not ours."""
+    message = ""
     if inputs.claim is ClaimState.FOREIGN:
-        yield blocked(
-            BlockReason.FOREIGN,
-            f"the node has a taint {TAINT} that gpuwatch did not put there; remove it by hand when it is done",
-        )
+        message = f"the node has a taint {TAINT} that gpuwatch did not set; remove it by hand when it is done"
     if inputs.claim is ClaimState.UNREADABLE:
-        yield blocked(
-            BlockReason.FOREIGN,
+        message = (
             f"the annotation {OWNER} cannot be read or is of another node; if nothing is wrong, take it off: "
-            f"kubectl annotate node {inputs.node.name} {OWNER}-",
+            f"kubectl annotate node {inputs.node.name} {OWNER}-"
         )
+    return (blocked(BlockReason.FOREIGN, message),) if message else ()
+
+
+def stale(inputs: PlanInputs) -> Blocked:
+    """The obstacle that an old View is."""
+    age = inputs.observation.age
+    return blocked(BlockReason.STALE, f"the last view is {age:.0f} s old: nothing is added or taken away")
 
 
 def _leave(inputs: PlanInputs, obstacles: tuple[Blocked, ...], faults: tuple[Fault, ...]) -> PlanDraft:
     """Add nothing, and take back what was only begun."""
     is_lost = inputs.owner is None and inputs.node.taint is not None  # ours, perhaps: others shall count it
-    steps: tuple[Step, ...] = () if is_lost else inputs.freed()
+    steps: tuple[Step, ...] = () if is_lost else inputs.free_slots()
     wants: frozenset[Want] = frozenset()
     if inputs.owner is not None:  # its claim goes last: a slot that nothing on the Node tells of would be forgotten
         steps = (*steps, PatchNode(step="forget", annotations={OWNER: None, FAULTS: None}))
@@ -187,25 +204,4 @@ def _leave(inputs: PlanInputs, obstacles: tuple[Blocked, ...], faults: tuple[Fau
         blocked=obstacles,
         look_again=1.0 if young else None,
         wants=wants,
-    )
-
-
-def _claim(inputs: PlanInputs, owner: Ownership, faults: tuple[Fault, ...]) -> tuple[PatchNode, ...]:
-    """Say on the Node what is about to happen, unless a cut-off plan has just done so."""
-    old = inputs.owner
-    if old is not None and 0 <= inputs.now - old.since < CLAIM_SECONDS:
-        return ()
-    claim = replace(owner, state="claimed", slot=None, cordoned=False, labels=())
-    return (PatchNode(step="claim", annotations={OWNER: encode(claim), FAULTS: encode(faults)}),)
-
-
-def _taint(inputs: PlanInputs, owner: Ownership, faults: tuple[Fault, ...]) -> PatchNode:
-    added = rfc3339(inputs.now) if owner.effect == "NoExecute" else None
-    taint = Taint(key=TAINT, value=owner.value, effect=owner.effect, time_added=added)
-    return PatchNode(
-        step="taint",
-        annotations={OWNER: encode(owner), FAULTS: encode(faults)},
-        labels=dict(labels(owner)),
-        taints=(*inputs.node.taints, taint),
-        unschedulable=True if owner.cordoned else None,
     )

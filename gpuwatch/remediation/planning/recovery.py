@@ -1,4 +1,4 @@
-"""A node that is quarantined: keep it so, drain it, give it back; or yield to the person who undid it."""
+"""A node that is quarantined: keep it so, drain it, release it; or accept that a person has undone the quarantine."""
 
 from msgspec.structs import replace
 
@@ -29,7 +29,7 @@ from gpuwatch.remediation.planning.ownership import (
     other_controller,
     recorded_faults,
 )
-from gpuwatch.remediation.planning.quarantine import labels, new_is_barred, why_held
+from gpuwatch.remediation.planning.quarantine import labels, new_is_barred, stale, why_held
 from gpuwatch.remediation.planning.slots import choose, held_slots, renewal
 
 REBOOTS = (Remedy.RESET_GPU, Remedy.REBOOT_NODE)
@@ -41,7 +41,7 @@ def keep_quarantine(inputs: PlanInputs) -> PlanDraft:
     if owner.cordoned and not inputs.node.unschedulable:  # a person has lifted it: that stands
         owner = replace(owner, cordoned=False, lifted=True)
     if owner.by == "operator":
-        message = "quarantined by a person; `gpuwatch node release` gives it back"
+        message = "quarantined by a person; `gpuwatch node release` releases it"
         draft = PlanDraft(stage=NodeStage.QUARANTINED, message=message, faults=began, owner=owner)
         if any(fault.response.reaches(Response.DRAIN) for fault in began):
             draft = _draining(inputs, draft, owner, began)
@@ -49,19 +49,15 @@ def keep_quarantine(inputs: PlanInputs) -> PlanDraft:
     if opted_out(inputs.node):
         return release(inputs, "the node opted out")
     if not inputs.is_fresh:
-        stale = blocked(
-            BlockReason.STALE, f"the last view is {inputs.observation.age:.0f} s old: nothing is added or taken away"
-        )
-        draft = PlanDraft(
-            stage=NodeStage.QUARANTINED, message=stale.message, faults=began, owner=owner, blocked=(stale,)
-        )
+        old = stale(inputs)
+        draft = PlanDraft(stage=NodeStage.QUARANTINED, message=old.message, faults=began, owner=owner, blocked=(old,))
         return _kept(inputs, draft)
     missing = missing_evidence(inputs.observation, inputs.node, inputs.policy)
     return _sick(inputs, owner, began, missing) if missing else _well(inputs, owner, began)
 
 
 def accept_override(inputs: PlanInputs) -> PlanDraft:
-    """A person has taken our taint away, or made it theirs: for these faults it is not set again."""
+    """A person has removed our taint, or changed it: for these faults it is not set again."""
     owner, began = owned(inputs), recorded_faults(inputs.node)
     found = in_force(inputs.view, inputs.policy, Response.TAINT)
     latest = {fault.key: fault.last for fault in found}
@@ -69,26 +65,26 @@ def accept_override(inputs: PlanInputs) -> PlanDraft:
     acks = inputs.overruled | {fault.key: max(fault.last, latest.get(fault.key, 0.0)) for fault in meant}
     message = "a person took the taint away: not set again for these faults"
     undone = _undo(inputs, owner)
-    patch = replace(undone, step="forget", taints=None, annotations={**undone.annotations, ACKNOWLEDGED: encode(acks)})
+    annotations = {**undone.annotations, ACKNOWLEDGED: encode(acks)}
     return PlanDraft(
         stage=NodeStage.SUSPECT,
         message=message,
         faults=began,
-        steps=(*remove_sentinel(inputs), patch),
-        after=inputs.freed(),
+        steps=(*remove_sentinel(inputs), replace(undone, step="forget", taints=None, annotations=annotations)),
+        after=inputs.free_slots(),
         blocked=(blocked(BlockReason.ACKNOWLEDGED, message),),
     )
 
 
 def release(inputs: PlanInputs, why: str) -> PlanDraft:
-    """Take away exactly what is ours: the file while the Node still tells of it, the slot last."""
+    """Remove exactly what is ours: the file while the Node still records it, the slot last."""
     owner = owned(inputs)
     return PlanDraft(
         stage=NodeStage.HEALTHY,
-        message=f"{why}: given back",
+        message=f"{why}: released",
         owner=owner,
         steps=(*remove_sentinel(inputs), _undo(inputs, owner)),
-        after=inputs.freed(),
+        after=inputs.free_slots(),
         wants=frozenset({"slots"}) if inputs.slots is None else frozenset(),
     )
 
@@ -98,6 +94,13 @@ def owned(inputs: PlanInputs) -> Ownership:
     if inputs.owner is None:
         raise ValueError("this node is not ours")
     return inputs.owner
+
+
+def remove_sentinel(inputs: PlanInputs) -> tuple[Step, ...]:
+    """Remove the file that we made, wherever the settings of that time had it."""
+    recorded = inputs.owner is not None and inputs.owner.handover is not None
+    sentinel = inputs.memory.sentinel or (inputs.policy.config.handover.sentinel if recorded else "")
+    return (SetRebootSentinel(sentinel=sentinel, wanted=False),) if sentinel else ()
 
 
 def _undo(inputs: PlanInputs, owner: Ownership) -> PatchNode:
@@ -114,37 +117,32 @@ def _undo(inputs: PlanInputs, owner: Ownership) -> PatchNode:
     )
 
 
-def remove_sentinel(inputs: PlanInputs) -> tuple[Step, ...]:
-    """Take away the file that we made, wherever the settings of that time had it."""
-    told = inputs.owner is not None and inputs.owner.handover is not None
-    sentinel = inputs.memory.sentinel or (inputs.policy.config.handover.sentinel if told else "")
-    return (SetRebootSentinel(sentinel=sentinel, wanted=False),) if sentinel else ()
-
-
 def _well(inputs: PlanInputs, owner: Ownership, began: tuple[Fault, ...]) -> PlanDraft:
-    """Nothing is wrong any more: wait for the hold, then give back."""
-    if owner.held is not None:
-        message = f"well again, but {owner.held}: `gpuwatch node release {inputs.node.name}` gives it back"
-        draft = PlanDraft(stage=NodeStage.RECOVERING, message=message, faults=began, owner=owner)
-        return _kept(inputs, draft.replace(blocked=(blocked(BlockReason.HELD, message),)))
+    """Nothing is wrong any more: wait for the hold, then release."""
     config, clean = inputs.policy.config, inputs.observation.clean_for
     lasted = max(clean, inputs.now - owner.since)  # a clock that was set back must not hold a node for ever
     left = max(config.recovery_hold - clean, config.min_quarantine - lasted)
     others = other_controller(inputs.node, cordoned=True, more=config.foreign) if owner.cordoned else None
-    if left <= 0 and others is not None:
+    obstacle = None
+    if owner.held is not None:
+        message = f"well again, but {owner.held}: `gpuwatch node release {inputs.node.name}` releases it"
+        obstacle = blocked(BlockReason.HELD, message)
+    elif left <= 0 and others is not None:
         message = f"well again, but {others}; the node keeps its cordon until that is over"
-        draft = PlanDraft(stage=NodeStage.RECOVERING, message=message, faults=began, owner=owner)
-        return _kept(inputs, draft.replace(blocked=(blocked(BlockReason.FOREIGN, message),)))
-    if left <= 0:
+        obstacle = blocked(BlockReason.FOREIGN, message)
+    elif left <= 0:
         return release(inputs, f"well for {clean:.0f} s")
-    message = f"well again; given back in {left:.0f} s if it stays so"
+    else:
+        message = f"well again; released in {left:.0f} s if it stays so"
     draft = PlanDraft(stage=NodeStage.RECOVERING, message=message, faults=began, owner=owner)
+    if obstacle is not None:
+        return _kept(inputs, draft.replace(blocked=(obstacle,)))
     return _kept(inputs, draft.replace(release_at=inputs.now + left, look_again=left))
 
 
 def _sick(inputs: PlanInputs, owner: Ownership, began: tuple[Fault, ...], missing: tuple[str, ...]) -> PlanDraft:
     """Still not well: keep it out of service, and do what is asked for beyond the taint."""
-    now = merge_faults(began, inputs.reasons().wanted)
+    now = merge_faults(began, inputs.taint_reasons().wanted)
     owner = replace(owner, held=owner.held or why_held(inputs, now))
     asked = tuple(replace(f, response=inputs.policy.answer(f.check, f.xid)) for f in now)
     barred = new_is_barred(inputs, cordoned=owner.cordoned)
@@ -160,27 +158,25 @@ def _sick(inputs: PlanInputs, owner: Ownership, began: tuple[Fault, ...], missin
 
 
 def _draining(inputs: PlanInputs, draft: PlanDraft, owner: Ownership, asked: tuple[Fault, ...]) -> PlanDraft:
-    """Ask pods to leave; once they are gone, hand the node over to whoever reboots it."""
+    """Evict pods; once they are gone, ask the tool that reboots nodes."""
     if inputs.pods is None:
         unread = (blocked(BlockReason.API, "the pods of this node have not been read"),)
         return draft.replace(stage=NodeStage.DRAINING, blocked=unread, wants=frozenset({"pods"}))
     config = inputs.policy.config.drain
     result = drain(inputs.view, asked, inputs.pods, config, inputs.evictions, inputs.now, owner.draining)
-    names = tuple(pod.path for pod in result.waiting)
     if result.is_done:
-        return _handed_over(inputs, draft.replace(stage=NodeStage.DRAINED, blocked=result.blocked), owner, asked)
+        return _request_reboot(inputs, draft.replace(stage=NodeStage.DRAINED, blocked=result.blocked), owner, asked)
+    names = tuple(pod.path for pod in result.waiting)
     draft = draft.replace(stage=NodeStage.DRAINING, pods=names, blocked=result.blocked, look_again=config.retry)
     if not inputs.policy.may_drain(inputs.now):
-        wait = blocked(
-            BlockReason.MAINTENANCE, "pods are asked to leave in the windows of remediation.drain.windows only"
-        )
+        wait = blocked(BlockReason.MAINTENANCE, "pods are evicted in the windows of remediation.drain.windows only")
         return draft.replace(blocked=(wait, *result.blocked), look_again=None)
     if result.steps and owner.draining is None:
         draft = draft.replace(owner=replace(owner, draining=inputs.now))
     return draft.replace(after=result.steps)
 
 
-def _handed_over(inputs: PlanInputs, draft: PlanDraft, owner: Ownership, asked: tuple[Fault, ...]) -> PlanDraft:
+def _request_reboot(inputs: PlanInputs, draft: PlanDraft, owner: Ownership, asked: tuple[Fault, ...]) -> PlanDraft:
     config = inputs.policy.config.handover
     remedy = next((f.remedy for f in asked if f.response.reaches(Response.DRAIN) and f.remedy in REBOOTS), None)
     wanted = bool(config.annotation or config.sentinel)
@@ -197,19 +193,21 @@ def _handed_over(inputs: PlanInputs, draft: PlanDraft, owner: Ownership, asked: 
 def _kept(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
     """The draft with what keeps our marks true: the slot renewed, the annotations as they should be."""
     slot, spare = _slot(inputs)
-    owner = draft.owner or owned(inputs)
+    node, before = inputs.node, owned(inputs)
+    owner = draft.owner or before
     if slot is not None and slot.name:
         owner = replace(owner, slot=slot.name)
-    annotations: dict[str, str | None] = dict(draft.annotations)
-    if owner != inputs.owner:
-        annotations[OWNER] = encode(owner)
-    if draft.faults != recorded_faults(inputs.node):
-        annotations[FAULTS] = encode(draft.faults)
-    marks = _marks(inputs, owner)
-    if marks:
+    marks: dict[str, str | None] = {}
+    if QUARANTINED not in (*owner.labels, *node.labels):
+        # An older gpuwatch began this quarantine: its labels are for schedulers now and are written anew.
+        marks = {QUARANTINED: "true"} | {key: None for key in owner.labels if key in node.labels}
         owner = replace(owner, labels=(QUARANTINED,))
+    annotations: dict[str, str | None] = dict(draft.annotations)
+    if owner != before:
         annotations[OWNER] = encode(owner)
-    cordon = True if owner.cordoned and not owned(inputs).cordoned else None
+    if draft.faults != recorded_faults(node):
+        annotations[FAULTS] = encode(draft.faults)
+    cordon = True if owner.cordoned and not before.cordoned else None
     patch = PatchNode(step="refresh", annotations=annotations, labels=marks, unschedulable=cordon)
     steps: tuple[Step, ...] = (slot,) if slot is not None else ()
     return draft.replace(
@@ -221,21 +219,12 @@ def _kept(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
     )
 
 
-def _marks(inputs: PlanInputs, owner: Ownership) -> dict[str, str | None]:
-    """Labels to change so that the budget finds a Node whose quarantine an older gpuwatch has begun: that one wrote
-    others, which are now for schedulers and are written anew.
-    """
-    if QUARANTINED in (*owner.labels, *inputs.node.labels):
-        return {}
-    return {QUARANTINED: "true"} | {key: None for key in owner.labels if key in inputs.node.labels}
-
-
 def _slot(inputs: PlanInputs) -> tuple[TakeSlot | None, tuple[FreeSlot, ...]]:
-    """Keep one slot, give back others. Without any, take one if there is one: the taint counts either way."""
+    """Keep one slot, free the others. Without any, take one if there is one: the taint counts either way."""
     if inputs.slots is None or inputs.slots.leases is None:
         return None, ()
-    mine, budget, name = held_slots(inputs.slots, inputs.node.name), inputs.policy.config.budget, inputs.node.name
-    if mine:
+    budget, name = inputs.policy.config.budget, inputs.node.name
+    if mine := held_slots(inputs.slots, name):
         return renewal(budget, inputs.slots, name, inputs.now), tuple(FreeSlot(name=lease.name) for lease in mine[1:])
     if owned(inputs).by == "operator":  # a person needs no slot
         return None, ()

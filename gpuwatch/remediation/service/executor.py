@@ -35,7 +35,17 @@ from gpuwatch.remediation.service.reboot_sentinel import set_sentinel
 from gpuwatch.remediation.service.slots import SlotWriter
 from gpuwatch.storage.audit import Audit, AuditEntry
 
-_BY_KIND: dict[type[Step], str] = {
+log = logging.getLogger(__name__)
+
+Answer = NodeObject | LeaseObject | bool
+"""The changed object as it is now; True for what has no answer, False where nothing had to be changed."""
+
+CRASH_POINTS = tuple(f"{action}.{moment}" for action in ACTIONS for moment in ("intended", "sent", "recorded"))
+"""Where a kill can come between two effects: the intention is written, the API server has answered, the result is
+written. Each is handed to `checkpoint` when it is passed.
+"""
+
+_ACTION_OF: dict[type[Step], str] = {
     TakeSlot: "slot",
     FreeSlot: "free_slot",
     SetCondition: "condition",
@@ -45,111 +55,8 @@ _BY_KIND: dict[type[Step], str] = {
 }
 
 
-def action_of(step: Step) -> str:
-    """The one of ACTIONS that a step is."""
-    return step.step if isinstance(step, PatchNode) else _BY_KIND[type(step)]
-
-
-def step_summary(step: Step, plan: Plan) -> tuple[str, str]:
-    """What a step does to whom, whatever it writes there."""
-    return action_of(step), _target(step, plan)
-
-
-def audit_entry(step: Step, plan: Plan, node: NodeObject) -> AuditEntry:
-    """The audit line of a step that is about to be done to `node`."""
-    before, after = _change(step, node)
-    return AuditEntry(
-        action=action_of(step),
-        target=_target(step, plan),
-        why=plan.message,
-        evidence=tuple(fault.key for fault in plan.faults),
-        before=before,
-        after=after,
-    )
-
-
-def is_routine(step: Step, node: NodeObject) -> bool:
-    """Whether it only says again what stands there: a heartbeat, or the renewal of a slot. It leaves no audit line."""
-    match step:
-        case SetCondition(condition=wanted):
-            there = node.condition
-            return (
-                wanted is not None
-                and there is not None
-                and (wanted.status, wanted.reason, wanted.message) == (there.status, there.reason, there.message)
-            )
-        case TakeSlot():
-            return node.taint is not None
-    return False
-
-
-def _target(step: Step, plan: Plan) -> str:
-    match step:
-        case TakeSlot(name=name) | FreeSlot(name=name):
-            return f"lease/{name}"
-        case Evict(pod=pod):
-            return f"pod/{pod.path}"
-        case CreateEvent(pod=(namespace, name, _)):
-            return f"pod/{namespace}/{name}"
-        case SetRebootSentinel(sentinel=sentinel):
-            return f"file/{sentinel}"
-    return f"node/{plan.node}"
-
-
-def _change(step: Step, node: NodeObject) -> tuple[str, str]:
-    match step:
-        case PatchNode():
-            return _node_change(step, node)
-        case SetCondition(condition=wanted):
-            return _told(node.condition), _told(wanted)
-        case CreateEvent():
-            return "", f"{step.reason}: {step.message}"
-        case SetRebootSentinel(wanted=wanted):
-            return "", "file" if wanted else "no file"
-    return "", ""
-
-
-def _node_change(step: PatchNode, node: NodeObject) -> tuple[str, str]:
-    """Only what the step names; what our own annotations say is told by the action's name and its evidence."""
-    before: list[str] = []
-    after: list[str] = []
-    if step.taints is not None:
-        before.append(f"taints {_taints(node.taints)}")
-        after.append(f"taints {_taints(step.taints)}")
-    if step.unschedulable is not None:
-        before.append(f"unschedulable {str(node.unschedulable).lower()}")
-        after.append(f"unschedulable {str(step.unschedulable).lower()}")
-    for kind, changes, there in (
-        ("label", step.labels, node.labels),
-        ("annotation", step.annotations, node.annotations),
-    ):
-        for key in sorted(changes.keys() - {OWNER, FAULTS, LABELS}):
-            before.append(f"{kind} {key}={there.get(key, '')}")
-            after.append(f"{kind} {key}={changes[key] or ''}")
-    return "; ".join(before), "; ".join(after)
-
-
-def _taints(taints: tuple[Taint, ...]) -> str:
-    return "[" + ", ".join(f"{taint.key}={taint.value}:{taint.effect}" for taint in taints) + "]"
-
-
-def _told(condition: Condition | None) -> str:
-    return f"{condition.type}={condition.status} {condition.reason}" if condition else "none"
-
-
-log = logging.getLogger(__name__)
-
-Answer = NodeObject | LeaseObject | bool
-"""What was changed, as it is now; True for what has no answer, False where nothing had to be changed."""
-
-CRASH_POINTS = tuple(f"{action}.{moment}" for action in ACTIONS for moment in ("intended", "sent", "recorded"))
-"""Where a kill can come between two effects: the intention is written, the API server has answered, the result is
-written. Each is handed to `checkpoint` when it is passed.
-"""
-
-
 class StepResult(NamedTuple):
-    """A step and how it went; `error` where it did not."""
+    """A step and its result; `error` where it failed."""
 
     step: Step
     result: Result
@@ -157,7 +64,7 @@ class StepResult(NamedTuple):
 
 
 class PlanOutcome(NamedTuple):
-    """What has become of a plan. `node` is as the last write left it. `stopped` says why steps are left undone."""
+    """The result of a plan. `node` is as the last write left it. `stopped`: why later steps were not tried."""
 
     node: NodeObject
     steps: tuple[StepResult, ...]
@@ -171,12 +78,12 @@ class PlanOutcome(NamedTuple):
 
     @property
     def refused(self) -> GpuwatchError | None:
-        """What a person has to mend before a step can be done, though later ones could be tried."""
+        """An error that a person has to mend before a step can be done, though later ones could be tried."""
         return next((each.error for each in self.steps if isinstance(each.error, Forbidden | Invalid)), None)
 
 
 class PlanExecutor:
-    """The hands of one remediator. It is made in mode `enforce` only, as only there a NodeWriter is."""
+    """Writes for one remediator or one command. A remediator has one in mode `enforce` only, as it has a NodeWriter."""
 
     def __init__(
         self,
@@ -196,7 +103,7 @@ class PlanExecutor:
         lease: LeaseObject | None = None
         for step in plan.steps:
             try:
-                result, answer = self._take_step(step, plan, node)
+                result, answer = self._execute_step(step, plan, node)
             except GpuwatchError as error:
                 failed = StepResult(step, _result_of(error), error)
                 steps.append(failed)
@@ -208,34 +115,32 @@ class PlanExecutor:
             lease = answer if isinstance(answer, LeaseObject) else lease
         return PlanOutcome(node, tuple(steps), None, lease)
 
-    def _take_step(self, step: Step, plan: Plan, node: NodeObject) -> tuple[Result, Answer]:
+    def _execute_step(self, step: Step, plan: Plan, node: NodeObject) -> tuple[Result, Answer]:
         if isinstance(step, TakeSlot) and self._slots.is_verified(step):
             return Result.DONE, True
         if is_routine(step, node):
-            return Result.DONE, self._do(step, node)
-        action, deed = action_of(step), audit_entry(step, plan, node)
-        number = self._audit.intend(deed)
+            return Result.DONE, self._request(step, node)
+        action, entry = action_of(step), audit_entry(step, plan, node)
+        number = self._audit.intend(entry)
         self._checkpoint(f"{action}.intended")
         try:
-            answer = self._do(step, node)
+            answer = self._request(step, node)
         except GpuwatchError as error:
-            self._failed(step, deed, number, error)
+            if isinstance(error, Conflict) and isinstance(
+                step, PatchNode
+            ):  # tried again at once, and perhaps done then
+                log.debug("%s: the Node was changed meanwhile; reading it again", action)
+            else:
+                self._audit.finish(entry, number, _result_of(error), str(error))
             raise
         self._checkpoint(f"{action}.sent")
         result = Result.SKIPPED if answer is False else Result.DONE
-        self._audit.finish(deed, number, result)
+        self._audit.finish(entry, number, result)
         self._checkpoint(f"{action}.recorded")
         return result, answer
 
-    def _failed(self, step: Step, deed: AuditEntry, number: int, error: GpuwatchError) -> None:
-        """Write it down, but for a conflict: the same step is tried again at once, and may then be done."""
-        if isinstance(error, Conflict) and isinstance(step, PatchNode):
-            log.debug("%s: somebody else wrote first; looking again", deed.action)
-            return
-        self._audit.finish(deed, number, _result_of(error), str(error))
-
-    def _do(self, step: Step, node: NodeObject) -> Answer:
-        """One request or one file, whatever comes of it."""
+    def _request(self, step: Step, node: NodeObject) -> Answer:
+        """One request or one file."""
         match step:
             case PatchNode():
                 owner = read_claim(node).owner
@@ -256,15 +161,15 @@ class PlanExecutor:
 
 
 def _result_of(error: GpuwatchError) -> Result:
-    """The world had changed, or it would not do it."""
+    """Skipped: the cluster had changed. Failed: the request was not carried out."""
     return Result.SKIPPED if isinstance(error, Conflict | AlreadyExists | NotFound) else Result.FAILED
 
 
 def _ends_the_plan(failed: StepResult) -> bool:
-    """Whether later steps may not, or had better not, be tried.
+    """Whether later steps may not, or should not, be tried.
 
-    What comes after a patch or a slot is only right once that is done. An Event or a condition may fail alone, and a
-    pod that a disruption budget keeps says nothing about the next; but a server that is busy or away is left alone.
+    The steps after a patch or a slot are only right once that is done. An Event or a condition may fail alone, and a
+    pod that a disruption budget keeps says nothing about the next; a server that is busy or away is left alone.
     """
     match failed.step, failed.error:
         case ((PatchNode() | TakeSlot() | SetRebootSentinel()), _):
@@ -276,3 +181,73 @@ def _ends_the_plan(failed: StepResult) -> bool:
         case _, KubeError():
             return True
     return False
+
+
+def action_of(step: Step) -> str:
+    """The one of ACTIONS that a step is."""
+    return step.step if isinstance(step, PatchNode) else _ACTION_OF[type(step)]
+
+
+def step_summary(step: Step, plan: Plan) -> tuple[str, str]:
+    """Action and target of a step, without the values it writes."""
+    match step:
+        case TakeSlot(name=name) | FreeSlot(name=name):
+            target = f"lease/{name}"
+        case Evict(pod=pod):
+            target = f"pod/{pod.path}"
+        case CreateEvent(pod=(namespace, name, _)):
+            target = f"pod/{namespace}/{name}"
+        case SetRebootSentinel(sentinel=sentinel):
+            target = f"file/{sentinel}"
+        case _:
+            target = f"node/{plan.node}"
+    return action_of(step), target
+
+
+def audit_entry(step: Step, plan: Plan, node: NodeObject) -> AuditEntry:
+    """The audit line of a step that is about to be done to `node`."""
+    before, after = "", ""
+    match step:
+        case PatchNode():
+            before, after = _node_change(step, node)
+        case SetCondition(condition=wanted):
+            before, after = _condition_text(node.condition), _condition_text(wanted)
+        case CreateEvent():
+            after = f"{step.reason}: {step.message}"
+        case SetRebootSentinel(wanted=present):
+            after = "file" if present else "no file"
+    action, target = step_summary(step, plan)
+    evidence = tuple(fault.key for fault in plan.faults)
+    return AuditEntry(action, target, plan.message, evidence, before, after)
+
+
+def is_routine(step: Step, node: NodeObject) -> bool:
+    """Whether it only repeats the present state: a heartbeat, or the renewal of a slot. It leaves no audit line."""
+    if isinstance(step, SetCondition) and step.condition is not None and node.condition is not None:
+        wanted, there = step.condition, node.condition
+        return (wanted.status, wanted.reason, wanted.message) == (there.status, there.reason, there.message)
+    return isinstance(step, TakeSlot) and node.taint is not None
+
+
+def _node_change(step: PatchNode, node: NodeObject) -> tuple[str, str]:
+    """Only what the step names; our own annotations are described by the action's name and its evidence."""
+    changes: list[tuple[str, str, str]] = []
+    if step.taints is not None:
+        changes.append(("taints ", _taints_text(node.taints), _taints_text(step.taints)))
+    if step.unschedulable is not None:
+        changes.append(("unschedulable ", str(node.unschedulable).lower(), str(step.unschedulable).lower()))
+    for kind, wanted, there in (
+        ("label", step.labels, node.labels),
+        ("annotation", step.annotations, node.annotations),
+    ):
+        keys = sorted(wanted.keys() - {OWNER, FAULTS, LABELS})
+        changes += [(f"{kind} {key}=", there.get(key, ""), wanted[key] or "") for key in keys]
+    return "; ".join(name + old for name, old, _ in changes), "; ".join(name + new for name, _, new in changes)
+
+
+def _taints_text(taints: tuple[Taint, ...]) -> str:
+    return "[" + ", ".join(f"{taint.key}={taint.value}:{taint.effect}" for taint in taints) + "]"
+
+
+def _condition_text(condition: Condition | None) -> str:
+    return f"{condition.type}={condition.status} {condition.reason}" if condition else "none"

@@ -33,24 +33,24 @@ class SavedMemory:
 
     def __init__(self, ledger: ActionStore) -> None:
         self._ledger = ledger
-        self._recalled = False
+        self._slot_recovered = False
         self.memory = load_memory(ledger)
 
-    def take(self, memory: RemediatorMemory) -> None:
+    def save(self, memory: RemediatorMemory) -> None:
         """Remember this from now on."""
         if memory != self.memory:
             self.memory = memory
             self._ledger.remember(DOCUMENT, msgspec.json.encode(memory))
 
-    def recall_slot(self, slots: SlotReader) -> None:
+    def recover_slot(self, slots: SlotReader) -> None:
         """Once in a life: a slot that an earlier one took, and did not live to remember, stands in its Lease alone.
 
         Raises:
             KubeError: the Leases cannot be read; to be tried again.
         """
-        if self._recalled:
+        if self._slot_recovered:
             return
         name = slots.own()
-        self._recalled = True
+        self._slot_recovered = True
         if name is not None:
-            self.take(replace(self.memory, slot=name))
+            self.save(replace(self.memory, slot=name))

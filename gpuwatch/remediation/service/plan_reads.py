@@ -10,79 +10,80 @@ from gpuwatch.model.errors import UsageError
 from gpuwatch.remediation.planning.slots import Slots
 from gpuwatch.remediation.service.slots import SlotReader
 
+log = logging.getLogger(__name__)
+
+CANNOT_RETURN = (
+    f"gpuwatch's own pod does not tolerate the taint {TAINT}, so once it ends on a tainted Node it cannot come back to "
+    "release the Node; let it tolerate every taint (operator: Exists)"
+)
+
 
 class PlanReads:
-    """Of one cycle, each read at most once. None: not read, or unreadable, and then `trouble` says why."""
+    """Budget and pods of one cycle, each read at most once. None: not read, or unreadable; `error` says why."""
 
     def __init__(self) -> None:
         self.slots: Slots | None = None
         self.pods: tuple[PodObject, ...] | None = None
-        self.trouble: KubeError | None = None
+        self.error: KubeError | None = None
         self._read: set[str] = set()
 
     def missing(self, wanted: Sequence[str]) -> list[str]:
-        """What of `wanted` has not been tried yet."""
+        """Those of `wanted` that have not been tried yet."""
         return [name for name in wanted if name not in self._read]
 
     def read(self, names: Sequence[str], reader: NodeReader, slots: SlotReader, own: tuple[str, str] | None) -> None:
         """Read `names`; our `own` pod (namespace, name) is never among the pods."""
         self._read.update(names)
         if "slots" in names:
-            self.slots, self.trouble = slots.read(), slots.trouble
+            self.slots, self.error = slots.read(), slots.error
         if "pods" in names:
             try:
                 self.pods = tuple(pod for pod in reader.pods() if (pod.namespace, pod.name) != own)
             except KubeError as error:
-                self.trouble = error
+                self.error = error
 
     def forget_slots(self) -> None:
         """Another node was faster: they have to be read again."""
         self._read.discard("slots")
 
 
-log = logging.getLogger(__name__)
-
-CANNOT_RETURN = (
-    f"gpuwatch's own pod does not tolerate the taint {TAINT}, so once it ends on a tainted Node it cannot come back to "
-    "give the Node back; let it tolerate every taint (operator: Exists)"
-)
-
-
 class OwnPod:
-    """`pod` is (namespace, name), None outside of pods; `effect` that of the taint."""
+    """The remediator's own pod under its own taint. `pod` is (namespace, name), None outside of pods; `effect` that of
+    the taint.
+    """
 
     def __init__(self, pod: tuple[str, str] | None, effect: str) -> None:
         self._pod, self._effect = pod, effect
-        self._safe = self._looked = False
+        self._stays = self._return_checked = False
         self.remarks: tuple[str, ...] = ()
 
     def check(self, reader: Callable[[], NodeReader]) -> None:
-        """Refuse what would end this very pod: our own taint with NoExecute, if the pod does not tolerate it.
+        """Refuse a taint with NoExecute that would evict this very pod.
 
         Raises:
-            UsageError: it does not.
-            KubeError: that cannot be found out now.
+            UsageError: the pod does not tolerate it.
+            KubeError: its tolerations cannot be read now.
         """
         pod = self._pod
-        if self._effect != "NoExecute" or pod is None or self._safe:
+        if self._effect != "NoExecute" or pod is None or self._stays:
             return
         if not reader().tolerates(*pod):
             raise UsageError(
                 "remediation.effect is NoExecute",
-                f"that would evict this very pod, {'/'.join(pod)}, and nobody could take the taint away again",
+                f"that would evict this very pod, {'/'.join(pod)}, and nothing could take the taint away again",
                 "let it tolerate every taint (operator: Exists), or set NoSchedule",
             )
-        self._safe = True
+        self._stays = True
 
-    def look(self, reader: NodeReader) -> None:
-        """See once whether it could come back; what cannot be seen is not complained of."""
-        if self._looked or self._pod is None:
+    def check_return(self, reader: NodeReader) -> None:
+        """Once: warn when the pod could not come back to a tainted Node."""
+        if self._return_checked or self._pod is None:
             return
-        self._looked = True
+        self._return_checked = True
         try:
             comes_back = reader.tolerates(*self._pod, effect="NoSchedule")
         except KubeError as error:
-            log.info("cannot see whether this pod tolerates the taint %s; %s", TAINT, error)
+            log.info("cannot read whether this pod tolerates the taint %s; %s", TAINT, error)
             return
         if not comes_back:
             self.remarks = (CANNOT_RETURN,)

@@ -50,18 +50,18 @@ class SlotReader:
         self._slots: Slots | None = None
         self._unchanged: dict[tuple[str, str], float] = {}
         self._turn = 0
-        self.trouble: KubeError | None = None
+        self.error: KubeError | None = None
 
     def read(self) -> Slots:
         """The budget as it is now."""
-        self.trouble = None
+        self.error = None
         try:
             leases = [each for each in self._reader.leases(self._namespace) if slot_number(each.name) is not None]
             given_up = frozenset(self._given_up(self._run_out(leases)))
             self._ask_about_nodes(leases)
             self._slots = Slots(leases=tuple(leases), nodes=self._count, given_up=given_up, astray=self._astray)
         except KubeError as error:
-            self.trouble = error
+            self.error = error
             self._slots = Slots()
         return self._slots
 
@@ -71,7 +71,7 @@ class SlotReader:
         mine = (each.name for each in leases if each.holder == self._reader.name and slot_number(each.name) is not None)
         return next(mine, None)
 
-    def known(self, lease: LeaseObject) -> None:
+    def update(self, lease: LeaseObject) -> None:
         """Take what a write has answered into what was read."""
         if self._slots is not None and self._slots.leases is not None:
             others = tuple(each for each in self._slots.leases if each.name != lease.name)

@@ -30,7 +30,7 @@ class StatusReporter:
         self._told: object = None
         self.state = RemediatorState(node=node, mode="")
 
-    def began(self, mode: str) -> None:
+    def mode_changed(self, mode: str) -> None:
         """A configuration takes effect."""
         self._observed = None
         self.state = replace(self.state, mode=mode)
@@ -61,7 +61,7 @@ class StatusReporter:
         """A cycle went well."""
         self._show(made, None)
 
-    def troubled(self, error: GpuwatchError, made: Plan | None) -> None:
+    def failed(self, error: GpuwatchError, made: Plan | None) -> None:
         """A cycle failed; `made` is its plan, None where it came to none: then the last one is still what is wanted."""
         reason = BlockReason.PERMISSION if error.exit_code == 6 else BlockReason.API
         made = made or self.state.plan
@@ -70,7 +70,7 @@ class StatusReporter:
             made = replace(made, blocked=(*others, Blocked(reason=reason, message=str(error))))
         self._show(made, str(error))
 
-    def knows(self, slots: Slots | None, most: int | None, view_at: float | None) -> None:
+    def read(self, slots: Slots | None, most: int | None, view_at: float | None) -> None:
         """How the budget was when it was last read, and how old the View is."""
         leases = slots.leases if slots else None
         used = None if leases is None else sum(bool(lease.holder) for lease in leases)

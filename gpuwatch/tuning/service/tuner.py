@@ -17,6 +17,7 @@ from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.event import Result
 from gpuwatch.model.finding import XidClass
 from gpuwatch.model.setting import Actuation, Knob, Trigger
+from gpuwatch.model.view import STALE_INTERVALS
 from gpuwatch.storage.audit import Audit, AuditEntry
 from gpuwatch.tuning.actuation.interface import Actuator
 from gpuwatch.tuning.cycle.cycle import cycle
@@ -29,7 +30,7 @@ from gpuwatch.tuning.service.state_dir import HeartbeatMonitor, SavedSearches, T
 
 log = logging.getLogger(__name__)
 
-FRESH_INTERVALS, FRESH_SECONDS = 3, 3.0
+FRESH_SECONDS = 3.0
 """A View is too old when it is older than both."""
 
 FINISH_SECONDS = 1.5
@@ -157,7 +158,7 @@ class Tuner:
         stop = self._folder.stop.read()
         return CycleInputs(
             view=view,
-            fresh=view is not None and self._views.age <= max(FRESH_INTERVALS * interval, FRESH_SECONDS),
+            fresh=view is not None and self._views.age <= max(STALE_INTERVALS * interval, FRESH_SECONDS),
             now=now,
             at=self._clock.time(),
             config=config,

@@ -408,7 +408,7 @@ def test_a_refused_eviction_waits_longer_each_time_and_ends_at_the_deadline() ->
         for step in made.steps:
             if isinstance(step, Evict):
                 asked.append(story.now)
-                story.evictions = story.evictions.asked(step.pod, story.now, "a disruption budget says no")
+                story.evictions = story.evictions.with_attempt(step.pod, story.now, "a disruption budget says no")
             else:
                 story.cluster.do(step, story.now)
         story.now += 5.0

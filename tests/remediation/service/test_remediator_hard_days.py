@@ -13,7 +13,7 @@ from gpuwatch.kube import parse as kube_parse
 from gpuwatch.kube.errors import ApiCall, Backoff, Garbled
 from gpuwatch.model.finding import Response
 from gpuwatch.remediation.model import ACKNOWLEDGED, FAULTS, OWNER, BlockReason
-from gpuwatch.remediation.planning.plan import STEADY_SECONDS
+from gpuwatch.remediation.planning.node_events import STEADY_SECONDS
 from gpuwatch.remediation.service.observation import LONGEST_PATIENCE, NEWS_AT_ONCE, NEWS_SECONDS, LookSchedule
 from gpuwatch.remediation.service.reboot_sentinel import MARK
 from gpuwatch.sim.kubeapi import AccessRule, ApiFaults
@@ -251,12 +251,12 @@ def test_news_do_not_break_the_peace_a_server_asked_for(bench):
 def test_who_is_undone_again_and_again_becomes_patient():
     clock = HandClock()
     pace = LookSchedule(clock, Certain())
-    waits = [pace.went_well(("the same",)) for _ in range(12)]
+    waits = [pace.succeeded(("the same",)) for _ in range(12)]
     assert waits[:3] == [0.0] * 3
     assert sorted(waits) == waits
     assert waits[-1] == LONGEST_PATIENCE
-    assert pace.went_well(("another",)) == 0.0
-    assert [pace.went_well(()) for _ in range(12)] == [0.0] * 12
+    assert pace.succeeded(("another",)) == 0.0
+    assert [pace.succeeded(()) for _ in range(12)] == [0.0] * 12
 
 
 # ---- others at the same node

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from gpuwatch.config import Config
 from gpuwatch.model.errors import UsageError
-from gpuwatch.process.service import ConfigWatch, MainThread
+from gpuwatch.process.service import Service
+from gpuwatch.process.signals import ConfigWatch
 from tests.waiting import BOUND_SECONDS
 
 BEFORE = Config()
@@ -22,19 +23,39 @@ QUIET = replace(BEFORE, tuning=replace(BEFORE.tuning, mode="off"))
 MOVED = replace(BEFORE, tuning=replace(BEFORE.tuning, mode="off", listen=":1"))
 
 
+class Idle(Service):
+    """A role that does nothing."""
+
+    role, section, fixed = "tuner", "tuning", ("listen", "web_config")
+
+    def work(self) -> None:
+        pass
+
+    def reconfigure(self, new: Config) -> None:
+        self.taken.append(new)
+
+    def finish(self) -> None:
+        pass
+
+    def __init__(self, watch: ConfigWatch) -> None:
+        super().__init__({}, watch=watch, pause=0.01)
+        self.taken: list[Config] = []
+
+
 class Bench:
-    """A main thread over a file that changes as soon as it waits; each reading of it gives the next of `readings`."""
+    """A role over a file that changes as soon as it waits; each reading of it gives the next of `readings`."""
 
     def __init__(self, file: Path, *readings: Config | UsageError) -> None:
-        self.taken: list[Config] = []
         self._file, self._readings = file, list(readings)
         file.write_text("")
-        self.watch = ConfigWatch(BEFORE, file, self._read, live=("tuning",), role="tuner")
-        self.main = MainThread(self.watch, "tuning", ("listen", "web_config"), self._take, pause=0.01)
+        self.main = Idle(ConfigWatch(BEFORE, file, self._read, live=("tuning",), role="tuner"))
+
+    @property
+    def taken(self) -> list[Config]:
+        return self.main.taken
 
     def run(self) -> None:
-        self._touch()
-        self.main.wait()
+        self.main.run(self._touch)
 
     def _touch(self) -> None:
         new = self._file.with_suffix(".new")
@@ -50,9 +71,6 @@ class Bench:
         if isinstance(found, UsageError):
             raise found
         return found
-
-    def _take(self, new: Config) -> None:
-        self.taken.append(new)
 
 
 def test_a_changed_file_is_taken_over(tmp_path: Path) -> None:
@@ -80,11 +98,15 @@ def test_what_cannot_change_while_it_runs_is_said(tmp_path: Path, caplog: pytest
 
 
 WAITS = """
-from gpuwatch.process.service import MainThread
-main = MainThread(None, "tuning", (), print)
-main.heed_signals()
-print("waits", flush=True)
-main.wait()
+from gpuwatch.process.service import Service
+
+class Idle(Service):
+    role = section = "tuning"
+    def work(self): pass
+    def reconfigure(self, new): pass
+    def finish(self): pass
+
+Idle({}).run(started=lambda: print("waits", flush=True))
 print("ends", flush=True)
 """
 
