@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuwatch.tuning.actuation.heartbeat import Heartbeat
 
 
-@click.command(short_help="StopRequest tuning at once and give everything back.")
+@click.command(short_help="Stop tuning at once and give everything back.")
 @option("--reason", metavar="TEXT", default="", help="Why, for whoever finds it stopped.")
 @option(
     "--wait",
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @pass_session
 @click.pass_context
 def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> None:
-    """StopRequest tuning at once and give everything back.
+    """Stop tuning at once and give everything back.
 
     Writes the file tuner.stop into the state directory; one that is there stays, unless another reason is given. A
     tuner that runs gives back what it has set within a cycle, and sets nothing until `gpuwatch tune resume`. It

@@ -22,6 +22,7 @@ from gpuwatch.remediation.model import BlockReason
 from gpuwatch.sim.fleet.agent import SimulatedAgent
 from gpuwatch.sim.fleet.invariants import InvariantChecker, Violation, visible_state
 from gpuwatch.sim.fleet.node import (
+    ApiRequestCounts,
     FleetClock,
     FleetNode,
     Killed,
@@ -30,7 +31,6 @@ from gpuwatch.sim.fleet.node import (
     NodeTransport,
     RandomKills,
     RemediatorFactory,
-    RequestCounts,
 )
 from gpuwatch.sim.kubeapi import ApiFaults, Object, SimulatedApiServer, SimulatedCluster
 
@@ -128,9 +128,9 @@ class SimulatedFleet:
         return {name for name, plan in plans if plan and any(o.reason is BlockReason.BUDGET for o in plan.blocked)}
 
     @property
-    def request_counts(self) -> RequestCounts:
+    def request_counts(self) -> ApiRequestCounts:
         """All requests so far."""
-        return sum((member.context.transport.request_counts for member in self.nodes.values()), RequestCounts())
+        return sum((member.context.transport.request_counts for member in self.nodes.values()), ApiRequestCounts())
 
     @property
     def kills(self) -> int:

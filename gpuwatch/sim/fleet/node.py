@@ -88,7 +88,7 @@ class RandomKills:
             raise Killed
 
 
-class RequestCounts(msgspec.Struct):
+class ApiRequestCounts(msgspec.Struct):
     """What one remediator asked of the API server. `failures`: 429, 5xx and answers that never came. `retries`:
     requests made again after one.
     """
@@ -99,13 +99,13 @@ class RequestCounts(msgspec.Struct):
     failures: int = 0
     retries: int = 0
 
-    def __add__(self, other: "RequestCounts") -> "RequestCounts":
+    def __add__(self, other: "ApiRequestCounts") -> "ApiRequestCounts":
         """Member by member."""
-        return RequestCounts(*map(operator.add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
+        return ApiRequestCounts(*map(operator.add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
-    def __sub__(self, other: "RequestCounts") -> "RequestCounts":
+    def __sub__(self, other: "ApiRequestCounts") -> "ApiRequestCounts":
         """Member by member."""
-        return RequestCounts(*map(operator.sub, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
+        return ApiRequestCounts(*map(operator.sub, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
 
 class NodeTransport(Transport):
@@ -113,7 +113,7 @@ class NodeTransport(Transport):
 
     def __init__(self, shared: Transport, checkpoint: Callable[[], None]) -> None:
         super().__init__()
-        self.request_counts = RequestCounts()
+        self.request_counts = ApiRequestCounts()
         self.gate: Callable[[ApiCall], None] | None = None
         self._shared, self._checkpoint = shared, checkpoint
         self._failed: set[tuple[str, str]] = set()
