@@ -28,7 +28,7 @@ NAMESPACE_LOOKS = 4
 
 
 class Source(Protocol):
-    """`sinks.kube_consents.ConsentsReader`."""
+    """`consents.kube.ConsentsReader`."""
 
     name: str
 

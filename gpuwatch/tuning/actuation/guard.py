@@ -32,7 +32,7 @@ FAREWELL_LOOKS = 20
 
 
 class Restores(Protocol):
-    """`roles.restoring.Restorer`."""
+    """`actuation.restore.Restorer`."""
 
     def restore(self) -> tuple[Restored, ...]:
         """Give back all that is recorded. Raises GpuwatchError: the record cannot be used."""

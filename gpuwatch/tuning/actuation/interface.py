@@ -19,7 +19,7 @@ from gpuwatch.tuning.model.order import ApplyResult, GpuCapabilities, SettingOrd
 
 
 class DriverControl(Protocol):
-    """A session with the driver, watts and hertz: `sinks.nvml_control.NvmlControl`. All may raise GpuwatchError."""
+    """A session with the driver, watts and hertz: `driver.NvmlControl`. All may raise GpuwatchError."""
 
     def driver_version(self) -> str:
         """Of the driver that is loaded."""

@@ -3,10 +3,10 @@
 The problem: find the clock or power limit that uses least energy for a unit of work, within a promised slowdown. The
 tuner cannot count units of work: it does not know the program. It sees DRAM and pipe activity, joules and clocks.
 
-Comparing a minute at full speed with a minute at a cap does not work: training drifts by more than the promised few
-percent between two minutes (data, evaluation, temperature). Long averages do not help, as the drift is slower than
-any average one can wait for. A model of the GPU does not work either: published power curves miss by more than the
-bound, above all for work that waits for memory.
+Comparing a minute at full speed with a minute at a cap does not work: work can drift between the two minutes (data,
+evaluation, temperature) by as much as the few percent that are promised, and a longer average sees more drift. A model
+without measurements does not work either: what a cap costs depends on how much of the time waits for the clock, and
+that differs between programs.
 
 So windows of 5 s alternate between full and reduced, and each reduced window is compared with the two full ones around
 it (`model.pair`): a linear drift cancels. Neighbouring pairs share a window and noise lasts longer than one, so the

@@ -50,7 +50,7 @@ class ObstacleReason(StrEnum):
     NO_KNOB = "no_knob"
     RATE_LIMIT = "rate_limit"
     NOT_SET = "not_set"  # the driver refused, or does not answer
-    # what the energy tuner found: the values of rules.energy_state.Refusal
+    # what the energy tuner found: the values of energy.model.Refusal
     WEAK_SIGNAL = "weak_signal"
     UNSTEADY = "unsteady"
     DISAGREE = "signals_disagree"
@@ -108,7 +108,7 @@ class BudgetState(Record, frozen=True, kw_only=True):
     """The node's power budget, watts. `limits`: sum of the limits in force; `draw`: of the draws; None: not known."""
 
     budget: float
-    how: str  # rules.power_budget.How, or emergency
+    how: str  # power_budget.allocation.ShareMethod, or a BudgetCondition
     message: str = ""
     limits: float | None = None
     draw: float | None = None

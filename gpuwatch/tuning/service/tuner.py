@@ -1,6 +1,6 @@
 """The tuner of one node: says of each GPU whether it may be tuned, and in mode enforce tunes it.
 
-`step` does one cycle and never sleeps; who calls it decides how time passes. `rules.tuning_loop` decides; here is what
+`step` does one cycle and never sleeps; who calls it decides how time passes. `cycle.cycle` decides; here is what
 it goes by, and what it leads to. A tuner that observes has no hand, and cannot get one.
 """
 
