@@ -21,7 +21,7 @@ from gpuwatch.process.signals import ENDS, WATCH_SECONDS, ConfigWatch, Signals
 log = logging.getLogger(__name__)
 
 
-class Service(ABC):
+class RoleService(ABC):
     """One role. `start` binds and returns; `run` also waits for SIGTERM or SIGINT.
 
     `section` of the configuration is the role's, and `fixed` names what of it a running process cannot change.

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gpuwatch.config import Config
 from gpuwatch.model.errors import UsageError
-from gpuwatch.process.service import Service
+from gpuwatch.process.service import RoleService
 from gpuwatch.process.signals import ConfigWatch
 from tests.waiting import BOUND_SECONDS
 
@@ -23,7 +23,7 @@ QUIET = replace(BEFORE, tuning=replace(BEFORE.tuning, mode="off"))
 MOVED = replace(BEFORE, tuning=replace(BEFORE.tuning, mode="off", listen=":1"))
 
 
-class Idle(Service):
+class Idle(RoleService):
     """A role that does nothing."""
 
     role, section, fixed = "tuner", "tuning", ("listen", "web_config")
@@ -98,9 +98,9 @@ def test_what_cannot_change_while_it_runs_is_said(tmp_path: Path, caplog: pytest
 
 
 WAITS = """
-from gpuwatch.process.service import Service
+from gpuwatch.process.service import RoleService
 
-class Idle(Service):
+class Idle(RoleService):
     role = section = "tuning"
     def work(self): pass
     def reconfigure(self, new): pass

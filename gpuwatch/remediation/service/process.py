@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gpuwatch.agent.client import AgentViews
 from gpuwatch.config import Config
 from gpuwatch.model.errors import UsageError
-from gpuwatch.process.service import Service
+from gpuwatch.process.service import RoleService
 from gpuwatch.process.signals import ConfigWatch
 from gpuwatch.remediation.model import RemediatorState
 from gpuwatch.remediation.service.pages import routes
@@ -36,7 +36,7 @@ FIXED = ("node_name", "listen", "web_config", "kubeconfig")
 """Settings of `remediation` that a running process cannot change."""
 
 
-class RemediatorService(Service):
+class RemediatorService(RoleService):
     """Runs one Remediator."""
 
     role, section, fixed = "remediator", "remediation", FIXED

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gpuwatch.agent.client import AgentViews
 from gpuwatch.config import Config
-from gpuwatch.process.service import Service
+from gpuwatch.process.service import RoleService
 from gpuwatch.process.signals import ConfigWatch
 from gpuwatch.tuning.model.status import TunerState
 from gpuwatch.tuning.service.pages import routes
@@ -34,7 +34,7 @@ FIXED = ("listen", "web_config")
 """Settings of `tuning` that a running process cannot change."""
 
 
-class TunerService(Service):
+class TunerService(RoleService):
     """Runs one Tuner."""
 
     role, section, fixed = "tuner", "tuning", FIXED
