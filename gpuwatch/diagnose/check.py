@@ -1,6 +1,7 @@
-"""One row of the table of checks, what it is given to judge, and what it may answer."""
+"""A row of the table of checks, the facts it judges, and its verdict."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Literal, NamedTuple
 
 from gpuwatch.config import Config
@@ -15,7 +16,7 @@ Level = Literal["quick", "full"]
 
 
 class CheckVerdict(NamedTuple):
-    """What a check answers. `remedy` and `commands` None: as the row says. `gpus`: NVML indexes that are to blame."""
+    """The answer of a check. `remedy` and `commands` None: those of the row. `gpus`: NVML indexes it blames."""
 
     result: CheckStatus
     message: str = ""
@@ -25,42 +26,21 @@ class CheckVerdict(NamedTuple):
     commands: tuple[str, ...] | None = None
 
 
-def passed(message: str = "", evidence: dict[str, str] | None = None) -> CheckVerdict:
-    """All is as it should be; `message` says what was seen, in a few words."""
-    return CheckVerdict(CheckStatus.PASS, message, evidence or {})
+passed = partial(CheckVerdict, CheckStatus.PASS)
+"""All is as it should be; `message` gives the values in a few words."""
 
+warned = partial(CheckVerdict, CheckStatus.WARN)
+"""Work goes on, but the operator of the node should know."""
 
-def warned(
-    message: str,
-    evidence: dict[str, str] | None = None,
-    *,
-    gpus: tuple[int, ...] = (),
-    remedy: str | None = None,
-    commands: tuple[str, ...] | None = None,
-) -> CheckVerdict:
-    """Work goes on, but somebody should know."""
-    return CheckVerdict(CheckStatus.WARN, message, evidence or {}, gpus, remedy, commands)
+failed = partial(CheckVerdict, CheckStatus.FAIL)
+"""GPUs, or some of them, cannot do their work because of this."""
 
-
-def failed(
-    message: str,
-    evidence: dict[str, str] | None = None,
-    *,
-    gpus: tuple[int, ...] = (),
-    remedy: str | None = None,
-    commands: tuple[str, ...] | None = None,
-) -> CheckVerdict:
-    """GPUs, or some of them, cannot do their work because of this."""
-    return CheckVerdict(CheckStatus.FAIL, message, evidence or {}, gpus, remedy, commands)
-
-
-def skipped(reason: str) -> CheckVerdict:
-    """There is nothing to judge here (no NVSwitch, no MIG, no Kubernetes), or it could not be seen; says which."""
-    return CheckVerdict(CheckStatus.SKIP, reason)
+skipped = partial(CheckVerdict, CheckStatus.SKIP)
+"""Nothing to judge here (no NVSwitch, no MIG, no Kubernetes), or it could not be read; `message` says which."""
 
 
 class CheckContext(NamedTuple):
-    """Everything a check may look at. `selected`: NVML indexes asked for; None: all."""
+    """All that a check may use. `selected`: NVML indexes asked for; None: all."""
 
     facts: NodeFacts
     config: Config = Config()
@@ -73,7 +53,7 @@ class CheckContext(NamedTuple):
 
     @property
     def indexes(self) -> frozenset[int]:
-        """NVML indexes of the GPUs asked for, of those that do not tell who they are too."""
+        """NVML indexes of the GPUs asked for, those that NVML cannot identify included."""
         view = self.facts.view
         known = {status.identity.index for status in view.snapshot.statuses} if view else set()
         unanswered = view.snapshot.unanswered if view else ()
@@ -87,7 +67,7 @@ class CheckContext(NamedTuple):
 
     @property
     def statuses(self) -> tuple[GpuStatus, ...]:
-        """Every GPU asked for that was ever seen, whether it answers or not."""
+        """Every GPU asked for that NVML ever listed, whether it answers or not."""
         view = self.facts.view
         return tuple(s for s in view.snapshot.statuses if self.selects(s.identity.index)) if view else ()
 
@@ -107,7 +87,7 @@ class CheckContext(NamedTuple):
         return self.facts.record.settings if self.facts.record else ()
 
     def findings(self, *checks: str) -> Iterator[tuple[int | None, Finding]]:
-        """What the agent's own judgement found by these checks: NVML index (None: the node) and finding."""
+        """The agent's findings of these checks: NVML index (None: the node) and finding."""
         view = self.facts.view
         index = {status.identity.uuid: status.identity.index for status in view.snapshot.statuses} if view else {}
         for finding in view.judgement.findings if view else ():
@@ -125,16 +105,16 @@ class DiagnosticCheck(NamedTuple):
     """A letter for the stage and two digits; never changes."""
     stage: CheckStage
     title: str
-    """What is true of a node that is well: `the nvidia module is loaded`."""
+    """The state of a healthy node: `the nvidia module is loaded`."""
     how: str
-    """What is looked at, for documents: file, NVML call, API object."""
+    """What it reads, for documents: file, NVML call, API object."""
     failure: str
-    """What it says when it fails, with typical values: for documents."""
+    """Its message when it fails, with typical values: for documents."""
     remedy: str
-    """What a person does then. A verdict may bring words that fit better."""
+    """What a person does then. A verdict may bring a more precise one."""
     judge: Callable[[CheckContext], CheckVerdict]
     needs: tuple[str, ...] = ()
-    """Checks above in the table without which this one says nothing."""
+    """Checks that must not have failed for this one to be judged."""
     reads: tuple[Section, ...] = ()
     commands: tuple[str, ...] = ()
     """What to run next, in order; may name `{node}` and `{gpu}` (the first GPU to blame)."""
@@ -143,12 +123,7 @@ class DiagnosticCheck(NamedTuple):
     active: bool = False
     """Puts work on GPUs, hence runs only when asked to."""
     each: bool = False
-    """Judges each GPU by itself: where what it needs blames some GPUs only, it is asked about the others."""
-
-
-def gpu_list(indexes: tuple[int, ...]) -> str:
-    """`GPU 3`, `GPUs 0, 3`, `GPUs 0-7`."""
-    return f"GPU{'s' if len(indexes) != 1 else ''} {spans(indexes)}"
+    """Judges each GPU by itself: where a check of `needs` blames some GPUs only, it judges the others."""
 
 
 def spans(numbers: Iterable[int]) -> str:
@@ -159,5 +134,4 @@ def spans(numbers: Iterable[int]) -> str:
             rows[-1].append(number)
         else:
             rows.append([number])
-    told = (f"{row[0]}-{row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)
-    return ", ".join(told)
+    return ", ".join(f"{row[0]}-{row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)

@@ -1,7 +1,9 @@
-"""Judges facts by the table: a check whose ground is broken is not asked, and says which check broke it."""
+"""Judges facts by the table: a check that needs a failed one is not judged, and names the failed one."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, Level, skipped
 from gpuwatch.diagnose.model import CheckResult, CheckStage, CheckStatus, Diagnosis
@@ -23,9 +25,14 @@ def diagnose(
 
     A check that only others need is among the results when it did not pass: it is why they are blocked.
     """
-    asked = {check.id for check in table if _is_asked(check, level, stages)}
-    judged = _Judged(context, table, active=active)
-    results = {id_: judged.result(id_) for id_ in _in_order(table, needed(table, asked))}
+    asked = {
+        check.id
+        for check in table
+        if (level == "full" or check.level == "quick") and (stages is None or check.stage in stages)
+    }
+    judged = _Results(context, table, active=active)
+    with_needs = needed(table, asked)
+    results = {check.id: judged.result(check.id) for check in table if check.id in with_needs}
     shown = (r for r in results.values() if r.id in asked or r.result is CheckStatus.FAIL)
     return Diagnosis(node=context.facts.node, at=context.facts.at, root=context.facts.root, results=tuple(shown))
 
@@ -43,69 +50,72 @@ def needed(table: Iterable[DiagnosticCheck], ids: Iterable[str]) -> set[str]:
     return found
 
 
-def _is_asked(check: DiagnosticCheck, level: Level, stages: frozenset[CheckStage] | None) -> bool:
-    return (level == "full" or check.level == "quick") and (stages is None or check.stage in stages)
-
-
-def _in_order(table: Iterable[DiagnosticCheck], ids: set[str]) -> list[str]:
-    return [check.id for check in table if check.id in ids]
-
-
-class _Judged:
+class _Results:
     """Results as they become known: what a check needs is judged before it, wherever in the table it stands."""
 
     def __init__(self, context: CheckContext, table: Iterable[DiagnosticCheck], *, active: bool) -> None:
-        self._case, self._active = context, active
+        self._context, self._active = context, active
         self._rows = {check.id: check for check in table}
         self._results: dict[str, CheckResult] = {}
-        self._spared: dict[str, dict[int, CheckResult]] = {}
-        """Check -> GPUs about which it was not asked, and what failed for them."""
+        self._left_out: dict[str, dict[int, CheckResult]] = {}
+        """Check -> GPUs that it did not judge, and the failure of each that was the reason."""
 
     def result(self, id_: str) -> CheckResult:
-        """Of one check."""
-        if id_ not in self._results:
-            self._results[id_] = self._judge(self._rows[id_])
+        """The result of one check, with remedy and commands if it is a warning or a failure."""
+        if id_ in self._results:
+            return self._results[id_]
+        check, blocker = self._rows[id_], self._blocker(self._rows[id_])
+        result = CheckResult(id=check.id, stage=check.stage, title=check.title, result=CheckStatus.SKIP)
+        if blocker is not None:
+            message = f"blocked by {blocker.id}: {blocker.message}"
+            self._results[id_] = replace(result, message=message, blocked_by=blocker.id)
+            return self._results[id_]
+        context, left_out = self._context, self._left_out[id_]
+        if left_out:
+            context = context._replace(selected=context.indexes - left_out.keys())
+        verdict = _verdict(check, context, active=self._active)
+        not_judged = {f"gpu {index}": f"not judged, see {each.id}" for index, each in sorted(left_out.items())}
+        remedy: str = ""
+        commands: list[str] = []
+        if verdict.result in (CheckStatus.WARN, CheckStatus.FAIL):
+            node, gpu = context.facts.node or "NODE", str(verdict.gpus[0]) if verdict.gpus else "GPU"
+            remedy, *commands = (
+                text.replace("{node}", node).replace("{gpu}", gpu)
+                for text in (
+                    check.remedy if verdict.remedy is None else verdict.remedy,
+                    *(check.commands if verdict.commands is None else verdict.commands),
+                )
+            )
+        self._results[id_] = replace(
+            result,
+            result=verdict.result,
+            message=verdict.message,
+            gpus=verdict.gpus,
+            remedy=remedy,
+            commands=tuple(commands),
+            evidence={**verdict.evidence, **not_judged},
+        )
         return self._results[id_]
 
-    def _judge(self, check: DiagnosticCheck) -> CheckResult:
-        blocker = self._blocker(check)
-        if blocker is None:
-            spared = self._spared[check.id]
-            left = self._case.indexes - spared.keys()
-            context = self._case._replace(selected=left) if spared else self._case
-            verdict = _verdict(check, context, active=self._active)
-            return _finished(check, context, _without(verdict, spared))
-        return CheckResult(
-            id=check.id,
-            stage=check.stage,
-            title=check.title,
-            result=CheckStatus.SKIP,
-            message=f"blocked by {blocker.id}: {blocker.message}",
-            blocked_by=blocker.id,
-        )
-
     def _blocker(self, check: DiagnosticCheck) -> CheckResult | None:
-        """The failure at the bottom of what keeps this check from being asked; the first one, if there are several.
-        One that blames some GPUs, or judges each by itself, keeps a check of each from being asked about those only.
+        """The failure at the bottom of what keeps this check from being judged; the first one, if there are several.
+
+        A check that judges each GPU by itself is not blocked by a failure that blames some GPUs, or that itself judges
+        each GPU: only those GPUs are left out, and it is blocked when no other GPU remains.
         """
-        spared = self._spared[check.id] = {}
+        left_out = self._left_out[check.id] = {}
         for need in check.needs:
-            ground = self.result(need)
-            if ground.blocked_by is not None:
-                return self.result(ground.blocked_by)
-            if ground.result is CheckStatus.FAIL and not (check.each and (ground.gpus or self._rows[need].each)):
-                return ground
-            spared |= self._spared[need]
-            if ground.result is CheckStatus.FAIL:
-                spared |= dict.fromkeys(ground.gpus, ground)
-        is_left = check.each and self._case.indexes - spared.keys()
-        return None if is_left else next(iter(spared.values()), None)
-
-
-def _without(verdict: CheckVerdict, spared: Mapping[int, CheckResult]) -> CheckVerdict:
-    """Says about which GPUs nothing was asked."""
-    said = {f"gpu {index}": f"not judged, see {result.id}" for index, result in sorted(spared.items())}
-    return verdict._replace(evidence={**verdict.evidence, **said})
+            needed_result = self.result(need)
+            if needed_result.blocked_by is not None:
+                return self.result(needed_result.blocked_by)
+            has_failed = needed_result.result is CheckStatus.FAIL
+            if has_failed and not (check.each and (needed_result.gpus or self._rows[need].each)):
+                return needed_result
+            left_out |= self._left_out[need]
+            if has_failed:
+                left_out |= dict.fromkeys(needed_result.gpus, needed_result)
+        remain = check.each and self._context.indexes - left_out.keys()
+        return None if remain else next(iter(left_out.values()), None)
 
 
 def _verdict(check: DiagnosticCheck, context: CheckContext, *, active: bool) -> CheckVerdict:
@@ -119,27 +129,3 @@ def _verdict(check: DiagnosticCheck, context: CheckContext, *, active: bool) -> 
     except Exception as error:
         log.warning("check %s failed by itself: %s: %s", check.id, type(error).__name__, error, exc_info=True)
         return skipped(f"the check itself failed ({type(error).__name__}: {error}); please report it")
-
-
-def _finished(check: DiagnosticCheck, context: CheckContext, verdict: CheckVerdict) -> CheckResult:
-    """With remedy and commands where there is something to remedy."""
-    is_wrong = verdict.result in (CheckStatus.WARN, CheckStatus.FAIL)
-    commands = check.commands if verdict.commands is None else verdict.commands
-    names = {"node": context.facts.node or "NODE", "gpu": str(verdict.gpus[0]) if verdict.gpus else "GPU"}
-    return CheckResult(
-        id=check.id,
-        stage=check.stage,
-        title=check.title,
-        result=verdict.result,
-        message=verdict.message,
-        gpus=verdict.gpus,
-        remedy=_filled(check.remedy if verdict.remedy is None else verdict.remedy, names) if is_wrong else "",
-        commands=tuple(_filled(command, names) for command in commands) if is_wrong else (),
-        evidence=verdict.evidence,
-    )
-
-
-def _filled(text: str, names: Mapping[str, str]) -> str:
-    for name, value in names.items():
-        text = text.replace("{" + name + "}", value)
-    return text

@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from gpuwatch.diagnose.check import CheckContext, DiagnosticCheck, failed, gpu_list, passed, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, DiagnosticCheck, failed, passed, skipped, warned
+from gpuwatch.diagnose.checks.per_gpu import gpu_list
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.facts import NodeFacts

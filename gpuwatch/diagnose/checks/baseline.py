@@ -9,13 +9,13 @@ from gpuwatch.diagnose.check import DiagnosticCheck, failed, warned
 from gpuwatch.diagnose.checks.baseline_compare import (
     BaselineKey,
     at_least,
+    check_copy_bandwidth,
     driver,
     gigabytes,
     is_link_speed,
     is_version,
     is_watts,
     nvidia_smi_command,
-    of_copies,
     of_each_gpu,
     of_node,
     on_or_off,
@@ -56,10 +56,8 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         failure="driver 550.54.15, expected 570.86",
         remedy="Drain the node and install the driver the site agreed on; with the GPU operator, look whether the "
         "rollout of its ClusterPolicy's driver version has reached this node.",
-        commands=(
-            "nvidia-smi --query-gpu=driver_version --format=csv,noheader",
-            "kubectl get node {node} -L nvidia.com/gpu-driver-upgrade-state",
-        ),
+        commands=("nvidia-smi --query-gpu=driver_version --format=csv,noheader",
+                  "kubectl get node {node} -L nvidia.com/gpu-driver-upgrade-state"),
         judge=of_node(warned, BaselineKey("driver", lambda facts: driver(facts).version, is_version, name="driver")),
         needs=("N02",), reads=("view",),
     ),
@@ -118,10 +116,8 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         failure="GPU 3: x8, expected x16",
         remedy="Reseat the board or its riser and look at bifurcation and link speed in the firmware's setup; a link "
         "that stays narrow after a power cycle is a hardware fault.",
-        commands=(
-            "nvidia-smi -i {gpu} -q | grep -A12 'GPU Link Info'",
-            "sudo lspci -vv -d 10de: | grep -E 'LnkCap:|LnkSta:'",
-        ),
+        commands=("nvidia-smi -i {gpu} -q | grep -A12 'GPU Link Info'",
+                  "sudo lspci -vv -d 10de: | grep -E 'LnkCap:|LnkSta:'"),
         judge=of_each_gpu(
             failed,
             BaselineKey("pcie_generation", lambda gpu: gpu.pcie.generation_max, at_least, lambda v: f"gen{v}"),
@@ -160,10 +156,8 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         failure="GPU 3: MIG off, expected MIG on",
         remedy="With the GPU operator, set the label nvidia.com/mig.config to the wanted layout and leave the rest to "
         "the MIG manager. Without it, switch the mode on a drained node.",
-        commands=(
-            "kubectl get node {node} -L nvidia.com/mig.config,nvidia.com/mig.config.state",
-            "nvidia-smi -i {gpu} -q -d MIG_MODE",
-        ),
+        commands=("kubectl get node {node} -L nvidia.com/mig.config,nvidia.com/mig.config.state",
+                  "nvidia-smi -i {gpu} -q -d MIG_MODE"),
         judge=of_each_gpu(warned, BaselineKey("mig", lambda gpu: gpu.mig_enabled, text=on_or_off("MIG"))),
         needs=("N02",), reads=("view",),
     ),
@@ -238,7 +232,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         remedy="Look at width and speed of the PCIe link, at the NUMA node the copy ran on, and at the NVLinks for "
         "copies between GPUs; then measure again on an idle node.",
         commands=("gpuwatch diagnose --stage host --stage fabric --gpu {gpu}", "nvidia-smi topo -m"),
-        judge=of_copies,
+        judge=check_copy_bandwidth,
         needs=("N02", "X01", "X02"), reads=("active",), level="full", active=True,
     ),
 )  # fmt: skip

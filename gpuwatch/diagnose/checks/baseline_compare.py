@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gpuwatch.diagnose.baseline.comparison import active_links
-from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, gpu_list, passed, skipped
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, passed, skipped
+from gpuwatch.diagnose.checks.per_gpu import gpu_list
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.model.snapshot import Driver, Gpu
 
@@ -136,7 +137,7 @@ BANDWIDTHS = (
 )
 
 
-def of_copies(context: CheckContext) -> CheckVerdict:
+def check_copy_bandwidth(context: CheckContext) -> CheckVerdict:
     """Judges every copy that the active checks timed."""
     asked = _asked(context, BANDWIDTHS)
     if not asked:

@@ -23,7 +23,7 @@ BAD = {"Ready": "True", "NetworkUnavailable": "False", "MemoryPressure": "False"
 """Condition -> the status it has on a node that is well."""
 
 
-def _taint(context: CheckContext) -> CheckVerdict:
+def check_taint(context: CheckContext) -> CheckVerdict:
     """gpuwatch's own taint, if there is one, against what is wrong now."""
     cluster = context.facts.cluster
     if cluster is None or context.facts.view is None:
@@ -76,7 +76,7 @@ def _silent(cluster: ClusterFacts, at: float) -> str | None:
     return f"the remediator has not written for {age / 60:.0f} min"
 
 
-def _conditions(context: CheckContext) -> CheckVerdict:
+def check_conditions(context: CheckContext) -> CheckVerdict:
     """Of the kubelet and the network; gpuwatch's own is left to L09."""
     node = context.facts.cluster.node if context.facts.cluster else None
     if node is None or not node.conditions:
@@ -89,7 +89,7 @@ def _conditions(context: CheckContext) -> CheckVerdict:
     return (failed if wrong.keys() & {"Ready", "NetworkUnavailable"} else warned)(words, evidence)
 
 
-def _in_hand(context: CheckContext) -> CheckVerdict:
+def check_in_hand(context: CheckContext) -> CheckVerdict:
     """Cordons, deletions and other controllers."""
     cluster = context.facts.cluster
     if cluster is None:
@@ -107,7 +107,7 @@ def _lift(node: NodeObject, cordoned: bool) -> tuple[str, ...] | None:
     return (CONDITIONS, "kubectl uncordon {node}") if node.unschedulable and not cordoned else None
 
 
-def _own_marks(context: CheckContext) -> CheckVerdict:
+def check_own_marks(context: CheckContext) -> CheckVerdict:
     """Condition and labels of a remediator that may be gone."""
     cluster, view = context.facts.cluster, context.facts.view
     if cluster is None or view is None:
@@ -145,7 +145,7 @@ NODE: tuple[DiagnosticCheck, ...] = (
         remedy="Nobody takes this taint away: start the remediator again (mode enforce), which gives the node back "
         "after its hold, or release the node by hand.",
         commands=(STATUS, RELEASE),
-        judge=_taint, needs=("N03", "N04"), reads=("cluster", "view"),
+        judge=check_taint, needs=("N03", "N04"), reads=("cluster", "view"),
     ),
     DiagnosticCheck(
         "L06", CheckStage.CLUSTER, "the Node is Ready",
@@ -154,7 +154,7 @@ NODE: tuple[DiagnosticCheck, ...] = (
         remedy="The control plane hears nothing, or nothing good, of this node's kubelet: see whether it runs and "
         "what it logs. Under DiskPressure or MemoryPressure pods are evicted: make room first.",
         commands=(CONDITIONS, "systemctl status kubelet", "journalctl -u kubelet --since -15min"),
-        judge=_conditions, needs=("K01",), reads=("cluster",),
+        judge=check_conditions, needs=("K01",), reads=("cluster",),
     ),
     DiagnosticCheck(
         "L07", CheckStage.CLUSTER, "nobody else has taken the node out of service",
@@ -164,7 +164,7 @@ NODE: tuple[DiagnosticCheck, ...] = (
         remedy="No new work comes here, on purpose. Ask who did it, or wait until that controller is done; gpuwatch "
         "steps back meanwhile.",
         commands=(CONDITIONS,),
-        judge=_in_hand, reads=("cluster",),
+        judge=check_in_hand, reads=("cluster",),
     ),
     DiagnosticCheck(
         "L09", CheckStage.CLUSTER, "what gpuwatch says of the node is kept up to date",
@@ -173,6 +173,6 @@ NODE: tuple[DiagnosticCheck, ...] = (
         remedy="Schedulers and people go by labels and a condition that nobody renews. Start the remediator again "
         "(mode enforce), or take away all that it has left.",
         commands=(STATUS, f"{RELEASE} --forget"),
-        judge=_own_marks, needs=("N03", "N04"), reads=("cluster", "view"),
+        judge=check_own_marks, needs=("N03", "N04"), reads=("cluster", "view"),
     ),
 )  # fmt: skip

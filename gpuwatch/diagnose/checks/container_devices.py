@@ -58,16 +58,12 @@ def device_injection(facts: NodeFacts, config: RuntimeConfig) -> Literal["cdi", 
     settings = runtime.toolkit_config if runtime else None
     mode = (settings.mode if settings else None) or "auto"
     if mode == "auto":
-        versions = [_numbers(version) for version in (runtime.toolkit.values() if runtime else ()) if version]
+        known = [version.split(".")[:2] for version in (runtime.toolkit.values() if runtime else ()) if version]
+        versions = [tuple(int(part) for part in version if part.isdecimal()) for version in known]
         if not versions:  # RPMs and copies do not tell
             return "unknown"
         return "cdi" if min(versions) >= JIT_CDI else "hook"
     return "hook" if mode == "legacy" else "cdi"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """`1.18.1-1` -> (1, 18)"""
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
 
 
 _DELETE = "kubectl delete pod -A --field-selector spec.nodeName={node} -l "
@@ -76,10 +72,10 @@ WRITERS = {
     "management.nvidia.com": ("the GPU operator's toolkit pod", f"{_DELETE}app=nvidia-container-toolkit-daemonset"),
     "k8s.gpu.nvidia.com": ("NVIDIA's DRA driver", f"{_DELETE}app.kubernetes.io/name=nvidia-dra-driver-gpu"),
 }
-"""Vendor part of the kind -> who writes the file, and what makes it write anew."""
+"""Vendor part of the kind -> the writer of the file, and the command that makes it write anew."""
 
 
-def _specs(context: CheckContext) -> CheckVerdict:
+def check_specs(context: CheckContext) -> CheckVerdict:
     """Each specification against the driver that is loaded, the files of the host and the GPUs NVML shows."""
     specs = context.facts.cdi or ()
     config = runtime_config(context.facts)
@@ -91,23 +87,26 @@ def _specs(context: CheckContext) -> CheckVerdict:
         return skipped("no CDI specification; containers get GPUs through the nvidia runtime")
     wrong = {spec.path: why for spec in specs if (why := _fault(context.facts, spec))}
     if not wrong:
-        loaded = _version(context.facts)
+        loaded = context.facts.kernel.driver if context.facts.kernel else None
         return passed(f"{len(specs)} of {len(specs)} well" + (f", for driver {loaded}" if loaded else ""))
-    replaced = {spec.kind for spec in specs if spec.path not in wrong and spec.kind}
     first = next(spec for spec in specs if spec.path in wrong)
-    who, command = _writer(first)
-    used = runtime_kind(context.facts) == "podman" or (config is not None and config.cdi is not False)
+    vendor = (first.kind or "").partition("/")[0] or first.path.rpartition("/")[2]
+    writer, command = next(
+        (known for name, known in WRITERS.items() if vendor.startswith(name)),
+        ("nvidia-ctk (or nvidia-cdi-refresh.service)", f"nvidia-ctk cdi generate --output={first.path}"),
+    )
+    replaced = {spec.kind for spec in specs if spec.path not in wrong and spec.kind}
     matters = [spec for spec in specs if spec.path in wrong and (spec.kind is None or spec.kind not in replaced)]
-    judge = failed if used and matters else warned
-    remedy = f"{REMEDY} {first.path} is written by {who}."
-    return judge(f"{first.path}: {wrong[first.path]}", wrong, remedy=remedy, commands=(command, "nvidia-ctk cdi list"))
+    is_used = runtime_kind(context.facts) == "podman" or (config is not None and config.cdi is not False)
+    answer = failed if is_used and matters else warned
+    remedy = f"{REMEDY} {first.path} is written by {writer}."
+    return answer(f"{first.path}: {wrong[first.path]}", wrong, remedy=remedy, commands=(command, "nvidia-ctk cdi list"))
 
 
 def _fault(facts: NodeFacts, spec: CdiSpec) -> str | None:
-    """What is wrong with one of them."""
     if spec.error:
         return f"no CDI specification: {spec.error}"
-    loaded = _version(facts)
+    loaded = facts.kernel.driver if facts.kernel else None
     old = [version for version in spec.versions if loaded and version != loaded]
     if old:
         return f"names libraries of driver {', '.join(old)}, loaded is {loaded}"
@@ -116,30 +115,13 @@ def _fault(facts: NodeFacts, spec: CdiSpec) -> str | None:
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         return f"names {missing[0]}{more}, which this host lacks"
-    gone = _gone(facts, spec)
-    return f"names {gone[0]}, which this node does not have" if gone else None
-
-
-def _gone(facts: NodeFacts, spec: CdiSpec) -> list[str]:
-    """Devices by uuid that NVML does not show; none when NVML shows nothing."""
     snapshot = facts.view.snapshot if facts.view else None
     if snapshot is None or not snapshot.gpus:
-        return []
+        return None
     here = {status.identity.uuid for status in snapshot.statuses} | {m.uuid for gpu in snapshot.gpus for m in gpu.mig}
-    named = {name: parsed.uuid for name in spec.devices if (parsed := parse_device_id(name)) and parsed.uuid}
-    return [name for name, uuid in named.items() if uuid not in here]
-
-
-def _version(facts: NodeFacts) -> str | None:
-    return facts.kernel.driver if facts.kernel else None
-
-
-def _writer(spec: CdiSpec) -> tuple[str, str]:
-    vendor = (spec.kind or "").partition("/")[0] or spec.path.rpartition("/")[2]
-    for name, told in WRITERS.items():
-        if vendor.startswith(name):
-            return told
-    return "nvidia-ctk (or nvidia-cdi-refresh.service)", f"nvidia-ctk cdi generate --output={spec.path}"
+    uuids = {name: device.uuid for name in spec.devices if (device := parse_device_id(name)) and device.uuid}
+    gone = [name for name, uuid in uuids.items() if uuid not in here]
+    return f"names {gone[0]}, which this node does not have" if gone else None
 
 
 REMEDY = (
@@ -155,6 +137,6 @@ CDI: tuple[DiagnosticCheck, ...] = (
         failure="/etc/cdi/nvidia.yaml: names libraries of driver 550.90.07, loaded is 570.86.15",
         remedy=REMEDY,
         commands=("nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml", "nvidia-ctk cdi list"),
-        judge=_specs, needs=("D01", "D03", "D04", "N03", "N04", "V01", "V03", "T02"), reads=("cdi",),
+        judge=check_specs, needs=("D01", "D03", "D04", "N03", "N04", "V01", "V03", "T02"), reads=("cdi",),
     ),
 )  # fmt: skip

@@ -1,22 +1,18 @@
 """The device files programs and containers open."""
 
-from collections.abc import Iterator
-
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.container_devices import device_injection, runtime_config
 from gpuwatch.diagnose.checks.driver_origin import driver_roots, is_vgpu_host, loads_on_first_use
 from gpuwatch.diagnose.checks.links import is_wanted
-from gpuwatch.diagnose.host.driver_files import DeviceNode, DeviceNodes
+from gpuwatch.diagnose.host.driver_files import DeviceNodes
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.host.machine import ProcessLimits
 
 _NVIDIA, _CONTROL_MINOR = 195, 255
-_FOR_EVERYBODY = 0o666
+_FOR_ALL = 0o666
 _MODE_PARAMETER = "438"  # NVreg_DeviceFileMode=0666
 _RDMA = ("mlx5_ib", "mlx4_ib", "efa", "irdma", "bnxt_re", "ib_core")
 _LEAST = 1 << 30
-
-
 _UNSEEN = "not seen: this container has a /dev of its own"
 
 
@@ -33,20 +29,31 @@ def _wanted(nodes: DeviceNodes, *, cuda: bool = True) -> dict[str, tuple[int | N
     return control | {f"nvidia{minor}": (_NVIDIA, minor) for minor in sorted(nodes.gpus.values())}
 
 
-def _files(context: CheckContext) -> CheckVerdict:
+def check_files(context: CheckContext) -> CheckVerdict:
     nodes = context.facts.nodes or DeviceNodes()
     wanted = _wanted(nodes, cuda=not is_vgpu_host(context))
     missing = [name for name in wanted if name not in nodes.files]
     if missing:
         return _missing(context, missing)
-    odd = {} if context.facts.plain else dict(_odd(nodes, wanted))
-    if odd:
-        name, words = next(iter(odd.items()))
-        return failed(f"{name} {words}", odd)
-    shut = [] if context.facts.plain else [name for name in wanted if not _is_open(nodes.files[name])]
-    if shut and _wants_open(context):
-        modes = {f"/dev/{name}": f"mode {nodes.files[name].mode:04o}" for name in shut}
-        return warned(f"/dev/{shut[0]} is not for everybody (mode {nodes.files[shut[0]].mode:04o})", modes)
+    if context.facts.plain:
+        return passed(f"{len(wanted)} device files")
+    wrong: dict[str, str] = {}  # files of another driver or of none: left from before the module was loaded anew
+    for name, (major, minor) in wanted.items():
+        file = nodes.files[name]
+        if file.major is None:
+            wrong[f"/dev/{name}"] = "is no device file"
+        elif major is not None and (file.major, file.minor) != (major, minor):
+            wrong[f"/dev/{name}"] = f"is {file.major}:{file.minor}, the driver is {major}:{minor}"
+    if wrong:
+        name, problem = next(iter(wrong.items()))
+        return failed(f"{name} {problem}", wrong)
+    shut = {name: nodes.files[name].mode for name in wanted if nodes.files[name].mode & _FOR_ALL != _FOR_ALL}
+    params = context.facts.kernel.params if context.facts.kernel else {}
+    is_restricted = params.get("DeviceFileMode", _MODE_PARAMETER) != _MODE_PARAMETER  # on purpose, by the site
+    if shut and not is_restricted:
+        name, mode = next(iter(shut.items()))
+        modes = {f"/dev/{name}": f"mode {mode:04o}" for name, mode in shut.items()}
+        return warned(f"/dev/{name} is not for everybody (mode {mode:04o})", modes)
     return passed(f"{len(wanted)} device files")
 
 
@@ -62,27 +69,7 @@ def _missing(context: CheckContext, names: list[str]) -> CheckVerdict:
     return failed(words, {f"/dev/{name}": "missing" for name in names})
 
 
-def _odd(nodes: DeviceNodes, wanted: dict[str, tuple[int | None, int]]) -> Iterator[tuple[str, str]]:
-    """Files that lead to another driver or to none: left from before the module was loaded anew."""
-    for name, (major, minor) in wanted.items():
-        file = nodes.files[name]
-        if file.major is None:
-            yield f"/dev/{name}", "is no device file"
-        elif major is not None and (file.major, file.minor) != (major, minor):
-            yield f"/dev/{name}", f"is {file.major}:{file.minor}, the driver is {major}:{minor}"
-
-
-def _is_open(file: DeviceNode) -> bool:
-    return file.mode & _FOR_EVERYBODY == _FOR_EVERYBODY
-
-
-def _wants_open(context: CheckContext) -> bool:
-    """Some sites restrict the files on purpose, by parameters of the module."""
-    params = context.facts.kernel.params if context.facts.kernel else {}
-    return params.get("DeviceFileMode", _MODE_PARAMETER) == _MODE_PARAMETER
-
-
-def _links(context: CheckContext) -> CheckVerdict:
+def check_links(context: CheckContext) -> CheckVerdict:
     """Where there are none at all, T05 says whether that is a danger."""
     nodes, config = context.facts.nodes or DeviceNodes(), runtime_config(context.facts)
     if config is None or config.systemd_cgroup is not True:
@@ -103,7 +90,7 @@ def _links(context: CheckContext) -> CheckVerdict:
     return passed(f"{len(nodes.char_links)} links")
 
 
-def _mig_capabilities(context: CheckContext) -> CheckVerdict:
+def check_mig_capabilities(context: CheckContext) -> CheckVerdict:
     nodes = context.facts.nodes or DeviceNodes()
     instances = {path: minor for path, minor in nodes.capabilities.items() if path.startswith("gpu")}
     if not instances:
@@ -126,7 +113,7 @@ def _mig_capabilities(context: CheckContext) -> CheckVerdict:
     return passed(f"{len(instances)} files")
 
 
-def _limits(context: CheckContext) -> CheckVerdict:
+def check_limits(context: CheckContext) -> CheckVerdict:
     limits, kernel = context.facts.limits, context.facts.kernel
     rdma = [name for name in _RDMA if kernel and name in (kernel.modules or {})]
     if not rdma or limits is None:
@@ -149,19 +136,13 @@ def _locked(context: CheckContext, limits: ProcessLimits, rdma: list[str]) -> Ch
     if limits.memlock >= _LEAST:
         return passed(f"memlock is {limits.memlock >> 30} GiB")
     low = f"memlock of {limits.memlock_of} is {limits.memlock >> 10} KiB"
-    if reason := _unlocked(context, rdma):
-        return passed(f"{low}; {reason}")
-    return warned(f"{low}: RDMA cannot pin memory", {"of": limits.memlock_of, "rdma": rdma[0]})
-
-
-def _unlocked(context: CheckContext, rdma: list[str]) -> str | None:
-    """Why a low limit of the runtime does no harm."""
     if context.facts.kubelet and context.facts.kubelet.present:
-        return "pods that use RDMA need the capability IPC_LOCK, for which there is no limit"
+        return passed(f"{low}; pods that use RDMA need the capability IPC_LOCK, for which there is no limit")
     adapters = context.facts.services.adapters if context.facts.services else None
-    if "efa" in rdma or adapters is None or is_wanted([a for a in adapters if not a.manages_switches]):
-        return None
-    return "nothing says that RDMA is wanted"
+    is_unused = adapters is not None and not is_wanted([a for a in adapters if not a.manages_switches])
+    if is_unused and "efa" not in rdma:
+        return passed(f"{low}; nothing says that RDMA is wanted")
+    return warned(f"{low}: RDMA cannot pin memory", {"of": limits.memlock_of, "rdma": rdma[0]})
 
 
 DEVICES: tuple[DiagnosticCheck, ...] = (
@@ -171,13 +152,11 @@ DEVICES: tuple[DiagnosticCheck, ...] = (
         failure="/dev/nvidia-uvm missing | /dev/nvidia-uvm is 511:0, the driver is 508:0",
         remedy="Remove files with wrong numbers and make them anew. Containers keep the files they were started with: "
         "restart those that use GPUs, first the device plugin. With the GPU operator: delete this node's driver pod.",
-        commands=(
-            "rm -f /dev/nvidia-uvm /dev/nvidia-uvm-tools",
-            "nvidia-modprobe -u -c=0",
-            "nvidia-smi",
-            "ls -l /dev/nvidia*",
-        ),
-        judge=_files, needs=("D01", "D02"), reads=("nodes",),
+        commands=("rm -f /dev/nvidia-uvm /dev/nvidia-uvm-tools",
+                  "nvidia-modprobe -u -c=0",
+                  "nvidia-smi",
+                  "ls -l /dev/nvidia*"),
+        judge=check_files, needs=("D01", "D02"), reads=("nodes",),
     ),
     DiagnosticCheck(
         "V02", CheckStage.DEVICES, "every device file has its link in /dev/char",
@@ -186,7 +165,7 @@ DEVICES: tuple[DiagnosticCheck, ...] = (
         remedy="After systemctl daemon-reload running containers lose what has no link: `Failed to initialize NVML: "
         "Unknown Error`. Make the links; have a udev rule make them when the driver is loaded, or use CDI.",
         commands=("nvidia-ctk system create-dev-char-symlinks --create-all",),
-        judge=_links, needs=("V01",), reads=("nodes", "runtime"),
+        judge=check_links, needs=("V01",), reads=("nodes", "runtime"),
     ),
     DiagnosticCheck(
         "V03", CheckStage.DEVICES, "every MIG instance has its capability files",
@@ -194,7 +173,7 @@ DEVICES: tuple[DiagnosticCheck, ...] = (
         failure="/dev/nvidia-caps/nvidia-cap12 and 1 more missing: MIG instances cannot be used",
         remedy="Make them, then restart the device plugin. With the GPU operator: restart this node's toolkit pod.",
         commands=("nvidia-modprobe -f /proc/driver/nvidia/capabilities/gpu0/mig/gi1/access", "ls -l /dev/nvidia-caps"),
-        judge=_mig_capabilities, needs=("D01",), reads=("nodes",),
+        judge=check_mig_capabilities, needs=("D01",), reads=("nodes",),
     ),
     DiagnosticCheck(
         "V04", CheckStage.DEVICES, "limits allow RDMA and NCCL",
@@ -203,6 +182,6 @@ DEVICES: tuple[DiagnosticCheck, ...] = (
         remedy="Containers inherit the limit of their runtime. Set LimitMEMLOCK=infinity in its systemd unit and "
         "restart it; for logins set memlock in /etc/security/limits.conf.",
         commands=("systemctl edit containerd  # [Service] LimitMEMLOCK=infinity", "systemctl restart containerd"),
-        judge=_limits, reads=("limits", "kernel"),
+        judge=check_limits, reads=("limits", "kernel"),
     ),
 )  # fmt: skip

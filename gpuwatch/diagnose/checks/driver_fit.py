@@ -67,7 +67,7 @@ _NO_FIRMWARE = (
 _FIRMWARE_XIDS = rf"NVRM: Xid \(PCI:{pci.PATTERN}\): (?:119|120),"
 
 
-def _versions(context: CheckContext) -> CheckVerdict:
+def check_versions(context: CheckContext) -> CheckVerdict:
     kernel = context.facts.kernel or Kernel()
     loaded = kernel.driver or kernel.module
     known = {root.path: {v for v in root.libraries.values() if v} for root in driver_roots(context)}
@@ -93,7 +93,7 @@ def _versions(context: CheckContext) -> CheckVerdict:
     return passed(loaded)
 
 
-def _supported(context: CheckContext) -> CheckVerdict:
+def check_supported(context: CheckContext) -> CheckVerdict:
     refused = next(matching_lines(context, _TOO_OLD, _LEGACY), None)
     version = driver_version(context)
     if refused is not None:
@@ -118,7 +118,7 @@ def _supported(context: CheckContext) -> CheckVerdict:
     return passed(f"branch {branch}, {_generations(context)}")
 
 
-def _flavor(context: CheckContext) -> CheckVerdict:
+def check_flavor(context: CheckContext) -> CheckVerdict:
     refused = next(matching_lines(context, _NEEDS_OPEN), None)
     kernel = context.facts.kernel or Kernel()
     flavor, own = kernel.flavor, kernel.own_module
@@ -143,7 +143,7 @@ def _flavor(context: CheckContext) -> CheckVerdict:
     return passed(f"{flavor} modules, {_generations(context)}")
 
 
-def _firmware(context: CheckContext) -> CheckVerdict:
+def check_firmware(context: CheckContext) -> CheckVerdict:
     fine = readable_addresses(context)
     missing = next(matching_lines(context, *_NO_FIRMWARE), None)
     dead = [line for line in matching_lines(context, _FIRMWARE_XIDS) if line.key not in fine]
@@ -196,7 +196,7 @@ FIT: tuple[DiagnosticCheck, ...] = (
         "nvidia_drm, nvidia_modeset, nvidia) and load them again. With the GPU operator: delete this node's driver "
         "pod.",
         commands=(DRAIN, REBOOT),
-        judge=_versions, needs=("D01", "D04"), reads=("kernel", "driver_roots"),
+        judge=check_versions, needs=("D01", "D04"), reads=("kernel", "driver_roots"),
     ),
     DiagnosticCheck(
         "D06", CheckStage.DRIVER, "the driver supports the GPUs",
@@ -205,7 +205,7 @@ FIT: tuple[DiagnosticCheck, ...] = (
         remedy="Install a driver branch that supports these GPUs, then reboot. With the GPU operator: set "
         "driver.version in the ClusterPolicy.",
         commands=("lspci -nn -d 10de:", "cat /proc/driver/nvidia/version", KERNEL_LOG),
-        judge=_supported, needs=("H01",), reads=("bus", "kernel"),
+        judge=check_supported, needs=("H01",), reads=("bus", "kernel"),
     ),
     DiagnosticCheck(
         "D07", CheckStage.DRIVER, "the kernel modules are of the kind the GPUs need",
@@ -215,7 +215,7 @@ FIT: tuple[DiagnosticCheck, ...] = (
         "Install that kind (Ubuntu: nvidia-driver-BRANCH-server-open; RHEL: nvidia-open) and reboot. With the GPU "
         "operator: driver.kernelModuleType=open.",
         commands=("cat /proc/driver/nvidia/version", "modinfo -F license nvidia", KERNEL_LOG),
-        judge=_flavor, needs=("H01",), reads=("bus", "kernel"),
+        judge=check_flavor, needs=("H01",), reads=("bus", "kernel"),
     ),
     DiagnosticCheck(
         "D09", CheckStage.DRIVER, "the GPUs' firmware (GSP) is there and answers",
@@ -224,6 +224,6 @@ FIT: tuple[DiagnosticCheck, ...] = (
         remedy="Drain the node and reboot it. If it happens again, update the driver; with proprietary modules of an "
         "old branch on GPUs before Blackwell NVreg_EnableGpuFirmware=0 does without the GSP.",
         commands=(KERNEL_LOG, DRAIN, REBOOT),
-        judge=_firmware, needs=("H01", "H03"), reads=("bus", "kernel"), each=True,
+        judge=check_firmware, needs=("H01", "H03"), reads=("bus", "kernel"), each=True,
     ),
 )  # fmt: skip

@@ -28,7 +28,7 @@ _REFUSED = (r"NVRM: The NVIDIA probe routine ", r"NVRM: No NVIDIA (?:GPU|graphic
             r"NVRM: None of the NVIDIA devices", r"nvidia: Unknown symbol")  # fmt: skip
 
 
-def _loaded(context: CheckContext) -> CheckVerdict:
+def check_loaded(context: CheckContext) -> CheckVerdict:
     kernel = context.facts.kernel or Kernel()
     if kernel.is_loaded:
         known = (kernel.driver or kernel.module, kernel.flavor and f"{kernel.flavor} modules")
@@ -43,7 +43,7 @@ def _loaded(context: CheckContext) -> CheckVerdict:
     return failed(f"the nvidia module is not loaded{why}", evidence, remedy=remedy, commands=commands)
 
 
-def _unified_memory(context: CheckContext) -> CheckVerdict:
+def check_unified_memory(context: CheckContext) -> CheckVerdict:
     kernel, nodes = context.facts.kernel or Kernel(), context.facts.nodes
     if kernel.modules is None and nodes is None:
         return skipped("not seen: neither /proc/modules nor /proc/devices")
@@ -56,7 +56,7 @@ def _unified_memory(context: CheckContext) -> CheckVerdict:
     return failed("nvidia_uvm is not loaded: CUDA fails to start (999, unknown error)")
 
 
-def _root(context: CheckContext) -> CheckVerdict:
+def check_root(context: CheckContext) -> CheckVerdict:
     found = [root.path for root in driver_roots(context) if _NVML in root.libraries]
     if found:
         return passed(", ".join(found))
@@ -70,7 +70,7 @@ def _root(context: CheckContext) -> CheckVerdict:
     return failed(f"{_NVML} missing in {driver_roots(context)[0].path}", evidence)
 
 
-def _cuda(context: CheckContext) -> CheckVerdict:
+def check_cuda(context: CheckContext) -> CheckVerdict:
     found = [root.path for root in driver_roots(context) if _CUDA in root.libraries]
     if found:
         return passed(", ".join(found))
@@ -80,7 +80,7 @@ def _cuda(context: CheckContext) -> CheckVerdict:
     return failed(f"{_CUDA} missing in {places[0]}: CUDA programs cannot start")
 
 
-def _operator_ready(context: CheckContext) -> CheckVerdict:
+def check_operator_ready(context: CheckContext) -> CheckVerdict:
     operator = context.facts.operator
     if operator is None or not operator.present:
         return skipped("no GPU operator on this node")
@@ -94,7 +94,7 @@ def _operator_ready(context: CheckContext) -> CheckVerdict:
     )
 
 
-def _upgrade(context: CheckContext) -> CheckVerdict:
+def check_upgrade(context: CheckContext) -> CheckVerdict:
     labels = context.node_labels
     state, kernel = labels.get(UPGRADE_LABEL), context.facts.kernel
     if state is None:
@@ -111,7 +111,7 @@ def _upgrade(context: CheckContext) -> CheckVerdict:
     return warned(f"a driver upgrade is under way ({state})", evidence)
 
 
-def _bound(context: CheckContext) -> CheckVerdict:
+def check_bound(context: CheckContext) -> CheckVerdict:
     bus = context.facts.bus or ()
     loose = tuple(gpu for gpu in bus if gpu.driver is None)
     given = tuple(gpu for gpu in bus if gpu.driver not in (None, "nvidia"))
@@ -139,7 +139,7 @@ STATE: tuple[DiagnosticCheck, ...] = (
         remedy="The module is installed and could be loaded. Load it and see what the kernel says; if that works, "
         "find out what should do it at boot (nvidia-persistenced, systemd-modules-load).",
         commands=("modprobe nvidia", KERNEL_LOG),
-        judge=_loaded, needs=("H01", "H07", "H08", "H09", "D06", "D07", "D08"), reads=("kernel",),
+        judge=check_loaded, needs=("H01", "H07", "H08", "H09", "D06", "D07", "D08"), reads=("kernel",),
     ),
     DiagnosticCheck(
         "D02", CheckStage.DRIVER, "the nvidia_uvm module is loaded",
@@ -147,11 +147,9 @@ STATE: tuple[DiagnosticCheck, ...] = (
         failure="nvidia_uvm is not loaded: CUDA fails to start (999, unknown error)",
         remedy="Load it and make its device files; have it loaded at boot. With the GPU operator: delete this node's "
         "driver pod.",
-        commands=(
-            "nvidia-modprobe -u -c=0 || modprobe nvidia-uvm",
-            "echo nvidia-uvm > /etc/modules-load.d/nvidia-uvm.conf",
-        ),
-        judge=_unified_memory, needs=("D01",), reads=("kernel",),
+        commands=("nvidia-modprobe -u -c=0 || modprobe nvidia-uvm",
+                  "echo nvidia-uvm > /etc/modules-load.d/nvidia-uvm.conf"),
+        judge=check_unified_memory, needs=("D01",), reads=("kernel",),
     ),
     DiagnosticCheck(
         "D04", CheckStage.DRIVER, "the driver's libraries are installed",
@@ -161,7 +159,7 @@ STATE: tuple[DiagnosticCheck, ...] = (
         "libnvidia-compute-BRANCH-server; RHEL: nvidia-driver-cuda), then ldconfig. With the GPU operator: look at "
         "the driver pod, which mounts its root at /run/nvidia/driver.",
         commands=("cat /proc/driver/nvidia/version", "ls /usr/lib*/*/libnvidia-ml.so* /run/nvidia/driver", DRIVER_PODS),
-        judge=_root, needs=("D01",), reads=("driver_roots",),
+        judge=check_root, needs=("D01",), reads=("driver_roots",),
     ),
     DiagnosticCheck(
         "D11", CheckStage.DRIVER, "CUDA's driver library is installed",
@@ -170,7 +168,7 @@ STATE: tuple[DiagnosticCheck, ...] = (
         remedy="Only a part of the driver's user space is there. Install the rest in the same version (Ubuntu: "
         "libnvidia-compute-BRANCH-server; RHEL: nvidia-driver-cuda), then ldconfig.",
         commands=("ls /usr/lib*/*/libcuda.so* /usr/lib64/libcuda.so*", "ldconfig -p | grep libcuda"),
-        judge=_cuda, needs=("D01", "D04"), reads=("driver_roots",),
+        judge=check_cuda, needs=("D01", "D04"), reads=("driver_roots",),
     ),
     DiagnosticCheck(
         "D05", CheckStage.DRIVER, "the GPU operator has validated the driver",
@@ -178,12 +176,10 @@ STATE: tuple[DiagnosticCheck, ...] = (
         failure="the GPU operator has not validated the driver: no /run/nvidia/validations/driver-ready",
         remedy="Toolkit, device plugin and all else of the operator wait for this. Look at the init container "
         "driver-validation of the operator-validator pod on this node, then at the driver pod.",
-        commands=(
-            "kubectl get pods -n gpu-operator --field-selector spec.nodeName={node}",
-            "kubectl logs -n gpu-operator -l app=nvidia-operator-validator -c driver-validation --tail=50",
-            DRIVER_LOGS,
-        ),
-        judge=_operator_ready, needs=("D01", "D02", "D03", "D04"), reads=("operator",),
+        commands=("kubectl get pods -n gpu-operator --field-selector spec.nodeName={node}",
+                  "kubectl logs -n gpu-operator -l app=nvidia-operator-validator -c driver-validation --tail=50",
+                  DRIVER_LOGS),
+        judge=check_operator_ready, needs=("D01", "D02", "D03", "D04"), reads=("operator",),
     ),
     DiagnosticCheck(
         "D08", CheckStage.DRIVER, "no driver upgrade is under way",
@@ -191,12 +187,10 @@ STATE: tuple[DiagnosticCheck, ...] = (
         failure="the driver is being upgraded (pod-restart-required) | the driver upgrade failed",
         remedy="Wait: the operator drains the node, changes the driver and gives the node back. If the state does not "
         "change for half an hour, see which pod it waits for.",
-        commands=(
-            f"kubectl get node {{node}} -L {UPGRADE_LABEL}",
-            DRIVER_PODS,
-            "kubectl logs -n gpu-operator deploy/gpu-operator --tail=50",
-        ),
-        judge=_upgrade, reads=("cluster",),
+        commands=(f"kubectl get node {{node}} -L {UPGRADE_LABEL}",
+                  DRIVER_PODS,
+                  "kubectl logs -n gpu-operator deploy/gpu-operator --tail=50"),
+        judge=check_upgrade, reads=("cluster",),
     ),
     DiagnosticCheck(
         "D10", CheckStage.DRIVER, "every GPU is bound to the nvidia driver",
@@ -205,6 +199,6 @@ STATE: tuple[DiagnosticCheck, ...] = (
         remedy="The driver did not take this GPU; the kernel log says why (probe failed, BAR not assigned, not "
         "supported). Bind it by hand once; if that fails, drain the node and power it off and on.",
         commands=(KERNEL_LOG, "lspci -nnk -d 10de:", DRAIN, REBOOT),
-        judge=_bound, needs=("H03", "H07", "D01"), reads=("bus",), each=True,
+        judge=check_bound, needs=("H03", "H07", "D01"), reads=("bus",), each=True,
     ),
 )  # fmt: skip

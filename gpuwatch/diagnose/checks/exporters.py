@@ -14,8 +14,7 @@ GUARDED = (400, 401, 403)
 """Status of an exporter that wants TLS or credentials: plain HTTP to a TLS port gives 400."""
 
 
-def engine(context: CheckContext) -> CheckVerdict:
-    """C01."""
+def check_engine(context: CheckContext) -> CheckVerdict:
     services, cluster = context.facts.services, context.facts.cluster
     listens = services is not None and ENGINE_PORT in (services.ports or ())
     runs = services.runs(ENGINE) if services else None
@@ -28,14 +27,13 @@ def engine(context: CheckContext) -> CheckVerdict:
         return warned(f"{unit} is enabled, but nv-hostengine does not run")
     pod = next((pod for pod in (cluster and cluster.pods) or () if pod.app == "nvidia-dcgm"), None)
     if pod:
-        return warned(
-            f"there is a pod {pod.path}, but nv-hostengine does not run", commands=_of_pod(pod.namespace, pod.name)
-        )
-    return skipped("nobody uses DCGM's host engine here")
+        commands = (f"kubectl describe pod -n {pod.namespace} {pod.name}",
+                    f"kubectl logs -n {pod.namespace} {pod.name} --tail=50")  # fmt: skip
+        return warned(f"there is a pod {pod.path}, but nv-hostengine does not run", commands=commands)
+    return skipped("DCGM's host engine is not used here")
 
 
-def profilers(context: CheckContext) -> CheckVerdict:
-    """C02."""
+def check_profilers(context: CheckContext) -> CheckVerdict:
     services = context.facts.services
     if services is None or services.processes is None:
         return skipped(UNSEEN)
@@ -46,28 +44,32 @@ def profilers(context: CheckContext) -> CheckVerdict:
     readers = sorted({process.name for process in _named(services, ENGINE, EXPORTER)})
     readers += [f"the exporter at port {e.port}" for e in _profiling(context) if e.kind != "gpuwatch" and not readers]
     if not readers:
-        return passed(f"{words}; nobody else reads profiling counters")
+        return passed(f"{words}; no other program reads profiling counters")
     return warned(f"{words} profiles while {' and '.join(readers)} may collect profiling counters")
 
 
-def page(context: CheckContext) -> CheckVerdict:
-    """C03."""
+def check_page(context: CheckContext) -> CheckVerdict:
     runs = bool(context.facts.services and context.facts.services.named(EXPORTER))
-    found = [each for each in context.facts.exporters or () if _is_dcgm(each, runs=runs)]
+    found = [  # an exporter by what it serves; one that serves nothing by its port, if such a process is there
+        each
+        for each in context.facts.exporters or ()
+        if each.kind == EXPORTER
+        or (runs and each.kind == "other" and each.families == 0 and each.port == EXPORTER_PORT)
+    ]
     if not found:
         where = "it runs, but no port of the host's network answers" if runs else "no dcgm-exporter answers here"
         return skipped(where)
-    wrong = {each.port: said for each in found if (said := _wrong_page(context, each))}
+    wrong = {each.port: why for each in found if (why := _wrong_page(context, each))}
     evidence = {f"port {each.port}": f"{each.families} families" for each in found if each.error is None}
     if not wrong:
         guarded = next((each for each in found if each.status in GUARDED), None)
         return skipped(f"port {guarded.port} wants TLS or credentials") if guarded else passed(_ports(found), evidence)
-    port, said = next(iter(wrong.items()))
-    return warned(f"dcgm-exporter at port {port}: {said}", evidence)
+    port, why = next(iter(wrong.items()))
+    return warned(f"dcgm-exporter at port {port}: {why}", evidence)
 
 
-def doubles(context: CheckContext) -> CheckVerdict:
-    """C04. gpuwatch counts where it serves DCGM's profiling names too."""
+def check_doubles(context: CheckContext) -> CheckVerdict:
+    """gpuwatch counts where it serves DCGM's profiling names too."""
     services = context.facts.services
     for name in (EXPORTER, ENGINE):
         running = services.named(name) if services else ()
@@ -78,17 +80,11 @@ def doubles(context: CheckContext) -> CheckVerdict:
         return warned(f"{len(serving)} exporters serve DCGM_FI_PROF_*: {_ports(serving)}")
     if services is None or (services.processes is None and not context.facts.exporters):
         return skipped(UNSEEN)
-    return passed(_ports(serving) if serving else "nobody serves DCGM_FI_PROF_*")
+    return passed(_ports(serving) if serving else "no exporter serves DCGM_FI_PROF_*")
 
 
 def _profiling(context: CheckContext) -> list[Exporter]:
     return [each for each in context.facts.exporters or () if each.profiling]
-
-
-def _is_dcgm(exporter: Exporter, *, runs: bool) -> bool:
-    """By what it serves; one that serves nothing by its port, if such a process is there."""
-    is_silent = exporter.kind == "other" and exporter.families == 0
-    return exporter.kind == EXPORTER or (runs and is_silent and exporter.port == EXPORTER_PORT)
 
 
 def _wrong_page(context: CheckContext, exporter: Exporter) -> str:
@@ -96,8 +92,8 @@ def _wrong_page(context: CheckContext, exporter: Exporter) -> str:
         return "" if exporter.status in GUARDED else exporter.error
     if exporter.families == 0:
         return "the page is empty"
-    tells_work = exporter.has_gpu_utilization or exporter.profiling
-    if not tells_work and not any(gpu.mig_enabled for gpu in context.gpus):
+    has_work = exporter.has_gpu_utilization or exporter.profiling
+    if not has_work and not any(gpu.mig_enabled for gpu in context.gpus):
         return "neither DCGM_FI_DEV_GPU_UTIL nor profiling counters are on the page"
     rows = context.facts.view.attribution.devices if context.facts.view else ()
     if not exporter.pods and any(row.allocated and row.holders for row in rows):
@@ -113,10 +109,6 @@ def _ports(found: list[Exporter]) -> str:
     return ", ".join(f"{each.kind} at port {each.port}" for each in found)
 
 
-def _of_pod(namespace: str, name: str) -> tuple[str, ...]:
-    return (f"kubectl describe pod -n {namespace} {name}", f"kubectl logs -n {namespace} {name} --tail=50")
-
-
 EXPORTER_POD = "kubectl get pods -A -o wide --field-selector spec.nodeName={node} | grep dcgm"
 
 EXPORTERS: tuple[DiagnosticCheck, ...] = (
@@ -126,12 +118,10 @@ EXPORTERS: tuple[DiagnosticCheck, ...] = (
         failure="nvidia-dcgm.service is enabled, but nv-hostengine does not run",
         remedy="Whoever asks it (dcgmi, dcgm-exporter with a remote host engine) gets nothing. Read its log, then "
         "start it. It is optional: if nobody asks, disable the service.",
-        commands=(
-            "systemctl status nvidia-dcgm",
-            "journalctl -b -u nvidia-dcgm --no-pager | tail -n 50",
-            "systemctl restart nvidia-dcgm",
-        ),
-        judge=engine, needs=("N02",), reads=("services",),
+        commands=("systemctl status nvidia-dcgm",
+                  "journalctl -b -u nvidia-dcgm --no-pager | tail -n 50",
+                  "systemctl restart nvidia-dcgm"),
+        judge=check_engine, needs=("N02",), reads=("services",),
     ),
     DiagnosticCheck(
         "C02", CheckStage.EXPORTERS, "no profiler holds the counters that exporters read",
@@ -142,7 +132,7 @@ EXPORTERS: tuple[DiagnosticCheck, ...] = (
         "somebody profiles, pause the collection and resume it afterwards; or take DCGM_FI_PROF_* out of the "
         "exporter's list of counters on this node.",
         commands=("dcgmi profile --pause", "dcgmi profile --resume"),
-        judge=profilers, reads=("services",),
+        judge=check_profilers, reads=("services",),
     ),
     DiagnosticCheck(
         "C03", CheckStage.EXPORTERS, "dcgm-exporter serves a whole page",
@@ -153,7 +143,7 @@ EXPORTERS: tuple[DiagnosticCheck, ...] = (
         "pod labels: set DCGM_EXPORTER_KUBERNETES=true and mount /var/lib/kubelet/pod-resources. Slow: a longer "
         "collect interval, fewer counters.",
         commands=(EXPORTER_POD, "curl -s -m 10 localhost:9400/metrics | grep -c ^DCGM_FI"),
-        judge=page, needs=("N02",), reads=("exporters",),
+        judge=check_page, needs=("N02",), reads=("exporters",),
     ),
     DiagnosticCheck(
         "C04", CheckStage.EXPORTERS, "only one exporter reads profiling counters",
@@ -162,6 +152,6 @@ EXPORTERS: tuple[DiagnosticCheck, ...] = (
         remedy="Two readers of profiling counters disturb each other, cost time on the GPU, and count everything "
         "twice in Prometheus. Keep one: take away the second DaemonSet, or its DCGM_FI_PROF_* counters.",
         commands=(EXPORTER_POD, "systemctl list-units --no-pager '*dcgm*'"),
-        judge=doubles, reads=("services",),
+        judge=check_doubles, reads=("services",),
     ),
 )  # fmt: skip

@@ -37,7 +37,7 @@ know, below the second a GPU waits for its data.
 """
 
 
-def _of(context: CheckContext, test: Test) -> list[DeviceRun]:
+def _runs(context: CheckContext, test: Test) -> list[DeviceRun]:
     runs = (context.facts.active or Active()).runs
     return [r for r in runs if r.test == test and all(i is None or context.selects(i) for i in (r.index, r.peer))]
 
@@ -60,7 +60,7 @@ def _judged(
     context: CheckContext, test: Test, measured: Callable[[CheckContext, list[DeviceRun]], CheckVerdict]
 ) -> CheckVerdict:
     """A failure if any device failed; else what was measured on those that were tried."""
-    runs = _of(context, test)
+    runs = _runs(context, test)
     bad, refused = [r for r in runs if r.error], [r for r in runs if r.refused]
     good = [r for r in runs if not r.error and not r.refused]
     if bad:
@@ -89,55 +89,48 @@ def _count(runs: list[DeviceRun]) -> str:
     return ", ".join(f"{n} {noun}{'s' if n > 1 else ''}" for n, noun in counts if n)
 
 
-def _adds(context: CheckContext) -> CheckVerdict:
+def check_adds(context: CheckContext) -> CheckVerdict:
     return _judged(context, "vector_add", lambda context, runs: passed(f"right on {_count(runs)}"))
 
 
-def _remembers(context: CheckContext) -> CheckVerdict:
-    return _judged(context, "memory", lambda context, runs: passed(f"{_count(runs)}, {_least_bytes(runs)} each"))
+def check_remembers(context: CheckContext) -> CheckVerdict:
+    return _judged(
+        context,
+        "memory",
+        lambda context, runs: passed(f"{_count(runs)}, {min(run.bytes or 0 for run in runs) >> 20} MiB each"),
+    )
 
 
-def _least_bytes(runs: list[DeviceRun]) -> str:
-    return f"{min(run.bytes or 0 for run in runs) >> 20} MiB"
-
-
-def _copies(context: CheckContext) -> CheckVerdict:
+def check_copies(context: CheckContext) -> CheckVerdict:
     return _judged(context, "bandwidth", _copy_speed)
 
 
 def _copy_speed(context: CheckContext, runs: list[DeviceRun]) -> CheckVerdict:
     links: dict[int | None, Pcie] = {gpu.identity.index: gpu.pcie for gpu in context.gpus}
-    shares = {run: _share(run, links.get(run.index)) for run in runs}
-    evidence = {_key(run): _speeds(run, links.get(run.index)) for run in runs}
-    for limit, verdict in ((BROKEN, failed), (SLOW, warned)):
-        # MIG instances share the link and may have one copy engine each: only what is far off says something.
-        below = [r for r, share in shares.items() if share is not None and share < limit and not _is_part(r, limit)]
+    shares: dict[DeviceRun, float] = {}  # of what the link can carry, in the slower direction, where that is known
+    evidence: dict[str, str] = {}
+    slowest: list[float] = []
+    for run in runs:
+        link, most = links.get(run.index), pcie_bandwidth(links.get(run.index))
+        speeds = [speed for speed in (run.host_to_device, run.device_to_host) if speed]
+        slowest += speeds
+        down, up = run.host_to_device or 0.0, run.device_to_host or 0.0
+        text = f"{down / 1e9:.1f} GB/s to the GPU, {up / 1e9:.1f} GB/s back"
+        evidence[_key(run)] = text if not (link and most) else f"{text}, of {most / 1e9:.1f} ({link_name(link)})"
+        if speeds and most:
+            shares[run] = min(speeds) / most
+    for limit, answer in ((BROKEN, failed), (SLOW, warned)):
+        # MIG instances share the link and may have one copy engine each: only a speed far below it is a sign.
+        is_shared = limit == SLOW
+        below = [r for r, s in shares.items() if s < limit and not (is_shared and r.device.startswith("MIG-"))]
         if below:
-            worst = min(below, key=lambda run: shares[run] or 0.0)
-            said = evidence[_key(worst)]
-            return verdict(f"{_name(worst)}: {said}", evidence, gpus=_blamed(below))
-    slowest = min((s for run in runs for s in (run.host_to_device, run.device_to_host) if s), default=0.0)
-    return passed(f"{_count(runs)}, at least {slowest / 1e9:.1f} GB/s", evidence)
+            worst = min(below, key=lambda run: shares[run])
+            return answer(f"{_name(worst)}: {evidence[_key(worst)]}", evidence, gpus=_blamed(below))
+    return passed(f"{_count(runs)}, at least {min(slowest, default=0.0) / 1e9:.1f} GB/s", evidence)
 
 
-def _is_part(run: DeviceRun, limit: float) -> bool:
-    return limit == SLOW and run.device.startswith("MIG-")
-
-
-def _share(run: DeviceRun, link: Pcie | None) -> float | None:
-    """Of what the link can do, in the slower direction; None where that is not known."""
-    speeds, most = [s for s in (run.host_to_device, run.device_to_host) if s], pcie_bandwidth(link)
-    return min(speeds) / most if speeds and most else None
-
-
-def _speeds(run: DeviceRun, link: Pcie | None) -> str:
-    down, up, most = run.host_to_device or 0.0, run.device_to_host or 0.0, pcie_bandwidth(link)
-    words = f"{down / 1e9:.1f} GB/s to the GPU, {up / 1e9:.1f} GB/s back"
-    return words if link is None or most is None else f"{words}, of {most / 1e9:.1f} ({link_name(link)})"
-
-
-def _reaches(context: CheckContext) -> CheckVerdict:
-    if not _of(context, "peer"):
+def check_reaches(context: CheckContext) -> CheckVerdict:
+    if not _runs(context, "peer"):
         linked = sum(any(link.active for link in gpu.nvlinks) for gpu in context.gpus)
         return skipped("no two GPUs are joined by NVLink" if linked < 2 else "not tried: no pair of GPUs was left")
     return _judged(context, "peer", _peer_speed)
@@ -157,7 +150,7 @@ def _peer_speed(context: CheckContext, runs: list[DeviceRun]) -> CheckVerdict:
     return passed(f"{len(runs)} pair{'s' if len(runs) > 1 else ''}, at least {slowest / 1e9:.0f} GB/s", evidence)
 
 
-def _dcgm(context: CheckContext) -> CheckVerdict:
+def check_dcgm(context: CheckContext) -> CheckVerdict:
     active = context.facts.active or Active()
     if active.dcgm_error:
         return skipped(active.dcgm_error)
@@ -178,7 +171,7 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
         remedy="The GPU computes wrongly or is not the one that NVML names. Take it out of service at once: its "
         "results cannot be trusted. Run DCGM's long diagnosis on it and have it replaced if that confirms it.",
         commands=(OUT_OF_SERVICE, "dcgmi diag -r 3 -i {gpu}", "nvidia-smi -i {gpu} -q -d ECC,ROW_REMAPPER"),
-        judge=_adds, needs=("D02", "N02", "N04", "V01", "F01", "F02"), reads=("active",), active=True, each=True,
+        judge=check_adds, needs=("D02", "N02", "N04", "V01", "F01", "F02"), reads=("active",), active=True, each=True,
     ),
     DiagnosticCheck(
         "X02", CheckStage.FUNCTIONAL, "data gets to the GPUs and back at the speed of their PCIe link",
@@ -188,12 +181,10 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
         remedy="Look at the link while the GPU is busy, for an idle one trains down. Narrower or slower than it could "
         "be: reseat the card, check riser and BIOS (bifurcation, link speed). Full width: check that the IOMMU passes "
         "through (iommu=pt), the CPU's power saving, and whether the check ran on the GPU's own NUMA node.",
-        commands=(
-            "nvidia-smi -i {gpu} --query-gpu=pcie.link.gen.gpucurrent,pcie.link.width.current --format=csv",
-            "nvidia-smi topo -m",
-            "cat /proc/cmdline",
-        ),
-        judge=_copies, needs=("X01",), reads=("active",), active=True, each=True,
+        commands=("nvidia-smi -i {gpu} --query-gpu=pcie.link.gen.gpucurrent,pcie.link.width.current --format=csv",
+                  "nvidia-smi topo -m",
+                  "cat /proc/cmdline"),
+        judge=check_copies, needs=("X01",), reads=("active",), active=True, each=True,
     ),
     DiagnosticCheck(
         "X03", CheckStage.FUNCTIONAL, "the GPUs' memory keeps what is written to it",
@@ -202,7 +193,7 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
         remedy="The GPU's memory is faulty. Take it out of service, look at ECC and row remapping, run DCGM's memory "
         "test and have the GPU replaced if that fails, too. A GPU without ECC gives no other sign than this one.",
         commands=(OUT_OF_SERVICE, "nvidia-smi -i {gpu} -q -d ECC,ROW_REMAPPER", "dcgmi diag -r memtest -i {gpu}"),
-        judge=_remembers, needs=("X01",), reads=("active",), active=True, each=True,
+        judge=check_remembers, needs=("X01",), reads=("active",), active=True, each=True,
     ),
     DiagnosticCheck(
         "X04", CheckStage.FUNCTIONAL, "GPUs joined by NVLink copy to each other, rightly and faster than over PCIe",
@@ -212,13 +203,11 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
         remedy="With NVSwitches: is the fabric manager running, and are both GPUs registered? Else look at the links' "
         "state and errors, at ACS (it must be off on bare metal) and the IOMMU. Drain the node and reset the GPUs "
         "together; if a link stays down, have the bridge or board inspected.",
-        commands=(
-            "nvidia-smi topo -p2p r",
-            "nvidia-smi nvlink -s -i {gpu}",
-            "systemctl status nvidia-fabricmanager",
-            "lspci -vvv | grep ACSCtl",
-        ),
-        judge=_reaches, needs=("X01", "F03"), reads=("active",), active=True, each=True,
+        commands=("nvidia-smi topo -p2p r",
+                  "nvidia-smi nvlink -s -i {gpu}",
+                  "systemctl status nvidia-fabricmanager",
+                  "lspci -vvv | grep ACSCtl"),
+        judge=check_reaches, needs=("X01", "F03"), reads=("active",), active=True, each=True,
     ),
     DiagnosticCheck(
         "X06", CheckStage.FUNCTIONAL, "DCGM's quick diagnosis passes",
@@ -226,6 +215,6 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
         failure="Persistence Mode: GPU 0: persistence mode is not enabled",
         remedy="DCGM says what is wrong; see its words above, or run it again by hand.",
         commands=("dcgmi diag -r 1",),
-        judge=_dcgm, needs=("N02",), reads=("active",), active=True,
+        judge=check_dcgm, needs=("N02",), reads=("active",), active=True,
     ),
 )  # fmt: skip

@@ -1,10 +1,7 @@
 """What the GPU operator and its parts say of this node: discovery, labels, pods."""
 
-from collections.abc import Iterable, Mapping
-
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
-from gpuwatch.diagnose.model import CheckStage, NodePod
-from gpuwatch.model.snapshot import Snapshot
+from gpuwatch.diagnose.model import CheckStage
 
 NVIDIA = "nvidia.com/"
 DEPLOY = f"{NVIDIA}gpu.deploy."
@@ -15,26 +12,21 @@ VITAL = ("nvidia-driver", "container-toolkit", "device-plugin")
 """Parts of names of pods without which no container gets a GPU."""
 
 
-def _labels(context: CheckContext) -> dict[str, str]:
-    return context.node_labels
-
-
-def _discovery(context: CheckContext) -> CheckVerdict:
+def check_discovery(context: CheckContext) -> CheckVerdict:
     """The labels of GPU feature discovery against NVML. Its timestamp is that of its own start, hence says nothing."""
-    labels, view = _labels(context), context.facts.view
+    labels, view = context.node_labels, context.facts.view
     product = labels.get(f"{NVIDIA}gpu.product")
     if view is None or not view.snapshot.gpus:
         return skipped("no GPU was read")
     if product is None:
-        if labels.get(f"{DEPLOY}gpu-feature-discovery") == "true":
-            return warned("GPU feature discovery has not labelled this node")
-        return skipped("no GPU feature discovery here")
-    return _against_nvml(labels, product, view.snapshot)
-
-
-def _against_nvml(labels: Mapping[str, str], product: str, snapshot: Snapshot) -> CheckVerdict:
+        is_deployed = labels.get(f"{DEPLOY}gpu-feature-discovery") == "true"
+        late = warned("GPU feature discovery has not labelled this node")
+        return late if is_deployed else skipped("no GPU feature discovery here")
+    snapshot = view.snapshot
     names = {gpu.identity.name for gpu in snapshot.gpus if gpu.identity.name}
-    if names and not any(_is_of(product, name) for name in names):
+    wanted = [name.replace(" ", "-")[:63] for name in names]  # the label is NVML's name, as far as a label may be long
+    derived = tuple(f"{name}{suffix}" for name in wanted for suffix in ("-SHARED", "-MIG-"))
+    if names and product not in wanted and not product.startswith(derived):
         there = ", ".join(sorted(names))
         return failed(f"the label says {product}, NVML {there}", {f"{NVIDIA}gpu.product": product, "NVML": there})
     is_cut = any(gpu.mig_enabled for gpu in snapshot.gpus)
@@ -48,14 +40,8 @@ def _against_nvml(labels: Mapping[str, str], product: str, snapshot: Snapshot) -
     return passed(f"{product}, driver {driver}" if driver else product)
 
 
-def _is_of(product: str, name: str) -> bool:
-    """The label is NVML's name, perhaps with what sharing and MIG add, and no longer than a label may be."""
-    wanted = name.replace(" ", "-")[:63]
-    return product == wanted or product.startswith((f"{wanted}-SHARED", f"{wanted}-MIG-"))
-
-
-def _feature_discovery(context: CheckContext) -> CheckVerdict:
-    labels = _labels(context)
+def check_feature_discovery(context: CheckContext) -> CheckVerdict:
+    labels = context.node_labels
     found = [key for key in PRESENT if labels.get(key) == "true"]
     if found:
         return passed(found[0])
@@ -66,9 +52,9 @@ def _feature_discovery(context: CheckContext) -> CheckVerdict:
     return skipped("no node-feature-discovery here")
 
 
-def _deployed(context: CheckContext) -> CheckVerdict:
+def check_deployed(context: CheckContext) -> CheckVerdict:
     """Parts that the operator has taken off this node, for a while or for good."""
-    labels = _labels(context)
+    labels = context.node_labels
     deploy = {key.removeprefix(DEPLOY): value for key, value in labels.items() if key.startswith(DEPLOY)}
     if not deploy:
         return skipped("the GPU operator deploys nothing here")
@@ -98,7 +84,7 @@ SWITCHED_OFF = (
 SWITCH_ON = "kubectl label node {node} nvidia.com/gpu.deploy.device-plugin=true --overwrite"
 
 
-def _policy(context: CheckContext) -> CheckVerdict:
+def check_policy(context: CheckContext) -> CheckVerdict:
     cluster = context.facts.cluster
     if cluster is None or cluster.policy_state is None:
         why = cluster.unseen.get("clusterpolicy", "it has no state") if cluster else "the cluster was not read"
@@ -111,7 +97,7 @@ def _policy(context: CheckContext) -> CheckVerdict:
     return warned(f"the ClusterPolicy is {cluster.policy_state}")
 
 
-def _pods(context: CheckContext) -> CheckVerdict:
+def check_pods(context: CheckContext) -> CheckVerdict:
     """NVIDIA's pods on this node."""
     cluster = context.facts.cluster
     if cluster is None or cluster.pods is None:
@@ -122,19 +108,13 @@ def _pods(context: CheckContext) -> CheckVerdict:
     late = [pod for pod in pods if pod.ready is False and not pod.deleting]
     if not late:
         return passed(f"{len(pods)} pods are ready")
-    words = "; ".join(_told(pod) for pod in late)
-    evidence = {pod.path: _told(pod) for pod in late}
+    texts: dict[str, str] = {}
+    for pod in late:
+        restarts = f", {pod.restarts} restarts" if pod.restarts else ""
+        texts[pod.path] = f"{pod.path} is not ready{f' ({pod.waiting}{restarts})' if pod.waiting else restarts}"
     commands = tuple(f"kubectl -n {p.namespace} {ask} {p.name}" for p in late[:1] for ask in ("describe pod", "logs"))
-    return (failed if _is_vital(late) else warned)(words, evidence, commands=commands)
-
-
-def _is_vital(pods: Iterable[NodePod]) -> bool:
-    return any(part in (pod.app or "") for pod in pods for part in VITAL)
-
-
-def _told(pod: NodePod) -> str:
-    restarts = f", {pod.restarts} restarts" if pod.restarts else ""
-    return f"{pod.path} is not ready{f' ({pod.waiting}{restarts})' if pod.waiting else restarts}"
+    is_vital = any(part in (pod.app or "") for pod in late for part in VITAL)
+    return (failed if is_vital else warned)("; ".join(texts.values()), texts, commands=commands)
 
 
 OPERATOR: tuple[DiagnosticCheck, ...] = (
@@ -146,7 +126,7 @@ OPERATOR: tuple[DiagnosticCheck, ...] = (
         "and log, then restart it. Labels that stay when it is gone come from an old NodeFeature object or from "
         "somebody's hand.",
         commands=(GFD_POD, "kubectl -n gpu-operator rollout restart daemonset/gpu-feature-discovery"),
-        judge=_discovery, needs=("N03", "N04"), reads=("cluster", "view"),
+        judge=check_discovery, needs=("N03", "N04"), reads=("cluster", "view"),
     ),
     DiagnosticCheck(
         "L02", CheckStage.CLUSTER, "node-feature-discovery has found the GPUs",
@@ -155,7 +135,7 @@ OPERATOR: tuple[DiagnosticCheck, ...] = (
         remedy="Without this label the GPU operator takes everything off this node. See the log of the worker on it; "
         "its configuration must list PCI classes 03 and 0302 (sources.pci.deviceClassWhitelist) and the field vendor.",
         commands=(NVIDIA_PODS, "kubectl get nodefeatures -A"),
-        judge=_feature_discovery, needs=("H01",), reads=("cluster",),
+        judge=check_feature_discovery, needs=("H01",), reads=("cluster",),
     ),
     DiagnosticCheck(
         "L03", CheckStage.CLUSTER, "the GPU operator deploys its parts here",
@@ -168,7 +148,7 @@ OPERATOR: tuple[DiagnosticCheck, ...] = (
             "kubectl get node {node} --show-labels | tr ',' '\\n' | grep -E 'gpu.deploy|mig.config|upgrade-state'",
             "kubectl -n gpu-operator logs daemonset/nvidia-mig-manager --tail=50",
         ),
-        judge=_deployed, needs=("D08", "M02"), reads=("cluster",),
+        judge=check_deployed, needs=("D08", "M02"), reads=("cluster",),
     ),
     DiagnosticCheck(
         "L05", CheckStage.CLUSTER, "the GPU operator is ready",
@@ -176,11 +156,9 @@ OPERATOR: tuple[DiagnosticCheck, ...] = (
         failure="the ClusterPolicy is notReady",
         remedy="It is notReady as long as any of its DaemonSets is not, on whichever node: look for pods that do not "
         "run, and at the operator's log, which names the state it waits for.",
-        commands=(
-            "kubectl -n gpu-operator get pods -o wide",
-            "kubectl -n gpu-operator logs deploy/gpu-operator --tail=50",
-        ),
-        judge=_policy, reads=("cluster",),
+        commands=("kubectl -n gpu-operator get pods -o wide",
+                  "kubectl -n gpu-operator logs deploy/gpu-operator --tail=50"),
+        judge=check_policy, reads=("cluster",),
     ),
     DiagnosticCheck(
         "L08", CheckStage.CLUSTER, "NVIDIA's pods on this node are ready",
@@ -189,6 +167,6 @@ OPERATOR: tuple[DiagnosticCheck, ...] = (
         remedy="See why the first one waits. Pods in Init wait for the part before them: driver, then toolkit, then "
         "device plugin. ImagePullBackOff: registry, tag and pull secret. CrashLoopBackOff: its log, also with "
         "--previous.",
-        judge=_pods, needs=("N02", "K02"), reads=("cluster",),
+        judge=check_pods, needs=("N02", "K02"), reads=("cluster",),
     ),
 )  # fmt: skip

@@ -44,7 +44,7 @@ _FAILED = (
 )
 
 
-def _rivals(context: CheckContext) -> CheckVerdict:
+def check_rivals(context: CheckContext) -> CheckVerdict:
     bus = context.facts.bus or ()
     modules = (context.facts.kernel.modules if context.facts.kernel else None) or {}
     taken = tuple(gpu for gpu in bus if (gpu.driver or "").lower().replace("-", "_") in RIVALS)
@@ -62,7 +62,7 @@ def _rivals(context: CheckContext) -> CheckVerdict:
     return passed("none")
 
 
-def _built_for_kernel(context: CheckContext) -> CheckVerdict:
+def check_built_for_kernel(context: CheckContext) -> CheckVerdict:
     kernel = context.facts.kernel or Kernel()
     release, own = kernel.release or "this kernel", kernel.own_module
     if kernel.is_loaded:
@@ -93,7 +93,7 @@ def _not_installed(context: CheckContext, kernel: Kernel, release: str) -> Check
     return skipped("no NVIDIA driver is installed for any kernel")
 
 
-def _signatures(context: CheckContext) -> CheckVerdict:
+def check_signatures(context: CheckContext) -> CheckVerdict:
     kernel = context.facts.kernel or Kernel()
     if kernel.is_loaded:
         return passed("the module was taken")
@@ -111,7 +111,7 @@ def _signatures(context: CheckContext) -> CheckVerdict:
     return passed("Secure Boot is on, nothing was rejected" if enforced else "signatures are not enforced")
 
 
-def _log(context: CheckContext) -> CheckVerdict:
+def check_log(context: CheckContext) -> CheckVerdict:
     """GPUs that NVML reads are judged by what it says of them now, not by an old line."""
     lines = [line for line in matching_lines(context, *_FAILED) if _means_failure(context, line)]
     readable = readable_addresses(context)
@@ -155,12 +155,10 @@ KERNEL: tuple[DiagnosticCheck, ...] = (
         failure="nouveau owns 8 of 8 GPUs",
         remedy="Keep nouveau out: blacklist it, rebuild the initramfs (RHEL: dracut --force; Debian, Ubuntu: "
         "update-initramfs -u) and reboot. With the GPU operator do the same on the host.",
-        commands=(
-            "printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' > /etc/modprobe.d/blacklist-nouveau.conf",
-            "update-initramfs -u || dracut --force",
-            REBOOT,
-        ),
-        judge=_rivals, needs=("H01",), reads=("bus", "kernel"),
+        commands=("printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' > /etc/modprobe.d/blacklist-nouveau.conf",
+                  "update-initramfs -u || dracut --force",
+                  REBOOT),
+        judge=check_rivals, needs=("H01",), reads=("bus", "kernel"),
     ),
     DiagnosticCheck(
         "H08", CheckStage.HOST, "the nvidia module is built for the running kernel",
@@ -169,12 +167,10 @@ KERNEL: tuple[DiagnosticCheck, ...] = (
         remedy="The kernel was updated and the driver was not built for it. Install the kernel's headers and let DKMS "
         "build, or install the distribution's module for this kernel (Ubuntu: "
         "linux-modules-nvidia-BRANCH-server-open-$(uname -r)); or boot the kernel it is there for.",
-        commands=(
-            "apt-get install linux-headers-$(uname -r) || dnf install kernel-devel-$(uname -r)",
-            "dkms autoinstall -k $(uname -r)",
-            "modprobe nvidia",
-        ),
-        judge=_built_for_kernel, needs=("H01",), reads=("kernel",),
+        commands=("apt-get install linux-headers-$(uname -r) || dnf install kernel-devel-$(uname -r)",
+                  "dkms autoinstall -k $(uname -r)",
+                  "modprobe nvidia"),
+        judge=check_built_for_kernel, needs=("H01",), reads=("kernel",),
     ),
     DiagnosticCheck(
         "H09", CheckStage.HOST, "the kernel takes the nvidia module's signature",
@@ -183,12 +179,10 @@ KERNEL: tuple[DiagnosticCheck, ...] = (
         remedy="Secure Boot takes only modules signed with a key it knows. Enrol the key that DKMS signs with and "
         "confirm it at the console on the next boot, or use the distribution's signed modules, or switch Secure Boot "
         "off in the firmware.",
-        commands=(
-            "mokutil --sb-state",
-            "mokutil --import /var/lib/shim-signed/mok/MOK.der || mokutil --import /var/lib/dkms/mok.pub",
-            REBOOT,
-        ),
-        judge=_signatures, needs=("H01",), reads=("kernel",),
+        commands=("mokutil --sb-state",
+                  "mokutil --import /var/lib/shim-signed/mok/MOK.der || mokutil --import /var/lib/dkms/mok.pub",
+                  REBOOT),
+        judge=check_signatures, needs=("H01",), reads=("kernel",),
     ),
     DiagnosticCheck(
         "H10", CheckStage.HOST, "the kernel log tells of no GPU that failed",
@@ -197,6 +191,6 @@ KERNEL: tuple[DiagnosticCheck, ...] = (
         remedy="The driver gave this GPU up. Drain the node and reboot it; power it off and on if the GPU stays away. "
         "If it comes back with the same line: reseat it, check its power, then have it replaced.",
         commands=(KERNEL_LOG, DRAIN, REBOOT),
-        judge=_log, needs=("H01", "H02", "H03", "D06", "D07", "D09"), reads=("kernel_log",), each=True,
+        judge=check_log, needs=("H01", "H02", "H03", "D06", "D07", "D09"), reads=("kernel_log",), each=True,
     ),
 )  # fmt: skip

@@ -1,97 +1,68 @@
 """The ways of GPUs to each other and to other nodes: NVLink, RDMA adapters, IMEX."""
 
 import re
-from collections import defaultdict
 
-from gpuwatch.diagnose.check import (
-    CheckContext,
-    CheckVerdict,
-    DiagnosticCheck,
-    failed,
-    gpu_list,
-    passed,
-    skipped,
-    warned,
-)
-from gpuwatch.diagnose.checks.nvswitch import (
-    COMPLETED,
-    UNSEEN,
-    has_switches,
-)
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
+from gpuwatch.diagnose.checks.nvswitch import COMPLETED, UNSEEN, has_switches
+from gpuwatch.diagnose.checks.per_gpu import gpu_list
 from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG
 from gpuwatch.diagnose.host.fabric import Adapter
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.health.gpu_history import link_errors
-from gpuwatch.model.snapshot import Gpu
 
 
-def links(context: CheckContext) -> CheckVerdict:
-    """F03. Without a switch links may lead nowhere by design, and only the agent's finding counts."""
-    linked = [gpu for gpu in context.gpus if gpu.nvlinks and not gpu.mig_enabled]
+def check_links(context: CheckContext) -> CheckVerdict:
+    """Without a switch links may lead nowhere by design, and only the agent's finding counts."""
+    linked = {gpu.identity.index: gpu for gpu in context.gpus if gpu.nvlinks and not gpu.mig_enabled}
     if not linked:
         return skipped("NVLinks rest while MIG is on" if any(gpu.nvlinks for gpu in context.gpus) else "no NVLink")
-    words = {at: finding.message for at, finding in context.findings("nvlink_down") if at is not None}
-    up = {gpu.identity.index: _up(gpu) for gpu in linked if all(link.active is not None for link in gpu.nvlinks)}
-    for gpu in linked:
-        most = max((up[o.identity.index] for o in _siblings(gpu, linked) if o.identity.index in up), default=0)
-        if _is_switched(context, gpu) and up.get(gpu.identity.index, most) < most:
-            words.setdefault(gpu.identity.index, f"fewer NVLinks are up than of its siblings, which have {most}")
-    if not words:
+    problems = {at: finding.message for at, finding in context.findings("nvlink_down") if at is not None}
+    up = {
+        index: sum(bool(link.active) for link in gpu.nvlinks)
+        for index, gpu in linked.items()
+        if all(link.active is not None for link in gpu.nvlinks)
+    }
+    for index, gpu in linked.items():
+        most = max(
+            (up[i] for i, other in linked.items() if other.identity.name == gpu.identity.name and i in up), default=0
+        )
+        is_switched = has_switches(context.facts.services) or gpu.fabric.state == COMPLETED
+        if is_switched and up.get(index, most) < most:
+            problems.setdefault(index, f"fewer NVLinks are up than of its siblings, which have {most}")
+    if not problems:
         counts = sorted(set(up.values()))
         return passed(f"{' or '.join(map(str, counts)) or 'unknown'} links per GPU")
-    evidence = {f"gpu {at}": f"{said}{_count(at, linked, up)}" for at, said in sorted(words.items())}
-    dead = tuple(sorted(index for index in words if up.get(index) == 0))
-    gpus = dead or tuple(sorted(words))
-    message = f"{gpu_list(gpus)}: {words[gpus[0]]}{_count(gpus[0], linked, up)}"
-    return failed(message, evidence, gpus=gpus) if dead else warned(message, evidence, gpus=gpus)
+    texts = {
+        index: f"{problem} ({up[index]} of {len(linked[index].nvlinks)} links)" if index in up else problem
+        for index, problem in sorted(problems.items())
+    }
+    dead = tuple(index for index in texts if up.get(index) == 0)
+    gpus = dead or tuple(texts)
+    answer = failed if dead else warned
+    evidence = {f"gpu {index}": text for index, text in texts.items()}
+    return answer(f"{gpu_list(gpus)}: {texts[gpus[0]]}", evidence, gpus=gpus)
 
 
-def errors(context: CheckContext) -> CheckVerdict:
-    """F04: what the agent found within an hour, and whatever grew while we looked."""
+def check_link_errors(context: CheckContext) -> CheckVerdict:
+    """Findings of the agent within an hour, and errors that were added between the two samples."""
     linked = [gpu for gpu in context.gpus if gpu.nvlinks]
     if not linked:
         return skipped("no NVLink")
-    words = {at: finding.message for at, finding in context.findings("nvlink_errors") if at is not None}
+    problems = {at: finding.message for at, finding in context.findings("nvlink_errors") if at is not None}
     before = {gpu.identity.uuid: gpu for gpu in context.facts.earlier.snapshot.gpus} if context.facts.earlier else {}
     for gpu in linked:
-        grown = _growth(before.get(gpu.identity.uuid), gpu)
-        if grown:
-            worst = max(grown, key=lambda link: grown[link])
-            said = f"{sum(grown.values())} NVLink errors while we looked, most on link {worst}"
-            words.setdefault(gpu.identity.index, said)
-    if words:
-        gpus = tuple(sorted(words))
-        evidence = {f"gpu {index}": said for index, said in sorted(words.items())}
-        return warned(f"{gpu_list(gpus)}: {words[gpus[0]]}", evidence, gpus=gpus)
+        known = {link.link: link_errors(link) for link in before.get(gpu.identity.uuid, gpu).nvlinks}
+        grown = {link.link: link_errors(link) - known.get(link.link, 0) for link in gpu.nvlinks}
+        worst = max(grown, key=lambda link: grown[link])
+        if grown[worst] > 0:  # a counter that was reset has less than before
+            count = sum(errors for errors in grown.values() if errors > 0)
+            problems.setdefault(gpu.identity.index, f"{count} NVLink errors while we looked, most on link {worst}")
+    if problems:
+        gpus = tuple(sorted(problems))
+        evidence = {f"gpu {index}": problems[index] for index in gpus}
+        return warned(f"{gpu_list(gpus)}: {problems[gpus[0]]}", evidence, gpus=gpus)
     total = sum(link_errors(link) for gpu in linked for link in gpu.nvlinks)
     return passed(f"{total} since the driver was loaded" if total else "none")
-
-
-def _up(gpu: Gpu) -> int:
-    return sum(bool(link.active) for link in gpu.nvlinks)
-
-
-def _siblings(gpu: Gpu, linked: list[Gpu]) -> list[Gpu]:
-    return [other for other in linked if other.identity.name == gpu.identity.name]
-
-
-def _is_switched(context: CheckContext, gpu: Gpu) -> bool:
-    return has_switches(context.facts.services) or gpu.fabric.state == COMPLETED
-
-
-def _count(index: int, linked: list[Gpu], up: dict[int, int]) -> str:
-    total = next((len(gpu.nvlinks) for gpu in linked if gpu.identity.index == index), None)
-    return f" ({up[index]} of {total} links)" if index in up else ""
-
-
-def _growth(before: Gpu | None, now: Gpu) -> dict[int, int]:
-    """Link -> errors that matter since; a counter that was reset starts at 0."""
-    known: dict[int, int] = defaultdict(int)
-    for link in before.nvlinks if before else now.nvlinks:
-        known[link.link] = link_errors(link)
-    return {
-        link.link: link_errors(link) - known[link.link] for link in now.nvlinks if link_errors(link) > known[link.link]
-    }
 
 
 PEER_MODULES = ("nvidia_peermem", "nv_peer_mem")
@@ -105,8 +76,7 @@ MANY = 4
 """Ethernet adapters that can do RDMA: fewer are a server's plain network, more are there for it."""
 
 
-def peer_memory(context: CheckContext) -> CheckVerdict:
-    """F05."""
+def check_peer_memory(context: CheckContext) -> CheckVerdict:
     kernel, adapters = context.facts.kernel, _data_adapters(context)
     ours = [adapter for adapter in adapters if adapter.rdma and adapter.driver == "mlx5_core"]
     others = sorted({adapter.driver for adapter in adapters if adapter.rdma and adapter.driver} - {"mlx5_core"})
@@ -118,7 +88,8 @@ def peer_memory(context: CheckContext) -> CheckVerdict:
     evidence = {"adapters": ", ".join(name for adapter in ours for name in adapter.rdma)}
     if loaded:
         return passed(loaded, evidence)
-    if kernel.flavor == "open" and _version(kernel.release) >= DMA_BUF_KERNEL:
+    version = re.match(r"(\d{1,3})\.(\d{1,4})", kernel.release or "")  # 5, 15 of 5.15.0-113-generic
+    if kernel.flavor == "open" and version and tuple(map(int, version.groups())) >= DMA_BUF_KERNEL:
         return passed(f"dma-buf: open kernel modules, Linux {kernel.release}", evidence)
     if not is_wanted(ours):
         return skipped(f"{_rdma(ours)} for Ethernet, as any server has; nothing says that RDMA is wanted")
@@ -126,8 +97,7 @@ def peer_memory(context: CheckContext) -> CheckVerdict:
     return warned(f"{_rdma(ours)}, but no way to GPU memory: nvidia_peermem is not loaded", evidence)
 
 
-def adapter_drivers(context: CheckContext) -> CheckVerdict:
-    """F06."""
+def check_adapter_drivers(context: CheckContext) -> CheckVerdict:
     services, adapters = context.facts.services, [a for a in _data_adapters(context) if not a.virtual]
     if services is not None and services.network_driver_ready is False:
         return warned("the network operator's driver container is not ready", {"missing": ".driver-ready"})
@@ -146,8 +116,7 @@ def adapter_drivers(context: CheckContext) -> CheckVerdict:
     return passed(", ".join((_rdma(adapters), *more)))
 
 
-def imex(context: CheckContext) -> CheckVerdict:
-    """F07."""
+def check_imex(context: CheckContext) -> CheckVerdict:
     joined = [gpu for gpu in context.gpus if gpu.fabric.state == COMPLETED]
     if not any(model in (gpu.identity.name or "") for gpu in joined for model in MULTI_NODE):
         return skipped("NVLink does not leave this node, as far as GPUs are registered with a fabric")
@@ -182,12 +151,6 @@ def _rdma(adapters: list[Adapter]) -> str:
     return f"{len(adapters)} RDMA adapter{'s' if len(adapters) != 1 else ''}"
 
 
-def _version(release: str | None) -> tuple[int, ...]:
-    """`5.15.0-113-generic` -> (5, 15)."""
-    match = re.match(r"(\d{1,3})\.(\d{1,4})", release or "")
-    return tuple(map(int, match.groups())) if match else (0,)
-
-
 LINKS: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "F03", CheckStage.FABRIC, "every NVLink that leads somewhere is up",
@@ -198,7 +161,7 @@ LINKS: tuple[DiagnosticCheck, ...] = (
         "board together (nvidia-smi -r). A link that stays down is hardware: have the bridge or the GPU reseated, "
         "then replaced.",
         commands=("nvidia-smi nvlink -s -i {gpu}", KERNEL_LOG, DRAIN, "nvidia-smi --gpu-reset"),
-        judge=links, needs=("N04", "F01"), reads=("view",), each=True,
+        judge=check_links, needs=("N04", "F01"), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "F04", CheckStage.FABRIC, "NVLink error counters stand still",
@@ -207,7 +170,7 @@ LINKS: tuple[DiagnosticCheck, ...] = (
         remedy="Errors are repeated or corrected at a price, and often become a dead link. When its work is done, "
         "drain the node and reset the GPUs; if they rise again, have the GPU or the bridge reseated, then replaced.",
         commands=("nvidia-smi nvlink -e -i {gpu}", DRAIN, "nvidia-smi --gpu-reset"),
-        judge=errors, needs=("N04",), reads=("view",), each=True,
+        judge=check_link_errors, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "F05", CheckStage.FABRIC, "RDMA adapters can reach GPU memory",
@@ -218,7 +181,7 @@ LINKS: tuple[DiagnosticCheck, ...] = (
         "every boot too; it needs the RDMA modules to be loaded first. With the GPU operator: "
         "driver.rdma.enabled=true.",
         commands=("modprobe nvidia-peermem", "echo nvidia-peermem > /etc/modules-load.d/nvidia-peermem.conf"),
-        judge=peer_memory, needs=("D01",), reads=("services", "kernel"),
+        judge=check_peer_memory, needs=("D01",), reads=("services", "kernel"),
     ),
     DiagnosticCheck(
         "F06", CheckStage.FABRIC, "RDMA adapters have their driver",
@@ -228,7 +191,7 @@ LINKS: tuple[DiagnosticCheck, ...] = (
         remedy="Load the adapter's modules and see what the kernel says. With the network operator: look at the "
         "driver pod (mofed) of this node; the GPU operator's driver pod waits for it where RDMA is enabled.",
         commands=("modprobe mlx5_core", "modprobe mlx5_ib", "dmesg -T | grep -i mlx5", "rdma link"),
-        judge=adapter_drivers, reads=("services",),
+        judge=check_adapter_drivers, reads=("services",),
     ),
     DiagnosticCheck(
         "F07", CheckStage.FABRIC, "IMEX is there where NVLink spans nodes",
@@ -239,6 +202,6 @@ LINKS: tuple[DiagnosticCheck, ...] = (
         "/etc/nvidia-imex/nodes_config.cfg and start the service; channel 0 is made with `options nvidia "
         "NVreg_CreateImexChannel0=1`.",
         commands=("systemctl status nvidia-imex", "nvidia-imex-ctl -N", "ls -l /dev/nvidia-caps-imex-channels"),
-        judge=imex, needs=("D01",), reads=("services", "view"),
+        judge=check_imex, needs=("D01",), reads=("services", "view"),
     ),
 )  # fmt: skip

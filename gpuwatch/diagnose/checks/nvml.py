@@ -74,8 +74,7 @@ WEDGED = (
 )
 
 
-def library(context: CheckContext) -> CheckVerdict:
-    """N01."""
+def check_library(context: CheckContext) -> CheckVerdict:
     nvml = _nvml(context)
     if nvml is None or (nvml.code is not None and reserved_for_vms(context)):
         return skipped(reserved_for_vms(context) or _unseen(context))
@@ -86,8 +85,7 @@ def library(context: CheckContext) -> CheckVerdict:
     return passed(f"NVML {version}" if version else "it loads")
 
 
-def init(context: CheckContext) -> CheckVerdict:
-    """N02."""
+def check_init(context: CheckContext) -> CheckVerdict:
     nvml, view = _nvml(context), context.facts.view
     if nvml is None:
         hangs = context.facts.view_failure == "hangs"
@@ -127,7 +125,7 @@ def _unseen(context: CheckContext) -> str:
     return context.facts.unread.get("view", NO_RECORDING) if context.facts.live else NO_RECORDING
 
 
-def _count(context: CheckContext) -> CheckVerdict:
+def check_count(context: CheckContext) -> CheckVerdict:
     """GPUs that NVML counts against those of the bus that the driver has taken and that answer there."""
     view, bus = context.facts.view, context.facts.bus
     if view is None or bus is None:
@@ -166,7 +164,7 @@ SHOW_EXCLUDED = ("grep ExcludedGpus /proc/driver/nvidia/params", "grep -r Exclud
 VANISHED = "vanished from NVML"
 
 
-def _answers(context: CheckContext) -> CheckVerdict:
+def check_answers(context: CheckContext) -> CheckVerdict:
     """GPUs that are lost, hang, or do not tell who they are."""
     view = context.facts.view
     if view is None or not context.indexes:
@@ -218,7 +216,7 @@ NVML: tuple[DiagnosticCheck, ...] = (
         "NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility. With the GPU operator the driver lies "
         "below /run/nvidia/driver: name its library with --nvml-library.",
         commands=("ldconfig -p | grep libnvidia-ml", "ls /run/nvidia/driver/usr/lib*/libnvidia-ml.so.1"),
-        judge=library, needs=("D01", "D04"),
+        judge=check_library, needs=("D01", "D04"),
     ),
     DiagnosticCheck(
         "N02", CheckStage.NVML, "NVML starts",
@@ -226,7 +224,7 @@ NVML: tuple[DiagnosticCheck, ...] = (
         failure="nvmlInit: driver not loaded | library and kernel module differ | no permission | does not return",
         remedy="See what the kernel says of the driver; nvidia-smi must work before anything else can.",
         commands=("nvidia-smi", KERNEL_LOG),
-        judge=init, needs=("N01", "D03"),
+        judge=check_init, needs=("N01", "D03"),
     ),
     DiagnosticCheck(
         "N03", CheckStage.NVML, "NVML shows every GPU of the bus",
@@ -235,7 +233,7 @@ NVML: tuple[DiagnosticCheck, ...] = (
         remedy="The driver could not start this GPU, or lost it. The kernel log says why (RmInitAdapter failed, "
         "fallen off the bus). " + REBOOT_NODE.text,
         commands=(KERNEL_LOG, DRAIN, REBOOT),
-        judge=_count, needs=("N02", "H03", "H10", "D10"), reads=("bus", "view"),
+        judge=check_count, needs=("N02", "H03", "H10", "D10"), reads=("bus", "view"),
     ),
     DiagnosticCheck(
         "N04", CheckStage.NVML, "every GPU answers",
@@ -243,6 +241,6 @@ NVML: tuple[DiagnosticCheck, ...] = (
         failure="GPU 3: lost: GPU is lost | GPU 3: unresponsive: a driver call does not return",
         remedy="If a call about it hangs, kill nothing that is inside it. " + REBOOT_NODE.text,
         commands=(KERNEL_LOG, *REBOOT_NODE.commands),
-        judge=_answers, needs=("N02", "H02", "H03", "H10", "D09"), reads=("view",), each=True,
+        judge=check_answers, needs=("N02", "H02", "H03", "H10", "D09"), reads=("view",), each=True,
     ),
 )  # fmt: skip

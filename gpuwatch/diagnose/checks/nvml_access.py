@@ -13,7 +13,7 @@ from gpuwatch.diagnose.model import CheckStage
 WITHOUT_GPM = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada Lovelace"})
 
 
-def _gpm(context: CheckContext) -> CheckVerdict:
+def check_gpm(context: CheckContext) -> CheckVerdict:
     able = [
         gpu
         for gpu in context.gpus
@@ -31,7 +31,7 @@ def _gpm(context: CheckContext) -> CheckVerdict:
     return verdict_on_gpus(without) if without else passed(count_gpus(len(able)))
 
 
-def _readable(context: CheckContext) -> CheckVerdict:
+def check_readable(context: CheckContext) -> CheckVerdict:
     params = context.facts.kernel.params if context.facts.kernel else {}
     rule = params.get("RmProfilingAdminOnly")
     refused = problems_by_gpu(
@@ -51,7 +51,7 @@ def _readable(context: CheckContext) -> CheckVerdict:
     return passed(f"of {count_gpus(read)}{'; other programs need CAP_SYS_ADMIN for theirs' if rule == '1' else ''}")
 
 
-def _actuation(context: CheckContext) -> CheckVerdict:
+def check_actuation(context: CheckContext) -> CheckVerdict:
     limits = context.facts.limits
     if limits is None:
         return skipped("what this process may do was not seen")
@@ -76,7 +76,7 @@ ACCESS: tuple[DiagnosticCheck, ...] = (
         remedy="SM, tensor and memory activity are missing from the metrics; all else works. Update the driver to 535 "
         "or newer; in a virtual machine the host may withhold them.",
         commands=("nvidia-smi --query-gpu=index,name,driver_version --format=csv",),
-        judge=_gpm, needs=("N04",), reads=("view", "kernel"), level="full", each=True,
+        judge=check_gpm, needs=("N04",), reads=("view", "kernel"), level="full", each=True,
     ),
     DiagnosticCheck(
         "N06", CheckStage.NVML, "activity counters may be read",
@@ -86,7 +86,7 @@ ACCESS: tuple[DiagnosticCheck, ...] = (
         "--pause. Or this process may not read them: run it as root, or load the module with "
         "NVreg_RestrictProfilingToAdminUsers=0.",
         commands=("grep RmProfilingAdminOnly /proc/driver/nvidia/params", "ps -eo pid,comm | grep -E 'ncu|nsys|dcgm'"),
-        judge=_readable, needs=("N04",), reads=("view",), level="full", each=True,
+        judge=check_readable, needs=("N04",), reads=("view",), level="full", each=True,
     ),
     DiagnosticCheck(
         "N07", CheckStage.NVML, "who is to tune may set clocks and limits",
@@ -95,7 +95,7 @@ ACCESS: tuple[DiagnosticCheck, ...] = (
         remedy="Run the tuner as root with CAP_SYS_ADMIN: in the chart's values switch the tuner on, by hand add "
         "SYS_ADMIN to its securityContext. Or leave tuning.mode at observe: it then recommends only.",
         commands=("grep CapEff /proc/self/status", "gpuwatch tune status"),
-        judge=_actuation, needs=("N02",),
+        judge=check_actuation, needs=("N02",),
     ),
 )  # fmt: skip
 """None of them keeps work from running."""

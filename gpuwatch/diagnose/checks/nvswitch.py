@@ -1,21 +1,12 @@
-"""Judges the NVSwitches of a board and those who look after them: fabric manager, subnet manager, registration."""
+"""The NVSwitches of a board and what manages them: fabric manager, subnet manager, registration of the GPUs."""
 
-from gpuwatch.diagnose.check import (
-    CheckContext,
-    CheckVerdict,
-    DiagnosticCheck,
-    failed,
-    gpu_list,
-    passed,
-    skipped,
-    warned,
-)
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.driver_origin import is_containerised
 from gpuwatch.diagnose.checks.health.xids import DAY, ago
+from gpuwatch.diagnose.checks.per_gpu import gpu_list
 from gpuwatch.diagnose.checks.remedies import DRAIN, REBOOT
 from gpuwatch.diagnose.host.services import Services
 from gpuwatch.diagnose.model import CheckStage
-from gpuwatch.model.snapshot import Gpu
 
 MANAGER = "nv-fabricmanager"
 UNIT = "nvidia-fabricmanager.service"
@@ -35,21 +26,28 @@ def has_switches(services: Services | None) -> bool:
     return services is not None and bool(services.switches or services.bridges)
 
 
-def manager(context: CheckContext) -> CheckVerdict:
-    """F01. The log tells what started last, the package what would start next; a recording may lack either."""
+def check_manager(context: CheckContext) -> CheckVerdict:
+    """The log tells what started last, the package what would start next; a recording may lack either."""
     services = context.facts.services
     if services is None or not has_switches(services):
         return skipped("no NVSwitch" if services and services.switches is not None else "the PCI bus cannot be read")
-    runs, driver = services.runs(MANAGER), _driver(context)
+    view, kernel, runs = context.facts.view, context.facts.kernel, services.runs(MANAGER)
+    driver = kernel.driver if kernel else None
+    if driver is None and view is not None and view.snapshot.driver is not None:
+        driver = view.snapshot.driver.version
     if runs is None:
         return skipped(UNSEEN)
     package, started = services.fabric_manager_package, services.fabric_manager
     evidence = _evidence(services, driver)
     known = {version for version in ((package, started) if runs else (package or started,)) if version}
     if driver and known and driver not in known:
-        is_other = runs and _is_elsewhere(context)
+        states = {gpu.fabric.state for gpu in context.gpus if gpu.fabric.state}
+        is_elsewhere = runs and (is_containerised(context) or states == {COMPLETED})  # that version would not work
         elsewhere = passed(f"it runs, and not what the host's package and log tell of; {_switches(services)}", evidence)
-        return elsewhere if is_other else _skewed(package or started or "", driver, runs=runs, evidence=evidence)
+        then = "runs, but must be of the same version" if runs else "does not start so, and CUDA ends with error 802"
+        message = f"fabric manager {package or started}, driver {driver}: it {then}"
+        skewed = failed(message, evidence, remedy=_same_version(driver), commands=_install(driver))
+        return elsewhere if is_elsewhere else skewed
     if not runs:
         return _absent(services, driver, evidence)
     if driver and package and package != driver:
@@ -58,8 +56,7 @@ def manager(context: CheckContext) -> CheckVerdict:
     return passed(f"{started or package or 'version not known'}, {_switches(services)}", evidence)
 
 
-def subnet_manager(context: CheckContext) -> CheckVerdict:
-    """F08."""
+def check_subnet_manager(context: CheckContext) -> CheckVerdict:
     services = context.facts.services
     if services is None or not services.bridges:
         return skipped("no NVSwitch is managed through ConnectX here")
@@ -70,38 +67,33 @@ def subnet_manager(context: CheckContext) -> CheckVerdict:
     return passed(f"ib_umad, {services.bridges} ConnectX functions")
 
 
-def registration(context: CheckContext) -> CheckVerdict:
-    """F02: what the agent found, and GPUs whose registration has not ended. An agent gives them time, and has found
+def check_registration(context: CheckContext) -> CheckVerdict:
+    """Findings of the agent, and GPUs whose registration has not ended. An agent gives them time, and has found
     nothing before that is over.
     """
-    told = {at: finding for at, finding in context.findings("fabric_state") if at is not None}
+    found = {at: finding for at, finding in context.findings("fabric_state") if at is not None}
     known = {gpu.identity.index: gpu for gpu in context.gpus if gpu.fabric.state}
-    words = {index: finding.message for index, finding in told.items()}
+    problems = {index: finding.message for index, finding in found.items()}
     for index, gpu in known.items():
         if gpu.fabric.state == NOT_STARTED and has_switches(context.facts.services):
-            words.setdefault(index, "its registration with the NVSwitch fabric has not begun")
+            problems.setdefault(index, "its registration with the NVSwitch fabric has not begun")
         elif gpu.fabric.state == IN_PROGRESS:
-            words.setdefault(index, "its registration with the NVSwitch fabric is in progress")
-    if not words:
-        registered = sum(gpu.fabric.state == COMPLETED for gpu in known.values())
-        return (
-            passed(f"{registered} GPUs registered") if registered else skipped("no GPU has a fabric to register with")
-        )
-    evidence = {f"gpu {index}": said for index, said in sorted(words.items())}
+            problems.setdefault(index, "its registration with the NVSwitch fabric is in progress")
+    if not problems:
+        count = sum(gpu.fabric.state == COMPLETED for gpu in known.values())
+        return passed(f"{count} GPUs registered") if count else skipped("no GPU has a fabric to register with")
+    evidence = {f"gpu {index}": text for index, text in sorted(problems.items())}
+    registered = {i for i, gpu in known.items() if gpu.fabric.state == COMPLETED and not gpu.fabric.status}
     broken = tuple(
-        sorted(
-            index
-            for index in words
-            if not _is_registered(known.get(index)) and (index in told or not context.facts.agent)
-        )
+        index for index in sorted(problems) if index not in registered and (index in found or not context.facts.agent)
     )
-    gpus = broken or tuple(sorted(words))
-    message = f"{gpu_list(gpus)}: {words[gpus[0]]}"
+    gpus = broken or tuple(sorted(problems))
+    message = f"{gpu_list(gpus)}: {problems[gpus[0]]}"
     return failed(message, evidence, gpus=gpus) if broken else warned(message, evidence, gpus=gpus)
 
 
-def switch_errors(context: CheckContext) -> CheckVerdict:
-    """F09: what the agent found; without one, what the kernel log of the last day still tells."""
+def check_switch_errors(context: CheckContext) -> CheckVerdict:
+    """Findings of the agent; without one, what the kernel log of the last day still tells."""
     view = context.facts.view
     fatal = [finding for _, finding in context.findings("sxid_fatal")]
     found = fatal or [finding for _, finding in context.findings("sxid_warning")]
@@ -116,20 +108,6 @@ def switch_errors(context: CheckContext) -> CheckVerdict:
             message = f"SXid {count.sxid} of NVSwitch {count.switch} (fatal), {ago(context.facts.at - last)}"
             return warned(message, {"seen": "in the kernel log; whether it was repaired since is not known"})
     return passed("none") if late or has_switches(context.facts.services) else skipped("no NVSwitch")
-
-
-def _is_elsewhere(context: CheckContext) -> bool:
-    """Whether what lies on the host is not of the one that runs: it would not run with this driver, or not so well."""
-    states = {gpu.fabric.state for gpu in context.gpus if gpu.fabric.state}
-    return is_containerised(context) or states == {COMPLETED}
-
-
-def _driver(context: CheckContext) -> str | None:
-    """The loaded kernel module's version."""
-    kernel, view = context.facts.kernel, context.facts.view
-    if kernel is not None and kernel.driver is not None:
-        return kernel.driver
-    return view.snapshot.driver.version if view and view.snapshot.driver else None
 
 
 def _switches(services: Services) -> str:
@@ -148,12 +126,6 @@ def _evidence(services: Services, driver: str | None) -> dict[str, str]:
         "state": next((p.state for p in services.named(MANAGER) if p.state == "D"), None),
     }
     return {name: text for name, text in pairs.items() if text}
-
-
-def _skewed(version: str, driver: str, *, runs: bool, evidence: dict[str, str]) -> CheckVerdict:
-    then = "runs, but must be of the same version" if runs else "does not start so, and CUDA ends with error 802"
-    message = f"fabric manager {version}, driver {driver}: it {then}"
-    return failed(message, evidence, remedy=_same_version(driver), commands=_install(driver))
 
 
 def _same_version(driver: str) -> str:
@@ -186,10 +158,6 @@ def _absent(services: Services, driver: str | None, evidence: dict[str, str]) ->
     return failed(message, evidence)
 
 
-def _is_registered(gpu: Gpu | None) -> bool:
-    return gpu is not None and gpu.fabric.state == COMPLETED and not gpu.fabric.status
-
-
 MANAGER_LOG = "journalctl -b -u nvidia-fabricmanager --no-pager | tail -n 50"
 
 NVSWITCH: tuple[DiagnosticCheck, ...] = (
@@ -203,7 +171,7 @@ NVSWITCH: tuple[DiagnosticCheck, ...] = (
         "With the GPU operator it runs inside this node's driver pod: read that pod's log, delete the pod to start it "
         "anew.",
         commands=("systemctl status nvidia-fabricmanager", MANAGER_LOG, "systemctl restart nvidia-fabricmanager"),
-        judge=manager, needs=("D01", "F08"), reads=("services",),
+        judge=check_manager, needs=("D01", "F08"), reads=("services",),
     ),
     DiagnosticCheck(
         "F02", CheckStage.FABRIC, "every GPU is registered with a healthy NVLink fabric",
@@ -214,7 +182,7 @@ NVSWITCH: tuple[DiagnosticCheck, ...] = (
         "(nvidia-smi -r), or reboot. In a virtual machine without NVSwitches the host's fabric manager has to "
         "activate its partition.",
         commands=("nvidia-smi -q | grep -A 10 -w Fabric", MANAGER_LOG, "systemctl restart nvidia-fabricmanager"),
-        judge=registration, needs=("N04", "F01"), reads=("view",), each=True,
+        judge=check_registration, needs=("N04", "F01"), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "F08", CheckStage.FABRIC, "what manages NVLink 5 switches is there",
@@ -224,13 +192,11 @@ NVSWITCH: tuple[DiagnosticCheck, ...] = (
         remedy="The fabric manager's start script begins the NVLink subnet manager (nvlsm), which speaks to the "
         "switches through ib_umad; without ib_umad, ibstat (infiniband-diags) or nvlsm it gives up. Install what is "
         "missing, load the module at every boot too, then restart the fabric manager.",
-        commands=(
-            "modprobe ib_umad",
-            "echo ib_umad > /etc/modules-load.d/ib_umad.conf",
-            "command -v ibstat; dpkg -l nvlsm || rpm -q nvlsm",
-            "systemctl restart nvidia-fabricmanager",
-        ),
-        judge=subnet_manager, needs=("D01",), reads=("services",),
+        commands=("modprobe ib_umad",
+                  "echo ib_umad > /etc/modules-load.d/ib_umad.conf",
+                  "command -v ibstat; dpkg -l nvlsm || rpm -q nvlsm",
+                  "systemctl restart nvidia-fabricmanager"),
+        judge=check_subnet_manager, needs=("D01",), reads=("services",),
     ),
     DiagnosticCheck(
         "F09", CheckStage.FABRIC, "no NVSwitch has reported a fatal error lately",
@@ -240,6 +206,6 @@ NVSWITCH: tuple[DiagnosticCheck, ...] = (
         "together (nvidia-smi -r without -i), or reboot. If the same switch or link tells it again, have the "
         "baseboard looked at.",
         commands=("dmesg -T | grep -i sxid", DRAIN, "nvidia-smi --gpu-reset", REBOOT),
-        judge=switch_errors, needs=("N02",), reads=("view",),
+        judge=check_switch_errors, needs=("N02",), reads=("view",),
     ),
 )  # fmt: skip

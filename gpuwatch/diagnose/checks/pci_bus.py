@@ -17,14 +17,14 @@ _SIBLINGS = 3
 """So many others of its model show how a machine is built."""
 
 
-def _gpus_on_the_bus(context: CheckContext) -> CheckVerdict:
+def check_gpus_on_the_bus(context: CheckContext) -> CheckVerdict:
     bus = context.facts.bus or ()
     if not bus and nvml_works(context):
         return skipped("NVML has GPUs that are on no PCI bus, as on Jetson or in WSL")
     return passed(count_gpus(len(bus))) if bus else failed("no NVIDIA GPU on the PCI bus")
 
 
-def _all_gpus(context: CheckContext) -> CheckVerdict:
+def check_all_gpus(context: CheckContext) -> CheckVerdict:
     wanted, source = _expected(context)
     if wanted is None:
         return skipped("nobody says how many GPUs this node should have")
@@ -60,7 +60,7 @@ def _expected(context: CheckContext) -> tuple[int | None, str]:
     return None, ""
 
 
-def _answering(context: CheckContext) -> CheckVerdict:
+def check_answering(context: CheckContext) -> CheckVerdict:
     bus = context.facts.bus or ()
     if all(gpu.answers is None for gpu in bus):
         return skipped("not seen: the configuration space of the GPUs cannot be read")
@@ -74,7 +74,7 @@ def _answering(context: CheckContext) -> CheckVerdict:
     return passed("all answer")
 
 
-def _width(context: CheckContext) -> CheckVerdict:
+def check_width(context: CheckContext) -> CheckVerdict:
     gpus = selected_gpus(context)
     wired = {gpu.address for gpu in context.facts.bus or () if _is_as_wired(context, gpu)}
     as_wired = nvml_indexes(context, tuple(gpu for gpu in gpus if gpu.address in wired))
@@ -112,7 +112,7 @@ def _is_as_wired(context: CheckContext, gpu: BusGpu) -> bool:
     return len(others) < _SIBLINGS or any((o.link_width or 0) <= (gpu.link_width or 0) for o in others)
 
 
-def _errors(context: CheckContext) -> CheckVerdict:
+def check_errors(context: CheckContext) -> CheckVerdict:
     gpus = selected_gpus(context)
     parts = {gpu.address: {gpu.address: gpu.aer, **{port.address: port.aer for port in gpu.ports}} for gpu in gpus}
     counted = {address: aer for counters in parts.values() for address, aer in counters.items() if aer is not None}
@@ -133,7 +133,7 @@ def _errors(context: CheckContext) -> CheckVerdict:
     return passed(f"none uncorrectable, {corrected} corrected")
 
 
-def _peer_to_peer(context: CheckContext) -> CheckVerdict:
+def check_peer_to_peer(context: CheckContext) -> CheckVerdict:
     bus = context.facts.bus or ()
     if reason := _without_peers(context, bus):
         return skipped(reason)
@@ -179,7 +179,7 @@ PCI_BUS: tuple[DiagnosticCheck, ...] = (
         remedy="If this machine should have GPUs: power it off fully and on again; check seating, power cables and "
         "the BMC's log. In a virtual machine, check that the hypervisor passes the GPUs through.",
         commands=("lspci -nn -d 10de:",),
-        judge=_gpus_on_the_bus, reads=("bus",),
+        judge=check_gpus_on_the_bus, reads=("bus",),
     ),
     DiagnosticCheck(
         "H02", CheckStage.HOST, "as many GPUs are on the bus as the node should have",
@@ -188,7 +188,7 @@ PCI_BUS: tuple[DiagnosticCheck, ...] = (
         remedy="A GPU fell off the bus. Drain the node, power it off fully (a reboot may not be enough) and on again. "
         "If the GPU stays away: check seating, power cables and the BMC's log, then have it replaced.",
         commands=(DRAIN, "lspci -nn -d 10de:", KERNEL_LOG),
-        judge=_all_gpus, needs=("H01",), reads=("bus",), each=True,
+        judge=check_all_gpus, needs=("H01",), reads=("bus",), each=True,
     ),
     DiagnosticCheck(
         "H03", CheckStage.HOST, "every GPU answers on the bus",
@@ -197,7 +197,7 @@ PCI_BUS: tuple[DiagnosticCheck, ...] = (
         remedy="What runs on this GPU is lost. Drain the node and reboot it; if the GPU is still away, power the "
         "machine off and on. If it happens again: check power, cooling and seating, and have the GPU replaced.",
         commands=(KERNEL_LOG, DRAIN, REBOOT),
-        judge=_answering, needs=("H01",), reads=("bus",), each=True,
+        judge=check_answering, needs=("H01",), reads=("bus",), each=True,
     ),
     DiagnosticCheck(
         "H04", CheckStage.HOST, "every GPU's PCIe link has all its lanes",
@@ -207,7 +207,7 @@ PCI_BUS: tuple[DiagnosticCheck, ...] = (
         remedy="Transfers to and from this GPU are slower. When the node is free, reseat the GPU or its riser and "
         "look at the slot's bifurcation in the BIOS; if the slot has no more lanes, this is as good as it gets.",
         commands=("nvidia-smi --query-gpu=index,pcie.link.width.current,pcie.link.width.max --format=csv",),
-        judge=_width, needs=("H01", "H03"), reads=("bus",),
+        judge=check_width, needs=("H01", "H03"), reads=("bus",),
     ),
     DiagnosticCheck(
         "H05", CheckStage.HOST, "no uncorrectable PCIe errors",
@@ -216,7 +216,7 @@ PCI_BUS: tuple[DiagnosticCheck, ...] = (
         remedy="The link loses data. If the number grows: drain the node, reseat the GPU, its riser or cable, update "
         "the BIOS and the switch's firmware; then have the GPU replaced.",
         commands=("grep -H . /sys/bus/pci/devices/*/aer_dev_nonfatal | grep -v ' 0$'", "dmesg | grep AER"),
-        judge=_errors, needs=("H01", "H03"), reads=("bus",),
+        judge=check_errors, needs=("H01", "H03"), reads=("bus",),
     ),
     DiagnosticCheck(
         "H06", CheckStage.HOST, "GPUs reach each other over PCIe directly",
@@ -225,6 +225,6 @@ PCI_BUS: tuple[DiagnosticCheck, ...] = (
         remedy="Peers' traffic goes up to the CPU and back. On bare metal switch ACS off in the BIOS, or with setpci "
         "at each boot. Leave it on where GPUs are given to virtual machines.",
         commands=(_SHOW_ACS, "setpci -s PORT ECAP_ACS+6.w=0000"),
-        judge=_peer_to_peer, needs=("H01",), reads=("bus",), level="full",
+        judge=check_peer_to_peer, needs=("H01",), reads=("bus",), level="full",
     ),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, gpu_list, skipped, warned
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, skipped, spans, warned
 from gpuwatch.diagnose.checks.remedies import ADVICE
 from gpuwatch.model.finding import Severity
 from gpuwatch.model.snapshot import Gpu
@@ -16,6 +16,11 @@ WORKSTATION_BRANDS = frozenset(
 def count_gpus(number: int) -> str:
     """`1 GPU`, `8 GPUs`."""
     return f"{number} GPU{'s' if number != 1 else ''}"
+
+
+def gpu_list(indexes: tuple[int, ...]) -> str:
+    """`GPU 3`, `GPUs 0, 3`, `GPUs 0-7`."""
+    return f"GPU{'s' if len(indexes) != 1 else ''} {spans(indexes)}"
 
 
 def problems_by_gpu(

@@ -1,12 +1,7 @@
 """How containers get GPUs: NVIDIA's toolkit, the container runtime, the settings of both."""
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
-from gpuwatch.diagnose.checks.container_devices import (
-    device_injection,
-    runtime_config,
-    runtime_kind,
-    valid_cdi_specs,
-)
+from gpuwatch.diagnose.checks.container_devices import device_injection, runtime_config, runtime_kind, valid_cdi_specs
 from gpuwatch.diagnose.checks.per_gpu import WORKSTATION_BRANDS
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.runtime_config import RuntimeConfig
@@ -15,7 +10,7 @@ from gpuwatch.diagnose.model import CheckStage
 OPERATOR_PODS = "kubectl -n gpu-operator get pods -o wide --field-selector spec.nodeName={node}"
 
 
-def _toolkit_config(context: CheckContext) -> CheckVerdict:
+def check_toolkit_config(context: CheckContext) -> CheckVerdict:
     """config.toml of NVIDIA's runtime."""
     runtime, config = context.facts.runtime, runtime_config(context.facts)
     settings = runtime.toolkit_config if runtime else None
@@ -55,7 +50,7 @@ def _exempt(facts: NodeFacts) -> str | None:
     return GKE if facts.runtime.gke else None
 
 
-def _toolkit(context: CheckContext) -> CheckVerdict:
+def check_toolkit(context: CheckContext) -> CheckVerdict:
     """Packages of the host, or the copy that the GPU operator installs."""
     reason, found = _exempt(context.facts), context.facts.runtime.toolkit if context.facts.runtime else {}
     if reason:
@@ -94,7 +89,7 @@ def _is_meant(facts: NodeFacts, config: RuntimeConfig) -> bool:
     return in_cluster or bool(config.nvidia or config.hook or valid_cdi_specs(facts))
 
 
-def _configured(context: CheckContext) -> CheckVerdict:
+def check_configured(context: CheckContext) -> CheckVerdict:
     """A handler whose binary exists, an OCI hook, or CDI in the runtime that starts the containers."""
     kind = runtime_kind(context.facts) or ""
     reason = _exempt(context.facts) or (PODMAN if kind == "podman" else None)
@@ -160,7 +155,7 @@ def _repair(config: RuntimeConfig) -> tuple[str, ...]:
     return tell, f"systemctl restart {unit}", OPERATOR_PODS
 
 
-def _runtime_class(context: CheckContext) -> CheckVerdict:
+def check_runtime_class(context: CheckContext) -> CheckVerdict:
     """Pods name it, the GPU operator's among them; workloads need not where nvidia is the default or CDI is used."""
     cluster, config = context.facts.cluster, runtime_config(context.facts)
     if cluster is None or config is None or not config.nvidia:
@@ -179,7 +174,7 @@ def _runtime_class(context: CheckContext) -> CheckVerdict:
     return failed(f"no RuntimeClass leads to {config.kind}'s runtime {next(iter(config.nvidia))}")
 
 
-def _systemd_reload(context: CheckContext) -> CheckVerdict:
+def check_systemd_reload(context: CheckContext) -> CheckVerdict:
     """runc tells systemd which devices a container may use; it leaves out those without a link in /dev/char."""
     config, nodes = runtime_config(context.facts), context.facts.nodes
     if config is None or nodes is None or config.error or (context.facts.runtime and context.facts.runtime.gke):
@@ -206,7 +201,7 @@ RUNTIME: tuple[DiagnosticCheck, ...] = (
         remedy="Install the package nvidia-container-toolkit (apt, dnf or zypper, from NVIDIA's repository) and tell "
         "the runtime of it. With the GPU operator look at the toolkit pod of this node instead.",
         commands=(INSTALL, "nvidia-ctk runtime configure --runtime=containerd", "systemctl restart containerd"),
-        judge=_toolkit, needs=("D01", "D05"), reads=("runtime",),
+        judge=check_toolkit, needs=("D01", "D05"), reads=("runtime",),
     ),
     DiagnosticCheck(
         "T02", CheckStage.RUNTIME, "the container runtime knows NVIDIA's",
@@ -216,7 +211,7 @@ RUNTIME: tuple[DiagnosticCheck, ...] = (
         remedy="Add the nvidia runtime with nvidia-ctk and restart the container runtime; containers live on, but "
         "Docker's only with live-restore. Usually an update has replaced the file. With the GPU operator restart the "
         "toolkit pod of this node instead: it writes the configuration and restarts the runtime.",
-        judge=_configured, needs=("T01",), reads=("runtime",),
+        judge=check_configured, needs=("T01",), reads=("runtime",),
     ),
     DiagnosticCheck(
         "T03", CheckStage.RUNTIME, "a RuntimeClass leads to NVIDIA's runtime",
@@ -228,7 +223,7 @@ RUNTIME: tuple[DiagnosticCheck, ...] = (
             "| kubectl apply -f -",
             "kubectl get runtimeclass",
         ),
-        judge=_runtime_class, needs=("T02",), reads=("cluster", "runtime"),
+        judge=check_runtime_class, needs=("T02",), reads=("cluster", "runtime"),
     ),
     DiagnosticCheck(
         "T05", CheckStage.RUNTIME, "containers keep their GPUs when systemd reloads",
@@ -238,7 +233,7 @@ RUNTIME: tuple[DiagnosticCheck, ...] = (
         "links, and again at each boot (NVIDIA's documentation has a udev rule), or use CDI: container toolkit 1.18 "
         "or newer in mode auto, or cdi.enabled=true of the GPU operator, whose validator also makes the links.",
         commands=("nvidia-ctk system create-dev-char-symlinks --create-all",),
-        judge=_systemd_reload, needs=("T02",), reads=("runtime", "nodes"),
+        judge=check_systemd_reload, needs=("T02",), reads=("runtime", "nodes"),
     ),
     DiagnosticCheck(
         "T06", CheckStage.RUNTIME, "NVIDIA's runtime may give containers access to GPUs",
@@ -247,6 +242,6 @@ RUNTIME: tuple[DiagnosticCheck, ...] = (
         "open them",
         remedy="no-cgroups is for rootless containers only. Switch it off; containers started from then on are well.",
         commands=("nvidia-ctk config --set nvidia-container-cli.no-cgroups=false --in-place",),
-        judge=_toolkit_config, needs=("T01",), reads=("runtime",),
+        judge=check_toolkit_config, needs=("T01",), reads=("runtime",),
     ),
 )  # fmt: skip

@@ -1,143 +1,89 @@
-"""GPUs cut or shared: MIG, MPS, time-slicing."""
+"""GPUs cut or shared: MIG mode and instances against what the cluster asks for, MPS, time-slicing."""
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 
-from gpuwatch.diagnose.check import (
-    CheckContext,
-    CheckVerdict,
-    DiagnosticCheck,
-    failed,
-    gpu_list,
-    passed,
-    skipped,
-    warned,
-)
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.nvswitch import UNSEEN
+from gpuwatch.diagnose.checks.per_gpu import gpu_list, verdict_on_gpus
 from gpuwatch.diagnose.checks.remedies import DRAIN, RESET
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.snapshot import Gpu
-from gpuwatch.model.workload import Workload
 
 CONFIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
-STRATEGY, PRODUCT = "nvidia.com/mig.strategy", "nvidia.com/gpu.product"
-SINGLE, NONE = "single", "none"
-AT_WORK = ("pending", "rebooting")
+SHARING_STRATEGY, MPS_CAPABLE = "nvidia.com/gpu.sharing-strategy", "nvidia.com/mps.capable"
 _OF_ONE_PROFILE = re.compile(r"all-((?:\d+c\.)?\d+g\.\d+gb(?:[.+][a-z.+-]+)?)", re.ASCII)
 _GPU_INSTANCE = re.compile(r"gpu(\d+)/mig/gi(\d+)/access", re.ASCII)
+FULL = 0.95
+"""Share of a GPU's usable memory beyond which the next allocation will most likely fail."""
+GIB = 1 << 30
+MIG_MANAGER = "kubectl get pods -A -l app=nvidia-mig-manager --field-selector spec.nodeName={node}"
+MPS_DAEMON = "kubectl get pods -A -o wide --field-selector spec.nodeName={node} | grep mps-control-daemon"
 
 
-def labels(context: CheckContext) -> dict[str, str]:
-    """The node's; empty without a cluster."""
-    return context.node_labels
-
-
-def pending(context: CheckContext) -> CheckVerdict:
-    """M01."""
+def check_pending(context: CheckContext) -> CheckVerdict:
     capable = [gpu for gpu in context.gpus if gpu.mig_enabled is not None]
-    words = {at: finding.message for at, finding in context.findings("mig_pending") if at is not None}
+    problems = {at: finding.message for at, finding in context.findings("mig_pending") if at is not None}
     for gpu in capable:
         if gpu.mig_pending is not None and gpu.mig_pending != gpu.mig_enabled:
             wanted = "on" if gpu.mig_pending else "off"
-            words.setdefault(gpu.identity.index, f"MIG mode is to be {wanted} after the next reset")
-    if not words:
-        on = sum(bool(gpu.mig_enabled) for gpu in capable)
-        return passed(f"MIG is on at {on} of {len(capable)} GPUs") if capable else skipped("no GPU can do MIG")
-    gpus = tuple(sorted(words))
-    evidence = {f"gpu {index}": said for index, said in sorted(words.items())}
-    return failed(f"{gpu_list(gpus)}: {words[gpus[0]]}", evidence, gpus=gpus)
+            problems.setdefault(gpu.identity.index, f"MIG mode is to be {wanted} after the next reset")
+    if problems:
+        return verdict_on_gpus(dict(sorted(problems.items())), fatal=True)
+    on = sum(bool(gpu.mig_enabled) for gpu in capable)
+    return passed(f"MIG is on at {on} of {len(capable)} GPUs") if capable else skipped("no GPU can do MIG")
 
 
-def configuration(context: CheckContext) -> CheckVerdict:
-    """M02."""
-    state, config = labels(context).get(STATE), labels(context).get(CONFIG, "none")
+def check_configuration(context: CheckContext) -> CheckVerdict:
+    state, config = context.node_labels.get(STATE), context.node_labels.get(CONFIG, "none")
     if state is None:
         return skipped("no mig-manager: the node has no label mig.config.state")
     message = f"mig.config.state is {state} (mig.config: {config})"
     if state == "failed":
         return failed(message)
-    return (
-        warned(message, remedy="Wait; if this lasts for more than 10 minutes, read mig-manager's log.")
-        if (state in AT_WORK)
-        else passed(message)
-    )
+    if state in ("pending", "rebooting"):
+        return warned(message, remedy="Wait; if this lasts for more than 10 minutes, read mig-manager's log.")
+    return passed(message)
 
 
-def instances(context: CheckContext) -> CheckVerdict:
-    """M03."""
+def check_instances(context: CheckContext) -> CheckVerdict:
+    labels = context.node_labels
     capable = [gpu for gpu in context.gpus if gpu.mig_enabled is not None]
     if not capable:
         return skipped("no GPU can do MIG")
-    config = labels(context).get(CONFIG, "") if labels(context).get(STATE, "success") == "success" else ""
-    broken = {gpu.identity.index: said for gpu in capable if (said := _broken(context, gpu) or _other(gpu, config))}
+    config = labels.get(CONFIG, "") if labels.get(STATE, "success") == "success" else ""
+    broken: dict[int, str] = {}
+    for gpu in capable:
+        if problem := _without_compute_instance(context, gpu) or _other_than_label(gpu, config):
+            broken[gpu.identity.index] = problem
     empty = {gpu.identity.index: "MIG is on, but nothing is cut" for gpu in capable if gpu.mig_enabled and not gpu.mig}
-    words = broken or ({} if config == "all-enabled" else empty)
-    if words:
-        gpus = tuple(sorted(words))
-        evidence = {f"gpu {index}": said for index, said in sorted(words.items())}
-        say = failed if broken else warned
-        return say(f"{gpu_list(gpus)}: {words[gpus[0]]}", evidence, gpus=gpus)
-    cut = [gpu for gpu in capable if gpu.mig]
-    whole = ", ".join(f"gpu {gpu.identity.index}: {_profiles(gpu)}" for gpu in cut)
-    return passed(whole) if cut else skipped("MIG is off")
+    problems = broken or ({} if config == "all-enabled" else empty)
+    if problems:
+        return verdict_on_gpus(dict(sorted(problems.items())), fatal=bool(broken))
+    profiles = [f"gpu {gpu.identity.index}: {_profiles(gpu)}" for gpu in capable if gpu.mig]
+    return passed(", ".join(profiles)) if profiles else skipped("MIG is off")
 
 
-def strategy(context: CheckContext) -> CheckVerdict:
-    """M04, as the device plugin and GPU feature discovery demand it."""
-    cluster, cut = context.facts.cluster, [gpu for gpu in context.gpus if gpu.mig_enabled]
-    if not cut:
-        return skipped("MIG is off")
-    wanted = labels(context).get(STRATEGY) or ((cluster and cluster.plugin_environment) or {}).get("MIG_STRATEGY")
-    if wanted is None:
-        return skipped("not seen: the MIG strategy, for want of a label and of the device plugin's pod")
-    wrong = _wrong_single(context, cut) if wanted == SINGLE else ""
-    if not wrong and labels(context).get(PRODUCT, "").endswith("MIG-INVALID"):
-        wrong = f"the label gpu.product ends in MIG-INVALID (strategy {wanted})"
-    gpus = tuple(gpu.identity.index for gpu in cut)
-    if wrong:
-        return failed(wrong, gpus=gpus)
-    if wanted == NONE:
-        return warned(f"strategy none, but MIG is on at {gpu_list(gpus)}: handed out whole, of no use")
-    return passed(f"{wanted}: {', '.join(_names(cut)) or 'nothing is cut'}")
-
-
-def _wrong_single(context: CheckContext, cut: list[Gpu]) -> str:
-    whole = tuple(gpu.identity.index for gpu in context.gpus if not gpu.mig_enabled)
-    if len(_names(cut)) > 1:
-        return f"strategy single, but the instances are {' and '.join(_names(cut))}"
-    return f"strategy single, but MIG is off at {gpu_list(whole)}" if whole else ""
-
-
-def _names(cut: list[Gpu]) -> list[str]:
-    return sorted({instance.profile or "?" for gpu in cut for instance in gpu.mig})
-
-
-def _broken(context: CheckContext, gpu: Gpu) -> str:
+def _without_compute_instance(context: CheckContext, gpu: Gpu) -> str:
     """GPU instances that the driver shows and that have no compute instance; NVML has no device for them."""
-    used = {instance.gi for instance in gpu.mig}
-    idle = sorted(gi for gi in _gpu_instances(context, gpu) if gi not in used)
-    return f"GPU instance {', '.join(map(str, idle))} has no compute instance" if idle and gpu.mig_enabled else ""
-
-
-def _gpu_instances(context: CheckContext, gpu: Gpu) -> Iterator[int]:
     paths = context.facts.nodes.capabilities if context.facts.nodes else {}
+    idle: list[int] = []
     for path in paths:
         match = _GPU_INSTANCE.fullmatch(path)
         if match and int(match[1]) == gpu.identity.minor:
-            folder = path.removesuffix("access")
-            if not any(other.startswith(f"{folder}ci") for other in paths):
-                yield int(match[2])
+            prefix = f"{path.removesuffix('access')}ci"
+            if int(match[2]) not in {m.gi for m in gpu.mig} and not any(p.startswith(prefix) for p in paths):
+                idle.append(int(match[2]))
+    names = ", ".join(map(str, sorted(idle)))
+    return f"GPU instance {names} has no compute instance" if idle and gpu.mig_enabled else ""
 
 
-def _other(gpu: Gpu, config: str) -> str:
-    """What is not as a configuration of NVIDIA's own asks for; names that a site has given say nothing."""
+def _other_than_label(gpu: Gpu, config: str) -> str:
+    """How the GPU differs from a configuration of NVIDIA's own; names that a site has given say nothing."""
     if config == "all-disabled":
         return "MIG is on, but the label asks for all-disabled" if gpu.mig_enabled else ""
     asked = _OF_ONE_PROFILE.fullmatch(config)
-    if asked is None:
-        return ""
-    if gpu.mig and {(instance.profile or "").replace("+", ".") for instance in gpu.mig} == {asked[1]}:
+    if asked is None or {(instance.profile or "").replace("+", ".") for instance in gpu.mig} == {asked[1]}:
         return ""
     return f"{_profiles(gpu) or 'nothing is cut'}, but the label asks for {config}"
 
@@ -147,24 +93,42 @@ def _profiles(gpu: Gpu) -> str:
     return ", ".join(f"{count}x {profile}" for profile, count in sorted(counts.items()))
 
 
-SHARING_STRATEGY, MPS_CAPABLE = "nvidia.com/gpu.sharing-strategy", "nvidia.com/mps.capable"
-DAEMON = "nvidia-cuda-mps-control"
-FULL = 0.95
-"""Share of a GPU's usable memory beyond which the next allocation will most likely fail."""
-GIB = 1 << 30
+def check_strategy(context: CheckContext) -> CheckVerdict:
+    """By the rules of the device plugin and of GPU feature discovery."""
+    cluster, cut = context.facts.cluster, [gpu for gpu in context.gpus if gpu.mig_enabled]
+    if not cut:
+        return skipped("MIG is off")
+    plugin = (cluster.plugin_environment if cluster else None) or {}
+    wanted = context.node_labels.get("nvidia.com/mig.strategy") or plugin.get("MIG_STRATEGY")
+    if wanted is None:
+        return skipped("not seen: the MIG strategy, for want of a label and of the device plugin's pod")
+    profiles = sorted({instance.profile or "?" for gpu in cut for instance in gpu.mig})
+    whole = tuple(gpu.identity.index for gpu in context.gpus if not gpu.mig_enabled)
+    gpus, wrong = tuple(gpu.identity.index for gpu in cut), ""
+    if wanted == "single" and len(profiles) > 1:
+        wrong = f"strategy single, but the instances are {' and '.join(profiles)}"
+    elif wanted == "single" and whole:
+        wrong = f"strategy single, but MIG is off at {gpu_list(whole)}"
+    elif context.node_labels.get("nvidia.com/gpu.product", "").endswith("MIG-INVALID"):
+        wrong = f"the label gpu.product ends in MIG-INVALID (strategy {wanted})"
+    if wrong:
+        return failed(wrong, gpus=gpus)
+    if wanted == "none":
+        return warned(f"strategy none, but MIG is on at {gpu_list(gpus)}: handed out whole, of no use")
+    return passed(f"{wanted}: {', '.join(profiles) or 'nothing is cut'}")
 
 
-def mps(context: CheckContext) -> CheckVerdict:
-    """M05. GPU feature discovery sets mps.capable only where the device plugin is to share by MPS."""
-    services, cluster = context.facts.services, context.facts.cluster
-    runs = services.runs(DAEMON) if services else None
-    wanted = labels(context).get(SHARING_STRATEGY) == "mps" or labels(context).get(MPS_CAPABLE) == "true"
+def check_mps(context: CheckContext) -> CheckVerdict:
+    """GPU feature discovery sets mps.capable only where the device plugin is to share by MPS."""
+    services, labels = context.facts.services, context.node_labels
+    runs = services.runs("nvidia-cuda-mps-control") if services else None
     if services is None or runs is None:
         return skipped(UNSEEN)
-    if not wanted:
+    if labels.get(SHARING_STRATEGY) != "mps" and labels.get(MPS_CAPABLE) != "true":
         if runs:
             return passed("a daemon runs, though the cluster advertises no MPS")
-        return skipped("nobody shares by MPS" if cluster else "no MPS daemon; the cluster was not asked for its labels")
+        was_asked = context.facts.cluster is not None
+        return skipped("no GPU is shared by MPS" if was_asked else "no MPS daemon; the Node's labels were not read")
     if not runs:
         return failed("GPUs are advertised as shared by MPS, but no MPS control daemon runs")
     if services.sockets is not None and not any("mps" in path for path in services.sockets):
@@ -172,43 +136,31 @@ def mps(context: CheckContext) -> CheckVerdict:
     return passed("the control daemon runs")
 
 
-def oversubscription(context: CheckContext) -> CheckVerdict:
-    """M06. What is in use counts, not what is requested: slots have no size."""
-    if labels(context).get(SHARING_STRATEGY) == "mps":
+def check_oversubscription(context: CheckContext) -> CheckVerdict:
+    """Memory in use counts, not what is requested: slots have no size."""
+    if context.node_labels.get(SHARING_STRATEGY) == "mps":
         return skipped("MPS limits the memory of each")
-    shared = {
-        gpu.identity.index: gpu for gpu in context.gpus if not gpu.mig_enabled and len(_sharers(context, gpu)) > 1
-    }
-    if not shared:
+    devices = context.facts.view.attribution.devices if context.facts.view else ()
+    texts: dict[int, str] = {}
+    full: list[int] = []
+    for gpu in context.gpus:
+        sharers = {holder.workload for d in devices if d.gpu == gpu.identity.uuid for holder in d.holders}
+        if gpu.mig_enabled or len(sharers) < 2:
+            continue
+        index, memory = gpu.identity.index, gpu.memory
+        usable = (memory.total or 0) - (memory.reserved or 0)
+        texts[index] = f"{len(sharers)} sharers"
+        if memory.used is not None and memory.total is not None:
+            texts[index] += f" hold {memory.used / GIB:.1f} of {usable / GIB:.1f} GiB"
+        if memory.used is not None and usable > 0 and memory.used / usable >= FULL:
+            full.append(index)
+    if not texts:
         return skipped("no GPU is held by several workloads")
-    full = tuple(index for index, gpu in shared.items() if (_used(gpu) or 0.0) >= FULL)
-    evidence = {f"gpu {index}": _words(context, gpu) for index, gpu in shared.items()}
+    evidence = {f"gpu {index}": text for index, text in texts.items()}
     if full:
-        return warned(f"{gpu_list(full)}: {_words(context, shared[full[0]])}", evidence, gpus=full)
-    return passed(f"{gpu_list(tuple(shared))}, {_words(context, next(iter(shared.values())))}", evidence)
+        return warned(f"{gpu_list(tuple(full))}: {texts[full[0]]}", evidence, gpus=tuple(full))
+    return passed(f"{gpu_list(tuple(texts))}, {next(iter(texts.values()))}", evidence)
 
-
-def _sharers(context: CheckContext, gpu: Gpu) -> set[Workload]:
-    view = context.facts.view
-    rows = view.attribution.devices if view else ()
-    return {holder.workload for row in rows if row.gpu == gpu.identity.uuid for holder in row.holders}
-
-
-def _used(gpu: Gpu) -> float | None:
-    usable = (gpu.memory.total or 0) - (gpu.memory.reserved or 0)
-    return gpu.memory.used / usable if gpu.memory.used is not None and usable > 0 else None
-
-
-def _words(context: CheckContext, gpu: Gpu) -> str:
-    sharers, memory = len(_sharers(context, gpu)), gpu.memory
-    if memory.used is None or memory.total is None:
-        return f"{sharers} sharers"
-    usable = memory.total - (memory.reserved or 0)
-    return f"{sharers} sharers hold {memory.used / GIB:.1f} of {usable / GIB:.1f} GiB"
-
-
-MIG_MANAGER = "kubectl get pods -A -l app=nvidia-mig-manager --field-selector spec.nodeName={node}"
-MPS_DAEMON = "kubectl get pods -A -o wide --field-selector spec.nodeName={node} | grep mps-control-daemon"
 
 SHARING: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
@@ -220,7 +172,7 @@ SHARING: tuple[DiagnosticCheck, ...] = (
         "stay as it is instead, set the mode back: nvidia-smi -i {gpu} -mig 0 (or 1). With the GPU operator, leave it "
         "to mig-manager: set the label nvidia.com/mig.config.",
         commands=(DRAIN, RESET, "nvidia-smi -i {gpu} --query-gpu=mig.mode.current,mig.mode.pending --format=csv"),
-        judge=pending, needs=("N04",), reads=("view",), each=True,
+        judge=check_pending, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "M02", CheckStage.SHARING, "mig-manager has done what the label asks for",
@@ -230,7 +182,7 @@ SHARING: tuple[DiagnosticCheck, ...] = (
         "configuration. Mend it, then have it try again: set the label nvidia.com/mig.config to another configuration "
         "and back.",
         commands=(MIG_MANAGER, "kubectl logs -n gpu-operator -l app=nvidia-mig-manager --tail=50", "nvidia-smi"),
-        judge=configuration, needs=("N02",), reads=("cluster",),
+        judge=check_configuration, needs=("N02",), reads=("cluster",),
     ),
     DiagnosticCheck(
         "M03", CheckStage.SHARING, "MIG instances are whole, and those the label asks for",
@@ -241,7 +193,7 @@ SHARING: tuple[DiagnosticCheck, ...] = (
         "configuration and back; without it nvidia-mig-parted apply, or nvidia-smi mig -cci for a GPU instance "
         "without compute instance. Then restart the device plugin.",
         commands=("nvidia-smi mig -lgi", "nvidia-smi mig -lci", "nvidia-smi mig -cci -i {gpu}"),
-        judge=instances, needs=("N04", "M01", "M02"), reads=("view",), each=True,
+        judge=check_instances, needs=("N04", "M01", "M02"), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "M04", CheckStage.SHARING, "the MIG strategy fits how GPUs are cut",
@@ -251,11 +203,9 @@ SHARING: tuple[DiagnosticCheck, ...] = (
         remedy="With the strategy single every GPU of the node must be cut, and all into the same profile: else the "
         "device plugin advertises nothing. Take the strategy mixed (GPU operator: mig.strategy=mixed of the "
         "ClusterPolicy; device plugin: MIG_STRATEGY=mixed), or cut all GPUs alike by the label nvidia.com/mig.config.",
-        commands=(
-            "nvidia-smi -L",
-            "kubectl get node {node} -L nvidia.com/mig.strategy,nvidia.com/gpu.product,nvidia.com/mig.config",
-        ),
-        judge=strategy, needs=("N02", "M01", "M02"), reads=("view", "cluster"),
+        commands=("nvidia-smi -L",
+                  "kubectl get node {node} -L nvidia.com/mig.strategy,nvidia.com/gpu.product,nvidia.com/mig.config"),
+        judge=check_strategy, needs=("N02", "M01", "M02"), reads=("view", "cluster"),
     ),
     DiagnosticCheck(
         "M05", CheckStage.SHARING, "the MPS control daemon runs where GPUs are shared by MPS",
@@ -266,7 +216,7 @@ SHARING: tuple[DiagnosticCheck, ...] = (
         "this node and restart it, then the device plugin. It runs only on nodes with the label "
         "nvidia.com/mps.capable=true, and not together with MIG.",
         commands=(MPS_DAEMON, "ls -lR /run/nvidia/mps"),
-        judge=mps, needs=("D01",), reads=("services",),
+        judge=check_mps, needs=("D01",), reads=("services",),
     ),
     DiagnosticCheck(
         "M06", CheckStage.SHARING, "the memory of time-sliced GPUs is enough for those who share it",
@@ -276,6 +226,6 @@ SHARING: tuple[DiagnosticCheck, ...] = (
         "the GPU fewer replicas in the device plugin's configuration, let one of them go elsewhere, or let each limit "
         "itself (for PyTorch: torch.cuda.set_per_process_memory_fraction). MIG or MPS divide memory.",
         commands=("gpuwatch get processes", "nvidia-smi"),
-        judge=oversubscription, needs=("N04",), reads=("view",), each=True,
+        judge=check_oversubscription, needs=("N04",), reads=("view",), each=True,
     ),
 )  # fmt: skip

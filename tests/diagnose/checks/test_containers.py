@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuwatch.diagnose.check import CheckContext
 from gpuwatch.diagnose.checks.container_devices import device_injection, runtime_config, runtime_kind
 from gpuwatch.diagnose.checks.kubelet.capacity import expected_devices, gpus_without_device, nvidia_resources
-from gpuwatch.diagnose.checks.sharing import instances
+from gpuwatch.diagnose.checks.sharing import check_instances
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.cdi import CdiSpec
@@ -357,6 +357,6 @@ def test_what_a_profile_brings_along_is_part_of_the_labels_name(config: str, pro
     snapshot = msgspec.structs.replace(seen().snapshot, gpus=(gpu(0, profile),))
     view = msgspec.structs.replace(seen(), snapshot=snapshot)
     assert (
-        instances(CheckContext(NodeFacts(at=1.0, cluster=ClusterFacts(node=node), view=view))).result
+        check_instances(CheckContext(NodeFacts(at=1.0, cluster=ClusterFacts(node=node), view=view))).result
         is CheckStatus.PASS
     )

@@ -1,7 +1,14 @@
 """Heat, clocks and power of each GPU: what slows it down, and which setting or device asks for that."""
 
-from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, gpu_list, passed, skipped
-from gpuwatch.diagnose.checks.per_gpu import agent_verdict, count_gpus, no_reading, problems_by_gpu, verdict_on_gpus
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, passed, skipped
+from gpuwatch.diagnose.checks.per_gpu import (
+    agent_verdict,
+    count_gpus,
+    gpu_list,
+    no_reading,
+    problems_by_gpu,
+    verdict_on_gpus,
+)
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.health.check import is_paced
 from gpuwatch.model.setting import Knob
@@ -15,7 +22,7 @@ COOLING = (
 )
 
 
-def _heat(context: CheckContext) -> CheckVerdict:
+def check_heat(context: CheckContext) -> CheckVerdict:
     warm = [gpu for gpu in context.gpus if gpu.temperature.gpu is not None]
     if not warm:
         return no_reading(context, "no GPU tells its temperature")
@@ -41,7 +48,7 @@ def _heat(context: CheckContext) -> CheckVerdict:
     return passed(f"the hottest has {hottest.temperature.gpu:.0f} °C (GPU {hottest.identity.index})")
 
 
-def _slowed(context: CheckContext) -> CheckVerdict:
+def check_slowed(context: CheckContext) -> CheckVerdict:
     if not any(gpu.clock_events.active for gpu in context.gpus):
         return no_reading(context, "no GPU tells why its clocks are low")
     if braked := agent_verdict(context, "hw_power_brake"):
@@ -68,7 +75,7 @@ POWER = (
 )
 
 
-def _limits(context: CheckContext) -> CheckVerdict:
+def check_limits(context: CheckContext) -> CheckVerdict:
     known = [gpu for gpu in context.gpus if gpu.power.limit_default is not None]
     if not known:
         return no_reading(context, "no GPU tells its power limits")
@@ -101,7 +108,7 @@ def _limit(gpu: Gpu) -> float | None:
     return gpu.power.limit_enforced if gpu.power.limit_configured is None else gpu.power.limit_configured
 
 
-def _clocks(context: CheckContext) -> CheckVerdict:
+def check_clocks(context: CheckContext) -> CheckVerdict:
     """A GPU whose clocks gpuwatch holds is meant to be slow."""
     busy = [
         gpu
@@ -149,7 +156,7 @@ BOARD: tuple[DiagnosticCheck, ...] = (
         failure="GPU 4: 88 °C, slowdown at 87 °C | 1 °C above its limit",
         remedy=COOLING,
         commands=("nvidia-smi -q -d TEMPERATURE",),
-        judge=_heat, needs=("N04",), reads=("view",), each=True,
+        judge=check_heat, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "G07", CheckStage.HEALTH, "neither heat nor the power supply holds clocks down",
@@ -157,7 +164,7 @@ BOARD: tuple[DiagnosticCheck, ...] = (
         failure="GPU 6: the power supply asks for less power",
         remedy=f"{COOLING} {POWER}",
         commands=("nvidia-smi -q -d PERFORMANCE", "ipmitool sel list | tail"),
-        judge=_slowed, needs=("N04",), reads=("view",), each=True,
+        judge=check_slowed, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "G08", CheckStage.HEALTH, "power limits are the boards' default, or somebody known set them",
@@ -167,7 +174,7 @@ BOARD: tuple[DiagnosticCheck, ...] = (
         remedy="Find out who set it: a boot script with nvidia-smi -pl, DCGM (dcgmi config --get), the BMC, another "
         "tuner. If nobody wants it, give it back; if it is meant so, say power_limit in the baseline (--expect).",
         commands=("nvidia-smi -i {gpu} -q -d POWER",),
-        judge=_limits, needs=("N04",), reads=("view",), each=True,
+        judge=check_limits, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "G09", CheckStage.HEALTH, "GPUs at work have their clocks",
@@ -177,7 +184,7 @@ BOARD: tuple[DiagnosticCheck, ...] = (
         remedy="Most often somebody has locked its clocks (nvidia-smi -lgc) and left: unlock them. If that changes "
         "nothing, reset the GPU when its work is done.",
         commands=("nvidia-smi -i {gpu} -q -d CLOCK,PERFORMANCE", "nvidia-smi -i {gpu} -rgc"),
-        judge=_clocks, needs=("N04",), reads=("view",), each=True,
+        judge=check_clocks, needs=("N04",), reads=("view",), each=True,
     ),
 )  # fmt: skip
 """From heat to what it does."""

@@ -8,7 +8,7 @@ from gpuwatch.diagnose.model import CheckStage
 UNCORRECTED = "uncorrected/aggregate/total"
 
 
-def _ecc_mode(context: CheckContext) -> CheckVerdict:
+def check_ecc_mode(context: CheckContext) -> CheckVerdict:
     known = [gpu for gpu in context.gpus if gpu.ecc.enabled is not None]
     if not known:
         return no_reading(context, "no GPU tells of ECC (GeForce has none)")
@@ -34,7 +34,7 @@ def _ecc_mode(context: CheckContext) -> CheckVerdict:
 MIXED = "Memory errors of these GPUs go unseen. Switch ECC on, as for the others; it takes a reset."
 
 
-def _errors(context: CheckContext) -> CheckVerdict:
+def check_errors(context: CheckContext) -> CheckVerdict:
     if not any(gpu.ecc.counts for gpu in context.gpus):
         return no_reading(context, "no GPU counts memory errors")
     checks = ("ecc_sram_threshold", "memory_unrepairable", "ecc_uncorrected", "ecc_correctable_rate")
@@ -44,7 +44,7 @@ def _errors(context: CheckContext) -> CheckVerdict:
     return passed(f"none since the driver was loaded{f', {ever} ever' if ever else ''}")
 
 
-def _remaps(context: CheckContext) -> CheckVerdict:
+def check_remaps(context: CheckContext) -> CheckVerdict:
     if not any(gpu.row_remap.failure is not None for gpu in context.gpus):
         return no_reading(context, "no GPU tells of row remaps (Ampere and newer do, but not in MIG mode)")
     if found := agent_verdict(context, "row_remap_failure", "row_remap_pending", "repair_pending"):
@@ -64,7 +64,7 @@ def _remaps(context: CheckContext) -> CheckVerdict:
 WORN = "The next fault in such a bank cannot be repaired. Have the GPU replaced at the next occasion; it still works."
 
 
-def _pages(context: CheckContext) -> CheckVerdict:
+def check_pages(context: CheckContext) -> CheckVerdict:
     known = [gpu for gpu in context.gpus if gpu.retired_pages.double_bit is not None]
     if not known:
         return no_reading(context, "no GPU retires pages (Turing and older do)")
@@ -81,7 +81,7 @@ MEMORY: tuple[DiagnosticCheck, ...] = (
         remedy="Somebody has switched it with nvidia-smi -e. To keep what is in force, switch it back (-e 1: on, -e "
         "0: off); to have the change, reset the GPU when its work is done.",
         commands=("nvidia-smi -i {gpu} -q -d ECC", DRAIN, RESET),
-        judge=_ecc_mode, needs=("N04",), reads=("view",), each=True,
+        judge=check_ecc_mode, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "G02", CheckStage.HEALTH, "memory has no errors that ECC could not correct",
@@ -90,7 +90,7 @@ MEMORY: tuple[DiagnosticCheck, ...] = (
         failure="GPU 1: uncorrected ECC errors since the driver was loaded: 2",
         remedy=RESET_GPU.text + " If errors come back after it, have the GPU replaced.",
         commands=("nvidia-smi -i {gpu} -q -d ECC", *RESET_GPU.commands),
-        judge=_errors, needs=("N04",), reads=("view",), each=True,
+        judge=check_errors, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "G03", CheckStage.HEALTH, "no memory row waits for, or has failed, its repair",
@@ -99,7 +99,7 @@ MEMORY: tuple[DiagnosticCheck, ...] = (
         remedy="A failed remap is NVIDIA's criterion for a replacement. One that waits is done by a "
         "reset. " + RESET_GPU.text,
         commands=("nvidia-smi -i {gpu} -q -d ROW_REMAPPER", *RESET_GPU.commands),
-        judge=_remaps, needs=("N04",), reads=("view",), each=True,
+        judge=check_remaps, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "G04", CheckStage.HEALTH, "few memory pages are retired, and none waits for it",
@@ -107,7 +107,7 @@ MEMORY: tuple[DiagnosticCheck, ...] = (
         failure="GPU 0: 62 memory pages are retired",
         remedy="There is room for 64: have the GPU replaced. Pages that wait are retired by a reset. " + RESET_GPU.text,
         commands=("nvidia-smi -i {gpu} -q -d PAGE_RETIREMENT", *RESET_GPU.commands),
-        judge=_pages, needs=("N04",), reads=("view",), each=True,
+        judge=check_pages, needs=("N04",), reads=("view",), each=True,
     ),
 )  # fmt: skip
 """Errors, then their repair."""

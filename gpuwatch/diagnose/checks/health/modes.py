@@ -3,20 +3,14 @@
 from collections.abc import Iterator
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, passed, skipped
-from gpuwatch.diagnose.checks.per_gpu import (
-    WORKSTATION_BRANDS,
-    agent_verdict,
-    count_gpus,
-    no_reading,
-    verdict_on_gpus,
-)
+from gpuwatch.diagnose.checks.per_gpu import WORKSTATION_BRANDS, agent_verdict, count_gpus, no_reading, verdict_on_gpus
 from gpuwatch.diagnose.checks.remedies import CONTACT_SUPPORT, RESET_GPU
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
 
 
-def _persistence(context: CheckContext) -> CheckVerdict:
+def check_persistence(context: CheckContext) -> CheckVerdict:
     servers = [
         gpu for gpu in context.gpus if gpu.identity.brand not in WORKSTATION_BRANDS and gpu.persistence_mode is not None
     ]
@@ -36,7 +30,7 @@ def _persistence(context: CheckContext) -> CheckVerdict:
     return passed("nvidia-persistenced runs" if daemon else "on")
 
 
-def _compute_mode(context: CheckContext) -> CheckVerdict:
+def check_compute_mode(context: CheckContext) -> CheckVerdict:
     if not any(gpu.compute_mode for gpu in context.gpus):
         return no_reading(context, "no GPU tells its compute mode")
     modes = {gpu.identity.index: gpu.compute_mode for gpu in context.gpus}
@@ -52,7 +46,7 @@ def _compute_mode(context: CheckContext) -> CheckVerdict:
     return verdict_on_gpus(exclusive) if exclusive else passed("DEFAULT")
 
 
-def _left_over(context: CheckContext) -> CheckVerdict:
+def check_left_over(context: CheckContext) -> CheckVerdict:
     view = context.facts.view
     if view is None or not any(gpu.memory.used is not None for gpu in context.gpus):
         return no_reading(context, "no GPU tells who uses its memory")
@@ -84,19 +78,19 @@ def _ended_processes(context: CheckContext, view: View, gpu: Gpu) -> Iterator[st
             yield f"{held} of pod {owner.pod_uid}, which is gone"
 
 
-def _inforom(context: CheckContext) -> CheckVerdict:
+def check_inforom(context: CheckContext) -> CheckVerdict:
     if not context.gpus:
         return no_reading(context, "")
     return agent_verdict(context, "inforom") or passed(count_gpus(len(context.gpus)))
 
 
-def _asked(context: CheckContext) -> CheckVerdict:
+def check_asked(context: CheckContext) -> CheckVerdict:
     if all(gpu.recovery_action is None for gpu in context.gpus):
         return no_reading(context, "this driver does not tell (570 and newer do)")
     return agent_verdict(context, "recovery_action", "recovery_advised") or passed("nothing")
 
 
-def _licences(context: CheckContext) -> CheckVerdict:
+def check_licences(context: CheckContext) -> CheckVerdict:
     count = sum(len(gpu.vgpus) for gpu in context.gpus)
     if not count:
         return no_reading(context, "no vGPU")
@@ -108,7 +102,7 @@ def _licences(context: CheckContext) -> CheckVerdict:
     return verdict_on_gpus(bad) if bad else passed(f"{count} licensed")
 
 
-def _vbios(context: CheckContext) -> CheckVerdict:
+def check_vbios(context: CheckContext) -> CheckVerdict:
     versions: dict[str | None, dict[str, list[int]]] = {}
     for identity in (gpu.identity for gpu in context.gpus):
         if identity.vbios and identity.brand not in WORKSTATION_BRANDS:  # at desks each maker of boards has its own
@@ -136,7 +130,7 @@ MODES: tuple[DiagnosticCheck, ...] = (
         "Start nvidia-persistenced, without the --no-persistence-mode of Ubuntu's unit; with the GPU operator the "
         "driver pod does. Until then: nvidia-smi -pm 1.",
         commands=("systemctl enable --now nvidia-persistenced", "nvidia-smi -pm 1"),
-        judge=_persistence, needs=("N04",), reads=("view",), each=True,
+        judge=check_persistence, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "G11", CheckStage.HEALTH, "processes may share GPUs",
@@ -145,7 +139,7 @@ MODES: tuple[DiagnosticCheck, ...] = (
         remedy="CUDA gives others error 46, all CUDA-capable devices are busy or unavailable. Set the default mode, "
         "unless whoever set it wants one process per GPU; whoever set it may do so again at boot.",
         commands=("nvidia-smi -i {gpu} -c DEFAULT",),
-        judge=_compute_mode, needs=("N04",), reads=("view",), each=True,
+        judge=check_compute_mode, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "G12", CheckStage.HEALTH, "no memory is held by what is gone",
@@ -155,7 +149,7 @@ MODES: tuple[DiagnosticCheck, ...] = (
         remedy="See who has the GPU open and end it (not with -9 while it is inside the driver: state D). If nobody "
         "has, the driver itself keeps the memory: only a reset gives it back. " + RESET_GPU.text,
         commands=("nvidia-smi -i {gpu}", "fuser -v /dev/nvidia*", *RESET_GPU.commands),
-        judge=_left_over, needs=("N04",), reads=("view",), each=True,
+        judge=check_left_over, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "G13", CheckStage.HEALTH, "the infoROM can be read",
@@ -163,7 +157,7 @@ MODES: tuple[DiagnosticCheck, ...] = (
         failure="GPU 7: NVML calls its infoROM corrupt",
         remedy="Serial number, ECC mode and the history of its errors are kept there. " + CONTACT_SUPPORT.text,
         commands=("nvidia-smi -i {gpu} -q -d PAGE_RETIREMENT,ECC", *CONTACT_SUPPORT.commands),
-        judge=_inforom, needs=("N04",), reads=("view",), each=True,
+        judge=check_inforom, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "G14", CheckStage.HEALTH, "the driver asks for no repair",
@@ -171,7 +165,7 @@ MODES: tuple[DiagnosticCheck, ...] = (
         failure="GPU 5: the driver asks: drain, then reset",
         remedy="Do what it asks: it knows best. " + RESET_GPU.text,
         commands=RESET_GPU.commands,
-        judge=_asked, needs=("N04", "G03", "G05"), reads=("view",), each=True,
+        judge=check_asked, needs=("N04", "G03", "G05"), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "G15", CheckStage.HEALTH, "vGPUs have their licences",
@@ -180,7 +174,7 @@ MODES: tuple[DiagnosticCheck, ...] = (
         remedy="The virtual machine gets less and less of the GPU. Check in it gridd.conf, its client configuration "
         "token and that it reaches the licence server: journalctl -u nvidia-gridd.",
         commands=("nvidia-smi vgpu -q",),
-        judge=_licences, needs=("N04",), reads=("view",), each=True,
+        judge=check_licences, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "G16", CheckStage.HEALTH, "GPUs of one model have one VBIOS",
@@ -189,7 +183,7 @@ MODES: tuple[DiagnosticCheck, ...] = (
         remedy="A board was replaced, or an update of the firmware stopped half way. Power limits and fixes differ by "
         "VBIOS: bring all to the version that the machine's vendor names.",
         commands=("nvidia-smi --query-gpu=index,name,vbios_version --format=csv",),
-        judge=_vbios, needs=("N04",), reads=("view",), each=True,
+        judge=check_vbios, needs=("N04",), reads=("view",), each=True,
     ),
 )  # fmt: skip
 """Modes first, then what is left over or asked for."""

@@ -39,7 +39,7 @@ class RecentXid(NamedTuple):
     remedy: Remedy
 
 
-def _recent(context: CheckContext) -> CheckVerdict:
+def check_recent(context: CheckContext) -> CheckVerdict:
     """The worst XID of GPUs that answer; XIDs of the others are evidence of N04."""
     if not context.gpus:
         return skipped("no GPU answers")
@@ -129,6 +129,6 @@ XIDS: tuple[DiagnosticCheck, ...] = (
         failure="GPU 3: XID 95: Uncorrectable memory error that could not be contained, 4 min ago",
         remedy=RESET_GPU.text,
         commands=RESET_GPU.commands,
-        judge=_recent, needs=("N04", "G02", "G03"), reads=("view",), each=True,
+        judge=check_recent, needs=("N04", "G02", "G03"), reads=("view",), each=True,
     ),
 )  # fmt: skip

@@ -1,15 +1,6 @@
 """Devices the kubelet hands out: as many as there are, all of them healthy, each to those it was given to."""
 
-from gpuwatch.diagnose.check import (
-    CheckContext,
-    CheckVerdict,
-    DiagnosticCheck,
-    failed,
-    gpu_list,
-    passed,
-    skipped,
-    warned,
-)
+from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.kubelet.capacity import (
     DOMAIN,
     expected_devices,
@@ -19,6 +10,7 @@ from gpuwatch.diagnose.checks.kubelet.capacity import (
     labels,
     nvidia_resources,
 )
+from gpuwatch.diagnose.checks.per_gpu import gpu_list
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.workload import DeviceUse, Workload
@@ -50,7 +42,7 @@ def _exempt(facts: NodeFacts) -> str | None:
     return None
 
 
-def _capacity(context: CheckContext) -> CheckVerdict:
+def check_capacity(context: CheckContext) -> CheckVerdict:
     """Node.status.capacity against GPUs and MIG instances, times the slots of each."""
     cluster, view = context.facts.cluster, context.facts.view
     reason = _exempt(context.facts)
@@ -69,7 +61,7 @@ def _capacity(context: CheckContext) -> CheckVerdict:
     return failed(f"{name}: capacity {there.get(name, 0)}, by NVML {count}", evidence, gpus=gpus)
 
 
-def _allocatable(context: CheckContext) -> CheckVerdict:
+def check_allocatable(context: CheckContext) -> CheckVerdict:
     """Allocatable against capacity; without the API the kubelet's own note against NVML."""
     facts = context.facts
     if reason := _exempt(facts):
@@ -97,7 +89,7 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "no devices"
 
 
-def _allocations(context: CheckContext) -> CheckVerdict:
+def check_allocations(context: CheckContext) -> CheckVerdict:
     """What pods were given exists, and no exclusive device was given twice."""
     view = context.facts.view
     if reason := _unattributed(context.facts):
@@ -145,7 +137,7 @@ DOUBLE = (
 )
 
 
-def _strangers(context: CheckContext) -> CheckVerdict:
+def check_strangers(context: CheckContext) -> CheckVerdict:
     """Processes of pods on devices that the kubelet gave to others or to nobody."""
     view = context.facts.view
     reason = _unattributed(context.facts)
@@ -197,7 +189,7 @@ KUBELET_DEVICES: tuple[DiagnosticCheck, ...] = (
         remedy="The device plugin looks at the GPUs when it starts, not again. If all GPUs are well by now, restart "
         "its pod on this node. Pods that run keep their GPUs.",
         commands=(SHOW_NODE, RESTART_PLUGIN, PLUGIN_LOG),
-        judge=_capacity, needs=GROUND, reads=("cluster", "view"),
+        judge=check_capacity, needs=GROUND, reads=("cluster", "view"),
     ),
     DiagnosticCheck(
         "K04", CheckStage.KUBELET, "all devices are allocatable",
@@ -207,7 +199,7 @@ KUBELET_DEVICES: tuple[DiagnosticCheck, ...] = (
         remedy="The device plugin calls a GPU unhealthy after a critical XID and does not take that back. Look for "
         "the XID in the kernel log, do what it asks for (gpuwatch xid explain), then restart the plugin's pod here.",
         commands=("dmesg -T | grep -i xid", SHOW_NODE, RESTART_PLUGIN),
-        judge=_allocatable, needs=(*GROUND, "K03"),
+        judge=check_allocatable, needs=(*GROUND, "K03"),
     ),
     DiagnosticCheck(
         "K05", CheckStage.KUBELET, "pods hold devices that exist, one pod each",
@@ -216,7 +208,7 @@ KUBELET_DEVICES: tuple[DiagnosticCheck, ...] = (
         remedy="The device went away under the pod: MIG was cut anew, or a GPU was replaced. Delete the pod; the one "
         "that follows is given a device that exists.",
         commands=("gpuwatch get pods", "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"),
-        judge=_allocations, needs=("K01", "N03", "N04"), reads=("view",),
+        judge=check_allocations, needs=("K01", "N03", "N04"), reads=("view",),
     ),
     DiagnosticCheck(
         "K09", CheckStage.KUBELET, "pods use only the GPUs they were given",
@@ -226,6 +218,6 @@ KUBELET_DEVICES: tuple[DiagnosticCheck, ...] = (
         "Tell its owner. To forbid it: accept-nvidia-visible-devices-envvar-when-unprivileged = false in the "
         "toolkit's config.toml, with a device plugin that passes devices as volume mounts or by CDI.",
         commands=("gpuwatch get processes", "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"),
-        judge=_strangers, needs=("K01", "N04"), reads=("view",),
+        judge=check_strangers, needs=("K01", "N04"), reads=("view",),
     ),
 )  # fmt: skip

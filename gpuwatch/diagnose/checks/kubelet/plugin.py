@@ -13,7 +13,7 @@ KUBELET_LOG = "journalctl -u kubelet --since -1h --no-pager"
 PLUGIN_PODS = "kubectl get pods -A -o wide --field-selector spec.nodeName={node} | grep -E 'device-plugin|dra-driver'"
 
 
-def _pod_resources(context: CheckContext) -> CheckVerdict:
+def check_pod_resources(context: CheckContext) -> CheckVerdict:
     """The kubelet answers List, or at least its socket is there."""
     kubelet = context.facts.kubelet
     if kubelet is None or not kubelet.present:
@@ -25,7 +25,7 @@ def _pod_resources(context: CheckContext) -> CheckVerdict:
     return failed(kubelet.pod_resources)
 
 
-def _plugin(context: CheckContext) -> CheckVerdict:
+def check_plugin(context: CheckContext) -> CheckVerdict:
     """A device plugin of NVIDIA's has registered, or its DRA driver has."""
     kubelet = context.facts.kubelet
     if reason := _unwanted(context.facts):
@@ -68,7 +68,7 @@ KUBELET_DOWN = (
 )
 
 
-def _checkpoint(context: CheckContext) -> CheckVerdict:
+def check_checkpoint(context: CheckContext) -> CheckVerdict:
     """The kubelet finds there, after a restart, which container has which device."""
     kubelet = context.facts.kubelet
     if kubelet is None or not kubelet.present:
@@ -85,7 +85,7 @@ def _checkpoint(context: CheckContext) -> CheckVerdict:
     return passed(", ".join(resources) or f"no {DOMAIN} devices")
 
 
-def _config_label(context: CheckContext) -> CheckVerdict:
+def check_config_label(context: CheckContext) -> CheckVerdict:
     """The label that chooses the plugin's configuration names one that exists."""
     cluster = context.facts.cluster
     if _unwanted(context.facts) == NO_KUBELET or cluster is None:
@@ -101,7 +101,7 @@ def _config_label(context: CheckContext) -> CheckVerdict:
     return passed(wanted)
 
 
-def _health_checks(context: CheckContext) -> CheckVerdict:
+def check_health_checks(context: CheckContext) -> CheckVerdict:
     """DP_DISABLE_HEALTHCHECKS: `all`, `xids`, or XIDs that are to be ignored beside those of applications."""
     cluster = context.facts.cluster
     environment = cluster.plugin_environment if cluster else None
@@ -117,7 +117,7 @@ def _health_checks(context: CheckContext) -> CheckVerdict:
     return passed(f"on, but for XID {value}" if value else "on")
 
 
-def _validated(context: CheckContext) -> CheckVerdict:
+def check_validated(context: CheckContext) -> CheckVerdict:
     """The last two steps of the GPU operator's validator: a CUDA program, and one in a pod that asked for a GPU."""
     operator = context.facts.operator
     if operator is None or not operator.present or "driver-ready" not in operator.validations:
@@ -141,7 +141,7 @@ PLUGIN: tuple[DiagnosticCheck, ...] = (
         remedy="See whether the kubelet runs; it makes the socket when it starts. In a container mount the folder "
         "/var/lib/kubelet/pod-resources, not the socket: a restarted kubelet makes another one.",
         commands=("systemctl status kubelet", "ls -l /var/lib/kubelet/pod-resources", KUBELET_LOG),
-        judge=_pod_resources, reads=("kubelet",),
+        judge=check_pod_resources, reads=("kubelet",),
     ),
     DiagnosticCheck(
         "K02", CheckStage.KUBELET, "NVIDIA's device plugin is registered",
@@ -151,7 +151,8 @@ PLUGIN: tuple[DiagnosticCheck, ...] = (
         remedy="See whether the device plugin's pod runs on this node and what its log says. With the GPU operator it "
         "starts only after the validator has seen driver and toolkit. A pod that runs without registering: delete it.",
         commands=(PLUGIN_PODS, PLUGIN_LOG, RESTART_PLUGIN),
-        judge=_plugin, needs=("D01", "N02", "T01", "T02", "T03", "T04", "T06", "K01", "K07", "L03"), reads=("kubelet",),
+        judge=check_plugin, needs=("D01", "N02", "T01", "T02", "T03", "T04", "T06", "K01", "K07", "L03"),
+        reads=("kubelet",),
     ),
     DiagnosticCheck(
         "K06", CheckStage.KUBELET, "the kubelet's device checkpoint is sound",
@@ -159,14 +160,12 @@ PLUGIN: tuple[DiagnosticCheck, ...] = (
         failure="kubelet_internal_checkpoint is broken: Input data was truncated",
         remedy="A kubelet that restarts with it forgets which container has which GPU and gives GPUs twice. Drain the "
         "node, see that the disk is not full, stop the kubelet, remove the file, start the kubelet.",
-        commands=(
-            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
-            "df -h /var/lib/kubelet",
-            "systemctl stop kubelet",
-            "rm /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
-            "systemctl start kubelet",
-        ),
-        judge=_checkpoint, reads=("kubelet",),
+        commands=("kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
+                  "df -h /var/lib/kubelet",
+                  "systemctl stop kubelet",
+                  "rm /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
+                  "systemctl start kubelet"),
+        judge=check_checkpoint, reads=("kubelet",),
     ),
     DiagnosticCheck(
         "K07", CheckStage.KUBELET, "the device plugin's configuration exists",
@@ -175,7 +174,7 @@ PLUGIN: tuple[DiagnosticCheck, ...] = (
         remedy="The device plugin waits for this configuration and does not start. Name one that exists, or add it to "
         "the ConfigMap (in the ClusterPolicy: devicePlugin.config).",
         commands=("kubectl label node {node} --overwrite nvidia.com/device-plugin.config=CONFIG", PLUGIN_LOG),
-        judge=_config_label, reads=("cluster",),
+        judge=check_config_label, reads=("cluster",),
     ),
     DiagnosticCheck(
         "K08", CheckStage.KUBELET, "the device plugin watches the GPUs' health",
@@ -184,7 +183,7 @@ PLUGIN: tuple[DiagnosticCheck, ...] = (
         remedy="Broken GPUs stay allocatable, and pods are started on them. Take the variable away (ClusterPolicy: "
         "devicePlugin.env, Helm chart: the DaemonSet's env), unless something else withdraws bad GPUs.",
         commands=("kubectl get clusterpolicy -o yaml | grep -n -A2 DP_DISABLE_HEALTHCHECKS",),
-        judge=_health_checks, reads=("cluster",),
+        judge=check_health_checks, reads=("cluster",),
     ),
     DiagnosticCheck(
         "K10", CheckStage.KUBELET, "the GPU operator has seen work run",
@@ -192,10 +191,8 @@ PLUGIN: tuple[DiagnosticCheck, ...] = (
         failure="the GPU operator's validator is not through: no cuda-ready and no plugin-ready",
         remedy="Look which init container of the validator's pod waits and what it says: cuda-validation starts a pod "
         "with a CUDA program, plugin-validation one that asks for a GPU, hence needs a free one.",
-        commands=(
-            "kubectl -n gpu-operator get pods -o wide --field-selector spec.nodeName={node}",
-            "kubectl -n gpu-operator logs -l app=nvidia-operator-validator --all-containers --tail=50",
-        ),
-        judge=_validated, needs=("T02", "K02", "K03", "K04"), reads=("operator",),
+        commands=("kubectl -n gpu-operator get pods -o wide --field-selector spec.nodeName={node}",
+                  "kubectl -n gpu-operator logs -l app=nvidia-operator-validator --all-containers --tail=50"),
+        judge=check_validated, needs=("T02", "K02", "K03", "K04"), reads=("operator",),
     ),
 )  # fmt: skip
