@@ -72,11 +72,6 @@ class CheckContext(NamedTuple):
         return tuple(s for s in view.snapshot.statuses if self.selects(s.identity.index)) if view else ()
 
     @property
-    def node_labels(self) -> dict[str, str]:
-        """Labels of the Node; empty where it was not read."""
-        return self.facts.cluster.node.labels if self.facts.cluster else {}
-
-    @property
     def sampled_at(self) -> float:
         """Unix time of the View, else of the facts: a recording is judged later than it was made."""
         return self.facts.view.snapshot.at if self.facts.view else self.facts.at

@@ -71,6 +71,12 @@ class NodeFacts(HostFacts, frozen=True, kw_only=True):
     exporters: tuple[Exporter, ...] | None = None
     active: Active | None = None
     unread: dict[str, str] = {}
+
+    @property
+    def node_labels(self) -> dict[str, str]:
+        """Labels of the Node; empty where it was not read."""
+        return self.cluster.node.labels if self.cluster else {}
+
     """Section -> why it could not be had."""
     denied: tuple[str, ...] = ()
     """Sections of `unread` for which nothing but a right is missing."""

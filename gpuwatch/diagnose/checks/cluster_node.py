@@ -1,12 +1,12 @@
-"""What the Node itself says: may work come here, who has it in hand, and are gpuwatch's own marks true."""
+"""The Node object: whether work may come here, what keeps it away, and whether gpuwatch's own marks are true."""
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.model import CheckStage, ClusterFacts
 from gpuwatch.health.checks import CHECKS
-from gpuwatch.kube.objects import CONDITION, TAINT, NodeObject
+from gpuwatch.kube.objects import CONDITION, TAINT
 from gpuwatch.model.clock import unix_time
 from gpuwatch.model.finding import Response
-from gpuwatch.remediation.model import LABELS, Fault, Ownership
+from gpuwatch.remediation.model import LABELS, Ownership
 from gpuwatch.remediation.planning.evidence import in_force
 from gpuwatch.remediation.planning.labels import outdated, values
 from gpuwatch.remediation.planning.ownership import ClaimState, opted_out, other_controller, read_claim, recorded_faults
@@ -33,8 +33,8 @@ def check_taint(context: CheckContext) -> CheckVerdict:
         return passed("no taint of gpuwatch")
     mark = f"{TAINT}={node.taint.value}:{node.taint.effect}"
     if state.claim is not ClaimState.APPLIED or state.owner is None:
-        words = f"the taint {mark} has no owner annotation of this Node: gpuwatch did not set it, or lost track of it"
-        return failed(words, remedy=NOT_OURS, commands=(f"kubectl taint node {{node}} {TAINT}-",))
+        message = f"the taint {mark} has no owner annotation of this Node: gpuwatch did not set it, or lost track of it"
+        return failed(message, remedy=NOT_OURS, commands=(f"kubectl taint node {{node}} {TAINT}-",))
     if state.owner.by == "operator":
         return warned(f"a person took this node out of use: {state.owner.held or 'no reason given'}", remedy=BY_HAND)
     if opted_out(node):
@@ -51,17 +51,13 @@ def _for_a_fault(context: CheckContext, cluster: ClusterFacts, owner: Ownership)
         return passed(f"tainted for {named}, which is still there")
     if owner.held is not None:
         return warned(f"tainted for {named}; only a person gives it back: {owner.held}", remedy=HELD)
-    if not context.facts.agent and any(_is_past(fault) for fault in began):
+    are_past = any(fault.xid is not None or fault.check.startswith(("xid", "sxid")) for fault in began)
+    if are_past and not context.facts.agent:  # only an agent that ran at that time knows of XIDs
         return warned(f"tainted for {named}; without the agent it cannot be told whether that is over", remedy=UNTOLD)
     silent = _silent(cluster, context.facts.at)
     if silent is None:
         return warned(f"tainted for {named}, of which nothing is seen any more", remedy=SOON)
     return failed(f"tainted for {named}, of which nothing is seen any more, and {silent}")
-
-
-def _is_past(fault: Fault) -> bool:
-    """Whether only somebody who watched can know of it."""
-    return fault.xid is not None or fault.check.startswith(("xid", "sxid"))
 
 
 def _silent(cluster: ClusterFacts, at: float) -> str | None:
@@ -85,8 +81,8 @@ def check_conditions(context: CheckContext) -> CheckVerdict:
     if not wrong:
         return passed("Ready")
     evidence = {name: f"{c.status} ({c.reason}): {c.message}" for name, c in wrong.items()}
-    words = "; ".join(f"{c.type} is {c.status} ({c.reason or 'no reason given'})" for c in wrong.values())
-    return (failed if wrong.keys() & {"Ready", "NetworkUnavailable"} else warned)(words, evidence)
+    message = "; ".join(f"{c.type} is {c.status} ({c.reason or 'no reason given'})" for c in wrong.values())
+    return (failed if wrong.keys() & {"Ready", "NetworkUnavailable"} else warned)(message, evidence)
 
 
 def check_in_hand(context: CheckContext) -> CheckVerdict:
@@ -96,15 +92,13 @@ def check_in_hand(context: CheckContext) -> CheckVerdict:
         return skipped("not seen")
     owner = read_claim(cluster.node).owner
     cordoned = owner is not None and owner.cordoned
-    who = other_controller(cluster.node, cordoned=cordoned, more=context.config.remediation.foreign)
-    if who is None:
+    controller = other_controller(cluster.node, cordoned=cordoned, more=context.config.remediation.foreign)
+    if controller is None:
         return passed("the node is in service: neither cordoned nor used by another controller")
+    can_lift = cluster.node.unschedulable and not cordoned
+    commands = (CONDITIONS, "kubectl uncordon {node}") if can_lift else None
     waiting = f"{len(cluster.pending)} pods of the cluster wait for GPUs" if cluster.pending else ""
-    return warned(who, {"waiting": waiting} if waiting else {}, commands=_lift(cluster.node, cordoned))
-
-
-def _lift(node: NodeObject, cordoned: bool) -> tuple[str, ...] | None:
-    return (CONDITIONS, "kubectl uncordon {node}") if node.unschedulable and not cordoned else None
+    return warned(controller, {"waiting": waiting} if waiting else {}, commands=commands)
 
 
 def check_own_marks(context: CheckContext) -> CheckVerdict:

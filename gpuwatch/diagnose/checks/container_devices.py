@@ -24,8 +24,8 @@ def runtime_kind(facts: NodeFacts) -> str | None:
     if runtime is None:
         return None
     endpoint = (facts.kubelet.endpoint or "") if facts.kubelet else ""
-    told = {"crio.sock": "crio", "docker": "docker", "containerd.sock": "containerd"}
-    if kind := next((kind for part, kind in told.items() if part in endpoint), None):
+    sockets = {"crio.sock": "crio", "docker": "docker", "containerd.sock": "containerd"}
+    if kind := next((kind for part, kind in sockets.items() if part in endpoint), None):
         return kind
     in_cluster = facts.kubelet is not None and facts.kubelet.present
     order = ("crio", "containerd", "docker") if in_cluster else ("docker", "crio", "containerd")

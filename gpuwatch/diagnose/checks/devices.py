@@ -63,10 +63,10 @@ def _missing(context: CheckContext, names: list[str]) -> CheckVerdict:
         return skipped(_UNSEEN)
     if "nvidiactl" in names and elsewhere:
         return passed(f"in {elsewhere[0]}/dev, of the driver container")
-    words = f"{', '.join(f'/dev/{name}' for name in names)} missing"
+    message = f"{', '.join(f'/dev/{name}' for name in names)} missing"
     if loads_on_first_use(context):
-        return passed(f"{words}: nvidia-modprobe makes them when a program first asks")
-    return failed(words, {f"/dev/{name}": "missing" for name in names})
+        return passed(f"{message}: nvidia-modprobe makes them when a program first asks")
+    return failed(message, {f"/dev/{name}": "missing" for name in names})
 
 
 def check_links(context: CheckContext) -> CheckVerdict:
@@ -107,9 +107,9 @@ def check_mig_capabilities(context: CheckContext) -> CheckVerdict:
         return skipped(f"not seen: the device files are in {elsewhere[0]}/dev, of the driver container")
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        words = f"{next(iter(missing.values()))}{more} missing: MIG instances cannot be used"
+        message = f"{next(iter(missing.values()))}{more} missing: MIG instances cannot be used"
         made = tuple(f"nvidia-modprobe -f /proc/driver/nvidia/capabilities/{path}" for path in missing)
-        return failed(words, missing, commands=(*made, "ls -l /dev/nvidia-caps"))
+        return failed(message, missing, commands=(*made, "ls -l /dev/nvidia-caps"))
     return passed(f"{len(instances)} files")
 
 

@@ -81,11 +81,11 @@ def check_versions(context: CheckContext) -> CheckVerdict:
         evidence["installed module"] = own.version
     others = [path for path, versions in known.items() if versions != {loaded}]
     if len(others) == len(known):
-        told = [line.text for line in lines_since_load(context) if line.text.startswith("NVRM: API mismatch")]
-        evidence |= {"kernel log": told[-1]} if told else {}
+        mismatches = [line.text for line in lines_since_load(context) if line.text.startswith("NVRM: API mismatch")]
+        evidence |= {"kernel log": mismatches[-1]} if mismatches else {}
         libraries = ", ".join(sorted(known[others[0]] - {loaded}))
-        say = warned if nvml_works(context) else failed
-        return say(f"the loaded module is {loaded}, the libraries in {others[0]} are {libraries}", evidence)
+        answer = warned if nvml_works(context) else failed
+        return answer(f"the loaded module is {loaded}, the libraries in {others[0]} are {libraries}", evidence)
     if others:
         return warned(f"the libraries in {others[0]} are not of the loaded driver {loaded}", evidence)
     if own is not None and own.version not in (None, loaded):
@@ -136,10 +136,10 @@ def check_flavor(context: CheckContext) -> CheckVerdict:
     if wrong:
         other = "open" if flavor == "proprietary" else "proprietary"
         name = getattr(gpu_generation(wrong[0]), "name", "it")
-        words = (
+        message = (
             f"{gpu_name(context, wrong[0])}: {name} needs the {other} kernel modules, the {flavor} ones are installed"
         )
-        return failed(words, {gpu.address: name for gpu in wrong}, gpus=nvml_indexes(context, tuple(wrong)))
+        return failed(message, {gpu.address: name for gpu in wrong}, gpus=nvml_indexes(context, tuple(wrong)))
     return passed(f"{flavor} modules, {_generations(context)}")
 
 

@@ -43,7 +43,7 @@ def loads_on_first_use(context: CheckContext) -> bool:
 
 def reserved_for_vms(context: CheckContext) -> str | None:
     """Why this node needs no driver: the GPU operator's label gives its GPUs to virtual machines."""
-    config = context.node_labels.get(WORKLOAD, "container")
+    config = context.facts.node_labels.get(WORKLOAD, "container")
     return f"GPUs are for virtual machines: label {WORKLOAD}={config}" if config.startswith("vm-") else None
 
 

@@ -95,15 +95,15 @@ def check_operator_ready(context: CheckContext) -> CheckVerdict:
 
 
 def check_upgrade(context: CheckContext) -> CheckVerdict:
-    labels = context.node_labels
+    labels = context.facts.node_labels
     state, kernel = labels.get(UPGRADE_LABEL), context.facts.kernel
     if state is None:
         return skipped("the GPU operator upgrades no driver here")
     evidence = {UPGRADE_LABEL: state}
     is_up = kernel is None or kernel.is_loaded
     if state == "upgrade-failed":
-        say = warned if is_up else failed
-        return say("the driver upgrade failed", evidence, remedy=_FAILED_UPGRADE, commands=_TRY_AGAIN)
+        answer = warned if is_up else failed
+        return answer("the driver upgrade failed", evidence, remedy=_FAILED_UPGRADE, commands=_TRY_AGAIN)
     if state in _AT_REST:
         return passed(state or "none")
     if not is_up:

@@ -40,12 +40,12 @@ def check_profilers(context: CheckContext) -> CheckVerdict:
     running = _named(services, *PROFILERS)
     if not running:
         return passed("no profiler runs")
-    words = ", ".join(f"{process.name} (pid {process.pid})" for process in running)
+    profilers = ", ".join(f"{process.name} (pid {process.pid})" for process in running)
     readers = sorted({process.name for process in _named(services, ENGINE, EXPORTER)})
     readers += [f"the exporter at port {e.port}" for e in _profiling(context) if e.kind != "gpuwatch" and not readers]
     if not readers:
-        return passed(f"{words}; no other program reads profiling counters")
-    return warned(f"{words} profiles while {' and '.join(readers)} may collect profiling counters")
+        return passed(f"{profilers}; no other program reads profiling counters")
+    return warned(f"{profilers} profiles while {' and '.join(readers)} may collect profiling counters")
 
 
 def check_page(context: CheckContext) -> CheckVerdict:

@@ -144,8 +144,8 @@ def _peer_speed(context: CheckContext, runs: list[DeviceRun]) -> CheckVerdict:
     slow = [run for run, most in by_pcie.items() if most is not None and (run.peer_bandwidth or 0.0) <= most]
     if slow:
         worst = min(slow, key=lambda run: run.peer_bandwidth or 0.0)
-        said = f"{evidence[_key(worst)]}, no more than PCIe can do"
-        return warned(f"{_name(worst)}: {said}", evidence, gpus=_blamed(slow))
+        message = f"{_name(worst)}: {evidence[_key(worst)]}, no more than PCIe can do"
+        return warned(message, evidence, gpus=_blamed(slow))
     slowest = min(run.peer_bandwidth or 0.0 for run in runs)
     return passed(f"{len(runs)} pair{'s' if len(runs) > 1 else ''}, at least {slowest / 1e9:.0f} GB/s", evidence)
 
@@ -157,9 +157,9 @@ def check_dcgm(context: CheckContext) -> CheckVerdict:
     if active.dcgm is None:
         return skipped("dcgmi is not installed here")
     if active.dcgm:
-        plugin, words = next(iter(active.dcgm.items()))
+        plugin, problem = next(iter(active.dcgm.items()))
         more = f" (and {len(active.dcgm) - 1} more)" if len(active.dcgm) > 1 else ""
-        return failed(f"{plugin}: {words}{more}", active.dcgm)
+        return failed(f"{plugin}: {problem}{more}", active.dcgm)
     return passed("dcgmi diag -r 1")
 
 

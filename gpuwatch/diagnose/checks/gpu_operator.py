@@ -14,7 +14,7 @@ VITAL = ("nvidia-driver", "container-toolkit", "device-plugin")
 
 def check_discovery(context: CheckContext) -> CheckVerdict:
     """The labels of GPU feature discovery against NVML. Its timestamp is that of its own start, hence says nothing."""
-    labels, view = context.node_labels, context.facts.view
+    labels, view = context.facts.node_labels, context.facts.view
     product = labels.get(f"{NVIDIA}gpu.product")
     if view is None or not view.snapshot.gpus:
         return skipped("no GPU was read")
@@ -41,7 +41,7 @@ def check_discovery(context: CheckContext) -> CheckVerdict:
 
 
 def check_feature_discovery(context: CheckContext) -> CheckVerdict:
-    labels = context.node_labels
+    labels = context.facts.node_labels
     found = [key for key in PRESENT if labels.get(key) == "true"]
     if found:
         return passed(found[0])
@@ -54,7 +54,7 @@ def check_feature_discovery(context: CheckContext) -> CheckVerdict:
 
 def check_deployed(context: CheckContext) -> CheckVerdict:
     """Parts that the operator has taken off this node, for a while or for good."""
-    labels = context.node_labels
+    labels = context.facts.node_labels
     deploy = {key.removeprefix(DEPLOY): value for key, value in labels.items() if key.startswith(DEPLOY)}
     if not deploy:
         return skipped("the GPU operator deploys nothing here")
@@ -63,17 +63,17 @@ def check_deployed(context: CheckContext) -> CheckVerdict:
     if paused:
         reason = sorted(paused.values())[0].removeprefix("paused-for-")
         state = labels.get(f"{NVIDIA}mig.config.state", "")
-        words = f"{', '.join(sorted(paused))} paused for {reason}"
-        words += f" (mig.config.state is {state})" if state and "mig" in reason else ""
+        message = f"{', '.join(sorted(paused))} paused for {reason}"
+        message += f" (mig.config.state is {state})" if state and "mig" in reason else ""
         evidence = {f"{DEPLOY}{part}": value for part, value in sorted(paused.items())}
-        return failed(words, evidence) if paused.keys() & {"device-plugin", "driver"} else warned(words, evidence)
+        return failed(message, evidence) if paused.keys() & {"device-plugin", "driver"} else warned(message, evidence)
     kubelet = context.facts.kubelet
     others = (*(kubelet.dra), *(kubelet.plugins or ())) if kubelet else ()
     if "device-plugin" in disabled and "operands" not in disabled and others:
         return passed(f"device-plugin is switched off by label; {others[0].rpartition('/')[2]} gives the GPUs")
     if "device-plugin" in disabled or "operands" in disabled:
-        words = f"switched off by label: {', '.join(sorted(disabled))}"
-        return warned(words, remedy=SWITCHED_OFF, commands=(SWITCH_ON,))
+        message = f"switched off by label: {', '.join(sorted(disabled))}"
+        return warned(message, remedy=SWITCHED_OFF, commands=(SWITCH_ON,))
     return passed(f"{len(deploy) - len(disabled)} parts are deployed")
 
 

@@ -66,7 +66,7 @@ INIT_FAILURES: dict[int, InitFailure] = {
         ("cat /proc/driver/nvidia/version", KERNEL_LOG),
     ),
 }  # fmt: skip
-"""nvmlReturn_t -> words; others are told as NVML tells them."""
+"""nvmlReturn_t -> message; others are told as NVML tells them."""
 
 WEDGED = (
     "The driver is wedged: every new program that asks it hangs too. Kill nothing that is inside it. Move the work "
@@ -138,10 +138,10 @@ def check_count(context: CheckContext) -> CheckVerdict:
     excluded = context.facts.nodes.excluded if context.facts.nodes else ()
     wanted = [address for address in wanted if address not in hidden and address not in excluded]
     if excluded and counted == len(wanted):
-        words = (
+        message = (
             f"{count_gpus(counted)}; {count_gpus(len(excluded))} left out by NVreg_ExcludedGpus ({', '.join(excluded)})"
         )
-        return warned(words, dict.fromkeys(excluded, "GPU Excluded: Yes"), remedy=EXCLUDED, commands=SHOW_EXCLUDED)
+        return warned(message, dict.fromkeys(excluded, "GPU Excluded: Yes"), remedy=EXCLUDED, commands=SHOW_EXCLUDED)
     if counted >= len(wanted):
         others = len(bus) - len(wanted)
         rest = f"; {others} on the bus are another driver's, dead or not for this container" if others > 0 else ""

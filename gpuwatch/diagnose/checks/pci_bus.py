@@ -53,7 +53,7 @@ def _expected(context: CheckContext) -> tuple[int | None, str]:
         return context.expect.gpus, "the expectation"
     if context.config.agent.expected_gpus is not None:
         return context.config.agent.expected_gpus, "agent.expected_gpus"
-    labels = context.node_labels
+    labels = context.facts.node_labels
     count = labels.get("nvidia.com/gpu.count", "")
     if count.isdecimal() and "-MIG-" not in labels.get("nvidia.com/gpu.product", ""):  # else it counts MIG instances
         return int(count), "the label"

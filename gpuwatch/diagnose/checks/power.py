@@ -57,8 +57,8 @@ def check_others(context: CheckContext) -> CheckVerdict:
     if not found:
         running = context.facts.services and context.facts.services.runs("nv-hostengine")
         return passed("nobody else is seen", {"nv-hostengine": HOST_ENGINE} if running else {})
-    who, how = next(iter(found.items()))
-    return warned(f"{who} sets power or clocks as well: {how}", found)
+    setter, how = next(iter(found.items()))
+    return warned(f"{setter} sets power or clocks as well: {how}", found)
 
 
 HOST_ENGINE = "it runs, and sets anew after each reset what it was told; see dcgmi config --get"
@@ -94,8 +94,10 @@ def check_budget(context: CheckContext) -> CheckVerdict:
     if len(known) < len(limits) or not known:
         return skipped("not every GPU tells its power limit")
     total = sum(known.values())
-    said = f"the limits of {count_gpus(len(known))} add up to {total:.0f} W, the budget is {budget:.0f} W"
-    return warned(said, {f"gpu {i}": f"{w:.0f} W" for i, w in known.items()}) if total > budget + 1 else passed(said)
+    message = f"the limits of {count_gpus(len(known))} add up to {total:.0f} W, the budget is {budget:.0f} W"
+    return (
+        warned(message, {f"gpu {i}": f"{w:.0f} W" for i, w in known.items()}) if total > budget + 1 else passed(message)
+    )
 
 
 def check_energy(context: CheckContext) -> CheckVerdict:

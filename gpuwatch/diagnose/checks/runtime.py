@@ -37,6 +37,7 @@ RESET_CONFIG = ("nvidia-ctk config default --output=/etc/nvidia-container-runtim
 UNITS = {"/etc/k0s/": "k0sworker", "/var/snap/microk8s/": "snap.microk8s.daemon-containerd"}
 INSTALL = "apt-get install -y nvidia-container-toolkit"
 NO_RUNTIME = "no container runtime on this machine"
+VALIDATOR_LOG = "kubectl -n gpu-operator logs -l app=nvidia-operator-validator -c toolkit-validation --tail=50"
 PODMAN = "podman has no nvidia runtime; it takes GPUs from CDI"
 NEITHER = "neither nvidia-ctk nor nvidia-container-runtime is on this host"
 GKE = "Google's driver installer and device plugin bring the driver into containers; no toolkit is needed"
@@ -58,18 +59,15 @@ def check_toolkit(context: CheckContext) -> CheckVerdict:
     if not found:
         return _no_toolkit(context)
     folders = sorted({path.rpartition("/")[0] for path in found})
-    seen = f"{max(found.values()) or 'version not told'}, in {' and '.join(folders)}"
+    versions = f"{max(found.values()) or 'version unknown'}, in {' and '.join(folders)}"
     validations = context.facts.operator.validations if context.facts.operator else {}
     if "driver-ready" not in validations or "toolkit-ready" in validations:
-        return passed(seen)
+        return passed(versions)
     return warned(
-        f"{seen}; but the GPU operator's validator has not seen it work: no toolkit-ready",
+        f"{versions}; but the GPU operator's validator has not seen it work: no toolkit-ready",
         remedy="Look why the validator's init container toolkit-validation waits; as long as it does, the operator "
         "starts no device plugin here.",
-        commands=(
-            OPERATOR_PODS,
-            "kubectl -n gpu-operator logs -l app=nvidia-operator-validator -c toolkit-validation --tail=50",
-        ),
+        commands=(OPERATOR_PODS, VALIDATOR_LOG),
     )
 
 
@@ -102,9 +100,9 @@ def check_configured(context: CheckContext) -> CheckVerdict:
     if reason:
         return skipped(reason)
     if config.error:
-        return _unconfigured(config, f"{kind} cannot start with this configuration: {config.error}")
+        return failed(f"{kind} cannot start with this configuration: {config.error}", commands=_repair(config))
     if config.missing:
-        return _unconfigured(config, f"{config.path} names {config.missing[0]}, which is not there")
+        return failed(f"{config.path} names {config.missing[0]}, which is not there", commands=_repair(config))
     handler = _handler(context.facts, config)
     return passed(handler, {"files": ", ".join(config.files)}) if handler else _by_cdi_alone(context.facts, config)
 
@@ -116,9 +114,8 @@ def _handler(facts: NodeFacts, config: RuntimeConfig) -> str | None:
         return f"{config.kind}: runtime {', '.join(config.nvidia)}{default}{', CDI on' if config.cdi else ''}"
     if config.hook:
         return f"{config.kind}: hook {config.hook}"
-    hooked = any(
-        path.endswith("nvidia-container-runtime-hook") for path in (facts.runtime.toolkit if facts.runtime else ())
-    )
+    toolkit = facts.runtime.toolkit if facts.runtime else {}
+    hooked = any(path.endswith("nvidia-container-runtime-hook") for path in toolkit)
     return "docker run --gpus finds nvidia-container-runtime-hook" if config.kind == "docker" and hooked else None
 
 
@@ -126,21 +123,16 @@ def _by_cdi_alone(facts: NodeFacts, config: RuntimeConfig) -> CheckVerdict:
     """Without a handler: fine where CDI is on, there are specifications, and nobody asks for the handler."""
     none = f"{config.kind} has no nvidia runtime in {config.path or 'its configuration (it has no file)'}"
     if not (config.cdi and valid_cdi_specs(facts)):
-        return _unconfigured(config, f"{none}, and CDI does not replace it")
+        return failed(f"{none}, and CDI does not replace it", commands=_repair(config))
     classes = (facts.cluster.runtime_classes or {}) if facts.cluster else {}
     named = [name for name, handler in classes.items() if "nvidia" in handler]
     if named and facts.operator and facts.operator.present:
-        return _unconfigured(
-            config, f"{none}: pods of RuntimeClass {named[0]} cannot start, nor the GPU operator's own"
-        )
+        message = f"{none}: pods of RuntimeClass {named[0]} cannot start, nor the GPU operator's own"
+        return failed(message, commands=_repair(config))
     if named:
         message = f"{none}: pods of RuntimeClass {named[0]} cannot start; others get GPUs through CDI"
         return warned(message, commands=_repair(config))
     return passed(f"{config.kind}: CDI on, no nvidia runtime needed")
-
-
-def _unconfigured(config: RuntimeConfig, message: str) -> CheckVerdict:
-    return failed(message, commands=_repair(config))
 
 
 def _repair(config: RuntimeConfig) -> tuple[str, ...]:
@@ -151,8 +143,8 @@ def _repair(config: RuntimeConfig) -> tuple[str, ...]:
         return ("nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",)
     unit = next((unit for folder, unit in UNITS.items() if config.path.startswith(folder)), config.kind)
     file = f" --config={config.path}" if unit != config.kind else ""
-    tell = f"nvidia-ctk runtime configure --runtime={config.kind}{file}"
-    return tell, f"systemctl restart {unit}", OPERATOR_PODS
+    configure = f"nvidia-ctk runtime configure --runtime={config.kind}{file}"
+    return configure, f"systemctl restart {unit}", OPERATOR_PODS
 
 
 def check_runtime_class(context: CheckContext) -> CheckVerdict:

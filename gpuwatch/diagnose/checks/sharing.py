@@ -35,7 +35,7 @@ def check_pending(context: CheckContext) -> CheckVerdict:
 
 
 def check_configuration(context: CheckContext) -> CheckVerdict:
-    state, config = context.node_labels.get(STATE), context.node_labels.get(CONFIG, "none")
+    state, config = context.facts.node_labels.get(STATE), context.facts.node_labels.get(CONFIG, "none")
     if state is None:
         return skipped("no mig-manager: the node has no label mig.config.state")
     message = f"mig.config.state is {state} (mig.config: {config})"
@@ -47,7 +47,7 @@ def check_configuration(context: CheckContext) -> CheckVerdict:
 
 
 def check_instances(context: CheckContext) -> CheckVerdict:
-    labels = context.node_labels
+    labels = context.facts.node_labels
     capable = [gpu for gpu in context.gpus if gpu.mig_enabled is not None]
     if not capable:
         return skipped("no GPU can do MIG")
@@ -99,7 +99,7 @@ def check_strategy(context: CheckContext) -> CheckVerdict:
     if not cut:
         return skipped("MIG is off")
     plugin = (cluster.plugin_environment if cluster else None) or {}
-    wanted = context.node_labels.get("nvidia.com/mig.strategy") or plugin.get("MIG_STRATEGY")
+    wanted = context.facts.node_labels.get("nvidia.com/mig.strategy") or plugin.get("MIG_STRATEGY")
     if wanted is None:
         return skipped("not seen: the MIG strategy, for want of a label and of the device plugin's pod")
     profiles = sorted({instance.profile or "?" for gpu in cut for instance in gpu.mig})
@@ -109,7 +109,7 @@ def check_strategy(context: CheckContext) -> CheckVerdict:
         wrong = f"strategy single, but the instances are {' and '.join(profiles)}"
     elif wanted == "single" and whole:
         wrong = f"strategy single, but MIG is off at {gpu_list(whole)}"
-    elif context.node_labels.get("nvidia.com/gpu.product", "").endswith("MIG-INVALID"):
+    elif context.facts.node_labels.get("nvidia.com/gpu.product", "").endswith("MIG-INVALID"):
         wrong = f"the label gpu.product ends in MIG-INVALID (strategy {wanted})"
     if wrong:
         return failed(wrong, gpus=gpus)
@@ -120,7 +120,7 @@ def check_strategy(context: CheckContext) -> CheckVerdict:
 
 def check_mps(context: CheckContext) -> CheckVerdict:
     """GPU feature discovery sets mps.capable only where the device plugin is to share by MPS."""
-    services, labels = context.facts.services, context.node_labels
+    services, labels = context.facts.services, context.facts.node_labels
     runs = services.runs("nvidia-cuda-mps-control") if services else None
     if services is None or runs is None:
         return skipped(UNSEEN)
@@ -138,7 +138,7 @@ def check_mps(context: CheckContext) -> CheckVerdict:
 
 def check_oversubscription(context: CheckContext) -> CheckVerdict:
     """Memory in use counts, not what is requested: slots have no size."""
-    if context.node_labels.get(SHARING_STRATEGY) == "mps":
+    if context.facts.node_labels.get(SHARING_STRATEGY) == "mps":
         return skipped("MPS limits the memory of each")
     devices = context.facts.view.attribution.devices if context.facts.view else ()
     texts: dict[int, str] = {}

@@ -13,11 +13,6 @@ MIG = f"{DOMAIN}/mig-"
 SHARED = ".shared"
 
 
-def labels(facts: NodeFacts) -> Mapping[str, str]:
-    """Of the Node; empty where it was not seen."""
-    return facts.cluster.node.labels if facts.cluster else {}
-
-
 def mig_resource(profile: str) -> str:
     """`1g.10gb+me` -> `nvidia.com/mig-1g.10gb.me`"""
     return MIG + profile.replace("+", ".")
@@ -94,15 +89,15 @@ def is_shared(facts: NodeFacts, resource: str) -> bool | None:
     ids = (facts.kubelet.checkpoint or {}).get(resource) if facts.kubelet else None
     if ids is not None:
         return any((parsed := parse_device_id(each)) is None or parsed.replica is not None for each in ids)
-    replicas = _number(labels(facts).get(f"{resource}.replicas"))
+    replicas = _number(facts.node_labels.get(f"{resource}.replicas"))
     return None if replicas is None else replicas > 1
 
 
 def _replicas(name: str, count: int, about: Mapping[str, str], advertised: Mapping[str, int]) -> int:
-    """Slots of each device. Without a label any whole number of slots is believed."""
-    told = _number(about.get(f"{name}.replicas"))
-    if told:
-        return told
+    """Slots of each device. Without a label any whole number of slots is accepted."""
+    labelled = _number(about.get(f"{name}.replicas"))
+    if labelled:
+        return labelled
     there = advertised.get(name, 0)
     return there // count if count and there and there % count == 0 else 1
 

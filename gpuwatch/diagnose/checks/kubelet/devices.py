@@ -7,7 +7,6 @@ from gpuwatch.diagnose.checks.kubelet.capacity import (
     gpus_without_device,
     healthy_devices,
     is_shared,
-    labels,
     nvidia_resources,
 )
 from gpuwatch.diagnose.checks.per_gpu import gpu_list
@@ -34,7 +33,7 @@ def _exempt(facts: NodeFacts) -> str | None:
     counted = nvidia_resources(cluster.node.capacity) if cluster else {}
     if not any(counted.values()) and kubelet is not None and kubelet.dra and not kubelet.plugins:
         return f"devices are given by claims ({kubelet.dra[0]}), not counted"
-    switched = labels(facts).get(DEPLOY, "true")
+    switched = facts.node_labels.get(DEPLOY, "true")
     if cluster is not None and not any(counted.values()) and switched == "false":
         return f"no device plugin is wanted here: label {DEPLOY}=false"
     if cluster is not None and not counted and any(name.startswith("nvidia.com/") for name in cluster.node.capacity):
@@ -49,7 +48,7 @@ def check_capacity(context: CheckContext) -> CheckVerdict:
     if reason or cluster is None or view is None:
         return skipped(reason or "not seen")
     there = nvidia_resources(cluster.node.capacity)
-    wanted = expected_devices(view.snapshot.gpus, labels(context.facts), there)
+    wanted = expected_devices(view.snapshot.gpus, context.facts.node_labels, there)
     if wanted is None:
         return skipped("MIG is on, and the Node has no label nvidia.com/mig.strategy that says how it is advertised")
     wrong = {name: count for name, count in wanted.items() if there.get(name, 0) != count}
@@ -104,31 +103,24 @@ def check_allocations(context: CheckContext) -> CheckVerdict:
             f"a container was given {stale[0]}{others}, which this node does not have",
             {each: "allocated, not in NVML" for each in stale},
         )
-    twice = {device: names for device in attribution.devices if len(names := _exclusive(context.facts, device)) > 1}
+    pods = (context.facts.cluster.pods or ()) if context.facts.cluster else ()
+    phases = {pod.path: pod.phase for pod in pods}
+    twice: dict[DeviceUse, list[str]] = {}
+    for device in attribution.devices:  # finished pods, which old kubelets still list, are left out
+        given = [h for h in device.holders if h.resource and is_shared(context.facts, h.resource) is False]
+        names = list(dict.fromkeys(f"{h.workload.namespace}/{h.workload.pod}" for h in given))
+        names = [name for name in names if phases.get(name) not in ("Succeeded", "Failed")]
+        if len(names) > 1:
+            twice[device] = names
     if not twice:
         held = sum(1 for device in attribution.devices if device.allocated)
         return passed(f"{held} of {len(attribution.devices)} devices given to pods")
     device, names = next(iter(twice.items()))
     message = f"{device.mig or device.gpu} was given to {' and '.join(names)}"
     evidence = {each.mig or each.gpu: ", ".join(pods) for each, pods in twice.items()}
-    running = (
-        {pod.path for pod in context.facts.cluster.pods or () if pod.phase == "Running"}
-        if context.facts.cluster
-        else ()
-    )
-    judge = failed if all(name in running for name in names) else warned
-    return judge(
-        message, evidence, gpus=_indexes(context, twice), remedy=DOUBLE, commands=("kubectl get pods -A -o wide",)
-    )
-
-
-def _exclusive(facts: NodeFacts, device: DeviceUse) -> list[str]:
-    """Pods that were given this device for themselves; finished pods, which old kubelets still list, are left out."""
-    given = [h for h in device.holders if h.resource and is_shared(facts, h.resource) is False]
-    pods = facts.cluster.pods if facts.cluster else None
-    over = {pod.path for pod in pods or () if pod.phase in ("Succeeded", "Failed")}
-    names = dict.fromkeys(f"{h.workload.namespace}/{h.workload.pod}" for h in given)
-    return [name for name in names if name not in over]
+    answer = failed if all(phases.get(name) == "Running" for name in names) else warned
+    commands = ("kubectl get pods -A -o wide",)
+    return answer(message, evidence, gpus=_indexes(context, twice), remedy=DOUBLE, commands=commands)
 
 
 DOUBLE = (

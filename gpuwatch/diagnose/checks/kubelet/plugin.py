@@ -1,7 +1,7 @@
 """How the kubelet gets GPUs: the device plugin, its sockets, what it advertises and who holds it."""
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
-from gpuwatch.diagnose.checks.kubelet.capacity import DOMAIN, labels
+from gpuwatch.diagnose.checks.kubelet.capacity import DOMAIN
 from gpuwatch.diagnose.checks.kubelet.devices import DEPLOY, NO_KUBELET, PLUGIN_LOG, RESTART_PLUGIN
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.model import CheckStage
@@ -47,7 +47,7 @@ def _unwanted(facts: NodeFacts) -> str | None:
     """Why this node needs no device plugin."""
     if facts.kubelet is None or not facts.kubelet.present:
         return NO_KUBELET
-    about = labels(facts)
+    about = facts.node_labels
     if about.get(DEPLOY, "true") != "true":
         return f"label {DEPLOY}={about[DEPLOY]}"
     if about.get(WORKLOAD, "container") != "container":
@@ -109,10 +109,10 @@ def check_health_checks(context: CheckContext) -> CheckVerdict:
         reason = cluster.unseen.get("pods") if cluster else None
         return skipped(f"not seen: {reason}" if reason else "no pod of a device plugin on this node")
     value = environment.get("DP_DISABLE_HEALTHCHECKS", "").strip().lower()
-    words = {word.strip() for word in value.split(",") if word.strip()}
-    if words & {"all", "xids"}:
+    entries = {entry.strip() for entry in value.split(",") if entry.strip()}
+    if entries & {"all", "xids"}:
         return warned(f"DP_DISABLE_HEALTHCHECKS={value}: the device plugin calls every GPU healthy")
-    if ignored := sorted(words & UNHEALTHY_XIDS, key=int):
+    if ignored := sorted(entries & UNHEALTHY_XIDS, key=int):
         return warned(f"DP_DISABLE_HEALTHCHECKS={value}: the device plugin ignores XID {', '.join(ignored)}")
     return passed(f"on, but for XID {value}" if value else "on")
 
