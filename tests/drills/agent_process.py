@@ -21,6 +21,7 @@ import psutil
 from gpuwatch.agent.agent import Agent
 from gpuwatch.config import AgentConfig, Backend, Config, SourcesConfig
 from gpuwatch.model.errors import GpuwatchError
+from tests.children import children
 from tests.e2e.processes import in_line
 from tests.fakes.libnvml import FakeDriver
 from tests.waiting import BOUND_SECONDS
@@ -197,11 +198,7 @@ class AgentProcess:
 
     def readers(self) -> list[psutil.Process]:
         """The reader processes, the one that is used and those left alone."""
-        try:
-            children = psutil.Process(self.process.pid).children()
-            return [child for child in children if "gpuwatch.collect.reader" in child.cmdline()]
-        except psutil.Error:
-            return []
+        return children("gpuwatch.collect.reader", self.process.pid)
 
     def grace(self) -> float:
         """Seconds that a busy machine has kept waiting this side, there and back, and the agent."""

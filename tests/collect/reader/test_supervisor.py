@@ -1,6 +1,5 @@
 """The supervisor over small real children: dead, silent, garbled and stubborn ones."""
 
-import os
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ import pytest
 from gpuwatch.collect.reader import supervisor as module
 from gpuwatch.collect.reader.messages import AnyMessage, DriverOpened, ReaderFailed, ReaderHeartbeat, Settings
 from gpuwatch.collect.reader.supervisor import MAX_ABANDONED, Supervisor, ending
+from tests.children import children
 from tests.cpu_clock import unhindered
 from tests.waiting import BOUND_SECONDS, until
 
@@ -73,8 +73,7 @@ def supervise(tmp_path: Path) -> Iterator[Supervise]:
 
 def _children(folder: Path) -> list[psutil.Process]:
     """Readers of this test that live."""
-    children = psutil.Process(os.getpid()).children()
-    return [child for child in children if any(str(folder) in argument for argument in child.cmdline())]
+    return children(str(folder))
 
 
 def _end_those_left(folder: Path, supervisor: Supervisor) -> None:

@@ -6,7 +6,6 @@ import signal
 import time
 
 import msgspec
-import psutil
 import pytest
 from msgspec.structs import replace
 
@@ -21,6 +20,7 @@ from gpuwatch.kube.transport import NoCluster
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Host as Machine
 from gpuwatch.sim.world import World
+from tests.children import children
 from tests.cli.commands import serving
 from tests.diagnose.hosts import Host
 from tests.fakes.libnvml import FakeDriver
@@ -55,7 +55,7 @@ def stuck(tree):
 
 
 def probes():
-    return [p for p in psutil.Process().children(recursive=True) if "gpuwatch.diagnose" in p.cmdline()]
+    return children("gpuwatch.diagnose")
 
 
 def test_a_job_that_knows_no_api_server_costs_no_other_section():
