@@ -54,7 +54,8 @@ constraints: $(VENV)/installed-test  ## write down the oldest and the newest ver
 
 coverage: $(VENV)/installed-test  ## branches that tests reach in their own process, in a random order
 	$(PYTEST) $(WORKERS) --random-order-seed=$(SEED) --cov --cov-report=term:skip-covered -m "not gpu and not bench and not slow" \
-		$(addprefix tests/,cli config diagnose golden model reader roles rules sim sinks sources) || $(AGAIN)
+		$(addprefix tests/,agent cli collect config consents diagnose golden health host http kube metrics model process remediation) \
+		$(addprefix tests/,rightsizing sim storage tuning workloads) || $(AGAIN)
 
 random: $(VENV)/installed-test  ## new examples for every property; what they find becomes an @example
 	HYPOTHESIS_PROFILE=random $(PYTEST) --numprocesses auto --dist worksteal --hypothesis-seed=$(SEED) -m "hypothesis and not gpu and not bench and not cluster"

@@ -30,7 +30,7 @@ class Cost(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """`tests/rules`; files beside the folders belong to `tests`."""
+        """`tests/health`; files beside the folders belong to `tests`."""
         parts = Path(self.file).parts
         return "/".join(parts[: 2 if len(parts) > 2 else 1])
 

@@ -18,7 +18,7 @@ from tests.remediation.model.remediating import NAMESPACE
 from tests.waiting import until
 
 # Its manifests are held by tests/deploy, what an observing remediator does by tests/cluster/test_remediator_rights.py
-# and tests/roles.
+# and tests/remediation/service.
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 NODE = "demo-node"

@@ -62,7 +62,7 @@ def _pages(place, name):
 def test_a_page_passes_promtool_parses_strictly_and_has_no_series_twice(tmp_path, scenario):
     """OpenMetrics of the native names; DCGM's counters lack `_total`, which Prometheus takes and the standard does not.
 
-    `make test` has the four kinds of pages; what else a scenario shows, tests/sim and tests/sinks try in one process.
+    `make test` has the four kinds of pages; what else a scenario shows, tests/sim and tests/metrics try in one process.
     """
     text, openmetrics = _pages(tmp_path, scenario)
     done = subprocess.run(["promtool", "check", "metrics"], input=text[""], capture_output=True, check=False)
