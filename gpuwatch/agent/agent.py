@@ -213,6 +213,7 @@ class Agent:
         new = self._watch.reload()
         if new is not None:
             self._new_config = new
+            self._rightsizer.configure(new.rightsizing)
             self._due.set()
 
     def _take_over_configuration(self) -> None:
@@ -221,7 +222,6 @@ class Agent:
             self._config, self.profiles = new, new.metrics.profiles
             self._builder.configure(new)
             self.board = self._new_board(self._view)
-            self._rightsizer.configure(new.rightsizing)
 
     def _rightsizing_families(self) -> list[Family]:
         body = self._rightsizer.recommendations()
