@@ -140,7 +140,7 @@ def test_refresh_reads_rarely_read_values(driver: FakeDriver, begin: Begin) -> N
 
 
 def test_a_hung_read_is_told_by_its_part_and_the_other_gpu_goes_on(driver: FakeDriver, reader: Reader) -> None:
-    reader.next(GpuSample)
+    reader.next(GpuSample, lambda sample: sample.gpu.identity.index == 0)
     driver.hang("nvmlDeviceGetSamples", gpu=0)
     beat = reader.next(ReaderHeartbeat, lambda beat: bool(beat.stuck))
     assert {key: part for key, (part, _) in beat.stuck.items()} == {driver.get(0, "uuid"): "sample buffers"}
@@ -166,7 +166,7 @@ def test_a_hung_start_is_told(driver: FakeDriver, begin: Begin) -> None:
 
 
 def test_trouble_with_one_gpu(driver: FakeDriver, reader: Reader) -> None:
-    reader.next(GpuSample)
+    reader.next(GpuSample, lambda sample: sample.gpu.identity.index == 0)
     driver.lose(0)
     trouble = reader.next(GpuTrouble)
     assert (trouble.uuid, trouble.lost) == (driver.get(0, "uuid"), True)
@@ -243,7 +243,7 @@ def test_it_ends_when_its_pipe_is_closed(begin: Begin) -> None:
 
 def test_it_stays_inside_a_call_and_ends_when_that_returns(driver: FakeDriver, begin: Begin) -> None:
     reader = begin()
-    reader.next(GpuSample)
+    reader.next(GpuSample, lambda sample: sample.gpu.identity.index == 0)
     driver.hang("nvmlDeviceGetPowerUsage", gpu=0)
     reader.next(ReaderHeartbeat, lambda beat: bool(beat.stuck))
     reader.close()
