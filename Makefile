@@ -72,10 +72,10 @@ check: $(VENV)/installed-test  ## format, lint, types, layers
 
 generate: $(VENV)/installed-test  ## regenerate docs and golden files; a test fails where they differ
 	$(BIN)/python -m gpuwatch.cli.metrics.doc > docs/metrics.md
-	$(BIN)/python -m gpuwatch.health.checks_doc > docs/checks.md
+	$(BIN)/python -m tests.health.checks_page > docs/checks.md
 	$(BIN)/python -m tests.rightsizing.findings.page > docs/rightsizing-findings.md
-	$(BIN)/python -m gpuwatch.diagnose.doc > docs/diagnose-checks.md
-	$(BIN)/python -m gpuwatch.cli.docs > docs/cli.md
+	$(BIN)/python -m tests.diagnose.page > docs/diagnose-checks.md
+	$(BIN)/python -m tests.cli.help_page > docs/cli.md
 	$(BIN)/python -m tests.harms.page > docs/harms.md
 	$(BIN)/python -m alerts.prometheusrule
 	$(BIN)/python -m alerts.page > docs/alerts.md

@@ -10,9 +10,9 @@ import pytest
 
 from gpuwatch import __version__
 from gpuwatch.cli.console.lazy import LazyGroup
-from gpuwatch.cli.docs import markdown
 from gpuwatch.cli.main import cli
 from tests.cli.commands import run
+from tests.cli.help_page import markdown
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "cli.md"
 
@@ -89,7 +89,7 @@ def test_every_option_has_a_variable_and_shows_it(path, command, ctx):
 
 
 def test_the_page_is_as_the_program_says():
-    assert DOCS.read_text() == markdown(), "if the change is meant: python -m gpuwatch.cli.docs > docs/cli.md"
+    assert DOCS.read_text() == markdown(), "if the change is meant: python -m tests.cli.help_page > docs/cli.md"
 
 
 def test_a_variable_does_what_the_option_does():

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from gpuwatch.diagnose.checks.table import CHECKS
-from gpuwatch.diagnose.doc import PURPOSES, markdown
 from gpuwatch.diagnose.model import CheckStage
+from tests.diagnose.page import PURPOSES, markdown
 
 
 def test_the_page_is_what_make_generate_writes() -> None:

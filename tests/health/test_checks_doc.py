@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from gpuwatch.health.checks import CHECKS
-from gpuwatch.health.checks_doc import markdown
+from tests.health.checks_page import markdown
 
 
 def test_the_page_is_what_make_generate_writes() -> None:

@@ -1,4 +1,4 @@
-"""Writes docs/cli.md from the command tree: `python -m gpuwatch.cli.docs > docs/cli.md`. A test compares."""
+"""Writes docs/cli.md from the command tree: `python -m tests.cli.help_page > docs/cli.md`. A test compares."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ WIDTH = 100
 
 PREFACE = """# The command line
 
-Made from the program's own help by `python -m gpuwatch.cli.docs`; change the help, not this page.
+Made from the program's own help by `python -m tests.cli.help_page`; change the help, not this page.
 
 Data goes to stdout; logs, progress and hints go to stderr. Options of the whole program stand before the command.
 """

@@ -1,4 +1,4 @@
-"""The page of all checks, written from the table: `python -m gpuwatch.health.checks_doc > docs/checks.md`."""
+"""The page of all checks, written from the table: `python -m tests.health.checks_page > docs/checks.md`."""
 
 import sys
 from collections.abc import Iterator

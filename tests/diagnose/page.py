@@ -1,4 +1,4 @@
-"""The page of all checks, written from the table: `python -m gpuwatch.diagnose.doc > docs/diagnose-checks.md`."""
+"""The page of all checks, written from the table: `python -m tests.diagnose.page > docs/diagnose-checks.md`."""
 
 import sys
 from collections import Counter
