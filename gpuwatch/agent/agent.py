@@ -70,7 +70,7 @@ class Agent:
     - `_state`, `_ledger`, `_published`: guarded by `_lock`. While it is held nothing is logged, no file is read and
       nothing is waited for, because the publisher needs it for each View.
     - `board`, `profiles`, `_view`, `_config`: written by the publisher, replaced as a whole; others only read them.
-    - `_new_config`: written by the main thread, taken by the publisher before the next View.
+    - `_wanted_config`: written by the main thread; the publisher makes it `_config` before the next View.
     - `_fatal`: written by the supervisor's thread before it sets `_stopping`, read by the main thread after that.
     - `_due`, `_stopping`, `published`: made for many threads. The other parts have locks or threads of their own.
     """
@@ -95,7 +95,7 @@ class Agent:
         self._fatal: ReaderFailed | None = None
         self._published = self._clock.monotonic()
         self._view: View | None = None
-        self._new_config: Config | None = None
+        self._wanted_config = config
         self._started = self._clock.time()
         node = os.environ.get("NODE_NAME") or socket.gethostname()
         failures = self._recorder.failures(config.checks.repeat_window)
@@ -203,7 +203,7 @@ class Agent:
         return self._store.events(query)
 
     def recommendations(self) -> Recommendations | str:
-        """Who holds more GPU than they use, or in words why nothing is said."""
+        """Which workloads hold more GPU than they use; a text where there is no answer, with the reason."""
         return self._rightsizer.recommendations()
 
     def _follow_configuration(self, *, asked: bool) -> None:
@@ -212,13 +212,13 @@ class Agent:
             return
         new = self._watch.reload()
         if new is not None:
-            self._new_config = new
+            self._wanted_config = new
             self._rightsizer.configure(new.rightsizing)
             self._due.set()
 
     def _take_over_configuration(self) -> None:
-        new, self._new_config = self._new_config, None
-        if new is not None:
+        new = self._wanted_config
+        if new is not self._config:
             self._config, self.profiles = new, new.metrics.profiles
             self._builder.configure(new)
             self.board = self._new_board(self._view)

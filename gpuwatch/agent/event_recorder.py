@@ -77,9 +77,8 @@ class EventRecorder:
         if not 0 <= event.at - began < STORM_SECONDS:
             began, kept = event.at, set()
         if len(kept) < STORM_EVENTS:
-            before = len(kept)
             kept.add(event.at)  # what is completed later has the same time
-            if len(kept) == STORM_EVENTS and before < STORM_EVENTS:
+            if len(kept) == STORM_EVENTS:
                 self._began.append(event)
         self._storms[key] = began, kept
         if len(self._storms) > STORMS:

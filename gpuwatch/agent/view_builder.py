@@ -180,7 +180,7 @@ class ViewBuilder:
         if "pci" not in self._enabled:
             return False
         before = self._bus.gpus
-        with self._health["pci"].asking(TimeoutError):
+        with self._health["pci"].asking(OSError):
             on_bus = bus_gpus(Path(self._config.sources.sys) / "bus/pci/devices")
             gpus = self._driver_gpus.read()
             devices = Path(self._config.sources.dev)

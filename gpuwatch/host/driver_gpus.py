@@ -45,6 +45,7 @@ class DriverGpus:
 
         Raises:
             TimeoutError: the driver does not answer, now or since an earlier read.
+            OSError: the child cannot be started or has failed. That is not the same as a driver without GPUs.
         """
         if self._abandoned is not None and self._abandoned.poll() is None:
             raise TimeoutError(f"a read of {self._folder} does not return; the driver is wedged")
@@ -65,5 +66,7 @@ class DriverGpus:
             raise TimeoutError(
                 f"{self._folder} was not read within {self._seconds:g} s; is the driver wedged?"
             ) from None
+        if child.returncode and self._folder.is_dir():
+            raise OSError(f"the process that reads {self._folder} ended with {child.returncode}")
         parts = output.decode("utf-8", "replace").split("\0")
         return tuple(driver_gpu(name, text) for name, text in zip(parts[:-1:2], parts[1::2], strict=False))

@@ -33,6 +33,14 @@ def test_without_the_module_there_are_none(tmp_path: Path) -> None:
     assert DriverGpus(tmp_path / "none").read() == ()
 
 
+def test_a_child_that_fails_is_no_driver_without_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a GPU that this container may not see would be called missing."""
+    gpu(tmp_path, 0)
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(OSError, match="ended with 1"):
+        DriverGpus(tmp_path).read()
+
+
 def test_a_read_that_does_not_return_is_given_up_and_not_repeated_while_it_lasts(tmp_path: Path) -> None:
     """A FIFO that nobody writes stands for a file of a wedged driver; other than there, SIGKILL ends this child."""
     os.mkfifo(gpu_file := tmp_path / "information")
